@@ -1,0 +1,126 @@
+"""Writing a cohort folder scan by scan: nothing half-written is ever left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..errors import BrioError
+from .atlas import Atlas
+from .cohort import ATLAS, FORMAT, FRAMES, HEADER, PARTICIPANTS, _table_hash, check_participants, content_hash
+
+__all__ = ["CohortWriter"]
+
+
+class CohortWriter:
+    """Context manager that appends scans to a cohort folder and names it at the end.
+
+    Scans are written to ``<out>.partial``; leaving the block without an error checks the participants,
+    takes the fingerprint and renames the folder to ``out``. An error removes the partial folder.
+    One scan is in memory at a time.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, os
+    >>> out = os.path.join(tempfile.mkdtemp(), "tiny")
+    >>> with CohortWriter(out, "tiny", Atlas.unnamed(3)) as writer:
+    ...     for i in range(4):
+    ...         writer.add(np.random.default_rng(i).normal(size=(50, 3)),
+    ...                    {"participant_id": f"p{i}", "site": "A", "label": i % 2})
+    >>> from brio.cohort import Cohort
+    >>> len(Cohort.load(out))
+    4
+    """
+
+    def __init__(
+        self,
+        out: str | Path,
+        name: str,
+        atlas: Atlas,
+        classes: tuple[str, str] = ("0", "1"),
+        provenance: dict[str, Any] | None = None,
+    ) -> None:
+        self.out = Path(out)
+        self.name = name
+        self.atlas = atlas
+        self.classes = classes
+        self.provenance = provenance or {}
+        self._partial = self.out.with_name(self.out.name + ".partial")
+        self._rows: list[dict[str, Any]] = []
+        self._length = 0
+
+    def __enter__(self) -> CohortWriter:
+        if self.out.exists():
+            raise BrioError(f"{self.out}: exists already; choose another --out or remove it")
+        if not self.out.parent.exists():
+            self.out.parent.mkdir(parents=True)
+        shutil.rmtree(self._partial, ignore_errors=True)
+        self._partial.mkdir()
+        self._file = (self._partial / FRAMES).open("wb")
+        self._write_npy_header()
+        return self
+
+    def add(self, scan: np.ndarray, participant: dict[str, Any]) -> None:
+        """Append one scan of shape [T, P] and the row of its participant."""
+        who = participant.get("participant_id", f"row {len(self._rows) + 1}")
+        if scan.ndim != 2 or scan.shape[1] != len(self.atlas):
+            raise BrioError(
+                f"participant {who}: scan of shape {tuple(scan.shape)}, but atlas '{self.atlas.name}' has {len(self.atlas)} ROIs"
+            )
+        if not np.isfinite(scan).any():
+            raise BrioError(f"participant {who}: the scan holds no finite value at all")
+        self._file.write(np.ascontiguousarray(scan, dtype="<f4").data)
+        self._rows.append({**participant, "n_frames": len(scan)})
+        self._length += len(scan)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self._finish()
+        finally:
+            self._file.close()
+            shutil.rmtree(self._partial, ignore_errors=True)
+
+    def _write_npy_header(self) -> None:
+        # numpy leaves room in the header for the first axis to grow, so it can be rewritten in place
+        np.lib.format.write_array_header_1_0(
+            self._file, {"descr": "<f4", "fortran_order": False, "shape": (self._length, len(self.atlas))}
+        )
+
+    def _finish(self) -> None:
+        if not self._rows:
+            raise BrioError(f"{self.out}: no scan was found to write")
+        self._file.seek(0)
+        self._write_npy_header()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        table = check_participants(pd.DataFrame(self._rows), str(self.out))
+        table.to_csv(self._partial / PARTICIPANTS, sep="\t", index=False, na_rep="n/a", lineterminator="\n")
+        self.atlas.rois.to_csv(self._partial / ATLAS, sep="\t", index=False, lineterminator="\n")
+        frames = np.load(self._partial / FRAMES, mmap_mode="r", allow_pickle=False)
+        header = {
+            "format": FORMAT,
+            "name": self.name,
+            "atlas": self.atlas.name,
+            "classes": list(self.classes),
+            "n_scans": len(table),
+            "n_rois": len(self.atlas),
+            "provenance": self.provenance,
+            "tables": _table_hash(self._partial),
+            "fingerprint": content_hash(
+                frames,
+                (self._partial / PARTICIPANTS).read_text(encoding="utf-8"),
+                (self._partial / ATLAS).read_text(encoding="utf-8"),
+            ),
+        }
+        (self._partial / HEADER).write_text(json.dumps(header, indent=2) + "\n", encoding="utf-8")
+        self._partial.rename(self.out)
