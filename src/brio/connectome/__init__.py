@@ -1,0 +1,20 @@
+"""Connectomes: the FC estimator Psi, block length, re-estimation and the propagation support S."""
+
+from .blocks import BlockRule, clip_block_length
+from .connectomes import Connectomes
+from .dead import fill_dead
+from .fc import psi
+from .reestimate import reestimate
+from .support import source_mean, source_strength, sym_top
+
+__all__ = [
+    "BlockRule",
+    "Connectomes",
+    "clip_block_length",
+    "fill_dead",
+    "psi",
+    "reestimate",
+    "source_mean",
+    "source_strength",
+    "sym_top",
+]

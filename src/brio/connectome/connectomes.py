@@ -1,0 +1,158 @@
+"""The connectomes of a cohort on a device: full-scan FC in memory, re-estimates on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import draws
+from ..cohort import Cohort
+from ..cohort.signal import usable
+from ..errors import BrioError
+from .blocks import BlockRule, balanced_subset, fold_block_length
+from .fc import psi, standardise
+from .reestimate import reestimate
+from .support import site_mean, site_median
+
+__all__ = ["Connectomes"]
+
+_RESIDENT_BYTES = {"cpu": 2 << 30, "cuda": 24 << 30}
+_CHUNK_BYTES = {"cpu": 64 << 20, "cuda": 2 << 30}
+
+
+class Connectomes:
+    """Full-scan FC graphs A^(0) of every scan, and what is needed to re-estimate them.
+
+    Nothing here is learned: each row depends on its own scan alone.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    device : torch.device or str
+    dtype : torch.dtype
+
+    Attributes
+    ----------
+    full : Tensor, shape [N, P, P]
+        Full-scan FC, zero rows for ROIs without signal.
+    alive : Tensor of bool, shape [N, P]
+    n_frames : ndarray of int64, shape [N]
+        Valid frames of each scan.
+    """
+
+    def __init__(
+        self, cohort: Cohort, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+    ) -> None:
+        self.cohort = cohort
+        self.device = torch.device(device)
+        self.dtype = dtype
+        self.ids = draws.addresses(cohort.ids)
+        n, p = len(cohort), cohort.n_rois
+        self.full = torch.empty(n, p, p, dtype=dtype, device=self.device)
+        alive = np.empty((n, p), dtype=bool)
+        self.n_frames = np.empty(n, dtype=np.int64)
+        size = int(cohort.n_frames.sum()) * p * self.full.element_size()
+        self._resident: list[Tensor] | None = [] if size <= _RESIDENT_BYTES[self.device.type] else None
+        for chunk in self._chunks(np.arange(n), cohort.n_frames, 1, keep_order=True):
+            scans = []
+            for i in chunk:
+                frames, alive[i] = usable(cohort.scan(int(i)))
+                self.n_frames[i] = len(frames)
+                if len(frames) < 4 or not alive[i].any():
+                    raise BrioError(
+                        f"participant {cohort.ids[i]}: {len(frames)} usable frames and {int(alive[i].sum())} ROIs "
+                        "with signal; exclude the scan ('brio audit' lists such scans)"
+                    )
+                scans.append(self._standardised(frames))
+            x, length = self._pad(scans)
+            self.full[torch.from_numpy(chunk).to(self.device)] = psi(x, length)
+            if self._resident is not None:
+                self._resident.extend(scans)
+        self.alive = torch.from_numpy(alive).to(self.device)
+        self._alive = alive
+        self._medians: dict[bytes, Tensor] = {}
+        self._means: dict[bytes, Tensor] = {}
+
+    def __len__(self) -> int:
+        return len(self.full)
+
+    @property
+    def n_rois(self) -> int:
+        return int(self.full.shape[-1])
+
+    def scan(self, i: int) -> Tensor:
+        """Standardised valid frames of scan i. Shape [T_i, P]."""
+        if self._resident is not None:
+            return self._resident[i]
+        return self._standardised(usable(self.cohort.scan(i))[0])
+
+    def site_median(self, members: np.ndarray) -> Tensor:
+        """Cached :func:`brio.connectome.support.site_median` of the given scans."""
+        return self._cached(self._medians, members, site_median)
+
+    def site_mean(self, members: np.ndarray) -> Tensor:
+        """Cached :func:`brio.connectome.support.site_mean` of the given scans."""
+        return self._cached(self._means, members, site_mean)
+
+    def block_length(self, source: np.ndarray, site: np.ndarray, label: np.ndarray, rule: BlockRule, seed: int) -> float:
+        """Fold-level block length l_b from the given source scans (positions), unrounded."""
+        subset = balanced_subset(self.ids[source], site, label, rule.subjects, seed)
+        chosen = source[subset]
+        scans = [self.scan(int(i)) for i in chosen]
+        return fold_block_length(scans, self._alive[chosen], self.ids[chosen], site[subset], rule, seed)
+
+    def reestimates(
+        self, scans: np.ndarray, block_length: np.ndarray, seed: int, refresh: int, n_resamples: int
+    ) -> Iterator[tuple[np.ndarray, Tensor]]:
+        """Yield re-estimates of the given scans chunk by chunk, Eq. (2); scans of like length together.
+
+        The draws depend on seed, refresh and participant only.
+
+        Yields
+        ------
+        positions : ndarray
+            Into ``scans``.
+        A : Tensor, shape [n, K, P, P]
+        """
+        keys = draws.key(seed, "re-estimates", refresh, self.ids[scans]).view(np.int64)
+        for chunk in self._chunks(np.arange(len(scans)), self.n_frames[scans], n_resamples):
+            x, length = self._pad([self.scan(int(i)) for i in scans[chunk]])
+            yield (
+                chunk,
+                reestimate(
+                    x,
+                    length,
+                    torch.from_numpy(block_length[chunk].astype(np.int64)).to(self.device),
+                    torch.from_numpy(keys[chunk]).to(self.device),
+                    n_resamples,
+                ),
+            )
+
+    def _standardised(self, frames: np.ndarray) -> Tensor:
+        x = torch.from_numpy(np.ascontiguousarray(frames)).to(self.device, torch.float64)
+        return standardise(x, torch.ones(len(x), dtype=torch.bool, device=self.device)).to(self.dtype)
+
+    def _pad(self, scans: list[Tensor]) -> tuple[Tensor, Tensor]:
+        length = torch.tensor([len(s) for s in scans], device=self.device)
+        return torch.nn.utils.rnn.pad_sequence(scans, batch_first=True), length
+
+    def _chunks(
+        self, index: np.ndarray, lengths: np.ndarray, copies: int, keep_order: bool = False
+    ) -> Iterator[np.ndarray]:
+        """Split scans so that ``copies`` of each padded chunk stay within a fixed share of memory."""
+        order = index if keep_order else index[np.argsort(lengths, kind="stable")]
+        itemsize = torch.empty(0, dtype=self.dtype).element_size()
+        per_scan = copies * self.cohort.n_rois * (int(lengths.max()) + self.cohort.n_rois) * itemsize
+        size = max(1, _CHUNK_BYTES[self.device.type] // per_scan)
+        for start in range(0, len(order), size):
+            yield order[start : start + size]
+
+    def _cached(self, cache: dict[bytes, Tensor], members: np.ndarray, function: object) -> Tensor:
+        name = members.tobytes()
+        if name not in cache:
+            where = torch.from_numpy(members).to(self.device)
+            cache[name] = function(self.full[where], self.alive[where])  # type: ignore[operator]
+        return cache[name]

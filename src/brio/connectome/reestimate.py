@@ -1,0 +1,79 @@
+"""Joint circular moving-block resampling of a scan, Eq. (2)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..draws import uniform_tensor
+from .fc import psi
+
+__all__ = ["block_indices", "block_starts", "reestimate"]
+
+
+def block_starts(keys: Tensor, n_frames: Tensor, n_resamples: int, n_blocks: int) -> Tensor:
+    """Uniform first frames of the blocks, one draw for each (scan, resample, block).
+
+    Parameters
+    ----------
+    keys : Tensor of int64, shape [n]
+        One address for each scan (seed, refresh, participant).
+    n_frames : Tensor of int64, shape [n]
+
+    Returns
+    -------
+    Tensor of int64, shape [n, K, n_blocks]
+    """
+    k = torch.arange(n_resamples, device=keys.device)[None, :, None]
+    b = torch.arange(n_blocks, device=keys.device)[None, None, :]
+    u = uniform_tensor(keys[:, None, None], k, b)
+    return (u * n_frames[:, None, None]).long()
+
+
+def block_indices(starts: Tensor, block_length: Tensor, n_frames: Tensor, width: int) -> Tensor:
+    """Frames of circular moving-block resamples: blocks laid end to end, cut to the scan's length.
+
+    Parameters
+    ----------
+    starts : Tensor of int64, shape [n, K, n_blocks]
+    block_length, n_frames : Tensor of int64, shape [n]
+    width : int
+        Padded length; indices beyond a scan's own length are meaningless and must be masked.
+
+    Returns
+    -------
+    Tensor of int64, shape [n, K, width]
+    """
+    t = torch.arange(width, device=starts.device)
+    length = block_length[:, None, None]
+    block = (t // length).clamp_max(starts.shape[-1] - 1).expand(*starts.shape[:2], width)
+    return (starts.gather(-1, block) + t % length) % n_frames[:, None, None]
+
+
+def reestimate(x: Tensor, n_frames: Tensor, block_length: Tensor, keys: Tensor, n_resamples: int) -> Tensor:
+    """FC re-estimates A^(k) = Psi(R_k(X)) of zero-padded scans, Eq. (2).
+
+    All ROIs of a resample share its frames, so their temporal correspondence is kept.
+
+    Parameters
+    ----------
+    x : Tensor, shape [n, T, P]
+    n_frames, block_length, keys : Tensor of int64, shape [n]
+    n_resamples : int
+        K.
+
+    Returns
+    -------
+    Tensor, shape [n, K, P, P]
+    """
+    n, width, p = x.shape
+    n_blocks = -(-width // max(1, int(block_length.min())))
+    index = block_indices(
+        block_starts(keys, n_frames, n_resamples, n_blocks), block_length, n_frames, width
+    )  # [n, K, T]
+    inside = torch.arange(width, device=x.device) < n_frames[:, None]  # [n, T]
+    flat = (index + torch.arange(n, device=x.device)[:, None, None] * width).reshape(-1)
+    frames = x.reshape(n * width, p).index_select(0, flat).view(n, n_resamples, width, p)
+    if not bool(inside.all()):
+        frames = frames * inside[:, None, :, None]
+    return psi(frames, n_frames[:, None].expand(n, n_resamples))

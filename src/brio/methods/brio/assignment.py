@@ -1,0 +1,49 @@
+"""The shared balanced assignment of ROIs to factors, Eq. (7)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["Assignment", "balanced"]
+
+
+def balanced(similarity: Tensor, iterations: int) -> Tensor:
+    """Assignment Pi with row sums 1/J and column sums 1/P by log-domain scaling, Eq. (7).
+
+    The last update is that of the columns, whose sums are exact.
+
+    Parameters
+    ----------
+    similarity : Tensor, shape [J, P]
+        Divided by the temperature already.
+
+    Examples
+    --------
+    >>> balanced(torch.zeros(2, 4), 5)
+    tensor([[0.1250, 0.1250, 0.1250, 0.1250],
+            [0.1250, 0.1250, 0.1250, 0.1250]])
+    """
+    J, P = similarity.shape[-2:]
+    column = torch.zeros_like(similarity[..., :1, :])
+    for _ in range(iterations):
+        row = -math.log(J) - torch.logsumexp(similarity + column, dim=-1, keepdim=True)
+        column = -math.log(P) - torch.logsumexp(similarity + row, dim=-2, keepdim=True)
+    return (similarity + row + column).exp()
+
+
+class Assignment(nn.Module):
+    """Learnable queries Q and keys of ROI embeddings; scaled dot products, balanced."""
+
+    def __init__(self, J: int, d_e: int, d_qk: int, temperature: float, iterations: int) -> None:
+        super().__init__()
+        self.queries = nn.Parameter(torch.randn(J, d_qk))  # Q
+        self.keys = nn.Linear(d_e, d_qk, bias=False)  # omega
+        self.scale = 1.0 / (math.sqrt(d_qk) * temperature)
+        self.iterations = iterations
+
+    def forward(self, roi: Tensor) -> Tensor:
+        """Pi = A_omega(Q, E^ROI). Shape [P, d_e] -> [J, P]."""
+        return balanced(self.scale * self.queries @ self.keys(roi).transpose(-1, -2), self.iterations)

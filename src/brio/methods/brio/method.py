@@ -1,0 +1,169 @@
+"""BRIO as a method: what it learns from source sites, its stages, its loss, its refresh."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ...connectome import clip_block_length, source_mean, source_strength, sym_top
+from ...training import Batch, NeuralMethod, Source, Stage
+from ...training.stack import Stack
+from ..registry import method, variant
+from .alignment import alignment_loss
+from .network import BrioNetwork, FactorOutput
+from .qualification import qualify
+from .settings import BrioSettings
+
+__all__ = ["Brio", "classification_loss"]
+
+
+def classification_loss(logit: Tensor, cell_weight: Tensor) -> Tensor:
+    """Binary cross-entropy with equal weights over source sites and classes, Eq. (26).
+
+    Parameters
+    ----------
+    logit : Tensor, shape [E, 2, n]
+        Class c on the second axis.
+    cell_weight : Tensor, shape [E, 2]
+        1 / (2 E) for each site and class.
+    """
+    label = torch.arange(2, device=logit.device, dtype=logit.dtype)[None, :, None].expand_as(logit)
+    loss = F.binary_cross_entropy_with_logits(logit, label, reduction="none")
+    return (cell_weight * loss.mean(-1)).sum()
+
+
+@method("brio", family="BRIO", reference="Wang, Zhang et al., Beyond Site Agreement (BRIO)")
+class Brio(NeuralMethod):
+    """Brain network re-estimation-informed out-of-distribution learning, as published."""
+
+    Settings = BrioSettings
+    settings: BrioSettings
+
+    def network(self, n_rois: int) -> nn.Module:
+        return BrioNetwork(n_rois, self.settings)
+
+    def context(self, source: Source) -> dict[str, Tensor]:
+        """Support S (Eq. 3), mean connectome and block length of the source scans."""
+        s, graphs = self.settings, source.connectomes
+        strength = source_strength([graphs.site_median(m) for m in source.by_site()], graphs.n_rois)
+        if s.dead_rois == "source-mean":
+            mean = source_mean([graphs.site_mean(m) for m in source.by_site()])
+        else:
+            mean = torch.zeros_like(strength)
+        context = {"S": sym_top(strength, s.rho_g).to(graphs.dtype), "mean": mean}
+        if self._reestimates:
+            l_b = s.block_length
+            if l_b is None:
+                l_b = graphs.block_length(source.scans, source.site, source.label, s.block_rule, source.seed)
+            context["block_length"] = torch.tensor(l_b, dtype=torch.float64, device=graphs.device)
+        return context
+
+    def stages(self) -> list[Stage]:
+        s = self.settings
+        every = s.M if self._aligns else None
+        guided = Stage("guided", s.epochs - s.T_w, frozen=("assignment.",), refresh_every=every)
+        return [Stage("warm-up", s.T_w, selectable=False), guided]
+
+    def loss(self, out: FactorOutput, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+        """Overall objective, Eq. (27); classification alone during warm-up."""
+        s, cells = self.settings, batch.A.shape[:3]
+        loss = classification_loss(out.logit.unflatten(0, cells), batch.cell_weight)
+        if stage.name == "guided" and self._aligns:
+            loss = loss + s.lambda_env * alignment_loss(
+                out.factors.unflatten(0, cells),
+                context["alpha_bar"],
+                context["g"],
+                batch.pair_weight,
+                s.epsilon,
+                s.sinkhorn_iterations,
+            )
+        return loss
+
+    def enter(self, stack: Stack, stage: Stage) -> None:
+        """Cache the assignment when the warm-up is over; from then on pooling does not change."""
+        if stage.name != "guided":
+            return
+        roi = stack.params["encoder.roi"]
+        assignment = {n: p for n, p in stack.params.items() if n.startswith("assignment.")}
+
+        def cached(params: dict[str, Tensor], roi: Tensor) -> Tensor:
+            inner = {n.removeprefix("assignment."): p for n, p in params.items()}
+            return torch.func.functional_call(stack.network.assignment, inner, (roi,))
+
+        with torch.no_grad():
+            stack.context["Pi_bar"] = torch.vmap(cached)(assignment, roi)
+        if self._aligns:
+            J, E = self.settings.J, stack.sources.size.shape[1]
+            pairs = E * (E - 1) // 2
+            stack.context["pi_task"] = roi.new_zeros(len(stack), J)
+            stack.context["q_re"] = roi.new_ones(len(stack), E, 2, J)
+            stack.context["alpha_bar"] = roi.new_full((len(stack), pairs, 2, J), 1.0 / J)
+            stack.context["g"] = roi.new_zeros(len(stack), pairs, 2)
+
+    def refresh(self, stack: Stack, due: np.ndarray, count: np.ndarray) -> None:
+        """Renew the qualifications of the runs that are due, under their present weights."""
+        rows = np.flatnonzero(due)
+        index = torch.from_numpy(rows).to(stack.connectomes.device)
+        a, change = self._contributions(stack, rows, count)
+        sources = stack.sources.select(due)
+        membership = stack.tensor(sources.membership(len(stack.connectomes)))
+        site_weight = stack.tensor((sources.size[:, :, 0] > 0) / sources.n_sites[:, None].astype(float))
+
+        def one(a: Tensor, change: Tensor, w: Tensor, membership: Tensor, site_weight: Tensor) -> tuple[Tensor, ...]:
+            return tuple(qualify(a, change, w, membership, site_weight, self.settings))
+
+        with torch.no_grad():
+            found = torch.vmap(one)(a, change, stack.params["w"][index], membership, site_weight)
+        for name, value in zip(("pi_task", "q_re", "alpha_bar", "g"), found, strict=True):
+            stack.context[name][index] = value
+
+    def _contributions(self, stack: Stack, rows: np.ndarray, count: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Full-scan contributions a^(0) and mean squared changes under re-estimation. Shapes [runs, N, J].
+
+        Runs of the same seed and block length share their re-estimates: the draws depend on nothing else.
+        """
+        graphs, s = stack.connectomes, self.settings
+        a = graphs.full.new_zeros(len(rows), len(graphs), s.J)
+        change = torch.zeros_like(a)
+        length = stack.context["block_length"].cpu().numpy() if self._reestimates else np.zeros(len(stack))
+        groups: dict[tuple[int, int, int], list[int]] = {}
+        for position, row in enumerate(rows):
+            key = (stack.runs[row].seed, int(np.floor(length[row] + 0.5)), int(count[row]))
+            groups.setdefault(key, []).append(position)
+        for (seed, rounded, refresh), positions in groups.items():
+            where = torch.tensor(positions, device=graphs.device)
+            runs = torch.from_numpy(rows[positions]).to(graphs.device)
+            scans = np.unique(np.concatenate([stack.runs[rows[p]].fold.source for p in positions]))
+            on_device = torch.from_numpy(scans).to(graphs.device)
+            full = stack.forward(graphs.full[on_device], graphs.alive[on_device], shared=True, runs=runs).contributions
+            a[where[:, None], on_device] = full
+            if not self._reestimates:
+                continue
+            block = clip_block_length(rounded, graphs.n_frames[scans], s.block_rule)
+            for chunk, A in graphs.reestimates(scans, block, seed, refresh, s.K):
+                local = torch.from_numpy(chunk).to(graphs.device)
+                alive = graphs.alive[on_device[local]].repeat_interleave(s.K, 0)
+                again = stack.forward(A.flatten(0, 1), alive, shared=True, runs=runs).contributions
+                again = again.unflatten(1, (len(chunk), s.K))
+                moved = (again - full[:, local].unsqueeze(2)).square().mean(2)
+                change[where[:, None], on_device[local]] = moved
+        return a, change
+
+    @property
+    def _aligns(self) -> bool:
+        return self.settings.lambda_env > 0
+
+    @property
+    def _reestimates(self) -> bool:
+        """Whether any re-estimate is looked at: not without alignment, nor where support plays no part."""
+        return self._aligns and self.settings.variant not in ("w/o RS", "w/o QG")
+
+
+variant("brio-wo-rs", Brio, "relevance alone weighs factors, strength fixed to one", variant="w/o RS")
+variant("brio-wo-tr", Brio, "uniform weights instead of relevance, support kept", variant="w/o TR")
+variant("brio-wo-sm", Brio, "qualified weights, strength fixed to one", variant="w/o SM")
+variant("brio-wo-sf", Brio, "relevance alone weighs factors, strength modulated", variant="w/o SF")
+variant("brio-wo-qg", Brio, "equal weights and strength: alignment without qualification", variant="w/o QG")
+variant("backbone", Brio, "no alignment at all", variant="w/o QG", lambda_env=0.0)

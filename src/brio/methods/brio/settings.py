@@ -1,0 +1,104 @@
+"""Settings of BRIO: the paper's values where it gives them, ours where it is silent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ...connectome import BlockRule
+from ...training import NeuralSettings
+
+__all__ = ["BrioSettings", "Variant"]
+
+Variant = Literal["full", "w/o RS", "w/o TR", "w/o SM", "w/o SF", "w/o QG"]
+
+
+@dataclass(frozen=True)
+class BrioSettings(NeuralSettings):
+    """Settings of BRIO. Fields marked (ours) are not given in the paper; docs/choices.md says why each has its value.
+
+    Attributes
+    ----------
+    J : int
+        Number of connectome factors.
+    d_e, d_h, d_t : int
+        Widths of ROI embeddings, hidden layers and factors.
+    d_mlp : int
+        Hidden width of the factor mapping.
+    d_qk : int
+        Width of factor queries and ROI keys.
+    layers : int
+        Signed layers of the encoder.
+    temperature : float
+        Of the similarities between factor queries and ROI keys.
+    assignment_iterations : int
+        Log-domain iterations of the balanced assignment.
+    rho_g : float
+        Share of partners each ROI selects into the support S.
+    T_w : int
+        Epochs of supervised warm-up (ours).
+    M : int
+        Optimisation steps between qualification refreshes (ours).
+    K : int
+        Re-estimates of each scan at a refresh (ours).
+    epsilon : float
+        Entropic regularisation of all transport terms (ours).
+    sinkhorn_iterations : int
+        Iterations of each transport problem (ours).
+    lambda_env : float
+        Weight of the alignment loss (ours).
+    eps_w, eps_s, eps_q : float
+        Stabilisers of Eqs. (13) and (16) (ours).
+    mlp_bias : bool
+        Biases in the factor mapping's MLP (ours).
+    variant : str
+        Full qualification or one of the ablations: ``w/o RS``, ``w/o TR``, ``w/o SM``, ``w/o SF``, ``w/o QG``.
+    block_length : float or None
+        A fixed block length instead of the fold-level estimate.
+    block_subjects, block_signals, block_products, tau_ac, largest_lag, block_quantile, l_min, l_max
+        Constants of the block-length rule.
+    """
+
+    J: int = 4
+    d_e: int = 16
+    d_h: int = 64
+    d_t: int = 16
+    d_mlp: int = 32
+    d_qk: int = 32
+    layers: int = 2
+    temperature: float = 0.10
+    assignment_iterations: int = 60
+    rho_g: float = 0.20
+    T_w: int = 20
+    M: int = 18
+    K: int = 8
+    epsilon: float = 0.1
+    sinkhorn_iterations: int = 30
+    lambda_env: float = 0.5
+    eps_w: float = 1e-6
+    eps_s: float = 1e-6
+    eps_q: float = 1e-6
+    mlp_bias: bool = True
+    variant: Variant = "full"
+    block_length: float | None = None
+    block_subjects: int = 128
+    block_signals: int = 24
+    block_products: int = 48
+    tau_ac: float = 0.10
+    largest_lag: int = 30
+    block_quantile: float = 0.75
+    l_min: int = 2
+    l_max: int = 30
+
+    @property
+    def block_rule(self) -> BlockRule:
+        return BlockRule(
+            self.block_subjects,
+            self.block_signals,
+            self.block_products,
+            self.tau_ac,
+            self.largest_lag,
+            self.block_quantile,
+            self.l_min,
+            self.l_max,
+        )

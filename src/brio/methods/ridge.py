@@ -1,0 +1,104 @@
+"""Ridge regression on the FC entries: the model to beat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from sklearn.kernel_ridge import KernelRidge
+
+from ..connectome import Connectomes, fill_dead, source_mean
+from ..progress import Progress, silent
+from ..protocol import auc
+from ..training import Method, Outcome, Run, Source
+from .registry import method
+
+__all__ = ["Ridge", "RidgeSettings"]
+
+
+@dataclass(frozen=True)
+class RidgeSettings:
+    """Settings of ridge regression.
+
+    Attributes
+    ----------
+    least_penalty, largest_penalty : float
+        Ends of the grid of penalties.
+    penalties : int
+        Steps of the grid, evenly spaced in the logarithm; the validation scans choose by AUC.
+    dead_rois : {"source-mean", "zero"}
+        What the edges of an ROI without signal hold.
+    """
+
+    least_penalty: float = 1e1
+    largest_penalty: float = 1e5
+    penalties: int = 9
+    dead_rois: Literal["source-mean", "zero"] = "source-mean"
+
+    @property
+    def grid(self) -> np.ndarray:
+        return np.logspace(np.log10(self.least_penalty), np.log10(self.largest_penalty), self.penalties)
+
+
+@method("ridge", family="linear", reference="Hoerl & Kennard 1970; scikit-learn's KernelRidge")
+class Ridge(Method):
+    """Ridge regression of the label (-1, 1) on the Fisher z entries, penalty chosen on the validation scans."""
+
+    Settings = RidgeSettings
+    settings: RidgeSettings
+
+    def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[Outcome]:
+        outcomes = []
+        for i, run in enumerate(runs):
+            progress(f"{len(runs)} runs, fold {run.fold.name}", i / len(runs))
+            outcomes.append(self._fit(connectomes, run))
+        return outcomes
+
+    def margins(self, outcome: Outcome, connectomes: Connectomes, scans: np.ndarray) -> np.ndarray:
+        x = _entries(connectomes, scans, outcome.weights["mean"].to(connectomes.device))
+        centred = x - outcome.weights["centre"].double().numpy()
+        return centred @ outcome.weights["coefficients"].double().numpy() + float(outcome.weights["intercept"])
+
+    def _fit(self, connectomes: Connectomes, run: Run) -> Outcome:
+        cohort, fold = connectomes.cohort, run.fold
+        source = Source(connectomes, fold.source, cohort.sites[fold.source], cohort.labels[fold.source], run.seed)
+        mean = torch.zeros_like(connectomes.full[0])
+        if self.settings.dead_rois == "source-mean":
+            mean = source_mean([connectomes.site_mean(m) for m in source.by_site()])
+        x = _entries(connectomes, fold.source, mean)
+        centre = x.mean(0)
+        x = x - centre
+        y = 2.0 * source.label - 1.0
+        validation = _entries(connectomes, fold.validation, mean) - centre
+        gram, across = x @ x.T, validation @ x.T
+        best = (-np.inf, 0.0, np.empty(0))
+        for penalty in self.settings.grid:
+            model = KernelRidge(alpha=penalty, kernel="precomputed").fit(gram, y - y.mean())
+            score = auc(cohort.labels[fold.validation], across @ model.dual_coef_)
+            if score > best[0]:
+                best = (score, float(penalty), model.dual_coef_)
+        outcome = Outcome(
+            run=run,
+            test_logit=np.empty(0),
+            validation_auc=best[0],
+            notes={"penalty": best[1]},
+            weights={
+                "mean": mean.cpu(),
+                "centre": torch.from_numpy(centre),
+                "coefficients": torch.from_numpy(x.T @ best[2]),
+                "intercept": torch.tensor(y.mean(), dtype=torch.float64),
+            },
+        )
+        outcome.test_logit = self.margins(outcome, connectomes, fold.test)
+        return outcome
+
+
+def _entries(connectomes: Connectomes, scans: np.ndarray, mean: torch.Tensor) -> np.ndarray:
+    """Upper triangle of the filled FC matrices, float64. Shape [n, P (P - 1) / 2]."""
+    index = torch.from_numpy(scans).to(connectomes.device)
+    A = fill_dead(connectomes.full[index], connectomes.alive[index], mean.to(connectomes.dtype))
+    u, v = torch.triu_indices(connectomes.n_rois, connectomes.n_rois, 1, device=A.device)
+    return A[:, u, v].double().cpu().numpy()

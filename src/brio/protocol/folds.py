@@ -1,0 +1,145 @@
+"""Folds: which scans a run learns from, chooses its checkpoint by, and is judged on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import draws
+from ..cohort import Cohort
+from ..errors import BrioError
+
+__all__ = ["Fold", "leave_one_site_out", "make_folds", "site_stratified_kfold", "stratified_assignment"]
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """One split of a cohort into source, validation and test scans.
+
+    Attributes
+    ----------
+    name : str
+        ``"NYU"`` (the test site) or ``"3"`` (the test fold).
+    source, validation, test : ndarray of int64
+        Positions in the cohort. Source sites hold both classes.
+    test_sites, validation_sites : tuple of str
+    left_out : tuple of str
+        Sites that could not be source because they hold one class only.
+    """
+
+    name: str
+    source: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
+    test_sites: tuple[str, ...]
+    validation_sites: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+
+
+def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> list[Fold]:
+    """One fold for each site: that site tests, the next ones in a ring validate, the rest is source.
+
+    The ring is a permutation of the sites drawn from the seed, so that every site validates equally often
+    and the choice looks at nothing but names. Sites with one class cannot validate or be source
+    (the method needs both classes at each source site); they are still tested.
+    """
+    sites, labels = cohort.sites, cohort.labels
+    names = np.unique(sites)
+    ring = names[np.argsort(draws.uniform(seed, "ring of sites", draws.addresses(names)), kind="stable")]
+    both = {str(s): len(np.unique(labels[sites == s])) == 2 for s in names}
+    folds = []
+    for k, test in enumerate(ring):
+        others = [str(s) for s in np.roll(ring, -k)[1:]]
+        usable = [s for s in others if both[s]]
+        if len(usable) < validation_sites + 2:
+            raise BrioError(
+                f"test site {test}: {len(usable)} other sites hold both classes, but {validation_sites} are needed "
+                f"for validation and at least 2 as source; add sites or lower protocol.validation_sites"
+            )
+        validate, source = usable[:validation_sites], usable[validation_sites:]
+        folds.append(
+            Fold(
+                name=str(test),
+                source=np.flatnonzero(np.isin(sites, source)),
+                validation=np.flatnonzero(np.isin(sites, validate)),
+                test=np.flatnonzero(sites == test),
+                test_sites=(str(test),),
+                validation_sites=tuple(sorted(validate)),
+                left_out=tuple(sorted(set(others) - set(usable))),
+            )
+        )
+    return sorted(folds, key=lambda f: f.name)
+
+
+def stratified_assignment(ids: np.ndarray, sites: np.ndarray, labels: np.ndarray, n_folds: int, seed: int) -> np.ndarray:
+    """Number of the fold of each subject, stratified by site and class.
+
+    Subjects of a cell are dealt to the folds in an order drawn from the seed; each cell goes on where
+    the one before it stopped, so that the folds stay equally large even if cells are small.
+    """
+    order = draws.uniform(seed, "k-fold order", ids)
+    fold = np.empty(len(ids), dtype=np.int64)
+    dealt = 0
+    for site in np.unique(sites):
+        for label in np.unique(labels):
+            members = np.flatnonzero((sites == site) & (labels == label))
+            members = members[np.argsort(order[members], kind="stable")]
+            fold[members] = (dealt + np.arange(len(members))) % n_folds
+            dealt += len(members)
+    return fold
+
+
+def site_stratified_kfold(cohort: Cohort, seed: int, n_folds: int = 10, validation_folds: int = 2) -> list[Fold]:
+    """Folds stratified by site and class: one tests, the next two validate, the rest is source (7:2:1)."""
+    sites, labels = cohort.sites, cohort.labels
+    if n_folds < validation_folds + 2:
+        raise BrioError(f"protocol.n_folds={n_folds}: needs at least {validation_folds + 2}")
+    part = stratified_assignment(draws.addresses(cohort.ids), sites, labels, n_folds, seed)
+    folds = []
+    for k in range(n_folds):
+        validate = [(k + 1 + v) % n_folds for v in range(validation_folds)]
+        in_source = ~np.isin(part, [k, *validate])
+        usable = [s for s in np.unique(sites) if len(np.unique(labels[in_source & (sites == s)])) == 2]
+        if len(usable) < 2:
+            raise BrioError(f"fold {k + 1}: {len(usable)} source sites hold both classes, at least 2 are needed")
+        folds.append(
+            Fold(
+                name=str(k + 1),
+                source=np.flatnonzero(in_source & np.isin(sites, usable)),
+                validation=np.flatnonzero(np.isin(part, validate)),
+                test=np.flatnonzero(part == k),
+                test_sites=tuple(np.unique(sites[part == k]).tolist()),
+                validation_sites=tuple(np.unique(sites[np.isin(part, validate)]).tolist()),
+                left_out=tuple(sorted(set(np.unique(sites).tolist()) - {str(s) for s in usable})),
+            )
+        )
+    return folds
+
+
+@dataclass(frozen=True)
+class ProtocolSettings:
+    """How a cohort is split.
+
+    Attributes
+    ----------
+    validation_sites : int
+        Sites of a leave-one-site-out fold that choose the checkpoint.
+    n_folds : int
+        Folds of the k-fold protocol.
+    validation_folds : int
+        Folds of the k-fold protocol that choose the checkpoint.
+    """
+
+    validation_sites: int = 2
+    n_folds: int = 10
+    validation_folds: int = 2
+
+
+def make_folds(cohort: Cohort, protocol: str, seed: int, settings: ProtocolSettings) -> list[Fold]:
+    """Folds of a protocol by name, ``loso`` or ``kfold``."""
+    if protocol == "loso":
+        return leave_one_site_out(cohort, seed, settings.validation_sites)
+    if protocol == "kfold":
+        return site_stratified_kfold(cohort, seed, settings.n_folds, settings.validation_folds)
+    raise BrioError(f"protocol '{protocol}' is unknown; known: kfold, loso")

@@ -1,0 +1,51 @@
+"""Scores of a run on its test scans, and their summary over sites."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from sklearn.metrics import brier_score_loss, roc_auc_score
+
+__all__ = ["ONE_CLASS", "auc", "bootstrap_interval", "scores"]
+
+ONE_CLASS = "the test scans hold one class only"
+
+
+def auc(label: np.ndarray, logit: np.ndarray) -> float:
+    """Area under the ROC curve; NaN where only one class is present."""
+    return float(roc_auc_score(label, logit)) if len(np.unique(label)) == 2 else float("nan")
+
+
+def _share(hit: np.ndarray) -> float:
+    return float(hit.mean()) if len(hit) else float("nan")
+
+
+def scores(label: np.ndarray, logit: np.ndarray) -> dict[str, float]:
+    """Scores at logit threshold 0 (probability one half); NaN where a score has no meaning."""
+    said = logit > 0
+    right = said == (label == 1)
+    sensitivity, specificity = _share(right[label == 1]), _share(right[label == 0])
+    probability = 0.5 * (1.0 + np.tanh(0.5 * logit))
+    return {
+        "auc": auc(label, logit),
+        "acc": _share(right),
+        "balanced_acc": 0.5 * (sensitivity + specificity),
+        "sensitivity": sensitivity,
+        "specificity": specificity,
+        "brier": float(brier_score_loss(label, probability, pos_label=1)),
+    }
+
+
+def bootstrap_interval(
+    values: Sequence[float] | np.ndarray, level: float = 0.95, resamples: int = 10_000, seed: int = 0
+) -> tuple[float, float]:
+    """Percentile interval of the mean over sites, sites drawn with replacement. NaN for fewer than two sites."""
+    values = np.asarray(values, dtype=float)
+    values = values[~np.isnan(values)]
+    if len(values) < 2:
+        return float("nan"), float("nan")
+    draws = np.random.default_rng(seed).integers(0, len(values), (resamples, len(values)))
+    means = values[draws].mean(axis=1)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
