@@ -218,7 +218,9 @@ def _sources(cohort: Cohort, companions: Sequence[Cohort]) -> dict[str, Cohort]:
     for companion in companions:
         shared = companion.select(np.isin(companion.ids, cohort.ids))
         if len(shared) == 0:
-            raise BrioError(f"companion '{companion.name}' has no participant of '{cohort.name}'; compare participant_id")
+            raise BrioError(
+                f"companion '{companion.name}' has no participant of '{cohort.name}'; compare participant_id"
+            )
         for column in ("site", "label"):
             here = own.loc[shared.ids, column].to_numpy()
             there = shared.participants[column].to_numpy()

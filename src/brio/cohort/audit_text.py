@@ -31,16 +31,23 @@ def audit_lines(found: Audit) -> list[str]:
     }
     lines: list[str] = []
     for heading, body in sections.items():
-        lines += ([""] if lines else []) + ([heading] if heading else []) + ["  " * bool(heading) + line for line in body]
+        lines += (
+            ([""] if lines else []) + ([heading] if heading else []) + ["  " * bool(heading) + line for line in body]
+        )
     return lines
 
 
 def _head(found: Audit) -> list[str]:
     own, *others = found.atlases
-    also = [f"{name} ({n} of {found.n_before})" if n < found.n_before else name for name, n in list(found.atlases.items())[1:]]
+    also = [
+        f"{name} ({n} of {found.n_before})" if n < found.n_before else name
+        for name, n in list(found.atlases.items())[1:]
+    ]
     return [
-        f"Audit of {found.cohort}, {own}" + (f", with {', '.join(also)}" if others else "") + f" [{found.fingerprint[:12]}]",
-        f"{found.n_before} scans, {len(found.sites)} sites, {_classes(found, found.classes_before)}",
+        f"Audit of {found.cohort}, {own}"
+        + (f", with {', '.join(also)}" if others else "")
+        + f" [{found.fingerprint[:12]}]",
+        f"{found.n_before} scans at {len(found.sites)} sites: {_classes(found, found.classes_before)}",
     ]
 
 
@@ -49,7 +56,7 @@ def _exclusions(found: Audit) -> list[str]:
         return ["none"]
     lines = [
         f"{len(found.exclusions)} of {found.n_before} scans; "
-        f"{found.n_after} remain, {_classes(found, found.classes_after)}"
+        f"{found.n_after} remain ({_classes(found, found.classes_after)})"
     ]
     if len(found.exclusions) > LONGEST_LIST:
         return [*lines, _by_site(found.site_of[who] for who in found.exclusions)]
@@ -58,7 +65,7 @@ def _exclusions(found: Audit) -> list[str]:
 
 
 def _duplicates(found: Audit) -> list[str]:
-    lines = ["rank correlation over time, median over ROIs; one scan from " + f"{found.rules.duplicate_correlation:g} on"]
+    lines = [f"rank correlation over time, median over ROIs, above {found.rules.duplicate_correlation:g}"]
     if not found.duplicates:
         lines.append("none")
     elif len(found.duplicates) > LONGEST_LIST:
@@ -74,9 +81,11 @@ def _duplicates(found: Audit) -> list[str]:
 
 
 def _verdict(pair: DuplicatePair) -> str:
-    trimmed = f", the {pair.common_frames} frames at the {pair.aligned}" if pair.kind == "near" else ""
+    trimmed = f", the {pair.common_frames} frames at the {pair.aligned} of the longer" if pair.aligned != "both" else ""
     doubts = [name for name, same in (("labels", pair.same_label), ("sites", pair.same_site)) if not same]
-    return f"{pair.kind}{trimmed}; " + (f"DIFFERENT {' and '.join(doubts).upper()}" if doubts else "same label and site")
+    return f"{pair.kind}{trimmed}; " + (
+        f"DIFFERENT {' and '.join(doubts).upper()}" if doubts else "same label and site"
+    )
 
 
 def _dead(found: Audit) -> list[str]:
@@ -90,10 +99,11 @@ def _dead(found: Audit) -> list[str]:
         lines += [f"{atlas}: {len(here)} scans, {worst} ({limit})", f"  {_counts(by_site)}"]
         if atlas in found.dead_patterns:
             test = found.dead_patterns[atlas]
-            lines.append(
-                f"  the pattern {'tells' if test.p < 0.05 else 'does not tell'} the site: the most similar one is of the "
-                f"same site in {test.accuracy:.0%} (largest site {test.largest_site:.0%}, {_p(test.p)})"
-            )
+            chance = f"{test.by_chance:.0%} by chance, {_p(test.p)}; largest site {test.largest_site:.0%}"
+            lines += [
+                f"  the pattern {'goes' if test.p < 0.05 else 'does not go'} with the site: "
+                f"nearest pattern from the same site in {test.accuracy:.0%} ({chance})"
+            ]
     return lines or ["none"]
 
 
@@ -101,7 +111,9 @@ def _non_finite(found: Audit) -> list[str]:
     scans = found.non_finite
     if len(scans) > LONGEST_LIST:
         return [f"{len(scans)} scans, up to {max(s.n_frames for s in scans)} frames", _by_site(s.site for s in scans)]
-    return _table([(s.participant_id, s.site, f"{s.n_frames} of {s.of} frames in {s.atlas}") for s in scans]) or ["none"]
+    return _table([(s.participant_id, s.site, f"{s.n_frames} of {s.of} frames in {s.atlas}") for s in scans]) or [
+        "none"
+    ]
 
 
 def _short(found: Audit) -> list[str]:
@@ -129,9 +141,8 @@ def _sites(found: Audit) -> list[str]:
     )
     label = found.label_by_site
     if label is not None and label.cramers_v is not None and label.p is not None:
-        lines.append(
-            f"label by site: Cramer's V {label.cramers_v:.2f} (about {label.by_chance:.2f} by chance), chi-square {_p(label.p)}"
-        )
+        chance = f"about {label.by_chance:.2f} by chance, chi-square {_p(label.p)}"
+        lines.append(f"label by site: Cramer's V {label.cramers_v:.2f} ({chance})")
     return lines
 
 
@@ -141,13 +152,13 @@ def _length(found: Audit) -> list[str]:
         return ["none"]
     if site.eta_squared is None:
         return [f"{site.shortest} frames, all scans alike"]
-    lines = [
-        f"{site.shortest} to {site.longest} frames; {site.eta_squared:.0%} of the variance lies between sites (eta squared)"
-    ]
+    between = f"{site.eta_squared:.0%} of the variance lies between sites (eta squared)"
+    lines = [f"{site.shortest} to {site.longest} frames; {between}"]
     if site.differs_inside:
         lines.append(f"differs inside {_some([f'{s} ({a}-{b})' for s, (a, b) in site.differs_inside.items()])}")
     if site.all_shortest:
-        lines.append(f"shortest at {_some([f'{s} (all {n} scans)' for s, n in site.all_shortest.items()])}")
+        who = _some([f"{s} ({n})" for s, n in site.all_shortest.items()])
+        lines.append(f"all scans have the shortest, {site.shortest} frames, at {who}")
     if label.auc is not None and label.p is not None:
         text = f"as a score for {found.classes[1]}: AUC {label.auc:.2f} over all sites (Mann-Whitney {_p(label.p)})"
         if label.auc_inside is not None:
@@ -165,7 +176,7 @@ def _repetition_time(found: Audit) -> list[str]:
     if len(values) > LONGEST_LIST:
         lines.append(f"and {len(values) - LONGEST_LIST} more values")
     if tr.differs_inside:
-        lines.append(f"several at {_some(tr.differs_inside)}")
+        lines.append(f"several values at {_some(tr.differs_inside)}")
     if tr.unknown:
         lines.append(f"not stated for {tr.unknown} scans")
     return lines

@@ -87,7 +87,9 @@ class PatternTest:
     n_scans : int
         Scans with at least one ROI without signal that took part.
     accuracy : float
-        Share of scans whose nearest pattern (fewest ROIs that differ) comes from the same site.
+        Share of scans whose nearest pattern (largest Jaccard overlap of the missing ROIs) comes from the same site.
+    by_chance : float
+        The same with the sites permuted, on average.
     largest_site : float
         Share of the site with most of these scans: what naming that site every time would reach.
     p : float
@@ -96,6 +98,7 @@ class PatternTest:
 
     n_scans: int
     accuracy: float
+    by_chance: float
     largest_site: float
     p: float
 
@@ -103,8 +106,9 @@ class PatternTest:
 def pattern_test(alive: np.ndarray, sites: np.ndarray, ids: np.ndarray) -> PatternTest | None:
     """Predict the site from the pattern of ROIs without signal, among scans that have any.
 
-    Scans whose nearest neighbours tie count with the share of neighbours from their own site, so that the
-    order of the participants does not matter. None where fewer than three such scans or one site are there.
+    Overlap and not the number of ROIs that differ: most patterns are one to three ROIs, and by that number any two
+    of these are close. Scans whose nearest neighbours tie count with the share of neighbours from their own site, so
+    that the order of the participants does not matter. None where fewer than three such scans or one site are there.
 
     Examples
     --------
@@ -123,20 +127,22 @@ def pattern_test(alive: np.ndarray, sites: np.ndarray, ids: np.ndarray) -> Patte
     if len(chosen) < 3 or len(names) < 2:
         return None
     dead = (~alive[chosen]).astype(np.float32)
-    size = dead.sum(axis=1)
-    differing = size[:, None] + size[None, :] - 2.0 * dead @ dead.T  # whole numbers: exact in float32
-    np.fill_diagonal(differing, np.inf)
-    row, column = np.nonzero(differing == differing.min(axis=1, keepdims=True))
+    both = (dead @ dead.T).astype(np.float64)  # whole numbers, so that equal overlaps are equal bit by bit
+    size = np.diag(both)
+    overlap = both / (size[:, None] + size[None, :] - both)
+    np.fill_diagonal(overlap, -1.0)
+    row, column = np.nonzero(overlap == overlap.max(axis=1, keepdims=True))
     share = 1.0 / np.bincount(row)[row]
 
     def accuracy(site: np.ndarray) -> float:
-        return float(share @ (site[row] == site[column])) / len(chosen)
+        return min(1.0, float(share @ (site[row] == site[column])) / len(chosen))
 
     observed = accuracy(site)
-    as_good = sum(accuracy(rng.permutation(site)) >= observed - 1e-12 for _ in range(PERMUTATIONS))
+    permuted = np.array([accuracy(rng.permutation(site)) for _ in range(PERMUTATIONS)])
     return PatternTest(
         n_scans=len(chosen),
         accuracy=observed,
+        by_chance=float(permuted.mean()),
         largest_site=float(np.bincount(site).max() / len(chosen)),
-        p=(1 + as_good) / (1 + PERMUTATIONS),
+        p=(1 + int((permuted >= observed - 1e-12).sum())) / (1 + PERMUTATIONS),
     )

@@ -3,7 +3,7 @@
 Comparing arrays for equality finds copies only. Two scans are one here when the rank correlation over time,
 taken for each ROI and then the median over ROIs, exceeds a threshold: different people at rest stay near zero
 (below 0.2 for any two of a thousand), a scan that was processed twice stays near one. Ranks, and a linear trend
-taken out before, keep a spike or a drift that all scans share from making everyone a duplicate.
+taken out of them, keep a spike or a drift that all scans share from making everyone a duplicate.
 
 All pairs are screened with a few matrix products: the ROIs of a scan are summed with 16 fixed sets of signs, and
 the ranks of these 16 series over a window are compared for all scans at once. Only pairs that pass are compared on
@@ -38,7 +38,7 @@ MOST_COMPARED = 20_000
 ROWS = 512
 """Scans a matrix product compares with all others at a time: bounds memory."""
 
-Aligned = Literal["start", "end"]
+Aligned = Literal["start", "end", "both"]
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class Match:
     ----------
     correlation : float
         Median over the ROIs with signal in both of the rank correlation over time.
-    aligned : {"start", "end"}
-        Whether the first or the last frames of the two scans were laid on each other.
+    aligned : {"start", "end", "both"}
+        The end of the longer scan at which the shorter was laid on it; "both" where they are of one length.
     common_frames : int
-        Frames that both scans have.
+        Valid frames that both scans have.
     identical : bool
         Same frames, and equal to 1e-4 after standardising each ROI.
     """
@@ -84,7 +84,9 @@ class DuplicateSearch:
     not_compared: int
 
 
-def find_duplicates(cohort: Cohort, coverage: Coverage, threshold: float = 0.5, min_frames: int = 40) -> DuplicateSearch:
+def find_duplicates(
+    cohort: Cohort, coverage: Coverage, threshold: float = 0.5, min_frames: int = 40
+) -> DuplicateSearch:
     """Find pairs of scans that are one.
 
     Parameters
@@ -144,14 +146,15 @@ def compare(
     if valid.sum() < min_frames or not rois.any():
         return None
     a, b = (cohort.scan(k)[part][valid][:, rois].astype(np.float64) for k in (i, j))
-    ranks = [rankdata(_without_trend(x), axis=0) for x in (a, b)]
-    x, y = (r - r.mean(axis=0) for r in ranks)
-    size = np.sqrt((x**2).sum(axis=0) * (y**2).sum(axis=0))
-    r = (x * y).sum(axis=0)[size > 0] / size[size > 0]
+    x, y = (_without_trend(rankdata(s.T, axis=1)) for s in (a, b))
+    size = np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
+    r = (x * y).sum(axis=1)[size > 0] / size[size > 0]
     if len(r) == 0:
         return None
     same_shape = cohort.n_frames[i] == cohort.n_frames[j] and (coverage.alive[i] == coverage.alive[j]).all()
     same_frames = same_shape and (coverage.valid[i] == coverage.valid[j]).all()
+    if cohort.n_frames[i] == cohort.n_frames[j]:
+        aligned = "both"
     identical = bool(same_frames and np.abs(_standardised(a) - _standardised(b)).max() <= 1e-4)
     return Match(i, j, float(np.median(r)), aligned, int(valid.sum()), identical)
 
@@ -159,7 +162,7 @@ def compare(
 def _sketches(
     cohort: Cohort, coverage: Coverage, taking_part: np.ndarray, min_frames: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Signed sums of the ROIs over the first frames, and over the last frames backwards. Each [n, W, 16].
+    """Signed sums of the ROIs over the first frames, and over the last frames backwards. Each [n, 16, W].
 
     Backwards, so that two scans aligned at their ends lie on each other from index 0 on. Frames that are
     missing or not valid are NaN.
@@ -170,15 +173,15 @@ def _sketches(
     # as many plus as minus signs: a signal that all ROIs share, such as motion or breathing, falls out
     half = np.where(np.arange(cohort.n_rois) % 2, 1.0, -1.0).astype(np.float32)
     signs = np.stack([rng.permutation(half) for _ in range(DIRECTIONS)], axis=1)
-    head = np.full((len(taking_part), width, DIRECTIONS), np.nan, dtype=np.float32)
+    head = np.full((len(taking_part), DIRECTIONS, width), np.nan, dtype=np.float32)
     tail = head.copy()
     for row, i in enumerate(taking_part):
         valid = coverage.valid[i]
         frames = np.where(coverage.alive[i], cohort.scan(int(i)), 0.0)[valid].astype(np.float32, copy=False)
-        sums = np.full((len(valid), DIRECTIONS), np.nan, dtype=np.float32)
-        sums[valid] = _without_trend(_standardised(frames) @ signs)
-        head[row, : len(sums)] = sums[:width]
-        tail[row, : len(sums)] = sums[::-1][:width]
+        sums = np.full((DIRECTIONS, len(valid)), np.nan, dtype=np.float32)
+        sums[:, valid] = (_standardised(frames) @ signs).T
+        head[row, :, : len(valid)] = sums[:, :width]
+        tail[row, :, : len(valid)] = sums[:, ::-1][:, :width]
     return head, tail
 
 
@@ -197,7 +200,7 @@ def _screen(
         unit = np.empty((stop, windows[k] * DIRECTIONS), dtype=np.float32)
         for a in range(0, stop, ROWS):
             block = order[a : min(a + ROWS, stop)]
-            unit[a : a + ROWS] = _unit_ranks(sketches[block, : windows[k]]).reshape(len(block), -1)
+            unit[a : a + ROWS] = _unit_ranks(sketches[block, :, : windows[k]]).reshape(len(block), -1)
         for a in range(start, stop, ROWS):
             b = min(a + ROWS, stop)
             score = unit[a:b] @ unit[:b].T
@@ -211,21 +214,41 @@ def _screen(
 
 
 def _unit_ranks(x: np.ndarray) -> np.ndarray:
-    """Ranks over time (axis 1), centred, such that the sum of squares of a scan is one; NaN and flat series give 0."""
-    valid = np.isfinite(x)
-    count = valid.sum(axis=1, keepdims=True)
-    ranks = x.argsort(axis=1).argsort(axis=1).astype(np.float32)  # NaN is sorted last
-    flat = np.where(valid, x, -np.inf).max(axis=1) <= np.where(valid, x, np.inf).min(axis=1)
-    ranks = np.where(valid & ~flat[:, None], ranks - (count - 1) / 2, 0.0)
-    size = np.sqrt((ranks**2).sum(axis=1, keepdims=True))
-    return (ranks / np.maximum(size, 1e-6) / np.sqrt(x.shape[2])).astype(np.float32)
+    """Ranks over time (last axis) without trend; the squares of a scan sum to one. NaN and flat series give 0.
+
+    Parameters
+    ----------
+    x : ndarray of float32, shape [n, Q, T]
+        NaN in the same frames of all Q series of a scan.
+    """
+    valid = np.isfinite(x[:, :1])
+    ranks = x.argsort(axis=2).argsort(axis=2).astype(np.float32)  # NaN is sorted last
+    flat = np.fmax.reduce(x, axis=2) <= np.fmin.reduce(x, axis=2)
+    ranks[flat] = 0.0
+    ranks = _without_trend(ranks, valid)
+    size = np.sqrt(np.einsum("nqt,nqt->nq", ranks, ranks))
+    return ranks / (np.maximum(size, 1e-3) * np.float32(np.sqrt(x.shape[1])))[:, :, None]
 
 
-def _without_trend(x: np.ndarray) -> np.ndarray:
-    """Series (columns) without their mean and linear trend."""
-    t = np.arange(len(x), dtype=x.dtype) - (len(x) - 1) / 2
-    x = x - x.mean(axis=0)
-    return x - np.outer(t, t @ x / max(float(t @ t), 1.0)).astype(x.dtype)
+def _without_trend(x: np.ndarray, valid: np.ndarray | None = None) -> np.ndarray:
+    """Series (last axis) without mean and linear trend over their valid values, 0 elsewhere.
+
+    The trend is taken out of ranks: in the values one spike at an end would bend it, and leave the same ramp in
+    every scan that has the spike.
+
+    Parameters
+    ----------
+    x : ndarray, shape [..., Q, T]
+    valid : ndarray of bool, shape [..., 1, T], optional
+    """
+    w = np.ones((1, x.shape[-1]), dtype=x.dtype) if valid is None else valid.astype(x.dtype)
+    count = np.maximum(w.sum(axis=-1, keepdims=True), 1)
+    t = np.arange(x.shape[-1], dtype=x.dtype)
+    t = (t - (w * t).sum(axis=-1, keepdims=True) / count) * w
+    x = x * w
+    x = x - x.sum(axis=-1, keepdims=True) / count * w
+    slope = (x @ np.swapaxes(t, -1, -2)) / np.maximum((t * t).sum(axis=-1, keepdims=True), 1)
+    return x - slope * t
 
 
 def _standardised(x: np.ndarray) -> np.ndarray:

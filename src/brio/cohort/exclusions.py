@@ -54,7 +54,9 @@ class AuditRules:
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise BrioError(f"audit rule {name} is {getattr(self, name)}; it must lie between 0 and 1")
         if self.min_frames < 4:
-            raise BrioError(f"audit rule min_frames is {self.min_frames}; a correlation over time needs at least 4 frames")
+            raise BrioError(
+                f"audit rule min_frames is {self.min_frames}; a correlation over time needs at least 4 frames"
+            )
 
 
 DEFAULT_RULES = AuditRules()

@@ -85,8 +85,8 @@ class DuplicatePair:
         Equal after standardising; one scan, processed or trimmed differently; two scans.
     correlation : float
         Median over ROIs of the rank correlation over time.
-    aligned : {"start", "end"}
-        Whether the first or the last frames of the two scans were laid on each other.
+    aligned : {"start", "end", "both"}
+        The end of the longer scan at which the shorter was laid on it; "both" where they are of one length.
     common_frames : int
         Valid frames that both have.
     same_label, same_site : bool
@@ -142,7 +142,9 @@ def stated_dead_rois(cohort: Cohort, read: Collection[str]) -> list[DeadRois]:
         wrong = stated.notna().to_numpy() & ~((share >= 0.0) & (share <= 1.0))
         if wrong.any():
             k = int(np.flatnonzero(wrong)[0])
-            raise BrioError(f"participant {cohort.ids[k]}: {column} is '{stated.iloc[k]}'; it must be a share from 0 to 1")
+            raise BrioError(
+                f"participant {cohort.ids[k]}: {column} is '{stated.iloc[k]}'; it must be a share from 0 to 1"
+            )
         found += [
             DeadRois(*_who(cohort, i), atlas, None, None, s) for i, s in zip(*_where(share > 0.0, share), strict=True)
         ]

@@ -40,21 +40,41 @@ class StackedAdamW:
     def step(self, active: Tensor) -> None:
         """One update of the active runs from the gradients in ``.grad``. ``active``: bool, shape [R]."""
         self.steps += active
+        names = [name for name, p in self.params.items() if p.grad is not None]
+        if not names:
+            return
+        params = [self.params[name] for name in names]
+        grads = [p.grad for p in params]
+        mean, square = [self.mean[name] for name in names], [self.square[name] for name in names]
         beta1, beta2 = self.betas
-        correction1 = 1 - beta1 ** self.steps.clamp_min(1)
-        correction2 = (1 - beta2 ** self.steps.clamp_min(1)).sqrt()
-        for name, p in self.params.items():
-            if p.grad is None:
-                continue
-            shape = (-1,) + (1,) * (p.ndim - 1)
-            go = active.view(shape).to(p.dtype)
-            mean, square = self.mean[name], self.square[name]
-            mean.add_((p.grad - mean) * (go * (1 - beta1)))
-            square.add_((p.grad.square() - square) * (go * (1 - beta2)))
-            size = (self.learning_rate / correction1).to(p.dtype).view(shape)
-            root = square.sqrt() / correction2.to(p.dtype).view(shape) + self.epsilon
-            p.sub_(go * (self.learning_rate * self.weight_decay * p + size * mean / root))
+        count = self.steps.clamp_min(1)
+        # a run that sits out has all its factors set to zero: nothing of it moves
+        keep1, keep2, decay, size = (
+            self._columns(params, torch.where(active, value, torch.zeros_like(value)))
+            for value in (
+                torch.full_like(count, 1 - beta1),
+                torch.full_like(count, 1 - beta2),
+                torch.full_like(count, self.learning_rate * self.weight_decay),
+                self.learning_rate / (1 - beta1**count),
+            )
+        )
+        root = self._columns(params, (1 - beta2**count).rsqrt())
+        torch._foreach_add_(mean, torch._foreach_mul(torch._foreach_sub(grads, mean), keep1))
+        squared = torch._foreach_mul(grads, grads)
+        torch._foreach_add_(square, torch._foreach_mul(torch._foreach_sub(squared, square), keep2))
+        scale = torch._foreach_mul(torch._foreach_sqrt(square), root)
+        torch._foreach_add_(scale, self.epsilon)
+        change = torch._foreach_div(torch._foreach_mul(mean, size), scale)
+        torch._foreach_add_(change, torch._foreach_mul(params, decay))
+        torch._foreach_sub_(params, change)
+        for p in params:
             p.grad = None
+
+    @staticmethod
+    def _columns(params: list[Tensor], value: Tensor) -> list[Tensor]:
+        """One value a run, shaped to multiply each parameter."""
+        value = value.to(params[0].dtype)
+        return [value.view(-1, *(1,) * (p.ndim - 1)) for p in params]
 
     def select(self, params: dict[str, Tensor], keep: Tensor) -> None:
         """Go on with some of the runs, whose parameters are given."""

@@ -12,45 +12,58 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["coupling", "dual_potentials", "entropic_cost", "sinkhorn_divergence", "uniform_log_weights"]
+__all__ = ["coupling", "entropic_cost", "potential_sums", "sinkhorn_divergence"]
+
+_NOTHING = -1e4
+"""Log weight of a padded point: exp of it is exactly zero, yet sums and differences of it stay finite."""
 
 
-def uniform_log_weights(C: Tensor) -> tuple[Tensor, Tensor]:
-    """Log of the uniform marginals eta = 1/n and zeta = 1/n' of a cost matrix. Shapes [n] and [n']."""
+def _log_weights(C: Tensor, log_eta: Tensor | None, log_zeta: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Log marginals as a column and a row; uniform where none are given, padding made finite."""
     n, m = C.shape[-2:]
-    return C.new_full((n,), 1.0 / n).log(), C.new_full((m,), 1.0 / m).log()
+    eta = C.new_full((n,), 1.0 / n).log() if log_eta is None else log_eta.clamp_min(_NOTHING)
+    zeta = C.new_full((m,), 1.0 / m).log() if log_zeta is None else log_zeta.clamp_min(_NOTHING)
+    return eta.unsqueeze(-1), zeta.unsqueeze(-2)
 
 
-def dual_potentials(
-    C: Tensor, log_eta: Tensor, log_zeta: Tensor, epsilon: float, iterations: int
-) -> tuple[Tensor, Tensor]:
-    """Dual potentials (phi, psi) by alternating log-domain updates.
+def potential_sums(
+    C: Tensor,
+    epsilon: float,
+    iterations: int,
+    log_eta: Tensor | None = None,
+    log_zeta: Tensor | None = None,
+) -> Tensor:
+    """Sums phi_i + psi_h of the dual potentials after alternating log-domain updates.
 
-    ``phi_i <- -eps LSE_h(log zeta_h + (psi_h - C_ih) / eps)``, then the same for psi; the last update is
-    that of psi, so the coupling's column sums are exact.
+    The updates are those of the paper (``phi_i <- -eps LSE_h(log zeta_h + (psi_h - C_ih) / eps)``, then psi), carried
+    out on the logarithm of the coupling: normalising its rows to eta is the update of phi, normalising its
+    columns to zeta that of psi. The last update is that of psi, so column sums are exact.
 
     Parameters
     ----------
     C : Tensor, shape [..., n, n']
-    log_eta : Tensor, shape [..., n]
-        ``-inf`` marks padding.
-    log_zeta : Tensor, shape [..., n']
+    log_eta, log_zeta : Tensor, shapes [..., n] and [..., n'], optional
+        Log marginals, uniform if left out; ``-inf`` marks padding.
+
+    Returns
+    -------
+    Tensor, shape [..., n, n'], without gradient
     """
     with torch.no_grad():
-        scaled = C.detach() / epsilon
-        psi = torch.zeros_like(scaled[..., 0, :])
+        eta, zeta = _log_weights(C, log_eta, log_zeta)
+        log_gamma = eta + zeta - C.detach() / epsilon
         for _ in range(iterations):
-            phi = -torch.logsumexp((log_zeta + psi).unsqueeze(-2) - scaled, dim=-1)
-            psi = -torch.logsumexp((log_eta + phi).unsqueeze(-1) - scaled, dim=-2)
-    return epsilon * phi, epsilon * psi
+            log_gamma = torch.log_softmax(log_gamma, dim=-1) + eta
+            log_gamma = torch.log_softmax(log_gamma, dim=-2) + zeta
+        return epsilon * (log_gamma - eta - zeta) + C.detach()
 
 
 def coupling(
-    C: Tensor, phi: Tensor, psi: Tensor, log_eta: Tensor, log_zeta: Tensor, epsilon: float
+    C: Tensor, sums: Tensor, epsilon: float, log_eta: Tensor | None = None, log_zeta: Tensor | None = None
 ) -> Tensor:
     """Coupling Gamma_ih = eta_i zeta_h exp((phi_i + psi_h - C_ih) / eps). Shape [..., n, n']."""
-    log_gamma = (phi.unsqueeze(-1) + psi.unsqueeze(-2) - C) / epsilon
-    return (log_gamma + log_eta.unsqueeze(-1) + log_zeta.unsqueeze(-2)).exp()
+    eta, zeta = _log_weights(C, log_eta, log_zeta)
+    return ((sums - C) / epsilon + eta + zeta).exp()
 
 
 def entropic_cost(
@@ -64,12 +77,11 @@ def entropic_cost(
     -------
     Tensor, shape [...]
     """
-    if log_eta is None or log_zeta is None:
-        log_eta, log_zeta = uniform_log_weights(C)
-    phi, psi = dual_potentials(C, log_eta, log_zeta, epsilon, iterations)
-    eta, zeta = log_eta.exp(), log_zeta.exp()
-    mass = coupling(C, phi, psi, log_eta, log_zeta, epsilon).sum((-2, -1))
-    return (eta * phi).sum(-1) + (zeta * psi).sum(-1) - epsilon * (mass - 1.0)
+    sums = potential_sums(C, epsilon, iterations, log_eta, log_zeta)
+    eta, zeta = _log_weights(C, log_eta, log_zeta)
+    linear = ((eta + zeta).exp() * sums).sum((-2, -1))  # eta . phi + zeta . psi, both marginals having mass one
+    mass = coupling(C, sums, epsilon, log_eta, log_zeta).sum((-2, -1))
+    return linear - epsilon * (mass - 1.0)
 
 
 def sinkhorn_divergence(
@@ -83,7 +95,7 @@ def sinkhorn_divergence(
 ) -> Tensor:
     """Debiased divergence S_eps = OT(x, y) - OT(x, x) / 2 - OT(y, y) / 2, one epsilon for all three.
 
-    Clouds of equal size are solved in one batch.
+    Clouds of equal size with uniform weights are solved in one batch.
 
     Returns
     -------
@@ -95,11 +107,8 @@ def sinkhorn_divergence(
     >>> float(sinkhorn_divergence(C, C, C, epsilon=0.1, iterations=50))
     0.0
     """
-    if C_xy.shape == C_xx.shape == C_yy.shape:
-        eta = zeta = None
-        if log_eta is not None and log_zeta is not None:
-            eta, zeta = torch.stack([log_eta, log_eta, log_zeta]), torch.stack([log_zeta, log_eta, log_zeta])
-        xy, xx, yy = entropic_cost(torch.stack([C_xy, C_xx, C_yy]), epsilon, iterations, eta, zeta)
+    if C_xy.shape == C_xx.shape == C_yy.shape and log_eta is None and log_zeta is None:
+        xy, xx, yy = entropic_cost(torch.stack([C_xy, C_xx, C_yy]), epsilon, iterations)
     else:
         xy = entropic_cost(C_xy, epsilon, iterations, log_eta, log_zeta)
         xx = entropic_cost(C_xx, epsilon, iterations, log_eta, log_eta)

@@ -75,13 +75,14 @@ def read_mat(path: Path, variable: str | None = None) -> np.ndarray:
 def _hdf5_matrices(path: Path) -> dict[str, np.ndarray]:
     import h5py
 
+    def is_matrix(node: object) -> bool:
+        # text and truth values are stored as numbers, too; their class is an attribute
+        kind = node.attrs.get("MATLAB_class", b"") if isinstance(node, h5py.Dataset) else b"group"
+        return (kind.decode() if isinstance(kind, bytes) else str(kind)) not in ("char", "cell", "logical", "group")
+
     with h5py.File(path, "r") as file:
-        # MATLAB writes columns first, so a matrix arrives transposed; text is stored as numbers, too
-        return {
-            name: node[()].T
-            for name, node in file.items()
-            if isinstance(node, h5py.Dataset) and node.attrs.get("MATLAB_class") not in (b"char", b"cell", b"logical")
-        }
+        # MATLAB writes columns first, so a matrix arrives transposed
+        return {name: node[()].T for name, node in file.items() if is_matrix(node)}
 
 
 def _pick(path: Path, arrays: Mapping[str, np.ndarray], variable: str | None) -> np.ndarray:

@@ -17,7 +17,17 @@ from ..cohort import Cohort
 from ..writer import CohortWriter
 from .series import Series
 
-__all__ = ["RoiOrder", "canonical", "choose", "describe", "refuse_existing", "settle_atlas", "source_folder", "write_scans"]
+__all__ = [
+    "RoiOrder",
+    "canonical",
+    "choose",
+    "describe",
+    "reasons",
+    "refuse_existing",
+    "settle_atlas",
+    "source_folder",
+    "write_scans",
+]
 
 Strictness = Literal["free", "count", "names"]
 
@@ -45,14 +55,18 @@ class RoiOrder:
             return series.frames
         if self.names is None or series.columns is None:
             with_names, without = (path, self.path) if self.names is None else (self.path, path)
-            raise BrioError(f"{without}: has no column names, but {with_names} has; the order of ROIs cannot be checked")
+            raise BrioError(
+                f"{without}: has no column names, but {with_names} has; the order of ROIs cannot be checked"
+            )
         place = {name: i for i, name in enumerate(series.columns)}
         if len(place) != self.n_rois:
             raise BrioError(f"{path}: column '{_doubled(series.columns)}' appears more than once in the header")
         absent = [n for n in self.names if n not in place]
         if absent:
             extra = sorted(set(place) - set(self.names))
-            raise BrioError(f"{path}: has ROI '{extra[0]}' but not '{absent[0]}' of {self.path}; the parcellations differ")
+            raise BrioError(
+                f"{path}: has ROI '{extra[0]}' but not '{absent[0]}' of {self.path}; the parcellations differ"
+            )
         return series.frames[:, [place[n] for n in self.names]]
 
 
@@ -89,8 +103,14 @@ def settle_atlas(name: str, series: Series, path: Path, strictness: Strictness =
     if bundled is not None and len(bundled) == n:
         if series.columns is None:
             if strictness == "names":
-                raise BrioError(f"{path}: has no header; the order of its columns cannot be checked against {bundled.name}")
-            return bundled, RoiOrder(n, None, path), "the files name no columns: taken in the order of the bundled atlas"
+                raise BrioError(
+                    f"{path}: has no header; the order of its columns cannot be checked against {bundled.name}"
+                )
+            return (
+                bundled,
+                RoiOrder(n, None, path),
+                "the files name no columns: taken in the order of the bundled atlas",
+            )
         for key in ("name", "code", "index"):
             words = tuple(bundled.rois[key].astype(str)) if key in bundled.rois else ()
             if set(words) == set(series.columns):
@@ -121,7 +141,7 @@ def write_scans(
     stream = iter(scans)
     first = next(stream, None)
     if first is None:
-        raise BrioError(f"{out}: no scan to import: {reasons(provenance['skipped'])}")
+        raise BrioError(f"{provenance['source']}: no scan to import: {reasons(provenance['skipped'])}")
     known, order, provenance["rois"] = settle_atlas(atlas, first[2], first[1], strictness)
     with CohortWriter(out, name, known, classes, provenance) as writer:
         for row, path, series in chain([first], stream):
@@ -154,9 +174,9 @@ def reasons(skipped: list[dict[str, str]]) -> str:
 
 
 def canonical(atlas: str) -> str:
-    """The bundled name of an atlas (``aal`` is ``aal116``), else the name in lower case."""
+    """The bundled name of an atlas (``aal`` is ``aal116``), else the name as it is."""
     bundled = bundled_atlas(atlas)
-    return atlas.lower() if bundled is None else bundled.name
+    return atlas if bundled is None else bundled.name
 
 
 def choose(found: Iterable[str], asked: str | None, src: Path) -> str:
@@ -166,7 +186,9 @@ def choose(found: Iterable[str], asked: str | None, src: Path) -> str:
         if len(labels) != 1:
             raise BrioError(f"{src}: holds the atlases {', '.join(labels)}; choose one with --atlas")
         return labels[0]
-    chosen = [v for v in labels if v == asked] or [v for v in labels if canonical(v) == canonical(asked)]
+    chosen = [v for v in labels if v == asked] or [
+        v for v in labels if canonical(v).lower() == canonical(asked).lower()
+    ]
     if not chosen:
         raise BrioError(f"{src}: holds no atlas '{asked}', {nearest(asked, labels)}")
     return chosen[0]

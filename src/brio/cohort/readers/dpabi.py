@@ -61,7 +61,7 @@ def read_dpabi(
         Name of the cohort.
     """
     src = source_folder(src)
-    known = canonical(atlas)
+    known = canonical(atlas).lower()
     if known not in COLUMNS:
         raise BrioError(f"no columns are known for atlas '{atlas}' in DPABI's files, {nearest(known, COLUMNS)}")
     files, skipped = _find(src)
@@ -87,7 +87,9 @@ def read_dpabi(
 
 def _find(src: Path) -> tuple[dict[str, tuple[re.Match[str], Path]], list[dict[str, str]]]:
     """Files by participant; the txt beside a mat of the same name is its copy."""
-    candidates = [p for p in find_series(src) if p.name.startswith("ROISignals_") and p.suffix.lower() in (".mat", ".txt")]
+    candidates = [
+        p for p in find_series(src) if p.name.startswith("ROISignals_") and p.suffix.lower() in (".mat", ".txt")
+    ]
     if not candidates:
         raise BrioError(f"{src}: no file named ROISignals_*.mat or ROISignals_*.txt below it")
     originals = {p.with_suffix("") for p in candidates if p.suffix.lower() == ".mat"}
@@ -102,7 +104,9 @@ def _find(src: Path) -> tuple[dict[str, tuple[re.Match[str], Path]], list[dict[s
         elif match["group"] not in LABELS:
             skipped.append(skip(match["id"], "the group in the file's name is neither 1 (MDD) nor 2 (HC)"))
         elif match["id"] in files:
-            raise BrioError(f"{path}: participant {match['id']} is also at {files[match['id']][1]}; point at one folder")
+            raise BrioError(
+                f"{path}: participant {match['id']} is also at {files[match['id']][1]}; point at one folder"
+            )
         else:
             files[match["id"]] = (match, path)
     return files, skipped
@@ -116,7 +120,9 @@ def _covariates(
         return {}, []
     column = next((c for c in table.columns if c.lower() in ID_COLUMNS), None)
     if column is None:
-        raise BrioError(f"{table.path}: no column of identifiers ({', '.join(ID_COLUMNS)}); it has {', '.join(table.columns)}")
+        raise BrioError(
+            f"{table.path}: no column of identifiers ({', '.join(ID_COLUMNS)}); it has {', '.join(table.columns)}"
+        )
     rows = dict(zip(table.ids(column), table.rows, strict=True))
     skipped += [skip(who, "no file ROISignals_<ID>") for who in rows if who not in files]
     return {who: covariates(row, {column}) for who, row in rows.items()}, [who for who in files if who not in rows]

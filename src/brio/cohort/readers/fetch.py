@@ -44,7 +44,7 @@ def fetch_abide(
     fetcher : callable, optional
         Stands in for ``nilearn.datasets.fetch_abide_pcp``.
     """
-    known = canonical(atlas)
+    known = canonical(atlas).lower()
     if known not in DERIVATIVES:
         raise BrioError(f"ABIDE cannot be fetched for atlas '{atlas}', {nearest(known, DERIVATIVES)}")
     refuse_existing(out)
@@ -52,7 +52,8 @@ def fetch_abide(
         from nilearn import datasets
 
         fetcher = fetcher or datasets.fetch_abide_pcp
-        data_dir = data_dir or datasets.get_data_dirs()[0]
+        folders = datasets.get_data_dirs()
+        data_dir = data_dir or next((d for d in folders if (Path(d) / "ABIDE_pcp").is_dir()), folders[0])
     try:
         fetcher(
             data_dir=str(data_dir),
@@ -65,7 +66,9 @@ def fetch_abide(
         )
     except Exception as error:  # the network fails in many ways
         said = (str(error).splitlines() or [type(error).__name__])[0]
-        raise BrioError(f"the download of ABIDE failed ({said}); run again, files already in {data_dir} are kept") from error
+        raise BrioError(
+            f"the download of ABIDE failed ({said}); run again, files already in {data_dir} are kept"
+        ) from error
     folder = Path(data_dir) / "ABIDE_pcp"
     return read_pcp(
         folder / "cpac" / "filt_global",

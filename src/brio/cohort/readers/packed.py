@@ -13,7 +13,7 @@ from ..cohort import Cohort
 from ..signal import live_rois
 from .arrays import open_npz
 from .assembly import choose, describe, source_folder, write_scans
-from .participants import find_table, read_participants
+from .participants import read_participants
 from .series import Series
 
 __all__ = ["read_packed"]
@@ -54,7 +54,7 @@ def read_packed(src: str | Path, out: str | Path, *, atlas: str | None = None, n
     if not archives:
         raise BrioError(f"{src}: no <atlas>.npz in it")
     chosen = choose(archives, atlas, src)
-    people = _people(find_table(src, "participants.tsv"))
+    people = _people(src / "participants.tsv")
     for label, path in archives.items():
         for person, scan in zip(people, _scans(path, people), strict=True):
             person[f"dead_fraction_{label}"] = round(1.0 - float(live_rois(scan).mean()), 6)
@@ -78,7 +78,9 @@ def _people(path: Path) -> list[dict[str, Any]]:
     people = []
     for who, row in zip(table.ids("participant_id"), table.rows, strict=True):
         if row["diagnosis"] not in ("0", "1"):
-            raise BrioError(f"{path}: participant {who} has diagnosis '{row['diagnosis']}'; 1 (ASD) or 0 (TD) is needed")
+            raise BrioError(
+                f"{path}: participant {who} has diagnosis '{row['diagnosis']}'; 1 (ASD) or 0 (TD) is needed"
+            )
         person: dict[str, Any] = {"participant_id": who, "site": row["site"], "label": int(row["diagnosis"])}
         person |= {ours: row[theirs] for ours, theirs in COVARIATES.items() if theirs in table.columns}
         people.append(person | {"n_frames": row["n_frames"]})
@@ -94,7 +96,9 @@ def _scans(path: Path, people: list[dict[str, Any]]) -> Iterator[np.ndarray]:
         raise BrioError(f"{path}: has {len(ids)} participants, participants.tsv has {len(people)}")
     for row, (packed_id, length, person) in enumerate(zip(ids, lengths, people, strict=True), start=1):
         if packed_id != person["participant_id"]:
-            raise BrioError(f"{path}: participant {row} is {packed_id}, but {person['participant_id']} in participants.tsv")
+            raise BrioError(
+                f"{path}: participant {row} is {packed_id}, but {person['participant_id']} in participants.tsv"
+            )
         if str(length) != person["n_frames"]:
             raise BrioError(f"{path}: {packed_id} has {length} frames, but {person['n_frames']} in participants.tsv")
     if frames.ndim != 2 or scale.shape != (len(ids), frames.shape[1]) or lengths.sum() != len(frames):

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import BrioError, nearest
 
-__all__ = ["Roster", "Table", "binary_labels", "find_table", "read_participants", "read_roster", "skip"]
+__all__ = ["Roster", "Table", "binary_labels", "covariates", "find_table", "read_participants", "read_roster", "skip"]
 
 MISSING = frozenset({"", "n/a", "na", "nan"})
 OWN_COLUMNS = ("participant_id", "site", "label", "n_frames")
@@ -28,11 +28,10 @@ class Table:
         """Raise unless the table has the column; ``option`` is what would name another one."""
         if column not in self.columns:
             named = [c for c in self.columns if c]
-            other = f"; {option} names another" if option else ""
-            raise BrioError(
-                f"{self.path}: there is no column '{column}', {nearest(column, named)} "
-                f"It has {', '.join(named)}{other}"
-            )
+            hint = nearest(column, named)
+            listed = "" if hint.startswith("known") else f" It has {', '.join(named)}"
+            other = f"; {option} can name another" if option else ""
+            raise BrioError(f"{self.path}: there is no column '{column}', {hint}{listed}{other}")
 
     def ids(self, column: str) -> list[str]:
         """The values of a column that must name every row, once each."""
@@ -131,7 +130,9 @@ def read_roster(
     ids = table.ids("participant_id")
     table.require(site_column, "--site-column")
     table.require(label_column, "--label-column")
-    labels, classes = binary_labels([r[label_column] for r in table.rows], f"{path}: column '{label_column}'", patient, control)
+    labels, classes = binary_labels(
+        [r[label_column] for r in table.rows], f"{path}: column '{label_column}'", patient, control
+    )
     roster = Roster([], classes)
     used = {"participant_id", site_column, label_column}
     for who, label, row in zip(ids, labels, table.rows, strict=True):

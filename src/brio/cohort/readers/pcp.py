@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BrioError
-from ..atlas import bundled_atlas
 from ..cohort import Cohort
-from .assembly import choose, describe, source_folder, write_scans
+from .assembly import canonical, choose, describe, source_folder, write_scans
 from .participants import Table, read_participants, skip
 from .series import Series, find_series, read_series
 
@@ -75,8 +74,7 @@ def read_pcp(
                 raise BrioError(f"{path}: also at {other}; point at one pipeline's folder and pass --participants")
     table = read_participants(_phenotypic(src, participants))
     scans, skipped = _match(table, by_id, f"no file *_rois_{label}.1D")
-    bundled = bundled_atlas(label)
-    known = label if bundled is None else bundled.name
+    known = canonical(label)
     options = {"atlas": label, "participants": participants and Path(participants)}
     return write_scans(
         out,
@@ -113,7 +111,9 @@ def _match(
     for number, row in enumerate(table.rows, start=1):
         file_id = row["FILE_ID"]
         if file_id is None or file_id == NO_SCAN:
-            skipped.append(skip(row.get("SUB_ID") or f"row {number}", f"the release has no scan (FILE_ID is {NO_SCAN})"))
+            skipped.append(
+                skip(row.get("SUB_ID") or f"row {number}", f"the release has no scan (FILE_ID is {NO_SCAN})")
+            )
             continue
         if file_id in seen:
             raise BrioError(f"{table.path}: participant {file_id} appears more than once in FILE_ID; keep one row")
@@ -129,7 +129,9 @@ def _match(
 def _person(row: dict[str, str | None], file_id: str, path: Path) -> dict[str, Any]:
     label = LABELS.get(row["DX_GROUP"] or "")
     if label is None:
-        raise BrioError(f"{path}: participant {file_id} has DX_GROUP '{row['DX_GROUP']}'; 1 (autism) or 2 (control) is needed")
+        raise BrioError(
+            f"{path}: participant {file_id} has DX_GROUP '{row['DX_GROUP']}'; 1 (autism) or 2 (control) is needed"
+        )
     person: dict[str, Any] = {"participant_id": file_id, "site": row["SITE_ID"], "label": label}
     for ours, theirs in COVARIATES.items():
         value = row.get(theirs)

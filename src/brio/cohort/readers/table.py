@@ -84,6 +84,7 @@ Scans = list[tuple[dict[str, Any], Path]]
 def _by_column(rows: list[dict[str, Any]], src: Path) -> tuple[Scans, list[dict[str, str]]]:
     scans: Scans = []
     skipped = []
+    owner: dict[Path, str] = {}
     for row in rows:
         person = {k: v for k, v in row.items() if k != "file"}
         who, file = row["participant_id"], row["file"]
@@ -91,6 +92,8 @@ def _by_column(rows: list[dict[str, Any]], src: Path) -> tuple[Scans, list[dict[
             skipped.append(skip(who, "no file in column 'file'"))
         elif not (src / file).is_file():
             skipped.append(skip(who, "the file that column 'file' names is not there", file=file))
+        elif (other := owner.setdefault((src / file).resolve(), who)) != who:
+            raise BrioError(f"{src / file}: column 'file' names it for both {other} and {who}")
         else:
             scans.append((person, src / file))
     return scans, skipped
@@ -113,17 +116,30 @@ def _by_name(
         who = row["participant_id"]
         found = exact.get(who) or starting.get(who) or []
         if len(found) > 1:
-            raise BrioError(f"participant {who}: {found[0]} and {found[1]} both match; name one in a column 'file' of {table}")
+            raise BrioError(
+                f"participant {who}: {found[0]} and {found[1]} both match; name one in a column 'file' of {table}"
+            )
         if not found:
             skipped.append(skip(who, "no file whose name starts with the participant_id"))
         elif found[0] in owner:
-            raise BrioError(f"{found[0]}: matches both {owner[found[0]]} and {who}; name the files in a column 'file' of {table}")
+            raise BrioError(
+                f"{found[0]}: matches both {owner[found[0]]} and {who}; name the files in a column 'file' of {table}"
+            )
         else:
             owner[found[0]] = who
             scans.append((row, found[0]))
-    known = {*left_out, *owner.values()}
-    stray = [f for f in files if f not in owner and not known.intersection([series_stem(f), *_starts(series_stem(f))])]
-    return scans, skipped + [skip(series_stem(f), f"no row in {table}", file=f.name) for f in stray]
+    taken = set(owner.values())
+    for file in files:
+        names = {series_stem(file), *_starts(series_stem(file))}
+        if file in owner or names & left_out:
+            continue
+        if names & taken:
+            skipped.append(
+                skip(max(names & taken), "another file is named exactly after the participant", file=file.name)
+            )
+        else:
+            skipped.append(skip(series_stem(file), f"no row in {table}", file=file.name))
+    return scans, skipped
 
 
 def _starts(stem: str) -> Iterable[str]:

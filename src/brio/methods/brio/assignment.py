@@ -27,11 +27,11 @@ def balanced(similarity: Tensor, iterations: int) -> Tensor:
             [0.1250, 0.1250, 0.1250, 0.1250]])
     """
     J, P = similarity.shape[-2:]
-    column = torch.zeros_like(similarity[..., :1, :])
+    log_pi = similarity
     for _ in range(iterations):
-        row = -math.log(J) - torch.logsumexp(similarity + column, dim=-1, keepdim=True)
-        column = -math.log(P) - torch.logsumexp(similarity + row, dim=-2, keepdim=True)
-    return (similarity + row + column).exp()
+        log_pi = torch.log_softmax(log_pi, dim=-1) - math.log(J)
+        log_pi = torch.log_softmax(log_pi, dim=-2) - math.log(P)
+    return log_pi.exp()
 
 
 class Assignment(nn.Module):

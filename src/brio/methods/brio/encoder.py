@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["SignedEncoder", "SignedLayer", "descriptor", "inverse_root_degree", "signed_graphs"]
+__all__ = ["SignedEncoder", "SignedLayer", "descriptor", "inverse_root", "signed_graphs"]
 
 
-def signed_graphs(A: Tensor, S: Tensor) -> tuple[Tensor, Tensor]:
-    """Positive weights G+ and negative-weight magnitudes G- on the support, Eq. (4).
+def signed_graphs(A: Tensor, S: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Supported graph G, its positive weights G+ and its negative-weight magnitudes G-, Eq. (4).
 
     Parameters
     ----------
@@ -18,25 +18,32 @@ def signed_graphs(A: Tensor, S: Tensor) -> tuple[Tensor, Tensor]:
     S : Tensor, shape [P, P]
     """
     G = S * A
-    return G.clamp_min(0), (-G).clamp_min(0)
+    G_plus = G.clamp_min(0)
+    return G, G_plus, G_plus - G
 
 
-def descriptor(G_plus: Tensor, G_minus: Tensor, S: Tensor) -> Tensor:
+def descriptor(G: Tensor, degree_plus: Tensor, degree_minus: Tensor, S: Tensor) -> Tensor:
     """Local connectivity of each ROI: mean positive, mean negative and root mean square weight, Eq. (5).
+
+    Parameters
+    ----------
+    G : Tensor, shape [..., P, P]
+    degree_plus, degree_minus : Tensor, shape [..., P]
+        Row sums of G+ and G-.
+    S : Tensor, shape [P, P]
 
     Returns
     -------
     Tensor, shape [..., P, 3]
     """
     d = S.sum(-1)  # every ROI selects at least one partner, so no degree is zero
-    square = (G_plus.square() + G_minus.square()).sum(-1) / d  # the two channels never overlap
-    return torch.stack([G_plus.sum(-1) / d, G_minus.sum(-1) / d, square.sqrt()], dim=-1)
+    return torch.stack([degree_plus / d, degree_minus / d, torch.linalg.vector_norm(G, dim=-1) / d.sqrt()], dim=-1)
 
 
-def inverse_root_degree(G: Tensor) -> Tensor:
-    """D^(-1/2) of a non-negative graph, zero for ROIs without edges. Shape [..., P, 1]."""
-    degree = G.sum(-1, keepdim=True)
-    return torch.where(degree > 0, degree.clamp_min(torch.finfo(G.dtype).tiny).rsqrt(), torch.zeros_like(degree))
+def inverse_root(degree: Tensor) -> Tensor:
+    """D^(-1/2) as a column, zero for ROIs without edges. Shape [..., P] -> [..., P, 1]."""
+    root = torch.where(degree > 0, degree.clamp_min(torch.finfo(degree.dtype).tiny).rsqrt(), torch.zeros_like(degree))
+    return root.unsqueeze(-1)
 
 
 class SignedLayer(nn.Module):
@@ -61,18 +68,19 @@ class SignedLayer(nn.Module):
 class SignedEncoder(nn.Module):
     """ROI embeddings and connectivity to ROI representations H, Eqs. (4)-(6)."""
 
-    def __init__(self, n_rois: int, d_e: int, d_h: int, layers: int) -> None:
+    def __init__(self, n_rois: int, d_e: int, d_h: int, layers: int, roi_scale: float = 1.0) -> None:
         super().__init__()
-        self.roi = nn.Parameter(torch.randn(n_rois, d_e))  # E^ROI
+        self.roi = nn.Parameter(roi_scale * torch.randn(n_rois, d_e))  # E^ROI
         self.phi_in = nn.Linear(d_e + 3, d_h)
         self.layers = nn.ModuleList(SignedLayer(d_h) for _ in range(layers))
 
     def forward(self, A: Tensor, S: Tensor) -> Tensor:
         """ROI representations of graphs A [B, P, P] on the support S [P, P]. Shape [B, P, d_h]."""
-        G_plus, G_minus = signed_graphs(A, S)
-        c = descriptor(G_plus, G_minus, S)
+        G, G_plus, G_minus = signed_graphs(A, S)
+        degree_plus, degree_minus = G_plus.sum(-1), G_minus.sum(-1)
+        c = descriptor(G, degree_plus, degree_minus, S)
         H = self.phi_in(torch.cat([self.roi.expand(*c.shape[:-1], -1), c], dim=-1))
-        channels = ((G_plus, inverse_root_degree(G_plus)), (G_minus, inverse_root_degree(G_minus)))
+        channels = ((G_plus, inverse_root(degree_plus)), (G_minus, inverse_root(degree_minus)))
         for layer in self.layers:
             H = layer(H, channels)
         return H

@@ -50,7 +50,7 @@ class BrioNetwork(nn.Module):
 
     def __init__(self, n_rois: int, s: BrioSettings) -> None:
         super().__init__()
-        self.encoder = SignedEncoder(n_rois, s.d_e, s.d_h, s.layers)
+        self.encoder = SignedEncoder(n_rois, s.d_e, s.d_h, s.layers, s.roi_scale)
         self.assignment = Assignment(s.J, s.d_e, s.d_qk, s.temperature, s.assignment_iterations)
         self.factor_map = FactorMap(s.d_h, s.d_t, s.d_mlp, s.mlp_bias)
         bound = 1.0 / math.sqrt(s.J * s.d_t)  # as a linear layer on the concatenated factors would start

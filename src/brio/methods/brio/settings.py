@@ -49,6 +49,8 @@ class BrioSettings(NeuralSettings):
         Weight of the alignment loss (ours).
     eps_w, eps_s, eps_q : float
         Stabilisers of Eqs. (13) and (16) (ours).
+    roi_scale : float
+        Standard deviation of the ROI embeddings at the start (ours).
     mlp_bias : bool
         Biases in the factor mapping's MLP (ours).
     variant : str
@@ -78,6 +80,7 @@ class BrioSettings(NeuralSettings):
     eps_w: float = 1e-6
     eps_s: float = 1e-6
     eps_q: float = 1e-6
+    roi_scale: float = 1.0
     mlp_bias: bool = True
     variant: Variant = "full"
     block_length: float | None = None

@@ -1,0 +1,136 @@
+"""The audit of the real scans finds the documented defects of the release, all of them and no others."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from brio.cohort import Cohort, bundled_atlas
+from brio.cohort.audit import Audit, audit
+
+pytestmark = pytest.mark.abide
+
+
+def load(folder: Path, atlas: str) -> Cohort:
+    table = pd.read_csv(folder / "participants.tsv", sep="\t", dtype={"participant_id": str})
+    with np.load(folder / f"{atlas}.npz", allow_pickle=False) as packed:
+        frames, scale, lengths = packed["frames"], packed["scale"], packed["n_frames"]
+    ends = np.cumsum(lengths)
+    return Cohort.from_scans(
+        [frames[end - n : end] * s for end, n, s in zip(ends, lengths, scale, strict=True)],
+        site=table["site"],
+        label=table["diagnosis"],
+        participant_id=table["participant_id"].tolist(),
+        covariates=pd.DataFrame({"tr": table["tr_s"]}),
+        atlas=bundled_atlas(atlas),
+        classes=("TD", "ASD"),
+        name="ABIDE I",
+    )
+
+
+@pytest.fixture(scope="module")
+def aal(abide_folder: Path) -> Cohort:
+    return load(abide_folder, "aal116")
+
+
+@pytest.fixture(scope="module")
+def alone(aal: Cohort) -> Audit:
+    return audit(aal)
+
+
+@pytest.fixture(scope="module")
+def both(aal: Cohort, abide_folder: Path) -> Audit:
+    return audit(aal, companions=[load(abide_folder, "cc200")])
+
+
+def sites_of(found: Audit) -> Counter[str]:
+    return Counter(found.site_of[who] for who in found.exclusions)
+
+
+def test_the_two_doubled_scans_and_no_other(both: Audit) -> None:
+    pairs = {pair.sites: pair for pair in both.duplicates}
+    assert set(pairs) == {("UM_1", "UM_1"), ("YALE", "YALE")}
+    um, yale = pairs["UM_1", "UM_1"], pairs["YALE", "YALE"]
+    assert (um.kind, um.same_label) == ("identical", True)
+    assert um.second in both.exclusions
+    assert um.first not in both.exclusions
+    assert (yale.kind, yale.same_label) == ("near", False)
+    assert yale.correlation == pytest.approx(0.96, abs=0.02)
+    assert {yale.first, yale.second} <= set(both.exclusions)
+    assert um.atlases == yale.atlases == ("aal116", "cc200")
+
+
+def test_unrelated_scans_stay_far_below_the_threshold(both: Audit) -> None:
+    assert {atlas: pair.correlation < 0.2 for atlas, pair in both.next_closest.items()} == {
+        "aal116": True,
+        "cc200": True,
+    }
+    assert both.not_compared == 0
+
+
+def test_one_atlas_misses_a_scan_that_the_other_shows(alone: Audit, both: Audit) -> None:
+    assert sites_of(alone) == {"UM_1": 1, "YALE": 2, "CALTECH": 1}
+    assert sites_of(both) == {"UM_1": 1, "YALE": 2, "CALTECH": 2}
+    reasons = sorted(why for who, why in both.exclusions.items() if both.site_of[who] == "CALTECH")
+    assert reasons == [
+        ["65 of 116 ROIs without signal in aal116", "118 of 200 ROIs without signal in cc200"],
+        ["80 of 200 ROIs without signal in cc200"],
+    ]
+
+
+def test_what_remains(alone: Audit, both: Audit, aal: Cohort) -> None:
+    assert (alone.n_before, alone.n_after) == (1035, 1031)
+    assert both.n_after == 1030
+    assert both.classes_before == (530, 505)
+    assert both.classes_after == (528, 502)
+    assert aal.select(both.keep).n_frames.mean() == pytest.approx(194.5, abs=0.05)
+    assert (both.one_class, both.small_class) == ((), ())
+
+
+def test_rois_without_signal_by_site(both: Audit, abide_folder: Path) -> None:
+    table = pd.read_csv(abide_folder / "participants.tsv", sep="\t", dtype={"participant_id": str})
+    for atlas, column, n in (("aal116", "dead_rois_aal", 87), ("cc200", "dead_rois_cc200", 46)):
+        stated = table.set_index("participant_id")[column]
+        found = {rois.participant_id: rois.n_rois for rois in both.dead_rois if rois.atlas == atlas}
+        assert found == stated[stated > 0].to_dict()
+        assert len(found) == n
+    top = list(both.dead_by_site["aal116"].items())[:5]
+    assert top == [("SBL", 21), ("CALTECH", 17), ("PITT", 17), ("CMU", 13), ("SDSU", 7)]
+    for test in both.dead_patterns.values():
+        assert test.p < 0.01
+        assert test.accuracy > test.largest_site
+
+
+def test_lengths_and_repetition_times(both: Audit) -> None:
+    length, tr = both.length_by_site, both.repetition_time
+    assert length is not None
+    assert tr is not None
+    assert (length.shortest, length.longest) == (78, 316)
+    assert length.all_shortest == {"OHSU": 26}
+    assert set(length.differs_inside) == {"CMU", "KKI", "MAX_MUN", "STANFORD", "USM"}
+    assert tr.differs_inside == ("CMU",)
+    assert tr.sites_by_value["1.5"] == ["CMU", "OLIN", "PITT"]
+    assert both.non_finite == both.too_short == ()
+
+
+def test_the_text_fits_a_screen_and_the_json_holds_everything(both: Audit) -> None:
+    lines = both.lines()
+    assert len(lines) <= 60
+    assert max(map(len, lines)) <= 130
+    assert "  5 of 1035 scans; 1030 remain (528 TD, 502 ASD)" in lines
+    assert len(json.loads(json.dumps(both.to_dict(), allow_nan=False))["dead_rois"]) == 87 + 46
+
+
+def test_labels_shuffled_change_nothing_but_the_copies(aal: Cohort, both: Audit) -> None:
+    chosen = np.isin(aal.sites, ["UM_1", "YALE", "CALTECH"])
+    part = aal.select(chosen)
+    table = part.participants.assign(label=np.random.default_rng(0).permutation(part.labels))
+    shuffled = audit(Cohort(**{**vars(part), "participants": table}))
+    copies = {who for pair in both.duplicates for who in (pair.first, pair.second)}
+    assert {who for who in shuffled.exclusions if who not in copies} == {
+        rois.participant_id for rois in both.dead_rois if rois.atlas == "aal116" and rois.share > 0.25
+    }
+    assert {(p.first, p.second) for p in shuffled.duplicates} == {(p.first, p.second) for p in both.duplicates}

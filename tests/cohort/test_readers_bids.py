@@ -1,0 +1,383 @@
+"""BIDS derivatives of XCP-D, HALFpipe, C-PAC and CIFTI pipelines."""
+
+import json
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+
+from brio import BrioError
+from brio.cohort import bundled_atlas
+from brio.cohort.readers import import_cohort, import_summary
+from brio.cohort.readers.bids import join_runs
+from brio.cohort.readers.bids_names import parse_name
+from brio.cohort.readers.series import Series
+
+NAMES = ("LH-Vis", "RH-Vis", "LH-Mot", "RH-Mot", "Thalamus")
+SUBJECTS = ("sub-001", "sub-002", "sub-003", "sub-004")
+XCPD = "{sub}_task-rest_space-MNI_atlas-Tian_stat-mean_timeseries.tsv"
+
+
+def scan(seed: int, n_rois: int = len(NAMES)) -> np.ndarray:
+    return np.random.default_rng(seed).normal(3.0, 1 + seed, size=(10 + seed, n_rois)).round(4)
+
+
+def write_tsv(path: Path, x: np.ndarray, names: tuple[str, ...] | None = NAMES) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = ["\t".join(names)] if names else []
+    lines += ["\t".join("n/a" if np.isnan(v) else str(v) for v in row) for row in x]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def participants(src: Path, text: str | None = None) -> None:
+    src.mkdir(parents=True, exist_ok=True)
+    rows = [f"{s}\t{'AB'[i // 2]}\t{i % 2}\t{20 + i}" for i, s in enumerate(SUBJECTS)]
+    (src / "participants.tsv").write_text(text or "\n".join(["participant_id\tsite\tlabel\tage", *rows]) + "\n")
+
+
+def derivative(src: Path, sub: str, pattern: str = XCPD) -> Path:
+    return src / "derivatives" / "pipeline" / sub / "func" / pattern.format(sub=sub)
+
+
+@pytest.fixture
+def xcpd(tmp_path: Path) -> Path:
+    src = tmp_path / "study"
+    participants(src)
+    for i, sub in enumerate(SUBJECTS):
+        write_tsv(derivative(src, sub), scan(i))
+        confounds = derivative(src, sub, "{sub}_task-rest_desc-confounds_timeseries.tsv")
+        write_tsv(confounds, np.zeros((5, 2)), ("a", "b"))
+        coverage = derivative(src, sub, "{sub}_task-rest_space-MNI_atlas-Tian_stat-coverage_timeseries.tsv")
+        write_tsv(coverage, np.zeros((5, 2)), ("a", "b"))
+    return src
+
+
+def nothing_left(out: Path) -> bool:
+    return not list(out.parent.glob(out.name + "*"))
+
+
+def test_xcpd(xcpd, tmp_path):
+    cohort = import_cohort("bids", xcpd, tmp_path / "out")
+    assert cohort.ids.tolist() == list(SUBJECTS)
+    assert cohort.labels.tolist() == [0, 1, 0, 1]
+    assert cohort.sites.tolist() == ["A", "A", "B", "B"]
+    assert cohort.participants["age"].tolist() == [20, 21, 22, 23]
+    assert cohort.atlas.name == "Tian"
+    assert cohort.atlas.rois["name"].tolist() == list(NAMES)
+    for i in range(4):
+        np.testing.assert_allclose(cohort.scan(i), scan(i), rtol=1e-6)
+    assert import_summary(cohort) == "4 scans imported, 0 skipped"
+    assert cohort.provenance["n_files"] == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "atlas", "feature", "scan_"),
+    [
+        ("sub-1_ses-2_task-rest_run-1_space-MNI_atlas-Gordon_timeseries.tsv", "Gordon", "", "ses-2 task-rest run-1"),
+        ("sub-1_task-rest_space-fsLR_seg-4S156Parcels_stat-mean_timeseries.tsv", "4S156Parcels", "", "task-rest"),
+        ("sub-1_task-rest_feature-corr_atlas-schaefer_timeseries.txt", "schaefer", "corr", "task-rest"),
+        ("sub-1_feature-corr_timeseries.tsv", "", "corr", ""),
+        ("sub-1_task-rest_atlas-Yeo-17space-MNI_desc-Mean-1_timeseries.1D", "Yeo-17", "", "task-rest"),
+        ("sub-1_atlas-ROI_dACC_7_desc-Mean-1_timeseries.1D", "ROI_dACC_7", "", ""),
+        ("sub-1_task-rest_bold_atlas-HCP2016_desc-filtered_timeseries.ptseries.nii", "HCP2016", "", "task-rest"),
+    ],
+)
+def test_names(name, atlas, feature, scan_):
+    found = parse_name(Path(name))
+    assert (found.subject, found.atlas, found.feature) == ("sub-1", atlas, feature)
+    assert " ".join(found.scan) == scan_
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sub-1_task-rest_desc-confounds_timeseries.tsv",
+        "sub-1_atlas-Tian_stat-coverage_timeseries.tsv",
+        "sub-1_atlas-Tian_relmat.tsv",
+        "group_atlas-Tian_timeseries.tsv",
+        "sub-1_atlas-Tian_timeseries.json",
+    ],
+)
+def test_names_of_other_files(name):
+    assert parse_name(Path(name)) is None
+
+
+def test_missing_parcels_stay_as_rois_without_signal(xcpd, tmp_path):
+    x = scan(1)
+    x[:, 2] = np.nan
+    write_tsv(derivative(xcpd, "sub-002"), x)
+    cohort = import_cohort("bids", xcpd, tmp_path / "out")
+    assert cohort.n_rois == 5
+    assert np.isnan(cohort.scan(1)[:, 2]).all()
+    assert np.isfinite(np.delete(cohort.scan(1), 2, axis=1)).all()
+
+
+def test_scan_without_a_finite_value_names_the_participant(xcpd, tmp_path):
+    write_tsv(derivative(xcpd, "sub-003"), np.full((9, 5), np.nan))
+    with pytest.raises(BrioError, match=r"participant sub-003: .*no finite value"):
+        import_cohort("bids", xcpd, tmp_path / "out")
+    assert nothing_left(tmp_path / "out")
+
+
+def test_columns_are_brought_to_one_order_by_name(xcpd, tmp_path):
+    order = [3, 1, 4, 0, 2]
+    write_tsv(derivative(xcpd, "sub-003"), scan(2)[:, order], tuple(NAMES[i] for i in order))
+    cohort = import_cohort("bids", xcpd, tmp_path / "out")
+    np.testing.assert_allclose(cohort.scan(2), scan(2), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("x", "names", "said"),
+    [
+        (scan(2), (*NAMES[:4], "Putamen"), r"sub-003\S+: has ROI 'Putamen' but not 'Thalamus' of \S+sub-001"),
+        (scan(2)[:, :4], NAMES[:4], r"sub-003\S+: 4 ROIs, but \S+sub-001\S+ has 5"),
+        (scan(2), None, r"sub-003\S+: has no column names, but \S+sub-001\S+ has"),
+        (scan(2), (*NAMES[:4], "RH-Mot"), r"sub-003\S+: column 'RH-Mot' appears more than once"),
+    ],
+)
+def test_scans_of_another_parcellation(xcpd, tmp_path, x, names, said):
+    write_tsv(derivative(xcpd, "sub-003"), x, names)
+    with pytest.raises(BrioError, match=said):
+        import_cohort("bids", xcpd, tmp_path / "out")
+    assert nothing_left(tmp_path / "out")
+
+
+def test_doubled_name_in_the_first_scan(xcpd, tmp_path):
+    write_tsv(derivative(xcpd, "sub-001"), scan(0), (*NAMES[:4], "LH-Vis"))
+    with pytest.raises(BrioError, match=r"sub-001\S+: column 'LH-Vis' appears more than once"):
+        import_cohort("bids", xcpd, tmp_path / "out")
+
+
+def test_two_atlases_must_be_chosen(xcpd, tmp_path):
+    for i, sub in enumerate(SUBJECTS[:2]):
+        write_tsv(derivative(xcpd, sub, "{sub}_task-rest_atlas-AAL_timeseries.tsv"), scan(i, 116), None)
+    with pytest.raises(BrioError, match="holds the atlases AAL, Tian; choose one with --atlas"):
+        import_cohort("bids", xcpd, tmp_path / "out")
+    with pytest.raises(BrioError, match="no atlas 'Tina', did you mean 'Tian'"):
+        import_cohort("bids", xcpd, tmp_path / "out", atlas="Tina")
+    cohort = import_cohort("bids", xcpd, tmp_path / "out", atlas="aal116")
+    assert (cohort.n_rois, cohort.atlas.name) == (116, "aal116")
+    assert cohort.atlas.has_coordinates
+    skipped = cohort.provenance["skipped"]
+    assert [s["participant_id"] for s in skipped] == ["sub-003", "sub-004"]
+    assert {s["reason"] for s in skipped} == {"no time series of atlas 'AAL'"}
+
+
+def test_bundled_atlas_of_another_size_or_other_names_lends_no_names(tmp_path):
+    for n, names in ((120, None), (116, tuple(f"r{i}" for i in range(116)))):
+        src = tmp_path / f"study{n}"
+        participants(src)
+        for i, sub in enumerate(SUBJECTS):
+            write_tsv(derivative(src, sub, "{sub}_atlas-AAL_timeseries.tsv"), scan(i, n), names)
+        cohort = import_cohort("bids", src, tmp_path / f"out{n}")
+        assert cohort.n_rois == n
+        assert not cohort.atlas.has_coordinates
+        if names:
+            assert tuple(cohort.atlas.rois["name"]) == names
+
+
+def test_bundled_names_in_another_order(tmp_path):
+    src = tmp_path / "study"
+    participants(src)
+    known = bundled_atlas("aal").rois["name"].tolist()
+    for i, sub in enumerate(SUBJECTS):
+        write_tsv(derivative(src, sub, "{sub}_atlas-AAL_timeseries.tsv"), scan(i, 116)[:, ::-1], tuple(known[::-1]))
+    cohort = import_cohort("bids", src, tmp_path / "out")
+    assert cohort.atlas.rois["name"].tolist() == known
+    np.testing.assert_allclose(cohort.scan(0), scan(0, 116), rtol=1e-6)
+
+
+def test_halfpipe_features(tmp_path):
+    src = tmp_path / "study"
+    participants(src)
+    pattern = "{{sub}}_task-rest_feature-{}_atlas-schaefer_timeseries.txt"
+    for i, sub in enumerate(SUBJECTS):
+        write_tsv(derivative(src, sub, pattern.format("aroma")), scan(i), None)
+        write_tsv(derivative(src, sub, pattern.format("compcor")), -scan(i), None)
+    for asked in (None, "schaefer"):
+        with pytest.raises(BrioError, match="holds the atlases aroma/schaefer, compcor/schaefer"):
+            import_cohort("bids", src, tmp_path / "out", atlas=asked)
+    for asked in ("compcor", "compcor/schaefer"):
+        out = tmp_path / asked.replace("/", "-")
+        cohort = import_cohort("bids", src, out, atlas=asked)
+        np.testing.assert_allclose(cohort.scan(1), -scan(1), rtol=1e-6)
+        assert cohort.atlas.name == "schaefer"
+        assert cohort.atlas.rois["name"][0] == "roi001"
+
+
+def test_cpac_variants_are_not_runs(tmp_path):
+    src = tmp_path / "study"
+    participants(src)
+    pattern = "{{sub}}_task-rest_run-1_atlas-CC200_space-MNI_reg-{}_desc-Mean-1_timeseries.1D"
+    for i, sub in enumerate(SUBJECTS):
+        for reg, x in (("default", scan(i, 200)), ("defaultNoGSR", scan(i, 200) + 1)):
+            path = derivative(src, sub, pattern.format(reg))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            header = "#" + "\t#".join(str(u + 1) for u in range(200))
+            np.savetxt(path, x, header=header, comments="", delimiter="\t", fmt="%.4f")
+    for runs in ("first", "concatenate"):
+        with pytest.raises(BrioError, match=r"the same scan as .* processed in another way; .*--match"):
+            import_cohort("bids", src, tmp_path / "out", runs=runs)
+    cohort = import_cohort("bids", src, tmp_path / "out", match="reg-default_")
+    np.testing.assert_allclose(cohort.scan(3), scan(3, 200), atol=1e-3)
+    assert cohort.atlas.name == "cc200"
+    assert cohort.provenance["rois"] == "header matched to the bundled atlas by index"
+    with pytest.raises(BrioError, match="none of the 8 time series matches 'reg-x'"):
+        import_cohort("bids", src, tmp_path / "out2", match="reg-x")
+
+
+def save_ptseries(path: Path, x: np.ndarray) -> None:
+    parcels = []
+    for i, name in enumerate(NAMES):
+        mask = np.zeros((5, 2, 2), dtype=bool)
+        mask[i] = True
+        parcels.append((name, nibabel.cifti2.BrainModelAxis.from_mask(mask, name="thalamus_left", affine=np.eye(4))))
+    axes = nibabel.cifti2.SeriesAxis(0, 0.72, len(x)), nibabel.cifti2.ParcelsAxis.from_brain_models(parcels)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nibabel.Cifti2Image(x.astype(np.float32), header=axes).to_filename(path)
+
+
+def test_cifti_alone_and_beside_its_tsv(tmp_path):
+    src = tmp_path / "study"
+    participants(src)
+    stem = "{sub}_task-rest_space-fsLR_atlas-Tian_den-91k_stat-mean_timeseries"
+    for i, sub in enumerate(SUBJECTS):
+        save_ptseries(derivative(src, sub, stem + ".ptseries.nii"), scan(i))
+    cohort = import_cohort("bids", src, tmp_path / "alone")
+    assert cohort.atlas.rois["name"].tolist() == list(NAMES)
+    np.testing.assert_allclose(cohort.participants["tr"], 0.72, rtol=1e-6)
+    np.testing.assert_allclose(cohort.scan(2), scan(2), rtol=1e-6)
+    for i, sub in enumerate(SUBJECTS):
+        write_tsv(derivative(src, sub, stem + ".tsv"), scan(i))
+    cohort = import_cohort("bids", src, tmp_path / "beside", runs="concatenate")
+    assert cohort.n_frames.tolist() == [10, 11, 12, 13]
+    assert cohort.provenance["copies_in_other_formats"] == 4
+
+
+def add_runs(src: Path) -> None:
+    for run, seed in ((2, 20), (10, 30)):
+        write_tsv(
+            derivative(src, "sub-001", f"{{sub}}_task-rest_run-{run}_space-MNI_atlas-Tian_stat-mean_timeseries.tsv"),
+            scan(seed),
+        )
+    derivative(src, "sub-001").unlink()
+
+
+def test_first_run_is_taken_and_the_others_are_told(xcpd, tmp_path):
+    add_runs(xcpd)
+    cohort = import_cohort("bids", xcpd, tmp_path / "out")
+    np.testing.assert_allclose(cohort.scan(0), scan(20), rtol=1e-6)
+    (entry,) = cohort.provenance["skipped"]
+    assert entry["participant_id"] == "sub-001"
+    assert "only the first" in entry["reason"]
+    assert "run-10" in entry["file"]
+
+
+def test_runs_joined_on_request(xcpd, tmp_path):
+    add_runs(xcpd)
+    cohort = import_cohort("bids", xcpd, tmp_path / "out", runs="concatenate")
+    assert cohort.n_frames[0] == 30 + 40
+    for part, seed in ((cohort.scan(0)[:30], 20), (cohort.scan(0)[30:], 30)):
+        x = scan(seed)
+        np.testing.assert_allclose(part, (x - x.mean(axis=0)) / x.std(axis=0), atol=1e-5)
+    np.testing.assert_allclose(cohort.scan(1), scan(1), rtol=1e-6)
+    assert cohort.provenance["skipped"] == []
+    assert cohort.provenance["n_files"] == 5
+    with pytest.raises(BrioError, match="runs cannot be 'all'"):
+        import_cohort("bids", xcpd, tmp_path / "out2", runs="all")
+
+
+def test_joined_runs_by_name_with_dead_rois():
+    x, y = scan(1).astype(np.float32), scan(2).astype(np.float32)
+    y[:, 4] = 0  # no signal in one run
+    x[3, 0] = np.nan  # one frame
+    paths = [Path("a"), Path("b")]
+    joined = join_runs([Series(x, NAMES), Series(y[:, ::-1], NAMES[::-1])], paths).frames
+    assert np.isnan(joined[:, 4]).all()
+    assert np.argwhere(np.isnan(joined[:, :4])).tolist() == [[3, 0]]
+    np.testing.assert_allclose(joined[11:, 1], (y[:, 1] - y[:, 1].mean()) / y[:, 1].std(), rtol=1e-4, atol=1e-5)
+    with pytest.raises(BrioError, match=r"b: repetition time 2\.0, but 1\.0 in a"):
+        join_runs([Series(x, None, 1.0), Series(x, None, 2.0)], paths)
+
+
+def test_tasks_are_not_mixed(xcpd, tmp_path):
+    write_tsv(derivative(xcpd, "sub-001", "{sub}_task-nback_space-MNI_atlas-Tian_stat-mean_timeseries.tsv"), scan(9))
+    with pytest.raises(BrioError, match="holds the tasks nback, rest; choose one with --task"):
+        import_cohort("bids", xcpd, tmp_path / "out")
+    cohort = import_cohort("bids", xcpd, tmp_path / "out", task="rest")
+    np.testing.assert_allclose(cohort.scan(0), scan(0), rtol=1e-6)
+    with pytest.raises(BrioError, match="no task 'rst', did you mean 'rest'"):
+        import_cohort("bids", xcpd, tmp_path / "out2", task="rst")
+
+
+def test_sidecar_gives_tr_and_a_note(xcpd, tmp_path):
+    for sub, content in (
+        ("sub-001", {"RepetitionTime": 2.5, "Interpolated": True, "Sources": ["a"]}),
+        ("sub-002", {"SamplingFrequency": 0.5}),
+    ):
+        derivative(xcpd, sub).with_suffix(".json").write_text(json.dumps(content))
+    cohort = import_cohort("bids", xcpd, tmp_path / "out")
+    np.testing.assert_array_equal(cohort.participants["tr"], [2.5, 2.0, np.nan, np.nan])
+    assert cohort.provenance["sidecar_of_first"] == {"RepetitionTime": 2.5, "Interpolated": True}
+    derivative(xcpd, "sub-003").with_suffix(".json").write_text('{"RepetitionTime": "two"}')
+    with pytest.raises(BrioError, match=r"sub-003.*RepetitionTime .* 'two'; a positive number"):
+        import_cohort("bids", xcpd, tmp_path / "out2")
+    derivative(xcpd, "sub-003").with_suffix(".json").write_text("{")
+    with pytest.raises(BrioError, match=r"sub-003\S+json: not valid JSON"):
+        import_cohort("bids", xcpd, tmp_path / "out2")
+    assert nothing_left(tmp_path / "out2")
+
+
+def test_text_labels_and_other_columns(xcpd, tmp_path):
+    table = (
+        "participant_id\thospital\tdx\n001\tA\tADHD\n002\tA\tHC\n003\tB\tADHD\n004\tB\tBP\n005\tB\tHC\n006\tB\tn/a\n"
+    )
+    participants(xcpd, table)
+    columns = {"site_column": "hospital", "label_column": "dx"}
+    with pytest.raises(BrioError, match=r"column 'dx' holds 'ADHD' \(2\), 'BP' \(1\), 'HC' \(2\); say which two"):
+        import_cohort("bids", xcpd, tmp_path / "out", **columns)
+    with pytest.raises(BrioError, match="say which two"):
+        import_cohort("bids", xcpd, tmp_path / "out", patient="ADHD", **columns)
+    with pytest.raises(BrioError, match="has no value 'hc' for --control; it holds 'ADHD'"):
+        import_cohort("bids", xcpd, tmp_path / "out", patient="ADHD", control="hc", **columns)
+    cohort = import_cohort("bids", xcpd, tmp_path / "out", patient="ADHD", control="HC", **columns)
+    assert cohort.ids.tolist() == ["001", "002", "003"]  # zeros stay
+    assert cohort.labels.tolist() == [1, 0, 1]
+    assert cohort.classes == ("HC", "ADHD")
+    reasons = {s["participant_id"]: s["reason"] for s in cohort.provenance["skipped"]}
+    assert reasons == {
+        "004": "label 'BP' is neither patient nor control",
+        "005": "no time series of atlas 'Tian'",
+        "006": "no label in column 'dx'",
+    }
+
+
+def test_missing_columns_are_named_with_those_there(xcpd, tmp_path):
+    participants(xcpd, "participant_id\tsites\tdx\n001\tA\t1\n002\tA\t0\n")
+    with pytest.raises(
+        BrioError, match=r"no column 'site', did you mean 'sites'\? It has participant_id, sites, dx; --site-column"
+    ):
+        import_cohort("bids", xcpd, tmp_path / "out")
+    with pytest.raises(BrioError, match="no column 'label', known: dx, participant_id, sites; --label-column"):
+        import_cohort("bids", xcpd, tmp_path / "out", site_column="sites")
+
+
+def test_subject_without_row_and_subject_twice(xcpd, tmp_path):
+    participants(xcpd, "participant_id\tsite\tlabel\nsub-001\tA\t0\nsub-002\tA\t1\nsub-004\t\t1\n")
+    cohort = import_cohort("bids", xcpd, tmp_path / "out")
+    reasons = {s["participant_id"]: s["reason"] for s in cohort.provenance["skipped"]}
+    assert reasons == {"sub-003": "no row in participants.tsv", "sub-004": "no site in column 'site'"}
+    participants(xcpd, "participant_id\tsite\tlabel\nsub-001\tA\t0\nsub-002\tA\t1\n001\tA\t1\n")
+    with pytest.raises(BrioError, match="sub-001 appears more than once, with and without 'sub-'"):
+        import_cohort("bids", xcpd, tmp_path / "out2")
+
+
+def test_no_table_and_no_series(xcpd, tmp_path):
+    with pytest.raises(BrioError, match=r"there is no participants\.tsv; say which table with --participants"):
+        import_cohort("bids", xcpd / "derivatives", tmp_path / "out")
+    cohort = import_cohort("bids", xcpd / "derivatives", tmp_path / "out", participants=xcpd / "participants.tsv")
+    assert len(cohort) == 4
+    participants(tmp_path / "bare")
+    with pytest.raises(BrioError, match="no file named sub-"):
+        import_cohort("bids", tmp_path / "bare", tmp_path / "out2")

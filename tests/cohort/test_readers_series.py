@@ -1,0 +1,207 @@
+"""One file of each format, and each way in which it can be broken."""
+
+from pathlib import Path
+
+import h5py
+import nibabel
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+from brio import BrioError
+from brio.cohort.readers.series import find_series, read_series, series_stem
+
+X = np.random.default_rng(0).normal(size=(7, 4)).astype(np.float32)
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_bytes(text.encode())
+    return path
+
+
+def rows(x: np.ndarray, sep: str, end: str = "\n") -> str:
+    return "".join(sep.join(repr(float(v)) for v in row) + end for row in x)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.tsv", rows(X, "\t")),
+        ("a.csv", rows(X, ",")),
+        ("a.csv", rows(X, ";")),
+        ("a.txt", rows(X, "  ")),
+        ("a.txt", "\n" + rows(X, "\t", "\r\n") + "\n\n"),
+        ("a.1D", "# made by a pipeline of ours\n" + rows(X, " ")),
+        ("a.csv", "0,1,2,3\n" + rows(X, ",")),
+        ("a.csv", "\ufeff1,2,3,4\n" + rows(X, ",")),
+    ],
+)
+def test_text_without_names(tmp_path, name, text):
+    series = read_series(write(tmp_path / name, text))
+    np.testing.assert_array_equal(series.frames, X)
+    assert series.frames.dtype == np.float32
+    assert series.columns is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "columns"),
+    [
+        ("a.1D", "#2001\t#2002\t#2101\t#2102\r\n" + rows(X, "\t", "\r\n"), ("2001", "2002", "2101", "2102")),
+        ("a.1D", "# comment\n# a b c d\n" + rows(X, " "), ("a", "b", "c", "d")),
+        ("a.tsv", "LH Vis\tRH Vis\tLH Mot\tRH Mot\n" + rows(X, "\t"), ("LH Vis", "RH Vis", "LH Mot", "RH Mot")),
+        ("a.csv", '"a,1","b",c,d\n' + rows(X, ","), ("a,1", "b", "c", "d")),
+    ],
+)
+def test_text_with_header(tmp_path, name, text, columns):
+    series = read_series(write(tmp_path / name, text))
+    assert series.columns == columns
+    np.testing.assert_array_equal(series.frames, X)
+
+
+def test_missing_values_in_every_spelling(tmp_path):
+    text = "a\tb\tc\td\te\tf\n1\tnan\tNaN\tn/a\tNA\t\n2\t3\tN/A\t-nan\t\t4\n"
+    frames = read_series(write(tmp_path / "a.tsv", text)).frames
+    np.testing.assert_array_equal(np.isnan(frames), [[0, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 0]])
+    assert frames[1, 1] == 3
+    assert frames[1, 5] == 4
+
+
+def test_first_frame_of_missing_values_is_no_header(tmp_path):
+    series = read_series(write(tmp_path / "a.tsv", "n/a\tn/a\n1\t2\n"))
+    assert series.frames.shape == (2, 2)
+    assert series.columns is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.tsv", "a\tb\n1\t2\n3\toops\n", r"a\.tsv: line 3, column 2: 'oops' is not a number"),
+        ("a.csv", "1,2,x\n3,4,5\n", r"line 1, column 3: 'x'"),
+        ("a.txt", "1 1_0\n", r"line 1, column 2: '1_0'"),
+        ("a.1D", "1 2 3\n4 5 6\n7 8\n", r"a\.1D: line 3 has 2 cells where 3 were expected; .*cut short"),
+        ("a.tsv", "a\tb\tc\n1\t2\n", r"line 2 has 2 cells where 3"),
+        ("a.1D", "#1\t#2\t#3\n1\t2\n", r"header in line 1 names 3 columns, the rows have 2"),
+        ("a.csv", ",a,b\n0,1,2\n1,3,4\n", r"column 1 has no name"),
+        ("a.tsv", "", r"holds no frames"),
+        ("a.tsv", "a\tb\n", r"has a header but holds no frames"),
+        ("a.txt", "1 1e300\n", r"frame 1, column 2: 1e\+300 is too large"),
+    ],
+)
+def test_broken_text(tmp_path, name, text, said):
+    with pytest.raises(BrioError, match=said) as caught:
+        read_series(write(tmp_path / name, text))
+    assert "\n" not in str(caught.value)
+
+
+def test_text_that_is_no_text(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"\xff\xfe\x00\x01")
+    with pytest.raises(BrioError, match=r"a\.csv: cannot be read as text"):
+        read_series(path)
+    with pytest.raises(BrioError, match=r"b\.csv: cannot be read as text"):
+        read_series(tmp_path / "b.csv")
+
+
+def test_arrays_are_never_transposed(tmp_path):
+    np.save(tmp_path / "a.npy", X.astype(np.float64))
+    np.savez(tmp_path / "b.npz", series=X, ids=np.arange(3))
+    np.savez(tmp_path / "c.npz", timeseries=X, fc=np.eye(4))
+    savemat(tmp_path / "d.mat", {"data": X, "TR": 2.0, "who": "me"})
+    savemat(tmp_path / "e.mat", {"ROISignals": X, "other": np.eye(3)})
+    with h5py.File(tmp_path / "f.mat", "w") as file:  # as MATLAB's v7.3 lays a matrix out
+        file["data"] = X.T
+        file["note"] = np.full((5, 2), 65, dtype=np.uint16)
+        file["note"].attrs["MATLAB_class"] = np.bytes_("char")
+    for path in find_series(tmp_path):
+        np.testing.assert_array_equal(read_series(path).frames, X, err_msg=path.name)
+    assert len(find_series(tmp_path)) == 6
+
+
+def test_integers_become_float(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(6, dtype=np.int16).reshape(3, 2))
+    assert read_series(tmp_path / "a.npy").frames.dtype == np.float32
+
+
+def test_variable_by_name(tmp_path):
+    savemat(tmp_path / "a.mat", {"one": X, "two": 2 * X})
+    np.testing.assert_array_equal(read_series(tmp_path / "a.mat", variable="two").frames, 2 * X)
+    with pytest.raises(BrioError, match=r"a\.mat: has no variable 'three'"):
+        read_series(tmp_path / "a.mat", variable="three")
+    with pytest.raises(BrioError, match=r"which array is the series\? It holds one 7x4, two 7x4"):
+        read_series(tmp_path / "a.mat")
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.mat", "hdf5.mat", "a.ptseries.nii"])
+def test_truncated_binary_names_the_file(tmp_path, name):
+    path = tmp_path / name
+    if name == "a.npy":
+        np.save(path, X)
+    elif name == "a.npz":
+        np.savez(path, timeseries=X)
+    elif name == "a.mat":
+        savemat(path, {"ROISignals": X}, do_compression=True)
+    elif name == "hdf5.mat":
+        with h5py.File(path, "w") as file:
+            file["ROISignals"] = X.T
+    else:
+        save_cifti(path)
+    whole = path.read_bytes()
+    read_series(path)  # it is the cut that breaks it
+    path.write_bytes(whole[: len(whole) * 3 // 5])
+    with pytest.raises(BrioError, match=rf"{name}: .*damaged or cut short"):
+        read_series(path)
+
+
+@pytest.mark.parametrize(
+    ("array", "said"),
+    [
+        (np.zeros((2, 3, 4)), r"two axes are needed .*\(2, 3, 4\)"),
+        (np.zeros(5), r"two axes are needed"),
+        (np.zeros((0, 4)), r"is empty"),
+        (np.array([["a", "b"]]), r"not numbers"),
+        (np.ones((2, 2), dtype=complex), r"not numbers"),
+    ],
+)
+def test_arrays_that_are_no_series(tmp_path, array, said):
+    np.save(tmp_path / "a.npy", array)
+    with pytest.raises(BrioError, match=said):
+        read_series(tmp_path / "a.npy")
+
+
+def test_pickles_are_refused(tmp_path):
+    np.save(tmp_path / "a.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(BrioError, match=r"a\.npy: cannot be read as npy"):
+        read_series(tmp_path / "a.npy")
+
+
+def save_cifti(path: Path, names: tuple[str, ...] = ("V1", "V2", "M1", "S1"), x: np.ndarray = X) -> None:
+    mask = np.zeros((4, 4, 4), dtype=bool)
+    parcels = []
+    for i, name in enumerate(names):
+        mask[:] = False
+        mask[i] = True
+        parcels.append((name, nibabel.cifti2.BrainModelAxis.from_mask(mask, name="thalamus_left", affine=np.eye(4))))
+    axes = nibabel.cifti2.SeriesAxis(0, 0.8, len(x)), nibabel.cifti2.ParcelsAxis.from_brain_models(parcels)
+    nibabel.Cifti2Image(x, header=axes).to_filename(path)
+
+
+def test_cifti(tmp_path):
+    path = tmp_path / "a_timeseries.ptseries.nii"
+    save_cifti(path)
+    series = read_series(path)
+    np.testing.assert_array_equal(series.frames, X)
+    assert series.columns == ("V1", "V2", "M1", "S1")
+    assert series.tr == pytest.approx(0.8)
+    assert series_stem(path) == "a_timeseries"
+
+
+def test_volume_is_no_cifti(tmp_path):
+    path = tmp_path / "a.ptseries.nii"
+    nibabel.Nifti1Image(np.zeros((2, 2, 2), dtype=np.float32), np.eye(4)).to_filename(path)
+    with pytest.raises(BrioError, match="is not a CIFTI file"):
+        read_series(path)
+
+
+def test_unknown_suffix(tmp_path):
+    with pytest.raises(BrioError, match=r"a\.xlsx: not a kind of file"):
+        read_series(tmp_path / "a.xlsx")

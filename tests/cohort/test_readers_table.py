@@ -1,0 +1,234 @@
+"""A participants table and one file a scan; also what all kinds share: options, labels, provenance."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+import brio
+from brio import BrioError
+from brio.cohort.readers import READERS, import_cohort, import_summary
+from brio.cohort.readers.participants import binary_labels, read_participants
+
+HEAD = "participant_id\tsite\tlabel\n"
+IDS = ("007", "p1", "p10", "p2")
+
+
+def scan(seed: int, n_rois: int = 6) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(9 + seed, n_rois)).astype(np.float32)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    src = tmp_path / "study"
+    (src / "scans").mkdir(parents=True)
+    (src / "participants.tsv").write_text(HEAD + "".join(f"{p}\tS{i % 2}\t{i // 2}\n" for i, p in enumerate(IDS)))
+    np.save(src / "scans" / "007.npy", scan(0))
+    np.savez(src / "scans" / "p1_rest.npz", timeseries=scan(1))
+    savemat(src / "scans" / "p10-rest.mat", {"x": scan(2), "TR": 2.0})
+    np.savetxt(src / "scans" / "p2.txt", scan(3), fmt="%.9g")
+    return src
+
+
+def nothing_left(out: Path) -> bool:
+    return not list(out.parent.glob(out.name + "*"))
+
+
+def test_files_by_name(folder, tmp_path):
+    cohort = import_cohort("table", folder, tmp_path / "out", atlas="mine")
+    assert cohort.ids.tolist() == list(IDS)
+    for i in range(4):
+        np.testing.assert_allclose(cohort.scan(i), scan(i), rtol=1e-6)
+    assert cohort.labels.tolist() == [0, 0, 1, 1]
+    assert cohort.classes == ("0", "1")
+    assert cohort.atlas.name == "mine"
+    assert cohort.name == "study"
+    assert cohort.provenance == {
+        "kind": "table",
+        "source": "study",
+        "options": {"atlas": "mine", "participants": "participants.tsv"},
+        "brio": brio.__version__,
+        "n_files": 4,
+        "skipped": [],
+        "rois": "the ROIs have no names",
+    }
+
+
+def test_files_by_column(folder, tmp_path):
+    (folder / "participants.tsv").unlink()
+    lines = [
+        "participant_id;site;label;file;tr",
+        "a;X;0;scans/007.npy;2",
+        "b;X;1;scans/p2.txt;1.5",
+        "c;X;1;gone.npy;2",
+        "d;X;1;;",
+    ]
+    (folder / "people.csv").write_text("\ufeff" + "\n".join(lines) + "\n", encoding="utf-8")
+    cohort = import_cohort("table", folder, tmp_path / "out", participants="people.csv")
+    assert cohort.ids.tolist() == ["a", "b"]
+    np.testing.assert_allclose(cohort.scan(1), scan(3), rtol=1e-6)
+    assert cohort.participants["tr"].tolist() == [2.0, 1.5]
+    assert "file" not in cohort.participants
+    assert {s["participant_id"] for s in cohort.provenance["skipped"]} == {"c", "d"}
+    assert import_summary(cohort).startswith("2 scans imported, 2 skipped: ")
+    (folder / "people.csv").write_text("\n".join([*lines[:2], "b;X;1;scans/../scans/007.npy;2"]))
+    with pytest.raises(BrioError, match=r"007\.npy: column 'file' names it for both a and b"):
+        import_cohort("table", folder, tmp_path / "out2", participants="people.csv")
+
+
+def test_missing_and_stray_files_are_told(folder, tmp_path):
+    (folder / "scans" / "p2.txt").rename(folder / "scans" / "other.txt")
+    (folder / "scans" / "007_notes.txt").write_text("1 2\n")
+    cohort = import_cohort("table", folder, tmp_path / "out")
+    reasons = {(s["participant_id"], s["reason"]) for s in cohort.provenance["skipped"]}
+    assert reasons == {
+        ("p2", "no file whose name starts with the participant_id"),
+        ("other", "no row in participants.tsv"),
+        ("007", "another file is named exactly after the participant"),
+    }
+
+
+def test_ambiguous_file(folder, tmp_path):
+    np.save(folder / "scans" / "p1_task.npy", scan(1))
+    with pytest.raises(BrioError, match=r"participant p1: \S+p1_rest\.npz and \S+p1_task\.npy both match"):
+        import_cohort("table", folder, tmp_path / "out")
+
+
+def test_one_file_for_two_participants(folder, tmp_path):
+    (folder / "participants.tsv").write_text(HEAD + "007\tA\t0\np1\tA\t1\np1_rest\tA\t1\n")
+    with pytest.raises(BrioError, match=r"p1_rest\.npz: matches both p1 and p1_rest"):
+        import_cohort("table", folder, tmp_path / "out")
+
+
+def test_other_number_of_rois_names_both_files(folder, tmp_path):
+    np.save(folder / "scans" / "007.npy", scan(0, 5))
+    with pytest.raises(BrioError, match=r"p1_rest\.npz: 6 ROIs, but \S+007\.npy has 5"):
+        import_cohort("table", folder, tmp_path / "out")
+    assert nothing_left(tmp_path / "out")
+
+
+def test_bundled_atlas_needs_its_number_of_rois(folder, tmp_path):
+    with pytest.raises(BrioError, match=r"007\.npy: has 6 columns, atlas aal116 has 116 ROIs$"):
+        import_cohort("table", folder, tmp_path / "out", atlas="aal")
+    np.save(folder / "scans" / "007.npy", np.random.default_rng(0).normal(size=(116, 80)))
+    with pytest.raises(BrioError, match="rows seem to be the ROIs: transpose the files"):
+        import_cohort("table", folder, tmp_path / "out", atlas="aal116")
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (
+            lambda scans: (scans / "p2.txt").write_text("1 2 3 4 5 6\n1 2 3 4 5 six\n"),
+            r"p2\.txt: line 2, column 6: 'six'",
+        ),
+        (lambda scans: (scans / "p1_rest.npz").write_bytes(b"PK\x03\x04 cut"), r"p1_rest\.npz: cannot be read as npz"),
+        (lambda scans: np.save(scans / "007.npy", np.full((5, 6), np.nan)), r"participant 007: .*no finite value"),
+    ],
+)
+def test_damaged_scan_leaves_nothing_behind(folder, tmp_path, damage, said):
+    damage(folder / "scans")
+    with pytest.raises(BrioError, match=said):
+        import_cohort("table", folder, tmp_path / "out")
+    assert nothing_left(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (HEAD + "p1\tA\t0\np2\tA\t1\np1\tB\t1\n", "participant p1 appears in rows 1 and 3"),
+        (HEAD + "p1\tA\t0\n\tA\t1\n", "column 'participant_id' is empty in row 2"),
+        (HEAD + "p1\tA\t0\np2\tA\n", "row 2 has 2 cells, the header 3"),
+        (HEAD + "p1\tA\t0\np2\tA\t1\t9\n", "row 2 has 4 cells, the header 3"),
+        (HEAD, "needs a header and at least one row"),
+        ("participant_id\tsite\tsite\np1\tA\tA\n", "column 'site' appears more than once"),
+        ("id\tsite\tlabel\np1\tA\t0\n", "no column 'participant_id'"),
+        (HEAD + "007\tA\t0\np1\tA\t0\n", r"column 'label' holds '0' \(2\): one class only"),
+        (HEAD + "007\tA\t0\nxx\tA\t1\n", "one class only"),
+        (HEAD + "xx\tA\t0\nyy\tA\t1\n", "study: no scan to import: .*no file whose name .* \\(2\\)"),
+    ],
+)
+def test_wrong_table(folder, tmp_path, text, said):
+    (folder / "participants.tsv").write_text(text)
+    with pytest.raises(BrioError, match=said):
+        import_cohort("table", folder, tmp_path / "out")
+    assert nothing_left(tmp_path / "out")
+
+
+def test_two_tables(folder, tmp_path):
+    (folder / "participants.csv").write_text("participant_id,site,label\n007,A,0\np1,A,1\n")
+    with pytest.raises(BrioError, match=r"both participants\.tsv and participants\.csv"):
+        import_cohort("table", folder, tmp_path / "out")
+    cohort = import_cohort("table", folder, tmp_path / "out", participants=folder / "participants.csv")
+    assert cohort.ids.tolist() == ["007", "p1"]
+    with pytest.raises(BrioError, match=r"nope\.tsv: no such participants table"):
+        import_cohort("table", folder, tmp_path / "out2", participants="nope.tsv")
+
+
+def test_source_columns_with_our_names_are_kept_apart(folder, tmp_path):
+    (folder / "participants.tsv").write_text(
+        "participant_id\tsite\tlabel\tdx\tn_frames\n007\tA\tx\t0\t9\np1\tA\ty\t1\t9\n"
+    )
+    cohort = import_cohort("table", folder, tmp_path / "out", label_column="dx")
+    assert cohort.participants["label_in_source"].tolist() == ["x", "y"]
+    assert cohort.participants["n_frames_in_source"].tolist() == [9, 9]
+    assert cohort.n_frames.tolist() == [9, 10]
+
+
+def test_table_keeps_text(tmp_path):
+    path = tmp_path / "t.tsv"
+    path.write_bytes(b"participant_id\tx\r\n0050002\t1.50\r\n\r\n0050003\tN/A\r\n")
+    table = read_participants(path)
+    assert table.rows == [{"participant_id": "0050002", "x": "1.50"}, {"participant_id": "0050003", "x": None}]
+
+
+@pytest.mark.parametrize(
+    ("values", "patient", "control", "labels", "classes"),
+    [
+        (["0", "1.0", None], None, None, [0, 1, None], ("0", "1")),
+        (["MDD", "HC"], "MDD", None, [1, 0], ("HC", "MDD")),
+        (["MDD", "HC"], None, "HC", [1, 0], ("HC", "MDD")),
+        (["2", "1", "3"], "1", "2", [0, 1, None], ("2", "1")),
+    ],
+)
+def test_labels(values, patient, control, labels, classes):
+    assert binary_labels(values, "here", patient, control) == (labels, classes)
+
+
+@pytest.mark.parametrize(
+    ("values", "patient", "control", "said"),
+    [
+        (["1", "2"], None, None, r"here holds '1' \(1\), '2' \(1\); say which two"),
+        (["a", "b", "c"], "a", None, "say which two"),
+        (["a", "b"], "a", "a", "are both 'a'"),
+        ([None, None], None, None, "here holds nothing"),
+        (["a", "b"], "A", "b", "no value 'A' for --patient; it holds 'a' .1., 'b'"),
+    ],
+)
+def test_labels_that_are_not_two_classes(values, patient, control, said):
+    with pytest.raises(BrioError, match=said):
+        binary_labels(values, "here", patient, control)
+
+
+def test_unknown_kind_and_options(folder, tmp_path):
+    with pytest.raises(BrioError, match="no kind of cohort 'bid', did you mean 'bids'"):
+        import_cohort("bid", folder, tmp_path / "out")
+    with pytest.raises(
+        BrioError, match="kind 'pcp' has no use for --site-column; it uses --atlas, --participants, --name"
+    ):
+        import_cohort("pcp", folder, tmp_path / "out", site_column="x", patient=None)
+    with pytest.raises(BrioError, match="kind 'dpabi' needs --atlas"):
+        import_cohort("dpabi", folder, tmp_path / "out", atlas=None)
+
+
+@pytest.mark.parametrize("kind", sorted(READERS))
+def test_every_kind_checks_its_folders_first(kind, folder, tmp_path):
+    with pytest.raises(BrioError, match="nowhere: no such folder"):
+        import_cohort(kind, tmp_path / "nowhere", tmp_path / "out", atlas="aal116")
+    with pytest.raises(BrioError, match="study: exists already"):
+        import_cohort(kind, tmp_path / "nowhere", folder, atlas="aal116")
+
+
+def test_name(folder, tmp_path):
+    assert import_cohort("table", folder, tmp_path / "out", name="north").name == "north"
