@@ -1,7 +1,9 @@
 """Cohorts: ragged scans with participants and atlas, readers of real file layouts, audit and simulator."""
 
 from .atlas import Atlas, bundled_atlas
+from .audit import Audit, audit
 from .cohort import Cohort
+from .exclusions import AuditRules
 from .writer import CohortWriter
 
-__all__ = ["Atlas", "Cohort", "CohortWriter", "bundled_atlas"]
+__all__ = ["Atlas", "Audit", "AuditRules", "Cohort", "CohortWriter", "audit", "bundled_atlas"]

@@ -186,7 +186,9 @@ class Cohort:
             raise BrioError(f"{folder / FRAMES}: cannot be read ({error}); import the cohort again") from error
         participants = read_table(folder / PARTICIPANTS)
         if _table_hash(folder) != header["tables"]:
-            raise BrioError(f"{folder}: {PARTICIPANTS} or {ATLAS} changed since the fingerprint was taken; import again")
+            raise BrioError(
+                f"{folder}: {PARTICIPANTS} or {ATLAS} changed since the fingerprint was taken; import again"
+            )
         lengths = participants["n_frames"].to_numpy(dtype=np.int64)
         if lengths.sum() != len(frames):
             raise BrioError(f"{folder}: {FRAMES} has {len(frames)} frames, the participants own {lengths.sum()}")
@@ -214,7 +216,9 @@ class Cohort:
             (self.path / ATLAS).read_text(encoding="utf-8"),
         )
         if digest != self.fingerprint:
-            raise BrioError(f"{self.path}: the content changed since its fingerprint was taken; import the cohort again")
+            raise BrioError(
+                f"{self.path}: the content changed since its fingerprint was taken; import the cohort again"
+            )
 
 
 def check_participants(table: pd.DataFrame, where: str) -> pd.DataFrame:
@@ -255,8 +259,10 @@ def content_hash(frames: np.ndarray, participants: str, atlas: str) -> str:
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """Read a participants.tsv: identifiers stay text (``0050002`` keeps its zeros)."""
-    return pd.read_csv(path, sep="\t", dtype={"participant_id": str, "site": str}, keep_default_na=True, na_values=["n/a"])
+    """Read a participants.tsv: identifiers stay text (``007`` keeps its zeros)."""
+    return pd.read_csv(
+        path, sep="\t", dtype={"participant_id": str, "site": str}, keep_default_na=True, na_values=["n/a"]
+    )
 
 
 def _table_hash(folder: Path) -> str:

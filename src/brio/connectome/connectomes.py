@@ -43,9 +43,7 @@ class Connectomes:
         Valid frames of each scan.
     """
 
-    def __init__(
-        self, cohort: Cohort, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
-    ) -> None:
+    def __init__(self, cohort: Cohort, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
         self.cohort = cohort
         self.device = torch.device(device)
         self.dtype = dtype
@@ -97,7 +95,9 @@ class Connectomes:
         """Cached :func:`brio.connectome.support.site_mean` of the given scans."""
         return self._cached(self._means, members, site_mean)
 
-    def block_length(self, source: np.ndarray, site: np.ndarray, label: np.ndarray, rule: BlockRule, seed: int) -> float:
+    def block_length(
+        self, source: np.ndarray, site: np.ndarray, label: np.ndarray, rule: BlockRule, seed: int
+    ) -> float:
         """Fold-level block length l_b from the given source scans (positions), unrounded."""
         subset = balanced_subset(self.ids[source], site, label, rule.subjects, seed)
         chosen = source[subset]

@@ -72,7 +72,9 @@ def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> 
     return sorted(folds, key=lambda f: f.name)
 
 
-def stratified_assignment(ids: np.ndarray, sites: np.ndarray, labels: np.ndarray, n_folds: int, seed: int) -> np.ndarray:
+def stratified_assignment(
+    ids: np.ndarray, sites: np.ndarray, labels: np.ndarray, n_folds: int, seed: int
+) -> np.ndarray:
     """Number of the fold of each subject, stratified by site and class.
 
     Subjects of a cell are dealt to the folds in an order drawn from the seed; each cell goes on where

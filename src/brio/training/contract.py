@@ -110,8 +110,8 @@ class NeuralSettings:
         What the edges of an ROI without signal hold: the mean connectome of the source sites, or zero.
     """
 
-    epochs: int = 100
-    patience: int | None = 50
+    epochs: int = 220
+    patience: int | None = 80
     learning_rate: float = 3e-4
     weight_decay: float = 1e-4
     cell_batch: int = 4

@@ -30,7 +30,10 @@ class Sources:
         names = [np.unique(sites[run.fold.source]) for run in runs]
         self.n_sites = np.array([len(n) for n in names])
         cells = [
-            [[run.fold.source[(sites[run.fold.source] == e) & (labels[run.fold.source] == c)] for c in (0, 1)] for e in n]
+            [
+                [run.fold.source[(sites[run.fold.source] == e) & (labels[run.fold.source] == c)] for c in (0, 1)]
+                for e in n
+            ]
             for run, n in zip(runs, names, strict=True)
         ]
         most = max(len(m) for run in cells for site in run for m in site)

@@ -76,7 +76,8 @@ class Stack:
         network = method.network(connectomes.n_rois)
         names = {name for name, _ in network.named_parameters()}
         stacked = {
-            name: torch.stack([o.weights[name].to(connectomes.device) for o in outcomes]) for name in outcomes[0].weights
+            name: torch.stack([o.weights[name].to(connectomes.device) for o in outcomes])
+            for name in outcomes[0].weights
         }
         params = {name: t.to(connectomes.dtype) for name, t in stacked.items() if name in names}
         context = {name.removeprefix("context."): t for name, t in stacked.items() if name not in names}
@@ -101,9 +102,7 @@ class Stack:
     def losses(self, scans: np.ndarray, stage: Stage) -> Tensor:
         """Loss of every run on its batch. ``scans``: shape [R, E, 2, n]; returns shape [R]."""
         index = self.tensor(scans)
-        batch = Batch(
-            self.connectomes.full[index], self.connectomes.alive[index], self._cell_weight, self._pair_weight
-        )
+        batch = Batch(self.connectomes.full[index], self.connectomes.alive[index], self._cell_weight, self._pair_weight)
 
         def loss(params: dict[str, Tensor], context: dict[str, Tensor], batch: Batch) -> Tensor:
             out = functional_call(

@@ -1,0 +1,1 @@
+"""ROI tables shipped with brio."""
