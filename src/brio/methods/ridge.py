@@ -26,16 +26,17 @@ class RidgeSettings:
     Attributes
     ----------
     least_penalty, largest_penalty : float
-        Ends of the grid of penalties.
+        Ends of the grid of penalties, as multiples of the mean squared norm of a centred source connectome, so that
+        the same grid serves any atlas and estimator.
     penalties : int
         Steps of the grid, evenly spaced in the logarithm; the validation scans choose by AUC.
     dead_rois : {"source-mean", "zero"}
         What the edges of an ROI without signal hold.
     """
 
-    least_penalty: float = 1e1
-    largest_penalty: float = 1e5
-    penalties: int = 9
+    least_penalty: float = 0.1
+    largest_penalty: float = 10.0
+    penalties: int = 5
     dead_rois: Literal["source-mean", "zero"] = "source-mean"
 
     @property
@@ -75,7 +76,7 @@ class Ridge(Method):
         validation = _entries(connectomes, fold.validation, mean) - centre
         gram, across = x @ x.T, validation @ x.T
         best = (-np.inf, 0.0, np.empty(0))
-        for penalty in self.settings.grid:
+        for penalty in self.settings.grid * np.trace(gram) / len(gram):
             model = KernelRidge(alpha=penalty, kernel="precomputed").fit(gram, y - y.mean())
             score = auc(cohort.labels[fold.validation], across @ model.dual_coef_)
             if score > best[0]:

@@ -1,0 +1,288 @@
+"""The command line. Thin: every command reads its words, calls the package and prints."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from . import __version__
+from .errors import BrioError
+from .progress import Progress
+
+app = typer.Typer(
+    help="Patients from controls by their connectomes, at hospitals the model has not seen.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+fetch_app = typer.Typer(help="Download public data and turn it into a cohort.", no_args_is_help=True)
+app.add_typer(fetch_app, name="fetch")
+console = Console(highlight=False)
+
+Out = Annotated[Path, typer.Option("--out", help="Folder to write; must not exist yet.")]
+Sets = Annotated[list[str] | None, typer.Option("--set", help="A setting, key=value; repeatable.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
+
+
+@app.command("import")
+def import_(
+    kind: Annotated[str, typer.Argument(help="pcp, dpabi, bids, table or packed.")],
+    src: Annotated[Path, typer.Argument(help="Folder with the files.")],
+    out: Out,
+    atlas: Annotated[str | None, typer.Option(help="aal116, cc200, ...")] = None,
+    participants: Annotated[Path | None, typer.Option(help="Table of participants, if not where it usually is.")] = None,
+    site_column: Annotated[str | None, typer.Option(help="Column with the site.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="Column with the diagnosis.")] = None,
+    patient: Annotated[str | None, typer.Option(help="Value of that column for patients.")] = None,
+    control: Annotated[str | None, typer.Option(help="Value of that column for controls.")] = None,
+    task: Annotated[str | None, typer.Option(help="bids: the task entity, e.g. rest.")] = None,
+    match: Annotated[str | None, typer.Option(help="bids: only files whose name holds this text.")] = None,
+    runs: Annotated[str | None, typer.Option(help="bids: 'first' or 'concatenate'.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the cohort.")] = None,
+) -> None:
+    """Read scans in a real file layout and write them as a cohort."""
+    from .cohort.readers import import_cohort, import_summary
+
+    cohort = import_cohort(
+        kind,
+        src,
+        out,
+        atlas=atlas,
+        participants=participants,
+        site_column=site_column,
+        label_column=label_column,
+        patient=patient,
+        control=control,
+        task=task,
+        match=match,
+        runs=runs,
+        name=name,
+    )
+    console.print(import_summary(cohort), markup=False, soft_wrap=True)
+    console.print(f"{cohort!r} -> {out}", markup=False, soft_wrap=True)
+
+
+@fetch_app.command("abide")
+def fetch_abide_(
+    out: Out,
+    atlas: Annotated[str, typer.Option(help="aal or cc200.")] = "aal",
+    data_dir: Annotated[Path | None, typer.Option(help="Where the downloaded files are kept.")] = None,
+    n_subjects: Annotated[int | None, typer.Option(help="Only so many, for a try.")] = None,
+) -> None:
+    """Download ABIDE I (Preprocessed Connectomes Project) with nilearn."""
+    from .cohort.readers import import_summary
+    from .cohort.readers.fetch import fetch_abide
+
+    cohort = fetch_abide(atlas, out, data_dir=data_dir, n_subjects=n_subjects)
+    console.print(import_summary(cohort), markup=False, soft_wrap=True)
+    console.print(f"{cohort!r} -> {out}", markup=False, soft_wrap=True)
+
+
+@app.command()
+def simulate(
+    out: Out,
+    sites: Annotated[int, typer.Option(help="Sites.")] = 6,
+    per_class: Annotated[int, typer.Option(help="Subjects of each class at a site, about.")] = 14,
+    rois: Annotated[int, typer.Option(help="ROIs, a multiple of four.")] = 24,
+    frames: Annotated[int, typer.Option(help="Frames of a scan, about.")] = 140,
+    seed: Annotated[int, typer.Option(help="Seed.")] = 0,
+) -> None:
+    """Write a simulated multi-site cohort with known truth."""
+    from .cohort.simulate import Simulation
+    from .cohort.simulate import simulate as draw
+
+    if rois % 4 or rois < 8:
+        raise BrioError(f"--rois {rois}: must be a multiple of four, at least 8")
+    cohort = draw(Simulation(n_sites=sites, per_class=per_class, n_rois=rois, frames=frames, seed=seed)).save(out)
+    console.print(f"{cohort!r} -> {out}", markup=False, soft_wrap=True)
+
+
+@app.command()
+def audit(
+    cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
+    companion: Annotated[
+        list[Path] | None, typer.Option("--with", help="The same participants in another atlas; repeatable.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The whole audit as JSON.")] = False,
+    setting: Sets = None,
+) -> None:
+    """Look for what is wrong with a cohort and propose exclusions, with reasons."""
+    from .cohort import Cohort
+    from .cohort import audit as look
+    from .runs.plan import rules_of
+    from .settings import parse_assignments
+
+    rules = rules_of({k.removeprefix("audit."): v for k, v in parse_assignments(setting or []).items()})
+    found = look(Cohort.load(cohort), rules, [Cohort.load(c) for c in companion or []])
+    if as_json:
+        print(json.dumps(found.to_dict(), indent=1))
+    else:
+        for line in found.lines():
+            console.print(line, markup=False, soft_wrap=True)
+
+
+@app.command()
+def run(
+    cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for results; an interrupted run goes on there.")],
+    method: Annotated[list[str] | None, typer.Option(help="Method, see 'brio methods'; repeatable.")] = None,
+    protocol: Annotated[str, typer.Option(help="loso or kfold.")] = "loso",
+    seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 1,
+    setting: Sets = None,
+    fold: Annotated[list[str] | None, typer.Option(help="Only this fold (test site); repeatable.")] = None,
+    companion: Annotated[
+        list[Path] | None, typer.Option("--with", help="The same participants in another atlas; repeatable.")
+    ] = None,
+    keep_all: Annotated[bool, typer.Option("--keep-all", help="Do not apply the audit's exclusions.")] = False,
+    device: Device = "auto",
+    runs_per_stack: Annotated[int | None, typer.Option(help="Runs that train together.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Evaluate methods at sites they have not seen."""
+    from .cohort import Cohort
+    from .runs import run as execute
+    from .settings import parse_assignments
+
+    with _progress(quiet) as progress:
+        result = execute(
+            cohort,
+            method or ["brio"],
+            protocol=protocol,
+            seeds=seeds,
+            out=out,
+            settings=dict(parse_assignments(setting or [])),
+            folds=fold,
+            companions=[Cohort.load(c) for c in companion or []],
+            exclude=not keep_all,
+            device=device,
+            runs_per_stack=runs_per_stack,
+            progress=progress,
+            say=lambda line: console.print(line, markup=False, soft_wrap=True),
+        )
+    _print_result(result)
+
+
+@app.command()
+def methods(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
+    """List the methods and their settings."""
+    import dataclasses
+
+    from .methods import known_methods
+
+    if as_json:
+        listed = [
+            {
+                "name": e.name,
+                "family": e.family,
+                "summary": e.summary,
+                "reference": e.reference,
+                "settings": {**dataclasses.asdict(e.make.Settings()), **e.fixed},
+            }
+            for e in known_methods()
+        ]
+        print(json.dumps(listed, indent=1))
+        return
+    table = Table("method", "family", "what it is", "reference", box=None, pad_edge=False)
+    for e in known_methods():
+        table.add_row(e.name, e.family, e.summary, e.reference)
+    console.print(table)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 0,
+    device: Device = "cpu",
+    quiet: Quiet = False,
+) -> None:
+    """Simulate a cohort, audit it, and test BRIO, its backbone and ridge at every site."""
+    from .demo import run_demo
+
+    with _progress(quiet) as progress:
+        result = run_demo(out, seed, device, progress, lambda line: console.print(line, markup=False, soft_wrap=True))
+    _print_result(result)
+    console.print(f"figure: {out / 'sites.png'}", markup=False, soft_wrap=True)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(__version__)
+
+
+def _print_result(result: Any) -> None:
+    summary = result.summary
+    table = Table("method", "AUC", "95 % interval", "SD", "ACC", "balanced", "AUC, seeds averaged", box=None, pad_edge=False)
+    for name, row in result.table().iterrows():
+        table.add_row(
+            str(name),
+            f"{row['AUC']:.1f}",
+            f"{row['low']:.1f} to {row['high']:.1f}",
+            f"{row['SD']:.1f}",
+            f"{row['ACC']:.1f}",
+            f"{row['balanced ACC']:.1f}",
+            f"{row['AUC, seeds averaged']:.1f}",
+        )
+    console.print(table)
+    unit = "sites" if summary["protocol"] == "loso" else "folds"
+    console.print(f"{len(summary['folds'])} held-out {unit}, {len(summary['seeds'])} seed(s), {summary['n_scans']} scans")
+    if summary["smoke_run"]:
+        console.print("This is a smoke run (fewer than three seeds, or not every fold): no basis for a claim.")
+    skipped = {fold: why for m in summary["methods"].values() for fold, why in m["without_auc"].items()}
+    for fold, why in skipped.items():
+        console.print(f"no AUC for {fold}: {why}", markup=False)
+    console.print(f"results: {result.folder}", markup=False, soft_wrap=True)
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Progress]:
+    """A progress bar on a terminal, a line now and then in a log, nothing if quiet."""
+    if quiet:
+        yield lambda message, share: None
+    elif not sys.stderr.isatty():
+        told = -1.0
+
+        def log(message: str, share: float) -> None:
+            nonlocal told
+            if share - told >= 0.1 or share == 1.0 > told:
+                told = share
+                print(f"{100 * share:3.0f} %  {message}", file=sys.stderr, flush=True)
+
+        yield log
+    else:
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        columns = (
+            BarColumn(bar_width=24),
+            TextColumn("{task.percentage:3.0f} %"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.description}", markup=False),
+        )
+        with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("starting", total=1.0)
+            yield lambda message, share: bar.update(task, description=message, completed=share)
+
+
+def main() -> None:
+    """Entry point: errors meant for people are one line on standard error and exit status 2."""
+    try:
+        app()
+    except BrioError as error:
+        print(f"brio: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""The protocols as scikit-learn splitters, for ``cross_validate``, ``GridSearchCV`` and their kin."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.model_selection import BaseCrossValidator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_consistent_length
+
+from ..errors import BrioError
+from .folds import stratified_assignment
+
+__all__ = ["LeaveOneSiteOut", "SiteStratifiedKFold"]
+
+
+class _SiteSplitter(BaseCrossValidator):
+    """A splitter whose ``groups`` are the sites of the scans; of ``X`` it needs the length alone."""
+
+    __metadata_request__split = {"groups": True}  # noqa: RUF012 (read by scikit-learn's metadata routing)
+
+    def _sites(self, groups: Any) -> np.ndarray:
+        if groups is None:
+            raise BrioError(
+                f"{type(self).__name__} needs the site of every scan: pass groups=sites to cross_validate, "
+                "cross_val_score or the fit of a search, or groups in params where metadata routing is enabled"
+            )
+        sites = np.asarray(groups)
+        if sites.ndim != 1:
+            raise BrioError(f"{type(self).__name__}: groups must be one site for each scan, not shape {sites.shape}")
+        missing = np.flatnonzero(pd.isna(sites))
+        if len(missing):
+            raise BrioError(f"{type(self).__name__}: the site of scan {missing[0]} is missing in groups")
+        return sites.astype(str) if sites.dtype == object else sites
+
+
+class LeaveOneSiteOut(_SiteSplitter):
+    """Each site is the test set once, sites in sorted order; all other sites train.
+
+    A site with one class is still split off, so that its scans are scored, but a warning names it: its AUC is
+    undefined, which scikit-learn's scorer reports as NaN.
+
+    Which of the training sites choose the checkpoint is the estimator's matter
+    (``BrioClassifier(validation_sites=2)``), so that the test site is never looked at.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> scans = [np.zeros((50 + i, 3)) for i in range(6)]
+    >>> sites, y = ["NYU", "NYU", "KKI", "KKI", "UM", "UM"], [0, 1, 0, 1, 0, 1]
+    >>> splitter = LeaveOneSiteOut()
+    >>> splitter.get_n_splits(groups=sites)
+    3
+    >>> for train, test in splitter.split(scans, y, groups=sites):
+    ...     print(sites[test[0]], train, test)
+    KKI [0 1 4 5] [2 3]
+    NYU [2 3 4 5] [0 1]
+    UM [0 1 2 3] [4 5]
+    """
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """How many sites there are; ``X`` and ``y`` are ignored."""
+        return len(np.unique(self._sites(groups)))
+
+    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the positions of the training and the test scans.
+
+        Parameters
+        ----------
+        X : sequence of scans
+        y : sequence of labels, optional
+            Only looked at to warn of sites with one class.
+        groups : sequence of sites
+        """
+        sites = self._sites(groups)
+        check_consistent_length(X, y, sites)
+        names = np.unique(sites)
+        if len(names) < 2:
+            raise BrioError(f"LeaveOneSiteOut needs at least two sites, all scans are from {names[0]}")
+        if y is not None:
+            labels = np.asarray(y)
+            single = [str(s) for s in names if len(np.unique(labels[sites == s])) < 2]
+            if single:
+                warnings.warn(
+                    f"one class only at {', '.join(single)}: the AUC of such a test site is undefined", stacklevel=2
+                )
+        for site in names:
+            yield np.flatnonzero(sites != site), np.flatnonzero(sites == site)
+
+
+class SiteStratifiedKFold(_SiteSplitter):
+    """K folds in which every site and class is represented as evenly as its size allows.
+
+    Training and test scans come from the same sites: scores speak of new patients at known hospitals.
+
+    Parameters
+    ----------
+    n_splits : int
+    random_state : int, RandomState or None
+        Deals the scans of each site and class to the folds.
+
+    Examples
+    --------
+    >>> splitter = SiteStratifiedKFold(n_splits=2, random_state=0)
+    >>> splitter
+    SiteStratifiedKFold(n_splits=2, random_state=0)
+    >>> sites, y = ["A"] * 4 + ["B"] * 4, [0, 0, 1, 1] * 2
+    >>> [[sites[i] + str(y[i]) for i in test] for _, test in splitter.split(y, y, groups=sites)]
+    [['A0', 'A1', 'B0', 'B1'], ['A0', 'A1', 'B0', 'B1']]
+    """
+
+    def __init__(self, n_splits: int = 10, *, random_state: int | np.random.RandomState | None = None) -> None:
+        self.n_splits = n_splits
+        self.random_state = random_state
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """The number of folds; all arguments are ignored."""
+        return self.n_splits
+
+    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the positions of the training and the test scans.
+
+        Parameters
+        ----------
+        X : sequence of scans
+        y : sequence of labels
+        groups : sequence of sites
+        """
+        sites = self._sites(groups)
+        if y is None:
+            raise BrioError("SiteStratifiedKFold stratifies by site and class: it needs y")
+        check_consistent_length(X, y, sites)
+        if not 2 <= self.n_splits <= len(sites):
+            raise BrioError(f"SiteStratifiedKFold: n_splits={self.n_splits}, but it must lie in 2 to {len(sites)}")
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        fold = stratified_assignment(np.arange(len(sites)), sites, np.asarray(y), self.n_splits, seed)
+        for k in range(self.n_splits):
+            yield np.flatnonzero(fold != k), np.flatnonzero(fold == k)

@@ -1,0 +1,85 @@
+"""One picture of a job: the AUC of every method at every held-out site."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+__all__ = ["draw_sites"]
+
+# Okabe & Ito's palette, told apart without colour vision, and a marker each for print
+_STYLES = [("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "D"), ("#CC79A7", "^"), ("#E69F00", "v"), ("#56B4E9", "P")]
+
+
+def draw_sites(rows: pd.DataFrame, summary: dict[str, Any], path: str | Path, title: str = "") -> Path:
+    """Draw the AUC at each held-out site (mean over seeds) and, below, the mean with its 95 % interval over sites.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        ``results.csv`` of a job.
+    summary : dict
+        Its ``summary.json``.
+    path : path of the picture to write (png, svg or pdf)
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    scores = 100 * rows.groupby(["fold", "method"])["auc"].mean().unstack("method")
+    sizes = rows.groupby("fold")["n_test"].first()
+    methods = list(summary["methods"])
+    order = scores.mean(axis=1).sort_values(na_position="first").index
+    height = np.arange(len(order), dtype=float) + 1.8
+    figure, axis = plt.subplots(figsize=(7.2, 1.9 + 0.3 * (len(order) + len(methods))), layout="constrained")
+    for y in height:
+        axis.axhline(y, color="0.92", linewidth=0.8, zorder=0)
+    for k, name in enumerate(methods):
+        colour, marker = _STYLES[k % len(_STYLES)]
+        shift = 0.22 * (k - (len(methods) - 1) / 2)
+        axis.scatter(scores.loc[order, name], height + shift, s=30, color=colour, marker=marker, zorder=3)
+        found = summary["methods"][name]["auc"]
+        if found["mean"] is None:
+            continue
+        y = 0.6 - 0.42 * k
+        if found["interval"] is not None:
+            axis.plot(100 * np.array(found["interval"]), [y, y], color=colour, linewidth=2.5, solid_capstyle="butt")
+        axis.scatter([100 * found["mean"]], [y], s=56, color=colour, marker=marker, zorder=3)
+        beyond = max(100 * found["mean"], *(100 * v for v in found["interval"] or [0]))
+        axis.annotate(
+            f"{name}  {100 * found['mean']:.1f}",
+            (beyond, y),
+            xytext=(9, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+            color=colour,
+        )
+    axis.axvline(50, color="0.55", linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    axis.annotate("chance", (50, height[-1] + 0.62), ha="center", va="bottom", fontsize=8, color="0.4")
+    axis.axhline(1.2, color="0.35", linewidth=0.8)
+    lowest = 0.6 - 0.42 * (len(methods) - 1)
+    axis.set_yticks([(0.6 + lowest) / 2, *height])
+    unit = "site" if summary["protocol"] == "loso" else "fold"
+    axis.set_yticklabels([f"mean over {unit}s,\n95 % interval", *(f"{f}  (n = {sizes[f]})" for f in order)], fontsize=9)
+    axis.set_ylim(lowest - 0.5, height[-1] + 0.9)
+    least = float(np.nanmin(scores.to_numpy()))
+    axis.set_xlim(min(45.0, least - 4), 112)
+    axis.set_xticks([t for t in range(0, 101, 10) if t >= axis.get_xlim()[0]])
+    axis.set_xlabel("AUC on the held-out " + unit + ", %")
+    axis.tick_params(axis="y", length=0)
+    for side in ("top", "right", "left"):
+        axis.spines[side].set_visible(False)
+    seeds = len(summary["seeds"])
+    note = f"{summary['n_scans']} scans, {len(order)} held-out {unit}s, {seeds} seed{'s' if seeds > 1 else ''}"
+    axis.set_title(f"{title or summary['cohort']}: {note}", loc="left", fontsize=10)
+    path = Path(path)
+    partial = path.with_name(path.stem + ".partial" + path.suffix)
+    figure.savefig(partial, dpi=160)
+    plt.close(figure)
+    partial.replace(path)
+    return path

@@ -1,0 +1,63 @@
+"""The store of finished runs: one folder a run, there whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ..errors import BrioError
+
+__all__ = ["RunStore", "write_atomically"]
+
+RECORD, WEIGHTS = "run.json", "weights.safetensors"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file so that a reader, or a kill, sees the old one or the new one."""
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("w", encoding="utf-8", newline="") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+class RunStore:
+    """Finished runs under ``folder/<key>/``: ``run.json`` and ``weights.safetensors``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        for leftover in folder.glob("*.partial"):  # of a job that was killed while writing
+            shutil.rmtree(leftover)
+
+    def __contains__(self, key: str) -> bool:
+        return (self.folder / key).is_dir()
+
+    def write(self, key: str, record: dict[str, Any], weights: dict[str, Tensor]) -> None:
+        """Keep a finished run; a run that is there already stays as it is."""
+        if key in self:
+            return
+        partial = self.folder / f"{key}.partial"
+        partial.mkdir()
+        save_file(weights, partial / WEIGHTS)
+        write_atomically(partial / RECORD, json.dumps(record, indent=1) + "\n")
+        partial.rename(self.folder / key)
+
+    def record(self, key: str) -> dict[str, Any]:
+        """The record of a finished run."""
+        path = self.folder / key / RECORD
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, json.JSONDecodeError) as error:
+            raise BrioError(f"{path}: cannot be read ({error}); remove its folder and run again") from error
+
+    def weights(self, key: str) -> dict[str, Tensor]:
+        """The weights of a finished run."""
+        return load_file(self.folder / key / WEIGHTS)

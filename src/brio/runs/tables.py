@@ -1,0 +1,134 @@
+"""Tables of a job: one row a run, one row a prediction, and a summary over sites."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..protocol import auc, bootstrap_interval
+from .plan import Plan
+from .store import RunStore, write_atomically
+
+__all__ = ["COLUMNS", "prediction_rows", "result_rows", "summarise", "write_tables"]
+
+COLUMNS = [
+    "cohort",
+    "method",
+    "protocol",
+    "fold",
+    "test_sites",
+    "validation_sites",
+    "seed",
+    "n_source",
+    "n_validation",
+    "n_test",
+    "auc",
+    "acc",
+    "balanced_acc",
+    "sensitivity",
+    "specificity",
+    "brier",
+    "validation_auc",
+    "selected_epoch",
+    "block_length",
+    "seconds",
+    "device",
+    "note",
+]
+METRICS = ["auc", "acc", "balanced_acc", "sensitivity", "specificity", "brier"]
+FULL_SEEDS = 3
+
+
+def result_rows(plan: Plan, store: RunStore) -> pd.DataFrame:
+    """One row for each finished run, in the order of the plan."""
+    rows = [store.record(key)["row"] for key in plan.jobs if key in store]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def prediction_rows(plan: Plan, store: RunStore) -> pd.DataFrame:
+    """One row for each test scan of each finished run."""
+    parts = []
+    for key, job in plan.jobs.items():
+        if key in store:
+            part = pd.DataFrame(store.record(key)["predictions"])
+            part.insert(0, "seed", job.run.seed)
+            part.insert(0, "fold", job.run.fold.name)
+            part.insert(0, "method", job.method)
+            parts.append(part)
+    table = pd.concat(parts, ignore_index=True)
+    table["probability"] = 0.5 * (1.0 + np.tanh(0.5 * table["logit"]))
+    return table
+
+
+def _mean_sd(values: pd.Series) -> dict[str, float | None]:
+    kept = values.dropna()
+    low, high = bootstrap_interval(kept.to_numpy())
+    spread = float(kept.std(ddof=1)) if len(kept) > 1 else None
+    return {
+        "mean": float(kept.mean()) if len(kept) else None,
+        "sd": spread,
+        "interval": None if np.isnan(low) else [low, high],
+        "n": len(kept),
+    }
+
+
+def summarise(plan: Plan, rows: pd.DataFrame, predictions: pd.DataFrame) -> dict[str, Any]:
+    """Mean and SD over folds (sites) of the seeds' means, with a site-bootstrap interval of 95 %.
+
+    ``auc_of_averaged_logits`` averages each scan's logit over the seeds before the AUC is taken: what a user
+    would get from an ensemble of the seeds.
+    """
+    facts = plan.facts
+    known_folds = {job.run.fold.name for job in plan.jobs.values()}
+    smoke = facts["folds"] is not None or len(facts["seeds"]) < FULL_SEEDS
+    methods: dict[str, Any] = {}
+    for name in plan.methods:
+        mine = rows[rows["method"] == name]
+        by_fold = mine.groupby("fold")[METRICS].mean()
+        said = predictions[predictions["method"] == name]
+        ensemble = said.groupby(["fold", "participant_id"]).agg(label=("label", "first"), logit=("logit", "mean"))
+        settings = facts["methods"][name]["settings"]
+        methods[name] = {
+            "runs": len(mine),
+            "folds": len(by_fold),
+            "seeds": len(facts["seeds"]),
+            "epochs": settings.get("epochs"),
+            "K": settings.get("K"),
+            "dead_rois": settings.get("dead_rois"),
+            **{metric: _mean_sd(by_fold[metric]) for metric in METRICS},
+            "auc_of_averaged_logits": _mean_sd(
+                ensemble.groupby("fold").apply(lambda f: auc(f["label"].to_numpy(), f["logit"].to_numpy()))
+            ),
+            "validation_auc": float(mine["validation_auc"].mean()),
+            "without_auc": {
+                f: str(n)
+                for f, n in mine[mine["auc"].isna()].drop_duplicates("fold").set_index("fold")["note"].items()
+            },
+        }
+    return {
+        "cohort": facts["cohort"],
+        "atlas": facts["atlas"],
+        "fingerprint": facts["fingerprint"],
+        "n_scans": facts["n_scans"],
+        "n_excluded": len(facts["excluded"]),
+        "protocol": facts["protocol"],
+        "folds": sorted(known_folds),
+        "seeds": facts["seeds"],
+        "smoke_run": smoke,
+        "selection": "AUC on the validation scans of each run; test scans are never looked at",
+        "methods": methods,
+    }
+
+
+def write_tables(plan: Plan, store: RunStore, out: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+    """Write results.csv, predictions.csv and summary.json from the finished runs."""
+    rows, predictions = result_rows(plan, store), prediction_rows(plan, store)
+    summary = summarise(plan, rows, predictions)
+    write_atomically(out / "results.csv", rows.to_csv(index=False, lineterminator="\n"))
+    write_atomically(out / "predictions.csv", predictions.to_csv(index=False, lineterminator="\n"))
+    write_atomically(out / "summary.json", json.dumps(summary, indent=2) + "\n")
+    return rows, predictions, summary
