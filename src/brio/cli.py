@@ -39,7 +39,9 @@ def import_(
     src: Annotated[Path, typer.Argument(help="Folder with the files.")],
     out: Out,
     atlas: Annotated[str | None, typer.Option(help="aal116, cc200, ...")] = None,
-    participants: Annotated[Path | None, typer.Option(help="Table of participants, if not where it usually is.")] = None,
+    participants: Annotated[
+        Path | None, typer.Option(help="Table of participants, if not where it usually is.")
+    ] = None,
     site_column: Annotated[str | None, typer.Option(help="Column with the site.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Column with the diagnosis.")] = None,
     patient: Annotated[str | None, typer.Option(help="Value of that column for patients.")] = None,
@@ -198,6 +200,27 @@ def methods(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = 
 
 
 @app.command()
+def table(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of finished runs.")],
+    figure: Annotated[Path | None, typer.Option(help="Also draw the AUC at every site (png, svg or pdf).")] = None,
+) -> None:
+    """Print the results of runs as a Markdown table."""
+    import pandas as pd
+
+    from .report import draw_sites, markdown_table
+
+    for folder in folders:
+        if not (folder / "summary.json").is_file():
+            raise BrioError(f"{folder}: has no summary.json; 'brio run' writes it when a run is finished")
+    summaries = [json.loads((folder / "summary.json").read_text(encoding="utf-8")) for folder in folders]
+    print(markdown_table(summaries), end="")
+    if figure is not None:
+        if len(folders) != 1:
+            raise BrioError("--figure draws one folder at a time")
+        draw_sites(pd.read_csv(folders[0] / "results.csv", dtype={"fold": str}), summaries[0], figure)
+
+
+@app.command()
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path("demo"),
     seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 0,
@@ -221,7 +244,9 @@ def version() -> None:
 
 def _print_result(result: Any) -> None:
     summary = result.summary
-    table = Table("method", "AUC", "95 % interval", "SD", "ACC", "balanced", "AUC, seeds averaged", box=None, pad_edge=False)
+    table = Table(
+        "method", "AUC", "95 % interval", "SD", "ACC", "balanced", "AUC, seeds averaged", box=None, pad_edge=False
+    )
     for name, row in result.table().iterrows():
         table.add_row(
             str(name),
@@ -234,7 +259,9 @@ def _print_result(result: Any) -> None:
         )
     console.print(table)
     unit = "sites" if summary["protocol"] == "loso" else "folds"
-    console.print(f"{len(summary['folds'])} held-out {unit}, {len(summary['seeds'])} seed(s), {summary['n_scans']} scans")
+    console.print(
+        f"{len(summary['folds'])} held-out {unit}, {len(summary['seeds'])} seed(s), {summary['n_scans']} scans"
+    )
     if summary["smoke_run"]:
         console.print("This is a smoke run (fewer than three seeds, or not every fold): no basis for a claim.")
     skipped = {fold: why for m in summary["methods"].values() for fold, why in m["without_auc"].items()}

@@ -27,8 +27,10 @@ def run_demo(
     cohort = simulate(Simulation(seed=seed))
     truth = cohort.provenance["truth"]
     say(f"{cohort!r}")
-    say(f"planted: stable evidence in ROIs {_range(truth['stable'])}, unstable in {_range(truth['unstable'])}, ")
-    say(f"  evidence that changes sign between sites in {_range(truth['spurious'])}, scanner alone in {_range(truth['site'])}")
+    say(f"planted: stable evidence in ROIs {_range(truth['stable'])}, unstable in {_range(truth['unstable'])},")
+    say(
+        f"  of changing sign between sites in {_range(truth['spurious'])}, the scanner's own in {_range(truth['site'])}"
+    )
     result = run(
         cohort,
         ["brio", "backbone", "ridge"],

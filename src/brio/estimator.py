@@ -66,6 +66,8 @@ def as_scans(X: Any) -> list[np.ndarray]:
     """
     if sparse.issparse(X):
         raise BrioError("X is sparse; scans are dense arrays of shape (frames, ROIs)")
+    if hasattr(X, "__array__") and not hasattr(X, "shape"):
+        X = np.asarray(X)
     shape = getattr(X, "shape", None)
     if shape is not None and len(shape) not in (1, 3):
         raise BrioError(

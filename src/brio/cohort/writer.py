@@ -72,7 +72,8 @@ class CohortWriter:
         who = participant.get("participant_id", f"row {len(self._rows) + 1}")
         if scan.ndim != 2 or scan.shape[1] != len(self.atlas):
             raise BrioError(
-                f"participant {who}: scan of shape {tuple(scan.shape)}, but atlas '{self.atlas.name}' has {len(self.atlas)} ROIs"
+                f"participant {who}: scan of shape {tuple(scan.shape)}, "
+                f"but atlas '{self.atlas.name}' has {len(self.atlas)} ROIs"
             )
         if not np.isfinite(scan).any():
             raise BrioError(f"participant {who}: the scan holds no finite value at all")

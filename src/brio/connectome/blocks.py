@@ -60,7 +60,7 @@ def autocorrelation_horizon(series: Tensor, n: Tensor, tau: float, largest_lag: 
 
 def balanced_subset(ids: np.ndarray, site: np.ndarray, label: np.ndarray, most: int, seed: int) -> np.ndarray:
     """Positions of at most ``most`` subjects, equally many from each site and class where they have them."""
-    cells = {}
+    cells: dict[tuple[str, int], list[int]] = {}
     for i, cell in enumerate(zip(site.tolist(), label.tolist(), strict=True)):
         cells.setdefault(cell, []).append(i)
     quota = max(1, most // len(cells))

@@ -1,5 +1,6 @@
-"""Report: pictures of results. Reads what runs left, trains nothing."""
+"""Report: pictures and tables of results. Reads what runs left, trains nothing."""
 
 from .sites import draw_sites
+from .tables import markdown_table
 
-__all__ = ["draw_sites"]
+__all__ = ["draw_sites", "markdown_table"]

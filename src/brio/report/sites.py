@@ -40,7 +40,7 @@ def draw_sites(rows: pd.DataFrame, summary: dict[str, Any], path: str | Path, ti
         axis.axhline(y, color="0.92", linewidth=0.8, zorder=0)
     for k, name in enumerate(methods):
         colour, marker = _STYLES[k % len(_STYLES)]
-        shift = 0.22 * (k - (len(methods) - 1) / 2)
+        shift = 0.22 * ((len(methods) - 1) / 2 - k)
         axis.scatter(scores.loc[order, name], height + shift, s=30, color=colour, marker=marker, zorder=3)
         found = summary["methods"][name]["auc"]
         if found["mean"] is None:
@@ -60,7 +60,8 @@ def draw_sites(rows: pd.DataFrame, summary: dict[str, Any], path: str | Path, ti
             color=colour,
         )
     axis.axvline(50, color="0.55", linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-    axis.annotate("chance", (50, height[-1] + 0.62), ha="center", va="bottom", fontsize=8, color="0.4")
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+    axis.annotate("chance", (50, height[-1] + 0.55), ha="center", va="bottom", fontsize=8, color="0.4", bbox=box)
     axis.axhline(1.2, color="0.35", linewidth=0.8)
     lowest = 0.6 - 0.42 * (len(methods) - 1)
     axis.set_yticks([(0.6 + lowest) / 2, *height])

@@ -92,7 +92,7 @@ def run(
     out : path, optional
         Folder for results; a temporary one if left out.
     settings : dict, optional
-        Settings of the methods, of the protocol (``protocol.validation_sites``) and of the audit (``audit.min_frames``).
+        Settings of the methods, the protocol (``protocol.validation_sites``) and the audit (``audit.min_frames``).
     folds : names, optional
         Only these folds (test sites); the result is then marked as a smoke run.
     companions : cohorts
@@ -196,7 +196,9 @@ def _train(plan: Plan, graphs: Connectomes, store: RunStore, progress: Progress)
         method = plan.methods[jobs[0].method]
         title = f"{method.name}, {_folds(jobs)}, stack {number} of {len(plan.stacks)}"
 
-        def tell(message: str, share: float, title: str = title, before: float = before, effort: float = effort) -> None:
+        def tell(
+            message: str, share: float, title: str = title, before: float = before, effort: float = effort
+        ) -> None:
             progress(f"{title}: {message}", (before + effort * share) / total)
 
         tell("starting", 0.0)

@@ -54,7 +54,7 @@ def split_settings(values: dict[str, str]) -> tuple[dict[str, str], dict[str, st
     """Settings of the methods, of the protocol (``protocol.x``) and of the audit (``audit.x``)."""
     parts: dict[str, dict[str, str]] = {"": {}, "protocol": {}, "audit": {}}
     for name, value in values.items():
-        room, dot, key = name.rpartition(".")
+        room, _, key = name.rpartition(".")
         if room not in parts:
             raise BrioError(f"setting '{name}': there is no room '{room}'; {nearest(room, ['protocol', 'audit'])}")
         parts[room][key] = value
@@ -145,7 +145,7 @@ def make_plan(
 
 def stacked(plan: Plan, connectomes: Connectomes, runs_per_stack: int | None) -> Plan:
     """The plan with its stacks: all runs of a method in as few as the device's memory allows, equally full."""
-    stacks = []
+    stacks: list[list[str]] = []
     for name, method in plan.methods.items():
         keys = [job.key for job in plan.jobs.values() if job.method == name]
         need = max(method.bytes_per_run(connectomes, plan.jobs[key].run) for key in keys)

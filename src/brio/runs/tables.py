@@ -64,7 +64,7 @@ def prediction_rows(plan: Plan, store: RunStore) -> pd.DataFrame:
     return table
 
 
-def _mean_sd(values: pd.Series) -> dict[str, float | None]:
+def _mean_sd(values: pd.Series) -> dict[str, Any]:
     kept = values.dropna()
     low, high = bootstrap_interval(kept.to_numpy())
     spread = float(kept.std(ddof=1)) if len(kept) > 1 else None
@@ -105,8 +105,7 @@ def summarise(plan: Plan, rows: pd.DataFrame, predictions: pd.DataFrame) -> dict
             ),
             "validation_auc": float(mine["validation_auc"].mean()),
             "without_auc": {
-                f: str(n)
-                for f, n in mine[mine["auc"].isna()].drop_duplicates("fold").set_index("fold")["note"].items()
+                f: str(n) for f, n in mine[mine["auc"].isna()].drop_duplicates("fold").set_index("fold")["note"].items()
             },
         }
     return {

@@ -40,11 +40,11 @@ class StackedAdamW:
     def step(self, active: Tensor) -> None:
         """One update of the active runs from the gradients in ``.grad``. ``active``: bool, shape [R]."""
         self.steps += active
-        names = [name for name, p in self.params.items() if p.grad is not None]
-        if not names:
+        given = {name: p.grad for name, p in self.params.items() if p.grad is not None}
+        if not given:
             return
+        names, grads = list(given), list(given.values())
         params = [self.params[name] for name in names]
-        grads = [p.grad for p in params]
         mean, square = [self.mean[name] for name in names], [self.square[name] for name in names]
         beta1, beta2 = self.betas
         count = self.steps.clamp_min(1)

@@ -97,7 +97,7 @@ class NeuralSettings:
     Attributes
     ----------
     epochs : int
-        Largest number of epochs; an epoch is as many steps as it takes to draw as many graphs as there are source scans.
+        Largest number of epochs; an epoch has as many batches as fit into the number of source scans.
     patience : int or None
         A run stops after this many epochs without a better validation AUC; ``none`` trains to the end.
     learning_rate, weight_decay : float

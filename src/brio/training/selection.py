@@ -49,8 +49,8 @@ class Validation:
             scans = run.fold.validation
             if len(np.unique(cohort.labels[scans])) < 2:
                 raise BrioError(
-                    f"fold {run.fold.name}: the validation scans ({', '.join(run.fold.validation_sites)}) hold one class "
-                    "only, so no checkpoint can be chosen; use more validation sites"
+                    f"fold {run.fold.name}: the validation scans ({', '.join(run.fold.validation_sites)}) hold one "
+                    "class only, so no checkpoint can be chosen; use more validation sites"
                 )
             self.scans[r, : len(scans)] = scans
             self.mask[r, : len(scans)] = True

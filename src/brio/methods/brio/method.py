@@ -87,10 +87,11 @@ class Brio(NeuralMethod):
             return
         roi = stack.params["encoder.roi"]
         assignment = {n: p for n, p in stack.params.items() if n.startswith("assignment.")}
+        module = stack.network.get_submodule("assignment")
 
         def cached(params: dict[str, Tensor], roi: Tensor) -> Tensor:
             inner = {n.removeprefix("assignment."): p for n, p in params.items()}
-            return torch.func.functional_call(stack.network.assignment, inner, (roi,))
+            return torch.func.functional_call(module, inner, (roi,))
 
         with torch.no_grad():
             stack.context["Pi_bar"] = torch.vmap(cached)(assignment, roi)

@@ -1,0 +1,94 @@
+"""Draws: splitmix64 by address, the same on host and device, uniform, and free of neighbours."""
+
+import hashlib
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from brio import draws
+
+WORD = 1 << 64
+int64 = st.integers(-(1 << 63), (1 << 63) - 1)
+
+
+def splitmix64(*parts: int) -> int:
+    """Chained finaliser in whole numbers of unlimited size."""
+    state = 0
+    for part in parts:
+        z = (state + part * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) % WORD
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % WORD
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB % WORD
+        state = z ^ (z >> 31)
+    return state
+
+
+def test_key_of_zero_is_the_published_first_output_of_splitmix64():
+    assert int(draws.key(0)) == 0xE220A8397B1DCDAF
+
+
+@given(st.lists(int64, min_size=1, max_size=5))
+def test_key_is_the_chained_finaliser(parts):
+    assert int(draws.key(*parts)) == splitmix64(*parts)
+
+
+@given(st.lists(int64, min_size=1, max_size=3), int64, int64)
+def test_uniform_tensor_draws_the_numbers_of_uniform(parts, first, second):
+    start = torch.from_numpy(np.atleast_1d(draws.key(*parts).view(np.int64)))
+    on_device = uniform_of(start, first, second)
+    assert float(on_device) == float(draws.uniform(*parts, first, second))
+
+
+def uniform_of(start, *counters):
+    return draws.uniform_tensor(start, *(torch.tensor([c]) for c in counters))
+
+
+def test_uniform_tensor_broadcasts_as_uniform_does():
+    ids, k, b = draws.addresses(["a", "b", "c"]), np.arange(4), np.arange(7)
+    host = draws.uniform(5, "re-estimates", 2, ids[:, None, None], k[None, :, None], b)
+    start = torch.from_numpy(draws.key(5, "re-estimates", 2, ids).view(np.int64))
+    there = draws.uniform_tensor(start[:, None, None], torch.arange(4)[None, :, None], torch.arange(7))
+    assert np.array_equal(host, there.numpy())
+
+
+def test_uniform_is_the_top_53_bits_of_the_key():
+    ids = draws.addresses(f"p{i}" for i in range(200))
+    assert draws.uniform(1, ids).tolist() == [(splitmix64(1, int(i)) >> 11) / 2**53 for i in ids]
+
+
+def test_a_draw_does_not_move_when_others_are_drawn_with_it():
+    ids = draws.addresses(f"p{i}" for i in range(50))
+    together = draws.uniform(7, "batches", 3, ids)
+    assert [float(draws.uniform(7, "batches", 3, int(i))) for i in ids] == together.tolist()
+
+
+def test_order_and_purpose_are_part_of_the_address():
+    assert len({float(draws.uniform(*p)) for p in [(1, 2), (2, 1), (1, 2, 0), ("a", 1), ("b", 1), (1, "a")]}) == 6
+
+
+def test_address_is_stable_over_versions():
+    # finished runs are named by what they drew: a change of this number would silently change every draw
+    assert draws.address("sub-01") == int.from_bytes(
+        hashlib.blake2b(b"sub-01", digest_size=8).digest(), "little", signed=True
+    )
+    assert draws.addresses(["sub-01", "sub-02"]).tolist() == [draws.address("sub-01"), draws.address("sub-02")]
+
+
+def test_draws_are_uniform_over_counters_ids_and_seeds():
+    ids = draws.addresses(f"sub-{i:04d}" for i in range(4000))
+    for sample in (
+        draws.uniform(0, "x", np.arange(4000)),
+        draws.uniform(0, "x", 1, ids),
+        draws.uniform(np.arange(4000), "x", 1),
+    ):
+        assert 0 <= sample.min() < 0.002
+        assert 0.998 < sample.max() < 1
+        assert stats.kstest(sample, "uniform").pvalue > 1e-3
+
+
+def test_neighbouring_addresses_are_uncorrelated():
+    u = draws.uniform(np.arange(60)[:, None], "x", np.arange(400))
+    assert np.abs(np.corrcoef(u) - np.eye(60)).max() < 0.25
+    assert abs(np.corrcoef(u[:, :-1].ravel(), u[:, 1:].ravel())[0, 1]) < 0.02

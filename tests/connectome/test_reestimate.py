@@ -1,0 +1,165 @@
+"""Circular moving-block resampling against arch's index rule and numpy, and what its draws depend on."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+from arch.bootstrap import CircularBlockBootstrap
+from scipy import stats
+
+from brio import draws
+from brio.cohort import Cohort
+from brio.connectome import Connectomes, connectomes
+from brio.connectome.reestimate import block_indices, block_starts, reestimate
+
+
+def numpy_fc(x: np.ndarray) -> np.ndarray:
+    r = np.corrcoef(x.T)
+    np.fill_diagonal(r, 0)
+    return np.arctanh(r)
+
+
+def frames_of(seed: int, refresh: int, who: str, k: int, n_frames: int, block: int) -> np.ndarray:
+    """Frames of one resample: ceil(T / b) uniform starts, circular blocks end to end, cut to T."""
+    starts = [
+        int(float(draws.uniform(seed, "re-estimates", refresh, who, k, b)) * n_frames)
+        for b in range(-(-n_frames // block))
+    ]
+    return np.array([(s + t) % n_frames for s in starts for t in range(block)])[:n_frames]
+
+
+@pytest.mark.parametrize(("n_frames", "block"), [(50, 7), (48, 8), (31, 30), (9, 2), (64, 1)])
+def test_block_indices_follow_the_rule_of_arch(n_frames, block):
+    bootstrap = CircularBlockBootstrap(block, np.arange(n_frames), seed=np.random.default_rng(3))
+    starts = np.random.default_rng(3).integers(n_frames, size=-(-n_frames // block))
+    expected = bootstrap.update_indices()
+    width = n_frames + 13  # padding beyond the scan must not shift anything
+    more = np.concatenate([starts, np.zeros(20, dtype=np.int64)])
+    found = block_indices(torch.from_numpy(more)[None, None], torch.tensor([block]), torch.tensor([n_frames]), width)
+    assert found[0, 0, :n_frames].tolist() == expected.tolist()
+
+
+def test_starts_are_uniform_over_the_frames_of_each_scan():
+    keys = torch.from_numpy(draws.key(0, draws.addresses(["a", "b"])).view(np.int64))
+    n = torch.tensor([40, 13])
+    starts = block_starts(keys, n, 400, 20).numpy()
+    for i, frames in enumerate((40, 13)):
+        count = np.bincount(starts[i].ravel(), minlength=frames)
+        assert len(count) == frames
+        assert stats.chisquare(count).pvalue > 1e-3
+
+
+def test_circular_blocks_draw_every_frame_equally_often():
+    n = torch.tensor([37])
+    starts = block_starts(torch.tensor([11]), n, 3000, 10)
+    index = block_indices(starts, torch.tensor([5]), n, 37).numpy()
+    count = np.bincount(index.ravel(), minlength=37)
+    assert np.abs(count / count.mean() - 1).max() < 0.08
+    steps = np.diff(index[0], axis=1) % 37
+    assert (steps == 1).mean() > 0.78  # four of five neighbours stay neighbours
+
+
+def test_the_largest_draw_stays_inside_the_scan(monkeypatch):
+    # u < 1, yet u * T must not round up to T
+    module = sys.modules["brio.connectome.reestimate"]  # the function of that name hides the module
+    monkeypatch.setattr(module, "uniform_tensor", lambda *_: torch.tensor(1.0 - 2.0**-53, dtype=torch.float64))
+    n = torch.tensor([2, 3, 7, 1000, 2**31])
+    assert block_starts(torch.zeros(5, dtype=torch.int64), n, 1, 1).flatten().tolist() == (n - 1).tolist()
+
+
+@pytest.fixture(scope="module")
+def graphs():
+    rng = np.random.default_rng(0)
+    scans = []
+    for n in (60, 75, 60, 91, 48, 60):
+        x = rng.normal(size=(n, 12)) @ rng.normal(size=(12, 12))
+        for t in range(1, n):
+            x[t] += 0.7 * x[t - 1]
+        scans.append(x)
+    scans[4][5, 3] = np.nan
+    cohort = Cohort.from_scans(
+        scans, site=list("AABBCC"), label=[0, 1] * 3, participant_id=[f"sub-{i}" for i in "uvwxyz"]
+    )
+    return Connectomes(cohort, dtype=torch.float64)
+
+
+def collected(graphs, scans, block, seed=5, refresh=2, K=3):
+    """Re-estimates by participant."""
+    out = {}
+    for chunk, A in graphs.reestimates(np.asarray(scans), np.asarray(block), seed, refresh, K):
+        out |= {str(graphs.cohort.ids[scans[i]]): a for i, a in zip(chunk, A, strict=True)}
+    return out
+
+
+def test_reestimates_are_psi_of_the_gathered_frames(graphs):
+    block = np.array([7, 5, 7, 12, 3, 8])
+    found = collected(graphs, np.arange(6), block)
+    for i, who in enumerate(graphs.cohort.ids):
+        scan = graphs.cohort.scan(i).astype(float)
+        scan = scan[np.isfinite(scan).all(1)]
+        for k in range(3):
+            frames = frames_of(5, 2, str(who), k, len(scan), int(block[i]))
+            assert len(frames) == len(scan)
+            np.testing.assert_allclose(found[str(who)][k].numpy(), numpy_fc(scan[frames]), atol=1e-9)
+
+
+def test_an_roi_that_is_flat_in_a_resample_has_zero_rows():
+    x = torch.randn(1, 20, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x[..., 1] = 0
+    x[0, 4, 1] = 1.0  # one frame carries the ROI: most resamples of few long blocks miss it
+    A = reestimate(x, torch.tensor([20]), torch.tensor([10]), torch.tensor([1]), 40)[0]
+    flat = [(x[0, frames, 1] == x[0, frames[0], 1]).all().item() for frames in resampled(20, 10, 40)]
+    assert 0 < sum(flat) < 40
+    for a, is_flat in zip(A, flat, strict=True):
+        assert bool((a[1] == 0).all()) is is_flat
+        assert a.isfinite().all()
+
+
+def resampled(n, block, K):
+    starts = block_starts(torch.tensor([1]), torch.tensor([n]), K, -(-n // block))
+    return block_indices(starts, torch.tensor([block]), torch.tensor([n]), n)[0]
+
+
+def test_seed_refresh_resample_and_participant_each_change_the_draw(graphs):
+    scans, block = np.arange(2), np.array([7, 7])
+    base = collected(graphs, scans, block)
+    for other in (collected(graphs, scans, block, seed=6), collected(graphs, scans, block, refresh=3)):
+        assert all(not torch.equal(base[who], other[who]) for who in base)
+    assert not torch.equal(base["sub-u"][0], base["sub-u"][1])
+    assert torch.equal(base["sub-u"], collected(graphs, scans, block)["sub-u"])
+
+
+def test_more_resamples_leave_the_first_ones_where_they_are(graphs):
+    few, many = (collected(graphs, np.arange(6), np.full(6, 7), K=K) for K in (2, 5))
+    assert all(torch.equal(few[who], many[who][:2]) for who in few)
+
+
+def test_subset_order_and_chunks_leave_reestimates_of_equal_length_bit_for_bit(graphs, monkeypatch):
+    equal = np.array([0, 2, 5])
+    base = collected(graphs, equal, np.full(3, 7))
+    assert torch.equal(collected(graphs, [2], np.array([7]))["sub-w"], base["sub-w"])
+    turned = collected(graphs, equal[[2, 0, 1]], np.full(3, 7))
+    assert all(torch.equal(turned[who], base[who]) for who in base)
+    monkeypatch.setitem(connectomes._CHUNK_BYTES, "cpu", 1)
+    assert all(torch.equal(a, base[who]) for who, a in collected(graphs, equal, np.full(3, 7)).items())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_subset_order_and_chunks_leave_ragged_reestimates_bit_for_bit(graphs, dtype, monkeypatch):
+    # scans of other lengths share the batch: their padding must not reach the order of summation
+    graphs = Connectomes(graphs.cohort, dtype=dtype)
+    base = collected(graphs, np.arange(6), np.full(6, 7))
+    alone = {who: a for i in range(6) for who, a in collected(graphs, [i], np.array([7])).items()}
+    monkeypatch.setitem(connectomes._CHUNK_BYTES, "cpu", 1)
+    chunked = collected(graphs, np.arange(6)[::-1], np.full(6, 7))
+    for who in base:
+        torch.testing.assert_close(alone[who], base[who], atol=1e-5, rtol=0)
+    assert [who for who in base if not torch.equal(alone[who], base[who])] == []
+    assert [who for who in base if not torch.equal(chunked[who], base[who])] == []
+
+
+def test_block_length_of_a_neighbour_does_not_matter(graphs):
+    a = collected(graphs, [0, 2], np.array([7, 2]))["sub-u"]
+    b = collected(graphs, [0, 2], np.array([7, 30]))["sub-u"]
+    assert torch.equal(a, b)

@@ -1,0 +1,158 @@
+"""The splitters inside scikit-learn's own machinery, on scans of unequal length."""
+
+import warnings
+
+import numpy as np
+import pytest
+import sklearn
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, cross_val_score, cross_validate
+
+from brio import BrioError
+from brio.protocol.splitters import LeaveOneSiteOut, SiteStratifiedKFold
+
+SITES = np.repeat(["Yale", "KKI", "NYU", "UM"], [6, 9, 12, 13])
+LABELS = np.concatenate([np.arange(n) % 2 for n in (6, 9, 12, 13)])
+SCANS = [np.full((20 + i % 7, 3), float(i)) for i in range(len(SITES))]
+
+
+class Remembers(ClassifierMixin, BaseEstimator):
+    """Says the first class of everything and remembers which scans it was given."""
+
+    def __init__(self, constant=0):
+        self.constant = constant
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        self.seen_ = sorted(int(scan[0, 0]) for scan in X)
+        return self
+
+    def predict(self, X):
+        assert not {int(scan[0, 0]) for scan in X} & set(self.seen_)
+        return np.full(len(X), self.classes_[self.constant])
+
+
+def test_leave_one_site_out_agrees_with_leave_one_group_out():
+    ours = list(LeaveOneSiteOut().split(SCANS, LABELS, SITES))
+    theirs = list(LeaveOneGroupOut().split(SCANS, LABELS, SITES))
+    assert len(ours) == LeaveOneSiteOut().get_n_splits(groups=SITES) == 4
+    for (train, test), (their_train, their_test) in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(train, their_train)
+        np.testing.assert_array_equal(test, their_test)
+    assert [SITES[test[0]] for _, test in ours] == ["KKI", "NYU", "UM", "Yale"]
+
+
+@pytest.mark.parametrize("sites", [SITES.tolist(), SITES.astype(object), np.unique(SITES, return_inverse=True)[1]])
+def test_sites_may_be_lists_objects_or_numbers(sites):
+    tests = [set(test) for _, test in LeaveOneSiteOut().split(SCANS, groups=sites)]
+    assert sorted(map(len, tests)) == [6, 9, 12, 13]
+
+
+def test_mixed_kinds_of_sites_are_compared_as_text():
+    sites = np.array([1, "A", 1, "A"], dtype=object)
+    assert [test.tolist() for _, test in LeaveOneSiteOut().split(range(4), groups=sites)] == [[0, 2], [1, 3]]
+
+
+def test_sites_with_one_class_are_split_off_and_named_once():
+    labels = np.where(SITES == "NYU", 1, LABELS)
+    with pytest.warns(UserWarning, match="one class only at NYU: .*AUC") as caught:
+        splits = list(LeaveOneSiteOut().split(SCANS, labels, SITES))
+    assert len(caught) == 1
+    assert len(splits) == 4
+
+
+def test_no_warning_where_every_site_has_both_classes_or_labels_are_unknown():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        list(LeaveOneSiteOut().split(SCANS, LABELS, SITES))
+        list(LeaveOneSiteOut().split(SCANS, None, SITES))
+
+
+def test_kfold_is_a_partition_stratified_by_site_and_class():
+    splits = list(SiteStratifiedKFold(4, random_state=3).split(SCANS, LABELS, SITES))
+    np.testing.assert_array_equal(np.sort(np.concatenate([test for _, test in splits])), np.arange(len(SITES)))
+    for train, test in splits:
+        np.testing.assert_array_equal(np.union1d(train, test), np.arange(len(SITES)))
+        assert not set(train) & set(test)
+    for site in np.unique(SITES):
+        for label in (0, 1):
+            counts = [((SITES[test] == site) & (LABELS[test] == label)).sum() for _, test in splits]
+            assert max(counts) - min(counts) <= 1
+    assert max(len(test) for _, test in splits) - min(len(test) for _, test in splits) <= 1
+
+
+def test_kfold_is_drawn_by_its_random_state():
+    def folds(state):
+        return [test.tolist() for _, test in SiteStratifiedKFold(4, random_state=state).split(SCANS, LABELS, SITES)]
+
+    assert folds(0) == folds(0)
+    assert folds(0) != folds(1)
+    assert folds(np.random.RandomState(0)) == folds(0)
+    shared = np.random.RandomState(0)
+    assert folds(shared) != folds(shared)
+
+
+def test_text_labels_are_dealt_like_numbers():
+    text = np.where(LABELS == 1, "patient", "control")
+    numbers = [test.tolist() for _, test in SiteStratifiedKFold(5, random_state=0).split(SCANS, LABELS, SITES)]
+    assert [test.tolist() for _, test in SiteStratifiedKFold(5, random_state=0).split(SCANS, text, SITES)] == numbers
+
+
+@pytest.mark.parametrize("cv", [LeaveOneSiteOut(), SiteStratifiedKFold(4, random_state=0)])
+def test_inside_cross_validation_with_and_without_routing(cv):
+    plain = cross_val_score(Remembers(), SCANS, LABELS, cv=cv, groups=SITES, error_score="raise")
+    with sklearn.config_context(enable_metadata_routing=True):
+        found = cross_validate(
+            Remembers(),
+            SCANS,
+            LABELS,
+            cv=cv,
+            params={"groups": SITES},
+            error_score="raise",
+            return_indices=True,
+        )
+    assert len(plain) == 4
+    np.testing.assert_array_equal(found["test_score"], plain)
+    for k, test in enumerate(found["indices"]["test"]):
+        assert plain[k] == np.mean(LABELS[test] == 0)
+
+
+def test_inside_a_grid_search():
+    labels = np.where(np.arange(len(SITES)) % 5 == 0, 1, 0)  # mostly 0
+    search = GridSearchCV(Remembers(), {"constant": [1, 0]}, cv=LeaveOneSiteOut(), error_score="raise")
+    search.fit(SCANS, labels, groups=SITES)
+    assert search.best_params_ == {"constant": 0}
+    assert search.n_splits_ == 4
+
+
+def test_repr_and_clone():
+    assert repr(LeaveOneSiteOut()) == "LeaveOneSiteOut()"
+    assert repr(SiteStratifiedKFold(3, random_state=1)) == "SiteStratifiedKFold(n_splits=3, random_state=1)"
+    assert clone(SiteStratifiedKFold(3), safe=False).n_splits == 3
+
+
+@pytest.mark.parametrize("cv", [LeaveOneSiteOut(), SiteStratifiedKFold(4)])
+def test_missing_sites_are_refused(cv):
+    with pytest.raises(BrioError, match=r"needs the site of every scan: pass groups=sites"):
+        next(cv.split(SCANS, LABELS))
+    with pytest.raises(BrioError, match="needs the site of every scan"):
+        cross_val_score(Remembers(), SCANS, LABELS, cv=cv)
+    gap = [None, *SITES[1:]]
+    with pytest.raises(BrioError, match="site of scan 0 is missing"):
+        next(cv.split(SCANS, LABELS, gap))
+    with pytest.raises(BrioError, match="one site for each scan"):
+        next(cv.split(SCANS, LABELS, SITES[:, None]))
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        next(cv.split(SCANS, LABELS, SITES[:-1]))
+
+
+def test_other_refusals():
+    with pytest.raises(BrioError, match="needs the site"):
+        LeaveOneSiteOut().get_n_splits(SCANS, LABELS)
+    with pytest.raises(BrioError, match="at least two sites, all scans are from NYU"):
+        next(LeaveOneSiteOut().split(SCANS[:3], LABELS[:3], ["NYU"] * 3))
+    with pytest.raises(BrioError, match="needs y"):
+        next(SiteStratifiedKFold(3).split(SCANS, None, SITES))
+    for n_splits in (1, 41):
+        with pytest.raises(BrioError, match=f"n_splits={n_splits}, but it must lie in 2 to 40"):
+            next(SiteStratifiedKFold(n_splits).split(SCANS, LABELS, SITES))

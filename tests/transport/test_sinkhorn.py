@@ -1,0 +1,265 @@
+"""Entropic transport and the debiased divergence against POT and geomloss, closed forms and finite differences."""
+
+import numpy as np
+import ot
+import pytest
+import torch
+from geomloss import SamplesLoss
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brio.transport import coupling, entropic_cost, potential_sums, sinkhorn_divergence
+
+EPSILON = 0.1
+ENOUGH = 2000  # iterations after which the problems here have converged to rounding
+
+
+def clouds(seed: int, n: int = 6, m: int = 4, d: int = 5, shift: float = 0.2) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two clouds of norm 1/sqrt(2), as the weighted representations of the paper."""
+    g = torch.Generator().manual_seed(seed)
+    x, y = (torch.randn(k, d, dtype=torch.float64, generator=g) for k in (n, m))
+    return (torch.nn.functional.normalize(v, dim=-1) / 2**0.5 for v in (x, y + shift))
+
+
+def sq(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return (x[..., :, None, :] - y[..., None, :, :]).square().sum(-1)
+
+
+def divergence(x, y, epsilon=EPSILON, iterations=ENOUGH, **weights):
+    return sinkhorn_divergence(sq(x, y), sq(x, x), sq(y, y), epsilon, iterations, **weights)
+
+
+def pot(C: torch.Tensor, epsilon: float = EPSILON, a=None, b=None):
+    """Converged solution of POT with the KL penalty of the paper."""
+    return ot.solve(C.numpy(), a, b, reg=epsilon, reg_type="KL", max_iter=100_000, tol=1e-13)
+
+
+def pot_cost(C: torch.Tensor, epsilon: float = EPSILON, a=None, b=None) -> float:
+    """<Gamma, C> + eps KL(Gamma | eta zeta'), every term written out from POT's coupling."""
+    plan = pot(C, epsilon, a, b).plan
+    n, m = C.shape
+    a = np.full(n, 1 / n) if a is None else a
+    b = np.full(m, 1 / m) if b is None else b
+    cost = 0.0
+    for i in range(n):
+        for h in range(m):
+            p, q = plan[i, h], a[i] * b[h]
+            cost += p * float(C[i, h]) + epsilon * ((p * np.log(p / q) if p > 0 else 0.0) - p + q)
+    return cost
+
+
+@pytest.mark.parametrize("epsilon", [0.03, 0.1, 1.0])
+def test_entropic_cost_and_coupling_equal_pot(epsilon):
+    x, y = clouds(0)
+    C = sq(x, y)
+    assert float(entropic_cost(C, epsilon, ENOUGH)) == pytest.approx(pot_cost(C, epsilon), abs=1e-9)
+    gamma = coupling(C, potential_sums(C, epsilon, ENOUGH), epsilon)
+    np.testing.assert_allclose(gamma.numpy(), pot(C, epsilon).plan, atol=1e-9)
+
+
+def test_entropic_cost_equals_the_value_of_pot_on_samples():
+    x, y = clouds(1)
+    found = ot.solve_sample(
+        x.numpy(), y.numpy(), metric="sqeuclidean", reg=EPSILON, reg_type="KL", max_iter=100_000, tol=1e-13
+    )
+    assert float(entropic_cost(sq(x, y), EPSILON, ENOUGH)) == pytest.approx(float(found.value), abs=1e-9)
+
+
+def test_entropic_cost_with_weights_equals_pot():
+    x, y = clouds(2)
+    rng = np.random.default_rng(0)
+    a, b = rng.dirichlet(np.ones(6)), rng.dirichlet(np.ones(4))
+    found = entropic_cost(sq(x, y), EPSILON, ENOUGH, torch.from_numpy(a).log(), torch.from_numpy(b).log())
+    assert float(found) == pytest.approx(pot_cost(sq(x, y), EPSILON, a, b), abs=1e-9)
+
+
+def test_divergence_equals_three_problems_of_pot():
+    x, y = clouds(3)
+    expected = pot_cost(sq(x, y)) - 0.5 * pot_cost(sq(x, x)) - 0.5 * pot_cost(sq(y, y))
+    assert float(divergence(x, y)) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("sizes", [(6, 4), (5, 5)])
+def test_divergence_equals_geomloss(sizes):
+    x, y = clouds(4, *sizes)
+    # geomloss halves the squared distance: twice its loss at blur = sqrt(eps / 2) has the paper's cost and eps
+    loss = SamplesLoss("sinkhorn", p=2, blur=(EPSILON / 2) ** 0.5, scaling=0.999, debias=True, backend="tensorized")
+    assert float(divergence(x, y)) == pytest.approx(2 * float(loss(x, y)), abs=2e-6)
+
+
+def test_coupling_has_the_marginals():
+    x, y = clouds(5)
+    C = sq(x, y)
+    gamma = coupling(C, potential_sums(C, EPSILON, ENOUGH), EPSILON)
+    np.testing.assert_allclose(gamma.sum(1), np.full(6, 1 / 6), atol=1e-12)
+    np.testing.assert_allclose(gamma.sum(0), np.full(4, 1 / 4), atol=1e-12)
+
+
+def test_after_few_iterations_columns_are_exact_and_the_value_is_a_lower_bound():
+    x, y = clouds(6)
+    C = sq(x, y)
+    exact = pot_cost(C, 0.02)
+    values = []
+    for iterations in (1, 2, 5, 20, ENOUGH):
+        gamma = coupling(C, potential_sums(C, 0.02, iterations), 0.02)
+        np.testing.assert_allclose(gamma.sum(0), np.full(4, 1 / 4), atol=1e-14)
+        values.append(float(entropic_cost(C, 0.02, iterations)))
+    assert values == sorted(values)
+    assert values[0] < exact - 1e-4
+    assert values[-1] == pytest.approx(exact, abs=1e-9)
+
+
+def updates(C, epsilon, iterations):
+    """Dual potentials by the log-domain updates of the appendix, one entry at a time."""
+    n, m = C.shape
+    phi, psi = np.zeros(n), np.zeros(m)
+    for _ in range(iterations):
+        for i in range(n):
+            phi[i] = -epsilon * np.log(sum(np.exp((psi[h] - C[i, h]) / epsilon) / m for h in range(m)))
+        for h in range(m):
+            psi[h] = -epsilon * np.log(sum(np.exp((phi[i] - C[i, h]) / epsilon) / n for i in range(n)))
+    return phi, psi
+
+
+@pytest.mark.parametrize("iterations", [1, 3, 30])
+def test_every_iteration_is_the_papers_pair_of_updates(iterations):
+    x, y = clouds(7)
+    C = sq(x, y)
+    phi, psi = updates(C.numpy(), EPSILON, iterations)
+    sums = potential_sums(C, EPSILON, iterations)
+    np.testing.assert_allclose(sums.numpy(), phi[:, None] + psi[None, :], atol=1e-12)
+    assert float(entropic_cost(C, EPSILON, iterations)) == pytest.approx(phi.mean() + psi.mean(), abs=1e-12)
+
+
+def test_gradient_is_the_closed_form_of_the_appendix():
+    x, y = (v.requires_grad_() for v in clouds(8))
+    divergence(x, y).backward()
+    X, Y = x.detach(), y.detach()
+    xy, xx, yy = (pot(C).plan for C in (sq(X, Y), sq(X, X), sq(Y, Y)))
+    X, Y = X.numpy(), Y.numpy()
+    for i in range(6):
+        expected = 2 * sum(xy[i, h] * (X[i] - Y[h]) for h in range(4))
+        expected = expected - 2 * sum(xx[i, k] * (X[i] - X[k]) for k in range(6))
+        np.testing.assert_allclose(x.grad[i].numpy(), expected, atol=1e-8)
+    for h in range(4):
+        expected = 2 * sum(xy[i, h] * (Y[h] - X[i]) for i in range(6))
+        expected = expected - 2 * sum(yy[h, k] * (Y[h] - Y[k]) for k in range(4))
+        np.testing.assert_allclose(y.grad[h].numpy(), expected, atol=1e-8)
+
+
+def test_gradient_equals_finite_differences_of_the_converged_value():
+    x, y = clouds(9)
+    x = x.clone().requires_grad_()
+    divergence(x, y).backward()
+    step = 1e-5
+    for i in range(6):
+        for k in range(5):
+            up, down = x.detach().clone(), x.detach().clone()
+            up[i, k] += step
+            down[i, k] -= step
+            slope = (divergence(up, y) - divergence(down, y)) / (2 * step)
+            assert float(x.grad[i, k]) == pytest.approx(float(slope), abs=1e-8)
+
+
+@pytest.mark.parametrize("iterations", [1, 3, 30])
+def test_no_iteration_is_taped(iterations):
+    # with the potentials held fixed d OT / d C is the coupling, converged or not
+    x, y = clouds(10)
+    C = sq(x, y).requires_grad_()
+    value = entropic_cost(C, EPSILON, iterations)
+    value.backward()
+    sums = potential_sums(C, EPSILON, iterations)
+    assert not sums.requires_grad
+    torch.testing.assert_close(C.grad, coupling(C.detach(), sums, EPSILON), atol=1e-14, rtol=0)
+
+
+def test_the_graph_of_the_value_does_not_grow_with_the_iterations():
+    def nodes(iterations):
+        C = sq(*clouds(11)).requires_grad_()
+        seen, queue = set(), [entropic_cost(C, EPSILON, iterations).grad_fn]
+        while queue:
+            node = queue.pop()
+            if node is not None and node not in seen:
+                seen.add(node)
+                queue += [following for following, _ in node.next_functions]
+        return len(seen)
+
+    assert nodes(1) == nodes(200)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 6), st.integers(1, 6), st.sampled_from([0.05, 0.1, 0.5]))
+@settings(max_examples=30, deadline=None)
+def test_divergence_is_symmetric_and_nonnegative(seed, n, m, epsilon):
+    x, y = clouds(seed, n, m)
+    there, back = float(divergence(x, y, epsilon)), float(divergence(y, x, epsilon))
+    assert there == pytest.approx(back, abs=1e-9)
+    assert there > -1e-10
+    if n > 1:
+        order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+        assert float(divergence(x[order], y, epsilon)) == pytest.approx(there, abs=1e-9)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 6))
+@settings(max_examples=20, deadline=None)
+def test_divergence_of_a_cloud_with_itself_is_zero_and_flat(seed, n):
+    x, _ = clouds(seed, n)
+    y = x.clone().requires_grad_()
+    value = divergence(x, y)
+    value.backward()
+    assert abs(float(value)) < 1e-12
+    assert float(y.grad.abs().max()) < 1e-8  # a minimum: nothing pulls at a cloud that already agrees
+
+
+def test_divergence_tells_different_clouds_apart():
+    x, y = clouds(12, shift=0.0)
+    assert float(divergence(x, y)) > 1e-3
+    assert float(divergence(x, x[:4])) > 1e-4
+
+
+def log_weights(n: int, width: int) -> torch.Tensor:
+    return torch.cat([torch.full((n,), 1 / n).double().log(), torch.full((width - n,), -torch.inf).double()])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_padded_points_change_nothing(dtype):
+    x, y = clouds(13, 5, 3)
+    g = torch.Generator().manual_seed(1)
+    X = torch.cat([x, torch.randn(2, 5, dtype=torch.float64, generator=g)]).to(dtype).requires_grad_()
+    Y = torch.cat([y, torch.randn(4, 5, dtype=torch.float64, generator=g)]).to(dtype).requires_grad_()
+    padded = divergence(X, Y, iterations=50, log_eta=log_weights(5, 7).to(dtype), log_zeta=log_weights(3, 7).to(dtype))
+    x, y = x.to(dtype).requires_grad_(), y.to(dtype).requires_grad_()
+    plain = divergence(x, y, iterations=50)
+    tolerance = 1e-12 if dtype == torch.float64 else 1e-6
+    assert float(padded) == pytest.approx(float(plain), abs=tolerance)
+    padded.backward()
+    plain.backward()
+    torch.testing.assert_close(X.grad[:5], x.grad, atol=tolerance, rtol=0)
+    torch.testing.assert_close(Y.grad[:3], y.grad, atol=tolerance, rtol=0)
+    assert (X.grad[5:] == 0).all()
+    assert (Y.grad[3:] == 0).all()
+
+
+def test_padding_agrees_with_pot_where_sizes_differ_within_a_batch():
+    pairs = [tuple(clouds(20 + k, n, m)) for k, (n, m) in enumerate([(3, 5), (6, 2), (4, 4)])]
+    X, Y = (torch.nn.utils.rnn.pad_sequence([p[side] for p in pairs], batch_first=True) for side in (0, 1))
+    eta = torch.stack([log_weights(len(p[0]), X.shape[1]) for p in pairs])
+    zeta = torch.stack([log_weights(len(p[1]), Y.shape[1]) for p in pairs])
+    found = divergence(X, Y, log_eta=eta, log_zeta=zeta)
+    for value, (x, y) in zip(found, pairs, strict=True):
+        expected = pot_cost(sq(x, y)) - 0.5 * pot_cost(sq(x, x)) - 0.5 * pot_cost(sq(y, y))
+        assert float(value) == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_batch_gives_the_values_of_its_problems():
+    pairs = [tuple(clouds(30 + k, 4, 4)) for k in range(6)]
+    X, Y = (torch.stack([p[side] for p in pairs]).view(2, 3, 4, 5) for side in (0, 1))
+    found = divergence(X, Y, iterations=40)
+    assert found.shape == (2, 3)
+    for value, (x, y) in zip(found.flatten(), pairs, strict=True):
+        assert float(value) == pytest.approx(float(divergence(x, y, iterations=40)), abs=1e-13)
+
+
+def test_float32_at_the_default_setting_stays_close_to_the_converged_divergence():
+    x, y = clouds(14, 4, 4)
+    single = float(divergence(x.float(), y.float(), 0.1, 30))
+    assert single == pytest.approx(float(divergence(x, y)), abs=1e-5)
