@@ -41,11 +41,11 @@ def bootstrap_interval(
     values: Sequence[float] | np.ndarray, level: float = 0.95, resamples: int = 10_000, seed: int = 0
 ) -> tuple[float, float]:
     """Percentile interval of the mean over sites, sites drawn with replacement. NaN for fewer than two sites."""
-    values = np.asarray(values, dtype=float)
-    values = values[~np.isnan(values)]
-    if len(values) < 2:
+    known = np.asarray(values, dtype=float)
+    known = known[~np.isnan(known)]
+    if len(known) < 2:
         return float("nan"), float("nan")
-    draws = np.random.default_rng(seed).integers(0, len(values), (resamples, len(values)))
-    means = values[draws].mean(axis=1)
+    draws = np.random.default_rng(seed).integers(0, len(known), (resamples, len(known)))
+    means = known[draws].mean(axis=1)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
