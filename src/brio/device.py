@@ -14,7 +14,7 @@ def resolve_device(name: str) -> torch.device:
     if name not in ("auto", "cpu", "cuda"):
         raise BrioError(f"device '{name}' is unknown; known: auto, cpu, cuda")
     if name == "cuda" and not torch.cuda.is_available():
-        raise BrioError("device 'cuda' was asked for, but this machine has no usable GPU; use --device cpu or auto")
+        raise BrioError("device 'cuda' was asked for, but this machine has no usable GPU; use 'cpu' or 'auto'")
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 

@@ -6,193 +6,42 @@ import json
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from scipy import sparse
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import assert_all_finite, check_consistent_length, check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 
-from . import draws
 from .cohort import Atlas, Cohort
-from .cohort.cohort import check_participants
 from .connectome import Connectomes
 from .device import resolve_device
 from .errors import BrioError
+from .estimator_input import as_scans, labelled_cohort, unlabelled_cohort
 from .methods import Brio, entry, make_method
 from .progress import silent
-from .protocol import Fold
+from .protocol import Fold, training_fold
 from .training import Method, Outcome, Run
 from .training.stack import Stack
 
 __all__ = ["BrioClassifier"]
 
 MAIN_SETTINGS = (
-    "J",
-    "K",
-    "M",
-    "T_w",
-    "epochs",
-    "epsilon",
-    "lambda_env",
-    "learning_rate",
-    "patience",
-    "rho_g",
-    "weight_decay",
+    *("J", "K", "M", "T_w", "epochs", "epsilon", "lambda_env"),
+    *("learning_rate", "patience", "rho_g", "weight_decay"),
 )
 """Settings of a method that are parameters of the estimator, so that a search can vary them."""
 
 FORMAT = 1
-LEAST_SOURCE_SITES = 2
+"""Of the files that ``save`` writes."""
+
 _FITTED = ("n_features_in_", "feature_names_in_", "source_sites_", "validation_sites_", "left_out_sites_", "seed_")
 _FACTS = ("validation_auc", "selected_epoch", "trained_epochs", "block_length", "notes")
-
-
-def as_scans(X: Any) -> list[np.ndarray]:
-    """Scans of shape [T_i, P] in float32, from a sequence of arrays or one array [n, T, P].
-
-    Examples
-    --------
-    >>> [scan.shape for scan in as_scans([np.ones((5, 3)), np.ones((7, 3))])]
-    [(5, 3), (7, 3)]
-    """
-    if sparse.issparse(X):
-        raise BrioError("X is sparse; scans are dense arrays of shape (frames, ROIs)")
-    if hasattr(X, "__array__") and not hasattr(X, "shape"):
-        X = np.asarray(X)
-    shape = getattr(X, "shape", None)
-    if shape is not None and len(shape) not in (1, 3):
-        raise BrioError(
-            f"X has shape {tuple(shape)}; time series are needed, because connectomes are estimated again and again "
-            "from their frames: give a list of arrays (frames, ROIs) or one array (scans, frames, ROIs)"
-        )
-    try:
-        parts = list(X)
-    except TypeError:
-        raise BrioError(f"X is a {type(X).__name__}; give a list of arrays (frames, ROIs)") from None
-    if not parts:
-        raise BrioError("X holds no scans")
-    scans = [_as_scan(part, f"X[{i}]") for i, part in enumerate(parts)]
-    n_rois = scans[0].shape[1]
-    for i, scan in enumerate(scans):
-        if scan.shape[1] != n_rois:
-            raise BrioError(
-                f"X[{i}] has {scan.shape[1]} ROIs, but X[0] has {n_rois}; all scans need the same parcellation"
-            )
-    return scans
-
-
-def _as_scan(part: Any, where: str) -> np.ndarray:
-    try:
-        array = np.asarray(part)
-        if np.iscomplexobj(array):
-            raise BrioError(f"{where}: Complex data not supported")
-        array = array.astype(np.float32, copy=False)
-    except (TypeError, ValueError) as error:
-        raise error if isinstance(error, BrioError) else BrioError(f"{where} is not an array of numbers") from None
-    if array.ndim != 2:
-        raise BrioError(f"{where} has {array.ndim} axes; a scan has two, (frames, ROIs)")
-    return array
-
-
-def two_classes(y: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The two labels in sorted order, and which of them each scan has (0 or 1).
-
-    Examples
-    --------
-    >>> classes, label = two_classes(["patient", "control", "patient"])
-    >>> classes.tolist(), label.tolist()
-    (['control', 'patient'], [1, 0, 1])
-    """
-    y = column_or_1d(y, warn=True)
-    if np.iscomplexobj(y):
-        raise BrioError("y: Complex data not supported")
-    assert_all_finite(y, input_name="y")
-    if len(y) == 0:
-        raise BrioError("y holds no labels")
-    kind = type_of_target(y, input_name="y", raise_unknown=True)
-    if kind != "binary":
-        raise BrioError(f"Only binary classification is supported. The type of the target is {kind}.")
-    classes, label = np.unique(y, return_inverse=True)
-    if len(classes) < 2:
-        raise BrioError(f"y holds one class only ({classes[0]}); two are needed")
-    return classes, label
-
-
-def labelled_cohort(X: Any, y: Any, sites: Any) -> tuple[Cohort, np.ndarray]:
-    """The cohort to learn from and its two labels in sorted order."""
-    given = isinstance(X, Cohort)
-    if given:
-        y = X.labels if y is None else y
-        sites = X.sites if sites is None else sites
-    if y is None:
-        raise BrioError("BrioClassifier requires y to be passed, but the target y is None")
-    classes, label = two_classes(y)
-    scans = None if given else as_scans(X)
-    if sites is None:
-        raise BrioError(
-            "sites=None: BrioClassifier learns what holds across sites and chooses its checkpoint on sites it did not "
-            "learn from, so it needs the site of every scan: fit(X, y, sites=sites), and in cross_validate "
-            "params={'sites': sites}"
-        )
-    sites = column_or_1d(sites)
-    check_consistent_length(range(len(X if scans is None else scans)), label, sites)
-    if scans is None:
-        table = X.participants.assign(site=sites, label=label)
-        return replace(X, participants=check_participants(table, "X"), fingerprint="", path=None), classes
-    names = (str(classes[0]), str(classes[1]))
-    ids = [f"X[{i}]" for i in range(len(scans))]
-    return Cohort.from_scans(scans, site=sites, label=label.tolist(), participant_id=ids, classes=names), classes
-
-
-def unlabelled_cohort(scans: list[np.ndarray]) -> Cohort:
-    """Scans to be scored: nothing is known of them but their frames."""
-    lengths = np.array([len(scan) for scan in scans], dtype=np.int64)
-    return Cohort(
-        name="scans to score",
-        frames=np.concatenate(scans),
-        starts=np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64),
-        n_frames=lengths,
-        participants=pd.DataFrame({"participant_id": [f"X[{i}]" for i in range(len(scans))]}),
-        atlas=Atlas.unnamed(scans[0].shape[1]),
-    )
-
-
-def training_fold(cohort: Cohort, seed: int, validation_sites: int) -> Fold:
-    """All scans of a cohort as source and validation, none as test.
-
-    The sites stand in the ring that :func:`brio.protocol.leave_one_site_out` draws from the seed; the first ones
-    with both classes validate, the others with both classes are source.
-    """
-    sites, labels = cohort.sites, cohort.labels
-    names = np.unique(sites)
-    ring = names[np.argsort(draws.uniform(seed, "ring of sites", draws.addresses(names)), kind="stable")]
-    both = [str(s) for s in ring if len(np.unique(labels[sites == s])) == 2]
-    if validation_sites < 1:
-        raise BrioError(f"validation_sites={validation_sites}: at least one site must choose the checkpoint")
-    if len(both) < validation_sites + LEAST_SOURCE_SITES:
-        raise BrioError(
-            f"{len(both)} of the {len(names)} sites hold both classes, but {validation_sites} are needed for "
-            f"validation and at least {LEAST_SOURCE_SITES} to learn from; add sites or lower validation_sites"
-        )
-    validate, source = both[:validation_sites], both[validation_sites:]
-    return Fold(
-        name="all",
-        source=np.flatnonzero(np.isin(sites, source)),
-        validation=np.flatnonzero(np.isin(sites, validate)),
-        test=np.empty(0, dtype=np.int64),
-        test_sites=(),
-        validation_sites=tuple(sorted(validate)),
-        left_out=tuple(sorted(set(names.tolist()) - set(both))),
-    )
 
 
 class BrioClassifier(ClassifierMixin, BaseEstimator):

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from .errors import BrioError, nearest
 
-__all__ = ["parse_assignments", "with_values"]
+__all__ = ["parse_assignments", "require", "with_values"]
 
 T = TypeVar("T")
 
@@ -69,4 +69,11 @@ def _read(value: Any, hint: Any, where: str) -> Any:
             raise ValueError
         return hint(value)
     except (TypeError, ValueError):
-        raise BrioError(f"{where}: '{value}' is not a {hint.__name__}") from None
+        kind = {int: "a whole number", float: "a number"}.get(hint, f"a {hint.__name__}")
+        raise BrioError(f"{where}: '{value}' is not {kind}") from None
+
+
+def require(holds: bool, name: str, value: Any, rule: str) -> None:
+    """Raise a :class:`BrioError` that names a setting whose value breaks its rule."""
+    if not holds:
+        raise BrioError(f"setting '{name}'={value}: must be {rule}")

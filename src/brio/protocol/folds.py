@@ -9,8 +9,20 @@ import numpy as np
 from .. import draws
 from ..cohort import Cohort
 from ..errors import BrioError
+from ..settings import require
 
-__all__ = ["Fold", "leave_one_site_out", "make_folds", "site_stratified_kfold", "stratified_assignment"]
+__all__ = [
+    "Fold",
+    "ProtocolSettings",
+    "leave_one_site_out",
+    "make_folds",
+    "ring_of_sites",
+    "site_stratified_kfold",
+    "stratified_assignment",
+    "training_fold",
+]
+
+LEAST_SOURCE_SITES = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +49,12 @@ class Fold:
     left_out: tuple[str, ...] = ()
 
 
+def ring_of_sites(sites: np.ndarray, seed: int) -> np.ndarray:
+    """The sites in an order drawn from the seed and their names alone."""
+    names = np.unique(sites)
+    return names[np.argsort(draws.uniform(seed, "ring of sites", draws.addresses(names)), kind="stable")]
+
+
 def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> list[Fold]:
     """One fold for each site: that site tests, the next ones in a ring validate, the rest is source.
 
@@ -45,17 +63,16 @@ def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> 
     (the method needs both classes at each source site); they are still tested.
     """
     sites, labels = cohort.sites, cohort.labels
-    names = np.unique(sites)
-    ring = names[np.argsort(draws.uniform(seed, "ring of sites", draws.addresses(names)), kind="stable")]
-    both = {str(s): len(np.unique(labels[sites == s])) == 2 for s in names}
+    ring = ring_of_sites(sites, seed)
+    both = {str(s): len(np.unique(labels[sites == s])) == 2 for s in ring}
     folds = []
     for k, test in enumerate(ring):
         others = [str(s) for s in np.roll(ring, -k)[1:]]
         usable = [s for s in others if both[s]]
-        if len(usable) < validation_sites + 2:
+        if len(usable) < validation_sites + LEAST_SOURCE_SITES:
             raise BrioError(
-                f"test site {test}: {len(usable)} other sites hold both classes, but {validation_sites} are needed "
-                f"for validation and at least 2 as source; add sites or lower protocol.validation_sites"
+                f"test site {test}: {len(usable)} other sites hold both classes, but {validation_sites} are needed for "
+                f"validation and at least {LEAST_SOURCE_SITES} as source; add sites or lower protocol.validation_sites"
             )
         validate, source = usable[:validation_sites], usable[validation_sites:]
         folds.append(
@@ -70,6 +87,34 @@ def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> 
             )
         )
     return sorted(folds, key=lambda f: f.name)
+
+
+def training_fold(cohort: Cohort, seed: int, validation_sites: int) -> Fold:
+    """All scans of a cohort as source and validation, none as test.
+
+    The sites stand in the ring that :func:`leave_one_site_out` draws from the seed; the first ones
+    with both classes validate, the others with both classes are source.
+    """
+    sites, labels = cohort.sites, cohort.labels
+    ring = ring_of_sites(sites, seed)
+    both = [str(s) for s in ring if len(np.unique(labels[sites == s])) == 2]
+    if validation_sites < 1:
+        raise BrioError(f"validation_sites={validation_sites}: at least one site must choose the checkpoint")
+    if len(both) < validation_sites + LEAST_SOURCE_SITES:
+        raise BrioError(
+            f"{len(both)} of the {len(ring)} sites hold both classes, but {validation_sites} are needed for "
+            f"validation and at least {LEAST_SOURCE_SITES} to learn from; add sites or lower validation_sites"
+        )
+    validate, source = both[:validation_sites], both[validation_sites:]
+    return Fold(
+        name="all",
+        source=np.flatnonzero(np.isin(sites, source)),
+        validation=np.flatnonzero(np.isin(sites, validate)),
+        test=np.empty(0, dtype=np.int64),
+        test_sites=(),
+        validation_sites=tuple(sorted(validate)),
+        left_out=tuple(sorted(set(ring.tolist()) - set(both))),
+    )
 
 
 def stratified_assignment(
@@ -95,8 +140,6 @@ def stratified_assignment(
 def site_stratified_kfold(cohort: Cohort, seed: int, n_folds: int = 10, validation_folds: int = 2) -> list[Fold]:
     """Folds stratified by site and class: one tests, the next two validate, the rest is source (7:2:1)."""
     sites, labels = cohort.sites, cohort.labels
-    if n_folds < validation_folds + 2:
-        raise BrioError(f"protocol.n_folds={n_folds}: needs at least {validation_folds + 2}")
     part = stratified_assignment(draws.addresses(cohort.ids), sites, labels, n_folds, seed)
     folds = []
     for k in range(n_folds):
@@ -136,6 +179,12 @@ class ProtocolSettings:
     validation_sites: int = 2
     n_folds: int = 10
     validation_folds: int = 2
+
+    def __post_init__(self) -> None:
+        for name in ("validation_sites", "validation_folds"):
+            require(getattr(self, name) >= 1, f"protocol.{name}", getattr(self, name), "at least 1")
+        least = self.validation_folds + 2
+        require(self.n_folds >= least, "protocol.n_folds", self.n_folds, f"at least {least}")
 
 
 def make_folds(cohort: Cohort, protocol: str, seed: int, settings: ProtocolSettings) -> list[Fold]:

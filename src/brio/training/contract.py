@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ..connectome import Connectomes
 from ..progress import Progress, silent
 from ..protocol import Fold
+from ..settings import require
 
 if TYPE_CHECKING:
     from .stack import Stack
@@ -117,6 +118,13 @@ class NeuralSettings:
     cell_batch: int = 4
     validation_auc: Literal["pooled", "site-mean"] = "pooled"
     dead_rois: Literal["source-mean", "zero"] = "source-mean"
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "cell_batch"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        require(self.patience is None or self.patience >= 1, "patience", self.patience, "at least 1, or none")
+        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
+        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
 
 
 class Batch(NamedTuple):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...connectome import BlockRule
+from ...settings import require
 from ...training import NeuralSettings
 
 __all__ = ["BrioSettings", "Variant"]
@@ -92,6 +93,35 @@ class BrioSettings(NeuralSettings):
     block_quantile: float = 0.75
     l_min: int = 2
     l_max: int = 30
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        counts = [
+            "J",
+            "d_e",
+            "d_h",
+            "d_t",
+            "d_mlp",
+            "d_qk",
+            "layers",
+            "assignment_iterations",
+            "M",
+            "K",
+            "sinkhorn_iterations",
+        ]
+        counts += ["block_subjects", "block_signals", "block_products", "l_min"]
+        for name in counts:
+            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        for name in ["temperature", "epsilon", "eps_w", "eps_s", "eps_q", "roi_scale", "tau_ac"]:
+            require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
+        require(0 <= self.T_w < self.epochs, "T_w", self.T_w, f"0 or more and below epochs ({self.epochs})")
+        require(0 < self.rho_g <= 1, "rho_g", self.rho_g, "above 0 and at most 1")
+        require(self.lambda_env >= 0, "lambda_env", self.lambda_env, "0 or more")
+        require(0 <= self.block_quantile <= 1, "block_quantile", self.block_quantile, "between 0 and 1")
+        require(self.largest_lag >= 2, "largest_lag", self.largest_lag, "at least 2")
+        require(self.l_max >= self.l_min, "l_max", self.l_max, f"at least l_min ({self.l_min})")
+        fixed = self.block_length
+        require(fixed is None or fixed >= 1, "block_length", fixed, "at least 1 frame, or none for the estimate")
 
     @property
     def block_rule(self) -> BlockRule:

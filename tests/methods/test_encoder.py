@@ -1,0 +1,134 @@
+"""Signed graphs, descriptors and signed layers, Eqs. (4)-(6), against plain numpy."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from brio.methods.brio.encoder import SignedEncoder, SignedLayer, descriptor, inverse_root, signed_graphs
+
+
+@pytest.fixture
+def graph():
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(3, 6, 6))
+    A = A + A.transpose(0, 2, 1)
+    A[:, np.arange(6), np.arange(6)] = 0
+    S = rng.random((6, 6)) > 0.5
+    S = (S | S.T) & ~np.eye(6, dtype=bool)
+    S[0, 1] = S[1, 0] = True
+    A[1, 2] = A[1, :, 2] = 0  # an ROI without any edge of its own
+    A[2, 4] = np.abs(A[2, 4])
+    A[2, :, 4] = A[2, 4]  # an ROI without negative edges
+    assert S.sum(1).all()
+    return A, S.astype(float)
+
+
+def gelu(x):
+    return 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+
+def layer_norm(x):
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+
+
+def normalised(G):
+    """D^(-1/2) G D^(-1/2) entry by entry, zero where an ROI has no edge."""
+    degree = [sum(row) for row in G]
+    out = np.zeros_like(G)
+    for u in range(len(G)):
+        for v in range(len(G)):
+            if degree[u] > 0 and degree[v] > 0:
+                out[u, v] = G[u, v] / math.sqrt(degree[u]) / math.sqrt(degree[v])
+    return out
+
+
+def layer(H, plus, minus, own, positive, negative):
+    return layer_norm(H + gelu(H @ own.T + normalised(plus) @ H @ positive.T + normalised(minus) @ H @ negative.T))
+
+
+def weights(module):
+    return {name: p.detach().numpy() for name, p in module.named_parameters()}
+
+
+def test_signed_graphs_keep_the_supported_weights_by_sign(graph):
+    A, S = graph
+    G, plus, minus = (t.numpy() for t in signed_graphs(*map(torch.from_numpy, graph)))
+    for i, u, v in np.ndindex(*A.shape):
+        g = A[i, u, v] if S[u, v] else 0.0
+        assert (G[i, u, v], plus[i, u, v], minus[i, u, v]) == (g, max(g, 0.0), max(-g, 0.0))
+
+
+def test_descriptor_is_mean_positive_mean_negative_and_root_mean_square(graph):
+    A, S = graph
+    G, plus, minus = signed_graphs(*map(torch.from_numpy, graph))
+    found = descriptor(G, plus.sum(-1), minus.sum(-1), torch.from_numpy(S)).numpy()
+    for i in range(3):
+        for u in range(6):
+            partners = [A[i, u, v] for v in range(6) if S[u, v]]
+            expected = [
+                sum(a for a in partners if a > 0) / len(partners),
+                sum(-a for a in partners if a < 0) / len(partners),
+                math.sqrt(sum(a * a for a in partners) / len(partners)),
+            ]
+            np.testing.assert_allclose(found[i, u], expected, atol=1e-12)
+
+
+def test_inverse_root_of_an_isolated_roi_is_zero():
+    assert inverse_root(torch.tensor([4.0, 0.0, 1.0])).tolist() == [[0.5], [0.0], [1.0]]
+
+
+def test_one_layer_normalises_both_channels_symmetrically(graph):
+    A, S = graph
+    torch.manual_seed(1)
+    module = SignedLayer(5).double()
+    w = weights(module)
+    H = np.random.default_rng(2).normal(size=(3, 6, 5))
+    G, plus, minus = signed_graphs(*map(torch.from_numpy, graph))
+    channels = tuple((g, inverse_root(g.sum(-1))) for g in (plus, minus))
+    found = module(torch.from_numpy(H), channels).detach().numpy()
+    for i in range(3):
+        expected = layer(
+            H[i], plus[i].numpy(), minus[i].numpy(), w["own.weight"], w["positive.weight"], w["negative.weight"]
+        )
+        np.testing.assert_allclose(found[i], expected, atol=1e-10)
+    alone = layer_norm(H[1, 2] + gelu(H[1, 2] @ w["own.weight"].T))
+    np.testing.assert_allclose(found[1, 2], alone, atol=1e-10)  # no message reaches the isolated ROI
+    assert {name for name, _ in module.named_parameters() if "bias" in name} == {"norm.bias"}
+
+
+def test_encoder_is_embedding_and_descriptor_through_two_layers(graph):
+    A, S = graph
+    torch.manual_seed(3)
+    encoder = SignedEncoder(6, d_e=4, d_h=5, layers=2).double()
+    w = weights(encoder)
+    found = encoder(*map(torch.from_numpy, graph)).detach().numpy()
+    G, plus, minus = (t.numpy() for t in signed_graphs(*map(torch.from_numpy, graph)))
+    for i in range(3):
+        d = S.sum(1)
+        c = np.stack([plus[i].sum(1) / d, minus[i].sum(1) / d, np.sqrt((G[i] ** 2).sum(1) / d)], 1)
+        H = np.hstack([w["roi"], c]) @ w["phi_in.weight"].T + w["phi_in.bias"]
+        for k in range(2):
+            H = layer(H, plus[i], minus[i], *(w[f"layers.{k}.{n}.weight"] for n in ("own", "positive", "negative")))
+        np.testing.assert_allclose(found[i], H, atol=1e-9)
+
+
+def test_edges_outside_the_support_do_not_matter(graph):
+    A, S = graph
+    torch.manual_seed(4)
+    encoder = SignedEncoder(6, d_e=4, d_h=5, layers=2).double()
+    noise = np.random.default_rng(5).normal(size=A.shape) * (S == 0)
+    a, b = (encoder(torch.from_numpy(x), torch.from_numpy(S)) for x in (A, A + noise))
+    assert torch.equal(a, b)
+    moved = A.copy()
+    moved[0, 0, 1] = moved[0, 1, 0] = 3.0
+    assert not torch.equal(encoder(torch.from_numpy(moved), torch.from_numpy(S))[0], a[0])
+
+
+def test_a_graph_without_any_edge_is_finite():
+    encoder = SignedEncoder(6, d_e=4, d_h=5, layers=2)
+    out = encoder(torch.zeros(1, 6, 6), torch.ones(6, 6) - torch.eye(6))
+    out.sum().backward()
+    assert out.isfinite().all()
+    assert all(p.grad.isfinite().all() for p in encoder.parameters() if p.grad is not None)

@@ -1,0 +1,185 @@
+"""Factors, contributions and logit, Eqs. (8)-(10), and the classification loss, Eq. (26)."""
+
+import math
+from collections import defaultdict
+
+import numpy as np
+import pytest
+import torch
+
+from brio.cohort import Cohort
+from brio.methods.brio import BrioSettings
+from brio.methods.brio.method import classification_loss
+from brio.methods.brio.network import BrioNetwork, FactorMap
+from brio.protocol import Fold
+from brio.training import Run
+from brio.training.sources import Sources
+
+P = 9
+SMALL = BrioSettings(J=3, d_e=4, d_h=6, d_t=5, d_mlp=7, d_qk=6, assignment_iterations=40)
+
+
+@pytest.fixture
+def made():
+    """A network, graphs with dead ROIs and a context."""
+    torch.manual_seed(0)
+    network = BrioNetwork(P, SMALL).double()
+    g = torch.Generator().manual_seed(1)
+    A = torch.randn(7, P, P, dtype=torch.float64, generator=g)
+    A = (A + A.mT) * (1 - torch.eye(P, dtype=torch.float64))
+    alive = torch.ones(7, P, dtype=torch.bool)
+    alive[2, 3] = alive[4, [0, 8]] = False
+    A = A * (alive[:, :, None] & alive[:, None, :])
+    mean = A.mean(0)
+    S = (torch.rand(P, P, generator=g) > 0.4) | torch.eye(P).roll(1, 0).bool()
+    S = ((S | S.T) & ~torch.eye(P, dtype=torch.bool)).double()
+    return network, A, alive, {"S": S, "mean": mean}
+
+
+def test_factors_are_unit_images_of_the_pooled_rois(made):
+    network, A, alive, context = made
+    out = network(A, alive, context)
+    live = alive[:, :, None] & alive[:, None, :]
+    filled = torch.where(live, A, context["mean"].expand_as(A))
+    H = network.encoder(filled, context["S"]).detach().numpy()
+    Pi = network.assignment(network.encoder.roi).detach().numpy()
+    f = {n: p.detach().numpy() for n, p in network.factor_map.named_parameters()}
+    for i in range(7):
+        for j in range(3):
+            pooled = 3 * sum(Pi[j, u] * H[i, u] for u in range(P))
+            x = f["project.weight"] @ pooled
+            x = x / np.linalg.norm(x)
+            hidden = f["widen.weight"] @ x + f["widen.bias"]
+            hidden = 0.5 * hidden * (1 + np.vectorize(math.erf)(hidden / math.sqrt(2)))
+            x = f["narrow.weight"] @ hidden + f["narrow.bias"]
+            np.testing.assert_allclose(out.factors[i, j].detach().numpy(), x / np.linalg.norm(x), atol=1e-10)
+    torch.testing.assert_close(out.factors.norm(dim=-1), torch.ones(7, 3, dtype=torch.float64))
+
+
+def test_representation_concatenates_the_factors_to_a_unit_vector(made):
+    network, A, alive, context = made
+    out = network(A, alive, context)
+    for i in range(7):
+        expected = np.concatenate([out.factors[i, j].detach().numpy() for j in range(3)]) / math.sqrt(3)
+        np.testing.assert_allclose(out.representation[i].detach().numpy(), expected, atol=1e-14)
+        assert np.linalg.norm(expected) == pytest.approx(1.0)
+
+
+def test_logit_is_the_scaled_sum_of_contributions_and_linear_in_the_representation(made):
+    network, A, alive, context = made
+    network.b.data.fill_(0.37)
+    out = network(A, alive, context)
+    w = network.w.detach().numpy()
+    for i in range(7):
+        a = [float(w[j] @ out.factors[i, j].detach().numpy()) for j in range(3)]
+        np.testing.assert_allclose(out.contributions[i].detach().numpy(), a, atol=1e-12)
+        assert out.logit[i].item() == pytest.approx(sum(a) / math.sqrt(3) + 0.37, abs=1e-12)
+        assert out.logit[i].item() == pytest.approx(
+            w.ravel() @ out.representation[i].detach().numpy() + 0.37, abs=1e-12
+        )
+        assert all(abs(a[j]) <= np.linalg.norm(w[j]) + 1e-12 for j in range(3))
+
+
+def test_permuting_rois_with_all_that_belongs_to_them_leaves_the_logits(made):
+    network, A, alive, context = made
+    out = network(A, alive, context)
+    order = torch.randperm(P, generator=torch.Generator().manual_seed(5))
+    turn = lambda M: M[..., order, :][..., :, order]  # noqa: E731
+    with torch.no_grad():
+        network.encoder.roi.copy_(network.encoder.roi[order])
+    turned = network(turn(A), alive[:, order], {"S": turn(context["S"]), "mean": turn(context["mean"])})
+    torch.testing.assert_close(turned.logit, out.logit, atol=1e-10, rtol=0)
+    torch.testing.assert_close(turned.factors, out.factors, atol=1e-10, rtol=0)
+    wrong = network(turn(A), alive[:, order], {"S": context["S"], "mean": turn(context["mean"])})
+    assert (wrong.logit - out.logit).abs().max().item() > 1e-4
+
+
+def test_scans_of_a_batch_do_not_see_each_other(made):
+    network, A, alive, context = made
+    out = network(A, alive, context)
+    order = torch.tensor([4, 2, 6, 0])
+    torch.testing.assert_close(network(A[order], alive[order], context).logit, out.logit[order], atol=1e-13, rtol=0)
+
+
+def test_values_under_a_dead_roi_are_never_read(made):
+    network, A, alive, context = made
+    expected = network(A, alive, context).logit
+    context_zero = context | {"mean": torch.zeros(P, P, dtype=torch.float64)}
+    zero = network(A, alive, context_zero).logit
+    changed = (zero - expected).abs() > 1e-9
+    assert changed.tolist() == [False, False, True, False, True, False, False]
+
+
+def test_the_cached_assignment_replaces_queries_and_keys(made):
+    network, A, alive, context = made
+    Pi = network.assignment(network.encoder.roi).detach()
+    out = network(A, alive, context)
+    cached = context | {"Pi_bar": Pi}
+    torch.testing.assert_close(network(A, alive, cached).logit, out.logit, atol=1e-13, rtol=0)
+    network.assignment.queries.data += 5.0 * torch.randn(3, 6, dtype=torch.float64)
+    torch.testing.assert_close(network(A, alive, cached).logit, out.logit, atol=1e-13, rtol=0)
+    assert (network(A, alive, context).logit - out.logit).abs().max().item() > 1e-5
+
+
+def test_network_has_the_widths_of_the_paper():
+    shapes = {n: tuple(p.shape) for n, p in BrioNetwork(116, BrioSettings()).named_parameters()}
+    assert shapes["encoder.roi"] == (116, 16)
+    assert shapes["encoder.phi_in.weight"] == (64, 19)
+    assert {n for n in shapes if n.startswith("encoder.layers.")} == {
+        f"encoder.layers.{k}.{part}"
+        for k in (0, 1)
+        for part in ("own.weight", "positive.weight", "negative.weight", "norm.weight", "norm.bias")
+    }
+    assert shapes["assignment.queries"] == (4, 32)
+    assert shapes["assignment.keys.weight"] == (32, 16)
+    assert shapes["factor_map.project.weight"] == (16, 64)
+    assert shapes["factor_map.widen.weight"] == (32, 16)
+    assert shapes["factor_map.narrow.weight"] == (16, 32)
+    assert "factor_map.project.bias" not in shapes
+    assert shapes["w"] == (4, 16)
+    assert shapes["b"] == ()
+
+
+def test_factor_map_is_unit_norm_without_biases_too():
+    torch.manual_seed(1)
+    out = FactorMap(6, 5, 7, bias=False)(torch.randn(2, 3, 6))
+    torch.testing.assert_close(out.norm(dim=-1), torch.ones(2, 3))
+
+
+def bce(z, y):
+    p = 1 / (1 + math.exp(-z))
+    return -math.log(p) if y == 1 else -math.log(1 - p)
+
+
+def test_classification_loss_of_a_batch_weighs_sites_and_classes_equally():
+    rng = np.random.default_rng(2)
+    logit = rng.normal(size=(3, 2, 4))
+    expected = sum(sum(bce(logit[e, c, i], c) for i in range(4)) / 4 for e in range(3) for c in (0, 1)) / (2 * 3)
+    found = classification_loss(torch.from_numpy(logit), torch.full((3, 2), 1 / 6, dtype=torch.float64))
+    assert float(found) == pytest.approx(expected, abs=1e-12)
+
+
+def test_classification_loss_with_cells_of_unequal_size_equals_the_loop_over_subjects():
+    rng = np.random.default_rng(3)
+    sizes = {("A", 0): 2, ("A", 1): 6, ("B", 0): 3, ("B", 1): 1, ("C", 0): 6, ("C", 1): 3}
+    rows = [(s, c) for (s, c), n in sizes.items() for _ in range(n)]
+    cohort = Cohort.from_scans(
+        [rng.normal(size=(5, 2)) for _ in rows], site=[s for s, _ in rows], label=[c for _, c in rows]
+    )
+    everyone = np.arange(len(rows))
+    fold = Fold("x", everyone, everyone, everyone, ("x",), ("x",))
+    one_site_less = Fold("y", everyone[cohort.sites != "B"], everyone, everyone, ("x",), ("x",))
+    sources = Sources(cohort, [Run(fold, 0), Run(one_site_less, 0)])
+    z = rng.normal(size=len(rows))
+    for r, site_names in enumerate(("ABC", "AC")):
+        cells = defaultdict(list)
+        for i, (s, c) in enumerate(rows):
+            if s in site_names:
+                cells[s, c].append(bce(z[i], c))
+        expected = sum(np.mean(v) for v in cells.values()) / (2 * len(site_names))
+        # six scans a cell: cells of 1, 2, 3 and 6 go round a whole number of times, so everyone of a cell counts alike
+        slot = np.arange(6) % np.maximum(sources.size[r], 1)[..., None]
+        batch = np.take_along_axis(sources.members[r], slot, axis=-1)
+        weight = torch.from_numpy(sources.cell_weight[r])
+        assert float(weight.sum()) == pytest.approx(1.0)
+        assert float(classification_loss(torch.from_numpy(z[batch]), weight)) == pytest.approx(expected, abs=1e-12)

@@ -1,0 +1,162 @@
+"""Folds: leave one site out on a ring, and k-fold stratified by site and class."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from brio.cohort import Cohort
+from brio.errors import BrioError
+from brio.protocol import ProtocolSettings, leave_one_site_out, make_folds, site_stratified_kfold
+
+
+def cohort(sizes: dict[str, tuple[int, int]], seed: int = 0) -> Cohort:
+    """Scans of noise, so many of each class at each site, in an order that mixes sites."""
+    rng = np.random.default_rng(seed)
+    rows = [(site, c) for site, counts in sizes.items() for c in (0, 1) for _ in range(counts[c])]
+    rows = [rows[i] for i in rng.permutation(len(rows))]
+    return Cohort.from_scans(
+        [rng.normal(size=(5, 3)) for _ in rows], site=[s for s, _ in rows], label=[c for _, c in rows]
+    )
+
+
+EVEN = {f"site{k}": (4 + k, 9 - k) for k in range(7)}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_loso_splits_the_cohort_into_disjoint_sites(seed):
+    c = cohort(EVEN)
+    folds = leave_one_site_out(c, seed)
+    assert [f.name for f in folds] == sorted(EVEN)
+    for f in folds:
+        parts = [f.source, f.validation, f.test]
+        assert sorted(np.concatenate(parts).tolist()) == list(range(len(c)))
+        sites = [set(c.sites[p]) for p in parts]
+        assert sites[2] == {f.name} == set(f.test_sites)
+        assert sites[1] == set(f.validation_sites)
+        assert len(sites[1]) == 2
+        assert not sites[0] & sites[1]
+        assert not (sites[0] | sites[1]) & sites[2]
+        assert f.left_out == ()
+
+
+@pytest.mark.parametrize("validation_sites", [1, 2, 3])
+def test_loso_validation_sites_follow_the_test_site_in_a_ring_of_all_sites(validation_sites):
+    folds = {f.name: f for f in leave_one_site_out(cohort(EVEN), 3, validation_sites)}
+    times = Counter(s for f in folds.values() for s in f.validation_sites)
+    assert times == dict.fromkeys(EVEN, validation_sites)
+    if validation_sites == 1:
+        seen, here = [], "site0"
+        for _ in folds:
+            seen.append(here)
+            (here,) = folds[here].validation_sites
+        assert here == "site0"
+        assert sorted(seen) == sorted(EVEN)
+
+
+def test_loso_ring_depends_on_the_seed_and_the_names_alone():
+    first = {f.name: f.validation_sites for f in leave_one_site_out(cohort(EVEN), 1)}
+    other_data = {s: (n0 + 3, n1 + 1) for s, (n0, n1) in EVEN.items()}
+    assert first == {f.name: f.validation_sites for f in leave_one_site_out(cohort(other_data, seed=9), 1)}
+    assert any(first != {f.name: f.validation_sites for f in leave_one_site_out(cohort(EVEN), s)} for s in range(2, 6))
+
+
+def test_a_site_with_one_class_is_tested_but_never_source_or_validation():
+    sizes = EVEN | {"only0": (6, 0), "only1": (0, 5)}
+    c = cohort(sizes)
+    folds = {f.name: f for f in leave_one_site_out(c, 0)}
+    assert set(folds) == set(sizes)
+    for name, f in folds.items():
+        assert not set(c.sites[np.concatenate([f.source, f.validation])]) & {"only0", "only1"}
+        assert set(f.left_out) == {"only0", "only1"} - {name}
+        for s in set(c.sites[f.source]):
+            assert len(set(c.labels[f.source[c.sites[f.source] == s]])) == 2
+    assert set(c.sites[folds["only0"].test]) == {"only0"}
+    assert len(folds["only1"].test) == 5
+
+
+def test_labels_of_the_test_site_do_not_move_its_own_fold():
+    c = cohort(EVEN)
+    flipped = cohort(EVEN | {"site3": (13, 0)})  # as many scans, one class left
+    for a, b in zip(leave_one_site_out(c, 2), leave_one_site_out(flipped, 2), strict=True):
+        if a.name == "site3":
+            assert a.validation_sites == b.validation_sites
+            assert set(c.sites[a.source]) == set(flipped.sites[b.source])
+
+
+@pytest.mark.parametrize(
+    ("n_sites", "validation_sites", "enough"), [(5, 2, True), (4, 2, False), (4, 1, True), (3, 1, False)]
+)
+def test_loso_needs_two_source_sites(n_sites, validation_sites, enough):
+    c = cohort({f"s{k}": (3, 3) for k in range(n_sites)})
+    if enough:
+        assert all(len(set(c.sites[f.source])) == 2 for f in leave_one_site_out(c, 0, validation_sites))
+    else:
+        with pytest.raises(BrioError, match="validation_sites"):
+            leave_one_site_out(c, 0, validation_sites)
+
+
+def test_loso_counts_only_sites_with_both_classes_as_enough():
+    with pytest.raises(BrioError, match="both classes"):
+        leave_one_site_out(cohort({f"s{k}": (3, 3) for k in range(4)} | {"x": (3, 0), "y": (0, 3)}), 0)
+
+
+def test_kfold_is_a_7_2_1_rotation_that_tests_everyone_once():
+    c = cohort({f"s{k}": (20, 30) for k in range(4)})
+    folds = site_stratified_kfold(c, 0)
+    assert [f.name for f in folds] == [str(k + 1) for k in range(10)]
+    assert sorted(np.concatenate([f.test for f in folds]).tolist()) == list(range(200))
+    for k, f in enumerate(folds):
+        assert (len(f.source), len(f.validation), len(f.test)) == (140, 40, 20)
+        following = np.concatenate([folds[(k + 1) % 10].test, folds[(k + 2) % 10].test])
+        assert sorted(f.validation.tolist()) == sorted(following.tolist())
+        assert sorted(np.concatenate([f.source, f.validation, f.test]).tolist()) == list(range(200))
+        cells = Counter(zip(c.sites[f.test].tolist(), c.labels[f.test].tolist(), strict=True))
+        assert cells == {(f"s{s}", label): 2 + label for s in range(4) for label in (0, 1)}
+
+
+def test_kfold_stays_stratified_and_even_with_odd_cells():
+    sizes = {"a": (13, 7), "b": (4, 21), "c": (9, 9), "d": (31, 5)}
+    c = cohort(sizes)
+    folds = site_stratified_kfold(c, 4)
+    assert max(len(f.test) for f in folds) - min(len(f.test) for f in folds) <= 1
+    for f in folds:
+        for site, counts in sizes.items():
+            for label in (0, 1):
+                n = int(((c.sites[f.test] == site) & (c.labels[f.test] == label)).sum())
+                assert counts[label] // 10 <= n <= -(-counts[label] // 10)
+
+
+def test_kfold_follows_participants_and_seed():
+    c = cohort({f"s{k}": (12, 12) for k in range(3)})
+    turned = c.select(np.random.default_rng(1).permutation(len(c)))
+    tested = lambda c, seed: [set(c.ids[f.test]) for f in site_stratified_kfold(c, seed)]  # noqa: E731
+    assert tested(c, 0) == tested(turned, 0)
+    assert tested(c, 0) != tested(c, 1)
+
+
+def test_kfold_leaves_sites_without_both_classes_out_of_the_source():
+    c = cohort({"a": (20, 20), "b": (20, 20), "one": (15, 0), "few": (20, 1)})
+    folds = site_stratified_kfold(c, 0)
+    for f in folds:
+        assert "one" in f.left_out
+        for site in set(c.sites[f.source]):
+            assert set(c.labels[f.source[c.sites[f.source] == site]]) == {0, 1}
+    assert sum("few" in f.left_out for f in folds) == 3  # while its one patient tests or validates
+    assert sorted(np.concatenate([f.test for f in folds]).tolist()) == list(range(len(c)))
+
+
+def test_kfold_refuses_too_few_folds_and_sites():
+    with pytest.raises(BrioError, match="n_folds"):
+        site_stratified_kfold(cohort({"a": (5, 5), "b": (5, 5)}), 0, n_folds=3)
+    with pytest.raises(BrioError, match="source sites"):
+        site_stratified_kfold(cohort({"a": (20, 20), "b": (20, 0)}), 0)
+
+
+def test_protocols_by_name():
+    c = cohort(EVEN)
+    settings = ProtocolSettings(validation_sites=1, n_folds=5, validation_folds=1)
+    assert {len(f.validation_sites) for f in make_folds(c, "loso", 0, settings)} == {1}
+    assert len(make_folds(c, "kfold", 0, settings)) == 5
+    with pytest.raises(BrioError, match="loso"):
+        make_folds(c, "holdout", 0, settings)

@@ -1,0 +1,62 @@
+"""Scores against scikit-learn and plain counts."""
+
+import math
+
+import numpy as np
+import pytest
+from sklearn import metrics as sk
+
+from brio.protocol import auc, bootstrap_interval, scores
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_scores_equal_scikit_learn(seed):
+    rng = np.random.default_rng(seed)
+    label = rng.integers(0, 2, 40)
+    logit = (rng.normal(size=40) + label).round(1)  # rounding makes ties
+    p = 1 / (1 + np.exp(-logit))
+    said = (logit > 0).astype(int)
+    expected = {
+        "auc": sk.roc_auc_score(label, p),
+        "acc": sk.accuracy_score(label, said),
+        "balanced_acc": sk.balanced_accuracy_score(label, said),
+        "sensitivity": sk.recall_score(label, said),
+        "specificity": sk.recall_score(label, said, pos_label=0),
+        "brier": np.mean((p - label) ** 2),
+    }
+    assert scores(label, logit) == pytest.approx(expected, abs=1e-12)
+
+
+def test_auc_is_the_share_of_pairs_in_order():
+    label, logit = np.array([0, 0, 0, 1, 1]), np.array([0.1, 0.4, 0.9, 0.4, 2.0])
+    pairs = [(p > q) + 0.5 * (p == q) for p in logit[label == 1] for q in logit[label == 0]]
+    assert auc(label, logit) == pytest.approx(np.mean(pairs))
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_one_class_has_no_auc_but_an_accuracy(label):
+    found = scores(np.full(4, label), np.array([-2.0, 1.0, 3.0, -1.0]))
+    assert math.isnan(found["auc"])
+    assert math.isnan(found["balanced_acc"])
+    assert math.isnan(found["specificity" if label else "sensitivity"])
+    assert found["acc"] == 0.5
+    p = 1 / (1 + np.exp(-np.array([-2.0, 1.0, 3.0, -1.0])))
+    assert found["brier"] == pytest.approx(np.mean((p - label) ** 2))
+
+
+def test_extreme_logits_stay_finite():
+    found = scores(np.array([0, 1, 0, 1]), np.array([-1e4, 1e4, 1e4, -1e4]))
+    assert found["brier"] == pytest.approx(0.5)
+    assert found["auc"] == 0.5
+
+
+def test_bootstrap_interval_covers_the_mean_and_narrows():
+    rng = np.random.default_rng(0)
+    few, many = rng.normal(0.7, 0.1, 8), rng.normal(0.7, 0.1, 200)
+    low, high = bootstrap_interval(few)
+    assert low < few.mean() < high
+    normal = 1.96 * many.std() / math.sqrt(200)
+    low, high = bootstrap_interval(many)
+    assert (low, high) == pytest.approx((many.mean() - normal, many.mean() + normal), abs=0.003)
+    assert bootstrap_interval(few) == bootstrap_interval(np.append(few, np.nan))
+    assert all(map(math.isnan, bootstrap_interval([0.5, np.nan])))

@@ -1,0 +1,487 @@
+"""BrioClassifier on simulated scans of unequal length with a planted class effect."""
+
+import json
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+import torch
+from scipy import sparse
+from scipy.special import expit
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
+
+from brio import Atlas, BrioError, Cohort
+from brio.estimator import MAIN_SETTINGS, BrioClassifier, training_fold
+from brio.methods import BrioSettings
+from brio.protocol import leave_one_site_out
+from brio.protocol.splitters import LeaveOneSiteOut, SiteStratifiedKFold
+
+SMALL = {"J": 2, "K": 2, "M": 4, "epochs": 24, "T_w": 8, "learning_rate": 5e-3, "device": "cpu"}
+
+
+def planted(n_sites, per_site=10, n_rois=12, seed=0):
+    """Scans in which the first four ROIs go together in patients, at every site alike."""
+    rng = np.random.default_rng(seed)
+    X, y, sites = [], [], []
+    for e in range(n_sites):
+        mixing = np.eye(n_rois) + 0.1 * rng.normal(size=(n_rois, n_rois))
+        for i in range(per_site):
+            scan = rng.normal(size=(int(rng.integers(60, 100)), n_rois))
+            for t in range(1, len(scan)):
+                scan[t] += 0.4 * scan[t - 1]
+            scan[:, :4] += (i % 2) * rng.normal(size=(len(scan), 1))
+            X.append(scan @ mixing)
+            y.append(i % 2)
+            sites.append(f"site{e}")
+    return X, np.array(y), np.array(sites)
+
+
+X, Y, SITES = planted(6)
+X_NEW, Y_NEW, _ = planted(3, seed=1)
+TEXT = np.array(["control", "patient"])[Y]
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return BrioClassifier(**SMALL, random_state=0).fit(X, Y, sites=SITES)
+
+
+@pytest.fixture(scope="module")
+def ridge():
+    return BrioClassifier("ridge", device="cpu", random_state=0).fit(X, Y, sites=SITES)
+
+
+def cohort_of(scans=X, y=Y, sites=SITES, atlas=None):
+    ids = [f"X[{i}]" for i in range(len(scans))]
+    return Cohort.from_scans(scans, site=sites, label=y, participant_id=ids, atlas=atlas)
+
+
+# ---------------------------------------------------------------- learning
+
+
+def test_it_learns_what_holds_at_new_sites(fitted):
+    assert roc_auc_score(Y_NEW, fitted.decision_function(X_NEW)) > 0.85
+    assert fitted.score(X_NEW, Y_NEW) > 0.7
+
+
+@pytest.mark.parametrize("method", ["ridge", "backbone", "brio-wo-rs"])
+def test_any_registered_method(method):
+    settings = {} if method == "ridge" else SMALL
+    model = BrioClassifier(method, random_state=0).set_params(**settings).fit(X, Y, sites=SITES)
+    assert roc_auc_score(Y_NEW, model.decision_function(X_NEW)) > 0.85
+
+
+def test_what_a_fit_leaves_behind(fitted, ridge):
+    assert fitted.classes_.tolist() == [0, 1]
+    assert fitted.n_features_in_ == 12
+    assert len(fitted.validation_sites_) == 2
+    assert len(fitted.source_sites_) == 4
+    assert set(fitted.validation_sites_) | set(fitted.source_sites_) == set(SITES)
+    assert fitted.left_out_sites_ == ()
+    assert 0.5 < fitted.validation_auc_ <= 1.0
+    assert 8 < fitted.selected_epoch_ <= 24
+    assert 2 <= fitted.block_length_ <= 30
+    assert fitted.method_.settings.J == 2
+    assert fitted.method_.settings.d_h == BrioSettings().d_h
+    assert ridge.selected_epoch_ is None
+    assert ridge.block_length_ is None
+    assert not hasattr(ridge, "intercept_")
+
+
+def test_margins_probabilities_and_labels_agree(fitted):
+    margin, probability = fitted.decision_function(X_NEW), fitted.predict_proba(X_NEW)
+    assert margin.shape == (30,)
+    np.testing.assert_allclose(probability, np.stack([1 - expit(margin), expit(margin)], 1), atol=1e-12)
+    np.testing.assert_array_equal(fitted.predict(X_NEW), (margin > 0).astype(int))
+
+
+def test_contributions_add_up_to_the_margin(fitted, ridge):
+    a = fitted.contributions(X_NEW)
+    assert a.shape == (30, 2)
+    assert a.std(0).min() > 0
+    margin = a.sum(1) / np.sqrt(2) + fitted.intercept_
+    np.testing.assert_allclose(margin, fitted.decision_function(X_NEW), atol=1e-5)
+    with pytest.raises(BrioError, match="'ridge' has no connectome factors"):
+        ridge.contributions(X_NEW)
+
+
+def test_a_scan_is_scored_alone(fitted):
+    alone = np.concatenate([fitted.decision_function([scan]) for scan in X_NEW[:5]])
+    np.testing.assert_allclose(alone, fitted.decision_function(X_NEW)[:5], rtol=1e-4, atol=1e-5)
+
+
+def test_validation_sites_are_the_ring_of_the_protocol():
+    cohort = cohort_of()
+    for seed in range(5):
+        fold = training_fold(cohort, seed, 2)
+        # the ring is closed: the site that stands last in it is followed by those that stand first
+        followers = [f.validation_sites for f in leave_one_site_out(cohort, seed, 2)]
+        assert fold.validation_sites in followers
+        assert not set(fold.source) & set(fold.validation)
+        assert len(fold.source) + len(fold.validation) == len(cohort)
+
+
+def test_validation_scans_choose_but_do_not_teach(ridge):
+    """Other scans at the validation sites may change the penalty, but not the model under a given penalty."""
+    one = {"settings": {"least_penalty": 100.0, "largest_penalty": 100.0, "penalties": 1}}
+    validates = np.isin(SITES, ridge.validation_sites_)
+    noise = np.random.default_rng(5)
+    changed = [noise.normal(size=scan.shape) if v else scan for scan, v in zip(X, validates, strict=True)]
+    a = BrioClassifier("ridge", device="cpu", random_state=0, **one).fit(X, Y, sites=SITES)
+    b = BrioClassifier("ridge", device="cpu", random_state=0, **one).fit(changed, Y, sites=SITES)
+    np.testing.assert_array_equal(a.decision_function(X_NEW), b.decision_function(X_NEW))
+    assert a.validation_auc_ > b.validation_auc_
+
+
+# ---------------------------------------------------------------- random state
+
+
+def test_random_state_decides_everything(fitted):
+    again = clone(fitted).fit(X, Y, sites=SITES)
+    np.testing.assert_array_equal(again.decision_function(X_NEW), fitted.decision_function(X_NEW))
+    other = clone(fitted).set_params(random_state=1).fit(X, Y, sites=SITES)
+    assert not np.allclose(other.decision_function(X_NEW), fitted.decision_function(X_NEW))
+    drawn = clone(fitted).set_params(random_state=np.random.RandomState(0)).fit(X, Y, sites=SITES)
+    assert drawn.seed_ == fitted.seed_
+    np.testing.assert_array_equal(drawn.decision_function(X_NEW), fitted.decision_function(X_NEW))
+
+
+def test_without_random_state_fits_differ():
+    model = BrioClassifier("ridge", device="cpu")
+    assert model.fit(X, Y, sites=SITES).seed_ != model.fit(X, Y, sites=SITES).seed_
+
+
+# ---------------------------------------------------------------- inputs
+
+
+def test_labels_and_sites_of_any_kind(ridge):
+    model = BrioClassifier("ridge", device="cpu", random_state=0)
+    margin = ridge.decision_function(X_NEW)
+    for y in (TEXT, TEXT.tolist(), TEXT.astype(object), pd.Series(TEXT), Y.astype(bool), Y + 7):
+        model.fit(X, y, sites=SITES)
+        np.testing.assert_array_equal(model.classes_, np.unique(y))
+        np.testing.assert_array_equal(model.decision_function(X_NEW), margin)
+    said = model.fit(X, TEXT, sites=SITES).predict(X_NEW)
+    np.testing.assert_array_equal(said, np.where(margin > 0, "patient", "control"))
+    numbers = np.unique(SITES, return_inverse=True)[1]
+    assert set(model.fit(X, Y, sites=numbers).source_sites_) < set("012345")
+
+
+def test_scans_of_any_container(ridge):
+    margin = ridge.decision_function(X_NEW)
+    objects = np.empty(len(X_NEW), dtype=object)
+    objects[:] = X_NEW
+    for scans in (tuple(X_NEW), objects, pd.Series(list(X_NEW)), [pd.DataFrame(s) for s in X_NEW]):
+        np.testing.assert_array_equal(ridge.decision_function(scans), margin)
+    np.testing.assert_array_equal(ridge.decision_function([torch.from_numpy(s) for s in X_NEW]), margin)
+    cut = [scan[:60] for scan in X_NEW]
+    whole = ridge.decision_function(cut)
+    for block in (np.stack(cut), np.stack(cut).astype(object), torch.from_numpy(np.stack(cut))):
+        np.testing.assert_array_equal(ridge.decision_function(block), whole)
+
+
+def test_a_cohort_brings_its_labels_and_sites(ridge):
+    model = BrioClassifier("ridge", device="cpu", random_state=0).fit(cohort_of())
+    np.testing.assert_array_equal(model.classes_, [0, 1])
+    assert model.validation_sites_ == ridge.validation_sites_
+    margin = model.decision_function(X_NEW)
+    np.testing.assert_array_equal(margin, ridge.decision_function(X_NEW))
+    new = cohort_of(X_NEW, Y_NEW, ["a"] * 30)
+    np.testing.assert_array_equal(model.decision_function(new), margin)
+    assert model.score(new, new.labels) == ridge.score(X_NEW, Y_NEW)
+
+
+def test_labels_and_sites_given_with_a_cohort_replace_its_own(ridge):
+    wrong = cohort_of(y=1 - Y, sites=np.roll(SITES, 5))
+    model = BrioClassifier("ridge", device="cpu", random_state=0).fit(wrong, TEXT, sites=SITES)
+    assert model.classes_.tolist() == ["control", "patient"]
+    np.testing.assert_array_equal(model.decision_function(X_NEW), ridge.decision_function(X_NEW))
+    np.testing.assert_array_equal(wrong.labels, 1 - Y)
+
+
+def test_rois_of_another_atlas_are_refused():
+    names = [f"region {u}" for u in range(12)]
+    model = BrioClassifier("ridge", device="cpu", random_state=0).fit(
+        cohort_of(atlas=Atlas("A", pd.DataFrame({"name": names})))
+    )
+    assert model.feature_names_in_.tolist() == names
+    swapped = Atlas("A", pd.DataFrame({"name": [*names[:2], names[3], names[2], *names[4:]]}))
+    with pytest.raises(BrioError, match="ROI 3 of X is region 3, but the model was fitted to region 2 there"):
+        model.predict(cohort_of(atlas=swapped))
+    model.predict(X_NEW)  # plain arrays have no names to compare
+    assert not hasattr(model.fit(X, Y, sites=SITES), "feature_names_in_")
+
+
+def test_missing_frames_and_dead_rois_are_no_obstacle(ridge):
+    scan = X_NEW[0].copy()
+    scan[5:8, 3] = np.nan
+    margin = ridge.decision_function([scan, np.delete(X_NEW[0], [5, 6, 7], axis=0)])
+    assert margin[0] == margin[1]
+    scan[:, 9] = 0.0
+    assert np.isfinite(ridge.decision_function([scan])).all()
+
+
+def test_input_is_not_changed():
+    scans = [scan.copy() for scan in X]
+    for scan in scans:
+        scan.setflags(write=False)
+    BrioClassifier("ridge", device="cpu").fit(scans, Y, sites=SITES).predict(scans)
+    assert all((a == b).all() for a, b in zip(scans, X, strict=True))
+
+
+# ---------------------------------------------------------------- scikit-learn's machinery
+
+
+def test_cross_validation_in_both_ways_of_passing_sites():
+    model = BrioClassifier("ridge", device="cpu", random_state=0)
+    common = {"scoring": ["roc_auc", "accuracy"], "error_score": "raise"}
+    plain = cross_validate(
+        model, X, TEXT, groups=SITES, cv=LeaveOneSiteOut(), params={"sites": SITES}, return_estimator=True, **common
+    )
+    assert plain["test_roc_auc"].mean() > 0.9
+    for site, estimator in zip(np.unique(SITES), plain["estimator"], strict=True):
+        assert site not in estimator.source_sites_ + estimator.validation_sites_
+        assert len(estimator.source_sites_) == 3
+    with sklearn.config_context(enable_metadata_routing=True):
+        params = {"sites": SITES, "groups": SITES}
+        asked = model.set_fit_request(sites=True)
+        routed = cross_validate(asked, X, TEXT, cv=LeaveOneSiteOut(), params=params, **common)
+        by_default = cross_validate(
+            clone(model),
+            X,
+            TEXT,
+            cv=LeaveOneSiteOut().set_split_request(groups="sites"),
+            params={"sites": SITES},
+            **common,
+        )
+    for found in (routed, by_default):
+        np.testing.assert_array_equal(found["test_roc_auc"], plain["test_roc_auc"])
+
+
+def test_cross_validation_of_brio_itself():
+    model = BrioClassifier(**SMALL, random_state=0)
+    cv = SiteStratifiedKFold(2, random_state=0)
+    found = cross_val_score(
+        model, X, Y, scoring="roc_auc", groups=SITES, cv=cv, params={"sites": SITES}, error_score="raise"
+    )
+    assert found.min() > 0.8
+
+
+def test_cross_validation_without_sites_says_so():
+    with pytest.raises(BrioError, match=r"params=\{'sites': sites\}"):
+        cross_val_score(
+            BrioClassifier("ridge", device="cpu"), X, Y, groups=SITES, cv=LeaveOneSiteOut(), error_score="raise"
+        )
+
+
+@pytest.mark.parametrize("routing", [False, True])
+def test_grid_search_over_the_number_of_factors(routing):
+    with sklearn.config_context(enable_metadata_routing=routing):
+        search = GridSearchCV(
+            BrioClassifier(**SMALL | {"epochs": 10}, random_state=0),
+            {"J": [1, 3]},
+            scoring="roc_auc",
+            cv=SiteStratifiedKFold(2, random_state=0),
+            error_score="raise",
+        )
+        search.fit(X, Y, groups=SITES, sites=SITES)
+    best = search.best_estimator_
+    assert best.method_.settings.J == search.best_params_["J"] == best.contributions(X_NEW).shape[1]
+    assert search.predict(X_NEW).shape == (30,)
+
+
+def test_parameters_are_stored_as_given_and_cloned():
+    settings = {"cell_batch": 2}
+    model = BrioClassifier("nonsense", J="many", settings=settings, validation_sites=-1)  # init does not judge
+    assert model.get_params()["settings"] is settings
+    assert clone(model).get_params() == model.get_params()
+    assert repr(BrioClassifier("ridge", random_state=3)) == "BrioClassifier(method='ridge', random_state=3)"
+    assert set(MAIN_SETTINGS) < model.get_params().keys()
+
+
+def test_the_main_settings_are_settings_of_brio():
+    given = {"J": 3, "K": 5, "M": 7, "T_w": 1, "epochs": 2, "epsilon": 0.2, "lambda_env": 0.25}
+    given |= {"learning_rate": 1e-2, "patience": 3, "rho_g": 0.5, "weight_decay": 0.0}
+    assert given.keys() == set(MAIN_SETTINGS)
+    used = BrioClassifier(**given, settings={"d_t": 4}, random_state=0).fit(X, Y, sites=SITES).method_.settings
+    assert {name: getattr(used, name) for name in given} == given
+    assert used.d_t == 4
+
+
+def test_settings_reach_what_none_cannot_say():
+    model = BrioClassifier(**SMALL, settings={"patience": None}, random_state=0).fit(X, Y, sites=SITES)
+    assert model.method_.settings.patience is None
+    assert model.outcome_.trained_epochs == 24
+
+
+def test_a_second_fit_forgets_the_first():
+    model = BrioClassifier(**SMALL | {"epochs": 9}, random_state=0).fit(X, Y, sites=SITES)
+    assert hasattr(model, "intercept_")
+    model.set_params(method="ridge", **dict.fromkeys(MAIN_SETTINGS)).fit(X, Y, sites=SITES)
+    assert not hasattr(model, "intercept_")
+
+
+def test_verbose_prints_each_epoch(capsys):
+    BrioClassifier(**SMALL | {"epochs": 9}, verbose=True).fit(X, Y, sites=SITES)
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 9
+    assert "epoch 9 of 9" in said[-1]
+
+
+# ---------------------------------------------------------------- keeping a model
+
+
+def test_pickle(fitted):
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.decision_function(X_NEW), fitted.decision_function(X_NEW))
+
+
+@pytest.mark.parametrize("method", ["brio", "backbone", "ridge"])
+def test_save_and_load(method, tmp_path):
+    settings = {} if method == "ridge" else SMALL | {"epochs": np.int64(10), "settings": {"d_t": 8}}
+    model = BrioClassifier(method, random_state=0).set_params(**settings).fit(X, TEXT, sites=SITES)
+    model.save(tmp_path / "model.safetensors")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+    again = BrioClassifier.load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(again.decision_function(X_NEW), model.decision_function(X_NEW))
+    np.testing.assert_array_equal(again.predict(X_NEW), model.predict(X_NEW))
+    assert again.get_params() == model.get_params()
+    assert vars(again).keys() == vars(model).keys()
+    for name in ("source_sites_", "validation_sites_", "left_out_sites_", "validation_auc_", "selected_epoch_"):
+        assert getattr(again, name) == getattr(model, name)
+    assert again.method_.settings == model.method_.settings
+    assert again.classes_.dtype == model.classes_.dtype
+    if method != "ridge":
+        np.testing.assert_array_equal(again.contributions(X_NEW), model.contributions(X_NEW))
+
+
+def test_save_keeps_the_names_of_the_rois(tmp_path):
+    atlas = Atlas("A", pd.DataFrame({"name": [f"region {u}" for u in range(12)]}))
+    model = BrioClassifier("ridge", device="cpu", random_state=np.random.RandomState(0)).fit(cohort_of(atlas=atlas))
+    model.save(tmp_path / "model")
+    again = BrioClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.feature_names_in_, model.feature_names_in_)
+    np.testing.assert_array_equal(again.predict(cohort_of(atlas=atlas)), model.predict(cohort_of(atlas=atlas)))
+    assert again.random_state is None
+
+
+def test_load_refuses_other_files_and_warns_of_other_versions(ridge, tmp_path, monkeypatch):
+    with pytest.raises(BrioError, match="not a model that"):
+        BrioClassifier.load(tmp_path / "absent")
+    (tmp_path / "text").write_text(json.dumps({"format": 1}))
+    with pytest.raises(BrioError, match="not a model that"):
+        BrioClassifier.load(tmp_path / "text")
+    ridge.save(tmp_path / "model")
+    monkeypatch.setattr(type(ridge.method_), "version", 99)
+    with pytest.warns(UserWarning, match="this is version 99"):
+        BrioClassifier.load(tmp_path / "model")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU")
+@pytest.mark.parametrize("method", ["brio", "ridge"])
+def test_a_model_of_the_gpu_scores_alike_on_the_cpu(method):
+    settings = {} if method == "ridge" else SMALL
+    model = BrioClassifier(method, random_state=0).set_params(**settings | {"device": "cuda"})
+    margin = model.fit(X, Y, sites=SITES).decision_function(X_NEW)
+    np.testing.assert_allclose(model.set_params(device="cpu").decision_function(X_NEW), margin, rtol=1e-3, atol=1e-4)
+
+
+# ---------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize("use", ["predict", "predict_proba", "decision_function", "contributions", "save"])
+def test_not_fitted(use):
+    with pytest.raises(NotFittedError):
+        getattr(BrioClassifier(), use)(X_NEW)
+
+
+@pytest.mark.parametrize(
+    ("scans", "message"),
+    [
+        (np.ones((60, 12)), r"X has shape \(60, 12\); time series are needed"),
+        (pd.DataFrame(np.ones((60, 12))), r"X has shape \(60, 12\); time series are needed"),
+        (sparse.csr_array(np.ones((60, 12))), "X is sparse"),
+        (np.ones((60, 12)).tolist(), r"X\[0\] has 1 axes"),
+        ([*X[:-1], X[-1][:, :11]], r"X\[59\] has 11 ROIs, but X\[0\] has 12"),
+        ([*X[:-1], [["a", "b"]]], r"X\[59\] is not an array of numbers"),
+        ([*X[:-1], X[-1] + 1j], r"X\[59\]: Complex data not supported"),
+        ([np.full_like(X[0], np.nan), *X[1:]], r"X\[0\]: \d+ usable frames and 0 ROIs"),
+        ([], "X holds no scans"),
+        (5, "X is a int; give a list of arrays"),
+    ],
+)
+def test_scans_that_are_refused(scans, message, ridge):
+    with pytest.raises(BrioError, match=message):
+        BrioClassifier("ridge", device="cpu").fit(scans, Y, sites=SITES)
+    with pytest.raises(BrioError, match=message):
+        ridge.predict(scans)
+
+
+def test_other_roi_count_than_fitted(ridge):
+    with pytest.raises(BrioError, match="X has 11 ROIs, but the model was fitted to 12"):
+        ridge.predict([scan[:, :11] for scan in X_NEW])
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (None, "requires y to be passed"),
+        (np.arange(60) % 3, "Only binary classification is supported. The type of the target is multiclass"),
+        (np.zeros(60), "y holds one class only"),
+        (np.linspace(0, 1, 60), "continuous"),
+        (np.where(Y == 1, np.nan, 0.0), "Input y contains NaN"),
+        (Y[:-1], "inconsistent numbers of samples"),
+    ],
+)
+def test_labels_that_are_refused(y, message):
+    with pytest.raises(ValueError, match=message):
+        BrioClassifier("ridge", device="cpu").fit(X, y, sites=SITES)
+
+
+@pytest.mark.parametrize(
+    ("sites", "message"),
+    [
+        (None, "needs the site of every scan"),
+        (["NYU"] * 60, "1 of the 1 sites hold both classes, but 2 are needed for validation and at least 2 to learn"),
+        (np.array(["A", "B", "C"])[np.arange(60) // 20], "3 of the 3 sites"),
+        (SITES[:-1], "inconsistent numbers of samples"),
+        ([None, *SITES[1:]], "'site' is empty in row 1"),
+    ],
+)
+def test_sites_that_are_refused(sites, message):
+    with pytest.raises(ValueError, match=message):
+        BrioClassifier("ridge", device="cpu").fit(X, Y, sites=sites)
+
+
+def test_sites_with_one_class_are_left_out_and_named():
+    y = np.where(SITES == "site3", 1, Y)
+    with pytest.warns(UserWarning, match="one class only at site3: not learned from"):
+        model = BrioClassifier("ridge", device="cpu").fit(X, y, sites=SITES)
+    assert model.left_out_sites_ == ("site3",)
+    assert "site3" not in model.source_sites_ + model.validation_sites_
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"method": "ridgee"}, "method 'ridgee' is unknown; did you mean 'ridge'"),
+        ({"settings": {"epoch": 3}}, "setting 'epoch' is unknown; did you mean 'epochs'"),
+        ({"method": "ridge", "J": 3}, "setting 'J' is unknown"),
+        ({"J": 3, "settings": {"J": 4}}, "'J' is given twice"),
+        ({"J": "many"}, "setting 'J': 'many' is not a int"),
+        ({"settings": ["J=3"]}, "give a dictionary"),
+        ({"method": "backbone", "lambda_env": 1.0}, "fixes 'lambda_env'"),
+        ({"validation_sites": 0}, "at least one site must choose"),
+        ({"device": "abacus"}, "device 'abacus' is unknown"),
+        ({"device": "cuda"}, "has no usable GPU"),
+    ],
+)
+def test_parameters_that_are_refused(params, message, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(BrioError, match=message):
+        BrioClassifier(**params).fit(X, Y, sites=SITES)

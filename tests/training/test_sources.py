@@ -1,0 +1,158 @@
+"""Cells of source scans, their weights, and the batches drawn from them."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from brio.protocol import Fold
+from brio.training import Run
+from brio.training.sources import Sources
+from conftest import cohort_of, split
+
+
+def cells(cohort, run):
+    """Members of each site and class of a run, by names."""
+    out = {}
+    for i in run.fold.source:
+        out.setdefault((str(cohort.sites[i]), int(cohort.labels[i])), set()).add(int(i))
+    return out
+
+
+def test_members_are_the_source_scans_of_each_site_and_class(cohort, uneven):
+    sources = Sources(cohort, uneven)
+    assert sources.n_sites.tolist() == [3, 4, 2]
+    for r, run in enumerate(uneven):
+        expected = cells(cohort, run)
+        names = sorted({site for site, _ in expected})
+        for e in range(4):
+            for c in (0, 1):
+                found = sources.members[r, e, c, : sources.size[r, e, c]].tolist()
+                assert len(found) == len(set(found))
+                assert set(found) == (expected[names[e], c] if e < len(names) else set())
+
+
+def test_weights_of_cells_pairs_and_members_are_equal_shares(cohort, uneven):
+    sources = Sources(cohort, uneven)
+    membership = sources.membership(len(cohort))
+    for r, (E, run) in enumerate(zip((3, 4, 2), uneven, strict=True)):
+        cell = sources.cell_weight[r]
+        np.testing.assert_allclose(cell[:E], 1 / (2 * E))
+        assert (cell[E:] == 0).all()
+        pairs = [(e, f) for e in range(4) for f in range(e + 1, 4)]
+        expected = [2 / (E * (E - 1)) if e < E and f < E else 0.0 for e, f in pairs]
+        np.testing.assert_allclose(sources.pair_weight[r], expected)
+        for e in range(4):
+            for c in (0, 1):
+                n = sources.size[r, e, c]
+                weights = membership[r, e, c]
+                assert set(np.flatnonzero(weights)) == set(sources.members[r, e, c, :n])
+                np.testing.assert_allclose(weights[weights > 0], 1 / max(n, 1), rtol=1e-6)
+        outside = np.setdiff1d(np.arange(len(cohort)), run.fold.source)
+        assert (membership[r][..., outside] == 0).all()
+
+
+def test_membership_averages_in_double_precision(cohort, uneven):
+    # float64 runs are the reference of the others: averages of Eq. (11) must not be rounded to float32 on the way
+    membership = Sources(cohort, uneven).membership(len(cohort)).astype(np.float64)
+    total = membership.sum(-1)
+    np.testing.assert_allclose(total[total > 0], 1.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize("cell_batch", [1, 2, 3, 7])
+def test_a_batch_holds_equally_many_scans_of_every_source_site_and_class(cohort, uneven, cell_batch):
+    sources = Sources(cohort, uneven)
+    for epoch in (1, 2, 5):
+        batches, active = sources.batches(epoch, cell_batch)
+        for r, run in enumerate(uneven):
+            source = cells(cohort, run)
+            E = sources.n_sites[r]
+            steps = int(active[:, r].sum())
+            assert steps == max(1, len(run.fold.source) // (2 * E * cell_batch))
+            assert active[:steps, r].all()  # the steps a run takes come first
+            for step in range(steps):
+                drawn = batches[step, r]
+                assert set(drawn.ravel().tolist()) <= set(run.fold.source.tolist())
+                for e in range(E):
+                    for c in (0, 1):
+                        here = {(str(cohort.sites[i]), int(cohort.labels[i])) for i in drawn[e, c]}
+                        assert here == {(sorted({s for s, _ in source})[e], c)}
+                assert drawn.shape == (4, 2, cell_batch)
+
+
+def test_within_an_epoch_scans_of_a_cell_are_drawn_evenly(cohort, uneven):
+    sources = Sources(cohort, uneven)
+    batches, active = sources.batches(3, 2)
+    for r, run in enumerate(uneven):
+        taken = batches[active[:, r], r]
+        for e in range(sources.n_sites[r]):
+            for c in (0, 1):
+                times = Counter(taken[:, e, c].ravel().tolist())
+                members = sources.members[r, e, c, : sources.size[r, e, c]].tolist()
+                counts = [times.get(i, 0) for i in members]
+                assert max(counts) - min(counts) <= 1
+        assert run.seed in (0, 1)
+
+
+def test_small_cells_go_round_and_large_cells_are_covered_over_epochs(rows):
+    few = [row for row in rows if row[2] in {"ant-00", "ant-01", "ant-03"} or row[0] in {"bee", "dog", "fox"}]
+    cohort = cohort_of(few)
+    run = Run(split(cohort, "abd", "f", "f"), 3)
+    sources = Sources(cohort, [run])
+    assert sources.size[0, 0].tolist() == [1, 2]
+    batches, _ = sources.batches(1, 4)
+    assert len(set(batches[0, 0, 0, 0].tolist())) == 1
+    assert sorted(Counter(batches[0, 0, 0, 1].tolist()).values()) == [2, 2]
+    seen = {int(i) for epoch in range(1, 12) for i in sources.batches(epoch, 1)[0].ravel()}
+    assert seen == set(run.fold.source.tolist())
+
+
+def test_epochs_and_seeds_draw_anew(cohort, uneven):
+    sources = Sources(cohort, uneven)
+    first = sources.batches(1, 2)[0]
+    assert np.array_equal(first, sources.batches(1, 2)[0])
+    assert not np.array_equal(first, sources.batches(2, 2)[0])
+    other = Sources(cohort, [Run(uneven[0].fold, 9)])
+    assert not np.array_equal(first[:, 0, :3], other.batches(1, 2)[0][:, 0])
+
+
+@pytest.mark.parametrize("epoch", [1, 4])
+def test_batches_do_not_depend_on_the_other_runs_of_the_stack(cohort, uneven, epoch):
+    together, active = Sources(cohort, uneven).batches(epoch, 2)
+    for r, run in enumerate(uneven):
+        alone, every = Sources(cohort, [run]).batches(epoch, 2)
+        E, steps = alone.shape[2], len(alone)
+        assert every.all()
+        assert np.array_equal(together[:steps, r, :E], alone[:, 0])
+        assert active[:, r].sum() == steps
+    kept = Sources(cohort, uneven).select(np.array([True, False, True]))
+    fewer, _ = kept.batches(epoch, 2)
+    assert np.array_equal(fewer[:, 1, :2], together[: len(fewer), 2, :2])
+
+
+def test_batches_do_not_depend_on_participants_outside_the_source(rows, cohort, uneven):
+    run = uneven[0]
+    names = lambda cohort, run: cohort.ids[Sources(cohort, [run]).batches(2, 2)[0]]  # noqa: E731
+    before = names(cohort, run)
+    without = cohort_of([row for row in rows if row[0] in ("ant", "bee", "cat", "dog")][::1])
+    fold = split(without, "abc", "d", "d")
+    assert np.array_equal(names(without, Run(fold, run.seed)), before)
+
+
+def test_order_of_the_table_does_not_matter(rows, cohort, uneven):
+    turned = cohort_of(rows[::-1])
+    a = cohort.ids[Sources(cohort, uneven[:1]).batches(2, 2)[0]]
+    b = turned.ids[Sources(turned, [Run(split(turned, "abc", "de", "f"), 0)]).batches(2, 2)[0]]
+    assert np.array_equal(a, b)
+
+
+def test_fold_with_a_missing_cell_is_not_silently_averaged(cohort):
+    # protocols never make such a fold; a hand-made one must fail, not train on the wrong scans
+    fold = split(cohort, "abc", "de", "f")
+    one_class = fold.source[(cohort.sites[fold.source] != "ant") | (cohort.labels[fold.source] == 1)]
+    broken = Fold("x", one_class, fold.validation, fold.test, ("fox",), ("dog", "elk"))
+    sources = Sources(cohort, [Run(broken, 0)])
+    batches, _ = sources.batches(1, 2)
+    drawn = batches[:, 0, 0, 0]
+    assert sources.cell_weight[0, 0, 0] == 0
+    assert set(drawn.ravel().tolist()) <= set(one_class.tolist())
