@@ -64,12 +64,10 @@ def test_site_mean_ignores_shifts_between_sites_and_sites_of_one_class(cohort):
     shifted = z + np.where(validation.site == "dog", 100.0, 0.0)
     base = validation.score(z)
     assert base == pytest.approx(validation.score(shifted))
-    inside = validation.site[0] != "fox"
     aucs = [
-        roc_auc_score(validation.label[0, validation.site[0] == s], z[0, validation.site[0] == s])
-        for s in ("dog", "elk")
+        roc_auc_score(validation.label[0, here], z[0, here])
+        for here in (validation.site[0] == "dog", validation.site[0] == "elk")
     ]
-    assert inside.sum() == len(z[0]) - 2
     assert base[0] == pytest.approx(np.mean(aucs))
 
 

@@ -5,7 +5,6 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from brio.protocol import Fold
 from brio.training import Run
 from brio.training.sources import Sources
 from conftest import cohort_of, split
@@ -83,7 +82,7 @@ def test_a_batch_holds_equally_many_scans_of_every_source_site_and_class(cohort,
 def test_within_an_epoch_scans_of_a_cell_are_drawn_evenly(cohort, uneven):
     sources = Sources(cohort, uneven)
     batches, active = sources.batches(3, 2)
-    for r, run in enumerate(uneven):
+    for r in range(len(uneven)):
         taken = batches[active[:, r], r]
         for e in range(sources.n_sites[r]):
             for c in (0, 1):
@@ -91,7 +90,6 @@ def test_within_an_epoch_scans_of_a_cell_are_drawn_evenly(cohort, uneven):
                 members = sources.members[r, e, c, : sources.size[r, e, c]].tolist()
                 counts = [times.get(i, 0) for i in members]
                 assert max(counts) - min(counts) <= 1
-        assert run.seed in (0, 1)
 
 
 def test_small_cells_go_round_and_large_cells_are_covered_over_epochs(rows):
@@ -134,7 +132,7 @@ def test_batches_do_not_depend_on_participants_outside_the_source(rows, cohort, 
     run = uneven[0]
     names = lambda cohort, run: cohort.ids[Sources(cohort, [run]).batches(2, 2)[0]]  # noqa: E731
     before = names(cohort, run)
-    without = cohort_of([row for row in rows if row[0] in ("ant", "bee", "cat", "dog")][::1])
+    without = cohort_of([row for row in rows if row[0] in ("ant", "bee", "cat", "dog")])
     fold = split(without, "abc", "d", "d")
     assert np.array_equal(names(without, Run(fold, run.seed)), before)
 
@@ -144,15 +142,3 @@ def test_order_of_the_table_does_not_matter(rows, cohort, uneven):
     a = cohort.ids[Sources(cohort, uneven[:1]).batches(2, 2)[0]]
     b = turned.ids[Sources(turned, [Run(split(turned, "abc", "de", "f"), 0)]).batches(2, 2)[0]]
     assert np.array_equal(a, b)
-
-
-def test_fold_with_a_missing_cell_is_not_silently_averaged(cohort):
-    # protocols never make such a fold; a hand-made one must fail, not train on the wrong scans
-    fold = split(cohort, "abc", "de", "f")
-    one_class = fold.source[(cohort.sites[fold.source] != "ant") | (cohort.labels[fold.source] == 1)]
-    broken = Fold("x", one_class, fold.validation, fold.test, ("fox",), ("dog", "elk"))
-    sources = Sources(cohort, [Run(broken, 0)])
-    batches, _ = sources.batches(1, 2)
-    drawn = batches[:, 0, 0, 0]
-    assert sources.cell_weight[0, 0, 0] == 0
-    assert set(drawn.ravel().tolist()) <= set(one_class.tolist())

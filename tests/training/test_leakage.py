@@ -1,0 +1,150 @@
+"""Held-out sites reach nothing that is trained, bit for bit, from the cohort through the audit to the weights."""
+
+import numpy as np
+import pytest
+import torch
+from conftest import SITES, cohort_of, small, split
+
+from brio.cohort import audit
+from brio.connectome import Connectomes
+from brio.protocol import leave_one_site_out
+from brio.training import Run
+
+METHODS = ["brio", "backbone", "ridge"]
+TEST = "fox"
+
+
+def noisy(rows, site, seed=1, length=None, labels=True):
+    """Everyone of a site replaced by noise: scans of the same or another length, labels drawn anew."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for where, label, who, scan in rows:
+        if where == site:
+            n = len(scan) if length is None else int(rng.integers(length, length + 20))
+            scan = 50 * rng.normal(size=(n, scan.shape[1])) + rng.normal(0, 200, scan.shape[1])
+            label = int(rng.integers(0, 2)) if labels else label
+        out.append((where, label, who, scan))
+    return out
+
+
+def fitted(rows, name, dtype, source="abc", validation="de", test="f", **settings):
+    """Audit, exclude, estimate, fit one run."""
+    cohort = cohort_of(rows)
+    kept = cohort.select(audit(cohort).keep)
+    run = Run(split(kept, source, validation, test), 0)
+    values = {} if name == "ridge" else {"epochs": 6, "patience": None} | settings
+    return small(name, **values).fit(Connectomes(kept, dtype=dtype), [run])[0], kept
+
+
+def same(a, b):
+    assert a.weights.keys() == b.weights.keys()
+    assert [n for n in a.weights if not torch.equal(a.weights[n], b.weights[n])] == []
+    assert a.validation_auc == b.validation_auc
+    assert (a.selected_epoch, a.trained_epochs, a.block_length) == (b.selected_epoch, b.trained_epochs, b.block_length)
+    assert a.notes == b.notes
+
+
+@pytest.fixture(scope="module")
+def spoiled(rows):
+    """The rows with a scan that the audit excludes, one at a source site and one at the test site."""
+    out = []
+    for site, label, who, scan in rows:
+        if who in ("bee-05", "fox-02"):
+            scan = scan.copy()
+            scan[:, :4] = 0.0
+        out.append((site, label, who, scan))
+    return out
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", METHODS)
+def test_scans_and_labels_of_the_test_site_reach_no_weight(spoiled, name, dtype):
+    real, kept = fitted(spoiled, name, dtype)
+    assert len(kept) == sum(SITES.values()) - 2
+    noise, kept = fitted(noisy(spoiled, TEST), name, dtype)
+    assert len(kept) == sum(SITES.values()) - 1
+    same(real, noise)
+    assert not np.array_equal(real.test_logit, noise.test_logit)
+
+
+@pytest.mark.parametrize("length", [41, 120])
+@pytest.mark.parametrize("name", METHODS)
+def test_lengths_of_the_test_scans_reach_no_weight(rows, name, length):
+    same(fitted(rows, name, torch.float32)[0], fitted(noisy(rows, TEST, length=length), name, torch.float32)[0])
+
+
+@pytest.fixture(scope="module")
+def long(rows):
+    """Source scans so long that a matrix product sums them block by block."""
+    rng = np.random.default_rng(5)
+    return [(s, c, w, np.concatenate([x, rng.normal(size=(330, x.shape[1]))])) for s, c, w, x in rows]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", METHODS)
+def test_lengths_of_the_test_scans_reach_no_weight_where_scans_are_long(long, name, dtype):
+    real, _ = fitted(noisy(long, TEST, length=60), name, dtype)
+    noise, _ = fitted(noisy(long, TEST, length=700), name, dtype)
+    same(real, noise)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_cohort_without_the_test_site_gives_the_same_weights(rows, name):
+    real, _ = fitted(rows, name, torch.float64)
+    without, _ = fitted([row for row in rows if row[0] != TEST], name, torch.float64, test="d")
+    same(real, without)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_constant_label_at_the_test_site_changes_nothing(rows, name):
+    real, _ = fitted(rows, name, torch.float64)
+    ones = [(s, 1 if s == TEST else c, w, x) for s, c, w, x in rows]
+    same(real, fitted(ones, name, torch.float64)[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("length", [None, 41, 120])
+@pytest.mark.parametrize("name", ["brio", "backbone"])
+def test_no_weight_is_reached_through_the_stack_of_all_folds(rows, name, length, dtype):
+    # the test site of one run is a source site of the others, trained side by side
+    def stacked(rows):
+        cohort = cohort_of(rows)
+        kept = cohort.select(audit(cohort).keep)
+        runs = [Run(fold, 0) for fold in leave_one_site_out(kept, 0)]
+        return small(name, epochs=4, patience=None).fit(Connectomes(kept, dtype=dtype), runs)
+
+    real, noise = stacked(rows), stacked(noisy(rows, TEST, length=length, labels=False))
+    same(*(next(o for o in out if o.run.fold.name == TEST) for out in (real, noise)))
+    others = [i for i, o in enumerate(real) if TEST not in (o.run.fold.name, *o.run.fold.validation_sites)]
+    assert all(not torch.equal(real[i].weights["w"], noise[i].weights["w"]) for i in others)
+
+
+@pytest.mark.parametrize("name", ["brio", "backbone"])
+def test_validation_sites_choose_but_do_not_teach(rows, name, every_epoch):
+    real, _ = fitted(rows, name, torch.float64)
+    taught = list(every_epoch)
+    every_epoch.clear()
+    noise, _ = fitted(noisy(noisy(rows, "dog"), "elk", seed=2), name, torch.float64)
+    assert len(taught) == len(every_epoch) == 4
+    for a, b in zip(taught, every_epoch, strict=True):
+        assert a.keys() == b.keys()
+        assert [n for n in a if not torch.equal(a[n], b[n])] == []
+    assert real.validation_auc != noise.validation_auc
+
+
+def test_the_penalty_of_ridge_is_all_that_validation_sites_decide(rows):
+    real, _ = fitted(rows, "ridge", torch.float64)
+    noise, _ = fitted(noisy(noisy(rows, "dog"), "elk", seed=2), "ridge", torch.float64)
+    for name in ("mean", "centre", "intercept"):
+        assert torch.equal(real.weights[name], noise.weights[name])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_scans_and_labels_of_a_source_site_do_reach_the_weights(rows, name):
+    # the counterpart, without which the tests above could not fail
+    real, _ = fitted(rows, name, torch.float64)
+    noise, _ = fitted(noisy(rows, "bee", labels=False), name, torch.float64)
+    weight = "coefficients" if name == "ridge" else "w"
+    assert not torch.equal(real.weights[weight], noise.weights[weight])
+    flipped = [(s, 1 - c if s == "bee" else c, w, x) for s, c, w, x in rows]
+    assert not torch.equal(real.weights[weight], fitted(flipped, name, torch.float64)[0].weights[weight])
