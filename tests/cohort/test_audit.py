@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from brio.cohort import Atlas, Cohort
-from brio.cohort.audit import Audit, AuditRules, audit
-from brio.cohort.coverage import pattern_test, read_coverage
-from brio.cohort.duplicates import compare, find_duplicates
+from brio.cohort.auditing.audit import Audit, AuditRules, audit
+from brio.cohort.auditing.coverage import pattern_test, read_coverage
+from brio.cohort.auditing.duplicates import compare, find_duplicates
 from brio.cohort.signal import usable
 from brio.errors import BrioError
 
@@ -407,7 +407,7 @@ def test_a_limit_on_comparisons_is_reported(monkeypatch: pytest.MonkeyPatch) -> 
     series = [x[:90] for x in scans()]
     for i in range(1, 8):
         series[i] = series[0] + 0.5 * (series[i] - 500.0)
-    monkeypatch.setattr("brio.cohort.duplicates.MOST_COMPARED", 10)
+    monkeypatch.setattr("brio.cohort.auditing.duplicates.MOST_COMPARED", 10)
     found = audit(cohort(series))
     assert found.not_compared > 0
     assert any("were not compared" in line for line in found.lines())

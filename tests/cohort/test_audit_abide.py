@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from brio.cohort import Cohort, bundled_atlas
-from brio.cohort.audit import Audit, audit
+from brio.cohort.auditing.audit import Audit, audit
 
 pytestmark = pytest.mark.abide
 

@@ -7,7 +7,7 @@ from scipy.stats import contingency, f_oneway
 from sklearn.metrics import roc_auc_score
 
 from brio.cohort import Cohort
-from brio.cohort.associations import label_by_site, length_by_label, length_by_site, repetition_time
+from brio.cohort.auditing.associations import label_by_site, length_by_label, length_by_site, repetition_time
 
 
 def cohort(lengths: np.ndarray, sites: np.ndarray, labels: np.ndarray, tr: np.ndarray | None = None) -> Cohort:

@@ -1,9 +1,8 @@
 """Cohorts: ragged scans with participants and atlas, readers of real file layouts, audit and simulator."""
 
 from .atlas import Atlas, bundled_atlas
-from .audit import Audit, audit
+from .auditing import Audit, AuditRules, audit
 from .cohort import Cohort
-from .exclusions import AuditRules
 from .writer import CohortWriter
 
 __all__ = ["Atlas", "Audit", "AuditRules", "Cohort", "CohortWriter", "audit", "bundled_atlas"]

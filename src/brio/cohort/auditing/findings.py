@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from ..errors import BrioError
-from .cohort import Cohort
+from ...errors import BrioError
+from ..cohort import Cohort
 from .coverage import Coverage
 from .duplicates import Aligned, Match
 

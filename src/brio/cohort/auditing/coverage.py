@@ -7,8 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from .cohort import Cohort
-from .signal import live_rois, valid_frames
+from ..cohort import Cohort
+from ..signal import live_rois, valid_frames
 
 __all__ = ["Coverage", "PatternTest", "pattern_test", "read_coverage"]
 

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from ..errors import BrioError
+from ...errors import BrioError
 from .findings import COLUMN, DeadRois, DuplicatePair, NonFiniteFrames, TooShort
 
 __all__ = ["DEFAULT_RULES", "AuditRules", "propose_exclusions"]

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import chi2_contingency, mannwhitneyu
 
-from .cohort import Cohort
+from ..cohort import Cohort
 
 __all__ = [
     "LabelBySite",

@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 from scipy.stats import rankdata
 
-from .cohort import Cohort
+from ..cohort import Cohort
 from .coverage import Coverage
 
 __all__ = ["DuplicateSearch", "Match", "find_duplicates"]
@@ -93,7 +93,7 @@ def find_duplicates(
     ----------
     cohort : Cohort
     coverage : Coverage
-        Of the same cohort, see :func:`brio.cohort.coverage.read_coverage`.
+        Of the same cohort, see :func:`brio.cohort.auditing.coverage.read_coverage`.
     threshold : float
         Median over ROIs of the correlation over time above which two scans are one.
     min_frames : int

@@ -1,6 +1,6 @@
 """Audit: defects of a cohort that would end up in a result, and the scans that should not enter one.
 
-The rule for exclusions is in :mod:`brio.cohort.exclusions`. Everything else is reported and left to the reader:
+The exclusion rule is in :mod:`brio.cohort.auditing.exclusions`. Everything else is reported and left to the reader:
 frames with missing values, patterns of ROIs without signal that give the site away, sites with one class or few
 subjects in one, and label, scan length and repetition time by site. The figures about sites describe the cohort
 that remains after the proposed exclusions.
@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BrioError
+from ...errors import BrioError
+from ..cohort import Cohort
 from .associations import (
     LabelBySite,
     LengthByLabel,
@@ -29,7 +30,6 @@ from .associations import (
     repetition_time,
     site_counts,
 )
-from .cohort import Cohort
 from .coverage import PatternTest, pattern_test, read_coverage
 from .duplicates import find_duplicates
 from .exclusions import DEFAULT_RULES, AuditRules, propose_exclusions
@@ -83,7 +83,7 @@ class Audit:
     one_class, small_class : tuple of str
         Sites that keep one class only, and sites that keep both but one below ``min_class``.
     label_by_site, length_by_site, length_by_label, repetition_time
-        See :mod:`brio.cohort.associations`; None where nothing remains or nothing is known.
+        See :mod:`brio.cohort.auditing.associations`; None where nothing remains or nothing is known.
     keep : ndarray of bool, shape [N]
         The scans that stay: ``cohort.select(found.keep)``.
     """
@@ -122,7 +122,7 @@ class Audit:
 
     def lines(self) -> list[str]:
         """What was found as lines of plain text; long lists are summarised by site."""
-        from .audit_text import audit_lines
+        from .text import audit_lines
 
         return audit_lines(self)
 
