@@ -13,8 +13,8 @@ from .errors import BrioError
 from .estimator import BrioClassifier
 from .protocol import LeaveOneSiteOut, SiteStratifiedKFold
 from .runs import Result, run
+from .version import __version__
 
-__version__ = "0.1.0"
 __all__ = [
     "Atlas",
     "AuditRules",

@@ -13,9 +13,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from . import __version__
 from .errors import BrioError
 from .progress import Progress
+from .version import __version__
 
 app = typer.Typer(
     help="Patients from controls by their connectomes, at hospitals the model has not seen.",
@@ -297,9 +297,17 @@ def _progress(quiet: bool) -> Iterator[Progress]:
             TimeRemainingColumn(),
             TextColumn("{task.description}", markup=False),
         )
-        with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("starting", total=1.0)
-            yield lambda message, share: bar.update(task, description=message, completed=share)
+        bar = Bar(*columns, console=Console(stderr=True), transient=True)
+        task = bar.add_task("starting", total=1.0)
+
+        def show(message: str, share: float) -> None:
+            bar.start()  # not before there is something to show, so that it does not cut into what is printed first
+            bar.update(task, description=message, completed=share)
+
+        try:
+            yield show
+        finally:
+            bar.stop()
 
 
 def main() -> None:

@@ -172,10 +172,13 @@ def test_balanced_subset_follows_participants_not_rows():
     assert first != set(ids[balanced_subset(ids, site, label, 24, 2)].tolist())
 
 
-def test_balanced_subset_with_more_cells_than_places_leaves_no_site_out_by_its_place_in_the_table():
-    # 20 sites of two classes and 24 places: the sites at the end of the table must not be the ones that go
+def test_balanced_subset_with_more_cells_than_places_follows_participants_too():
+    # 40 cells for 24 places: the sites at the end of the table must not be the ones that go
+    rng = np.random.default_rng(7)
     site, label = np.repeat([f"s{i:02d}" for i in range(20)], 4), np.tile([0, 1], 40)
     ids = draws.addresses(f"p{i}" for i in range(80))
-    chosen = balanced_subset(ids, site, label, 24, 0)
-    assert len(chosen) <= 24
-    assert len(set(site[chosen])) == 20
+    order = rng.permutation(80)
+    first = set(ids[balanced_subset(ids, site, label, 24, 1)].tolist())
+    again = set(ids[order][balanced_subset(ids[order], site[order], label[order], 24, 1)].tolist())
+    assert len(first) == len(again) <= 24
+    assert first == again

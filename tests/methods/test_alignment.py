@@ -1,4 +1,4 @@
-"""Qualification-guided alignment, Eqs. (22)-(25), against explicit representations, POT and the closed-form gradient."""
+"""Qualification-guided alignment, Eqs. (22)-(25), against explicit representations, POT and a closed-form gradient."""
 
 import math
 

@@ -80,12 +80,11 @@ def test_inverse_root_of_an_isolated_roi_is_zero():
 
 
 def test_one_layer_normalises_both_channels_symmetrically(graph):
-    A, S = graph
     torch.manual_seed(1)
     module = SignedLayer(5).double()
     w = weights(module)
     H = np.random.default_rng(2).normal(size=(3, 6, 5))
-    G, plus, minus = signed_graphs(*map(torch.from_numpy, graph))
+    _, plus, minus = signed_graphs(*map(torch.from_numpy, graph))
     channels = tuple((g, inverse_root(g.sum(-1))) for g in (plus, minus))
     found = module(torch.from_numpy(H), channels).detach().numpy()
     for i in range(3):
@@ -99,7 +98,7 @@ def test_one_layer_normalises_both_channels_symmetrically(graph):
 
 
 def test_encoder_is_embedding_and_descriptor_through_two_layers(graph):
-    A, S = graph
+    _, S = graph
     torch.manual_seed(3)
     encoder = SignedEncoder(6, d_e=4, d_h=5, layers=2).double()
     w = weights(encoder)

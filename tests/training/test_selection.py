@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
+from small_cohorts import split
 
 from brio.errors import BrioError
 from brio.protocol import Fold
 from brio.training import Run
 from brio.training.selection import Validation, rank_auc
-from conftest import split
 
 
 def test_rank_auc_equals_scikit_learn_with_ties_and_padding():

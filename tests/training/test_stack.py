@@ -3,16 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from conftest import cohort_of, small, split
+from small_cohorts import cohort_of, small, split
 
 from brio.connectome import Connectomes
-from brio.training import Outcome, Run
+from brio.training import Run
 from brio.training.selection import Validation
-from brio.training.stack import Stack
+from brio.training.stack import _PASS_BYTES, Stack
 
 METHODS = ["brio", "brio-wo-rs", "brio-wo-tr", "brio-wo-sm", "brio-wo-sf", "brio-wo-qg", "backbone"]
-PER_PAIR = ("context.alpha_bar", "context.g")
-PER_SITE = ("context.q_re",)
 
 
 @pytest.fixture
@@ -21,47 +19,43 @@ def last_epoch(monkeypatch):
     monkeypatch.setattr(Validation, "score", lambda self, logit: np.nextafter(self.best.clip(0), 2))
 
 
-def own(outcome: Outcome, n_sites: int) -> dict[str, torch.Tensor]:
-    """Weights of a run without what a wider stack pads."""
-    out = {}
-    for name, t in outcome.weights.items():
-        if name in PER_SITE:
-            t = t[:n_sites]
-        if name in PER_PAIR:
-            room = next(E for E in range(2, 9) if E * (E - 1) // 2 == len(t))
-            first, second = torch.triu_indices(room, room, 1)
-            t = t[(first < n_sites) & (second < n_sites)]
-        out[name] = t
-    return out
-
-
 def furthest(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
     assert one.keys() == other.keys()
     return max(float((one[n] - other[n]).abs().max()) for n in one)
 
 
+def compare(method, graphs, runs, again, weights, qualifications):
+    """Fit runs together and some alone; trained weights and qualifications must agree within their tolerances."""
+    together = method.fit(graphs, runs)
+    for run, outcome in zip(runs, together, strict=True):
+        if run not in again:
+            continue
+        (alone,) = method.fit(graphs, [run])
+        steps = int(Stack.build(method, graphs, [run]).sources.steps(method.settings.cell_batch)[0])
+        assert steps * outcome.selected_epoch >= 50
+        assert alone.selected_epoch == outcome.selected_epoch
+        one, other = alone.weights, outcome.weights
+        trained = [n for n in one if not n.startswith("context.")]
+        assert furthest({n: one[n] for n in trained}, {n: other[n] for n in trained}) < weights
+        assert furthest(one, other) < qualifications
+        np.testing.assert_allclose(outcome.test_logit, alone.test_logit, atol=10 * weights)
+    assert furthest({"w": together[0].weights["w"]}, {"w": together[-1].weights["w"]}) > 1e-3
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_weights_after_fifty_steps_equal_those_of_the_run_alone(name, graphs, uneven, last_epoch):
-    method = small(name, epochs=27, patience=None)  # at least two steps an epoch
-    together = method.fit(graphs, uneven)
-    moved = []
-    for n_sites, run, outcome in zip((3, 4, 2), uneven, together, strict=True):
-        (alone,) = method.fit(graphs, [run])
-        assert alone.selected_epoch == outcome.selected_epoch == 27
-        assert furthest(own(alone, n_sites), own(outcome, n_sites)) < 1e-8
-        np.testing.assert_allclose(outcome.test_logit, alone.test_logit, atol=1e-8)
-        moved.append(alone.weights["w"])
-    assert furthest({"w": moved[0]}, {"w": moved[2]}) > 1e-3  # runs of one seed and unlike folds do differ
+    # source sites 3, 4 and 2, so the stack pads; for the ablations the run with most padding is compared
+    method = small(name, epochs=13, M=8, cell_batch=1, patience=None)
+    if name == "brio":
+        compare(method, graphs, uneven, uneven, 1e-8, 1e-8)
+    else:
+        compare(method, graphs, uneven[1:], uneven[2:], 1e-8, 1e-8)
 
 
-@pytest.mark.parametrize("name", ["brio", "backbone"])
-def test_in_single_precision_runs_agree_to_one_in_ten_thousand(name, cohort, uneven, last_epoch):
-    graphs = Connectomes(cohort, dtype=torch.float32)
-    method = small(name, epochs=27, patience=None)
-    together = method.fit(graphs, uneven)
-    for n_sites, run, outcome in zip((3, 4, 2), uneven, together, strict=True):
-        (alone,) = method.fit(graphs, [run])
-        assert furthest(own(alone, n_sites), own(outcome, n_sites)) < 1e-4
+def test_in_single_precision_runs_agree_to_one_in_ten_thousand(cohort, uneven, last_epoch):
+    # support is a ratio of small squares: it magnifies the rounding of contributions that hardly vary
+    method = small(epochs=13, M=8, cell_batch=1, patience=None)
+    compare(method, Connectomes(cohort, dtype=torch.float32), uneven[1:], uneven[1:], 1e-4, 5e-3)
 
 
 def test_an_outcome_holds_the_qualifications_of_its_own_source_sites(graphs, uneven):
@@ -77,9 +71,9 @@ def test_an_outcome_holds_the_qualifications_of_its_own_source_sites(graphs, une
 def test_order_of_the_runs_does_not_matter(graphs, uneven):
     method = small(epochs=6, patience=None)
     there, back = method.fit(graphs, uneven), method.fit(graphs, uneven[::-1])[::-1]
-    for n_sites, a, b in zip((3, 4, 2), there, back, strict=True):
+    for a, b in zip(there, back, strict=True):
         assert a.run is b.run
-        assert furthest(own(a, n_sites), own(b, n_sites)) < 1e-10
+        assert furthest(a.weights, b.weights) < 1e-10
 
 
 def test_initial_weights_depend_on_the_seed_alone(graphs, cohort, uneven):
@@ -110,7 +104,7 @@ def test_passes_of_any_size_give_the_same_margins(graphs, uneven, monkeypatch):
     stack = Stack.build(small(epochs=4), graphs, uneven)
     scans = np.stack([np.arange(20), np.arange(20, 40), np.arange(30, 50)])
     whole = stack.margins(scans)
-    monkeypatch.setitem(__import__("brio.training.stack").training.stack._PASS_BYTES, "cpu", 1)
+    monkeypatch.setitem(_PASS_BYTES, "cpu", 1)
     np.testing.assert_allclose(stack.margins(scans), whole, atol=1e-12)
     shared = stack.forward(graphs.full[:7], graphs.alive[:7], shared=True)
     np.testing.assert_allclose(shared.logit[0], whole[0, :7], atol=1e-12)

@@ -65,8 +65,8 @@ def balanced_subset(ids: np.ndarray, site: np.ndarray, label: np.ndarray, most: 
         cells.setdefault(cell, []).append(i)
     quota = max(1, most // len(cells))
     order = draws.uniform(seed, "block length subjects", ids)
-    chosen = [sorted(members, key=lambda i: order[i])[:quota] for _, members in sorted(cells.items())]
-    return np.array(sorted(i for members in chosen for i in members)[:most], dtype=np.int64)
+    chosen = [i for members in cells.values() for i in sorted(members, key=lambda i: order[i])[:quota]]
+    return np.sort(np.array(sorted(chosen, key=lambda i: order[i])[:most], dtype=np.int64))
 
 
 def _sample_series(x: Tensor, alive: np.ndarray, id_: int, rule: BlockRule, seed: int) -> Tensor:

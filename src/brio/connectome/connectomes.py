@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -65,8 +65,7 @@ class Connectomes:
                         "with signal; exclude the scan ('brio audit' lists such scans)"
                     )
                 scans.append(self._standardised(frames))
-            x, length = self._pad(scans)
-            self.full[torch.from_numpy(chunk).to(self.device)] = psi(x, length)
+            self.full[torch.from_numpy(chunk).to(self.device)] = self._batched(psi, scans)
             if self._resident is not None:
                 self._resident.extend(scans)
         self.alive = torch.from_numpy(alive).to(self.device)
@@ -118,41 +117,54 @@ class Connectomes:
         A : Tensor, shape [n, K, P, P]
         """
         keys = draws.key(seed, "re-estimates", refresh, self.ids[scans]).view(np.int64)
+
+        def resampled(x: Tensor, length: Tensor, block: Tensor, key: Tensor) -> Tensor:
+            return reestimate(x, length, block, key, n_resamples)
+
         for chunk in self._chunks(np.arange(len(scans)), self.n_frames[scans], n_resamples):
-            x, length = self._pad([self.scan(int(i)) for i in scans[chunk]])
-            yield (
-                chunk,
-                reestimate(
-                    x,
-                    length,
-                    torch.from_numpy(block_length[chunk].astype(np.int64)).to(self.device),
-                    torch.from_numpy(keys[chunk]).to(self.device),
-                    n_resamples,
-                ),
-            )
+            frames = [self.scan(int(i)) for i in scans[chunk]]
+            yield chunk, self._batched(resampled, frames, block_length[chunk].astype(np.int64), keys[chunk])
 
     def _standardised(self, frames: np.ndarray) -> Tensor:
-        x = torch.from_numpy(np.ascontiguousarray(frames)).to(self.device, torch.float64)
+        x = torch.from_numpy(frames.astype(np.float64)).to(self.device)
         return standardise(x, torch.ones(len(x), dtype=torch.bool, device=self.device)).to(self.dtype)
 
-    def _pad(self, scans: list[Tensor]) -> tuple[Tensor, Tensor]:
-        length = torch.tensor([len(s) for s in scans], device=self.device)
-        return torch.nn.utils.rnn.pad_sequence(scans, batch_first=True), length
+    def _batched(self, function: Callable[..., Tensor], scans: list[Tensor], *columns: np.ndarray) -> Tensor:
+        """Apply a function of (padded scans, lengths, columns) to scans of unequal length.
+
+        All at once on a GPU; one by one on a CPU, where padding saves nothing and where the bits of a scan's
+        connectome must not depend on the scans beside it.
+        """
+        n = len(scans)
+        groups = [slice(i, i + 1) for i in range(n)] if self.device.type == "cpu" else [slice(0, n)]
+        parts = []
+        for group in groups:
+            x = torch.nn.utils.rnn.pad_sequence(scans[group], batch_first=True)
+            length = torch.tensor([len(s) for s in scans[group]], device=self.device)
+            parts.append(function(x, length, *(torch.from_numpy(c[group]).to(self.device) for c in columns)))
+        return torch.cat(parts)
 
     def _chunks(
         self, index: np.ndarray, lengths: np.ndarray, copies: int, keep_order: bool = False
     ) -> Iterator[np.ndarray]:
-        """Split scans so that ``copies`` of each padded chunk stay within a fixed share of memory."""
+        """Split scans so that ``copies`` of each chunk stay within a fixed share of memory.
+
+        On a GPU scans of like length go together, which saves padding.
+        """
+        keep_order = keep_order or self.device.type == "cpu"
         order = index if keep_order else index[np.argsort(lengths, kind="stable")]
         itemsize = torch.empty(0, dtype=self.dtype).element_size()
-        per_scan = copies * self.cohort.n_rois * (int(lengths.max()) + self.cohort.n_rois) * itemsize
+        frames = int(lengths.max()) if self.device.type == "cuda" else 0
+        per_scan = copies * self.cohort.n_rois * (frames + self.cohort.n_rois) * itemsize
         size = max(1, _CHUNK_BYTES[self.device.type] // per_scan)
         for start in range(0, len(order), size):
             yield order[start : start + size]
 
-    def _cached(self, cache: dict[bytes, Tensor], members: np.ndarray, function: object) -> Tensor:
+    def _cached(
+        self, cache: dict[bytes, Tensor], members: np.ndarray, function: Callable[[Tensor, Tensor], Tensor]
+    ) -> Tensor:
         name = members.tobytes()
         if name not in cache:
             where = torch.from_numpy(members).to(self.device)
-            cache[name] = function(self.full[where], self.alive[where])  # type: ignore[operator]
+            cache[name] = function(self.full[where], self.alive[where])
         return cache[name]

@@ -23,6 +23,7 @@ from ..progress import Progress, silent
 from ..protocol import scores
 from ..protocol.metrics import ONE_CLASS
 from ..training import Outcome
+from ..version import __version__
 from .plan import Job, Plan, make_plan, method_settings, protocol_of, rules_of, split_settings, stacked
 from .store import RunStore, write_atomically
 from .tables import write_tables
@@ -110,8 +111,6 @@ def run(
     >>> sorted(result.rows["fold"])
     ['site01', 'site02', 'site03', 'site04', 'site05']
     """
-    from .. import __version__
-
     if seeds < 1:
         raise BrioError(f"seeds={seeds}: at least one is needed")
     whole = cohort if isinstance(cohort, Cohort) else Cohort.load(cohort)

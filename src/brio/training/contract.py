@@ -181,6 +181,8 @@ class NeuralMethod(Method):
     """
 
     settings: NeuralSettings
+    only_for_training: ClassVar[tuple[str, ...]] = ()
+    """Entries of the context that a finished run keeps as a record and inference does not read."""
 
     @abstractmethod
     def network(self, n_rois: int) -> nn.Module:
@@ -203,6 +205,10 @@ class NeuralMethod(Method):
 
     def refresh(self, stack: Stack, due: np.ndarray, count: np.ndarray) -> None:
         """Called before a step for the runs that are due, with how many refreshes each has had."""
+
+    def unpadded(self, weights: dict[str, Tensor], n_sites: int) -> dict[str, Tensor]:
+        """The weights of one run without what only filled the stack up to its largest number of source sites."""
+        return weights
 
     def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[Outcome]:
         from .trainer import train

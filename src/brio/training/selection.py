@@ -16,12 +16,14 @@ __all__ = ["Validation", "rank_auc"]
 
 
 def rank_auc(logit: np.ndarray, label: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """AUC of each row over the masked entries, ties counted half. Shapes [R, n] -> [R]; NaN for one class."""
+    """AUC of each row over the masked entries, ties counted half. Shapes [R, n] -> [R].
+
+    NaN for one class, and for a run that has diverged."""
     positive, negative = mask & (label == 1), mask & (label == 0)
     out = np.full(len(logit), np.nan)
     for r in range(len(logit)):
         p, q = logit[r, positive[r]], np.sort(logit[r, negative[r]])
-        if len(p) and len(q):
+        if len(p) and len(q) and np.isfinite(logit[r, mask[r]]).all():
             below, not_above = np.searchsorted(q, p, "left"), np.searchsorted(q, p, "right")
             out[r] = (below + not_above).sum() / (2.0 * len(p) * len(q))
     return out

@@ -62,13 +62,29 @@ class Sources:
         pairs = self.n_sites * (self.n_sites - 1) / 2.0
         return (real[:, first] & real[:, second]) / np.maximum(pairs, 1.0)[:, None]
 
-    def membership(self, n_scans: int) -> np.ndarray:
-        """Averaging weights 1 / N_ec of the members of each cell. Shape [R, E, 2, n_scans]."""
-        weight = np.zeros((*self.size.shape, n_scans), dtype=np.float32)
-        for r, e, c in np.argwhere(self.size):
-            members = self.members[r, e, c, : self.size[r, e, c]]
-            weight[r, e, c, members] = 1.0 / len(members)
-        return weight
+    def membership(self) -> tuple[np.ndarray, np.ndarray]:
+        """Source scans of each run and the weights that average them over their cells.
+
+        Sums over a run's source scans do not depend on how many other scans the cohort holds, not even in the last bit.
+
+        Returns
+        -------
+        scans : ndarray of int64, shape [R, n]
+            Positions in the cohort, padded.
+        weight : ndarray of float64, shape [R, E, 2, n]
+            1 / N_ec for the members of cell (e, c), else 0.
+        """
+        total = self.size.sum((1, 2))
+        scans = np.repeat(self.members[:, 0, 0, :1], total.max(), axis=1)
+        weight = np.zeros((*self.size.shape, int(total.max())))
+        for r in range(len(total)):
+            start = 0
+            for e, c in np.argwhere(self.size[r]):
+                stop = start + self.size[r, e, c]
+                scans[r, start:stop] = self.members[r, e, c, : stop - start]
+                weight[r, e, c, start:stop] = 1.0 / (stop - start)
+                start = stop
+        return scans, weight
 
     def select(self, keep: np.ndarray) -> Sources:
         """The sources of some of the runs."""

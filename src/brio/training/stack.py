@@ -75,9 +75,11 @@ class Stack:
         """The stack of finished runs, for inference on any cohort of the same atlas."""
         network = method.network(connectomes.n_rois)
         names = {name for name, _ in network.named_parameters()}
+        unread = {f"context.{name}" for name in method.only_for_training}
         stacked = {
             name: torch.stack([o.weights[name].to(connectomes.device) for o in outcomes])
             for name in outcomes[0].weights
+            if name not in unread
         }
         params = {name: t.to(connectomes.dtype) for name, t in stacked.items() if name in names}
         context = {name.removeprefix("context."): t for name, t in stacked.items() if name not in names}
@@ -99,9 +101,9 @@ class Stack:
         t = torch.from_numpy(np.ascontiguousarray(array)).to(self.connectomes.device)
         return t.to(self.connectomes.dtype) if t.is_floating_point() else t
 
-    def losses(self, scans: np.ndarray, stage: Stage) -> Tensor:
+    def losses(self, scans: np.ndarray | Tensor, stage: Stage) -> Tensor:
         """Loss of every run on its batch. ``scans``: shape [R, E, 2, n]; returns shape [R]."""
-        index = self.tensor(scans)
+        index = scans if isinstance(scans, Tensor) else self.tensor(scans)
         batch = Batch(self.connectomes.full[index], self.connectomes.alive[index], self._cell_weight, self._pair_weight)
 
         def loss(params: dict[str, Tensor], context: dict[str, Tensor], batch: Batch) -> Tensor:

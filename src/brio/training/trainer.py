@@ -12,11 +12,15 @@ from ..connectome import Connectomes
 from ..errors import BrioError
 from ..progress import Progress
 from .adamw import StackedAdamW
-from .contract import NeuralMethod, Outcome, Run, Stage
+from .contract import NeuralMethod, Outcome, Run
 from .selection import Validation
 from .stack import Stack
+from .step import Step
 
 __all__ = ["train"]
+
+STILL_WORTH_IT = 0.75
+"""Runs that have stopped leave the stack once at most this share of it is running; a smaller stack is a new one."""
 
 
 def train(method: NeuralMethod, connectomes: Connectomes, runs: Sequence[Run], progress: Progress) -> list[Outcome]:
@@ -32,57 +36,58 @@ def train(method: NeuralMethod, connectomes: Connectomes, runs: Sequence[Run], p
     validation = Validation(connectomes.cohort, runs, settings.validation_auc)
     optimiser = StackedAdamW(stack.params, settings.learning_rate, settings.weight_decay)
     order = np.arange(len(runs))  # which of the runs each row of the stack is
+    running = np.ones(len(runs), dtype=bool)
     done: dict[int, Outcome] = {}
     stages = method.stages()
     total = sum(stage.epochs for stage in stages)
     epoch = 0
     for stage in stages:
         method.enter(stack, stage)
+        step = Step(stack, optimiser, stage)
         taken = np.zeros(len(stack), dtype=np.int64)  # optimisation steps of this stage, for each run
         for _ in range(stage.epochs):
             epoch += 1
-            progress(f"{len(stack)} runs, {stage.name}, epoch {epoch} of {total}", (epoch - 1) / total)
-            taken = _epoch(stack, optimiser, stage, epoch, taken)
+            progress(f"{running.sum()} runs, {stage.name}, epoch {epoch} of {total}", (epoch - 1) / total)
+            taken = _epoch(step, epoch, taken, running)
             if not stage.selectable:
                 continue
             validation.offer(stack.margins(validation.scans), stack.state(), epoch)
-            stop = np.full(len(stack), epoch == total)
+            stop = running & (epoch == total)
             if settings.patience is not None:
-                stop |= epoch - validation.epoch >= settings.patience
-            if stop.any():
-                for row in np.flatnonzero(stop):
-                    done[int(order[row])] = _outcome(stack, validation, int(row), epoch)
-                if stop.all():
-                    return [done[i] for i in range(len(runs))]
-                keep = ~stop
-                stack, validation = stack.select(keep), validation.select(keep)
-                optimiser.select(stack.params, torch.from_numpy(np.flatnonzero(keep)).to(connectomes.device))
-                order, taken = order[keep], taken[keep]
+                stop |= running & (epoch - validation.epoch >= settings.patience)
+            for row in np.flatnonzero(stop):
+                done[int(order[row])] = _outcome(stack, validation, int(row), epoch)
+            running &= ~stop
+            if not running.any():
+                return [done[i] for i in range(len(runs))]
+            if running.mean() <= STILL_WORTH_IT:
+                stack, validation = stack.select(running), validation.select(running)
+                optimiser.select(stack.params, torch.from_numpy(np.flatnonzero(running)).to(connectomes.device))
+                order, taken, running = order[running], taken[running], running[running]
+                step = Step(stack, optimiser, stage)
     raise BrioError(f"method '{method.name}': its settings leave no epoch in which a checkpoint could be chosen")
 
 
-def _epoch(stack: Stack, optimiser: StackedAdamW, stage: Stage, epoch: int, taken: np.ndarray) -> np.ndarray:
-    """One epoch of every run; returns the optimisation steps each has taken in the stage."""
+def _epoch(step: Step, epoch: int, taken: np.ndarray, running: np.ndarray) -> np.ndarray:
+    """One epoch of the runs that are still running; returns the optimisation steps each has taken in the stage."""
+    stack, every = step.stack, step.stage.refresh_every
     batches, active = stack.sources.batches(epoch, stack.method.settings.cell_batch)
-    go = stack.tensor(active)
-    for name, p in stack.params.items():
-        p.requires_grad_(not name.startswith(stage.frozen) if stage.frozen else True)
-    for step in range(len(batches)):
-        if stage.refresh_every is not None:
-            due = active[step] & (taken % stage.refresh_every == 0)
+    active = active & running
+    for scans, go in zip(batches, active, strict=True):
+        if every is not None:
+            due = go & (taken % every == 0)
             if due.any():
-                stack.method.refresh(stack, due, taken // stage.refresh_every)
-        losses = stack.losses(batches[step], stage)
-        torch.where(go[step], losses, torch.zeros_like(losses)).sum().backward()
-        optimiser.step(go[step])
-        taken = taken + active[step]
+                stack.method.refresh(stack, due, taken // every)
+        step(scans, go)
+        taken = taken + go
     return taken
 
 
 def _outcome(stack: Stack, validation: Validation, row: int, epoch: int) -> Outcome:
     """The chosen checkpoint of one run, with the scores of its test scans."""
     run = stack.runs[row]
-    weights: dict[str, Tensor] = {name: t[row].detach().cpu().contiguous() for name, t in validation.kept.items()}
+    weights: dict[str, Tensor] = {name: t[row].detach().cpu().clone() for name, t in validation.kept.items()}
+    weights = stack.method.unpadded(weights, int(stack.sources.n_sites[row]))
     outcome = Outcome(
         run=run,
         test_logit=np.empty(0),

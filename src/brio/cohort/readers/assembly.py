@@ -154,7 +154,7 @@ def describe(
     kind: str, src: Path, options: Mapping[str, Any], n_files: int, skipped: list[dict[str, str]]
 ) -> dict[str, Any]:
     """The provenance of an import; folders are named without their path."""
-    from ... import __version__
+    from ...version import __version__
 
     given = {k: v.name if isinstance(v, Path) else v for k, v in options.items() if v is not None}
     return {

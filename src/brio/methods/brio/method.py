@@ -40,6 +40,7 @@ class Brio(NeuralMethod):
 
     Settings = BrioSettings
     settings: BrioSettings
+    only_for_training = ("block_length", "pi_task", "q_re", "alpha_bar", "g")
 
     def network(self, n_rois: int) -> nn.Module:
         return BrioNetwork(n_rois, self.settings)
@@ -109,7 +110,10 @@ class Brio(NeuralMethod):
         index = torch.from_numpy(rows).to(stack.connectomes.device)
         a, change = self._contributions(stack, rows, count)
         sources = stack.sources.select(due)
-        membership = stack.tensor(sources.membership(len(stack.connectomes)))
+        scans, weight = sources.membership()
+        membership = stack.tensor(weight)
+        own = stack.tensor(scans).unsqueeze(-1).expand(-1, -1, self.settings.J)
+        a, change = a.gather(1, own), change.gather(1, own)
         site_weight = stack.tensor((sources.size[:, :, 0] > 0) / sources.n_sites[:, None].astype(float))
 
         def one(a: Tensor, change: Tensor, w: Tensor, membership: Tensor, site_weight: Tensor) -> tuple[Tensor, ...]:
@@ -119,6 +123,17 @@ class Brio(NeuralMethod):
             found = torch.vmap(one)(a, change, stack.params["w"][index], membership, site_weight)
         for name, value in zip(("pi_task", "q_re", "alpha_bar", "g"), found, strict=True):
             stack.context[name][index] = value
+
+    def unpadded(self, weights: dict[str, Tensor], n_sites: int) -> dict[str, Tensor]:
+        """Qualifications of the run's own source sites and pairs of them."""
+        if "context.q_re" not in weights:
+            return weights
+        q_re = weights["context.q_re"]
+        first, second = torch.triu_indices(len(q_re), len(q_re), 1)
+        real = (first < n_sites) & (second < n_sites)
+        cut = {"context.q_re": q_re[:n_sites]}
+        cut |= {name: weights[name][real] for name in ("context.alpha_bar", "context.g")}
+        return weights | {name: t.contiguous().clone() for name, t in cut.items()}
 
     def _contributions(self, stack: Stack, rows: np.ndarray, count: np.ndarray) -> tuple[Tensor, Tensor]:
         """Full-scan contributions a^(0) and mean squared changes under re-estimation. Shapes [runs, N, J].

@@ -1,0 +1,313 @@
+"""Cohort folders: what is written is what is read, and a change of anything is noticed."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from brio import Atlas, BrioError, Cohort
+from brio.cohort.writer import CohortWriter
+
+IDS = ["007", "0050002", "p3", "p4", "1e5", "p6"]
+SITES = ["NYU", "NYU", "NYU", "1", "1", "1"]
+LABELS = [0, 1, 0, 1, 0, 1]
+ROIS = ["left", "right", "front", "back"]
+
+
+def scans() -> list[np.ndarray]:
+    return [np.random.default_rng(i).normal(size=(50 + i, 4)).astype(np.float32) for i in range(6)]
+
+
+def cohort(frames=None, label=None, rois=None, **changed) -> Cohort:
+    people = pd.DataFrame({"age": [7.1, np.nan, 1 / 3, 40.0, 12.5, 1e-17], "sex": list("FMFMFM")})
+    given = {"site": SITES, "label": label or LABELS, "participant_id": IDS, "covariates": people, "name": "small"}
+    given |= {"atlas": Atlas("four", pd.DataFrame({"name": rois or ROIS, "x": [1.5, 2, 3, 4]}))}
+    given |= {"classes": ("healthy", "ill"), "provenance": {"kind": "made up"}}
+    return Cohort.from_scans(frames or scans(), **given | changed)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    cohort().save(tmp_path / "small")
+    return tmp_path / "small"
+
+
+# ---------------------------------------------------------------- round trip
+
+
+def test_save_and_load(folder):
+    made, loaded = cohort(), Cohort.load(folder)
+    for i, scan in enumerate(scans()):
+        np.testing.assert_array_equal(loaded.scan(i), scan)
+    assert loaded.ids.tolist() == IDS
+    assert loaded.sites.tolist() == SITES
+    assert loaded.labels.tolist() == LABELS
+    pd.testing.assert_frame_equal(loaded.participants, made.participants)
+    pd.testing.assert_frame_equal(loaded.atlas.rois, made.atlas.rois)
+    assert loaded.atlas.name == "four"
+    assert loaded.classes == ("healthy", "ill")
+    assert loaded.name == "small"
+    assert loaded.provenance == {"kind": "made up"}
+    loaded.verify()
+
+
+def test_a_folder_holds_plain_files_alone(folder):
+    assert sorted(p.name for p in folder.iterdir()) == ["atlas.tsv", "cohort.json", "frames.npy", "participants.tsv"]
+    frames = np.load(folder / "frames.npy", allow_pickle=False)
+    assert frames.dtype == np.float32
+    np.testing.assert_array_equal(frames, np.concatenate(scans()))
+    assert pd.read_csv(folder / "participants.tsv", sep="\t")["n_frames"].tolist() == [50, 51, 52, 53, 54, 55]
+    assert json.loads((folder / "cohort.json").read_text())["classes"] == ["healthy", "ill"]
+    assert sorted(p.name for p in folder.parent.iterdir()) == ["small"]
+
+
+def test_frames_are_mapped_not_read(folder):
+    loaded = Cohort.load(folder)
+    assert isinstance(loaded.frames, np.memmap)
+    assert loaded.frames.mode == "r"
+    assert np.shares_memory(loaded.scan(3), loaded.frames)
+    with pytest.raises(ValueError, match="read-only"):
+        loaded.scan(0)[0, 0] = 1.0
+
+
+def test_identifiers_stay_text(folder):
+    loaded = Cohort.load(folder)
+    assert [type(who) for who in loaded.participants["participant_id"]] == [str] * 6
+    assert loaded.ids.tolist() == IDS
+    assert loaded.sites.tolist()[3:] == ["1", "1", "1"]
+
+
+@pytest.mark.parametrize("word", ["NA", "None", "null"])
+def test_a_site_may_be_called_anything(tmp_path, word):
+    """A site called None is a site, not a missing value; else two such sites would silently become one."""
+    made = cohort(site=[word] * 3 + ["NULL"] * 3, participant_id=[word, "NULL", *IDS[2:]])
+    saved = made.save(tmp_path / "odd")
+    assert saved.sites.tolist() == [word] * 3 + ["NULL"] * 3
+    assert saved.ids.tolist() == [word, "NULL", *IDS[2:]]
+
+
+def test_roi_names_stay_text(tmp_path):
+    names = ["001", "NA", "2001", "1e3"]
+    assert cohort(rois=names).save(tmp_path / "odd").atlas.rois["name"].tolist() == names
+    names = ["001", "002", "003", "004"]
+    assert cohort(rois=names).save(tmp_path / "digits").atlas.rois["name"].tolist() == names
+
+
+# ---------------------------------------------------------------- fingerprint
+
+
+def test_fingerprint_is_that_of_the_content(folder, tmp_path):
+    loaded = Cohort.load(folder)
+    assert len(loaded.fingerprint) == 64
+    assert cohort().fingerprint == cohort().fingerprint == loaded.fingerprint
+    again = loaded.save(tmp_path / "again")
+    assert again.fingerprint == loaded.fingerprint
+    moved = folder.rename(tmp_path / "moved")
+    assert Cohort.load(moved).fingerprint == loaded.fingerprint
+
+
+def test_fingerprint_changes_with_anything_that_counts(tmp_path):
+    nudged = scans()
+    nudged[5][-1, -1] = np.nextafter(nudged[5][-1, -1], np.float32(np.inf))
+    changed = [
+        cohort(),
+        cohort(frames=nudged),
+        cohort(label=[1, 0, 0, 1, 0, 1]),
+        cohort(rois=["left", "right", "front", "top"]),
+        cohort(site=["NYU", "NYU", "1", "1", "1", "1"]),
+        cohort(participant_id=["7", *IDS[1:]]),
+        cohort(frames=scans()[::-1]),
+    ]
+    assert len({c.fingerprint for c in changed}) == len(changed)
+    saved = [c.save(tmp_path / str(k)) for k, c in enumerate(changed)]
+    assert len({c.fingerprint for c in saved}) == len(changed)
+
+
+# ---------------------------------------------------------------- select
+
+
+def test_select_copies_no_frame(folder):
+    loaded = Cohort.load(folder)
+    some = loaded.select([4, 1])
+    assert some.frames is loaded.frames
+    assert some.ids.tolist() == ["1e5", "0050002"]
+    assert some.labels.tolist() == [0, 1]
+    np.testing.assert_array_equal(some.scan(0), scans()[4])
+    np.testing.assert_array_equal(some.scan(1), scans()[1])
+    assert len(loaded) == 6
+
+
+def test_a_selection_has_its_own_fingerprint(folder):
+    loaded = Cohort.load(folder)
+    mask = np.array([True, True, False, True, False, True])
+    some = loaded.select(mask)
+    assert some.fingerprint == loaded.select(np.flatnonzero(mask)).fingerprint == cohort().select(mask).fingerprint
+    others = [
+        loaded,
+        some,
+        loaded.select(~mask),
+        loaded.select([1, 0, 3, 5]),
+        cohort(frames=scans()[::-1]).select(mask),
+    ]
+    assert len({c.fingerprint for c in others}) == len(others)
+    assert loaded.select(np.ones(6, dtype=bool)).fingerprint == loaded.fingerprint
+    some.verify()
+
+
+def test_a_selection_can_be_saved(folder, tmp_path):
+    some = Cohort.load(folder).select([3, 0]).save(tmp_path / "some")
+    assert some.ids.tolist() == ["p4", "007"]
+    np.testing.assert_array_equal(some.frames, np.concatenate([scans()[3], scans()[0]]))
+    some.verify()
+
+
+# ---------------------------------------------------------------- damage
+
+
+def edit(path: Path, old: bytes, new: bytes) -> None:
+    content = path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, new, 1))
+
+
+@pytest.mark.parametrize("where", [200, 700, -1])
+def test_verify_finds_one_changed_byte(folder, where):
+    content = bytearray((folder / "frames.npy").read_bytes())
+    content[where] ^= 1
+    (folder / "frames.npy").write_bytes(content)
+    loaded = Cohort.load(folder)
+    with pytest.raises(BrioError, match="small: the content changed since its fingerprint was taken"):
+        loaded.verify()
+
+
+def test_load_finds_an_edited_table(folder):
+    edit(folder / "participants.tsv", b"007\tNYU\t0", b"007\tNYU\t1")
+    with pytest.raises(BrioError, match=r"participants\.tsv or atlas\.tsv changed since the fingerprint was taken"):
+        Cohort.load(folder)
+
+
+def test_load_finds_an_edited_atlas(folder):
+    edit(folder / "atlas.tsv", b"left", b"LEFT")
+    with pytest.raises(BrioError, match=r"participants\.tsv or atlas\.tsv changed since the fingerprint was taken"):
+        Cohort.load(folder)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"participant_id\n", b"a\tb\nc\td\te\tf\n", b"participant_id\tsite\tlabel\nJos\xe9\tA\t1\n"]
+)
+def test_a_table_saved_by_another_program(folder, content):
+    """Whatever a spreadsheet makes of the table, the answer is an error for people."""
+    (folder / "participants.tsv").write_bytes(content)
+    with pytest.raises(BrioError, match=r"participants\.tsv"):
+        Cohort.load(folder)
+
+
+@pytest.mark.parametrize("size", [0, 5, 100, 130, 600, -1])
+def test_truncated_frames(folder, size):
+    content = (folder / "frames.npy").read_bytes()
+    (folder / "frames.npy").write_bytes(content[:size])
+    with pytest.raises(BrioError, match=r"frames\.npy: cannot be read"):
+        Cohort.load(folder)
+
+
+@pytest.mark.parametrize("wrong", [lambda f: f[:-1], lambda f: f[:, 0], lambda f: f[:, :3], lambda f: f.astype(">f8")])
+def test_frames_of_another_cohort(folder, wrong):
+    np.save(folder / "frames.npy", wrong(np.load(folder / "frames.npy")))
+    with pytest.raises(BrioError, match="small"):
+        Cohort.load(folder).verify()
+
+
+def test_pickled_frames_are_refused(folder):
+    np.save(folder / "frames.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(BrioError, match=r"frames\.npy: cannot be read"):
+        Cohort.load(folder)
+
+
+@pytest.mark.parametrize("part", ["frames.npy", "participants.tsv", "atlas.tsv", "cohort.json"])
+def test_missing_file(folder, part):
+    (folder / part).unlink()
+    with pytest.raises(BrioError, match=rf"{part}.* is missing"):
+        Cohort.load(folder)
+
+
+def test_format_of_another_version(folder):
+    edit(folder / "cohort.json", b'"format": 1', b'"format": 2')
+    with pytest.raises(BrioError, match=r"cohort\.json: format 2, this version reads 1"):
+        Cohort.load(folder)
+
+
+@pytest.mark.parametrize("content", ["", '{"format": 1', "[]", '{"format": 1}'])
+def test_damaged_header(folder, content):
+    (folder / "cohort.json").write_text(content)
+    with pytest.raises(BrioError, match=r"cohort\.json"):
+        Cohort.load(folder)
+
+
+@pytest.mark.parametrize("name", ["nowhere", "small/frames.npy"])
+def test_not_a_cohort_folder(folder, name):
+    with pytest.raises(BrioError, match="not a cohort folder"):
+        Cohort.load(folder.parent / name)
+
+
+# ---------------------------------------------------------------- writer
+
+
+def people(label=LABELS) -> list[dict]:
+    return [{"participant_id": w, "site": s, "label": k} for w, s, k in zip(IDS, SITES, label, strict=True)]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_an_error_in_the_middle_leaves_nothing(tmp_path, error):
+    def fail():
+        with CohortWriter(tmp_path / "new", "new", Atlas.unnamed(4)) as writer:
+            for scan, person in zip(scans()[:3], people(), strict=False):
+                writer.add(scan, person)
+            assert (tmp_path / "new.partial" / "frames.npy").is_file()
+            raise error
+
+    with pytest.raises(error):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "frames", "message"),
+    [
+        (people(), [*scans()[:5], np.ones((50, 3), np.float32)], r"participant p6: scan of shape \(50, 3\)"),
+        (people(), [*scans()[:5], np.full((50, 4), np.nan, np.float32)], "participant p6: the scan holds no finite"),
+        (people([1] * 6), scans(), "column 'label' holds one class only"),
+        (people([0, 1, 2, 0, 1, 0]), scans(), "participant p3 has label '2'"),
+        ([*people()[:5], people()[0]], scans(), "participant 007 appears more than once"),
+        ([*people()[:5], {"participant_id": "x", "site": " ", "label": 1}], scans(), "column 'site' is empty in row 6"),
+        ([], [], "no scan was found to write"),
+    ],
+)
+def test_what_the_writer_refuses_leaves_nothing(tmp_path, rows, frames, message):
+    def write():
+        with CohortWriter(tmp_path / "new", "new", Atlas.unnamed(4)) as writer:
+            for scan, person in zip(frames, rows, strict=True):
+                writer.add(scan, person)
+
+    with pytest.raises(BrioError, match=message):
+        write()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_killed_writer_is_no_obstacle(tmp_path, folder):
+    (tmp_path / "new.partial").mkdir()
+    (tmp_path / "new.partial" / "frames.npy").write_bytes(b"half a scan")
+    assert cohort().save(tmp_path / "new").fingerprint == Cohort.load(folder).fingerprint
+    assert sorted(p.name for p in (tmp_path / "new").iterdir()) == sorted(p.name for p in folder.iterdir())
+    assert not (tmp_path / "new.partial").exists()
+
+
+def test_an_existing_folder_is_never_overwritten(folder):
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+    with pytest.raises(BrioError, match="small: exists already"):
+        cohort(label=LABELS[::-1]).save(folder)
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
+    shutil.rmtree(folder)
+    assert cohort(label=LABELS[::-1]).save(folder).labels.tolist() == LABELS[::-1]

@@ -1,0 +1,181 @@
+"""The simulated cohort holds what it says it holds, and qualification finds it."""
+
+import numpy as np
+import pytest
+import torch
+
+from brio import BrioError, Cohort
+from brio.cohort.simulate import Simulation, simulate
+from brio.connectome import BlockRule, Connectomes, clip_block_length
+from brio.methods import BrioSettings
+from brio.methods.brio.qualification import contribution_statistics, qualify
+
+NETWORKS = ("stable", "unstable", "spurious", "site")
+SMALL = Simulation(n_sites=4, per_class=5, n_rois=12, frames=80)
+
+
+def mean_fc(A: torch.Tensor, simulation: Simulation) -> torch.Tensor:
+    """Mean FC inside each planted network, [..., P, P] -> [..., 4]: contributions of factors that are the truth."""
+    out = []
+    for name in NETWORKS:
+        rois = torch.from_numpy(simulation.network(name))
+        u, v = torch.triu_indices(len(rois), len(rois), 1)
+        out.append(A[..., rois[u], rois[v]].mean(-1))
+    return torch.stack(out, -1)
+
+
+class Qualified:
+    """Contributions of the planted networks, their re-estimates and what qualification makes of both."""
+
+    def __init__(self, simulation: Simulation, K: int = 8) -> None:
+        self.cohort = simulate(simulation)
+        graphs = Connectomes(self.cohort, dtype=torch.float64)
+        scans, rule = np.arange(len(self.cohort)), BlockRule()
+        l_b = graphs.block_length(scans, self.cohort.sites, self.cohort.labels, rule, seed=0)
+        block = clip_block_length(int(np.floor(l_b + 0.5)), graphs.n_frames, rule)
+        self.a = mean_fc(graphs.full, simulation)
+        change = torch.zeros_like(self.a)
+        for chunk, A in graphs.reestimates(scans, block, 0, 0, K):
+            where = torch.from_numpy(chunk)
+            change[where] = (mean_fc(A, simulation) - self.a[where, None]).square().mean(1)
+        names = np.unique(self.cohort.sites)
+        cell = [[(self.cohort.sites == e) & (self.cohort.labels == c) for c in (0, 1)] for e in names]
+        self.membership = torch.from_numpy(np.array(cell) / np.array(cell).sum(-1, keepdims=True))
+        sites = torch.full((len(names),), 1 / len(names), dtype=torch.float64)
+        w = torch.ones(4, 3, dtype=torch.float64)  # equal norms: relevance is decided by the contributions alone
+        found = qualify(self.a, change, w, self.membership, sites, BrioSettings())
+        self.q_re = dict(zip(NETWORKS, found.q_re.unbind(-1), strict=True))  # each [E, 2]
+        self.pi_task = dict(zip(NETWORKS, found.pi_task.tolist(), strict=True))
+        mu, _, Delta = contribution_statistics(self.a, self.membership)
+        self.mu = dict(zip(NETWORKS, mu.unbind(-1), strict=True))
+        self.Delta = dict(zip(NETWORKS, Delta.unbind(-1), strict=True))
+
+
+@pytest.fixture(scope="module", params=[0, 1, 2])
+def planted(request) -> Qualified:
+    return Qualified(Simulation(seed=request.param))
+
+
+# ---------------------------------------------------------------- planted truth
+
+
+def test_the_stable_network_has_more_support_than_the_unstable_one(planted):
+    gap = planted.q_re["stable"] - planted.q_re["unstable"]
+    assert (gap[:, 1] > 0.03).all()  # patients, who have the burst, at every site
+    assert gap[:, 1].mean() > 0.2
+    assert gap.mean() > 0.1
+    assert (gap > 0).double().mean() > 0.8  # nearly every site and class
+
+
+def test_the_burst_is_what_takes_the_support_away(planted):
+    without = Qualified(Simulation(seed=planted.cohort.provenance["seed"], unstable=0.0))
+    lost = planted.q_re["unstable"][:, 0] - planted.q_re["unstable"][:, 1]
+    lost_without = without.q_re["unstable"][:, 0] - without.q_re["unstable"][:, 1]
+    assert lost.mean() > 0.15
+    assert abs(lost_without.mean()) < 0.1
+    assert abs(without.Delta["unstable"].mean()) < 0.04
+
+
+def test_relevance_knows_what_holds_at_every_site(planted):
+    pi = planted.pi_task
+    assert pi["stable"] == max(pi.values())
+    assert pi["stable"] > 20 * pi["spurious"]
+    assert pi["stable"] > 20 * pi["site"]
+    assert pi["unstable"] > 3 * pi["spurious"]
+
+
+def test_contrasts_are_as_planted(planted):
+    assert (planted.Delta["stable"] > 0.05).all()
+    assert planted.Delta["unstable"].mean() > 0.04
+    signs = torch.tensor([-1.0, 1.0], dtype=torch.float64).repeat(3)
+    assert (signs * planted.Delta["spurious"] > 0.1).all()  # at one site stronger than the stable one, but cancels
+    assert abs(planted.Delta["spurious"].mean()) < 0.05
+    assert abs(planted.Delta["site"].mean()) < 0.05
+    between = {name: planted.mu[name].mean(1).std() for name in NETWORKS}
+    assert between["site"] > 3 * between["stable"]
+
+
+# ---------------------------------------------------------------- what the cohort looks like
+
+
+def test_the_seed_decides_everything(tmp_path):
+    one, same = simulate(SMALL), simulate(SMALL)
+    np.testing.assert_array_equal(one.frames, same.frames)
+    assert one.fingerprint == same.fingerprint
+    other = simulate(Simulation(n_sites=4, per_class=5, n_rois=12, frames=80, seed=1))
+    assert other.fingerprint != one.fingerprint
+    assert other.scan(0).shape != one.scan(0).shape or not np.allclose(other.scan(0), one.scan(0))
+    assert one.save(tmp_path / "one").fingerprint == same.save(tmp_path / "same").fingerprint
+
+
+def test_columns_sites_and_classes():
+    cohort = simulate(SMALL)
+    assert cohort.participants.columns.tolist() == ["participant_id", "site", "label", "age", "sex", "tr", "n_frames"]
+    assert np.unique(cohort.sites).tolist() == ["site01", "site02", "site03", "site04"]
+    assert cohort.classes == ("control", "patient")
+    by_site = cohort.participants.groupby("site")
+    assert (by_site["label"].mean() == 0.5).all()
+    assert by_site.size().between(2 * 3, 2 * 7).all()
+    assert (by_site["n_frames"].nunique() == 1).all()
+    assert cohort.participants["n_frames"].between(0.7 * 80 - 1, 1.3 * 80 + 1).all()
+    assert by_site["n_frames"].first().nunique() > 1
+    assert (by_site["tr"].nunique() == 1).all()
+    assert set(cohort.participants["tr"]) <= {1.5, 2.0, 2.5}
+    assert cohort.participants["age"].between(8, 40).all()
+    assert set(cohort.participants["sex"]) == {"F", "M"}
+    assert np.isfinite(cohort.frames).all()
+
+
+def test_the_truth_names_every_roi_once():
+    cohort = simulate(SMALL)
+    truth = cohort.provenance["truth"]
+    assert tuple(truth) == NETWORKS
+    assert sorted(u for rois in truth.values() for u in rois) == list(range(12))
+    for name, rois in truth.items():
+        assert rois == SMALL.network(name).tolist()
+        assert all(cohort.atlas.rois["name"][u].startswith(name + "_") for u in rois)
+
+
+def test_coordinates_lie_in_a_brain():
+    atlas = simulate(SMALL).atlas
+    rois = atlas.rois
+    assert atlas.has_coordinates
+    assert (np.sign(rois["x"]) == np.where(rois["hemi"] == "L", -1, 1)).all()
+    assert set(rois["hemi"]) == {"L", "R"}
+    assert rois["x"].abs().max() <= 75
+    assert rois["y"].between(-110, 75).all()
+    assert rois["z"].between(-60, 90).all()
+    assert not rois[["x", "y", "z"]].duplicated().any()
+    assert not rois["name"].duplicated().any()
+
+
+def test_rois_outside_the_field_of_view():
+    def dead(share: float) -> np.ndarray:
+        cohort = simulate(Simulation(n_sites=3, per_class=8, n_rois=12, frames=60, dead_share=share))
+        return np.array([(cohort.scan(i) == 0).all(0) for i in range(len(cohort))])
+
+    assert not dead(0.0).any()
+    assert (dead(1.0).sum(1) == 1).all()
+    assert not dead(1.0)[:, SMALL.network("stable")].any()
+
+
+def test_series_remember_the_last_frame():
+    cohort = simulate(SMALL)
+    x = np.asarray(cohort.scan(0), dtype=float)[:, SMALL.network("stable")]
+    x = x - x.mean(0)
+    lag_one = (x[1:] * x[:-1]).sum(0) / (x**2).sum(0)
+    assert 0.3 < np.median(lag_one) < 0.85
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"n_rois": 10}, {"n_rois": 0}, {"n_sites": 0}, {"frames": 6}, {"seed": -1}], ids=lambda w: str(w)
+)
+def test_a_simulation_that_cannot_be(wrong):
+    with pytest.raises(BrioError):
+        simulate(Simulation(**wrong))
+
+
+def test_a_simulated_cohort_is_like_any_other(tmp_path):
+    saved = simulate(SMALL).save(tmp_path / "sim")
+    saved.verify()
+    assert Cohort.load(tmp_path / "sim").provenance["truth"]["site"] == [9, 10, 11]

@@ -1,0 +1,92 @@
+"""The command line inside this process, small cohorts and settings that train in a moment."""
+
+import contextlib
+import io
+import sys
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+
+from brio import Cohort
+from brio.cli import main
+from brio.cohort.simulate import Simulation, simulate
+
+TINY = ["--set", "epochs=4", "--set", "T_w=2", "--set", "M=2", "--set", "K=2", "--device", "cpu", "--quiet"]
+SMALL = Simulation(n_sites=5, per_class=4, n_rois=8, frames=60)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command printed and how it ended."""
+
+    status: int
+    out: str
+    err: str
+
+
+def command(*words: object) -> Said:
+    """Run ``brio`` with these words; an error that is not meant for people comes through.
+
+    ``err`` ends in the warnings that a user would see there.
+    """
+    out, err, status = io.StringIO(), io.StringIO(), 0
+    argv = mock.patch.object(sys, "argv", ["brio", *map(str, words)])
+    torch.set_warn_always(True)  # not only the first time in this process
+    with (
+        argv,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        warnings.catch_warnings(record=True) as w,
+    ):
+        warnings.simplefilter("ignore", (DeprecationWarning, PendingDeprecationWarning))
+        try:
+            main()
+        except SystemExit as end:
+            status = int(end.code or 0)
+    torch.set_warn_always(False)
+    told = "".join(f"{one.category.__name__}: {one.message}\n" for one in w)
+    return Said(status, out.getvalue(), err.getvalue() + told)
+
+
+@pytest.fixture(scope="session")
+def brio():
+    return command
+
+
+@pytest.fixture(scope="session")
+def tiny() -> list[str]:
+    return TINY
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory) -> Path:
+    """A cohort of five sites in which sim0003 has a twin: the same scan, site and label under another name."""
+    made = simulate(SMALL)
+    index = [*range(len(made)), 2]
+    twin = Cohort.from_scans(
+        [made.scan(i) for i in index],
+        site=made.sites[index],
+        label=made.labels[index],
+        participant_id=[*made.ids, "twin"],
+        atlas=made.atlas,
+        name="small",
+    )
+    path = tmp_path_factory.mktemp("cohorts") / "small"
+    twin.save(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def one_class(tmp_path_factory) -> Path:
+    """A cohort of six sites; at site03 all are patients."""
+    made = simulate(Simulation(n_sites=6, per_class=4, n_rois=8, frames=60))
+    label = np.where(made.sites == "site03", 1, made.labels)
+    path = tmp_path_factory.mktemp("cohorts") / "one-class"
+    scans = [made.scan(i) for i in range(len(made))]
+    Cohort.from_scans(scans, site=made.sites, label=label, participant_id=made.ids, name="one class").save(path)
+    return path

@@ -1,0 +1,369 @@
+"""What ``brio run`` leaves: tables that agree with each other, with the cohort and with scikit-learn."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import expit
+from scipy.stats import bootstrap
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, brier_score_loss, recall_score, roc_auc_score
+
+from brio import Cohort
+from brio.connectome import Connectomes
+from brio.methods import make_method
+from brio.runs import RunStore, run
+from brio.runs.tables import COLUMNS, METRICS
+from brio.training import Outcome
+
+SITES = [f"site{e:02d}" for e in range(1, 6)]
+TEXT = {"fold": str, "participant_id": str, "note": str}
+
+
+def strict(text: str):
+    """JSON as other programs read it: NaN is no number."""
+
+    def refuse(word: str):
+        raise AssertionError(f"{word} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def read(folder) -> SimpleNamespace:
+    return SimpleNamespace(
+        folder=folder,
+        rows=pd.read_csv(folder / "results.csv", dtype=TEXT),
+        predictions=pd.read_csv(folder / "predictions.csv", dtype=TEXT),
+        summary=strict((folder / "summary.json").read_text()),
+        plan=strict((folder / "plan.json").read_text()),
+    )
+
+
+@pytest.fixture(scope="module")
+def job(brio, folder, tiny, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "job"
+    said = brio("run", folder, "--out", out, "--method", "brio", "--method", "ridge", "--seeds", 2, *tiny)
+    assert said.status == 0, said
+    found = read(out)
+    found.said, found.cohort = said, Cohort.load(folder)
+    return found
+
+
+# ---------------------------------------------------------------- tables
+
+
+def test_files(job):
+    names = {"audit.json", "exclusions.tsv", "plan.json", "predictions.csv", "results.csv", "runs", "summary.json"}
+    assert {p.name for p in job.folder.iterdir()} == names
+    runs = list((job.folder / "runs").iterdir())
+    assert len(runs) == 2 * 2 * 5
+    for path in runs:
+        assert sorted(p.name for p in path.iterdir()) == ["run.json", "weights.safetensors"]
+        strict((path / "run.json").read_text())
+    strict((job.folder / "audit.json").read_text())
+
+
+def test_quiet_means_no_word_on_standard_error(job):
+    assert job.said.err == ""
+
+
+def test_one_row_for_each_run_in_the_order_of_the_plan(job):
+    assert job.rows.columns.tolist() == COLUMNS
+    order = [(m, s, f) for m in ("brio", "ridge") for s in (0, 1) for f in SITES]
+    assert list(zip(job.rows["method"], job.rows["seed"], job.rows["fold"], strict=True)) == order
+    assert (job.rows["cohort"] == "small").all()
+    assert (job.rows["protocol"] == "loso").all()
+    assert (job.rows["device"] == "cpu").all()
+    assert (job.rows["seconds"] >= 0).all()
+    assert job.rows["note"].isna().all()
+
+
+def test_every_scan_is_source_validation_or_test(job):
+    sites = pd.Series(job.cohort.sites[job.cohort.ids != "twin"]).value_counts()
+    assert (job.rows["test_sites"] == job.rows["fold"]).all()
+    for row in job.rows.itertuples():
+        validation = row.validation_sites.split(";")
+        assert len(validation) == 2
+        assert row.fold not in validation
+        assert row.n_test == sites[row.fold]
+        assert row.n_validation == sites[validation].sum()
+        assert row.n_source == sites.sum() - row.n_test - row.n_validation
+    rings = job.rows[job.rows["method"] == "ridge"].groupby("seed")["validation_sites"].agg(tuple)
+    assert rings[0] != rings[1]
+    both = job.rows.pivot(index=["seed", "fold"], columns="method", values="validation_sites")
+    assert (both["brio"] == both["ridge"]).all()
+
+
+def test_epochs_and_block_lengths(job):
+    brio, ridge = (job.rows[job.rows["method"] == m] for m in ("brio", "ridge"))
+    assert brio["selected_epoch"].between(3, 4).all()  # never during warm-up
+    assert brio["block_length"].between(2, 30).all()
+    assert ridge[["selected_epoch", "block_length"]].isna().all(axis=None)
+    assert job.rows["validation_auc"].between(0, 1).all()
+
+
+def test_one_prediction_for_each_test_scan_of_each_run(job):
+    assert job.predictions.columns.tolist() == [
+        "method",
+        "fold",
+        "seed",
+        "participant_id",
+        "site",
+        "label",
+        "logit",
+        "probability",
+    ]
+    people = job.cohort.participants.set_index("participant_id")
+    for (_, _, fold), part in job.predictions.groupby(["method", "seed", "fold"]):
+        assert (
+            part["participant_id"].tolist()
+            == people.index[(people["site"] == fold) & (people.index != "twin")].tolist()
+        )
+        assert (part["label"].to_numpy() == people.loc[part["participant_id"], "label"].to_numpy()).all()
+        assert (part["site"] == fold).all()
+    assert len(job.predictions) == 2 * 2 * (len(people) - 1)
+    np.testing.assert_allclose(job.predictions["probability"], expit(job.predictions["logit"]), rtol=1e-12)
+
+
+def test_scores_are_those_of_scikit_learn(job):
+    said = job.predictions.groupby(["method", "seed", "fold"])
+    for row in job.rows.itertuples():
+        part = said.get_group((row.method, row.seed, row.fold))
+        y, chosen = part["label"], part["logit"] > 0
+        expected = [
+            roc_auc_score(y, part["logit"]),
+            accuracy_score(y, chosen),
+            balanced_accuracy_score(y, chosen),
+            recall_score(y, chosen, pos_label=1),
+            recall_score(y, chosen, pos_label=0),
+            brier_score_loss(y, part["probability"]),
+        ]
+        np.testing.assert_allclose([getattr(row, m) for m in METRICS], expected, rtol=1e-12)
+
+
+def test_summary_is_mean_and_sd_over_sites(job):
+    for name, found in job.summary["methods"].items():
+        mine = job.rows[job.rows["method"] == name]
+        for metric in METRICS:
+            by_site = np.array([mine.loc[mine["fold"] == f, metric].mean() for f in SITES])
+            assert found[metric]["mean"] == pytest.approx(by_site.mean())
+            assert found[metric]["sd"] == pytest.approx(by_site.std(ddof=1))
+            assert found[metric]["n"] == 5
+            drawn = bootstrap((by_site,), np.mean, method="percentile", rng=np.random.default_rng(1))
+            np.testing.assert_allclose(
+                found[metric]["interval"], drawn.confidence_interval, atol=0.05 * np.ptp(by_site)
+            )
+        assert (found["runs"], found["folds"], found["seeds"]) == (10, 5, 2)
+        assert found["validation_auc"] == pytest.approx(mine["validation_auc"].mean())
+        assert found["without_auc"] == {}
+    assert job.summary["methods"]["brio"]["epochs"] == 4
+    assert job.summary["methods"]["ridge"]["epochs"] is None
+    assert job.summary["folds"] == SITES
+    assert job.summary["seeds"] == [0, 1]
+
+
+def test_summary_of_the_seeds_together(job):
+    for name, found in job.summary["methods"].items():
+        mine = job.predictions[job.predictions["method"] == name]
+        aucs = []
+        for _, part in mine.groupby("fold"):
+            wide = part.pivot(index="participant_id", columns="seed", values="logit")
+            y = part[part["seed"] == 0].set_index("participant_id")["label"]
+            aucs.append(roc_auc_score(y, wide.mean(axis=1)[y.index]))
+        assert found["auc_of_averaged_logits"]["mean"] == pytest.approx(np.mean(aucs))
+        assert found["auc_of_averaged_logits"]["sd"] == pytest.approx(np.std(aucs, ddof=1))
+
+
+def test_the_weights_kept_are_those_that_were_judged(job):
+    used = job.cohort.select(job.cohort.ids != "twin")
+    graphs, store = Connectomes(used), RunStore(job.folder / "runs")
+    settings = {"epochs": 4, "T_w": 2, "M": 2, "K": 2}
+    methods = {"brio": make_method("brio", settings), "ridge": make_method("ridge")}
+    for path in sorted(store.folder.iterdir())[::4]:
+        record = store.record(path.name)
+        outcome = Outcome(run=None, test_logit=np.empty(0), validation_auc=0.0, weights=store.weights(path.name))
+        scans = np.flatnonzero(used.sites == record["row"]["fold"])
+        again = methods[record["row"]["method"]].margins(outcome, graphs, scans)
+        np.testing.assert_allclose(again, record["predictions"]["logit"], rtol=1e-5, atol=1e-6)
+
+
+# ---------------------------------------------------------------- exclusions, smoke runs
+
+
+def test_exclusions_are_written_and_said(job):
+    reason = "the same scan as sim0003, which stays"
+    assert (job.folder / "exclusions.tsv").read_text() == f"participant_id\treasons\ntwin\t{reason}\n"
+    assert f"{len(job.cohort) - 1} of {len(job.cohort)} scans are used, excluded by the audit:" in job.said.out
+    assert f"  twin: {reason}" in job.said.out
+    assert job.plan["excluded"] == {"twin": [reason]}
+    assert job.plan["fingerprint_before_exclusions"] == job.cohort.fingerprint
+    assert job.plan["fingerprint"] != job.cohort.fingerprint
+    assert job.summary["n_excluded"] == 1
+    assert job.summary["n_scans"] == len(job.cohort) - 1
+
+
+def test_all_scans_are_kept_on_request(brio, folder, tmp_path):
+    said = brio("run", folder, "--out", tmp_path / "all", "--method", "ridge", "--keep-all", "--quiet")
+    assert said.status == 0
+    n = len(Cohort.load(folder))
+    assert f"{n} scans, no exclusions applied" in said.out
+    found = read(tmp_path / "all")
+    assert "twin" in set(found.predictions["participant_id"])
+    assert found.summary["n_scans"] == len(found.predictions) == n
+    assert not (tmp_path / "all" / "exclusions.tsv").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "smoke"), [(["--seeds", 3], False), (["--seeds", 2], True), (["--seeds", 3, "--fold", "site02"], True)]
+)
+def test_smoke_runs_are_marked(brio, folder, tmp_path, words, smoke):
+    said = brio("run", folder, "--out", tmp_path / "r", "--method", "ridge", "--quiet", *words)
+    assert said.status == 0
+    assert read(tmp_path / "r").summary["smoke_run"] is smoke
+    assert ("smoke run" in said.out) is smoke
+    assert ("smoke run" in brio("table", tmp_path / "r").out) is smoke
+
+
+def test_progress_goes_to_standard_error(brio, folder, tmp_path):
+    said = brio("run", folder, "--out", tmp_path / "r", "--method", "ridge")
+    assert [line for line in said.err.splitlines() if " %  ridge, " in line][
+        -1
+    ] == "100 %  ridge, folds site01 to site05, stack 1 of 1: done"
+    assert "%  ridge" not in said.out
+
+
+# ---------------------------------------------------------------- sites with one class
+
+
+@pytest.fixture(scope="module")
+def lopsided(brio, one_class, tiny, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "lopsided"
+    said = brio("run", one_class, "--out", out, "--method", "brio", "--method", "ridge", *tiny)
+    assert said.status == 0, said
+    found = read(out)
+    found.said = said
+    return found
+
+
+def test_a_site_with_one_class_has_no_auc(lopsided):
+    why = "the test scans hold one class only"
+    here = lopsided.rows[lopsided.rows["fold"] == "site03"]
+    assert len(here) == 2
+    assert here[["auc", "balanced_acc", "specificity"]].isna().all(axis=None)
+    assert here[["acc", "sensitivity", "brier"]].notna().all(axis=None)
+    assert (here["acc"] == here["sensitivity"]).all()
+    assert (here["note"] == why).all()
+    assert lopsided.rows.loc[lopsided.rows["fold"] != "site03", "auc"].notna().all()
+    lines = (lopsided.folder / "results.csv").read_text().splitlines()
+    empty = [line.split(",")[COLUMNS.index("auc")] for line in lines if ",site03,site03," in line]
+    assert empty == ["", ""]
+    for found in lopsided.summary["methods"].values():
+        assert found["without_auc"] == {"site03": why}
+        assert found["auc"]["n"] == found["auc_of_averaged_logits"]["n"] == 5
+    assert f"no AUC for site03: {why}" in lopsided.said.out
+
+
+def test_a_site_with_one_class_is_no_source(lopsided):
+    others = lopsided.rows[lopsided.rows["fold"] != "site03"]
+    assert (others["note"] == "not used as source, one class only: site03").all()
+    assert not others["validation_sites"].str.contains("site03").any()
+    for path in (lopsided.folder / "runs").iterdir():
+        record = json.loads((path / "run.json").read_text())
+        assert "site03" not in record["source_sites"]
+        assert len(record["source_sites"]) == (3 if record["row"]["fold"] == "site03" else 2)
+
+
+def test_nothing_but_a_site_with_one_class(brio, one_class, tmp_path):
+    said = brio("run", one_class, "--out", tmp_path / "r", "--method", "ridge", "--fold", "site03", "--quiet")
+    assert said.status == 0
+    found = read(tmp_path / "r")
+    assert found.summary["methods"]["ridge"]["auc"] == {"mean": None, "sd": None, "interval": None, "n": 0}
+    drawn = brio("table", tmp_path / "r", "--figure", tmp_path / "sites.png")
+    assert drawn.status == 0
+    assert drawn.err == ""
+
+
+# ---------------------------------------------------------------- k-fold
+
+
+@pytest.fixture(scope="module")
+def kfold(brio, folder, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "kfold"
+    words = ["--protocol", "kfold", "--set", "protocol.n_folds=4", "--set", "protocol.validation_folds=1"]
+    said = brio("run", folder, "--out", out, "--method", "ridge", "--seeds", 3, "--quiet", *words)
+    assert said.status == 0, said
+    found = read(out)
+    found.said = said
+    return found
+
+
+def test_kfold_tests_every_scan_once_a_seed(kfold, folder):
+    assert kfold.rows["fold"].tolist() == list("1234") * 3
+    assert "4 held-out folds, 3 seed(s)" in kfold.said.out
+    ids = set(Cohort.load(folder).ids) - {"twin"}
+    for _, part in kfold.predictions.groupby("seed"):
+        assert len(part) == len(ids)
+        assert set(part["participant_id"]) == ids
+    assert (kfold.rows["n_source"] + kfold.rows["n_validation"] + kfold.rows["n_test"] == len(ids)).all()
+
+
+def test_kfold_of_brio(brio, folder, tiny, tmp_path):
+    words = ["--protocol", "kfold", "--set", "protocol.n_folds=4", "--set", "protocol.validation_folds=1"]
+    said = brio("run", folder, "--out", tmp_path / "r", *words, *tiny)
+    assert said.status == 0, said
+    assert read(tmp_path / "r").rows["fold"].tolist() == list("1234")
+
+
+def test_kfold_averages_the_logits_of_one_scan_over_all_seeds(kfold):
+    """Folds of one number hold other scans under another seed: seeds are averaged scan by scan, or not at all."""
+    by_scan = kfold.predictions.groupby("participant_id").agg(y=("label", "first"), logit=("logit", "mean"))
+    found = kfold.summary["methods"]["ridge"]["auc_of_averaged_logits"]["mean"]
+    assert found is None or found == pytest.approx(roc_auc_score(by_scan["y"], by_scan["logit"]))
+
+
+# ---------------------------------------------------------------- perfect scores
+
+
+def test_a_spread_of_zero_is_a_number(brio, tmp_path):
+    rng = np.random.default_rng(0)
+    scans = [rng.normal(size=(80, 6)) for _ in range(30)]
+    for scan in scans[1::2]:
+        scan[:, :3] += 3 * rng.normal(size=(80, 1))
+    cohort = Cohort.from_scans(scans, site=np.repeat(list("ABCDE"), 6), label=[0, 1] * 15)
+    result = run(cohort, ["ridge"], out=tmp_path / "r", device="cpu")
+    assert result.summary["methods"]["ridge"]["auc"]["sd"] == 0.0
+    table = result.table()
+    assert table.loc["ridge", "AUC"] == 100.0
+    assert table.loc["ridge", "SD"] == 0.0
+    assert "100.0 ± 0.0" in brio("table", tmp_path / "r").out
+
+
+# ---------------------------------------------------------------- a run alone and among others
+
+
+@pytest.mark.parametrize("fold", ["site02", "site05"])
+def test_a_run_alone_is_the_run_among_others(brio, folder, tiny, tmp_path, job, fold):
+    said = brio(
+        "run", folder, "--out", tmp_path / "r", "--method", "brio", "--method", "ridge", "--seeds", 2, "--fold", fold,
+        "--runs-per-stack", 1, *tiny,
+    )  # fmt: skip
+    assert said.status == 0
+    alone = read(tmp_path / "r")
+    assert alone.rows["fold"].tolist() == [fold] * 4
+    assert len(alone.plan["stacks"]) == 4
+    assert max(map(len, job.plan["stacks"])) > 4  # else nothing is compared
+    among = job.rows[job.rows["fold"] == fold].reset_index(drop=True)
+    pd.testing.assert_frame_equal(
+        alone.rows.drop(columns=["seconds"]), among.drop(columns=["seconds"]), rtol=1e-4, atol=1e-5
+    )
+    predictions = job.predictions[job.predictions["fold"] == fold].reset_index(drop=True)
+    pd.testing.assert_frame_equal(alone.predictions, predictions, rtol=1e-3, atol=1e-5)
+    assert {p.name for p in (tmp_path / "r" / "runs").iterdir()} < {p.name for p in (job.folder / "runs").iterdir()}
+
+
+def test_seeds_do_not_depend_on_how_many_there_are(brio, folder, tiny, tmp_path, job):
+    said = brio("run", folder, "--out", tmp_path / "r", "--method", "ridge", *tiny[-3:])
+    assert said.status == 0
+    first = job.rows[(job.rows["method"] == "ridge") & (job.rows["seed"] == 0)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(read(tmp_path / "r").rows.drop(columns="seconds"), first.drop(columns="seconds"))

@@ -1,0 +1,249 @@
+"""A job that was killed goes on and ends in the bytes of one that was not; a folder belongs to one job."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import brio as package
+from brio.cohort.simulate import Simulation, simulate
+from brio.methods import Ridge
+from brio.training import NeuralMethod
+
+JOB = ["--method", "brio", "--method", "ridge", "--seeds", "2", "--runs-per-stack", "2"]
+N_RUNS = 2 * 2 * 5
+
+
+@pytest.fixture(scope="module")
+def finished(brio, folder, tiny, tmp_path_factory) -> Path:
+    """The job done without disturbance; never changed by a test."""
+    out = tmp_path_factory.mktemp("runs") / "finished"
+    assert brio("run", folder, "--out", out, *JOB, *tiny).status == 0
+    stacks = json.loads((out / "plan.json").read_text())["stacks"]
+    assert [len(s) for s in stacks] == [2] * 10
+    return out
+
+
+@pytest.fixture
+def copy(finished, tmp_path) -> Path:
+    shutil.copytree(finished, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def content(out: Path) -> dict[str, object]:
+    """Everything a job leaves, but for the seconds it took."""
+    files: dict[str, object] = {}
+    for path in sorted(p for p in out.rglob("*") if p.is_file()):
+        name = str(path.relative_to(out))
+        if path.name == "results.csv":
+            with path.open(newline="") as file:
+                files[name] = [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
+        elif path.name == "run.json":
+            record = json.loads(path.read_text())
+            del record["row"]["seconds"]
+            files[name] = record
+        else:
+            files[name] = path.read_bytes()
+    return files
+
+
+def assert_same(out: Path, other: Path) -> None:
+    mine, theirs = content(out), content(other)
+    assert mine.keys() == theirs.keys()
+    assert [name for name in mine if mine[name] != theirs[name]] == []
+    assert sum(name.endswith("weights.safetensors") for name in mine) == N_RUNS
+
+
+def times(out: Path) -> dict[str, int]:
+    return {str(p.relative_to(out)): p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
+
+
+# ---------------------------------------------------------------- killed
+
+
+def start(folder: Path, out: Path, words: list[str]) -> subprocess.Popen:
+    threads = str(torch.get_num_threads())  # of this process, so that both round alike
+    env = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+    env["PYTHONPATH"] = os.pathsep.join([str(Path(package.__file__).parents[1]), env.get("PYTHONPATH", "")])
+    line = [sys.executable, "-m", "brio", "run", str(folder), "--out", str(out), *words]
+    return subprocess.Popen(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def kill_when(process: subprocess.Popen, seen) -> None:
+    """Kill without warning as soon as ``seen`` is true."""
+    end = time.monotonic() + 120
+    while not seen() and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.001)
+    process.kill()
+    said, _ = process.communicate()
+    assert process.returncode == -signal.SIGKILL, said
+
+
+def runs_of(out: Path) -> list[str]:
+    return [p.name for p in (out / "runs").glob("*") if p.suffix != ".partial"]
+
+
+def test_killed_after_the_first_run(finished, folder, tiny, tmp_path):
+    out = tmp_path / "killed"
+    kill_when(start(folder, out, [*JOB, *tiny]), lambda: runs_of(out))
+    assert 0 < len(runs_of(out)) < N_RUNS
+    assert not (out / "results.csv").exists()
+    before = {name: when for name, when in times(out).items() if ".partial" not in name}
+    process = start(folder, out, [*JOB, *tiny])
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    assert f"of {N_RUNS} runs are finished" in said
+    assert_same(out, finished)
+    assert before.items() <= times(out).items()  # what was finished stayed as it was
+
+
+def test_killed_right_after_the_plan(brio, finished, folder, tiny, tmp_path):
+    out = tmp_path / "killed"
+    kill_when(start(folder, out, [*JOB, *tiny]), (out / "plan.json").is_file)
+    assert not (out / "results.csv").exists()
+    done = len(runs_of(out))
+    assert done < N_RUNS
+    said = brio("run", folder, "--out", out, *JOB, *tiny)
+    assert said.status == 0
+    assert f"going on: {done} of {N_RUNS} runs are finished" in said.out
+    assert_same(out, finished)
+
+
+def test_killed_while_planning_or_writing(brio, finished, copy, folder, tiny):
+    """What a kill at other moments leaves: files of no name yet, a plan half written."""
+    key = json.loads((copy / "plan.json").read_text())["stacks"][3][1]
+    shutil.rmtree(copy / "runs")
+    for name in ("plan.json", "results.csv", "predictions.csv", "summary.json"):
+        (copy / name).unlink()
+    (copy / "plan.json.partial").write_text('{"brio": "0.')
+    said = brio("run", folder, "--out", copy, *JOB, *tiny)
+    assert said.status == 0
+    assert_same(copy, finished)
+    (copy / "runs" / key).rename(copy / "runs" / f"{key}.partial")
+    (copy / "runs" / f"{key}.partial" / "run.json").rename(copy / "runs" / f"{key}.partial" / "run.json.partial")
+    (copy / "results.csv").rename(copy / "results.csv.partial")
+    (copy / "summary.json").unlink()
+    assert brio("run", folder, "--out", copy, *JOB, *tiny).status == 0
+    assert_same(copy, finished)
+
+
+# ---------------------------------------------------------------- nothing is computed twice
+
+
+def test_finished_runs_are_not_computed_again(brio, finished, copy, folder, tiny, monkeypatch):
+    def fit(*args, **kwargs):
+        raise AssertionError("a finished run was trained again")
+
+    monkeypatch.setattr(NeuralMethod, "fit", fit)
+    monkeypatch.setattr(Ridge, "fit", fit)
+    for name in ("results.csv", "predictions.csv", "summary.json"):
+        (copy / name).unlink()
+    before = times(copy / "runs")
+    said = brio("run", folder, "--out", copy, *JOB, *tiny)
+    assert said.status == 0
+    assert f"going on: {N_RUNS} of {N_RUNS} runs are finished" in said.out
+    assert times(copy / "runs") == before
+    assert_same(copy, finished)
+    assert (copy / "results.csv").read_bytes() == (finished / "results.csv").read_bytes()
+
+
+@pytest.mark.parametrize("stack", [1, 7])  # of brio, of ridge
+def test_a_run_missing_from_a_stack_is_computed_again(brio, finished, copy, folder, tiny, stack):
+    stacks = json.loads((copy / "plan.json").read_text())["stacks"]
+    gone, other = stacks[stack]
+    shutil.rmtree(copy / "runs" / gone)
+    before = times(copy / "runs")
+    said = brio("run", folder, "--out", copy, *JOB, *tiny)
+    assert said.status == 0
+    assert f"going on: {N_RUNS - 1} of {N_RUNS} runs are finished" in said.out
+    assert_same(copy, finished)
+    after = times(copy / "runs")
+    assert before.items() <= after.items()
+    assert {name.split(os.sep)[0] for name in after.keys() - before.keys()} == {gone}
+    assert f"{other}{os.sep}run.json" in before
+
+
+def test_a_job_goes_on_with_its_own_stacks(brio, finished, copy, folder, tiny):
+    """Another number of runs per stack asked for later would change the rounding; it is not taken."""
+    gone = json.loads((copy / "plan.json").read_text())["stacks"][2]
+    for key in gone:
+        shutil.rmtree(copy / "runs" / key)
+    assert brio("run", folder, "--out", copy, *JOB[:-1], "5", *tiny).status == 0
+    assert_same(copy, finished)
+
+
+def test_a_damaged_run_is_named(brio, copy, folder, tiny):
+    key = json.loads((copy / "plan.json").read_text())["stacks"][0][0]
+    (copy / "runs" / key / "run.json").write_text('{"row": ')
+    said = brio("run", folder, "--out", copy, *JOB, *tiny)
+    assert said.status == 2
+    assert said.err.startswith("brio: ")
+    assert key in said.err
+    assert "run again" in said.err
+
+
+# ---------------------------------------------------------------- a folder belongs to one job
+
+
+@pytest.mark.parametrize(
+    ("words", "differs"),
+    [
+        (["--set", "K=3"], "methods"),
+        (["--method", "backbone"], "methods"),
+        (["--seeds", "3"], "seeds"),
+        (["--fold", "site01"], "folds"),
+        (["--set", "protocol.validation_sites=1"], "protocol_settings"),
+        (["--set", "audit.min_frames=30"], "audit"),
+        (["--keep-all"], "fingerprint"),
+    ],
+)
+def test_another_job_in_the_same_folder(brio, copy, folder, tiny, words, differs):
+    before, when = content(copy), times(copy)
+    said = brio("run", folder, "--out", copy, *JOB, *tiny, *words)
+    assert said.status == 2
+    assert said.err.startswith("brio: ")
+    assert "belongs to another run" in said.err
+    assert differs in said.err
+    assert content(copy) == before
+    assert times(copy) == when
+
+
+def test_another_cohort_in_the_same_folder(brio, copy, tiny, tmp_path):
+    simulate(Simulation(n_sites=5, per_class=4, n_rois=8, frames=60, seed=1)).save(tmp_path / "other")
+    when = times(copy)
+    said = brio("run", tmp_path / "other", "--out", copy, *JOB, *tiny)
+    assert said.status == 2
+    assert "fingerprint" in said.err
+    assert times(copy) == when
+
+
+@pytest.mark.parametrize("name", ["thesis.docx", "runs/notes.txt", "results.csv"])
+def test_a_folder_with_other_files(brio, folder, tiny, tmp_path, name):
+    out = tmp_path / "documents"
+    (out / name).parent.mkdir(parents=True)
+    (out / name).write_text("mine")
+    said = brio("run", folder, "--out", out, *JOB, *tiny)
+    assert said.status == 2
+    assert said.err.startswith("brio: ")
+    assert "files that are not of a brio run" in said.err
+    assert [p for p in out.rglob("*") if p.is_file()] == [out / name]
+    assert (out / name).read_text() == "mine"
+
+
+@pytest.mark.parametrize("plan", ["", '{"brio": "0.1.0"', "[]", "null"])
+def test_a_plan_that_cannot_be_read(brio, folder, tiny, tmp_path, plan):
+    out = tmp_path / "r"
+    out.mkdir()
+    (out / "plan.json").write_text(plan)
+    said = brio("run", folder, "--out", out, *JOB, *tiny)
+    assert said.status == 2
+    assert "plan.json" in said.err
+    assert [p.name for p in out.iterdir()] == ["plan.json"]

@@ -1,0 +1,436 @@
+"""The command line: what each command prints, and one line for people whenever something is wrong."""
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import namedtuple
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from typer.main import get_command
+
+import brio
+from brio import Cohort
+from brio.cli import app, main
+from brio.cohort.simulate import Simulation, simulate
+from brio.methods import known_methods
+
+Said = namedtuple("Said", "status out err")
+
+
+def command(*words: object) -> Said:
+    """Run ``brio`` with these words; an error that is not meant for people comes through."""
+    out, err, status = io.StringIO(), io.StringIO(), 0
+    argv = mock.patch.object(sys, "argv", ["brio", *map(str, words)])
+    with argv, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as end:
+            status = int(end.code or 0)
+    return Said(status, out.getvalue(), err.getvalue())
+
+
+def tree(folder: Path) -> dict[str, bytes | None]:
+    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
+
+
+def refused(here: Path, *words: object) -> str:
+    """The one line that a command answers; it prints nothing else, leaves nothing and changes no file."""
+    before = tree(here)
+    said = command(*words)
+    assert said.status == 2, said
+    assert said.out == ""
+    assert said.err.startswith("brio: ")
+    assert said.err.count("\n") == 1
+    assert said.err.endswith("\n")
+    assert "Traceback" not in said.err
+    assert tree(here) == before
+    return said.err.removeprefix("brio: ").strip()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A cohort of five sites, a job on it and a folder of scans as text; copied, never changed."""
+    here = tmp_path_factory.mktemp("made")
+    cohort = simulate(Simulation(n_sites=5, per_class=3, n_rois=8, frames=60)).save(here / "cohort")
+    assert command("run", here / "cohort", "--method", "ridge", "--out", here / "job", "--quiet").status == 0
+    (here / "scans").mkdir()
+    lines = ["participant_id\tsite\tlabel\tdx"]
+    for i in range(0, len(cohort), 3):
+        np.savetxt(here / "scans" / f"{cohort.ids[i]}.txt", cohort.scan(i))
+        lines.append(f"{cohort.ids[i]}\t{cohort.sites[i]}\t{cohort.labels[i]}\t{'abc'[i % 3 + cohort.labels[i]]}")
+    (here / "scans" / "participants.tsv").write_text("\n".join(lines) + "\n")
+    return here
+
+
+@pytest.fixture
+def here(made, tmp_path, monkeypatch) -> Path:
+    """A working folder with all of it."""
+    shutil.copytree(made, tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
+
+
+# ---------------------------------------------------------------- commands
+
+
+def commands(group, prefix=()):
+    for name, one in group.commands.items():
+        yield (*prefix, name)
+        if hasattr(one, "commands"):
+            yield from commands(one, (*prefix, name))
+
+
+@pytest.mark.parametrize("words", [(), *commands(get_command(app))], ids=" ".join)
+def test_help(words):
+    said = command(*words, "--help")
+    assert said.status == 0
+    assert "Usage:" in said.out
+    assert said.err == ""
+
+
+def test_the_commands_there_are():
+    names = {words[0] for words in commands(get_command(app))}
+    assert names == {"import", "fetch", "simulate", "audit", "run", "methods", "table", "demo", "version"}
+
+
+def test_version():
+    assert command("version") == (0, f"{brio.__version__}\n", "")
+
+
+def test_methods():
+    said = command("methods")
+    assert said.status == 0
+    assert {line.split(" ")[0] for line in said.out.splitlines()} >= {e.name for e in known_methods()}
+
+
+def test_methods_as_json():
+    listed = {m["name"]: m for m in json.loads(command("methods", "--json").out)}
+    assert list(listed) == [e.name for e in known_methods()]
+    assert {"brio", "backbone", "ridge", "brio-wo-rs"} <= set(listed)
+    assert all(set(m) == {"name", "family", "summary", "reference", "settings"} for m in listed.values())
+    assert all(m["summary"] and m["reference"] for m in listed.values())
+    assert listed["brio"]["settings"]["J"] == 4
+    assert listed["brio"]["settings"]["variant"] == "full"
+    assert listed["backbone"]["settings"]["lambda_env"] == 0.0
+    assert listed["brio-wo-tr"]["settings"]["variant"] == "w/o TR"
+
+
+def test_simulate_writes_a_cohort(tmp_path):
+    out = tmp_path / "new" / "sim"
+    words = ["--sites", 3, "--per-class", 2, "--rois", 8, "--frames", 50, "--seed", 4]
+    said = command("simulate", "--out", out, *words)
+    assert said.status == 0
+    cohort = Cohort.load(out)
+    assert cohort.fingerprint[:12] in said.out
+    assert str(out) in said.out
+    np.testing.assert_array_equal(cohort.frames, simulate(Simulation(3, 2, 8, 50, seed=4)).frames)
+
+
+def test_audit(here):
+    said = command("audit", "cohort")
+    assert said.status == 0
+    assert said.out.startswith("Audit of simulated, simulated")
+    assert "Proposed exclusions" in said.out
+
+
+def test_audit_as_json(here):
+    cohort = Cohort.load(here / "cohort")
+    copied = Cohort.from_scans(
+        [*(cohort.scan(i) for i in range(len(cohort))), cohort.scan(0)],
+        site=[*cohort.sites, cohort.sites[0]],
+        label=[*cohort.labels, 1 - cohort.labels[0]],
+        participant_id=[*cohort.ids, "copy"],
+    ).save(here / "copied")
+    said = command("audit", "copied", "--json", "--set", "min_class=30", "--set", "audit.min_frames=41")
+    assert said.status == 0
+
+    def no_nan(word):
+        raise AssertionError(f"{word} is not JSON")
+
+    found = json.loads(said.out, parse_constant=no_nan)
+    assert found["fingerprint"] == copied.fingerprint
+    assert set(found["exclusions"]) == {"copy", cohort.ids[0]}
+    assert found["rules"]["min_class"] == 30
+    assert found["rules"]["min_frames"] == 41
+    assert len(found["small_class"]) == 5
+    assert found["n_before"] - found["n_after"] == 2
+
+
+def test_import_audit_run_table(here):
+    """The whole way of somebody with files of their own."""
+    words = ["--label-column", "label", "--name", "mine"]
+    said = command("import", "table", "scans", "--out", "imported", *words)
+    assert said.status == 0
+    cohort = Cohort.load("imported")
+    assert f"{len(cohort)} scans imported, 0 skipped" in said.out
+    assert cohort.name == "mine"
+    assert command("audit", "imported").status == 0
+    said = command(
+        "run", "imported", "--method", "ridge", "--out", "r", "--quiet", "--set", "protocol.validation_sites=1"
+    )
+    assert said.status == 0, said
+    assert "mine" in command("table", "r").out
+
+
+def test_table_is_markdown(here):
+    summary = json.loads((here / "job" / "summary.json").read_text())
+    said = command("table", "job", "job")
+    assert said.status == 0
+    head, rule, *rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in said.out.splitlines()]
+    assert head[:3] == ["cohort", "method", "AUC"]
+    assert set(rule) == {"---"}
+    assert len(rows) == 2
+    assert {len(row) for row in (head, rule, *rows)} == {len(head)}
+    auc = summary["methods"]["ridge"]["auc"]
+    assert rows[0][:3] == [
+        f"simulated ({summary['n_scans']})",
+        "ridge",
+        f"{100 * auc['mean']:.1f} ± {100 * auc['sd']:.1f}",
+    ]
+    assert rows[0][-1] == "smoke run"
+
+
+@pytest.mark.parametrize(("name", "start"), [("a.png", b"\x89PNG"), ("a.pdf", b"%PDF"), ("a.svg", b"<?xml")])
+def test_table_draws(here, name, start):
+    assert command("table", "job", "--figure", name).status == 0
+    assert (here / name).read_bytes().startswith(start)
+    assert not list(here.glob("*partial*"))
+
+
+# ---------------------------------------------------------------- what is wrong, in one line
+
+
+def words_alone(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else "refused"
+
+
+RUN = ["run", "cohort", "--out", "new", "--device", "cpu", "--quiet"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--method", "bryo"], "method 'bryo' is unknown; did you mean 'brio'?"),
+        (["--method", "ridge", "--method", "rigde"], "method 'rigde' is unknown; did you mean 'ridge'?"),
+        (["--set", "epoch=4"], "did you mean 'epochs'?"),
+        (["--method", "ridge", "--set", "epochs=4"], "'epochs' is unknown to ridge"),
+        (["--set", "protocol.validation_site=1"], "did you mean 'validation_sites'?"),
+        (["--set", "audit.min_frame=1"], "did you mean 'min_frames'?"),
+        (["--set", "protocoll.validation_sites=1"], "did you mean 'protocol'?"),
+        (["--set", "epochs"], "--set epochs: write it as key=value"),
+        (["--set", "=4"], "--set =4: write it as key=value"),
+        (["--set", "epochs=many"], "'epochs': 'many' is not a"),
+        (["--set", "epochs=4.5"], "'epochs': '4.5' is not a"),
+        (["--set", "learning_rate=fast"], "'learning_rate': 'fast' is not a"),
+        (["--set", "mlp_bias=perhaps"], "'mlp_bias': 'perhaps' is not true or false"),
+        (["--set", "dead_rois=leave"], "'leave' is not one of source-mean, zero"),
+        (["--set", "epochs=4", "--set", "T_w=4"], "T_w"),
+        (["--set", "K=0"], "K"),
+        (["--set", "protocol.validation_sites=0"], "validation_sites"),
+        (["--set", "protocol.validation_sites=-1"], "validation_sites"),
+        (["--set", "audit.max_dead_fraction=2"], "max_dead_fraction"),
+        (["--method", "backbone", "--set", "lambda_env=1"], "method 'backbone' fixes 'lambda_env' to 0.0"),
+        (["--protocol", "lodo"], "protocol 'lodo' is unknown; known: kfold, loso"),
+        (["--protocol", "kfold", "--set", "protocol.n_folds=3"], "n_folds"),
+        (["--protocol", "kfold", "--method", "ridge", "--set", "protocol.n_folds=1000"], "n_folds"),
+        (["--fold", "site1"], "fold 'site1' is unknown; did you mean 'site01'?"),
+        (["--seeds", "0"], "at least one"),
+        (["--seeds", "-3"], "at least one"),
+        (["--device", "gpu"], "device 'gpu' is unknown; known: auto, cpu, cuda"),
+        (["--method", "ridge", "--runs-per-stack", "0"], "runs-per-stack"),
+        (["--method", "ridge", "--runs-per-stack", "-1"], "runs-per-stack"),
+        (["--set", "protocol.validation_sites=3"], "other sites hold both classes, but 3 are needed"),
+        (["--set", "audit.min_frames=5000"], "scan"),
+        (["--out", "job/plan.json"], "job/plan.json"),
+        (["--out", "job/plan.json/new"], "job/plan.json"),
+        (["--with", "nowhere"], "nowhere: not a cohort folder"),
+    ],
+    ids=words_alone,
+)
+def test_what_run_refuses(here, words, message):
+    assert message in refused(here, *RUN, *words)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_gpu_that_is_not_there(here):
+    assert "no usable GPU" in refused(here, *RUN, "--device", "cuda")
+    said = command("demo", "--out", "demo", "--device", "cuda", "--quiet")
+    assert said.status == 2
+    assert "no usable GPU" in said.err
+    assert not (here / "demo").exists()
+
+
+def test_too_few_sites(here):
+    simulate(Simulation(n_sites=3, per_class=3, n_rois=8, frames=60)).save(here / "few")
+    said = refused(here, "run", "few", "--out", "new", "--quiet")
+    assert "2 other sites hold both classes, but 2 are needed for validation and at least 2 as source" in said
+    assert "lower protocol.validation_sites" in said
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda c: shutil.rmtree(c), "cohort: not a cohort folder"),
+        (lambda c: (c / "frames.npy").unlink(), "frames.npy is missing"),
+        (lambda c: (c / "frames.npy").write_bytes((c / "frames.npy").read_bytes()[:-4]), "frames.npy: cannot be read"),
+        (lambda c: (c / "frames.npy").write_bytes((c / "frames.npy").read_bytes()[:-4] + b"abcd"), "content changed"),
+        (
+            lambda c: (c / "participants.tsv").write_text((c / "participants.tsv").read_text().replace("F", "M", 1)),
+            "participants.tsv or atlas.tsv changed",
+        ),
+        (lambda c: (c / "participants.tsv").write_text("a,b\n1,2,3\n"), "participants.tsv"),
+        (lambda c: (c / "cohort.json").write_text("{}"), "format None, this version reads 1"),
+        (lambda c: (c / "cohort.json").write_text('{"format": 1}'), "cohort.json"),
+    ],
+    ids=["gone", "no frames", "truncated", "one number", "one letter", "another table", "no format", "empty header"],
+)
+def test_a_cohort_that_changed(here, damage, message):
+    damage(here / "cohort")
+    assert message in refused(here, *RUN)
+    if message != "content changed":  # frames are compared where something is trained
+        assert message in refused(here, "audit", "cohort")
+
+
+def test_what_audit_refuses(here):
+    assert "'min_frame' is unknown; did you mean 'min_frames'?" in refused(
+        here, "audit", "cohort", "--set", "min_frame=3"
+    )
+    assert "write it as key=value" in refused(here, "audit", "cohort", "--set", "min_frames")
+    assert "'x' is not a" in refused(here, "audit", "cohort", "--set", "min_frames=x")
+    assert "has no participant of" in refused_companion(here)
+
+
+def refused_companion(here: Path) -> str:
+    cohort = Cohort.load(here / "cohort")
+    ids = [f"other{i}" for i in range(len(cohort))]
+    scans = [cohort.scan(i) for i in range(len(cohort))]
+    Cohort.from_scans(scans, site=cohort.sites, label=cohort.labels, participant_id=ids).save(here / "other")
+    return refused(here, "audit", "cohort", "--with", "other")
+
+
+IMPORT = ["import", "table", "scans", "--out", "new"]
+
+
+def replace(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["import", "tabel", "scans", "--out", "new"], "no kind of cohort 'tabel', did you mean 'table'?"),
+        (["import", "table", "nowhere", "--out", "new"], "nowhere: no such folder"),
+        (["import", "table", "scans", "--out", "cohort"], "cohort: exists already"),
+        (["import", "table", "scans", "--out", "job/plan.json/new"], "job/plan.json"),
+        ([*IMPORT, "--label-column", "dx"], "say which two values to take with --patient and --control"),
+        ([*IMPORT, "--label-column", "dx", "--patient", "z"], "has no value 'z' for --patient; it holds 'a' ("),
+        ([*IMPORT, "--label-column", "diagnosis"], "there is no column 'diagnosis'"),
+        ([*IMPORT, "--site-column", "sites"], "there is no column 'sites', did you mean 'site'?"),
+        ([*IMPORT, "--participants", "people.tsv"], "people.tsv: no such participants table"),
+        ([*IMPORT, "--task", "rest"], "kind 'table' has no use for --task"),
+        (["import", "dpabi", "scans", "--out", "new"], "kind 'dpabi' needs --atlas"),
+        ([*IMPORT, "--atlas", "aal"], "has 8 columns, atlas aal116 has 116 ROIs"),
+    ],
+    ids=words_alone,
+)
+def test_what_import_refuses(here, words, message):
+    assert message in refused(here, *words)
+
+
+def test_import_of_damaged_files(here):
+    first, second = sorted((here / "scans").glob("sim*.txt"))[1:3]
+    table, whole = here / "scans" / "participants.tsv", first.read_text()
+    replace(table, "participant_id\tsite\tlabel", "participant_id\tcentre\tlabel")
+    assert "there is no column 'site'" in refused(here, *IMPORT)
+    replace(table, "participant_id\tcentre\tlabel", "participant_id\tsite\tlabel")
+    lines = whole.splitlines()
+    first.write_text("\n".join([*lines[:9], lines[9].replace(lines[9].split()[2], "artefact"), *lines[10:]]))
+    said = refused(here, *IMPORT)
+    assert first.name in said
+    assert "artefact" in said
+    first.write_text("\n".join([*lines[:-1], " ".join(lines[-1].split()[:5])]))
+    said = refused(here, *IMPORT)
+    assert first.name in said
+    first.write_text(whole)
+    second.unlink()
+    np.save(second.with_suffix(".npy"), np.ones((60, 8)))
+    second.with_suffix(".npy").write_bytes(second.with_suffix(".npy").read_bytes()[:-100])
+    assert second.with_suffix(".npy").name in refused(here, *IMPORT)
+    second.with_suffix(".npy").unlink()
+    assert command(*IMPORT).status == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--rois", 10], "--rois 10: must be a multiple of four"),
+        (["--rois", 4], "--rois 4: must be a multiple of four, at least 8"),
+        (["--sites", 0], "sites"),
+        (["--frames", 6], "frames"),
+        (["--seed", -1], "seed"),
+        (["--out", "cohort"], "cohort: exists already"),
+        (["--out", "job/plan.json/new"], "job/plan.json"),
+    ],
+    ids=words_alone,
+)
+def test_what_simulate_refuses(here, words, message):
+    assert message in refused(here, "simulate", "--out", "new", *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere"], "nowhere: has no summary.json"),
+        (["cohort"], "cohort: has no summary.json; 'brio run' writes it when a run is finished"),
+        (["job", "cohort"], "cohort: has no summary.json"),
+        (["job", "--figure", "sites.xls"], "sites.xls"),
+        (["job", "--figure", "sites"], "sites"),
+        (["job", "--figure", "nowhere/sites.png"], "nowhere"),
+        (["job", "job", "--figure", "sites.png"], "--figure draws one folder at a time"),
+    ],
+    ids=words_alone,
+)
+def test_what_table_refuses(here, words, message):
+    assert message in refused(here, "table", *words)
+
+
+def test_table_of_an_unfinished_or_damaged_job(here):
+    (here / "job" / "summary.json").rename(here / "job" / "summary.json.partial")
+    assert "job: has no summary.json" in refused(here, "table", "job")
+    (here / "job" / "summary.json").write_text('{"cohort": ')
+    assert "summary.json" in refused(here, "table", "job")
+
+
+def test_what_fetch_refuses(here):
+    assert "aal9" in refused(here, "fetch", "abide", "--atlas", "aal9", "--out", "new")
+    assert "cohort: exists already" in refused(here, "fetch", "abide", "--out", "cohort")
+
+
+@pytest.mark.parametrize(
+    "words", [["runn"], ["run", "cohort"], ["run", "--out", "x"], ["run", "cohort", "--methods", "x"]]
+)
+def test_words_that_make_no_command(here, words):
+    before = tree(here)
+    said = command(*words)
+    assert said.status == 2
+    assert "Usage:" in said.err
+    assert tree(here) == before
+
+
+def test_a_whole_process_says_one_line(here):
+    env = {**os.environ, "PYTHONPATH": str(Path(brio.__file__).parents[1])}
+    line = [sys.executable, "-m", "brio", *RUN, "--method", "bryo"]
+    said = subprocess.run(line, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert said.returncode == 2
+    assert said.stdout == ""
+    assert said.stderr == "brio: method 'bryo' is unknown; did you mean 'brio'?\n"

@@ -1,0 +1,76 @@
+"""Small cohorts with some signal, folds of unlike numbers of source sites, small settings."""
+
+import numpy as np
+
+from brio.cohort import Cohort
+from brio.methods import make_method
+from brio.protocol import Fold
+from brio.training import Method
+
+P = 10
+SITES = {"ant": 9, "bee": 11, "cat": 8, "dog": 12, "elk": 10, "fox": 8}
+SMALL = {
+    "J": 3,
+    "d_e": 4,
+    "d_h": 6,
+    "d_t": 4,
+    "d_mlp": 5,
+    "d_qk": 5,
+    "assignment_iterations": 10,
+    "sinkhorn_iterations": 8,
+    "rho_g": 0.3,
+    "K": 2,
+    "M": 3,
+    "T_w": 2,
+    "cell_batch": 2,
+    "block_signals": 4,
+    "block_products": 4,
+    "learning_rate": 3e-3,
+}
+
+
+Row = tuple[str, int, str, np.ndarray]
+"""Site, label, participant and scan."""
+
+
+def small_scan(rng: np.random.Generator, label: int, n: int) -> np.ndarray:
+    """Series with memory in which patients have two ROIs in step."""
+    x = rng.normal(size=(n, P))
+    x[:, 1] += 0.8 * label * x[:, 0]
+    x[:, 3] -= 0.6 * x[:, 2]
+    for t in range(1, n):
+        x[t] += 0.5 * x[t - 1]
+    return x
+
+
+def small_rows() -> list[Row]:
+    """Everyone of the cohort, sites mixed as in a real table."""
+    rng = np.random.default_rng(0)
+    out = []
+    for site, n in SITES.items():
+        for k in range(n):
+            label = k % 2
+            scan = small_scan(rng, label, int(rng.integers(50, 64)))
+            if k == 3:
+                scan[:, 4 + len(out) % 3] = 0.0  # a parcel outside the field of view
+            out.append((site, label, f"{site}-{k:02d}", scan))
+    return [out[i] for i in rng.permutation(len(out))]
+
+
+def cohort_of(rows: list[Row]) -> Cohort:
+    """A cohort in memory."""
+    site, label, who, scans = zip(*rows, strict=True)
+    return Cohort.from_scans(scans, site=site, label=label, participant_id=who)
+
+
+def split(cohort: Cohort, source: str, validation: str, test: str) -> Fold:
+    """A fold from first letters of sites: ``split(cohort, "abc", "de", "f")``."""
+    first = np.array([s[0] for s in cohort.sites])
+    where = [np.flatnonzero(np.isin(first, list(part))) for part in (source, validation, test)]
+    names = [tuple(s for s in SITES if s[0] in part) for part in (test, validation)]
+    return Fold(test, *where, *names)
+
+
+def small(name: str = "brio", **values: object) -> Method:
+    """A method with small settings."""
+    return make_method(name, {**SMALL, **values} if name != "ridge" else values)
