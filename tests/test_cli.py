@@ -222,9 +222,9 @@ RUN = ["run", "cohort", "--out", "new", "--device", "cpu", "--quiet"]
         (["--method", "ridge", "--method", "rigde"], "method 'rigde' is unknown; did you mean 'ridge'?"),
         (["--set", "epoch=4"], "did you mean 'epochs'?"),
         (["--method", "ridge", "--set", "epochs=4"], "'epochs' is unknown to ridge"),
-        (["--set", "protocol.validation_site=1"], "did you mean 'validation_sites'?"),
-        (["--set", "audit.min_frame=1"], "did you mean 'min_frames'?"),
-        (["--set", "protocoll.validation_sites=1"], "did you mean 'protocol'?"),
+        (["--set", "protocol.validation_site=1"], "did you mean 'protocol.validation_sites'?"),
+        (["--set", "audit.min_frame=1"], "did you mean 'audit.min_frames'?"),
+        (["--set", "protocoll.validation_sites=1"], "begin with 'protocol.'"),
         (["--set", "epochs"], "--set epochs: write it as key=value"),
         (["--set", "=4"], "--set =4: write it as key=value"),
         (["--set", "epochs=many"], "'epochs': 'many' is not a"),
@@ -238,15 +238,15 @@ RUN = ["run", "cohort", "--out", "new", "--device", "cpu", "--quiet"]
         (["--set", "protocol.validation_sites=-1"], "validation_sites"),
         (["--set", "audit.max_dead_fraction=2"], "max_dead_fraction"),
         (["--method", "backbone", "--set", "lambda_env=1"], "method 'backbone' fixes 'lambda_env' to 0.0"),
-        (["--protocol", "lodo"], "protocol 'lodo' is unknown; known: kfold, loso"),
+        (["--protocol", "lodo"], "'protocol'=lodo: must be loso or kfold"),
         (["--protocol", "kfold", "--set", "protocol.n_folds=3"], "n_folds"),
         (["--protocol", "kfold", "--method", "ridge", "--set", "protocol.n_folds=1000"], "n_folds"),
         (["--fold", "site1"], "fold 'site1' is unknown; did you mean 'site01'?"),
-        (["--seeds", "0"], "at least one"),
-        (["--seeds", "-3"], "at least one"),
+        (["--seeds", "0"], "must be at least 1"),
+        (["--seeds", "-3"], "must be at least 1"),
         (["--device", "gpu"], "device 'gpu' is unknown; known: auto, cpu, cuda"),
-        (["--method", "ridge", "--runs-per-stack", "0"], "runs-per-stack"),
-        (["--method", "ridge", "--runs-per-stack", "-1"], "runs-per-stack"),
+        (["--method", "ridge", "--runs-per-stack", "0"], "runs_per_stack"),
+        (["--method", "ridge", "--runs-per-stack", "-1"], "runs_per_stack"),
         (["--set", "protocol.validation_sites=3"], "other sites hold both classes, but 3 are needed"),
         (["--set", "audit.min_frames=5000"], "scan"),
         (["--out", "job/plan.json"], "job/plan.json"),
@@ -300,7 +300,7 @@ def test_a_cohort_that_changed(here, damage, message):
 
 
 def test_what_audit_refuses(here):
-    assert "'min_frame' is unknown; did you mean 'min_frames'?" in refused(
+    assert "'audit.min_frame' is unknown; did you mean 'audit.min_frames'?" in refused(
         here, "audit", "cohort", "--set", "min_frame=3"
     )
     assert "write it as key=value" in refused(here, "audit", "cohort", "--set", "min_frames")
@@ -373,8 +373,8 @@ def test_import_of_damaged_files(here):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--rois", 10], "--rois 10: must be a multiple of four"),
-        (["--rois", 4], "--rois 4: must be a multiple of four, at least 8"),
+        (["--rois", 10], "'n_rois'=10: must be a multiple of four"),
+        (["--rois", 4], "'n_rois'=4: must be a multiple of four, at least 8"),
         (["--sites", 0], "sites"),
         (["--frames", 6], "frames"),
         (["--seed", -1], "seed"),

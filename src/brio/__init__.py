@@ -7,13 +7,20 @@
 ['ridge']
 """
 
-from .cohort import Atlas, AuditRules, Cohort, audit
-from .cohort.simulate import Simulation, simulate
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from .errors import BrioError
-from .estimator import BrioClassifier
-from .protocol import LeaveOneSiteOut, SiteStratifiedKFold
-from .runs import Result, run
 from .version import __version__
+
+if TYPE_CHECKING:
+    from .cohort import Atlas, AuditRules, Cohort, audit
+    from .cohort.simulate import Simulation, simulate
+    from .estimator import BrioClassifier
+    from .protocol import LeaveOneSiteOut, SiteStratifiedKFold
+    from .runs import Result, run
 
 __all__ = [
     "Atlas",
@@ -30,3 +37,19 @@ __all__ = [
     "run",
     "simulate",
 ]
+
+# torch takes seconds to import: nobody who asks for help or the version should wait for it
+_ROOMS = {
+    "cohort": ("Atlas", "AuditRules", "Cohort", "audit"),
+    "cohort.simulate": ("Simulation", "simulate"),
+    "estimator": ("BrioClassifier",),
+    "protocol": ("LeaveOneSiteOut", "SiteStratifiedKFold"),
+    "runs": ("Result", "run"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for room, names in _ROOMS.items():
+        if name in names:
+            return getattr(importlib.import_module(f".{room}", __name__), name)
+    raise AttributeError(f"module 'brio' has no attribute '{name}'")

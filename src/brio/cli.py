@@ -102,8 +102,6 @@ def simulate(
     from .cohort.simulate import Simulation
     from .cohort.simulate import simulate as draw
 
-    if rois % 4 or rois < 8:
-        raise BrioError(f"--rois {rois}: must be a multiple of four, at least 8")
     cohort = draw(Simulation(n_sites=sites, per_class=per_class, n_rois=rois, frames=frames, seed=seed)).save(out)
     console.print(f"{cohort!r} -> {out}", markup=False, soft_wrap=True)
 
@@ -174,12 +172,24 @@ def run(
 
 
 @app.command()
-def methods(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
-    """List the methods and their settings."""
+def methods(
+    name: Annotated[str | None, typer.Argument(help="Show the settings of this method.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, settings included.")] = False,
+) -> None:
+    """List the methods, or the settings of one."""
     import dataclasses
 
-    from .methods import known_methods
+    from .methods import entry, known_methods
 
+    if name is not None and not as_json:
+        found = entry(name)
+        listing = Table("setting", "value", box=None, pad_edge=False)
+        for key, value in {**dataclasses.asdict(found.make.Settings()), **found.fixed}.items():
+            listing.add_row(key, f"{value} (fixed)" if key in found.fixed else str(value))
+        console.print(f"{found.name}: {found.summary}", markup=False, soft_wrap=True)
+        console.print(listing)
+        console.print(f"What each means: help(brio.methods.{found.make.Settings.__name__})", markup=False)
+        return
     if as_json:
         listed = [
             {
@@ -190,13 +200,15 @@ def methods(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = 
                 "settings": {**dataclasses.asdict(e.make.Settings()), **e.fixed},
             }
             for e in known_methods()
+            if name is None or e is entry(name)
         ]
         print(json.dumps(listed, indent=1))
         return
     table = Table("method", "family", "what it is", "reference", box=None, pad_edge=False)
     for e in known_methods():
-        table.add_row(e.name, e.family, e.summary, e.reference)
+        table.add_row(e.name, e.family, e.summary, "" if e.fixed else e.reference)
     console.print(table)
+    console.print("'brio methods NAME' lists the settings of a method; set one with --set key=value.")
 
 
 @app.command()
@@ -209,15 +221,23 @@ def table(
 
     from .report import draw_sites, markdown_table
 
+    if figure is not None and len(folders) != 1:
+        raise BrioError("--figure draws one folder at a time")
+    if figure is not None and figure.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise BrioError(f"--figure {figure}: must end in .png, .svg or .pdf")
+    summaries = []
     for folder in folders:
         if not (folder / "summary.json").is_file():
             raise BrioError(f"{folder}: has no summary.json; 'brio run' writes it when a run is finished")
-    summaries = [json.loads((folder / "summary.json").read_text(encoding="utf-8")) for folder in folders]
-    print(markdown_table(summaries), end="")
+        try:
+            summaries.append(json.loads((folder / "summary.json").read_text(encoding="utf-8")))
+            text = markdown_table(summaries)
+        except (ValueError, KeyError, TypeError) as error:
+            raise BrioError(f"{folder / 'summary.json'}: cannot be read ({error}); run 'brio run' again") from error
     if figure is not None:
-        if len(folders) != 1:
-            raise BrioError("--figure draws one folder at a time")
-        draw_sites(pd.read_csv(folders[0] / "results.csv", dtype={"fold": str}), summaries[0], figure)
+        rows = pd.read_csv(folders[0] / "results.csv", dtype={"fold": str}, na_values=[""], keep_default_na=False)
+        draw_sites(rows, summaries[0], figure)
+    print(text, end="")
 
 
 @app.command()
@@ -244,30 +264,28 @@ def version() -> None:
 
 def _print_result(result: Any) -> None:
     summary = result.summary
-    table = Table(
-        "method", "AUC", "95 % interval", "SD", "ACC", "balanced", "AUC, seeds averaged", box=None, pad_edge=False
-    )
+    several = len(summary["seeds"]) > 1
+    heads = ["method", "AUC", "95 % interval", "SD", "ACC", "balanced", *(["AUC, seeds averaged"] if several else [])]
+    table = Table(*heads, box=None, pad_edge=False)
     for name, row in result.table().iterrows():
-        table.add_row(
-            str(name),
-            f"{row['AUC']:.1f}",
-            f"{row['low']:.1f} to {row['high']:.1f}",
-            f"{row['SD']:.1f}",
-            f"{row['ACC']:.1f}",
-            f"{row['balanced ACC']:.1f}",
-            f"{row['AUC, seeds averaged']:.1f}",
-        )
+        low, high = _figure(row["low"]), _figure(row["high"])
+        cells = [_figure(row["AUC"]), "-" if "-" in (low, high) else f"{low} to {high}"]
+        cells += [_figure(row[column]) for column in ("SD", "ACC", "balanced ACC")]
+        table.add_row(str(name), *cells, *([_figure(row["AUC, seeds averaged"])] if several else []))
     console.print(table)
     unit = "sites" if summary["protocol"] == "loso" else "folds"
-    console.print(
-        f"{len(summary['folds'])} held-out {unit}, {len(summary['seeds'])} seed(s), {summary['n_scans']} scans"
-    )
+    seeds = f"{len(summary['seeds'])} seed{'s' if several else ''}"
+    lines = [f"{len(summary['folds'])} held-out {unit}, {seeds}, {summary['n_scans']} scans"]
     if summary["smoke_run"]:
-        console.print("This is a smoke run (fewer than three seeds, or not every fold): no basis for a claim.")
+        lines.append("This is a smoke run (fewer than three seeds, or not every fold): no basis for a claim.")
     skipped = {fold: why for m in summary["methods"].values() for fold, why in m["without_auc"].items()}
-    for fold, why in skipped.items():
-        console.print(f"no AUC for {fold}: {why}", markup=False)
-    console.print(f"results: {result.folder}", markup=False, soft_wrap=True)
+    lines += [f"no AUC for {fold}: {why}" for fold, why in skipped.items()]
+    for line in [*lines, f"results: {result.folder}"]:
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _figure(value: float) -> str:
+    return "-" if value != value else f"{value:.1f}"
 
 
 @contextmanager
@@ -315,8 +333,13 @@ def main() -> None:
     try:
         app()
     except BrioError as error:
-        print(f"brio: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
+        message = str(error)
+    except OSError as error:
+        message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    else:
+        return
+    print(f"brio: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(2)
 
 
 if __name__ == "__main__":

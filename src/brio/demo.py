@@ -12,7 +12,7 @@ from .runs import Result, run
 
 __all__ = ["DEMO_SETTINGS", "run_demo"]
 
-DEMO_SETTINGS = {"epochs": 50, "T_w": 15, "M": 6, "K": 4}
+DEMO_SETTINGS = {"epochs": 40, "T_w": 12, "M": 6, "K": 4}
 """A small cohort learns in fewer epochs than real ones; these keep the demonstration under a minute."""
 
 

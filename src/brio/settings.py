@@ -28,11 +28,13 @@ def parse_assignments(pairs: Iterable[str]) -> dict[str, str]:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
             raise BrioError(f"--set {pair}: write it as key=value")
+        if name.strip() in out:
+            raise BrioError(f"--set {name.strip()}: given twice")
         out[name.strip()] = value.strip()
     return out
 
 
-def with_values(settings: T, values: dict[str, Any], where: str = "setting") -> T:
+def with_values(settings: T, values: dict[str, Any], prefix: str = "") -> T:
     """A copy of frozen settings with some fields replaced; text is read by the field's type.
 
     Unknown names are errors that name the nearest known one.
@@ -42,8 +44,9 @@ def with_values(settings: T, values: dict[str, Any], where: str = "setting") -> 
     changed = {}
     for name, value in values.items():
         if name not in known:
-            raise BrioError(f"{where} '{name}' is unknown; {nearest(name, known)}")
-        changed[name] = _read(value, hints[name], f"{where} '{name}'")
+            hint = nearest(prefix + name, {prefix + k for k in known})
+            raise BrioError(f"setting '{prefix}{name}' is unknown; {hint}")
+        changed[name] = _read(value, hints[name], f"setting '{prefix}{name}'")
     return dataclasses.replace(settings, **changed)  # type: ignore[type-var]
 
 

@@ -300,7 +300,7 @@ def kfold(brio, folder, tmp_path_factory):
 
 def test_kfold_tests_every_scan_once_a_seed(kfold, folder):
     assert kfold.rows["fold"].tolist() == list("1234") * 3
-    assert "4 held-out folds, 3 seed(s)" in kfold.said.out
+    assert "4 held-out folds, 3 seeds" in kfold.said.out
     ids = set(Cohort.load(folder).ids) - {"twin"}
     for _, part in kfold.predictions.groupby("seed"):
         assert len(part) == len(ids)

@@ -63,7 +63,7 @@ def assert_same(out: Path, other: Path) -> None:
 
 
 def times(out: Path) -> dict[str, int]:
-    return {str(p.relative_to(out)): p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
+    return {str(p.relative_to(out)): p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file() and p.name != ".lock"}
 
 
 # ---------------------------------------------------------------- killed
@@ -196,7 +196,7 @@ def test_a_damaged_run_is_named(brio, copy, folder, tiny):
 @pytest.mark.parametrize(
     ("words", "differs"),
     [
-        (["--set", "K=3"], "methods"),
+        (["--set", "J=3"], "methods.brio.settings.J: 4 there, 3 here"),
         (["--method", "backbone"], "methods"),
         (["--seeds", "3"], "seeds"),
         (["--fold", "site01"], "folds"),

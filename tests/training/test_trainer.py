@@ -164,20 +164,22 @@ def test_each_refresh_draws_new_reestimates(graphs, uneven, every_epoch):
 
 
 def test_runs_of_a_stack_stop_on_their_own_and_equal_the_run_alone(graphs, cohort):
-    folds = ["abc/de/f", "bcde/f/a", "ef/ab/c"]
+    # five runs: the first to stop stay in the stack and sit out until it is worth while to shrink it
+    folds = ["abc/de/f", "bcde/f/a", "ef/ab/c", "acd/ef/b", "abf/cd/e"]
     runs = [Run(split(cohort, *f.split("/")), seed) for seed, f in enumerate(folds)]
-    method = small(epochs=25, patience=3)
+    method = small(epochs=20, patience=3)
     together = method.fit(graphs, runs)
-    assert len({o.trained_epochs for o in together}) == 3
+    assert len({o.trained_epochs for o in together}) >= 3
     for run, outcome in zip(runs, together, strict=True):
         (alone,) = method.fit(graphs, [run])
         assert outcome.run is run
         assert (outcome.selected_epoch, outcome.trained_epochs) == (alone.selected_epoch, alone.trained_epochs)
         assert outcome.validation_auc == alone.validation_auc
-        assert outcome.trained_epochs in (outcome.selected_epoch + 3, 25)
-        for name in ("w", "encoder.roi", "context.Pi_bar"):
-            torch.testing.assert_close(outcome.weights[name], alone.weights[name], atol=1e-9, rtol=0)
-        np.testing.assert_allclose(outcome.test_logit, alone.test_logit, atol=1e-9)
+        assert outcome.trained_epochs in (outcome.selected_epoch + 3, 20)
+        assert outcome.weights.keys() == alone.weights.keys()
+        for name, t in alone.weights.items():
+            torch.testing.assert_close(outcome.weights[name], t, atol=1e-8, rtol=0)
+        np.testing.assert_allclose(outcome.test_logit, alone.test_logit, atol=1e-8)
 
 
 def test_patience_gives_the_best_of_the_epochs_it_saw(graphs, uneven):

@@ -15,11 +15,12 @@ import pandas as pd
 from ..errors import BrioError
 from .atlas import Atlas
 
-__all__ = ["FORMAT", "REQUIRED_COLUMNS", "Cohort", "check_participants", "content_hash", "read_table"]
+__all__ = ["FORMAT", "REQUIRED_COLUMNS", "Cohort", "check_participants", "content_hash", "read_table", "table_text"]
 
 FORMAT = 1
 REQUIRED_COLUMNS = ("participant_id", "site", "label")
 FRAMES, PARTICIPANTS, ATLAS, HEADER = "frames.npy", "participants.tsv", "atlas.tsv", "cohort.json"
+MISSING = "n/a"
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +69,10 @@ class Cohort:
         return len(self.participants)
 
     def __repr__(self) -> str:
+        frames = f"{self.n_frames.min()}-{self.n_frames.max()}" if len(self) else "no"
         return (
             f"Cohort({self.name!r}: {len(self)} scans, {self.participants['site'].nunique()} sites, "
-            f"{self.n_rois} ROIs, {self.n_frames.min()}-{self.n_frames.max()} frames, {self.fingerprint[:12]})"
+            f"{self.n_rois} ROIs, {frames} frames, {self.fingerprint[:12]})"
         )
 
     @property
@@ -156,7 +158,7 @@ class Cohort:
             atlas=atlas,
             classes=classes,
             provenance=provenance or {},
-            fingerprint=content_hash(frames, table.to_csv(sep="\t", index=False), atlas.rois.to_csv(index=False)),
+            fingerprint=content_hash(frames, table_text(table), table_text(atlas.rois), classes),
         )
 
     def save(self, path: str | Path) -> Cohort:
@@ -180,19 +182,22 @@ class Cohort:
         for part in (FRAMES, PARTICIPANTS, ATLAS):
             if not (folder / part).is_file():
                 raise BrioError(f"{folder}: {part} is missing; import the cohort again")
-        try:
-            frames = np.load(folder / FRAMES, mmap_mode="r", allow_pickle=False)
-        except (ValueError, OSError, EOFError) as error:
-            raise BrioError(f"{folder / FRAMES}: cannot be read ({error}); import the cohort again") from error
-        participants = read_table(folder / PARTICIPANTS)
         if _table_hash(folder) != header["tables"]:
             raise BrioError(
                 f"{folder}: {PARTICIPANTS} or {ATLAS} changed since the fingerprint was taken; import again"
             )
+        try:
+            frames = np.load(folder / FRAMES, mmap_mode="r", allow_pickle=False)
+        except (ValueError, OSError, EOFError) as error:
+            raise BrioError(f"{folder / FRAMES}: cannot be read ({error}); import the cohort again") from error
+        participants = read_table(folder / PARTICIPANTS, text=("participant_id", "site"))
+        rois = read_table(folder / ATLAS, text=("name",))
         lengths = participants["n_frames"].to_numpy(dtype=np.int64)
-        if lengths.sum() != len(frames):
-            raise BrioError(f"{folder}: {FRAMES} has {len(frames)} frames, the participants own {lengths.sum()}")
-        rois = pd.read_csv(folder / ATLAS, sep="\t")
+        if frames.shape != (lengths.sum(), len(rois)):
+            raise BrioError(
+                f"{folder / FRAMES}: has shape {frames.shape}, but the participants own {lengths.sum()} frames of "
+                f"{len(rois)} ROIs; import the cohort again"
+            )
         return cls(
             name=header["name"],
             frames=frames,
@@ -214,6 +219,7 @@ class Cohort:
             self.frames,
             (self.path / PARTICIPANTS).read_text(encoding="utf-8"),
             (self.path / ATLAS).read_text(encoding="utf-8"),
+            self.classes,
         )
         if digest != self.fingerprint:
             raise BrioError(
@@ -249,20 +255,43 @@ def check_participants(table: pd.DataFrame, where: str) -> pd.DataFrame:
     return table
 
 
-def content_hash(frames: np.ndarray, participants: str, atlas: str) -> str:
-    """SHA-256 over the frames and the text of both tables."""
-    digest = hashlib.sha256(f"{frames.shape} {frames.dtype.str}\n{participants}\n{atlas}".encode())
+def table_text(table: pd.DataFrame) -> str:
+    """A table as it stands in a cohort folder."""
+    return table.to_csv(sep="\t", index=False, na_rep=MISSING, lineterminator="\n")
+
+
+def content_hash(frames: np.ndarray, participants: str, atlas: str, classes: tuple[str, str]) -> str:
+    """SHA-256 over the frames, the text of both tables and the meaning of the labels."""
+    head = f"{frames.shape} {frames.dtype.str}\n{participants}\n{atlas}\n{json.dumps(list(classes))}"
+    digest = hashlib.sha256(head.encode())
     rows = max(1, (64 << 20) // max(1, frames.shape[1] * frames.itemsize))
     for start in range(0, len(frames), rows):
         digest.update(np.ascontiguousarray(frames[start : start + rows]).data)
     return digest.hexdigest()
 
 
-def read_table(path: Path) -> pd.DataFrame:
-    """Read a participants.tsv: identifiers stay text (``007`` keeps its zeros)."""
-    return pd.read_csv(
-        path, sep="\t", dtype={"participant_id": str, "site": str}, keep_default_na=True, na_values=["n/a"]
-    )
+def read_table(path: Path, text: Sequence[str]) -> pd.DataFrame:
+    """Read a table of a cohort folder; the columns in ``text`` stay as they are written (``007``, ``None``, ``NA``)."""
+    table = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False, encoding="utf-8")
+    for column in table.columns.difference(list(text)):
+        table[column] = _typed(table[column])
+    return table
+
+
+def _typed(written: pd.Series) -> pd.Series:
+    """Whole numbers, numbers or text, whichever the known values are."""
+    missing = written.isin(["", MISSING])
+    for kind in (int, float):
+        try:
+            values = [kind(v) for v in written[~missing]]
+        except ValueError:
+            continue
+        if kind is int and not missing.any():
+            return pd.Series(values, index=written.index, dtype=np.int64)
+        out = np.full(len(written), np.nan)
+        out[~missing] = values
+        return pd.Series(out, index=written.index)
+    return written.mask(missing)
 
 
 def _table_hash(folder: Path) -> str:
@@ -274,8 +303,12 @@ def _read_header(folder: Path) -> dict[str, Any]:
         raise BrioError(f"{folder}: not a cohort folder ({HEADER} is missing); make one with 'brio import'")
     try:
         header = json.loads((folder / HEADER).read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise BrioError(f"{folder / HEADER}: not valid JSON ({error}); import the cohort again") from error
-    if header.get("format") != FORMAT:
-        raise BrioError(f"{folder / HEADER}: format {header.get('format')}, this version reads {FORMAT}; import again")
+    found = header.get("format") if isinstance(header, dict) else None
+    if found != FORMAT:
+        raise BrioError(f"{folder / HEADER}: format {found}, this version reads {FORMAT}; import the cohort again")
+    gone = {"name", "atlas", "classes", "provenance", "tables", "fingerprint"} - set(header)
+    if gone:
+        raise BrioError(f"{folder / HEADER}: has no {', '.join(sorted(gone))}; import the cohort again")
     return header

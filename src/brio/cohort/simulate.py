@@ -3,8 +3,8 @@
 Four networks of ROIs, each with its own part in the story:
 
 * ``stable``: stronger coupling in patients, in every minute of the scan and at every site; what a model should find;
-* ``unstable``: patients have one short burst of shared activity in it; it separates the classes at every site
-  in the full scan, but re-estimating the connectome from other minutes makes it come and go;
+* ``unstable``: patients have one short burst of shared activity in it; it tends to separate the classes in the full
+  scan, but re-estimating the connectome from other minutes makes it come and go;
 * ``spurious``: coupling goes with the class at each site, but with a sign that differs between sites;
 * ``site``: its strength depends on the scanner alone.
 
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ..settings import require
 from .atlas import Atlas
 from .cohort import Cohort
 
@@ -58,6 +59,14 @@ class Simulation:
     site_shift: float = 0.3
     dead_share: float = 0.05
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        require(self.n_sites >= 1, "n_sites", self.n_sites, "at least 1")
+        require(self.per_class >= 1, "per_class", self.per_class, "at least 1")
+        require(self.n_rois >= 8 and self.n_rois % 4 == 0, "n_rois", self.n_rois, "a multiple of four, at least 8")
+        require(self.frames >= 30, "frames", self.frames, "at least 30")
+        require(self.seed >= 0, "seed", self.seed, "0 or more")
+        require(0 <= self.dead_share <= 1, "dead_share", self.dead_share, "between 0 and 1")
 
     def network(self, name: str) -> np.ndarray:
         """ROIs (positions) of one of the four networks."""

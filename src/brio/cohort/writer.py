@@ -14,7 +14,17 @@ import pandas as pd
 
 from ..errors import BrioError
 from .atlas import Atlas
-from .cohort import ATLAS, FORMAT, FRAMES, HEADER, PARTICIPANTS, _table_hash, check_participants, content_hash
+from .cohort import (
+    ATLAS,
+    FORMAT,
+    FRAMES,
+    HEADER,
+    PARTICIPANTS,
+    _table_hash,
+    check_participants,
+    content_hash,
+    table_text,
+)
 
 __all__ = ["CohortWriter"]
 
@@ -105,8 +115,8 @@ class CohortWriter:
         self._file.flush()
         os.fsync(self._file.fileno())
         table = check_participants(pd.DataFrame(self._rows), str(self.out))
-        table.to_csv(self._partial / PARTICIPANTS, sep="\t", index=False, na_rep="n/a", lineterminator="\n")
-        self.atlas.rois.to_csv(self._partial / ATLAS, sep="\t", index=False, lineterminator="\n")
+        for name, part in ((PARTICIPANTS, table), (ATLAS, self.atlas.rois)):
+            (self._partial / name).write_text(table_text(part), encoding="utf-8", newline="")
         frames = np.load(self._partial / FRAMES, mmap_mode="r", allow_pickle=False)
         header = {
             "format": FORMAT,
@@ -117,11 +127,7 @@ class CohortWriter:
             "n_rois": len(self.atlas),
             "provenance": self.provenance,
             "tables": _table_hash(self._partial),
-            "fingerprint": content_hash(
-                frames,
-                (self._partial / PARTICIPANTS).read_text(encoding="utf-8"),
-                (self._partial / ATLAS).read_text(encoding="utf-8"),
-            ),
+            "fingerprint": content_hash(frames, table_text(table), table_text(self.atlas.rois), self.classes),
         }
         (self._partial / HEADER).write_text(json.dumps(header, indent=2) + "\n", encoding="utf-8")
         self._partial.rename(self.out)

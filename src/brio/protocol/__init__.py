@@ -1,10 +1,19 @@
 """Protocols: folds, metrics and statistics over sites."""
 
-from .folds import Fold, ProtocolSettings, leave_one_site_out, make_folds, site_stratified_kfold, training_fold
+from .folds import (
+    PROTOCOLS,
+    Fold,
+    ProtocolSettings,
+    leave_one_site_out,
+    make_folds,
+    site_stratified_kfold,
+    training_fold,
+)
 from .metrics import auc, bootstrap_interval, scores
 from .splitters import LeaveOneSiteOut, SiteStratifiedKFold
 
 __all__ = [
+    "PROTOCOLS",
     "Fold",
     "LeaveOneSiteOut",
     "ProtocolSettings",

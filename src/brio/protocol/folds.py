@@ -23,6 +23,7 @@ __all__ = [
 ]
 
 LEAST_SOURCE_SITES = 2
+PROTOCOLS = ("loso", "kfold")
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +142,8 @@ def site_stratified_kfold(cohort: Cohort, seed: int, n_folds: int = 10, validati
     """Folds stratified by site and class: one tests, the next two validate, the rest is source (7:2:1)."""
     sites, labels = cohort.sites, cohort.labels
     part = stratified_assignment(draws.addresses(cohort.ids), sites, labels, n_folds, seed)
+    if len(np.unique(part)) < n_folds:
+        raise BrioError(f"protocol.n_folds={n_folds}: {len(cohort)} scans are too few for so many folds")
     folds = []
     for k in range(n_folds):
         validate = [(k + 1 + v) % n_folds for v in range(validation_folds)]

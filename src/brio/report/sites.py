@@ -40,7 +40,7 @@ def draw_sites(rows: pd.DataFrame, summary: dict[str, Any], path: str | Path, ti
         axis.axhline(y, color="0.92", linewidth=0.8, zorder=0)
     for k, name in enumerate(methods):
         colour, marker = _STYLES[k % len(_STYLES)]
-        shift = 0.22 * ((len(methods) - 1) / 2 - k)
+        shift = min(0.22, 0.75 / len(methods)) * ((len(methods) - 1) / 2 - k)
         axis.scatter(scores.loc[order, name], height + shift, s=30, color=colour, marker=marker, zorder=3)
         found = summary["methods"][name]["auc"]
         if found["mean"] is None:
@@ -49,12 +49,14 @@ def draw_sites(rows: pd.DataFrame, summary: dict[str, Any], path: str | Path, ti
         if found["interval"] is not None:
             axis.plot(100 * np.array(found["interval"]), [y, y], color=colour, linewidth=2.5, solid_capstyle="butt")
         axis.scatter([100 * found["mean"]], [y], s=56, color=colour, marker=marker, zorder=3)
-        beyond = max(100 * found["mean"], *(100 * v for v in found["interval"] or [0]))
+        ends = [100 * v for v in found["interval"] or [found["mean"]]]
+        right = ends[-1] < 82  # else the words go to the left, inside the picture
         axis.annotate(
             f"{name}  {100 * found['mean']:.1f}",
-            (beyond, y),
-            xytext=(9, 0),
+            (ends[-1] if right else ends[0], y),
+            xytext=(9 if right else -9, 0),
             textcoords="offset points",
+            ha="left" if right else "right",
             va="center",
             fontsize=9,
             color=colour,
@@ -68,8 +70,8 @@ def draw_sites(rows: pd.DataFrame, summary: dict[str, Any], path: str | Path, ti
     unit = "site" if summary["protocol"] == "loso" else "fold"
     axis.set_yticklabels([f"mean over {unit}s,\n95 % interval", *(f"{f}  (n = {sizes[f]})" for f in order)], fontsize=9)
     axis.set_ylim(lowest - 0.5, height[-1] + 0.9)
-    least = float(np.nanmin(scores.to_numpy()))
-    axis.set_xlim(min(45.0, least - 4), 112)
+    least = float(scores.min().min())
+    axis.set_xlim(min(45.0, 50.0 if np.isnan(least) else least - 4), 102)
     axis.set_xticks([t for t in range(0, 101, 10) if t >= axis.get_xlim()[0]])
     axis.set_xlabel("AUC on the held-out " + unit + ", %")
     axis.tick_params(axis="y", length=0)

@@ -20,8 +20,9 @@ from ..connectome import Connectomes
 from ..device import describe_device, resolve_device
 from ..errors import BrioError
 from ..progress import Progress, silent
-from ..protocol import scores
+from ..protocol import PROTOCOLS, scores
 from ..protocol.metrics import ONE_CLASS
+from ..settings import require
 from ..training import Outcome
 from ..version import __version__
 from .plan import Job, Plan, make_plan, method_settings, protocol_of, rules_of, split_settings, stacked
@@ -45,15 +46,15 @@ class Result:
         """Mean, SD over sites and 95 % interval of each method, in percent."""
         rows = {}
         for name, found in self.summary["methods"].items():
-            interval = found["auc"]["interval"] or [float("nan")] * 2
+            interval = found["auc"]["interval"] or [None, None]
             rows[name] = {
-                "AUC": 100 * (found["auc"]["mean"] or math.nan),
-                "SD": 100 * (found["auc"]["sd"] or math.nan),
-                "low": 100 * interval[0],
-                "high": 100 * interval[1],
-                "AUC, seeds averaged": 100 * (found["auc_of_averaged_logits"]["mean"] or math.nan),
-                "ACC": 100 * found["acc"]["mean"],
-                "balanced ACC": 100 * (found["balanced_acc"]["mean"] or math.nan),
+                "AUC": _percent(found["auc"]["mean"]),
+                "SD": _percent(found["auc"]["sd"]),
+                "low": _percent(interval[0]),
+                "high": _percent(interval[1]),
+                "AUC, seeds averaged": _percent(found["auc_of_averaged_logits"]["mean"]),
+                "ACC": _percent(found["acc"]["mean"]),
+                "balanced ACC": _percent(found["balanced_acc"]["mean"]),
                 "folds": found["folds"],
                 "seeds": found["seeds"],
                 "epochs": found["epochs"],
@@ -62,9 +63,13 @@ class Result:
         return pd.DataFrame(rows).T
 
 
+def _percent(share: float | None) -> float:
+    return math.nan if share is None else 100 * share
+
+
 def run(
     cohort: Cohort | str | Path,
-    methods: Sequence[str] = ("brio",),
+    methods: Sequence[str] | str = ("brio",),
     *,
     protocol: str = "loso",
     seeds: int = 1,
@@ -111,20 +116,22 @@ def run(
     >>> sorted(result.rows["fold"])
     ['site01', 'site02', 'site03', 'site04', 'site05']
     """
-    if seeds < 1:
-        raise BrioError(f"seeds={seeds}: at least one is needed")
+    require(seeds >= 1, "seeds", seeds, "at least 1")
+    require(runs_per_stack is None or runs_per_stack >= 1, "runs_per_stack", runs_per_stack, "at least 1")
+    require(protocol in PROTOCOLS, "protocol", protocol, " or ".join(PROTOCOLS))
     whole = cohort if isinstance(cohort, Cohort) else Cohort.load(cohort)
     of_methods, of_protocol, of_audit = split_settings(dict(settings or {}))
-    chosen = method_settings(list(dict.fromkeys(methods)), of_methods)
-    rules, target = rules_of(of_audit), resolve_device(device)
+    chosen = method_settings([methods] if isinstance(methods, str) else list(dict.fromkeys(methods)), of_methods)
+    rules, of_folds, target = rules_of(of_audit), protocol_of(of_protocol), resolve_device(device)
+    folder = Path(tempfile.mkdtemp(prefix="brio-")) if out is None else Path(out)
+    earlier = _earlier_plan(folder)
     whole.verify()
     found = audit(whole, rules, companions) if exclude else None
     used = whole if found is None else whole.select(found.keep)
-    plan = make_plan(
-        used, whole, found, rules, chosen, protocol, protocol_of(of_protocol), range(seeds), folds, target, __version__
-    )
-    folder = Path(tempfile.mkdtemp(prefix="brio-")) if out is None else Path(out)
-    written = _existing_stacks(plan, folder)
+    if len(used) == 0:
+        raise BrioError(f"{whole.name}: the audit excludes every scan; see 'brio audit', or change its rules")
+    plan = make_plan(used, whole, found, rules, chosen, protocol, of_folds, range(seeds), folds, target, __version__)
+    written = None if earlier is None else _stacks_of(earlier, plan, folder)
     _announce(used, whole, found, say)
     graphs = None
     if written is None:
@@ -137,35 +144,71 @@ def run(
         write_atomically(folder / "plan.json", json.dumps(plan.document, indent=1) + "\n")
     else:
         plan.stacks.extend(written)
-    store = RunStore(folder / "runs")
+    with RunStore(folder / "runs") as store:
+        rows, predictions, summary = _finish(plan, graphs, used, target, store, folder, written, progress, say)
+    return Result(folder, rows, predictions, summary, found)
+
+
+def _finish(
+    plan: Plan,
+    graphs: Connectomes | None,
+    used: Cohort,
+    target: torch.device,
+    store: RunStore,
+    folder: Path,
+    written: list[list[str]] | None,
+    progress: Progress,
+    say: Callable[[str], None],
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+    """Train what is missing and write the tables."""
     finished = sum(key in store for key in plan.jobs)
     if written is not None:
         say(f"going on: {finished} of {len(plan.jobs)} runs are finished")
     if finished < len(plan.jobs):
         _train(plan, graphs or Connectomes(used, target), store, progress)
-    rows, predictions, summary = write_tables(plan, store, folder)
-    return Result(folder, rows, predictions, summary, found)
+    return write_tables(plan, store, folder)
 
 
-def _existing_stacks(plan: Plan, folder: Path) -> list[list[str]] | None:
-    """Stacks of the same job begun earlier in this folder, None for a new folder; else an error."""
-    before_the_plan = {"audit.json", "exclusions.tsv"}  # what a job that was killed while planning leaves
+def _earlier_plan(folder: Path) -> dict[str, Any] | None:
+    """The plan of a job begun earlier in this folder, None for a new folder; an error if it is not one of ours."""
+    for place in (folder, *folder.parents):
+        if place.exists() and not place.is_dir():
+            raise BrioError(f"{place}: is a file, not a folder; choose another --out")
+    before_the_plan = {"audit.json", "exclusions.tsv", "plan.json", ".lock"}  # what a job killed while planning leaves
     names = {p.name.removesuffix(".partial") for p in folder.iterdir()} if folder.is_dir() else set()
     path = folder / "plan.json"
-    if not path.is_file() and names <= {*before_the_plan, "plan.json"}:
-        return None
-    if folder.exists() and not path.is_file():
+    if not path.is_file():
+        if names <= before_the_plan:
+            return None
         raise BrioError(f"{folder}: holds files that are not of a brio run; choose another --out")
     try:
         earlier = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
+    except ValueError as error:
         raise BrioError(f"{path}: not valid JSON ({error}); choose another --out") from error
-    stacks = earlier.pop("stacks", None)
+    if not isinstance(earlier, dict) or not isinstance(earlier.get("stacks"), list):
+        raise BrioError(f"{path}: not the plan of a brio run; choose another --out")
+    return earlier
+
+
+def _stacks_of(earlier: dict[str, Any], plan: Plan, folder: Path) -> list[list[str]]:
+    """Stacks of the same job begun earlier; an error that says what differs if it is another job."""
     mine = json.loads(json.dumps(plan.facts))
-    if earlier != mine:
-        different = sorted(k for k in {*earlier, *mine} if earlier.get(k) != mine.get(k))
-        raise BrioError(f"{folder}: belongs to another run (differs in {', '.join(different)}); choose another --out")
-    return stacks
+    theirs = {k: v for k, v in earlier.items() if k != "stacks"}
+    if theirs == mine:
+        return earlier["stacks"]
+    found = [f"{name}: {was} there, {now} here" for name, was, now in _differences(theirs, mine)]
+    if theirs.get("threads") != mine["threads"]:
+        found.append("numbers repeat exactly only with as many threads, see OMP_NUM_THREADS")
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    raise BrioError(f"{folder}: belongs to another run ({'; '.join(found[:3])}{more}); choose another --out")
+
+
+def _differences(a: Any, b: Any, name: str = "") -> list[tuple[str, str, str]]:
+    """Where two plans differ: dotted name and both values, shortened."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        keys = sorted({*a, *b})
+        return [d for k in keys for d in _differences(a.get(k), b.get(k), f"{name}.{k}" if name else k)]
+    return [] if a == b else [(name, str(a)[:40], str(b)[:40])]
 
 
 def _announce(used: Cohort, whole: Cohort, found: Audit | None, say: Callable[[str], None]) -> None:

@@ -56,7 +56,7 @@ def split_settings(values: dict[str, str]) -> tuple[dict[str, str], dict[str, st
     for name, value in values.items():
         room, _, key = name.rpartition(".")
         if room not in parts:
-            raise BrioError(f"setting '{name}': there is no room '{room}'; {nearest(room, ['protocol', 'audit'])}")
+            raise BrioError(f"setting '{name}' is unknown; settings with a dot begin with 'protocol.' or 'audit.'")
         parts[room][key] = value
     return parts[""], parts["protocol"], parts["audit"]
 
@@ -140,6 +140,8 @@ def make_plan(
                 if folds is None or fold.name in folds:
                     key = run_key(facts, method, fold, seed)
                     jobs[key] = Job(method.name, Run(fold, seed), key)
+    if not jobs:
+        raise BrioError("there is nothing to run: no method, or no fold, was asked for")
     return Plan(facts, jobs, [], methods)
 
 
@@ -158,9 +160,9 @@ def stacked(plan: Plan, connectomes: Connectomes, runs_per_stack: int | None) ->
 
 def protocol_of(values: dict[str, str]) -> ProtocolSettings:
     """Protocol settings from ``key=value`` text."""
-    return with_values(ProtocolSettings(), values, "setting protocol.")
+    return with_values(ProtocolSettings(), values, "protocol.")
 
 
 def rules_of(values: dict[str, str]) -> AuditRules:
     """Audit rules from ``key=value`` text."""
-    return with_values(AuditRules(), values, "setting audit.")
+    return with_values(AuditRules(), values, "audit.")

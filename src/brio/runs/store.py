@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -33,9 +34,25 @@ class RunStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        for leftover in folder.glob("*.partial"):  # of a job that was killed while writing
+
+    def __enter__(self) -> RunStore:
+        """Take the folder for this process; two that write to it at once would undo each other's work."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = (self.folder.parent / ".lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise BrioError(
+                f"{self.folder.parent}: another brio is at work there; wait for it or choose another --out"
+            ) from None
+        for leftover in self.folder.glob("*.partial"):  # of a job that was killed while writing
             shutil.rmtree(leftover)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        (self.folder.parent / ".lock").unlink(missing_ok=True)
+        self._lock.close()  # the system gives the lock back, also when a process is killed
 
     def __contains__(self, key: str) -> bool:
         return (self.folder / key).is_dir()

@@ -46,7 +46,7 @@ FULL_SEEDS = 3
 def result_rows(plan: Plan, store: RunStore) -> pd.DataFrame:
     """One row for each finished run, in the order of the plan."""
     rows = [store.record(key)["row"] for key in plan.jobs if key in store]
-    return pd.DataFrame(rows, columns=COLUMNS)
+    return pd.DataFrame(rows, columns=COLUMNS).astype({"selected_epoch": "Int64"})
 
 
 def prediction_rows(plan: Plan, store: RunStore) -> pd.DataFrame:
@@ -79,29 +79,36 @@ def _mean_sd(values: pd.Series) -> dict[str, Any]:
 def summarise(plan: Plan, rows: pd.DataFrame, predictions: pd.DataFrame) -> dict[str, Any]:
     """Mean and SD over folds (sites) of the seeds' means, with a site-bootstrap interval of 95 %.
 
-    ``auc_of_averaged_logits`` averages each scan's logit over the seeds before the AUC is taken: what a user
-    would get from an ensemble of the seeds.
+    Under k-fold every (seed, fold) counts, since another seed deals the scans to other folds.
+
+    ``auc_of_averaged_logits`` averages each scan's logit over the seeds before the AUC is taken, at each site, or over
+    all scans under k-fold: what a user would get from an ensemble of the seeds.
     """
     facts = plan.facts
     known_folds = {job.run.fold.name for job in plan.jobs.values()}
     smoke = facts["folds"] is not None or len(facts["seeds"]) < FULL_SEEDS
+    # a site is the same scans under every seed, a numbered fold is not: then every run stands for itself
+    by_site = facts["protocol"] == "loso"
+    unit, together = ("fold", ["fold"]) if by_site else (["seed", "fold"], [])
     methods: dict[str, Any] = {}
     for name in plan.methods:
         mine = rows[rows["method"] == name]
-        by_fold = mine.groupby("fold")[METRICS].mean()
+        by_fold = mine.groupby(unit)[METRICS].mean()
         said = predictions[predictions["method"] == name]
-        ensemble = said.groupby(["fold", "participant_id"]).agg(label=("label", "first"), logit=("logit", "mean"))
+        ensemble = said.groupby([*together, "participant_id"]).agg(label=("label", "first"), logit=("logit", "mean"))
         settings = facts["methods"][name]["settings"]
         methods[name] = {
             "runs": len(mine),
-            "folds": len(by_fold),
+            "folds": mine["fold"].nunique(),
             "seeds": len(facts["seeds"]),
             "epochs": settings.get("epochs"),
-            "K": settings.get("K"),
+            "K": settings.get("K") if mine["block_length"].notna().any() else None,  # None: nothing was re-estimated
             "dead_rois": settings.get("dead_rois"),
             **{metric: _mean_sd(by_fold[metric]) for metric in METRICS},
             "auc_of_averaged_logits": _mean_sd(
-                ensemble.groupby("fold").apply(lambda f: auc(f["label"].to_numpy(), f["logit"].to_numpy()))
+                ensemble.groupby(together or (lambda row: 0)).apply(
+                    lambda f: auc(f["label"].to_numpy(), f["logit"].to_numpy())
+                )
             ),
             "validation_auc": float(mine["validation_auc"].mean()),
             "without_auc": {
