@@ -12,7 +12,7 @@ from .runs import Result, run
 
 __all__ = ["DEMO_SETTINGS", "run_demo"]
 
-DEMO_SETTINGS = {"epochs": 40, "T_w": 12, "M": 6, "K": 4}
+DEMO_SETTINGS = {"epochs": 30, "T_w": 10, "M": 9, "K": 4}
 """A small cohort learns in fewer epochs than real ones; these keep the demonstration under a minute."""
 
 
@@ -24,7 +24,7 @@ def run_demo(
     say: Callable[[str], None] = lambda line: None,
 ) -> Result:
     """Simulate, audit, train BRIO, its backbone and ridge leaving one site out, and draw the result."""
-    cohort = simulate(Simulation(seed=seed))
+    cohort = simulate(Simulation(per_class=12, seed=seed))
     truth = cohort.provenance["truth"]
     say(f"{cohort!r}")
     say(f"planted: stable evidence in ROIs {_range(truth['stable'])}, unstable in {_range(truth['unstable'])},")

@@ -11,7 +11,7 @@ from scipy import stats
 from brio import draws
 from brio.cohort import Cohort
 from brio.connectome import Connectomes, connectomes
-from brio.connectome.reestimate import block_indices, block_starts, reestimate
+from brio.connectome.resampling import block_indices, block_starts, reestimate
 
 
 def numpy_fc(x: np.ndarray) -> np.ndarray:
@@ -62,7 +62,7 @@ def test_circular_blocks_draw_every_frame_equally_often():
 
 def test_the_largest_draw_stays_inside_the_scan(monkeypatch):
     # u < 1, yet u * T must not round up to T
-    module = sys.modules["brio.connectome.reestimate"]  # the function of that name hides the module
+    module = sys.modules["brio.connectome.resampling"]  # the function of that name hides the module
     monkeypatch.setattr(module, "uniform_tensor", lambda *_: torch.tensor(1.0 - 2.0**-53, dtype=torch.float64))
     n = torch.tensor([2, 3, 7, 1000, 2**31])
     assert block_starts(torch.zeros(5, dtype=torch.int64), n, 1, 1).flatten().tolist() == (n - 1).tolist()

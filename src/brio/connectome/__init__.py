@@ -4,7 +4,7 @@ from .blocks import BlockRule, clip_block_length
 from .connectomes import Connectomes
 from .dead import fill_dead
 from .fc import psi
-from .reestimate import reestimate
+from .resampling import reestimate
 from .support import source_mean, source_strength, sym_top
 
 __all__ = [

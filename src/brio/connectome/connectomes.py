@@ -14,7 +14,7 @@ from ..cohort.signal import usable
 from ..errors import BrioError
 from .blocks import BlockRule, balanced_subset, fold_block_length
 from .fc import psi, standardise
-from .reestimate import reestimate
+from .resampling import reestimate
 from .support import site_mean, site_median
 
 __all__ = ["Connectomes"]
@@ -53,8 +53,9 @@ class Connectomes:
         alive = np.empty((n, p), dtype=bool)
         self.n_frames = np.empty(n, dtype=np.int64)
         size = int(cohort.n_frames.sum()) * p * self.full.element_size()
-        self._resident: list[Tensor] | None = [] if size <= _RESIDENT_BYTES[self.device.type] else None
-        for chunk in self._chunks(np.arange(n), cohort.n_frames, 1, keep_order=True):
+        resident = size <= _RESIDENT_BYTES[self.device.type]
+        kept: dict[int, Tensor] = {}
+        for chunk in self._chunks(np.arange(n), cohort.n_frames, 1):
             scans = []
             for i in chunk:
                 frames, alive[i] = usable(cohort.scan(int(i)))
@@ -66,8 +67,9 @@ class Connectomes:
                     )
                 scans.append(self._standardised(frames))
             self.full[torch.from_numpy(chunk).to(self.device)] = self._batched(psi, scans)
-            if self._resident is not None:
-                self._resident.extend(scans)
+            if resident:
+                kept.update(zip(chunk.tolist(), scans, strict=True))
+        self._resident = [kept[i] for i in range(n)] if resident else None
         self.alive = torch.from_numpy(alive).to(self.device)
         self._alive = alive
         self._medians: dict[bytes, Tensor] = {}
@@ -130,32 +132,30 @@ class Connectomes:
         return standardise(x, torch.ones(len(x), dtype=torch.bool, device=self.device)).to(self.dtype)
 
     def _batched(self, function: Callable[..., Tensor], scans: list[Tensor], *columns: np.ndarray) -> Tensor:
-        """Apply a function of (padded scans, lengths, columns) to scans of unequal length.
+        """Apply a function of (scans [n, T, P], lengths, columns) to scans of unequal length.
 
-        All at once on a GPU; one by one on a CPU, where padding saves nothing and where the bits of a scan's
-        connectome must not depend on the scans beside it.
+        Neighbours of equal length go together on a GPU; on a CPU, where that saves nothing, each goes alone. So what
+        one scan gives does not depend on the lengths of others, and on a CPU not on the others at all, bit for bit.
         """
-        n = len(scans)
-        groups = [slice(i, i + 1) for i in range(n)] if self.device.type == "cpu" else [slice(0, n)]
+        lengths = [len(s) for s in scans]
+        alone = self.device.type == "cpu"
+        starts = [i for i in range(len(scans)) if i == 0 or alone or lengths[i] != lengths[i - 1]]
         parts = []
-        for group in groups:
-            x = torch.nn.utils.rnn.pad_sequence(scans[group], batch_first=True)
-            length = torch.tensor([len(s) for s in scans[group]], device=self.device)
-            parts.append(function(x, length, *(torch.from_numpy(c[group]).to(self.device) for c in columns)))
+        for start, stop in zip(starts, [*starts[1:], len(scans)], strict=True):
+            length = torch.full((stop - start,), lengths[start], device=self.device)
+            own = (torch.from_numpy(c[start:stop]).to(self.device) for c in columns)
+            parts.append(function(torch.stack(scans[start:stop]), length, *own))
         return torch.cat(parts)
 
-    def _chunks(
-        self, index: np.ndarray, lengths: np.ndarray, copies: int, keep_order: bool = False
-    ) -> Iterator[np.ndarray]:
+    def _chunks(self, index: np.ndarray, lengths: np.ndarray, copies: int) -> Iterator[np.ndarray]:
         """Split scans so that ``copies`` of each chunk stay within a fixed share of memory.
 
-        On a GPU scans of like length go together, which saves padding.
+        On a GPU scans of like length go together.
         """
-        keep_order = keep_order or self.device.type == "cpu"
-        order = index if keep_order else index[np.argsort(lengths, kind="stable")]
+        on_gpu = self.device.type == "cuda"
+        order = index[np.argsort(lengths, kind="stable")] if on_gpu else index
         itemsize = torch.empty(0, dtype=self.dtype).element_size()
-        frames = int(lengths.max()) if self.device.type == "cuda" else 0
-        per_scan = copies * self.cohort.n_rois * (frames + self.cohort.n_rois) * itemsize
+        per_scan = copies * self.cohort.n_rois * (on_gpu * int(lengths.max()) + self.cohort.n_rois) * itemsize
         size = max(1, _CHUNK_BYTES[self.device.type] // per_scan)
         for start in range(0, len(order), size):
             yield order[start : start + size]

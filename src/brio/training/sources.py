@@ -8,6 +8,7 @@ import numpy as np
 
 from .. import draws
 from ..cohort import Cohort
+from ..errors import BrioError
 from .contract import Run
 
 __all__ = ["Sources"]
@@ -36,6 +37,10 @@ class Sources:
             ]
             for run, n in zip(runs, names, strict=True)
         ]
+        for job, sites_of_job, found in zip(runs, names, cells, strict=True):
+            for e, (controls, patients) in zip(sites_of_job, found, strict=True):
+                if not len(controls) or not len(patients):
+                    raise BrioError(f"fold {job.fold.name}: source site {e} holds one class only; leave it out")
         most = max(len(m) for run in cells for site in run for m in site)
         shape = (len(runs), int(self.n_sites.max()), 2)
         self.size = np.zeros(shape, dtype=np.int64)
