@@ -2,6 +2,16 @@
 
 from .brio import Brio, BrioSettings
 from .registry import entry, known_methods, make_method, method, variant
-from .ridge import Ridge
+from .ridge import Ridge, RidgeSettings
 
-__all__ = ["Brio", "BrioSettings", "Ridge", "entry", "known_methods", "make_method", "method", "variant"]
+__all__ = [
+    "Brio",
+    "BrioSettings",
+    "Ridge",
+    "RidgeSettings",
+    "entry",
+    "known_methods",
+    "make_method",
+    "method",
+    "variant",
+]
