@@ -135,9 +135,7 @@ class Stack:
             params = {name: p[runs] for name, p in params.items()}
             context = {name: c[runs] for name, c in context.items()}
         axis = 0 if shared else 1
-        n_runs = len(next(iter(params.values())))
-        graph = 10 * A.shape[-1] ** 2 * A.element_size()
-        size = max(1, _PASS_BYTES[A.device.type] // (graph * n_runs))
+        size = self.graphs_in_a_pass(len(next(iter(params.values()))))
 
         def one(params: dict[str, Tensor], context: dict[str, Tensor], A: Tensor, alive: Tensor) -> Any:
             return functional_call(self.network, params, (A, alive, context), strict=True)
@@ -150,13 +148,16 @@ class Stack:
             return parts[0]
         return tree_map(lambda *t: torch.cat(t, dim=1), *parts)
 
+    def graphs_in_a_pass(self, n_runs: int) -> int:
+        """Graphs of each run that fit into one pass; about ten matrices of each are alive at a time."""
+        graph = self.connectomes.full[0].nbytes
+        return max(1, _PASS_BYTES[self.connectomes.device.type] // (10 * graph * n_runs))
+
     def margins(self, scans: np.ndarray) -> np.ndarray:
         """Logits of full scans, given by position for each run. Shape [R, n] in and out, float64."""
         index = self.tensor(scans)
-        width = max(1, _PASS_BYTES[index.device.type] // (10 * self.connectomes.full[0].nbytes * len(self)))
-        logits = [
-            self.forward(self.connectomes.full[i], self.connectomes.alive[i]).logit for i in index.split(width, 1)
-        ]
+        passes = index.split(self.graphs_in_a_pass(len(self)), 1)
+        logits = [self.forward(self.connectomes.full[i], self.connectomes.alive[i]).logit for i in passes]
         return torch.cat(logits, 1).double().cpu().numpy()
 
     def select(self, keep: np.ndarray) -> Stack:

@@ -153,7 +153,9 @@ class Brio(NeuralMethod):
             runs = torch.from_numpy(rows[positions]).to(graphs.device)
             scans = np.unique(np.concatenate([stack.runs[rows[p]].fold.source for p in positions]))
             on_device = torch.from_numpy(scans).to(graphs.device)
-            full = stack.forward(graphs.full[on_device], graphs.alive[on_device], shared=True, runs=runs).contributions
+            passes = on_device.split(stack.graphs_in_a_pass(len(positions)))  # never a copy of all connectomes
+            parts = [stack.forward(graphs.full[i], graphs.alive[i], shared=True, runs=runs) for i in passes]
+            full = torch.cat([part.contributions for part in parts], 1)
             a[where[:, None], on_device] = full
             if not self._reestimates:
                 continue
