@@ -26,6 +26,7 @@ from ..settings import require
 from ..training import Outcome
 from ..version import __version__
 from .plan import Job, Plan, make_plan, method_settings, protocol_of, rules_of, split_settings, stacked
+from .resume import earlier_plan, stacks_of
 from .store import RunStore, write_atomically
 from .tables import write_tables
 
@@ -124,91 +125,39 @@ def run(
     chosen = method_settings([methods] if isinstance(methods, str) else list(dict.fromkeys(methods)), of_methods)
     rules, of_folds, target = rules_of(of_audit), protocol_of(of_protocol), resolve_device(device)
     folder = Path(tempfile.mkdtemp(prefix="brio-")) if out is None else Path(out)
-    earlier = _earlier_plan(folder)
+    earlier = earlier_plan(folder)
     whole.verify()
     found = audit(whole, rules, companions) if exclude else None
     used = whole if found is None else whole.select(found.keep)
     if len(used) == 0:
         raise BrioError(f"{whole.name}: the audit excludes every scan; see 'brio audit', or change its rules")
     plan = make_plan(used, whole, found, rules, chosen, protocol, of_folds, range(seeds), folds, target, __version__)
-    written = None if earlier is None else _stacks_of(earlier, plan, folder)
+    written = None if earlier is None else stacks_of(earlier, plan, folder)
     _announce(used, whole, found, say)
     graphs = None
     if written is None:
         graphs = Connectomes(used, target)
         plan = stacked(plan, graphs, runs_per_stack)
-        folder.mkdir(parents=True, exist_ok=True)
-        if found is not None:
-            write_atomically(folder / "audit.json", json.dumps(found.to_dict(), indent=1) + "\n")
-            write_atomically(folder / "exclusions.tsv", _exclusions(found))
-        write_atomically(folder / "plan.json", json.dumps(plan.document, indent=1) + "\n")
+        _write_plan(plan, found, folder)
     else:
         plan.stacks.extend(written)
     with RunStore(folder / "runs") as store:
-        rows, predictions, summary = _finish(plan, graphs, used, target, store, folder, written, progress, say)
+        finished = sum(key in store for key in plan.jobs)
+        if written is not None:
+            say(f"going on: {finished} of {len(plan.jobs)} runs are finished")
+        if finished < len(plan.jobs):
+            _train(plan, graphs or Connectomes(used, target), store, progress)
+        rows, predictions, summary = write_tables(plan, store, folder)
     return Result(folder, rows, predictions, summary, found)
 
 
-def _finish(
-    plan: Plan,
-    graphs: Connectomes | None,
-    used: Cohort,
-    target: torch.device,
-    store: RunStore,
-    folder: Path,
-    written: list[list[str]] | None,
-    progress: Progress,
-    say: Callable[[str], None],
-) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
-    """Train what is missing and write the tables."""
-    finished = sum(key in store for key in plan.jobs)
-    if written is not None:
-        say(f"going on: {finished} of {len(plan.jobs)} runs are finished")
-    if finished < len(plan.jobs):
-        _train(plan, graphs or Connectomes(used, target), store, progress)
-    return write_tables(plan, store, folder)
-
-
-def _earlier_plan(folder: Path) -> dict[str, Any] | None:
-    """The plan of a job begun earlier in this folder, None for a new folder; an error if it is not one of ours."""
-    for place in (folder, *folder.parents):
-        if place.exists() and not place.is_dir():
-            raise BrioError(f"{place}: is a file, not a folder; choose another --out")
-    before_the_plan = {"audit.json", "exclusions.tsv", "plan.json", ".lock"}  # what a job killed while planning leaves
-    names = {p.name.removesuffix(".partial") for p in folder.iterdir()} if folder.is_dir() else set()
-    path = folder / "plan.json"
-    if not path.is_file():
-        if names <= before_the_plan:
-            return None
-        raise BrioError(f"{folder}: holds files that are not of a brio run; choose another --out")
-    try:
-        earlier = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise BrioError(f"{path}: not valid JSON ({error}); choose another --out") from error
-    if not isinstance(earlier, dict) or not isinstance(earlier.get("stacks"), list):
-        raise BrioError(f"{path}: not the plan of a brio run; choose another --out")
-    return earlier
-
-
-def _stacks_of(earlier: dict[str, Any], plan: Plan, folder: Path) -> list[list[str]]:
-    """Stacks of the same job begun earlier; an error that says what differs if it is another job."""
-    mine = json.loads(json.dumps(plan.facts))
-    theirs = {k: v for k, v in earlier.items() if k != "stacks"}
-    if theirs == mine:
-        return earlier["stacks"]
-    found = [f"{name}: {was} there, {now} here" for name, was, now in _differences(theirs, mine)]
-    if theirs.get("threads") != mine["threads"]:
-        found.append("numbers repeat exactly only with as many threads, see OMP_NUM_THREADS")
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    raise BrioError(f"{folder}: belongs to another run ({'; '.join(found[:3])}{more}); choose another --out")
-
-
-def _differences(a: Any, b: Any, name: str = "") -> list[tuple[str, str, str]]:
-    """Where two plans differ: dotted name and both values, shortened."""
-    if isinstance(a, dict) and isinstance(b, dict):
-        keys = sorted({*a, *b})
-        return [d for k in keys for d in _differences(a.get(k), b.get(k), f"{name}.{k}" if name else k)]
-    return [] if a == b else [(name, str(a)[:40], str(b)[:40])]
+def _write_plan(plan: Plan, found: Audit | None, folder: Path) -> None:
+    """Write down what was decided; the plan comes last, and with it the folder belongs to this job."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if found is not None:
+        write_atomically(folder / "audit.json", json.dumps(found.to_dict(), indent=1) + "\n")
+        write_atomically(folder / "exclusions.tsv", _exclusions(found))
+    write_atomically(folder / "plan.json", json.dumps(plan.document, indent=1) + "\n")
 
 
 def _announce(used: Cohort, whole: Cohort, found: Audit | None, say: Callable[[str], None]) -> None:

@@ -1,0 +1,54 @@
+"""Going on with a job: is this folder new, the same job begun earlier, or somebody else's?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ..errors import BrioError
+from .plan import Plan
+
+__all__ = ["earlier_plan", "stacks_of"]
+
+
+def earlier_plan(folder: Path) -> dict[str, Any] | None:
+    """The plan of a job begun earlier in this folder, None for a new folder; an error if it is not one of ours."""
+    for place in (folder, *folder.parents):
+        if place.exists() and not place.is_dir():
+            raise BrioError(f"{place}: is a file, not a folder; choose another --out")
+    before_the_plan = {"audit.json", "exclusions.tsv", "plan.json", ".lock"}  # what a job killed while planning leaves
+    names = {p.name.removesuffix(".partial") for p in folder.iterdir()} if folder.is_dir() else set()
+    path = folder / "plan.json"
+    if not path.is_file():
+        if names <= before_the_plan:
+            return None
+        raise BrioError(f"{folder}: holds files that are not of a brio run; choose another --out")
+    try:
+        earlier = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise BrioError(f"{path}: not valid JSON ({error}); choose another --out") from error
+    if not isinstance(earlier, dict) or not isinstance(earlier.get("stacks"), list):
+        raise BrioError(f"{path}: not the plan of a brio run; choose another --out")
+    return earlier
+
+
+def stacks_of(earlier: dict[str, Any], plan: Plan, folder: Path) -> list[list[str]]:
+    """Stacks of the same job begun earlier; an error that says what differs if it is another job."""
+    mine = json.loads(json.dumps(plan.facts))
+    theirs = {k: v for k, v in earlier.items() if k != "stacks"}
+    if theirs == mine:
+        return earlier["stacks"]
+    found = [f"{name}: {was} there, {now} here" for name, was, now in _differences(theirs, mine)]
+    if theirs.get("threads") != mine["threads"]:
+        found.append("numbers repeat exactly only with as many threads, see OMP_NUM_THREADS")
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    raise BrioError(f"{folder}: belongs to another run ({'; '.join(found[:3])}{more}); choose another --out")
+
+
+def _differences(a: Any, b: Any, name: str = "") -> list[tuple[str, str, str]]:
+    """Where two plans differ: dotted name and both values, shortened."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        keys = sorted({*a, *b})
+        return [d for k in keys for d in _differences(a.get(k), b.get(k), f"{name}.{k}" if name else k)]
+    return [] if a == b else [(name, str(a)[:40], str(b)[:40])]
