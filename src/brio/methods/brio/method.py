@@ -125,7 +125,7 @@ class Brio(NeuralMethod):
             stack.context[name][index] = value
 
     def unpadded(self, weights: dict[str, Tensor], n_sites: int) -> dict[str, Tensor]:
-        """Qualifications of the run's own source sites and pairs of them."""
+        """Qualifications of the run's own source sites and pairs of them; no support where none was measured."""
         if "context.q_re" not in weights:
             return weights
         q_re = weights["context.q_re"]
@@ -133,7 +133,8 @@ class Brio(NeuralMethod):
         real = (first < n_sites) & (second < n_sites)
         cut = {"context.q_re": q_re[:n_sites]}
         cut |= {name: weights[name][real] for name in ("context.alpha_bar", "context.g")}
-        return weights | {name: t.contiguous().clone() for name, t in cut.items()}
+        kept = weights | {name: t.contiguous().clone() for name, t in cut.items()}
+        return kept if self._reestimates else {name: t for name, t in kept.items() if name != "context.q_re"}
 
     def _contributions(self, stack: Stack, rows: np.ndarray, count: np.ndarray) -> tuple[Tensor, Tensor]:
         """Full-scan contributions a^(0) and mean squared changes under re-estimation. Shapes [runs, N, J].
