@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from scipy.special import expit
@@ -244,8 +245,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         connectomes = self._connectomes(X)
         if not isinstance(self.method_, Brio):
             raise BrioError(f"method '{self.method_.name}' has no connectome factors, hence no contributions")
-        stack = Stack.restore(self.method_, connectomes, [self.outcome_])
-        out = stack.forward(connectomes.full, connectomes.alive, shared=True)
+        scans = self.method_.inputs(connectomes).take(torch.arange(len(connectomes), device=connectomes.device))
+        out = Stack.restore(self.method_, scans, [self.outcome_]).forward(scans, shared=True)
         return out.contributions[0].double().cpu().numpy()
 
     def save(self, path: str | Path) -> None:

@@ -10,9 +10,14 @@ from typing import Any, Literal, TypeVar
 
 from .errors import BrioError, nearest
 
-__all__ = ["parse_assignments", "require", "with_values"]
+__all__ = ["parse_assignments", "require", "setting", "with_values"]
 
 T = TypeVar("T")
+
+
+def setting(default: Any, space: Any = None) -> Any:
+    """A field of settings with a default and, where it is worth tuning, a space (:mod:`brio.spaces`)."""
+    return dataclasses.field(default=default, metadata={"space": space})
 
 
 def parse_assignments(pairs: Iterable[str]) -> dict[str, str]:

@@ -113,9 +113,9 @@ def test_margins_are_the_logits_of_each_run_in_passes_of_any_size(graphs, uneven
     assert not graphs.alive[:50].all()
     monkeypatch.setitem(_PASS_BYTES, "cpu", 1)
     np.testing.assert_allclose(stack.margins(scans), whole, atol=1e-12)
-    shared = stack.forward(graphs.full[:7], graphs.alive[:7], shared=True)
+    shared = stack.forward(stack.inputs.take(torch.arange(7)), shared=True)
     np.testing.assert_allclose(shared.logit[0], whole[0, :7], atol=1e-12)
-    some = stack.forward(graphs.full[:7], graphs.alive[:7], shared=True, runs=torch.tensor([2]))
+    some = stack.forward(stack.inputs.take(torch.arange(7)), shared=True, runs=torch.tensor([2]))
     assert torch.equal(some.logit[0], shared.logit[2])
 
 

@@ -8,6 +8,9 @@ Four networks of ROIs, each with its own part in the story:
 * ``spurious``: coupling goes with the class at each site, but with a sign that differs between sites;
 * ``site``: its strength depends on the scanner alone.
 
+Beside these, patients may have slow courses of their own in one ROI of each network (``dynamics``): signal that lies in
+single time series and in no correlation, since the courses are orthogonal to each other.
+
 All series are autocorrelated, scan length and repetition time differ between sites, a few ROIs lie outside the
 field of view of some scans, and a scanner component with its own spatial pattern runs through each site.
 """
@@ -42,6 +45,8 @@ class Simulation:
         Frames of the average site; sites lie between 0.7 and 1.3 of it.
     stable, unstable, spurious : float
         Strength of the three kinds of class effect.
+    dynamics : float
+        Strength of the slow courses of single ROIs in patients.
     site_shift : float
         Strength of what depends on the scanner.
     dead_share : float
@@ -56,6 +61,7 @@ class Simulation:
     stable: float = 0.30
     unstable: float = 1.6
     spurious: float = 0.25
+    dynamics: float = 0.0
     site_shift: float = 0.3
     dead_share: float = 0.05
     seed: int = 0
@@ -74,6 +80,11 @@ class Simulation:
         start = _NETWORKS.index(name) * size
         return np.arange(start, start + size)
 
+    @property
+    def dynamic_rois(self) -> np.ndarray:
+        """ROIs (positions) whose own course differs in patients: the last of each network."""
+        return np.array([self.network(name)[-1] for name in _NETWORKS])
+
 
 def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - frozen
     """Simulate a cohort; ``cohort.provenance["truth"]`` says which ROIs carry what.
@@ -84,7 +95,7 @@ def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - f
     >>> cohort.provenance["truth"]["stable"]
     [0, 1, 2, 3, 4, 5]
     """
-    rng = np.random.default_rng(simulation.seed)
+    rng, moves = np.random.default_rng(simulation.seed), np.random.default_rng([simulation.seed, 1])
     scans: list[np.ndarray] = []
     rows: list[dict[str, object]] = []
     for e in range(simulation.n_sites):
@@ -100,6 +111,7 @@ def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - f
                         "age": round(float(rng.uniform(8, 40)), 1),
                         "sex": str(rng.choice(["F", "M"])),
                         "tr": site.tr,
+                        "mean_fd": round(float(moves.lognormal(-2.0, 0.5)), 4),
                     }
                 )
     table = pd.DataFrame(rows)
@@ -108,14 +120,17 @@ def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - f
         site=table["site"],
         label=table["label"],
         participant_id=table["participant_id"],
-        covariates=table[["age", "sex", "tr"]],
+        covariates=table[["age", "sex", "tr", "mean_fd"]],
         atlas=_atlas(simulation.n_rois),
         classes=("control", "patient"),
         name="simulated",
         provenance={
             "kind": "simulated",
             "seed": simulation.seed,
-            "truth": {name: simulation.network(name).tolist() for name in _NETWORKS},
+            "truth": {
+                **{name: simulation.network(name).tolist() for name in _NETWORKS},
+                **({"dynamics": simulation.dynamic_rois.tolist()} if simulation.dynamics else {}),
+            },
         },
     )
 
@@ -172,6 +187,10 @@ def _scan(s: Simulation, site: _Site, label: int, rng: np.random.Generator) -> n
         length = 6
         start = int(rng.integers(0, site.frames - length))
         x[start : start + length, s.network("unstable")] += s.unstable * np.hanning(length + 2)[1:-1, None] * 2
+    if label == 1 and s.dynamics:
+        clock = np.linspace(-1, 1, site.frames)
+        for degree, u in enumerate(s.dynamic_rois, 1):
+            x[:, u] += s.dynamics * np.sqrt(2 * degree + 1) * np.polynomial.Legendre.basis(degree)(clock)
     if rng.uniform() < s.dead_share:
         x[:, site.dead] = 0.0
     return x.astype(np.float32)

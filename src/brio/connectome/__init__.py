@@ -1,16 +1,19 @@
 """Connectomes: the FC estimator Psi, block length, re-estimation and the propagation support S."""
 
 from .blocks import BlockRule, clip_block_length
+from .bold import BoldRule
 from .connectomes import Connectomes
 from .dead import fill_dead
 from .fc import psi
 from .resampling import reestimate
-from .support import source_mean, source_strength, sym_top
+from .support import edge_cut, source_mean, source_strength, sym_top
 
 __all__ = [
     "BlockRule",
+    "BoldRule",
     "Connectomes",
     "clip_block_length",
+    "edge_cut",
     "fill_dead",
     "psi",
     "reestimate",

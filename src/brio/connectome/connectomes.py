@@ -13,9 +13,10 @@ from ..cohort import Cohort
 from ..cohort.signal import usable
 from ..errors import BrioError
 from .blocks import BlockRule, balanced_subset, fold_block_length
+from .bold import BoldRule, bold_positions, bold_window
 from .fc import psi, standardise
-from .resampling import reestimate
-from .support import site_mean, site_median
+from .resampling import block_indices, block_starts, reestimate
+from .support import edge_cut, site_mean, site_median
 
 __all__ = ["Connectomes"]
 
@@ -74,6 +75,8 @@ class Connectomes:
         self._alive = alive
         self._medians: dict[bytes, Tensor] = {}
         self._means: dict[bytes, Tensor] = {}
+        self._bold: dict[BoldRule, Tensor] = {}
+        self._cuts: dict[float, Tensor] = {}
 
     def __len__(self) -> int:
         return len(self.full)
@@ -126,6 +129,46 @@ class Connectomes:
         for chunk in self._chunks(np.arange(len(scans)), self.n_frames[scans], n_resamples):
             frames = [self.scan(int(i)) for i in scans[chunk]]
             yield chunk, self._batched(resampled, frames, block_length[chunk].astype(np.int64), keys[chunk])
+
+    def edge_cut(self, share: float) -> Tensor:
+        """Cached :func:`brio.connectome.support.edge_cut` of every full-scan FC. Shape [N]."""
+        if share not in self._cuts:
+            self._cuts[share] = edge_cut(self.full, share)
+        return self._cuts[share]
+
+    def bold(self, rule: BoldRule, tr: np.ndarray | None) -> Tensor:
+        """z-scored BOLD of every scan under a rule for its length and clock, cached. Shape [N, frames, P]."""
+        if rule not in self._bold:
+            self._bold[rule] = torch.stack([self._window(i, self.scan(i), rule, tr) for i in range(len(self))])
+        return self._bold[rule]
+
+    def resampled_bold(
+        self,
+        scans: np.ndarray,
+        block_length: np.ndarray,
+        seed: int,
+        refresh: int,
+        n_resamples: int,
+        rule: BoldRule,
+        tr: np.ndarray | None,
+    ) -> Tensor:
+        """BOLD windows of the resamples whose FC :meth:`reestimates` gives. Shape [n * K, frames, P]."""
+        keys = draws.key(seed, "re-estimates", refresh, self.ids[scans]).view(np.int64)
+        out = []
+        for i, block, key in zip(scans, block_length, keys, strict=True):
+            x = self.scan(int(i))
+            size = torch.tensor([len(x)], device=self.device)
+            length = torch.tensor([int(block)], device=self.device)
+            starts = block_starts(
+                torch.tensor([key], device=self.device), size, n_resamples, -(-len(x) // max(1, int(block)))
+            )
+            index = block_indices(starts, length, size, len(x))[0]  # [K, T]
+            out.append(self._window(int(i), x[index], rule, tr))
+        return torch.cat(out)
+
+    def _window(self, i: int, x: Tensor, rule: BoldRule, tr: np.ndarray | None) -> Tensor:
+        position = bold_positions(x.shape[-2], None if tr is None else float(tr[i]), rule)
+        return bold_window(x, position.to(self.device))
 
     def _standardised(self, frames: np.ndarray) -> Tensor:
         x = torch.from_numpy(frames.astype(np.float64)).to(self.device)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["masked_median", "site_mean", "site_median", "source_mean", "source_strength", "sym_top"]
+__all__ = ["edge_cut", "masked_median", "site_mean", "site_median", "source_mean", "source_strength", "sym_top"]
 
 
 def masked_median(x: Tensor, valid: Tensor) -> Tensor:
@@ -78,6 +78,24 @@ def sym_top(strength: Tensor, rho_g: float) -> Tensor:
     S = torch.zeros(p, p, dtype=torch.bool, device=strength.device)
     S.scatter_(1, chosen, True)
     return S | S.T
+
+
+def edge_cut(A: Tensor, share: float) -> Tensor:
+    """|FC| of the weakest of the strongest ``share`` of the edges of each graph. Shape [..., P, P] -> [...].
+
+    Examples
+    --------
+    >>> edge_cut(torch.tensor([[0.0, 3.0, -1.0], [3.0, 0.0, 2.0], [-1.0, 2.0, 0.0]]), 0.6)
+    tensor(2.)
+    """
+    p = A.shape[-1]
+    u, v = torch.triu_indices(p, p, 1, device=A.device)
+    count = len(u)
+    keep = max(1, min(count, round(share * count)))
+    flat = A.reshape(-1, p, p)
+    size = max(1, (1 << 26) // count)
+    parts = [part[:, u, v].abs().kthvalue(count - keep + 1, dim=-1).values for part in flat.split(size)]
+    return torch.cat(parts).reshape(A.shape[:-2])
 
 
 def site_mean(A: Tensor, alive: Tensor) -> Tensor:

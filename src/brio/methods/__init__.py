@@ -1,8 +1,12 @@
-"""Methods: one small file for each, and the registry that knows them by name."""
+"""Methods: one small file for each, and the registry that knows them by name.
 
+The families register in the order in which tables list them.
+"""
+
+from . import linear, gnn, ood, graph_ood, brain  # isort: skip # noqa: F401
 from .brio import Brio, BrioSettings
-from .registry import entry, known_methods, make_method, method, variant
-from .ridge import Ridge, RidgeSettings
+from .linear.ridge import Ridge, RidgeSettings
+from .registry import entry, known_methods, load_methods, make_method, method, variant
 
 __all__ = [
     "Brio",
@@ -11,6 +15,7 @@ __all__ = [
     "RidgeSettings",
     "entry",
     "known_methods",
+    "load_methods",
     "make_method",
     "method",
     "variant",

@@ -2,17 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import BrioError, nearest
 from ..settings import with_values
 from ..training import Method
+from ..training.inputs import NEEDS
 
-__all__ = ["Entry", "entry", "known_methods", "make_method", "method", "variant"]
+__all__ = [
+    "PAPERS_OWN",
+    "PUBLISHED",
+    "TEXTBOOK",
+    "Entry",
+    "Provenance",
+    "entry",
+    "known_methods",
+    "load_methods",
+    "make_method",
+    "method",
+    "our_reading",
+    "papers_intent",
+    "variant",
+]
 
 M = TypeVar("M", bound=type[Method])
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where an implementation comes from, for every table that shows its figures."""
+
+    kind: str
+    note: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} ({self.note})" if self.note else self.kind
+
+
+PAPERS_OWN = Provenance("the paper's own method", "no public code")
+PUBLISHED = Provenance("as the published code reads")
+TEXTBOOK = Provenance("textbook")
+
+
+def papers_intent(how: str) -> Provenance:
+    """The published code differs from its paper, and the paper was followed; ``how`` says in what."""
+    return Provenance("paper's intent", f"published code differs: {how}")
+
+
+def our_reading(why: str) -> Provenance:
+    """No public text or code gives the method whole."""
+    return Provenance("our reading", why)
 
 
 @dataclass(frozen=True)
@@ -24,18 +68,55 @@ class Entry:
     family: str
     reference: str
     summary: str
+    provenance: Provenance
+    needs: tuple[str, ...] = ()
+    transductive: bool = False
+    control: bool = False
     fixed: dict[str, Any] = field(default_factory=dict)
 
 
 _ENTRIES: dict[str, Entry] = {}
 
 
-def method(name: str, *, family: str, reference: str) -> Callable[[M], M]:
-    """Register a method class under a name."""
+def method(
+    name: str,
+    *,
+    family: str,
+    reference: str,
+    provenance: Provenance | str,
+    needs: Iterable[str] = (),
+    transductive: bool = False,
+    control: bool = False,
+) -> Callable[[M], M]:
+    """Register a method class under a name.
+
+    Parameters
+    ----------
+    name : str
+    family : str
+        Heading under which tables list it.
+    reference : str
+        Whom to cite.
+    provenance : Provenance or str
+        Where the implementation comes from; text of your own is fine.
+    needs : names
+        What it needs besides connectomes and labels, see :data:`brio.training.inputs.NEEDS`.
+    transductive : bool
+        Whether unlabelled scans of the unseen site take part in its fit.
+    control : bool
+        Whether it looks at no connectome at all, so that anything above chance is a warning about the cohort.
+    """
+    wanted = tuple(need for need in NEEDS if need in set(needs))
+    for need in needs:
+        if need not in NEEDS:
+            raise BrioError(f"method '{name}': need '{need}' is unknown; {nearest(need, NEEDS)}")
 
     def register(cls: M) -> M:
         cls.name = name
-        _add(Entry(name, cls, family, reference, (cls.__doc__ or "").strip().split("\n")[0]))
+        cls.needs = frozenset(wanted)
+        origin = provenance if isinstance(provenance, Provenance) else Provenance(provenance)
+        summary = (cls.__doc__ or "").strip().split("\n")[0]
+        _add(Entry(name, cls, family, reference, summary, origin, wanted, transductive, control))
         return cls
 
     return register
@@ -43,8 +124,10 @@ def method(name: str, *, family: str, reference: str) -> Callable[[M], M]:
 
 def variant(name: str, base: type[Method], summary: str, **fixed: Any) -> None:
     """Register a method with some settings fixed by its name."""
-    parent = next(e for e in _ENTRIES.values() if e.make is base and not e.fixed)
-    _add(Entry(name, base, parent.family, parent.reference, summary, fixed))
+    p = next(e for e in _ENTRIES.values() if e.make is base and not e.fixed)
+    _add(
+        Entry(name, base, p.family, p.reference, summary, p.provenance, p.needs, p.transductive, p.control, dict(fixed))
+    )
 
 
 def _add(new: Entry) -> None:
@@ -74,3 +157,32 @@ def make_method(name: str, values: dict[str, Any] | None = None) -> Method:
     made = found.make(with_values(found.make.Settings(), {**(values or {}), **found.fixed}))
     made.name = name  # type: ignore[misc]
     return made
+
+
+def load_methods(path: str | Path) -> list[str]:
+    """Run a Python file whose decorators register methods of a user's own; returns their names.
+
+    A file that was loaded before is not run again.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise BrioError(f"{file}: there is no such file; it should hold a method of your own")
+    name = f"brio_methods_{file.resolve()}"
+    before = set(_ENTRIES)
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, file)
+        if spec is None or spec.loader is None:
+            raise BrioError(f"{file}: is not a Python file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[name]
+            for added in set(_ENTRIES) - before:
+                del _ENTRIES[added]
+            raise BrioError(f"{file}: {type(error).__name__}: {error}") from error
+    found = [e.name for e in known_methods() if e.make.__module__ == name]
+    if not found:
+        raise BrioError(f"{file}: registers no method; put the decorator @brio.methods.method(...) above your class")
+    return found

@@ -29,12 +29,22 @@ class StackedAdamW:
         epsilon: float = 1e-8,
     ) -> None:
         self.params = params
-        self.learning_rate, self.weight_decay = learning_rate, weight_decay
+        self.weight_decay = weight_decay
         self.betas, self.epsilon = betas, epsilon
         self.mean = {name: torch.zeros_like(p) for name, p in params.items()}
         self.square = {name: torch.zeros_like(p) for name, p in params.items()}
         first = next(iter(params.values()))
         self.steps = torch.zeros(len(first), dtype=torch.float64, device=first.device)
+        self.rate = torch.full((), learning_rate, dtype=torch.float64, device=first.device)
+
+    def set_rate(self, learning_rate: float) -> None:
+        """Change the learning rate, in place: a recorded step reads it anew."""
+        self.rate.fill_(learning_rate)
+
+    def forget(self) -> None:
+        """Start again, in place, as if no step had been taken."""
+        for held in (*self.mean.values(), *self.square.values(), self.steps):
+            held.zero_()
 
     @torch.no_grad()
     def step(self, active: Tensor) -> None:
@@ -54,8 +64,8 @@ class StackedAdamW:
             for value in (
                 torch.full_like(count, 1 - beta1),
                 torch.full_like(count, 1 - beta2),
-                torch.full_like(count, self.learning_rate * self.weight_decay),
-                self.learning_rate / (1 - beta1**count),
+                (self.rate * self.weight_decay).expand_as(count),
+                self.rate / (1 - beta1**count),
             )
         )
         root = self._columns(params, (1 - beta2**count).rsqrt())

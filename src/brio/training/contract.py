@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
@@ -11,15 +11,31 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..connectome import Connectomes
+from ..connectome import Connectomes, source_mean
 from ..progress import Progress, silent
 from ..protocol import Fold
-from ..settings import require
+from ..settings import require, setting
+from ..spaces import choice
+from .inputs import Inputs, Scans, Shape
 
 if TYPE_CHECKING:
     from .stack import Stack
 
-__all__ = ["Batch", "Method", "NeuralMethod", "NeuralSettings", "Outcome", "Run", "Source", "Stage"]
+__all__ = [
+    "Answer",
+    "Batch",
+    "Method",
+    "NeuralMethod",
+    "NeuralSettings",
+    "Outcome",
+    "Output",
+    "Params",
+    "Run",
+    "Source",
+    "Stage",
+]
+
+Params = dict[str, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,14 +78,24 @@ class Outcome:
     notes: dict[str, Any] = field(default_factory=dict)
 
 
+class Answer(NamedTuple):
+    """What a fitted run says of scans."""
+
+    margin: np.ndarray  # [n] logit margin, float64
+    representation: np.ndarray  # [n, d] what its classifier reads, float64
+
+
 class Method(ABC):
     """A way to learn from source sites and score scans of others.
 
     A subclass names itself through :func:`brio.methods.method`, has a frozen dataclass ``Settings``
-    and fits any number of runs at once.
+    and fits any number of runs at once. A fitted run answers for any scans: full ones or re-estimates.
     """
 
     name: ClassVar[str] = ""
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """What it needs besides connectomes and labels, see :data:`brio.training.inputs.NEEDS`."""
+
     version: ClassVar[int] = 1
     """Raised whenever the numbers of the method change; part of the name of a finished run."""
 
@@ -83,8 +109,17 @@ class Method(ABC):
         """Fit every run and score its test scans; outcomes in the order of ``runs``."""
 
     @abstractmethod
+    def answer(self, outcome: Outcome, scans: Scans) -> Answer:
+        """Logit margins and representations of any scans under a fitted run."""
+
+    def inputs(self, connectomes: Connectomes) -> Inputs:
+        """The scans of a cohort with what this method needs of them."""
+        return Inputs(connectomes, self.needs, self.settings, f"method '{self.name}'")
+
     def margins(self, outcome: Outcome, connectomes: Connectomes, scans: np.ndarray) -> np.ndarray:
-        """Logit margins of further scans under a fitted run."""
+        """Logit margins of scans of a cohort, by position, under a fitted run."""
+        index = torch.from_numpy(np.asarray(scans)).to(connectomes.device)
+        return self.answer(outcome, self.inputs(connectomes).take(index)).margin
 
     def bytes_per_run(self, connectomes: Connectomes, run: Run) -> int:
         """Memory one more run in a stack needs; decides how many train together."""
@@ -109,15 +144,18 @@ class NeuralSettings:
         The checkpoint is chosen by the AUC over all validation scans together, or by the mean of the sites' own AUCs.
     dead_rois : {"source-mean", "zero"}
         What the edges of an ROI without signal hold: the mean connectome of the source sites, or zero.
+    schedule : {"constant", "cosine"}
+        Learning rate over the epochs: as it is, or falling to a tenth along half a cosine.
     """
 
     epochs: int = 220
     patience: int | None = 80
-    learning_rate: float = 3e-4
+    learning_rate: float = setting(3e-4, choice(1e-4, 3e-4, 1e-3))
     weight_decay: float = 1e-4
     cell_batch: int = 4
     validation_auc: Literal["pooled", "site-mean"] = "pooled"
     dead_rois: Literal["source-mean", "zero"] = "source-mean"
+    schedule: Literal["constant", "cosine"] = "constant"
 
     def __post_init__(self) -> None:
         for name in ("epochs", "cell_batch"):
@@ -128,12 +166,58 @@ class NeuralSettings:
 
 
 class Batch(NamedTuple):
-    """Graphs of one step of one run, equally many from each source site and class."""
+    """Scans of one step of one run, equally many from each source site and class.
 
-    A: Tensor  # [E, 2, n, P, P] full-scan FC
-    alive: Tensor  # [E, 2, n, P]
+    ``scans`` lie flat: E sites, 2 classes (0, then 1), n scans of each. Sites that only pad the stack come last.
+    """
+
+    scans: Scans  # leading axis B = E * 2 * n
     cell_weight: Tensor  # [E, 2] share of each site and class in the loss; 0 for padding
     pair_weight: Tensor  # [E (E - 1) / 2] share of each pair of source sites; 0 for padding
+    epoch: Tensor  # scalar, counted from 1
+
+    @property
+    def cells(self) -> tuple[int, int, int]:
+        """E, 2 and n: what ``x.unflatten(0, batch.cells)`` needs."""
+        n_sites = len(self.cell_weight)
+        return n_sites, 2, len(self.scans.A) // (2 * n_sites)
+
+    @property
+    def label(self) -> Tensor:
+        """Class of each scan, 0.0 or 1.0. Shape [B]."""
+        classes = torch.arange(2, device=self.cell_weight.device, dtype=self.cell_weight.dtype)
+        return classes[None, :, None].expand(self.cells).flatten()
+
+    @property
+    def site(self) -> Tensor:
+        """Source site of each scan, 0 to E - 1. Shape [B], int64."""
+        return (
+            torch.arange(len(self.cell_weight), device=self.cell_weight.device)[:, None, None]
+            .expand(self.cells)
+            .flatten()
+        )
+
+    @property
+    def weight(self) -> Tensor:
+        """Share of each scan in a loss that weighs source sites and classes equally; sums to one. Shape [B]."""
+        return (self.cell_weight[:, :, None] / self.cells[2]).expand(self.cells).flatten()
+
+    @property
+    def site_weight(self) -> Tensor:
+        """Share of each source site, 0 for padding; sums to one. Shape [E]."""
+        return self.cell_weight.sum(1)
+
+    @property
+    def real(self) -> Tensor:
+        """1 for scans, 0 for those that pad the stack. Shape [B]."""
+        return (self.weight > 0).to(self.cell_weight.dtype)
+
+
+class Output(NamedTuple):
+    """The least a network says of each scan; a method's own output may say more while it trains."""
+
+    logit: Tensor  # [B]
+    representation: Tensor  # [B, d] what the classifier reads
 
 
 @dataclass(frozen=True)
@@ -150,6 +234,8 @@ class Stage:
         Whether checkpoints of this stage may be chosen.
     refresh_every : int or None
         Call :meth:`NeuralMethod.refresh` before every so many optimisation steps of the stage.
+    fresh_optimiser : bool
+        Forget the optimiser's running averages when the stage begins.
     """
 
     name: str
@@ -157,6 +243,7 @@ class Stage:
     frozen: tuple[str, ...] = ()
     selectable: bool = True
     refresh_every: int | None = None
+    fresh_optimiser: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,34 +264,69 @@ class Source:
 class NeuralMethod(Method):
     """A network and a loss, written for one run and trained for all runs at once.
 
-    The trainer stacks the parameters of all runs along a first axis and maps ``network`` and ``loss`` over it.
+    The trainer stacks the parameters of all runs along a first axis and maps network and loss over it, so both must be
+    plain tensor code: no branches on values, no ``.item()``, no boolean indexing. Random numbers come from
+    :mod:`brio.training.ambient`; running statistics are buffers, changed in place during training.
     """
 
     settings: NeuralSettings
     only_for_training: ClassVar[tuple[str, ...]] = ()
-    """Entries of the context that a finished run keeps as a record and inference does not read."""
+    """Beginnings of the names of parameters and context entries that inference does not read."""
+    matrices: ClassVar[float] = 28.0
+    """About how many P x P matrices a step keeps alive for each scan; decides how many runs train together."""
 
     @abstractmethod
-    def network(self, n_rois: int) -> nn.Module:
-        """A freshly initialised network: ``network(A, alive, context)`` returns a NamedTuple with ``logit`` [B]."""
+    def network(self, shape: Shape) -> nn.Module:
+        """A freshly initialised network: ``network(scans, context)`` returns an :class:`Output` or more.
 
-    @abstractmethod
+        What it draws at random must not depend on ``shape.n_sites``, which is that of the stack.
+        """
+
     def context(self, source: Source) -> dict[str, Tensor]:
-        """What the run learns from its source scans before training (support, means, block length)."""
+        """What the run learns from its source scans before training.
+
+        Here ``mean``, which stands in for the edges of ROIs without signal (:func:`brio.connectome.fill_dead`).
+        """
+        return {"mean": self.stand_in(source)}
+
+    def stand_in(self, source: Source) -> Tensor:
+        """What the edges of an ROI without signal hold: the source mean connectome, or zero. Shape [P, P]."""
+        graphs = source.connectomes
+        if self.settings.dead_rois == "zero":
+            return torch.zeros_like(graphs.full[0])
+        return source_mean([graphs.site_mean(m) for m in source.by_site()])
 
     def stages(self) -> list[Stage]:
         """The stretches of training, in order."""
         return [Stage("training", self.settings.epochs)]
 
-    @abstractmethod
     def loss(self, out: Any, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
-        """Loss of one run on one batch; ``out`` has the leading axis E * 2 * n."""
+        """Loss of one run on one batch."""
+        raise NotImplementedError(f"method '{self.name}' has neither a loss nor an objective of its own")
+
+    def objective(
+        self,
+        call: Callable[[Params, Scans], Any],
+        params: Params,
+        batch: Batch,
+        context: dict[str, Tensor],
+        stage: Stage,
+    ) -> Tensor:
+        """What a step descends on: the loss of the network's output.
+
+        A method that trains on other inputs than the batch (mixtures), or under other weights (a look ahead),
+        overrides this; ``call(params, scans)`` runs the network.
+        """
+        return self.loss(call(params, batch.scans), batch, context, stage)
 
     def enter(self, stack: Stack, stage: Stage) -> None:
         """Called once when the stack enters a stage."""
 
     def refresh(self, stack: Stack, due: np.ndarray, count: np.ndarray) -> None:
         """Called before a step for the runs that are due, with how many refreshes each has had."""
+
+    def settle(self, stack: Stack) -> None:
+        """Called before the stack is scored: put into the context what inference needs of the present weights."""
 
     def unpadded(self, weights: dict[str, Tensor], n_sites: int) -> dict[str, Tensor]:
         """The weights of one run without what only filled the stack up to its largest number of source sites."""
@@ -215,12 +337,14 @@ class NeuralMethod(Method):
 
         return train(self, connectomes, runs, progress)
 
-    def margins(self, outcome: Outcome, connectomes: Connectomes, scans: np.ndarray) -> np.ndarray:
+    def answer(self, outcome: Outcome, scans: Scans) -> Answer:
         from .stack import Stack
 
-        return Stack.restore(self, connectomes, [outcome]).margins(scans[None])[0]
+        out = Stack.restore(self, scans, [outcome]).forward(scans, shared=True)
+        margin, representation = (t[0].double().cpu().numpy() for t in (out.logit, out.representation))
+        return Answer(margin, representation)
 
     def bytes_per_run(self, connectomes: Connectomes, run: Run) -> int:
         n_sites = len(np.unique(connectomes.cohort.sites[run.fold.source]))
         graph = connectomes.n_rois**2 * torch.empty(0, dtype=connectomes.dtype).element_size()
-        return 2 * n_sites * self.settings.cell_batch * graph * 28
+        return int(2 * n_sites * self.settings.cell_batch * graph * self.matrices)

@@ -13,7 +13,9 @@ from torch.utils._pytree import tree_map
 
 from .. import draws
 from ..connectome import Connectomes
-from .contract import Batch, Outcome, Run, Source, Stage
+from .ambient import during_step
+from .contract import Batch, Outcome, Params, Run, Source, Stage
+from .inputs import Inputs, Scans, Shape
 from .sources import Sources
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ class Stack:
     ----------
     params : dict of Tensor, shapes [R, ...]
         Trainable parameters, leaves of the graph.
+    buffers : dict of Tensor, shapes [R, ...]
+        Running statistics, changed in place by training steps.
     context : dict of Tensor, shapes [R, ...]
         What each run learned from its source scans outside gradient descent.
     """
@@ -38,15 +42,16 @@ class Stack:
     def __init__(
         self,
         method: NeuralMethod,
-        connectomes: Connectomes,
+        inputs: Inputs | None,
         runs: Sequence[Run],
         network: nn.Module,
-        params: dict[str, Tensor],
+        params: Params,
+        buffers: Params,
         context: dict[str, Tensor],
         sources: Sources | None,
     ) -> None:
-        self.method, self.connectomes, self.runs = method, connectomes, list(runs)
-        self.network, self.params, self.context, self._sources = network, params, context, sources
+        self.method, self._inputs, self.runs, self.network = method, inputs, list(runs), network
+        self.params, self.buffers, self.context, self._sources = params, buffers, context, sources
         if sources is not None:
             self._cell_weight = self.tensor(sources.cell_weight)
             self._pair_weight = self.tensor(sources.pair_weight)
@@ -55,36 +60,36 @@ class Stack:
     def build(cls, method: NeuralMethod, connectomes: Connectomes, runs: Sequence[Run]) -> Stack:
         """Fresh networks, each initialised from its own seed, and their contexts."""
         cohort = connectomes.cohort
+        inputs, sources = method.inputs(connectomes), Sources(cohort, runs)
+        shape = inputs.shape(int(sources.n_sites.max()))
         networks, contexts = [], []
         for run in runs:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(int(draws.key(run.seed, "initial weights").view(np.int64)))
-                networks.append(method.network(connectomes.n_rois))
+                networks.append(method.network(shape))
             scans = run.fold.source
             source = Source(connectomes, scans, cohort.sites[scans], cohort.labels[scans], run.seed)
             contexts.append(method.context(source))
-        params, _ = stack_module_state(networks)
-        params = {
-            name: p.detach().to(connectomes.device, connectomes.dtype).requires_grad_() for name, p in params.items()
-        }
+        params, buffers = stack_module_state(networks)
+        params = {name: _placed(p.detach(), connectomes.full).requires_grad_() for name, p in params.items()}
+        buffers = {name: _placed(b, connectomes.full) for name, b in buffers.items()}
         context = {name: torch.stack([c[name] for c in contexts]) for name in contexts[0]}
-        return cls(method, connectomes, runs, networks[0], params, context, Sources(cohort, runs))
+        return cls(method, inputs, runs, networks[0], params, buffers, context, sources)
 
     @classmethod
-    def restore(cls, method: NeuralMethod, connectomes: Connectomes, outcomes: Sequence[Outcome]) -> Stack:
-        """The stack of finished runs, for inference on any cohort of the same atlas."""
-        network = method.network(connectomes.n_rois)
-        names = {name for name, _ in network.named_parameters()}
-        unread = {f"context.{name}" for name in method.only_for_training}
+    def restore(cls, method: NeuralMethod, like: Scans, outcomes: Sequence[Outcome]) -> Stack:
+        """The stack of finished runs, for inference on scans such as these."""
+        network = method.network(Shape(like.A.shape[-1], 1, like.bold.shape[-2]))
+        unread = method.only_for_training
         stacked = {
-            name: torch.stack([o.weights[name].to(connectomes.device) for o in outcomes])
+            name: _placed(torch.stack([o.weights[name] for o in outcomes]), like.A)
             for name in outcomes[0].weights
-            if name not in unread
+            if not name.removeprefix("context.").startswith(unread or ("\0",))
         }
-        params = {name: t.to(connectomes.dtype) for name, t in stacked.items() if name in names}
-        context = {name.removeprefix("context."): t for name, t in stacked.items() if name not in names}
-        context = {n: t.to(connectomes.dtype) if t.is_floating_point() else t for n, t in context.items()}
-        return cls(method, connectomes, [o.run for o in outcomes], network, params, context, None)
+        held = {name for name, _ in network.named_parameters()}, {name for name, _ in network.named_buffers()}
+        params, buffers = ({name: t for name, t in stacked.items() if name in names} for names in held)
+        context = {name.removeprefix("context."): t for name, t in stacked.items() if name.startswith("context.")}
+        return cls(method, None, [o.run for o in outcomes], network, params, buffers, context, None)
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -96,33 +101,69 @@ class Stack:
             raise RuntimeError("a stack of finished runs has no source scans")
         return self._sources
 
+    @property
+    def inputs(self) -> Inputs:
+        """The scans of the cohort; a restored stack has none."""
+        if self._inputs is None:
+            raise RuntimeError("a stack of finished runs has no cohort")
+        return self._inputs
+
+    @property
+    def connectomes(self) -> Connectomes:
+        return self.inputs.connectomes
+
     def tensor(self, array: np.ndarray) -> Tensor:
         """A host array on the device, floating point in the stack's precision."""
-        t = torch.from_numpy(np.ascontiguousarray(array)).to(self.connectomes.device)
-        return t.to(self.connectomes.dtype) if t.is_floating_point() else t
+        return _placed(torch.from_numpy(np.ascontiguousarray(array)), next(iter(self.params.values())))
 
-    def losses(self, scans: np.ndarray | Tensor, stage: Stage) -> Tensor:
-        """Loss of every run on its batch. ``scans``: shape [R, E, 2, n]; returns shape [R]."""
-        index = scans if isinstance(scans, Tensor) else self.tensor(scans)
-        batch = Batch(self.connectomes.full[index], self.connectomes.alive[index], self._cell_weight, self._pair_weight)
+    def losses(self, scans: Tensor, key: Tensor, epoch: Tensor, stage: Stage) -> Tensor:
+        """Loss of every run on its batch.
 
-        def loss(params: dict[str, Tensor], context: dict[str, Tensor], batch: Batch) -> Tensor:
-            out = functional_call(
-                self.network, params, (batch.A.flatten(0, 2), batch.alive.flatten(0, 2), context), strict=True
-            )
-            return self.method.loss(out, batch, context, stage)
+        Parameters
+        ----------
+        scans : Tensor of int64, shape [R, E, 2, n]
+            Positions in the cohort.
+        key : Tensor of int64, shape [R]
+            Address of the random numbers of the step.
+        epoch : Tensor, scalar
 
-        return torch.vmap(loss)(self.params, self.context, batch)
+        Returns
+        -------
+        Tensor, shape [R]
+        """
+        self.network.train()
+        taken = self.inputs.take(scans.flatten(1))
+
+        def loss(
+            params: Params,
+            buffers: Params,
+            context: dict[str, Tensor],
+            scans: Scans,
+            cell_weight: Tensor,
+            pair_weight: Tensor,
+            key: Tensor,
+        ) -> Tensor:
+            batch = Batch(scans, cell_weight, pair_weight, epoch)
+
+            def call(params: Params, scans: Scans) -> Any:
+                return functional_call(self.network, params | buffers, (scans, context), strict=True)
+
+            with during_step(key, batch.real):
+                return self.method.objective(call, params, batch, context, stage)
+
+        mapped = torch.vmap(loss)
+        return mapped(self.params, self.buffers, self.context, taken, self._cell_weight, self._pair_weight, key)
 
     @torch.no_grad()
-    def forward(self, A: Tensor, alive: Tensor, *, shared: bool = False, runs: Tensor | None = None) -> Any:
+    def forward(self, scans: Scans, *, shared: bool = False, runs: Tensor | None = None) -> Any:
         """Outputs of the networks without gradient, in as many passes as memory asks for.
 
         Parameters
         ----------
-        A, alive : Tensor, shapes [R, B, P, P] and [R, B, P], or without the first axis if ``shared``
+        scans : Scans
+            Leading axes [R, B], or [B] if ``shared``.
         shared : bool
-            All runs see the same graphs.
+            All runs see the same scans.
         runs : Tensor of int64, optional
             Only these runs of the stack.
 
@@ -130,34 +171,34 @@ class Stack:
         -------
         NamedTuple of Tensor, shapes [R, B, ...]
         """
-        params, context = self.params, self.context
+        self.network.eval()
+        params, context = self.params | self.buffers, self.context
         if runs is not None:
             params = {name: p[runs] for name, p in params.items()}
             context = {name: c[runs] for name, c in context.items()}
         axis = 0 if shared else 1
-        size = self.graphs_in_a_pass(len(next(iter(params.values()))))
+        size = self.graphs_in_a_pass(len(next(iter(params.values()))), scans.A)
 
-        def one(params: dict[str, Tensor], context: dict[str, Tensor], A: Tensor, alive: Tensor) -> Any:
-            return functional_call(self.network, params, (A, alive, context), strict=True)
+        def one(params: Params, context: dict[str, Tensor], scans: Scans) -> Any:
+            return functional_call(self.network, params, (scans, context))
 
-        mapped = torch.vmap(one, in_dims=(0, 0, None, None) if shared else 0)
-        parts = [
-            mapped(params, context, a, v) for a, v in zip(A.split(size, axis), alive.split(size, axis), strict=True)
-        ]
+        mapped = torch.vmap(one, in_dims=(0, 0, None) if shared else 0)
+        split = [field.split(size, axis) for field in scans]
+        parts = [mapped(params, context, Scans(*fields)) for fields in zip(*split, strict=True)]
         if len(parts) == 1:
             return parts[0]
         return tree_map(lambda *t: torch.cat(t, dim=1), *parts)
 
-    def graphs_in_a_pass(self, n_runs: int) -> int:
-        """Graphs of each run that fit into one pass; about ten matrices of each are alive at a time."""
-        graph = self.connectomes.full[0].nbytes
-        return max(1, _PASS_BYTES[self.connectomes.device.type] // (10 * graph * n_runs))
+    def graphs_in_a_pass(self, n_runs: int, A: Tensor | None = None) -> int:
+        """Scans of each run that fit into one pass."""
+        A = self.connectomes.full if A is None else A
+        graph = A.shape[-1] ** 2 * A.element_size() * self.method.matrices / 2.8
+        return max(1, int(_PASS_BYTES[A.device.type] / (graph * n_runs)))
 
     def margins(self, scans: np.ndarray) -> np.ndarray:
         """Logits of full scans, given by position for each run. Shape [R, n] in and out, float64."""
-        index = self.tensor(scans)
-        passes = index.split(self.graphs_in_a_pass(len(self)), 1)
-        logits = [self.forward(self.connectomes.full[i], self.connectomes.alive[i]).logit for i in passes]
+        passes = self.tensor(scans).split(self.graphs_in_a_pass(len(self)), 1)
+        logits = [self.forward(self.inputs.take(i)).logit for i in passes]
         return torch.cat(logits, 1).double().cpu().numpy()
 
     def select(self, keep: np.ndarray) -> Stack:
@@ -165,15 +206,21 @@ class Stack:
         index = torch.from_numpy(np.flatnonzero(keep)).to(self.connectomes.device)
         return Stack(
             self.method,
-            self.connectomes,
+            self.inputs,
             [run for run, k in zip(self.runs, keep, strict=True) if k],
             self.network,
             {name: p.detach()[index].requires_grad_() for name, p in self.params.items()},
+            {name: b[index] for name, b in self.buffers.items()},
             {name: c[index] for name, c in self.context.items()},
             self.sources.select(keep),
         )
 
     def state(self) -> dict[str, Tensor]:
-        """Parameters and context under one set of names, detached views. Shapes [R, ...]."""
+        """Parameters, buffers and context under one set of names, detached views. Shapes [R, ...]."""
         held = {name: p.detach() for name, p in self.params.items()}
-        return held | {f"context.{name}": c for name, c in self.context.items()}
+        return held | self.buffers | {f"context.{name}": c for name, c in self.context.items()}
+
+
+def _placed(t: Tensor, like: Tensor) -> Tensor:
+    """A tensor on the device of another one, floating point in its precision."""
+    return t.to(like.device, like.dtype) if t.is_floating_point() else t.to(like.device)

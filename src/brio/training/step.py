@@ -28,26 +28,41 @@ class Step:
             p.requires_grad_(not name.startswith(stage.frozen) if stage.frozen else True)
         self._warm = False
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._scans = self._active = torch.empty(0)
+        self._inputs: tuple[Tensor, ...] = ()
 
-    def __call__(self, scans: np.ndarray, active: np.ndarray) -> None:
-        """Take one step. ``scans``: [R, E, 2, n] positions in the cohort; ``active``: [R] bool."""
-        inputs = self.stack.tensor(scans), self.stack.tensor(active)
+    def __call__(self, scans: np.ndarray, active: np.ndarray, key: np.ndarray, epoch: int) -> None:
+        """Take one step.
+
+        Parameters
+        ----------
+        scans : ndarray of int64, shape [R, E, 2, n]
+            Positions in the cohort.
+        active : ndarray of bool, shape [R]
+            Runs that take the step.
+        key : ndarray of int64, shape [R]
+            Address of its random numbers.
+        epoch : int
+        """
+        inputs = tuple(self.stack.tensor(a) for a in (scans, active, key, np.array(float(epoch))))
         if inputs[0].device.type == "cpu" or not self._warm:
             self._take(*inputs)
             self._warm = True
             return
         if self._graph is None:
-            self._scans, self._active = inputs
+            self._inputs = inputs
             self._graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._graph):
-                self._take(self._scans, self._active)
+                self._take(*self._inputs)
         else:
-            self._scans.copy_(inputs[0])
-            self._active.copy_(inputs[1])
+            for held, new in zip(self._inputs, inputs, strict=True):
+                held.copy_(new)
         self._graph.replay()
 
-    def _take(self, scans: Tensor, active: Tensor) -> None:
-        losses = self.stack.losses(scans, self.stage)
+    def _take(self, scans: Tensor, active: Tensor, key: Tensor, epoch: Tensor) -> None:
+        buffers = self.stack.buffers
+        before = {name: b.clone() for name, b in buffers.items()}
+        losses = self.stack.losses(scans, key, epoch, self.stage)
         torch.where(active, losses, torch.zeros_like(losses)).sum().backward()
         self.optimiser.step(active)
+        for name, b in buffers.items():  # a run that sits out keeps its statistics too
+            b.copy_(torch.where(active.view(-1, *[1] * (b.dim() - 1)), b, before[name]))

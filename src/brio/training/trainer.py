@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from .. import draws
 from ..connectome import Connectomes
 from ..errors import BrioError
 from ..progress import Progress
@@ -43,14 +45,18 @@ def train(method: NeuralMethod, connectomes: Connectomes, runs: Sequence[Run], p
     epoch = 0
     for stage in stages:
         method.enter(stack, stage)
+        if stage.fresh_optimiser:
+            optimiser.forget()
         step = Step(stack, optimiser, stage)
         taken = np.zeros(len(stack), dtype=np.int64)  # optimisation steps of this stage, for each run
         for _ in range(stage.epochs):
             epoch += 1
             progress(f"{running.sum()} runs, {stage.name}, epoch {epoch} of {total}", (epoch - 1) / total)
+            optimiser.set_rate(settings.learning_rate * _share(settings.schedule, epoch, total))
             taken = _epoch(step, epoch, taken, running)
             if not stage.selectable:
                 continue
+            method.settle(stack)
             validation.offer(stack.margins(validation.scans), stack.state(), epoch)
             stop = running & (epoch == total)
             if settings.patience is not None:
@@ -68,17 +74,25 @@ def train(method: NeuralMethod, connectomes: Connectomes, runs: Sequence[Run], p
     raise BrioError(f"method '{method.name}': its settings leave no epoch in which a checkpoint could be chosen")
 
 
+def _share(schedule: str, epoch: int, total: int) -> float:
+    """Share of the learning rate that an epoch is trained with."""
+    if schedule == "constant":
+        return 1.0
+    return 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * (epoch - 1) / max(1, total - 1)))
+
+
 def _epoch(step: Step, epoch: int, taken: np.ndarray, running: np.ndarray) -> np.ndarray:
     """One epoch of the runs that are still running; returns the optimisation steps each has taken in the stage."""
     stack, every = step.stack, step.stage.refresh_every
     batches, active = stack.sources.batches(epoch, stack.method.settings.cell_batch)
     active = active & running
-    for scans, go in zip(batches, active, strict=True):
+    for number, (scans, go) in enumerate(zip(batches, active, strict=True)):
         if every is not None:
             due = go & (taken % every == 0)
             if due.any():
                 stack.method.refresh(stack, due, taken // every)
-        step(scans, go)
+        key = draws.key(stack.sources.seeds, "step", epoch, number).view(np.int64)
+        step(scans, go, key, epoch)
         taken = taken + go
     return taken
 

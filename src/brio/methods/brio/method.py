@@ -5,36 +5,27 @@ from __future__ import annotations
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from ...connectome import clip_block_length, source_mean, source_strength, sym_top
-from ...training import Batch, NeuralMethod, Source, Stage
+from ...connectome import clip_block_length, source_strength, sym_top
+from ...training import Batch, NeuralMethod, Shape, Source, Stage
 from ...training.stack import Stack
-from ..registry import method, variant
+from ..losses import classification_loss
+from ..registry import PAPERS_OWN, method, variant
 from .alignment import alignment_loss
 from .network import BrioNetwork, FactorOutput
 from .qualification import qualify
 from .settings import BrioSettings
 
-__all__ = ["Brio", "classification_loss"]
+__all__ = ["Brio"]
 
 
-def classification_loss(logit: Tensor, cell_weight: Tensor) -> Tensor:
-    """Binary cross-entropy with equal weights over source sites and classes, Eq. (26).
-
-    Parameters
-    ----------
-    logit : Tensor, shape [E, 2, n]
-        Class c on the second axis.
-    cell_weight : Tensor, shape [E, 2]
-        1 / (2 E) for each site and class.
-    """
-    label = torch.arange(2, device=logit.device, dtype=logit.dtype)[None, :, None].expand_as(logit)
-    loss = F.binary_cross_entropy_with_logits(logit, label, reduction="none")
-    return (cell_weight * loss.mean(-1)).sum()
-
-
-@method("brio", family="BRIO", reference="Wang, Zhang et al., Beyond Site Agreement (BRIO)")
+@method(
+    "brio",
+    family="BRIO",
+    needs={"sites"},
+    provenance=PAPERS_OWN,
+    reference="Wang, Zhang et al., Beyond Site Agreement (BRIO)",
+)
 class Brio(NeuralMethod):
     """Brain network re-estimation-informed out-of-distribution learning, as published."""
 
@@ -42,18 +33,14 @@ class Brio(NeuralMethod):
     settings: BrioSettings
     only_for_training = ("block_length", "pi_task", "q_re", "alpha_bar", "g")
 
-    def network(self, n_rois: int) -> nn.Module:
-        return BrioNetwork(n_rois, self.settings)
+    def network(self, shape: Shape) -> nn.Module:
+        return BrioNetwork(shape.n_rois, self.settings)
 
     def context(self, source: Source) -> dict[str, Tensor]:
         """Support S (Eq. 3), mean connectome and block length of the source scans."""
         s, graphs = self.settings, source.connectomes
         strength = source_strength([graphs.site_median(m) for m in source.by_site()], graphs.n_rois)
-        if s.dead_rois == "source-mean":
-            mean = source_mean([graphs.site_mean(m) for m in source.by_site()])
-        else:
-            mean = torch.zeros_like(strength)
-        context = {"S": sym_top(strength, s.rho_g).to(graphs.dtype), "mean": mean}
+        context = {"S": sym_top(strength, s.rho_g).to(graphs.dtype), "mean": self.stand_in(source)}
         if self._reestimates:
             l_b = s.block_length
             if l_b is None:
@@ -69,8 +56,8 @@ class Brio(NeuralMethod):
 
     def loss(self, out: FactorOutput, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
         """Overall objective, Eq. (27); classification alone during warm-up."""
-        s, cells = self.settings, batch.A.shape[:3]
-        loss = classification_loss(out.logit.unflatten(0, cells), batch.cell_weight)
+        s, cells = self.settings, batch.cells
+        loss = classification_loss(out.logit, batch)
         if stage.name == "guided" and self._aligns:
             loss = loss + s.lambda_env * alignment_loss(
                 out.factors.unflatten(0, cells),
@@ -155,16 +142,15 @@ class Brio(NeuralMethod):
             scans = np.unique(np.concatenate([stack.runs[rows[p]].fold.source for p in positions]))
             on_device = torch.from_numpy(scans).to(graphs.device)
             passes = on_device.split(stack.graphs_in_a_pass(len(positions)))  # never a copy of all connectomes
-            parts = [stack.forward(graphs.full[i], graphs.alive[i], shared=True, runs=runs) for i in passes]
+            parts = [stack.forward(stack.inputs.take(i), shared=True, runs=runs) for i in passes]
             full = torch.cat([part.contributions for part in parts], 1)
             a[where[:, None], on_device] = full
             if not self._reestimates:
                 continue
             block = clip_block_length(rounded, graphs.n_frames[scans], s.block_rule)
-            for chunk, A in graphs.reestimates(scans, block, seed, refresh, s.K):
+            for chunk, resampled in stack.inputs.reestimates(scans, block, seed, refresh, s.K):
                 local = torch.from_numpy(chunk).to(graphs.device)
-                alive = graphs.alive[on_device[local]].repeat_interleave(s.K, 0)
-                again = stack.forward(A.flatten(0, 1), alive, shared=True, runs=runs).contributions
+                again = stack.forward(resampled, shared=True, runs=runs).contributions
                 again = again.unflatten(1, (len(chunk), s.K))
                 moved = (again - full[:, local].unsqueeze(2)).square().mean(2)
                 change[where[:, None], on_device[local]] = moved

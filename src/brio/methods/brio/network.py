@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...connectome import fill_dead
+from ...training import Scans
 from .assignment import Assignment
 from .encoder import SignedEncoder
 from .settings import BrioSettings
@@ -44,7 +45,7 @@ class FactorMap(nn.Module):
 class BrioNetwork(nn.Module):
     """The whole network of one run.
 
-    ``forward(A, alive, context)`` reads from the context the support ``S``, the ``mean`` connectome that
+    ``forward(scans, context)`` reads from the context the support ``S``, the ``mean`` connectome that
     stands in for ROIs without signal, and, once the warm-up is over, the cached assignment ``Pi_bar``.
     """
 
@@ -57,10 +58,10 @@ class BrioNetwork(nn.Module):
         self.w = nn.Parameter(torch.empty(s.J, s.d_t).uniform_(-bound, bound))
         self.b = nn.Parameter(torch.zeros(()))
 
-    def forward(self, A: Tensor, alive: Tensor, context: dict[str, Tensor]) -> FactorOutput:
-        """Factors, contributions and logit of graphs A [B, P, P]."""
+    def forward(self, scans: Scans, context: dict[str, Tensor]) -> FactorOutput:
+        """Factors, contributions and logit of B graphs."""
         J = len(self.w)
-        H = self.encoder(fill_dead(A, alive, context["mean"]), context["S"])
+        H = self.encoder(fill_dead(scans.A, scans.alive, context["mean"]), context["S"])
         Pi = context["Pi_bar"] if "Pi_bar" in context else self.assignment(self.encoder.roi)
         factors = self.factor_map(J * (Pi @ H))
         contributions = (factors * self.w).sum(-1)

@@ -1,0 +1,1 @@
+"""Brain network methods: BrainNetTF, XG-GNN, AGMGC, FC-HGNN, BrainOOD, DeCI, CORE."""

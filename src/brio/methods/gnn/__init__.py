@@ -1,0 +1,3 @@
+"""Graph networks: GCN, GAT, GIN."""
+
+from . import gcn  # noqa: F401

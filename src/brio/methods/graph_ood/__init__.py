@@ -1,0 +1,1 @@
+"""Graph methods for unseen domains: GSAT, DisC, CEPG, DiSCO."""

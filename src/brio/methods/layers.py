@@ -1,0 +1,119 @@
+"""Layers that several networks share. Random numbers and batch statistics know about the runs axis."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..training.ambient import real_graphs, statistics_move, uniform
+
+__all__ = ["BatchNorm", "Dropout", "GATLayer", "GCNLayer", "GINLayer", "mlp"]
+
+
+class Dropout(nn.Module):
+    """Dropout whose draws are those of the run, alone or in a stack."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return x
+        return x * (uniform(x.shape, x) >= self.p).to(x.dtype) / (1 - self.p)
+
+
+class BatchNorm(nn.Module):
+    """Batch normalisation of the last axis over all others; graphs that pad the stack do not count.
+
+    As ``torch.nn.BatchNorm1d`` (biased variance in the batch, unbiased in the running average).
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, width: int, momentum: float = 0.1, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.momentum, self.eps = momentum, eps
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+        self.register_buffer("running_mean", torch.zeros(width))
+        self.register_buffer("running_var", torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Shape [B, ..., width], the graph first."""
+        if self.training:
+            middle = tuple(range(1, x.dim() - 1))
+            real = real_graphs().repeat(len(x) // len(real_graphs()))  # several passes of the batch may lie end to end
+            share = (real / real.sum()).unsqueeze(-1)
+            mean = (share * (x.mean(middle) if middle else x)).sum(0)
+            square = (x - mean).square()
+            variance = (share * (square.mean(middle) if middle else square)).sum(0)
+            if statistics_move():
+                count = real.sum() * (x[0, ..., 0].numel() if middle else 1)
+                unbiased = variance.detach() * count / (count - 1).clamp_min(1)
+                self.running_mean.mul_(1 - self.momentum).add_(self.momentum * mean.detach())
+                self.running_var.mul_(1 - self.momentum).add_(self.momentum * unbiased)
+        else:
+            mean, variance = self.running_mean, self.running_var
+        return (x - mean) * (variance + self.eps).rsqrt() * self.weight + self.bias
+
+
+class GCNLayer(nn.Module):
+    """A_hat H W + b (Kipf & Welling 2017); A_hat: :func:`brio.methods.graphs.normalised`."""
+
+    def __init__(self, n_in: int, n_out: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(n_out, n_in)))
+        self.bias = nn.Parameter(torch.zeros(n_out))
+
+    def forward(self, H: Tensor, A_hat: Tensor) -> Tensor:
+        """H: [B, P, n_in]; A_hat: [B, P, P]."""
+        return A_hat @ (H @ self.weight.T) + self.bias
+
+
+class GINLayer(nn.Module):
+    """MLP((1 + eps) h_u + sum_v a_uv h_v) (Xu et al. 2019), MLP = linear, batch norm, ReLU, linear; eps is learned."""
+
+    def __init__(self, n_in: int, n_out: int) -> None:
+        super().__init__()
+        self.eps = nn.Parameter(torch.zeros(()))
+        self.update = nn.Sequential(nn.Linear(n_in, n_out), BatchNorm(n_out), nn.ReLU(), nn.Linear(n_out, n_out))
+
+    def forward(self, H: Tensor, A: Tensor) -> Tensor:
+        """H: [B, P, n_in]; A: [B, P, P], A[u, v] weighs the message of v to u."""
+        return self.update((1 + self.eps) * H + A @ H)
+
+
+class GATLayer(nn.Module):
+    """Masked attention over neighbours and self (Velickovic et al. 2018), heads concatenated or averaged."""
+
+    def __init__(self, n_in: int, n_out: int, heads: int, concat: bool, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.concat = heads, concat
+        self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(heads * n_out, n_in)))
+        self.receive = nn.Parameter(nn.init.xavier_uniform_(torch.empty(heads, n_out)))
+        self.send = nn.Parameter(nn.init.xavier_uniform_(torch.empty(heads, n_out)))
+        self.bias = nn.Parameter(torch.zeros(heads * n_out if concat else n_out))
+        self.dropout = Dropout(dropout)
+
+    def forward(self, H: Tensor, mask: Tensor) -> Tensor:
+        """H: [B, P, n_in]; mask: [B, P, P], nonzero where u hears v. Self-loops are added."""
+        x = (H @ self.weight.T).unflatten(-1, (self.heads, -1))  # [B, P, heads, d]
+        to, of = (x * self.receive).sum(-1), (x * self.send).sum(-1)  # [B, P, heads]
+        score = F.leaky_relu(to.transpose(-1, -2).unsqueeze(-1) + of.transpose(-1, -2).unsqueeze(-2), 0.2)
+        heard = (mask + torch.eye(mask.shape[-1], device=mask.device, dtype=mask.dtype)).unsqueeze(-3) != 0
+        attention = self.dropout(torch.where(heard, score, torch.full_like(score, -1e9)).softmax(-1))
+        out = (attention @ x.transpose(-2, -3)).transpose(-2, -3)  # [B, P, heads, d]
+        return (out.flatten(-2) if self.concat else out.mean(-2)) + self.bias
+
+
+def mlp(*widths: int, dropout: float = 0.0, norm: bool = False) -> nn.Sequential:
+    """Linear layers with (batch norm,) ReLU and dropout between them."""
+    layers: list[nn.Module] = []
+    for n_in, n_out in itertools.pairwise(widths[:-1]):
+        layers += [nn.Linear(n_in, n_out), *([BatchNorm(n_out)] if norm else []), nn.ReLU(), Dropout(dropout)]
+    return nn.Sequential(*layers, nn.Linear(widths[-2], widths[-1]))

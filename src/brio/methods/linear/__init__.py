@@ -1,0 +1,3 @@
+"""Linear models, and controls that look at no connectome."""
+
+from . import ridge  # noqa: F401

@@ -1,0 +1,158 @@
+"""Linear models with a penalty chosen on validation scans, all solved in the dual: scans are fewer than edges."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...connectome import Connectomes, fill_dead, source_mean
+from ...progress import Progress, silent
+from ...protocol import auc
+from ...settings import require
+from ...training import Answer, Method, Outcome, Run, Scans, Source
+
+__all__ = ["Dual", "LinearMethod", "LinearSettings", "fc_entries"]
+
+Dual = tuple[np.ndarray, float]
+"""Weights of the source scans, and an intercept: margin = k(x, source) @ weights + intercept."""
+
+
+@dataclass(frozen=True)
+class LinearSettings:
+    """Settings of a penalised linear model.
+
+    Attributes
+    ----------
+    least_penalty, largest_penalty : float
+        Ends of the grid of penalties, as multiples of the mean squared norm of a centred source scan's features, so
+        that the same grid serves any atlas and estimator.
+    penalties : int
+        Steps of the grid, evenly spaced in the logarithm.
+    choose_by : {"validation", "source-sites"}
+        The penalty with the best AUC on the validation scans, as every other method chooses; or with the best mean
+        AUC over source sites left out in turn, which a closed-form model can afford and which is less noisy.
+    dead_rois : {"source-mean", "zero"}
+        What the edges of an ROI without signal hold.
+    """
+
+    least_penalty: float = 0.1
+    largest_penalty: float = 10.0
+    penalties: int = 5
+    choose_by: Literal["validation", "source-sites"] = "validation"
+    dead_rois: Literal["source-mean", "zero"] = "source-mean"
+
+    def __post_init__(self) -> None:
+        require(self.penalties >= 1, "penalties", self.penalties, "at least 1")
+        require(self.least_penalty > 0, "least_penalty", self.least_penalty, "above 0")
+        require(self.largest_penalty >= self.least_penalty, "largest_penalty", self.largest_penalty, "the larger one")
+
+    @property
+    def grid(self) -> np.ndarray:
+        return np.logspace(np.log10(self.least_penalty), np.log10(self.largest_penalty), self.penalties)
+
+
+class LinearMethod(Method):
+    """A linear model on features of a scan. A subclass solves the dual; it may have features of its own."""
+
+    Settings = LinearSettings
+    settings: LinearSettings
+
+    @abstractmethod
+    def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> Dual:
+        """The model for centred features with this Gram matrix and labels -1 and 1."""
+
+    def learn(self, source: Source, scans: Scans) -> dict[str, Tensor]:
+        """What the features learn from the source scans, under names of their own."""
+        mean = torch.zeros_like(source.connectomes.full[0])
+        if self.settings.dead_rois == "source-mean":
+            mean = source_mean([source.connectomes.site_mean(m) for m in source.by_site()])
+        return {"mean": mean.cpu()}
+
+    def features(self, scans: Scans, learned: dict[str, Tensor]) -> np.ndarray:
+        """Features of scans, here the entries of the FC matrix. Shape [n, d], float64."""
+        return fc_entries(scans, learned["mean"])
+
+    def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[Outcome]:
+        outcomes = []
+        inputs = self.inputs(connectomes)
+
+        def take(scans: np.ndarray) -> Scans:
+            return inputs.take(torch.from_numpy(scans).to(connectomes.device))
+
+        for i, run in enumerate(runs):
+            progress(f"{len(runs)} runs, fold {run.fold.name}", i / len(runs))
+            fold, cohort = run.fold, connectomes.cohort
+            source = Source(connectomes, fold.source, cohort.sites[fold.source], cohort.labels[fold.source], run.seed)
+            learned = self.learn(source, take(fold.source))
+            x = self.features(take(fold.source), learned)
+            across = self.features(take(fold.validation), learned)
+            outcomes.append(self._fit(run, source, learned, x, across, cohort.labels[fold.validation]))
+            outcomes[-1].test_logit = self.answer(outcomes[-1], take(fold.test)).margin
+        return outcomes
+
+    def answer(self, outcome: Outcome, scans: Scans) -> Answer:
+        centred = self.features(scans, outcome.weights) - outcome.weights["centre"].double().numpy()
+        weights = outcome.weights["coefficients"].double().numpy()
+        return Answer(centred @ weights + float(outcome.weights["intercept"]), centred)
+
+    def _fit(
+        self,
+        run: Run,
+        source: Source,
+        learned: dict[str, Tensor],
+        x: np.ndarray,
+        validation: np.ndarray,
+        label: np.ndarray,
+    ) -> Outcome:
+        centre = x.mean(0)
+        x = x - centre
+        y = 2.0 * source.label - 1.0
+        gram = x @ x.T
+        penalties = self.settings.grid * np.trace(gram) / len(gram)
+        across = (validation - centre) @ x.T
+        duals = [self.solve(gram, y, penalty) for penalty in penalties]
+        found = np.array([auc(label, across @ weights) for weights, _ in duals])
+        choice = found
+        if self.settings.choose_by == "source-sites":
+            choice = self._left_out_auc(gram, y, source.site, penalties)
+        best = int(np.nanargmax(choice))
+        weights, intercept = duals[best]
+        return Outcome(
+            run=run,
+            test_logit=np.empty(0),
+            validation_auc=float(found[best]),
+            notes={"penalty": float(penalties[best])},
+            weights={
+                **learned,
+                "centre": torch.from_numpy(centre),
+                "coefficients": torch.from_numpy(x.T @ weights),
+                "intercept": torch.tensor(intercept, dtype=torch.float64),
+            },
+        )
+
+    def _left_out_auc(self, gram: np.ndarray, y: np.ndarray, site: np.ndarray, penalties: np.ndarray) -> np.ndarray:
+        """Mean AUC over source sites left out in turn, for each penalty; centred anew without the site."""
+        found = []
+        for e in np.unique(site):
+            inside, left = np.flatnonzero(site != e), np.flatnonzero(site == e)
+            inner = gram[np.ix_(inside, inside)]
+            row, total = inner.mean(0), inner.mean()
+            inner = inner - row - row[:, None] + total
+            across = gram[np.ix_(left, inside)]
+            across = across - across.mean(1, keepdims=True) - row + total
+            duals = [self.solve(inner, y[inside], penalty)[0] for penalty in penalties]
+            found.append([auc(y[left] > 0, across @ weights) for weights in duals])
+        return np.mean(found, axis=0)
+
+
+def fc_entries(scans: Scans, mean: Tensor) -> np.ndarray:
+    """Upper triangle of the filled FC matrices, float64. Shape [n, P (P - 1) / 2]."""
+    A = fill_dead(scans.A, scans.alive, mean.to(scans.A))
+    u, v = torch.triu_indices(A.shape[-1], A.shape[-1], 1, device=A.device)
+    return A[:, u, v].double().cpu().numpy()

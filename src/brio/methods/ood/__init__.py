@@ -1,0 +1,1 @@
+"""Methods for unseen domains: CORAL, IRM, V-REx, GroupDRO, DANN."""

@@ -1,0 +1,113 @@
+"""Cohorts and settings for the suite that every method passes."""
+
+import dataclasses
+from functools import cache
+
+import numpy as np
+import torch
+
+from brio.cohort import Cohort
+from brio.cohort.simulate import Simulation, simulate
+from brio.connectome import Connectomes
+from brio.methods import entry, known_methods, make_method
+from brio.protocol import Fold, leave_one_site_out
+from brio.training import Method, Run
+
+METHODS = [e.name for e in known_methods() if not e.control]
+CONTROLS = [e.name for e in known_methods() if e.control]
+
+EASY = Simulation(
+    n_sites=6, per_class=12, n_rois=16, frames=120, stable=1.0, unstable=0, spurious=0, site_shift=0.1, dynamics=1.5
+)
+TINY = Simulation(n_sites=6, per_class=4, n_rois=12, frames=60, stable=1.0, dynamics=1.0, dead_share=0.2, seed=3)
+
+SMALL = {
+    "epochs": 4,
+    "patience": None,
+    "cell_batch": 2,
+    "T_w": 2,
+    "K": 2,
+    "M": 3,
+    "sinkhorn_iterations": 8,
+    "assignment_iterations": 10,
+    "block_signals": 4,
+    "block_products": 4,
+    "bold_frames": 40,
+}
+"""Settings that make any method small; each takes those it has."""
+
+
+@cache
+def easy() -> Connectomes:
+    return Connectomes(simulate(EASY))
+
+
+@cache
+def tiny() -> Cohort:
+    return simulate(TINY)
+
+
+def small(name: str, **values: object) -> Method:
+    """A method with small settings."""
+    own = {f.name for f in dataclasses.fields(entry(name).make.Settings)} - set(entry(name).fixed)
+    return make_method(name, {k: v for k, v in {**SMALL, **values}.items() if k in own})
+
+
+def neural(name: str) -> bool:
+    return hasattr(make_method(name).settings, "epochs")
+
+
+def split(cohort: Cohort, source: list[int], validation: list[int], test: list[int]) -> Fold:
+    """A fold from numbers of sites (1 is site01)."""
+    number = np.array([int(s.removeprefix("site")) for s in cohort.sites])
+    where = [np.flatnonzero(np.isin(number, part)) for part in (source, validation, test)]
+    names = [tuple(f"site{i:02d}" for i in part) for part in (test, validation)]
+    return Fold(names[0][0], *where, *names)
+
+
+def uneven(cohort: Cohort) -> list[Run]:
+    """Runs with two, three and four source sites, so that a stack pads."""
+    return [
+        Run(split(cohort, [1, 2, 3], [4, 5], [6]), 0),
+        Run(split(cohort, [2, 3, 4, 5], [6], [1]), 1),
+        Run(split(cohort, [5, 6], [1, 2], [3]), 0),
+    ]
+
+
+def loso(graphs: Connectomes, *sites: str) -> list[Run]:
+    """Leave-one-site-out runs of seed 0, of all sites or of some."""
+    return [Run(f, 0) for f in leave_one_site_out(graphs.cohort, 0) if not sites or f.name in sites]
+
+
+def replaced(cohort: Cohort, site: str, seed: int = 1) -> Cohort:
+    """The cohort with every scan, label and covariate of a site replaced by noise."""
+    rng = np.random.default_rng(seed)
+    here = cohort.sites == site
+    scans = [
+        50 * rng.normal(size=cohort.scan(i).shape) + rng.normal(0, 200, cohort.n_rois) if here[i] else cohort.scan(i)
+        for i in range(len(cohort))
+    ]
+    table = cohort.participants.copy()
+    table.loc[here, "label"] = rng.permutation(table.loc[here, "label"].to_numpy())
+    table.loc[here, "age"] = rng.uniform(5, 90, here.sum())
+    table.loc[here, "sex"] = rng.choice(["F", "M"], here.sum())
+    extra = [c for c in table.columns if c not in ("participant_id", "site", "label", "n_frames")]
+    return Cohort.from_scans(
+        scans,
+        site=table["site"],
+        label=table["label"],
+        participant_id=table["participant_id"],
+        covariates=table[extra],
+        atlas=cohort.atlas,
+    )
+
+
+def without(cohort: Cohort, *columns: str) -> Cohort:
+    """The cohort without some columns of its participants or its atlas."""
+    atlas = dataclasses.replace(cohort.atlas, rois=cohort.atlas.rois.drop(columns=list(columns), errors="ignore"))
+    table = cohort.participants.drop(columns=list(columns), errors="ignore")
+    return dataclasses.replace(cohort, participants=table, atlas=atlas)
+
+
+def same_weights(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)

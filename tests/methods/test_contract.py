@@ -1,0 +1,170 @@
+"""The suite that every method passes: it learns, alone and in a stack, without leakage, from its seed, and answers."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from contract_cohorts import (
+    CONTROLS,
+    METHODS,
+    easy,
+    loso,
+    neural,
+    replaced,
+    same_weights,
+    small,
+    split,
+    tiny,
+    uneven,
+    without,
+)
+
+from brio.connectome import Connectomes
+from brio.errors import BrioError
+from brio.methods import entry, known_methods, make_method
+from brio.protocol import auc
+from brio.spaces import configurations
+from brio.training import Run
+from brio.training.inputs import NEEDS, check_needs
+from brio.training.selection import Validation
+
+LEARNING = {"epochs": 40, "patience": None, "cell_batch": 4, "learning_rate": 3e-3, "bold_frames": 80, "K": 2}
+NEURAL = [name for name in METHODS if neural(name)]
+
+
+def mean_auc(name, runs, graphs):
+    own = {f.name for f in dataclasses.fields(entry(name).make.Settings)} - set(entry(name).fixed)
+    method = make_method(name, {k: v for k, v in LEARNING.items() if k in own})
+    labels = graphs.cohort.labels
+    return np.mean([auc(labels[o.run.fold.test], o.test_logit) for o in method.fit(graphs, runs)])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_it_learns_an_easy_cohort_at_unseen_sites(name):
+    assert mean_auc(name, loso(easy(), "site01", "site04"), easy()) >= 0.8
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", METHODS)
+def test_it_learns_an_easy_cohort_at_every_unseen_site(name):
+    assert mean_auc(name, loso(easy()), easy()) >= 0.8
+
+
+@pytest.fixture
+def last_epoch(monkeypatch):
+    """Choose the last checkpoint always, so that whole trainings are compared, not their first epochs."""
+    monkeypatch.setattr(Validation, "score", lambda self, logit: np.nextafter(self.best.clip(0), 2))
+
+
+@pytest.mark.parametrize("name", NEURAL)
+def test_a_run_in_a_stack_equals_the_run_alone(name, last_epoch):
+    graphs = Connectomes(tiny(), dtype=torch.float64)
+    method, runs = small(name), uneven(tiny())
+    together = method.fit(graphs, runs)
+    for run, outcome in zip(runs, together, strict=True):
+        (alone,) = method.fit(graphs, [run])
+        assert alone.weights.keys() == outcome.weights.keys()
+        assert alone.selected_epoch == outcome.selected_epoch == 4
+        for key, value in alone.weights.items():
+            assert value.shape == outcome.weights[key].shape, key
+            torch.testing.assert_close(outcome.weights[key], value, atol=1e-8, rtol=0, msg=key)
+        np.testing.assert_allclose(outcome.test_logit, alone.test_logit, atol=1e-7)
+    assert not np.allclose(together[0].test_logit[:4], together[2].test_logit[:4])
+
+
+@pytest.mark.parametrize("name", METHODS + CONTROLS)
+def test_nothing_of_the_held_out_site_reaches_a_weight(name):
+    cohort = tiny()
+    run = Run(split(cohort, [1, 2, 3], [4, 5], [6]), 0)
+    method = small(name)
+    (real,) = method.fit(Connectomes(cohort), [run])
+    (noise,) = method.fit(Connectomes(replaced(cohort, "site06")), [run])
+    assert same_weights(real.weights, noise.weights)
+    assert (real.validation_auc, real.selected_epoch) == (noise.validation_auc, noise.selected_epoch)
+    if name in METHODS:
+        assert not np.array_equal(real.test_logit, noise.test_logit)
+
+
+@pytest.mark.parametrize("name", METHODS + CONTROLS)
+def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(name):
+    graphs, method = Connectomes(tiny()), small(name)
+    run = uneven(tiny())[0]
+    (one,), (again,) = method.fit(graphs, [run]), method.fit(graphs, [run])
+    assert same_weights(one.weights, again.weights)
+    assert np.array_equal(one.test_logit, again.test_logit)
+    if name in NEURAL:
+        (other,) = method.fit(graphs, [Run(run.fold, 7)])
+        assert not same_weights(one.weights, other.weights)
+
+
+@pytest.mark.parametrize("name", METHODS + CONTROLS)
+def test_a_fitted_run_answers_for_scans_and_for_re_estimates(name):
+    graphs, method = Connectomes(tiny()), small(name)
+    run = uneven(tiny())[0]
+    (outcome,) = method.fit(graphs, [run])
+    inputs = method.inputs(graphs)
+    test = torch.from_numpy(run.fold.test)
+    answer = method.answer(outcome, inputs.take(test))
+    np.testing.assert_allclose(answer.margin, outcome.test_logit, atol=1e-5)
+    assert answer.representation.ndim == 2
+    assert len(answer.representation) == len(test)
+    assert np.isfinite(answer.representation).all()
+    # each scan is answered for by itself
+    alone = method.answer(outcome, inputs.take(test[2:3]))
+    np.testing.assert_allclose(alone.margin, answer.margin[2:3], atol=1e-5)
+    np.testing.assert_allclose(alone.representation, answer.representation[2:3], atol=1e-5)
+    again = method.answer(outcome, inputs.take(test))
+    assert np.array_equal(again.margin, answer.margin)
+    blocks = np.full(len(test), 5)
+    for _, resampled in inputs.reestimates(run.fold.test, blocks, 0, 0, 3):
+        moved = method.answer(outcome, resampled)
+        assert len(moved.margin) == 3 * len(test)
+        assert np.isfinite(moved.margin).all()
+        if name in METHODS:
+            assert not np.allclose(moved.margin[::3], answer.margin)
+
+
+@pytest.mark.parametrize("name", METHODS + CONTROLS)
+def test_what_is_missing_is_named(name):
+    column = {"sex": "sex", "age": "age", "motion": "mean_fd", "bold": "tr"}
+    e, method = entry(name), small(name)
+    check_needs(tiny(), method.needs, method.settings, name)
+    for need, col in column.items():
+        if need in e.needs:
+            with pytest.raises(BrioError, match=f"'{col}'"):
+                check_needs(without(tiny(), col), method.needs, method.settings, name)
+            with pytest.raises(BrioError, match=f"'{col}'"):
+                small(name).fit(Connectomes(without(tiny(), col)), uneven(tiny())[:1])
+    if "hemisphere" in e.needs:
+        with pytest.raises(BrioError, match="hemi"):
+            check_needs(without(tiny(), "hemi", "x"), method.needs, method.settings, name)
+
+
+@pytest.mark.parametrize("name", METHODS + CONTROLS)
+def test_it_says_what_it_is(name):
+    e = entry(name)
+    assert e.summary
+    assert e.reference
+    assert str(e.provenance)
+    assert set(e.needs) <= set(NEEDS)
+    json.dumps(dataclasses.asdict(make_method(name).settings))
+
+
+@pytest.mark.parametrize("name", [n for n in NEURAL if not entry(n).fixed])
+def test_a_budget_of_four_has_four_configurations(name):
+    drawn = configurations(make_method(name).settings, 4)
+    assert len(drawn) == 4
+    assert drawn[0] == {k: getattr(make_method(name).settings, k) for k in drawn[0]}
+    assert configurations(make_method(name).settings, 8)[:4] == drawn
+
+
+def test_every_method_of_the_comparison_is_there():
+    published = "gcn gat gin coral irm gsat disc cepg disco brainnettf xg-gnn agmgc fc-hgnn brainood deci core".split()
+    linear = "ridge logistic svm tangent-ridge mlp".split()
+    beyond = "vrex groupdro dann".split()
+    brio = "brio brio-wo-rs brio-wo-tr brio-wo-sm brio-wo-sf brio-wo-qg backbone".split()
+    assert set(published + linear + beyond + brio) <= set(METHODS)
+    assert {"covariates-only", "length-only", "dead-rois-only"} <= set(CONTROLS)
+    assert len({e.make for e in known_methods() if e.name in published}) == 16
