@@ -72,20 +72,23 @@ def _shift(z: Tensor, bits: int) -> Tensor:
     return (z >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def uniform_tensor(start: Tensor, *counters: Tensor) -> Tensor:
+def uniform_tensor(start: Tensor, *counters: Tensor | int) -> Tensor:
     """The same numbers as :func:`uniform`, drawn on a device from keys of :func:`key`.
 
     Parameters
     ----------
     start : Tensor of int64
         Keys made on the host, viewed as int64.
-    counters : Tensors of int64
+    counters : Tensors of int64, or numbers
         Further parts of the address; they broadcast against ``start``.
     """
     gamma, mix1, mix2 = _signed(_GAMMA), _signed(_MIX1), _signed(_MIX2)
     state = start
     for counter in counters:
-        z = state + counter * gamma + gamma
+        if isinstance(counter, int):
+            z = state + _signed((counter * _GAMMA + _GAMMA) % (1 << 64))
+        else:
+            z = state + counter * gamma + gamma
         z = (z ^ _shift(z, 30)) * mix1
         z = (z ^ _shift(z, 27)) * mix2
         state = z ^ _shift(z, 31)

@@ -110,7 +110,8 @@ def test_the_seed_decides_everything(tmp_path):
 
 def test_columns_sites_and_classes():
     cohort = simulate(SMALL)
-    assert cohort.participants.columns.tolist() == ["participant_id", "site", "label", "age", "sex", "tr", "n_frames"]
+    columns = ["participant_id", "site", "label", "age", "sex", "tr", "mean_fd", "n_frames"]
+    assert cohort.participants.columns.tolist() == columns
     assert np.unique(cohort.sites).tolist() == ["site01", "site02", "site03", "site04"]
     assert cohort.classes == ("control", "patient")
     by_site = cohort.participants.groupby("site")
@@ -179,3 +180,17 @@ def test_a_simulated_cohort_is_like_any_other(tmp_path):
     saved = simulate(SMALL).save(tmp_path / "sim")
     saved.verify()
     assert Cohort.load(tmp_path / "sim").provenance["truth"]["site"] == [9, 10, 11]
+
+
+def test_dynamics_lie_in_single_rois_and_in_no_correlation():
+    plain = simulate(Simulation(n_sites=4, per_class=12, dead_share=0.0))
+    slow = simulate(Simulation(n_sites=4, per_class=12, dead_share=0.0, dynamics=2.0))
+    rois = slow.provenance["truth"]["dynamics"]
+    assert "dynamics" not in plain.provenance["truth"]
+    change = [slow.scan(i) - plain.scan(i) for i in range(len(slow))]
+    for i, label in enumerate(slow.labels):
+        moved = np.flatnonzero(np.abs(change[i]).max(0) > 0)
+        assert moved.tolist() == (rois if label else [])
+        if label:
+            r = np.corrcoef(change[i][:, rois].T)
+            assert np.abs(r - np.eye(4)).max() < 0.1

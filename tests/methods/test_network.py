@@ -9,10 +9,10 @@ import torch
 
 from brio.cohort import Cohort
 from brio.methods.brio import BrioSettings
-from brio.methods.brio.method import classification_loss
 from brio.methods.brio.network import BrioNetwork, FactorMap
+from brio.methods.losses import classification_loss
 from brio.protocol import Fold
-from brio.training import Run
+from brio.training import Batch, Run, Scans
 from brio.training.sources import Sources
 
 P = 9
@@ -38,7 +38,7 @@ def made():
 
 def test_factors_are_unit_images_of_the_pooled_rois(made):
     network, A, alive, context = made
-    out = network(A, alive, context)
+    out = network(Scans.of(A, alive), context)
     live = alive[:, :, None] & alive[:, None, :]
     filled = torch.where(live, A, context["mean"].expand_as(A))
     H = network.encoder(filled, context["S"]).detach().numpy()
@@ -58,7 +58,7 @@ def test_factors_are_unit_images_of_the_pooled_rois(made):
 
 def test_representation_concatenates_the_factors_to_a_unit_vector(made):
     network, A, alive, context = made
-    out = network(A, alive, context)
+    out = network(Scans.of(A, alive), context)
     for i in range(7):
         expected = np.concatenate([out.factors[i, j].detach().numpy() for j in range(3)]) / math.sqrt(3)
         np.testing.assert_allclose(out.representation[i].detach().numpy(), expected, atol=1e-14)
@@ -68,7 +68,7 @@ def test_representation_concatenates_the_factors_to_a_unit_vector(made):
 def test_logit_is_the_scaled_sum_of_contributions_and_linear_in_the_representation(made):
     network, A, alive, context = made
     network.b.data.fill_(0.37)
-    out = network(A, alive, context)
+    out = network(Scans.of(A, alive), context)
     w = network.w.detach().numpy()
     for i in range(7):
         a = [float(w[j] @ out.factors[i, j].detach().numpy()) for j in range(3)]
@@ -82,30 +82,32 @@ def test_logit_is_the_scaled_sum_of_contributions_and_linear_in_the_representati
 
 def test_permuting_rois_with_all_that_belongs_to_them_leaves_the_logits(made):
     network, A, alive, context = made
-    out = network(A, alive, context)
+    out = network(Scans.of(A, alive), context)
     order = torch.randperm(P, generator=torch.Generator().manual_seed(5))
     turn = lambda M: M[..., order, :][..., :, order]  # noqa: E731
     with torch.no_grad():
         network.encoder.roi.copy_(network.encoder.roi[order])
-    turned = network(turn(A), alive[:, order], {"S": turn(context["S"]), "mean": turn(context["mean"])})
+    turned = network(Scans.of(turn(A), alive[:, order]), {"S": turn(context["S"]), "mean": turn(context["mean"])})
     torch.testing.assert_close(turned.logit, out.logit, atol=1e-10, rtol=0)
     torch.testing.assert_close(turned.factors, out.factors, atol=1e-10, rtol=0)
-    wrong = network(turn(A), alive[:, order], {"S": context["S"], "mean": turn(context["mean"])})
+    wrong = network(Scans.of(turn(A), alive[:, order]), {"S": context["S"], "mean": turn(context["mean"])})
     assert (wrong.logit - out.logit).abs().max().item() > 1e-4
 
 
 def test_scans_of_a_batch_do_not_see_each_other(made):
     network, A, alive, context = made
-    out = network(A, alive, context)
+    out = network(Scans.of(A, alive), context)
     order = torch.tensor([4, 2, 6, 0])
-    torch.testing.assert_close(network(A[order], alive[order], context).logit, out.logit[order], atol=1e-13, rtol=0)
+    torch.testing.assert_close(
+        network(Scans.of(A[order], alive[order]), context).logit, out.logit[order], atol=1e-13, rtol=0
+    )
 
 
 def test_values_under_a_dead_roi_are_never_read(made):
     network, A, alive, context = made
-    expected = network(A, alive, context).logit
+    expected = network(Scans.of(A, alive), context).logit
     context_zero = context | {"mean": torch.zeros(P, P, dtype=torch.float64)}
-    zero = network(A, alive, context_zero).logit
+    zero = network(Scans.of(A, alive), context_zero).logit
     changed = (zero - expected).abs() > 1e-9
     assert changed.tolist() == [False, False, True, False, True, False, False]
 
@@ -113,12 +115,12 @@ def test_values_under_a_dead_roi_are_never_read(made):
 def test_the_cached_assignment_replaces_queries_and_keys(made):
     network, A, alive, context = made
     Pi = network.assignment(network.encoder.roi).detach()
-    out = network(A, alive, context)
+    out = network(Scans.of(A, alive), context)
     cached = context | {"Pi_bar": Pi}
-    torch.testing.assert_close(network(A, alive, cached).logit, out.logit, atol=1e-13, rtol=0)
+    torch.testing.assert_close(network(Scans.of(A, alive), cached).logit, out.logit, atol=1e-13, rtol=0)
     network.assignment.queries.data += 5.0 * torch.randn(3, 6, dtype=torch.float64)
-    torch.testing.assert_close(network(A, alive, cached).logit, out.logit, atol=1e-13, rtol=0)
-    assert (network(A, alive, context).logit - out.logit).abs().max().item() > 1e-5
+    torch.testing.assert_close(network(Scans.of(A, alive), cached).logit, out.logit, atol=1e-13, rtol=0)
+    assert (network(Scans.of(A, alive), context).logit - out.logit).abs().max().item() > 1e-5
 
 
 def test_network_has_the_widths_of_the_paper():
@@ -151,11 +153,18 @@ def bce(z, y):
     return -math.log(p) if y == 1 else -math.log(1 - p)
 
 
+def batch_of(cell_weight, n):
+    """A batch of which only the cells matter."""
+    scans = Scans.of(torch.zeros(cell_weight.numel() * n, 2, 2, dtype=torch.float64))
+    return Batch(scans, cell_weight, torch.empty(0), torch.tensor(1.0))
+
+
 def test_classification_loss_of_a_batch_weighs_sites_and_classes_equally():
     rng = np.random.default_rng(2)
     logit = rng.normal(size=(3, 2, 4))
     expected = sum(sum(bce(logit[e, c, i], c) for i in range(4)) / 4 for e in range(3) for c in (0, 1)) / (2 * 3)
-    found = classification_loss(torch.from_numpy(logit), torch.full((3, 2), 1 / 6, dtype=torch.float64))
+    batch = batch_of(torch.full((3, 2), 1 / 6, dtype=torch.float64), 4)
+    found = classification_loss(torch.from_numpy(logit).flatten(), batch)
     assert float(found) == pytest.approx(expected, abs=1e-12)
 
 
@@ -182,4 +191,5 @@ def test_classification_loss_with_cells_of_unequal_size_equals_the_loop_over_sub
         batch = np.take_along_axis(sources.members[r], slot, axis=-1)
         weight = torch.from_numpy(sources.cell_weight[r])
         assert float(weight.sum()) == pytest.approx(1.0)
-        assert float(classification_loss(torch.from_numpy(z[batch]), weight)) == pytest.approx(expected, abs=1e-12)
+        found = classification_loss(torch.from_numpy(z[batch]).flatten(), batch_of(weight, 6))
+        assert float(found) == pytest.approx(expected, abs=1e-12)

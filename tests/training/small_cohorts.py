@@ -1,11 +1,13 @@
 """Small cohorts with some signal, folds of unlike numbers of source sites, small settings."""
 
 import numpy as np
+import torch
 
 from brio.cohort import Cohort
 from brio.methods import make_method
 from brio.protocol import Fold
-from brio.training import Method
+from brio.training import Method, Stage
+from brio.training.stack import Stack
 
 P = 10
 SITES = {"ant": 9, "bee": 11, "cat": 8, "dog": 12, "elk": 10, "fox": 8}
@@ -74,3 +76,8 @@ def split(cohort: Cohort, source: str, validation: str, test: str) -> Fold:
 def small(name: str = "brio", **values: object) -> Method:
     """A method with small settings."""
     return make_method(name, {**SMALL, **values} if name != "ridge" else values)
+
+
+def losses(stack: Stack, scans: np.ndarray, stage: Stage) -> torch.Tensor:
+    """Losses of a stack on a batch, at the first step of the first epoch."""
+    return stack.losses(torch.from_numpy(scans), torch.zeros(len(stack), dtype=torch.int64), torch.tensor(1.0), stage)

@@ -9,6 +9,7 @@ from small_cohorts import small
 
 from brio import draws
 from brio.connectome import clip_block_length
+from brio.training import Scans, Shape
 from brio.training.stack import Stack
 
 
@@ -30,13 +31,15 @@ def resampled(scan, who, seed, refresh, k, block):
 def by_loops(graphs, stack, r, refresh):
     """pi_task, q_re, g and alpha_bar of one run by the paper's sums; its network sees one graph at a time."""
     s, run, cohort = stack.method.settings, stack.runs[r], graphs.cohort
-    network = stack.method.network(graphs.n_rois).double()
+    network = stack.method.network(Shape(graphs.n_rois, 1, 0)).double()
     network.load_state_dict({n: p[r].detach() for n, p in stack.params.items()})
     context = {n: c[r] for n, c in stack.context.items()}
 
     def contributions(A, i):
         with torch.no_grad():
-            return network(torch.from_numpy(A)[None], graphs.alive[i : i + 1], context).contributions[0].numpy()
+            return (
+                network(Scans.of(torch.from_numpy(A)[None], graphs.alive[i : i + 1]), context).contributions[0].numpy()
+            )
 
     sites = sorted(set(cohort.sites[run.fold.source]))
     shape = (len(sites), 2, s.J)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from small_cohorts import cohort_of, small, split
+from small_cohorts import cohort_of, losses, small, split
 
 from brio.connectome import Connectomes
-from brio.training import Run
+from brio.training import Run, Scans, Shape
 from brio.training.selection import Validation
 from brio.training.stack import _PASS_BYTES, Stack
 
@@ -93,10 +93,10 @@ def test_losses_of_a_stack_are_those_of_its_runs(graphs, uneven):
     stack = Stack.build(method, graphs, uneven)
     batches, _ = stack.sources.batches(1, 2)
     stage = method.stages()[0]
-    together = stack.losses(batches[0], stage)
+    together = losses(stack, batches[0], stage)
     for r, run in enumerate(uneven):
         single = Stack.build(method, graphs, [run])
-        alone = single.losses(single.sources.batches(1, 2)[0][0], stage)
+        alone = losses(single, single.sources.batches(1, 2)[0][0], stage)
         assert together[r].item() == pytest.approx(alone[0].item(), abs=1e-12)
 
 
@@ -105,10 +105,10 @@ def test_margins_are_the_logits_of_each_run_in_passes_of_any_size(graphs, uneven
     scans = np.stack([np.arange(20), np.arange(20, 40), np.arange(30, 50)])
     whole = stack.margins(scans)
     for r in range(3):
-        network = stack.method.network(10).double()
+        network = stack.method.network(Shape(10, 1, 0)).double()
         network.load_state_dict({n: p[r].detach() for n, p in stack.params.items()})
         context = {n: c[r] for n, c in stack.context.items()}
-        out = network(graphs.full[scans[r]], graphs.alive[scans[r]], context)
+        out = network(Scans.of(graphs.full[scans[r]], graphs.alive[scans[r]]), context)
         np.testing.assert_allclose(whole[r], out.logit.detach().numpy(), atol=1e-12)
     assert not graphs.alive[:50].all()
     monkeypatch.setitem(_PASS_BYTES, "cpu", 1)

@@ -6,13 +6,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from small_cohorts import small, split
+from small_cohorts import losses, small, split
 
 from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.methods.brio import Brio
 from brio.methods.brio.alignment import alignment_loss
-from brio.training import Run
+from brio.training import Run, Scans, Shape
 from brio.training.stack import Stack
 
 
@@ -62,7 +62,7 @@ def test_pi_bar_is_the_assignment_at_the_end_of_the_warm_up(graphs, uneven):
     assert "Pi_bar" not in stack.context
     method.enter(stack, method.stages()[1])
     for r in range(3):
-        network = method.network(10).double()
+        network = method.network(Shape(10, 1, 0)).double()
         network.load_state_dict({n: p[r].detach() for n, p in stack.params.items()})
         expected = network.assignment(network.encoder.roi)
         torch.testing.assert_close(stack.context["Pi_bar"][r], expected.detach(), atol=1e-13, rtol=0)
@@ -74,7 +74,7 @@ def entropy(z, y):
 
 def loss_by_hand(graphs, stack, batch, r):
     """Eq. (26) over the scans of a batch, from the logits of the run's own network."""
-    network = stack.method.network(graphs.n_rois).double()
+    network = stack.method.network(Shape(graphs.n_rois, 1, 0)).double()
     network.load_state_dict({n: p[r].detach() for n, p in stack.params.items()})
     context = {n: c[r] for n, c in stack.context.items()}
     E = int(stack.sources.n_sites[r])
@@ -82,7 +82,7 @@ def loss_by_hand(graphs, stack, batch, r):
     for e in range(E):
         for c in (0, 1):
             scans = batch[r, e, c]
-            out = network(graphs.full[scans], graphs.alive[scans], context)
+            out = network(Scans.of(graphs.full[scans], graphs.alive[scans]), context)
             assert (graphs.cohort.labels[scans] == c).all()
             total += sum(entropy(z, c) for z in out.logit.tolist()) / len(scans)
     return total / (2 * E)
@@ -92,7 +92,7 @@ def test_warm_up_uses_the_classification_loss_alone(graphs, uneven):
     method = small(epochs=4, lambda_env=3.0)
     stack = Stack.build(method, graphs, uneven)
     batch = stack.sources.batches(1, 2)[0][0]
-    found = stack.losses(batch, method.stages()[0])
+    found = losses(stack, batch, method.stages()[0])
     for r in range(3):
         assert found[r].item() == pytest.approx(loss_by_hand(graphs, stack, batch, r), abs=1e-12)
 
@@ -104,18 +104,18 @@ def test_guided_loss_adds_the_weighted_alignment_of_the_same_batch(graphs, uneve
     guided = method.stages()[1]
     method.enter(stack, guided)
     batch = stack.sources.batches(1, 2)[0][0]
-    before = stack.losses(batch, guided)  # no qualification yet: its cache is empty and nothing is aligned
+    before = losses(stack, batch, guided)  # no qualification yet: its cache is empty and nothing is aligned
     method.refresh(stack, np.ones(3, dtype=bool), np.zeros(3, dtype=np.int64))
-    after = stack.losses(batch, guided)
+    after = losses(stack, batch, guided)
     for r, E in enumerate((3, 4, 2)):
         expected = loss_by_hand(graphs, stack, batch, r)
         assert before[r].item() == pytest.approx(expected, abs=1e-12)
         scans = batch[r, :E]
-        network = method.network(10).double()
+        network = method.network(Shape(10, 1, 0)).double()
         network.load_state_dict({n: p[r].detach() for n, p in stack.params.items()})
         context = {n: c[r] for n, c in stack.context.items()}
         flat = scans.reshape(-1)
-        factors = network(graphs.full[flat], graphs.alive[flat], context).factors.unflatten(0, scans.shape)
+        factors = network(Scans.of(graphs.full[flat], graphs.alive[flat]), context).factors.unflatten(0, scans.shape)
         first, second = torch.triu_indices(4, 4, 1)
         real = (first < E) & (second < E)
         weight = torch.full((int(real.sum()),), 2 / (E * (E - 1)), dtype=torch.float64)

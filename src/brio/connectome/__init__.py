@@ -2,19 +2,25 @@
 
 from .blocks import BlockRule, clip_block_length
 from .bold import BoldRule
+from .combat import Combat, Harmonise, fit_combat
 from .connectomes import Connectomes
 from .dead import fill_dead
 from .fc import psi
+from .harmonised import harmonised
 from .resampling import reestimate
 from .support import edge_cut, source_mean, source_strength, sym_top
 
 __all__ = [
     "BlockRule",
     "BoldRule",
+    "Combat",
     "Connectomes",
+    "Harmonise",
     "clip_block_length",
     "edge_cut",
     "fill_dead",
+    "fit_combat",
+    "harmonised",
     "psi",
     "reestimate",
     "source_mean",

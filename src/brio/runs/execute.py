@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +18,35 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..cohort import Audit, Cohort, audit
-from ..connectome import Connectomes
+from ..cohort import Audit, AuditRules, Cohort, audit
+from ..connectome import Connectomes, Harmonise, harmonised
 from ..device import describe_device, resolve_device
 from ..errors import BrioError
 from ..progress import Progress, silent
-from ..protocol import PROTOCOLS, scores
+from ..protocol import PROTOCOLS, ProtocolSettings, scores
 from ..protocol.metrics import ONE_CLASS
 from ..settings import require
-from ..training import Outcome
+from ..training import Method, Outcome
 from ..version import __version__
-from .plan import Job, Plan, make_plan, method_settings, protocol_of, rules_of, split_settings, stacked
+from .plan import (
+    Candidates,
+    Job,
+    Plan,
+    described,
+    harmonise_of,
+    make_plan,
+    method_settings,
+    protocol_of,
+    rules_of,
+    split_settings,
+    stacked,
+)
 from .resume import earlier_plan, stacks_of
 from .store import RunStore, write_atomically
 from .tables import write_tables
+from .tuned import Tuned
 
-__all__ = ["Result", "run"]
+__all__ = ["Prepared", "Result", "execute", "prepare", "run", "settled", "train"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +84,101 @@ def _percent(share: float | None) -> float:
     return math.nan if share is None else 100 * share
 
 
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A cohort, audited, with everything that is the same for all methods of a job."""
+
+    used: Cohort
+    whole: Cohort
+    audit: Audit | None
+    rules: AuditRules
+    protocol: str
+    protocol_settings: ProtocolSettings
+    harmonise: Harmonise
+    of_methods: dict[str, Any]
+    seeds: range
+    folds: Sequence[str] | None
+    device: torch.device
+    runs_per_stack: int | None
+    records_only: bool
+    progress: Progress
+    say: Callable[[str], None]
+
+    @cached_property
+    def graphs(self) -> Connectomes:
+        """The connectomes of the cohort, estimated when they are first asked for."""
+        return Connectomes(self.used, self.device)
+
+    def plan(self, methods: dict[str, dict[str, Any]], candidates: dict[str, Candidates], seeds: Sequence[int]) -> Plan:
+        """The runs of some methods on this cohort."""
+        return make_plan(
+            self.used,
+            self.whole,
+            self.audit,
+            self.rules,
+            methods,
+            candidates,
+            self.protocol,
+            self.protocol_settings,
+            self.harmonise,
+            seeds,
+            self.folds,
+            self.device,
+            __version__,
+        )
+
+
+def prepare(
+    cohort: Cohort | str | Path,
+    *,
+    protocol: str = "loso",
+    seeds: int = 1,
+    settings: dict[str, Any] | None = None,
+    folds: Sequence[str] | None = None,
+    companions: Sequence[Cohort] = (),
+    exclude: bool = True,
+    device: str = "auto",
+    runs_per_stack: int | None = None,
+    records_only: bool = False,
+    progress: Progress = silent,
+    say: Callable[[str], None] = lambda line: None,
+) -> Prepared:
+    """Check the words of a job, then the cohort; see :func:`run` for what they mean."""
+    require(seeds >= 1, "seeds", seeds, "at least 1")
+    require(runs_per_stack is None or runs_per_stack >= 1, "runs_per_stack", runs_per_stack, "at least 1")
+    require(protocol in PROTOCOLS, "protocol", protocol, " or ".join(PROTOCOLS))
+    whole = cohort if isinstance(cohort, Cohort) else Cohort.load(cohort)
+    parts = split_settings(dict(settings or {}))
+    rules, of_folds, harmonise = (
+        rules_of(parts["audit"]),
+        protocol_of(parts["protocol"]),
+        harmonise_of(parts["harmonise"]),
+    )
+    target = resolve_device(device)
+    whole.verify()
+    found = audit(whole, rules, companions) if exclude else None
+    used = whole if found is None else whole.select(found.keep)
+    if len(used) == 0:
+        raise BrioError(f"{whole.name}: the audit excludes every scan; see 'brio audit', or change its rules")
+    return Prepared(
+        used,
+        whole,
+        found,
+        rules,
+        protocol,
+        of_folds,
+        harmonise,
+        parts[""],
+        range(seeds),
+        folds,
+        target,
+        runs_per_stack,
+        records_only,
+        progress,
+        say,
+    )
+
+
 def run(
     cohort: Cohort | str | Path,
     methods: Sequence[str] | str = ("brio",),
@@ -75,12 +186,14 @@ def run(
     protocol: str = "loso",
     seeds: int = 1,
     out: str | Path | None = None,
+    tuned: str | Path | Tuned | None = None,
     settings: dict[str, Any] | None = None,
     folds: Sequence[str] | None = None,
     companions: Sequence[Cohort] = (),
     exclude: bool = True,
     device: str = "auto",
     runs_per_stack: int | None = None,
+    records_only: bool = False,
     progress: Progress = silent,
     say: Callable[[str], None] = lambda line: None,
 ) -> Result:
@@ -98,8 +211,11 @@ def run(
         Seeds 0 to seeds - 1; a seed decides initial weights, draws and the ring of validation sites.
     out : path, optional
         Folder for results; a temporary one if left out.
+    tuned : path or Tuned, optional
+        Folder of ``brio tune`` whose choices are carried over, fold by fold, to the methods that were tuned there.
     settings : dict, optional
-        Settings of the methods, the protocol (``protocol.validation_sites``) and the audit (``audit.min_frames``).
+        Settings of the methods, the protocol (``protocol.validation_sites``), the audit (``audit.min_frames``) and
+        the harmonisation of sites (``harmonise.kind``).
     folds : names, optional
         Only these folds (test sites); the result is then marked as a smoke run.
     companions : cohorts
@@ -109,6 +225,8 @@ def run(
     device : {"auto", "cpu", "cuda"}
     runs_per_stack : int, optional
         Runs that train together; by default as many as memory allows.
+    records_only : bool
+        Keep scores and predictions of each run, not its weights.
 
     Examples
     --------
@@ -117,38 +235,67 @@ def run(
     >>> sorted(result.rows["fold"])
     ['site01', 'site02', 'site03', 'site04', 'site05']
     """
-    require(seeds >= 1, "seeds", seeds, "at least 1")
-    require(runs_per_stack is None or runs_per_stack >= 1, "runs_per_stack", runs_per_stack, "at least 1")
-    require(protocol in PROTOCOLS, "protocol", protocol, " or ".join(PROTOCOLS))
-    whole = cohort if isinstance(cohort, Cohort) else Cohort.load(cohort)
-    of_methods, of_protocol, of_audit = split_settings(dict(settings or {}))
-    chosen = method_settings([methods] if isinstance(methods, str) else list(dict.fromkeys(methods)), of_methods)
-    rules, of_folds, target = rules_of(of_audit), protocol_of(of_protocol), resolve_device(device)
+    names = [methods] if isinstance(methods, str) else list(dict.fromkeys(methods))
+    method_settings(names, split_settings(dict(settings or {}))[""])  # words first, then the cohort
+    found = None if tuned is None else Tuned.of(tuned)
     folder = Path(tempfile.mkdtemp(prefix="brio-")) if out is None else Path(out)
+    earlier_plan(folder)
+    prepared = prepare(
+        cohort,
+        protocol=protocol,
+        seeds=seeds,
+        settings=settings,
+        folds=folds,
+        companions=companions,
+        exclude=exclude,
+        device=device,
+        runs_per_stack=runs_per_stack,
+        records_only=records_only,
+        progress=progress,
+        say=say,
+    )
+    return execute(prepared, names, folder, found)
+
+
+def execute(prepared: Prepared, names: Sequence[str], folder: Path, tuned: Tuned | None = None) -> Result:
+    """Run methods, with their settings or with those chosen for each fold, and write the tables."""
+    chosen = method_settings(names, prepared.of_methods)
+    described_, candidates = {}, {}
+    for name, method in chosen.items():
+        described_[name] = described(method)
+        candidates[name] = _always(method)
+        if tuned is not None and name in tuned.choices:
+            described_[name]["tuned"] = tuned.described(name)
+            candidates[name] = tuned.candidates(name, prepared.of_methods)
+    plan = prepared.plan(described_, candidates, prepared.seeds)
+    with settled(prepared, plan, folder) as (plan, store):
+        if tuned is not None:
+            tuned.lend(plan, store)
+        train(prepared, plan, store)
+        rows, predictions, summary = write_tables(plan, store, folder)
+    return Result(folder, rows, predictions, summary, prepared.audit)
+
+
+def _always(method: Method) -> Candidates:
+    return lambda fold: [method]
+
+
+@contextmanager
+def settled(prepared: Prepared, plan: Plan, folder: Path) -> Iterator[tuple[Plan, RunStore]]:
+    """The plan with its stacks, new or as begun earlier in the folder, and the store of its runs."""
     earlier = earlier_plan(folder)
-    whole.verify()
-    found = audit(whole, rules, companions) if exclude else None
-    used = whole if found is None else whole.select(found.keep)
-    if len(used) == 0:
-        raise BrioError(f"{whole.name}: the audit excludes every scan; see 'brio audit', or change its rules")
-    plan = make_plan(used, whole, found, rules, chosen, protocol, of_folds, range(seeds), folds, target, __version__)
     written = None if earlier is None else stacks_of(earlier, plan, folder)
-    _announce(used, whole, found, say)
-    graphs = None
+    _announce(prepared)
     if written is None:
-        graphs = Connectomes(used, target)
-        plan = stacked(plan, graphs, runs_per_stack)
-        _write_plan(plan, found, folder)
+        plan = stacked(plan, prepared.graphs, prepared.runs_per_stack)
+        _write_plan(plan, prepared.audit, folder)
     else:
         plan.stacks.extend(written)
-    with RunStore(folder / "runs") as store:
-        finished = sum(key in store for key in plan.jobs)
+    with RunStore(folder / "runs", prepared.records_only) as store:
         if written is not None:
-            say(f"going on: {finished} of {len(plan.jobs)} runs are finished")
-        if finished < len(plan.jobs):
-            _train(plan, graphs or Connectomes(used, target), store, progress)
-        rows, predictions, summary = write_tables(plan, store, folder)
-    return Result(folder, rows, predictions, summary, found)
+            finished = sum(key in store for key in plan.jobs)
+            prepared.say(f"going on: {finished} of {len(plan.jobs)} runs are finished")
+        yield plan, store
 
 
 def _write_plan(plan: Plan, found: Audit | None, folder: Path) -> None:
@@ -160,8 +307,9 @@ def _write_plan(plan: Plan, found: Audit | None, folder: Path) -> None:
     write_atomically(folder / "plan.json", json.dumps(plan.document, indent=1) + "\n")
 
 
-def _announce(used: Cohort, whole: Cohort, found: Audit | None, say: Callable[[str], None]) -> None:
+def _announce(prepared: Prepared) -> None:
     """Say which scans are used and why the others are not."""
+    used, whole, found, say = prepared.used, prepared.whole, prepared.audit, prepared.say
     if found is None:
         say(f"{len(whole)} scans, no exclusions applied")
         return
@@ -175,7 +323,7 @@ def _exclusions(found: Audit) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _train(plan: Plan, graphs: Connectomes, store: RunStore, progress: Progress) -> None:
+def train(prepared: Prepared, plan: Plan, store: RunStore) -> None:
     """Train every stack that is not finished; a stack is always trained whole."""
     weight = [_effort(plan, stack) for stack in plan.stacks]
     total, before = sum(weight), 0.0
@@ -184,27 +332,28 @@ def _train(plan: Plan, graphs: Connectomes, store: RunStore, progress: Progress)
             before += effort
             continue
         jobs = [plan.jobs[key] for key in stack]
-        method = plan.methods[jobs[0].method]
+        method, graphs = jobs[0].method, prepared.graphs
         title = f"{method.name}, {_folds(jobs)}, stack {number} of {len(plan.stacks)}"
 
         def tell(
             message: str, share: float, title: str = title, before: float = before, effort: float = effort
         ) -> None:
-            progress(f"{title}: {message}", (before + effort * share) / total)
+            prepared.progress(f"{title}: {message}", (before + effort * share) / total)
 
         tell("starting", 0.0)
         start = time.perf_counter()
-        outcomes = method.fit(graphs, [job.run for job in jobs], tell)
+        seen = harmonised(graphs, jobs[0].run.fold.source, plan.harmonise)
+        outcomes = method.fit(seen, [job.run for job in jobs], tell)
         seconds = (time.perf_counter() - start) / len(jobs)
         for job, outcome in zip(jobs, outcomes, strict=True):
             store.write(job.key, _record(plan, job, outcome, graphs, seconds), outcome.weights)
         before += effort
-        progress(f"{title}: done", before / total)
+        prepared.progress(f"{title}: done", before / total)
 
 
 def _effort(plan: Plan, stack: list[str]) -> float:
     """About how long a stack takes, for the time left: epochs times runs, or next to nothing."""
-    settings = plan.methods[plan.jobs[stack[0]].method].settings
+    settings = plan.jobs[stack[0]].method.settings
     per_run = getattr(settings, "epochs", 2) * (2.0 if getattr(settings, "lambda_env", 0) else 1.0)
     return len(stack) * per_run
 
@@ -219,7 +368,7 @@ def _record(plan: Plan, job: Job, outcome: Outcome, graphs: Connectomes, seconds
     cohort, fold = graphs.cohort, job.run.fold
     label, logit = cohort.labels[fold.test], np.asarray(outcome.test_logit, dtype=float)
     if not np.isfinite(logit).all():
-        raise BrioError(f"method '{job.method}', fold {fold.name}, seed {job.run.seed}: training diverged")
+        raise BrioError(f"method '{job.method.name}', fold {fold.name}, seed {job.run.seed}: training diverged")
     found = {name: None if math.isnan(value) else value for name, value in scores(label, logit).items()}
     notes = [ONE_CLASS] if found["auc"] is None else []
     if fold.left_out:
@@ -227,7 +376,7 @@ def _record(plan: Plan, job: Job, outcome: Outcome, graphs: Connectomes, seconds
     return {
         "row": {
             "cohort": cohort.name,
-            "method": job.method,
+            "method": job.method.name,
             "protocol": plan.facts["protocol"],
             "fold": fold.name,
             "test_sites": ";".join(fold.test_sites),
@@ -245,6 +394,7 @@ def _record(plan: Plan, job: Job, outcome: Outcome, graphs: Connectomes, seconds
             "note": "; ".join(notes),
         },
         "notes": {"trained_epochs": outcome.trained_epochs, **outcome.notes},
+        "settings": dataclasses.asdict(job.method.settings),
         "source_sites": sorted(set(cohort.sites[fold.source].tolist())),
         "predictions": {
             "participant_id": cohort.ids[fold.test].tolist(),

@@ -5,29 +5,33 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ..cohort import Audit, AuditRules, Cohort
-from ..connectome import Connectomes
+from ..connectome import Connectomes, Harmonise
 from ..device import memory_budget
 from ..errors import BrioError, nearest
 from ..methods import entry, make_method
 from ..protocol import Fold, ProtocolSettings, make_folds
 from ..settings import with_values
 from ..training import Method, Run
+from ..training.inputs import check_needs
 
-__all__ = ["Job", "Plan", "method_settings", "run_key", "split_settings"]
+__all__ = ["Candidates", "Job", "Plan", "method_settings", "run_key", "split_settings"]
+
+Candidates = Callable[[Fold], list[Method]]
+"""A method as it is run on a fold: once, or once for each configuration that is tried."""
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
     """One run of one method, and the name under which its result is kept."""
 
-    method: str
+    method: Method
     run: Run
     key: str
 
@@ -42,7 +46,7 @@ class Plan:
     facts: dict[str, Any]
     jobs: dict[str, Job]
     stacks: list[list[str]]
-    methods: dict[str, Method]
+    harmonise: Harmonise
 
     @property
     def document(self) -> dict[str, Any]:
@@ -50,15 +54,16 @@ class Plan:
         return {**self.facts, "stacks": self.stacks}
 
 
-def split_settings(values: dict[str, str]) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
-    """Settings of the methods, of the protocol (``protocol.x``) and of the audit (``audit.x``)."""
-    parts: dict[str, dict[str, str]] = {"": {}, "protocol": {}, "audit": {}}
+def split_settings(values: dict[str, str]) -> dict[str, dict[str, str]]:
+    """Settings of the methods (under ``""``), of the protocol, the audit and the harmonisation (``audit.x``)."""
+    parts: dict[str, dict[str, str]] = {"": {}, "protocol": {}, "audit": {}, "harmonise": {}}
     for name, value in values.items():
         room, _, key = name.rpartition(".")
         if room not in parts:
-            raise BrioError(f"setting '{name}' is unknown; settings with a dot begin with 'protocol.' or 'audit.'")
+            known = " or ".join(f"'{p}.'" for p in parts if p)
+            raise BrioError(f"setting '{name}' is unknown; settings with a dot begin with {known}")
         parts[room][key] = value
-    return parts[""], parts["protocol"], parts["audit"]
+    return parts
 
 
 def method_settings(names: Sequence[str], values: dict[str, Any]) -> dict[str, Method]:
@@ -92,6 +97,8 @@ def run_key(facts: dict[str, Any], method: Method, fold: Fold, seed: int) -> str
         "fold": fold.name,
         "seed": seed,
     }
+    if facts["harmonise"] is not None:
+        made_of["harmonise"] = facts["harmonise"]
     return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:20]
 
 
@@ -100,15 +107,20 @@ def make_plan(
     whole: Cohort,
     audit: Audit | None,
     rules: AuditRules,
-    methods: dict[str, Method],
+    methods: dict[str, dict[str, Any]],
+    candidates: dict[str, Candidates],
     protocol: str,
     protocol_settings: ProtocolSettings,
+    harmonise: Harmonise,
     seeds: Sequence[int],
     folds: Sequence[str] | None,
     device: torch.device,
     version: str,
 ) -> Plan:
-    """Plan the runs of every method over the folds and seeds of a protocol; stacks are decided separately."""
+    """Plan the runs of every method over the folds and seeds of a protocol; stacks are decided separately.
+
+    ``methods`` says in words what is run, ``candidates`` makes it for a fold.
+    """
     facts: dict[str, Any] = {
         "brio": version,
         "cohort": cohort.name,
@@ -118,11 +130,10 @@ def make_plan(
         "n_scans": len(cohort),
         "excluded": {} if audit is None else audit.exclusions,
         "audit": None if audit is None else dataclasses.asdict(rules),
-        "methods": {
-            name: {"version": m.version, "settings": dataclasses.asdict(m.settings)} for name, m in methods.items()
-        },
+        "methods": methods,
         "protocol": protocol,
         "protocol_settings": dataclasses.asdict(protocol_settings),
+        "harmonise": None if harmonise.kind == "none" else dataclasses.asdict(harmonise),
         "seeds": list(seeds),
         "folds": None if folds is None else sorted(folds),
         "device": device.type,
@@ -134,26 +145,43 @@ def make_plan(
     for name in folds or ():
         if name not in known:
             raise BrioError(f"fold '{name}' is unknown; {nearest(name, known)}")
-    for method in methods.values():
+    for made in candidates.values():
         for seed in seeds:
             for fold in by_seed[seed]:
                 if folds is None or fold.name in folds:
-                    key = run_key(facts, method, fold, seed)
-                    jobs[key] = Job(method.name, Run(fold, seed), key)
+                    for method in made(fold):
+                        key = run_key(facts, method, fold, seed)
+                        jobs[key] = Job(method, Run(fold, seed), key)
     if not jobs:
         raise BrioError("there is nothing to run: no method, or no fold, was asked for")
-    return Plan(facts, jobs, [], methods)
+    for method in {_make(job.method): job.method for job in jobs.values()}.values():
+        check_needs(cohort, method.needs, method.settings, f"method '{method.name}'")
+    return Plan(facts, jobs, [], harmonise)
+
+
+def described(method: Method) -> dict[str, Any]:
+    """A method in words, for the plan."""
+    return {"version": method.version, "settings": dataclasses.asdict(method.settings)}
+
+
+def _make(method: Method) -> str:
+    return json.dumps([method.name, dataclasses.asdict(method.settings)], sort_keys=True)
 
 
 def stacked(plan: Plan, connectomes: Connectomes, runs_per_stack: int | None) -> Plan:
-    """The plan with its stacks: all runs of a method in as few as the device's memory allows, equally full."""
+    """The plan with its stacks: all runs of a method with the same settings in as few as the memory allows.
+
+    Harmonised runs stand alone: each has connectomes of its own.
+    """
+    alike: dict[str, list[str]] = {}
+    for job in plan.jobs.values():
+        alike.setdefault(_make(job.method), []).append(job.key)
     stacks: list[list[str]] = []
-    for name, method in plan.methods.items():
-        keys = [job.key for job in plan.jobs.values() if job.method == name]
-        need = max(method.bytes_per_run(connectomes, plan.jobs[key].run) for key in keys)
+    for keys in alike.values():
+        need = max(plan.jobs[key].method.bytes_per_run(connectomes, plan.jobs[key].run) for key in keys)
         room = runs_per_stack or max(1, memory_budget(connectomes.device) // max(1, need))
         count = -(-len(keys) // room)
-        size = -(-len(keys) // count)
+        size = 1 if plan.harmonise.kind != "none" else -(-len(keys) // count)
         stacks.extend(keys[i : i + size] for i in range(0, len(keys), size))
     return dataclasses.replace(plan, stacks=stacks)
 
@@ -166,3 +194,8 @@ def protocol_of(values: dict[str, str]) -> ProtocolSettings:
 def rules_of(values: dict[str, str]) -> AuditRules:
     """Audit rules from ``key=value`` text."""
     return with_values(AuditRules(), values, "audit.")
+
+
+def harmonise_of(values: dict[str, str]) -> Harmonise:
+    """Harmonisation settings from ``key=value`` text."""
+    return with_values(Harmonise(), values, "harmonise.")

@@ -17,7 +17,9 @@ def earlier_plan(folder: Path) -> dict[str, Any] | None:
     for place in (folder, *folder.parents):
         if place.exists() and not place.is_dir():
             raise BrioError(f"{place}: is a file, not a folder; choose another --out")
-    before_the_plan = {"audit.json", "exclusions.tsv", "plan.json", ".lock"}  # what a job killed while planning leaves
+    # what a job leaves that was killed while planning, and a search that comes before it
+    before_the_plan = {"audit.json", "exclusions.tsv", "plan.json", ".lock"}
+    before_the_plan |= {"search", "tuning.json", "configurations.csv"}
     names = {p.name.removesuffix(".partial") for p in folder.iterdir()} if folder.is_dir() else set()
     path = folder / "plan.json"
     if not path.is_file():

@@ -30,10 +30,10 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 class RunStore:
-    """Finished runs under ``folder/<key>/``: ``run.json`` and ``weights.safetensors``."""
+    """Finished runs under ``folder/<key>/``: ``run.json`` and, unless records alone count, the weights."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, records_only: bool = False) -> None:
+        self.folder, self.records_only = folder, records_only
 
     def __enter__(self) -> RunStore:
         """Take the folder for this process; two that write to it at once would undo each other's work."""
@@ -63,9 +63,17 @@ class RunStore:
             return
         partial = self.folder / f"{key}.partial"
         partial.mkdir()
-        save_file(weights, partial / WEIGHTS)
+        if not self.records_only:
+            save_file(weights, partial / WEIGHTS)
         write_atomically(partial / RECORD, json.dumps(record, indent=1) + "\n")
         partial.rename(self.folder / key)
+
+    def adopt(self, other: Path, key: str) -> None:
+        """Take over a run that was finished in another store."""
+        if key not in self and (other / key).is_dir():
+            partial = self.folder / f"{key}.partial"
+            shutil.copytree(other / key, partial)
+            partial.rename(self.folder / key)
 
     def record(self, key: str) -> dict[str, Any]:
         """The record of a finished run."""
@@ -77,4 +85,7 @@ class RunStore:
 
     def weights(self, key: str) -> dict[str, Tensor]:
         """The weights of a finished run."""
-        return load_file(self.folder / key / WEIGHTS)
+        path = self.folder / key / WEIGHTS
+        if not path.is_file():
+            raise BrioError(f"{path}: was not kept (--records-only); run again without it")
+        return load_file(path)

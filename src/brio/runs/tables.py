@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..methods import entry
 from ..protocol import auc, bootstrap_interval
 from .plan import Plan
 from .store import RunStore, write_atomically
@@ -57,7 +58,7 @@ def prediction_rows(plan: Plan, store: RunStore) -> pd.DataFrame:
             part = pd.DataFrame(store.record(key)["predictions"])
             part.insert(0, "seed", job.run.seed)
             part.insert(0, "fold", job.run.fold.name)
-            part.insert(0, "method", job.method)
+            part.insert(0, "method", job.method.name)
             parts.append(part)
     table = pd.concat(parts, ignore_index=True)
     table["probability"] = 0.5 * (1.0 + np.tanh(0.5 * table["logit"]))
@@ -91,13 +92,20 @@ def summarise(plan: Plan, rows: pd.DataFrame, predictions: pd.DataFrame) -> dict
     by_site = facts["protocol"] == "loso"
     unit, together = ("fold", ["fold"]) if by_site else (["seed", "fold"], [])
     methods: dict[str, Any] = {}
-    for name in plan.methods:
+    for name, told in facts["methods"].items():
+        kind = entry(name)
         mine = rows[rows["method"] == name]
         by_fold = mine.groupby(unit)[METRICS].mean()
         said = predictions[predictions["method"] == name]
         ensemble = said.groupby([*together, "participant_id"]).agg(label=("label", "first"), logit=("logit", "mean"))
-        settings = facts["methods"][name]["settings"]
+        settings, tuned = told["settings"], told.get("tuned")
         methods[name] = {
+            "family": kind.family,
+            "provenance": str(kind.provenance),
+            "needs": list(kind.needs),
+            "transductive": kind.transductive or plan.harmonise.transductive,
+            "control": kind.control,
+            "tuning": None if tuned is None else {k: tuned[k] for k in ("budget", "cohort", "atlas")},
             "runs": len(mine),
             "folds": mine["fold"].nunique(),
             "seeds": len(facts["seeds"]),
@@ -125,9 +133,25 @@ def summarise(plan: Plan, rows: pd.DataFrame, predictions: pd.DataFrame) -> dict
         "folds": sorted(known_folds),
         "seeds": facts["seeds"],
         "smoke_run": smoke,
+        "harmonise": str(plan.harmonise) or None,
+        "warnings": _shortcuts(methods),
         "selection": "AUC on the validation scans of each run; test scans are never looked at",
         "methods": methods,
     }
+
+
+def _shortcuts(methods: dict[str, Any]) -> list[str]:
+    """What the controls found: anything clearly above chance is a way to be right without looking at the brain."""
+    out = []
+    for name, found in methods.items():
+        interval = found["auc"]["interval"]
+        if found["control"] and interval is not None and interval[0] > 0.5:
+            out.append(
+                f"{name} reaches AUC {100 * found['auc']['mean']:.1f} "
+                f"({100 * interval[0]:.1f} to {100 * interval[1]:.1f}) at unseen sites without a connectome: "
+                "part of what any method scores may be that"
+            )
+    return out
 
 
 def write_tables(plan: Plan, store: RunStore, out: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:

@@ -74,7 +74,7 @@ def uniform(shape: Sequence[int], like: Tensor) -> Tensor:
     step.drawn += 1
     device = step.key.device
     first, second = (
-        (uniform_tensor(step.key, torch.tensor(2 * step.drawn + i, device=device)) * 2.0**32 - 2.0**31).to(torch.int32)
+        (uniform_tensor(step.key, 2 * step.drawn + i) * 2.0**32 - 2.0**31).to(torch.int32)
         for i in (0, 1)
     )
     n = math.prod(shape)

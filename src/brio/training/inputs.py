@@ -36,6 +36,20 @@ class Scans(NamedTuple):
     bold: Tensor  # [B, T, P] z-scored BOLD of one length; T = 0 where it is not needed
     covariates: Tensor  # [B, C] sex, age, motion: those needed, in this order
 
+    @staticmethod
+    def of(A: Tensor, alive: Tensor | None = None) -> Scans:
+        """Connectomes alone, for methods that need nothing else.
+
+        Examples
+        --------
+        >>> Scans.of(torch.zeros(2, 5, 5)).alive.all()
+        tensor(True)
+        """
+        if alive is None:
+            alive = torch.ones(A.shape[:-1], dtype=torch.bool, device=A.device)
+        none = A.new_zeros(A.shape[:-2])
+        return Scans(A, alive, none, none, A.new_zeros(*A.shape[:-2], 0, A.shape[-1]), none.new_zeros(*none.shape, 0))
+
 
 class Shape(NamedTuple):
     """What a network has to fit."""

@@ -1,3 +1,3 @@
 """Graph networks: GCN, GAT, GIN."""
 
-from . import gcn  # noqa: F401
+from . import gcn, gat, gin  # isort: skip # noqa: F401

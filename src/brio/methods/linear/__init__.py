@@ -1,3 +1,4 @@
-"""Linear models, and controls that look at no connectome."""
+"""Linear models, the plain perceptron beside them, and controls that look at no connectome."""
 
-from . import ridge  # noqa: F401
+from . import ridge, logistic, svm, tangent, controls  # isort: skip # noqa: F401
+from .. import mlp  # noqa: F401

@@ -114,7 +114,7 @@ class LinearMethod(Method):
         x = x - centre
         y = 2.0 * source.label - 1.0
         gram = x @ x.T
-        penalties = self.settings.grid * np.trace(gram) / len(gram)
+        penalties = self.settings.grid * max(np.trace(gram) / len(gram), 1e-9)  # features may all be constant
         across = (validation - centre) @ x.T
         duals = [self.solve(gram, y, penalty) for penalty in penalties]
         found = np.array([auc(label, across @ weights) for weights, _ in duals])

@@ -1,0 +1,169 @@
+"""ComBat: site effects estimated on source sites by empirical Bayes, with a stated policy for a site not among them.
+
+Johnson et al. 2007, as carried to imaging by Fortin et al. 2018. ComBat knows nothing about a site it was not fitted
+to, so what happens there is a choice that must be visible: see :class:`Harmonise`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from ..errors import BrioError
+from ..settings import require
+
+__all__ = ["Combat", "Harmonise", "fit_combat"]
+
+
+@dataclass(frozen=True)
+class Harmonise:
+    """Whether and how connectomes are harmonised before a method sees them.
+
+    Attributes
+    ----------
+    kind : {"none", "combat"}
+        ComBat is fitted to the source scans of each run, edge by edge.
+    unseen : {"identity", "pooled", "raise", "unlabelled"}
+        Scans of a site that ComBat was not fitted to (validation and test sites): as they are; adjusted by the average
+        site effect; refused; or adjusted by an effect estimated from all scans of that site without their labels,
+        which is transductive and marked so.
+    covariates : bool
+        Keep what age and sex explain.
+    """
+
+    kind: Literal["none", "combat"] = "none"
+    unseen: Literal["identity", "pooled", "raise", "unlabelled"] = "identity"
+    covariates: bool = False
+
+    def __post_init__(self) -> None:
+        require(self.kind in ("none", "combat"), "harmonise.kind", self.kind, "none or combat")
+
+    @property
+    def transductive(self) -> bool:
+        return self.kind != "none" and self.unseen == "unlabelled"
+
+    def __str__(self) -> str:
+        return "" if self.kind == "none" else f"ComBat, unseen sites: {self.unseen}"
+
+
+@dataclass(frozen=True, eq=False)
+class Combat:
+    """Fitted site effects; shapes for d features and E sites.
+
+    Attributes
+    ----------
+    sites : tuple of str
+    alpha, sigma : ndarray, shape [d]
+        Grand mean and pooled standard deviation.
+    beta : ndarray, shape [C, d]
+        Effects of covariates.
+    gamma, delta : ndarray, shape [E, d]
+        Posterior shift and variance of each site, in units of ``sigma``.
+    prior : ndarray, shape [4]
+        Mean and variance of the shifts, shape and scale of the variances, averaged over sites.
+    """
+
+    sites: tuple[str, ...]
+    alpha: np.ndarray
+    sigma: np.ndarray
+    beta: np.ndarray
+    gamma: np.ndarray
+    delta: np.ndarray
+    prior: np.ndarray
+
+    def with_unseen(self, X: np.ndarray, site: np.ndarray, policy: str, covariates: np.ndarray | None = None) -> Combat:
+        """Effects for further sites too, by a policy of :class:`Harmonise`; ``X`` are all scans of those sites."""
+        new = [str(name) for name in np.unique(site) if name not in self.sites]
+        if new and policy == "raise":
+            raise BrioError(
+                f"ComBat was not fitted to site {new[0]} (harmonise.unseen=raise); choose identity, pooled or "
+                "unlabelled (transductive), or a protocol that holds out no site"
+            )
+        gamma, delta = list(self.gamma), list(self.delta)
+        for name in new:
+            here = site == name
+            if policy == "unlabelled":
+                z = (X[here] - self._stand(None if covariates is None else covariates[here])) / self.sigma
+                shift, variance = _posterior(z, *self.prior)
+            elif policy == "pooled":
+                shift, variance = self.gamma.mean(0), self.delta.mean(0)
+            else:
+                shift, variance = np.zeros_like(self.alpha), np.ones_like(self.alpha)
+            gamma.append(shift)
+            delta.append(variance)
+        return replace(self, sites=(*self.sites, *new), gamma=np.stack(gamma), delta=np.stack(delta))
+
+    def apply(self, X: np.ndarray, site: np.ndarray, covariates: np.ndarray | None = None) -> np.ndarray:
+        """Features with the site effects taken out. Shapes [n, d] and [n]; every site must be known."""
+        index = np.array([self.sites.index(str(name)) for name in site], dtype=np.int64)
+        stand = self._stand(covariates)
+        z = (X - stand) / self.sigma
+        return (z - self.gamma[index]) / np.sqrt(self.delta[index]) * self.sigma + stand
+
+    def _stand(self, covariates: np.ndarray | None) -> np.ndarray:
+        """What a scan would have at no site in particular."""
+        return self.alpha if covariates is None else self.alpha + covariates @ self.beta
+
+
+def fit_combat(X: np.ndarray, site: np.ndarray, covariates: np.ndarray | None = None) -> Combat:
+    """Fit ComBat to features of several sites.
+
+    Parameters
+    ----------
+    X : ndarray, shape [n, d]
+    site : ndarray of str, shape [n]
+    covariates : ndarray, shape [n, C], optional
+        What is to be kept; never the label, which a test scan does not have.
+    """
+    names, index = np.unique(site, return_inverse=True)
+    count = np.bincount(index)
+    if (count < 2).any():
+        raise BrioError(f"ComBat needs two scans of each site; {names[count < 2][0]} has one")
+    one_hot = np.eye(len(names))[index]
+    design = one_hot if covariates is None else np.hstack([one_hot, covariates])
+    effects = np.linalg.lstsq(design, X, rcond=None)[0]
+    alpha = (count / len(X)) @ effects[: len(names)]
+    beta = effects[len(names) :]
+    variance = np.square(X - design @ effects).mean(0)
+    sigma = np.sqrt(np.where(variance > 0, variance, 1.0))
+    stand = alpha if covariates is None else alpha + covariates @ beta
+    z = (X - stand) / sigma
+    gammas, deltas, priors = [], [], []
+    for e in range(len(names)):
+        prior = _prior(z[index == e])
+        gamma, delta = _posterior(z[index == e], *prior)
+        gammas.append(gamma)
+        deltas.append(delta)
+        priors.append(prior)
+    return Combat(
+        tuple(str(n) for n in names), alpha, sigma, beta, np.stack(gammas), np.stack(deltas), np.mean(priors, 0)
+    )
+
+
+def _prior(z: np.ndarray) -> tuple[float, float, float, float]:
+    """Moments over the features of a site's shifts (normal) and variances (inverse gamma)."""
+    gamma, delta = z.mean(0), z.var(0, ddof=1)
+    m, s2 = delta.mean(), max(delta.var(ddof=1), 1e-12)
+    return float(gamma.mean()), float(gamma.var(ddof=1)), float((2 * s2 + m**2) / s2), float((m * s2 + m**3) / s2)
+
+
+def _posterior(
+    z: np.ndarray, mean: float, spread: float, shape: float, scale: float, tolerance: float = 1e-4
+) -> tuple[np.ndarray, np.ndarray]:
+    """Posterior shift and variance of a site by iterated conditional modes."""
+    n, gamma_hat = len(z), z.mean(0)
+    gamma, delta = gamma_hat, z.var(0, ddof=1) if n > 1 else np.ones(z.shape[1])
+    for _ in range(1000):
+        new_gamma = (spread * n * gamma_hat + delta * mean) / (spread * n + delta)
+        new_delta = (0.5 * np.square(z - new_gamma).sum(0) + scale) / (n / 2.0 + shape - 1.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            change = max(
+                float(np.nanmax(np.abs(new_gamma - gamma) / np.abs(gamma), initial=0.0)),
+                float(np.nanmax(np.abs(new_delta - delta) / delta, initial=0.0)),
+            )
+        gamma, delta = new_gamma, new_delta
+        if change <= tolerance:
+            break
+    return gamma, delta

@@ -1,0 +1,208 @@
+"""Adaptive graph learning with multi-graph convolution: a learned and a correlation graph side by side."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ...settings import require, setting
+from ...spaces import choice
+from ...training import Batch, NeuralMethod, Scans, Shape, Stage
+from ..graphs import GraphSettings, profiles, strong_edges
+from ..layers import BatchNorm, Dropout, mlp
+from ..losses import classification_loss
+from ..registry import method, our_reading
+
+__all__ = [
+    "AGMGC",
+    "AGMGCNetwork",
+    "AGMGCSettings",
+    "GraphLearner",
+    "MultiGraphLayer",
+    "SplineLayer",
+    "Views",
+    "contrast",
+    "without_loops",
+]
+
+
+@dataclass(frozen=True)
+class AGMGCSettings(GraphSettings):
+    """Settings of AGMGC.
+
+    Attributes
+    ----------
+    spline_kernel : int
+        Knots of the spline over the edge weight.
+    contrast_weight : float
+        Weight of the contrast between what the two graphs say of a scan.
+    temperature : float
+        Of the contrast.
+    """
+
+    weight_decay: float = 5e-4
+    spline_kernel: int = 5
+    contrast_weight: float = setting(0.1, choice(0.03, 0.1, 0.3))
+    temperature: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.spline_kernel >= 2, "spline_kernel", self.spline_kernel, "at least 2")
+        require(self.contrast_weight >= 0, "contrast_weight", self.contrast_weight, "0 or more")
+        require(self.temperature > 0, "temperature", self.temperature, "above 0")
+
+
+class Views(NamedTuple):
+    """An :class:`~brio.training.Output` and what each graph alone says of a scan."""
+
+    logit: Tensor  # [B]
+    representation: Tensor  # [B, 2 width]
+    learned: Tensor  # [B, width]
+    correlation: Tensor  # [B, width]
+
+
+class GraphLearner(nn.Module):
+    """A graph of each scan from its ROIs' states: softmax(ReLU(Q K^T / sqrt(d))), its strongest edges, symmetric."""
+
+    def __init__(self, width: int, edge_share: float) -> None:
+        super().__init__()
+        self.query, self.key = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.edge_share = edge_share
+
+    def forward(self, H: Tensor, alive: Tensor) -> Tensor:
+        """H: [B, P, d]; alive: [B, P], ROIs without signal get no edges. Shape [B, P, P].
+
+        Each ROI keeps its strongest share of partners, and those that tie with the weakest of them.
+        """
+        n_rois, width = H.shape[-2:]
+        score = (self.query(H) @ self.key(H).transpose(-1, -2) / math.sqrt(width)).relu()
+        other = ~torch.eye(n_rois, dtype=torch.bool, device=H.device)
+        linked = (alive.unsqueeze(-1) & alive.unsqueeze(-2)) & other
+        weight = torch.where(linked, score, torch.full_like(score, -1e9)).softmax(-1) * linked.to(H.dtype)
+        keep = max(1, math.ceil(self.edge_share * (n_rois - 1) - 1e-9))
+        weakest = weight.detach().topk(keep, dim=-1).values[..., -1:]
+        weight = torch.where(weight.detach() >= weakest, weight, torch.zeros_like(weight))
+        return (weight + weight.transpose(-1, -2)) / 2
+
+
+class SplineLayer(nn.Module):
+    """Convolution whose kernel is a spline over the edge weight (SplineCNN, Fey et al. 2018), degree 1.
+
+    h_u <- mean over neighbours v of sum_k b_k(w_uv) h_v Theta_k, plus h_u Theta_root and a bias. The degree-1 basis
+    is a row of hat functions b_k, so that each of them is one masked matrix.
+    """
+
+    def __init__(self, n_in: int, n_out: int, kernel: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(nn.init.uniform_(torch.empty(kernel, n_in, n_out), -1, 1) / math.sqrt(n_in))
+        self.root = nn.Linear(n_in, n_out)
+
+    def forward(self, H: Tensor, position: Tensor, edges: Tensor) -> Tensor:
+        """H: [B, P, n_in]; position: [B, P, P], weights scaled to [0, 1]; edges: [B, P, P], 1 where there is one."""
+        kernel = len(self.weight)
+        knots = torch.arange(kernel, device=H.device, dtype=H.dtype)
+        share = edges / edges.sum(-1, keepdim=True).clamp_min(1)
+        hats = (1 - ((kernel - 1) * position.unsqueeze(-3) - knots[:, None, None]).abs()).relu() * share.unsqueeze(-3)
+        sent = H.unsqueeze(-3) @ self.weight  # [B, K, P, n_out]
+        return (hats @ sent).sum(-3) + self.root(H)
+
+
+class MultiGraphLayer(nn.Module):
+    """What each graph g says, A_g H W_g; their sum, after batch norm and ReLU, is the next state."""
+
+    def __init__(self, n_in: int, n_out: int, n_graphs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.stack([_xavier(n_in, n_out) for _ in range(n_graphs)]))
+        self.norm = BatchNorm(n_out)
+
+    def forward(self, H: Tensor, graphs: list[Tensor | None]) -> tuple[Tensor, list[Tensor]]:
+        """H: [B, P, n_in]; graphs: [B, P, P] each, None for the identity. The state, and what each graph says."""
+        said = [H @ W if A is None else A @ (H @ W) for A, W in zip(graphs, self.weight.unbind(0), strict=True)]
+        return self.norm(sum(said[1:], said[0])).relu(), said
+
+
+def _xavier(n_in: int, n_out: int) -> Tensor:
+    return nn.init.xavier_uniform_(torch.empty(n_in, n_out))
+
+
+def without_loops(adjacency: Tensor) -> Tensor:
+    """D^-1/2 A D^-1/2: an ROI's own state has a weight matrix of its own. Shape [..., P, P]."""
+    degree = adjacency.sum(-1)
+    root = torch.where(degree > 0, degree.clamp_min(1e-12).rsqrt(), torch.zeros_like(degree))
+    return root.unsqueeze(-1) * adjacency * root.unsqueeze(-2)
+
+
+def spline_position(A: Tensor, edges: Tensor) -> Tensor:
+    """Signed weights of a scan's edges, scaled so that its weakest lies at 0 and its strongest at 1. [B, P, P]."""
+    low = torch.where(edges > 0, A, torch.full_like(A, torch.inf)).amin((-1, -2), keepdim=True)
+    high = torch.where(edges > 0, A, torch.full_like(A, -torch.inf)).amax((-1, -2), keepdim=True)
+    some = high > low  # neither a scan without edges nor one whose edges all weigh the same has a scale
+    low, span = torch.where(some, low, torch.zeros_like(low)), torch.where(some, high - low, torch.ones_like(low))
+    return ((A - low) / span).clamp(0, 1)
+
+
+class AGMGCNetwork(nn.Module):
+    """Embedding, spline convolution, layers over three graphs, mean and maximum as readout, a perceptron."""
+
+    def __init__(self, shape: Shape, s: AGMGCSettings) -> None:
+        super().__init__()
+        self.embed = nn.Linear(shape.n_rois, s.width)
+        self.learner = GraphLearner(s.width, s.edge_share)
+        self.spline = SplineLayer(s.width, s.width, s.spline_kernel)
+        self.spline_norm = BatchNorm(s.width)
+        self.layers = nn.ModuleList(MultiGraphLayer(s.width, s.width, 3) for _ in range(s.layers))
+        self.project = mlp(s.width, s.width, s.width)
+        self.dropout = Dropout(s.dropout)
+        self.classify = mlp(2 * s.width, s.width, 1, dropout=s.dropout)
+
+    def forward(self, scans: Scans, context: dict[str, Tensor]) -> Views:
+        edges = strong_edges(scans)
+        H = self.embed(profiles(scans, context))
+        learned = without_loops(self.learner(H, scans.alive))
+        correlation = without_loops(edges * scans.A.abs())
+        H = self.dropout(self.spline_norm(self.spline(H, spline_position(scans.A, edges), edges)).relu())
+        for layer in self.layers:
+            H, said = layer(H, [learned, correlation, None])
+        pooled = torch.cat([H.mean(1), H.amax(1)], -1)
+        views = (self.project(message.mean(1)) for message in said[:2])
+        return Views(self.classify(self.dropout(pooled)).squeeze(-1), pooled, *views)
+
+
+def contrast(first: Tensor, second: Tensor, batch: Batch, temperature: float) -> Tensor:
+    """NT-Xent (Chen et al. 2020): the two views of a scan find each other among all views of the batch.
+
+    Scans that pad the stack are no candidates and have no weight. Shapes [B, d].
+    """
+    n = len(first)
+    views = F.normalize(torch.cat([first, second]), dim=-1)
+    candidate = batch.real.repeat(2) * (1 - torch.eye(2 * n, device=views.device, dtype=views.dtype))
+    score = views @ views.T / temperature
+    log_share = torch.where(candidate > 0, score, torch.full_like(score, -1e9)).log_softmax(-1)
+    found = (log_share[:n, n:].diagonal() + log_share[n:, :n].diagonal()) / 2
+    return -(batch.weight * torch.where(batch.real > 0, found, torch.zeros_like(found))).sum()
+
+
+@method(
+    "agmgc",
+    family="brain networks",
+    reference="Noman et al., AGMGC, MICCAI 2025",
+    provenance=our_reading("an abstract is public, neither the full text nor code; all sizes are ours"),
+)
+class AGMGC(NeuralMethod):
+    """Spline and multi-graph convolution over a learned and a correlation graph that agree by contrast."""
+
+    Settings = AGMGCSettings
+    settings: AGMGCSettings
+    matrices = 60.0
+
+    def network(self, shape: Shape) -> nn.Module:
+        return AGMGCNetwork(shape, self.settings)
+
+    def loss(self, out: Views, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+        agreement = contrast(out.learned, out.correlation, batch, self.settings.temperature)
+        return classification_loss(out.logit, batch) + self.settings.contrast_weight * agreement

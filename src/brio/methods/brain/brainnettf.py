@@ -1,0 +1,180 @@
+"""Brain Network Transformer: attention over connection profiles, orthonormal clustering readout, mixup."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ...connectome.fc import fisher_z
+from ...settings import require, setting
+from ...spaces import choice
+from ...training import Batch, NeuralMethod, NeuralSettings, Output, Params, Scans, Shape, Stage
+from ...training.ambient import permutation, uniform
+from ..graphs import profiles
+from ..layers import Dropout
+from ..losses import bce, class_loss
+from ..registry import method, papers_intent
+
+__all__ = ["BrainNetTF", "BrainNetTFNetwork", "BrainNetTFSettings", "OCRead", "encoder_layer", "mixed"]
+
+
+@dataclass(frozen=True)
+class BrainNetTFSettings(NeuralSettings):
+    """Settings of the Brain Network Transformer.
+
+    The published learning rate, 1e-4 for batches of 16, is raised with the square root of the batch.
+
+    Attributes
+    ----------
+    layers, heads : int
+        Transformer layers and attention heads; an atlas whose number of ROIs is no multiple of ``heads`` gets fewer.
+    feed_forward : int
+        Hidden width of a transformer layer; at most 16 times the number of ROIs.
+    dropout : float
+        Inside the transformer layers.
+    centres : int
+        Clusters of the readout; at most as many as there are ROIs.
+    mixup : bool
+        Train on mixtures of pairs of scans and of their labels.
+    """
+
+    epochs: int = 120
+    patience: int | None = 40
+    learning_rate: float = setting(3e-4, choice(1e-4, 3e-4, 1e-3))
+    schedule: Literal["constant", "cosine"] = "cosine"
+    layers: int = 2
+    heads: int = 4
+    feed_forward: int = 1024
+    dropout: float = setting(0.1, choice(0.1, 0.3))
+    centres: int = setting(100, choice(10, 100))
+    mixup: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("layers", "heads", "feed_forward", "centres"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        require(0 <= self.dropout < 1, "dropout", self.dropout, "0 or more and below 1")
+
+
+class PlainAttention(nn.MultiheadAttention):
+    """Self-attention by matrix products and a softmax, in training as in inference.
+
+    torch's fused kernels for inference do not work over a runs axis; asked for the attention weights, and for keys
+    that are not the very same tensor as the queries, torch takes the plain way.
+    """
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, **_: Any) -> tuple[Tensor, Tensor | None]:  # type: ignore[override]
+        other = key.view_as(key)
+        return super().forward(query, other, other, need_weights=True, average_attn_weights=False)
+
+
+def encoder_layer(n_rois: int, heads: int, feed_forward: int, dropout: float) -> nn.TransformerEncoderLayer:
+    """torch's post-norm transformer layer with dropout that knows the runs axis.
+
+    Attention weights are not dropped: torch would draw that from its global generator.
+    """
+    heads = max(h for h in range(1, heads + 1) if n_rois % h == 0)
+    # any activation but torch's own ReLU object keeps the layer off its fused kernel
+    layer = nn.TransformerEncoderLayer(n_rois, heads, feed_forward, activation=torch.relu, batch_first=True)
+    layer.self_attn = PlainAttention(n_rois, heads, batch_first=True)
+    for name in ("dropout", "dropout1", "dropout2"):
+        setattr(layer, name, Dropout(dropout))
+    return layer
+
+
+class OCRead(nn.Module):
+    """Orthonormal clustering readout: ROIs share themselves out over frozen orthonormal centres.
+
+    E = bottleneck(H), a_uk = softmax_k((E_u . c_k)^2), and cluster k holds sum_u a_uk E_u.
+    """
+
+    centres: Tensor
+
+    def __init__(self, n_rois: int, n_centres: int, width: int = 32) -> None:
+        super().__init__()
+        self.encode = nn.Sequential(
+            nn.Linear(n_rois * n_rois, width),
+            nn.LeakyReLU(),
+            nn.Linear(width, width),
+            nn.LeakyReLU(),
+            nn.Linear(width, n_rois * n_rois),
+        )
+        self.register_buffer("centres", nn.init.orthogonal_(torch.empty(min(n_centres, n_rois), n_rois)))
+
+    def forward(self, H: Tensor) -> Tensor:
+        """Shape [B, P, P] -> [B, K, P]."""
+        E = self.encode(H.flatten(1)).view_as(H)
+        assignment = (E @ self.centres.T).square().softmax(-1)
+        return assignment.transpose(-1, -2) @ E
+
+
+class BrainNetTFNetwork(nn.Module):
+    """ROIs are tokens, their rows of correlations what the tokens say; there is no positional encoding."""
+
+    def __init__(self, shape: Shape, s: BrainNetTFSettings) -> None:
+        super().__init__()
+        n_rois = shape.n_rois
+        feed_forward = min(s.feed_forward, 16 * n_rois)
+        self.layers = nn.ModuleList(encoder_layer(n_rois, s.heads, feed_forward, s.dropout) for _ in range(s.layers))
+        self.read = OCRead(n_rois, s.centres)
+        self.narrow = nn.Sequential(nn.Linear(n_rois, 8), nn.LeakyReLU())
+        n_centres = len(self.read.centres)
+        self.head = nn.Sequential(nn.Linear(8 * n_centres, 256), nn.LeakyReLU(), nn.Linear(256, 32), nn.LeakyReLU())
+        self.classify = nn.Linear(32, 1)
+
+    def forward(self, scans: Scans, context: dict[str, Tensor]) -> Output:
+        H = correlations(scans, context)
+        for layer in self.layers:
+            H = layer(H)
+        h = self.head(self.narrow(self.read(H)).flatten(1))
+        return Output(self.classify(h).squeeze(-1), h)
+
+
+def correlations(scans: Scans, context: dict[str, Tensor]) -> Tensor:
+    """Pearson correlations, which the published network reads: Fisher z undone, ones on the diagonal. [B, P, P]."""
+    eye = torch.eye(scans.A.shape[-1], device=scans.A.device, dtype=scans.A.dtype)
+    return profiles(scans, context).tanh() + eye
+
+
+def mixed(batch: Batch, context: dict[str, Tensor]) -> tuple[Scans, Tensor]:
+    """Mixup (Zhang et al. 2018), alpha = 1: every scan and its label mixed with another's, one share for the batch.
+
+    Correlations are mixed, not their Fisher z.
+    """
+    share, other = uniform((1,), batch.scans.A), permutation()
+    r, y = correlations(batch.scans, context), batch.label
+    A = fisher_z(share * r + (1 - share) * r[other])
+    return batch.scans._replace(A=A, alive=torch.ones_like(batch.scans.alive)), share * y + (1 - share) * y[other]
+
+
+@method(
+    "brainnettf",
+    family="brain networks",
+    reference="Kan et al., Brain Network Transformer, NeurIPS 2022",
+    provenance=papers_intent("the first of its orthogonal centres is not brought to unit length"),
+)
+class BrainNetTF(NeuralMethod):
+    """Transformer over connection profiles, orthonormal clustering readout, trained on mixtures."""
+
+    Settings = BrainNetTFSettings
+    settings: BrainNetTFSettings
+    matrices = 160.0
+
+    def network(self, shape: Shape) -> nn.Module:
+        return BrainNetTFNetwork(shape, self.settings)
+
+    def objective(
+        self,
+        call: Callable[[Params, Scans], Any],
+        params: Params,
+        batch: Batch,
+        context: dict[str, Tensor],
+        stage: Stage,
+    ) -> Tensor:
+        """Binary cross-entropy on the mixed labels."""
+        scans, label = mixed(batch, context) if self.settings.mixup else (batch.scans, batch.label)
+        return class_loss(bce(call(params, scans).logit, label), batch)

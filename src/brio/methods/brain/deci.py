@@ -1,0 +1,148 @@
+"""DeCI: BOLD split into drift and cycle in an embedding of each ROI's own course, ROIs fused by averaging."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ...settings import require, setting
+from ...spaces import choice
+from ...training import Batch, NeuralMethod, Output, Scans, Shape, Stage
+from ..bold import BoldSettings
+from ..layers import Dropout
+from ..losses import classification_loss
+from ..registry import method, papers_intent
+
+__all__ = ["CausalConvolution", "Cycle", "DeCI", "DeCIBlock", "DeCINetwork", "DeCISettings"]
+
+
+@dataclass(frozen=True)
+class DeCISettings(BoldSettings):
+    """Settings of DeCI, as published for the shortest scans of ABIDE (120 frames).
+
+    Attributes
+    ----------
+    width : int
+        Dimension of the embedding of each ROI's course, and length of the drift kernels.
+    layers : int
+        Blocks; each takes its drift and its cycle out of what the one before left over.
+    dropout : float
+    """
+
+    epochs: int = 120
+    patience: int | None = 40
+    learning_rate: float = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
+    width: int = 64
+    layers: int = setting(1, choice(1, 2))
+    dropout: float = setting(0.2, choice(0.0, 0.2, 0.5))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("width", "layers"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        require(0 <= self.dropout < 1, "dropout", self.dropout, "0 or more and below 1")
+
+
+class CausalConvolution(nn.Module):
+    """Depthwise causal convolution along the last axis, one kernel for each ROI: at first the running mean.
+
+    Written as a product with a triangular matrix for each ROI, which is what a stack of runs does fastest.
+    """
+
+    def __init__(self, n_rois: int, width: int) -> None:
+        super().__init__()
+        self.kernel = nn.Parameter(torch.full((n_rois, width), 1.0 / width))  # by lag
+        self.bias = nn.Parameter(torch.zeros(n_rois))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """out_i = bias + sum over lags k <= i of kernel_k x_{i-k}. Shape [B, P, d] in and out."""
+        d = x.shape[-1]
+        band = F.pad(self.kernel.flip(-1), (0, d - 1)).unfold(-1, d, 1)  # row s holds the weights of out_{d-1-s}
+        return torch.einsum("bpj,pij->bpi", x, band.flip(-2)) + self.bias[:, None]
+
+
+class Cycle(nn.Module):
+    """What repeats: a gated linear map and an MLP, each added to its input and normalised."""
+
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__()
+        self.gate, self.update = (
+            nn.Sequential(nn.Linear(width, 2 * width), Dropout(dropout), nn.GELU(), nn.Linear(2 * width, width))
+            for _ in range(2)
+        )
+        self.mix = nn.Linear(width, width)
+        self.norm_mixed, self.norm_updated = nn.LayerNorm(width, eps=1e-6), nn.LayerNorm(width, eps=1e-6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Shape [B, P, d] in and out."""
+        mixed = self.norm_mixed(x + self.mix(self.gate(x).sigmoid() * x))
+        return self.norm_updated(mixed + self.update(mixed))
+
+
+class DeCIBlock(nn.Module):
+    """Drift of an embedding, cycle of what is left, and the rest for the next block."""
+
+    def __init__(self, n_rois: int, width: int, dropout: float) -> None:
+        super().__init__()
+        self.drift = CausalConvolution(n_rois, width)
+        self.dropout = Dropout(dropout)
+        self.cycle = Cycle(width, dropout)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        drift = self.dropout(self.drift(x))
+        cycle = self.cycle(x - drift)
+        return drift, cycle, x - drift - cycle
+
+
+class DeCINetwork(nn.Module):
+    """One linear embedding for the course of every ROI, blocks of drift and cycle, linear classifiers of their means.
+
+    The mean over ROIs of a linear score is the score of the mean, so the classifiers read pooled drifts and cycles.
+    ROIs without signal have no course and no vote.
+    """
+
+    def __init__(self, shape: Shape, s: DeCISettings) -> None:
+        super().__init__()
+        self.embed = nn.Linear(shape.n_frames, s.width)
+        self.blocks = nn.ModuleList(DeCIBlock(shape.n_rois, s.width, s.dropout) for _ in range(s.layers))
+        self.classify = nn.Linear(2 * s.layers * s.width, 1)
+
+    def forward(self, scans: Scans, context: dict[str, Tensor]) -> Output:
+        centred = scans.bold - scans.bold.mean(1, keepdim=True)
+        course = centred * (centred.square().mean(1, keepdim=True) + 1e-5).rsqrt()
+        rest = self.embed(course.transpose(1, 2))  # [B, P, d]
+        vote = scans.alive.to(rest.dtype)
+        vote = (vote / vote.sum(-1, keepdim=True)).unsqueeze(1)  # [B, 1, P]
+        pooled = []
+        for block in self.blocks:
+            drift, cycle, rest = block(rest)
+            pooled += [(vote @ drift).squeeze(1), (vote @ cycle).squeeze(1)]
+        representation = torch.cat(pooled, -1)
+        return Output(self.classify(representation).squeeze(-1), representation)
+
+
+@method(
+    "deci",
+    family="brain networks",
+    needs={"bold"},
+    provenance=papers_intent(
+        "its binary loss compares every prediction with the labels of the whole batch, gradients pile up from step to "
+        "step, and the checkpoint is chosen on the reported fold"
+    ),
+    reference="DeCI, IEEE TMI 2026, arXiv 2602.08262",
+)
+class DeCI(NeuralMethod):
+    """Drift and cycle of each ROI's own BOLD course, ROIs independent until their scores are averaged."""
+
+    Settings = DeCISettings
+    settings: DeCISettings
+    matrices = 60.0
+
+    def network(self, shape: Shape) -> nn.Module:
+        return DeCINetwork(shape, self.settings)
+
+    def loss(self, out: Output, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+        return classification_loss(out.logit, batch)

@@ -1,0 +1,85 @@
+"""Graph attention network on the strongest edges of each scan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ...settings import require, setting
+from ...spaces import choice
+from ...training import Batch, NeuralMethod, Output, Scans, Shape, Stage
+from ..graphs import GraphSettings, profiles, strong_edges
+from ..layers import Dropout, GATLayer
+from ..losses import classification_loss
+from ..registry import PUBLISHED, method
+
+__all__ = ["GAT", "GATNetwork", "GATSettings"]
+
+
+@dataclass(frozen=True)
+class GATSettings(GraphSettings):
+    """Settings of the GAT.
+
+    Attributes
+    ----------
+    heads : int
+        Attention heads of every layer. All layers but the last set heads of width ``width / heads`` side by side;
+        the last averages heads of full width.
+    attention_dropout : float
+        Share of the attention weights dropped in training.
+    """
+
+    heads: int = 4
+    attention_dropout: float = setting(0.2, choice(0.2, 0.5))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.heads >= 1, "heads", self.heads, "at least 1")
+        require(self.width % self.heads == 0, "heads", self.heads, f"a divisor of width={self.width}")
+        require(0 <= self.attention_dropout < 1, "attention_dropout", self.attention_dropout, "0 or more and below 1")
+
+
+class GATNetwork(nn.Module):
+    """Layers H <- dropout(ELU(attention(H))), mean over ROIs and a linear classifier.
+
+    An ROI attends to itself and to the partners of its strongest edges; how strong an edge is plays no further part,
+    as in the original, which knows no edge weights. There is no batch norm either.
+    """
+
+    def __init__(self, shape: Shape, s: GATSettings) -> None:
+        super().__init__()
+        inner = s.layers - 1
+        beside = [
+            GATLayer(s.width if i else shape.n_rois, s.width // s.heads, s.heads, True, s.attention_dropout)
+            for i in range(inner)
+        ]
+        averaged = GATLayer(s.width if inner else shape.n_rois, s.width, s.heads, False, s.attention_dropout)
+        self.layers = nn.ModuleList([*beside, averaged])
+        self.dropout = Dropout(s.dropout)
+        self.classify = nn.Linear(s.width, 1)
+
+    def forward(self, scans: Scans, context: dict[str, Tensor]) -> Output:
+        mask = strong_edges(scans)
+        H = profiles(scans, context)
+        for layer in self.layers:
+            H = self.dropout(F.elu(layer(H, mask)))
+        pooled = H.mean(1)
+        return Output(self.classify(pooled).squeeze(-1), pooled)
+
+
+@method("gat", family="GNN", provenance=PUBLISHED, reference="Velickovic et al. 2018")
+class GAT(NeuralMethod):
+    """Graph attention over connection profiles, mean readout."""
+
+    Settings = GATSettings
+    settings: GATSettings
+    matrices: ClassVar[float] = 90.0  # scores, attention and its dropout of four heads in two layers
+
+    def network(self, shape: Shape) -> nn.Module:
+        return GATNetwork(shape, self.settings)
+
+    def loss(self, out: Output, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+        return classification_loss(out.logit, batch)

@@ -1,0 +1,155 @@
+"""CEPG, as we read its title and one-sentence description: the environment of a scan guides what is invariant in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from ...settings import require, setting
+from ...spaces import choice
+from ...training import Batch, NeuralMethod, Output, Scans, Shape, Stage
+from ..graphs import profiles, strong_edges
+from ..losses import bce, class_loss, classification_loss, reverse_gradient, site_cross_entropy, site_losses
+from ..ood.dann import ramp
+from ..registry import method, our_reading
+from .edges import (
+    EdgeMLP,
+    Edges,
+    EdgeSettings,
+    GINEncoder,
+    bernoulli_kl,
+    concrete,
+    decay_stages,
+    dense,
+    keep_rate,
+    list_edges,
+    symmetric,
+)
+
+__all__ = ["CEPG", "CEPGNetwork", "CEPGSettings"]
+
+
+@dataclass(frozen=True)
+class CEPGSettings(EdgeSettings):
+    """Settings of CEPG.
+
+    Attributes
+    ----------
+    environment : float
+        Weight of naming the source site from the complement.
+    adversary : float
+        Weight at which the kept part unlearns the source site; it grows from 0 over the epochs.
+    information : float
+        Weight of the information term of the kept part, as in GSAT.
+    risk_variance : float
+        Weight of the variance of the risks of the source sites.
+    final_r : float
+        Where the share of edges that the prior keeps ends.
+    """
+
+    environment: float = 0.5
+    adversary: float = setting(0.1, choice(0.03, 0.1, 0.3))
+    information: float = setting(0.1, choice(0.1, 1.0))
+    risk_variance: float = setting(1.0, choice(0.1, 1.0, 10.0))
+    final_r: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("environment", "adversary", "information", "risk_variance"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
+        require(0 < self.final_r < 1, "final_r", self.final_r, "between 0 and 1")
+
+
+class CEPGOutput(NamedTuple):
+    """What training reads: the drawn edges and which site each part of a scan names."""
+
+    logit: Tensor  # [B]
+    representation: Tensor  # [B, width] kept part
+    kept: Tensor  # [B, 2 M]
+    edges: Edges
+    site_of_rest: Tensor  # [B, E] logits
+    site_of_kept: Tensor  # [B, E] logits, gradient reversed
+
+
+class CEPGNetwork(nn.Module):
+    """Two looks at the edges of a graph with one GIN and one edge MLP.
+
+    The first look splits the graph; its complement gives the environment code z_s, which names the site. The second
+    look scores the edges again from ROI states gated by z_s, and the part it keeps is classified. A gate, because a
+    code added to every edge of a graph would vanish in the instance normalisation.
+    """
+
+    def __init__(self, shape: Shape, s: CEPGSettings) -> None:
+        super().__init__()
+        self.edge_share = s.edge_share
+        self.encoder = GINEncoder(shape.n_rois, s.width, s.layers, s.dropout)
+        self.score = EdgeMLP(s.width, (4 * s.edge_width, s.edge_width), s.edge_dropout)
+        self.gate = nn.Linear(s.width, s.width)
+        self.classify = nn.Linear(s.width, 1)
+        self.site_of_rest = nn.Linear(s.width, shape.n_sites)
+        self.site_of_kept = nn.Linear(s.width, shape.n_sites)
+        for p in (*self.site_of_rest.parameters(), *self.site_of_kept.parameters()):
+            nn.init.zeros_(p)  # as many rows as the stack has sites: nothing drawn may depend on that
+
+    def forward(self, scans: Scans, context: dict[str, Tensor]) -> CEPGOutput | Output:
+        X, A = profiles(scans, context), strong_edges(scans)
+        edges = list_edges(A, self.edge_share)
+        H = self.encoder(X, A)
+        first = concrete(self.score(H, edges), self.training)
+        z_s = self._part(X, 1 - first, edges)
+        kept = concrete(self.score(self.gated(H, z_s), edges), self.training)
+        z_c = self._part(X, kept, edges)
+        out = Output(self.classify(z_c).squeeze(-1), z_c)
+        if not self.training:
+            return out
+        return CEPGOutput(*out, kept, edges, self.site_of_rest(z_s), self.site_of_kept(reverse_gradient(z_c, 1.0)))
+
+    def gated(self, H: Tensor, z_s: Tensor) -> Tensor:
+        """ROI states with channels turned up or down by the environment code, which learns nothing from it."""
+        return H * 2 * self.gate(z_s.detach()).sigmoid().unsqueeze(1)
+
+    def _part(self, X: Tensor, weight: Tensor, edges: Edges) -> Tensor:
+        return self.encoder(X, dense(symmetric(weight), edges, X.shape[-1])).mean(1)
+
+
+@method(
+    "cepg",
+    family="graph OOD",
+    needs={"sites"},
+    provenance=our_reading("no public text or code; from its title, a one-sentence description and the related LECI"),
+    reference="Wang et al. 2026",
+)
+class CEPG(NeuralMethod):
+    """Environment-promoted invariant learning: what names the site guides which edges are kept."""
+
+    Settings = CEPGSettings
+    settings: CEPGSettings
+    only_for_training = ("site_of_",)
+    matrices = 150.0
+
+    def network(self, shape: Shape) -> nn.Module:
+        return CEPGNetwork(shape, self.settings)
+
+    def stages(self) -> list[Stage]:
+        return decay_stages(self.settings.epochs, self.settings.final_r)
+
+    def loss(self, out: CEPGOutput, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+        """Class, site of the complement, adversarial site of the kept part, information, variance of site risks."""
+        s = self.settings
+        r = keep_rate(batch.epoch, s.epochs, s.final_r) if stage.name == "decay" else s.final_r
+        risks = site_losses(bce(out.logit, batch.label), batch)
+        mean = (batch.site_weight * risks).sum()
+        return (
+            classification_loss(out.logit, batch)
+            + s.environment * site_cross_entropy(out.site_of_rest, batch)
+            + s.adversary * ramp(batch.epoch, s.epochs) * site_cross_entropy(out.site_of_kept, batch)
+            + s.information * class_loss(bernoulli_kl(out.kept, out.edges, r), batch)
+            + s.risk_variance * (batch.site_weight * (risks - mean).square()).sum()
+        )
+
+    def unpadded(self, weights: dict[str, Tensor], n_sites: int) -> dict[str, Tensor]:
+        """Site classifiers of the run's own source sites."""
+        own = {n: w[:n_sites].contiguous().clone() for n, w in weights.items() if n.startswith("site_of_")}
+        return weights | own

@@ -1,0 +1,164 @@
+"""DisC: a causal and a biased part of each graph, told apart by how easily they are learned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ...settings import require, setting
+from ...spaces import choice
+from ...training import Batch, NeuralMethod, Output, Scans, Shape, Stage
+from ...training.ambient import permutation
+from ..graphs import profiles, strong_edges
+from ..layers import BatchNorm, Dropout, mlp
+from ..losses import bce, class_loss
+from ..registry import method, papers_intent
+from .edges import EdgeBatchNorm, EdgeMLP, EdgeSettings, GINEncoder, dense, list_edges
+
+__all__ = ["DisC", "DisCNetwork", "DisCSettings", "generalised_cross_entropy"]
+
+
+@dataclass(frozen=True)
+class DisCSettings(EdgeSettings):
+    """Settings of DisC.
+
+    Attributes
+    ----------
+    layers : int
+        Of the causal and of the biased GIN; the network that makes the masks has two.
+    edge_width : int
+        The MLP that masks edges has hidden layers of 4, 2 and 1 times this width (published: 110, 55 and 27 units).
+    edge_dropout : float
+        Published: none.
+    q : float
+        Of the generalised cross-entropy: how much the biased branch prefers what is easy.
+    swap : float
+        Weight of the terms with swapped biased parts.
+    swap_share : float
+        Share of the epochs, the last ones, in which biased parts are swapped; only their checkpoints count.
+    """
+
+    layers: int = setting(4, choice(2, 4))
+    dropout: float = setting(0.2, choice(0.2, 0.5))
+    edge_dropout: float = 0.0
+    q: float = 0.7
+    swap: float = setting(15.0, choice(1.0, 5.0, 15.0))
+    swap_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 < self.q <= 1, "q", self.q, "above 0 and at most 1")
+        require(self.swap >= 0, "swap", self.swap, "0 or more")
+        require(0 < self.swap_share <= 1, "swap_share", self.swap_share, "above 0 and at most 1")
+
+
+class DisCOutput(NamedTuple):
+    """What training reads: both branches on each scan, as it is and with the biased part of another one."""
+
+    logit: Tensor  # [B] causal classifier
+    representation: Tensor  # [B, 2 width] causal, then biased part
+    biased: Tensor  # [B] logit of the biased classifier
+    swapped: Tensor  # [B] causal classifier, biased part of another scan
+    swapped_biased: Tensor  # [B] biased classifier, likewise
+    order: Tensor  # [B] whose biased part it was
+
+
+class Masker(nn.Module):
+    """Masks of edges and of ROIs in (0, 1): two graph convolutions with mean aggregation, then an MLP for each."""
+
+    def __init__(self, n_rois: int, s: DisCSettings) -> None:
+        super().__init__()
+        self.embed = nn.Linear(n_rois, s.width)
+        self.layers = nn.ModuleList(nn.Linear(s.width, s.width) for _ in range(2))
+        self.norms = nn.ModuleList(BatchNorm(s.width) for _ in range(2))
+        self.dropout = Dropout(s.dropout)
+        w = s.edge_width
+        self.edge = EdgeMLP(s.width, (4 * w, 2 * w, w), s.edge_dropout, EdgeBatchNorm)
+        self.node = mlp(s.width, 4 * w, 2 * w, w, 1, norm=True)
+        self.edge_share = s.edge_share
+
+    def forward(self, X: Tensor, A: Tensor) -> tuple[Tensor, Tensor]:
+        """Edge mask [B, P, P], zero where there is no edge, and ROI mask [B, P, 1]."""
+        mean = A / A.sum(-1, keepdim=True).clamp_min(1)
+        H = self.embed(X)
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            H = self.dropout(H + norm(layer(mean @ H)).relu())
+        edges = list_edges(A, self.edge_share)
+        return dense(self.edge(H, edges).sigmoid(), edges, A.shape[-1]), self.node(H).sigmoid()
+
+
+class DisCNetwork(nn.Module):
+    """Masks, two GINs on the two parts of the graph, two classifiers that read both parts.
+
+    Each classifier teaches its own part only. The biased part is read at test time too.
+    """
+
+    def __init__(self, shape: Shape, s: DisCSettings) -> None:
+        super().__init__()
+        self.masker = Masker(shape.n_rois, s)
+        self.causal = GINEncoder(shape.n_rois, s.width, s.layers, s.dropout, residual=True)
+        self.bias = GINEncoder(shape.n_rois, s.width, s.layers, s.dropout, residual=True)
+        self.classify = nn.Linear(2 * s.width, 1)
+        self.classify_bias = nn.Linear(2 * s.width, 1)
+
+    def forward(self, scans: Scans, context: dict[str, Tensor]) -> DisCOutput | Output:
+        X, A = profiles(scans, context), strong_edges(scans)
+        edge, node = self.masker(X, A)
+        z_c = self.causal(X * node, A * edge).mean(1)
+        z_b = self.bias(X * (1 - node), A * (1 - edge)).mean(1)
+
+        def causal(z_b: Tensor) -> Tensor:
+            return self.classify(torch.cat([z_c, z_b.detach()], -1)).squeeze(-1)
+
+        def biased(z_b: Tensor) -> Tensor:
+            return self.classify_bias(torch.cat([z_c.detach(), z_b], -1)).squeeze(-1)
+
+        out = Output(causal(z_b), torch.cat([z_c, z_b], -1))
+        if not self.training:
+            return out
+        order = permutation()
+        other = z_b[order]
+        return DisCOutput(*out, biased(z_b), causal(other), biased(other), order)
+
+
+def generalised_cross_entropy(losses: Tensor, q: float) -> Tensor:
+    """q p_y^q * cross-entropy, p_y without gradient (Zhang & Sabuncu 2018): easy scans count most. Shape [B]."""
+    return losses * q * (-q * losses.detach()).exp()
+
+
+@method(
+    "disc",
+    family="graph OOD",
+    provenance=papers_intent("one difficulty weight for a whole batch instead of one for each sample"),
+    reference="Fan et al. 2022",
+)
+class DisC(NeuralMethod):
+    """Disentangles a causal from an easily learned biased subgraph and swaps the latter between scans."""
+
+    Settings = DisCSettings
+    settings: DisCSettings
+    matrices = 170.0
+
+    def network(self, shape: Shape) -> nn.Module:
+        return DisCNetwork(shape, self.settings)
+
+    def stages(self) -> list[Stage]:
+        s = self.settings
+        swapping = max(1, round(s.swap_share * s.epochs))
+        first = [Stage("disentangling", s.epochs - swapping, selectable=False)] if swapping < s.epochs else []
+        return [*first, Stage("swapping", swapping)]
+
+    def loss(self, out: DisCOutput, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+        """L_D + swap * L_G, both a weighted cross-entropy of the causal and a generalised one of the biased branch."""
+        s, label = self.settings, batch.label
+        causal, biased = bce(out.logit, label), bce(out.biased, label)
+        difficulty = (biased / (biased + causal + 1e-8)).detach()
+        loss = class_loss(difficulty * causal + generalised_cross_entropy(biased, s.q), batch)
+        if stage.name == "swapping":
+            causal, biased = bce(out.swapped, label), bce(out.swapped_biased, label[out.order])
+            swapped = difficulty * causal + generalised_cross_entropy(biased, s.q)
+            loss = loss + s.swap * class_loss(swapped, batch)
+        return loss

@@ -1,0 +1,233 @@
+"""DiSCO: several experts, each with its own subgraph, under a sparse gate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ...settings import require, setting
+from ...spaces import choice
+from ...training import Batch, NeuralMethod, Output, Scans, Shape, Stage
+from ...training.ambient import uniform
+from ..graphs import profiles, strong_edges
+from ..layers import BatchNorm, mlp
+from ..losses import bce, class_loss
+from ..registry import method, our_reading
+from .edges import Edges, EdgeSettings, GINEncoder, dense, list_edges
+
+__all__ = ["DiSCO", "DiSCONetwork", "DiSCOSettings", "excess_correlation", "imbalance"]
+
+
+@dataclass(frozen=True)
+class DiSCOSettings(EdgeSettings):
+    """Settings of DiSCO. No public text gives the weights; all but ``experts`` are ours.
+
+    Attributes
+    ----------
+    experts : int
+        K, each with a mask of edges, a GIN layer and a classifier of its own.
+    edge_width : int
+        Hidden width of each expert's edge MLP; small, since there are K of them on every edge.
+    expert_width : int
+        Width of each expert's GIN layer.
+    keep : float
+        rho, the share of the edges that a mask should keep.
+    correlation : float
+        tau, the correlation of two masks that is still free.
+    keep_weight, diversity, gate, sparsity, balance : float
+        Weights of the terms for the keep rate, for correlated masks and for the gate, and, inside the latter, of its
+        entropy and of uneven use of the experts.
+    warm_up : float
+        Share of the epochs, the first ones, in which all experts count the same; no checkpoint of these is chosen.
+    """
+
+    experts: int = 8
+    edge_width: int = 4
+    expert_width: int = 32
+    keep: float = setting(0.5, choice(0.3, 0.5, 0.7))
+    correlation: float = 0.25
+    keep_weight: float = 1.0
+    diversity: float = setting(0.5, choice(0.1, 0.5, 1.0))
+    gate: float = 0.1
+    sparsity: float = 0.1
+    balance: float = 0.1
+    warm_up: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.experts >= 2, "experts", self.experts, "at least 2")
+        require(self.expert_width >= 1, "expert_width", self.expert_width, "at least 1")
+        require(0 < self.keep < 1, "keep", self.keep, "between 0 and 1")
+        require(0 <= self.correlation < 1, "correlation", self.correlation, "0 or more and below 1")
+        for name in ("keep_weight", "diversity", "gate", "sparsity", "balance"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
+        require(0 <= self.warm_up < 1, "warm_up", self.warm_up, "0 or more and below 1")
+
+
+class DiSCOOutput(NamedTuple):
+    """What training reads: every expert's answer, its mask and the gate."""
+
+    logit: Tensor  # [B]
+    representation: Tensor  # [B, K expert_width]
+    answers: Tensor  # [B, K] logits of the experts
+    routing: Tensor  # [B, K] the gate's log-shares
+    keep: Tensor  # [B, K, M] probability of keeping each pair
+    real: Tensor  # [B, M]
+
+
+class ExpertMasks(nn.Module):
+    """Logit of each edge for each of K experts: MLP(h_u || h_v) with one hidden layer, mean of both directions."""
+
+    def __init__(self, n_in: int, experts: int, width: int) -> None:
+        super().__init__()
+        self.experts = experts
+        self.receiver = nn.Linear(n_in, experts * width)
+        self.sender = nn.Linear(n_in, experts * width, bias=False)
+        self.weight = nn.Parameter(torch.empty(experts, width).uniform_(-1, 1) * width**-0.5)
+        self.bias = nn.Parameter(torch.zeros(experts))
+
+    def forward(self, H: Tensor, edges: Edges) -> Tensor:
+        """H: [B, P, n_in] -> [B, K, M]."""
+        x = edges.at(self.receiver(H), edges.to) + edges.at(self.sender(H), edges.of)
+        x = x.relu().unflatten(-1, (self.experts, -1))  # [B, 2 M, K, width]
+        both = (x * self.weight).sum(-1).unflatten(1, (2, -1)).mean(1)
+        return (both + self.bias).transpose(1, 2)
+
+
+class Experts(nn.Module):
+    """A GIN layer and a linear classifier for each of K experts, side by side."""
+
+    def __init__(self, n_in: int, experts: int, width: int) -> None:
+        super().__init__()
+        self.eps = nn.Parameter(torch.zeros(experts, 1, 1))
+        self.first = nn.Linear(n_in, experts * width)
+        self.norm = BatchNorm(experts * width)
+        self.second = nn.Parameter(torch.empty(experts, width, width).uniform_(-1, 1) * width**-0.5)
+        self.second_bias = nn.Parameter(torch.zeros(experts, 1, width))
+        self.classify = nn.Parameter(torch.empty(experts, width).uniform_(-1, 1) * width**-0.5)
+        self.bias = nn.Parameter(torch.zeros(experts))
+        self.experts = experts
+
+    def forward(self, H: Tensor, A: Tensor) -> tuple[Tensor, Tensor]:
+        """H: [B, P, n_in]; A: [B, K, P, P]. Pooled states [B, K, width] and logits [B, K].
+
+        The first linear map of the GIN layer comes before the sum over neighbours, which is the same and cheaper.
+        """
+        x = (H @ self.first.weight.T).unflatten(-1, (self.experts, -1)).transpose(1, 2)  # [B, K, P, width]
+        x = (1 + self.eps) * x + A @ x
+        x = self.norm(x.transpose(1, 2).flatten(-2) + self.first.bias).relu()
+        x = x.unflatten(-1, (self.experts, -1)).transpose(1, 2) @ self.second + self.second_bias
+        pooled = x.relu().mean(2)
+        return pooled, (pooled * self.classify).sum(-1) + self.bias
+
+
+class DiSCONetwork(nn.Module):
+    """A shared GIN, K masked copies of the graph, K experts on the shared ROI states, a gate over their answers.
+
+    Masks are binary while training (straight through) and hold the probabilities afterwards.
+    """
+
+    def __init__(self, shape: Shape, s: DiSCOSettings) -> None:
+        super().__init__()
+        self.edge_share = s.edge_share
+        self.encoder = GINEncoder(shape.n_rois, s.width, s.layers, s.dropout)
+        self.masks = ExpertMasks(s.width, s.experts, s.edge_width)
+        self.experts = Experts(s.width, s.experts, s.expert_width)
+        self.gate = mlp(3 * s.experts, 4 * s.experts, s.experts)
+
+    def forward(self, scans: Scans, context: dict[str, Tensor]) -> DiSCOOutput | Output:
+        X, A = profiles(scans, context), strong_edges(scans)
+        edges = list_edges(A, self.edge_share)
+        H = self.encoder(X, A)
+        logit = self.masks(H, edges)
+        keep = logit.sigmoid()
+        mask = _gumbel(logit) if self.training else keep
+        pooled, answers = self.experts(H, dense(torch.cat([mask, mask], -1), edges, A.shape[-1]))
+        routing = F.log_softmax(self.gate(_statistics(answers)), -1)
+        out = Output((routing.exp() * answers).sum(-1), pooled.flatten(1))
+        return DiSCOOutput(*out, answers, routing, keep, edges.real[:, : keep.shape[-1]]) if self.training else out
+
+
+def _gumbel(logit: Tensor) -> Tensor:
+    """Binary sample of a Gumbel-sigmoid at temperature 1, straight through to the relaxed sample."""
+    u = uniform(logit.shape, logit)
+    soft = (logit + u.log() - (-u).log1p()).sigmoid()
+    return (soft > 0.5).to(soft.dtype) + soft - soft.detach()
+
+
+def _statistics(answers: Tensor) -> Tensor:
+    """What the gate reads of each expert: side, confidence and entropy of its answer; it teaches them nothing."""
+    z = answers.detach()
+    p = z.sigmoid()
+    entropy = F.softplus(z) - p * z
+    return torch.cat([p, (p - 0.5).abs() * 2, entropy], -1)
+
+
+def excess_correlation(keep: Tensor, real: Tensor, tau: float) -> Tensor:
+    """1 / (K (K - 1)) sum_{i != j} max(0, |corr(m_i, m_j)| - tau) over the edges of each graph.
+
+    Parameters
+    ----------
+    keep : Tensor, shape [B, K, M]
+        Probabilities, not samples: those are independent of each other however alike the masks are.
+    real : Tensor, shape [B, M]
+
+    Returns
+    -------
+    Tensor, shape [B]
+    """
+    share = (real / real.sum(-1, keepdim=True).clamp_min(1)).unsqueeze(1)
+    centred = (keep - (share * keep).sum(-1, keepdim=True)) * share.sqrt()
+    unit = centred * (centred.square().sum(-1, keepdim=True) + 1e-8).rsqrt()
+    K = keep.shape[1]
+    others = 1 - torch.eye(K, device=keep.device, dtype=keep.dtype)
+    return (((unit @ unit.mT).abs() - tau).relu() * others).sum((-1, -2)) / (K * (K - 1))
+
+
+def imbalance(shares: Tensor, batch: Batch) -> Tensor:
+    """K sum_i u_i^2 - 1 of the use u_i of each expert in the batch: 0 if all are used alike, K - 1 if one is."""
+    use = (batch.weight.unsqueeze(-1) * shares).sum(0)
+    return len(use) * use.square().sum() - 1
+
+
+@method(
+    "disco",
+    family="graph OOD",
+    provenance=our_reading("no public code; from public summaries and reviews, which leave out weights and widths"),
+    reference="Sun et al. 2026",
+)
+class DiSCO(NeuralMethod):
+    """Diverse and sparse mixture of experts, each on its own subgraph."""
+
+    Settings = DiSCOSettings
+    settings: DiSCOSettings
+    matrices = 90.0
+
+    def network(self, shape: Shape) -> nn.Module:
+        return DiSCONetwork(shape, self.settings)
+
+    def stages(self) -> list[Stage]:
+        s = self.settings
+        warm = min(round(s.warm_up * s.epochs), s.epochs - 1)
+        first = [Stage("warm-up", warm, selectable=False)] if warm else []
+        return [*first, Stage("specialised", s.epochs - warm)]
+
+    def loss(self, out: DiSCOOutput, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+        """Gated cross-entropies of the experts, keep rate, diversity of the masks and, after warm-up, the gate."""
+        s = self.settings
+        losses = torch.stack([bce(answer, batch.label) for answer in out.answers.unbind(1)], 1)  # [B, K]
+        rate = (out.keep * out.real.unsqueeze(1)).sum(-1) / out.real.sum(-1).clamp_min(1).unsqueeze(-1)
+        each = s.keep_weight * (rate - s.keep).square().mean(-1)
+        each = each + s.diversity * excess_correlation(out.keep, out.real, s.correlation)
+        if stage.name == "warm-up":
+            return class_loss(losses.mean(-1) + each, batch)
+        shares = out.routing.exp()
+        teacher = F.log_softmax(-losses.detach(), -1)
+        towards_teacher = (shares * (out.routing - teacher)).sum(-1)
+        entropy = -(shares * out.routing).sum(-1)
+        each = each + (shares * losses).sum(-1) + s.gate * (towards_teacher + s.sparsity * entropy)
+        return class_loss(each, batch) + s.gate * s.balance * imbalance(shares, batch)

@@ -1,0 +1,105 @@
+"""GSAT: random attention on edges, held close to a prior that keeps an edge with probability r."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from ...settings import require, setting
+from ...spaces import choice
+from ...training import Batch, NeuralMethod, Output, Scans, Shape, Stage
+from ..graphs import profiles, strong_edges
+from ..losses import class_loss, classification_loss
+from ..registry import PUBLISHED, method
+from .edges import (
+    EdgeMLP,
+    Edges,
+    EdgeSettings,
+    GINEncoder,
+    bernoulli_kl,
+    concrete,
+    decay_stages,
+    dense,
+    keep_rate,
+    list_edges,
+    symmetric,
+)
+
+__all__ = ["GSAT", "GSATNetwork", "GSATSettings"]
+
+
+@dataclass(frozen=True)
+class GSATSettings(EdgeSettings):
+    """Settings of GSAT.
+
+    Attributes
+    ----------
+    final_r : float
+        Where r ends; it starts at 0.9 and falls by 0.1 after every tenth of the epochs.
+    information : float
+        Weight of the information term.
+    """
+
+    final_r: float = setting(0.7, choice(0.5, 0.7))
+    information: float = setting(1.0, choice(0.1, 1.0))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 < self.final_r < 1, "final_r", self.final_r, "between 0 and 1")
+        require(self.information >= 0, "information", self.information, "0 or more")
+
+
+class GSATOutput(NamedTuple):
+    """What training reads: the attention that was drawn for each direction of each edge."""
+
+    logit: Tensor  # [B]
+    representation: Tensor  # [B, width]
+    kept: Tensor  # [B, 2 M]
+    edges: Edges
+
+
+class GSATNetwork(nn.Module):
+    """One GIN passes twice: over the whole graph, to score its edges, and over the graph weighted by attention.
+
+    The readout is the mean over ROIs: their sum, as published, divided by their number, which never changes here.
+    """
+
+    def __init__(self, shape: Shape, s: EdgeSettings) -> None:
+        super().__init__()
+        self.edge_share = s.edge_share
+        self.encoder = GINEncoder(shape.n_rois, s.width, s.layers, s.dropout)
+        self.score = EdgeMLP(s.width, (4 * s.edge_width, s.edge_width), s.edge_dropout)
+        self.classify = nn.Linear(s.width, 1)
+
+    def forward(self, scans: Scans, context: dict[str, Tensor]) -> GSATOutput | Output:
+        X, A = profiles(scans, context), strong_edges(scans)
+        edges = list_edges(A, self.edge_share)
+        kept = concrete(self.score(self.encoder(X, A), edges), self.training)
+        pooled = self.encoder(X, dense(symmetric(kept), edges, A.shape[-1])).mean(1)
+        out = Output(self.classify(pooled).squeeze(-1), pooled)
+        return GSATOutput(*out, kept, edges) if self.training else out
+
+
+@method("gsat", family="graph OOD", provenance=PUBLISHED, reference="Miao et al. 2022")
+class GSAT(NeuralMethod):
+    """Graph stochastic attention: noisy edge weights under an information bottleneck."""
+
+    Settings = GSATSettings
+    settings: GSATSettings
+    matrices = 90.0
+
+    def network(self, shape: Shape) -> nn.Module:
+        return GSATNetwork(shape, self.settings)
+
+    def stages(self) -> list[Stage]:
+        """Checkpoints count once r has reached its end, as published."""
+        return decay_stages(self.settings.epochs, self.settings.final_r)
+
+    def loss(self, out: GSATOutput, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+        """Cross-entropy + weight * KL(Bernoulli(a) || Bernoulli(r)) over the edges."""
+        s = self.settings
+        r = keep_rate(batch.epoch, s.epochs, s.final_r) if stage.name == "decay" else s.final_r
+        information = class_loss(bernoulli_kl(out.kept, out.edges, r), batch)
+        return classification_loss(out.logit, batch) + s.information * information

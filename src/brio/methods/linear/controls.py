@@ -1,0 +1,68 @@
+"""Controls: models that see no connectome. Above chance they say that the cohort has a shortcut."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...training import Scans, Source
+from ..registry import TEXTBOOK, method
+from .base import Dual, LinearMethod
+from .logistic import logistic_dual
+
+__all__ = ["CovariatesOnly", "DeadRoisOnly", "LengthOnly"]
+
+
+class _Control(LinearMethod):
+    """Logistic regression on features standardised over the source scans; gaps hold the source mean."""
+
+    def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> Dual:
+        return logistic_dual(gram, y, penalty)
+
+    @abstractmethod
+    def columns(self, scans: Scans) -> Tensor:
+        """Features of scans. Shape [n, d]."""
+
+    def learn(self, source: Source, scans: Scans) -> dict[str, Tensor]:
+        x = self.columns(scans).double().cpu()
+        mean = x.nanmean(0)
+        spread = (x - mean).square().nanmean(0).sqrt()
+        return {"mean": mean, "spread": torch.where(spread > 0, spread, torch.ones_like(spread))}
+
+    def features(self, scans: Scans, learned: dict[str, Tensor]) -> np.ndarray:
+        x = (self.columns(scans).double().cpu() - learned["mean"]) / learned["spread"]
+        return torch.nan_to_num(x, nan=0.0).numpy()
+
+
+@method(
+    "covariates-only",
+    family="control",
+    provenance=TEXTBOOK,
+    reference="logistic regression",
+    needs={"sex", "age", "motion"},
+    control=True,
+)
+class CovariatesOnly(_Control):
+    """Age, sex and head motion, no connectome."""
+
+    def columns(self, scans: Scans) -> Tensor:
+        return scans.covariates
+
+
+@method("length-only", family="control", provenance=TEXTBOOK, reference="logistic regression", control=True)
+class LengthOnly(_Control):
+    """The number of frames of a scan, no connectome."""
+
+    def columns(self, scans: Scans) -> Tensor:
+        return torch.stack([scans.n_frames, scans.n_frames.log()], dim=-1)
+
+
+@method("dead-rois-only", family="control", provenance=TEXTBOOK, reference="logistic regression", control=True)
+class DeadRoisOnly(_Control):
+    """Which ROIs have no signal, no connectome."""
+
+    def columns(self, scans: Scans) -> Tensor:
+        return 1.0 - scans.alive.to(scans.A.dtype)

@@ -1,0 +1,22 @@
+"""Linear support vector machine on the FC entries."""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.svm import SVC
+
+from ..registry import TEXTBOOK, method
+from .base import Dual, LinearMethod
+
+__all__ = ["LinearSVM"]
+
+
+@method("svm", family="linear", provenance=TEXTBOOK, reference="Cortes & Vapnik 1995; scikit-learn's SVC")
+class LinearSVM(LinearMethod):
+    """Linear support vector machine on the Fisher z entries."""
+
+    def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> Dual:
+        fitted = SVC(C=1.0 / penalty, kernel="precomputed").fit(gram, y)
+        weights = np.zeros(len(y))
+        weights[fitted.support_] = fitted.dual_coef_[0]
+        return weights, float(fitted.intercept_[0])

@@ -1,0 +1,79 @@
+"""A small multi-layer perceptron on the FC entries: what a network gains without any graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..settings import require, setting
+from ..spaces import choice
+from ..training import Batch, NeuralMethod, NeuralSettings, Output, Scans, Shape, Stage
+from .graphs import profiles
+from .layers import BatchNorm, Dropout
+from .losses import classification_loss
+from .registry import TEXTBOOK, method
+
+__all__ = ["MLP", "MLPNetwork", "MLPSettings"]
+
+
+@dataclass(frozen=True)
+class MLPSettings(NeuralSettings):
+    """Settings of the MLP.
+
+    Attributes
+    ----------
+    width : int
+        Hidden units.
+    dropout : float
+        Share of the hidden units dropped in training.
+    norm : bool
+        Batch norm before the activation.
+    """
+
+    epochs: int = 120
+    patience: int | None = 40
+    learning_rate: float = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
+    weight_decay: float = setting(1e-4, choice(1e-4, 1e-2, 1e-1))
+    width: int = 64
+    dropout: float = setting(0.5, choice(0.2, 0.5))
+    norm: bool = setting(True, choice(True, False))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.width >= 1, "width", self.width, "at least 1")
+        require(0 <= self.dropout < 1, "dropout", self.dropout, "0 or more and below 1")
+
+
+class MLPNetwork(nn.Module):
+    """P (P - 1) / 2 entries, a hidden layer (batch norm, ReLU, dropout), one logit."""
+
+    def __init__(self, shape: Shape, s: MLPSettings) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(shape.n_rois * (shape.n_rois - 1) // 2, s.width)
+        self.norm = BatchNorm(s.width) if s.norm else nn.Identity()
+        self.dropout = Dropout(s.dropout)
+        self.classify = nn.Linear(s.width, 1)
+
+    def forward(self, scans: Scans, context: dict[str, Tensor]) -> Output:
+        A = profiles(scans, context)
+        u, v = torch.triu_indices(A.shape[-1], A.shape[-1], 1, device=A.device)
+        hidden = self.dropout(self.norm(self.hidden(A[:, u, v])).relu())
+        return Output(self.classify(hidden).squeeze(-1), hidden)
+
+
+@method("mlp", family="linear", provenance=TEXTBOOK, reference="Rumelhart et al. 1986")
+class MLP(NeuralMethod):
+    """One hidden layer on the Fisher z entries, with dropout."""
+
+    Settings = MLPSettings
+    settings: MLPSettings
+    matrices: ClassVar[float] = 8.0
+
+    def network(self, shape: Shape) -> nn.Module:
+        return MLPNetwork(shape, self.settings)
+
+    def loss(self, out: Output, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+        return classification_loss(out.logit, batch)

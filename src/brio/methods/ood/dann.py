@@ -1,0 +1,92 @@
+"""DANN: features from which the source site cannot be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ...settings import require, setting
+from ...spaces import log_uniform
+from ...training import Batch, Scans, Shape, Stage
+from ..gnn.gcn import GCNNetwork
+from ..graphs import GraphSettings
+from ..losses import classification_loss, reverse_gradient, site_cross_entropy
+from ..registry import PUBLISHED, method
+from .backbone import GCNMethod
+
+__all__ = ["DANN", "DANNNetwork", "DANNSettings", "SiteOutput", "ramp"]
+
+
+@dataclass(frozen=True)
+class DANNSettings(GraphSettings):
+    """Settings of DANN.
+
+    Attributes
+    ----------
+    strength : float
+        Size of the reversed gradient at the end of its ramp.
+    """
+
+    strength: float = setting(1.0, log_uniform(0.01, 10.0))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.strength >= 0, "strength", self.strength, "0 or more")
+
+
+class SiteOutput(NamedTuple):
+    """What the network says of a batch in training."""
+
+    logit: Tensor  # [B]
+    representation: Tensor  # [B, width]
+    site_logit: Tensor  # [B, E] its gradient reaches the features reversed
+    held_site_logit: Tensor  # [B, E] the same numbers; their gradient stops at the site classifier
+
+
+class DANNNetwork(GCNNetwork):
+    """The GCN and a site classifier of one hidden layer, which only training asks."""
+
+    def __init__(self, shape: Shape, s: DANNSettings) -> None:
+        super().__init__(shape, s)
+        self.site = nn.Sequential(nn.Linear(s.width, s.width), nn.ReLU(), nn.Linear(s.width, shape.n_sites))
+        for p in self.site[-1].parameters():
+            nn.init.zeros_(p)  # as many rows as the stack has sites: nothing drawn may depend on that
+
+    def forward(self, scans: Scans, context: dict[str, Tensor]) -> Any:
+        """A :class:`SiteOutput` in training, else an :class:`~brio.training.Output`."""
+        out = super().forward(scans, context)
+        if not self.training:
+            return out
+        h = out.representation
+        return SiteOutput(out.logit, h, self.site(reverse_gradient(h, 1.0)), self.site(h.detach()))
+
+
+def ramp(epoch: Tensor, epochs: int) -> Tensor:
+    """Growth of the reversed gradient from 0 in the first epoch to almost 1 in the last, steep at the beginning."""
+    progress = (epoch - 1) / max(1, epochs - 1)
+    return 2 * torch.sigmoid(10 * progress) - 1
+
+
+@method("dann", family="OOD", needs={"sites"}, provenance=PUBLISHED, reference="Ganin et al. 2016")
+class DANN(GCNMethod):
+    """GCN trained against a classifier of the source site, through a reversed gradient."""
+
+    Settings = DANNSettings
+    settings: DANNSettings
+    only_for_training = ("site.",)
+
+    def network(self, shape: Shape) -> nn.Module:
+        return DANNNetwork(shape, self.settings)
+
+    def loss(self, out: SiteOutput, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+        """Both risks; the ramp holds for the features alone, the site classifier learns at full size throughout."""
+        size = self.settings.strength * ramp(batch.epoch, self.settings.epochs)
+        site = size * site_cross_entropy(out.site_logit, batch)
+        held = (1 - size) * site_cross_entropy(out.held_site_logit, batch)
+        return classification_loss(out.logit, batch) + site + held
+
+    def unpadded(self, weights: dict[str, Tensor], n_sites: int) -> dict[str, Tensor]:
+        return weights | {name: weights[name][:n_sites].clone() for name in ("site.2.weight", "site.2.bias")}

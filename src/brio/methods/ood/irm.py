@@ -1,0 +1,58 @@
+"""IRM: one classifier that no source site would want to rescale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ...settings import setting
+from ...spaces import choice
+from ...training import Batch
+from ..registry import PUBLISHED, method
+from .backbone import AnnealedMethod, AnnealedSettings
+
+__all__ = ["IRM", "IRMSettings", "irm_penalty"]
+
+
+@dataclass(frozen=True)
+class IRMSettings(AnnealedSettings):
+    """Settings of IRM.
+
+    Attributes
+    ----------
+    penalty : float
+        Weight of the penalty once the annealing is over. Published values differ by four orders of magnitude: 100
+        in DomainBed, 0.01 for connectomes. A very large one makes all logits alike.
+    """
+
+    penalty: float = setting(1.0, choice(0.01, 1.0, 100.0))
+
+
+def irm_penalty(logit: Tensor, batch: Batch) -> Tensor:
+    """IRMv1: squared derivative of each site's risk by a factor w on the logits at w = 1, mean over source sites.
+
+    For cross-entropy the derivative is known, d/dw bce(w z, y) = (sigmoid(z) - y) z at w = 1, so one backward pass is
+    enough. Its square over a few scans would mostly be noise; the product over two halves of the site's scans, each
+    with both classes, estimates it without bias and can be negative. One scan of each class cannot be halved: there
+    the square stands. Nor are halves independent where a site has fewer scans of a class than a batch asks for.
+
+    Parameters
+    ----------
+    logit : Tensor, shape [B]
+    """
+    derivative = ((logit.sigmoid() - batch.label) * logit).unflatten(0, batch.cells)  # [E, 2, n]
+    halves = (derivative[..., ::2], derivative[..., 1::2]) if batch.cells[2] > 1 else (derivative, derivative)
+    one, other = (half.mean((1, 2)) for half in halves)
+    return (batch.site_weight * one * other).sum()
+
+
+@method("irm", family="OOD", needs={"sites"}, provenance=PUBLISHED, reference="Arjovsky et al. 2019; DomainBed")
+class IRM(AnnealedMethod):
+    """GCN whose classifier is optimal in scale at every source site (IRMv1)."""
+
+    Settings = IRMSettings
+    settings: IRMSettings
+
+    def penalty(self, logit: Tensor, batch: Batch) -> Tensor:
+        return irm_penalty(logit, batch)

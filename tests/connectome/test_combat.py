@@ -1,0 +1,125 @@
+"""ComBat against neuroCombat on source sites, and what each policy does at a site it was not fitted to."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from neuroCombat import neuroCombat
+
+from brio.cohort import Cohort
+from brio.cohort.simulate import Simulation, simulate
+from brio.connectome import Connectomes, Harmonise, fit_combat, harmonised
+from brio.errors import BrioError
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    site = np.repeat(["ant", "bee", "cat", "dog"], [15, 22, 9, 30])
+    age, sex = rng.uniform(8, 40, len(site)), rng.integers(0, 2, len(site)).astype(float)
+    X = rng.normal(size=(len(site), 60)) + 0.05 * age[:, None] * rng.normal(size=60) + sex[:, None]
+    for k, name in enumerate(np.unique(site)):
+        here = site == name
+        X[here] = X[here] * rng.uniform(0.5, 1.8, 60) + rng.normal(0.3 * k, 1, 60)
+    return X, site, age, sex
+
+
+def test_it_is_neurocombat_on_the_sites_it_was_fitted_to(data, capsys):
+    X, site, age, sex = data
+    covars = pd.DataFrame({"site": site, "age": age, "sex": sex})
+    plain = neuroCombat(dat=X.T, covars=covars[["site"]], batch_col="site")["data"].T
+    found = fit_combat(X, site).apply(X, site)
+    np.testing.assert_allclose(found, plain, atol=1e-6)
+    kept = neuroCombat(dat=X.T, covars=covars, batch_col="site", continuous_cols=["age"], categorical_cols=["sex"])[
+        "data"
+    ].T
+    known = np.stack([age, sex], 1)
+    np.testing.assert_allclose(fit_combat(X, site, known).apply(X, site, known), kept, atol=1e-6)
+    assert np.abs(found - X).max() > 0.5
+
+
+def test_policies_at_a_site_it_was_not_fitted_to(data):
+    X, site, _, _ = data
+    inside, left = site != "dog", site == "dog"
+    fitted = fit_combat(X[inside], site[inside])
+    same = fitted.with_unseen(X, site, "identity")
+    np.testing.assert_allclose(same.apply(X, site)[left], X[left], atol=1e-12)
+    pooled = fitted.with_unseen(X, site, "pooled").apply(X, site)[left]
+    z = (X[left] - fitted.alpha) / fitted.sigma
+    expected = (z - fitted.gamma.mean(0)) / np.sqrt(fitted.delta.mean(0)) * fitted.sigma + fitted.alpha
+    np.testing.assert_allclose(pooled, expected, atol=1e-12)
+    free = fitted.with_unseen(X, site, "unlabelled").apply(X, site)[left]
+    gap = lambda y: np.abs(y.mean(0) - fitted.alpha).mean()  # noqa: E731
+    assert gap(free) < 0.3 * gap(X[left])
+    assert (
+        np.abs(np.log(free.std(0) / fitted.sigma)).mean() < 0.5 * np.abs(np.log(X[left].std(0) / fitted.sigma)).mean()
+    )
+    with pytest.raises(BrioError, match=r"site dog.*unseen=raise"):
+        fitted.with_unseen(X, site, "raise")
+    for policy in ("identity", "pooled", "unlabelled"):  # whatever happens there, source sites stay as they were
+        again = fitted.with_unseen(X, site, policy).apply(X, site)[inside]
+        np.testing.assert_allclose(again, fitted.apply(X[inside], site[inside]), atol=1e-12)
+
+
+def test_a_site_with_one_scan_is_refused(data):
+    X, site, _, _ = data
+    with pytest.raises(BrioError, match="two scans of each site; eel"):
+        fit_combat(X, np.where(np.arange(len(site)) == 3, "eel", site))
+
+
+@pytest.fixture(scope="module")
+def graphs():
+    return Connectomes(simulate(Simulation(n_sites=5, per_class=6, n_rois=12, frames=60, site_shift=0.6)))
+
+
+def spread(graphs, scans):
+    """Variance between the mean connectomes of sites."""
+    sites = graphs.cohort.sites
+    means = torch.stack(
+        [graphs.full[torch.from_numpy(scans[sites[scans] == e])].mean(0) for e in np.unique(sites[scans])]
+    )
+    return float(means.var(0).sum())
+
+
+def test_connectomes_lose_site_effects_and_stay_connectomes(graphs):
+    source = np.flatnonzero(graphs.cohort.sites <= "site03")
+    flat = harmonised(graphs, source, Harmonise("combat"))
+    assert spread(flat, source) < 0.5 * spread(graphs, source)
+    assert torch.equal(flat.full, flat.full.mT)
+    dead = ~graphs.alive
+    assert dead.any()
+    assert flat.full[dead].abs().max() == 0
+    left = np.flatnonzero(graphs.cohort.sites > "site03")
+    torch.testing.assert_close(flat.full[left], graphs.full[left], atol=1e-5, rtol=0)
+    assert harmonised(graphs, source, Harmonise()) is graphs
+
+
+def test_re_estimates_go_through_the_same_map(graphs):
+    source = np.flatnonzero(graphs.cohort.sites <= "site03")
+    flat = harmonised(graphs, source, Harmonise("combat", covariates=True))
+    scans = source[:5]
+    (_, plain), (_, mapped) = (next(g.reestimates(scans, np.full(5, 4), 0, 0, 2)) for g in (graphs, flat))
+    c, sites = flat.combat, graphs.cohort.sites
+    u, v = torch.triu_indices(12, 12, 1)
+    for i, scan in enumerate(scans):
+        if not graphs.alive[scan].all():
+            continue
+        e = c.sites.index(sites[scan])
+        x = plain[i, 1, u, v].double().numpy()
+        stand = c.alpha + flat._known[scan] @ c.beta
+        expected = ((x - stand) / c.sigma - c.gamma[e]) / np.sqrt(c.delta[e]) * c.sigma + stand
+        np.testing.assert_allclose(mapped[i, 1, u, v].numpy(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("policy", ["identity", "pooled"])
+def test_the_held_out_site_does_not_move_the_others(graphs, policy):
+    cohort = graphs.cohort
+    source = np.flatnonzero(cohort.sites <= "site03")
+    rng = np.random.default_rng(1)
+    scans = [
+        rng.normal(size=cohort.scan(i).shape) if s == "site05" else cohort.scan(i) for i, s in enumerate(cohort.sites)
+    ]
+    other = Connectomes(Cohort.from_scans(scans, site=cohort.sites, label=cohort.labels, participant_id=cohort.ids))
+    rest = torch.from_numpy(np.flatnonzero(cohort.sites != "site05"))
+    one, two = (harmonised(g, source, Harmonise("combat", policy)) for g in (graphs, other))
+    assert torch.equal(one.full[rest], two.full[rest])

@@ -1,0 +1,259 @@
+"""AGMGC: the graph learner, the spline kernel, convolution over several graphs, the contrast."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from brio.connectome import edge_cut
+from brio.methods import make_method
+from brio.methods.brain.agmgc import (
+    AGMGCNetwork,
+    AGMGCSettings,
+    GraphLearner,
+    MultiGraphLayer,
+    SplineLayer,
+    Views,
+    contrast,
+    spline_position,
+    without_loops,
+)
+from brio.methods.losses import classification_loss
+from brio.training import Batch, Scans, Shape, Stage
+from brio.training.ambient import during_step
+
+P, B, D = 11, 8, 6
+SETTINGS = AGMGCSettings(width=D, edge_share=0.3)
+
+
+@pytest.fixture
+def scans():
+    g = torch.Generator().manual_seed(1)
+    A = torch.randn(B, P, P, dtype=torch.float64, generator=g)
+    A = (A + A.mT) * (1 - torch.eye(P, dtype=torch.float64))
+    alive = torch.ones(B, P, dtype=torch.bool)
+    alive[2, 3] = alive[4, [0, 8]] = False
+    A = A * (alive[:, :, None] & alive[:, None, :])
+    return Scans.of(A, alive)._replace(cut=edge_cut(A, 0.3))
+
+
+@pytest.fixture
+def context(scans):
+    mean = scans.A.mean(0)
+    return {"mean": mean}
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(0)
+    network = AGMGCNetwork(Shape(P, 2, 0), SETTINGS).double().eval()
+    for name, buffer in network.named_buffers():  # statistics as after some training
+        buffer.uniform_(0.5, 1.5) if name.endswith("var") else buffer.normal_()
+    return network
+
+
+def batch_of(padded=0):
+    weight = torch.zeros(2 + padded, 2, dtype=torch.float64)
+    weight[:2] = 0.25
+    A = torch.zeros((2 + padded) * 4, P, P, dtype=torch.float64)
+    return Batch(Scans.of(A), weight, torch.ones(1, dtype=torch.float64), torch.tensor(1.0))
+
+
+def weights(module):
+    return {n: t.detach().numpy() for n, t in (*module.named_parameters(), *module.named_buffers())}
+
+
+def learned_graph(H, alive, query, key, share):
+    """The learner in plain loops, for one scan."""
+    n, keep = len(H), math.ceil(share * (len(H) - 1))
+    A = np.zeros((n, n))
+    for u in range(n):
+        partners = [v for v in range(n) if v != u and alive[u] and alive[v]]
+        score = {v: math.exp(max(0.0, float((query @ H[u]) @ (key @ H[v])) / math.sqrt(H.shape[1]))) for v in partners}
+        total = sum(score.values())
+        bar = sorted(score.values(), reverse=True)[min(keep, len(score)) - 1] if score else 0
+        for v in partners:
+            if score[v] >= bar:
+                A[u, v] = score[v] / total
+    return (A + A.T) / 2
+
+
+def spline(H, position, edges, w):
+    """Degree-1 open B-spline convolution in plain loops: two neighbouring knots share each edge."""
+    out = np.zeros((len(H), w["weight"].shape[2]))
+    top = len(w["weight"]) - 1
+    for u in range(len(H)):
+        near = np.flatnonzero(edges[u])
+        for v in near:
+            x = position[u, v] * top
+            low = min(math.floor(x), top - 1)
+            share = x - low
+            kernel = (1 - share) * w["weight"][low] + share * w["weight"][low + 1]
+            out[u] += H[v] @ kernel / len(near)
+        out[u] += w["root.weight"] @ H[u] + w["root.bias"]
+    return out
+
+
+def symmetric(A):
+    d = A.sum(1)
+    return np.array(
+        [[A[u, v] / math.sqrt(d[u] * d[v]) if A[u, v] else 0 for v in range(len(A))] for u in range(len(A))]
+    )
+
+
+def normed(x, w, name):
+    scaled = (x - w[f"{name}.running_mean"]) / np.sqrt(w[f"{name}.running_var"] + 1e-5)
+    return scaled * w[f"{name}.weight"] + w[f"{name}.bias"]
+
+
+def edges_of(scans, i):
+    size = scans.A[i].abs().numpy()
+    return ((size >= float(scans.cut[i])) & (size > 0)).astype(float)
+
+
+def scaled(A, edges):
+    on = A[edges > 0]
+    return np.clip((A - on.min()) / (on.max() - on.min()), 0, 1)
+
+
+def test_learned_graph_is_the_strongest_attention_of_each_scan(scans):
+    torch.manual_seed(0)
+    learner = GraphLearner(D, 0.3).double()
+    H = torch.randn(B, P, D, dtype=torch.float64)
+    found = learner(H, scans.alive).detach().numpy()
+    for i in range(B):
+        w = weights(learner)
+        A = learned_graph(H[i].numpy(), scans.alive[i].numpy(), w["query.weight"], w["key.weight"], 0.3)
+        np.testing.assert_allclose(found[i], A, atol=1e-12)
+    assert (np.abs(found[0] - found[1]) > 1e-3).any()
+    assert (found[2, 3] == 0).all()
+    assert (found == found.transpose(0, 2, 1)).all()
+
+
+def test_learned_graph_is_sparse_and_learns():
+    torch.manual_seed(0)
+    learner = GraphLearner(D, 0.3).double()
+    H = torch.randn(B, P, D, dtype=torch.float64)
+    H[..., 0] = H[..., 0].abs() + 1
+    learner.query.weight.data.copy_(torch.eye(D))
+    learner.key.weight.data.copy_(torch.eye(D))
+    A = learner(H, torch.ones(B, P, dtype=torch.bool))
+    assert ((A > 0).sum((1, 2)) <= 2 * 3 * P).all()
+    A.square().sum().backward()
+    assert learner.query.weight.grad.abs().max() > 1e-4
+    assert learner.key.weight.grad.abs().max() > 1e-4
+
+
+def test_spline_kernel_equals_the_degree_one_b_spline(scans):
+    torch.manual_seed(0)
+    layer = SplineLayer(D, 4, 5).double()
+    H = torch.randn(B, P, D, dtype=torch.float64)
+    edges = torch.stack([torch.from_numpy(edges_of(scans, i)) for i in range(B)])
+    position = spline_position(scans.A, edges)
+    found = layer(H, position, edges).detach().numpy()
+    for i in range(B):
+        np.testing.assert_allclose(position[i].numpy(), scaled(scans.A[i].numpy(), edges[i].numpy()), atol=1e-12)
+        expected = spline(H[i].numpy(), position[i].numpy(), edges[i].numpy(), weights(layer))
+        np.testing.assert_allclose(found[i], expected, atol=1e-12)
+    assert float(position[0][edges[0] > 0].min()) == 0
+    assert float(position[0][edges[0] > 0].max()) == 1
+
+
+def test_spline_position_of_a_scan_without_edges_is_finite():
+    A = torch.zeros(2, P, P)
+    A[1] = 0.7
+    edges = torch.zeros(2, P, P)
+    edges[1] = 1
+    assert torch.isfinite(spline_position(A, edges)).all()
+
+
+def test_degrees_normalise_without_loops():
+    A = np.abs(np.random.default_rng(0).normal(size=(P, P)))
+    A = A + A.T
+    A[3] = A[:, 3] = 0
+    np.testing.assert_allclose(without_loops(torch.from_numpy(A)).numpy(), symmetric(A), atol=1e-12)
+
+
+def test_multi_graph_layer_sums_over_its_graphs():
+    torch.manual_seed(0)
+    layer = MultiGraphLayer(D, 4, 3).double().eval()
+    H, first, second = (torch.randn(B, P, n, dtype=torch.float64) for n in (D, P, P))
+    state, said = layer(H, [first, second, None])
+    W = layer.weight.detach().numpy()
+    for i in range(B):
+        parts = [A @ H[i].numpy() @ W[g] for g, A in enumerate((first[i].numpy(), second[i].numpy(), np.eye(P)))]
+        for one, part in zip(said, parts, strict=True):
+            np.testing.assert_allclose(one[i].detach().numpy(), part, atol=1e-12)
+        expected = np.maximum(normed(sum(parts), weights(layer), "norm"), 0)
+        np.testing.assert_allclose(state[i].detach().numpy(), expected, atol=1e-12)
+
+
+def test_the_whole_network_in_plain_loops(network, scans, context):
+    out = network(scans, context)
+    w, live = weights(network), scans.alive.numpy()
+
+    def linear(x, name):
+        return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
+
+    def perceptron(x, name, last):
+        return linear(np.maximum(linear(x, f"{name}.0"), 0), f"{name}.{last}")
+
+    for i in range(B):
+        A, edges = scans.A[i].numpy(), edges_of(scans, i)
+        both = live[i][:, None] & live[i]
+        H = linear(np.where(both, A, context["mean"].numpy()), "embed")
+        learned = symmetric(
+            learned_graph(H, live[i], w["learner.query.weight"], w["learner.key.weight"], SETTINGS.edge_share)
+        )
+        correlation = symmetric(edges * np.abs(A))
+        kernel = {n.removeprefix("spline."): t for n, t in w.items() if n.startswith("spline.")}
+        H = np.maximum(normed(spline(H, scaled(A, edges), edges, kernel), w, "spline_norm"), 0)
+        for layer in range(SETTINGS.layers):
+            said = [G @ H @ w[f"layers.{layer}.weight"][g] for g, G in enumerate((learned, correlation, np.eye(P)))]
+            H = np.maximum(normed(sum(said), w, f"layers.{layer}.norm"), 0)
+        pooled = np.concatenate([H.mean(0), H.max(0)])
+        np.testing.assert_allclose(out.representation[i].detach().numpy(), pooled, atol=1e-10)
+        assert out.logit[i].item() == pytest.approx(perceptron(pooled, "classify", 3)[0], abs=1e-10)
+        for view, message in zip((out.learned, out.correlation), said, strict=False):
+            np.testing.assert_allclose(view[i].detach().numpy(), perceptron(message.mean(0), "project", 3), atol=1e-10)
+
+
+@pytest.mark.parametrize("padded", [0, 1])
+def test_contrast_finds_each_scan_among_all_views_of_the_batch(padded):
+    g = torch.Generator().manual_seed(0)
+    batch = batch_of(padded)
+    n = len(batch.label)
+    first, second = torch.randn(2, n, D, dtype=torch.float64, generator=g).unbind()
+    views = np.concatenate([first.numpy()[:B], second.numpy()[:B]])
+    views = views / np.linalg.norm(views, axis=1, keepdims=True)
+    total = 0.0
+    for i in range(2 * B):
+        partner = (i + B) % (2 * B)
+        every = [math.exp(views[i] @ views[j] / 0.5) for j in range(2 * B) if j != i]
+        total += -math.log(math.exp(views[i] @ views[partner] / 0.5) / sum(every)) / (2 * B)
+    assert contrast(first, second, batch, 0.5).item() == pytest.approx(total, abs=1e-10)
+    assert contrast(first, first, batch, 0.5) < contrast(first, second, batch, 0.5)
+
+
+def test_the_loss_holds_the_contrast_by_its_weight():
+    g = torch.Generator().manual_seed(0)
+    batch = batch_of(1)
+    n = len(batch.label)
+    logit, first, second = (torch.randn(*s, dtype=torch.float64, generator=g) for s in ((n,), (n, D), (n, D)))
+    out = Views(logit, first, first, second)
+    for weight in (0.0, 0.1, 0.7):
+        method = make_method("agmgc", {"contrast_weight": weight, "temperature": 0.3})
+        expected = classification_loss(logit, batch) + weight * contrast(first, second, batch, 0.3)
+        torch.testing.assert_close(method.loss(out, batch, {}, Stage("training", 1)), expected)
+    assert make_method("agmgc").settings.contrast_weight == 0.1
+
+
+def test_both_graphs_and_the_spline_learn_from_the_label_alone(network, scans, context):
+    network.train()
+    with during_step(torch.tensor(0), torch.ones(B, dtype=torch.float64)):
+        network(scans, context).logit.square().sum().backward()
+    for name in ("learner.query.weight", "spline.weight", "spline.root.weight", "layers.1.weight"):
+        grad = dict(network.named_parameters())[name].grad
+        assert grad.abs().max() > 0, name
+    assert (network.layers[1].weight.grad.flatten(1).abs().amax(1) > 0).all()

@@ -1,0 +1,286 @@
+"""Brain Network Transformer: correlation rows as tokens, torch's attention, the clustering readout, mixup."""
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from torch import nn
+
+from brio.connectome import psi
+from brio.methods import make_method
+from brio.methods.brain.brainnettf import BrainNetTFNetwork, BrainNetTFSettings, OCRead, encoder_layer, mixed
+from brio.training import Batch, Output, Scans, Shape, Stage
+from brio.training.ambient import during_step
+
+P, B = 12, 8
+SETTINGS = BrainNetTFSettings(feed_forward=20, centres=5)
+
+
+def step(number=0, real=None):
+    return during_step(torch.tensor(number), torch.ones(B, dtype=torch.float64) if real is None else real)
+
+
+@pytest.fixture
+def bold():
+    g = torch.Generator().manual_seed(1)
+    x = torch.randn(B, 40, P, dtype=torch.float64, generator=g)
+    x = x + 0.7 * x.roll(1, -1)
+    return (x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True)
+
+
+@pytest.fixture
+def scans(bold):
+    return Scans.of(psi(bold, torch.full((B,), 40.0)))
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(0)
+    return BrainNetTFNetwork(Shape(P, 2, 0), SETTINGS).double()
+
+
+@pytest.fixture
+def context():
+    return {"mean": torch.zeros(P, P, dtype=torch.float64)}
+
+
+def batch_of(scans, padded=0):
+    """Two source sites, and so many that only pad."""
+    weight = torch.zeros(2 + padded, 2, dtype=torch.float64)
+    weight[:2] = 0.25
+    fields = [torch.cat([f, f[: len(f) * padded // 2]]) for f in scans]
+    return Batch(Scans(*fields), weight, torch.ones(1, dtype=torch.float64), torch.tensor(1.0))
+
+
+def test_tokens_are_rows_of_pearson_correlations(network, bold, scans, context):
+    seen = []
+    network.layers[0].register_forward_hook(lambda _, inputs, __: seen.append(inputs[0]))
+    network.eval()(scans, context)
+    for i in range(B):
+        np.testing.assert_allclose(seen[0][i].numpy(), np.corrcoef(bold[i].numpy().T), atol=1e-6)
+
+
+def test_rois_without_signal_are_filled_from_the_source_mean(network, scans):
+    seen = []
+    network.layers[0].register_forward_hook(lambda _, inputs, __: seen.append(inputs[0]))
+    alive = scans.alive.clone()
+    alive[:, 3] = False
+    A = scans.A * (alive[:, :, None] & alive[:, None, :])
+    mean = scans.A.mean(0)
+    network.eval()(scans._replace(A=A, alive=alive), {"mean": mean})
+    expected = mean[3].tanh() + torch.eye(P, dtype=torch.float64)[3]
+    torch.testing.assert_close(seen[0][:, 3], expected.expand(B, P))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_layers_are_those_of_torch(training):
+    torch.manual_seed(0)
+    ours = encoder_layer(P, 4, 20, 0.0).double().train(training)
+    reference = nn.TransformerEncoderLayer(P, 4, 20, dropout=0.0, batch_first=True, dtype=torch.float64)
+    reference.load_state_dict(ours.state_dict())
+    x = torch.randn(B, P, P, dtype=torch.float64)
+    with step():
+        torch.testing.assert_close(ours(x), reference.train(training)(x))
+
+
+def test_attention_is_softmax_of_scaled_products_after_which_comes_the_norm():
+    torch.manual_seed(0)
+    layer = encoder_layer(P, 4, 20, 0.3).double().eval()
+    x = torch.randn(P, P, dtype=torch.float64)
+    w = {n: p.detach().numpy() for n, p in layer.named_parameters()}
+    q, k, v = np.split(x.numpy() @ w["self_attn.in_proj_weight"].T + w["self_attn.in_proj_bias"], 3, axis=1)
+    heads = []
+    for h in range(4):
+        part = slice(3 * h, 3 * h + 3)
+        score = np.exp(q[:, part] @ k[:, part].T / np.sqrt(3))
+        heads.append(score / score.sum(1, keepdims=True) @ v[:, part])
+    attended = np.concatenate(heads, 1) @ w["self_attn.out_proj.weight"].T + w["self_attn.out_proj.bias"]
+
+    def norm(y, name):
+        y = (y - y.mean(1, keepdims=True)) / np.sqrt(y.var(1, keepdims=True) + 1e-5)
+        return y * w[f"{name}.weight"] + w[f"{name}.bias"]
+
+    h = norm(x.numpy() + attended, "norm1")
+    wide = np.maximum(h @ w["linear1.weight"].T + w["linear1.bias"], 0)
+    h = norm(h + wide @ w["linear2.weight"].T + w["linear2.bias"], "norm2")
+    np.testing.assert_allclose(layer(x[None])[0].detach().numpy(), h, atol=1e-10)
+
+
+def test_there_is_no_positional_encoding(network, scans):
+    order = torch.randperm(P, generator=torch.Generator().manual_seed(2))
+    x = scans.A
+
+    def encoded(x):
+        for layer in network.eval().layers:
+            x = layer(x)
+        return x
+
+    torch.testing.assert_close(encoded(x[:, order]), encoded(x)[:, order])
+    moved = x.clone()
+    moved[:, 4] += 1.0  # every token hears every other one
+    assert ((encoded(moved) - encoded(x)).abs().amax(-1) > 1e-6).all()
+
+
+def test_neither_fused_kernels_nor_torchs_own_dropout_are_used(network, scans, context, monkeypatch):
+    def fail(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(torch, "_transformer_encoder_layer_fwd", fail)
+    monkeypatch.setattr(torch, "_native_multi_head_attention", fail)
+    with torch.no_grad():
+        network.eval()(scans, context)
+    assert not [m for m in network.modules() if isinstance(m, nn.Dropout)]
+    assert all(layer.self_attn.dropout == 0 for layer in network.layers)
+    network.train()
+    outs = []
+    for number in (0, 0, 1):
+        torch.manual_seed(number)
+        with step(number):
+            outs.append(network(scans, context).logit)
+    assert torch.equal(outs[0], outs[1])
+    assert not torch.allclose(outs[0], outs[2])
+
+
+def test_each_layer_drops_out_in_three_places():
+    ours = encoder_layer(P, 4, 20, 0.5)
+    assert [getattr(ours, n).p for n in ("dropout", "dropout1", "dropout2")] == [0.5] * 3
+
+
+@pytest.mark.parametrize(("n_rois", "heads"), [(12, 4), (9, 3), (10, 2), (7, 1), (116, 4), (200, 4)])
+def test_heads_divide_the_number_of_rois(n_rois, heads):
+    assert encoder_layer(n_rois, 4, 8, 0.0).self_attn.num_heads == heads
+
+
+def test_sizes_are_the_published_ones_where_the_atlas_allows():
+    network = BrainNetTFNetwork(Shape(116, 2, 0), BrainNetTFSettings())
+    assert [layer.linear1.out_features for layer in network.layers] == [1024, 1024]
+    assert network.read.centres.shape == (100, 116)
+    assert [m.out_features for m in network.read.encode if isinstance(m, nn.Linear)] == [32, 32, 116 * 116]
+    assert [m.out_features for m in network.head if isinstance(m, nn.Linear)] == [256, 32]
+    assert network.narrow[0].out_features == 8
+    small = BrainNetTFNetwork(Shape(12, 2, 0), BrainNetTFSettings())
+    assert small.layers[0].linear1.out_features == 192
+    assert small.read.centres.shape == (12, 12)
+
+
+def test_readout_shares_rois_out_over_the_centres():
+    torch.manual_seed(0)
+    read = OCRead(P, 5).double()
+    H = torch.randn(B, P, P, dtype=torch.float64)
+    E = read.encode(H.flatten(1)).reshape(B, P, P).detach().numpy()
+    c = read.centres.numpy()
+    for i in range(B):
+        pooled = np.zeros((5, P))
+        for u in range(P):
+            a = np.array([(E[i, u] @ c[k]) ** 2 / np.linalg.norm(c[k]) for k in range(5)])
+            a = np.exp(a) / np.exp(a).sum()
+            for k in range(5):
+                pooled[k] += a[k] * E[i, u]
+        np.testing.assert_allclose(read(H)[i].detach().numpy(), pooled, atol=1e-6)  # centres drawn in float32
+
+
+def test_centres_are_orthonormal_and_frozen(network):
+    c = network.read.centres
+    torch.testing.assert_close(c @ c.T, torch.eye(5, dtype=torch.float64), atol=1e-6, rtol=0)
+    assert "read.centres" in dict(network.named_buffers())
+    assert "read.centres" not in dict(network.named_parameters())
+
+
+def test_all_of_the_readout_reaches_the_classifier(network, scans, context):
+    out = network.eval()(scans, context)
+    x = scans.A.tanh() + torch.eye(P, dtype=torch.float64)
+    for layer in network.layers:
+        x = layer(x)
+    h = network.head(network.narrow(network.read(x)).flatten(1))
+    torch.testing.assert_close(out.representation, h)
+    torch.testing.assert_close(out.logit, network.classify(h)[:, 0])
+    assert out.representation.shape == (B, 32)
+
+
+def share_and_partner(r, found):
+    """The share and the partner that explain a mixture r_i -> share r_i + (1 - share) r_j best."""
+    best = []
+    for i in range(len(found)):
+        options = []
+        for j in range(len(r)):
+            d = r[i] - r[j]
+            share = ((found[i] - r[j]) * d).sum() / d.square().sum().clamp_min(1e-30)
+            gap = (
+                (share * r[i] + (1 - share) * r[j] - found[i]).abs().max() if i != j else (r[i] - found[i]).abs().max()
+            )
+            options.append((float(gap), float(share), j))
+        best.append(min(options))
+    return best
+
+
+def test_mixup_mixes_correlations_and_labels_by_one_share(scans, context):
+    batch = batch_of(scans)
+    r = scans.A.tanh()
+    shares = []
+    for number in range(4):
+        with step(number):
+            found, label = mixed(batch, context)
+        best = share_and_partner(r, found.A.tanh())
+        assert max(gap for gap, *_ in best) < 1e-6
+        partners = [j for *_, j in best]
+        assert sorted(partners) == list(range(B))
+        moved = [(share, i, j) for i, (_, share, j) in enumerate(best) if i != j]
+        share = moved[0][0]
+        assert 0 < share < 1
+        np.testing.assert_allclose([s for s, *_ in moved], share, atol=1e-5)
+        expected = share * batch.label + (1 - share) * batch.label[partners]
+        torch.testing.assert_close(label, expected, atol=1e-5, rtol=0)
+        shares.append(share)
+    assert len({round(s, 4) for s in shares}) == 4
+
+
+def test_shares_are_uniform(scans, context):
+    batch, shares = batch_of(scans), []
+    for number in range(400):
+        with step(number):
+            label = mixed(batch, context)[1]
+        among = label[(batch.label == 1) & (label < 1)]  # patients mixed with a control
+        shares += among[:1].tolist()
+    assert len(shares) > 380
+    assert scipy.stats.kstest(shares, "uniform").pvalue > 0.01
+
+
+def test_padding_is_never_mixed_into_a_scan(scans, context):
+    batch = batch_of(scans, padded=2)
+    noise = batch.scans.A.clone()
+    noise[B:] = 3.0
+    real = torch.cat([torch.ones(B), torch.zeros(B)]).double()
+    found = []
+    for A in (batch.scans.A, noise):
+        with step(0, real):
+            found.append(mixed(batch._replace(scans=batch.scans._replace(A=A)), context))
+    torch.testing.assert_close(found[0][0].A[:B], found[1][0].A[:B])
+    with step(0):
+        alone = mixed(batch_of(scans), context)
+    torch.testing.assert_close(found[0][0].A[:B], alone[0].A)
+    torch.testing.assert_close(found[0][1][:B], alone[1])
+
+
+@pytest.mark.parametrize("mixup", [True, False])
+def test_the_loss_is_cross_entropy_on_soft_labels(scans, context, mixup):
+    method = make_method("brainnettf", {"mixup": mixup})
+    batch = batch_of(scans)
+    logit = torch.linspace(-2, 2, B, dtype=torch.float64)
+    seen = []
+
+    def call(params, inputs):
+        seen.append(inputs)
+        return Output(logit, logit[:, None])
+
+    with step(3):
+        loss = method.objective(call, {}, batch, context, Stage("training", 1))
+    with step(3):
+        inputs, y = mixed(batch, context) if mixup else (batch.scans, batch.label)
+    assert torch.equal(seen[0].A, inputs.A)
+    p = logit.sigmoid()
+    torch.testing.assert_close(loss, -(y * p.log() + (1 - y) * (1 - p).log()).mean())
+
+
+def test_published_training_recipe():
+    s = make_method("brainnettf").settings
+    assert (s.schedule, s.mixup, s.dropout, s.layers, s.heads, s.weight_decay) == ("cosine", True, 0.1, 2, 4, 1e-4)

@@ -1,0 +1,395 @@
+"""FC-HGNN: hemispheres before the whole brain, two pooling channels, a population graph typed by sex, a bank."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from contract_cohorts import small, split, tiny, uneven
+from torch_geometric.nn import ChebConv, GCNConv, SAGPooling, TransformerConv
+from torch_geometric.utils import dense_to_sparse
+
+from brio.connectome import Connectomes
+from brio.methods.brain.fchgnn import Brain, ChebLayer, FCHGNNNetwork, FCHGNNSettings, HemisphereLayer
+from brio.methods.brain.population import Member, Population, PopulationLayer, Relation, bank_scans, neighbours, others
+from brio.methods.graphs import normalised
+from brio.training import Run, Scans, Shape
+from brio.training.ambient import during_step
+from brio.training.stack import Stack
+
+P, B = 11, 16  # two sites of eight scans
+SETTINGS = FCHGNNSettings(width=7, state=5, layers=3, age_window=0.5, kept_share=0.8)
+SIDE = torch.tensor([-1, 1, -1, 1, -1, 1, -1, 1, -1, 1, 0], dtype=torch.float64)
+
+
+def drawn(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture
+def scans():
+    A = drawn(B, P, P)
+    A = (A + A.mT) * (1 - torch.eye(P, dtype=torch.float64)) * 0.6
+    known = torch.stack([(torch.arange(B) // 2 % 2).double(), 20 + 6 * drawn(B, seed=1)], -1)
+    return Scans.of(A)._replace(covariates=known)
+
+
+@pytest.fixture
+def context():
+    m = 9
+    return {
+        "mean": torch.zeros(P, P, dtype=torch.float64),
+        "side": SIDE,
+        "age": torch.tensor([20.0, 6.0], dtype=torch.float64),
+        "bank_sex": (torch.arange(m) % 2).double(),
+        "bank_age": drawn(m, seed=3),
+        "bank_real": torch.tensor([1.0] * 7 + [0.0] * 2, dtype=torch.float64),
+        "bank_sent": drawn(3, m, 4 * 5, seed=4),
+    }
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(0)
+    network = FCHGNNNetwork(Shape(P, 2, 0), SETTINGS).double().eval()
+    for name, buffer in network.named_buffers():
+        buffer.uniform_(0.5, 1.5) if name.endswith("var") else buffer.normal_()
+    return network
+
+
+def strong(A):
+    edges = (A.abs() > SETTINGS.alpha).double()
+    return edges, edges * A.abs()
+
+
+def in_training(network, scans, context, real=None):
+    plain = {name: b.clone() for name, b in network.named_buffers()}
+    with during_step(torch.tensor(0), torch.ones(len(scans.A), dtype=torch.float64) if real is None else real):
+        out = network.train()(scans, context)
+    for name, b in network.named_buffers():
+        b.copy_(plain[name])
+    return out
+
+
+# one brain
+
+
+def test_each_hemisphere_has_a_convolution_of_its_own(scans):
+    torch.manual_seed(0)
+    layer = HemisphereLayer(P, 6).double()
+    _, weights = strong(scans.A)
+    within = normalised(weights * (SIDE[:, None] * SIDE == 1))
+    found = layer(scans.A, within, SIDE)
+    for side, own in ((-1, layer.left), (1, layer.right)):
+        reference = GCNConv(P, 6).double()
+        reference.lin.weight.data.copy_(own.weight)
+        own.bias.data.normal_()
+        reference.bias.data.copy_(own.bias)
+        rois = torch.where(side == SIDE)[0]
+        for i in range(B):
+            index, weight = dense_to_sparse(weights[i][rois][:, rois])
+            expected = torch.nn.functional.leaky_relu(reference(scans.A[i][rois], index, weight))
+            torch.testing.assert_close(layer(scans.A, within, SIDE)[i, rois], expected)
+    assert (found[:, SIDE == 0] == 0).all()
+
+
+def test_hemispheres_meet_in_the_whole_brain_layer_only(scans, context):
+    torch.manual_seed(0)
+    brain = Brain(P, SETTINGS).double().eval()
+    brain.alpha = 0.0  # everyone is linked
+    seen = {}
+    for name in ("first", "second", "whole"):
+        getattr(brain, name).register_forward_hook(lambda _, __, out, name=name: seen.setdefault(name, []).append(out))
+    brain(scans, context)
+    A = scans.A.clone()
+    A[:, 1, 3] = A[:, 3, 1] = 2.5  # an edge within the right hemisphere
+    brain(scans._replace(A=A), context)
+    left, right, middle = SIDE == -1, SIDE == 1, SIDE == 0
+    for name in ("first", "second"):
+        before, after = seen[name]
+        assert torch.equal(before[:, left], after[:, left])
+        assert not torch.allclose(before[:, right], after[:, right])
+        assert (before[:, middle] == 0).all()
+    before, after = seen["whole"]
+    for where in (left, middle):
+        assert ((before - after)[:, where].abs().amax((1, 2)) > 1e-6).all()
+
+
+def test_cheb_layer_is_that_of_pyg(scans):
+    torch.manual_seed(0)
+    layer = ChebLayer(4, 6, 3).double()
+    reference = ChebConv(4, 6, K=3, normalization="sym").double()
+    for k, part in enumerate(layer.mix.weight.data.chunk(3, -1)):
+        reference.lins[k].weight.data.copy_(part)
+    reference.bias.data.copy_(layer.mix.bias)
+    edges, _ = strong(scans.A)
+    edges[0, 5] = edges[0, :, 5] = 0  # an ROI without edges
+    H = drawn(B, P, 4, seed=2)
+    for i in range(B):
+        expected = reference(H[i], dense_to_sparse(edges[i])[0])
+        torch.testing.assert_close(layer(H, edges)[i], expected)
+
+
+def test_local_channel_is_that_of_sagpool(scans):
+    torch.manual_seed(0)
+    brain = Brain(P, SETTINGS).double()
+    reference = SAGPooling(5, 0.8).double()
+    reference.select.weight.data.fill_(1.0)
+    reference.gnn.lin_root.weight.data.copy_(brain.score_own.weight)
+    reference.gnn.lin_rel.weight.data.copy_(brain.score_near.weight)
+    reference.gnn.lin_rel.bias.data.copy_(brain.score_own.bias)
+    edges, _ = strong(scans.A)
+    H = drawn(B, P, 5, seed=2)
+    local, kept = brain.local_channel(H, edges)
+    for i in range(B):
+        pooled, *_, order, score = reference(H[i], dense_to_sparse(edges[i])[0])
+        assert len(score) == 9
+        assert set(torch.where(kept[i, :, 0] > 0)[0].tolist()) == set(order.tolist())
+        torch.testing.assert_close(local[i, order], pooled)
+
+
+def test_kept_rois_take_up_their_clusters(scans, context):
+    torch.manual_seed(0)
+    brain = Brain(P, SETTINGS).double().eval()
+    seen = []
+    brain.whole.register_forward_hook(lambda _, __, out: seen.append(out))
+    found = brain(scans, context).detach().unflatten(1, (P, 5)).numpy()
+    H = torch.nn.functional.leaky_relu(seen[0])
+    edges, _ = strong(scans.A)
+    local, kept = brain.local_channel(H, edges)
+    shares = brain.assign(H, edges).softmax(-1).detach().numpy()
+    assert shares.shape == (B, P, 6)
+    H, local, kept = (t.detach().numpy() for t in (H, local, kept[..., 0]))
+    assert (kept.sum(1) == 9).all()
+    for i in range(B):
+        clusters = np.stack([sum(shares[i, u, c] * H[i, u] for u in range(P)) for c in range(6)])
+        for u in range(P):
+            taken = sum(shares[i, u, c] * clusters[c] for c in range(6))
+            np.testing.assert_allclose(found[i, u], kept[i, u] * (local[i, u] + taken), atol=1e-12)
+
+
+def test_sizes_are_the_published_ones_for_the_published_atlas():
+    network = FCHGNNNetwork(Shape(111, 2, 0), FCHGNNSettings())
+    assert network.brain.kept == 100
+    assert network.brain.assign.mix.out_features == 56
+    assert network.brain.first.left.weight.shape == (64, 111)
+    assert [layer.same.query.out_features for layer in network.population.layers] == [20] * 4
+    assert network.classify.in_features == 80
+
+
+# the population
+
+
+def test_relation_is_the_transformer_convolution_of_pyg():
+    torch.manual_seed(0)
+    relation = Relation(6, 4).double()
+    reference = TransformerConv(6, 4, heads=1).double()
+    for ours, theirs in (("query", "query"), ("key", "key"), ("value", "value"), ("skip", "skip")):
+        getattr(reference, f"lin_{theirs}").load_state_dict(getattr(relation, ours).state_dict())
+    x, heard = drawn(B, 6), drawn(B, B, seed=1) > 0.8
+    heard[4] = False  # hears nobody
+    index = heard.nonzero().T.flip(0)  # PyG: from the heard to the hearer
+    torch.testing.assert_close(relation(x, relation.send(x), heard), reference(x, index))
+
+
+def test_layers_weigh_the_sexes_four_to_one_at_first_and_learn_the_balance():
+    torch.manual_seed(0)
+    layer = PopulationLayer(6, 4).double().eval()
+    x, same, other = drawn(B, 6), drawn(B, B, seed=1) > 0, drawn(B, B, seed=2) > 0
+    out, sent = layer(x, same, other)
+    s, o = (r(x, r.send(x), heard) for r, heard in ((layer.same, same), (layer.other, other)))
+    inside = 1 / math.sqrt(1 + 1e-5)  # untrained batch norm
+    torch.testing.assert_close(out, torch.nn.functional.leaky_relu(inside * (0.8 * s + 0.2 * o)))
+    torch.testing.assert_close(sent, torch.cat([layer.same.send(x), layer.other.send(x)], -1))
+    out.sum().backward()
+    assert layer.balance.grad.abs().min() > 0
+    layer.balance.data = torch.tensor([2.0, 3.0], dtype=torch.float64)
+    share = 1 / (1 + math.exp(1.0))
+    expected = torch.nn.functional.leaky_relu(inside * (share * s + (1 - share) * o))
+    torch.testing.assert_close(layer(x, same, other)[0], expected)
+
+
+def test_all_layers_describe_a_scan():
+    torch.manual_seed(0)
+    population = Population(6, 4, 3, 0.3).double().eval()
+    x, same, other = drawn(B, 6), drawn(B, B, seed=1) > 0, drawn(B, B, seed=2) > 0
+    states, sent = population(x, same, other)
+    expected, messages = [], []
+    for layer in population.layers:
+        x, message = layer(x, same, other)
+        expected.append(x)
+        messages.append(message)
+    torch.testing.assert_close(states, torch.cat(expected, -1))
+    torch.testing.assert_close(sent, torch.stack(messages))
+    again, _ = population(drawn(B, 6), same, other, sent)  # a bank of the same scans
+    torch.testing.assert_close(again, states)
+
+
+@pytest.mark.parametrize("beta", [0.0, 1.0, 1.5])
+@pytest.mark.parametrize("site", [True, False])
+def test_neighbours_are_more_alike_than_most_of_their_sex(beta, site):
+    rng = np.random.default_rng(0)
+    sex, age, where = rng.integers(0, 2, 30), rng.normal(size=30), rng.integers(0, 4, 30)
+    candidate = rng.uniform(size=30) < 0.9
+    everyone = Member(*(torch.from_numpy(a) for a in (sex, age)), torch.from_numpy(where) if site else None)
+    same, other = neighbours(
+        everyone, everyone, torch.from_numpy(candidate) & others(30, torch.device("cpu")), 0.4, beta
+    )
+    count = 0
+    for i in range(30):
+        for found, wanted in ((same, sex[i]), (other, 1 - sex[i])):
+            pool = [j for j in range(30) if j != i and candidate[j] and sex[j] == wanted]
+            alike = np.array([int(abs(age[i] - age[j]) < 0.4) + int(site and where[i] == where[j]) for j in pool])
+            expected = {j for j, a in zip(pool, alike, strict=True) if a - alike.mean() > beta * alike.std() + 1e-6}
+            assert set(np.flatnonzero(found[i])) == expected
+            count += len(expected)
+    assert count > 20
+
+
+def test_in_training_a_scan_hears_its_batch_as_typed_by_sex_and_age(network, scans, context):
+    network.population.dropout.p = network.brain.dropout.p = 0.0
+    out = in_training(network, scans, context)
+    age = (scans.covariates[:, 1] - 20) / 6
+    batch = Member(scans.covariates[:, 0], age, torch.arange(B) // 8)
+    same, other = neighbours(batch, batch, others(B, age.device), 0.5, 1.0)
+    assert same.any(1).sum() > 8
+    assert other.any(1).sum() > 8
+    with during_step(torch.tensor(0), torch.ones(B, dtype=torch.float64)):
+        states, _ = network.train().population(out.embedding, same, other)
+    torch.testing.assert_close(out.representation, states)
+    torch.testing.assert_close(out.logit, network.classify(states)[:, 0])
+    for changed in (  # all of these take part
+        scans._replace(covariates=scans.covariates * torch.tensor([0.0, 1.0])),
+        scans._replace(covariates=scans.covariates.flip(0)),
+    ):
+        assert not torch.allclose(in_training(network, changed, context).logit, out.logit)
+    network.site_likeness = False
+    assert not torch.allclose(in_training(network, scans, context).logit, out.logit)
+
+
+def test_padding_is_never_heard(network, scans, context):
+    half = Scans(*(f[:8] for f in scans))
+    alone = FCHGNNNetwork(Shape(P, 1, 0), SETTINGS).double()
+    alone.load_state_dict(network.state_dict())
+    expected = in_training(alone, half, context).logit
+    real = torch.cat([torch.ones(8), torch.zeros(8)]).double()
+    for padding in (1.0, 40.0):
+        A = scans.A.clone()
+        A[8:] *= padding
+        found = in_training(network, scans._replace(A=A), context, real).logit
+        torch.testing.assert_close(found[:8], expected)
+
+
+def test_at_inference_a_scan_hears_the_bank_and_no_other_scan(network, scans, context):
+    out = network.eval()(scans, context)
+    for i in (0, 3):
+        alone = network(Scans(*(f[i : i + 1] for f in scans)), context)
+        torch.testing.assert_close(alone.logit, out.logit[i : i + 1])
+    age = (scans.covariates[:, 1] - 20) / 6
+    bank = Member(context["bank_sex"], context["bank_age"], None)
+    same, other = neighbours(Member(scans.covariates[:, 0], age, None), bank, context["bank_real"] > 0, 0.5, 1.0)
+    assert not same[:, 7:].any()
+    assert not other[:, 7:].any()
+    states, _ = network.population(out.embedding, same, other, context["bank_sent"])
+    torch.testing.assert_close(out.representation, states)
+    silent = network(scans, context | {"bank_real": torch.zeros_like(context["bank_real"])})
+    hears = (same | other).any(1)
+    assert hears.sum() > 4
+    assert (~hears).sum() > 0
+    assert ((silent.representation - out.representation).abs().amax(1) > 1e-6).equal(hears)
+
+
+# the bank
+
+
+def built(runs, **values):
+    method = small("fc-hgnn", **values)
+    stack = Stack.build(method, Connectomes(tiny(), dtype=torch.float64), runs)
+    method.enter(stack, method.stages()[0])
+    return method, stack
+
+
+def test_bank_holds_source_scans_of_every_site_and_class():
+    cohort, runs = tiny(), uneven(tiny())
+    _, stack = built(runs, bank=3)
+    index, real = bank_scans(stack, 3)
+    assert index.shape == (3, 4 * 2 * 3)
+    for r, run in enumerate(runs):
+        scans = index[r][real[r]]
+        assert len(set(scans)) == len(scans)
+        assert set(scans) <= set(run.fold.source)
+        sites = np.unique(cohort.sites[run.fold.source])
+        cells = [(e, c) for e in sites for c in (0, 1) for _ in range(3)]
+        assert list(zip(cohort.sites[scans], cohort.labels[scans], strict=True)) == cells
+    one, two = (built([Run(runs[0].fold, seed)], bank=3)[1] for seed in (0, 1))
+    assert np.array_equal(bank_scans(one, 3)[0][0], index[0, : 3 * 2 * 3])
+    assert not np.array_equal(bank_scans(one, 3)[0], bank_scans(two, 3)[0])
+
+
+def test_a_cell_smaller_than_its_place_in_the_bank_is_padded():
+    _, stack = built(uneven(tiny())[:1], bank=6)
+    index, real = bank_scans(stack, 6)
+    size = stack.sources.size.ravel()
+    assert set(size) == {3, 5}
+    assert index.shape == real.shape
+    assert real.reshape(-1, 6).tolist() == [[True] * n + [False] * (6 - n) for n in size]
+    assert torch.equal(stack.context["bank_real"], torch.from_numpy(real).double())
+
+
+@pytest.mark.parametrize("site_likeness", [True, False])
+def test_bank_sends_what_its_scans_say_after_hearing_each_other(site_likeness):
+    runs = uneven(tiny())
+    method, stack = built(runs, bank=3, site_likeness=site_likeness)
+    for buffer in stack.buffers.values():
+        buffer.uniform_(0.5, 1.5)
+    method.settle(stack)
+    index, real = bank_scans(stack, 3)
+    r = 2  # two source sites of four that the stack has room for
+    own = torch.from_numpy(index[r][real[r]])
+    network = method.network(stack.inputs.shape(4)).double().eval()
+    network.load_state_dict({n: t[r].detach() for n, t in (stack.params | stack.buffers).items()})
+    context = {n: t[r] for n, t in stack.context.items()}
+    scans = stack.inputs.take(own)
+    age = (scans.covariates[:, 1] - context["age"][0]) / context["age"][1]
+    group = Member(scans.covariates[:, 0], age, torch.arange(12) // 6 if site_likeness else None)
+    s = method.settings
+    same, other = neighbours(group, group, others(12, age.device), s.age_window, s.beta)
+    assert same.any()
+    assert other.any()
+    with torch.no_grad():
+        _, sent = network.population(network.brain(scans, context), same, other)
+    torch.testing.assert_close(context["bank_sent"][:, :12], sent)
+    torch.testing.assert_close(context["bank_sex"][:12], scans.covariates[:, 0])
+    torch.testing.assert_close(context["bank_age"][:12], age)
+    assert (context["bank_sent"][:, 12:] == 0).all()
+
+
+def test_ages_are_standardised_over_the_source_scans():
+    cohort = tiny()
+    run = Run(split(cohort, [1, 2, 3], [4, 5], [6]), 0)
+    _, stack = built([run])
+    age = cohort.participants["age"].to_numpy(dtype=float)[run.fold.source]
+    np.testing.assert_allclose(stack.context["age"][0].numpy(), [age.mean(), age.std()])
+
+
+def test_a_fitted_run_holds_no_connectome_of_its_bank():
+    run = uneven(tiny())[0]
+    method = small("fc-hgnn")
+    (outcome,) = method.fit(Connectomes(tiny()), [run])
+    held = {n.removeprefix("context."): tuple(t.shape) for n, t in outcome.weights.items() if n.startswith("context.")}
+    m, p = 3 * 2 * method.settings.bank, tiny().n_rois
+    assert held == {
+        "mean": (p, p),
+        "side": (p,),
+        "age": (2,),
+        "bank_real": (m,),
+        "bank_sex": (m,),
+        "bank_age": (m,),
+        "bank_sent": (4, m, 80),
+    }
+    assert torch.equal(outcome.weights["context.side"], torch.tensor([-1.0, 1.0] * (p // 2)))
+    # the bank belongs to the chosen weights, and the answer needs nothing else of the cohort
+    scans = method.inputs(Connectomes(tiny())).take(torch.from_numpy(run.fold.test))
+    np.testing.assert_allclose(method.answer(outcome, scans).margin, outcome.test_logit, atol=1e-5)
+    outcome.weights["context.bank_sent"] = outcome.weights["context.bank_sent"] + 1.0
+    assert not np.allclose(method.answer(outcome, scans).margin, outcome.test_logit, atol=1e-4)

@@ -1,0 +1,184 @@
+"""GCN, GAT and GIN against networks built from PyTorch Geometric on graphs made by plain loops."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch_geometric.nn import DenseGATConv, DenseGCNConv, DenseGINConv
+
+from brio.connectome import edge_cut
+from brio.errors import BrioError
+from brio.methods import make_method
+from brio.methods.gnn.gat import GATNetwork, GATSettings
+from brio.methods.gnn.gcn import GCNNetwork, GCNSettings
+from brio.methods.gnn.gin import GINNetwork, GINSettings
+from brio.training import Scans, Shape
+from brio.training.ambient import during_step
+
+P, B = 11, 6
+
+
+@pytest.fixture(autouse=True)
+def _double():
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def draw_scans() -> tuple[Scans, dict[str, torch.Tensor]]:
+    """Signed FC of six scans, one ROI of the third without signal, and a source mean."""
+    A = torch.randn(B, P, P).tril(-1)
+    A = A + A.mT
+    alive = torch.ones(B, P, dtype=torch.bool)
+    alive[2, 4] = False
+    A[2, 4] = A[2, :, 4] = 0
+    mean = torch.randn(P, P).tril(-1)
+    none = torch.zeros(B, 0)
+    return Scans(A, alive, edge_cut(A, 0.2), torch.ones(B), torch.zeros(B, 0, P), none), {"mean": mean + mean.mT}
+
+
+def plain_graphs(scans: Scans, mean: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Profiles and the strongest fifth of the edges, weighted by |FC|, one scan after the other."""
+    X, W = scans.A.clone(), torch.zeros_like(scans.A)
+    pairs = [(u, v) for u in range(P) for v in range(u + 1, P)]
+    for b in range(B):
+        for u, v in sorted(pairs, key=lambda e: -abs(float(scans.A[b][e])))[: round(0.2 * len(pairs))]:
+            W[b, u, v] = W[b, v, u] = abs(scans.A[b, u, v])
+        for u in range(P):
+            for v in range(P):
+                if not (scans.alive[b, u] and scans.alive[b, v]):
+                    X[b, u, v] = mean[u, v]
+    return X, W
+
+
+def norm_of(ours: nn.Module, H: torch.Tensor, training: bool) -> torch.Tensor:
+    """torch's batch norm with the weights of ours, over scans and ROIs."""
+    theirs = nn.BatchNorm1d(H.shape[-1])
+    theirs.load_state_dict(ours.state_dict(), strict=False)
+    return theirs.train(training)(H.flatten(0, 1)).unflatten(0, H.shape[:2])
+
+
+def moved(network: nn.Module) -> nn.Module:
+    """The network with every parameter and statistic away from where it begins."""
+    for name, t in [*network.named_parameters(), *network.named_buffers()]:
+        t.data += 0.2 * torch.rand_like(t) if "running" in name else 0.2 * torch.randn_like(t)
+    return network
+
+
+def answer(network, scans, context):
+    with during_step(torch.tensor(0), torch.ones(B)):
+        return network(scans, context)
+
+
+def gcn_by_pyg(net: GCNNetwork, X, W, training):
+    H = X
+    for layer, norm in zip(net.layers, net.norms, strict=True):
+        conv = DenseGCNConv(H.shape[-1], len(layer.weight))
+        conv.lin.weight, conv.bias = layer.weight, layer.bias
+        H = norm_of(norm, conv(H, W.clone()), training).relu()
+    return H.mean(1) if net.readout == "mean" else H.flatten(1)
+
+
+def gat_by_pyg(net: GATNetwork, X, W, training):
+    H = X
+    for i, layer in enumerate(net.layers):
+        last = i == len(net.layers) - 1
+        conv = DenseGATConv(H.shape[-1], layer.receive.shape[1], layer.heads, concat=not last)
+        conv.lin.weight, conv.bias = layer.weight, layer.bias
+        conv.att_dst.data, conv.att_src.data = layer.receive.data[None, None], layer.send.data[None, None]
+        H = F.elu(conv(H, W.clone()))
+    return H.mean(1)
+
+
+def gin_by_pyg(net: GINNetwork, X, W, training):
+    states = [X]
+    for layer, norm in zip(net.layers, net.norms, strict=True):
+        first, inner, _, second = layer.update
+        received = DenseGINConv(nn.Identity(), float(layer.eps.detach()))(states[-1], (W > 0).double())
+        updated = second(norm_of(inner, first(received), training).relu())
+        states.append(norm_of(norm, updated, training).relu())
+    read = states if net.readout == "every" else states[-1:]
+    return torch.cat([H.sum(1) for H in read], -1) / P
+
+
+CASES = [
+    (GCNNetwork, GCNSettings(dropout=0.0, width=6), ("mean",), gcn_by_pyg),
+    (GCNNetwork, GCNSettings(dropout=0.0, width=6, layers=3), ("concat",), gcn_by_pyg),
+    (GATNetwork, GATSettings(dropout=0.0, attention_dropout=0.0, width=6, heads=3), (), gat_by_pyg),
+    (GATNetwork, GATSettings(dropout=0.0, attention_dropout=0.0, width=6, heads=2, layers=3), (), gat_by_pyg),
+    (GATNetwork, GATSettings(dropout=0.0, attention_dropout=0.0, width=6, heads=1, layers=1), (), gat_by_pyg),
+    (GINNetwork, GINSettings(dropout=0.0, width=6), (), gin_by_pyg),
+    (GINNetwork, GINSettings(dropout=0.0, width=6, layers=3, readout="last"), (), gin_by_pyg),
+]
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(("kind", "settings", "more", "by_pyg"), CASES)
+def test_network_is_the_one_built_from_pyg(kind, settings, more, by_pyg, training):
+    scans, context = draw_scans()
+    net = moved(kind(Shape(P, 1, 0), settings, *more)).train(training)
+    expected = by_pyg(net, *plain_graphs(scans, context["mean"]), training)  # before the statistics move
+    out = answer(net, scans, context)
+    torch.testing.assert_close(out.representation, expected)
+    torch.testing.assert_close(out.logit, F.linear(expected, net.classify.weight, net.classify.bias)[:, 0])
+
+
+@pytest.mark.parametrize(("kind", "settings"), [(GCNNetwork, GCNSettings()), (GINNetwork, GINSettings())])
+def test_states_are_dropped_in_training(kind, settings):
+    scans, context = draw_scans()
+    net = kind(Shape(P, 1, 0), settings)
+    plain = kind(Shape(P, 1, 0), dataclasses.replace(settings, dropout=0.0))
+    plain.load_state_dict(net.state_dict())
+    assert not torch.allclose(answer(net, scans, context).logit, answer(plain, scans, context).logit)
+
+
+@pytest.mark.parametrize("name", ["dropout", "attention_dropout"])
+def test_gat_drops_states_and_attention(name):
+    scans, context = draw_scans()
+    still = GATSettings(dropout=0.0, attention_dropout=0.0)
+    nets = [GATNetwork(Shape(P, 1, 0), s) for s in (still, dataclasses.replace(still, **{name: 0.5}))]
+    nets[1].load_state_dict(nets[0].state_dict())
+    assert not torch.allclose(*(answer(net, scans, context).logit for net in nets))
+    torch.testing.assert_close(*(net.eval()(scans, context).logit for net in nets))
+
+
+def test_mean_readout_tells_apart_what_the_sum_does():
+    # the classifier on means of P ROIs is the one on sums with weights divided by P: the family is the same
+    scans, context = draw_scans()
+    net = GINNetwork(Shape(P, 1, 0), GINSettings(dropout=0.0)).eval()
+    out = net(scans, context)
+    sums = out.representation * P
+    logit = sums @ (net.classify.weight[0] / P) + net.classify.bias
+    torch.testing.assert_close(out.logit, logit)
+    assert out.representation.shape == (B, P + 64 + 64)
+
+
+def test_gin_begins_with_a_plain_sum_and_learns_its_own_weight():
+    net = GINNetwork(Shape(P, 1, 0), GINSettings())
+    eps = {n: p for n, p in net.named_parameters() if n.endswith("eps")}
+    assert len(eps) == 2
+    assert not any(p.any() for p in eps.values())
+
+
+@pytest.mark.parametrize(
+    "values", [{"heads": 3}, {"heads": 0}, {"attention_dropout": 1.0}, {"dropout": -0.1}, {"layers": 0}]
+)
+def test_settings_that_make_no_gat_are_refused(values):
+    with pytest.raises(BrioError, match=next(iter(values))):
+        make_method("gat", values)
+
+
+def test_weakest_of_the_strong_edges_is_in_and_the_next_is_out():
+    scans, context = draw_scans()
+    net = moved(GINNetwork(Shape(P, 1, 0), GINSettings(dropout=0.0, readout="last"))).eval()
+    size = scans.A[0].abs()[tuple(np.triu_indices(P, 1))].sort(descending=True).values
+    between = scans._replace(cut=scans.cut.clone())
+    between.cut[0] = (size[10] + size[11]) / 2  # 11 edges of 55
+    torch.testing.assert_close(net(between, context).logit, net(scans, context).logit)
+    for cut in ((size[9] + size[10]) / 2, (size[11] + size[12]) / 2):
+        between.cut[0] = cut
+        assert not torch.allclose(net(between, context).logit[0], net(scans, context).logit[0])

@@ -1,0 +1,329 @@
+"""Layers against PyTorch Geometric and PyTorch; random numbers of a step, alone and in a stack."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import nn
+from torch_geometric.nn import DenseGATConv, DenseGCNConv, DenseGINConv
+
+from brio.methods.graphs import normalised
+from brio.methods.layers import BatchNorm, Dropout, GATLayer, GCNLayer, GINLayer, mlp
+from brio.training.ambient import during_step, keep_statistics, permutation, real_graphs, uniform
+
+KEY = torch.tensor(12345)
+
+
+@pytest.fixture(autouse=True)
+def _double():
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def close(a, b):
+    torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-10)
+
+
+def graphs(B=3, P=7, d=5, share=0.4):
+    """Node states and symmetric non-negative weights without self-loops; the first ROI of the first graph is alone."""
+    A = torch.rand(B, P, P) * (torch.rand(B, P, P) < share)
+    A = (A + A.mT).tril(-1)
+    A = A + A.mT
+    A[0, 0] = A[0, :, 0] = 0
+    return torch.randn(B, P, d), A
+
+
+# layers of graphs
+
+
+def test_gcn_layer_is_that_of_pyg():
+    H, A = graphs()
+    ours, theirs = GCNLayer(5, 4), DenseGCNConv(5, 4)
+    nn.init.normal_(ours.bias)
+    theirs.lin.weight, theirs.bias = ours.weight, ours.bias
+    close(ours(H, normalised(A)), theirs(H, A))
+
+
+class _Flat(nn.Module):
+    """torch's batch norm over graphs and ROIs together."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(width)
+
+    def forward(self, x):
+        return self.norm(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_gin_layer_is_that_of_pyg(training):
+    H, A = graphs()
+    ours = GINLayer(5, 4)
+    nn.init.constant_(ours.eps, 0.3)
+    theirs = DenseGINConv(nn.Sequential(nn.Linear(5, 4), _Flat(4), nn.ReLU(), nn.Linear(4, 4)), 0.3, train_eps=True)
+    for i in (0, 3):
+        theirs.nn[i].load_state_dict(ours.update[i].state_dict())
+    ours.train(training)
+    theirs.train(training)
+    with during_step(KEY, torch.ones(3)):
+        close(ours(H, A), theirs(H, A))
+    assert any(p is ours.eps for p in ours.parameters())
+
+
+@pytest.mark.parametrize("concat", [True, False])
+def test_gat_layer_is_that_of_pyg(concat):
+    H, A = graphs()
+    A = A * (torch.rand(A.shape) < 0.6)  # who hears whom need not be mutual
+    ours, theirs = GATLayer(5, 4, 3, concat, 0.4).eval(), DenseGATConv(5, 4, 3, concat)
+    nn.init.normal_(ours.bias)
+    theirs.lin.weight, theirs.bias = ours.weight, ours.bias
+    theirs.att_dst.data, theirs.att_src.data = ours.receive.data[None, None], ours.send.data[None, None]
+    close(ours(H, A), theirs(H, A.clone()))
+    close(ours(H, (A > 0).double()), ours(H, A))  # a mask, not weights
+    assert not torch.allclose(ours(H, A.mT), ours(H, A))
+
+
+def test_gat_drops_attention_and_nothing_else():
+    H, A = graphs()
+    layer = GATLayer(5, 4, 2, True, 0.4)
+    with during_step(KEY, torch.ones(3)):
+        dropped = layer(H, A)
+    with during_step(KEY, torch.ones(3)):
+        keep = (uniform((3, 2, 7, 7), H) >= 0.4) / 0.6
+    x = (H @ layer.weight.T).unflatten(-1, (2, 4))
+    expected = torch.zeros(3, 7, 2, 4)
+    for b, h, u in itertools.product(range(3), range(2), range(7)):
+        heard = [v for v in range(7) if v == u or A[b, u, v] > 0]
+        score = [x[b, u, h] @ layer.receive[h] + x[b, v, h] @ layer.send[h] for v in heard]
+        weight = nn.functional.leaky_relu(torch.stack(score), 0.2).softmax(0)
+        expected[b, u, h] = sum(w * keep[b, h, u, v] * x[b, v, h] for w, v in zip(weight, heard, strict=True))
+    close(dropped, expected.flatten(-2))
+
+
+def test_mlp_has_its_pieces_in_order():
+    made = mlp(5, 4, 3, 2, dropout=0.1, norm=True)
+    kinds = [nn.Linear, BatchNorm, nn.ReLU, Dropout]
+    assert [type(m) for m in made] == [*kinds, *kinds, nn.Linear]
+    assert [(m.in_features, m.out_features) for m in made if isinstance(m, nn.Linear)] == [(5, 4), (4, 3), (3, 2)]
+    assert [type(m) for m in mlp(5, 2)] == [nn.Linear]
+    assert BatchNorm not in [type(m) for m in mlp(5, 4, 2)]
+
+
+# batch norm
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (6, 5, 4), (6, 3, 2, 4)])
+def test_batch_norm_is_that_of_torch(shape):
+    ours, theirs = BatchNorm(4), nn.BatchNorm1d(4)
+    for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
+        nn.init.normal_(p)
+        q.data = p.data.clone()
+    target = torch.randn(shape)
+    for _ in range(3):
+        x = (2 * torch.randn(shape) + 1).requires_grad_()
+        y = x.detach().clone().requires_grad_()
+        with during_step(KEY, torch.ones(6)):
+            out = ours(x)
+        expected = theirs(y.flatten(0, -2)).reshape(shape)
+        close(out, expected)
+        (out * target).sum().backward()
+        (expected * target).sum().backward()
+        close(x.grad, y.grad)
+        close(ours.weight.grad, theirs.weight.grad)
+        close(ours.running_mean, theirs.running_mean)
+        close(ours.running_var, theirs.running_var)
+    ours.eval()
+    theirs.eval()
+    close(ours(x), theirs(x.flatten(0, -2)).reshape(shape))
+
+
+@pytest.mark.parametrize("shape", [(4,), (5, 4)])
+def test_batch_norm_does_not_see_what_pads_the_stack(shape):
+    alone, stacked = BatchNorm(4), BatchNorm(4)
+    x, padding = torch.randn(6, *shape), 100 * torch.randn(3, *shape)
+    with during_step(KEY, torch.ones(6)):
+        expected = alone(x)
+    with during_step(KEY, torch.cat([torch.ones(6), torch.zeros(3)])):
+        out = stacked(torch.cat([x, padding]))
+    close(out[:6], expected)
+    for name in ("running_mean", "running_var"):
+        close(getattr(stacked, name), getattr(alone, name))
+        assert not torch.equal(getattr(alone, name), getattr(BatchNorm(4), name))
+
+
+def test_batch_norm_takes_several_passes_that_lie_end_to_end():
+    x, real = torch.randn(2, 6, 4), torch.tensor([1.0, 1, 1, 1, 0, 0])
+    ours, theirs = BatchNorm(4), nn.BatchNorm1d(4)
+    with during_step(KEY, real):
+        out = ours(x.flatten(0, 1)).unflatten(0, (2, 6))
+    close(out[:, :4].flatten(0, 1), theirs(x[:, :4].flatten(0, 1)))
+    close(ours.running_var, theirs.running_var)
+
+
+def test_a_look_ahead_leaves_statistics_alone():
+    norm, x = BatchNorm(4), torch.randn(6, 4)
+    with during_step(KEY, torch.ones(6)):
+        with keep_statistics():
+            ahead = norm(x)
+        assert torch.equal(norm.running_mean, torch.zeros(4))
+        close(norm(x), ahead)
+        assert not torch.equal(norm.running_mean, torch.zeros(4))
+
+
+def test_batch_norm_over_stacked_runs_is_that_of_each_run():
+    x, real = torch.randn(3, 6, 5, 4), torch.ones(3, 6)
+    real[1, 4:] = real[2, 3:] = 0
+    norm = BatchNorm(4)
+    held = {n: b.repeat(3, 1) for n, b in norm.named_buffers()}
+
+    def one(buffers, x, real, key):
+        with during_step(key, real):
+            return torch.func.functional_call(norm, buffers, (x,))
+
+    out = torch.vmap(one)(held, x, real, torch.arange(3))
+    for r in range(3):
+        n, fresh = int(real[r].sum()), BatchNorm(4)
+        with during_step(KEY, torch.ones(n)):
+            close(out[r, :n], fresh(x[r, :n]))
+        close(held["running_var"][r], fresh.running_var)
+
+
+# random numbers of a step
+
+
+def drawn(*shape, key=12345, skip=0, dtype=torch.float64):
+    with during_step(torch.tensor(key), torch.ones(shape[0])):
+        for _ in range(skip):
+            uniform((1,), torch.zeros(1))
+        return uniform(shape, torch.zeros(1, dtype=dtype)).flatten().numpy()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("key", [0, 1, 12345, -(2**62)])
+def test_numbers_are_uniform(key, dtype):
+    u = drawn(200, 300, key=key, dtype=dtype).astype(float)
+    assert stats.kstest(u, "uniform").pvalue > 1e-3
+    assert stats.kstest(u[:300], "uniform").pvalue > 1e-3
+    low = (u * 2**23).astype(np.int64) % 256  # low bits too
+    assert stats.chisquare(np.bincount(low, minlength=256)).pvalue > 1e-3
+
+
+def test_numbers_lie_strictly_between_zero_and_one_in_single_precision():
+    # all ones in the upper bits, here at position 13015: rounding must not make it 1, whose logit is infinite
+    for key in (0, 948):
+        u = drawn(1 << 14, key=key, dtype=torch.float32)
+        assert u.min() > 0
+        assert u.max() < 1
+
+
+def test_draws_are_independent():
+    n = 40000
+    draws = {
+        "first": drawn(n),
+        "second of the step": drawn(n, skip=1),
+        "third of the step": drawn(n, skip=2),
+        "next step": drawn(n, key=12346),
+        "another step": drawn(n, key=12345 << 32),
+        "shifted by one": np.roll(drawn(n), 1),
+        "shifted by a row": np.roll(drawn(n), 116),
+    }
+    for (a, x), (b, y) in itertools.combinations(draws.items(), 2):
+        assert abs(np.corrcoef(x, y)[0, 1]) < 4 / np.sqrt(n), (a, b)
+        table = np.histogram2d(x, y, bins=16, range=[[0, 1], [0, 1]])[0]
+        assert stats.chisquare(table.ravel()).pvalue > 1e-4, (a, b)
+
+
+def test_a_step_draws_the_same_numbers_again():
+    assert np.array_equal(drawn(50, 3), drawn(50, 3))
+    assert not np.array_equal(drawn(50, 3), drawn(50, 3, skip=1))
+
+
+def test_what_pads_the_stack_moves_no_number():
+    assert np.array_equal(drawn(50, 4, 3)[: 30 * 12], drawn(30, 4, 3))
+
+
+@pytest.mark.parametrize("shape", [(6, 4, 3), (6,), (1,), ()])
+def test_a_stack_draws_the_numbers_of_its_runs(shape):
+    keys = torch.tensor([5, -7, 2**60])
+    like = torch.zeros(1)
+
+    def two(key):
+        with during_step(key, torch.ones(6)):
+            return uniform(shape, like), uniform(shape, like)
+
+    first, second = torch.vmap(two)(keys)
+    for r, key in enumerate(keys):
+        alone = two(key)
+        assert torch.equal(first[r], alone[0])
+        assert torch.equal(second[r], alone[1])
+    assert len(set(torch.stack([first, second]).reshape(6, -1)[:, 0].tolist())) == 6
+
+
+def test_there_are_no_random_numbers_outside_a_step():
+    for ask in (real_graphs, permutation, lambda: uniform((1,), torch.zeros(1))):
+        with pytest.raises(RuntimeError, match="training step"):
+            ask()
+
+
+# dropout
+
+
+def test_dropout_drops_its_share_and_keeps_the_mean():
+    layer, x = Dropout(0.3), torch.ones(200, 300)
+    with during_step(KEY, torch.ones(200)):
+        once, again = layer(x), layer(x)
+    dropped = float((once == 0).double().mean())
+    assert stats.binomtest(round(dropped * x.numel()), x.numel(), 0.3).pvalue > 1e-3
+    close(once[once != 0], torch.full_like(once[once != 0], 1 / 0.7))
+    assert not torch.equal(once, again)
+    both = float(((once == 0) & (again == 0)).double().mean())
+    assert both == pytest.approx(0.09, abs=4 * np.sqrt(0.09 * 0.91 / x.numel()))
+    assert torch.equal(layer.eval()(x), x)
+    assert torch.equal(Dropout(0.0)(x), x)  # draws nothing, so needs no step
+
+
+def test_dropout_is_the_same_alone_and_in_a_stack_with_padding():
+    layer, x = Dropout(0.5), torch.randn(2, 8, 3)
+    real = torch.tensor([[1.0] * 8, [1.0] * 5 + [0.0] * 3])
+
+    def one(x, real, key):
+        with during_step(key, real):
+            return layer(x)
+
+    keys = torch.tensor([3, 4])
+    together = torch.vmap(one)(x, real, keys)
+    close(together[0], one(x[0], real[0], keys[0]))
+    close(together[1, :5], one(x[1, :5], torch.ones(5), keys[1]))
+
+
+# random order of the batch
+
+
+def one_order(key, real):
+    with during_step(key, real):
+        return permutation()
+
+
+def orders(n, real):
+    return torch.vmap(one_order, in_dims=(0, None))(torch.arange(n), real)
+
+
+def test_every_order_of_the_batch_is_equally_likely():
+    found = orders(6000, torch.ones(4))
+    assert (found.sort(1).values == torch.arange(4)).all()
+    number = (found * torch.tensor([64, 16, 4, 1])).sum(1)
+    count = np.unique(number.numpy(), return_counts=True)[1]
+    assert len(count) == 24
+    assert stats.chisquare(count).pvalue > 1e-3
+
+
+def test_padding_stays_at_the_end_and_moves_nobody():
+    real = torch.tensor([1.0, 1, 1, 1, 1, 0, 0])
+    padded = orders(50, real)
+    assert (padded[:, 5:].sort(1).values == torch.tensor([5, 6])).all()
+    assert torch.equal(padded[:, :5], orders(50, torch.ones(5)))
+    assert torch.equal(torch.stack([one_order(key, real) for key in torch.arange(50)]), padded)

@@ -1,0 +1,424 @@
+"""CORAL, IRM, V-REx, GroupDRO and DANN against plain loops of the published formulas."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from contract_cohorts import small, split, tiny, uneven
+from torch import nn
+from torch.nn import functional as F
+
+from brio.connectome import Connectomes, edge_cut
+from brio.errors import BrioError
+from brio.methods import entry, make_method
+from brio.methods.gnn.gcn import GCNNetwork
+from brio.methods.losses import reverse_gradient, site_cross_entropy
+from brio.methods.ood.coral import coral_penalty
+from brio.methods.ood.dann import DANNNetwork, DANNSettings, ramp
+from brio.methods.ood.groupdro import GroupDRONetwork, GroupDROSettings
+from brio.methods.ood.irm import irm_penalty
+from brio.methods.ood.vrex import vrex_penalty
+from brio.training import Batch, Run, Scans, Shape, Stage
+from brio.training.ambient import during_step
+from brio.training.selection import Validation
+from brio.training.sources import Sources
+
+OOD = ["coral", "irm", "vrex", "groupdro", "dann"]
+P = 9
+
+
+@pytest.fixture(autouse=True)
+def _double():
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def last_epoch(monkeypatch):
+    """Choose the last checkpoint always."""
+    monkeypatch.setattr(Validation, "score", lambda self, logit: np.nextafter(self.best.clip(0), 2))
+
+
+def batch_of(sites: int, n: int = 4, padding: int = 0, epoch: float = 1.0) -> Batch:
+    """A batch of ``sites`` source sites, padded with further ones."""
+    E = sites + padding
+    A = torch.randn(E * 2 * n, P, P).tril(-1)
+    A = A + A.mT
+    real = torch.arange(E) < sites
+    first, second = torch.triu_indices(E, E, 1)
+    pairs = max(1, sites * (sites - 1) // 2)
+    B = len(A)
+    scans = Scans(
+        A, torch.ones(B, P, dtype=torch.bool), edge_cut(A, 0.2), torch.ones(B), A.new_zeros(B, 0, P), A.new_zeros(B, 0)
+    )
+    cell_weight = (real / (2.0 * sites))[:, None].expand(E, 2)
+    return Batch(scans, cell_weight, (real[first] & real[second]) / float(pairs), torch.tensor(epoch))
+
+
+def by_site(x: torch.Tensor, sites: int, n: int) -> list[torch.Tensor]:
+    """What belongs to each source site, without padding."""
+    return list(x[: sites * 2 * n].split(2 * n))
+
+
+def labels(n: int) -> torch.Tensor:
+    """Classes of the scans of one site."""
+    return torch.cat([torch.zeros(n), torch.ones(n)])
+
+
+class Out:
+    """An output as losses read it."""
+
+    def __init__(self, logit, representation=None):
+        self.logit, self.representation = logit, representation
+
+
+# CORAL
+
+
+def domainbed_coral(x, y, means=True):
+    """Distance of two sets of features: mean squared difference of means and of covariances."""
+    d = x.shape[1]
+    total = 0.0
+    for a in range(d):
+        if means:
+            total = total + (x[:, a].mean() - y[:, a].mean()) ** 2 / d
+        for b in range(d):
+            c = [((z[:, a] - z[:, a].mean()) * (z[:, b] - z[:, b].mean())).sum() / (len(z) - 1) for z in (x, y)]
+            total = total + (c[0] - c[1]) ** 2 / d**2
+    return total
+
+
+@pytest.mark.parametrize("means", [True, False])
+@pytest.mark.parametrize(("sites", "n", "padding"), [(4, 4, 0), (3, 4, 2), (2, 1, 1), (5, 3, 0)])
+def test_coral_is_the_mean_over_pairs_of_source_sites(sites, n, padding, means):
+    batch = batch_of(sites, n, padding)
+    x = torch.randn(len(batch.scans.A), 5) + batch.site[:, None]
+    x.requires_grad_()
+    pairs = list(itertools.combinations(by_site(x, sites, n), 2))
+    expected = sum(domainbed_coral(a, b, means) for a, b in pairs) / len(pairs)
+    found = coral_penalty(x, batch, means)
+    torch.testing.assert_close(found, expected)
+    ours, theirs = (torch.autograd.grad(loss, x, retain_graph=True)[0] for loss in (found, expected))
+    torch.testing.assert_close(ours, theirs)
+    assert not ours[sites * 2 * n :].any()
+
+
+def test_coral_compares_centred_covariances():
+    batch = batch_of(3)
+    x = torch.randn(24, 5)
+    moved = x + torch.randn(3, 5).repeat_interleave(8, 0)  # every site has a mean of its own
+    torch.testing.assert_close(coral_penalty(moved, batch, False), coral_penalty(x, batch, False))
+    assert coral_penalty(moved, batch, True) > 2 * coral_penalty(x, batch, True)
+    turn = torch.linalg.qr(torch.randn(5, 5)).Q
+    torch.testing.assert_close(coral_penalty(x @ turn, batch, True), coral_penalty(x, batch, True))
+    torch.testing.assert_close(coral_penalty(2 * x, batch, False), 16 * coral_penalty(x, batch, False))
+
+
+def test_coral_of_like_sites_and_of_one_site_is_zero():
+    x = torch.randn(8, 5)
+    torch.testing.assert_close(coral_penalty(x.repeat(3, 1), batch_of(3), True), torch.tensor(0.0))
+    assert coral_penalty(x, batch_of(1), True) == 0
+
+
+def test_coral_adds_its_penalty_to_the_mean_risk():
+    batch = batch_of(3)
+    logit, x = torch.randn(24), torch.randn(24, 5)
+    for means in (True, False):
+        method = make_method("coral", {"penalty": 2.5, "means": means})
+        risk = np.mean([float(F.binary_cross_entropy_with_logits(z, labels(4))) for z in by_site(logit, 3, 4)])
+        expected = risk + 2.5 * float(coral_penalty(x, batch, means))
+        found = method.loss(Out(logit, x), batch, {}, method.stages()[0])
+        assert float(found) == pytest.approx(expected, abs=1e-12)
+
+
+# IRM
+
+
+def domainbed_irm(logits, y):
+    """Product of the derivatives, by a scale of both logits, of the risks on two halves of a site's scans."""
+    scale = torch.ones(1, requires_grad=True)
+    halves = [(logits[::2], y[::2]), (logits[1::2], y[1::2])] if len(y) > 2 else [(logits, y)] * 2
+    risks = [F.cross_entropy(z * scale, c.long()) for z, c in halves]
+    grads = [torch.autograd.grad(r, scale, create_graph=True)[0] for r in risks]
+    return (grads[0] * grads[1]).sum()
+
+
+@pytest.mark.parametrize(("sites", "n", "padding"), [(4, 4, 0), (3, 2, 2), (2, 6, 1), (3, 1, 1)])
+def test_irm_is_the_product_of_derivatives_on_two_halves(sites, n, padding):
+    batch = batch_of(sites, n, padding)
+    logit = (2 * torch.randn(len(batch.scans.A))).requires_grad_()
+    found = irm_penalty(logit, batch)
+    expected = 0.0
+    for z in by_site(logit, sites, n):
+        expected = expected + domainbed_irm(torch.stack([torch.zeros_like(z), z], 1), labels(n)) / sites
+    torch.testing.assert_close(found, expected)
+    ours, theirs = (torch.autograd.grad(loss, logit, retain_graph=True)[0] for loss in (found, expected))
+    torch.testing.assert_close(ours, theirs)  # one backward gives what two did
+    assert not ours[sites * 2 * n :].any()
+
+
+def test_irm_halves_an_odd_number_of_scans_within_each_class():
+    batch = batch_of(2, 3)
+    logit = torch.randn(12)
+    g = ((logit.sigmoid() - batch.label) * logit).reshape(2, 2, 3)
+    expected = np.mean([float(g[e, :, [0, 2]].mean() * g[e, :, 1].mean()) for e in range(2)])
+    assert float(irm_penalty(logit, batch)) == pytest.approx(expected, abs=1e-12)
+
+
+def test_irm_is_not_fooled_by_noise():
+    # logits without any relation to the class: over many sites the product estimates the squared mean derivative
+    sites = 20000
+    batch = Batch(
+        Scans(*[torch.zeros(sites * 4)] * 6), torch.full((sites, 2), 0.5 / sites), torch.zeros(0), torch.tensor(1.0)
+    )
+    logit = torch.randn(sites * 4)
+    grid = torch.linspace(-9, 9, 20001)
+    density = torch.exp(-(grid**2) / 2) / np.sqrt(2 * np.pi)
+    truth = float(torch.trapezoid(density * grid.sigmoid() * grid, grid)) ** 2
+    g = ((logit.sigmoid() - batch.label) * logit).reshape(sites, 2, 2)
+    error = float((g[..., 0].mean(1) * g[..., 1].mean(1)).std()) / np.sqrt(sites)
+    assert float(irm_penalty(logit, batch)) == pytest.approx(truth, abs=4 * error)
+    assert float(g.mean((1, 2)).square().mean()) > truth + 20 * error  # the plain square counts the noise in
+
+
+def test_irm_is_zero_where_no_site_would_rescale():
+    # a sign that is right for four scans of five, at its best logit; at one site it may mean the opposite
+    batch = batch_of(2, 20)
+    right = torch.tensor([1.0] * 8 + [-1.0] * 2).repeat_interleave(2)  # the same in both halves
+    sign = torch.cat([-right, right])
+    best = float(np.log(4.0))
+    assert abs(float(irm_penalty(best * torch.cat([sign, sign]), batch))) < 1e-12
+    assert float(irm_penalty(2 * best * torch.cat([sign, sign]), batch)) > 0.01
+    assert float(irm_penalty(best * torch.cat([sign, -sign]), batch)) > 0.1
+
+
+# V-REx
+
+
+@pytest.mark.parametrize(("sites", "n", "padding"), [(4, 4, 0), (3, 2, 2)])
+def test_vrex_is_the_variance_of_the_sites_risks(sites, n, padding):
+    batch = batch_of(sites, n, padding)
+    logit = torch.randn(len(batch.scans.A)).requires_grad_()
+    risks = torch.stack([F.binary_cross_entropy_with_logits(z, labels(n)) for z in by_site(logit, sites, n)])
+    expected = ((risks - risks.mean()) ** 2).mean()
+    found = vrex_penalty(logit, batch)
+    torch.testing.assert_close(found, expected)
+    ours, theirs = (torch.autograd.grad(loss, logit, retain_graph=True)[0] for loss in (found, expected))
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(vrex_penalty(logit[: 2 * n].repeat(sites + padding), batch), torch.tensor(0.0))
+
+
+# annealing
+
+
+@pytest.mark.parametrize("name", ["irm", "vrex"])
+def test_weight_of_the_penalty_is_one_and_then_its_own(name):
+    batch = batch_of(3)
+    logit = torch.randn(24)
+    method = make_method(name, {"penalty": 100.0})
+    first, then = method.stages()
+    risk = float(F.binary_cross_entropy_with_logits(logit, batch.label))
+    penalty = float({"irm": irm_penalty, "vrex": vrex_penalty}[name](logit, batch))
+    for stage, weight in ((first, 1.0), (then, 100.0)):
+        found = float(method.loss(Out(logit), batch, {}, stage))
+        assert found == pytest.approx(risk + weight * penalty, abs=1e-12)
+    assert (first.epochs, then.epochs) == (12, 108)
+    assert not first.selectable
+    assert then.selectable
+    assert then.fresh_optimiser
+
+
+@pytest.mark.parametrize("name", ["irm", "vrex"])
+@pytest.mark.parametrize(
+    ("epochs", "share", "lengths"), [(1, 0.1, [1]), (2, 0.1, [1, 1]), (4, 0.1, [1, 3]), (4, 0.99, [3, 1]), (9, 0, [9])]
+)
+def test_some_epoch_can_always_be_chosen(name, epochs, share, lengths):
+    stages = make_method(name, {"epochs": epochs, "annealing": share}).stages()
+    assert [stage.epochs for stage in stages] == lengths
+    assert stages[-1].selectable
+    assert [stage.fresh_optimiser for stage in stages] == [False, True][-len(lengths) :] or len(lengths) == 1
+
+
+def test_the_optimiser_starts_anew_at_the_switch(last_epoch):
+    # with one step an epoch, the first step of a new optimiser moves every weight by the learning rate
+    graphs = Connectomes(tiny(), dtype=torch.float64)
+    run = uneven(tiny())[:1]
+    assert Sources(tiny(), run).steps(4)[0] == 1
+    common = {"cell_batch": 4, "weight_decay": 0.0, "learning_rate": 1e-3, "patience": None}
+    switched = make_method("irm", common | {"epochs": 5, "annealing": 0.8, "penalty": 100.0})
+    assert [stage.epochs for stage in switched.stages()] == [4, 1]
+    annealed = make_method("irm", common | {"epochs": 4, "annealing": 0.0, "penalty": 1.0})
+    (after,), (before,) = switched.fit(graphs, run), annealed.fit(graphs, run)
+    for name in ("classify.weight", "layers.0.weight"):
+        moved = (after.weights[name] - before.weights[name]).abs()
+        torch.testing.assert_close(moved, torch.full_like(moved, 1e-3), rtol=0.02, atol=0)
+
+
+# GroupDRO
+
+
+@pytest.mark.parametrize("padding", [0, 2])
+def test_groupdro_follows_the_published_update(padding):
+    sites, n, eta = 3, 4, 0.3
+    settings = GroupDROSettings(step_size=eta, width=6)
+    net = GroupDRONetwork(Shape(P, sites + padding, 0), settings)
+    method = make_method("groupdro", {"step_size": eta})
+    q = torch.ones(sites)
+    for step in range(5):
+        batch = batch_of(sites, n, padding)
+        with during_step(torch.tensor(step), batch.real):
+            out = net(batch.scans, {"mean": torch.zeros(P, P)})
+        risks = [F.binary_cross_entropy_with_logits(z, labels(n)) for z in by_site(out.logit, sites, n)]
+        for e in range(sites):
+            q[e] *= float((eta * risks[e].detach()).exp())
+        q = q / q.sum()
+        expected = sum(float(q[e]) * risks[e] for e in range(sites))
+        torch.testing.assert_close(out.site_share[:sites], q)
+        assert not out.site_share[sites:].any()
+        found = method.loss(out, batch, {}, Stage("training", 1))
+        torch.testing.assert_close(found, expected)
+        ours, theirs = (
+            torch.autograd.grad(loss, net.classify.weight, retain_graph=True)[0] for loss in (found, expected)
+        )
+        torch.testing.assert_close(ours, theirs)
+    assert q.std() > 0.001
+    held = net.log_share.clone()
+    assert not held[sites:].any()
+    assert len(net.eval()(batch.scans, {"mean": torch.zeros(P, P)})) == 2
+    assert torch.equal(net.log_share, held)
+
+
+def test_groupdro_remembers_shares_over_steps_and_tells_those_of_its_own_sites(last_epoch):
+    graphs = Connectomes(tiny(), dtype=torch.float64)
+    outcomes = small("groupdro", step_size=0.1).fit(graphs, uneven(tiny()))
+    assert [len(o.weights["log_share"]) for o in outcomes] == [3, 4, 2]
+    short = small("groupdro", step_size=0.1, epochs=2).fit(graphs, uneven(tiny()))
+    for longer, shorter in zip(outcomes, short, strict=True):
+        assert (longer.weights["log_share"] > shorter.weights["log_share"] + 0.05).all()  # 4 steps of about 0.07
+        assert (shorter.weights["log_share"] > 0.05).all()
+
+
+# DANN
+
+
+def test_gradient_is_reversed_and_the_value_kept():
+    x = torch.randn(7, requires_grad=True)
+    y = reverse_gradient(x, 0.3)
+    torch.testing.assert_close(y, x)
+    (y * torch.arange(7.0)).sum().backward()
+    torch.testing.assert_close(x.grad, -0.3 * torch.arange(7.0))
+
+
+@pytest.mark.parametrize("padding", [0, 2])
+def test_site_is_told_from_among_the_source_sites(padding):
+    batch = batch_of(3, 4, padding)
+    logit = torch.randn(len(batch.scans.A), 3 + padding)
+    expected = F.cross_entropy(logit[:24, :3], torch.arange(3).repeat_interleave(8))
+    torch.testing.assert_close(site_cross_entropy(logit, batch), expected)
+
+
+def test_ramp_is_that_of_ganin():
+    found = [float(ramp(torch.tensor(float(epoch)), 120)) for epoch in range(1, 121)]
+    expected = 2 / (1 + np.exp(-10 * np.arange(120) / 119)) - 1
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    assert found[0] == 0
+    assert float(ramp(torch.tensor(1.0), 1)) == 0
+
+
+@pytest.mark.parametrize("epoch", [1.0, 5.0, 40.0])
+@pytest.mark.parametrize("padding", [0, 2])
+def test_features_climb_where_the_site_classifier_descends(epoch, padding):
+    batch = batch_of(3, 4, padding, epoch)
+    settings = DANNSettings(strength=3.0, dropout=0.0, width=6, epochs=40)
+    net = DANNNetwork(Shape(P, 3 + padding, 0), settings)
+    nn.init.normal_(net.site[-1].weight)
+    method = make_method("dann", {"strength": 3.0, "epochs": 40})
+    with during_step(torch.tensor(0), batch.real):
+        out = net(batch.scans, {"mean": torch.zeros(P, P)})
+    plain = net.site(out.representation)[:, :3]
+    site = F.cross_entropy(plain[:24], torch.arange(3).repeat_interleave(8))
+    risk = F.binary_cross_entropy_with_logits(out.logit[:24], batch.label[:24])
+    found = method.loss(out, batch, {}, Stage("training", 40))
+    torch.testing.assert_close(found, risk + site)
+    size = 3.0 * (2 / (1 + np.exp(-10 * (epoch - 1) / 39)) - 1)
+    for name, p in net.named_parameters():
+        got, of_risk, of_site = (
+            torch.autograd.grad(loss, p, retain_graph=True, allow_unused=True)[0] for loss in (found, risk, site)
+        )
+        if name.startswith("site."):
+            torch.testing.assert_close(got, of_site, msg=name)  # at full size, whatever the ramp
+        elif name.startswith("classify."):
+            torch.testing.assert_close(got, of_risk, msg=name)
+        else:
+            torch.testing.assert_close(got, of_risk - size * of_site, msg=name)
+
+
+def test_site_classifier_begins_at_zero_and_is_no_part_of_the_answer():
+    nets = []
+    for sites in (3, 5):
+        torch.manual_seed(4)
+        nets.append(DANNNetwork(Shape(P, sites, 0), DANNSettings()))
+    torch.manual_seed(4)
+    plain = dict(GCNNetwork(Shape(P, 3, 0), DANNSettings()).named_parameters())
+    for (name, p), q in zip(nets[0].named_parameters(), nets[1].parameters(), strict=True):
+        if name.startswith("site.2"):
+            assert not p.any()
+            assert not q.any()
+        else:
+            assert torch.equal(p, q)
+            assert name.startswith("site.") or torch.equal(p, plain[name])
+    assert len(nets[0].eval()(batch_of(3).scans, {"mean": torch.zeros(P, P)})) == 2
+
+
+def test_dann_tells_the_site_classifier_of_its_own_sites():
+    outcomes = small("dann").fit(Connectomes(tiny()), uneven(tiny()))
+    assert [tuple(o.weights["site.2.weight"].shape) for o in outcomes] == [(3, 64), (4, 64), (2, 64)]
+
+
+# all of them
+
+
+OFF = {
+    "coral": {"penalty": 0.0},
+    "irm": {"penalty": 0.0, "annealing": 0.0},
+    "vrex": {"penalty": 0.0, "annealing": 0.0},
+    "groupdro": {"step_size": 0.0},
+    "dann": {"strength": 0.0},
+}
+ON = {
+    "coral": {"penalty": 10.0},
+    "irm": {"penalty": 100.0, "annealing": 0.0},
+    "vrex": {"penalty": 100.0, "annealing": 0.0},
+    "groupdro": {"step_size": 0.5},
+    "dann": {"strength": 3.0},
+}
+
+
+@pytest.mark.parametrize("name", OOD)
+def test_without_its_own_term_it_is_the_gcn_with_mean_readout(name, last_epoch):
+    graphs = Connectomes(tiny(), dtype=torch.float64)
+    run = [Run(split(tiny(), [1, 2, 3], [4, 5], [6]), 0)]
+    (plain,) = small("gcn", readout="mean").fit(graphs, run)
+    (off,), (on,) = (small(name, **values[name]).fit(graphs, run) for values in (OFF, ON))
+    for key, value in plain.weights.items():
+        torch.testing.assert_close(off.weights[key], value, atol=1e-9, rtol=0, msg=key)
+    assert np.abs(on.test_logit - plain.test_logit).max() > 1e-4
+    np.testing.assert_allclose(off.test_logit, plain.test_logit, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", OOD)
+def test_it_asks_for_source_sites_and_nothing_else(name):
+    assert entry(name).needs == ("sites",)
+    assert not entry(name).transductive
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("coral", "penalty"), ("irm", "penalty"), ("vrex", "annealing"), ("groupdro", "step_size"), ("dann", "strength")],
+)
+def test_settings_below_zero_are_refused(name, key):
+    with pytest.raises(BrioError, match=key):
+        make_method(name, {key: -0.1})
