@@ -98,7 +98,7 @@ def test_help(words):
 
 def test_the_commands_there_are():
     names = {words[0] for words in commands(get_command(app))}
-    assert names == {"import", "fetch", "simulate", "audit", "run", "methods", "table", "demo", "version"}
+    assert names == {"import", "fetch", "simulate", "audit", "run", "tune", "methods", "table", "demo", "version"}
 
 
 def test_version():

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .cohort.simulate import Simulation, simulate
     from .estimator import BrioClassifier
     from .protocol import LeaveOneSiteOut, SiteStratifiedKFold
-    from .runs import Result, run
+    from .runs import Result, run, tune
 
 __all__ = [
     "Atlas",
@@ -36,6 +36,7 @@ __all__ = [
     "audit",
     "run",
     "simulate",
+    "tune",
 ]
 
 # torch takes seconds to import: nobody who asks for help or the version should wait for it
@@ -44,7 +45,7 @@ _ROOMS = {
     "cohort.simulate": ("Simulation", "simulate"),
     "estimator": ("BrioClassifier",),
     "protocol": ("LeaveOneSiteOut", "SiteStratifiedKFold"),
-    "runs": ("Result", "run"),
+    "runs": ("Result", "run", "tune"),
 }
 
 

@@ -31,6 +31,16 @@ Out = Annotated[Path, typer.Option("--out", help="Folder to write; must not exis
 Sets = Annotated[list[str] | None, typer.Option("--set", help="A setting, key=value; repeatable.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
+Protocol = Annotated[str, typer.Option(help="loso or kfold.")]
+Seeds = Annotated[int, typer.Option(help="Number of seeds.")]
+Folds = Annotated[list[str] | None, typer.Option("--fold", help="Only this fold (test site); repeatable.")]
+Companions = Annotated[
+    list[Path] | None, typer.Option("--with", help="The same participants in another atlas; repeatable.")
+]
+KeepAll = Annotated[bool, typer.Option("--keep-all", help="Do not apply the audit's exclusions.")]
+RunsPerStack = Annotated[int | None, typer.Option(help="Runs that train together.")]
+RecordsOnly = Annotated[bool, typer.Option("--records-only", help="Keep scores and predictions, no weights.")]
+Load = Annotated[list[Path] | None, typer.Option("--load", help="Python file with methods of your own; repeatable.")]
 
 
 @app.command("import")
@@ -135,38 +145,75 @@ def run(
     cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
     out: Annotated[Path, typer.Option("--out", help="Folder for results; an interrupted run goes on there.")],
     method: Annotated[list[str] | None, typer.Option(help="Method, see 'brio methods'; repeatable.")] = None,
-    protocol: Annotated[str, typer.Option(help="loso or kfold.")] = "loso",
-    seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 1,
+    protocol: Protocol = "loso",
+    seeds: Seeds = 1,
     setting: Sets = None,
-    fold: Annotated[list[str] | None, typer.Option(help="Only this fold (test site); repeatable.")] = None,
-    companion: Annotated[
-        list[Path] | None, typer.Option("--with", help="The same participants in another atlas; repeatable.")
+    tuned: Annotated[
+        Path | None, typer.Option(help="Folder of 'brio tune': carry its choices over, fold by fold.")
     ] = None,
-    keep_all: Annotated[bool, typer.Option("--keep-all", help="Do not apply the audit's exclusions.")] = False,
+    fold: Folds = None,
+    companion: Companions = None,
+    keep_all: KeepAll = False,
+    load: Load = None,
     device: Device = "auto",
-    runs_per_stack: Annotated[int | None, typer.Option(help="Runs that train together.")] = None,
+    runs_per_stack: RunsPerStack = None,
+    records_only: RecordsOnly = False,
     quiet: Quiet = False,
 ) -> None:
     """Evaluate methods at sites they have not seen."""
-    from .cohort import Cohort
     from .runs import run as execute
-    from .settings import parse_assignments
 
+    own = _load(load)
     with _progress(quiet) as progress:
         result = execute(
             cohort,
-            method or ["brio"],
-            protocol=protocol,
-            seeds=seeds,
+            method or own or ["brio"],
             out=out,
-            settings=dict(parse_assignments(setting or [])),
-            folds=fold,
-            companions=[Cohort.load(c) for c in companion or []],
-            exclude=not keep_all,
-            device=device,
-            runs_per_stack=runs_per_stack,
+            tuned=tuned,
+            **_words(protocol, seeds, setting, fold, companion, keep_all, device, runs_per_stack, records_only),
             progress=progress,
-            say=lambda line: console.print(line, markup=False, soft_wrap=True),
+            say=_say,
+        )
+    _print_result(result)
+
+
+@app.command()
+def tune(
+    method: Annotated[str, typer.Argument(help="Method, or several with commas between them; 'all' for all.")],
+    cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for results; an interrupted run goes on there.")],
+    budget: Annotated[int, typer.Option(help="Configurations tried for each method and fold.")] = 4,
+    oracle: Annotated[
+        bool, typer.Option("--oracle", help="Also record what choosing by the test scans would reach.")
+    ] = False,
+    protocol: Protocol = "loso",
+    seeds: Seeds = 3,
+    setting: Sets = None,
+    fold: Folds = None,
+    companion: Companions = None,
+    keep_all: KeepAll = False,
+    load: Load = None,
+    device: Device = "auto",
+    runs_per_stack: RunsPerStack = None,
+    records_only: RecordsOnly = False,
+    quiet: Quiet = False,
+) -> None:
+    """Choose settings on the validation sites of each fold, the same number of tries for every method, and evaluate."""
+    from .methods import known_methods
+    from .runs import tune as search
+
+    _load(load)
+    names = [e.name for e in known_methods()] if method == "all" else [m.strip() for m in method.split(",")]
+    with _progress(quiet) as progress:
+        result = search(
+            cohort,
+            names,
+            out=out,
+            budget=budget,
+            oracle=oracle,
+            **_words(protocol, seeds, setting, fold, companion, keep_all, device, runs_per_stack, records_only),
+            progress=progress,
+            say=_say,
         )
     _print_result(result)
 
@@ -175,46 +222,47 @@ def run(
 def methods(
     name: Annotated[str | None, typer.Argument(help="Show the settings of this method.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, settings included.")] = False,
+    load: Load = None,
 ) -> None:
     """List the methods, or the settings of one."""
     import dataclasses
 
     from .methods import entry, known_methods
 
-    if name is not None and not as_json:
-        found = entry(name)
-        listing = Table("setting", "value", box=None, pad_edge=False)
-        for key, value in {**dataclasses.asdict(found.make.Settings()), **found.fixed}.items():
-            listing.add_row(key, f"{value} (fixed)" if key in found.fixed else str(value))
-        console.print(f"{found.name}: {found.summary}", markup=False, soft_wrap=True)
-        console.print(listing)
-        console.print(f"What each means: help(brio.methods.{found.make.Settings.__name__})", markup=False)
-        return
+    _load(load)
     if as_json:
-        listed = [
-            {
-                "name": e.name,
-                "family": e.family,
-                "summary": e.summary,
-                "reference": e.reference,
-                "settings": {**dataclasses.asdict(e.make.Settings()), **e.fixed},
-            }
-            for e in known_methods()
-            if name is None or e is entry(name)
-        ]
+        listed = [_in_words(e) for e in known_methods() if name is None or e is entry(name)]
         print(json.dumps(listed, indent=1))
         return
-    table = Table("method", "family", "what it is", "reference", box=None, pad_edge=False)
-    for e in known_methods():
-        table.add_row(e.name, e.family, e.summary, "" if e.fixed else e.reference)
-    console.print(table)
-    console.print("'brio methods NAME' lists the settings of a method; set one with --set key=value.")
+    if name is None:
+        table = Table("method", "family", "what it is", "needs", "provenance", "reference", box=None, pad_edge=False)
+        for e in known_methods():
+            needs = ", ".join([*e.needs, *(["unlabelled test scans"] if e.transductive else [])])
+            table.add_row(e.name, e.family, e.summary, needs or "-", str(e.provenance), "" if e.fixed else e.reference)
+        console.print(table)
+        console.print("'brio methods NAME' lists the settings of a method; set one with --set key=value.")
+        return
+    found = entry(name)
+    listing = Table("setting", "value", "tuned over", box=None, pad_edge=False)
+    for f in dataclasses.fields(found.make.Settings):
+        value, space = found.fixed.get(f.name, f.default), f.metadata.get("space")
+        fixed = f.name in found.fixed
+        listing.add_row(f.name, f"{value} (fixed)" if fixed else str(value), "" if fixed or not space else str(space))
+    needs = ", ".join(found.needs) or "connectomes and labels alone"
+    for line in (f"{found.name}: {found.summary}", f"needs: {needs}", f"provenance: {found.provenance}"):
+        console.print(line, markup=False, soft_wrap=True)
+    console.print(f"reference: {found.reference}", markup=False, soft_wrap=True)
+    console.print(listing)
+    settings = found.make.Settings
+    console.print(f"What each means: help({settings.__module__}.{settings.__name__})", markup=False, soft_wrap=True)
 
 
 @app.command()
 def table(
     folders: Annotated[list[Path], typer.Argument(help="Folders of finished runs.")],
     figure: Annotated[Path | None, typer.Option(help="Also draw the AUC at every site (png, svg or pdf).")] = None,
+    paper: Annotated[bool, typer.Option("--paper", help="The paper's figures beside ours.")] = False,
+    csv: Annotated[Path | None, typer.Option(help="Also write every run of all folders as one csv file.")] = None,
 ) -> None:
     """Print the results of runs as a Markdown table."""
     import pandas as pd
@@ -231,12 +279,15 @@ def table(
             raise BrioError(f"{folder}: has no summary.json; 'brio run' writes it when a run is finished")
         try:
             summaries.append(json.loads((folder / "summary.json").read_text(encoding="utf-8")))
-            text = markdown_table(summaries)
+            text = markdown_table(summaries, paper)
         except (ValueError, KeyError, TypeError) as error:
             raise BrioError(f"{folder / 'summary.json'}: cannot be read ({error}); run 'brio run' again") from error
+    read = {"dtype": {"fold": str}, "na_values": [""], "keep_default_na": False}
     if figure is not None:
-        rows = pd.read_csv(folders[0] / "results.csv", dtype={"fold": str}, na_values=[""], keep_default_na=False)
-        draw_sites(rows, summaries[0], figure)
+        draw_sites(pd.read_csv(folders[0] / "results.csv", **read), summaries[0], figure)
+    if csv is not None:
+        rows = pd.concat([pd.read_csv(folder / "results.csv", **read) for folder in folders], ignore_index=True)
+        rows.to_csv(csv, index=False, lineterminator="\n")
     print(text, end="")
 
 
@@ -262,6 +313,68 @@ def version() -> None:
     print(__version__)
 
 
+def _say(line: str) -> None:
+    console.print(line, markup=False, soft_wrap=True)
+
+
+def _load(files: list[Path] | None) -> list[str]:
+    """Names of the methods in a user's own files."""
+    if not files:
+        return []
+    from .methods import load_methods
+
+    return [name for file in files for name in load_methods(file)]
+
+
+def _words(
+    protocol: str,
+    seeds: int,
+    setting: list[str] | None,
+    fold: list[str] | None,
+    companion: list[Path] | None,
+    keep_all: bool,
+    device: str,
+    runs_per_stack: int | None,
+    records_only: bool,
+) -> dict[str, Any]:
+    """What 'run' and 'tune' have in common, as the package calls it."""
+    from .cohort import Cohort
+    from .settings import parse_assignments
+
+    return {
+        "protocol": protocol,
+        "seeds": seeds,
+        "settings": dict(parse_assignments(setting or [])),
+        "folds": fold,
+        "companions": [Cohort.load(c) for c in companion or []],
+        "exclude": not keep_all,
+        "device": device,
+        "runs_per_stack": runs_per_stack,
+        "records_only": records_only,
+    }
+
+
+def _in_words(e: Any) -> dict[str, Any]:
+    """A method as 'brio methods --json' tells it."""
+    import dataclasses
+
+    fields = dataclasses.fields(e.make.Settings)
+    return {
+        "name": e.name,
+        "family": e.family,
+        "summary": e.summary,
+        "needs": list(e.needs),
+        "transductive": e.transductive,
+        "control": e.control,
+        "provenance": str(e.provenance),
+        "reference": e.reference,
+        "settings": {**dataclasses.asdict(e.make.Settings()), **e.fixed},
+        "tuned_over": {
+            f.name: str(f.metadata["space"]) for f in fields if f.metadata.get("space") and f.name not in e.fixed
+        },
+    }
+
+
 def _print_result(result: Any) -> None:
     summary = result.summary
     several = len(summary["seeds"]) > 1
@@ -280,6 +393,7 @@ def _print_result(result: Any) -> None:
         lines.append("This is a smoke run (fewer than three seeds, or not every fold): no basis for a claim.")
     skipped = {fold: why for m in summary["methods"].values() for fold, why in m["without_auc"].items()}
     lines += [f"no AUC for {fold}: {why}" for fold, why in skipped.items()]
+    lines += [f"warning: {warning}" for warning in summary["warnings"]]
     for line in [*lines, f"results: {result.folder}"]:
         console.print(line, markup=False, soft_wrap=True)
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from ..training.ambient import real_graphs, statistics_move, uniform
 
-__all__ = ["BatchNorm", "Dropout", "GATLayer", "GCNLayer", "GINLayer", "mlp"]
+__all__ = ["BatchNorm", "Dropout", "GATLayer", "GCNLayer", "GINLayer", "Linear", "linear", "mlp"]
 
 
 class Dropout(nn.Module):
@@ -24,6 +24,27 @@ class Dropout(nn.Module):
         if not self.training or self.p == 0:
             return x
         return x * (uniform(x.shape, x) >= self.p).to(x.dtype) / (1 - self.p)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x W^T + b for x [B, ..., d], the graph first.
+
+    The gradient of a small weight is a sum over all ROIs (or edges) of all graphs of the batch; on a GPU one such sum
+    keeps few of its processors busy. There the graphs go in several groups, whose sums are added at the end.
+    """
+    groups = max(k for k in range(1, 17) if len(x) % k == 0)
+    if x.device.type == "cpu" or x.dim() == 2 or groups == 1:
+        return F.linear(x, weight, bias)
+    flat = x.reshape(groups, -1, x.shape[-1])
+    y = torch.bmm(flat, weight.T.expand(groups, *weight.T.shape)).reshape(*x.shape[:-1], len(weight))
+    return y if bias is None else y + bias
+
+
+class Linear(nn.Linear):
+    """A linear layer on [B, ..., d], the graph first; see :func:`linear`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return linear(input, self.weight, self.bias)
 
 
 class BatchNorm(nn.Module):

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import resources
 from typing import Any
 
-__all__ = ["markdown_table"]
+import pandas as pd
 
-_HEADER = [
-    "cohort",
-    "method",
-    "AUC",
-    "95 % interval",
-    "AUC, seeds averaged",
-    "ACC",
-    "folds",
-    "seeds",
-    "epochs",
-    "K",
-    "",
-]
+from ..methods import known_methods
+
+__all__ = ["markdown_table", "paper_figures"]
+
+
+def paper_figures() -> pd.DataFrame:
+    """What the paper's main table reports, leave one site out: cohort, method, AUC and ACC with their SD over sites.
+
+    Examples
+    --------
+    >>> paper_figures().set_index(["cohort", "method"]).loc[("abide-aal116", "brio"), "auc"]
+    67.53
+    """
+    with resources.files("brio.report").joinpath("paper_loso.csv").open(encoding="utf-8") as file:
+        return pd.read_csv(file)
 
 
 def _percent(found: dict[str, Any]) -> str:
@@ -33,27 +36,50 @@ def _interval(found: dict[str, Any]) -> str:
     return "-" if found["interval"] is None else " to ".join(f"{100 * v:.1f}" for v in found["interval"])
 
 
-def markdown_table(summaries: Sequence[dict[str, Any]]) -> str:
+def _settings(found: dict[str, Any], atlas: str) -> str:
+    tuning = found["tuning"]
+    if tuning is None:
+        return "default"
+    carried = "" if tuning["atlas"] == atlas else f", carried from {tuning['atlas']}"
+    return f"best of {tuning['budget']} on validation sites{carried}"
+
+
+def _remarks(summary: dict[str, Any], found: dict[str, Any]) -> str:
+    remarks = ["smoke run"] if summary["smoke_run"] else []
+    remarks += [summary["harmonise"]] if summary["harmonise"] else []
+    remarks += ["transductive"] if found["transductive"] else []
+    remarks += ["control"] if found["control"] else []
+    return ", ".join(remarks)
+
+
+def markdown_table(summaries: Sequence[dict[str, Any]], paper: bool = False) -> str:
     """One row for each method of each job: mean ± SD over held-out sites (or folds), in percent.
 
-    Rows of fewer than three seeds, or of some folds only, are marked as smoke runs.
+    Methods come in the order of ``brio methods``. Rows of fewer than three seeds, or of some folds only, are marked as
+    smoke runs. With ``paper`` the figures of the paper's main table stand beside ours, where it has the cohort.
     """
-    rows = [_HEADER, ["---"] * len(_HEADER)]
+    order = {e.name: k for k, e in enumerate(known_methods())}
+    said = paper_figures().set_index(["cohort", "method"]).to_dict("index")
+    header = ["cohort", "family", "method", "AUC", "95 % interval", "AUC, seeds averaged", "ACC"]
+    header += ["paper's AUC", "paper's ACC"] if paper else []
+    header += ["folds", "seeds", "epochs", "K", "settings", "provenance", ""]
+    rows = []
     for summary in summaries:
         for name, found in summary["methods"].items():
-            rows.append(
-                [
-                    f"{summary['cohort']} ({summary['n_scans']})",
-                    name,
-                    _percent(found["auc"]),
-                    _interval(found["auc"]),
-                    _percent(found["auc_of_averaged_logits"]),
-                    _percent(found["acc"]),
-                    str(found["folds"]),
-                    str(found["seeds"]),
-                    str(found["epochs"] or "-"),
-                    str(found["K"] or "-"),
-                    "smoke run" if summary["smoke_run"] else "",
-                ]
-            )
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+            row = [f"{summary['cohort']} ({summary['n_scans']})", found["family"], name]
+            row += [_percent(found["auc"]), _interval(found["auc"]), _percent(found["auc_of_averaged_logits"])]
+            row += [_percent(found["acc"])]
+            if paper:
+                theirs = said.get((summary["cohort"], name))
+                row += (
+                    ["-", "-"] if theirs is None else [f"{theirs[m]:.1f} ± {theirs[m + '_sd']:.1f}" for m in _METRICS]
+                )
+            row += [str(found["folds"]), str(found["seeds"]), str(found["epochs"] or "-"), str(found["K"] or "-")]
+            row += [_settings(found, summary["atlas"]), found["provenance"], _remarks(summary, found)]
+            rows.append((summary["cohort"], order.get(name, len(order)), row))
+    rows.sort(key=lambda r: r[:2])
+    lines = [header, ["---"] * len(header), *(row for _, _, row in rows)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in lines) + "\n"
+
+
+_METRICS = ("auc", "acc")

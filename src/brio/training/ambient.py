@@ -68,7 +68,7 @@ def real_graphs() -> Tensor:
 def uniform(shape: Sequence[int], like: Tensor) -> Tensor:
     """Uniform numbers in (0, 1) for this step of this run, other ones at each call.
 
-    Counter-based: two rounds of a 32-bit mixing function over the position, keyed by the address of the draw.
+    Counter-based: a 32-bit mixing function of the position, keyed twice by the address of the draw.
     """
     step = _step()
     step.drawn += 1
@@ -80,11 +80,9 @@ def uniform(shape: Sequence[int], like: Tensor) -> Tensor:
     n = math.prod(shape)
     h = torch.arange(n, dtype=torch.int32, device=device) * -1640531527 + first
     h = (h ^ _shift(h, 16)) * 2146121005
-    h = (h ^ _shift(h, 15)) * -2073254261
-    h = (h ^ _shift(h, 16) ^ second) * 2146121005
-    h = (h ^ _shift(h, 15)) * -2073254261
+    h = (h ^ _shift(h, 15) ^ second) * -2073254261
     h = h ^ _shift(h, 16)
-    return ((_shift(h, 8).to(like.dtype) + 0.5) * 2.0**-24).reshape(tuple(shape))
+    return ((h >> 8).to(like.dtype) * 2.0**-24 + (0.5 + 2.0**-25)).reshape(tuple(shape))
 
 
 def _shift(h: Tensor, bits: int) -> Tensor:

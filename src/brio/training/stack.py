@@ -151,7 +151,10 @@ class Stack:
             with during_step(key, batch.real):
                 return self.method.objective(call, params, batch, context, stage)
 
-        mapped = torch.vmap(loss)
+        # runs of one seed draw the same numbers: then these are drawn once for all
+        one_seed = len({run.seed for run in self.runs}) == 1
+        mapped = torch.vmap(loss, in_dims=(0, 0, 0, 0, 0, 0, None if one_seed else 0))
+        key = key[0] if one_seed else key
         return mapped(self.params, self.buffers, self.context, taken, self._cell_weight, self._pair_weight, key)
 
     @torch.no_grad()

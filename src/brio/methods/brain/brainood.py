@@ -91,17 +91,17 @@ class EarlyGINLayer(GINLayer):
         """H: [B, P, n_in]; A: [B, ..., P, P]."""
         first = self.update[0]
         assert isinstance(first, nn.Linear)
-        return self.update[1:](self.hear(H @ first.weight.T, A) + first.bias)
+        return self.update[1:](self.mix(H @ first.weight.T, A) + first.bias)
 
-    def hear(self, x: Tensor, A: Tensor) -> Tensor:
+    def mix(self, x: Tensor, A: Tensor) -> Tensor:
         return (1 + self.eps) * x + A @ x
 
 
 class HighPassLayer(EarlyGINLayer):
     """GIN layer on what a ROI has over its neighbourhood: MLP(h_u - [(1 + eps) h_u + sum_v a_uv h_v])."""
 
-    def hear(self, x: Tensor, A: Tensor) -> Tensor:
-        return x - super().hear(x, A)
+    def mix(self, x: Tensor, A: Tensor) -> Tensor:
+        return x - super().mix(x, A)
 
 
 class VirtualGIN(nn.Module):
@@ -198,6 +198,7 @@ class BrainOOD(NeuralMethod):
 
     Settings = BrainOODSettings
     settings: BrainOODSettings
+    only_for_training = ("reconstruct.",)
     matrices = 180.0
 
     def network(self, shape: Shape) -> nn.Module:

@@ -125,6 +125,6 @@ class CourseEncoder(nn.Module):
         course = live * centred * ((share * centred.square()).sum(-1, keepdim=True) + 1e-5).rsqrt()
         kernel, offset = self.convolutions(course)
         stretches = course.transpose(1, 2).unfold(-1, kernel.shape[-1], 2)[:, :, : self.pool * self.pools]
-        y = stretches @ kernel.T  # [B, P, positions, channels]
+        y = (stretches.flatten(0, 2) @ kernel.T).unflatten(0, stretches.shape[:3])  # [B, P, positions, channels]
         pooled = y.unflatten(2, (self.pools, self.pool)).amax(3) + offset
         return self.embed(pooled.transpose(2, 3).flatten(2))

@@ -120,7 +120,7 @@ class DisCNetwork(nn.Module):
         if not self.training:
             return out
         order = permutation()
-        other = z_b[order]
+        other = z_b.index_select(0, order)
         return DisCOutput(*out, biased(z_b), causal(other), biased(other), order)
 
 

@@ -12,12 +12,11 @@ from torch.nn import functional as F
 from ...settings import require, setting
 from ...spaces import choice
 from ...training import Batch, NeuralMethod, Output, Scans, Shape, Stage
-from ...training.ambient import uniform
 from ..graphs import profiles, strong_edges
 from ..layers import BatchNorm, mlp
 from ..losses import bce, class_loss
 from ..registry import method, our_reading
-from .edges import Edges, EdgeSettings, GINEncoder, dense, list_edges
+from .edges import Edges, EdgeSettings, GINEncoder, concrete, dense, list_edges, straight_through
 
 __all__ = ["DiSCO", "DiSCONetwork", "DiSCOSettings", "excess_correlation", "imbalance"]
 
@@ -128,7 +127,7 @@ class Experts(nn.Module):
 class DiSCONetwork(nn.Module):
     """A shared GIN, K masked copies of the graph, K experts on the shared ROI states, a gate over their answers.
 
-    Masks are binary while training (straight through) and hold the probabilities afterwards.
+    Masks are binary Gumbel-sigmoid samples while training (straight through) and hold the probabilities afterwards.
     """
 
     def __init__(self, shape: Shape, s: DiSCOSettings) -> None:
@@ -145,18 +144,11 @@ class DiSCONetwork(nn.Module):
         H = self.encoder(X, A)
         logit = self.masks(H, edges)
         keep = logit.sigmoid()
-        mask = _gumbel(logit) if self.training else keep
+        mask = straight_through(concrete(logit, True), 0.5) if self.training else keep
         pooled, answers = self.experts(H, dense(torch.cat([mask, mask], -1), edges, A.shape[-1]))
         routing = F.log_softmax(self.gate(_statistics(answers)), -1)
         out = Output((routing.exp() * answers).sum(-1), pooled.flatten(1))
         return DiSCOOutput(*out, answers, routing, keep, edges.real[:, : keep.shape[-1]]) if self.training else out
-
-
-def _gumbel(logit: Tensor) -> Tensor:
-    """Binary sample of a Gumbel-sigmoid at temperature 1, straight through to the relaxed sample."""
-    u = uniform(logit.shape, logit)
-    soft = (logit + u.log() - (-u).log1p()).sigmoid()
-    return (soft > 0.5).to(soft.dtype) + soft - soft.detach()
 
 
 def _statistics(answers: Tensor) -> Tensor:
@@ -219,7 +211,7 @@ class DiSCO(NeuralMethod):
     def loss(self, out: DiSCOOutput, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
         """Gated cross-entropies of the experts, keep rate, diversity of the masks and, after warm-up, the gate."""
         s = self.settings
-        losses = torch.stack([bce(answer, batch.label) for answer in out.answers.unbind(1)], 1)  # [B, K]
+        losses = bce(out.answers, batch.label.unsqueeze(-1).expand_as(out.answers))  # [B, K]
         rate = (out.keep * out.real.unsqueeze(1)).sum(-1) / out.real.sum(-1).clamp_min(1).unsqueeze(-1)
         each = s.keep_weight * (rate - s.keep).square().mean(-1)
         each = each + s.diversity * excess_correlation(out.keep, out.real, s.correlation)

@@ -190,9 +190,9 @@ def concrete(logit: Tensor, training: bool, temperature: float = 1.0) -> Tensor:
     return ((logit + u.log() - (-u).log1p()) / temperature).sigmoid()
 
 
-def straight_through(probability: Tensor, u: Tensor) -> Tensor:
-    """Bernoulli sample from uniform numbers, with the gradient of its probability."""
-    return (u < probability).to(probability.dtype) + probability - probability.detach()
+def straight_through(probability: Tensor, u: Tensor | float) -> Tensor:
+    """1 where a number exceeds u (uniform ones: a Bernoulli sample), else 0, with the gradient of the number itself."""
+    return (probability > u).to(probability.dtype) + (probability - probability.detach())
 
 
 START, FALL, FALLS = 0.9, 0.1, 10

@@ -1,0 +1,686 @@
+"""GSAT, DisC, CEPG and DiSCO against loops over edges, PyG layers and the formulas of their papers."""
+
+import copy
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from contract_cohorts import small, tiny, uneven
+from torch import nn
+from torch.nn import functional as F
+from torch_geometric.nn import DenseGINConv, InstanceNorm
+
+from brio.connectome import Connectomes, edge_cut
+from brio.methods import make_method
+from brio.methods.graph_ood import edges as ed
+from brio.methods.graph_ood.cepg import CEPG, CEPGNetwork, CEPGSettings
+from brio.methods.graph_ood.disc import DisC, DisCNetwork, DisCSettings, generalised_cross_entropy
+from brio.methods.graph_ood.disco import (
+    DiSCO,
+    DiSCONetwork,
+    DiSCOOutput,
+    DiSCOSettings,
+    ExpertMasks,
+    Experts,
+    excess_correlation,
+    imbalance,
+)
+from brio.methods.graph_ood.gsat import GSAT, GSATNetwork, GSATOutput, GSATSettings
+from brio.methods.graphs import profiles, strong_edges
+from brio.training import Batch, Scans, Shape
+from brio.training.ambient import during_step
+
+P, SHARE = 10, 0.4
+SIZES = {"width": 6, "edge_width": 2, "edge_share": SHARE}
+
+
+def graphs(n=8, seed=0):
+    """Scans of P ROIs, one without signal in a single ROI, one in so many that it has fewer edges than others."""
+    g = torch.Generator().manual_seed(seed)
+    A = torch.randn(n, P, P, dtype=torch.float64, generator=g) / 2
+    A = (A + A.mT) * (1 - torch.eye(P))
+    alive = torch.ones(n, P, dtype=torch.bool)
+    alive[1, 4] = False
+    alive[2, [0, 3, 5, 9]] = False
+    A = A * (alive[:, :, None] & alive[:, None, :])
+    scans = Scans.of(A, alive)._replace(cut=edge_cut(A, SHARE))
+    mean = torch.randn(P, P, dtype=torch.float64, generator=g) / 9
+    return scans, {"mean": (mean + mean.T) * (1 - torch.eye(P))}
+
+
+def in_batch(scans, n_sites=2, padding=0, epoch=1.0):
+    """The scans as a batch of equally many of each site and class; the last sites only pad."""
+    real = torch.arange(n_sites) < n_sites - padding
+    cell = (real[:, None] / (2.0 * (n_sites - padding))).expand(-1, 2).double()
+    first, second = torch.triu_indices(n_sites, n_sites, 1)
+    pair = (real[first] & real[second]).double()
+    return Batch(scans, cell, pair / pair.sum().clamp_min(1), torch.tensor(epoch, dtype=torch.float64))
+
+
+def in_training(network, scans, context, key=0, real=None):
+    """What the network says in a training step."""
+    network.train()
+    with during_step(torch.tensor(key), torch.ones(len(scans.A), dtype=torch.float64) if real is None else real):
+        return network(scans, context)
+
+
+def moved(network):
+    """Parameters and statistics away from their starting values, so that nothing is zero or one by chance."""
+    g = torch.Generator().manual_seed(7)
+    for name, t in [*network.named_parameters(), *network.named_buffers()]:
+        noise = 0.2 * torch.randn(t.shape, generator=g, dtype=t.dtype)
+        t.data.add_(noise.abs() if name.endswith("running_var") else noise)
+    return network.double().eval()
+
+
+def calls_of(module):
+    """A list that collects arguments and result of every call of a module."""
+    seen = []
+    module.register_forward_hook(lambda _, args, out: seen.append((*args, out)))
+    return seen
+
+
+def pairs_of(adjacency):
+    """Directed edges of one graph, row by row."""
+    return [(u, v) for u in range(P) for v in range(P) if adjacency[u, v]]
+
+
+# ---------------------------------------------------------------- edges
+
+
+def test_every_edge_is_listed_once_in_each_direction_and_empty_places_are_marked():
+    A = strong_edges(graphs()[0])
+    edges = ed.list_edges(A, SHARE)
+    half = edges.to.shape[1] // 2
+    assert half == round(SHARE * P * (P - 1) / 2)
+    assert torch.equal(edges.to[:, :half], edges.of[:, half:])
+    assert torch.equal(edges.of[:, :half], edges.to[:, half:])
+    for i in range(len(A)):
+        real = edges.real[i].bool()
+        listed = list(zip(edges.to[i, real].tolist(), edges.of[i, real].tolist(), strict=True))
+        assert sorted(listed) == pairs_of(A[i])
+    assert (edges.real.sum(1) < 2 * half).tolist() == [False, False, True] + [False] * 5
+
+
+def test_values_of_edges_become_weights_of_messages():
+    A = strong_edges(graphs()[0])
+    edges = ed.list_edges(A, SHARE)
+    values = torch.randn(8, 3, edges.to.shape[1], dtype=torch.float64)
+    expected = torch.zeros(8, 3, P, P, dtype=torch.float64)
+    for i in range(8):
+        for k in range(3):
+            for place in range(values.shape[-1]):
+                if edges.real[i, place]:
+                    expected[i, k, edges.to[i, place], edges.of[i, place]] = values[i, k, place]
+    assert torch.equal(ed.dense(values, edges, P), expected)
+    assert torch.equal(ed.dense(values[:, 0], edges, P), expected[:, 0])
+    both = ed.dense(ed.symmetric(values), edges, P)
+    torch.testing.assert_close(both, (expected + expected.mT) / 2)
+    assert torch.equal(ed.dense(torch.ones_like(values[:, 0]), edges, P), A)
+
+
+def test_edge_scores_are_those_of_an_mlp_over_pairs_with_the_instance_norm_of_pyg():
+    scans, _ = graphs()
+    A = strong_edges(scans)
+    edges = ed.list_edges(A, SHARE)
+    score = moved(ed.EdgeMLP(5, (6, 4), dropout=0.5))
+    H = torch.randn(8, P, 5, dtype=torch.float64)
+    found = ed.dense(score(H, edges), edges, P)
+    pairs = [(i, u, v) for i in range(8) for u, v in pairs_of(A[i])]
+    graph = torch.tensor([i for i, _, _ in pairs])
+    x = torch.stack([torch.cat([H[i, u], H[i, v]]) for i, u, v in pairs])
+    first = torch.cat([score.receiver.weight, score.sender.weight], 1)
+    x = InstanceNorm(6)(x @ first.T + score.receiver.bias, graph).relu()
+    x = InstanceNorm(4)(score.linears[0](x), graph).relu()
+    expected = score.linears[1](x).squeeze(-1)
+    for (i, u, v), value in zip(pairs, expected, strict=True):
+        torch.testing.assert_close(found[i, u, v], value)
+
+
+def test_batch_norm_over_edges_is_that_of_torch_over_the_real_edges_of_real_graphs():
+    scans, _ = graphs()
+    edges = ed.list_edges(strong_edges(scans), SHARE)
+    ours, theirs = ed.EdgeBatchNorm(3).double(), nn.BatchNorm1d(3).double()
+    x = torch.randn(8, edges.to.shape[1], 3, dtype=torch.float64)
+    graph_real = torch.tensor([1.0] * 6 + [0.0] * 2, dtype=torch.float64)
+    counted = (edges.real * graph_real[:, None]).bool()
+    with during_step(torch.tensor(0), graph_real):
+        for _ in range(2):
+            torch.testing.assert_close(ours(x, edges.real)[counted], theirs(x[counted]))
+    torch.testing.assert_close(ours.running_mean, theirs.running_mean)
+    torch.testing.assert_close(ours.running_var, theirs.running_var)
+    torch.testing.assert_close(ours.eval()(x, edges.real)[counted], theirs.eval()(x[counted]))
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_the_encoder_passes_weighted_messages_like_the_dense_gin_of_pyg(residual):
+    encoder = moved(ed.GINEncoder(P, 6, 2, 0.5, residual))
+    scans, context = graphs()
+    X = profiles(scans, context)
+    A = strong_edges(scans) * torch.rand(8, P, P, dtype=torch.float64)
+    H = encoder.embed(X)
+    for layer, norm in zip(encoder.layers, encoder.norms, strict=True):
+        new = norm(DenseGINConv(layer.update, eps=layer.eps.item())(H, A)).relu()
+        H = H + new if residual else new
+    torch.testing.assert_close(encoder(X, A), H)
+
+
+def test_relaxed_samples_cross_a_half_as_often_as_their_probability_says():
+    logit = torch.tensor([-1.5, 0.0, 0.7], dtype=torch.float64).expand(20000, 3)
+    assert torch.equal(ed.concrete(logit, training=False), logit.sigmoid())
+    with during_step(torch.tensor(3), torch.ones(20000)):
+        sample = ed.concrete(logit, training=True)
+    np.testing.assert_allclose((sample > 0.5).double().mean(0), logit[0].sigmoid(), atol=0.012)
+    assert sample.std(0).min() > 0.2  # spread out, not the probability itself
+
+
+def test_a_binary_sample_hands_its_gradient_to_the_probability():
+    p = torch.tensor([0.2, 0.9], dtype=torch.float64, requires_grad=True)
+    drawn = ed.straight_through(p, torch.tensor([0.3, 0.3], dtype=torch.float64))
+    assert drawn.tolist() == [0.0, 1.0]
+    drawn.sum().backward()
+    assert p.grad.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("epochs", [4, 30, 100, 120])
+@pytest.mark.parametrize("final", [0.5, 0.7])
+def test_the_prior_falls_in_steps_and_checkpoints_wait_for_its_end(epochs, final):
+    interval = max(1, epochs // 10)
+    rates = [float(ed.keep_rate(torch.tensor(float(e)), epochs, final)) for e in range(1, epochs + 1)]
+    assert rates == pytest.approx([max(final, 0.9 - 0.1 * ((e - 1) // interval)) for e in range(1, epochs + 1)])
+    stages = ed.decay_stages(epochs, final)
+    assert [s.selectable for s in stages] == [False, True]
+    assert sum(s.epochs for s in stages) == epochs
+    assert stages[1].epochs >= 1
+    if epochs > 4:
+        assert rates[stages[0].epochs] == pytest.approx(final)
+        assert rates[stages[0].epochs - 1] > final + 0.05
+    assert sum(s.epochs for s in ed.decay_stages(1, final)) == 1
+
+
+def test_the_information_term_is_the_divergence_of_two_coins():
+    edges = ed.list_edges(strong_edges(graphs()[0]), SHARE)
+    kept = torch.rand(edges.to.shape, dtype=torch.float64)
+    coin = torch.distributions.Bernoulli
+    each = torch.distributions.kl_divergence(coin(kept), coin(torch.tensor(0.7, dtype=torch.float64)))
+    expected = torch.stack([each[i, edges.real[i].bool()].mean() for i in range(8)])
+    torch.testing.assert_close(ed.bernoulli_kl(kept, edges, 0.7), expected)
+    certain = ed.bernoulli_kl(torch.ones_like(kept).float(), edges, 0.7)
+    assert torch.isfinite(certain).all()
+
+
+# ---------------------------------------------------------------- GSAT
+
+
+@pytest.fixture
+def gsat():
+    torch.manual_seed(0)
+    return moved(GSATNetwork(Shape(P, 2, 0), GSATSettings(**SIZES)))
+
+
+def test_gsat_runs_one_encoder_twice_and_weighs_messages_by_the_mean_of_both_directions(gsat):
+    scans, context = graphs()
+    seen = calls_of(gsat.encoder)
+    out = in_training(gsat, scans, context)
+    assert len(seen) == 2
+    (X1, A1, _), (X2, A2, _) = seen
+    assert torch.equal(X1, X2)
+    assert torch.equal(A1, strong_edges(scans))
+    one_way = ed.dense(out.kept, out.edges, P)
+    torch.testing.assert_close(A2, (one_way + one_way.mT) / 2)
+    assert not torch.allclose(one_way, one_way.mT)
+
+
+def test_gsat_attention_is_random_in_training_and_its_probability_afterwards(gsat):
+    scans, context = graphs()
+    one, same, other = (in_training(gsat, scans, context, key).kept for key in (0, 0, 1))
+    assert torch.equal(one, same)
+    assert (one - other).abs().mean() > 0.05
+    seen = calls_of(gsat.encoder)
+    scores = calls_of(gsat.score)
+    out = gsat.eval()(scans, context)
+    assert torch.equal(out.logit, gsat(scans, context).logit)
+    (_, edges, logit), (_, A, H) = scores[0], seen[1]
+    p = ed.dense(logit.sigmoid(), edges, P)
+    torch.testing.assert_close(A, (p + p.mT) / 2)
+    torch.testing.assert_close(out.logit, gsat.classify(H.mean(1)).squeeze(-1))
+
+
+@pytest.mark.parametrize(("stage", "epoch"), [(0, 1.0), (0, 13.0), (1, 60.0)])
+def test_gsat_loss_is_cross_entropy_and_divergence_from_a_falling_rate(gsat, stage, epoch):
+    scans, context = graphs()
+    method = GSAT(GSATSettings(final_r=0.7, information=0.6))
+    out = in_training(gsat, scans, context)
+    batch = in_batch(scans, n_sites=2, padding=1, epoch=epoch)
+    found = method.loss(out, batch, context, method.stages()[stage])
+    r = max(0.7, 0.9 - 0.1 * ((epoch - 1) // 12))
+    expected = 0.0
+    for i in range(4):  # the other site pads
+        y = float(i >= 2)
+        p = out.logit[i].sigmoid()
+        a = out.kept[i][out.edges.real[i].bool()]
+        kl = (a * (a / r).log() + (1 - a) * ((1 - a) / (1 - r)).log()).mean()
+        expected += (-(y * p.log() + (1 - y) * (1 - p).log()) + 0.6 * kl) / 4
+    torch.testing.assert_close(found, expected)
+
+
+def test_gsat_chooses_no_checkpoint_before_the_rate_is_final():
+    graphs_ = Connectomes(tiny())
+    method = small("gsat", epochs=10, final_r=0.5)
+    first = method.stages()[0]
+    assert first.epochs == 4
+    for outcome in method.fit(graphs_, uneven(tiny())):
+        assert outcome.selected_epoch > first.epochs
+
+
+# ---------------------------------------------------------------- DisC
+
+
+@pytest.fixture
+def disc():
+    torch.manual_seed(0)
+    return moved(DisCNetwork(Shape(P, 2, 0), DisCSettings(**SIZES, layers=2)))
+
+
+def test_disc_gives_two_encoders_complementary_parts_of_one_graph(disc):
+    scans, context = graphs()
+    causal, bias = calls_of(disc.causal), calls_of(disc.bias)
+    out = in_training(disc, scans, context)
+    ((Xc, Ac, Hc),), ((Xb, Ab, Hb),) = causal, bias
+    X, A = profiles(scans, context), strong_edges(scans)
+    torch.testing.assert_close(Xc + Xb, X)
+    torch.testing.assert_close(Ac + Ab, A)
+    edge, node = Ac[A > 0], (Xc / X.where(X != 0, torch.ones_like(X)))[X != 0]
+    assert ((edge > 0) & (edge < 1)).all()
+    assert ((node > 0) & (node < 1)).all()
+    assert edge.std() > 0.01
+    assert node.std() > 0.01
+    torch.testing.assert_close(out.representation, torch.cat([Hc.mean(1), Hb.mean(1)], -1))
+    for name, p in disc.causal.named_parameters():
+        assert p is not disc.bias.get_parameter(name)
+
+
+def test_disc_masker_averages_over_neighbours(disc):
+    scans, context = graphs()
+    X, A = profiles(scans, context), strong_edges(scans)
+    masker = disc.masker
+    node = calls_of(masker.node)
+    edge, mask = masker(X, A)
+    H = masker.embed(X)
+    for layer, norm in zip(masker.layers, masker.norms, strict=True):
+        mean = torch.zeros_like(H)
+        for i in range(8):
+            for u in range(P):
+                near = [v for v in range(P) if A[i, u, v]]
+                if near:
+                    mean[i, u] = H[i, near].mean(0)
+        H = H + norm(layer(mean)).relu()
+    torch.testing.assert_close(node[0][0], H)
+    torch.testing.assert_close(mask, masker.node(H).sigmoid())
+    assert torch.equal(edge > 0, A > 0)
+
+
+def test_each_disc_classifier_teaches_its_own_part_only(disc):
+    scans, context = graphs()
+    out = in_training(disc, scans, context)
+    for logit, own, other in [
+        (out.logit, disc.causal, disc.bias),
+        (out.swapped, disc.causal, disc.bias),
+        (out.biased, disc.bias, disc.causal),
+        (out.swapped_biased, disc.bias, disc.causal),
+    ]:
+        learns = torch.autograd.grad(logit.sum(), [own.embed.weight], retain_graph=True)[0]
+        assert learns.abs().sum() > 0
+        held = torch.autograd.grad(logit.sum(), [other.embed.weight], retain_graph=True, allow_unused=True)[0]
+        assert held is None or not held.any()
+
+
+def test_disc_swaps_biased_parts_between_real_scans_and_reads_them_at_test_time(disc):
+    scans, context = graphs()
+    real = torch.tensor([1.0] * 6 + [0.0] * 2, dtype=torch.float64)
+    out = in_training(disc, scans, context, real=real)
+    assert sorted(out.order.tolist()) == list(range(8))
+    assert out.order[6:].tolist() == [6, 7]
+    assert out.order.tolist() != list(range(8))
+    z_c, z_b = out.representation.split(6, -1)
+    mixed = torch.cat([z_c, torch.stack([z_b[j] for j in out.order.tolist()])], -1)
+    torch.testing.assert_close(out.swapped, disc.classify(mixed).squeeze(-1))
+    torch.testing.assert_close(out.swapped_biased, disc.classify_bias(mixed).squeeze(-1))
+    before = disc.eval()(scans, context)
+    torch.testing.assert_close(before.logit, disc.classify(before.representation).squeeze(-1))
+    disc.bias.embed.weight.data.add_(1.0)
+    assert not torch.allclose(disc(scans, context).logit, before.logit)
+
+
+def test_the_generalised_cross_entropy_has_the_gradient_of_its_paper():
+    logit = torch.linspace(-3, 3, 7, dtype=torch.float64, requires_grad=True)
+    label = torch.tensor([0.0, 1, 0, 1, 1, 0, 1], dtype=torch.float64)
+    losses = F.binary_cross_entropy_with_logits(logit, label, reduction="none")
+    found = torch.autograd.grad(generalised_cross_entropy(losses, 0.7).sum(), logit)[0]
+    p = torch.where(label > 0, logit.sigmoid(), 1 - logit.sigmoid())
+    paper = torch.autograd.grad(((1 - p**0.7) / 0.7).sum(), logit)[0]
+    torch.testing.assert_close(found, 0.7 * paper)  # the published code has the further factor q
+
+
+@pytest.mark.parametrize("stage", [0, 1])
+def test_disc_loss_weighs_each_scan_by_its_own_difficulty(disc, stage):
+    scans, context = graphs()
+    method = DisC(DisCSettings(**SIZES, layers=2, q=0.7, swap=3.0))
+    batch = in_batch(scans, n_sites=2)
+    out = in_training(disc, scans, context)
+    leaves = [t.detach().requires_grad_() for t in (out.logit, out.biased, out.swapped, out.swapped_biased)]
+    made = out._replace(logit=leaves[0], biased=leaves[1], swapped=leaves[2], swapped_biased=leaves[3])
+    found = method.loss(made, batch, context, method.stages()[stage])
+    label = [0, 0, 1, 1] * 2
+
+    def ce(z, y):
+        return math.log1p(math.exp(-z if y else z))
+
+    expected = 0.0
+    for i, y in enumerate(label):
+        c, b, cs, bs = (ce(t[i].item(), y) for t in leaves)
+        W = b / (b + c)
+        expected += (W * c + b * 0.7 * math.exp(-b) ** 0.7) / 8
+        if stage == 1:
+            bs = ce(leaves[3][i].item(), label[out.order[i]])
+            expected += 3.0 * (W * cs + bs * 0.7 * math.exp(-bs) ** 0.7) / 8
+    assert found.item() == pytest.approx(expected, rel=1e-6)
+    # the weights are no part of what is learned
+    grad = torch.autograd.grad(found, leaves[0])[0]
+    for i, y in enumerate(label):
+        W = ce(leaves[1][i].item(), y) / (ce(leaves[1][i].item(), y) + ce(leaves[0][i].item(), y))
+        assert grad[i].item() == pytest.approx(W * (leaves[0][i].sigmoid().item() - y) / 8, rel=1e-5)
+
+
+def test_disc_swaps_in_the_second_half_and_chooses_checkpoints_there():
+    for epochs in (1, 4, 120):
+        stages = DisC(DisCSettings(epochs=epochs)).stages()
+        assert stages[-1].name == "swapping"
+        assert stages[-1].epochs == max(1, epochs // 2)
+        assert [s.selectable for s in stages[:-1]] == [False] * (len(stages) - 1)
+        assert sum(s.epochs for s in stages) == epochs
+
+
+# ---------------------------------------------------------------- CEPG
+
+
+@pytest.fixture
+def cepg():
+    torch.manual_seed(0)
+    return moved(CEPGNetwork(Shape(P, 3, 0), CEPGSettings(**SIZES)))
+
+
+def test_the_complement_gives_the_environment_code_that_gates_the_second_look(cepg):
+    scans, context = graphs()
+    looks, passes = calls_of(cepg.score), calls_of(cepg.encoder)
+    out = cepg.eval()(scans, context)
+    (H1, edges, first), (H2, _, second) = looks
+    (_, A, H), (_, rest, Hs), (_, kept, Hc) = passes
+    assert torch.equal(H1, H)
+    assert torch.equal(A, strong_edges(scans))
+    p, q = (ed.dense(t.sigmoid(), edges, P) for t in (first, second))
+    torch.testing.assert_close(rest, A - (p + p.mT) / 2)
+    torch.testing.assert_close(kept, (q + q.mT) / 2)
+    torch.testing.assert_close(H2, H * 2 * cepg.gate(Hs.mean(1)).sigmoid()[:, None])
+    torch.testing.assert_close(out.representation, Hc.mean(1))
+    assert (first - second).abs().mean() > 0.01
+
+
+def test_the_environment_moves_scores_of_edges_and_learns_nothing_from_them(cepg):
+    scans, context = graphs()
+    A = strong_edges(scans)
+    edges = ed.list_edges(A, SHARE)
+    H = cepg.encoder(profiles(scans, context), A)
+    code = torch.randn(2, 8, 6, dtype=torch.float64, requires_grad=True)
+    one, other = (cepg.score(cepg.gated(H, z), edges) for z in code)
+    assert (one - other).abs().mean() > 0.01  # a code added to all edges would vanish in the instance norm
+    assert torch.autograd.grad(one.sum(), code, allow_unused=True)[0] is None
+
+
+def test_cepg_kept_part_unlearns_the_site(cepg):
+    scans, context = graphs(n=12)
+    batch = in_batch(scans, n_sites=3)
+    out = in_training(cepg, scans, context)
+    weight, bias = cepg.site_of_kept.weight, cepg.site_of_kept.bias
+    target = batch.site
+    reversed_ = torch.autograd.grad(
+        F.cross_entropy(out.site_of_kept, target), cepg.encoder.embed.weight, retain_graph=True
+    )[0]
+    plain = F.cross_entropy(out.representation @ weight.T + bias, target)
+    straight = torch.autograd.grad(plain, cepg.encoder.embed.weight, retain_graph=True)[0]
+    torch.testing.assert_close(reversed_, -straight)
+    own = torch.autograd.grad(F.cross_entropy(out.site_of_kept, target), weight, retain_graph=True)[0]
+    torch.testing.assert_close(own, torch.autograd.grad(plain, weight)[0])
+
+
+def test_cepg_loss_has_all_its_terms(cepg):
+    scans, context = graphs(n=12)
+    method = CEPG(CEPGSettings(environment=0.5, adversary=0.2, information=0.3, risk_variance=2.0, epochs=100))
+    batch = in_batch(scans, n_sites=3, padding=1, epoch=60.0)
+    out = in_training(cepg, scans, context)
+    found = method.loss(out, batch, context, method.stages()[-1])
+    risk = F.binary_cross_entropy_with_logits(out.logit, batch.label, reduction="none").view(3, 4).mean(1)[:2]
+    site = torch.arange(2).repeat_interleave(4)
+    rest, kept = (F.cross_entropy(t[:8, :2], site) for t in (out.site_of_rest, out.site_of_kept))
+    ramp = 2 / (1 + math.exp(-10 * 59 / 99)) - 1
+    kl = ed.bernoulli_kl(out.kept, out.edges, 0.5)[:8].mean()
+    expected = risk.mean() + 0.5 * rest + 0.2 * ramp * kept + 0.3 * kl + 2.0 * risk.var(unbiased=False)
+    torch.testing.assert_close(found, expected)
+    early = method.loss(out, batch._replace(epoch=torch.tensor(1.0)), context, method.stages()[0])
+    kl = ed.bernoulli_kl(out.kept, out.edges, 0.9)[:8].mean()
+    torch.testing.assert_close(early, risk.mean() + 0.5 * rest + 0.3 * kl + 2.0 * risk.var(unbiased=False))
+
+
+def test_cepg_site_classifiers_start_at_zero_and_keep_their_own_sites():
+    method = CEPG(CEPGSettings(**SIZES))
+    networks = []
+    for n_sites in (2, 5):
+        torch.manual_seed(0)
+        networks.append(method.network(Shape(P, n_sites, 0)))
+    few, many = (dict(n.named_parameters()) for n in networks)
+    for name, p in few.items():
+        if name.startswith("site_of_"):
+            assert not p.any()
+            assert not many[name].any()
+            assert len(method.unpadded(many, 2)[name]) == 2
+        else:
+            assert torch.equal(p, many[name])
+
+
+# ---------------------------------------------------------------- DiSCO
+
+
+@pytest.fixture
+def disco():
+    torch.manual_seed(0)
+    return moved(DiSCONetwork(Shape(P, 2, 0), DiSCOSettings(**SIZES, experts=4, expert_width=3)))
+
+
+def test_every_expert_scores_edges_with_an_mlp_of_its_own():
+    scans, _ = graphs()
+    A = strong_edges(scans)
+    edges = ed.list_edges(A, SHARE)
+    masks = moved(ExpertMasks(5, 4, 2))
+    H = torch.randn(8, P, 5, dtype=torch.float64)
+    found = ed.dense(torch.cat([masks(H, edges)] * 2, -1), edges, P)
+    first = torch.cat([masks.receiver.weight, masks.sender.weight], 1)
+    for k in range(4):
+        own = slice(2 * k, 2 * k + 2)
+        for i, u, v in [(graph, *pair) for graph in (0, 2) for pair in pairs_of(A[graph])]:
+            both = []
+            for a, b in ((u, v), (v, u)):
+                hidden = first[own] @ torch.cat([H[i, a], H[i, b]]) + masks.receiver.bias[own]
+                both.append(masks.weight[k] @ hidden.relu() + masks.bias[k])
+            torch.testing.assert_close(found[i, k, u, v], (both[0] + both[1]) / 2)
+
+
+def test_every_expert_is_a_gin_layer_and_a_classifier_of_its_own():
+    experts = moved(Experts(5, 4, 3))
+    H, A = torch.randn(8, P, 5, dtype=torch.float64), torch.rand(8, 4, P, P, dtype=torch.float64)
+    pooled, answers = experts(H, A)
+    for k in range(4):
+        own = slice(3 * k, 3 * k + 3)
+        first, norm, second = nn.Linear(5, 3).double(), nn.BatchNorm1d(3).double().eval(), nn.Linear(3, 3).double()
+        first.weight.data, first.bias.data = experts.first.weight.data[own], experts.first.bias.data[own]
+        for name in ("weight", "bias", "running_mean", "running_var"):
+            getattr(norm, name).data = getattr(experts.norm, name).data[own]
+        second.weight.data, second.bias.data = experts.second.data[k].T, experts.second_bias.data[k, 0]
+
+        def update(x, first=first, norm=norm, second=second):
+            return second(norm(first(x).flatten(0, 1)).relu().unflatten(0, x.shape[:2]))
+
+        update_module = nn.Module()
+        update_module.forward = update
+        expected = DenseGINConv(update_module, eps=experts.eps[k].item())(H, A[:, k]).relu().mean(1)
+        torch.testing.assert_close(pooled[:, k], expected)
+        torch.testing.assert_close(answers[:, k], expected @ experts.classify[k] + experts.bias[k])
+
+
+def test_disco_masks_are_binary_and_distinct_in_training_and_probabilities_afterwards(disco):
+    scans, context = graphs()
+    seen = calls_of(disco.experts)
+    out = in_training(disco, scans, context)
+    A, strong = seen[0][1], strong_edges(scans)
+    assert A.shape == (8, 4, P, P)
+    assert set(A.unique().tolist()) == {0.0, 1.0}
+    assert torch.equal(A, A.mT)
+    assert not (A * (1 - strong[:, None])).any()
+    for j in range(4):
+        for k in range(j):
+            assert (A[:, j] != A[:, k]).any()
+            assert not torch.allclose(out.keep[:, j], out.keep[:, k])
+    learns = torch.autograd.grad(out.answers.sum(), disco.masks.weight)[0]
+    assert (learns.abs().sum(1) > 0).all()  # straight through
+    after = disco.eval()(scans, context)
+    edges = ed.list_edges(strong, SHARE)
+    keep = disco.masks(disco.encoder(profiles(scans, context), strong), edges).sigmoid()
+    torch.testing.assert_close(seen[1][1], ed.dense(torch.cat([keep, keep], -1), edges, P))
+    assert torch.equal(after.logit, disco(scans, context).logit)
+
+
+def test_disco_answers_with_the_gated_sum_of_its_experts(disco):
+    scans, context = graphs()
+    gate, experts = calls_of(disco.gate), calls_of(disco.experts)
+    out = disco.eval()(scans, context)
+    pooled, answers = experts[0][-1]
+    p = answers.sigmoid()
+    entropy = torch.distributions.Bernoulli(p).entropy()
+    torch.testing.assert_close(gate[0][0], torch.cat([p, (2 * p - 1).abs(), entropy], -1))
+    shares = gate[0][1].softmax(-1)
+    torch.testing.assert_close(out.logit, (shares * answers).sum(-1))
+    assert torch.equal(out.representation, pooled.flatten(1))
+    training = in_training(disco, scans, context)
+    through_gate = torch.autograd.grad(training.routing[:, 0].sum(), disco.experts.classify, allow_unused=True)[0]
+    assert through_gate is None  # the gate looks at answers and does not change them
+
+
+def test_only_correlation_beyond_tau_costs():
+    edges = ed.list_edges(strong_edges(graphs()[0]), SHARE)
+    real = edges.real[:, : edges.real.shape[1] // 2]
+    keep = torch.rand(8, 4, real.shape[1], dtype=torch.float64)
+    keep[:, 1] = 0.3 + 0.5 * keep[:, 0]  # the same mask, shifted and scaled
+    keep[:, 2] = 1 - keep[:, 0]
+    found = excess_correlation(keep, real, 0.25)
+    for i in range(8):
+        corr = np.corrcoef(keep[i][:, real[i].bool()].numpy())
+        cost = sum(max(0.0, abs(corr[j, k]) - 0.25) for j in range(4) for k in range(4) if j != k) / 12
+        assert found[i].item() == pytest.approx(cost, abs=1e-6)
+    constant = torch.full_like(keep, 0.5).requires_grad_()
+    assert torch.isfinite(torch.autograd.grad(excess_correlation(constant, real, 0.0).sum(), constant)[0]).all()
+
+
+def made_output(seed=0, K=4):
+    g = torch.Generator().manual_seed(seed)
+    edges = ed.list_edges(strong_edges(graphs()[0]), SHARE)
+    real = edges.real[:, : edges.real.shape[1] // 2]
+    answers = torch.randn(8, K, dtype=torch.float64, generator=g)
+    routing = torch.randn(8, K, dtype=torch.float64, generator=g).log_softmax(-1)
+    keep = torch.rand(8, K, real.shape[1], dtype=torch.float64, generator=g)
+    return DiSCOOutput((routing.exp() * answers).sum(-1), answers, answers, routing, keep, real)
+
+
+def expected_disco(out, s, warm):
+    """Loss of four real scans, term by term; the second site pads."""
+    total, use = 0.0, np.zeros(4)
+    for i, y in enumerate([0, 0, 1, 1]):
+        z, pi = out.answers[i].numpy(), out.routing[i].exp().numpy()
+        ce = np.log1p(np.exp(-z if y else z))
+        rate = out.keep[i][:, out.real[i].bool()].mean(1).numpy()
+        total += s.keep_weight * np.mean((rate - s.keep) ** 2)
+        total += s.diversity * excess_correlation(out.keep, out.real, s.correlation)[i].item()
+        if warm:
+            total += ce.mean()
+            continue
+        q = np.exp(-ce) / np.exp(-ce).sum()
+        total += pi @ ce + s.gate * (pi @ np.log(pi / q) - s.sparsity * pi @ np.log(pi))
+        use += pi / 4
+    return total / 4 + (0 if warm else s.gate * s.balance * (4 * (use**2).sum() - 1))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_disco_loss_has_all_its_terms(seed):
+    scans, context = graphs()
+    s = DiSCOSettings(keep=0.4, diversity=0.7, gate=0.3, sparsity=0.2, balance=0.5, correlation=0.05, keep_weight=2.0)
+    method, out = DiSCO(s), made_output(seed)
+    batch = in_batch(scans, n_sites=2, padding=1)
+    warm, after = method.stages()
+    assert method.loss(out, batch, context, warm).item() == pytest.approx(expected_disco(out, s, True), rel=1e-6)
+    assert method.loss(out, batch, context, after).item() == pytest.approx(expected_disco(out, s, False), rel=1e-6)
+
+
+def test_the_teacher_of_the_gate_is_not_taught():
+    scans, context = graphs()
+    method = DiSCO(DiSCOSettings(gate=1.0, sparsity=0.0, balance=0.0, diversity=0.0, keep_weight=0.0))
+    out = made_output()
+    answers = out.answers.clone().requires_grad_()
+    loss = method.loss(out._replace(answers=answers), in_batch(scans), context, method.stages()[1])
+    found = torch.autograd.grad(loss, answers)[0]
+    label = torch.tensor([0.0, 0, 1, 1] * 2, dtype=torch.float64)[:, None]
+    torch.testing.assert_close(found, out.routing.exp() * (out.answers.sigmoid() - label) / 8)
+
+
+def test_disco_routes_uniformly_while_warming_up_and_chooses_no_checkpoint_then():
+    scans, context = graphs()
+    method = DiSCO(DiSCOSettings())
+    warm, after = method.stages()
+    assert (warm.epochs, warm.selectable, after.selectable) == (12, False, True)
+    one, other = made_output(0), made_output(1)
+    batch = in_batch(scans)
+    moved_gate = one._replace(routing=other.routing, logit=other.logit)
+    assert method.loss(one, batch, context, warm) == method.loss(moved_gate, batch, context, warm)
+    assert method.loss(one, batch, context, after) != method.loss(moved_gate, batch, context, after)
+    assert [s.epochs for s in DiSCO(DiSCOSettings(epochs=1)).stages()] == [1]
+
+
+def test_use_of_the_experts_is_balanced_over_the_batch():
+    batch = in_batch(graphs()[0], n_sites=2, padding=1)
+    alone = torch.zeros(8, 4, dtype=torch.float64)
+    alone[:, 0] = 1
+    assert imbalance(alone, batch).item() == pytest.approx(3.0)
+    turns = torch.eye(4, dtype=torch.float64).repeat(2, 1)
+    assert imbalance(turns, batch).item() == pytest.approx(0.0)
+
+
+# ---------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize("name", ["gsat", "disc", "cepg", "disco"])
+def test_published_values_are_the_defaults(name):
+    s = dataclasses.asdict(make_method(name).settings)
+    published = {
+        "gsat": {"width": 64, "layers": 2, "dropout": 0.3, "edge_dropout": 0.5, "final_r": 0.7, "information": 1.0},
+        "disc": {"layers": 4, "q": 0.7, "swap": 15.0, "swap_share": 0.5},
+        "cepg": {"environment": 0.5, "adversary": 0.1, "risk_variance": 1.0},
+        "disco": {"experts": 8, "layers": 2, "width": 64},
+    }[name]
+    assert {k: s[k] for k in published} == published
+
+
+def test_outputs_are_kept_apart(gsat):
+    """An output in training says more than one at test time, and begins alike."""
+    scans, context = graphs()
+    trained, tested = in_training(gsat, scans, context), copy.deepcopy(gsat).eval()(scans, context)
+    assert isinstance(trained, GSATOutput)
+    assert trained._fields[:2] == tested._fields == ("logit", "representation")

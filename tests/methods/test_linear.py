@@ -1,0 +1,150 @@
+"""The linear family against scikit-learn and nilearn on explicit features, and the controls."""
+
+import numpy as np
+import pytest
+import torch
+from contract_cohorts import split
+from nilearn.connectome import ConnectivityMeasure
+from nilearn.connectome.connectivity_matrices import _geometric_mean
+from sklearn.covariance import OAS, oas
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.svm import SVC
+
+from brio.cohort import Cohort
+from brio.cohort.simulate import Simulation, simulate
+from brio.connectome import Connectomes
+from brio.methods import entry, make_method
+from brio.methods.linear.tangent import geometric_mean, shrunk_correlation, tangent_vectors
+from brio.runs import run as evaluate
+from brio.training import Run
+
+WHOLE = Simulation(n_sites=6, per_class=6, n_rois=12, frames=80, dead_share=0.0, stable=0.6)
+
+
+@pytest.fixture(scope="module")
+def graphs():
+    return Connectomes(simulate(WHOLE), dtype=torch.float64)
+
+
+@pytest.fixture(scope="module")
+def fold(graphs):
+    return split(graphs.cohort, [1, 2, 3], [4, 5], [6])
+
+
+def entries(graphs):
+    u, v = np.triu_indices(graphs.n_rois, 1)
+    return graphs.full.numpy()[:, u, v]
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("logistic", lambda penalty: LogisticRegression(C=4 / penalty, tol=1e-10, max_iter=10000)),
+        ("svm", lambda penalty: SVC(C=1 / penalty, kernel="linear", tol=1e-8)),
+    ],
+)
+def test_margins_are_those_of_scikit_learn_on_the_entries(graphs, fold, name, make):
+    method = make_method(name)
+    (outcome,) = method.fit(graphs, [Run(fold, 0)])
+    X, y = entries(graphs), graphs.cohort.labels
+    centre = X[fold.source].mean(0)
+    scale = ((X[fold.source] - centre) ** 2).sum(1).mean()
+    models = [make(p).fit(X[fold.source] - centre, y[fold.source]) for p in method.settings.grid * scale]
+    scores = [roc_auc_score(y[fold.validation], m.decision_function(X[fold.validation] - centre)) for m in models]
+    best = int(np.argmax(scores))
+    assert outcome.validation_auc == pytest.approx(scores[best], abs=1e-9)
+    assert outcome.notes["penalty"] == pytest.approx(method.settings.grid[best] * scale)
+    expected = models[best].decision_function(X[fold.test] - centre)
+    np.testing.assert_allclose(outcome.test_logit, expected, atol=2e-3)
+
+
+def test_shrinkage_is_scikit_learns_oas(graphs):
+    for i in (0, 7, 20):
+        x = graphs.scan(i).numpy()
+        expected, share = oas(x)
+        assert 0 < share < 1
+        found = shrunk_correlation(graphs.full[i : i + 1], torch.tensor([float(len(x))]), None)[0]
+        np.testing.assert_allclose(found.numpy(), expected, atol=1e-6)
+        fixed = shrunk_correlation(graphs.full[i : i + 1], torch.tensor([float(len(x))]), 0.25)[0].numpy()
+        np.testing.assert_allclose(fixed, 0.75 * np.corrcoef(x.T) + 0.25 * np.eye(12), atol=1e-5)
+
+
+def test_tangent_vectors_are_nilearns(graphs, fold):
+    scans = [graphs.scan(int(i)).numpy() for i in fold.source]
+    theirs = ConnectivityMeasure(OAS(store_precision=False), kind="tangent", standardize="zscore_sample").fit(scans)
+    S = torch.stack(
+        [
+            shrunk_correlation(graphs.full[int(i)][None], torch.tensor([float(len(x))]), None)[0]
+            for i, x in zip(fold.source, scans, strict=True)
+        ]
+    )
+    mean = geometric_mean(S, iterations=50)
+    np.testing.assert_allclose(mean.numpy(), _geometric_mean(list(S.numpy()), max_iter=60, tol=1e-10), atol=1e-6)
+    whitening = torch.from_numpy(theirs.whitening_)
+    found = tangent_vectors(S[:3], whitening).numpy()
+    from nilearn.connectome import sym_matrix_to_vec
+
+    for k in range(3):
+        W = theirs.whitening_ @ S[k].numpy() @ theirs.whitening_
+        size, axes = np.linalg.eigh(W)
+        T = (axes * np.log(size)) @ axes.T
+        norm = np.linalg.norm(T)
+        assert np.linalg.norm(found[k]) == pytest.approx(norm)
+        upper = sym_matrix_to_vec(T) * np.sqrt(2)  # nilearn keeps the lower triangle, row by row
+        np.testing.assert_allclose(np.sort(found[k]), np.sort(upper), atol=1e-8)
+
+
+def test_the_reference_is_the_mean_of_the_source_alone(graphs, fold):
+    method = make_method("tangent-ridge")
+    (outcome,) = method.fit(graphs, [Run(fold, 0)])
+    index = torch.from_numpy(fold.source)
+    S = shrunk_correlation(graphs.full[index], torch.from_numpy(graphs.n_frames[fold.source]).double(), None)
+    W = outcome.weights["whitening"]
+    torch.testing.assert_close(W @ S.mean(0) @ W, torch.eye(12, dtype=torch.float64), atol=1e-8, rtol=0)
+
+
+def test_fc_and_tangent_together_have_equal_weight(graphs, fold):
+    method = make_method("fc-tangent-ridge")
+    run = Run(fold, 0)
+    (outcome,) = method.fit(graphs, [run])
+    x = method.features(method.inputs(graphs).take(torch.from_numpy(fold.source)), outcome.weights)
+    x = x - x.mean(0)
+    n_fc = 12 * 11 // 2
+    assert (x[:, :n_fc] ** 2).sum(1).mean() == pytest.approx(1.0)
+    assert (x[:, n_fc:] ** 2).sum(1).mean() == pytest.approx(1.0)
+
+
+def shortcut_cohort(what):
+    """Scans of pure noise in which age, length or a dead ROI goes with the diagnosis."""
+    rng = np.random.default_rng(0)
+    scans, site, label, age, sex = [], [], [], [], []
+    for e in range(6):
+        for k in range(16):
+            c = k % 2
+            n = 60 + (15 * c if what == "length-only" else 0) + int(rng.integers(0, 10))
+            x = rng.normal(size=(n, 8))
+            if what == "dead-rois-only" and c and k % 4 == 1:
+                x[:, 3] = 0.0
+            scans.append(x)
+            site.append(f"s{e}")
+            label.append(c)
+            age.append(20 + (8 * c if what == "covariates-only" else 0) + rng.normal(0, 4))
+            sex.append(rng.choice(["F", "M"]))
+    import pandas as pd
+
+    extra = pd.DataFrame({"age": age, "sex": sex, "mean_fd": rng.uniform(0.1, 0.3, len(age)), "tr": 2.0})
+    extra.loc[5, "mean_fd"] = np.nan
+    return Cohort.from_scans(scans, site=site, label=label, covariates=extra)
+
+
+@pytest.mark.parametrize("name", ["covariates-only", "length-only", "dead-rois-only"])
+def test_a_control_finds_its_shortcut_and_says_so(name):
+    assert entry(name).control
+    result = evaluate(shortcut_cohort(name), [name], device="cpu", exclude=False)
+    assert result.rows["auc"].mean() > 0.6
+    (warning,) = result.summary["warnings"]
+    assert warning.startswith(f"{name} reaches AUC")
+    others = [n for n in ("covariates-only", "length-only", "dead-rois-only") if n != name]
+    quiet = evaluate(shortcut_cohort(name), others, device="cpu", exclude=False)
+    assert quiet.rows.groupby("method")["auc"].mean().between(0.3, 0.65).all()

@@ -1,0 +1,164 @@
+"""Tuning: equal budgets, choices by validation scans alone, carried to another cohort, resumable."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from brio.cohort.simulate import Simulation, simulate
+from brio.errors import BrioError
+from brio.methods import make_method
+from brio.runs import run, tune
+from brio.spaces import choice, configurations, log_uniform, uniform
+
+SMALL = {"epochs": 3, "patience": "none", "cell_batch": 2}
+
+
+@pytest.fixture(scope="module")
+def cohort():
+    return simulate(Simulation(n_sites=5, per_class=5, n_rois=12, frames=60))
+
+
+@pytest.fixture(scope="module")
+def tuned(cohort, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tune") / "out"
+    tune(cohort, ["gcn", "ridge"], out=folder, budget=3, seeds=2, settings=SMALL, device="cpu", oracle=True)
+    return folder
+
+
+def test_every_configuration_is_tried_on_every_fold_and_the_best_on_validation_scans_is_chosen(tuned, cohort):
+    table = pd.read_csv(tuned / "configurations.csv")
+    gcn = table[table["method"] == "gcn"]
+    assert len(gcn) == 3 * 5
+    chosen = json.loads((tuned / "tuning.json").read_text())["choices"]["gcn"]
+    assert set(chosen) == set(cohort.sites)
+    for fold, rows in gcn.groupby("fold"):
+        best = rows.loc[rows["validation_auc"] == rows["validation_auc"].max()].iloc[0]
+        assert chosen[fold] == json.loads(best["values"])
+        assert rows["chosen"].sum() == 1
+    assert len({json.dumps(c, sort_keys=True) for c in chosen.values()}) > 1
+
+
+def test_all_seeds_are_run_with_the_settings_of_their_fold(tuned):
+    rows = pd.read_csv(tuned / "results.csv")
+    assert (rows.groupby(["method", "fold"]).size() == 2).all()
+    chosen = json.loads((tuned / "tuning.json").read_text())["choices"]["gcn"]
+    seen = 0
+    for path in (tuned / "runs").glob("*/run.json"):
+        record = json.loads(path.read_text())
+        if record["row"]["method"] == "gcn":
+            seen += 1
+            for name, value in chosen[record["row"]["fold"]].items():
+                assert record["settings"][name] == value
+    assert seen == 10
+    summary = json.loads((tuned / "summary.json").read_text())
+    assert summary["methods"]["gcn"]["tuning"] == {"budget": 3, "cohort": "simulated", "atlas": "simulated"}
+
+
+def test_the_run_of_the_search_is_the_run_of_the_result(tuned):
+    table = pd.read_csv(tuned / "configurations.csv")
+    rows = pd.read_csv(tuned / "results.csv")
+    first = rows[(rows["method"] == "gcn") & (rows["seed"] == 0)].set_index("fold")["validation_auc"]
+    best = table[(table["method"] == "gcn") & table["chosen"]].set_index("fold")["validation_auc"]
+    pd.testing.assert_series_equal(first.sort_index(), best.sort_index())
+
+
+def test_scores_of_test_scans_are_written_behind_a_flag_only(tuned, cohort, tmp_path):
+    told = json.loads((tuned / "tuning.json").read_text())
+    table = pd.read_csv(tuned / "configurations.csv")
+    best = table.groupby(["method", "fold"])["test_auc"].max().groupby("method").mean()
+    assert told["oracle"] == pytest.approx(best.to_dict())
+    tune(cohort, "ridge", out=tmp_path / "plain", budget=2, seeds=1, device="cpu")
+    assert "test_auc" not in pd.read_csv(tmp_path / "plain" / "configurations.csv")
+    assert "oracle" not in json.loads((tmp_path / "plain" / "tuning.json").read_text())
+
+
+def test_labels_of_a_test_site_choose_nothing(cohort, tuned, tmp_path):
+    table = cohort.participants.copy()
+    here = table["site"] == "site03"
+    table.loc[here, "label"] = 1 - table.loc[here, "label"]
+    from brio.cohort import Cohort
+
+    other = Cohort.from_scans(
+        [cohort.scan(i) for i in range(len(cohort))],
+        site=table["site"],
+        label=table["label"],
+        participant_id=table["participant_id"],
+        covariates=table[["age", "sex", "tr", "mean_fd"]],
+    )
+    tune(other, "gcn", out=tmp_path / "o", budget=3, seeds=1, settings=SMALL, device="cpu", folds=["site03"])
+    one, two = (
+        json.loads((f / "tuning.json").read_text())["choices"]["gcn"]["site03"] for f in (tuned, tmp_path / "o")
+    )
+    assert one == two
+    a, b = (pd.read_csv(f / "configurations.csv") for f in (tuned, tmp_path / "o"))
+    a = a[(a["method"] == "gcn") & (a["fold"] == "site03")]
+    np.testing.assert_array_equal(a["validation_auc"], b["validation_auc"])
+
+
+def test_choices_are_carried_to_another_cohort_fold_by_fold(tuned, tmp_path):
+    other = simulate(Simulation(n_sites=5, per_class=5, n_rois=16, frames=60))
+    result = run(other, ["gcn", "ridge"], tuned=tuned, out=tmp_path / "o", settings=SMALL, device="cpu")
+    chosen = json.loads((tuned / "tuning.json").read_text())["choices"]["gcn"]
+    for path in (tmp_path / "o" / "runs").glob("*/run.json"):
+        record = json.loads(path.read_text())
+        if record["row"]["method"] == "gcn":
+            assert record["settings"]["learning_rate"] == chosen[record["row"]["fold"]]["learning_rate"]
+    assert result.summary["methods"]["gcn"]["tuning"]["budget"] == 3
+    more = simulate(Simulation(n_sites=6, per_class=5, n_rois=12, frames=60))
+    with pytest.raises(BrioError, match=r"not tuned for fold site06"):
+        run(more, ["gcn"], tuned=tuned, out=tmp_path / "p", settings=SMALL, device="cpu")
+
+
+def test_a_finished_search_is_not_computed_again(tuned, cohort):
+    before = {p: p.stat().st_mtime_ns for p in tuned.rglob("run.json")}
+    tune(cohort, ["gcn", "ridge"], out=tuned, budget=3, seeds=2, settings=SMALL, device="cpu", oracle=True)
+    assert {p: p.stat().st_mtime_ns for p in tuned.rglob("run.json")} == before
+
+
+def test_records_alone_hold_no_weights(cohort, tmp_path):
+    run(cohort, ["ridge"], out=tmp_path / "o", device="cpu", records_only=True)
+    assert not list((tmp_path / "o").rglob("*.safetensors"))
+    assert len(list((tmp_path / "o").rglob("run.json"))) == 5
+
+
+def test_settings_given_by_hand_are_not_tuned(cohort, tmp_path):
+    given = {**SMALL, "learning_rate": "0.002"}
+    tune(cohort, "gcn", out=tmp_path / "o", budget=2, seeds=1, settings=given, device="cpu", folds=["site01"])
+    table = pd.read_csv(tmp_path / "o" / "configurations.csv")
+    assert all("learning_rate" not in json.loads(v) for v in table["values"])
+    (record,) = [json.loads(p.read_text()) for p in (tmp_path / "o" / "runs").glob("*/run.json")]
+    assert record["settings"]["learning_rate"] == 0.002
+
+
+def test_configurations_begin_with_the_default_and_never_repeat():
+    settings = make_method("gcn").settings
+    drawn = configurations(settings, 9)
+    assert drawn[0] == {name: getattr(settings, name) for name in drawn[0]}
+    assert len({json.dumps(d, sort_keys=True) for d in drawn}) == 9
+    assert configurations(settings, 3) == drawn[:3]
+    assert configurations(settings, 4, {"dropout": 0.1})[2].keys() == drawn[0].keys() - {"dropout"}
+    assert len(configurations(make_method("ridge").settings, 4)) == 1
+
+
+def test_spaces_hold_what_they_say():
+    assert [choice(1, 2, 3).at(u) for u in (0.0, 0.4, 0.999)] == [1, 2, 3]
+    assert [log_uniform(0.01, 100).at(u) for u in (0.0, 0.5)] == [0.01, 1.0]
+    assert uniform(2, 4).at(0.25) == 2.5
+    assert str(log_uniform(0.1, 10)) == "0.1 to 10 (log)"
+
+
+def test_harmonised_runs_are_named_and_differ(cohort, tmp_path):
+    plain = run(cohort, ["ridge"], out=tmp_path / "a", device="cpu")
+    flat = run(cohort, ["ridge"], out=tmp_path / "b", device="cpu", settings={"harmonise.kind": "combat"})
+    free = {"harmonise.kind": "combat", "harmonise.unseen": "unlabelled"}
+    seen = run(cohort, ["ridge"], out=tmp_path / "c", device="cpu", settings=free)
+    assert plain.summary["harmonise"] is None
+    assert flat.summary["harmonise"] == "ComBat, unseen sites: identity"
+    assert [r.summary["methods"]["ridge"]["transductive"] for r in (plain, flat, seen)] == [False, False, True]
+    logits = [r.predictions["logit"].to_numpy() for r in (plain, flat, seen)]
+    assert not np.allclose(logits[0], logits[1])
+    assert not np.allclose(logits[1], logits[2])
+    with pytest.raises(BrioError, match="unseen=raise"):
+        run(cohort, ["ridge"], out=tmp_path / "d", device="cpu", settings=free | {"harmonise.unseen": "raise"})
