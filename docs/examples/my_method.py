@@ -1,0 +1,61 @@
+"""A method of your own, complete: gated connection profiles.
+
+brio methods --load my_method.py
+brio run COHORT --load my_method.py --method gated-profiles --method ridge --seeds 3 --out results
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from brio.methods import method
+from brio.methods.graphs import profiles
+from brio.methods.layers import Dropout
+from brio.methods.losses import classification_loss
+from brio.settings import setting
+from brio.spaces import choice, log_uniform
+from brio.training import Batch, NeuralMethod, NeuralSettings, Output, Scans, Shape, Stage
+
+
+@dataclass(frozen=True)
+class GatedProfilesSettings(NeuralSettings):
+    """Settings: a default for each, and a space where it is worth tuning."""
+
+    epochs: int = 60
+    patience: int | None = 20
+    learning_rate: float = setting(1e-3, log_uniform(3e-4, 3e-3))
+    dropout: float = setting(0.5, choice(0.2, 0.5, 0.8))
+    width: int = 32
+
+
+class GatedProfiles(nn.Module):
+    """A network for ONE run: scans in, a logit and what the classifier reads out."""
+
+    def __init__(self, shape: Shape, s: GatedProfilesSettings) -> None:
+        super().__init__()
+        self.gate = nn.Parameter(torch.zeros(shape.n_rois))
+        self.embed = nn.Linear(shape.n_rois, s.width)
+        self.dropout = Dropout(s.dropout)  # its random numbers are those of the run, alone or in a stack
+        self.classify = nn.Linear(s.width, 1)
+
+    def forward(self, scans: Scans, context: dict[str, Tensor]) -> Output:
+        states = self.embed(self.dropout(profiles(scans, context))).relu()  # [B, P, width]
+        pooled = (self.gate.softmax(0)[:, None] * states).sum(1)
+        return Output(self.classify(pooled).squeeze(-1), pooled)
+
+
+@method("gated-profiles", family="mine", provenance="written for this example", reference="you")
+class GatedProfilesMethod(NeuralMethod):
+    """Connection profiles of ROIs, weighed by one learned gate each."""
+
+    Settings = GatedProfilesSettings
+    settings: GatedProfilesSettings
+
+    def network(self, shape: Shape) -> nn.Module:
+        return GatedProfiles(shape, self.settings)
+
+    def loss(self, out: Output, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+        return classification_loss(out.logit, batch)

@@ -1,0 +1,58 @@
+"""A method in a user's own file: the example of the documentation, and what goes wrong."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import brio
+from brio.errors import BrioError
+from brio.methods import entry, load_methods
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "my_method.py"
+
+
+def test_the_example_of_the_documentation_runs_and_is_tuned(tmp_path):
+    cohort = brio.simulate(brio.Simulation(n_sites=5, per_class=6, n_rois=12, frames=60, stable=1.0))
+    cohort.save(tmp_path / "cohort")
+    words = ["--load", EXAMPLE, "--set", "epochs=12", "--set", "learning_rate=0.01", "--device", "cpu", "--quiet"]
+    run = [sys.executable, "-m", "brio", "run", tmp_path / "cohort", *words, "--out", tmp_path / "o"]
+    said = subprocess.run(list(map(str, run)), capture_output=True, text=True, check=True)
+    assert "gated-profiles" in said.stdout
+    tune = [sys.executable, "-m", "brio", "tune", "gated-profiles", tmp_path / "cohort", *words, "--budget", "2"]
+    tune += ["--seeds", "1", "--fold", "site01", "--out", tmp_path / "t"]
+    subprocess.run(list(map(str, tune)), capture_output=True, check=True)
+    assert (tmp_path / "t" / "tuning.json").is_file()
+
+
+def test_a_file_is_loaded_once_and_named_by_its_methods():
+    assert load_methods(EXAMPLE) == load_methods(EXAMPLE) == ["gated-profiles"]
+    assert entry("gated-profiles").family == "mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = 1\n", "registers no method"),
+        ("import nowhere_to_be_found\n", "ModuleNotFoundError"),
+        (
+            "from brio.methods import method\nfrom brio.training import Method\n"
+            "@method('ridge', family='x', provenance='y', reference='z')\nclass A(Method): pass\n",
+            "'ridge' is registered twice",
+        ),
+        (
+            "from brio.methods import method\nfrom brio.training import Method\n"
+            "@method('new', family='x', provenance='y', reference='z', needs={'blood'})\nclass A(Method): pass\n",
+            "need 'blood' is unknown",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(tmp_path, text, said):
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    with pytest.raises(BrioError, match=said) as caught:
+        load_methods(file)
+    assert str(file) in str(caught.value)
+    with pytest.raises(BrioError, match="no such file"):
+        load_methods(tmp_path / "none.py")
