@@ -82,7 +82,8 @@ def uniform(shape: Sequence[int], like: Tensor) -> Tensor:
     h = (h ^ _shift(h, 16)) * 2146121005
     h = (h ^ _shift(h, 15) ^ second) * -2073254261
     h = h ^ _shift(h, 16)
-    return ((h >> 8).to(like.dtype) * 2.0**-24 + (0.5 + 2.0**-25)).reshape(tuple(shape))
+    # 23 bits and a half, which float32 holds exactly: neither 0 nor 1 ever comes out
+    return ((h >> 9).to(like.dtype) * 2.0**-23 + (0.5 + 2.0**-24)).reshape(tuple(shape))
 
 
 def _shift(h: Tensor, bits: int) -> Tensor:

@@ -114,7 +114,7 @@ class Stack:
 
     def tensor(self, array: np.ndarray) -> Tensor:
         """A host array on the device, floating point in the stack's precision."""
-        return _placed(torch.from_numpy(np.ascontiguousarray(array)), next(iter(self.params.values())))
+        return _placed(torch.from_numpy(np.asarray(array, order="C")), next(iter(self.params.values())))
 
     def losses(self, scans: Tensor, key: Tensor, epoch: Tensor, stage: Stage) -> Tensor:
         """Loss of every run on its batch.
@@ -155,7 +155,10 @@ class Stack:
         one_seed = len({run.seed for run in self.runs}) == 1
         mapped = torch.vmap(loss, in_dims=(0, 0, 0, 0, 0, 0, None if one_seed else 0))
         key = key[0] if one_seed else key
-        return mapped(self.params, self.buffers, self.context, taken, self._cell_weight, self._pair_weight, key)
+        found = mapped(self.params, self.buffers, self.context, taken, self._cell_weight, self._pair_weight, key)
+        if found.shape != (len(self),):  # it would be broadcast against the runs and mix them
+            raise RuntimeError(f"method '{self.method.name}': its loss is not one number, but {tuple(found.shape[1:])}")
+        return found
 
     @torch.no_grad()
     def forward(self, scans: Scans, *, shared: bool = False, runs: Tensor | None = None) -> Any:
