@@ -16,7 +16,7 @@ from ..graphs import normalised, profiles
 from ..layers import BatchNorm, Dropout, mlp
 from ..losses import class_loss, classification_loss
 from ..registry import method, our_reading
-from .scaffold import Confounds, ScaffoldSettings, adjusted, confounds, n_scaffold_edges, scaffold
+from .scaffold import Confounds, ScaffoldSettings, adjusted, confounds, scaffold
 
 __all__ = [
     "CORE",

@@ -22,13 +22,13 @@ from ..registry import method, papers_intent
 from .courses import CourseEncoder
 
 __all__ = [
-    "GraphLearner",
     "XGGNN",
+    "GraphLearner",
     "XGNetwork",
     "XGOutput",
     "XGSettings",
-    "difference_maps",
     "dice_gap",
+    "difference_maps",
     "episode",
     "map_entropy",
     "mixed",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -75,7 +76,7 @@ def _drawn(name: str, values: dict[str, Any], budget: int) -> list[tuple[dict[st
 
 
 def _fields(name: str) -> set[str]:
-    return set(entry(name).make.Settings.__dataclass_fields__)
+    return {f.name for f in dataclasses.fields(entry(name).make.Settings)}
 
 
 def _search(
