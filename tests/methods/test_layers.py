@@ -10,7 +10,7 @@ from torch import nn
 from torch_geometric.nn import DenseGATConv, DenseGCNConv, DenseGINConv
 
 from brio.methods.graphs import normalised
-from brio.methods.layers import BatchNorm, Dropout, GATLayer, GCNLayer, GINLayer, mlp
+from brio.methods.layers import BatchNorm, Dropout, GATLayer, GCNLayer, GINLayer, Linear, mlp
 from brio.training.ambient import during_step, keep_statistics, permutation, real_graphs, uniform
 
 KEY = torch.tensor(12345)
@@ -106,10 +106,10 @@ def test_gat_drops_attention_and_nothing_else():
 
 def test_mlp_has_its_pieces_in_order():
     made = mlp(5, 4, 3, 2, dropout=0.1, norm=True)
-    kinds = [nn.Linear, BatchNorm, nn.ReLU, Dropout]
-    assert [type(m) for m in made] == [*kinds, *kinds, nn.Linear]
-    assert [(m.in_features, m.out_features) for m in made if isinstance(m, nn.Linear)] == [(5, 4), (4, 3), (3, 2)]
-    assert [type(m) for m in mlp(5, 2)] == [nn.Linear]
+    kinds = [Linear, BatchNorm, nn.ReLU, Dropout]
+    assert [type(m) for m in made] == [*kinds, *kinds, Linear]
+    assert [(m.in_features, m.out_features) for m in made if isinstance(m, Linear)] == [(5, 4), (4, 3), (3, 2)]
+    assert [type(m) for m in mlp(5, 2)] == [Linear]
     assert BatchNorm not in [type(m) for m in mlp(5, 4, 2)]
 
 
@@ -330,3 +330,27 @@ def test_padding_stays_at_the_end_and_moves_nobody():
     assert (padded[:, 5:].sort(1).values == torch.tensor([5, 6])).all()
     assert torch.equal(padded[:, :5], orders(50, torch.ones(5)))
     assert torch.equal(torch.stack([one_order(key, real) for key in torch.arange(50)]), padded)
+
+
+def test_linear_in_groups_is_the_linear_layer(monkeypatch):
+    # the grouped way is taken on a GPU; its numbers and gradients are those of torch
+    from brio.methods import layers
+
+    torch.manual_seed(0)
+    x = torch.randn(12, 5, 7, dtype=torch.float64, requires_grad=True)
+    layer = layers.Linear(7, 3).double()
+    plain = torch.nn.functional.linear(x, layer.weight, layer.bias)
+    wanted = torch.autograd.grad(plain.square().sum(), (x, layer.weight, layer.bias))
+
+    class Elsewhere(torch.Tensor):
+        """A tensor that says it lies on another device."""
+
+        @property
+        def device(self):
+            return torch.device("meta")
+
+    found = layers.linear(x.as_subclass(Elsewhere), layer.weight, layer.bias)
+    torch.testing.assert_close(found.as_subclass(torch.Tensor), plain, atol=1e-12, rtol=0)
+    given = torch.autograd.grad(found.square().sum(), (x, layer.weight, layer.bias))
+    for a, b in zip(given, wanted, strict=True):
+        torch.testing.assert_close(a.as_subclass(torch.Tensor), b, atol=1e-11, rtol=0)

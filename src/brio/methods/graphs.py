@@ -32,8 +32,8 @@ class GraphSettings(NeuralSettings):
         Share of the edges of a scan, the strongest in absolute value, that make its graph.
     """
 
-    epochs: int = 120
-    patience: int | None = 40
+    epochs: int = 80
+    patience: int | None = 25
     learning_rate: float = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
     width: int = 64
     layers: int = 2

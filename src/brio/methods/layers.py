@@ -93,7 +93,7 @@ class GCNLayer(nn.Module):
 
     def forward(self, H: Tensor, A_hat: Tensor) -> Tensor:
         """H: [B, P, n_in]; A_hat: [B, P, P]."""
-        return A_hat @ (H @ self.weight.T) + self.bias
+        return A_hat @ linear(H, self.weight) + self.bias
 
 
 class GINLayer(nn.Module):
@@ -102,7 +102,7 @@ class GINLayer(nn.Module):
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
         self.eps = nn.Parameter(torch.zeros(()))
-        self.update = nn.Sequential(nn.Linear(n_in, n_out), BatchNorm(n_out), nn.ReLU(), nn.Linear(n_out, n_out))
+        self.update = nn.Sequential(Linear(n_in, n_out), BatchNorm(n_out), nn.ReLU(), Linear(n_out, n_out))
 
     def forward(self, H: Tensor, A: Tensor) -> Tensor:
         """H: [B, P, n_in]; A: [B, P, P], A[u, v] weighs the message of v to u."""
@@ -123,7 +123,7 @@ class GATLayer(nn.Module):
 
     def forward(self, H: Tensor, mask: Tensor) -> Tensor:
         """H: [B, P, n_in]; mask: [B, P, P], nonzero where u hears v. Self-loops are added."""
-        x = (H @ self.weight.T).unflatten(-1, (self.heads, -1))  # [B, P, heads, d]
+        x = linear(H, self.weight).unflatten(-1, (self.heads, -1))  # [B, P, heads, d]
         to, of = (x * self.receive).sum(-1), (x * self.send).sum(-1)  # [B, P, heads]
         score = F.leaky_relu(to.transpose(-1, -2).unsqueeze(-1) + of.transpose(-1, -2).unsqueeze(-2), 0.2)
         heard = (mask + torch.eye(mask.shape[-1], device=mask.device, dtype=mask.dtype)).unsqueeze(-3) != 0
@@ -136,5 +136,5 @@ def mlp(*widths: int, dropout: float = 0.0, norm: bool = False) -> nn.Sequential
     """Linear layers with (batch norm,) ReLU and dropout between them."""
     layers: list[nn.Module] = []
     for n_in, n_out in itertools.pairwise(widths[:-1]):
-        layers += [nn.Linear(n_in, n_out), *([BatchNorm(n_out)] if norm else []), nn.ReLU(), Dropout(dropout)]
-    return nn.Sequential(*layers, nn.Linear(widths[-2], widths[-1]))
+        layers += [Linear(n_in, n_out), *([BatchNorm(n_out)] if norm else []), nn.ReLU(), Dropout(dropout)]
+    return nn.Sequential(*layers, Linear(widths[-2], widths[-1]))

@@ -33,8 +33,8 @@ class MLPSettings(NeuralSettings):
         Batch norm before the activation.
     """
 
-    epochs: int = 120
-    patience: int | None = 40
+    epochs: int = 80
+    patience: int | None = 25
     learning_rate: float = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
     weight_decay: float = setting(1e-4, choice(1e-4, 1e-2, 1e-1))
     width: int = 64

@@ -15,7 +15,7 @@ from ...spaces import choice
 from ...training import Batch, NeuralMethod, NeuralSettings, Output, Params, Scans, Shape, Stage
 from ...training.ambient import permutation, uniform
 from ..graphs import profiles
-from ..layers import Dropout
+from ..layers import Dropout, Linear
 from ..losses import bce, class_loss
 from ..registry import method, papers_intent
 
@@ -42,8 +42,8 @@ class BrainNetTFSettings(NeuralSettings):
         Train on mixtures of pairs of scans and of their labels.
     """
 
-    epochs: int = 120
-    patience: int | None = 40
+    epochs: int = 80
+    patience: int | None = 25
     learning_rate: float = setting(3e-4, choice(1e-4, 3e-4, 1e-3))
     schedule: Literal["constant", "cosine"] = "cosine"
     layers: int = 2
@@ -81,6 +81,7 @@ def encoder_layer(n_rois: int, heads: int, feed_forward: int, dropout: float) ->
     # any activation but torch's own ReLU object keeps the layer off its fused kernel
     layer = nn.TransformerEncoderLayer(n_rois, heads, feed_forward, activation=torch.relu, batch_first=True)
     layer.self_attn = PlainAttention(n_rois, heads, batch_first=True)
+    layer.linear1, layer.linear2 = Linear(n_rois, feed_forward), Linear(feed_forward, n_rois)
     for name in ("dropout", "dropout1", "dropout2"):
         setattr(layer, name, Dropout(dropout))
     return layer
@@ -121,7 +122,7 @@ class BrainNetTFNetwork(nn.Module):
         feed_forward = min(s.feed_forward, 16 * n_rois)
         self.layers = nn.ModuleList(encoder_layer(n_rois, s.heads, feed_forward, s.dropout) for _ in range(s.layers))
         self.read = OCRead(n_rois, s.centres)
-        self.narrow = nn.Sequential(nn.Linear(n_rois, 8), nn.LeakyReLU())
+        self.narrow = nn.Sequential(Linear(n_rois, 8), nn.LeakyReLU())
         n_centres = len(self.read.centres)
         self.head = nn.Sequential(nn.Linear(8 * n_centres, 256), nn.LeakyReLU(), nn.Linear(256, 32), nn.LeakyReLU())
         self.classify = nn.Linear(32, 1)

@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from ...connectome import fill_dead
+from ...settings import require
 from ...training import Scans, Source
 from ..linear.base import Dual, LinearMethod, LinearSettings
 from ..linear.logistic import logistic_dual
@@ -19,7 +20,19 @@ __all__ = ["CoreScaffold", "CoreScaffoldSettings"]
 
 @dataclass(frozen=True)
 class CoreScaffoldSettings(ScaffoldSettings, LinearSettings):
-    """Settings of the scaffold and of the logistic regression on it."""
+    """Settings of the scaffold and of the logistic regression on it.
+
+    Edges are chosen by the labels of all source scans, so a source site left out has been seen: the penalty is chosen
+    on validation scans alone. Chosen edges ask for stronger penalties than all edges do.
+    """
+
+    largest_penalty: float = 100.0
+    penalties: int = 7
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rule = "validation: every source site took part in the choice of edges"
+        require(self.choose_by == "validation", "choose_by", self.choose_by, rule)
 
 
 @method(

@@ -139,7 +139,7 @@ class DeCI(NeuralMethod):
 
     Settings = DeCISettings
     settings: DeCISettings
-    matrices = 60.0
+    matrices = 32.0
 
     def network(self, shape: Shape) -> nn.Module:
         return DeCINetwork(shape, self.settings)

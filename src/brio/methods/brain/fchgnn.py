@@ -65,8 +65,8 @@ class FCHGNNSettings(NeuralSettings):
         Source scans of each site and class that a scan hears at inference.
     """
 
-    epochs: int = 120
-    patience: int | None = 40
+    epochs: int = 80
+    patience: int | None = 25
     learning_rate: float = setting(3e-3, choice(1e-3, 3e-3, 1e-2))
     weight_decay: float = 5e-5
     alpha: float = 0.65

@@ -121,15 +121,15 @@ def huber(y: Tensor, live: Tensor, X: Tensor, iterations: int = 30) -> tuple[Ten
     inverse = torch.linalg.pinv(X)
     count = live.sum(0).clamp_min(1)
     b = inverse @ (live * y)
-    r = live * (y - X @ b)
-    variance = r.square().sum(0) / count
+    r = torch.addmm(y, X, b, alpha=-1)
+    variance = (live * r).square().sum(0) / count
     for _ in range(iterations):
         cut = HUBER_CUT * variance.sqrt()
-        held = torch.minimum(torch.maximum(r, -cut), cut)
-        variance = held.square().sum(0) / count
+        held = r.clamp(-cut, cut) * live
+        variance = torch.linalg.vector_norm(held, dim=0).square() / count
         b = b + inverse @ held
-        r = live * (y - X @ b)
-    return b, r
+        r = torch.addmm(y, X, b, alpha=-1)
+    return b, live * r
 
 
 def bootstrap_weights(source: Source, n: int) -> np.ndarray:

@@ -152,6 +152,19 @@ def episode(draw: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
     return train, torch.where(count > 1, real - train, real)
 
 
+def site_partners(draw: Tensor, site: Tensor) -> Tensor:
+    """A random order of the scans that keeps each at a place of its own site. Shape [B], int64.
+
+    Parameters
+    ----------
+    draw : Tensor, shape [B]
+        Uniform numbers.
+    site : Tensor of int64, shape [B]
+        Ascending.
+    """
+    return torch.argsort(draw + 2.0 * site, stable=True)
+
+
 def mixed(scans: Scans, label: Tensor, partner: Tensor, share: Tensor, mean: Tensor) -> tuple[Scans, Tensor]:
     """Scans and labels blended with those of partners (mixup, Zhang et al. 2018).
 
@@ -226,7 +239,7 @@ class XGGNN(NeuralMethod):
 
     Settings = XGSettings
     settings: XGSettings
-    matrices = 70.0
+    matrices = 80.0
 
     def network(self, shape: Shape) -> nn.Module:
         return XGNetwork(shape, self.settings)
@@ -248,7 +261,7 @@ class XGGNN(NeuralMethod):
         train, test = episode(uniform(real.shape, weight), real)
         scans, label = batch.scans, batch.label
         if s.mixup:
-            partner = torch.argsort(uniform(label.shape, weight) + 2.0 * batch.site, stable=True)  # within the site
+            partner = site_partners(uniform(label.shape, weight), batch.site)
             share = uniform(real.shape, weight)[batch.site]
             scans, label = mixed(scans, label, partner, share, context["mean"])
         key = (uniform((2,), weight) * 2**24).long()  # for the two passes

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...connectome import BlockRule
-from ...settings import require
+from ...settings import require, setting
+from ...spaces import choice
 from ...training import NeuralSettings
 
 __all__ = ["BrioSettings", "Variant"]
@@ -62,6 +63,7 @@ class BrioSettings(NeuralSettings):
         Constants of the block-length rule.
     """
 
+    learning_rate: float = 3e-4
     J: int = 4
     d_e: int = 16
     d_h: int = 64
@@ -77,7 +79,7 @@ class BrioSettings(NeuralSettings):
     K: int = 8
     epsilon: float = 0.1
     sinkhorn_iterations: int = 30
-    lambda_env: float = 0.5
+    lambda_env: float = setting(0.5, choice(0.1, 0.25, 0.5, 1.0, 2.0))
     eps_w: float = 1e-6
     eps_s: float = 1e-6
     eps_q: float = 1e-6

@@ -1,0 +1,143 @@
+"""DeCI against torch's own convolution and a loop over single ROIs, and the loss that the published code misses."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from brio.methods import make_method
+from brio.methods.brain.deci import CausalConvolution, DeCINetwork, DeCISettings
+from brio.training import Batch, Output, Scans, Shape, Stage
+from brio.training.ambient import during_step
+
+B, T, P, D = 6, 30, 5, 8
+
+
+@pytest.fixture
+def scans():
+    rng = torch.Generator().manual_seed(0)
+    bold = torch.randn(B, T, P, generator=rng, dtype=torch.float64)
+    return Scans.of(torch.zeros(B, P, P, dtype=torch.float64))._replace(bold=bold)
+
+
+def network(layers, **values):
+    torch.manual_seed(1)
+    net = DeCINetwork(Shape(P, 3, T), DeCISettings(width=D, layers=layers, **values)).double()
+    for block in net.blocks:  # away from the start, where every ROI has the same kernel
+        block.drift.kernel.data += 0.3 * torch.randn(P, D, dtype=torch.float64)
+        block.drift.bias.data += 0.3 * torch.randn(P, dtype=torch.float64)
+    return net.eval()
+
+
+def test_drift_is_a_depthwise_causal_convolution_over_the_embedding():
+    torch.manual_seed(0)
+    layer = CausalConvolution(P, D).double()
+    layer.kernel.data, layer.bias.data = torch.randn_like(layer.kernel), torch.randn_like(layer.bias)
+    x = torch.randn(B, P, D, dtype=torch.float64)
+    weight = layer.kernel.flip(-1).unsqueeze(1)  # torch correlates; the last tap is the present
+    expected = F.conv1d(F.pad(x, (D - 1, 0)), weight, layer.bias, groups=P)
+    torch.testing.assert_close(layer(x), expected)
+    # causal: a later dimension of the embedding moves nothing before it
+    moved = x.clone()
+    moved[..., 5] += 1
+    assert torch.equal(layer(moved)[..., :5], layer(x)[..., :5])
+    assert not torch.equal(layer(moved)[..., 5:], layer(x)[..., 5:])
+
+
+def test_drift_begins_as_a_running_mean_without_bias():
+    x = torch.randn(2, P, 64)
+    torch.testing.assert_close(CausalConvolution(P, 64)(x), x.cumsum(-1) / 64, atol=1e-6, rtol=1e-5)
+
+
+def roi_score(net, course, u):
+    """Score of one ROI's course by itself, block after block, from the weights and torch's functions."""
+    x = (course - course.mean()) / (course.var(correction=0) + 1e-5).sqrt()
+    rest = F.linear(x, net.embed.weight, net.embed.bias)
+    score, at = net.classify.bias.clone()[0], 0
+
+    def layers(module, h):
+        first, last = module[0], module[-1]
+        return F.linear(F.gelu(F.linear(h, first.weight, first.bias)), last.weight, last.bias)
+
+    for block in net.blocks:
+        kernel = block.drift.kernel[u].flip(0).view(1, 1, -1)
+        drift = F.conv1d(F.pad(rest.view(1, 1, -1), (D - 1, 0)), kernel).flatten() + block.drift.bias[u]
+        left, c = rest - drift, block.cycle
+        gated = F.linear(torch.sigmoid(layers(c.gate, left)) * left, c.mix.weight, c.mix.bias)
+        mixed = F.layer_norm(gated + left, (D,), c.norm_mixed.weight, c.norm_mixed.bias, 1e-6)
+        cycle = F.layer_norm(layers(c.update, mixed) + mixed, (D,), c.norm_updated.weight, c.norm_updated.bias, 1e-6)
+        rest = left - cycle
+        for part in (drift, cycle):
+            score = score + net.classify.weight[0, at : at + D] @ part
+            at += D
+    return score
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_logit_is_the_mean_of_the_scores_of_single_rois(scans, layers):
+    net = network(layers)
+    logit = net(scans, {}).logit
+    for i in range(B):
+        alone = torch.stack([roi_score(net, scans.bold[i, :, u], u) for u in range(P)])
+        torch.testing.assert_close(logit[i], alone.mean(), atol=1e-9, rtol=0)
+
+
+def test_an_roi_without_signal_has_no_vote(scans):
+    net = network(2)
+    bold, alive = scans.bold.clone(), scans.alive.clone()
+    bold[0, :, 3], alive[0, 3] = 0.0, False
+    logit = net(scans._replace(bold=bold, alive=alive), {}).logit
+    votes = torch.stack([roi_score(net, bold[0, :, u], u) for u in (0, 1, 2, 4)])
+    torch.testing.assert_close(logit[0], votes.mean(), atol=1e-9, rtol=0)
+
+
+def test_courses_are_normalised_within_the_window(scans):
+    net = network(1)
+    scale = torch.linspace(0.5, 3, P, dtype=torch.float64)
+    other = scans._replace(bold=scans.bold * scale + torch.arange(P))
+    torch.testing.assert_close(net(other, {}).logit, net(scans, {}).logit, atol=1e-3, rtol=0)
+
+
+def test_dropout_falls_on_drift_and_cycle_in_training_alone(scans):
+    net = network(1, dropout=0.5)
+    assert torch.equal(net(scans, {}).logit, net(scans, {}).logit)
+    net.train()
+    logits = []
+    for key in (1, 1, 2):
+        with during_step(torch.tensor(key), torch.ones(B)):
+            logits.append(net(scans, {}).logit)
+    assert torch.equal(logits[0], logits[1])
+    assert not torch.allclose(logits[0], logits[2])
+    with during_step(torch.tensor(1), torch.ones(B)):
+        drift = net.blocks[0](torch.ones(B, P, D, dtype=torch.float64))[0]
+    assert 0.2 < float((drift == 0).double().mean()) < 0.8
+
+
+def batch_of(cell_weight, n):
+    none = torch.zeros(len(cell_weight) * 2 * n, 0, 0)
+    return Batch(Scans(none, none, none, none, none, none), cell_weight, torch.zeros(1), torch.tensor(1.0))
+
+
+def test_every_scan_is_held_to_its_own_label():
+    # the published loss compares [B, 1] with [B]: its gradient pulls every logit to the mean label, whatever its own
+    n, cell_weight = 2, torch.tensor([[0.25, 0.25], [0.25, 0.25], [0.0, 0.0]], dtype=torch.float64)
+    batch = batch_of(cell_weight, n)
+    logit = torch.linspace(-2, 2, 12, dtype=torch.float64, requires_grad=True)
+    out = Output(logit, logit[:, None])
+    loss = make_method("deci").loss(out, batch, {}, Stage("training", 1))
+    label = torch.tensor([0.0, 0, 1, 1] * 3, dtype=torch.float64)
+    expected = F.binary_cross_entropy_with_logits(logit[:8], label[:8])
+    torch.testing.assert_close(loss, expected)
+    (slope,) = torch.autograd.grad(loss, logit)
+    assert (torch.sign(slope[:8]) == 1 - 2 * label[:8]).all()
+    assert (slope[8:] == 0).all()
+
+
+def test_learned_kernels_belong_to_rois(scans):
+    # ROI identity enters through the kernels alone: with equal kernels, ROIs may change places
+    turned = scans._replace(bold=scans.bold[:, :, torch.arange(P).roll(1)])
+    net = network(1)
+    assert not np.allclose(net(turned, {}).logit.detach(), net(scans, {}).logit.detach())
+    net.blocks[0].drift.kernel.data[:] = 1 / D
+    net.blocks[0].drift.bias.data[:] = 0
+    torch.testing.assert_close(net(turned, {}).logit, net(scans, {}).logit)
