@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from .errors import BrioError
 from .progress import Progress
@@ -235,11 +236,19 @@ def methods(
         print(json.dumps(listed, indent=1))
         return
     if name is None:
-        table = Table("method", "family", "what it is", "needs", "provenance", "reference", box=None, pad_edge=False)
-        for e in known_methods():
-            needs = ", ".join([*e.needs, *(["unlabelled test scans"] if e.transductive else [])])
-            table.add_row(e.name, e.family, e.summary, needs or "-", str(e.provenance), "" if e.fixed else e.reference)
-        console.print(table)
+        for family in dict.fromkeys(e.family for e in known_methods()):
+            table = Table.grid(padding=(0, 2))
+            table.add_column(min_width=18)
+            table.add_column()
+            for e in (e for e in known_methods() if e.family == family):
+                needs = [*e.needs, *(["unlabelled test scans"] if e.transductive else [])]
+                facts = [f"needs {', '.join(needs)}"] if needs else []
+                facts += [] if e.fixed else [str(e.provenance), e.reference]
+                table.add_row(Text(f"  {e.name}"), Text(e.summary))
+                if facts:
+                    table.add_row("", Text("; ".join(facts), style="dim"))
+            console.print(Text(family, style="bold"))
+            console.print(table)
         console.print("'brio methods NAME' lists the settings of a method; set one with --set key=value.")
         return
     found = entry(name)

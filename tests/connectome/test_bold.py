@@ -72,7 +72,9 @@ def test_one_clock_shows_the_same_course_whatever_the_repetition_time():
         windows.append(bold_window(x, bold_positions(len(x), tr, BoldRule(80, 2.0))))
     for other in windows[1:]:
         assert np.corrcoef(other[:, 0], windows[0][:, 0])[0, 1] > 0.97
-    as_they_are = [bold_window(torch.arange(90.0)[:, None], bold_positions(90, tr, BoldRule(80, None))) for tr in (1, 3)]
+    as_they_are = [
+        bold_window(torch.arange(90.0)[:, None], bold_positions(90, tr, BoldRule(80, None))) for tr in (1, 3)
+    ]
     assert torch.equal(*as_they_are)
 
 

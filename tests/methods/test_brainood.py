@@ -103,8 +103,9 @@ def test_features_are_reconstructed_from_high_pass_states(network):
 
 def test_edges_are_drawn_five_times_and_the_logits_averaged(network):
     scans, context = graphs()
-    encoded = calls_of(network.encoder)
+    encoded, scores = calls_of(network.encoder), calls_of(network.score)
     out = in_training(network, scans, context)
+    assert (out.kept - scores[0][-1].sigmoid()).abs().mean() > 0.1  # drawn from a relaxed sample, not from the score
     _, A, H = encoded[1]
     strong = strong_edges(scans)
     assert A.shape == (8, 5, P, P)
@@ -147,7 +148,7 @@ def test_alignment_is_the_standard_deviation_over_real_scans():
 
 def test_the_loss_adds_reconstruction_alignment_and_entropy_and_no_bottleneck(network):
     scans, context = graphs()
-    method = BrainOOD(BrainOODSettings(reconstruction=0.5, alignment=0.1, entropy=0.01))
+    method = BrainOOD(BrainOODSettings())
     batch = in_batch(scans, n_sites=2, padding=1, epoch=30.0)
     out = in_training(network, scans, context)
     found = method.loss(out, batch, context, STAGE)
@@ -157,7 +158,7 @@ def test_the_loss_adds_reconstruction_alignment_and_entropy_and_no_bottleneck(ne
     expected = ce + 0.5 * out.error[:4].mean() + 0.1 * aligned + 0.01 * out.entropy
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
     torch.testing.assert_close(out.edge_logit * (1 - strong_edges(scans)), torch.zeros_like(out.edge_logit))
-    with_kl = BrainOOD(BrainOODSettings(reconstruction=0.5, alignment=0.1, entropy=0.01, information=1.0))
+    with_kl = BrainOOD(BrainOODSettings(information=1.0, final_r=0.5, epochs=120))
     kl = ed.bernoulli_kl(out.kept, out.edges, 0.7)[:4].mean()
     torch.testing.assert_close(with_kl.loss(out, batch, context, STAGE), found + kl)
 

@@ -251,7 +251,7 @@ def test_gsat_attention_is_random_in_training_and_its_probability_afterwards(gsa
 @pytest.mark.parametrize(("stage", "epoch"), [(0, 1.0), (0, 13.0), (1, 60.0)])
 def test_gsat_loss_is_cross_entropy_and_divergence_from_a_falling_rate(gsat, stage, epoch):
     scans, context = graphs()
-    method = GSAT(GSATSettings(final_r=0.7, information=0.6))
+    method = GSAT(GSATSettings(final_r=0.7, information=0.6, epochs=120))
     out = in_training(gsat, scans, context)
     batch = in_batch(scans, n_sites=2, padding=1, epoch=epoch)
     found = method.loss(out, batch, context, method.stages()[stage])
@@ -320,6 +320,13 @@ def test_disc_masker_averages_over_neighbours(disc):
     torch.testing.assert_close(node[0][0], H)
     torch.testing.assert_close(mask, masker.node(H).sigmoid())
     assert torch.equal(edge > 0, A > 0)
+    pairs = [(i, u, v) for i in range(8) for u, v in pairs_of(A[i])]
+    first = torch.cat([masker.edge.receiver.weight, masker.edge.sender.weight], 1)
+    x = torch.stack([torch.cat([H[i, u], H[i, v]]) for i, u, v in pairs]) @ first.T + masker.edge.receiver.bias
+    for norm, layer in zip(masker.edge.norms, masker.edge.linears, strict=True):
+        statistics = norm.running_mean, norm.running_var, norm.weight, norm.bias
+        x = layer(F.batch_norm(x, *statistics, eps=norm.eps).relu())
+    torch.testing.assert_close(torch.stack([edge[i, u, v] for i, u, v in pairs]), x.squeeze(-1).sigmoid())
 
 
 def test_each_disc_classifier_teaches_its_own_part_only(disc):
@@ -342,7 +349,7 @@ def test_disc_swaps_biased_parts_between_real_scans_and_reads_them_at_test_time(
     real = torch.tensor([1.0] * 6 + [0.0] * 2, dtype=torch.float64)
     out = in_training(disc, scans, context, real=real)
     assert sorted(out.order.tolist()) == list(range(8))
-    assert out.order[6:].tolist() == [6, 7]
+    assert sorted(out.order[6:].tolist()) == [6, 7]
     assert out.order.tolist() != list(range(8))
     z_c, z_b = out.representation.split(6, -1)
     mixed = torch.cat([z_c, torch.stack([z_b[j] for j in out.order.tolist()])], -1)
@@ -643,7 +650,7 @@ def test_the_teacher_of_the_gate_is_not_taught():
 
 def test_disco_routes_uniformly_while_warming_up_and_chooses_no_checkpoint_then():
     scans, context = graphs()
-    method = DiSCO(DiSCOSettings())
+    method = DiSCO(DiSCOSettings(epochs=120))
     warm, after = method.stages()
     assert (warm.epochs, warm.selectable, after.selectable) == (12, False, True)
     one, other = made_output(0), made_output(1)

@@ -27,7 +27,7 @@ from ..graph_ood.edges import (
     symmetric,
 )
 from ..graphs import profiles, strong_edges
-from ..layers import BatchNorm, Dropout, GINLayer
+from ..layers import BatchNorm, Dropout, GINLayer, linear
 from ..losses import class_loss, classification_loss
 from ..registry import PUBLISHED, method, variant
 
@@ -91,7 +91,7 @@ class EarlyGINLayer(GINLayer):
         """H: [B, P, n_in]; A: [B, ..., P, P]."""
         first = self.update[0]
         assert isinstance(first, nn.Linear)
-        return self.update[1:](self.mix(H @ first.weight.T, A) + first.bias)
+        return self.update[1:](self.mix(linear(H, first.weight), A) + first.bias)
 
     def mix(self, x: Tensor, A: Tensor) -> Tensor:
         return (1 + self.eps) * x + A @ x

@@ -88,10 +88,14 @@ def windows(n_frames: int, window: int, step: int, like: Tensor) -> Tensor:
 
 def trajectories(bold: Tensor, u: Tensor, v: Tensor, window: int, step: int) -> Tensor:
     """Fisher z of the correlation of two ROIs in each window, for some edges. Shape [B, windows, M]."""
-    average = windows(bold.shape[1], window, step, bold)
-    mean, square = average @ bold, average @ bold.square()
-    variance = (square - mean.square()).clamp_min(1e-6)
-    covariance = average @ (bold[:, :, u] * bold[:, :, v]) - mean[:, :, u] * mean[:, :, v]
+    rows = windows(bold.shape[1], window, step, bold)
+
+    def average(x: Tensor) -> Tensor:
+        return torch.einsum("wt,btm->bwm", rows, x)
+
+    mean = average(bold)
+    variance = (average(bold.square()) - mean.square()).clamp_min(1e-6)
+    covariance = average(bold[:, :, u] * bold[:, :, v]) - mean[:, :, u] * mean[:, :, v]
     r = covariance * (variance[:, :, u] * variance[:, :, v]).rsqrt()
     return r.clamp(-0.999, 0.999).atanh()
 
@@ -142,7 +146,8 @@ class CORENetwork(nn.Module):
         H = self.embed_norm(self.embed(torch.cat([x, toward, prior], -1))).relu()
         for gate, own, heard, norm in zip(self.gates, self.own, self.heard, self.norms, strict=False):
             g = live * gate(torch.cat([H, prior], -1)).sigmoid()
-            H = H + self.dropout(norm(own(H) + context["line"] @ (g * heard(H))).relu())
+            messages = torch.einsum("ef,bfd->bed", context["line"], g * heard(H))  # one product for all scans
+            H = H + self.dropout(norm(own(H) + messages).relu())
         g = live * self.gates[-1](torch.cat([H, prior], -1)).sigmoid()
         pooled = (g * H).sum(1) / g.sum(1).clamp_min(1e-6)
         return COREOutput(self.classify(pooled).squeeze(-1), pooled, g.squeeze(-1))

@@ -113,7 +113,7 @@ class DeCINetwork(nn.Module):
     def forward(self, scans: Scans, context: dict[str, Tensor]) -> Output:
         centred = scans.bold - scans.bold.mean(1, keepdim=True)
         course = centred * (centred.square().mean(1, keepdim=True) + 1e-5).rsqrt()
-        rest = self.embed(course.transpose(1, 2))  # [B, P, d]
+        rest = self.embed(course.transpose(1, 2).contiguous())  # [B, P, d]
         vote = scans.alive.to(rest.dtype)
         vote = (vote / vote.sum(-1, keepdim=True)).unsqueeze(1)  # [B, 1, P]
         pooled = []

@@ -175,7 +175,7 @@ def scaffold(source: Source, scans: Scans, settings: ScaffoldSettings) -> Scaffo
     P = scans.A.shape[-1]
     u, v = torch.triu_indices(P, P, 1, device=scans.A.device)
     y, live = scans.A[:, u, v], _both(scans.alive, u, v).to(scans.A.dtype)
-    label = torch.from_numpy(source.label).to(y)
+    label = torch.tensor(source.label, dtype=y.dtype, device=y.device)
     residual, within, cells = torch.zeros_like(y), torch.zeros_like(y[0]), torch.zeros_like(y[0])
     for here in _sites(source, y.device):
         _, r = huber(y[here], live[here], _design(scans.covariates[here]))

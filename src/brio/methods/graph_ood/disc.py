@@ -13,7 +13,7 @@ from ...spaces import choice
 from ...training import Batch, NeuralMethod, Output, Scans, Shape, Stage
 from ...training.ambient import permutation
 from ..graphs import profiles, strong_edges
-from ..layers import BatchNorm, Dropout, mlp
+from ..layers import BatchNorm, Dropout, Linear, mlp
 from ..losses import bce, class_loss
 from ..registry import method, papers_intent
 from .edges import EdgeBatchNorm, EdgeMLP, EdgeSettings, GINEncoder, dense, list_edges
@@ -71,8 +71,8 @@ class Masker(nn.Module):
 
     def __init__(self, n_rois: int, s: DisCSettings) -> None:
         super().__init__()
-        self.embed = nn.Linear(n_rois, s.width)
-        self.layers = nn.ModuleList(nn.Linear(s.width, s.width) for _ in range(2))
+        self.embed = Linear(n_rois, s.width)
+        self.layers = nn.ModuleList(Linear(s.width, s.width) for _ in range(2))
         self.norms = nn.ModuleList(BatchNorm(s.width) for _ in range(2))
         self.dropout = Dropout(s.dropout)
         w = s.edge_width

@@ -13,7 +13,7 @@ from ...settings import require, setting
 from ...spaces import choice
 from ...training import Batch, NeuralMethod, Output, Scans, Shape, Stage
 from ..graphs import profiles, strong_edges
-from ..layers import BatchNorm, mlp
+from ..layers import BatchNorm, Linear, linear, mlp
 from ..losses import bce, class_loss
 from ..registry import method, our_reading
 from .edges import Edges, EdgeSettings, GINEncoder, concrete, dense, list_edges, straight_through
@@ -84,8 +84,8 @@ class ExpertMasks(nn.Module):
     def __init__(self, n_in: int, experts: int, width: int) -> None:
         super().__init__()
         self.experts = experts
-        self.receiver = nn.Linear(n_in, experts * width)
-        self.sender = nn.Linear(n_in, experts * width, bias=False)
+        self.receiver = Linear(n_in, experts * width)
+        self.sender = Linear(n_in, experts * width, bias=False)
         self.weight = nn.Parameter(torch.empty(experts, width).uniform_(-1, 1) * width**-0.5)
         self.bias = nn.Parameter(torch.zeros(experts))
 
@@ -103,7 +103,7 @@ class Experts(nn.Module):
     def __init__(self, n_in: int, experts: int, width: int) -> None:
         super().__init__()
         self.eps = nn.Parameter(torch.zeros(experts, 1, 1))
-        self.first = nn.Linear(n_in, experts * width)
+        self.first = Linear(n_in, experts * width)
         self.norm = BatchNorm(experts * width)
         self.second = nn.Parameter(torch.empty(experts, width, width).uniform_(-1, 1) * width**-0.5)
         self.second_bias = nn.Parameter(torch.zeros(experts, 1, width))
@@ -116,7 +116,7 @@ class Experts(nn.Module):
 
         The first linear map of the GIN layer comes before the sum over neighbours, which is the same and cheaper.
         """
-        x = (H @ self.first.weight.T).unflatten(-1, (self.experts, -1)).transpose(1, 2)  # [B, K, P, width]
+        x = linear(H, self.first.weight).unflatten(-1, (self.experts, -1)).transpose(1, 2)  # [B, K, P, width]
         x = (1 + self.eps) * x + A @ x
         x = self.norm(x.transpose(1, 2).flatten(-2) + self.first.bias).relu()
         x = x.unflatten(-1, (self.experts, -1)).transpose(1, 2) @ self.second + self.second_bias

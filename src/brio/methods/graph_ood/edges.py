@@ -19,7 +19,7 @@ from ...spaces import choice
 from ...training import Stage
 from ...training.ambient import real_graphs, statistics_move, uniform
 from ..graphs import GraphSettings
-from ..layers import BatchNorm, Dropout, GINLayer
+from ..layers import BatchNorm, Dropout, GINLayer, Linear
 
 __all__ = [
     "EdgeBatchNorm",
@@ -168,10 +168,10 @@ class EdgeMLP(nn.Module):
         norm: type[EdgeInstanceNorm] | type[EdgeBatchNorm] = EdgeInstanceNorm,
     ) -> None:
         super().__init__()
-        self.receiver = nn.Linear(n_in, widths[0])
-        self.sender = nn.Linear(n_in, widths[0], bias=False)
+        self.receiver = Linear(n_in, widths[0])
+        self.sender = Linear(n_in, widths[0], bias=False)
         self.norms = nn.ModuleList(norm(w) for w in widths)
-        self.linears = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise([*widths, 1]))
+        self.linears = nn.ModuleList(Linear(a, b) for a, b in itertools.pairwise([*widths, 1]))
         self.dropout = Dropout(dropout)
 
     def forward(self, H: Tensor, edges: Edges) -> Tensor:
@@ -227,7 +227,7 @@ class GINEncoder(nn.Module):
 
     def __init__(self, n_in: int, width: int, layers: int, dropout: float, residual: bool = False) -> None:
         super().__init__()
-        self.embed = nn.Linear(n_in, width)
+        self.embed = Linear(n_in, width)
         self.layers = nn.ModuleList(GINLayer(width, width) for _ in range(layers))
         self.norms = nn.ModuleList(BatchNorm(width) if residual else nn.Identity() for _ in range(layers))
         self.residual = residual

@@ -1,0 +1,481 @@
+"""CORE: Huber regressions against scikit-learn, scaffold, descriptors and network against plain loops."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from contract_cohorts import SMALL, replaced, small, split, tiny
+from sklearn.linear_model import HuberRegressor, LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+from brio import draws
+from brio.cohort.simulate import Simulation, simulate
+from brio.connectome import Connectomes
+from brio.errors import BrioError
+from brio.methods import make_method
+from brio.methods.brain.core import CORENetwork, CORESettings, describe, line_graph, trajectories, windows
+from brio.methods.brain.scaffold import (
+    Scaffold,
+    ScaffoldSettings,
+    adjusted,
+    bootstrap_weights,
+    confounds,
+    huber,
+    scaffold,
+    site_effects,
+)
+from brio.training import Batch, Run, Scans, Source, Stage
+from brio.training.ambient import during_step
+
+f64 = torch.float64
+
+
+def source_of(graphs, run):
+    c, scans = graphs.cohort, run.fold.source
+    return Source(graphs, scans, c.sites[scans], c.labels[scans], run.seed)
+
+
+def scans_of(graphs, where, name="core"):
+    return small(name).inputs(graphs).take(torch.from_numpy(where))
+
+
+@pytest.fixture(scope="module")
+def graphs():
+    return Connectomes(tiny(), dtype=f64)
+
+
+@pytest.fixture(scope="module")
+def run():
+    return Run(split(tiny(), [1, 2, 3, 4], [5], [6]), 3)
+
+
+# --- Huber regression ------------------------------------------------------------------------------------------------
+
+
+def regression(n=40, columns=12, seed=0):
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([np.ones(n), rng.normal(size=n), rng.integers(0, 2, n) - 0.5])
+    y = X @ rng.normal(size=(3, columns)) + 0.3 * rng.normal(size=(n, columns))
+    y[rng.uniform(size=y.shape) < 0.1] += 4  # some values are far off
+    return X, y
+
+
+def sklearn_huber(X, y):
+    fitted = HuberRegressor(alpha=0.0, max_iter=10000, tol=1e-9).fit(X[:, 1:], y)
+    return np.concatenate([[fitted.intercept_], fitted.coef_])
+
+
+def test_huber_regressions_are_those_of_scikit_learn():
+    X, y = regression()
+    full = torch.ones(y.shape, dtype=f64)
+    b, r = huber(torch.from_numpy(y), full, torch.from_numpy(X))
+    least_squares = np.linalg.lstsq(X, y, rcond=None)[0]
+    for e in range(y.shape[1]):
+        np.testing.assert_allclose(b[:, e], sklearn_huber(X, y[:, e]), atol=2e-3)
+    assert np.abs(b.numpy() - least_squares).max() > 0.1
+    np.testing.assert_allclose(r, y - X @ b.numpy(), atol=1e-9)
+    more, _ = huber(torch.from_numpy(y), full, torch.from_numpy(X), iterations=500)
+    exact = np.stack([sklearn_huber(X, y[:, e]) for e in range(y.shape[1])], 1)
+    np.testing.assert_allclose(more, exact, atol=2e-4)
+
+
+def test_missing_values_are_left_out_of_a_regression():
+    X, y = regression(columns=5)
+    live = np.random.default_rng(1).uniform(size=y.shape) > 0.2
+    holed = np.where(live, y, 1e3)  # whatever stands there
+    b, r = huber(torch.from_numpy(holed), torch.from_numpy(live).double(), torch.from_numpy(X), iterations=500)
+    for e in range(5):
+        np.testing.assert_allclose(b[:, e], sklearn_huber(X[live[:, e]], y[live[:, e], e]), atol=1e-3)
+    assert (r.numpy()[~live] == 0).all()
+
+
+def test_a_site_with_one_sex_has_no_slope_on_it():
+    X, y = regression(columns=5)
+    flat = X.copy()
+    flat[:, 2] = 0.0
+    b, _ = huber(torch.from_numpy(y), torch.ones(y.shape, dtype=f64), torch.from_numpy(flat), iterations=500)
+    assert (b[2].abs() < 1e-12).all()
+    for e in range(5):
+        np.testing.assert_allclose(b[:2, e], sklearn_huber(flat[:, :2], y[:, e]), atol=2e-3)
+
+
+# --- scaffold --------------------------------------------------------------------------------------------------------
+
+
+def test_bootstrap_weights_belong_to_participants(graphs, run):
+    source = source_of(graphs, run)
+    weight = bootstrap_weights(source, 50)
+    who = graphs.cohort.ids[source.scans]
+    assert weight[7, 3] == pytest.approx(-np.log1p(-float(draws.uniform(3, "scaffold", 7, str(who[3])))))
+    few = Source(graphs, source.scans[5:9], source.site[5:9], source.label[5:9], 3)
+    assert np.array_equal(bootstrap_weights(few, 50), weight[:, 5:9])
+    assert weight.min() >= 0
+    assert weight.mean() == pytest.approx(1, abs=0.1)
+    other = Source(graphs, source.scans, source.site, source.label, 4)
+    assert not np.allclose(bootstrap_weights(other, 50), weight)
+
+
+def loop_scaffold(graphs, source, s, weight):
+    """Effects, agreement, stability and score of every edge: a regression and two means at a time."""
+    c = graphs.cohort
+    A, alive = graphs.full.numpy(), graphs.alive.numpy()
+    age, male = c.participants["age"].to_numpy(float), (c.participants["sex"] == "M").to_numpy(float)
+    pairs = list(combinations(range(graphs.n_rois), 2))
+    sites = np.unique(source.site)
+    position = {int(i): k for k, i in enumerate(source.scans)}
+    t = np.zeros((1 + len(weight), len(sites), len(pairs)))
+    for e, (u, v) in enumerate(pairs):
+        left, squares, df = {}, 0.0, 0
+        for site in sites:
+            here = [i for i in source.scans[source.site == site] if alive[i, u] and alive[i, v]]
+            X = np.column_stack([np.ones(len(here)), male[here] - male[here].mean(), age[here] - age[here].mean()])
+            y = A[here, u, v]
+            b, _ = huber(torch.from_numpy(y[:, None]), torch.ones(len(here), 1, dtype=f64), torch.from_numpy(X))
+            left[site] = (np.array(here), y - X @ b[:, 0].numpy())
+            for label in (0, 1):
+                cell = left[site][1][c.labels[here] == label]
+                squares, df = squares + ((cell - cell.mean()) ** 2).sum(), df + len(cell) - 1
+        for s_, site in enumerate(sites):
+            here, r = left[site]
+            patient = c.labels[here] == 1
+            error = np.sqrt(squares / df) * np.sqrt(1 / patient.sum() + 1 / (~patient).sum())
+            for k in range(1 + len(weight)):
+                w = np.ones(len(here)) if k == 0 else weight[k - 1, [position[int(i)] for i in here]]
+                gap = np.average(r[patient], weights=w[patient]) - np.average(r[~patient], weights=w[~patient])
+                t[k, s_, e] = gap / error
+    agreement = np.abs(np.sign(t).mean(1))
+    score = np.abs(t).mean(1) * agreement
+    k = max(1, round(s.top_share * len(pairs)))
+    stability = np.mean([np.isin(np.arange(len(pairs)), np.argsort(-row)[:k]) for row in score[1:]], axis=0)
+    return pairs, t[0].mean(0), agreement[0], stability, score[0]
+
+
+def test_the_scaffold_is_that_of_a_loop_over_edges_sites_and_bootstraps(graphs, run):
+    source = source_of(graphs, run)
+    where = np.flatnonzero(graphs.alive[source.scans].all(1).numpy())
+    assert len(where) < len(source.scans)
+    keep = source.scans[where]  # whole scans: with missing values the two ways agree only in the limit
+    source = Source(graphs, keep, source.site[where], source.label[where], 3)
+    s = ScaffoldSettings(edges=12, bootstraps=25, top_share=0.3, stability=0.6)
+    found = scaffold(source, scans_of(graphs, keep), s)
+    pairs, effect, agreement, stability, score = loop_scaffold(graphs, source, s, bootstrap_weights(source, 25))
+    stable = np.flatnonzero(stability >= 0.6)
+    others = np.flatnonzero(stability < 0.6)
+    order = [*stable[np.argsort(-score[stable])], *others[np.argsort(-score[others])]]
+    assert 0 < len(stable) < 12
+    chosen = sorted(order[:12])
+    assert set(chosen) != set(np.argsort(-score)[:12])  # stability has a say
+    assert [(int(u), int(v)) for u, v in zip(found.u, found.v, strict=True)] == [pairs[e] for e in chosen]
+    for name, expected in zip(Scaffold._fields[2:], (effect, agreement, stability, score), strict=True):
+        np.testing.assert_allclose(getattr(found, name), expected[chosen], atol=1e-6, err_msg=name)
+
+
+def test_missing_edges_drop_out_of_effects():
+    rng = np.random.default_rng(0)
+    r, label = rng.normal(size=(10, 3)), np.array([0, 1] * 5)
+    live = np.ones((10, 3))
+    live[:4, 1] = 0
+    live[label == 1, 2] = 0
+    weight = rng.exponential(size=(2, 10))
+    args = (torch.from_numpy(x.astype(float)) for x in (r, live, label, weight))
+    t = site_effects(*args, torch.ones(3, dtype=f64)).numpy()
+    patient, seen = label == 1, live[:, 1] == 1
+    for k in range(2):
+        one, zero = (np.average(r[m & seen, 1], weights=weight[k, m & seen]) for m in (patient, ~patient))
+        error = np.sqrt(1 / (patient & seen).sum() + 1 / (~patient & seen).sum())
+        assert t[k, 1] == pytest.approx((one - zero) / error)
+    assert (t[:, 2] == 0).all()  # one class only: nothing to compare
+
+
+def test_reproducible_edges_are_found_and_site_dependent_ones_are_not():
+    truth = Simulation(n_sites=6, per_class=20, n_rois=16, stable=0.8, unstable=0, spurious=0.8, dead_share=0.1)
+    graphs = Connectomes(simulate(truth))
+    c = graphs.cohort
+    where = np.arange(len(c))
+    source = Source(graphs, where, c.sites, c.labels, 0)
+    # whole atlas of 120 edges, 6 of them in each network
+    found = scaffold(source, scans_of(graphs, where, "core-scaffold"), ScaffoldSettings(edges=6, top_share=0.05))
+    inside = {n: set(combinations(truth.network(n).tolist(), 2)) for n in ("stable", "spurious")}
+    chosen = {(int(u), int(v)) for u, v in zip(found.u, found.v, strict=True)}
+    assert chosen == inside["stable"]
+    assert (found.effect > 0).all()
+    assert found.stability.min() > 0.7
+    every = scaffold(source, scans_of(graphs, where, "core-scaffold"), ScaffoldSettings(edges=120, bootstraps=1))
+    at = {(int(u), int(v)): e for e, (u, v) in enumerate(zip(every.u, every.v, strict=True))}
+
+    def gaps(u, v):
+        """Difference of the classes at each site."""
+        x = graphs.full[:, u, v].numpy()
+        return [x[(c.sites == s) & (c.labels == 1)].mean() - x[(c.sites == s) & (c.labels == 0)].mean() for s in sites]
+
+    sites = np.unique(c.sites)
+    for u, v in inside["spurious"]:  # large at each site, with either sign
+        assert np.abs(gaps(u, v)).mean() > 0.2
+        assert every.agreement[at[u, v]] < 0.4
+    assert min(every.agreement[at[e]] for e in inside["stable"]) == 1
+
+
+def test_nothing_of_the_validation_sites_reaches_the_context(run):
+    method = small("core")
+    real, noise = (
+        method.context(source_of(Connectomes(c), run)) for c in (tiny(), replaced(replaced(tiny(), "site05"), "site06"))
+    )
+    assert real.keys() == noise.keys()
+    assert all(torch.equal(real[name], noise[name]) for name in real)
+    other = method.context(source_of(Connectomes(replaced(tiny(), "site02")), run))
+    assert not torch.equal(real["prior"], other["prior"])
+
+
+def test_labels_decide_the_scaffold(graphs, run):
+    source = source_of(graphs, run)
+    s = ScaffoldSettings(edges=10, bootstraps=10)
+    scans = scans_of(graphs, source.scans)
+    turned = Source(graphs, source.scans, source.site, 1 - source.label, 3)
+    a, b = scaffold(source, scans, s), scaffold(turned, scans, s)
+    torch.testing.assert_close(a.effect, -b.effect)
+    assert torch.equal(a.u, b.u)
+
+
+# --- covariates ------------------------------------------------------------------------------------------------------
+
+
+def test_what_covariates_explain_is_learned_at_source_sites_and_taken_out_anywhere(graphs, run):
+    source = source_of(graphs, run)
+    rng = np.random.default_rng(0)
+    cov = scans_of(graphs, source.scans).covariates
+    slope = torch.from_numpy(rng.normal(size=(2, 6)))
+    level = {site: torch.from_numpy(rng.normal(size=6)) for site in np.unique(source.site)}
+    y = torch.stack([level[site] for site in source.site]) + cov @ slope
+    known = confounds(source, y, torch.ones_like(y), cov)
+    torch.testing.assert_close(known.slope, slope, atol=1e-6, rtol=0)
+    at_mean = torch.stack(list(level.values())).mean(0) + cov.mean(0) @ slope
+    torch.testing.assert_close(known.level, at_mean, atol=1e-6, rtol=0)
+    spread = (y - at_mean - (cov - cov.mean(0)) @ slope).square().mean(0).sqrt()
+    torch.testing.assert_close(known.scale, spread, atol=1e-6, rtol=0)
+    # an unseen site: other people, the same slopes
+    there = scans_of(graphs, run.fold.test).covariates + torch.tensor([0.0, 30.0])
+    unseen = at_mean + (there - cov.mean(0)) @ slope + 0.5 * spread
+    left = adjusted(unseen, torch.ones_like(unseen), there, known)
+    torch.testing.assert_close(left, torch.full_like(left, 0.5), atol=1e-5, rtol=0)
+    live = torch.ones_like(unseen)
+    live[0, 2] = 0
+    assert adjusted(unseen, live, there, known)[0, 2] == 0
+    assert adjusted(unseen + 1e6, live, there, known).max() == 5
+
+
+def test_one_outlier_does_not_move_what_is_expected(graphs, run):
+    source = source_of(graphs, run)
+    cov = scans_of(graphs, source.scans).covariates
+    y = torch.from_numpy(np.random.default_rng(0).normal(size=(len(cov), 4))) + 0.3 * cov[:, 1:]
+    far = y.clone()
+    far[2] += 40
+    own = torch.from_numpy(np.unique(source.site)[:, None] == source.site).double()  # a level of its own for each site
+    design = torch.cat([own.T, cov], 1)
+    plain, moved = (torch.linalg.lstsq(design, x).solution[-2:] for x in (y, far))
+    a, b = (confounds(source, x, torch.ones_like(x), cov).slope for x in (y, far))
+    assert ((a - b).abs().amax(1) < (plain - moved).abs().amax(1) / 4).all()
+    assert (a - plain).abs().max() < 0.3  # and where nothing is wrong, about least squares
+
+
+# --- descriptors -----------------------------------------------------------------------------------------------------
+
+
+def test_windows_slide_and_there_are_at_least_three():
+    like = torch.zeros(1, dtype=f64)
+    rows = windows(100, 30, 5, like)
+    assert rows.shape == (15, 100)
+    for k, row in enumerate(rows):
+        assert np.flatnonzero(row).tolist() == list(range(5 * k, 5 * k + 30))
+    torch.testing.assert_close(rows.sum(1), torch.ones(15, dtype=f64))
+    for n in (8, 9, 13, 40, 60):
+        assert len(windows(n, 30, 5, like)) >= 3
+
+
+def test_trajectories_are_correlations_in_windows():
+    rng = np.random.default_rng(0)
+    bold = rng.normal(size=(3, 50, 6)).cumsum(1)
+    bold = (bold - bold.mean(1, keepdims=True)) / bold.std(1, keepdims=True)
+    u, v = torch.tensor([0, 1, 4]), torch.tensor([2, 5, 5])
+    z = trajectories(torch.from_numpy(bold), u, v, 20, 6).numpy()
+    assert z.shape == (3, 6, 3)
+    for i in range(3):
+        for k in range(6):
+            r = np.corrcoef(bold[i, 6 * k : 6 * k + 20].T)
+            for e in range(3):
+                assert z[i, k, e] == pytest.approx(np.arctanh(np.clip(r[u[e], v[e]], -0.999, 0.999)), abs=1e-6)
+
+
+def test_descriptors_say_what_their_names_say():
+    z = np.random.default_rng(1).normal(0.1, 0.4, size=(4, 9, 5))
+    full = np.random.default_rng(2).normal(size=(4, 5))
+    found = describe(torch.from_numpy(full), torch.from_numpy(z)).numpy()
+    for i in range(4):
+        for e in range(5):
+            s = z[i, :, e]
+            c = s - s.mean()
+            expected = [
+                full[i, e],
+                s.mean(),
+                s.std(),
+                np.ptp(s),
+                (c[1:] * c[:-1]).sum() / (c**2).sum(),
+                np.abs(np.diff(s)).mean(),
+                (s > 0).mean(),
+            ]
+            np.testing.assert_allclose(found[i, e], expected, atol=1e-9)
+
+
+def test_edges_that_share_an_roi_are_neighbours():
+    u, v = torch.tensor([0, 0, 1, 2, 4]), torch.tensor([1, 3, 3, 5, 5])
+    line = line_graph(u, v)
+    for a in range(5):
+        for b in range(5):
+            shared = {int(u[a]), int(v[a])} & {int(u[b]), int(v[b])}
+            assert line[a, b] == float(a != b and len(shared) > 0)
+
+
+# --- network ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fitted(graphs, run):
+    method = make_method("core", {"bold_frames": 40, "edges": 25, "width": 8, "dropout": 0.0})
+    torch.manual_seed(0)
+    net = CORENetwork(method.settings).double()
+    context = method.context(source_of(graphs, run))
+    scans = method.inputs(graphs).take(torch.from_numpy(run.fold.source))
+    net.train()
+    for _ in range(20):
+        with during_step(torch.tensor(0), torch.ones(len(scans.A), dtype=f64)):
+            net(scans, context)
+    return method, net.eval(), context
+
+
+def apply_norm(norm, x):
+    return (x - norm.running_mean) / (norm.running_var + 1e-5).sqrt() * norm.weight + norm.bias
+
+
+def test_the_network_is_gated_message_passing_over_the_line_graph(graphs, run, fitted):
+    method, net, context = fitted
+    scans = method.inputs(graphs).take(torch.from_numpy(run.fold.test))
+    assert not scans.alive.all()
+    out = net(scans, context)
+    u, v, prior = context["u"], context["v"], context["prior"]
+    shared = line_graph(u, v) + torch.eye(25)
+    degree = shared.sum(1)
+    mean = context["mean"]
+    for i in range(len(scans.A)):
+        live = [bool(scans.alive[i, u[e]] and scans.alive[i, v[e]]) for e in range(25)]
+        full = torch.stack([scans.A[i, u[e], v[e]] if live[e] else mean[u[e], v[e]] for e in range(25)])[None]
+        d = describe(full, trajectories(scans.bold[i : i + 1], u, v, 30, 5))[0]
+        off = scans.covariates[i] - context["covariate_mean"]
+        expected = context["level"] + torch.einsum("c,cmd->md", off, context["slope"])
+        x = ((d - expected) / context["scale"]).clamp(-5, 5)
+        x = torch.stack([x[e] if live[e] else torch.zeros(7, dtype=f64) for e in range(25)])
+        toward = torch.stack([x[e] * torch.sign(prior[e, 0]) for e in range(25)])
+        H = apply_norm(net.embed_norm, net.embed(torch.cat([x, toward, prior], 1))).relu()
+
+        def gates(layer, H, live=live):
+            g = torch.sigmoid(net.gates[layer](torch.cat([H, prior], 1)))[:, 0]
+            return torch.stack([g[e] if live[e] else g[e] * 0 for e in range(25)])
+
+        for layer in range(2):
+            g, sent = gates(layer, H), net.heard[layer](H)
+            heard = torch.stack(
+                [
+                    sum(g[b] * sent[b] / (degree[a] * degree[b]).sqrt() for b in range(25) if shared[a, b])
+                    for a in range(25)
+                ]
+            )
+            H = H + apply_norm(net.norms[layer], net.own[layer](H) + heard).relu()
+        g = gates(2, H)
+        pooled = sum(g[e] * H[e] for e in range(25)) / sum(g)
+        torch.testing.assert_close(out.gate[i], g)
+        torch.testing.assert_close(out.representation[i], pooled)
+        torch.testing.assert_close(out.logit[i], net.classify(pooled)[0])
+
+
+def test_gates_depend_on_the_subject_and_on_the_prior(graphs, run, fitted):
+    method, net, context = fitted
+    scans = method.inputs(graphs).take(torch.from_numpy(run.fold.test))
+    gate = net(scans, context).gate
+    assert gate.std(0).max() > 1e-3
+    flat = context | {"prior": context["prior"] * 0}
+    assert not torch.allclose(net(scans, flat).gate, gate)
+
+
+def test_trajectories_and_connectomes_both_reach_the_answer(graphs, run, fitted):
+    method, net, context = fitted
+    scans = method.inputs(graphs).take(torch.from_numpy(run.fold.test))
+    logit = net(scans, context).logit
+    assert not torch.allclose(net(scans._replace(bold=scans.bold.roll(1, 0)), context).logit, logit)
+    assert not torch.allclose(net(scans._replace(A=scans.A.roll(1, 0)), context).logit, logit)
+    assert not torch.allclose(net(scans._replace(covariates=scans.covariates + 3), context).logit, logit)
+
+
+def test_open_gates_cost():
+    method = make_method("core", {"sparsity": 0.5})
+    weight = torch.tensor([[0.5, 0.5], [0.0, 0.0]])
+    none = torch.zeros(4, 0, 0)
+    batch = Batch(Scans(*[none] * 6), weight, torch.zeros(1), torch.tensor(1.0))
+    logit, gate = torch.zeros(4), torch.tensor([[0.2, 0.4], [0.6, 0.8], [0.9, 0.9], [0.9, 0.9]])
+    loss = method.loss(type("Out", (), {"logit": logit, "gate": gate}), batch, {}, Stage("training", 1))
+    assert float(loss) == pytest.approx(np.log(2) + 0.5 * 0.5)
+
+
+def test_the_scaffold_has_as_many_edges_as_the_atlas_allows(graphs, run):
+    assert CORESettings().edges == 300
+    context = small("core").context(source_of(graphs, run))
+    assert len(context["u"]) == 12 * 11 // 2
+    assert len(small("core", edges=40).context(source_of(graphs, run))["u"]) == 40
+
+
+# --- the companion ---------------------------------------------------------------------------------------------------
+
+
+def test_the_companion_is_a_logistic_regression_on_the_adjusted_scaffold(graphs, run):
+    method = make_method("core-scaffold", {"edges": 30})
+    (outcome,) = method.fit(graphs, [run])
+    source, c = source_of(graphs, run), graphs.cohort
+    edges = scaffold(source, scans_of(graphs, source.scans, "core-scaffold"), method.settings)
+    assert torch.equal(outcome.weights["u"], edges.u)
+
+    def entries(where):
+        scans = scans_of(graphs, where, "core-scaffold")
+        live = (scans.alive[:, edges.u] & scans.alive[:, edges.v]).double()
+        return scans.A[:, edges.u, edges.v], live, scans.covariates
+
+    known = confounds(source, *entries(source.scans))
+
+    def features(where):
+        return adjusted(*entries(where), known).numpy()
+
+    x, y = features(source.scans), source.label
+    scale = ((x - x.mean(0)) ** 2).sum(1).mean()
+    found = []
+    for penalty in np.logspace(-1, 2, 7) * scale:
+        model = LogisticRegression(C=4 / penalty, tol=1e-8, max_iter=5000).fit(x - x.mean(0), y)
+        valid = model.decision_function(features(run.fold.validation) - x.mean(0))
+        found.append((roc_auc_score(c.labels[run.fold.validation], valid), model))
+    best = max(range(7), key=lambda k: found[k][0])
+    assert outcome.validation_auc == pytest.approx(found[best][0])
+    expected = found[best][1].decision_function(features(run.fold.test) - x.mean(0))
+    np.testing.assert_allclose(outcome.test_logit, expected, atol=1e-3)
+
+
+def test_a_penalty_is_not_chosen_at_sites_that_chose_the_edges():
+    with pytest.raises(BrioError, match="choose_by"):
+        make_method("core-scaffold", {"choose_by": "source-sites"})
+
+
+def test_settings_are_checked_on_both_sides_of_the_family():
+    assert SMALL["epochs"] == 4
+    for name, value in (("top_share", 0.0), ("stability", 2.0), ("edges", 0), ("bootstraps", 0)):
+        for method in ("core", "core-scaffold"):
+            with pytest.raises(BrioError, match=name):
+                make_method(method, {name: value})
+    with pytest.raises(BrioError, match="epochs"):
+        make_method("core", {"epochs": 0})
+    with pytest.raises(BrioError, match="penalties"):
+        make_method("core-scaffold", {"penalties": 0})

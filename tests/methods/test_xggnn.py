@@ -1,0 +1,428 @@
+"""XG-GNN against torch's layers, loops over sites of the published formulas, and a plain look ahead with Adam."""
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from contract_cohorts import small, split, tiny
+from torch import nn
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from brio.connectome import Connectomes, fill_dead
+from brio.methods import make_method
+from brio.methods.brain.courses import CourseEncoder, LinearConvolutions
+from brio.methods.brain.xggnn import (
+    GraphLearner,
+    XGNetwork,
+    XGSettings,
+    dice_gap,
+    difference_maps,
+    episode,
+    map_entropy,
+    mixed,
+    site_partners,
+)
+from brio.training import Batch, Run, Scans, Shape, Stage
+from brio.training.ambient import during_step, keep_statistics, uniform
+from brio.training.stack import Stack
+
+P, T = 7, 60
+f64 = torch.float64
+
+
+def some_scans(n, seed=0, n_rois=P, n_frames=T):
+    rng = torch.Generator().manual_seed(seed)
+    A = torch.randn(n, n_rois, n_rois, generator=rng, dtype=f64) / 3
+    A = A + A.transpose(1, 2)
+    A.diagonal(dim1=1, dim2=2).zero_()
+    bold = torch.randn(n, n_frames, n_rois, generator=rng, dtype=f64).cumsum(1)
+    return Scans.of(A)._replace(bold=(bold - bold.mean(1, keepdim=True)) / bold.std(1, keepdim=True))
+
+
+# --- courses ---------------------------------------------------------------------------------------------------------
+
+
+class Plain(nn.Module):
+    """Convolutions and batch norms one after the other, as torch has them."""
+
+    def __init__(self, folded: LinearConvolutions) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for i, w in enumerate(folded.weights):
+            conv = nn.Conv1d(w.shape[1], w.shape[0], w.shape[2], stride=1 if i else 2)
+            conv.weight.data = w.data.clone()  # its bias stays: the norm takes it out, now and in its running mean
+            norm = nn.BatchNorm1d(w.shape[0])
+            norm.weight.data, norm.bias.data = folded.scales[i].data.clone(), folded.shifts[i].data.clone()
+            norm.running_mean += conv.bias.data
+            layers += [conv, norm]
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def folded_and_plain():
+    torch.manual_seed(0)
+    folded = LinearConvolutions((6, 5, 4), (4, 8, 3)).double()
+    for p in itertools.chain(folded.scales, folded.shifts):
+        p.data += 0.5 * torch.randn_like(p)
+    return folded, Plain(folded).double()
+
+
+def applied(folded, x):
+    kernel, offset = folded(x)
+    return x.transpose(1, 2).unfold(-1, kernel.shape[-1], 2) @ kernel.T + offset  # [B, P, positions, channels]
+
+
+def test_folded_convolutions_are_the_layers_one_after_the_other():
+    folded, plain = folded_and_plain()
+    for seed in range(3):
+        x = some_scans(5, seed).bold * (1 + seed) + seed
+        with during_step(torch.tensor(0), torch.ones(5, dtype=f64)):
+            found = applied(folded, x)
+        expected = plain(x.transpose(1, 2).reshape(5 * P, 1, T)).unflatten(0, (5, P)).transpose(2, 3)
+        assert found.shape[2] == folded.length(T)
+        torch.testing.assert_close(found, expected)
+    target = torch.randn_like(found)
+    for out in (found, expected):
+        (out * target).sum().backward()
+    for i, layer in enumerate(plain.layers[::2]):
+        torch.testing.assert_close(folded.weights[i].grad, layer.weight.grad)
+    for i, norm in enumerate(plain.layers[1::2]):
+        torch.testing.assert_close(folded.scales[i].grad, norm.weight.grad)
+        mean = norm.running_mean - plain.layers[2 * i].bias.detach()
+        torch.testing.assert_close(getattr(folded, f"running_mean_{i}"), mean)
+        torch.testing.assert_close(getattr(folded, f"running_var_{i}"), norm.running_var)
+    folded.eval(), plain.eval()
+    x = some_scans(3, 9).bold
+    expected = plain(x.transpose(1, 2).reshape(3 * P, 1, T)).unflatten(0, (3, P)).transpose(2, 3)
+    torch.testing.assert_close(applied(folded, x), expected)
+
+
+def test_graphs_that_pad_the_stack_do_not_count_and_looks_ahead_move_nothing():
+    folded, _ = folded_and_plain()
+    x = some_scans(6).bold
+    with during_step(torch.tensor(0), torch.ones(4, dtype=f64)), keep_statistics():
+        alone = folded(x[:4])
+    assert (folded.running_mean_0 == 0).all()
+    with during_step(torch.tensor(0), torch.tensor([1.0, 1, 1, 1, 0, 0], dtype=f64)):
+        padded = folded(x)
+    for a, b in zip(alone, padded, strict=True):
+        torch.testing.assert_close(a, b)
+    assert (folded.running_mean_0 != 0).any()
+
+
+def test_embeddings_are_pooled_convolutions_of_frames_normalised_over_rois():
+    torch.manual_seed(2)
+    net = CourseEncoder(100, 8, 4).double()
+    assert (net.pool, net.pools) == (16, 2)
+    plain = Plain(net.convolutions).double()
+    scans = some_scans(4, n_frames=100)
+    alive = scans.alive.clone()
+    alive[1, 3] = False
+    bold = scans.bold.clone()
+    bold[1, :, 3] = 0
+    with during_step(torch.tensor(0), torch.ones(4, dtype=f64)):
+        found = net(bold, alive)
+    x = F.instance_norm(bold)  # frames as channels: mean and variance over ROIs
+    x[1] = 0
+    x[1][:, alive[1]] = F.instance_norm(bold[1:2, :, alive[1]])[0]
+    y = F.max_pool1d(plain(x.transpose(1, 2).reshape(4 * P, 1, 100)), 16)
+    torch.testing.assert_close(found, net.embed(y.flatten(1)).unflatten(0, (4, P)))
+
+
+@pytest.mark.parametrize("n_frames", [8, 9, 15, 40, 63])
+def test_short_windows_have_shorter_kernels(n_frames):
+    net = CourseEncoder(n_frames, 8, 4).double()
+    with during_step(torch.tensor(0), torch.ones(3, dtype=f64)):
+        out = net(some_scans(3, n_frames=n_frames).bold, torch.ones(3, P))
+    assert out.shape == (3, P, 8)
+    assert out.isfinite().all()
+
+
+# --- network ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_learned_connectome_is_the_product_of_attended_values():
+    torch.manual_seed(3)
+    learner = GraphLearner(8, 4).double()
+    x = torch.randn(3, P, 8, dtype=f64)
+
+    def heads(layer):
+        return layer(x).reshape(3, P, 4, 2).permute(0, 2, 1, 3)
+
+    def product(value):
+        attended = F.scaled_dot_product_attention(heads(learner.query), heads(learner.key), heads(value), scale=8**-0.5)
+        v = attended.permute(0, 2, 1, 3).reshape(3, P, 8)
+        return torch.einsum("buk,bvk->buv", v, v)
+
+    torch.testing.assert_close(learner(x), product(learner.value))
+    assert not torch.allclose(learner(x), product(learner.key))  # the published code reads its values off the keys
+
+
+def trained_network(n_rois=P, **values):
+    torch.manual_seed(4)
+    net = XGNetwork(Shape(n_rois, 3, T), XGSettings(bold_frames=T, dropout=0.0, **values)).double()
+    with during_step(torch.tensor(0), torch.ones(8, dtype=f64)):
+        net(some_scans(8, 5, n_rois), {"mean": torch.zeros(n_rois, n_rois, dtype=f64)})
+    return net
+
+
+def test_neighbours_are_aggregated_under_the_learned_connectome():
+    net = trained_network().eval()
+    scans = some_scans(3)
+    mean = torch.zeros(P, P, dtype=f64)
+    m = net.learner(net.courses(scans.bold, scans.alive).softmax(-1))
+
+    def run(layers, x):
+        for layer in layers:
+            x = layer(x)
+        return x
+
+    x = torch.stack([sum(m[:, u, v, None] * scans.A[:, v] for v in range(P)) for u in range(P)], 1)
+    x = run(net.first, x)
+    x = run(net.second, torch.stack([sum(m[:, u, v, None] * x[:, v] for v in range(P)) for u in range(P)], 1))
+    x = run(net.third, torch.stack([sum(m[:, u, v, None] * x[:, v] for v in range(P)) for u in range(P)], 1))
+    x = (x - net.norm.running_mean[:, None]) / (net.norm.running_var[:, None] + 1e-5).sqrt()
+    expected = net.classify(net.read(x.flatten(1))).squeeze(-1)
+    out = net(scans, {"mean": mean})
+    torch.testing.assert_close(out.logit, expected)
+    assert out.learned.shape[1] == 0
+    # the connectome is learned from BOLD: other courses, another answer
+    other = scans._replace(bold=some_scans(3, 8).bold)
+    assert not torch.allclose(net(other, {"mean": mean}).logit, out.logit)
+
+
+# --- episodes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 13])
+def test_episodes_split_the_source_sites_in_half(n):
+    seen = Counter()
+    for k in range(200):
+        draw = torch.rand(n, generator=torch.Generator().manual_seed(k))
+        train, test = episode(draw, torch.ones(n))
+        assert int(train.sum()) == max(1, n // 2)
+        assert torch.equal(test, 1 - train) if n > 1 else torch.equal(test, train)
+        seen.update(np.flatnonzero(train).tolist())
+        padded = torch.cat([draw, torch.rand(4)])
+        again = episode(padded, torch.tensor([1.0] * n + [0.0] * 4))
+        for whole, own in zip(again, (train, test), strict=True):
+            assert torch.equal(whole[:n], own)
+            assert (whole[n:] == 0).all()
+    share = np.array([seen[e] for e in range(n)]) / 200
+    assert np.abs(share - max(1, n // 2) / n).max() < 0.13
+
+
+def test_partners_come_from_the_same_site_and_take_turns():
+    site = torch.arange(5).repeat_interleave(8)
+    partner = site_partners(torch.rand(40), site)
+    assert torch.equal(site[partner], site)
+    assert sorted(partner.tolist()) == list(range(40))
+    assert (partner != torch.arange(40)).any()
+
+
+def test_blends_are_blends_of_filled_connectomes_and_of_bold():
+    scans = some_scans(4)
+    alive = scans.alive.clone()
+    alive[0, 2] = alive[1, 5] = alive[1, 6] = False
+    both = (alive.unsqueeze(-1) & alive.unsqueeze(-2)).to(f64)
+    scans = scans._replace(A=scans.A * both, alive=alive, bold=scans.bold * alive.unsqueeze(1))
+    mean = some_scans(1, 3).A[0]
+    partner, share = torch.tensor([1, 0, 3, 2]), torch.tensor([0.3, 0.8, 1.0, 0.5], dtype=f64)
+    found, label = mixed(scans, torch.tensor([0.0, 1, 0, 1], dtype=f64), partner, share, mean)
+    filled = scans.A * both + mean * (1 - both)
+    for i, j in enumerate(partner):
+        a = share[i]
+        seen = fill_dead(found.A, found.alive, mean)[i]  # what the network makes of it
+        torch.testing.assert_close(seen, a * filled[i] + (1 - a) * filled[j])
+        torch.testing.assert_close(found.bold[i], a * scans.bold[i] + (1 - a) * scans.bold[j])
+    torch.testing.assert_close(label, torch.tensor([0.7, 0.8, 0.0, 0.5], dtype=f64))
+
+
+def test_difference_maps_entropy_and_dice_follow_the_formulas():
+    E, n = 3, 2
+    learned = torch.randn(E * 2 * n, P, P, dtype=f64, generator=torch.Generator().manual_seed(1))
+    label = torch.tensor([0.0] * n + [1.0] * n, dtype=f64).repeat(E)
+    S = difference_maps(learned, label, (E, 2, n))
+    by_hand = []
+    for m in learned.reshape(E, 2, n, P, P).numpy():
+        D = np.abs(m[0].mean(0) - m[1].mean(0))
+        z = (D - D.mean(0)) / D.std(0, ddof=1)  # each column
+        by_hand.append(1 / (1 + np.exp(-z)))
+    np.testing.assert_allclose(S, by_hand, atol=1e-6)
+    for found, map_ in zip(map_entropy(S), by_hand, strict=True):
+        mean_log = np.log(map_).mean(1)
+        assert float(found) == pytest.approx(float(-(np.exp(mean_log) * mean_log).sum()), abs=1e-6)
+    gap = dice_gap(S)
+    for a, b in itertools.combinations(range(E), 2):
+        dice = 2 * (by_hand[a] * by_hand[b]).sum() / (by_hand[a].sum() + by_hand[b].sum())
+        assert float(gap[a, b]) == pytest.approx(1 - dice, abs=1e-6)
+        itself = 2 * (by_hand[a] ** 2).sum() / (2 * by_hand[a].sum())
+        assert float(gap[a, b]) != pytest.approx(1 - itself, abs=1e-4)  # what the published code computes
+
+
+def test_a_blended_scan_counts_for_both_classes():
+    learned = torch.randn(4, P, P, dtype=f64, generator=torch.Generator().manual_seed(2))
+    label = torch.tensor([0.2, 0.7, 0.5, 0.6], dtype=f64)
+    one = (label.view(-1, 1, 1) * learned).sum(0) / 2.0
+    zero = ((1 - label).view(-1, 1, 1) * learned).sum(0) / 2.0
+    D = (one - zero).abs().numpy()
+    expected = 1 / (1 + np.exp(-(D - D.mean(0)) / D.std(0, ddof=1)))
+    np.testing.assert_allclose(difference_maps(learned, label, (1, 2, 2))[0], expected, atol=1e-6)
+
+
+# --- the objective ---------------------------------------------------------------------------------------------------
+
+SETTINGS = {"dropout": 0.0, "mixup": False, "sparsity": 0.03, "consistency": 0.5, "inner_rate": 0.01}
+
+
+def batch_of(n_sites, pad=0, n=2, seed=0):
+    E = n_sites + pad
+    weight = torch.zeros(E, 2, dtype=f64)
+    weight[:n_sites] = 1 / (2 * n_sites)
+    return Batch(some_scans(E * 2 * n, seed), weight, torch.zeros(1), torch.tensor(1.0))
+
+
+def episode_of(key, batch):
+    """Which sites the objective puts where under a key: the first draw of a step."""
+    real = (batch.site_weight > 0).to(f64)
+    with during_step(torch.tensor(key), batch.real):
+        return episode(uniform(real.shape, real), real)
+
+
+def gradients(method, net, batch, key):
+    params = {name: p.detach().clone().requires_grad_() for name, p in net.named_parameters()}
+    buffers = {name: b.clone() for name, b in net.named_buffers()}
+    context = {"mean": torch.zeros(P, P, dtype=f64)}
+
+    def call(params, scans):
+        return functional_call(net, params | buffers, (scans, context))
+
+    with during_step(torch.tensor(key), batch.real):
+        loss = method.objective(call, params, batch, context, Stage("training", 1))
+    loss.backward()
+    return loss.detach(), {name: p.grad for name, p in params.items()}, buffers
+
+
+def plain_episode(net, batch, train, test, s):
+    """One episode without vmap or torch.func: torch's Adam takes the step ahead, autograd does the rest."""
+    context = {"mean": torch.zeros(P, P, dtype=f64)}
+    start = {name: p.detach().clone() for name, p in net.state_dict().items()}
+    sites = range(len(train))
+
+    def rows(e):
+        return slice(e * 4, e * 4 + 4)
+
+    def site_loss(out, e):
+        return 2 * F.binary_cross_entropy_with_logits(out.logit[rows(e)], batch.label[rows(e)])
+
+    adam = torch.optim.Adam(net.parameters(), lr=s["inner_rate"])
+    with during_step(torch.tensor(0), train[batch.site]):
+        out = net(batch.scans, context)
+    sum(site_loss(out, e) for e in sites if train[e]).backward()
+    adam.step()
+    net.zero_grad()
+    for name, b in net.named_buffers():
+        b.copy_(start[name])
+    with during_step(torch.tensor(0), test[batch.site]):
+        out = net(batch.scans, context)
+    chosen = [e for e in sites if test[e]]
+    loss = sum(site_loss(out, e) for e in chosen)
+    maps = {e: difference_maps(out.learned[rows(e)], batch.label[rows(e)], (1, 2, 2)) for e in chosen}
+    loss = loss + s["sparsity"] * sum(map_entropy(maps[e])[0] for e in chosen)
+    for a, b in itertools.combinations(chosen, 2):
+        x, y = maps[a].flatten(), maps[b].flatten()
+        loss = loss + s["consistency"] * (1 - 2 * (x @ y) / (x.sum() + y.sum()))
+    loss.backward()
+    return loss.detach(), {name: p.grad for name, p in net.named_parameters()}, dict(net.named_buffers())
+
+
+@pytest.mark.parametrize(("n_sites", "pad", "key"), [(4, 0, 3), (5, 0, 8), (3, 2, 1), (2, 0, 5)])
+def test_the_objective_is_first_order_maml_over_an_episode(n_sites, pad, key):
+    method, batch = make_method("xg-gnn", SETTINGS), batch_of(n_sites, pad)
+    loss, slope, buffers = gradients(method, trained_network().train(), batch, key)
+    train, test = episode_of(key, batch)
+    expected = plain_episode(trained_network().train(), batch, train, test, SETTINGS)
+    torch.testing.assert_close(loss, expected[0])
+    for name in slope:
+        torch.testing.assert_close(slope[name], expected[1][name], atol=1e-7, rtol=1e-5, msg=name)
+    for name in buffers:  # statistics follow the second pass, once
+        torch.testing.assert_close(buffers[name], expected[2][name], msg=name)
+
+
+@pytest.mark.parametrize("name", ["sparsity", "consistency", "inner_rate"])
+def test_every_part_of_the_objective_reaches_the_gradient(name):
+    batch, key = batch_of(5), 8
+    whole, without = (
+        gradients(make_method("xg-gnn", values), trained_network().train(), batch, key)[1]
+        for values in (SETTINGS, SETTINGS | {name: 0.0})
+    )
+    assert not torch.allclose(whole["learner.value.weight"], without["learner.value.weight"])
+
+
+def test_meta_training_sites_matter_through_the_look_ahead_alone():
+    batch, key = batch_of(4), 3
+    train, _ = episode_of(key, batch)
+    swap = train[batch.site].bool().view(-1, 1, 1)
+    other = some_scans(16, 77)
+    noisy = batch._replace(
+        scans=batch.scans._replace(
+            A=torch.where(swap, other.A, batch.scans.A), bold=torch.where(swap, other.bold, batch.scans.bold)
+        )
+    )
+    for rate, same in ((0.0, True), (0.01, False)):
+        method = make_method("xg-gnn", SETTINGS | {"inner_rate": rate})
+        a, b = (gradients(method, trained_network().train(), x, key)[1] for x in (batch, noisy))
+        close = [torch.allclose(a[name], b[name], atol=1e-10) for name in a]
+        assert all(close) if same else not all(close)
+
+
+def test_blends_stay_inside_a_site_and_reach_the_loss():
+    # without the look ahead, meta-test sites hear nothing of meta-training sites
+    batch, key = batch_of(4), 3
+    plain, blended = (
+        gradients(make_method("xg-gnn", SETTINGS | {"mixup": m}), trained_network().train(), batch, key)[0]
+        for m in (False, True)
+    )
+    assert not torch.allclose(plain, blended)
+    train, _ = episode_of(key, batch)
+    swap = train[batch.site].bool().view(-1, 1, 1)
+    noisy = batch._replace(scans=batch.scans._replace(A=torch.where(swap, some_scans(16, 77).A, batch.scans.A)))
+    method = make_method("xg-gnn", SETTINGS | {"mixup": True, "inner_rate": 0.0})
+    a, b = (gradients(method, trained_network().train(), x, key)[0] for x in (batch, noisy))
+    torch.testing.assert_close(a, b)
+
+
+def test_a_stack_of_runs_has_the_gradients_of_single_runs():
+    graphs = Connectomes(tiny(), dtype=f64)
+    method = small("xg-gnn")
+    runs = [Run(split(tiny(), [1, 2, 3], [4, 5], [6]), 0), Run(split(tiny(), [2, 3, 4, 5], [6], [1]), 1)]
+
+    def grads(which):
+        stack = Stack.build(method, graphs, which)
+        scans = stack.tensor(stack.sources.batches(1, 2)[0][0])
+        losses = stack.losses(scans, stack.tensor(stack.sources.seeds + 4), torch.tensor(1.0), Stage("training", 1))
+        losses.sum().backward()
+        return losses.detach(), {name: p.grad for name, p in stack.params.items()}
+
+    losses, together = grads(runs)
+    for r, run in enumerate(runs):
+        loss, alone = grads([run])
+        torch.testing.assert_close(losses[r], loss[0])
+        for name, g in alone.items():
+            torch.testing.assert_close(together[name][r], g[0], atol=1e-9, rtol=0, msg=name)
+
+
+def test_scans_are_scored_under_weights_that_did_not_look_ahead():
+    # a tiny rate with huge looks ahead: the weights stay where they began
+    graphs = Connectomes(tiny(), dtype=f64)
+    method = small("xg-gnn", learning_rate=1e-9, weight_decay=0.0, inner_rate=0.5)
+    run = Run(split(tiny(), [1, 2, 3], [4, 5], [6]), 0)
+    start = Stack.build(method, graphs, [run])
+    (outcome,) = method.fit(graphs, [run])
+    for name, p in start.params.items():
+        torch.testing.assert_close(outcome.weights[name], p[0].detach(), atol=1e-6, rtol=0, msg=name)
