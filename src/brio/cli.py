@@ -254,11 +254,11 @@ def methods(
     found = entry(name)
     listing = Table("setting", "value", "tuned over", box=None, pad_edge=False)
     for f in dataclasses.fields(found.make.Settings):
-        value, space = found.fixed.get(f.name, f.default), f.metadata.get("space")
+        value, space = found.fixed.get(f.name, getattr(found.make.Settings(), f.name)), f.metadata.get("space")
         fixed = f.name in found.fixed
         listing.add_row(f.name, f"{value} (fixed)" if fixed else str(value), "" if fixed or not space else str(space))
-    needs = ", ".join(found.needs) or "connectomes and labels alone"
-    for line in (f"{found.name}: {found.summary}", f"needs: {needs}", f"provenance: {found.provenance}"):
+    wanted = ", ".join(found.needs) or "connectomes and labels alone"
+    for line in (f"{found.name}: {found.summary}", f"needs: {wanted}", f"provenance: {found.provenance}"):
         console.print(line, markup=False, soft_wrap=True)
     console.print(f"reference: {found.reference}", markup=False, soft_wrap=True)
     console.print(listing)

@@ -30,26 +30,26 @@ from brio.training import Run
 from brio.training.inputs import NEEDS, check_needs
 from brio.training.selection import Validation
 
-LEARNING = {"epochs": 40, "patience": None, "cell_batch": 4, "learning_rate": 3e-3, "bold_frames": 80, "K": 2}
+LEARNING = {"patience": None, "cell_batch": 4, "learning_rate": 3e-3, "bold_frames": 80, "K": 2, "T_w": 8}
 NEURAL = [name for name in METHODS if neural(name)]
 
 
-def mean_auc(name, runs, graphs):
+def mean_auc(name, runs, graphs, epochs):
     own = {f.name for f in dataclasses.fields(entry(name).make.Settings)} - set(entry(name).fixed)
-    method = make_method(name, {k: v for k, v in LEARNING.items() if k in own})
+    method = make_method(name, {k: v for k, v in {**LEARNING, "epochs": epochs}.items() if k in own})
     labels = graphs.cohort.labels
     return np.mean([auc(labels[o.run.fold.test], o.test_logit) for o in method.fit(graphs, runs)])
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_it_learns_an_easy_cohort_at_unseen_sites(name):
-    assert mean_auc(name, loso(easy(), "site01", "site04"), easy()) >= 0.8
+def test_it_learns_an_easy_cohort_at_an_unseen_site(name):
+    assert mean_auc(name, loso(easy(), "site04"), easy(), 20) >= 0.8
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", METHODS)
 def test_it_learns_an_easy_cohort_at_every_unseen_site(name):
-    assert mean_auc(name, loso(easy()), easy()) >= 0.8
+    assert mean_auc(name, loso(easy()), easy(), 40) >= 0.8
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ Four networks of ROIs, each with its own part in the story:
 * ``spurious``: coupling goes with the class at each site, but with a sign that differs between sites;
 * ``site``: its strength depends on the scanner alone.
 
-Beside these, patients may have slow courses of their own in one ROI of each network (``dynamics``): signal that lies in
-single time series and in no correlation, since the courses are orthogonal to each other.
+Beside these, patients may have slow courses of their own in two ROIs of each network (``dynamics``): signal that lies
+in single time series and in no correlation, since the courses are orthogonal to each other.
 
 All series are autocorrelated, scan length and repetition time differ between sites, a few ROIs lie outside the
 field of view of some scans, and a scanner component with its own spatial pattern runs through each site.
@@ -82,8 +82,8 @@ class Simulation:
 
     @property
     def dynamic_rois(self) -> np.ndarray:
-        """ROIs (positions) whose own course differs in patients: the last of each network."""
-        return np.array([self.network(name)[-1] for name in _NETWORKS])
+        """ROIs (positions) whose own course differs in patients: the last two of each network."""
+        return np.concatenate([self.network(name)[-2:] for name in _NETWORKS])
 
 
 def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - frozen
@@ -188,9 +188,9 @@ def _scan(s: Simulation, site: _Site, label: int, rng: np.random.Generator) -> n
         start = int(rng.integers(0, site.frames - length))
         x[start : start + length, s.network("unstable")] += s.unstable * np.hanning(length + 2)[1:-1, None] * 2
     if label == 1 and s.dynamics:
-        clock = np.linspace(-1, 1, site.frames)
-        for degree, u in enumerate(s.dynamic_rois, 1):
-            x[:, u] += s.dynamics * np.sqrt(2 * degree + 1) * np.polynomial.Legendre.basis(degree)(clock)
+        clock = np.pi * (np.arange(site.frames) + 0.5) / site.frames
+        for k, u in enumerate(s.dynamic_rois, 1):
+            x[:, u] += s.dynamics * np.sqrt(2) * np.cos(k * clock)
     if rng.uniform() < s.dead_share:
         x[:, site.dead] = 0.0
     return x.astype(np.float32)

@@ -21,5 +21,7 @@ class BoldSettings(NeuralSettings):
         Seconds between frames, to which scans are interpolated; ``none`` takes their own frames as they are.
     """
 
+    epochs: int = 80
+    patience: int | None = 25
     bold_frames: int = 100
     bold_tr: float | None = 2.0

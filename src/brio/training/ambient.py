@@ -73,10 +73,7 @@ def uniform(shape: Sequence[int], like: Tensor) -> Tensor:
     step = _step()
     step.drawn += 1
     device = step.key.device
-    first, second = (
-        (uniform_tensor(step.key, 2 * step.drawn + i) * 2.0**32 - 2.0**31).to(torch.int32)
-        for i in (0, 1)
-    )
+    first, second = ((uniform_tensor(step.key, 2 * step.drawn + i) * 2.0**32 - 2.0**31).to(torch.int32) for i in (0, 1))
     n = math.prod(shape)
     h = torch.arange(n, dtype=torch.int32, device=device) * -1640531527 + first
     h = (h ^ _shift(h, 16)) * 2146121005

@@ -14,7 +14,7 @@ from ...settings import require, setting
 from ...spaces import choice
 from ...training import Batch, NeuralMethod, Scans, Shape, Stage
 from ..graphs import GraphSettings, profiles, strong_edges
-from ..layers import BatchNorm, Dropout, mlp
+from ..layers import BatchNorm, Dropout, Linear, mlp
 from ..losses import classification_loss
 from ..registry import method, our_reading
 
@@ -71,7 +71,7 @@ class GraphLearner(nn.Module):
 
     def __init__(self, width: int, edge_share: float) -> None:
         super().__init__()
-        self.query, self.key = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.query, self.key = Linear(width, width, bias=False), Linear(width, width, bias=False)
         self.edge_share = edge_share
 
     def forward(self, H: Tensor, alive: Tensor) -> Tensor:
@@ -100,7 +100,7 @@ class SplineLayer(nn.Module):
     def __init__(self, n_in: int, n_out: int, kernel: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(nn.init.uniform_(torch.empty(kernel, n_in, n_out), -1, 1) / math.sqrt(n_in))
-        self.root = nn.Linear(n_in, n_out)
+        self.root = Linear(n_in, n_out)
 
     def forward(self, H: Tensor, position: Tensor, edges: Tensor) -> Tensor:
         """H: [B, P, n_in]; position: [B, P, P], weights scaled to [0, 1]; edges: [B, P, P], 1 where there is one."""
@@ -151,7 +151,7 @@ class AGMGCNetwork(nn.Module):
 
     def __init__(self, shape: Shape, s: AGMGCSettings) -> None:
         super().__init__()
-        self.embed = nn.Linear(shape.n_rois, s.width)
+        self.embed = Linear(shape.n_rois, s.width)
         self.learner = GraphLearner(s.width, s.edge_share)
         self.spline = SplineLayer(s.width, s.width, s.spline_kernel)
         self.spline_norm = BatchNorm(s.width)

@@ -13,7 +13,7 @@ from ...spaces import choice, log_uniform
 from ...training import Batch, NeuralMethod, Scans, Shape, Source, Stage
 from ..bold import BoldSettings
 from ..graphs import normalised, profiles
-from ..layers import BatchNorm, Dropout, mlp
+from ..layers import BatchNorm, Dropout, Linear, mlp
 from ..losses import class_loss, classification_loss
 from ..registry import method, our_reading
 from .scaffold import Confounds, ScaffoldSettings, adjusted, confounds, scaffold
@@ -49,8 +49,8 @@ class CORESettings(ScaffoldSettings, BoldSettings):
         Weight of the mean gate in the loss.
     """
 
-    epochs: int = 120
-    patience: int | None = 40
+    epochs: int = 80
+    patience: int | None = 25
     learning_rate: float = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
     window: int = 30
     step: int = 5
@@ -127,11 +127,11 @@ class CORENetwork(nn.Module):
         super().__init__()
         self.window, self.step = s.window, s.step
         n_prior, d = 4, s.width
-        self.embed = nn.Linear(2 * len(DESCRIPTORS) + n_prior, d)
+        self.embed = Linear(2 * len(DESCRIPTORS) + n_prior, d)
         self.embed_norm = BatchNorm(d)
         self.gates = nn.ModuleList(mlp(d + n_prior, d // 2 or 1, 1) for _ in range(s.layers + 1))
-        self.own = nn.ModuleList(nn.Linear(d, d) for _ in range(s.layers))
-        self.heard = nn.ModuleList(nn.Linear(d, d, bias=False) for _ in range(s.layers))
+        self.own = nn.ModuleList(Linear(d, d) for _ in range(s.layers))
+        self.heard = nn.ModuleList(Linear(d, d, bias=False) for _ in range(s.layers))
         self.norms = nn.ModuleList(BatchNorm(d) for _ in range(s.layers))
         self.dropout = Dropout(s.dropout)
         self.classify = mlp(d, d, 1, dropout=s.dropout)

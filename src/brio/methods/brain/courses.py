@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ...training.ambient import real_graphs, statistics_move
+from ..layers import Linear, linear
 
 __all__ = ["CourseEncoder", "LinearConvolutions"]
 
@@ -115,7 +116,7 @@ class CourseEncoder(nn.Module):
         self.convolutions = LinearConvolutions((32, 32, 16), tuple(kernels))
         self.pool = min(16, n)
         self.pools = n // self.pool
-        self.embed = nn.Sequential(nn.Linear(16 * self.pools, 32), nn.LeakyReLU(0.2), nn.Linear(32, embedding))
+        self.embed = nn.Sequential(Linear(16 * self.pools, 32), nn.LeakyReLU(0.2), Linear(32, embedding))
 
     def forward(self, bold: Tensor, alive: Tensor) -> Tensor:
         """Embeddings [B, P, d] of courses [B, T, P]; an ROI without signal (``alive`` 0) has a flat course."""
@@ -125,6 +126,6 @@ class CourseEncoder(nn.Module):
         course = live * centred * ((share * centred.square()).sum(-1, keepdim=True) + 1e-5).rsqrt()
         kernel, offset = self.convolutions(course)
         stretches = course.transpose(1, 2).unfold(-1, kernel.shape[-1], 2)[:, :, : self.pool * self.pools]
-        y = (stretches.flatten(0, 2) @ kernel.T).unflatten(0, stretches.shape[:3])  # [B, P, positions, channels]
+        y = linear(stretches.contiguous(), kernel)  # [B, P, positions, channels]
         pooled = y.unflatten(2, (self.pools, self.pool)).amax(3) + offset
         return self.embed(pooled.transpose(2, 3).flatten(2))

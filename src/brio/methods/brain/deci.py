@@ -12,7 +12,7 @@ from ...settings import require, setting
 from ...spaces import choice
 from ...training import Batch, NeuralMethod, Output, Scans, Shape, Stage
 from ..bold import BoldSettings
-from ..layers import Dropout
+from ..layers import Dropout, Linear
 from ..losses import classification_loss
 from ..registry import method, papers_intent
 
@@ -32,8 +32,8 @@ class DeCISettings(BoldSettings):
     dropout : float
     """
 
-    epochs: int = 120
-    patience: int | None = 40
+    epochs: int = 80
+    patience: int | None = 25
     learning_rate: float = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
     width: int = 64
     layers: int = setting(1, choice(1, 2))
@@ -70,10 +70,10 @@ class Cycle(nn.Module):
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
         self.gate, self.update = (
-            nn.Sequential(nn.Linear(width, 2 * width), Dropout(dropout), nn.GELU(), nn.Linear(2 * width, width))
+            nn.Sequential(Linear(width, 2 * width), Dropout(dropout), nn.GELU(), Linear(2 * width, width))
             for _ in range(2)
         )
-        self.mix = nn.Linear(width, width)
+        self.mix = Linear(width, width)
         self.norm_mixed, self.norm_updated = nn.LayerNorm(width, eps=1e-6), nn.LayerNorm(width, eps=1e-6)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -106,9 +106,9 @@ class DeCINetwork(nn.Module):
 
     def __init__(self, shape: Shape, s: DeCISettings) -> None:
         super().__init__()
-        self.embed = nn.Linear(shape.n_frames, s.width)
+        self.embed = Linear(shape.n_frames, s.width)
         self.blocks = nn.ModuleList(DeCIBlock(shape.n_rois, s.width, s.dropout) for _ in range(s.layers))
-        self.classify = nn.Linear(2 * s.layers * s.width, 1)
+        self.classify = Linear(2 * s.layers * s.width, 1)
 
     def forward(self, scans: Scans, context: dict[str, Tensor]) -> Output:
         centred = scans.bold - scans.bold.mean(1, keepdim=True)

@@ -16,7 +16,7 @@ from ...training import Batch, NeuralMethod, Params, Scans, Shape, Stage
 from ...training.ambient import during_step, keep_statistics, uniform
 from ..bold import BoldSettings
 from ..graphs import profiles
-from ..layers import BatchNorm, Dropout
+from ..layers import BatchNorm, Dropout, Linear
 from ..losses import bce
 from ..registry import method, papers_intent
 from .courses import CourseEncoder
@@ -54,8 +54,8 @@ class XGSettings(BoldSettings):
         Blend scans of a site with each other, by shares drawn anew for each site and step.
     """
 
-    epochs: int = 120
-    patience: int | None = 40
+    epochs: int = 80
+    patience: int | None = 25
     learning_rate: float = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
     embedding: int = 8
     kernel: int = 4
@@ -91,7 +91,7 @@ class GraphLearner(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
+        self.query, self.key, self.value = (Linear(width, width) for _ in range(3))
 
     def forward(self, x: Tensor) -> Tensor:
         """Shape [B, P, d] -> [B, P, P]."""
@@ -111,14 +111,14 @@ class XGNetwork(nn.Module):
         P = shape.n_rois
         self.courses = CourseEncoder(shape.n_frames, s.embedding, s.kernel)
         self.learner = GraphLearner(s.embedding, s.heads)
-        self.first = nn.Sequential(nn.Linear(P, P), nn.LeakyReLU(0.2), nn.Linear(P, P), BatchNorm(P))
-        self.second = nn.Sequential(nn.Linear(P, P), nn.LeakyReLU(0.2), BatchNorm(P))
+        self.first = nn.Sequential(Linear(P, P), nn.LeakyReLU(0.2), Linear(P, P), BatchNorm(P))
+        self.second = nn.Sequential(Linear(P, P), nn.LeakyReLU(0.2), BatchNorm(P))
         self.third = nn.Sequential(
-            nn.Linear(P, 64), nn.LeakyReLU(0.2), nn.Linear(64, 8), nn.LeakyReLU(0.2), Dropout(s.dropout)
+            Linear(P, 64), nn.LeakyReLU(0.2), Linear(64, 8), nn.LeakyReLU(0.2), Dropout(s.dropout)
         )
         self.norm = BatchNorm(P)
-        self.read = nn.Sequential(nn.Linear(8 * P, 256), nn.LeakyReLU(0.2), nn.Linear(256, 32), nn.LeakyReLU(0.2))
-        self.classify = nn.Linear(32, 1)
+        self.read = nn.Sequential(Linear(8 * P, 256), nn.LeakyReLU(0.2), Linear(256, 32), nn.LeakyReLU(0.2))
+        self.classify = Linear(32, 1)
 
     def forward(self, scans: Scans, context: dict[str, Tensor]) -> XGOutput:
         m = self.learner(self.courses(scans.bold, scans.alive).softmax(-1))
