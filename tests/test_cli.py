@@ -115,8 +115,19 @@ def test_methods_as_json():
     listed = {m["name"]: m for m in json.loads(command("methods", "--json").out)}
     assert list(listed) == [e.name for e in known_methods()]
     assert {"brio", "backbone", "ridge", "brio-wo-rs"} <= set(listed)
-    assert all(set(m) == {"name", "family", "summary", "reference", "settings"} for m in listed.values())
-    assert all(m["summary"] and m["reference"] for m in listed.values())
+    facts = {"name", "family", "summary", "needs", "provenance", "reference", "settings", "tuned_over"}
+    assert all(set(m) == facts | {"transductive", "control"} for m in listed.values())
+    assert all(m["summary"] and m["reference"] and m["provenance"] and m["family"] for m in listed.values())
+    assert listed["core"]["needs"] == ["bold", "sites", "sex", "age"]
+    assert listed["cepg"]["provenance"].startswith("our reading")
+    assert listed["disc"]["provenance"].startswith("paper's intent (published code differs:")
+    assert listed["gsat"]["provenance"].startswith("as the published code reads")
+    assert listed["coral"]["tuned_over"]["penalty"] == "0.1 to 10 (log)"
+    assert {m["name"] for m in listed.values() if m["control"]} == {
+        "covariates-only",
+        "length-only",
+        "dead-rois-only",
+    }
     assert listed["brio"]["settings"]["J"] == 4
     assert listed["brio"]["settings"]["variant"] == "full"
     assert listed["backbone"]["settings"]["lambda_env"] == 0.0
@@ -185,17 +196,36 @@ def test_table_is_markdown(here):
     said = command("table", "job", "job")
     assert said.status == 0
     head, rule, *rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in said.out.splitlines()]
-    assert head[:3] == ["cohort", "method", "AUC"]
+    assert head[:4] == ["cohort", "family", "method", "AUC"]
     assert set(rule) == {"---"}
     assert len(rows) == 2
     assert {len(row) for row in (head, rule, *rows)} == {len(head)}
     auc = summary["methods"]["ridge"]["auc"]
-    assert rows[0][:3] == [
+    assert rows[0][:4] == [
         f"simulated ({summary['n_scans']})",
+        "linear",
         "ridge",
         f"{100 * auc['mean']:.1f} ± {100 * auc['sd']:.1f}",
     ]
     assert rows[0][-1] == "smoke run"
+    assert rows[0][-3:-1] == ["default", "textbook"]
+
+
+def test_table_with_the_papers_figures_and_all_runs_as_csv(here):
+    summary = json.loads((here / "job" / "summary.json").read_text())
+    known = {**summary, "cohort": "abide-aal116", "methods": {"gcn": summary["methods"]["ridge"]}}
+    (here / "other").mkdir()
+    (here / "other" / "summary.json").write_text(json.dumps(known))
+    (here / "other" / "results.csv").write_text((here / "job" / "results.csv").read_text())
+    said = command("table", "job", "other", "--paper", "--csv", "all.csv")
+    head, _, *rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in said.out.splitlines()]
+    column = head.index("paper's AUC")
+    assert {row[2]: row[column : column + 2] for row in rows} == {
+        "gcn": ["61.9 ± 10.3", "56.1 ± 9.7"],
+        "ridge": ["-", "-"],
+    }
+    one = (here / "job" / "results.csv").read_text().splitlines()
+    assert len((here / "all.csv").read_text().splitlines()) == 2 * len(one) - 1
 
 
 @pytest.mark.parametrize(("name", "start"), [("a.png", b"\x89PNG"), ("a.pdf", b"%PDF"), ("a.svg", b"<?xml")])

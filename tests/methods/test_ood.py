@@ -218,7 +218,7 @@ def test_vrex_is_the_variance_of_the_sites_risks(sites, n, padding):
 def test_weight_of_the_penalty_is_one_and_then_its_own(name):
     batch = batch_of(3)
     logit = torch.randn(24)
-    method = make_method(name, {"penalty": 100.0})
+    method = make_method(name, {"penalty": 100.0, "epochs": 120})
     first, then = method.stages()
     risk = float(F.binary_cross_entropy_with_logits(logit, batch.label))
     penalty = float({"irm": irm_penalty, "vrex": vrex_penalty}[name](logit, batch))

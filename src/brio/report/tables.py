@@ -18,7 +18,7 @@ def paper_figures() -> pd.DataFrame:
 
     Examples
     --------
-    >>> paper_figures().set_index(["cohort", "method"]).loc[("abide-aal116", "brio"), "auc"]
+    >>> float(paper_figures().set_index(["cohort", "method"]).loc[("abide-aal116", "brio"), "auc"])
     67.53
     """
     with resources.files("brio.report").joinpath("paper_loso.csv").open(encoding="utf-8") as file:
