@@ -78,6 +78,11 @@ class LinearMethod(Method):
         """Features of scans, here the entries of the FC matrix. Shape [n, d], float64."""
         return fc_entries(scans, learned["mean"])
 
+    def learn_features(self, source: Source, scans: Scans) -> tuple[dict[str, Tensor], np.ndarray]:
+        """What the features learn, and the features of the source scans."""
+        learned = self.learn(source, scans)
+        return learned, self.features(scans, learned)
+
     def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[Outcome]:
         outcomes = []
         inputs = self.inputs(connectomes)
@@ -89,8 +94,7 @@ class LinearMethod(Method):
             progress(f"{len(runs)} runs, fold {run.fold.name}", i / len(runs))
             fold, cohort = run.fold, connectomes.cohort
             source = Source(connectomes, fold.source, cohort.sites[fold.source], cohort.labels[fold.source], run.seed)
-            learned = self.learn(source, take(fold.source))
-            x = self.features(take(fold.source), learned)
+            learned, x = self.learn_features(source, take(fold.source))
             across = self.features(take(fold.validation), learned)
             outcomes.append(self._fit(run, source, learned, x, across, cohort.labels[fold.validation]))
             outcomes[-1].test_logit = self.answer(outcomes[-1], take(fold.test)).margin

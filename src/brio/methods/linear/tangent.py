@@ -140,11 +140,12 @@ class TangentRidge(LinearMethod):
 class FCTangentRidge(TangentRidge):
     """Ridge regression on FC entries and tangent space together, both scaled to the same mean square."""
 
-    def learn(self, source: Source, scans: Scans) -> dict[str, Tensor]:
-        learned = super().learn(source, scans)
-        parts = self._parts(scans, learned)
+    def learn_features(self, source: Source, scans: Scans) -> tuple[dict[str, Tensor], np.ndarray]:
+        learned = self.learn(source, scans)
+        parts = self._parts(scans, learned)  # once: the logarithms of all matrices are what this method costs
         scale = [float(np.sqrt(((x - x.mean(0)) ** 2).sum(1).mean())) for x in parts]
-        return learned | {"scale": torch.tensor(scale, dtype=torch.float64)}
+        learned["scale"] = torch.tensor(scale, dtype=torch.float64)
+        return learned, np.concatenate([x / s for x, s in zip(parts, scale, strict=True)], axis=1)
 
     def features(self, scans: Scans, learned: dict[str, Tensor]) -> np.ndarray:
         scale = learned["scale"].tolist()
