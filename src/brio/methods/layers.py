@@ -66,20 +66,26 @@ class BatchNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Shape [B, ..., width], the graph first."""
-        if self.training:
-            middle = tuple(range(1, x.dim() - 1))
-            real = real_graphs().repeat(len(x) // len(real_graphs()))  # several passes of the batch may lie end to end
-            share = (real / real.sum()).unsqueeze(-1)
-            mean = (share * (x.mean(middle) if middle else x)).sum(0)
-            square = (x - mean).square()
-            variance = (share * (square.mean(middle) if middle else square)).sum(0)
-            if statistics_move():
-                count = real.sum() * (x[0, ..., 0].numel() if middle else 1)
-                unbiased = variance.detach() * count / (count - 1).clamp_min(1)
-                self.running_mean.mul_(1 - self.momentum).add_(self.momentum * mean.detach())
-                self.running_var.mul_(1 - self.momentum).add_(self.momentum * unbiased)
-        else:
-            mean, variance = self.running_mean, self.running_var
+        if not self.training:
+            return self.scaled(x, self.running_mean, self.running_var)
+        middle = tuple(range(1, x.dim() - 1))
+        real = real_graphs().repeat(len(x) // len(real_graphs()))  # several passes of the batch may lie end to end
+        share = (real / real.sum()).unsqueeze(-1)
+        mean = (share * (x.mean(middle) if middle else x)).sum(0)
+        square = (x - mean).square()
+        variance = (share * (square.mean(middle) if middle else square)).sum(0)
+        self.follow(mean, variance, real.sum() * (x[0, ..., 0].numel() if middle else 1))
+        return self.scaled(x, mean, variance)
+
+    def follow(self, mean: Tensor, variance: Tensor, count: Tensor) -> None:
+        """Move the running averages towards the statistics of ``count`` values."""
+        if statistics_move():
+            unbiased = variance.detach() * count / (count - 1).clamp_min(1)
+            self.running_mean.mul_(1 - self.momentum).add_(self.momentum * mean.detach())
+            self.running_var.mul_(1 - self.momentum).add_(self.momentum * unbiased)
+
+    def scaled(self, x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """x with this mean and variance taken out, weight and bias put in."""
         return (x - mean) * (variance + self.eps).rsqrt() * self.weight + self.bias
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ...settings import require, setting
 from ...spaces import choice
 from ...training import Stage
-from ...training.ambient import real_graphs, statistics_move, uniform
+from ...training.ambient import real_graphs, uniform
 from ..graphs import GraphSettings
 from ..layers import BatchNorm, Dropout, GINLayer, Linear
 
@@ -139,19 +139,15 @@ class EdgeBatchNorm(BatchNorm):
         """x: [B, 2 M, h]; real: [B, 2 M]."""
         if real is None:
             return super().forward(x)
-        if self.training:
-            counted = real * real_graphs().unsqueeze(-1)
-            count = counted.sum().clamp_min(1)
-            share = (counted / count).unsqueeze(-1)
-            mean = (share * x).sum((0, 1))
-            variance = (share * (x - mean).square()).sum((0, 1))
-            if statistics_move():
-                unbiased = variance.detach() * count / (count - 1).clamp_min(1)
-                self.running_mean.mul_(1 - self.momentum).add_(self.momentum * mean.detach())
-                self.running_var.mul_(1 - self.momentum).add_(self.momentum * unbiased)
-        else:
-            mean, variance = self.running_mean, self.running_var
-        return (x - mean) * (variance + self.eps).rsqrt() * self.weight + self.bias
+        if not self.training:
+            return self.scaled(x, self.running_mean, self.running_var)
+        counted = real * real_graphs().unsqueeze(-1)
+        count = counted.sum().clamp_min(1)
+        share = (counted / count).unsqueeze(-1)
+        mean = (share * x).sum((0, 1))
+        variance = (share * (x - mean).square()).sum((0, 1))
+        self.follow(mean, variance, count)
+        return self.scaled(x, mean, variance)
 
 
 class EdgeMLP(nn.Module):
