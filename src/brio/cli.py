@@ -204,7 +204,11 @@ def tune(
     from .runs import tune as search
 
     _load(load)
-    names = [e.name for e in known_methods()] if method == "all" else [m.strip() for m in method.split(",")]
+    names = (
+        [e.name for e in known_methods()] if method == "all" else [m.strip() for m in method.split(",") if m.strip()]
+    )
+    if not names:
+        raise BrioError("name a method to tune; 'brio methods' lists them")
     with _progress(quiet) as progress:
         result = search(
             cohort,

@@ -205,6 +205,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
             warnings.warn(f"one class only at {', '.join(fold.left_out)}: not learned from", stacklevel=2)
         progress = _tell if self.verbose else silent
         (outcome,) = method.fit(Connectomes(cohort, device), [Run(fold, seed)], progress)
+        outcome.require_finite(method.name)
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # of an earlier fit, perhaps of another method
         self.classes_ = classes

@@ -1,6 +1,7 @@
 """Cohorts and settings for the suite that every method passes."""
 
 import dataclasses
+import os
 from functools import cache
 
 import numpy as np
@@ -9,9 +10,12 @@ import torch
 from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
-from brio.methods import entry, known_methods, make_method
+from brio.methods import entry, known_methods, load_methods, make_method
 from brio.protocol import Fold, leave_one_site_out
 from brio.training import Method, Run
+
+for file in filter(None, os.environ.get("BRIO_METHODS", "").split(os.pathsep)):
+    load_methods(file)  # a method of your own under the same suite
 
 METHODS = [e.name for e in known_methods() if not e.control]
 CONTROLS = [e.name for e in known_methods() if e.control]

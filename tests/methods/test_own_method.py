@@ -36,15 +36,21 @@ def test_a_file_is_loaded_once_and_named_by_its_methods():
     [
         ("x = 1\n", "registers no method"),
         ("import nowhere_to_be_found\n", "ModuleNotFoundError"),
+        ("raise SystemExit('bye')\n", "SystemExit: bye"),
         (
-            "from brio.methods import method\nfrom brio.training import Method\n"
-            "@method('ridge', family='x', provenance='y', reference='z')\nclass A(Method): pass\n",
+            "from brio.methods import Ridge, method\n"
+            "@method('ridge', family='x', provenance='y', reference='z')\nclass A(Ridge): pass\n",
             "'ridge' is registered twice",
         ),
         (
-            "from brio.methods import method\nfrom brio.training import Method\n"
-            "@method('new', family='x', provenance='y', reference='z', needs={'blood'})\nclass A(Method): pass\n",
+            "from brio.methods import Ridge, method\n"
+            "@method('new', family='x', provenance='y', reference='z', needs='blood')\nclass A(Ridge): pass\n",
             "need 'blood' is unknown",
+        ),
+        (
+            "from brio.methods import method\nfrom brio.training import Method\n"
+            "@method('new', family='x', provenance='y', reference='z')\nclass A(Method): pass\n",
+            "does not define answer, fit",
         ),
     ],
 )
@@ -56,3 +62,22 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path, text, said):
     assert str(file) in str(caught.value)
     with pytest.raises(BrioError, match="no such file"):
         load_methods(tmp_path / "none.py")
+
+
+def test_runs_of_a_changed_file_are_not_taken_for_those_of_the_old_one(tmp_path):
+    brio.simulate(brio.Simulation(n_sites=5, per_class=5, n_rois=12, frames=60)).save(tmp_path / "cohort")
+    file = tmp_path / "mine.py"
+    words = ["--load", file, "--set", "epochs=2", "--device", "cpu", "--quiet", "--fold", "site01"]
+    run = list(map(str, [sys.executable, "-m", "brio", "run", tmp_path / "cohort", *words, "--out", tmp_path / "o"]))
+    text = EXAMPLE.read_text()
+    file.write_text(text)
+    subprocess.run(run, capture_output=True, check=True)
+    file.write_text(text.replace("return classification_loss(", "return 2 * classification_loss("))
+    again = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert again.returncode == 2
+    assert "belongs to another run (methods.gated-profiles.code" in again.stderr
+    file.write_text(text.replace("return classification_loss(out.logit, batch)", "return out.logit"))
+    broken = subprocess.run([*run[:-1], str(tmp_path / "p")], capture_output=True, text=True, check=False)
+    assert broken.returncode == 2
+    assert "method 'gated-profiles': RuntimeError" in broken.stderr
+    assert len(broken.stderr.splitlines()) == 1

@@ -162,3 +162,80 @@ def test_harmonised_runs_are_named_and_differ(cohort, tmp_path):
     assert not np.allclose(logits[1], logits[2])
     with pytest.raises(BrioError, match="unseen=raise"):
         run(cohort, ["ridge"], out=tmp_path / "d", device="cpu", settings=free | {"harmonise.unseen": "raise"})
+
+
+def test_under_k_fold_no_test_scan_may_have_chosen(cohort, tuned, tmp_path):
+    words = {"settings": SMALL, "device": "cpu", "protocol": "kfold"}
+    with pytest.raises(BrioError, match="test scans would choose settings"):
+        tune(cohort, "gcn", out=tmp_path / "a", budget=2, seeds=2, **words)
+    assert not (tmp_path / "a").exists()
+    few = {**SMALL, "protocol.n_folds": "4"}
+    tune(cohort, "gcn", out=tmp_path / "b", budget=2, seeds=1, **{**words, "settings": few})
+    for other in ({"seeds": 2, "settings": few}, {"settings": {**SMALL, "protocol.n_folds": "5"}}):
+        with pytest.raises(BrioError, match="may have chosen"):
+            run(cohort, "gcn", tuned=tmp_path / "b", out=tmp_path / "c", **{**words, **other})
+    with pytest.raises(BrioError, match="was tuned under loso"):
+        run(cohort, "gcn", tuned=tuned, out=tmp_path / "c", **words)
+    assert not (tmp_path / "c").exists()
+
+
+def test_what_was_given_by_hand_is_carried_and_who_was_not_tuned_is_said(cohort, tuned, tmp_path):
+    said = []
+    words = {"device": "cpu", "folds": ["site01"], "say": said.append}
+    run(cohort, ["gcn", "ridge", "svm"], tuned=tuned, out=tmp_path / "o", **words)
+    records = [json.loads(p.read_text()) for p in (tmp_path / "o" / "runs").glob("*/run.json")]
+    assert {r["row"]["method"]: r["settings"].get("epochs") for r in records}["gcn"] == 3
+    assert any("not tuned there" in line and line.endswith("svm") for line in said)
+    with pytest.raises(BrioError, match="none of gat was tuned"):
+        run(cohort, ["gat"], tuned=tuned, out=tmp_path / "p", device="cpu")
+
+
+def test_a_search_does_not_move_into_the_folder_of_another_job(cohort, tmp_path):
+    run(cohort, ["ridge"], out=tmp_path / "o", device="cpu")
+    before = sorted(p.name for p in (tmp_path / "o").iterdir())
+    with pytest.raises(BrioError, match="belongs to another job"):
+        tune(cohort, "gcn", out=tmp_path / "o", budget=2, seeds=1, settings=SMALL, device="cpu")
+    assert sorted(p.name for p in (tmp_path / "o").iterdir()) == before
+
+
+def test_a_configuration_that_diverges_is_not_chosen_and_ends_nothing(cohort, tmp_path, monkeypatch):
+    from brio.methods.gnn.gcn import GCN
+
+    plain = GCN.loss
+
+    def loss(self, out, batch, context, stage):
+        found = plain(self, out, batch, context, stage)
+        return found if self.settings.learning_rate == 1e-3 else found * float("nan")
+
+    monkeypatch.setattr(GCN, "loss", loss)
+    words = {"budget": 4, "seeds": 1, "settings": SMALL, "device": "cpu", "folds": ["site01", "site02"]}
+    tune(cohort, "gcn", out=tmp_path / "o", **words)
+    table = pd.read_csv(tmp_path / "o" / "configurations.csv")
+    assert 0 < table["validation_auc"].isna().sum() < len(table)
+    chosen = json.loads((tmp_path / "o" / "tuning.json").read_text())["choices"]["gcn"]
+    assert {c["learning_rate"] for c in chosen.values()} == {1e-3}
+    with pytest.raises(BrioError, match="training diverged"):
+        run(cohort, "gcn", out=tmp_path / "p", device="cpu", settings={**SMALL, "learning_rate": "0.01"})
+
+
+def test_a_setting_that_a_variant_fixes_may_be_given_for_the_others(cohort, tmp_path):
+    given = {**SMALL, "T_w": "1", "lambda_env": "0.3", "K": "1"}
+    words = {"budget": 2, "seeds": 1, "settings": given, "device": "cpu", "folds": ["site01"]}
+    result = tune(cohort, ["brio", "backbone"], out=tmp_path / "o", **words)
+    assert set(result.summary["methods"]) == {"brio", "backbone"}
+    from brio.report import markdown_table
+
+    assert "best of" not in markdown_table([result.summary])  # nothing was left to tune
+
+
+def test_harmonisation_is_refused_before_anything_is_written(cohort, tmp_path):
+    combat = {"harmonise.kind": "combat"}
+    for method, settings, said in (
+        ("deci", combat, "not for it"),
+        ("length-only", combat, "not for it"),
+        ("ridge", {"harmonise.unseen": "pooled"}, "need harmonise.kind"),
+        ("ridge", combat | {"harmonise.unseen": "raise"}, "unseen=raise"),
+    ):
+        with pytest.raises(BrioError, match=said):
+            run(cohort, method, out=tmp_path / "o", device="cpu", settings=settings)
+        assert not (tmp_path / "o").exists()

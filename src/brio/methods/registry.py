@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import BrioError, nearest
 from ..settings import with_values
-from ..training import Method
+from ..training import Method, NeuralMethod
 from ..training.inputs import NEEDS
 
 __all__ = [
@@ -73,6 +74,8 @@ class Entry:
     transductive: bool = False
     control: bool = False
     fixed: dict[str, Any] = field(default_factory=dict)
+    file: str = ""  # of a user's own method
+    code: str = ""  # hash of that file, part of the name of its runs
 
 
 _ENTRIES: dict[str, Entry] = {}
@@ -106,12 +109,18 @@ def method(
     control : bool
         Whether it looks at no connectome at all, so that anything above chance is a warning about the cohort.
     """
-    wanted = tuple(need for need in NEEDS if need in set(needs))
-    for need in needs:
+    asked = {needs} if isinstance(needs, str) else set(needs)
+    wanted = tuple(need for need in NEEDS if need in asked)
+    for need in sorted(asked):
         if need not in NEEDS:
             raise BrioError(f"method '{name}': need '{need}' is unknown; {nearest(need, NEEDS)}")
 
     def register(cls: M) -> M:
+        missing = sorted(getattr(cls, "__abstractmethods__", ()))
+        if issubclass(cls, NeuralMethod) and cls.loss is NeuralMethod.loss and cls.objective is NeuralMethod.objective:
+            missing.append("loss")
+        if missing:
+            raise BrioError(f"method '{name}': class {cls.__name__} does not define {', '.join(missing)}")
         cls.name = name
         cls.needs = frozenset(wanted)
         origin = provenance if isinstance(provenance, Provenance) else Provenance(provenance)
@@ -172,12 +181,15 @@ def load_methods(path: str | Path) -> list[str]:
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, file)
         if spec is None or spec.loader is None:
-            raise BrioError(f"{file}: is not a Python file")
+            raise BrioError(f"{file}: its name must end in .py")
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         try:
             spec.loader.exec_module(module)
-        except Exception as error:
+            code = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+            for added in set(_ENTRIES) - before:
+                _ENTRIES[added] = replace(_ENTRIES[added], file=str(file), code=code)
+        except (Exception, SystemExit) as error:
             del sys.modules[name]
             for added in set(_ENTRIES) - before:
                 del _ENTRIES[added]

@@ -36,16 +36,18 @@ def _interval(found: dict[str, Any]) -> str:
     return "-" if found["interval"] is None else " to ".join(f"{100 * v:.1f}" for v in found["interval"])
 
 
-def _settings(found: dict[str, Any], atlas: str) -> str:
+def _settings(found: dict[str, Any], summary: dict[str, Any]) -> str:
     tuning = found["tuning"]
-    if tuning is None:
+    if tuning is None or tuning["budget"] == 1:
         return "default"
-    carried = "" if tuning["atlas"] == atlas else f", carried from {tuning['atlas']}"
-    return f"best of {tuning['budget']} on validation sites{carried}"
+    here = (tuning["cohort"], tuning["atlas"]) == (summary["cohort"], summary["atlas"])
+    carried = "" if here else f", carried from {tuning['cohort']}"
+    return f"best of {tuning['budget']} on validation scans{carried}"
 
 
 def _remarks(summary: dict[str, Any], found: dict[str, Any]) -> str:
     remarks = ["smoke run"] if summary["smoke_run"] else []
+    remarks += ["k-fold"] if summary["protocol"] == "kfold" else []
     remarks += [summary["harmonise"]] if summary["harmonise"] else []
     remarks += ["transductive"] if found["transductive"] else []
     remarks += ["control"] if found["control"] else []
@@ -70,12 +72,12 @@ def markdown_table(summaries: Sequence[dict[str, Any]], paper: bool = False) -> 
             row += [_percent(found["auc"]), _interval(found["auc"]), _percent(found["auc_of_averaged_logits"])]
             row += [_percent(found["acc"])]
             if paper:
-                theirs = said.get((summary["cohort"], name))
+                theirs = said.get((summary["cohort"], name)) if summary["protocol"] == "loso" else None
                 row += (
                     ["-", "-"] if theirs is None else [f"{theirs[m]:.1f} ± {theirs[m + '_sd']:.1f}" for m in _METRICS]
                 )
             row += [str(found["folds"]), str(found["seeds"]), str(found["epochs"] or "-"), str(found["K"] or "-")]
-            row += [_settings(found, summary["atlas"]), found["provenance"], _remarks(summary, found)]
+            row += [_settings(found, summary), found["provenance"], _remarks(summary, found)]
             rows.append((summary["cohort"], order.get(name, len(order)), row))
     rows.sort(key=lambda r: r[:2])
     lines = [header, ["---"] * len(header), *(row for _, _, row in rows)]

@@ -7,6 +7,7 @@ import json
 import math
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,11 +23,12 @@ from ..cohort import Audit, AuditRules, Cohort, audit
 from ..connectome import Connectomes, Harmonise, harmonised
 from ..device import describe_device, resolve_device
 from ..errors import BrioError
+from ..methods import entry
 from ..progress import Progress, silent
 from ..protocol import PROTOCOLS, ProtocolSettings, scores
 from ..protocol.metrics import ONE_CLASS
 from ..settings import require
-from ..training import Method, Outcome
+from ..training import Method, Outcome, Run
 from ..version import __version__
 from .plan import (
     Candidates,
@@ -108,6 +110,12 @@ class Prepared:
     def graphs(self) -> Connectomes:
         """The connectomes of the cohort, estimated when they are first asked for."""
         return Connectomes(self.used, self.device)
+
+    @property
+    def protocol_facts(self) -> dict[str, Any]:
+        """What names the folds: the protocol and, for k-fold, the scans it deals out."""
+        facts = {"name": self.protocol, "settings": dataclasses.asdict(self.protocol_settings)}
+        return facts | ({"fingerprint": self.used.fingerprint} if self.protocol == "kfold" else {})
 
     def plan(self, methods: dict[str, dict[str, Any]], candidates: dict[str, Candidates], seeds: Sequence[int]) -> Plan:
         """The runs of some methods on this cohort."""
@@ -260,6 +268,13 @@ def run(
 def execute(prepared: Prepared, names: Sequence[str], folder: Path, tuned: Tuned | None = None) -> Result:
     """Run methods, with their settings or with those chosen for each fold, and write the tables."""
     chosen = method_settings(names, prepared.of_methods)
+    if tuned is not None:
+        tuned.check(prepared.protocol_facts, len(prepared.seeds))
+        untuned = [name for name in names if name not in tuned.choices]
+        if len(untuned) == len(names):
+            raise BrioError(f"none of {', '.join(names)} was tuned there; known: {', '.join(tuned.choices)}")
+        if untuned:
+            prepared.say(f"not tuned there, run with their own settings: {', '.join(untuned)}")
     described_, candidates = {}, {}
     for name, method in chosen.items():
         described_[name] = described(method)
@@ -268,7 +283,7 @@ def execute(prepared: Prepared, names: Sequence[str], folder: Path, tuned: Tuned
             described_[name]["tuned"] = tuned.described(name)
             candidates[name] = tuned.candidates(name, prepared.of_methods)
     plan = prepared.plan(described_, candidates, prepared.seeds)
-    with settled(prepared, plan, folder) as (plan, store):
+    with settled(prepared, plan, folder, announce=tuned is None or tuned.searched is None) as (plan, store):
         if tuned is not None:
             tuned.lend(plan, store)
         train(prepared, plan, store)
@@ -281,11 +296,12 @@ def _always(method: Method) -> Candidates:
 
 
 @contextmanager
-def settled(prepared: Prepared, plan: Plan, folder: Path) -> Iterator[tuple[Plan, RunStore]]:
+def settled(prepared: Prepared, plan: Plan, folder: Path, announce: bool = True) -> Iterator[tuple[Plan, RunStore]]:
     """The plan with its stacks, new or as begun earlier in the folder, and the store of its runs."""
     earlier = earlier_plan(folder)
     written = None if earlier is None else stacks_of(earlier, plan, folder)
-    _announce(prepared)
+    if announce:
+        _announce(prepared)
     if written is None:
         plan = stacked(plan, prepared.graphs, prepared.runs_per_stack)
         _write_plan(plan, prepared.audit, folder)
@@ -323,8 +339,11 @@ def _exclusions(found: Audit) -> str:
     return "\n".join(lines) + "\n"
 
 
-def train(prepared: Prepared, plan: Plan, store: RunStore) -> None:
-    """Train every stack that is not finished; a stack is always trained whole."""
+def train(prepared: Prepared, plan: Plan, store: RunStore, searching: bool = False) -> None:
+    """Train every stack that is not finished; a stack is always trained whole.
+
+    A run that diverges ends the job, but in a search, where it is a configuration not to choose.
+    """
     weight = [_effort(plan, stack) for stack in plan.stacks]
     total, before = sum(weight), 0.0
     for number, (stack, effort) in enumerate(zip(plan.stacks, weight, strict=True), 1):
@@ -343,12 +362,30 @@ def train(prepared: Prepared, plan: Plan, store: RunStore) -> None:
         tell("starting", 0.0)
         start = time.perf_counter()
         seen = harmonised(graphs, jobs[0].run.fold.source, plan.harmonise)
-        outcomes = method.fit(seen, [job.run for job in jobs], tell)
+        outcomes = _fit(method, seen, [job.run for job in jobs], tell)
         seconds = (time.perf_counter() - start) / len(jobs)
         for job, outcome in zip(jobs, outcomes, strict=True):
+            if not searching:
+                outcome.require_finite(method.name)
             store.write(job.key, _record(plan, job, outcome, graphs, seconds), outcome.weights)
         before += effort
         prepared.progress(f"{title}: done", before / total)
+
+
+def _fit(method: Method, graphs: Connectomes, runs: list[Run], progress: Progress) -> list[Outcome]:
+    """Fit runs; what goes wrong inside a user's own method is told as such."""
+    file = entry(method.name).file
+    try:
+        return method.fit(graphs, runs, progress)
+    except BrioError:
+        raise
+    except Exception as error:
+        if not file:
+            raise
+        own = Path(file).resolve()
+        where = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).resolve() == own]
+        line = f", line {where[-1]}" if where else ""
+        raise BrioError(f"{file}{line}, method '{method.name}': {type(error).__name__}: {error}") from error
 
 
 def _effort(plan: Plan, stack: list[str]) -> float:
@@ -367,10 +404,10 @@ def _record(plan: Plan, job: Job, outcome: Outcome, graphs: Connectomes, seconds
     """The row, the predictions and the notes of a finished run."""
     cohort, fold = graphs.cohort, job.run.fold
     label, logit = cohort.labels[fold.test], np.asarray(outcome.test_logit, dtype=float)
-    if not np.isfinite(logit).all():
-        raise BrioError(f"method '{job.method.name}', fold {fold.name}, seed {job.run.seed}: training diverged")
-    found = {name: None if math.isnan(value) else value for name, value in scores(label, logit).items()}
-    notes = [ONE_CLASS] if found["auc"] is None else []
+    finite = bool(np.isfinite(logit).all())
+    scored = scores(label, logit if finite else np.zeros(len(logit)))
+    found = {name: None if math.isnan(value) or not finite else value for name, value in scored.items()}
+    notes = ["training diverged"] if not finite else [ONE_CLASS] if found["auc"] is None else []
     if fold.left_out:
         notes.append(f"not used as source, one class only: {', '.join(fold.left_out)}")
     return {
@@ -386,7 +423,7 @@ def _record(plan: Plan, job: Job, outcome: Outcome, graphs: Connectomes, seconds
             "n_validation": len(fold.validation),
             "n_test": len(fold.test),
             **found,
-            "validation_auc": outcome.validation_auc,
+            "validation_auc": outcome.validation_auc if math.isfinite(outcome.validation_auc) else None,
             "selected_epoch": outcome.selected_epoch,
             "block_length": outcome.block_length,
             "seconds": round(seconds, 3),
@@ -400,7 +437,7 @@ def _record(plan: Plan, job: Job, outcome: Outcome, graphs: Connectomes, seconds
             "participant_id": cohort.ids[fold.test].tolist(),
             "site": cohort.sites[fold.test].tolist(),
             "label": label.tolist(),
-            "logit": logit.tolist(),
+            "logit": logit.tolist() if finite else None,
         },
         "versions": {"brio": plan.facts["brio"], "torch": torch.__version__, "numpy": np.__version__},
     }

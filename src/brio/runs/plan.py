@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ..cohort import Audit, AuditRules, Cohort
+from ..cohort.covariates import covariates
 from ..connectome import Connectomes, Harmonise
 from ..device import memory_budget
 from ..errors import BrioError, nearest
@@ -99,6 +100,8 @@ def run_key(facts: dict[str, Any], method: Method, fold: Fold, seed: int) -> str
     }
     if facts["harmonise"] is not None:
         made_of["harmonise"] = facts["harmonise"]
+    if entry(method.name).code:
+        made_of["code"] = entry(method.name).code
     return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:20]
 
 
@@ -156,12 +159,34 @@ def make_plan(
         raise BrioError("there is nothing to run: no method, or no fold, was asked for")
     for method in {_make(job.method): job.method for job in jobs.values()}.values():
         check_needs(cohort, method.needs, method.settings, f"method '{method.name}'")
+        if harmonise.kind != "none" and ("bold" in method.needs or entry(method.name).control):
+            raise BrioError(f"method '{method.name}' does not read connectomes alone; harmonise.kind is not for it")
+    _check_harmonise(cohort, harmonise, [job.run.fold for job in jobs.values()])
     return Plan(facts, jobs, [], harmonise)
+
+
+def _check_harmonise(cohort: Cohort, harmonise: Harmonise, folds: Sequence[Fold]) -> None:
+    """Raise what harmonisation would find wrong later, before anything is written."""
+    if harmonise.kind == "none":
+        if harmonise != Harmonise():
+            raise BrioError("harmonise.unseen and harmonise.covariates need harmonise.kind=combat")
+        return
+    if harmonise.covariates:
+        covariates(cohort, ["sex", "age"], "harmonise.covariates")
+    for fold in folds if harmonise.unseen == "raise" else ():
+        unseen = sorted(set(cohort.sites.tolist()) - set(cohort.sites[fold.source].tolist()))
+        if unseen:
+            raise BrioError(
+                f"fold {fold.name}: ComBat is not fitted to site {unseen[0]} (harmonise.unseen=raise); choose "
+                "identity, pooled or unlabelled (transductive), or a protocol that holds out no site"
+            )
 
 
 def described(method: Method) -> dict[str, Any]:
     """A method in words, for the plan."""
-    return {"version": method.version, "settings": dataclasses.asdict(method.settings)}
+    told = {"version": method.version, "settings": dataclasses.asdict(method.settings)}
+    code = entry(method.name).code
+    return told | ({"code": code} if code else {})
 
 
 def _make(method: Method) -> str:

@@ -59,8 +59,13 @@ def tune(
     names = [methods] if isinstance(methods, str) else list(dict.fromkeys(methods))
     method_settings(names, split_settings(dict(words.get("settings") or {}))[""])
     folder = Path(out)
-    if not (folder / SEARCH / "plan.json").is_file():
-        earlier_plan(folder)
+    if not (folder / SEARCH / "plan.json").is_file() and earlier_plan(folder) is not None:
+        raise BrioError(f"{folder}: belongs to another job, not to a search; choose another --out")
+    if words.get("protocol") == "kfold" and words.get("seeds", 1) > 1:
+        raise BrioError(
+            "under k-fold another seed deals other scans to a fold, so test scans would choose settings; tune with "
+            "--seeds 1, or with --protocol loso"
+        )
     prepared = prepare(cohort, **words)
     drawn = {name: _drawn(name, prepared.of_methods, budget) for name in names}
     tuned = _search(prepared, drawn, folder, budget, oracle)
@@ -69,9 +74,8 @@ def tune(
 
 def _drawn(name: str, values: dict[str, Any], budget: int) -> list[tuple[dict[str, Any], Method]]:
     """The configurations of a method: values of its tuned settings, and the method with them."""
-    base = method_settings([name], {k: v for k, v in values.items() if k in _fields(name)})[name]
     given = {k: v for k, v in values.items() if k in _fields(name) and k not in entry(name).fixed}
-    tried = configurations(base.settings, budget, {**entry(name).fixed, **given})
+    tried = configurations(make_method(name, given).settings, budget, {**entry(name).fixed, **given})
     return [(values, make_method(name, {**given, **values})) for values in tried]
 
 
@@ -94,7 +98,7 @@ def _search(
     )
     place = folder / SEARCH
     with settled(prepared, plan, place) as (plan, store):
-        train(prepared, plan, store)
+        train(prepared, plan, store, searching=True)
         number = {
             json.dumps(dataclass_values(method), sort_keys=True): (name, k, values)
             for name, tried in drawn.items()
@@ -119,7 +123,17 @@ def _search(
     table["chosen"] = [choices[r.method][r.fold] == json.loads(r.values) for r in table.itertuples(index=False)]
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "configurations.csv", table.to_csv(index=False, lineterminator="\n"))
-    tuned = Tuned(budget, prepared.used.name, prepared.used.atlas.name, choices, place / "runs")
+    tuned = Tuned(
+        budget,
+        prepared.used.name,
+        prepared.used.atlas.name,
+        prepared.protocol_facts,
+        {job.run.fold.name: list(job.run.fold.validation_sites) for job in plan.jobs.values()},
+        dict(prepared.of_methods),
+        {name: len(tried) for name, tried in drawn.items()},
+        choices,
+        place / "runs",
+    )
     document = tuned.document | ({"oracle": _oracle(table)} if oracle else {})
     write_atomically(folder / TUNING, json.dumps(document, indent=1) + "\n")
     return tuned

@@ -87,5 +87,5 @@ class RunStore:
         """The weights of a finished run."""
         path = self.folder / key / WEIGHTS
         if not path.is_file():
-            raise BrioError(f"{path}: was not kept (--records-only); run again without it")
+            raise BrioError(f"{path}: was not kept (--records-only); run again without it into another --out")
         return load_file(path)

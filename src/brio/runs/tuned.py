@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from .store import RunStore
 __all__ = ["TUNING", "Tuned"]
 
 TUNING = "tuning.json"
+_FIELDS = ("budget", "cohort", "atlas", "protocol", "validation_sites", "given", "tried", "choices")
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +31,14 @@ class Tuned:
         Configurations that were tried for each method and fold.
     cohort, atlas : str
         Where it searched.
+    protocol : dict
+        Name and settings of the protocol and, for k-fold, whose folds are mere numbers, the cohort's fingerprint.
+    validation_sites : dict
+        Fold -> the sites that chose for it.
+    given : dict
+        Settings given by hand, which were not tuned and are carried along.
+    tried : dict
+        Method -> number of configurations that were tried.
     choices : dict
         Method -> fold -> values of the settings that were tuned.
     searched : path or None
@@ -38,6 +48,10 @@ class Tuned:
     budget: int
     cohort: str
     atlas: str
+    protocol: dict[str, Any]
+    validation_sites: dict[str, list[str]]
+    given: dict[str, Any]
+    tried: dict[str, int]
     choices: dict[str, dict[str, dict[str, Any]]]
     searched: Path | None = field(default=None)
 
@@ -49,28 +63,42 @@ class Tuned:
         path = Path(found) / TUNING
         try:
             told = json.loads(path.read_text(encoding="utf-8"))
-            return cls(told["budget"], told["cohort"], told["atlas"], told["choices"])
+            return cls(**{name: told[name] for name in _FIELDS})
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise BrioError(f"{path}: not the result of 'brio tune' ({error})") from error
 
     @property
     def document(self) -> dict[str, Any]:
-        return {"budget": self.budget, "cohort": self.cohort, "atlas": self.atlas, "choices": self.choices}
+        return {name: getattr(self, name) for name in _FIELDS}
+
+    def check(self, protocol: dict[str, Any], n_seeds: int) -> None:
+        """Raise an error if scans that chose could be test scans of the job the choices are carried to."""
+        if protocol["name"] != self.protocol["name"]:
+            raise BrioError(f"was tuned under {self.protocol['name']}, not under {protocol['name']}; tune again")
+        if protocol["name"] == "kfold" and (n_seeds > 1 or protocol != self.protocol):
+            raise BrioError(
+                "under k-fold another seed or another split deals other scans to a fold, so its test scans may have "
+                "chosen its settings; use one seed and the same cohort and folds, or loso"
+            )
 
     def described(self, name: str) -> dict[str, Any]:
         """The choices for a method in words, for the plan."""
-        return {"budget": self.budget, "cohort": self.cohort, "atlas": self.atlas, "folds": self.choices[name]}
+        where = {"budget": self.tried[name], "cohort": self.cohort, "atlas": self.atlas}
+        return {**where, "folds": self.choices[name]}
 
     def candidates(self, name: str, values: dict[str, Any]) -> Candidates:
         """The method with the settings chosen for a fold; settings given by hand stay as they are."""
-        own = {k: v for k, v in values.items() if k in make_method(name).settings.__dataclass_fields__}
-        own = {k: v for k, v in own.items() if k not in entry(name).fixed}
+        known = {f.name for f in dataclasses.fields(entry(name).make.Settings)} - set(entry(name).fixed)
+        given = {k: v for k, v in self.given.items() if k in known}
+        own = {k: v for k, v in values.items() if k in known}
         made: dict[str, Method] = {}
 
         def of_fold(fold: Fold) -> list[Method]:
             if fold.name not in self.choices[name]:
                 raise BrioError(f"method '{name}' was not tuned for fold {fold.name}; tune it with the same folds")
-            chosen = {**self.choices[name][fold.name], **own}
+            if set(fold.test_sites) & set(self.validation_sites[fold.name]) and self.protocol["name"] == "loso":
+                raise BrioError(f"fold {fold.name}: its test site chose its settings; tune again")
+            chosen = {**given, **self.choices[name][fold.name], **own}
             key = json.dumps(chosen, sort_keys=True)
             if key not in made:
                 made[key] = make_method(name, chosen)

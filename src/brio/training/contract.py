@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..connectome import Connectomes, source_mean
+from ..errors import BrioError
 from ..progress import Progress, silent
 from ..protocol import Fold
 from ..settings import require, setting
@@ -56,7 +57,7 @@ class Outcome:
     test_logit : ndarray, shape [n_test]
         Logit margin of each test scan, in the order of ``run.fold.test``.
     validation_auc : float
-        AUC on the validation scans at the chosen checkpoint or penalty.
+        AUC on the validation scans at the chosen checkpoint or penalty; NaN where training diverged.
     selected_epoch : int or None
         Epoch of the checkpoint, counted from 1; None where a method has no epochs.
     trained_epochs : int or None
@@ -76,6 +77,14 @@ class Outcome:
     block_length: float | None = None
     weights: dict[str, Tensor] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
+
+    def require_finite(self, name: str) -> None:
+        """Raise an error for people if the training of this run of a method diverged."""
+        if not (np.isfinite(self.validation_auc) and np.isfinite(self.test_logit).all()):
+            raise BrioError(
+                f"method '{name}', fold {self.run.fold.name}, seed {self.run.seed}: training diverged, no checkpoint "
+                "has a finite score; lower learning_rate"
+            )
 
 
 class Answer(NamedTuple):

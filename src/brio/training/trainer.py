@@ -100,11 +100,8 @@ def _epoch(step: Step, epoch: int, taken: np.ndarray, running: np.ndarray) -> np
 def _outcome(stack: Stack, validation: Validation, row: int, epoch: int) -> Outcome:
     """The chosen checkpoint of one run, with the scores of its test scans."""
     run = stack.runs[row]
-    if not np.isfinite(validation.best[row]):
-        raise BrioError(
-            f"method '{stack.method.name}', fold {run.fold.name}, seed {run.seed}: training diverged, no checkpoint "
-            "has a finite score; lower learning_rate"
-        )
+    if not np.isfinite(validation.best[row]):  # diverged: no checkpoint has a finite score
+        return Outcome(run, np.full(len(run.fold.test), np.nan), float("nan"), trained_epochs=epoch)
     weights: dict[str, Tensor] = {name: t[row].detach().cpu().clone() for name, t in validation.kept.items()}
     weights = stack.method.unpadded(weights, int(stack.sources.n_sites[row]))
     outcome = Outcome(

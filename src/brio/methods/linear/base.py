@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...connectome import Connectomes, fill_dead, source_mean
+from ...errors import BrioError
 from ...progress import Progress, silent
 from ...protocol import auc
 from ...settings import require
@@ -125,6 +126,11 @@ class LinearMethod(Method):
         choice = found
         if self.settings.choose_by == "source-sites":
             choice = self._left_out_auc(gram, y, source.site, penalties)
+        if np.isnan(choice).all():
+            raise BrioError(
+                f"fold {run.fold.name}: the validation scans hold one class only, so no penalty can be chosen; "
+                "use more validation sites"
+            )
         best = int(np.nanargmax(choice))
         weights, intercept = duals[best]
         return Outcome(
