@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from .console import console, print_result, say, show_progress
 from .errors import BrioError
-from .progress import Progress
 from .version import __version__
 
 app = typer.Typer(
@@ -26,8 +23,6 @@ app = typer.Typer(
 )
 fetch_app = typer.Typer(help="Download public data and turn it into a cohort.", no_args_is_help=True)
 app.add_typer(fetch_app, name="fetch")
-console = Console(highlight=False)
-
 Out = Annotated[Path, typer.Option("--out", help="Folder to write; must not exist yet.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="A setting, key=value; repeatable.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
@@ -80,8 +75,8 @@ def import_(
         runs=runs,
         name=name,
     )
-    console.print(import_summary(cohort), markup=False, soft_wrap=True)
-    console.print(f"{cohort!r} -> {out}", markup=False, soft_wrap=True)
+    say(import_summary(cohort))
+    say(f"{cohort!r} -> {out}")
 
 
 @fetch_app.command("abide")
@@ -96,8 +91,8 @@ def fetch_abide_(
     from .cohort.readers.fetch import fetch_abide
 
     cohort = fetch_abide(atlas, out, data_dir=data_dir, n_subjects=n_subjects)
-    console.print(import_summary(cohort), markup=False, soft_wrap=True)
-    console.print(f"{cohort!r} -> {out}", markup=False, soft_wrap=True)
+    say(import_summary(cohort))
+    say(f"{cohort!r} -> {out}")
 
 
 @app.command()
@@ -114,7 +109,7 @@ def simulate(
     from .cohort.simulate import simulate as draw
 
     cohort = draw(Simulation(n_sites=sites, per_class=per_class, n_rois=rois, frames=frames, seed=seed)).save(out)
-    console.print(f"{cohort!r} -> {out}", markup=False, soft_wrap=True)
+    say(f"{cohort!r} -> {out}")
 
 
 @app.command()
@@ -138,7 +133,7 @@ def audit(
         print(json.dumps(found.to_dict(), indent=1))
     else:
         for line in found.lines():
-            console.print(line, markup=False, soft_wrap=True)
+            say(line)
 
 
 @app.command()
@@ -165,7 +160,7 @@ def run(
     from .runs import run as execute
 
     own = _load(load)
-    with _progress(quiet) as progress:
+    with show_progress(quiet) as progress:
         result = execute(
             cohort,
             method or own or ["brio"],
@@ -173,9 +168,9 @@ def run(
             tuned=tuned,
             **_words(protocol, seeds, setting, fold, companion, keep_all, device, runs_per_stack, records_only),
             progress=progress,
-            say=_say,
+            say=say,
         )
-    _print_result(result)
+    print_result(result)
 
 
 @app.command()
@@ -209,7 +204,7 @@ def tune(
     )
     if not names:
         raise BrioError("name a method to tune; 'brio methods' lists them")
-    with _progress(quiet) as progress:
+    with show_progress(quiet) as progress:
         result = search(
             cohort,
             names,
@@ -218,9 +213,9 @@ def tune(
             oracle=oracle,
             **_words(protocol, seeds, setting, fold, companion, keep_all, device, runs_per_stack, records_only),
             progress=progress,
-            say=_say,
+            say=say,
         )
-    _print_result(result)
+    print_result(result)
 
 
 @app.command()
@@ -263,11 +258,11 @@ def methods(
         listing.add_row(f.name, f"{value} (fixed)" if fixed else str(value), "" if fixed or not space else str(space))
     wanted = ", ".join(found.needs) or "connectomes and labels alone"
     for line in (f"{found.name}: {found.summary}", f"needs: {wanted}", f"provenance: {found.provenance}"):
-        console.print(line, markup=False, soft_wrap=True)
-    console.print(f"reference: {found.reference}", markup=False, soft_wrap=True)
+        say(line)
+    say(f"reference: {found.reference}")
     console.print(listing)
     settings = found.make.Settings
-    console.print(f"What each means: help({settings.__module__}.{settings.__name__})", markup=False, soft_wrap=True)
+    say(f"What each means: help({settings.__module__}.{settings.__name__})")
 
 
 @app.command()
@@ -314,20 +309,16 @@ def demo(
     """Simulate a cohort, audit it, and test BRIO, its backbone and ridge at every site."""
     from .demo import run_demo
 
-    with _progress(quiet) as progress:
-        result = run_demo(out, seed, device, progress, lambda line: console.print(line, markup=False, soft_wrap=True))
-    _print_result(result)
-    console.print(f"figure: {out / 'sites.png'}", markup=False, soft_wrap=True)
+    with show_progress(quiet) as progress:
+        result = run_demo(out, seed, device, progress, say)
+    print_result(result)
+    say(f"figure: {out / 'sites.png'}")
 
 
 @app.command()
 def version() -> None:
     """Print the version."""
     print(__version__)
-
-
-def _say(line: str) -> None:
-    console.print(line, markup=False, soft_wrap=True)
 
 
 def _load(files: list[Path] | None) -> list[str]:
@@ -386,73 +377,6 @@ def _in_words(e: Any) -> dict[str, Any]:
             f.name: str(f.metadata["space"]) for f in fields if f.metadata.get("space") and f.name not in e.fixed
         },
     }
-
-
-def _print_result(result: Any) -> None:
-    summary = result.summary
-    several = len(summary["seeds"]) > 1
-    heads = ["method", "AUC", "95 % interval", "SD", "ACC", "balanced", *(["AUC, seeds averaged"] if several else [])]
-    table = Table(*heads, box=None, pad_edge=False)
-    for name, row in result.table().iterrows():
-        low, high = _figure(row["low"]), _figure(row["high"])
-        cells = [_figure(row["AUC"]), "-" if "-" in (low, high) else f"{low} to {high}"]
-        cells += [_figure(row[column]) for column in ("SD", "ACC", "balanced ACC")]
-        table.add_row(str(name), *cells, *([_figure(row["AUC, seeds averaged"])] if several else []))
-    console.print(table)
-    unit = "sites" if summary["protocol"] == "loso" else "folds"
-    seeds = f"{len(summary['seeds'])} seed{'s' if several else ''}"
-    lines = [f"{len(summary['folds'])} held-out {unit}, {seeds}, {summary['n_scans']} scans"]
-    if summary["smoke_run"]:
-        lines.append("This is a smoke run (fewer than three seeds, or not every fold): no basis for a claim.")
-    skipped = {fold: why for m in summary["methods"].values() for fold, why in m["without_auc"].items()}
-    lines += [f"no AUC for {fold}: {why}" for fold, why in skipped.items()]
-    lines += [f"warning: {warning}" for warning in summary["warnings"]]
-    for line in [*lines, f"results: {result.folder}"]:
-        console.print(line, markup=False, soft_wrap=True)
-
-
-def _figure(value: float) -> str:
-    return "-" if value != value else f"{value:.1f}"
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Progress]:
-    """A progress bar on a terminal, a line now and then in a log, nothing if quiet."""
-    if quiet:
-        yield lambda message, share: None
-    elif not sys.stderr.isatty():
-        told = -1.0
-
-        def log(message: str, share: float) -> None:
-            nonlocal told
-            if share - told >= 0.1 or share == 1.0 > told:
-                told = share
-                print(f"{100 * share:3.0f} %  {message}", file=sys.stderr, flush=True)
-
-        yield log
-    else:
-        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
-
-        columns = (
-            BarColumn(bar_width=24),
-            TextColumn("{task.percentage:3.0f} %"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.description}", markup=False),
-        )
-        bar = Bar(*columns, console=Console(stderr=True), transient=True)
-        task = bar.add_task("starting", total=1.0)
-
-        def show(message: str, share: float) -> None:
-            bar.start()  # not before there is something to show, so that it does not cut into what is printed first
-            bar.update(task, description=message, completed=share)
-
-        try:
-            yield show
-        finally:
-            bar.stop()
 
 
 def main() -> None:

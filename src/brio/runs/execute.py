@@ -2,53 +2,30 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import tempfile
-import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-import torch
 
-from ..cohort import Audit, AuditRules, Cohort, audit
-from ..connectome import Connectomes, Harmonise, harmonised
-from ..device import describe_device, resolve_device
+from ..cohort import Audit, Cohort
 from ..errors import BrioError
-from ..methods import entry
 from ..progress import Progress, silent
-from ..protocol import PROTOCOLS, ProtocolSettings, scores
-from ..protocol.metrics import ONE_CLASS
-from ..settings import require
-from ..training import Method, Outcome, Run
-from ..version import __version__
-from .plan import (
-    Candidates,
-    Job,
-    Plan,
-    described,
-    harmonise_of,
-    make_plan,
-    method_settings,
-    protocol_of,
-    rules_of,
-    split_settings,
-    stacked,
-)
+from ..training import Method
+from .plan import Candidates, Plan, described, method_settings, split_settings, stacked
+from .prepare import Prepared, prepare
 from .resume import earlier_plan, stacks_of
 from .store import RunStore, write_atomically
 from .tables import write_tables
+from .train import train
 from .tuned import Tuned
 
-__all__ = ["Prepared", "Result", "execute", "prepare", "run", "settled", "train"]
+__all__ = ["Result", "execute", "run", "settled"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,107 +61,6 @@ class Result:
 
 def _percent(share: float | None) -> float:
     return math.nan if share is None else 100 * share
-
-
-@dataclass(frozen=True, eq=False)
-class Prepared:
-    """A cohort, audited, with everything that is the same for all methods of a job."""
-
-    used: Cohort
-    whole: Cohort
-    audit: Audit | None
-    rules: AuditRules
-    protocol: str
-    protocol_settings: ProtocolSettings
-    harmonise: Harmonise
-    of_methods: dict[str, Any]
-    seeds: range
-    folds: Sequence[str] | None
-    device: torch.device
-    runs_per_stack: int | None
-    records_only: bool
-    progress: Progress
-    say: Callable[[str], None]
-
-    @cached_property
-    def graphs(self) -> Connectomes:
-        """The connectomes of the cohort, estimated when they are first asked for."""
-        return Connectomes(self.used, self.device)
-
-    @property
-    def protocol_facts(self) -> dict[str, Any]:
-        """What names the folds: the protocol and, for k-fold, the scans it deals out."""
-        facts = {"name": self.protocol, "settings": dataclasses.asdict(self.protocol_settings)}
-        return facts | ({"fingerprint": self.used.fingerprint} if self.protocol == "kfold" else {})
-
-    def plan(self, methods: dict[str, dict[str, Any]], candidates: dict[str, Candidates], seeds: Sequence[int]) -> Plan:
-        """The runs of some methods on this cohort."""
-        return make_plan(
-            self.used,
-            self.whole,
-            self.audit,
-            self.rules,
-            methods,
-            candidates,
-            self.protocol,
-            self.protocol_settings,
-            self.harmonise,
-            seeds,
-            self.folds,
-            self.device,
-            __version__,
-        )
-
-
-def prepare(
-    cohort: Cohort | str | Path,
-    *,
-    protocol: str = "loso",
-    seeds: int = 1,
-    settings: dict[str, Any] | None = None,
-    folds: Sequence[str] | None = None,
-    companions: Sequence[Cohort] = (),
-    exclude: bool = True,
-    device: str = "auto",
-    runs_per_stack: int | None = None,
-    records_only: bool = False,
-    progress: Progress = silent,
-    say: Callable[[str], None] = lambda line: None,
-) -> Prepared:
-    """Check the words of a job, then the cohort; see :func:`run` for what they mean."""
-    require(seeds >= 1, "seeds", seeds, "at least 1")
-    require(runs_per_stack is None or runs_per_stack >= 1, "runs_per_stack", runs_per_stack, "at least 1")
-    require(protocol in PROTOCOLS, "protocol", protocol, " or ".join(PROTOCOLS))
-    whole = cohort if isinstance(cohort, Cohort) else Cohort.load(cohort)
-    parts = split_settings(dict(settings or {}))
-    rules, of_folds, harmonise = (
-        rules_of(parts["audit"]),
-        protocol_of(parts["protocol"]),
-        harmonise_of(parts["harmonise"]),
-    )
-    target = resolve_device(device)
-    whole.verify()
-    found = audit(whole, rules, companions) if exclude else None
-    used = whole if found is None else whole.select(found.keep)
-    if len(used) == 0:
-        raise BrioError(f"{whole.name}: the audit excludes every scan; see 'brio audit', or change its rules")
-    return Prepared(
-        used,
-        whole,
-        found,
-        rules,
-        protocol,
-        of_folds,
-        harmonise,
-        parts[""],
-        range(seeds),
-        folds,
-        target,
-        runs_per_stack,
-        records_only,
-        progress,
-        say,
-    )
 
 
 def run(
@@ -337,107 +213,3 @@ def _announce(prepared: Prepared) -> None:
 def _exclusions(found: Audit) -> str:
     lines = ["participant_id\treasons", *(f"{who}\t{'; '.join(why)}" for who, why in found.exclusions.items())]
     return "\n".join(lines) + "\n"
-
-
-def train(prepared: Prepared, plan: Plan, store: RunStore, searching: bool = False) -> None:
-    """Train every stack that is not finished; a stack is always trained whole.
-
-    A run that diverges ends the job, but in a search, where it is a configuration not to choose.
-    """
-    weight = [_effort(plan, stack) for stack in plan.stacks]
-    total, before = sum(weight), 0.0
-    for number, (stack, effort) in enumerate(zip(plan.stacks, weight, strict=True), 1):
-        if all(key in store for key in stack):
-            before += effort
-            continue
-        jobs = [plan.jobs[key] for key in stack]
-        method, graphs = jobs[0].method, prepared.graphs
-        title = f"{method.name}, {_folds(jobs)}, stack {number} of {len(plan.stacks)}"
-
-        def tell(
-            message: str, share: float, title: str = title, before: float = before, effort: float = effort
-        ) -> None:
-            prepared.progress(f"{title}: {message}", (before + effort * share) / total)
-
-        tell("starting", 0.0)
-        start = time.perf_counter()
-        seen = harmonised(graphs, jobs[0].run.fold.source, plan.harmonise)
-        outcomes = _fit(method, seen, [job.run for job in jobs], tell)
-        seconds = (time.perf_counter() - start) / len(jobs)
-        for job, outcome in zip(jobs, outcomes, strict=True):
-            if not searching:
-                outcome.require_finite(method.name)
-            store.write(job.key, _record(plan, job, outcome, graphs, seconds), outcome.weights)
-        before += effort
-        prepared.progress(f"{title}: done", before / total)
-
-
-def _fit(method: Method, graphs: Connectomes, runs: list[Run], progress: Progress) -> list[Outcome]:
-    """Fit runs; what goes wrong inside a user's own method is told as such."""
-    file = entry(method.name).file
-    try:
-        return method.fit(graphs, runs, progress)
-    except BrioError:
-        raise
-    except Exception as error:
-        if not file:
-            raise
-        own = Path(file).resolve()
-        where = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).resolve() == own]
-        line = f", line {where[-1]}" if where else ""
-        raise BrioError(f"{file}{line}, method '{method.name}': {type(error).__name__}: {error}") from error
-
-
-def _effort(plan: Plan, stack: list[str]) -> float:
-    """About how long a stack takes, for the time left: epochs times runs, or next to nothing."""
-    settings = plan.jobs[stack[0]].method.settings
-    per_run = getattr(settings, "epochs", 2) * (2.0 if getattr(settings, "lambda_env", 0) else 1.0)
-    return len(stack) * per_run
-
-
-def _folds(jobs: list[Job]) -> str:
-    names = list(dict.fromkeys(job.run.fold.name for job in jobs))
-    return f"fold {names[0]}" if len(names) == 1 else f"folds {names[0]} to {names[-1]}"
-
-
-def _record(plan: Plan, job: Job, outcome: Outcome, graphs: Connectomes, seconds: float) -> dict[str, Any]:
-    """The row, the predictions and the notes of a finished run."""
-    cohort, fold = graphs.cohort, job.run.fold
-    label, logit = cohort.labels[fold.test], np.asarray(outcome.test_logit, dtype=float)
-    finite = bool(np.isfinite(logit).all())
-    scored = scores(label, logit if finite else np.zeros(len(logit)))
-    found = {name: None if math.isnan(value) or not finite else value for name, value in scored.items()}
-    notes = ["training diverged"] if not finite else [ONE_CLASS] if found["auc"] is None else []
-    if fold.left_out:
-        notes.append(f"not used as source, one class only: {', '.join(fold.left_out)}")
-    return {
-        "row": {
-            "cohort": cohort.name,
-            "method": job.method.name,
-            "protocol": plan.facts["protocol"],
-            "fold": fold.name,
-            "test_sites": ";".join(fold.test_sites),
-            "validation_sites": ";".join(fold.validation_sites),
-            "seed": job.run.seed,
-            "n_source": len(fold.source),
-            "n_validation": len(fold.validation),
-            "n_test": len(fold.test),
-            **found,
-            "validation_auc": outcome.validation_auc if math.isfinite(outcome.validation_auc) else None,
-            "selected_epoch": outcome.selected_epoch,
-            "block_length": outcome.block_length,
-            "seconds": round(seconds, 3),
-            "device": describe_device(graphs.device),
-            "note": "; ".join(notes),
-        },
-        "notes": {"trained_epochs": outcome.trained_epochs, **outcome.notes},
-        "settings": dataclasses.asdict(job.method.settings),
-        "source_sites": sorted(set(cohort.sites[fold.source].tolist())),
-        "predictions": {
-            "participant_id": cohort.ids[fold.test].tolist(),
-            "site": cohort.sites[fold.test].tolist(),
-            "label": label.tolist(),
-            "logit": logit.tolist() if finite else None,
-        },
-        "versions": {"brio": plan.facts["brio"], "torch": torch.__version__, "numpy": np.__version__},
-    }

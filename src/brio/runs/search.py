@@ -17,10 +17,12 @@ from ..methods import entry, make_method
 from ..settings import require
 from ..spaces import configurations
 from ..training import Method
-from .execute import Prepared, Result, execute, prepare, settled, train
+from .execute import Result, execute, settled
 from .plan import Candidates, described, method_settings, split_settings
+from .prepare import Prepared, prepare
 from .resume import earlier_plan
 from .store import write_atomically
+from .train import train
 from .tuned import TUNING, Tuned
 
 __all__ = ["tune"]

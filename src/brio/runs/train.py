@@ -1,0 +1,131 @@
+"""Training the runs of a plan that are not finished, and what is kept of each."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..connectome import Connectomes, harmonised
+from ..device import describe_device
+from ..errors import BrioError
+from ..methods import entry
+from ..progress import Progress
+from ..protocol import scores
+from ..protocol.metrics import ONE_CLASS
+from ..training import Method, Outcome, Run
+from .plan import Job, Plan
+from .prepare import Prepared
+from .store import RunStore
+
+__all__ = ["train"]
+
+
+def train(prepared: Prepared, plan: Plan, store: RunStore, searching: bool = False) -> None:
+    """Train every stack that is not finished; a stack is always trained whole.
+
+    A run that diverges ends the job, but in a search, where it is a configuration not to choose.
+    """
+    weight = [_effort(plan, stack) for stack in plan.stacks]
+    total, before = sum(weight), 0.0
+    for number, (stack, effort) in enumerate(zip(plan.stacks, weight, strict=True), 1):
+        if all(key in store for key in stack):
+            before += effort
+            continue
+        jobs = [plan.jobs[key] for key in stack]
+        method, graphs = jobs[0].method, prepared.graphs
+        title = f"{method.name}, {_folds(jobs)}, stack {number} of {len(plan.stacks)}"
+
+        def tell(
+            message: str, share: float, title: str = title, before: float = before, effort: float = effort
+        ) -> None:
+            prepared.progress(f"{title}: {message}", (before + effort * share) / total)
+
+        tell("starting", 0.0)
+        start = time.perf_counter()
+        seen = harmonised(graphs, jobs[0].run.fold.source, plan.harmonise)
+        outcomes = _fit(method, seen, [job.run for job in jobs], tell)
+        seconds = (time.perf_counter() - start) / len(jobs)
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            if not searching:
+                outcome.require_finite(method.name)
+            store.write(job.key, _record(plan, job, outcome, graphs, seconds), outcome.weights)
+        before += effort
+        prepared.progress(f"{title}: done", before / total)
+
+
+def _fit(method: Method, graphs: Connectomes, runs: list[Run], progress: Progress) -> list[Outcome]:
+    """Fit runs; what goes wrong inside a user's own method is told as such."""
+    file = entry(method.name).file
+    try:
+        return method.fit(graphs, runs, progress)
+    except BrioError:
+        raise
+    except Exception as error:
+        if not file:
+            raise
+        own = Path(file).resolve()
+        where = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).resolve() == own]
+        line = f", line {where[-1]}" if where else ""
+        raise BrioError(f"{file}{line}, method '{method.name}': {type(error).__name__}: {error}") from error
+
+
+def _effort(plan: Plan, stack: list[str]) -> float:
+    """About how long a stack takes, for the time left: epochs times runs, or next to nothing."""
+    settings = plan.jobs[stack[0]].method.settings
+    per_run = getattr(settings, "epochs", 2) * (2.0 if getattr(settings, "lambda_env", 0) else 1.0)
+    return len(stack) * per_run
+
+
+def _folds(jobs: list[Job]) -> str:
+    names = list(dict.fromkeys(job.run.fold.name for job in jobs))
+    return f"fold {names[0]}" if len(names) == 1 else f"folds {names[0]} to {names[-1]}"
+
+
+def _record(plan: Plan, job: Job, outcome: Outcome, graphs: Connectomes, seconds: float) -> dict[str, Any]:
+    """The row, the predictions and the notes of a finished run."""
+    cohort, fold = graphs.cohort, job.run.fold
+    label, logit = cohort.labels[fold.test], np.asarray(outcome.test_logit, dtype=float)
+    finite = bool(np.isfinite(logit).all())
+    scored = scores(label, logit if finite else np.zeros(len(logit)))
+    found = {name: None if math.isnan(value) or not finite else value for name, value in scored.items()}
+    notes = ["training diverged"] if not finite else [ONE_CLASS] if found["auc"] is None else []
+    if fold.left_out:
+        notes.append(f"not used as source, one class only: {', '.join(fold.left_out)}")
+    return {
+        "row": {
+            "cohort": cohort.name,
+            "method": job.method.name,
+            "protocol": plan.facts["protocol"],
+            "fold": fold.name,
+            "test_sites": ";".join(fold.test_sites),
+            "validation_sites": ";".join(fold.validation_sites),
+            "seed": job.run.seed,
+            "n_source": len(fold.source),
+            "n_validation": len(fold.validation),
+            "n_test": len(fold.test),
+            **found,
+            "validation_auc": outcome.validation_auc if math.isfinite(outcome.validation_auc) else None,
+            "selected_epoch": outcome.selected_epoch,
+            "block_length": outcome.block_length,
+            "seconds": round(seconds, 3),
+            "device": describe_device(graphs.device),
+            "note": "; ".join(notes),
+        },
+        "notes": {"trained_epochs": outcome.trained_epochs, **outcome.notes},
+        "settings": dataclasses.asdict(job.method.settings),
+        "source_sites": sorted(set(cohort.sites[fold.source].tolist())),
+        "predictions": {
+            "participant_id": cohort.ids[fold.test].tolist(),
+            "site": cohort.sites[fold.test].tolist(),
+            "label": label.tolist(),
+            "logit": logit.tolist() if finite else None,
+        },
+        "versions": {"brio": plan.facts["brio"], "torch": torch.__version__, "numpy": np.__version__},
+    }
