@@ -102,13 +102,13 @@ def _search(
     with settled(prepared, plan, place) as (plan, store):
         train(prepared, plan, store, searching=True)
         number = {
-            json.dumps(dataclass_values(method), sort_keys=True): (name, k, values)
+            json.dumps(_values(method), sort_keys=True): (name, k, values)
             for name, tried in drawn.items()
             for k, (values, method) in enumerate(tried)
         }
         rows = []
         for key, job in plan.jobs.items():
-            name, k, values = number[json.dumps(dataclass_values(job.method), sort_keys=True)]
+            name, k, values = number[json.dumps(_values(job.method), sort_keys=True)]
             row = store.record(key)["row"]
             rows.append(
                 {
@@ -141,7 +141,7 @@ def _search(
     return tuned
 
 
-def dataclass_values(method: Method) -> list[Any]:
+def _values(method: Method) -> list[Any]:
     """Name and settings of a method, to compare it by."""
     return [method.name, described(method)]
 

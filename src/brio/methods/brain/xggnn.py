@@ -17,7 +17,7 @@ from ...training.ambient import during_step, keep_statistics, uniform
 from ..bold import BoldSettings
 from ..graphs import profiles
 from ..layers import BatchNorm, Dropout, Linear
-from ..losses import bce
+from ..losses import bce, site_losses
 from ..registry import method, papers_intent
 from .courses import CourseEncoder
 
@@ -280,7 +280,7 @@ class XGGNN(NeuralMethod):
         return loss + s.consistency * (dice_gap(S) * (test[:, None] * test)).triu(1).sum()
 
     def _site_losses(self, out: XGOutput, label: Tensor, batch: Batch) -> Tensor:
-        return bce(out.logit, label).unflatten(0, batch.cells).mean((1, 2))
+        return site_losses(bce(out.logit, label), batch)
 
 
 def first_adam_step(gradient: Tensor) -> Tensor:
