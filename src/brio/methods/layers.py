@@ -23,7 +23,8 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return x
-        return x * (uniform(x.shape, x) >= self.p).to(x.dtype) / (1 - self.p)
+        kept = (uniform(x.shape, x) >= self.p).to(x.dtype) / (1 - self.p)  # runs of one seed share it
+        return x * kept
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -67,15 +68,16 @@ class BatchNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Shape [B, ..., width], the graph first."""
         if not self.training:
-            return self.scaled(x, self.running_mean, self.running_var)
+            return self.scaled(x - self.running_mean, self.running_var)
         middle = tuple(range(1, x.dim() - 1))
         real = real_graphs().repeat(len(x) // len(real_graphs()))  # several passes of the batch may lie end to end
         share = (real / real.sum()).unsqueeze(-1)
         mean = (share * (x.mean(middle) if middle else x)).sum(0)
-        square = (x - mean).square()
+        centred = x - mean
+        square = centred.square()
         variance = (share * (square.mean(middle) if middle else square)).sum(0)
         self.follow(mean, variance, real.sum() * (x[0, ..., 0].numel() if middle else 1))
-        return self.scaled(x, mean, variance)
+        return self.scaled(centred, variance)
 
     def follow(self, mean: Tensor, variance: Tensor, count: Tensor) -> None:
         """Move the running averages towards the statistics of ``count`` values."""
@@ -84,9 +86,9 @@ class BatchNorm(nn.Module):
             self.running_mean.mul_(1 - self.momentum).add_(self.momentum * mean.detach())
             self.running_var.mul_(1 - self.momentum).add_(self.momentum * unbiased)
 
-    def scaled(self, x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """x with this mean and variance taken out, weight and bias put in."""
-        return (x - mean) * (variance + self.eps).rsqrt() * self.weight + self.bias
+    def scaled(self, centred: Tensor, variance: Tensor) -> Tensor:
+        """Centred values with this variance taken out, weight and bias put in."""
+        return centred * ((variance + self.eps).rsqrt() * self.weight) + self.bias
 
 
 class GCNLayer(nn.Module):
