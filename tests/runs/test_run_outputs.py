@@ -54,7 +54,8 @@ def job(brio, folder, tiny, tmp_path_factory):
 
 
 def test_files(job):
-    names = {"audit.json", "exclusions.tsv", "plan.json", "predictions.csv", "results.csv", "runs", "summary.json"}
+    names = {"audit.json", "exclusions.tsv", "facts.json", "plan.json", "runs"}
+    names |= {"predictions.csv", "results.csv", "summary.json"}
     assert {p.name for p in job.folder.iterdir()} == names
     runs = list((job.folder / "runs").iterdir())
     assert len(runs) == 2 * 2 * 5

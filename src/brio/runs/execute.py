@@ -17,6 +17,7 @@ from ..cohort import Audit, Cohort
 from ..errors import BrioError
 from ..progress import Progress, silent
 from ..training import Method
+from .facts import FACTS, cohort_facts
 from .plan import Candidates, Plan, described, method_settings, split_settings, stacked
 from .prepare import Prepared, prepare
 from .resume import earlier_plan, stacks_of
@@ -25,7 +26,7 @@ from .tables import write_tables
 from .train import train
 from .tuned import Tuned
 
-__all__ = ["Result", "execute", "run", "settled"]
+__all__ = ["Result", "announce", "execute", "planned", "run", "settled"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +144,17 @@ def run(
 
 def execute(prepared: Prepared, names: Sequence[str], folder: Path, tuned: Tuned | None = None) -> Result:
     """Run methods, with their settings or with those chosen for each fold, and write the tables."""
+    plan = planned(prepared, names, tuned)
+    with settled(prepared, plan, folder, told=tuned is None or tuned.searched is None) as (plan, store):
+        if tuned is not None:
+            tuned.lend(plan, store)
+        train(prepared, plan, store)
+        rows, predictions, summary = write_tables(plan, store, folder)
+    return Result(folder, rows, predictions, summary, prepared.audit)
+
+
+def planned(prepared: Prepared, names: Sequence[str], tuned: Tuned | None = None) -> Plan:
+    """The runs of some methods, with their settings or with those chosen for each fold."""
     chosen = method_settings(names, prepared.of_methods)
     if tuned is not None:
         tuned.check(prepared.protocol_facts, len(prepared.seeds))
@@ -158,13 +170,7 @@ def execute(prepared: Prepared, names: Sequence[str], folder: Path, tuned: Tuned
         if tuned is not None and name in tuned.choices:
             described_[name]["tuned"] = tuned.described(name)
             candidates[name] = tuned.candidates(name, prepared.of_methods)
-    plan = prepared.plan(described_, candidates, prepared.seeds)
-    with settled(prepared, plan, folder, announce=tuned is None or tuned.searched is None) as (plan, store):
-        if tuned is not None:
-            tuned.lend(plan, store)
-        train(prepared, plan, store)
-        rows, predictions, summary = write_tables(plan, store, folder)
-    return Result(folder, rows, predictions, summary, prepared.audit)
+    return prepared.plan(described_, candidates, prepared.seeds)
 
 
 def _always(method: Method) -> Candidates:
@@ -172,15 +178,15 @@ def _always(method: Method) -> Candidates:
 
 
 @contextmanager
-def settled(prepared: Prepared, plan: Plan, folder: Path, announce: bool = True) -> Iterator[tuple[Plan, RunStore]]:
+def settled(prepared: Prepared, plan: Plan, folder: Path, told: bool = True) -> Iterator[tuple[Plan, RunStore]]:
     """The plan with its stacks, new or as begun earlier in the folder, and the store of its runs."""
     earlier = earlier_plan(folder)
     written = None if earlier is None else stacks_of(earlier, plan, folder)
-    if announce:
-        _announce(prepared)
+    if told:
+        announce(prepared)
     if written is None:
         plan = stacked(plan, prepared.graphs, prepared.runs_per_stack)
-        _write_plan(plan, prepared.audit, folder)
+        _write_plan(plan, prepared, folder)
     else:
         plan.stacks.extend(written)
     with RunStore(folder / "runs", prepared.records_only) as store:
@@ -190,16 +196,18 @@ def settled(prepared: Prepared, plan: Plan, folder: Path, announce: bool = True)
         yield plan, store
 
 
-def _write_plan(plan: Plan, found: Audit | None, folder: Path) -> None:
+def _write_plan(plan: Plan, prepared: Prepared, folder: Path) -> None:
     """Write down what was decided; the plan comes last, and with it the folder belongs to this job."""
     folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / FACTS, json.dumps(cohort_facts(prepared.used), indent=1) + "\n")
+    found = prepared.audit
     if found is not None:
         write_atomically(folder / "audit.json", json.dumps(found.to_dict(), indent=1) + "\n")
         write_atomically(folder / "exclusions.tsv", _exclusions(found))
     write_atomically(folder / "plan.json", json.dumps(plan.document, indent=1) + "\n")
 
 
-def _announce(prepared: Prepared) -> None:
+def announce(prepared: Prepared) -> None:
     """Say which scans are used and why the others are not."""
     used, whole, found, say = prepared.used, prepared.whole, prepared.audit, prepared.say
     if found is None:

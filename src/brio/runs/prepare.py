@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +39,16 @@ class Prepared:
     seeds: range
     folds: Sequence[str] | None
     device: torch.device
+    estimate: Callable[[], Connectomes]
     runs_per_stack: int | None
     records_only: bool
     progress: Progress
     say: Callable[[str], None]
 
-    @cached_property
+    @property
     def graphs(self) -> Connectomes:
-        """The connectomes of the cohort, estimated when they are first asked for."""
-        return Connectomes(self.used, self.device)
+        """The connectomes of the cohort, estimated once, when they are first asked for."""
+        return self.estimate()
 
     @property
     def protocol_facts(self) -> dict[str, Any]:
@@ -118,6 +119,7 @@ def prepare(
         range(seeds),
         folds,
         target,
+        cache(lambda: Connectomes(used, target)),
         runs_per_stack,
         records_only,
         progress,

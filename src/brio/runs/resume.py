@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BrioError
+from .facts import FACTS
 from .plan import Plan
 
 __all__ = ["earlier_plan", "stacks_of"]
@@ -18,7 +19,7 @@ def earlier_plan(folder: Path) -> dict[str, Any] | None:
         if place.exists() and not place.is_dir():
             raise BrioError(f"{place}: is a file, not a folder; choose another --out")
     # what a job leaves that was killed while planning, and a search that comes before it
-    before_the_plan = {"audit.json", "exclusions.tsv", "plan.json", ".lock"}
+    before_the_plan = {FACTS, "audit.json", "exclusions.tsv", "plan.json", ".lock"}
     before_the_plan |= {"search", "tuning.json", "configurations.csv"}
     names = {p.name.removesuffix(".partial") for p in folder.iterdir()} if folder.is_dir() else set()
     path = folder / "plan.json"

@@ -40,6 +40,8 @@ class Validation:
         Best validation AUC so far.
     epoch : ndarray of int64, shape [R]
         Its epoch, counted from 1; 0 before the first.
+    curve : list of (int, ndarray of shape [R])
+        Every epoch that was scored, with the validation AUC of each run.
     """
 
     def __init__(self, cohort: Cohort, runs: Sequence[Run], rule: str) -> None:
@@ -61,6 +63,7 @@ class Validation:
         self.best = np.full(len(runs), -np.inf)
         self.epoch = np.zeros(len(runs), dtype=np.int64)
         self.kept: dict[str, Tensor] = {}
+        self.curve: list[tuple[int, np.ndarray]] = []
 
     def score(self, logit: np.ndarray) -> np.ndarray:
         """AUC of each run under the selection rule. Shape [R, n] -> [R]."""
@@ -76,6 +79,7 @@ class Validation:
     def offer(self, logit: np.ndarray, state: dict[str, Tensor], epoch: int) -> None:
         """Keep the present state of the runs whose validation AUC rose."""
         score = self.score(logit)
+        self.curve.append((epoch, score))
         better = score > self.best
         self.best[better], self.epoch[better] = score[better], epoch
         if not self.kept:
@@ -91,6 +95,7 @@ class Validation:
         out.rule = self.rule
         out.scans, out.mask, out.label, out.site = (a[keep] for a in (self.scans, self.mask, self.label, self.site))
         out.best, out.epoch = self.best[keep], self.epoch[keep]
+        out.curve = [(epoch, score[keep]) for epoch, score in self.curve]
         rows = torch.from_numpy(np.flatnonzero(keep))
         out.kept = {name: t[rows.to(t.device)] for name, t in self.kept.items()}
         return out

@@ -112,6 +112,7 @@ def _outcome(stack: Stack, validation: Validation, row: int, epoch: int) -> Outc
         trained_epochs=epoch,
         block_length=float(weights["context.block_length"]) if "context.block_length" in weights else None,
         weights=weights,
+        notes={"validation_curve": [[e, round(float(score[row]), 5)] for e, score in validation.curve]},
     )
     outcome.test_logit = stack.method.margins(outcome, stack.connectomes, run.fold.test)
     return outcome

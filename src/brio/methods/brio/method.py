@@ -44,7 +44,8 @@ class Brio(NeuralMethod):
         if self._reestimates:
             l_b = s.block_length
             if l_b is None:
-                l_b = graphs.block_length(source.scans, source.site, source.label, s.block_rule, source.seed)
+                estimate = graphs.block_length(source.scans, source.site, source.label, s.block_rule, source.seed)
+                l_b = s.block_scale * estimate
             context["block_length"] = torch.tensor(l_b, dtype=torch.float64, device=graphs.device)
         return context
 

@@ -57,6 +57,8 @@ class BrioSettings(NeuralSettings):
         Biases in the factor mapping's MLP (ours).
     variant : str
         Full qualification or one of the ablations: ``w/o RS``, ``w/o TR``, ``w/o SM``, ``w/o SF``, ``w/o QG``.
+    block_scale : float
+        Factor on the estimated block length, before it is rounded (ours; its sensitivity study takes 0.5 and 2).
     block_length : float or None
         A fixed block length instead of the fold-level estimate.
     block_subjects, block_signals, block_products, tau_ac, largest_lag, block_quantile, l_min, l_max
@@ -86,6 +88,7 @@ class BrioSettings(NeuralSettings):
     roi_scale: float = 1.0
     mlp_bias: bool = True
     variant: Variant = "full"
+    block_scale: float = 1.0
     block_length: float | None = None
     block_subjects: int = 128
     block_signals: int = 24
@@ -114,7 +117,7 @@ class BrioSettings(NeuralSettings):
         counts += ["block_subjects", "block_signals", "block_products", "l_min"]
         for name in counts:
             require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        for name in ["temperature", "epsilon", "eps_w", "eps_s", "eps_q", "roi_scale", "tau_ac"]:
+        for name in ["temperature", "epsilon", "eps_w", "eps_s", "eps_q", "roi_scale", "tau_ac", "block_scale"]:
             require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
         require(0 <= self.T_w < self.epochs, "T_w", self.T_w, f"0 or more and below epochs ({self.epochs})")
         require(0 < self.rho_g <= 1, "rho_g", self.rho_g, "above 0 and at most 1")
@@ -124,6 +127,8 @@ class BrioSettings(NeuralSettings):
         require(self.l_max >= self.l_min, "l_max", self.l_max, f"at least l_min ({self.l_min})")
         fixed = self.block_length
         require(fixed is None or fixed >= 1, "block_length", fixed, "at least 1 frame, or none for the estimate")
+        scale = self.block_scale
+        require(fixed is None or scale == 1, "block_scale", scale, "1 where block_length is given")
 
     @property
     def block_rule(self) -> BlockRule:

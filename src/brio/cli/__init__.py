@@ -1,0 +1,6 @@
+"""The command line. Thin: every command reads its words, calls the package and prints."""
+
+from . import data, listing, running, showing, studying  # noqa: F401 - importing adds their commands
+from .app import app, main
+
+__all__ = ["app", "main"]

@@ -1,0 +1,236 @@
+"use strict";
+(() => {
+  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+  const one = (selector, root = document) => root.querySelector(selector);
+
+  // ---- tables that sort: empty cells stay last, equal ones keep their order
+  const valueOf = (row, k) => {
+    const cell = row.cells[k];
+    return cell.dataset.value ?? cell.textContent.trim();
+  };
+  function sortBy(button) {
+    const head = button.closest("th");
+    const table = head.closest("table");
+    const body = table.tBodies[0];
+    const k = head.cellIndex;
+    const rows = [...body.rows];
+    const numeric = button.dataset.sort === "number" ||
+      (button.dataset.sort === "auto" && rows.every((r) => valueOf(r, k) === "–" || !Number.isNaN(Number(valueOf(r, k)))));
+    const now = head.getAttribute("aria-sort");
+    const down = now ? now === "ascending" : numeric;
+    all("th[aria-sort]", table.tHead).forEach((th) => th.removeAttribute("aria-sort"));
+    head.setAttribute("aria-sort", down ? "descending" : "ascending");
+    const empty = (v) => v === "" || v === "–" || (numeric && Number.isNaN(Number(v)));
+    rows.sort((a, b) => {
+      const [x, y] = [valueOf(a, k), valueOf(b, k)];
+      if (empty(x) || empty(y)) return empty(x) - empty(y);
+      const order = numeric ? x - y : x.localeCompare(y, "en", { numeric: true });
+      return down ? -order : order;
+    });
+    body.append(...rows);
+  }
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-sort]");
+    if (button) sortBy(button);
+  });
+
+  // ---- filters by text
+  all("[data-filter]").forEach((input) =>
+    input.addEventListener("input", () => {
+      const words = input.value.toLowerCase().split(/[\s,]+/).filter(Boolean);
+      all("[data-method]", document.getElementById(input.dataset.filter)).forEach((row) => {
+        const name = row.dataset.method.toLowerCase();
+        row.hidden = words.length > 0 && !words.some((word) => name.includes(word));
+      });
+    }));
+
+  // ---- methods shown: one choice for all charts
+  const chips = all("[data-chip]");
+  const shown = new Set(chips.filter((c) => c.getAttribute("aria-pressed") === "true").map((c) => c.dataset.chip));
+  function show() {
+    chips.forEach((c) => c.setAttribute("aria-pressed", String(shown.has(c.dataset.chip))));
+    all("[data-arm]").forEach((mark) => { mark.hidden = !shown.has(mark.dataset.arm); });
+    const every = new Set(chips.map((c) => c.dataset.chip)).size === shown.size;
+    all("[data-chip-all]").forEach((c) => { c.textContent = every ? "none" : "all"; });
+  }
+  document.addEventListener("click", (event) => {
+    const chip = event.target.closest("[data-chip], [data-chip-all]");
+    if (!chip) return;
+    const key = chip.dataset.chip;
+    if (key === undefined) {
+      const every = chip.textContent === "none";
+      shown.clear();
+      if (!every) chips.forEach((c) => shown.add(c.dataset.chip));
+    } else if (!shown.delete(key)) shown.add(key);
+    show();
+  });
+
+  // ---- order of the sites
+  const order = document.getElementById("forest-order");
+  order?.addEventListener("change", () => {
+    const body = document.getElementById("forest").tBodies[1];
+    const auc = (row) => Number(one(".lane:not([hidden])", row)?.dataset.auc || -1);
+    const by = {
+      name: (a, b) => a.dataset.name.localeCompare(b.dataset.name, "en", { numeric: true }),
+      n: (a, b) => b.dataset.n - a.dataset.n,
+      auc: (a, b) => auc(b) - auc(a),
+    }[order.value];
+    body.append(...[...body.rows].sort(by));
+  });
+
+  // ---- a word on what is under the pointer, or has the focus
+  const tip = document.getElementById("tip");
+  const place = (x, y) => {
+    const box = tip.getBoundingClientRect();
+    tip.style.left = `${Math.max(6, Math.min(x + 14, innerWidth - box.width - 6))}px`;
+    tip.style.top = `${y + box.height + 26 > innerHeight ? y - box.height - 10 : y + 16}px`;
+  };
+  const tell = (event) => {
+    const under = event.target.closest?.("[data-tip]");
+    tip.hidden = !under;
+    if (!under) return;
+    tip.textContent = under.dataset.tip;
+    place(event.clientX, event.clientY);
+  };
+  document.addEventListener("pointermove", tell);
+  document.addEventListener("pointerdown", tell);
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape") tip.hidden = true; });
+  document.addEventListener("scroll", () => { tip.hidden = true; }, { passive: true });
+
+  // ---- where the reader is
+  const links = new Map(all("nav a").map((a) => [a.hash.slice(1), a]));
+  if ("IntersectionObserver" in window) {
+    const seen = new IntersectionObserver((entries) => {
+      entries.filter((e) => e.isIntersecting).forEach((e) => {
+        links.forEach((a) => a.removeAttribute("aria-current"));
+        links.get(e.target.id)?.setAttribute("aria-current", "true");
+      });
+    }, { rootMargin: "-10% 0px -80% 0px" });
+    all("main > section[id]").forEach((section) => seen.observe(section));
+  }
+  addEventListener("beforeprint", () => all("details.printed").forEach((d) => { d.open = true; }));
+
+  // ---- qualification: squares of site pairs, one class below and one above the diagonal
+  const data = document.getElementById("q-data");
+  if (data) {
+    const { arms, classes } = JSON.parse(data.textContent);
+    const SVG = "http://www.w3.org/2000/svg";
+    const armChoice = document.getElementById("q-arm");
+    const foldChoice = document.getElementById("q-fold");
+    const maps = document.getElementById("q-maps");
+    const make = (name, attributes = {}, text = "") => {
+      const element = document.createElementNS(SVG, name);
+      Object.entries(attributes).forEach(([k, v]) => element.setAttribute(k, v));
+      if (text !== "") element.textContent = text;
+      return element;
+    };
+    const plain = (name, text = "") => Object.assign(document.createElement(name), { textContent: text });
+    const short = (name) => (name.length > 11 ? `${name.slice(0, 10)}…` : name);
+    // light to dark of one hue: the order survives grey paper
+    const shade = (share) => {
+      const t = Math.max(0, Math.min(1, share));
+      const mix = (a, b) => Math.round(a + (b - a) * t);
+      return `rgb(${mix(240, 8)} ${mix(245, 56)} ${mix(249, 104)})`;
+    };
+    const fixed = (v) => (v === null || v === undefined ? "–" : v.toFixed(2));
+
+    function figure(title, note, rows, columns, cell, low, high, square) {
+      const label = 62, size = 200, top = square ? 4 : 16;
+      const step = size / (square ? rows.length : Math.max(rows.length, 1));
+      const wide = size / columns.length;
+      const svg = make("svg", { viewBox: `0 0 ${label + size + 4} ${top + size + 4}`, role: "img", "aria-label": title });
+      rows.forEach((name, i) => {
+        svg.append(make("text", { x: label - 4, y: top + (i + 0.5) * step + 3, "text-anchor": "end", "font-size": Math.min(9, step + 1) }, short(name)));
+        columns.forEach((_, j) => {
+          const found = cell(i, j);
+          if (!found) return;
+          const rect = make("rect", { x: label + j * wide, y: top + i * step, width: wide - 0.6, height: step - 0.6, fill: found.value === null ? "#fff" : shade((found.value - low) / (high - low || 1)) });
+          if (found.value === null) // no seed had both sites as source
+            svg.append(make("path", { d: `M${label + (j + 0.3) * wide} ${top + (i + 0.7) * step}L${label + (j + 0.7) * wide} ${top + (i + 0.3) * step}`, class: "none" }));
+          rect.dataset.tip = found.tip;
+          svg.prepend(rect);
+        });
+      });
+      if (!square) columns.forEach((name, j) => svg.append(make("text", { x: label + (j + 0.5) * wide, y: 11, "text-anchor": "middle" }, name)));
+      const key = make("svg", { viewBox: "0 0 170 22", class: "key", "aria-hidden": "true" });
+      for (let k = 0; k < 20; k += 1) key.append(make("rect", { x: 28 + k * 5, y: 6, width: 5.2, height: 9, fill: shade(k / 19) }));
+      key.append(make("text", { x: 24, y: 14, "text-anchor": "end" }, fixed(low)), make("text", { x: 132, y: 14 }, fixed(high)));
+      const box = plain("figure");
+      const caption = plain("figcaption");
+      caption.append(plain("b", title), " ", plain("span", note));
+      box.append(caption, svg, key);
+      return box;
+    }
+
+    function table(fold, pairs, J) {
+      const box = plain("table");
+      box.className = "sortable";
+      const head = box.createTHead().insertRow();
+      const names = ["pair", "class", "strength", ...Array.from({ length: J }, (_, j) => `factor ${j + 1}`)];
+      names.forEach((name, k) => {
+        const th = plain("th");
+        const button = plain("button", name);
+        button.type = "button";
+        button.dataset.sort = k < 2 ? "text" : "number";
+        if (k > 1) th.className = "num";
+        th.scope = "col";
+        th.append(button);
+        head.append(th);
+      });
+      const body = box.createTBody();
+      pairs.forEach(({ i, j, found }) => found?.forEach((values, y) => {
+        const row = body.insertRow();
+        row.insertCell().textContent = `${fold.sites[i]} – ${fold.sites[j]}`;
+        row.insertCell().textContent = classes[y];
+        values.forEach((v) => { const c = row.insertCell(); c.textContent = fixed(v); c.className = "num"; });
+      }));
+      return box;
+    }
+
+    function drawFold() {
+      const arm = arms[armChoice ? armChoice.value : Object.keys(arms)[0]];
+      const fold = arm[foldChoice.value];
+      const { sites, pi } = fold;
+      const J = pi.length;
+      const pairs = [];
+      const at = new Map();
+      for (let i = 0, k = 0; i < sites.length; i += 1)
+        for (let j = i + 1; j < sites.length; j += 1, k += 1) {
+          pairs.push({ i, j, found: fold.pairs[k] });
+          at.set(`${i},${j}`, fold.pairs[k]);
+        }
+      const known = pairs.filter((p) => p.found).flatMap((p) => p.found);
+      const most = Math.max(...known.flatMap((v) => v.slice(1)));
+      const square = (title, note, k, low, high) => figure(title, note, sites, sites, (r, c) => {
+        if (r === c) return null;
+        const y = r > c ? 0 : 1; // below the diagonal the first class
+        const found = at.get(`${Math.min(r, c)},${Math.max(r, c)}`);
+        const value = found ? found[y][k] : null;
+        return { value, tip: `${sites[Math.min(r, c)]} – ${sites[Math.max(r, c)]}, ${classes[y]}\n${title}: ${value === null ? "no seed learned from both" : fixed(value)}` };
+      }, low, high, true);
+      const drawn = pi.map((p, j) => square(`Factor ${j + 1}`, `relevance ${fixed(p)}`, j + 1, 0, most));
+      const strength = known.map((v) => v[0]);
+      drawn.push(square("Strength g", "how much a pair is aligned at all", 0, Math.min(...strength), Math.max(...strength)));
+      if (fold.support) {
+        const values = fold.support.filter(Boolean).flat(2);
+        const columns = classes.flatMap((_, y) => pi.map((_p, j) => `${j + 1}${y ? "′" : ""}`));
+        drawn.push(figure("Support q", `of factor ${J > 1 ? `1 to ${J}` : "1"} at each site: ${classes[0]}, then ${classes[1]} (′)`, sites, columns, (r, c) => {
+          const found = fold.support[r];
+          const value = found ? found[Math.floor(c / J)][c % J] : null;
+          return { value, tip: `${sites[r]}, ${classes[Math.floor(c / J)]}\nsupport of factor ${(c % J) + 1}: ${fixed(value)}` };
+        }, Math.min(...values), 1, false));
+      }
+      document.getElementById("q-title").textContent = `Without ${foldChoice.value}, ${fold.seeds} ${fold.seeds === 1 ? "seed" : "seeds"}`;
+      maps.replaceChildren(...drawn);
+      document.getElementById("q-table").replaceChildren(table(fold, pairs, J));
+    }
+    function fillFolds() {
+      const arm = arms[armChoice ? armChoice.value : Object.keys(arms)[0]];
+      foldChoice.replaceChildren(...Object.keys(arm).map((name) => plain("option", name)));
+      drawFold();
+    }
+    armChoice?.addEventListener("change", fillFolds);
+    foldChoice.addEventListener("change", drawFold);
+    fillFolds();
+  }
+})();

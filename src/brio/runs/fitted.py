@@ -1,0 +1,37 @@
+"""Finished runs brought back to life: methods and outcomes with their weights, for diagnostics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from ..training import Method, Outcome
+from .execute import planned
+from .prepare import Prepared
+from .store import RunStore
+
+__all__ = ["fitted_runs"]
+
+
+def fitted_runs(prepared: Prepared, name: str, folder: Path) -> tuple[Method, list[Outcome]]:
+    """A method and its fitted runs, in the order of seeds and folds, from a folder that kept their weights."""
+    jobs = list(planned(prepared, [name]).jobs.values())
+    store = RunStore(folder / "runs")
+    outcomes = []
+    for job in jobs:
+        record = store.record(job.key)
+        row = record["row"]
+        outcomes.append(
+            Outcome(
+                job.run,
+                np.array(record["predictions"]["logit"]),
+                row["validation_auc"],
+                row["selected_epoch"],
+                record["notes"].get("trained_epochs"),
+                row["block_length"],
+                store.weights(job.key),
+                record["notes"],
+            )
+        )
+    return jobs[0].method, outcomes

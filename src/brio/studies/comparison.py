@@ -1,0 +1,43 @@
+"""The main table: all methods at sites they have not seen."""
+
+from __future__ import annotations
+
+from ..methods import known_methods
+from .arms import Arm, arm
+from .bench import Bench
+from .study import Finding, study
+from .summaries import arm_summary, draw_arms, in_words, tidy
+
+__all__ = ["compared", "comparison", "reference_of"]
+
+
+def compared(bench: Bench, protocol: str = "loso") -> list[Arm]:
+    """Arms of a comparison of methods: those asked for, or every method but variants of another one, and BRIO's."""
+    names = bench.methods or [e.name for e in known_methods() if not e.fixed and not e.file]
+    return [arm(name, protocol) for name in names]
+
+
+def reference_of(arms: list[Arm]) -> str:
+    """What the others are compared with: BRIO where it takes part, else the first."""
+    names = [a.name for a in arms]
+    return "brio" if "brio" in names else names[0]
+
+
+@study(
+    "comparison",
+    "All methods at unseen sites",
+    "BRIO outperforms all baselines on every dataset; general OOD methods are not consistently better than GNNs, "
+    "and the best "
+    "brain network methods are better than graph OOD methods. Linear models are not in its table.",
+    compared,
+)
+def comparison(bench: Bench) -> Finding:
+    """Main table: leave one site out, all methods, mean and SD over sites."""
+    arms = compared(bench)
+    reference = reference_of(arms)
+    rows = bench.rows(arms)
+    summary = arm_summary(rows, reference).sort_values("AUC", ascending=False).reset_index(drop=True)
+    best = summary.iloc[0]
+    text = [f"Highest mean AUC: {best['arm']}, {best['AUC']:.1f} ({best['low']:.1f} to {best['high']:.1f})."]
+    text += in_words(summary, reference) if len(arms) > 1 else []
+    return Finding(tidy(rows), summary, text, lambda: draw_arms(summary, reference))

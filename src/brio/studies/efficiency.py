@@ -1,0 +1,124 @@
+"""What training costs: seconds an epoch and memory, on this device."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from ..device import describe_device
+from ..drawing import panels, style
+from ..methods import entry, make_method
+from ..protocol import Fold, make_folds
+from ..training import NeuralMethod, Run
+from .bench import Bench
+from .comparison import compared
+from .study import Finding, study
+
+__all__ = ["efficiency", "measured"]
+
+EPOCHS, WARM = 12, 5
+"""Epochs that are trained, and how many of them are not counted: kernels are chosen and recorded in the first ones.
+
+What is counted is a multiple of three epochs, between which BRIO refreshes its qualifications once."""
+
+
+@study(
+    "efficiency",
+    "Seconds an epoch and memory",
+    "BRIO takes more time and memory than FC-HGNN and CORE, less time than BrainOOD with slightly more memory, and "
+    "less of both than "
+    "DiSCO; peak memory does not depend on K or on the number of source subjects.",
+    lambda bench: [],
+)
+def efficiency(bench: Bench) -> Finding:
+    """Seconds an epoch of one run alone and peak memory, all trained methods; BRIO's memory against K and scans."""
+    fold = make_folds(bench.cohort, "loso", 0, bench.prepared.protocol_settings)[0]
+    given = bench.prepared.of_methods
+    names = [a.method for a in compared(bench) if issubclass(entry(a.method).make, NeuralMethod)]
+    rows = [measured(bench, name, name, fold, {}) for name in names]
+    if "brio" in names:
+        half = _half(bench, fold)
+        for label, where, settings in (
+            ("brio, K = 2", fold, {"K": 2}),
+            ("brio, K = 16", fold, {"K": 16}),
+            ("brio, half of the scans", half, {}),
+        ):
+            if "K" not in given or "K" not in settings:
+                rows.append(measured(bench, label, "brio", where, settings))
+    table = pd.DataFrame(rows)
+    fastest = table.loc[table["seconds_an_epoch"].idxmin()]
+    text = [f"Device: {describe_device(bench.graphs.device)}. Fastest: {fastest['arm']}, one run alone."]
+    memory = table.set_index("arm")["peak_memory_mib"]
+    if "brio, K = 2" in memory and memory.notna().all():
+        text.append(
+            f"BRIO's peak memory: {memory['brio, K = 2']:.0f} MiB at K = 2, {memory['brio']:.0f} at its own K, "
+            f"{memory['brio, K = 16']:.0f} at K = 16, {memory['brio, half of the scans']:.0f} with half of the "
+            f"source scans."
+        )
+    elif memory.isna().any():
+        text.append("Peak memory is measured on a GPU only.")
+    return Finding(table, table, text, lambda: _draw(table))
+
+
+def measured(bench: Bench, label: str, name: str, fold: Fold, settings: dict[str, Any]) -> dict[str, Any]:
+    """Train one run for a few epochs and measure."""
+    graphs, device = bench.graphs, bench.graphs.device
+    kind = entry(name)
+    known = {f.name for f in dataclasses.fields(kind.make.Settings)}
+    given = {k: v for k, v in bench.prepared.of_methods.items() if k in known and k not in kind.fixed}
+    short = {"epochs": EPOCHS, "patience": None} | ({"T_w": 2} if "T_w" in known else {})
+    method = make_method(name, {**given, **settings, **short})
+    starts: list[float] = []
+
+    def watch(message: str, share: float) -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        starts.append(time.perf_counter())
+
+    before = 0
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+    method.fit(graphs, [Run(fold, 0)], watch)
+    peak = (torch.cuda.max_memory_allocated() - before) / 2**20 if device.type == "cuda" else np.nan
+    bench.say(f"  {label}: {np.diff(starts)[WARM:].mean():.3g} s an epoch")
+    return {
+        "arm": label,
+        "family": kind.family,
+        "seconds_an_epoch": float(np.diff(starts)[WARM:].mean()),
+        "peak_memory_mib": peak,
+        "source_scans": len(fold.source),
+        "device": describe_device(device),
+        "folds": 1,
+        "seeds": 1,
+        "epochs": EPOCHS,
+        "K": getattr(method.settings, "K", None),
+    }
+
+
+def _half(bench: Bench, fold: Fold) -> Fold:
+    """The fold with every second source scan of each site and class, at least one of each."""
+    kept = []
+    cells = list(zip(bench.cohort.sites[fold.source].tolist(), bench.cohort.labels[fold.source].tolist(), strict=True))
+    for cell in dict.fromkeys(cells):
+        kept += [i for i, c in zip(fold.source, cells, strict=True) if c == cell][::2]
+    return dataclasses.replace(fold, source=np.sort(np.array(kept)))
+
+
+def _draw(table: pd.DataFrame) -> Any:
+    with_memory = table["peak_memory_mib"].notna().all()
+    figure, axes = panels(2 if with_memory else 1, 8.4 if with_memory else 5.4, 1.0 + 0.26 * len(table), sharey=True)
+    columns = [("seconds_an_epoch", "seconds an epoch, one run"), ("peak_memory_mib", "peak memory, MiB")]
+    for k, (axis, (column, label)) in enumerate(zip(axes, columns, strict=False)):
+        bars = axis.barh(np.arange(len(table)), table[column], color=style(k)["color"], height=0.7)
+        axis.bar_label(bars, fmt="%.3g", padding=3, fontsize=8)
+        axis.margins(x=0.15)
+        axis.set_xlabel(label, fontsize=9)
+    axes[0].set_yticks(np.arange(len(table)), table["arm"], fontsize=8)
+    axes[0].invert_yaxis()
+    return figure

@@ -1,0 +1,91 @@
+"""What shorter scans of unseen sites cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from ..connectome import Connectomes
+from ..diagnostics import POSITIONS, windowed
+from ..drawing import panels, style
+from ..protocol import auc, bootstrap_interval, compare
+from .arms import Arm, arm
+from .bench import Bench
+from .study import Finding, study
+
+__all__ = ["scan_length"]
+
+SHARES = (0.75, 0.5)
+METHODS = ("brio", "brio-wo-rs", "brio-wo-qg")
+
+
+def _arms(bench: Bench) -> list[Arm]:
+    return [arm(name) for name in bench.methods or METHODS]
+
+
+@study(
+    "scan-length",
+    "Shorter scans at unseen sites",
+    "all models lose AUC when fewer time points are kept; BRIO loses least, w/o RS less than w/o QG, more so at "
+    "half the scan.",
+    _arms,
+)
+def scan_length(bench: Bench) -> Finding:
+    """Change of AUC when held-out FC is made from 75 or 50 % of the frames: first, middle, last; checkpoints fixed."""
+    rows = _rows(bench)
+    change = (
+        rows[rows["share"] < 100].groupby(["arm", "share", "fold"], sort=False)["change"].mean()
+    )  # over windows and seeds
+    table = change.groupby(["arm", "share"], sort=False).mean().unstack("share")
+    text = []
+    first = _arms(bench)[0].name
+    for share in table.columns:
+        told = ", ".join(f"{a} {v:+.1f}" for a, v in table[share].items())
+        text.append(f"With {share:g} % of the frames the mean AUC changes by {told}.")
+        scores = change.xs(share, level="share").unstack("arm")
+        if scores.shape[1] > 1:
+            tests = compare(scores, first)
+            said = ", ".join(
+                f"{t['method']} ({t['mean_difference']:+.1f}, p = {t['p_holm']:.2g})" for _, t in tests.iterrows()
+            )
+            text.append(f"Compared with the change of {first}: {said}.")
+    facts = pd.DataFrame([{"arm": a.name, **bench.finished(a).facts} for a in _arms(bench)])
+    summary = table.rename(columns=lambda s: f"change at {s:g} %").reset_index().merge(facts, on="arm")
+    return Finding(rows.merge(facts, on="arm"), summary, text, lambda: _draw(change))
+
+
+def _rows(bench: Bench) -> pd.DataFrame:
+    views: dict[tuple[float, str], Connectomes] = {(1.0, "all"): bench.graphs}
+    views |= {(share, position): windowed(bench.graphs, share, position) for share in SHARES for position in POSITIONS}
+    rows = []
+    for a in _arms(bench):
+        method, outcomes = bench.fitted(a)
+        for outcome in outcomes:
+            fold = outcome.run.fold
+            label = bench.cohort.labels[fold.test]
+            who = {"arm": a.name, "fold": fold.name, "seed": outcome.run.seed}
+            found = {key: 100 * auc(label, method.margins(outcome, view, fold.test)) for key, view in views.items()}
+            for (share, position), score in found.items():
+                change = score - found[1.0, "all"]
+                rows.append({**who, "share": 100 * share, "window": position, "auc": score, "change": change})
+    return pd.DataFrame(rows)
+
+
+def _draw(change: pd.Series) -> Any:
+    figure, (axis,) = panels(1, 5.6, 3.6)
+    for k, name in enumerate(dict.fromkeys(change.index.get_level_values("arm"))):
+        table = change.loc[name].unstack("share")
+        shares = [100.0, *table.columns]
+        mean = [0.0, *table.mean()]
+        bounds = [(0.0, 0.0), *(bootstrap_interval(table[s].to_numpy()) for s in table.columns)]
+        error = [[m - low for m, (low, _) in zip(mean, bounds, strict=True)]]
+        error += [[high - m for m, (_, high) in zip(mean, bounds, strict=True)]]
+        x = [s + 0.8 * (k - 1) for s in shares]
+        axis.errorbar(x, mean, yerr=error, capsize=2, linewidth=1.2, label=name, **style(k))
+    axis.invert_xaxis()
+    axis.axhline(0, color="0.7", linewidth=0.8, zorder=0)
+    axis.set_xlabel("frames of each held-out scan, %", fontsize=9)
+    axis.set_ylabel("change of AUC, points (95 % interval)", fontsize=9)
+    axis.legend(fontsize=8, frameon=False)
+    return figure

@@ -1,0 +1,122 @@
+"""What studies say of arms: means over sites with intervals, paired differences with their tests, and one figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..drawing import panels, style
+from ..protocol import bootstrap_interval, compare, compare_folds
+
+__all__ = ["arm_summary", "draw_arms", "in_words", "tidy"]
+
+FACTS = ["folds", "seeds", "epochs", "K"]
+_KEPT = ["arm", "method", "protocol", "fold", "seed", "auc", "acc", "balanced_acc", "brier", "validation_auc"]
+
+
+def tidy(rows: pd.DataFrame, *columns: str) -> pd.DataFrame:
+    """One row a run: its arm, scores, further columns and what the runs of the arm are made of."""
+    by_arm = rows.groupby("arm")
+    told = rows.assign(folds=by_arm["fold"].transform("nunique"), seeds=by_arm["seed"].transform("nunique"))
+    return told[[*_KEPT, *columns, *FACTS]]
+
+
+def _scores(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """One row a site (the mean over seeds) or, in distribution, a fold of a seed; one column an arm, in percent."""
+    unit = ["fold"] if (rows["protocol"] == "loso").all() else ["seed", "fold"]
+    table = 100 * rows.groupby([*unit, "arm"])[metric].mean().unstack("arm")
+    return table[list(dict.fromkeys(rows["arm"]))]
+
+
+def arm_summary(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
+    """AUC and ACC of each arm, and how its AUC differs from that of a reference.
+
+    Mean, SD and 95 % interval over held-out sites (seeds averaged first) or over test folds, in percent; paired
+    differences with Wilcoxon's signed-rank test over sites, or the corrected resampled t-test over folds, corrected
+    by Holm over the arms.
+    """
+    auc, acc = _scores(rows, "auc"), _scores(rows, "acc")
+    differences = pd.DataFrame()
+    if auc.shape[1] > 1:
+        if (rows["protocol"] == "loso").all():
+            differences = compare(auc, reference).set_index("method")
+        else:
+            sizes = rows[["n_test", "n_source"]].mean()
+            differences = compare_folds(auc, sizes["n_test"], sizes["n_source"], reference).set_index("method")
+    out = []
+    for name in auc.columns:
+        mine = rows[rows["arm"] == name]
+        low, high = bootstrap_interval(auc[name].to_numpy())
+        row: dict[str, Any] = {"arm": name, "AUC": auc[name].mean(), "SD": auc[name].std(ddof=1)}
+        row |= {"low": low, "high": high, "ACC": acc[name].mean(), "ACC SD": acc[name].std(ddof=1)}
+        d = differences.loc[name] if name in differences.index else None
+        units = [c for c in differences.columns if c in ("n_sites", "n_folds")]
+        row |= {f"to {reference}": None if d is None else d["mean_difference"]}
+        row |= {"from": None if d is None else d["low"], "until": None if d is None else d["high"]}
+        row |= {"better at": None if d is None else f"{d['better']} of {d[units[0]]}"}
+        row |= {"p": None if d is None else d["p_holm"]}
+        row |= {"folds": mine["fold"].nunique(), "seeds": mine["seed"].nunique()}
+        row |= {key: mine[key].iloc[0] for key in ("epochs", "K")}
+        out.append(row)
+    return pd.DataFrame(out).astype({"epochs": "Int64", "K": "Int64"})
+
+
+def in_words(summary: pd.DataFrame, reference: str, level: float = 0.05) -> list[str]:
+    """What may be said of the differences to the reference, sentence by sentence."""
+    column = f"to {reference}"
+    known = summary.dropna(subset=[column])
+    if known.empty:
+        return ["There is nothing to compare with."]
+    clear = known[known["p"] <= level]
+    lines = []
+    for sign, word in ((1, "above"), (-1, "below")):
+        those = clear[np.sign(clear[column]) == sign]
+        if len(those):
+            told = ", ".join(f"{r['arm']} ({r[column]:+.1f})" for _, r in those.iterrows())
+            lines.append(f"Clearly {word} {reference} (p at most {level:g} after Holm's correction): {told}.")
+    rest = known[~known.index.isin(clear.index)]
+    if len(rest):
+        told = ", ".join(f"{r['arm']} ({r[column]:+.1f}, {_p(r['p'])})" for _, r in rest.iterrows())
+        lines.append(f"Not shown to differ from {reference}: {told}.")
+    return lines
+
+
+def _p(value: float) -> str:
+    return f"p = {value:.2g}" if value == value else "no test"
+
+
+def draw_arms(summary: pd.DataFrame, reference: str, labels: Mapping[str, str] | None = None) -> Any:
+    """AUC and ACC of each arm with what it differs from the reference by, largest AUC at the top."""
+    ordered = summary.sort_values("AUC").reset_index(drop=True)
+    height = np.arange(len(ordered))
+    figure, (left, right) = panels(2, 8.4, 1.3 + 0.34 * len(ordered), sharey=True)
+    for axis, mean, sd, title in ((left, "AUC", "SD", "AUC, %"), (right, "ACC", "ACC SD", "ACC, %")):
+        for y, row in ordered.iterrows():
+            look = style(0 if row["arm"] == reference else 1)
+            axis.errorbar(row[mean], y, xerr=row[sd], fmt=look["marker"], color=look["color"], capsize=2, markersize=6)
+        axis.set_xlabel(f"{title} (mean, SD)", fontsize=9)
+        axis.grid(axis="y", color="0.93")
+        axis.set_axisbelow(True)
+    names = [(labels or {}).get(a, a) for a in ordered["arm"]]
+    left.set_yticks(height, names, fontsize=9)
+    column = f"to {reference}"
+    for y, row in ordered.iterrows():
+        if row[column] is not None and row[column] == row[column]:
+            told = f"{row[column]:+.1f}, {_p(row['p'])}"
+            right.annotate(told, (1.02, y), xycoords=("axes fraction", "data"), va="center", fontsize=8, color="0.3")
+    right.annotate(
+        f"AUC to {reference},\ncorrected p", (1.02, 1.0), xycoords="axes fraction", va="bottom", fontsize=8, color="0.3"
+    )
+    return figure
+
+
+def draw_lines(axis: Any, x: Sequence[float], summary: pd.DataFrame, k: int, label: str = "") -> None:
+    """Mean AUC with its interval over sites along a setting."""
+    look = style(k)
+    low, high = summary["AUC"] - summary["low"], summary["high"] - summary["AUC"]
+    axis.errorbar(
+        list(x), summary["AUC"], yerr=[low, high], fmt=look["marker"] + "-", color=look["color"], capsize=3, label=label
+    )

@@ -1,0 +1,173 @@
+"""Answers of fitted runs: the same re-estimates for every method, the same answers in a group and alone."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from fitted_runs import fold, small, uneven
+
+from brio import draws
+from brio.connectome import BlockRule, Connectomes, clip_block_length
+from brio.connectome import connectomes as connectomes_module
+from brio.diagnostics import answers as answers_module
+from brio.diagnostics import source_answers, source_block_length
+from brio.errors import BrioError
+from brio.training import Answer, Method, Outcome, Run, Scans
+from brio.training import stack as stack_module
+
+K = 3
+LENGTHS = [4.0, 4.0, 4.4, 6.0]  # the first and the third run share their re-estimates, the fourth has its own
+
+
+class Listener(Method):
+    """A method that remembers what it is shown; its margin is one edge."""
+
+    name = "listener"
+
+    def __init__(self):
+        super().__init__(object())
+        self.seen = []
+
+    Settings = object
+
+    def fit(self, connectomes, runs, progress=None):
+        return [Outcome(run, np.empty(0), 0.5, weights={"none": torch.zeros(1)}) for run in runs]
+
+    def answer(self, outcome: Outcome, scans: Scans) -> Answer:
+        self.seen.append(scans)
+        return Answer(scans.A[:, 0, 1].double().numpy(), scans.A[:, 0].double().numpy())
+
+
+def heard(graphs, runs, lengths):
+    method = Listener()
+    said = source_answers(method, method.fit(graphs, runs), graphs, lengths, K)
+    return method.seen, said
+
+
+@pytest.mark.parametrize("name", ["brio", "ridge", "deci", "fc-hgnn"])
+def test_a_run_in_a_group_answers_as_it_does_alone(name, graphs, runs, fitted):
+    method, outcomes = fitted if name == "brio" else (small(name), None)
+    outcomes = outcomes or method.fit(graphs, runs)
+    together = source_answers(method, outcomes, graphs, LENGTHS, K)
+    for outcome, length, said in zip(outcomes, LENGTHS, together, strict=True):
+        n = len(outcome.run.fold.source)
+        assert said.margin.shape == (n,)
+        assert said.again.shape == (n, K)
+        assert len(said.representation) == n
+        (alone,) = source_answers(method, [outcome], graphs, [length], K)
+        for one, other in zip(said, alone, strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-9)
+        full = method.answer(outcome, method.inputs(graphs).take(torch.from_numpy(outcome.run.fold.source)))
+        np.testing.assert_allclose(said.margin, full.margin, atol=1e-9)
+        np.testing.assert_allclose(said.representation, full.representation, atol=1e-9)
+        assert np.abs(said.again - said.margin[:, None]).max() > 1e-3
+
+
+def test_re_estimates_are_those_of_the_paper_by_plain_loops(graphs, runs):
+    _, said = heard(graphs, runs, LENGTHS)
+    cohort = graphs.cohort
+    for run, length, answer in zip(runs, LENGTHS, said, strict=True):
+        for n, i in list(enumerate(run.fold.source))[::7]:
+            scan, T = cohort.scan(int(i)).astype(float), len(cohort.scan(int(i)))
+            block = int(clip_block_length(length, T, BlockRule()))
+            for k in range(K):
+                at = ("re-estimates", draws.address("diagnostics"), str(cohort.ids[i]), k)
+                starts = [int(float(draws.uniform(run.seed, *at, b)) * T) for b in range(math.ceil(T / block))]
+                frames = scan[np.array([(s + t) % T for s in starts for t in range(block)])[:T]]
+                expected = np.arctanh(np.corrcoef(frames[:, 0], frames[:, 1])[0, 1])
+                assert answer.again[n, k] == pytest.approx(expected, abs=1e-6)
+
+
+def test_every_method_is_asked_about_the_same_re_estimates(graphs, runs, fitted):
+    brio, outcomes = fitted
+    deci = small("deci")
+    (of_deci,) = deci.fit(graphs, runs[:1])
+    (again, *_), _ = heard(graphs, runs[:1], LENGTHS[:1])
+    n = len(runs[0].fold.source)
+    assert len(again.A) == n * K
+    (said,) = source_answers(brio, outcomes[:1], graphs, LENGTHS[:1], K)
+    np.testing.assert_allclose(brio.answer(outcomes[0], again).margin.reshape(n, K), said.again, atol=1e-9)
+    # a method that reads BOLD hears the frames that these connectomes are made of
+    shown = []
+    answer = type(deci).answer
+
+    class Deaf(type(deci)):
+        def answer(self, outcome, scans):  # an answer of its own: asked one run after another
+            shown.append(scans)
+            return answer(self, outcome, scans)
+
+    source_answers(Deaf(deci.settings), [of_deci], graphs, LENGTHS[:1], K)
+    assert torch.equal(shown[0].A, again.A)
+    assert shown[0].bold.shape == (n * K, 40, graphs.n_rois)
+
+
+def test_draws_depend_on_seed_and_participant_alone(graphs, cohort):
+    two = [Run(fold(cohort, [1, 2, 3], [4, 5], [6]), 0), Run(fold(cohort, [3, 1, 6], [2], [4]), 0)]
+    _, (one, other) = heard(graphs, two, [5.0, 5.0])
+    shared = np.intersect1d(two[0].fold.source, two[1].fold.source)
+    assert len(shared)
+    at = [np.searchsorted(run.fold.source, shared) for run in two]
+    assert np.array_equal(one.again[at[0]], other.again[at[1]])
+    _, (reseeded,) = heard(graphs, [Run(two[0].fold, 1)], [5.0])
+    assert not np.allclose(one.again, reseeded.again, atol=1e-3)
+    smaller = Connectomes(cohort.select(two[0].fold.source), dtype=torch.float64)
+    alone = Run(fold(smaller.cohort, [1, 2, 3], [4, 5], [6]), 0)
+    assert np.array_equal(heard(smaller, [alone], [5.0])[1][0].again, one.again)
+
+
+def test_draws_are_not_those_of_a_refresh(graphs, runs):
+    _, (said,) = heard(graphs, runs[:1], [5.0])
+    source = runs[0].fold.source
+    blocks = clip_block_length(5.0, graphs.n_frames[source], BlockRule())
+    for refresh in range(3):
+        for chunk, A in graphs.reestimates(source, blocks, runs[0].seed, refresh, K):
+            assert not np.isclose(A[:, :, 0, 1].numpy(), said.again[chunk]).any()
+
+
+def test_re_estimates_are_made_once_for_runs_that_share_them(graphs, runs, fitted, monkeypatch):
+    method, outcomes = fitted
+    made = []
+    reestimates = Connectomes.reestimates
+
+    def counted(self, scans, block_length, seed, *rest):
+        made.append((seed, len(scans)))
+        return reestimates(self, scans, block_length, seed, *rest)
+
+    monkeypatch.setattr(Connectomes, "reestimates", counted)
+    source_answers(method, outcomes, graphs, LENGTHS, K)
+    union = len(np.union1d(runs[0].fold.source, runs[2].fold.source))
+    assert made == [(0, union), (1, len(runs[1].fold.source)), (0, len(runs[3].fold.source))]
+
+
+@pytest.mark.parametrize("name", ["brio", "ridge"])
+def test_small_portions_give_the_same_answers(name, graphs, runs, fitted, monkeypatch):
+    method, outcomes = fitted if name == "brio" else (small(name), None)
+    outcomes = outcomes or method.fit(graphs, runs)
+    whole = source_answers(method, outcomes, graphs, LENGTHS, K)
+    monkeypatch.setattr(answers_module, "_TAKEN", 4)
+    monkeypatch.setattr(answers_module, "_PASS_BYTES", 5 * 8 * graphs.n_rois**2)
+    monkeypatch.setitem(stack_module._PASS_BYTES, "cpu", 5 << 16)
+    monkeypatch.setitem(connectomes_module._CHUNK_BYTES, "cpu", 7 * K * 8 * graphs.n_rois**2)
+    for one, other in zip(whole, source_answers(method, outcomes, graphs, LENGTHS, K), strict=True):
+        for a, b in zip(one, other, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-9)
+
+
+def test_representations_keep_the_precision_of_the_connectomes(cohort, runs):
+    plain, ridge = Connectomes(cohort), small("ridge")
+    (said,) = source_answers(ridge, ridge.fit(plain, runs[:1]), plain, [4.0], 1)
+    assert said.representation.dtype == np.float32
+    assert said.margin.dtype == said.again.dtype == np.float64
+
+
+def test_the_shared_block_length_is_that_of_the_default_rule(graphs, cohort):
+    run = uneven(cohort)[1]
+    brio = small("brio", block_signals=24, block_products=48)
+    (outcome,) = brio.fit(graphs, [run])
+    assert source_block_length(graphs, run) == outcome.block_length
+
+
+def test_a_run_without_weights_is_named(graphs, runs):
+    with pytest.raises(BrioError, match=r"fold site06, seed 0.*weights"):
+        source_answers(small("ridge"), [Outcome(runs[0], np.empty(0), 0.5)], graphs, [4.0], K)

@@ -1,0 +1,187 @@
+"""Site discrepancy against POT and loops, predictive variation against loops, and what must leave each unchanged."""
+
+import numpy as np
+import ot
+import pytest
+from fitted_runs import small
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brio.diagnostics import discrepancy as discrepancy_module
+from brio.diagnostics import (
+    pair_divergences,
+    predictive_variation,
+    run_discrepancies,
+    site_discrepancy,
+    source_answers,
+)
+from brio.errors import BrioError
+
+SIZES = [(3, 5), (6, 2), (9, 4), (2, 8)]  # scans of class 0 and 1 at each site, in no power of two
+
+
+def scans(seed, sizes=SIZES, d=4, shift=0.8):
+    """Representations of sites of unlike size that lie apart, in a mixed order."""
+    rng = np.random.default_rng(seed)
+    site = np.concatenate([[f"site{e}"] * (a + b) for e, (a, b) in enumerate(sizes)])
+    label = np.concatenate([[0] * a + [1] * b for a, b in sizes])
+    x = rng.normal(size=(len(site), d)) + shift * rng.normal(size=(len(sizes), d))[[int(s[4:]) for s in site]]
+    order = rng.permutation(len(site))
+    return x[order] * rng.uniform(0.2, 5, (len(site), 1)), site[order], label[order]
+
+
+def entropic(x, y, epsilon):
+    """<Gamma, C> + eps KL(Gamma | eta zeta'), from POT's coupling."""
+    C = ((x[:, None] - y[None]) ** 2).sum(-1)
+    a, b = np.full(len(x), 1 / len(x)), np.full(len(y), 1 / len(y))
+    plan = ot.solve(C, a, b, reg=epsilon, reg_type="KL", max_iter=10_000, tol=1e-10).plan
+    q = a[:, None] * b
+    ratio = np.where(plan > 0, plan / q, 1.0)
+    return float((plan * C).sum() + epsilon * (plan * np.log(ratio) - plan + q).sum())
+
+
+def by_loops(x, site, label, epsilon):
+    """The equation as the appendix writes it."""
+    x = x / np.linalg.norm(x, axis=1, keepdims=True)
+    names = sorted(set(site))
+    E, total = len(names), 0.0
+    for i in range(E):
+        for k in range(i + 1, E):
+            for c in (0, 1):
+                p, q = (x[(site == names[e]) & (label == c)] for e in (i, k))
+                total += entropic(p, q, epsilon) - 0.5 * entropic(p, p, epsilon) - 0.5 * entropic(q, q, epsilon)
+    return total / (E * (E - 1))
+
+
+@pytest.mark.parametrize("epsilon", [0.4, 1.0])
+def test_site_discrepancy_equals_pot_pair_by_pair(epsilon):
+    x, site, label = scans(0)
+    found = site_discrepancy(x, site, label, epsilon, 400)
+    assert found == pytest.approx(by_loops(x, site, label, epsilon), abs=1e-8)
+    assert found > 0.01
+
+
+def test_the_iterations_of_the_method_suffice():
+    x, site, label = scans(0)
+    assert site_discrepancy(x, site, label) == pytest.approx(site_discrepancy(x, site, label, 0.1, 1000), abs=1e-3)
+
+
+def test_batches_of_any_size_give_the_same(monkeypatch):
+    x, site, label = scans(1)
+    whole = pair_divergences(x, site, label)
+    assert whole.shape == (6, 2)
+    solved, entropic_cost = [], discrepancy_module.entropic_cost
+
+    def recorded(C, *rest):
+        solved.append(C.shape)
+        return entropic_cost(C, *rest)
+
+    monkeypatch.setattr(discrepancy_module, "_PASS", 40)
+    monkeypatch.setattr(discrepancy_module, "entropic_cost", recorded)
+    np.testing.assert_allclose(pair_divergences(x, site, label), whole, atol=1e-13)
+    assert sum(shape[0] for shape in solved) == 6 * 2 + 4 * 2  # every pair and class, every site and class once
+    assert all(shape[0] == 1 or shape.numel() <= 40 for shape in solved)
+    # a pair of sites alone gives the value it has among others
+    for row, (i, k) in enumerate([(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]):
+        two = np.isin(site, [f"site{i}", f"site{k}"])
+        np.testing.assert_allclose(pair_divergences(x[two], site[two], label[two])[0], whole[row], atol=1e-13)
+
+
+def test_sites_with_the_same_scans_do_not_differ():
+    x, _, label = scans(2, [(3, 5)])
+    twice = np.concatenate([x, x[::-1]]), np.repeat(["a", "b"], 8), np.concatenate([label, label[::-1]])
+    assert site_discrepancy(*twice) == pytest.approx(0, abs=1e-12)
+    other = np.concatenate([x, x[::-1] + 1.0]), *twice[1:]
+    assert site_discrepancy(*other) > 1e-3
+    swapped = twice[0], twice[1], np.concatenate([label, 1 - label[::-1]])  # alike as sites, not class by class
+    assert site_discrepancy(*swapped) > 1e-3
+
+
+@given(st.integers(0, 1000), st.floats(1e-3, 1e3))
+@settings(max_examples=15, deadline=None)
+def test_site_discrepancy_does_not_depend_on_scale_rotation_or_order(seed, scale):
+    x, site, label = scans(seed)
+    found = site_discrepancy(x, site, label)
+    assert site_discrepancy(scale * x, site, label) == pytest.approx(found, abs=1e-10)
+    each = np.random.default_rng(seed).uniform(0.1, 10, (len(x), 1))
+    assert site_discrepancy(each * x, site, label) == pytest.approx(found, abs=1e-10)
+    turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(4, 4)))[0]
+    assert site_discrepancy(x @ turn, site, label) == pytest.approx(found, abs=1e-10)
+    order = np.random.default_rng(seed).permutation(len(x))
+    assert site_discrepancy(x[order], site[order], label[order]) == pytest.approx(found, abs=1e-10)
+
+
+def test_a_lone_site_or_class_is_an_error_for_people():
+    x, site, label = scans(3)
+    with pytest.raises(BrioError, match="two source sites"):
+        site_discrepancy(x[site == "site1"], site[site == "site1"], label[site == "site1"])
+    with pytest.raises(BrioError, match="site2 holds one class only"):
+        site_discrepancy(x, site, np.where(site == "site2", 1, label))
+
+
+def margins(seed, K=4):
+    x, site, label = scans(seed)
+    rng = np.random.default_rng(seed)
+    margin = x[:, 0] + label
+    return margin, margin[:, None] + 0.3 * rng.normal(size=(len(margin), K)), site, label
+
+
+def variation_by_loops(margin, again, site, label):
+    total, names = 0.0, sorted(set(site))
+    for e in names:
+        mean = [np.mean([m for m, s, y in zip(margin, site, label, strict=True) if s == e and y == c]) for c in (0, 1)]
+        for c in (0, 1):
+            cell = [i for i in range(len(site)) if site[i] == e and label[i] == c]
+            moved = np.mean([(again[i, k] - margin[i]) ** 2 for i in cell for k in range(again.shape[1])])
+            spread = np.mean([(margin[i] - mean[c]) ** 2 for i in cell])
+            total += moved / (spread + 0.25 * (mean[1] - mean[0]) ** 2)
+    return total / (2 * len(names))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_predictive_variation_equals_the_loop(seed):
+    data = margins(seed)
+    assert predictive_variation(*data) == pytest.approx(variation_by_loops(*data), rel=1e-8)
+
+
+@given(st.integers(0, 1000), st.floats(0.01, 100), st.floats(-5, 5), st.sampled_from([1, -1]))
+@settings(max_examples=30, deadline=None)
+def test_predictive_variation_does_not_depend_on_the_scale_of_the_logits(seed, scale, shift, sign):
+    margin, again, site, label = margins(seed)
+    found = predictive_variation(margin, again, site, label)
+    moved = predictive_variation(sign * scale * margin + shift, sign * scale * again + shift, site, label)
+    assert moved == pytest.approx(found, rel=1e-5)
+
+
+def test_predictions_that_do_not_move_have_no_variation():
+    margin, _, site, label = margins(5)
+    assert predictive_variation(margin, np.repeat(margin[:, None], 3, 1), site, label) == 0
+    constant = np.ones(len(site))
+    assert predictive_variation(constant, np.ones((len(site), 3)), site, label) == 0
+
+
+def test_rows_of_runs_hold_both_numbers_of_their_answers(graphs, fitted):
+    method, outcomes = fitted
+    lengths = [4.0, 5.0, 4.0, 6.0]
+    rows = run_discrepancies(method, outcomes, graphs, lengths, 3)
+    assert rows["fold"].tolist() == ["site06", "site01", "site03", "site02"]
+    assert rows["seed"].tolist() == [0, 1, 0, 0]
+    for row, outcome, said in zip(
+        rows.itertuples(), outcomes, source_answers(method, outcomes, graphs, lengths, 3), strict=True
+    ):
+        source = outcome.run.fold.source
+        cells = graphs.cohort.sites[source], graphs.cohort.labels[source]
+        assert pytest.approx(site_discrepancy(said.representation, *cells), abs=1e-9) == row.D_site
+        assert row.D_re_pred == pytest.approx(variation_by_loops(said.margin, said.again, *cells), rel=1e-6)
+        assert row.validation_auc == outcome.validation_auc
+
+
+def test_representations_of_single_precision_are_measured_in_double(graphs, runs):
+    x, site, label = scans(7)
+    assert site_discrepancy(x.astype(np.float32), site, label) == pytest.approx(
+        site_discrepancy(x, site, label), abs=1e-6
+    )
+    ridge = small("ridge")
+    rows = run_discrepancies(ridge, ridge.fit(graphs, runs[:1]), graphs, [4.0], 2)
+    assert rows["method"].tolist() == ["ridge"]
+    assert (rows[["D_site", "D_re_pred"]] > 0).all(axis=None)

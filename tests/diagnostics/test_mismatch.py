@@ -1,0 +1,131 @@
+"""Spearman, discordance and mismatch rates against plain loops over runs."""
+
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import rankdata
+
+from brio.diagnostics import discordance_rate, mismatch_rates, mismatches, spearman
+from brio.errors import BrioError
+
+METHODS = ["backbone", "coral", "brio"]
+
+
+def table(seed, folds=4, seeds=2, digits=None):
+    """Rows of three methods; few digits make ties."""
+    rng = np.random.default_rng(seed)
+    rows = [
+        {"method": m, "fold": f"site{f}", "seed": s, "D_site": x, "D_re_pred": y, "validation_auc": z}
+        for f in range(folds)
+        for s in range(seeds)
+        for m, (x, y, z) in zip(METHODS, rng.uniform(size=(3, 3)), strict=True)
+    ]
+    out = pd.DataFrame(rows).sample(frac=1, random_state=seed).reset_index(drop=True)
+    return out if digits is None else out.round({"D_site": digits, "D_re_pred": digits, "validation_auc": 2})
+
+
+@pytest.mark.parametrize("digits", [None, 1])
+@pytest.mark.parametrize("seed", range(3))
+def test_spearman_is_the_correlation_of_ranks_over_runs(seed, digits):
+    rows = table(seed, digits=digits)
+    expected = np.corrcoef(rankdata(rows["D_site"]), rankdata(rows["D_re_pred"]))[0, 1]
+    assert spearman(rows) == pytest.approx(expected)
+
+
+def test_spearman_without_any_spread_is_not_a_number():
+    rows = table(0)
+    assert np.isnan(spearman(rows.assign(D_site=1.0)))
+    assert np.isnan(spearman(rows[:1]))
+    assert spearman(rows.assign(D_re_pred=rows["D_site"] ** 3)) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("digits", [None, 1])
+@pytest.mark.parametrize("seed", range(4))
+def test_discordance_equals_the_loop_over_pairs_of_methods(seed, digits):
+    rows = table(seed, digits=digits)
+    discordant = counted = tied = 0
+    for fold in set(rows["fold"]):
+        for s in set(rows["seed"]):
+            here = rows[(rows["fold"] == fold) & (rows["seed"] == s)].to_dict("records")
+            for p, q in combinations(here, 2):
+                if p["D_site"] == q["D_site"] or p["D_re_pred"] == q["D_re_pred"]:
+                    tied += 1
+                    continue
+                counted += 1
+                smaller, larger = (p, q) if p["D_site"] < q["D_site"] else (q, p)
+                discordant += smaller["D_re_pred"] > larger["D_re_pred"]
+    assert discordance_rate(rows) == discordant / counted
+    assert tied == 0 if digits is None else tied > 0
+
+
+def test_runs_of_other_folds_and_seeds_are_never_compared():
+    rows = pd.DataFrame({"fold": ["a", "b"], "seed": [0, 0], "D_site": [1.0, 2.0], "D_re_pred": [2.0, 1.0]})
+    assert np.isnan(discordance_rate(rows))
+    assert np.isnan(discordance_rate(rows.assign(fold="a", seed=[0, 1])))
+    assert discordance_rate(rows.assign(fold="a")) == 1
+    assert np.isnan(discordance_rate(rows.assign(fold="a", D_site=1.0)))
+
+
+@pytest.mark.parametrize("digits", [None, 1])
+@pytest.mark.parametrize("delta", [0.0, 0.1])
+def test_mismatch_rates_equal_the_loop_over_runs(digits, delta):
+    rows = table(5, digits=digits)
+    records = rows.to_dict("records")
+    reference = {(r["fold"], r["seed"]): r["validation_auc"] for r in records if r["method"] == "backbone"}
+    middle = {name: np.median([r[name] for r in records]) for name in ("D_site", "D_re_pred")}
+    total, kept = dict.fromkeys(METHODS, 0), dict.fromkeys(METHODS, 0)
+    for r in records:
+        if r["D_site"] < middle["D_site"] and r["D_re_pred"] > middle["D_re_pred"]:
+            total[r["method"]] += 1
+            kept[r["method"]] += r["validation_auc"] >= reference[r["fold"], r["seed"]] - delta - 1e-9
+    assert sum(total.values()) > sum(kept.values()) > 0
+    found = mismatch_rates(rows, "backbone", delta).set_index("method")
+    assert set(found.index) == set(METHODS)
+    for m in METHODS:
+        assert found.loc[m, "runs"] == 8
+        assert found.loc[m, "mismatch_rate"] == total[m] / 8
+        assert found.loc[m, "auc_preserved_mismatch_rate"] == kept[m] / 8
+
+
+def test_an_auc_at_the_tolerance_is_preserved():
+    rows = pd.DataFrame(
+        {
+            "method": ["backbone", "brio", "coral"],
+            "fold": "a",
+            "seed": 0,
+            "D_site": [2.0, 1.0, 3.0],
+            "D_re_pred": [2.0, 3.0, 1.0],
+            "validation_auc": [0.7, 0.69, 0.7],
+        }
+    )
+    found = mismatches(rows, "backbone", 0.01)
+    assert found["mismatch"].tolist() == [False, True, False]
+    assert found["auc_preserved_mismatch"].tolist() == [False, True, False]
+    assert not mismatches(rows, "backbone", 0.009)["auc_preserved_mismatch"].any()
+
+
+@pytest.mark.parametrize("at_median", ["D_site", "D_re_pred"])
+def test_a_run_at_a_median_is_neither_below_nor_above(at_median):
+    other = {"D_site": "D_re_pred", "D_re_pred": "D_site"}[at_median]
+    extreme = {"D_site": [1.0, 2.0, 3.0], "D_re_pred": [3.0, 2.0, 1.0]}
+    rows = pd.DataFrame(
+        {
+            "method": METHODS,
+            "fold": "a",
+            "seed": 0,
+            at_median: [2.0, 1.0, 3.0],
+            other: extreme[other],
+            "validation_auc": 0.7,
+        }
+    )
+    assert not mismatches(rows, "backbone")["mismatch"][0]
+
+
+def test_a_reference_that_is_missing_or_double_is_named():
+    rows = table(6)
+    with pytest.raises(BrioError, match=r"fold site1, seed 1.*'backbone'"):
+        mismatches(rows[(rows["method"] != "backbone") | (rows["fold"] != "site1") | (rows["seed"] != 1)], "backbone")
+    with pytest.raises(BrioError, match="more than one run"):
+        mismatches(pd.concat([rows, rows[rows["method"] == "backbone"]]), "backbone")

@@ -1,0 +1,136 @@
+"""Windows of scans against scans that were cut by hand before anything was estimated."""
+
+import numpy as np
+import pytest
+import torch
+from fitted_runs import small
+
+from brio.cohort import Cohort
+from brio.connectome import Connectomes, Harmonise, harmonised
+from brio.diagnostics import POSITIONS, frame_window, windowed
+from brio.errors import BrioError
+
+
+@pytest.fixture(scope="module")
+def awkward(cohort) -> Cohort:
+    """Scans with frames to drop, an ROI without signal in the first half, and one without any."""
+    scans = [cohort.scan(i).copy() for i in range(len(cohort))]
+    scans[0][[0, 3, 4, 20], 2] = np.nan
+    scans[1][: len(scans[1]) // 2 + 2, 5] = 7.5
+    scans[2][:, 1] = np.nan
+    scans[3][-5:] = np.inf
+    table = cohort.participants
+    return Cohort.from_scans(
+        scans,
+        site=table["site"],
+        label=table["label"],
+        participant_id=table["participant_id"],
+        covariates=table[["age", "sex", "tr", "mean_fd"]],
+        atlas=cohort.atlas,
+    )
+
+
+def cut(cohort, share, position):
+    """The cohort whose scans hold their windows alone; frames that are not finite are dropped before."""
+    scans = []
+    for i in range(len(cohort)):
+        x = cohort.scan(i)
+        dead = ~np.isfinite(x).any(0)
+        x = np.where(dead, 0.0, x)
+        x = x[np.isfinite(x).all(1)]
+        n = round(share * len(x) + 1e-9)
+        start = {"first": 0, "middle": (len(x) - n) // 2, "last": len(x) - n}[position]
+        scans.append(x[start : start + n])
+    table = cohort.participants
+    return Cohort.from_scans(
+        scans,
+        site=table["site"],
+        label=table["label"],
+        participant_id=table["participant_id"],
+        covariates=table[["age", "sex", "tr", "mean_fd"]],
+        atlas=cohort.atlas,
+    )
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("share", [0.5, 0.75])
+def test_windows_equal_scans_cut_by_hand(awkward, share, position):
+    graphs = Connectomes(awkward, dtype=torch.float64)
+    found = windowed(graphs, share, position)
+    expected = Connectomes(cut(awkward, share, position), dtype=torch.float64)
+    odd = np.abs(found.n_frames - expected.n_frames)
+    assert (odd <= 1).all()  # round halves up here, to even there
+    same = odd == 0
+    assert same.mean() > 0.6
+    assert same[:4].any()
+    assert torch.equal(found.full[same], expected.full[same])
+    assert torch.equal(found.alive[same], expected.alive[same])
+    assert np.array_equal(found.cohort.ids, awkward.ids)
+    assert found.cohort.frames is awkward.frames  # no copy
+    assert found.cohort.fingerprint != awkward.fingerprint
+
+
+def test_a_share_of_one_is_the_full_scan(awkward):
+    graphs = Connectomes(awkward)
+    for position in POSITIONS:
+        assert torch.equal(windowed(graphs, 1.0, position).full, graphs.full)
+    nearly = windowed(graphs, 0.999, "last")  # all frames again, by the other way
+    assert np.array_equal(nearly.n_frames, graphs.n_frames)
+    assert torch.equal(nearly.full, graphs.full)
+    assert torch.equal(nearly.alive, graphs.alive)
+
+
+def test_an_roi_without_signal_in_the_window_is_dead_there_alone(awkward):
+    graphs = Connectomes(awkward, dtype=torch.float64)
+    assert graphs.alive[1, 5]
+    first, last = windowed(graphs, 0.5, "first"), windowed(graphs, 0.5, "last")
+    assert not first.alive[1, 5]
+    assert (first.full[1, 5] == 0).all()
+    assert (first.full[1, :, 5] == 0).all()
+    assert last.alive[1, 5]
+    assert (last.full[1, 5, :5] != 0).all()
+
+
+def test_frames_that_are_dropped_do_not_count(awkward):
+    graphs = Connectomes(awkward)
+    assert graphs.n_frames[0] == awkward.n_frames[0] - 4
+    for position in POSITIONS:
+        half = windowed(graphs, 0.5, position)
+        assert np.array_equal(half.n_frames, np.floor(graphs.n_frames / 2 + 0.5).astype(int))
+
+
+@pytest.mark.parametrize("name", ["ridge", "tangent-ridge", "deci"])
+def test_fitted_runs_answer_for_windows(name, graphs, cohort, runs):
+    method = small(name)
+    (outcome,) = method.fit(graphs, runs[:1])
+    test = runs[0].fold.test
+    by_hand = Connectomes(cut(cohort, 0.75, "middle"), dtype=torch.float64)
+    found = windowed(graphs, 0.75, "middle")
+    same = found.n_frames[test] == by_hand.n_frames[test]
+    assert same.any()
+    margins = method.margins(outcome, found, test)
+    np.testing.assert_allclose(margins[same], method.margins(outcome, by_hand, test)[same], atol=1e-9)
+    assert not np.allclose(margins, outcome.test_logit, atol=1e-3)
+    np.testing.assert_allclose(
+        method.margins(outcome, windowed(graphs, 1, "first"), test), outcome.test_logit, atol=1e-12
+    )
+
+
+def test_windows_lie_where_their_names_say():
+    assert [frame_window(10, 0.5, p) for p in POSITIONS] == [slice(0, 5), slice(2, 7), slice(5, 10)]
+    assert [frame_window(10, 0.75, p) for p in POSITIONS] == [slice(0, 8), slice(1, 9), slice(2, 10)]
+    for n in range(4, 60):
+        for p in POSITIONS:
+            w = frame_window(n, 0.3, p)
+            assert 0 <= w.start < w.stop <= n
+
+
+def test_what_cannot_be_cut_is_told(graphs, runs):
+    with pytest.raises(BrioError, match="share"):
+        windowed(graphs, 0.0, "first")
+    with pytest.raises(BrioError, match="position"):
+        windowed(graphs, 0.5, "centre")
+    with pytest.raises(BrioError, match=r"participant sim0001.*too few"):
+        windowed(graphs, 0.03, "first")
+    with pytest.raises(BrioError, match="harmonised"):
+        windowed(harmonised(graphs, runs[0].fold.source, Harmonise(kind="combat")), 0.5, "first")

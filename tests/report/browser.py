@@ -1,0 +1,168 @@
+"""A browser without a window, steered over a pipe: Chromium's own protocol, nothing to install beside it."""
+
+import json
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--enable-unsafe-swiftshader",  # WebGL in software, for the brain that turns
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+    "--remote-debugging-pipe",
+]
+
+
+def chromium() -> str:
+    """Where the browser is; the test skips, and says so, where there is none."""
+    named = os.environ.get("BRIO_CHROMIUM")
+    found = named or next((path for name in NAMES if (path := shutil.which(name))), None)
+    if not found:
+        pytest.skip(f"no browser: none of {', '.join(NAMES)} is on the PATH and BRIO_CHROMIUM is not set")
+    return found
+
+
+class Browser:
+    """One page of a Chromium of our own, with all it said and asked for."""
+
+    def __init__(self, program: str) -> None:
+        self.profile = tempfile.TemporaryDirectory(prefix="brio-browser-", ignore_cleanup_errors=True)
+        read, self._write = os.pipe()
+        self._read, write = os.pipe()
+        # Chromium reads commands from descriptor 3 and answers on 4
+        words = ["sh", "-c", f'exec "$@" 3<&{read} 4>&{write}', "sh", program, *FLAGS]
+        self.process = subprocess.Popen(
+            [*words, f"--user-data-dir={self.profile.name}", "about:blank"],
+            pass_fds=(read, write),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(read)
+        os.close(write)
+        self._rest, self._count = b"", 0
+        self.events: list[dict[str, Any]] = []
+        self.session = None
+        target = next(t for t in self._pages() if t["type"] == "page")
+        self.session = self.send("Target.attachToTarget", targetId=target["targetId"], flatten=True)["sessionId"]
+        for room in ("Page", "Runtime", "Log", "Network"):
+            self.send(f"{room}.enable")
+
+    def _pages(self) -> list[dict[str, Any]]:
+        for _ in range(100):
+            found = self.send("Target.getTargets")["targetInfos"]
+            if any(t["type"] == "page" for t in found):
+                return found
+            time.sleep(0.1)
+        raise TimeoutError("the browser opened no page")
+
+    def __enter__(self) -> "Browser":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        self.process.wait(20)
+        os.close(self._read)
+        os.close(self._write)
+        self.profile.cleanup()
+
+    def _message(self, deadline: float) -> dict[str, Any] | None:
+        while b"\0" not in self._rest:
+            ready, _, _ = select.select([self._read], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                return None
+            got = os.read(self._read, 1 << 20)
+            if not got:
+                raise ConnectionError("the browser has gone")
+            self._rest += got
+        message, self._rest = self._rest.split(b"\0", 1)
+        return json.loads(message)
+
+    def send(self, method: str, timeout: float = 60.0, **params: Any) -> dict[str, Any]:
+        """A command of the protocol, and its answer."""
+        self._count += 1
+        command = {"id": self._count, "method": method, "params": params}
+        if self.session:
+            command["sessionId"] = self.session
+        os.write(self._write, json.dumps(command).encode() + b"\0")
+        deadline = time.monotonic() + timeout
+        while (message := self._message(deadline)) is not None:
+            if message.get("id") == self._count:
+                if "error" in message:
+                    raise RuntimeError(f"{method}: {message['error']}")
+                return message["result"]
+            self.events.append(message)
+        raise TimeoutError(f"{method}: no answer in {timeout} s")
+
+    def wait(self, seconds: float) -> None:
+        """Let the page be, and note what it says."""
+        deadline = time.monotonic() + seconds
+        while (message := self._message(deadline)) is not None:
+            self.events.append(message)
+
+    def open(self, path: Path, width: int = 1280, height: int = 900) -> None:
+        """Show a file, and wait until it is loaded."""
+        self.size(width, height)
+        self.events.clear()
+        self.send("Page.navigate", url=path.resolve().as_uri())
+        for _ in range(300):
+            self.wait(0.1)
+            if any(e.get("method") == "Page.loadEventFired" for e in self.events):
+                return
+        raise TimeoutError(f"{path} does not load")
+
+    def size(self, width: int, height: int) -> None:
+        self.send(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
+
+    def eval(self, script: str) -> Any:
+        """The value of an expression in the page."""
+        found = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in found:
+            raise RuntimeError(f"{script}: {found['exceptionDetails']}")
+        return found["result"].get("value")
+
+    def until(self, script: str, seconds: float = 30.0) -> bool:
+        """Whether an expression becomes true in time."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if self.eval(script):
+                return True
+            self.wait(0.2)
+        return False
+
+    @property
+    def complaints(self) -> list[str]:
+        """Errors of the console, and exceptions."""
+        out = []
+        for event in self.events:
+            method, told = event.get("method"), event.get("params", {})
+            if method == "Runtime.exceptionThrown":
+                out.append(str(told["exceptionDetails"]))
+            if method == "Runtime.consoleAPICalled" and told["type"] in ("error", "assert"):
+                out.append(str(told["args"]))
+            if method == "Log.entryAdded" and told["entry"]["level"] == "error":
+                out.append(told["entry"]["text"])
+        return out
+
+    @property
+    def requests(self) -> list[str]:
+        """Addresses the page asked for, beside the data and blobs it holds itself."""
+        found = [e["params"]["request"]["url"] for e in self.events if e.get("method") == "Network.requestWillBeSent"]
+        return [url for url in found if not url.startswith(("data:", "blob:", "about:"))]

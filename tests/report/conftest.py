@@ -1,0 +1,74 @@
+"""Finished runs to report on, with names that would do harm if they were not escaped."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from harmful import NASTY, SITES
+
+from brio import Cohort, run
+from brio.cohort.atlas import Atlas
+from brio.cohort.simulate import Simulation, simulate
+from brio.report.html import write_report
+
+TINY = {"epochs": 4, "T_w": 2, "M": 2, "K": 2}
+
+
+@pytest.fixture(scope="session")
+def cohort() -> Cohort:
+    """Five sites whose names are code, an atlas with such a region, and one scan that is there twice."""
+    made = simulate(Simulation(n_sites=5, per_class=5, n_rois=8, frames=60))
+    index = [*range(len(made)), 2]
+    rois = made.atlas.rois.copy()
+    rois.loc[0, "name"] = NASTY
+    return Cohort.from_scans(
+        [made.scan(i) for i in index],
+        site=[SITES[made.sites[i]] for i in index],
+        label=made.labels[index],
+        participant_id=[f"<b>who{i:03d}</b>" for i in range(len(index))],
+        covariates=made.participants[["age", "sex", "tr", "mean_fd"]].iloc[index],
+        atlas=Atlas("<i>atlas</i>", rois),
+        classes=("control", "patient"),
+        name="<em>cohort</em> & co",
+    )
+
+
+@pytest.fixture(scope="session")
+def finished(cohort, tmp_path_factory) -> Path:
+    """A folder of ``brio run`` with three methods and three seeds."""
+    folder = tmp_path_factory.mktemp("report") / "run"
+    run(cohort, ["brio", "ridge", "covariates-only"], seeds=3, out=folder, settings=TINY, device="cpu")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def renamed(finished, tmp_path_factory) -> Path:
+    """The same, and a method of the user's own whose name is code too."""
+    folder = tmp_path_factory.mktemp("report") / "renamed"
+    shutil.copytree(finished, folder)
+    new = "<img src=x onerror=window.pwned=1>"
+    for path in [folder / "summary.json", folder / "plan.json", *folder.glob("runs/*/run.json")]:
+        path.write_text(path.read_text().replace('"covariates-only"', json.dumps(new)))
+    for name in ("results.csv", "predictions.csv"):
+        table = pd.read_csv(folder / name)
+        table["method"] = table["method"].replace("covariates-only", new)
+        table.to_csv(folder / name, index=False)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def page(finished) -> str:
+    """The report of the finished runs."""
+    return write_report(finished).read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def copy(finished, tmp_path) -> Path:
+    """A folder of finished runs that a test may spoil."""
+    folder = tmp_path / "copy"
+    shutil.copytree(finished, folder)
+    for name in ("report.html", "MODEL_CARD.md"):
+        (folder / name).unlink(missing_ok=True)
+    return folder

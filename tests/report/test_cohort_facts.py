@@ -1,0 +1,71 @@
+"""What a run writes down of its cohort: counts and ranges, no row of anyone."""
+
+import json
+
+import numpy as np
+import pandas as pd
+
+from brio import Cohort
+from brio.cohort.simulate import Simulation, simulate
+from brio.runs.facts import cohort_facts
+
+
+def test_counts_and_ranges_are_those_of_the_participants(cohort):
+    facts = cohort_facts(cohort)
+    table = cohort.participants.assign(frames=cohort.n_frames)
+    assert facts["classes"] == ["control", "patient"]
+    assert [s["site"] for s in facts["sites"]] == sorted(table["site"].unique())
+    for told, mine in [(facts["all"], table), *((s, table[table["site"] == s["site"]]) for s in facts["sites"])]:
+        assert told["n"] == [int((mine["label"] == y).sum()) for y in (0, 1)]
+        assert told["frames"] == [mine["frames"].min(), mine["frames"].max()]
+        assert told["tr"] == [mine["tr"].min(), mine["tr"].max()]
+        for key, column in (("age", "age"), ("motion", "mean_fd")):
+            assert np.isclose(told[key]["mean"], mine[column].mean(), atol=1e-4)
+            assert np.isclose(told[key]["sd"], mine[column].std(), atol=1e-4)
+        assert told["sex"] == mine["sex"].value_counts().to_dict()
+
+
+def test_regions_keep_their_place(cohort):
+    rois = cohort_facts(cohort)["rois"]
+    assert rois["name"] == cohort.atlas.rois["name"].tolist()
+    assert np.allclose(rois["xyz"], cohort.atlas.rois[["x", "y", "z"]])
+    assert rois["hemi"] == cohort.atlas.rois["hemi"].tolist()
+
+
+def test_nobody_is_named_and_few_people_are_not_described():
+    made = simulate(Simulation(n_sites=3, per_class=4, n_rois=8, frames=60))
+    keep = np.ones(len(made), dtype=bool)
+    keep[np.flatnonzero(made.sites == "site01")[1:4]] = False  # too few to average over without telling of one
+    small = made.select(keep)
+    n = int((small.sites == "site01").sum())
+    facts = cohort_facts(small)
+    assert not [who for who in made.ids if who in json.dumps(facts)]
+    first = facts["sites"][0]
+    assert sum(first["n"]) == n
+    assert (n < 5) == (first["age"] is None) == (first["sex"] is None) == (first["motion"] is None)
+    assert n < 5, "the test needs a small site"
+    assert facts["sites"][1]["age"] is not None
+
+
+def test_what_is_not_known_is_none():
+    rng = np.random.default_rng(0)
+    bare = Cohort.from_scans(
+        [rng.normal(size=(50, 4)) for _ in range(12)],
+        site=["A"] * 6 + ["B"] * 6,
+        label=[0, 1] * 6,
+        covariates=pd.DataFrame({"age": [np.nan] * 12, "tr": [np.nan] * 12}),
+    )
+    facts = cohort_facts(bare)
+    assert facts["rois"]["xyz"] is None
+    assert facts["rois"]["hemi"] is None
+    for key in ("tr", "age", "motion", "sex"):
+        assert facts["all"][key] is None
+    json.dumps(facts, allow_nan=False)
+
+
+def test_every_run_writes_the_facts_of_the_scans_it_uses(finished, cohort):
+    written = json.loads((finished / "cohort.json").read_text())
+    plan = json.loads((finished / "plan.json").read_text())
+    used = cohort.select(~np.isin(cohort.ids, list(plan["excluded"])))
+    assert written == json.loads(json.dumps(cohort_facts(used)))
+    assert sum(written["all"]["n"]) == plan["n_scans"] == len(cohort) - 1

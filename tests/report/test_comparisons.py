@@ -1,0 +1,182 @@
+"""The comparison table: what it pairs, which test it takes, and what it says of the rest."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from brio.errors import BrioError
+from brio.report.comparisons import comparison_table, comparisons, paired_scores, together
+
+RUN = {"cohort": "small", "n_source": 70, "n_validation": 20, "n_test": 10}
+
+
+def rows(auc: dict[str, float], folds: int = 8, seeds: int = 2, protocol: str = "loso") -> pd.DataFrame:
+    """Results whose AUC at a site is the site's own, plus what the method adds, plus noise."""
+    rng = np.random.default_rng(0)
+    hard = rng.normal(0, 0.08, folds)
+    return pd.DataFrame(
+        [
+            RUN
+            | {"method": m, "protocol": protocol, "fold": f"s{k}", "seed": s, "auc": v + hard[k] + rng.normal(0, 0.02)}
+            for m, v in auc.items()
+            for s in range(seeds)
+            for k in range(folds)
+        ]
+    ).assign(brier=lambda r: 0.5 - 0.3 * r["auc"])
+
+
+def lines(text: str) -> list[list[str]]:
+    """The cells of the table's rows."""
+    cells = [[c.strip() for c in line.strip("| ").split("|")] for line in text.splitlines() if line.startswith("|")]
+    return cells[2:]
+
+
+def test_seeds_are_averaged_and_sites_paired():
+    made = rows({"ridge": 0.6, "brio": 0.65, "gcn": 0.6})
+    found = comparisons(made, "ridge").set_index("method")
+    wide = made.pivot_table(index="fold", columns="method", values="auc")  # the mean over seeds
+    for method in ("brio", "gcn"):
+        d = wide[method] - wide["ridge"]
+        assert found.loc[method, "mean_difference"] == pytest.approx(d.mean())
+        assert found.loc[method, "p"] == pytest.approx(stats.wilcoxon(d, method="exact").pvalue)
+        assert found.loc[method, "n"] == 8
+    cells = {row[0]: row[1:] for row in lines(comparison_table(made, "ridge"))}
+    assert list(cells) == ["gcn", "brio"]  # as 'brio methods' lists them
+    told = found.loc["brio"]
+    assert cells["brio"] == [
+        "8",
+        f"{100 * told['mean_difference']:+.1f}",
+        f"{100 * told['low']:+.1f} to {100 * told['high']:+.1f}",
+        str(told["better"]),
+        str(told["worse"]),
+        f"{told['p']:.3f}",
+        f"{told['p_holm']:.3f}",
+    ]
+
+
+def test_the_table_says_what_was_done():
+    text = comparison_table(rows({"ridge": 0.6, "brio": 0.65, "gcn": 0.6}), "ridge")
+    assert text.startswith("Difference in AUC to ridge, in points: small, leave one site out\n")
+    assert "signed-rank test over sites (exact, two-sided), scores averaged over 2 seeds" in text
+    assert "corrected for 2 comparisons" in text
+    assert "Missing" not in text
+    assert "cannot show" not in text
+    alone = comparison_table(rows({"ridge": 0.6, "brio": 0.65}, seeds=1), "ridge")
+    assert "one seed" in alone
+    assert "corrected for" not in alone
+
+
+def test_only_common_sites_are_paired_and_the_others_named():
+    made = rows({"ridge": 0.6, "brio": 0.65, "gcn": 0.6})
+    made = made[~((made["method"] == "gcn") & made["fold"].isin(["s1", "s2"]))]
+    made.loc[made["fold"] == "s4", "auc"] = np.nan
+    made.loc[(made["fold"] == "s5") & (made["method"] == "brio"), "auc"] = np.nan
+    found = comparisons(made, "ridge").set_index("method")
+    assert found["n"].to_dict() == {"brio": 6, "gcn": 5}
+    kept = made[~made["fold"].isin(["s1", "s2", "s4"])].pivot_table(index="fold", columns="method", values="auc")
+    assert found.loc["gcn", "mean_difference"] == pytest.approx((kept["gcn"] - kept["ridge"]).mean())
+    text = comparison_table(made, "ridge")
+    assert (
+        "Only sites that both methods have are paired. Missing: "
+        "s1 (no run of gcn); s2 (no run of gcn); s4 (no AUC); s5 (no AUC of brio)." in text
+    )
+    assert {row[0]: row[1] for row in lines(text)} == {"brio": "6", "gcn": "5"}
+
+
+def test_too_few_sites_are_said_to_be_too_few():
+    text = comparison_table(rows({"ridge": 0.5, "brio": 0.9, "gcn": 0.2}, folds=6), "ridge")
+    assert "gcn, brio: 6 sites that differ cannot show a difference at level 0.05" in text
+    assert "0.031 (0.062 after Holm's correction)" in text
+    assert "cannot show" not in comparison_table(rows({"ridge": 0.5, "brio": 0.9}, folds=6), "ridge")
+
+
+def test_kfold_takes_the_corrected_test_over_the_folds_of_all_seeds():
+    made = rows({"ridge": 0.6, "brio": 0.62}, folds=5, seeds=3, protocol="kfold")
+    found = comparisons(made, "ridge").iloc[0]
+    wide = made.pivot(index=["seed", "fold"], columns="method", values="auc")
+    d = wide["brio"] - wide["ridge"]
+    t = d.mean() / np.sqrt((1 / 15 + 10 / 70) * d.var())
+    assert found["n"] == 15
+    assert found["p"] == pytest.approx(2 * stats.t.sf(abs(t), 14))
+    text = comparison_table(made, "ridge")
+    assert "corrected resampled t-test over the folds of all seeds" in text
+    assert "| method | folds |" in text
+    some = made[~((made["method"] == "brio") & (made["seed"] == 2) & (made["fold"] == "s3"))]
+    assert "Only folds that both methods have are paired. Missing: fold s3 of seed 2 (no run of brio)." in (
+        comparison_table(some, "ridge")
+    )
+
+
+def test_losses_are_better_when_lower():
+    made = rows({"ridge": 0.6, "brio": 0.75})
+    found = comparisons(made, "ridge", "brier").iloc[0]
+    assert found["mean_difference"] < 0
+    assert (found["better"], found["worse"]) == (8, 0)
+    assert "Difference in Brier score to ridge" in comparison_table(made, "ridge", "brier")
+
+
+def test_each_cohort_and_protocol_has_a_table_of_its_own():
+    first, second = rows({"ridge": 0.6, "brio": 0.7}), rows({"ridge": 0.6, "gcn": 0.5}, folds=9)
+    third = rows({"gin": 0.6}, protocol="kfold")
+    made = pd.concat([first, second.assign(cohort="other"), third])
+    found = comparisons(made, "ridge")
+    assert found[["cohort", "protocol", "method", "n"]].to_numpy().tolist() == [
+        ["small", "loso", "brio", 8],
+        ["other", "loso", "gcn", 9],
+    ]
+    alone = comparisons(second.assign(cohort="other"), "ridge")
+    assert found.loc[1, "p_holm"] == alone.loc[0, "p_holm"]  # one comparison a family
+    text = comparison_table(made, "ridge")
+    assert text.count("Difference in AUC to ridge") == 2
+    assert "small, k-fold: nothing to compare with ridge, only gin ran there" in text
+
+
+def test_methods_with_other_seeds_are_told():
+    made = rows({"ridge": 0.6, "brio": 0.65})
+    made = made[~((made["method"] == "ridge") & (made["seed"] == 1))]
+    assert "not equally many (brio 2, ridge 1)" in comparison_table(made, "ridge")
+
+
+@pytest.mark.parametrize(
+    ("reference", "metric", "message"),
+    [
+        ("rigde", "auc", "did you mean 'ridge'"),
+        ("ridge", "auk", "did you mean 'auc'"),
+        ("gin", "auc", "beside another"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(reference, metric, message):
+    made = pd.concat([rows({"ridge": 0.6, "brio": 0.65}), rows({"gin": 0.6}).assign(cohort="other")])
+    with pytest.raises(BrioError, match=message):
+        comparison_table(made, reference, metric)
+
+
+def test_methods_tested_on_other_scans_are_not_compared():
+    made = rows({"ridge": 0.6, "brio": 0.65})
+    made.loc[(made["method"] == "ridge") & (made["fold"] == "s3"), "n_test"] = 9
+    with pytest.raises(BrioError, match="small, s3: some methods were tested on 9 scans, others on 10"):
+        comparisons(made, "ridge")
+    with pytest.raises(BrioError, match="one at a time"):
+        paired_scores(pd.concat([made, made.assign(cohort="other")]))
+
+
+def test_runs_of_several_jobs_come_together():
+    one, two = rows({"ridge": 0.6, "brio": 0.65}), rows({"ridge": 0.6, "gcn": 0.5})
+    two.loc[two["method"] == "ridge"] = one[one["method"] == "ridge"].to_numpy()  # run twice, with the same numbers
+    made = together({"a": one, "b": two.assign(seconds=3.0)})
+    assert made["method"].value_counts().to_dict() == {"ridge": 16, "brio": 16, "gcn": 16}
+    assert list(comparisons(made, "ridge")["n"]) == [8, 8]
+
+
+def test_a_method_with_other_numbers_in_another_job_is_another_method():
+    one, two = rows({"ridge": 0.6, "brio": 0.65}), rows({"ridge": 0.62})
+    made = together({"plain": one, "combat": two})
+    assert list(made["method"].unique()) == ["ridge (plain)", "brio", "ridge (combat)"]
+    assert len(made) == 48
+    assert list(comparisons(made, "ridge (plain)")["method"]) == ["ridge (combat)", "brio"]
+    # folds of one job split over two folders are one method
+    half = one["fold"] < "s4"
+    assert set(together({"x": one[half], "y": one[~half]})["method"]) == {"ridge", "brio"}
+    # and so are a method's runs on another cohort
+    assert set(together({"x": one, "y": two.assign(cohort="other")})["method"]) == {"ridge", "brio"}

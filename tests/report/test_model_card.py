@@ -1,0 +1,49 @@
+"""The model card: the numbers of the summary, the limits in words."""
+
+import json
+
+import pytest
+
+from brio.report.card import model_card
+from brio.report.html import write_report
+from brio.report.html.reading import read_folder
+
+
+@pytest.fixture(scope="module")
+def card(finished):
+    return model_card(read_folder(finished))
+
+
+def test_it_has_the_numbers_of_the_summary(card, finished):
+    summary = json.loads((finished / "summary.json").read_text())
+    rows = {line.split(" | ")[0].removeprefix("| "): line.split(" | ") for line in card.splitlines() if " | " in line}
+    for name, found in summary["methods"].items():
+        wanted = [found[m]["mean"] for m in ("acc", "balanced_acc", "sensitivity", "specificity", "brier")]
+        assert rows[name][1] == f"{100 * found['auc']['mean']:.1f}"
+        assert rows[name][2] == " to ".join(f"{100 * v:.1f}" for v in found["auc"]["interval"])
+        assert rows[name][3:8] == [f"{100 * v:.1f}" for v in wanted]
+
+
+def test_it_says_what_it_is_for_and_what_not(card):
+    headings = [line for line in card.splitlines() if line.startswith("#")]
+    assert headings[0] == "# Model card: ridge and brio on &lt;em&gt;cohort&lt;/em&gt; &amp; co" or headings[0] == (
+        "# Model card: brio and ridge on &lt;em&gt;cohort&lt;/em&gt; &amp; co"
+    )
+    assert headings[1:] == [
+        f"## {h}"
+        for h in ("In three sentences", "Model details", "Intended use", "Data", "Evaluation", "Limits", "Repeat")
+    ]
+    assert "not a medical device" in card
+    assert "the mean promises nothing about one site" in card
+
+
+def test_names_cannot_break_its_tables(card):
+    assert "<script>" not in card
+    assert "<img" not in card
+    widths = {line.count("|") - line.count("\\|") for line in card.splitlines() if line.startswith("| ")}
+    assert widths == {5, 10}, "four columns of sites, nine of results"
+
+
+def test_it_is_written_beside_the_page(copy):
+    write_report(copy)
+    assert (copy / "MODEL_CARD.md").read_text() == model_card(read_folder(copy))

@@ -1,0 +1,168 @@
+"""The page in a browser: it opens without a word, sorts, filters, draws, and runs no name as code."""
+
+import pytest
+from browser import Browser, chromium
+
+from brio.report.html import write_report
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Browser(chromium()) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def report(renamed):
+    return write_report(renamed)
+
+
+@pytest.fixture
+def opened(browser, report):
+    browser.open(report)
+    yield browser
+    assert browser.complaints == []
+    assert browser.requests == [report.resolve().as_uri()], "nothing but the page itself"
+    assert browser.eval("window.pwned") is None
+
+
+NAMES = "[...document.querySelectorAll('#results-table tbody tr')].filter(r => !r.hidden).map(r => r.dataset.method)"
+VALUES = "[...document.querySelectorAll('#results-table tbody tr')].map(r => Number(r.cells[{k}].dataset.value))"
+LANES = "[...new Set([...document.querySelectorAll('#forest .lane:not([hidden])')].map(l => l.dataset.arm))]"
+SITES = "[...document.getElementById('forest').tBodies[1].rows].filter(r => !r.hidden).map(r => r.dataset.name)"
+
+
+def typed(browser, selector, text):
+    script = f"(() => {{ const i = document.querySelector('{selector}'); i.value = {text!r}; "
+    browser.eval(script + "i.dispatchEvent(new Event('input', {bubbles: true})); })()")
+
+
+def test_names_are_shown_and_not_run(opened):
+    assert "<img src=x onerror=window.pwned=1>" in opened.eval(NAMES)
+    assert "<script>window.pwned=1</script>" in opened.eval("document.querySelector('#cohort').innerText")
+    assert opened.eval("document.querySelector('h1').innerText") == "<em>cohort</em> & co"
+    assert opened.eval("document.querySelectorAll('main img').length") == 0
+
+
+def test_columns_sort_both_ways(opened):
+    first = opened.eval(VALUES.format(k=1))
+    assert first == sorted(first, reverse=True), "best first"
+    for column in (5, 9):
+        for expected in (True, False):
+            opened.eval(
+                f"document.querySelectorAll('#results-table thead th')[{column}].querySelector('button').click()"
+            )
+            values = opened.eval(VALUES.format(k=column))
+            assert values == sorted(values, reverse=expected)
+        now = opened.eval(f"document.querySelectorAll('#results-table thead th')[{column}].getAttribute('aria-sort')")
+        assert now == "ascending"
+    assert opened.eval("document.querySelectorAll('#results-table [aria-sort]').length") == 1
+    opened.eval("document.querySelector('#results-table thead button').click()")
+    names = opened.eval(NAMES)
+    assert names == sorted(names)
+
+
+def test_sorting_needs_no_mouse(opened):
+    opened.eval("document.querySelectorAll('#results-table thead th')[5].querySelector('button').focus()")
+    for kind in ("keyDown", "keyUp"):
+        opened.send("Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13, text="\r")
+    values = opened.eval(VALUES.format(k=5))
+    assert values == sorted(values, reverse=True)
+
+
+def test_methods_are_chosen_for_all_charts_at_once(opened):
+    assert opened.eval(LANES) == ["0", "1", "2"]
+    chip = "document.querySelector('#sites [data-chip=\"1\"]')"
+    opened.eval(f"{chip}.click()")
+    assert opened.eval(f"{chip}.getAttribute('aria-pressed')") == "false"
+    assert opened.eval(LANES) == ["0", "2"]
+    for place in ("roc", "calibration"):
+        shown = f"[...document.querySelectorAll('#{place} .panel:not([hidden])')].map(p => p.dataset.arm)"
+        assert opened.eval(shown) == ["0", "2"]
+        assert (
+            opened.eval(f"document.querySelector('#{place} [data-chip=\"1\"]').getAttribute('aria-pressed')") == "false"
+        )
+    opened.eval(f"{chip}.click()")
+    assert opened.eval(LANES) == ["0", "1", "2"]
+
+
+def test_sites_are_filtered_and_ordered(opened):
+    everything = opened.eval(SITES)
+    assert len(everything) == 5
+    typed(opened, "[data-filter=forest]", "PLAIN")
+    assert opened.eval(SITES) == ["plain"]
+    typed(opened, "[data-filter=forest]", "")
+    assert opened.eval(SITES) == everything
+    opened.eval(
+        "(() => { const o = document.getElementById('forest-order'); o.value = 'n'; o.dispatchEvent(new Event('change')) })()"
+    )
+    sizes = opened.eval("[...document.getElementById('forest').tBodies[1].rows].map(r => Number(r.dataset.n))")
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_pointing_at_a_site_tells_how_many_it_is(opened):
+    where = "document.querySelector('#forest tr[data-name=plain] .lane')"
+    opened.eval(f"{where}.scrollIntoView({{block: 'center'}})")
+    opened.wait(0.3)
+    box = opened.eval(
+        f"(() => {{ const b = {where}.getBoundingClientRect(); return [b.x + 50, b.y + b.height / 2] }})()"
+    )
+    opened.send("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
+    assert opened.until("!document.getElementById('tip').hidden", 5)
+    told = opened.eval("document.getElementById('tip').textContent")
+    assert told.startswith("plain: ")
+    assert "participants" in told
+    assert "over 3 seeds" in told
+
+
+def test_qualification_is_drawn_for_the_fold_that_is_chosen(opened):
+    maps = "[...document.querySelectorAll('#q-maps figcaption b')].map(b => b.textContent)"
+    assert opened.eval(maps) == ["Factor 1", "Factor 2", "Factor 3", "Factor 4", "Strength g", "Support q"]
+    folds = opened.eval("[...document.querySelectorAll('#q-fold option')].map(o => o.textContent)")
+    assert len(folds) == 5
+    assert "<script>window.pwned=1</script>" in folds
+    seen = set()
+    for fold in folds:
+        opened.eval(
+            "(() => { const c = document.getElementById('q-fold'); "
+            f"c.value = {fold!r}; c.dispatchEvent(new Event('change')) }})()"
+        )
+        tips = opened.eval("[...document.querySelectorAll('#q-maps rect[data-tip]')].map(r => r.dataset.tip)")
+        assert tips
+        assert not any(fold in tip for tip in tips), "a held-out site is no source"
+        assert fold in opened.eval("document.getElementById('q-title').textContent")
+        seen.add(tuple(tips))
+    assert len(seen) == len(folds)
+    assert opened.eval("document.querySelectorAll('#q-table tbody tr').length") > 0
+
+
+def test_the_brain_turns(opened):
+    opened.eval("document.querySelector('iframe.brain').scrollIntoView()")
+    assert opened.until("document.querySelector('iframe.brain').contentDocument?.querySelector('canvas') !== null")
+    scene = "document.querySelector('iframe.brain').contentDocument.querySelector('#connectome-plot')"
+    assert opened.until(f"{scene}?._fullLayout?.scene?._scene !== undefined"), "a scene in three dimensions"
+    markers = f"{scene}.data.filter(t => t.type === 'scatter3d')"
+    assert opened.until(f"{markers}.every(t => t.mode === 'markers' && t.hoverinfo === 'text')")
+    assert opened.eval(f"{markers}[0].x.length") == 8
+    assert opened.eval("document.querySelector('iframe.brain').contentWindow.pwned") is None
+    opened.wait(1.0)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_is_wider_than_the_screen(browser, report, width):
+    browser.open(report, width=width)
+    assert browser.eval("document.documentElement.scrollWidth") == width
+
+
+def test_paper_has_no_buttons_but_all_names(browser, report):
+    browser.open(report)
+    browser.send("Emulation.setEmulatedMedia", media="print")
+    try:
+        visible = "getComputedStyle(document.querySelector('{}')).display"
+        assert browser.eval(visible.format("nav")) == "none"
+        assert browser.eval(visible.format("iframe.brain")) == "none"
+        assert browser.eval(visible.format("#sites .chip")) != "none", "the legend stays"
+        browser.eval("dispatchEvent(new Event('beforeprint'))")
+        assert browser.eval("[...document.querySelectorAll('#configuration details')].every(d => d.open)")
+    finally:
+        browser.send("Emulation.setEmulatedMedia", media="")

@@ -1,0 +1,111 @@
+"""Qualifications and factors as runs kept them, against loops."""
+
+import json
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from brio.report.html.factors import Factors, assignment, qualification, read_factors
+from brio.report.html.reading import read_folder
+
+RNG = np.random.default_rng(3)
+
+
+def factors(fold, seed, sites, J=3, P=6, auc=0.6, support=True, groups=None):
+    pairs = len(sites) * (len(sites) - 1) // 2
+    Pi = RNG.uniform(size=(J, P)) if groups is None else np.eye(J)[groups].T
+    return Factors(
+        fold=fold,
+        seed=seed,
+        validation_auc=auc,
+        sites=sites,
+        pi_task=np.sort(RNG.dirichlet(np.ones(J)))[::-1],
+        alpha_bar=RNG.uniform(size=(pairs, 2, J)),
+        g=RNG.uniform(size=(pairs, 2)),
+        q_re=RNG.uniform(size=(len(sites), 2, J)) if support else None,
+        Pi_bar=Pi,
+    )
+
+
+def test_pairs_are_averaged_over_the_seeds_that_have_them():
+    runs = [factors("X", 0, ["A", "B", "C"]), factors("X", 1, ["A", "C", "D"]), factors("Y", 0, ["A", "B"])]
+    found = qualification(runs)
+    assert list(found) == ["X", "Y"]
+    fold = found["X"]
+    assert fold["sites"] == ["A", "B", "C", "D"]
+    assert fold["seeds"] == 2
+    for k, (first, second) in enumerate(combinations("ABCD", 2)):
+        values = []
+        for run in runs[:2]:
+            if first in run.sites and second in run.sites:
+                at = list(combinations(run.sites, 2)).index((first, second))
+                values.append(np.column_stack([run.g[at], run.alpha_bar[at]]))
+        if not values:
+            assert fold["pairs"][k] is None, (first, second)
+        else:
+            assert np.allclose(fold["pairs"][k], np.mean(values, axis=0), atol=6e-4), (first, second)
+    both = np.mean([runs[0].q_re[0], runs[1].q_re[0]], axis=0)
+    assert np.allclose(fold["support"][0], both, atol=6e-4)
+    assert np.allclose(fold["support"][3], runs[1].q_re[2], atol=6e-4)
+    assert np.allclose(fold["pi"], (runs[0].pi_task + runs[1].pi_task) / 2, atol=6e-4)
+
+
+def test_without_re_estimation_there_is_no_support():
+    assert qualification([factors("X", 0, ["A", "B"], support=False)])["X"]["support"] is None
+
+
+def test_factors_are_numbered_by_relevance(finished):
+    arm = next(a for a in read_folder(finished).arms if a.name == "brio")
+    runs = read_factors(arm)
+    assert len(runs) == 15
+    for run, record in zip(runs, arm.records, strict=True):
+        assert (np.diff(run.pi_task) <= 0).all()
+        with safe_open(str(Path(record["folder"]) / "weights.safetensors"), "numpy") as file:
+            pi, alpha, assigned = (file.get_tensor(f"context.{n}") for n in ("pi_task", "alpha_bar", "Pi_bar"))
+        most = int(np.argmax(pi))
+        assert run.pi_task[0] == pytest.approx(pi[most])
+        assert np.allclose(run.alpha_bar[..., 0], alpha[..., most])
+        assert np.allclose(run.Pi_bar[0], assigned[most])
+        assert run.sites == sorted(record["source_sites"])
+        assert len(run.alpha_bar) == len(run.sites) * (len(run.sites) - 1) // 2
+
+
+def test_the_page_holds_the_qualifications(page, finished):
+    arm = next(a for a in read_folder(finished).arms if a.name == "brio")
+    start = page.index('id="q-data">') + len('id="q-data">')
+    data = json.loads(page[start : page.index("</script>", start)])
+    assert data["arms"]["brio"] == json.loads(json.dumps(qualification(read_factors(arm))))
+    assert data["classes"] == ["control", "patient"]
+
+
+def test_methods_without_factors_have_none(finished):
+    arm = next(a for a in read_folder(finished).arms if a.name == "ridge")
+    assert read_factors(arm) == []
+
+
+def test_a_run_without_support_still_has_factors(copy):
+    for path in copy.glob("runs/*/weights.safetensors"):
+        with safe_open(str(path), "numpy") as file:
+            kept = {k: file.get_tensor(k) for k in file.keys() if k != "context.q_re"}  # noqa: SIM118
+        save_file(kept, path)
+    arm = next(a for a in read_folder(copy).arms if a.name == "brio")
+    assert all(run.q_re is None for run in read_factors(arm))
+
+
+def test_the_brain_shows_the_run_with_the_best_validation_auc():
+    same, other = [0, 0, 1, 1, 2, 2], [2, 1, 0, 2, 1, 0]
+    runs = [
+        factors("X", 0, ["A", "B"], auc=0.6, groups=other),
+        factors("X", 1, ["A", "B"], auc=0.8, groups=same),
+        factors("Y", 0, ["A", "B"], auc=0.7, groups=[1, 1, 0, 0, 2, 2]),
+    ]
+    told = assignment(runs)
+    assert (told["fold"], told["seed"], told["factor"]) == ("X", 1, same)
+    assert told["share"] == [1.0] * 6
+    assert assignment([runs[1], runs[2]])["agreement"] == pytest.approx(1.0), "the same groups under other numbers"
+    assert assignment([runs[0], runs[1]])["agreement"] < 0.1
+    assert assignment([runs[1]])["agreement"] is None

@@ -1,0 +1,310 @@
+"""The page against the results it was made from, and what it says where something is missing."""
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from harmful import NASTY
+from scipy.stats import wilcoxon
+
+from brio import BrioError
+from brio.report.html import page as page_module
+from brio.report.html import write_report
+from brio.report.html.brain import flat_views, turning_brain
+
+METRICS = ("auc", "acc", "balanced_acc", "sensitivity", "specificity", "brier")
+
+
+class Cells(HTMLParser):
+    """Cells of the main table: method -> metric -> (value, text)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: dict[str, dict[str, tuple[str, str]]] = {}
+        self.table, self.method, self.cell = "", "", None
+
+    def handle_starttag(self, tag, attrs):
+        words = dict(attrs)
+        if tag == "table":
+            self.table = words.get("id", "")
+        if tag == "tr" and self.table == "results-table":
+            self.method = words.get("data-method", "")
+        if tag == "td" and self.method and "data-metric" in words:
+            self.cell = words["data-metric"], words.get("data-value", "")
+
+    def handle_endtag(self, tag):
+        if tag == "td":
+            self.cell = None
+        if tag == "table":
+            self.table = self.method = ""
+
+    def handle_data(self, data):
+        if self.cell and data.strip():
+            metric, value = self.cell
+            self.rows.setdefault(self.method, {})[metric] = value, data.strip()
+
+
+def cells(page: str) -> dict[str, dict[str, tuple[str, str]]]:
+    parser = Cells()
+    parser.feed(page)
+    return parser.rows
+
+
+def section(page: str, name: str) -> str:
+    start = page.index(f'<section id="{name}"')
+    return page[start : page.index("</section>", start)]
+
+
+def test_the_table_holds_the_numbers_of_the_summary(page, finished):
+    shown, summary = cells(page), json.loads((finished / "summary.json").read_text())
+    assert set(shown) == set(summary["methods"]) == {"brio", "ridge", "covariates-only"}
+    for name, found in summary["methods"].items():
+        wanted = {metric: found[metric]["mean"] for metric in METRICS}
+        wanted |= {"sd": found["auc"]["sd"], "auc_of_averaged_logits": found["auc_of_averaged_logits"]["mean"]}
+        for metric, value in wanted.items():
+            raw, text = shown[name][metric]
+            assert float(raw) == value, (name, metric)
+            assert text == f"{100 * value:.1f}", (name, metric)
+        low, high = (f"{100 * v:.1f}" for v in found["auc"]["interval"])
+        assert f"{low} to {high}" in section(page, "results")
+
+
+def test_differences_are_those_of_scipy_over_sites(page, finished):
+    rows = pd.read_csv(finished / "results.csv")
+    sites = rows.groupby(["fold", "method"])["auc"].mean().unstack()
+    shown = cells(page)["brio"]
+    assert float(shown["difference"][0]) == pytest.approx((sites["brio"] - sites["ridge"]).mean())
+    p = wilcoxon(sites["brio"] - sites["ridge"], mode="exact").pvalue
+    assert float(shown["p_holm"][0]) == pytest.approx(p)  # one comparison: nothing to correct for
+    assert "difference" not in cells(page)["ridge"], "the reference is not compared with itself"
+    assert "difference" not in cells(page)["covariates-only"], "a control is no rival"
+
+
+def test_every_site_and_method_is_in_the_forest(page, finished):
+    rows = pd.read_csv(finished / "results.csv")
+    found = section(page, "sites")
+    shown = sorted(float(v) for v in re.findall(r'data-auc="([^"]+)"', found))
+    assert shown == pytest.approx(sorted(rows.groupby(["fold", "method"])["auc"].mean()))
+    plain = int(rows.loc[rows["fold"] == "plain", "n_test"].iloc[0])
+    assert f"plain: {plain} participants, {plain // 2} control and {plain // 2} patient" in found
+
+
+def test_one_file_that_needs_nothing_else(page, finished):
+    assert len((finished / "report.html").read_bytes()) < 5_000_000
+    assert page.count("srcdoc=") == 1
+    own = re.sub(r'srcdoc="[^"]*"', "", page)
+    assert not re.findall(r'\b(?:src|href)="(?!#|data:)[^"]*"', own)
+    assert not re.search(r"@import|url\((?!data:)", own)
+    assert (finished / "MODEL_CARD.md").is_file()
+    assert not list(finished.glob("*.partial"))
+
+
+def test_names_are_escaped(renamed):
+    text = write_report(renamed).read_text(encoding="utf-8")
+    own = re.sub(r'srcdoc="[^"]*"', "", text)
+    for name in ("<script>window", "<img", "<em>cohort", "<i>atlas", "<b>who"):
+        assert name not in own, name
+    assert "&lt;script&gt;window.pwned=1&lt;/script&gt;" in own
+    assert "{{ 7 * 7 }}" in own, "a name is not a template"
+    assert NASTY not in text.replace("&quot;", '"').replace("&amp;", "&"), "nor does the viewer run a region's name"
+
+
+def test_participants_are_named_among_the_exclusions_alone(page, finished, cohort):
+    left_out = section(page, "exclusions")
+    rest = page.replace(left_out, "")
+    who = [name.removeprefix("<b>").removesuffix("</b>") for name in cohort.ids]
+    excluded = pd.read_csv(finished / "exclusions.tsv", sep="\t")
+    assert len(excluded) == 1
+    assert [name for name in who if name in left_out] == ["who002", "who046"], "the twin, and whose it is"
+    assert not [name for name in who if name in rest]
+    for path in (finished / "MODEL_CARD.md", finished / "cohort.json"):
+        assert not [name for name in who if name in path.read_text()], path.name
+
+
+def test_settings_that_were_changed_and_versions(page, finished):
+    settings = section(page, "configuration")
+    assert re.search(r"<li class=changed><span>epochs</span> <b>4</b>", settings)
+    assert re.search(r"<li><span>J</span> <b>4</b>", settings)
+    record = json.loads(next(finished.glob("runs/*/run.json")).read_text())
+    for version in record["versions"].values():
+        assert version in section(page, "repeat")
+
+
+def test_folders_made_before_cohorts_were_described(copy):
+    (copy / "cohort.json").unlink()
+    text = write_report(copy).read_text(encoding="utf-8")
+    assert "scan lengths, repetition times, age, sex and motion are not known here" in text
+    assert "does not say where the regions lie" in text
+    assert "srcdoc" not in text
+    assert set(cells(text)) == {"brio", "ridge", "covariates-only"}
+
+
+def test_without_audit_the_page_says_so(copy):
+    (copy / "audit.json").unlink()
+    plan = json.loads((copy / "plan.json").read_text())
+    (copy / "plan.json").write_text(json.dumps(plan | {"audit": None, "excluded": {}}))
+    text = write_report(copy).read_text(encoding="utf-8")
+    assert "exclusions were not applied" in section(text, "verdict")
+    assert "--keep-all" in section(text, "repeat")
+    assert "exclusions were switched off" in section(text, "exclusions")
+
+
+def test_without_coordinates_weights_or_curves_the_page_says_so(copy):
+    facts = json.loads((copy / "cohort.json").read_text())
+    facts["rois"]["xyz"] = None
+    (copy / "cohort.json").write_text(json.dumps(facts))
+    text = write_report(copy).read_text(encoding="utf-8")
+    assert "has no coordinates" in text
+    assert "srcdoc" not in text
+    for path in copy.glob("runs/*/run.json"):
+        record = json.loads(path.read_text())
+        record["notes"].pop("validation_curve", None)
+        path.write_text(json.dumps(record))
+    for path in copy.glob("runs/*/weights.safetensors"):
+        path.unlink()
+    text = write_report(copy).read_text(encoding="utf-8")
+    assert "No weights with factors were kept" in text
+    assert "No curves were kept of brio." in section(text, "training")
+
+
+def test_without_nilearn_the_page_says_so(copy, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "nilearn.plotting", None)
+    text = write_report(copy).read_text(encoding="utf-8")
+    assert "needs nilearn" in text
+    assert "from the left" in text, "the flat views need no nilearn"
+
+
+def test_training_curves_are_the_mean_over_runs(copy):
+    rng = np.random.default_rng(0)
+    curves = []
+    for path in sorted(copy.glob("runs/*/run.json")):
+        record = json.loads(path.read_text())
+        if record["row"]["method"] == "brio":
+            curve = [[e, round(float(v), 4)] for e, v in zip(range(3, 7), rng.uniform(0.5, 1, 4), strict=True)]
+            record["notes"]["validation_curve"] = curve
+            curves.append([v for _, v in curve])
+            path.write_text(json.dumps(record))
+    found = section(write_report(copy).read_text(encoding="utf-8"), "training")
+    points = re.search(r'class="curve" points="([^"]+)"', found).group(1)
+    height = [float(point.split(",")[1]) for point in points.split()]
+    # the frame of the drawing: 40 % at the floor, 100 % at the top
+    wanted = 8 + 148 * (1 - (np.mean(curves, axis=0) - 0.4) / 0.6)
+    assert height == pytest.approx(wanted.tolist(), abs=0.06)
+    assert "15 runs" in found
+
+
+def test_too_large_a_page_leaves_out_the_viewer_and_says_so(copy, monkeypatch):
+    monkeypatch.setattr(page_module, "LARGEST", 1_000_000)
+    text = write_report(copy).read_text(encoding="utf-8")
+    assert len(text.encode()) < 1_000_000
+    assert "was left out to keep this page under 5 MB" in text
+
+
+def test_a_report_that_fails_leaves_the_old_one(copy, monkeypatch):
+    (copy / "report.html").write_text("old")
+
+    def fail(*_):
+        raise RuntimeError("no template")
+
+    monkeypatch.setattr(page_module, "_render", fail)
+    with pytest.raises(RuntimeError):
+        write_report(copy)
+    assert (copy / "report.html").read_text() == "old"
+    assert not list(copy.glob("*.partial"))
+
+
+def test_another_place_to_write(copy, tmp_path):
+    out = write_report(copy, tmp_path / "new" / "mine.html")
+    assert out == tmp_path / "new" / "mine.html"
+    assert out.is_file()
+    assert (tmp_path / "new" / "MODEL_CARD.md").is_file()
+    assert not (copy / "report.html").exists()
+    with pytest.raises(BrioError, match="is a folder"):
+        write_report(copy, tmp_path)
+
+
+def _spoil_summary(folder: Path) -> None:
+    (folder / "summary.json").write_text("{")
+
+
+def _empty_method(folder: Path) -> None:
+    summary = json.loads((folder / "summary.json").read_text())
+    del summary["methods"]["brio"]["auc"]["mean"]
+    (folder / "summary.json").write_text(json.dumps(summary))
+
+
+def _no_column(folder: Path) -> None:
+    pd.read_csv(folder / "results.csv").drop(columns="auc").to_csv(folder / "results.csv", index=False)
+
+
+def _no_predictions(folder: Path) -> None:
+    (folder / "predictions.csv").unlink()
+
+
+def _broken_weights(folder: Path) -> None:
+    for path in folder.glob("runs/*/weights.safetensors"):
+        path.write_bytes(b"nothing")
+
+
+def _unfinished(folder: Path) -> None:
+    (folder / "summary.json").unlink()
+
+
+def _empty(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+def _gone(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def _broken_study(folder: Path) -> None:
+    (folder / "studies" / "ablation").mkdir(parents=True)
+    (folder / "studies" / "ablation" / "study.json").write_text("[]")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (_spoil_summary, "summary.json: cannot be read"),
+        (_empty_method, "'mean'"),
+        (_no_column, "has no column 'auc'"),
+        (_no_predictions, "predictions.csv: cannot be read"),
+        (_broken_weights, "weights.safetensors: cannot be read"),
+        (_unfinished, "not finished"),
+        (_empty, "holds no results"),
+        (_gone, "no such folder"),
+        (_broken_study, "study.json: holds no table of facts"),
+    ],
+)
+def test_broken_folders_are_errors_for_people(copy, spoil, says):
+    spoil(copy)
+    with pytest.raises(BrioError, match=re.escape(says)):
+        write_report(copy)
+    assert not (copy / "report.html").exists()
+
+
+def test_flat_views_look_the_way_they_say():
+    left_front_top, right_back_low = [-30.0, 40.0, 20.0], [30.0, -60.0, -20.0]
+    views = {v["title"]: v["dots"] for v in flat_views([left_front_top, right_back_low], [0, 1])}
+    at = {title: {d["factor"]: (d["x"], d["y"]) for d in dots} for title, dots in views.items()}
+    side, behind, above = at["from the left"], at["from behind"], at["from above"]
+    assert side[0][0] < side[1][0], "the forehead is on the left"
+    assert behind[0][0] < behind[1][0], "left is left"
+    assert above[0][1] < above[1][1], "the forehead is up"
+    assert side[0][1] < side[1][1]
+    assert views["from the left"][-1]["factor"] == 0, "the nearest is drawn last"
+    assert views["from behind"][-1]["factor"] == 1
+
+
+def test_the_viewer_asks_nothing_of_the_network():
+    viewer = turning_brain([[-30, 0, 0], [30, 0, 0]], [NASTY, "b"], [0, 1])
+    assert viewer is not None
+    assert "<link" not in viewer
+    assert NASTY not in viewer

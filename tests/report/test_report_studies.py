@@ -1,0 +1,142 @@
+"""A folder of studies: its arms, its texts and figures, and the commands that make results again."""
+
+import contextlib
+import io
+import json
+import re
+import shlex
+import sys
+from unittest import mock
+
+import pandas as pd
+import pytest
+
+from brio import run
+from brio.cli import main
+from brio.cohort.simulate import Simulation, simulate
+from brio.report.html import write_report
+from brio.report.html.reading import read_folder
+from brio.report.html.repeat import commands
+
+SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9"/></svg>'
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    path = tmp_path_factory.mktemp("cohorts") / "small"
+    return simulate(Simulation(n_sites=5, per_class=5, n_rois=8, frames=60)).save(path)
+
+
+@pytest.fixture(scope="module")
+def studies(small, tmp_path_factory):
+    """Three arms that compete, one with other settings, one in distribution, one unfinished, and two studies."""
+    folder = tmp_path_factory.mktemp("studies") / "paper"
+    for protocol, name, method, settings in (
+        ("loso", "ridge", "ridge", {}),
+        ("loso", "logistic", "logistic", {}),
+        ("loso", "covariates-only", "covariates-only", {}),
+        ("loso", "mlp,epochs=2", "mlp", {"epochs": 2}),
+        ("kfold", "ridge", "ridge", {"protocol.n_folds": 5, "protocol.validation_folds": 1}),
+    ):
+        place = folder / "arms" / protocol / name
+        run(small, [method], protocol=protocol, seeds=3, out=place, settings=settings, device="cpu")
+    (folder / "arms" / "loso" / "gcn").mkdir()
+    for name, title in (("sensitivity", "Settings"), ("ablation", "Parts & <pieces>")):
+        place = folder / "studies" / name
+        place.mkdir(parents=True)
+        told = {"name": name, "title": title, "paper": "all <b>parts</b> help", "smoke": "", "seeds": 3}
+        (place / "study.json").write_text(json.dumps(told | {"arms": ["ridge", "core"]}))
+        pd.DataFrame({"arm": ["<u>a</u>"] * 40, "auc": [0.123456] * 40}).to_csv(place / "table.csv", index=False)
+        (place / "figure.svg").write_text(SVG)
+        text = f"# {title}\n\nFound **little** <script>window.pwned=1</script>.\n\nThe paper: no.\n\n![x](figure.png)\n"
+        (place / "found.md").write_text(
+            text + ("\n| a | b |\n| --- | --- |\n| 1 | 2 |\n" if name == "ablation" else "")
+        )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def text(studies):
+    return write_report(studies).read_text(encoding="utf-8")
+
+
+def test_arms_are_told_apart(studies):
+    evidence = read_folder(studies)
+    assert {a.name for a in evidence.main} == {"ridge", "logistic", "covariates-only"}
+    assert [a.name for a in evidence.varied] == ["mlp,epochs=2"]
+    assert evidence.protocol == "loso"
+    assert evidence.unfinished == ["loso/gcn"]
+    assert evidence.elsewhere == ["core"]
+    assert [s.name for s in evidence.studies] == ["ablation", "sensitivity"], "in the order of the paper"
+
+
+def test_the_verdict_is_about_the_methods_as_they_come(text):
+    start = text.index('id="verdict"')
+    found = text[start : text.index("</section>", start)]
+    assert "of 2 methods" in found
+    assert "loso/gcn" in found
+    assert "other folders: core" in found
+
+
+def test_other_settings_and_other_protocols_have_tables_of_their_own(text):
+    tables = dict(re.findall(r'<table class="sortable results" id="([^"]+)">(.*?)</table>', text, re.S))
+    names = {key: re.findall(r'<tr data-method="([^"]+)"', body) for key, body in tables.items()}
+    assert set(names["results-table"]) == {"ridge", "logistic", "covariates-only"}
+    assert names["varied-table"] == ["mlp,epochs=2"]
+    assert names["others-table"] == ["ridge"]
+
+
+def test_studies_show_figure_text_and_a_small_table(text):
+    start = text.index('<section id="studies"')
+    found = text[start : text.index("</section>", start)]
+    assert found.count('<img src="data:image/svg+xml;base64,') == 2
+    assert "Found <strong>little</strong> &lt;script&gt;" in found
+    assert "Parts &amp; &lt;pieces&gt;" in found
+    assert "all &lt;b&gt;parts&lt;/b&gt; help" in found
+    assert "The paper: no." not in found, "it stands beside the text"
+    assert found.count("<table") == 2, "the text's own, or the first rows of the csv"
+    assert found.count("&lt;u&gt;a&lt;/u&gt;") == 30
+    assert "0.1235" in found
+    assert "40 rows in studies/ablation/table.csv" in found
+
+
+def test_studies_alone_make_a_report(studies, tmp_path):
+    place = tmp_path / "alone" / "studies"
+    place.parent.mkdir()
+    place.symlink_to(studies / "studies")
+    text = write_report(tmp_path / "alone", tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "nothing to rank" in text
+    assert "brio study ablation COHORT --seeds 3 --out DIR" in text
+
+
+@pytest.mark.parametrize(
+    ("methods", "words"),
+    [
+        (["ridge"], {"protocol": "kfold", "settings": {"protocol.n_folds": 5, "protocol.validation_folds": 1}}),
+        (["mlp", "ridge"], {"settings": {"epochs": 2, "patience": None, "learning_rate": 0.00123}, "seeds": 2}),
+        (["ridge"], {"folds": ["site02"], "settings": {"protocol.validation_sites": 1, "audit.min_frames": 30}}),
+        (["ridge"], {"exclude": False, "settings": {"harmonise.kind": "combat", "harmonise.unseen": "pooled"}}),
+    ],
+)
+def test_the_command_makes_the_same_runs(small, tmp_path, methods, words):
+    run(small, methods, out=tmp_path / "first", device="cpu", **words)
+    command, report = commands(read_folder(tmp_path / "first"))
+    assert report == "brio report DIR"
+    places = {"COHORT": str(small.path), "DIR": str(tmp_path / "again")}
+    argv = [places.get(word, word) for word in shlex.split(command)]
+    with mock.patch.object(sys, "argv", [*argv, "--quiet"]), contextlib.redirect_stdout(io.StringIO()):
+        main()
+    plans = [json.loads((tmp_path / name / "plan.json").read_text()) for name in ("first", "again")]
+    assert plans[0] == plans[1]
+
+
+def test_the_command_of_a_search(small, tmp_path):
+    from brio.runs import tune
+
+    tune(small, ["mlp"], out=tmp_path / "tuned", budget=2, seeds=1, settings={"epochs": 2}, device="cpu")
+    command = commands(read_folder(tmp_path / "tuned"))[0]
+    expected = "brio tune mlp COHORT --budget 2 --protocol loso --seeds 1 --set epochs=2 --device cpu --out DIR"
+    assert command == expected
+    text = write_report(tmp_path / "tuned").read_text(encoding="utf-8")
+    assert "Chosen for each fold among 2" in text
+    assert "best of 2 settings" in text

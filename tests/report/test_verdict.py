@@ -1,0 +1,173 @@
+"""The verdict on doctored results: it claims what the numbers allow, and no more."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from brio.protocol import bootstrap_interval
+from brio.report.html.reading import Arm, Evidence, Job, Study
+from brio.report.html.verdict import comparison, verdict
+
+AUDIT = {"n_before": 100, "label_by_site": None, "length_by_label": None, "dead_patterns": {}, "one_class": []}
+BASE = np.linspace(0.55, 0.85, 20)
+
+
+def arm(name, scores, *, control=False, transductive=False, smoke=False, audit=AUDIT, protocol="loso", plain=True):
+    """An arm with these scores at sites (or folds) A, B, ..., one seed each."""
+    scores = np.asarray(scores, dtype=float)
+    low, high = bootstrap_interval(scores)
+    found = {
+        "auc": {"mean": float(scores.mean()), "interval": [low, high], "sd": 0.1, "n": len(scores)},
+        "control": control,
+        "transductive": transductive,
+        "family": "any",
+    }
+    folds = [f"{k:02d}" for k in range(len(scores))]
+    rows = {"method": name, "fold": folds, "seed": 0, "auc": scores, "n_test": 10, "n_source": 90}
+    summary = {
+        "methods": {name: found},
+        "protocol": protocol,
+        "smoke_run": smoke,
+        "seeds": [0],
+        "folds": folds,
+        "n_excluded": 3,
+    }
+    job = Job(Path("."), {}, summary, pd.DataFrame(rows), pd.DataFrame(), audit, None, None)
+    return Arm(name, name, job, plain)
+
+
+def said(*arms, studies=()):
+    evidence = Evidence(Path("."), [a.job for a in arms], list(arms), list(studies))
+    sentences = verdict(evidence, comparison(evidence.main))
+    assert len(sentences) == 3
+    assert all(s.endswith(".") and s.count(". ") == 0 for s in sentences), "three sentences, one each"
+    return sentences
+
+
+def test_a_clear_winner_is_named_with_interval_and_test():
+    best, difference, _ = said(arm("brio", BASE + 0.05 + 0.001 * np.arange(20)), arm("ridge", BASE))
+    low, high = (f"{100 * v:.1f}" for v in bootstrap_interval(BASE + 0.05 + 0.001 * np.arange(20)))
+    assert best.startswith("brio reaches a mean AUC of 76.0")
+    assert f"95 % interval {low} to {high}, over 20 sites" in best
+    assert "the highest of 2 methods" in best
+    assert "brio is above ridge by more than luck explains: brio less ridge is +6.0 points" in difference
+    assert "p < 0.001, Wilcoxon over 20 sites" in difference
+
+
+def test_a_linear_model_that_wins_is_compared_with_brio():
+    _, difference, _ = said(arm("gcn", BASE - 0.01), arm("brio", BASE - 0.07), arm("ridge", BASE))
+    assert "brio is below ridge by more than luck explains: brio less ridge is −7.0 points" in difference
+    assert "corrected for 2 comparisons" in difference
+
+
+def test_noise_is_not_a_difference():
+    noise = np.tile([0.04, -0.03], 10)
+    _, difference, _ = said(arm("brio", BASE + noise), arm("ridge", BASE))
+    assert "brio and ridge cannot be told apart" in difference
+    assert "luck explains" not in difference
+
+
+def test_the_corrected_p_decides():
+    # 6 of 6 sites above: p = 0.031 alone, 0.094 as one of three
+    base = BASE[:6]
+    alone = said(arm("brio", base + 0.01 * np.arange(1, 7)), arm("ridge", base))[1]
+    assert "by more than luck explains" in alone
+    many = said(
+        arm("brio", base + 0.01 * np.arange(1, 7)),
+        arm("ridge", base),
+        arm("gcn", base + [0.01, -0.02, 0.03, -0.04, 0.05, -0.06]),
+        arm("gat", base + [-0.01, 0.02, -0.03, 0.04, -0.05, 0.01]),
+    )[1]
+    assert "luck explains" not in many
+    assert "cannot be told apart" in many
+
+
+def test_too_few_sites_say_so_whatever_they_show():
+    _, difference, _ = said(arm("brio", BASE[:5] + 0.1), arm("ridge", BASE[:5]))
+    assert "5 sites are too few for the test to show any difference" in difference
+    assert "luck explains" not in difference
+
+
+def test_smoke_runs_are_called_that_and_claim_nothing():
+    best, difference, _ = said(arm("brio", BASE + 0.1, smoke=True), arm("ridge", BASE, smoke=True))
+    assert best.startswith("A smoke run (1 seed, 20 folds) and no basis for a claim:")
+    assert "not tested against each other in a smoke run" in difference
+    assert "luck explains" not in difference
+    study = Study("ablation", Path("."), {"smoke": "epochs=3"}, "", None)
+    assert said(arm("brio", BASE), studies=[study])[0].startswith("A smoke run (epochs=3)")
+
+
+def test_a_smoke_run_among_whole_ones_does_not_compete():
+    best, *_ = said(arm("lucky", BASE + 0.3, smoke=True), arm("ridge", BASE), arm("brio", BASE - 0.01))
+    assert best.startswith("ridge reaches")
+    assert "of 2 methods" in best
+
+
+def test_controls_and_varied_settings_do_not_compete():
+    best, *_ = said(
+        arm("covariates-only", BASE + 0.2, control=True),
+        arm("brio,J=8", BASE + 0.1, plain=False),
+        arm("ridge", BASE),
+        arm("brio", BASE - 0.01),
+    )
+    assert best.startswith("ridge reaches")
+    assert "of 2 methods" in best
+
+
+def test_without_a_linear_model_the_sentence_says_what_is_missing():
+    assert said(arm("brio", BASE), arm("gcn", BASE - 0.1))[1].startswith("No linear model was run")
+    only = said(arm("brio", BASE))
+    assert "highest" not in only[0]
+    assert only[1] == "Nothing was run beside it, so no more can be said of it, and it should at least be held " + (
+        "against a linear model."
+    )
+
+
+def test_chance_and_unlabelled_test_scans_are_told():
+    low = 0.5 + np.tile([0.05, -0.05], 10)
+    assert "the interval includes chance" in said(arm("ridge", low))[0]
+    assert "includes chance" not in said(arm("ridge", BASE))[0]
+    assert "unlabelled scans of the site it is tested on" in said(arm("ridge", BASE, transductive=True))[0]
+
+
+def test_controls_above_chance_are_the_first_doubt():
+    high, low = 0.5 + 0.1 * np.ones(20), 0.5 + np.tile([0.05, -0.06], 10)
+    caution = said(arm("ridge", BASE), arm("length-only", high, control=True), arm("other", low, control=True))[2]
+    assert caution.startswith("Caution: length-only (60.0) is above chance without looking at a connectome")
+    calm = said(arm("ridge", BASE), arm("other", low, control=True))[2]
+    assert calm.startswith("Controls that see no connectome (other) are not clearly above chance")
+    assert said(arm("ridge", BASE))[2].startswith("No control was run")
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        ({}, "left out 3 of 100 scans and warns of nothing"),
+        ({"label_by_site": {"p": 0.001}}, "warns that the site tells something of the label"),
+        ({"label_by_site": {"p": 0.2}}, "warns of nothing"),
+        ({"length_by_label": {"p": 0.01}}, "warns that scan length goes with the label"),
+        ({"dead_patterns": {"aal": {"p": 0.001}}}, "warns that missing regions give the site away"),
+        ({"one_class": ["A", "B"]}, "warns that 2 sites have one class only"),
+    ],
+)
+def test_the_audit_is_the_second_doubt(found, says):
+    assert says in said(arm("ridge", BASE, audit=AUDIT | found))[2]
+
+
+def test_without_an_audit():
+    assert "exclusions were not applied" in said(arm("ridge", BASE, audit=None))[2]
+
+
+def test_k_fold_speaks_of_sites_that_were_seen():
+    pair = arm("brio", BASE + 0.05, protocol="kfold"), arm("ridge", BASE + np.tile([0.01, 0.0], 10), protocol="kfold")
+    best, difference, _ = said(*pair)
+    assert "of sites it has" in best
+    assert "over 20 folds" in best
+    assert "corrected resampled t over 20 folds" in difference
+
+
+def test_nothing_to_rank():
+    best, *_ = said(arm("covariates-only", BASE, control=True))
+    assert "nothing to rank" in best
