@@ -1,5 +1,6 @@
 """A browser without a window, steered over a pipe: Chromium's own protocol, nothing to install beside it."""
 
+import fcntl
 import json
 import os
 import select
@@ -38,18 +39,30 @@ def chromium() -> str:
     return found
 
 
+def _high(descriptor: int) -> int:
+    """The same file under a number of at least 10."""
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10)
+    os.close(descriptor)
+    return moved
+
+
 class Browser:
     """One page of a Chromium of our own, with all it said and asked for."""
 
     def __init__(self, program: str) -> None:
         self.profile = tempfile.TemporaryDirectory(prefix="brio-browser-", ignore_cleanup_errors=True)
-        read, self._write = os.pipe()
-        self._read, write = os.pipe()
-        # Chromium reads commands from descriptor 3 and answers on 4
-        words = ["sh", "-c", f'exec "$@" 3<&{read} 4>&{write}', "sh", program, *FLAGS]
+        # Chromium reads commands from descriptor 3 and answers on 4; ours lie above, so that neither hides the other
+        read, self._write, self._read, write = (_high(fd) for fd in (*os.pipe(), *os.pipe()))
+
+        def as_chromium_wants_them() -> None:
+            os.dup2(read, 3)
+            os.dup2(write, 4)
+
         self.process = subprocess.Popen(
-            [*words, f"--user-data-dir={self.profile.name}", "about:blank"],
-            pass_fds=(read, write),
+            [program, *FLAGS, f"--user-data-dir={self.profile.name}", "about:blank"],
+            preexec_fn=as_chromium_wants_them,
+            close_fds=False,  # none of Python's own is inherited
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )

@@ -37,6 +37,11 @@ def typed(browser, selector, text):
     browser.eval(script + "i.dispatchEvent(new Event('input', {bubbles: true})); })()")
 
 
+def chosen(browser, name, value):
+    script = f"(() => {{ const c = document.getElementById('{name}'); c.value = {value!r}; "
+    browser.eval(script + "c.dispatchEvent(new Event('change')); })()")
+
+
 def test_names_are_shown_and_not_run(opened):
     assert "<img src=x onerror=window.pwned=1>" in opened.eval(NAMES)
     assert "<script>window.pwned=1</script>" in opened.eval("document.querySelector('#cohort').innerText")
@@ -93,9 +98,7 @@ def test_sites_are_filtered_and_ordered(opened):
     assert opened.eval(SITES) == ["plain"]
     typed(opened, "[data-filter=forest]", "")
     assert opened.eval(SITES) == everything
-    opened.eval(
-        "(() => { const o = document.getElementById('forest-order'); o.value = 'n'; o.dispatchEvent(new Event('change')) })()"
-    )
+    chosen(opened, "forest-order", "n")
     sizes = opened.eval("[...document.getElementById('forest').tBodies[1].rows].map(r => Number(r.dataset.n))")
     assert sizes == sorted(sizes, reverse=True)
 
@@ -123,10 +126,7 @@ def test_qualification_is_drawn_for_the_fold_that_is_chosen(opened):
     assert "<script>window.pwned=1</script>" in folds
     seen = set()
     for fold in folds:
-        opened.eval(
-            "(() => { const c = document.getElementById('q-fold'); "
-            f"c.value = {fold!r}; c.dispatchEvent(new Event('change')) }})()"
-        )
+        chosen(opened, "q-fold", fold)
         tips = opened.eval("[...document.querySelectorAll('#q-maps rect[data-tip]')].map(r => r.dataset.tip)")
         assert tips
         assert not any(fold in tip for tip in tips), "a held-out site is no source"

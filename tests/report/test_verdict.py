@@ -47,8 +47,9 @@ def said(*arms, studies=()):
 
 
 def test_a_clear_winner_is_named_with_interval_and_test():
-    best, difference, _ = said(arm("brio", BASE + 0.05 + 0.001 * np.arange(20)), arm("ridge", BASE))
-    low, high = (f"{100 * v:.1f}" for v in bootstrap_interval(BASE + 0.05 + 0.001 * np.arange(20)))
+    better = BASE + 0.05 + 0.001 * np.arange(1, 21)
+    best, difference, _ = said(arm("brio", better), arm("ridge", BASE))
+    low, high = (f"{100 * v:.1f}" for v in bootstrap_interval(better))
     assert best.startswith("brio reaches a mean AUC of 76.0")
     assert f"95 % interval {low} to {high}, over 20 sites" in best
     assert "the highest of 2 methods" in best
@@ -77,8 +78,8 @@ def test_the_corrected_p_decides():
     many = said(
         arm("brio", base + 0.01 * np.arange(1, 7)),
         arm("ridge", base),
-        arm("gcn", base + [0.01, -0.02, 0.03, -0.04, 0.05, -0.06]),
-        arm("gat", base + [-0.01, 0.02, -0.03, 0.04, -0.05, 0.01]),
+        arm("gcn", base + 0.01 * np.array([1, -2, 3, -4, 5, -6])),
+        arm("gat", base + 0.01 * np.array([-1, 2, -3, 4, -5, 1])),
     )[1]
     assert "luck explains" not in many
     assert "cannot be told apart" in many

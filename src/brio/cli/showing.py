@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ..console import say
 from ..errors import BrioError
 from .app import app
 
@@ -55,7 +56,7 @@ def table(
 @app.command()
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of 'brio run', 'brio tune' or 'brio study'.")],
-    out: Annotated[Path | None, typer.Option("--out", help="The file to write; FOLDER/report.html if left out.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="File to write; FOLDER/report.html if left out.")] = None,
 ) -> None:
     """Make one self-contained HTML file of what was found, and a model card beside it."""
     from ..report import write_report
