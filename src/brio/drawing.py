@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-__all__ = ["STYLES", "close", "panels", "save", "style"]
+__all__ = ["STYLES", "panels", "save", "style"]
 
 STYLES = [("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "D"), ("#CC79A7", "^"), ("#E69F00", "v"), ("#56B4E9", "P")]
 """Okabe & Ito's palette, and a marker each for print."""
@@ -17,13 +17,11 @@ def style(k: int) -> dict[str, str]:
 
 
 def panels(count: int = 1, width: float = 7.2, height: float = 3.6, **words: Any) -> tuple[Any, list[Any]]:
-    """A figure with axes side by side, without frames above and to the right."""
-    import matplotlib
+    """A figure with axes side by side, without frames above and to the right; pyplot and its windows are left alone."""
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(1, count, figsize=(width, height), layout="constrained", squeeze=False, **words)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(1, count, squeeze=False, **words)
     for axis in axes[0]:
         for side in ("top", "right"):
             axis.spines[side].set_visible(False)
@@ -31,19 +29,14 @@ def panels(count: int = 1, width: float = 7.2, height: float = 3.6, **words: Any
     return figure, list(axes[0])
 
 
-def save(figure: Any, path: Path) -> Path:
+def save(figure: Any, path: str | Path) -> Path:
     """Write a figure, or leave the old one; the same figure gives the same bytes."""
     import matplotlib
 
+    path = Path(path)
+    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower())
     partial = path.with_name(path.stem + ".partial" + path.suffix)
     with matplotlib.rc_context({"svg.hashsalt": "brio"}):
-        figure.savefig(partial, dpi=160, **({"metadata": {"Date": None}} if path.suffix == ".svg" else {}))
+        figure.savefig(partial, dpi=160, metadata=undated)
     partial.replace(path)
     return path
-
-
-def close(figure: Any) -> None:
-    """Forget a figure."""
-    from matplotlib import pyplot as plt
-
-    plt.close(figure)

@@ -7,7 +7,7 @@ import pandas as pd
 
 from brio import Cohort
 from brio.cohort.simulate import Simulation, simulate
-from brio.runs.facts import cohort_facts
+from brio.runs.facts import FACTS, cohort_facts
 
 
 def test_counts_and_ranges_are_those_of_the_participants(cohort):
@@ -64,7 +64,7 @@ def test_what_is_not_known_is_none():
 
 
 def test_every_run_writes_the_facts_of_the_scans_it_uses(finished, cohort):
-    written = json.loads((finished / "cohort.json").read_text())
+    written = json.loads((finished / FACTS).read_text())
     plan = json.loads((finished / "plan.json").read_text())
     used = cohort.select(~np.isin(cohort.ids, list(plan["excluded"])))
     assert written == json.loads(json.dumps(cohort_facts(used)))

@@ -81,7 +81,7 @@ def test_the_same_numbers_make_the_same_bytes(kind, tmp_path):
 )
 def test_every_method_has_its_place_and_no_word_is_cut_off(kind, n, panels, tmp_path, monkeypatch):
     seen = {}
-    monkeypatch.setattr(curves, "_write", lambda figure, path: seen.setdefault("figure", figure))
+    monkeypatch.setattr(curves, "save", lambda figure, path: seen.setdefault("figure", figure))
     draw(kind, tmp_path / "figure.png", n)
     figure = seen["figure"]
     assert len(figure.axes) == panels
@@ -135,7 +135,7 @@ def test_a_named_roc_curve_stands_out_from_the_others():
 
 def test_roc_says_which_sites_have_no_curve(tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr(curves, "_write", lambda figure, path: seen.append(figure.get_suptitle()))
+    monkeypatch.setattr(curves, "save", lambda figure, path: seen.append(figure.get_suptitle()))
     rows = predictions("a")
     rows.loc[rows["fold"] == "s1", "label"] = 0
     curves.draw_roc(rows, tmp_path / "figure.png")
@@ -205,7 +205,7 @@ def test_forest_holds_differences_intervals_and_corrected_p(metric):
 def test_forest_marks_only_what_the_corrected_test_tells_apart(tmp_path, monkeypatch):
     """Six sites that agree: p is 0.031, but with two comparisons 0.062."""
     seen = []
-    monkeypatch.setattr(curves, "_write", lambda figure, path: seen.append(figure.axes[0]))
+    monkeypatch.setattr(curves, "save", lambda figure, path: seen.append(figure.axes[0]))
     rows = results("abc", sites=6)
     rows["auc"] = rows["fold"].str[1:].astype(int) / 100 + rows["method"].map({"a": 0.5, "b": 0.6, "c": 0.4})
     curves.draw_forest(rows, "a", tmp_path / "forest.png")

@@ -1,9 +1,11 @@
 """The page in a browser: it opens without a word, sorts, filters, draws, and runs no name as code."""
 
+from unittest import mock
+
 import pytest
 from browser import Browser, chromium
 
-from brio.report.html import write_report
+from brio.report.html import page, write_report
 
 
 @pytest.fixture(scope="module")
@@ -13,17 +15,30 @@ def browser():
 
 
 @pytest.fixture(scope="module")
-def report(renamed):
+def whole(renamed):
+    """The page with all that is in it."""
     return write_report(renamed)
+
+
+@pytest.fixture(scope="module")
+def report(renamed, tmp_path_factory):
+    """The page without the brain that turns, which takes long to load."""
+    with mock.patch.object(page, "LARGEST", 0):
+        return write_report(renamed, tmp_path_factory.mktemp("light") / "report.html")
+
+
+def check(browser, path):
+    """Not a word on the console, nothing asked for but the page itself, and no name was run as code."""
+    assert browser.complaints == []
+    assert browser.requests == [path.resolve().as_uri()]
+    assert browser.eval("window.pwned") is None
 
 
 @pytest.fixture
 def opened(browser, report):
     browser.open(report)
     yield browser
-    assert browser.complaints == []
-    assert browser.requests == [report.resolve().as_uri()], "nothing but the page itself"
-    assert browser.eval("window.pwned") is None
+    check(browser, report)
 
 
 NAMES = "[...document.querySelectorAll('#results-table tbody tr')].filter(r => !r.hidden).map(r => r.dataset.method)"
@@ -136,16 +151,19 @@ def test_qualification_is_drawn_for_the_fold_that_is_chosen(opened):
     assert opened.eval("document.querySelectorAll('#q-table tbody tr').length") > 0
 
 
-def test_the_brain_turns(opened):
-    opened.eval("document.querySelector('iframe.brain').scrollIntoView()")
-    assert opened.until("document.querySelector('iframe.brain').contentDocument?.querySelector('canvas') !== null")
-    scene = "document.querySelector('iframe.brain').contentDocument.querySelector('#connectome-plot')"
-    assert opened.until(f"{scene}?._fullLayout?.scene?._scene !== undefined"), "a scene in three dimensions"
+def test_the_brain_turns(browser, whole):
+    browser.open(whole)
+    browser.eval("document.querySelector('iframe.brain').scrollIntoView()")
+    frame = "document.querySelector('iframe.brain')"
+    assert browser.until(f"!!{frame}.contentDocument?.querySelector('canvas')")
+    scene = f"{frame}.contentDocument.querySelector('#connectome-plot')"
+    assert browser.until(f"!!{scene}?._fullLayout?.scene?._scene"), "a scene in three dimensions"
     markers = f"{scene}.data.filter(t => t.type === 'scatter3d')"
-    assert opened.until(f"{markers}.every(t => t.mode === 'markers' && t.hoverinfo === 'text')")
-    assert opened.eval(f"{markers}[0].x.length") == 8
-    assert opened.eval("document.querySelector('iframe.brain').contentWindow.pwned") is None
-    opened.wait(1.0)
+    assert browser.until(f"{markers}.every(t => t.mode === 'markers' && t.hoverinfo === 'text')")
+    assert browser.eval(f"{markers}[0].x.length") == 8
+    assert browser.eval(f"{frame}.contentWindow.pwned") is None
+    browser.wait(0.5)
+    check(browser, whole)
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -154,8 +172,8 @@ def test_nothing_is_wider_than_the_screen(browser, report, width):
     assert browser.eval("document.documentElement.scrollWidth") == width
 
 
-def test_paper_has_no_buttons_but_all_names(browser, report):
-    browser.open(report)
+def test_paper_has_no_buttons_but_all_names(browser, whole):
+    browser.open(whole)
     browser.send("Emulation.setEmulatedMedia", media="print")
     try:
         visible = "getComputedStyle(document.querySelector('{}')).display"

@@ -16,6 +16,7 @@ from brio import BrioError
 from brio.report.html import page as page_module
 from brio.report.html import write_report
 from brio.report.html.brain import flat_views, turning_brain
+from brio.runs.facts import FACTS
 
 METRICS = ("auc", "acc", "balanced_acc", "sensitivity", "specificity", "brier")
 
@@ -122,7 +123,7 @@ def test_participants_are_named_among_the_exclusions_alone(page, finished, cohor
     assert len(excluded) == 1
     assert [name for name in who if name in left_out] == ["who002", "who046"], "the twin, and whose it is"
     assert not [name for name in who if name in rest]
-    for path in (finished / "MODEL_CARD.md", finished / "cohort.json"):
+    for path in (finished / "MODEL_CARD.md", finished / FACTS):
         assert not [name for name in who if name in path.read_text()], path.name
 
 
@@ -136,7 +137,7 @@ def test_settings_that_were_changed_and_versions(page, finished):
 
 
 def test_folders_made_before_cohorts_were_described(copy):
-    (copy / "cohort.json").unlink()
+    (copy / FACTS).unlink()
     text = write_report(copy).read_text(encoding="utf-8")
     assert "scan lengths, repetition times, age, sex and motion are not known here" in text
     assert "does not say where the regions lie" in text
@@ -155,9 +156,9 @@ def test_without_audit_the_page_says_so(copy):
 
 
 def test_without_coordinates_weights_or_curves_the_page_says_so(copy):
-    facts = json.loads((copy / "cohort.json").read_text())
+    facts = json.loads((copy / FACTS).read_text())
     facts["rois"]["xyz"] = None
-    (copy / "cohort.json").write_text(json.dumps(facts))
+    (copy / FACTS).write_text(json.dumps(facts))
     text = write_report(copy).read_text(encoding="utf-8")
     assert "has no coordinates" in text
     assert "srcdoc" not in text

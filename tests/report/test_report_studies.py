@@ -124,9 +124,9 @@ def test_the_command_makes_the_same_runs(small, tmp_path, methods, words):
     assert report == "brio report DIR"
     places = {"COHORT": str(small.path), "DIR": str(tmp_path / "again")}
     argv = [places.get(word, word) for word in shlex.split(command)]
-    with mock.patch.object(sys, "argv", [*argv, "--quiet"]), contextlib.redirect_stdout(io.StringIO()):
-        with pytest.raises(SystemExit) as end:
-            main()
+    given, quiet = mock.patch.object(sys, "argv", [*argv, "--quiet"]), contextlib.redirect_stdout(io.StringIO())
+    with given, quiet, pytest.raises(SystemExit) as end:
+        main()
     assert end.value.code in (0, None)
     plans = [json.loads((tmp_path / name / "plan.json").read_text()) for name in ("first", "again")]
     assert plans[0] == plans[1]

@@ -50,7 +50,7 @@ def test_a_clear_winner_is_named_with_interval_and_test():
     better = BASE + 0.05 + 0.001 * np.arange(1, 21)
     best, difference, _ = said(arm("brio", better), arm("ridge", BASE))
     low, high = (f"{100 * v:.1f}" for v in bootstrap_interval(better))
-    assert best.startswith("brio reaches a mean AUC of 76.0")
+    assert best.startswith("brio reaches a mean AUC of 76.1")
     assert f"95 % interval {low} to {high}, over 20 sites" in best
     assert "the highest of 2 methods" in best
     assert "brio is above ridge by more than luck explains: brio less ridge is +6.0 points" in difference

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from ..drawing import STYLES, save
 from ..errors import BrioError
 from ..protocol import RocBand, calibration_error, reliability, roc_band
 from .comparisons import LOSSES, METRIC_NAMES, UNITS, comparisons, p_value, paired_scores, signed
-from .sites import _STYLES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,7 +69,7 @@ def draw_roc(predictions: pd.DataFrame, path: str | Path, title: str = "", by: S
     figure.supylabel("true-positive rate (patients found), %", fontsize=10)
     left_out = {site for band in bands.values() for site in band.left_out}
     _head(figure, title, predictions, by, f", {len(left_out)} with one class left out" if left_out else "")
-    return _write(figure, path)
+    return save(figure, path)
 
 
 def plot_roc(axis: Axes, bands: Mapping[str, RocBand], name: str | None = None) -> None:
@@ -83,7 +83,7 @@ def plot_roc(axis: Axes, bands: Mapping[str, RocBand], name: str | None = None) 
         if name not in (None, method):
             axis.plot(x, y, color="0.8", linewidth=0.8, zorder=1)
             continue
-        colour, marker = _STYLES[k % len(_STYLES)]
+        colour, marker = STYLES[k % len(STYLES)]
         axis.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0, zorder=2)
         interval = "" if np.isnan(band.auc_low) else f" ({100 * band.auc_low:.1f} to {100 * band.auc_high:.1f})"
         axis.plot(
@@ -166,7 +166,7 @@ def draw_reliability(
     figure, panels = _panels(len(found), width=3.6 if len(found) == 1 else 2.7, heights=[2.5, 1.0])
     tallest = max(max(one.controls.max(), one.patients.max()) for one in found.values())
     for k, ((above, below), name) in enumerate(zip(panels, found, strict=True)):
-        plot_reliability(above, below, name, found[name], _STYLES[k % len(_STYLES)])
+        plot_reliability(above, below, name, found[name], STYLES[k % len(STYLES)])
         below.set_ylim(-140 * tallest, 140 * tallest)  # the same for all, with room for words
         if k % _columns(len(found)) == 0:
             above.set_ylabel("patients among them, %")
@@ -176,7 +176,7 @@ def draw_reliability(
         fontsize=10,
     )
     _head(figure, title, predictions, by)
-    return _write(figure, path)
+    return save(figure, path)
 
 
 def plot_reliability(above: Axes, below: Axes, name: str, found: Reliability, style: tuple[str, str]) -> None:
@@ -217,7 +217,7 @@ def draw_forest(
     figure, ((axis,),) = _panels(1, width=7.4, heights=[1.1 + 0.34 * len(found)])
     plot_forest(axis, found, scores.sub(scores[reference], axis=0), metric, alpha)
     _head(figure, title or str(rows["cohort"].iloc[0]), rows, UNITS[rows["protocol"].iloc[0]])
-    return _write(figure, path)
+    return save(figure, path)
 
 
 def plot_forest(
@@ -234,7 +234,7 @@ def plot_forest(
     """
     found = found.sort_values("mean_difference", ascending=metric not in LOSSES, na_position="first")
     reference, units = found["other"].iloc[0], _units(UNITS[found["protocol"].iloc[0]])
-    colour, top = _STYLES[0][0], len(found) - 0.4
+    colour, top = STYLES[0][0], len(found) - 0.4
     axis.axvline(0, color="0.55", linewidth=1, linestyle=(0, (4, 3)), zorder=1)
 
     def beside(y: float, texts: Sequence[str], va: str, **style: Any) -> None:
@@ -311,15 +311,3 @@ def _head(figure: Figure, title: str, rows: pd.DataFrame, by: Sequence[str], mor
     folds, seeds = rows["fold"].nunique(), rows["seed"].nunique()
     note = f"{folds} held-out {_units(by)}{more}, {seeds} seed{'s' if seeds > 1 else ''}"
     figure.suptitle(f"{title}: {note}" if title else note, x=0.01, ha="left", fontsize=10)
-
-
-def _write(figure: Figure, path: Path) -> Path:
-    """Write the picture, there whole or not at all; the same picture has the same bytes."""
-    import matplotlib
-
-    partial = path.with_name(path.stem + ".partial" + path.suffix)
-    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower())
-    with matplotlib.rc_context({"svg.hashsalt": "brio"}):
-        figure.savefig(partial, dpi=160, metadata=undated)
-    partial.replace(path)
-    return path

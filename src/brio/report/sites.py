@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-__all__ = ["draw_sites"]
+from ..drawing import STYLES, panels, save
 
-# Okabe & Ito's palette, told apart without colour vision, and a marker each for print
-_STYLES = [("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "D"), ("#CC79A7", "^"), ("#E69F00", "v"), ("#56B4E9", "P")]
+__all__ = ["draw_sites"]
 
 
 def draw_sites(rows: pd.DataFrame, summary: dict[str, Any], path: str | Path, title: str = "") -> Path:
@@ -25,21 +24,16 @@ def draw_sites(rows: pd.DataFrame, summary: dict[str, Any], path: str | Path, ti
         Its ``summary.json``.
     path : path of the picture to write (png, svg or pdf)
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
     scores = 100 * rows.groupby(["fold", "method"])["auc"].mean().unstack("method")
     sizes = rows.groupby("fold")["n_test"].first()
     methods = list(summary["methods"])
     order = scores.mean(axis=1).sort_values(na_position="first").index
     height = np.arange(len(order), dtype=float) + 1.8
-    figure, axis = plt.subplots(figsize=(7.2, 1.9 + 0.3 * (len(order) + len(methods))), layout="constrained")
+    figure, (axis,) = panels(1, 7.2, 1.9 + 0.3 * (len(order) + len(methods)))
     for y in height:
         axis.axhline(y, color="0.92", linewidth=0.8, zorder=0)
     for k, name in enumerate(methods):
-        colour, marker = _STYLES[k % len(_STYLES)]
+        colour, marker = STYLES[k % len(STYLES)]
         shift = min(0.22, 0.75 / len(methods)) * ((len(methods) - 1) / 2 - k)
         axis.scatter(scores.loc[order, name], height + shift, s=30, color=colour, marker=marker, zorder=3)
         found = summary["methods"][name]["auc"]
@@ -75,14 +69,8 @@ def draw_sites(rows: pd.DataFrame, summary: dict[str, Any], path: str | Path, ti
     axis.set_xticks([t for t in range(0, 101, 10) if t >= axis.get_xlim()[0]])
     axis.set_xlabel("AUC on the held-out " + unit + ", %")
     axis.tick_params(axis="y", length=0)
-    for side in ("top", "right", "left"):
-        axis.spines[side].set_visible(False)
+    axis.spines["left"].set_visible(False)
     seeds = len(summary["seeds"])
     note = f"{summary['n_scans']} scans, {len(order)} held-out {unit}s, {seeds} seed{'s' if seeds > 1 else ''}"
     axis.set_title(f"{title or summary['cohort']}: {note}", loc="left", fontsize=10)
-    path = Path(path)
-    partial = path.with_name(path.stem + ".partial" + path.suffix)
-    figure.savefig(partial, dpi=160)
-    plt.close(figure)
-    partial.replace(path)
-    return path
+    return save(figure, path)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..drawing import close, save
+from ..drawing import save
 from ..errors import BrioError, nearest
 from ..runs.store import write_atomically
 from ..version import __version__
@@ -119,7 +119,6 @@ def _write(s: Study, found: Finding, bench: Bench) -> None:
     figure = found.draw()
     for ending in ("svg", "png"):
         save(figure, place / f"figure.{ending}")
-    close(figure)
     smoke = bench.smoke
     head = [f"This is a smoke run ({smoke}): no basis for a claim."] if smoke else []
     lines = [f"# {s.title}", "", *(line for text in (*head, *found.text) for line in (text, ""))]

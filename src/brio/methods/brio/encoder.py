@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..layers import Linear
+
 __all__ = ["SignedEncoder", "SignedLayer", "descriptor", "inverse_root", "signed_graphs"]
 
 
@@ -51,9 +53,9 @@ class SignedLayer(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.own = nn.Linear(width, width, bias=False)
-        self.positive = nn.Linear(width, width, bias=False)
-        self.negative = nn.Linear(width, width, bias=False)
+        self.own = Linear(width, width, bias=False)
+        self.positive = Linear(width, width, bias=False)
+        self.negative = Linear(width, width, bias=False)
         self.norm = nn.LayerNorm(width)
 
     def forward(self, H: Tensor, channels: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Tensor:
@@ -71,7 +73,7 @@ class SignedEncoder(nn.Module):
     def __init__(self, n_rois: int, d_e: int, d_h: int, layers: int, roi_scale: float = 1.0) -> None:
         super().__init__()
         self.roi = nn.Parameter(roi_scale * torch.randn(n_rois, d_e))  # E^ROI
-        self.phi_in = nn.Linear(d_e + 3, d_h)
+        self.phi_in = Linear(d_e + 3, d_h)
         self.layers = nn.ModuleList(SignedLayer(d_h) for _ in range(layers))
 
     def forward(self, A: Tensor, S: Tensor) -> Tensor:

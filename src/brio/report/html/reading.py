@@ -14,7 +14,6 @@ import pandas as pd
 from ...errors import BrioError
 from ...runs.facts import FACTS
 from ...runs.tables import METRICS
-from ...studies import known_studies
 
 __all__ = ["Arm", "Evidence", "Job", "Study", "read_folder"]
 
@@ -230,6 +229,10 @@ def _check(summary: dict[str, Any], plan: dict[str, Any], folder: Path) -> None:
 
 
 def _studies(folder: Path) -> list[Study]:
+    if not (folder / "studies").is_dir():
+        return []
+    from ...studies import known_studies  # only for their order
+
     out = []
     order = {study.name: k for k, study in enumerate(known_studies())}
     places = [p for p in (folder / "studies").glob("*") if p.is_dir()]
