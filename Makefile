@@ -3,7 +3,7 @@ BIN := .venv/bin
 # one thread a process: the tests run in two processes, and threads that wait for each other are slow
 TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: demo test soak lint clean
+.PHONY: demo test soak lint browser clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -14,7 +14,7 @@ demo: .venv/installed  ## the whole job on a simulated cohort: demo/results.csv,
 	rm -rf demo
 	$(BIN)/brio demo --out demo
 
-test: lint  ## linter, type check and the fast tests
+test: lint browser  ## linter, type check and the fast tests
 	$(TEST) -m "not soak"
 
 soak: .venv/installed  ## the long tests
@@ -24,6 +24,13 @@ lint: .venv/installed
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
+
+browser:  ## the report is tested in Chromium: find it, or install it where we may (root on Debian), or say so
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+	[ -n "$$BRIO_CHROMIUM" ] || \
+	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "installing chromium" && \
+	  apt-get -qq update >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium >/dev/null; } || \
+	echo "no Chromium here: the browser tests of the report will be skipped"
 
 clean:
 	rm -rf .venv demo build .mypy_cache .ruff_cache .pytest_cache

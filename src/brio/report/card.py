@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ..version import __version__
 from .html.cohort import cohort_section, findings
-from .html.figures import calibration
+from .html.figures import calibration_gap
 from .html.reading import Arm, Evidence
 from .html.repeat import commands, versions
 from .html.verdict import Comparison, comparison, verdict
@@ -125,9 +125,9 @@ def _evaluation(evidence: Evidence) -> list[str]:
 
 
 def _row(arm: Arm) -> tuple[str, ...]:
-    auc, curve = arm.found["auc"], calibration(arm)
+    auc = arm.found["auc"]
     rest = (percent(arm.found[name]["mean"]) for _, name in _COLUMNS)
-    return arm.name, percent(auc["mean"]), interval(auc["interval"]), *rest, percent(curve["error"] if curve else None)
+    return arm.name, percent(auc["mean"]), interval(auc["interval"]), *rest, percent(calibration_gap(arm))
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

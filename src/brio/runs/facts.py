@@ -64,15 +64,12 @@ def _group(cohort: Cohort, mine: np.ndarray) -> dict[str, Any]:
     if "tr" in table:
         tr = pd.to_numeric(table["tr"], errors="coerce").dropna()
         told["tr"] = [float(tr.min()), float(tr.max())] if len(tr) else None
-    enough = int(n.sum()) >= LEAST
-    told["age"] = _numbers(table, COLUMNS["age"]) if enough else None
-    told["motion"] = _numbers(table, COLUMNS["motion"]) if enough else None
-    told["sex"] = _sexes(table) if enough else None
+    told |= {"age": _numbers(table, COLUMNS["age"]), "motion": _numbers(table, COLUMNS["motion"]), "sex": _sexes(table)}
     return told
 
 
 def _numbers(table: pd.DataFrame, column: str) -> dict[str, Any] | None:
-    """Mean and SD of a column and how many have it; None where nobody has."""
+    """Mean and SD of a column and how many have it; None where few have."""
     if column not in table:
         return None
     known = pd.to_numeric(table[column], errors="coerce").dropna().astype(float)
@@ -83,9 +80,11 @@ def _numbers(table: pd.DataFrame, column: str) -> dict[str, Any] | None:
 
 
 def _sexes(table: pd.DataFrame) -> dict[str, int] | None:
-    """Scans of each sex as the table writes it, those without one left out; None without a column."""
+    """Scans of each sex as the table writes it, those without one left out; None where few have one."""
     column = COLUMNS["sex"]
     if column not in table:
         return None
     known = table[column].dropna().astype(str).str.strip()
-    return {str(k): int(v) for k, v in known.value_counts().sort_index().items()} or None
+    if len(known) < LEAST:
+        return None
+    return {str(k): int(v) for k, v in known.value_counts().sort_index().items()}

@@ -16,7 +16,7 @@ from .reading import Arm
 from .verdict import Comparison
 from .words import count, interval, percent
 
-__all__ = ["Look", "calibration", "forest", "looks", "result_table", "roc", "training"]
+__all__ = ["Look", "calibration", "calibration_gap", "forest", "looks", "result_table", "roc", "training"]
 
 COLOURS = 7
 MARKERS = 8
@@ -116,12 +116,13 @@ def _remarks(arm: Arm, found: Comparison, all_smoke: bool) -> list[str]:
 def forest(arms: Sequence[Arm], look: dict[str, Look], facts: dict[str, Any] | None) -> dict[str, Any]:
     """AUC at each held-out site (mean over seeds, and their range) and the mean over sites with its interval."""
     rows = pd.concat([arm.rows for arm in arms], ignore_index=True)
-    scale = _scale(rows["auc"])
+    rivals = {arm.name for arm in arms if not arm.control} or {arm.name for arm in arms}
+    scale = _scale(rows[rows["method"].isin(rivals)].groupby(["fold", "method"])["auc"].mean())
     ordered = sorted(arms, key=lambda a: look[a.name].key)
     by = {key: part["auc"].to_numpy(dtype=float) for key, part in rows.groupby(["fold", "method"])}
     sizes = rows.groupby("fold")["n_test"].first()
     classes = {s["site"]: s["n"] for s in (facts or {}).get("sites", [])}
-    sites = [
+    sites: list[dict[str, Any]] = [
         {
             "name": str(fold),
             "n": int(sizes[fold]),
@@ -142,7 +143,8 @@ def forest(arms: Sequence[Arm], look: dict[str, Look], facts: dict[str, Any] | N
                 "tip": f"{arm.name}: {percent(auc['mean'])} (95 % interval {interval(auc['interval'])})",
             }
         )
-    return {"sites": sites, "means": means, "scale": scale, "chance": scale.at(50.0)}
+    off = any(lane["dot"] is not None and lane["dot"] < 0 for site in sites for lane in site["lanes"])
+    return {"sites": sites, "means": means, "scale": scale, "chance": scale.at(50.0), "off": off}
 
 
 def _lane(scale: Scale, look: Look, seeds: np.ndarray) -> dict[str, Any]:
@@ -155,8 +157,8 @@ def _lane(scale: Scale, look: Look, seeds: np.ndarray) -> dict[str, Any]:
     return {
         "look": look,
         "value": mean,
-        "dot": scale.at(100 * mean),
-        "bar": [scale.at(100 * v) for v in ends],
+        "dot": scale.at(100 * mean),  # a control may lie off the scale, which is made for the others
+        "bar": [max(0.0, scale.at(100 * v)) for v in ends],
         "tip": f"{look.name}: {percent(mean)}{spread}",
     }
 
@@ -215,6 +217,14 @@ def roc(arm: Arm) -> dict[str, Any] | None:
     }
 
 
+def calibration_gap(arm: Arm) -> float | None:
+    """Expected calibration error over ten bins of equally many predictions; None where nothing was said."""
+    said = arm.predictions
+    if said.empty:
+        return None
+    return calibration_error(said["label"].to_numpy(), said["probability"].to_numpy(dtype=float), strategy="quantile")
+
+
 def calibration(arm: Arm) -> dict[str, Any] | None:
     """Observed share of patients against the predicted one, ten bins of equally many scans; intervals over sites."""
     said = arm.predictions
@@ -234,7 +244,7 @@ def calibration(arm: Arm) -> dict[str, Any] | None:
         }
         for row in table[table["count"] > 0].to_dict("records")
     ]
-    return {"frame": frame, "points": points, "error": calibration_error(label, probability, strategy="quantile")}
+    return {"frame": frame, "points": points, "error": calibration_gap(arm)}
 
 
 def training(arm: Arm) -> dict[str, Any] | None:

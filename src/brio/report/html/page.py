@@ -82,6 +82,8 @@ def _context(evidence: Evidence, found: Comparison) -> dict[str, Any]:
     ordered = sorted(arms, key=lambda arm: look[arm.name].key)
     first = arms[0].job if arms else None
     kept = _factors(ordered)
+    trained = _each(ordered, look, training)
+    with_curves = {chart["look"] for chart in trained}
     facts = next((arm.job.facts for arm in arms if arm.job.facts), None)
     return {
         "evidence": evidence,
@@ -102,8 +104,8 @@ def _context(evidence: Evidence, found: Comparison) -> dict[str, Any]:
         "forest": forest(arms, look, facts) if arms else None,
         "roc": _each(ordered, look, roc),
         "calibration": _each(ordered, look, calibration),
-        "training": _each(ordered, look, training),
-        "without_curves": [arm.name for arm in ordered if arm.found.get("epochs") and training(arm) is None],
+        "training": trained,
+        "without_curves": [a.name for a in ordered if a.found.get("epochs") and look[a.name] not in with_curves],
         "qualification": {name: qualification(runs) for name, runs in kept.items()},
         "neural": any(arm.found["family"] == "BRIO" for arm in arms),
         "brain": _brain(kept, facts),
@@ -163,8 +165,8 @@ def _brain(kept: dict[str, Any], facts: dict[str, Any] | None) -> dict[str, Any]
     viewer = turning_brain(rois["xyz"], labels, told["factor"])
     if viewer is None:
         told["why"] = "The brain that turns needs nilearn, which is not installed where this page was made."
-    else:  # inside an attribute in double quotes these two are all that needs escaping
-        told["page"] = viewer.replace("&", "&amp;").replace('"', "&quot;")
+    else:  # in an attribute in single quotes, of which scripts have few, these two are all that needs escaping
+        told["page"] = viewer.replace("&", "&amp;").replace("'", "&#39;")
     return told
 
 

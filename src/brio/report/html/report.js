@@ -89,7 +89,8 @@
     const under = event.target.closest?.("[data-tip]");
     tip.hidden = !under;
     if (!under) return;
-    tip.textContent = under.dataset.tip;
+    const around = under.parentElement.closest("[data-tip]");
+    tip.textContent = [around, under].filter(Boolean).map((e) => e.dataset.tip).join("\n");
     place(event.clientX, event.clientY);
   };
   document.addEventListener("pointermove", tell);

@@ -116,11 +116,7 @@ def _difference(evidence: Evidence, found: Comparison) -> str:
     if reference is None or len(found.ranked) == 1:
         held = "" if found.linear else ", and it should at least be held against a linear model"
         return f"Nothing was run beside it, so no more can be said of it{held}."
-    if best is not reference:
-        who, other = best, reference
-    else:
-        who = next((arm for arm in found.ranked if arm.name == "brio"), found.ranked[1])
-        who, other = (found.ranked[1], best) if who is best else (who, best)
+    who, other = _opponents(found, best, reference)
     row = found.against[who.name]
     lead = "" if found.linear else "No linear model was run, the least to compare with; "
     apart = f"{who.name} less {other.name} is {signed(row['mean_difference'])} points of AUC"
@@ -145,12 +141,22 @@ def _difference(evidence: Evidence, found: Comparison) -> str:
     return f"{lead}{pair} cannot be told apart: {apart}; {basis}."
 
 
+def _opponents(found: Comparison, best: Arm, reference: Arm) -> tuple[Arm, Arm]:
+    """The best and the reference; where a linear model is best, BRIO, else the best that is none, and the reference."""
+    if best is not reference and best.name not in LINEAR:
+        return best, reference
+    others = [arm for arm in found.ranked if arm is not reference]
+    networks = [arm for arm in others if arm.name not in LINEAR]
+    brio = [arm for arm in networks if arm.name == "brio"]
+    return (brio or networks or others)[0], reference
+
+
 def _doubts(evidence: Evidence) -> str:
     controls = [arm for arm in evidence.main if arm.control and arm.found["auc"]["mean"] is not None]
     above = [a for a in controls if a.found["auc"]["interval"] is not None and a.found["auc"]["interval"][0] > 0.5]
     if above:
         told = listed([f"{a.name} ({percent(a.found['auc']['mean'])})" for a in above])
-        text = f"Caution: {told} {'is' if len(above) == 1 else 'are'} above chance without looking at a connectome"
+        text = f"{told} {'is' if len(above) == 1 else 'are'} above chance without looking at a connectome"
         text += ", so part of any score here may not be about the brain"
     elif controls:
         text = f"Controls that see no connectome ({listed([a.name for a in controls])}) are not clearly above chance"
