@@ -111,3 +111,19 @@ def test_validation_scans_of_one_class_are_refused(cohort):
     ones = fold.validation[cohort.labels[fold.validation] == 1]
     with pytest.raises(BrioError, match="one class"):
         Validation(cohort, [Run(Fold("x", fold.source, ones, fold.test, (), ("dog",)), 0)], "pooled")
+
+
+def test_the_curve_holds_every_epoch_and_goes_on_with_some_runs(cohort, monkeypatch):
+    validation = Validation(cohort, runs_of(cohort), "pooled")
+    assert validation.curve == []
+    offered(validation, [(0.5, 0.7), (0.4, 0.75), (0.6, 0.1)], monkeypatch)
+    assert [(epoch, score.tolist()) for epoch, score in validation.curve] == [
+        (1, [0.5, 0.7]),
+        (2, [0.4, 0.75]),
+        (3, [0.6, 0.1]),
+    ]
+    rest = validation.select(np.array([False, True]))
+    monkeypatch.setattr(rest, "score", lambda _: np.array([0.9]))
+    rest.offer(np.zeros(rest.scans.shape), {"w": torch.zeros(1, 3)}, 4)
+    assert [(epoch, score.tolist()) for epoch, score in rest.curve] == [(1, [0.7]), (2, [0.75]), (3, [0.1]), (4, [0.9])]
+    assert len(validation.curve) == 3, "the other runs' curve is their own"

@@ -1,11 +1,13 @@
 """Stages, freezing, refreshes, patience and reproducibility of a training."""
 
+import dataclasses
 import math
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import roc_auc_score
 from small_cohorts import losses, small, split
 
 from brio.connectome import Connectomes
@@ -179,6 +181,29 @@ def test_runs_of_a_stack_stop_on_their_own_and_equal_the_run_alone(graphs, cohor
         for name, t in alone.weights.items():
             torch.testing.assert_close(outcome.weights[name], t, atol=1e-8, rtol=0)
         np.testing.assert_allclose(outcome.test_logit, alone.test_logit, atol=1e-8)
+
+
+def test_the_validation_curve_tells_which_epoch_was_chosen(graphs, cohort, every_epoch):
+    # runs that leave the stack at different epochs: each has its own curve, up to where it stopped
+    folds = ["abc/de/f", "bcde/f/a", "ef/ab/c", "acd/ef/b", "abf/cd/e"]
+    runs = [Run(split(cohort, *f.split("/")), seed) for seed, f in enumerate(folds)]
+    method = small(epochs=20, T_w=3, patience=3)
+    outcomes = method.fit(graphs, runs)
+    assert len({o.trained_epochs for o in outcomes}) >= 3
+    for outcome in outcomes:
+        curve = outcome.notes["validation_curve"]
+        assert [epoch for epoch, _ in curve] == list(range(4, outcome.trained_epochs + 1)), "none of the warm-up"
+        scores = [score for _, score in curve]
+        assert max(scores) == pytest.approx(outcome.validation_auc, abs=1e-5)
+        assert curve[scores.index(max(scores))][0] == outcome.selected_epoch
+    (alone,) = method.fit(graphs, runs[3:4])
+    assert alone.notes["validation_curve"] == outcomes[3].notes["validation_curve"]
+    state = every_epoch[-1]  # the last state of that run alone, scored by hand
+    weights = {name: t[0] for name, t in state.items()}
+    last = dataclasses.replace(alone, weights=weights)
+    scans = runs[3].fold.validation
+    expected = roc_auc_score(cohort.labels[scans], method.margins(last, graphs, scans))
+    assert alone.notes["validation_curve"][-1] == [alone.trained_epochs, round(expected, 5)]
 
 
 def test_patience_gives_the_best_of_the_epochs_it_saw(graphs, uneven):

@@ -10,6 +10,7 @@ from ..diagnostics import discordance_rate, spearman
 from ..drawing import panels, style
 from .arms import Arm, arm
 from .bench import Bench
+from .comparison import without
 from .study import Finding, study
 from .summaries import FACTS
 
@@ -21,7 +22,7 @@ METHODS = ("coral", "irm", "gsat", "brainood", "core", "backbone", "brio")
 
 def diagnosed(bench: Bench, arms: list[Arm]) -> pd.DataFrame:
     """One row a run: D_site, predictive variation, validation and test AUC, and what the runs are made of."""
-    parts = [bench.discrepancies(a).assign(**bench.finished(a).facts) for a in arms]
+    parts = [bench.discrepancies(a).assign(**bench.trained(a).facts) for a in arms]
     return pd.concat(parts, ignore_index=True).rename(columns={"method": "arm"})
 
 
@@ -40,7 +41,7 @@ def means(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _arms(bench: Bench) -> list[Arm]:
-    return [arm(name) for name in bench.methods or METHODS]
+    return [arm(name) for name in bench.methods or bench.fed(METHODS)]
 
 
 @study(
@@ -58,12 +59,16 @@ def agreement(bench: Bench) -> Finding:
     rho, discord = spearman(named), discordance_rate(named)
     summary = means(rows)
     steady, alike = summary.loc[summary["D_re_pred"].idxmin()], summary.loc[summary["D_site"].idxmin()]
-    text = [
-        f"Spearman's rho of D_site and predictive variation over {len(rows)} runs: {rho:.2f}.",
-        f"Pairs of methods in a fold and seed in which the smaller D_site has the larger variation: "
-        f"{100 * discord:.0f} %.",
-        f"Sites look most alike under {alike['arm']}; predictions move least under {steady['arm']}.",
-    ]
+    text = (
+        [f"Spearman's rho of D_site and predictive variation over {len(rows)} runs: {rho:.2f}."] if rho == rho else []
+    )
+    if discord == discord:
+        text += [
+            f"Pairs of methods in a fold and seed in which the smaller D_site has the larger variation: "
+            f"{100 * discord:.0f} %.",
+            f"Sites look most alike under {alike['arm']}; predictions move least under {steady['arm']}.",
+        ]
+    text += without(bench, METHODS)
     return Finding(rows, summary, text, lambda: _draw(rows, summary, rho, discord))
 
 
@@ -77,7 +82,8 @@ def _draw(rows: pd.DataFrame, summary: pd.DataFrame, rho: float, discord: float)
     axis.set_ylabel("normalised predictive variation", fontsize=9)
     axis.set_xscale("log")
     axis.set_yscale("log")
-    title = f"large: means; small: runs. rho = {rho:.2f} over runs, discordant pairs {100 * discord:.0f} %"
-    axis.set_title(title, fontsize=9, loc="left")
+    title = [f"rho = {rho:.2f} over runs"] if rho == rho else []
+    title += [f"discordant pairs {100 * discord:.0f} %"] if discord == discord else []
+    axis.set_title("; ".join(["large: means; small: runs", *title]), fontsize=9, loc="left")
     axis.legend(fontsize=8, frameon=False, bbox_to_anchor=(1.01, 1), loc="upper left")
     return figure

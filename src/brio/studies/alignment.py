@@ -7,7 +7,6 @@ from typing import Any
 import pandas as pd
 
 from ..drawing import panels, style
-from ..methods.brio.settings import BrioSettings
 from .agreement import diagnosed, means
 from .arms import Arm, arm
 from .bench import Bench
@@ -20,9 +19,8 @@ LAMBDAS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
 
 def sweep(bench: Bench) -> dict[float, Arm]:
     """w/o QG at each lambda_env; zero is the backbone, the default the plain variant, as in other studies."""
-    given = bench.prepared.of_methods
-    default = float(given.get("lambda_env", BrioSettings().lambda_env))
-    plain = {0.0: arm("backbone"), default: arm("brio-wo-qg")}
+    default = bench.settings("brio-wo-qg").lambda_env
+    plain = {default: arm("brio-wo-qg"), 0.0: arm("backbone")}
     return {v: plain.get(v, arm("brio-wo-qg", lambda_env=v)) for v in LAMBDAS}
 
 

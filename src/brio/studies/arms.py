@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from ..errors import BrioError
+from ..methods import make_method
 from ..protocol import ProtocolSettings
 
 __all__ = ["Arm", "Finished", "HandedIn", "arm", "read_handed_in"]
@@ -44,12 +45,16 @@ def arm(method: str, protocol: str = "loso", **settings: Any) -> Arm:
 
 @dataclass(frozen=True, eq=False)
 class Finished:
-    """The finished runs of an arm: its rows, the summary over sites, and the folder they came from."""
+    """The finished runs of an arm: its rows, the summary over sites, and the folder they came from.
+
+    ``changed`` holds settings of runs that were handed in where they are not the method's own.
+    """
 
     arm: Arm
     folder: Path
     rows: pd.DataFrame
     summary: dict[str, Any]
+    changed: dict[str, Any] = field(default_factory=dict)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -66,6 +71,7 @@ class HandedIn:
     folder: Path
     rows: pd.DataFrame
     summary: dict[str, Any]
+    methods: dict[str, dict[str, Any]]  # as plan.json tells them
 
     def runs_of(self, arm: Arm, runs: Iterable[tuple[str, int]]) -> Finished | None:
         """The rows of an arm, one for each fold and seed that is asked for; None where the folder has no such arm.
@@ -84,7 +90,14 @@ class HandedIn:
                     f"{self.folder}: has no run of '{arm.method}' for fold {fold}, seed {seed}, which this study "
                     "compares; run the rest there, or leave the folder out"
                 )
-        return Finished(arm, self.folder, mine.loc[wanted].reset_index(drop=True), self.summary)
+        return Finished(
+            arm, self.folder, mine.loc[wanted].reset_index(drop=True), self.summary, self._changed(arm.method)
+        )
+
+    def _changed(self, method: str) -> dict[str, Any]:
+        told = self.methods[method]
+        own = json.loads(json.dumps(dataclasses.asdict(make_method(method).settings)))
+        return {} if "tuned" in told else {k: v for k, v in told["settings"].items() if k in own and own[k] != v}
 
 
 def read_handed_in(folder: Path, fingerprint: str, protocol_settings: ProtocolSettings) -> HandedIn:
@@ -96,7 +109,8 @@ def read_handed_in(folder: Path, fingerprint: str, protocol_settings: ProtocolSe
             folder / "results.csv", dtype={"fold": str, "note": str}, na_values=[""], keep_default_na=False
         )
         print_, protocol, theirs = summary["fingerprint"], summary["protocol"], plan["protocol_settings"]
-        summary["methods"], summary["harmonise"], rows[["method", "fold", "seed", "auc"]]
+        summary["harmonise"], rows[["method", "fold", "seed", "auc"]]
+        methods = {name: plan["methods"][name] for name in summary["methods"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BrioError(f"{folder}: is not a folder of finished runs ({error})") from error
     if print_ != fingerprint:
@@ -104,5 +118,7 @@ def read_handed_in(folder: Path, fingerprint: str, protocol_settings: ProtocolSe
     ours = dataclasses.asdict(protocol_settings)
     for name in ["validation_sites"] if protocol == "loso" else ["n_folds", "validation_folds"]:
         if theirs.get(name) != ours[name]:
-            raise BrioError(f"{folder}: its folds are others: protocol.{name} is {theirs.get(name)} there, {ours[name]} here")
-    return HandedIn(folder, rows, summary)
+            raise BrioError(
+                f"{folder}: its folds are others: protocol.{name} is {theirs.get(name)} there, {ours[name]} here"
+            )
+    return HandedIn(folder, rows, summary, methods)

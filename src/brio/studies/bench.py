@@ -7,20 +7,24 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ..cohort import Cohort
 from ..connectome import Connectomes
 from ..diagnostics import run_discrepancies, source_block_length
-from ..methods import entry
+from ..errors import BrioError, nearest
+from ..methods import entry, known_methods, make_method
 from ..progress import Progress, silent
-from ..runs.execute import announce, execute
+from ..protocol.metrics import ONE_CLASS
+from ..runs.execute import announce, execute, planned
 from ..runs.fitted import fitted_runs
-from ..runs.plan import method_settings
+from ..runs.plan import split_settings
 from ..runs.prepare import Prepared, prepare
 from ..runs.tables import FULL_SEEDS
 from ..training import Method, Outcome, Run
-from .arms import Arm, Finished, read_finished
+from ..training.inputs import check_needs
+from .arms import Arm, Finished, read_handed_in
 
 __all__ = ["Bench"]
 
@@ -45,9 +49,15 @@ class Bench:
     methods : names, optional
         What studies that compare methods compare, instead of what the paper does.
     finished : folders
-        Of ``brio run`` or ``brio tune``, whose rows stand for the arms they hold.
+        Of ``brio run`` or ``brio tune``, whose rows stand for the arms they hold. Studies that look into fitted models
+        train these arms themselves.
     words
         As for :func:`brio.run`.
+
+    Attributes
+    ----------
+    left_out : dict of str
+        Methods that :meth:`fed` left out, and why.
     """
 
     def __init__(
@@ -68,10 +78,14 @@ class Bench:
         self.methods = None if methods is None else list(dict.fromkeys(methods))
         for name in self.methods or ():
             entry(name)  # an unknown name is told before anything is read
-        self.elsewhere = [Path(folder) for folder in finished]
+        _check_words(dict(settings or {}))
         self.prepared = prepare(cohort, seeds=seeds, settings=settings, folds=folds, **words)
-        announce(dataclasses.replace(self.prepared, say=say))
+        p = self.prepared
+        self.handed_in = [read_handed_in(Path(f), p.used.fingerprint, p.protocol_settings) for f in finished]
+        announce(dataclasses.replace(p, say=say))
+        self.left_out: dict[str, str] = {}
         self._finished: dict[Arm, Finished] = {}
+        self._trained: dict[Arm, Finished] = {}
         self._discrepancies: dict[Arm, pd.DataFrame] = {}
         self._block_lengths: dict[tuple[str, int], float] = {}
 
@@ -84,32 +98,66 @@ class Bench:
     def cohort(self) -> Cohort:
         return self.prepared.used
 
-    @property
-    def smoke(self) -> str:
-        """Why nothing may be claimed from this bench; empty where all folds, three seeds and own settings count."""
+    def smoke(self, arms: Sequence[Arm] = ()) -> str:
+        """Why nothing may be claimed from some arms; empty where all folds, three seeds and own settings count."""
         p = self.prepared
         why = ["not every fold"] if p.folds is not None else []
         why += [f"{len(p.seeds)} seed{'s' if len(p.seeds) > 1 else ''}"] if len(p.seeds) < FULL_SEEDS else []
         why += [f"{key}={value}" for key, value in p.of_methods.items()]
+        for a in arms:
+            why += [f"{a.name} handed in with {key}={value}" for key, value in self.finished(a).changed.items()]
         return ", ".join(why)
 
+    def fed(self, names: Sequence[str]) -> list[str]:
+        """Those of some methods whose needs the cohort meets; of each other one a line says, once, what it lacks."""
+        kept = []
+        for name in names:
+            method = make_method(name, self.given(name))
+            try:
+                check_needs(self.cohort, method.needs, method.settings, f"method '{name}'")
+                kept.append(name)
+            except BrioError as lack:
+                if name not in self.left_out:
+                    self.left_out[name] = str(lack)
+                    self.say(f"left out: {lack}")
+        return kept
+
+    def given(self, method: str) -> dict[str, Any]:
+        """Of the settings given for all arms, those that a method has and its name does not fix."""
+        kind = entry(method)
+        known = {f.name for f in dataclasses.fields(kind.make.Settings)} - set(kind.fixed)
+        return {k: v for k, v in self.prepared.of_methods.items() if k in known}
+
+    def settings(self, method: str) -> Any:
+        """The settings of a method's plain arm."""
+        return make_method(method, self.given(method)).settings
+
     def train(self, arms: Sequence[Arm]) -> None:
-        """Run every arm that is not finished; a method that the cohort cannot feed is an error before the first."""
-        todo = [a for a in dict.fromkeys(arms) if a not in self._finished]
-        for a in todo:
-            method_settings([a.method], self._settings(a))
+        """Run every arm that is not finished; what one lacks is told before the first is trained."""
+        wanted = [a for a in dict.fromkeys(arms) if a not in self._finished]
+        taken = {a: self._taken(a, self._planned(a)) for a in wanted}
+        self._finished |= {a: found for a, found in taken.items() if found is not None}
+        todo = [a for a in wanted if taken[a] is None]
         for number, a in enumerate(todo):
 
             def told(message: str, share: float, number: int = number) -> None:
                 done = f"arm {number + 1} of {len(todo)}" if len(todo) > 1 else ""
                 self.progress(", ".join(filter(None, [done, message])), (number + share) / len(todo))
 
-            self._finished[a] = self._taken(a) or self._trained(a, told)
+            self._finished[a] = self._executed(a, told)
 
     def finished(self, arm: Arm) -> Finished:
-        """The finished runs of an arm."""
+        """The finished runs of an arm, trained here or handed in."""
         self.train([arm])
         return self._finished[arm]
+
+    def trained(self, arm: Arm) -> Finished:
+        """The runs of an arm that were trained here and have their weights, also where rows of it were handed in."""
+        if arm not in self._trained:
+            done = self.finished(arm)
+            here = done.folder == self._folder(arm)
+            self._trained[arm] = done if here else self._executed(arm, self.progress)
+        return self._trained[arm]
 
     def rows(self, arms: Sequence[Arm]) -> pd.DataFrame:
         """Every run of some arms, with the name of its arm and what its runs are made of (epochs, K)."""
@@ -123,9 +171,7 @@ class Bench:
 
     def fitted(self, arm: Arm) -> tuple[Method, list[Outcome]]:
         """The method and the fitted runs of an arm, with their weights."""
-        if self.finished(arm).folder != self._folder(arm):  # rows that were handed in come without weights
-            self._finished[arm] = self._trained(arm, self.progress)
-        return fitted_runs(self._prepared(arm), arm.method, self._folder(arm))
+        return fitted_runs(self._prepared(arm), arm.method, self.trained(arm).folder)
 
     def discrepancies(self, arm: Arm) -> pd.DataFrame:
         """D_site and predictive variation of every run of an arm, on the same re-estimates for all arms."""
@@ -133,7 +179,7 @@ class Bench:
             method, outcomes = self.fitted(arm)
             lengths = [self.block_length(o.run) for o in outcomes]
             found = run_discrepancies(method, outcomes, self.graphs, lengths)
-            scores = self.finished(arm).rows.set_index(["fold", "seed"])["auc"]
+            scores = self.trained(arm).rows.set_index(["fold", "seed"])["auc"]
             where = pd.MultiIndex.from_frame(found[["fold", "seed"]])
             self._discrepancies[arm] = found.assign(method=arm.name, auc=scores.loc[where].to_numpy())
         return self._discrepancies[arm]
@@ -145,32 +191,42 @@ class Bench:
             self._block_lengths[key] = source_block_length(self.graphs, run)
         return self._block_lengths[key]
 
-    def _settings(self, arm: Arm) -> dict[str, Any]:
-        """Settings of an arm: its own, and of those given for all the ones that its method has."""
-        kind = entry(arm.method)
-        known = {f.name for f in dataclasses.fields(kind.make.Settings)} - set(kind.fixed)
-        return {k: v for k, v in self.prepared.of_methods.items() if k in known} | dict(arm.settings)
+    def _planned(self, arm: Arm) -> list[Run]:
+        """The runs of an arm; an error where it lacks something, or where none of them can be scored."""
+        runs = [job.run for job in planned(self._prepared(arm), [arm.method]).jobs.values()]
+        if all(len(np.unique(self.cohort.labels[run.fold.test])) < 2 for run in runs):
+            names = ", ".join(dict.fromkeys(run.fold.name for run in runs))
+            raise BrioError(f"fold {names}: {ONE_CLASS}, so there is no AUC to study; ask for other folds")
+        return runs
+
+    def _taken(self, arm: Arm, runs: list[Run]) -> Finished | None:
+        """The rows of an arm from the first folder handed in that holds it."""
+        wanted = [(run.fold.name, run.seed) for run in runs]
+        return next(filter(None, (folder.runs_of(arm, wanted) for folder in self.handed_in)), None)
 
     def _prepared(self, arm: Arm, progress: Progress = silent) -> Prepared:
-        folds = self.prepared.folds
+        p, folds = self.prepared, self.prepared.folds
         if folds is not None and arm.protocol == "kfold":
-            folds = [str(k + 1) for k in range(len(folds))]
-        return dataclasses.replace(
-            self.prepared, protocol=arm.protocol, of_methods=self._settings(arm), folds=folds, progress=progress
-        )
+            folds = [str(k + 1) for k in range(min(len(set(folds)), p.protocol_settings.n_folds))]
+        of_methods = self.given(arm.method) | dict(arm.settings)
+        return dataclasses.replace(p, protocol=arm.protocol, of_methods=of_methods, folds=folds, progress=progress)
 
-    def _taken(self, arm: Arm) -> Finished | None:
-        """The runs of an arm from folders that were handed in; an arm with settings of its own is not in them."""
-        if not arm.settings:
-            for folder in self.elsewhere:
-                found = read_finished(arm, folder, self.cohort.fingerprint)
-                if found is not None:
-                    return found
-        return None
-
-    def _trained(self, arm: Arm, progress: Progress) -> Finished:
+    def _executed(self, arm: Arm, progress: Progress) -> Finished:
         result = execute(self._prepared(arm, progress), [arm.method], self._folder(arm))
         return Finished(arm, self._folder(arm), result.rows, result.summary)
 
     def _folder(self, arm: Arm) -> Path:
         return self.out / "arms" / arm.protocol / arm.name
+
+
+def _check_words(settings: dict[str, Any]) -> None:
+    """Raise what is wrong with settings before anything is read: those unknown to every method, and harmonisation."""
+    parts = split_settings(settings)
+    known = {f.name for e in known_methods() for f in dataclasses.fields(e.make.Settings)}
+    for key in parts[""]:
+        if key not in known:
+            raise BrioError(f"setting '{key}' is unknown to every method; {nearest(key, known)}")
+    if parts["harmonise"]:
+        raise BrioError(
+            "harmonise is not for studies, which look into models of connectomes as they are; 'brio run' takes it"
+        )

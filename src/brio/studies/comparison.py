@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ..methods import known_methods
 from .arms import Arm, arm
 from .bench import Bench
 from .study import Finding, study
 from .summaries import arm_summary, draw_arms, in_words, tidy
 
-__all__ = ["compared", "comparison", "reference_of"]
+__all__ = ["compared", "comparison", "reference_of", "without"]
 
 
 def compared(bench: Bench, protocol: str = "loso") -> list[Arm]:
-    """Arms of a comparison of methods: those asked for, or every method but variants of another one, and BRIO's."""
-    names = bench.methods or [e.name for e in known_methods() if not e.fixed and not e.file]
+    """Arms of a comparison of methods: those asked for, or all that the cohort can feed but variants of another one."""
+    names = bench.methods or bench.fed([e.name for e in known_methods() if not e.fixed and not e.file])
     return [arm(name, protocol) for name in names]
+
+
+def without(bench: Bench, names: Collection[str] | None = None) -> list[str]:
+    """Which methods (of some) are left out and why, a sentence each."""
+    return [f"Left out: {why}." for name, why in bench.left_out.items() if names is None or name in names]
 
 
 def reference_of(arms: list[Arm]) -> str:
@@ -38,6 +45,8 @@ def comparison(bench: Bench) -> Finding:
     rows = bench.rows(arms)
     summary = arm_summary(rows, reference).sort_values("AUC", ascending=False).reset_index(drop=True)
     best = summary.iloc[0]
-    text = [f"Highest mean AUC: {best['arm']}, {best['AUC']:.1f} ({best['low']:.1f} to {best['high']:.1f})."]
+    interval = f" ({best['low']:.1f} to {best['high']:.1f})" if best["low"] == best["low"] else ""
+    text = [f"Highest mean AUC: {best['arm']}, {best['AUC']:.1f}{interval}."]
     text += in_words(summary, reference) if len(arms) > 1 else []
+    text += without(bench)
     return Finding(tidy(rows), summary, text, lambda: draw_arms(summary, reference))

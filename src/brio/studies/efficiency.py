@@ -16,7 +16,7 @@ from ..methods import entry, make_method
 from ..protocol import Fold, make_folds
 from ..training import NeuralMethod, Run
 from .bench import Bench
-from .comparison import compared
+from .comparison import compared, without
 from .study import Finding, study
 
 __all__ = ["efficiency", "measured"]
@@ -25,6 +25,11 @@ EPOCHS, WARM = 12, 5
 """Epochs that are trained, and how many of them are not counted: kernels are chosen and recorded in the first ones.
 
 What is counted is a multiple of three epochs, between which BRIO refreshes its qualifications once."""
+
+COLUMNS = [
+    *("arm", "family", "seconds_an_epoch", "peak_memory_mib", "source_scans", "device"),
+    *("folds", "seeds", "epochs", "K"),
+]
 
 
 @study(
@@ -38,7 +43,6 @@ What is counted is a multiple of three epochs, between which BRIO refreshes its 
 def efficiency(bench: Bench) -> Finding:
     """Seconds an epoch of one run alone and peak memory, all trained methods; BRIO's memory against K and scans."""
     fold = make_folds(bench.cohort, "loso", 0, bench.prepared.protocol_settings)[0]
-    given = bench.prepared.of_methods
     names = [a.method for a in compared(bench) if issubclass(entry(a.method).make, NeuralMethod)]
     rows = [measured(bench, name, name, fold, {}) for name in names]
     if "brio" in names:
@@ -48,11 +52,15 @@ def efficiency(bench: Bench) -> Finding:
             ("brio, K = 16", fold, {"K": 16}),
             ("brio, half of the scans", half, {}),
         ):
-            if "K" not in given or "K" not in settings:
+            if "K" not in bench.given("brio") or "K" not in settings:
                 rows.append(measured(bench, label, "brio", where, settings))
-    table = pd.DataFrame(rows)
-    fastest = table.loc[table["seconds_an_epoch"].idxmin()]
-    text = [f"Device: {describe_device(bench.graphs.device)}. Fastest: {fastest['arm']}, one run alone."]
+    table = pd.DataFrame(rows, columns=COLUMNS).astype({"K": "Int64"})
+    text = [f"Device: {describe_device(bench.graphs.device)}."]
+    if rows:
+        fastest = table.loc[table["seconds_an_epoch"].idxmin()]
+        text[0] += f" Fastest: {fastest['arm']}, one run alone."
+    else:
+        text.append("None of the methods compared is trained in epochs.")
     memory = table.set_index("arm")["peak_memory_mib"]
     if "brio, K = 2" in memory and memory.notna().all():
         text.append(
@@ -62,6 +70,7 @@ def efficiency(bench: Bench) -> Finding:
         )
     elif memory.isna().any():
         text.append("Peak memory is measured on a GPU only.")
+    text += without(bench)
     return Finding(table, table, text, lambda: _draw(table))
 
 
@@ -70,9 +79,8 @@ def measured(bench: Bench, label: str, name: str, fold: Fold, settings: dict[str
     graphs, device = bench.graphs, bench.graphs.device
     kind = entry(name)
     known = {f.name for f in dataclasses.fields(kind.make.Settings)}
-    given = {k: v for k, v in bench.prepared.of_methods.items() if k in known and k not in kind.fixed}
     short = {"epochs": EPOCHS, "patience": None} | ({"T_w": 2} if "T_w" in known else {})
-    method = make_method(name, {**given, **settings, **short})
+    method = make_method(name, {**bench.given(name), **settings, **short})
     starts: list[float] = []
 
     def watch(message: str, share: float) -> None:

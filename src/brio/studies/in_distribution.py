@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .arms import Arm
 from .bench import Bench
-from .comparison import compared, reference_of
+from .comparison import compared, reference_of, without
 from .study import Finding, study
 from .summaries import arm_summary, draw_arms, in_words, tidy
 
@@ -30,6 +30,8 @@ def in_distribution(bench: Bench) -> Finding:
     rows = bench.rows(arms)
     summary = arm_summary(rows, reference).sort_values("AUC", ascending=False).reset_index(drop=True)
     best = summary.iloc[0]
-    text = [f"Highest mean AUC: {best['arm']}, {best['AUC']:.1f}, SD {best['SD']:.1f} over test folds."]
+    spread = f", SD {best['SD']:.1f} over test folds" if best["SD"] == best["SD"] else ""
+    text = [f"Highest mean AUC: {best['arm']}, {best['AUC']:.1f}{spread}."]
     text += in_words(summary, reference) if len(arms) > 1 else []
+    text += without(bench)
     return Finding(tidy(rows), summary, text, lambda: draw_arms(summary, reference))

@@ -9,7 +9,6 @@ import pandas as pd
 
 from ..diagnostics import DELTA_AUC, mismatch_rates, mismatches
 from ..drawing import panels, style
-from ..methods.brio.settings import BrioSettings
 from .agreement import diagnosed
 from .alignment import sweep
 from .arms import Arm, arm
@@ -45,27 +44,22 @@ def mismatch(bench: Bench) -> Finding:
         f"strengths tried, "
         f"{others.min():.0f} % at the best and {others.max():.0f} % at the worst. Medians are pooled over all "
         f"{len(rows)} runs.",
-        f"A validation AUC counts as preserved at no more than {100 * DELTA_AUC:g} points below that of the "
+        f"A validation AUC counts as preserved at no more than {100 * DELTA_AUC:g} point below that of the "
         f"backbone in the same "
         "fold and seed.",
     ]
-    return Finding(table, summary, text, lambda: _draw(summary))
+    labels = {a.name: f"w/o QG,\n{v:g}" for v, a in sweep(bench).items()} | {"brio": "BRIO"}
+    return Finding(table, summary, text, lambda: _draw(summary, labels))
 
 
-def _draw(summary: pd.DataFrame) -> Any:
+def _draw(summary: pd.DataFrame, labels: dict[str, str]) -> Any:
     figure, (axis,) = panels(1, 6.4, 3.4)
     x = np.arange(len(summary))
     for k, (column, label) in enumerate((("mismatch_rate", "total"), ("auc_preserved_mismatch_rate", "AUC-preserved"))):
         hatch = {"hatch": "//", "edgecolor": "white"} if k else {}
         axis.bar(x + 0.36 * (k - 0.5), summary[column], 0.34, color=style(k)["color"], label=label, **hatch)
-    axis.set_xticks(x, [_short(str(name)) for name in summary["arm"]], fontsize=8)
+    axis.set_xticks(x, [labels[str(name)] for name in summary["arm"]], fontsize=8)
     axis.set_ylabel("mismatches, % of runs", fontsize=9)
     axis.set_xlabel("alignment without qualification at each lambda_env, and BRIO", fontsize=9)
-    axis.legend(fontsize=8, frameon=False)
+    axis.legend(fontsize=8, frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1))
     return figure
-
-
-def _short(name: str) -> str:
-    """What a narrow axis calls an arm."""
-    plain = {"backbone": "w/o QG,\n0", "brio-wo-qg": f"w/o QG,\n{BrioSettings().lambda_env:g}", "brio": "BRIO"}
-    return plain.get(name, name.replace("brio-wo-qg,lambda_env=", "w/o QG,\n"))

@@ -38,7 +38,7 @@ def propositions(bench: Bench) -> Finding:
         firsts.append(proposition_1(evidence).assign(**who))
         seconds.append(proposition_2(evidence).assign(**who))
     first, second = pd.concat(firsts, ignore_index=True), pd.concat(seconds, ignore_index=True)
-    facts = bench.finished(arm("brio")).facts
+    facts = bench.trained(arm("brio")).facts
     applies = first[first["sign_condition"]]
     kept = 100 * applies["sign_kept"].mean() if len(applies) else float("nan")
     tight = (first["change"] / first["bound"].where(first["bound"] > 0)).median()
@@ -47,7 +47,7 @@ def propositions(bench: Bench) -> Finding:
         "Prop. 1: bound holds, %": f"{100 * first['holds'].mean():.1f}",
         "Prop. 1: change over bound, median": f"{tight:.3f}",
         "Prop. 1: sign rule applies, %": f"{100 * first['sign_condition'].mean():.1f}",
-        "Prop. 1: sign kept where it applies, %": f"{kept:.1f}",
+        "Prop. 1: sign kept where it applies, %": f"{kept:.1f}" if len(applies) else "-",
         "Prop. 1: sign kept in all, %": f"{100 * first['sign_kept'].mean():.1f}",
         "Prop. 2: pairs of sites and classes": f"{len(second)}",
         "Prop. 2: identities hold, %": f"{100 * second['holds'].mean():.1f}",
@@ -59,12 +59,13 @@ def propositions(bench: Bench) -> Finding:
         f"The bound of Proposition 1 holds for {first['holds'].sum()} of {len(first)} sites and factors; the "
         f"median change of a "
         f"class contrast is {100 * tight:.0f} % of its bound.",
-        f"The sign rule applies to {100 * first['sign_condition'].mean():.0f} % of them, and there the sign was "
-        f"kept in "
-        f"{kept:.0f} %; over all it was kept in {100 * first['sign_kept'].mean():.0f} %.",
+        f"The sign rule applies to {100 * first['sign_condition'].mean():.0f} % of them"
+        + (f", and there the sign was kept in {kept:.0f} %" if len(applies) else "")
+        + f"; over all it was kept in {100 * first['sign_kept'].mean():.0f} %.",
         f"Reweighting by support saves {second['gain'].mean():.3g} in support penalty on average (Proposition 2).",
     ]
     table = pd.concat([first.assign(proposition=1), second.assign(proposition=2)], ignore_index=True).assign(**facts)
+    table = table.astype({"factor": "Int64", "label": "Int64"})
     return Finding(table, summary, text, lambda: _draw(first, second))
 
 

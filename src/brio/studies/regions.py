@@ -36,7 +36,7 @@ def regions(bench: Bench) -> Finding:
     lengths = [bench.block_length(o.run) for o in outcomes]
     evidence = factor_evidence(method, outcomes, bench.graphs, lengths)
     S_hat = np.stack([roi_profile(global_qualification(e.qualification.alpha_bar), e.Pi_bar).numpy() for e in evidence])
-    facts = bench.finished(arm("brio")).facts
+    facts = bench.trained(arm("brio")).facts
     table = _profile(bench, S_hat).assign(**facts)
     names = list(table.sort_values("S_hat", ascending=False)["roi"][:TOP])
     P = S_hat.shape[1]
@@ -66,8 +66,8 @@ def coordinates(bench: Bench) -> np.ndarray | None:
     atlas = bench.cohort.atlas
     if not atlas.has_coordinates:
         return None
-    found = atlas.rois[["x", "y", "z"]].to_numpy(dtype=float)
-    return None if np.isnan(found).any() else found
+    found = atlas.rois[["x", "y", "z"]].apply(pd.to_numeric, errors="coerce").to_numpy(dtype=float)
+    return found if np.isfinite(found).all() else None
 
 
 def _draw(bench: Bench, table: pd.DataFrame) -> Any:

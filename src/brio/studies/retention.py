@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 
-from ..diagnostics import RANKINGS, contributions, factor_evidence, factor_ranking, retained_margin
+from ..diagnostics import (
+    RANKINGS,
+    FactorEvidence,
+    contributions,
+    factor_evidence,
+    factor_ranking,
+    retained_margin,
+)
 from ..drawing import panels, style
 from ..protocol import auc, bootstrap_interval, compare
+from ..training import Outcome
 from .arms import Arm, arm
 from .bench import Bench
 from .study import Finding, study
+from .summaries import bars, p_in_words
 
 __all__ = ["retention"]
 
@@ -43,11 +54,11 @@ def retention(bench: Bench) -> Finding:
         scores = 100 * by_site.xs(share, level="share").unstack("ranking")
         best = means[share].idxmax()
         tests = compare(scores, "qualification").set_index("method")
-        told = ", ".join(f"{m} {-t['mean_difference']:+.1f} (p = {t['p_holm']:.2g})" for m, t in tests.iterrows())
+        told = ", ".join(f"{m} {-t['mean_difference']:+.1f} ({p_in_words(t['p_holm'])})" for m, t in tests.iterrows())
         text.append(f"{share:g} % of the factors: highest mean AUC by {best}; qualification against {told}.")
     full = means[100.0]
     text.append(f"All factors: {full.iloc[0]:.1f} under every ranking.")
-    facts = bench.finished(arm("brio")).facts
+    facts = bench.trained(arm("brio")).facts
     summary = means.rename(columns=lambda s: f"{s:g} %").reset_index().assign(**facts)
     return Finding(rows.assign(**facts), summary, text, lambda: _draw(by_site))
 
@@ -55,18 +66,32 @@ def retention(bench: Bench) -> Finding:
 def _rows(bench: Bench) -> pd.DataFrame:
     method, outcomes = bench.fitted(arm("brio"))
     lengths = [bench.block_length(o.run) for o in outcomes]
-    inputs, cohort = method.inputs(bench.graphs), bench.cohort
+    inputs = method.inputs(bench.graphs)
     rows = []
     for outcome, evidence in zip(outcomes, factor_evidence(method, outcomes, bench.graphs, lengths), strict=True):
-        test = outcome.run.fold.test
-        a = contributions(method, outcome, inputs.take(torch.from_numpy(test).to(bench.graphs.device)))
-        label, J = cohort.labels[test], a.shape[1]
-        for by in RANKINGS:
-            orders = [factor_ranking(evidence, by, seed) for seed in range(RANDOM_ORDERS if by == "random" else 1)]
-            for kept in range(1, J + 1):
-                scores = [auc(label, retained_margin(a, outcome, order[:kept])) for order in orders]
-                who = {"fold": outcome.run.fold.name, "seed": outcome.run.seed, "ranking": by}
-                rows.append({**who, "factors": kept, "share": 100 * kept / J, "auc": float(np.mean(scores))})
+        fold = outcome.run.fold
+        a = contributions(method, outcome, inputs.take(torch.from_numpy(fold.test).to(bench.graphs.device)))
+        scores = _scores(evidence, a, outcome, bench.cohort.labels[fold.test])
+        rows.append(scores.assign(fold=fold.name, seed=outcome.run.seed))
+    told = pd.concat(rows, ignore_index=True)
+    return told[["fold", "seed", "ranking", "factors", "share", "auc"]]
+
+
+def _scores(evidence: FactorEvidence, a: Tensor, outcome: Outcome, label: np.ndarray) -> pd.DataFrame:
+    """AUC of one run on its test scans with more and more factors, under each ranking."""
+    J = a.shape[1]
+
+    @cache  # orders share most of the sets of factors that they keep
+    def score(kept: frozenset[int]) -> float:
+        return auc(label, retained_margin(a, outcome, sorted(kept)))
+
+    rows = []
+    for by in RANKINGS:
+        orders = [factor_ranking(evidence, by, seed) for seed in range(RANDOM_ORDERS if by == "random" else 1)]
+        for kept in range(1, J + 1):
+            sets = [frozenset(order[:kept].tolist()) for order in (orders if kept < J else orders[:1])]
+            mean = float(np.mean([score(one) for one in sets]))
+            rows.append({"ranking": by, "factors": kept, "share": 100 * kept / J, "auc": mean})
     return pd.DataFrame(rows)
 
 
@@ -76,10 +101,9 @@ def _draw(by_site: pd.Series) -> Any:
         table = 100 * by_site.loc[by].unstack("share")
         low, high = np.array([bootstrap_interval(table[s].to_numpy()) for s in table.columns]).T
         shift = 1.2 * (k - 1.5)
-        mean = table.mean()
-        axis.errorbar(
-            table.columns + shift, mean, yerr=[mean - low, high - mean], capsize=2, linewidth=1.2, label=by, **style(k)
-        )
+        mean, x = table.mean(), table.columns + shift
+        axis.errorbar(x, mean, yerr=bars(mean, low, high), capsize=2, linewidth=1.2, label=by, **style(k))
+        axis.set_xticks(table.columns, [f"{s:.0f}" for s in table.columns])
     axis.set_xlabel("factors kept, %", fontsize=9)
     axis.set_ylabel("AUC at held-out sites, % (95 % interval)", fontsize=9)
     axis.legend(fontsize=8, frameon=False)

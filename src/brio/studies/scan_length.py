@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ..connectome import Connectomes
@@ -12,7 +13,9 @@ from ..drawing import panels, style
 from ..protocol import auc, bootstrap_interval, compare
 from .arms import Arm, arm
 from .bench import Bench
+from .comparison import reference_of
 from .study import Finding, study
+from .summaries import bars, p_in_words
 
 __all__ = ["scan_length"]
 
@@ -34,12 +37,11 @@ def _arms(bench: Bench) -> list[Arm]:
 def scan_length(bench: Bench) -> Finding:
     """Change of AUC when held-out FC is made from 75 or 50 % of the frames: first, middle, last; checkpoints fixed."""
     rows = _rows(bench)
-    change = (
-        rows[rows["share"] < 100].groupby(["arm", "share", "fold"], sort=False)["change"].mean()
-    )  # over windows and seeds
+    shorter = rows[rows["share"] < 100]
+    change = 100 * shorter.groupby(["arm", "share", "fold"], sort=False)["change"].mean()  # over windows and seeds
     table = change.groupby(["arm", "share"], sort=False).mean().unstack("share")
     text = []
-    first = _arms(bench)[0].name
+    first = reference_of(_arms(bench))
     for share in table.columns:
         told = ", ".join(f"{a} {v:+.1f}" for a, v in table[share].items())
         text.append(f"With {share:g} % of the frames the mean AUC changes by {told}.")
@@ -47,10 +49,11 @@ def scan_length(bench: Bench) -> Finding:
         if scores.shape[1] > 1:
             tests = compare(scores, first)
             said = ", ".join(
-                f"{t['method']} ({t['mean_difference']:+.1f}, p = {t['p_holm']:.2g})" for _, t in tests.iterrows()
+                f"{t['method']} ({t['mean_difference']:+.1f}, {p_in_words(t['p_holm'])})" for _, t in tests.iterrows()
             )
             text.append(f"Compared with the change of {first}: {said}.")
-    facts = pd.DataFrame([{"arm": a.name, **bench.finished(a).facts} for a in _arms(bench)])
+    facts = pd.DataFrame([{"arm": a.name, **bench.trained(a).facts} for a in _arms(bench)])
+    facts = facts.astype({"epochs": "Int64", "K": "Int64"})
     summary = table.rename(columns=lambda s: f"change at {s:g} %").reset_index().merge(facts, on="arm")
     return Finding(rows.merge(facts, on="arm"), summary, text, lambda: _draw(change))
 
@@ -65,7 +68,7 @@ def _rows(bench: Bench) -> pd.DataFrame:
             fold = outcome.run.fold
             label = bench.cohort.labels[fold.test]
             who = {"arm": a.name, "fold": fold.name, "seed": outcome.run.seed}
-            found = {key: 100 * auc(label, method.margins(outcome, view, fold.test)) for key, view in views.items()}
+            found = {key: auc(label, method.margins(outcome, view, fold.test)) for key, view in views.items()}
             for (share, position), score in found.items():
                 change = score - found[1.0, "all"]
                 rows.append({**who, "share": 100 * share, "window": position, "auc": score, "change": change})
@@ -78,11 +81,10 @@ def _draw(change: pd.Series) -> Any:
         table = change.loc[name].unstack("share")
         shares = [100.0, *table.columns]
         mean = [0.0, *table.mean()]
-        bounds = [(0.0, 0.0), *(bootstrap_interval(table[s].to_numpy()) for s in table.columns)]
-        error = [[m - low for m, (low, _) in zip(mean, bounds, strict=True)]]
-        error += [[high - m for m, (_, high) in zip(mean, bounds, strict=True)]]
+        low, high = np.array([(0.0, 0.0), *(bootstrap_interval(table[s].to_numpy()) for s in table.columns)]).T
         x = [s + 0.8 * (k - 1) for s in shares]
-        axis.errorbar(x, mean, yerr=error, capsize=2, linewidth=1.2, label=name, **style(k))
+        axis.errorbar(x, mean, yerr=bars(mean, low, high), capsize=2, linewidth=1.2, label=name, **style(k))
+        axis.set_xticks(shares, [f"{s:g}" for s in shares])
     axis.invert_xaxis()
     axis.axhline(0, color="0.7", linewidth=0.8, zorder=0)
     axis.set_xlabel("frames of each held-out scan, %", fontsize=9)

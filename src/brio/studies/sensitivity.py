@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ..drawing import panels
-from ..methods.brio.settings import BrioSettings
 from .arms import Arm, arm
 from .bench import Bench
 from .study import Finding, study
@@ -21,14 +21,16 @@ K_VALUES, J_VALUES, SCALES = (2, 4, 8, 16), (1, 2, 4, 8, 16), (0.5, 1.0, 2.0)
 
 def _groups(bench: Bench) -> dict[str, dict[float, Arm]]:
     """Arms along each setting; the default is the plain method, shared with other studies."""
-    own = BrioSettings()
-    given = bench.prepared.of_methods
-    J, d_t, K = (int(given.get(name, getattr(own, name))) for name in ("J", "d_t", "K"))
-    width = J * d_t
+    own = bench.settings("brio")
+    width = own.J * own.d_t
+
+    def along(values: Iterable[float], default: float, vary: Callable[[Any], Arm]) -> dict[float, Arm]:
+        return {v: arm("brio") if v == default else vary(v) for v in sorted({*values, default})}
+
     return {
-        "K": {k: arm("brio") if k == K else arm("brio", K=k) for k in K_VALUES},
-        "J": {j: arm("brio") if j == J else arm("brio", J=j, d_t=width // j) for j in J_VALUES if width % j == 0},
-        "block": {s: arm("brio") if s == 1 else arm("brio", block_scale=s) for s in SCALES},
+        "K": along(K_VALUES, own.K, lambda k: arm("brio", K=k)),
+        "J": along([j for j in J_VALUES if width % j == 0], own.J, lambda j: arm("brio", J=j, d_t=width // j)),
+        "block": along(SCALES, own.block_scale, lambda scale: arm("brio", block_scale=scale)),
     }
 
 

@@ -119,10 +119,16 @@ def _write(s: Study, found: Finding, bench: Bench) -> None:
     figure = found.draw()
     for ending in ("svg", "png"):
         save(figure, place / f"figure.{ending}")
-    smoke = bench.smoke
+    smoke = bench.smoke(s.arms(bench))
     head = [f"This is a smoke run ({smoke}): no basis for a claim."] if smoke else []
     lines = [f"# {s.title}", "", *(line for text in (*head, *found.text) for line in (text, ""))]
-    lines += [markdown(found.summary), "", f"The paper: {s.paper}", "", f"![{s.title}](figure.png)"]
+    lines += [
+        markdown(found.summary.drop(columns="warning", errors="ignore")),
+        "",
+        f"The paper: {s.paper}",
+        "",
+        f"![{s.title}](figure.png)",
+    ]
     write_atomically(place / "found.md", "\n".join(lines) + "\n")
     facts = {
         "name": s.name,
@@ -134,7 +140,9 @@ def _write(s: Study, found: Finding, bench: Bench) -> None:
         "atlas": bench.cohort.atlas.name,
         "fingerprint": bench.cohort.fingerprint,
         "n_scans": len(bench.cohort),
+        "folds": int(found.table["folds"].max()) if len(found.table) else 0,
         "seeds": len(bench.prepared.seeds),
+        **{name: sorted({int(v) for v in found.table[name].dropna()}) for name in ("epochs", "K")},
         "arms": [a.name for a in s.arms(bench)],
         "brio": __version__,
     }
@@ -158,8 +166,8 @@ def markdown(table: pd.DataFrame) -> str:
 
 def _cells(column: pd.Series) -> list[str]:
     """A column in words: percentages with one decimal, small numbers with three digits."""
-    numbers = pd.to_numeric(column, errors="coerce").abs()
-    form = "{:.1f}" if numbers.max() >= 5 else "{:.3g}"
+    numbers = pd.to_numeric(column, errors="coerce").dropna().abs()
+    form = "{:.1f}" if (numbers >= 5).any() else "{:.3g}"
 
     def cell(value: Any) -> str:
         if value is None or value is pd.NA or value != value:

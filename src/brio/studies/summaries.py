@@ -11,7 +11,7 @@ import pandas as pd
 from ..drawing import panels, style
 from ..protocol import bootstrap_interval, compare, compare_folds
 
-__all__ = ["arm_summary", "draw_arms", "in_words", "tidy"]
+__all__ = ["arm_summary", "bars", "draw_arms", "draw_lines", "in_words", "p_in_words", "tidy"]
 
 FACTS = ["folds", "seeds", "epochs", "K"]
 _KEPT = ["arm", "method", "protocol", "fold", "seed", "auc", "acc", "balanced_acc", "brier", "validation_auc"]
@@ -36,7 +36,7 @@ def arm_summary(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
 
     Mean, SD and 95 % interval over held-out sites (seeds averaged first) or over test folds, in percent; paired
     differences with Wilcoxon's signed-rank test over sites, or the corrected resampled t-test over folds, corrected
-    by Holm over the arms.
+    by Holm over the arms; ``warning`` says where so few sites could not have shown a difference.
     """
     auc, acc = _scores(rows, "auc"), _scores(rows, "acc")
     differences = pd.DataFrame()
@@ -60,6 +60,7 @@ def arm_summary(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
         row |= {"p": None if d is None else d["p_holm"]}
         row |= {"folds": mine["fold"].nunique(), "seeds": mine["seed"].nunique()}
         row |= {key: mine[key].iloc[0] for key in ("epochs", "K")}
+        row |= {"warning": "" if d is None else d["warning"]}
         out.append(row)
     return pd.DataFrame(out).astype({"epochs": "Int64", "K": "Int64"})
 
@@ -79,13 +80,28 @@ def in_words(summary: pd.DataFrame, reference: str, level: float = 0.05) -> list
             lines.append(f"Clearly {word} {reference} (p at most {level:g} after Holm's correction): {told}.")
     rest = known[~known.index.isin(clear.index)]
     if len(rest):
-        told = ", ".join(f"{r['arm']} ({r[column]:+.1f}, {_p(r['p'])})" for _, r in rest.iterrows())
+        told = ", ".join(f"{r['arm']} ({r[column]:+.1f}, {p_in_words(r['p'])})" for _, r in rest.iterrows())
         lines.append(f"Not shown to differ from {reference}: {told}.")
+    if (known["warning"] != "").all():
+        lines.append(f"Nor could it have been: {known['warning'].iloc[0]}.")
     return lines
 
 
-def _p(value: float) -> str:
+def p_in_words(value: float) -> str:
+    """A p value, or that there is none."""
     return f"p = {value:.2g}" if value == value else "no test"
+
+
+def bars(mean: Any, low: Any, high: Any) -> np.ndarray:
+    """Lengths of error bars below and above a mean, which rounding never makes negative. Shape [2, ...].
+
+    Examples
+    --------
+    >>> bars([50.0], [50.0 + 1e-14], [52.0]).tolist()
+    [[0.0], [2.0]]
+    """
+    middle = np.asarray(mean, dtype=float)
+    return np.clip([middle - np.asarray(low, dtype=float), np.asarray(high, dtype=float) - middle], 0.0, None)
 
 
 def draw_arms(summary: pd.DataFrame, reference: str, labels: Mapping[str, str] | None = None) -> Any:
@@ -102,10 +118,11 @@ def draw_arms(summary: pd.DataFrame, reference: str, labels: Mapping[str, str] |
         axis.set_axisbelow(True)
     names = [(labels or {}).get(a, a) for a in ordered["arm"]]
     left.set_yticks(height, names, fontsize=9)
+    left.set_ylim(-0.6, len(ordered) - 0.4)
     column = f"to {reference}"
     for y, row in ordered.iterrows():
         if row[column] is not None and row[column] == row[column]:
-            told = f"{row[column]:+.1f}, {_p(row['p'])}"
+            told = f"{row[column]:+.1f}, {p_in_words(row['p'])}"
             right.annotate(told, (1.02, y), xycoords=("axes fraction", "data"), va="center", fontsize=8, color="0.3")
     right.annotate(
         f"AUC to {reference},\ncorrected p", (1.02, 1.0), xycoords="axes fraction", va="bottom", fontsize=8, color="0.3"
@@ -115,8 +132,5 @@ def draw_arms(summary: pd.DataFrame, reference: str, labels: Mapping[str, str] |
 
 def draw_lines(axis: Any, x: Sequence[float], summary: pd.DataFrame, k: int, label: str = "") -> None:
     """Mean AUC with its interval over sites along a setting."""
-    look = style(k)
-    low, high = summary["AUC"] - summary["low"], summary["high"] - summary["AUC"]
-    axis.errorbar(
-        list(x), summary["AUC"], yerr=[low, high], fmt=look["marker"] + "-", color=look["color"], capsize=3, label=label
-    )
+    length = bars(summary["AUC"], summary["low"], summary["high"])
+    axis.errorbar(list(x), summary["AUC"], yerr=length, capsize=3, label=label, **style(k))

@@ -1,0 +1,83 @@
+"""The scale of BRIO's block length: on the unrounded estimate, before it is rounded and clipped."""
+
+import numpy as np
+import pytest
+
+from brio.cohort.simulate import Simulation, simulate
+from brio.connectome import BlockRule, Connectomes
+from brio.errors import BrioError
+from brio.methods import make_method
+from brio.methods.brio import BrioSettings
+from brio.protocol import leave_one_site_out
+from brio.training import Run
+from brio.training.inputs import Inputs
+
+SMALL = {"epochs": 2, "T_w": 1, "K": 2, "d_h": 8, "d_mlp": 8, "d_e": 4, "sinkhorn_iterations": 3}
+
+
+@pytest.fixture(scope="module")
+def graphs():
+    return Connectomes(simulate(Simulation(n_sites=5, per_class=4, n_rois=8, frames=60)))
+
+
+@pytest.fixture(scope="module")
+def run(graphs):
+    return Run(leave_one_site_out(graphs.cohort, 0)[0], 0)
+
+
+@pytest.fixture
+def blocks(monkeypatch):
+    """Block lengths that re-estimates were asked for."""
+    asked = []
+    again = Inputs.reestimates
+
+    def watched(self, scans, block_length, seed, refresh, n_resamples):
+        asked.append(block_length)
+        return again(self, scans, block_length, seed, refresh, n_resamples)
+
+    monkeypatch.setattr(Inputs, "reestimates", watched)
+    return asked
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.0, 2.0])
+def test_the_estimate_is_scaled_unrounded(scale, graphs, run):
+    source, cohort = run.fold.source, graphs.cohort
+    estimate = graphs.block_length(source, cohort.sites[source], cohort.labels[source], BlockRule(), run.seed)
+    assert estimate != round(estimate)
+    (outcome,) = make_method("brio", {**SMALL, "block_scale": scale}).fit(graphs, [run])
+    assert outcome.block_length == scale * estimate
+    assert float(outcome.weights["context.block_length"]) == scale * estimate
+
+
+@pytest.mark.parametrize(
+    ("scale", "block"),
+    [(0.5, 3), (1.0, 5), (2.0, 11), (20.0, 30), (0.01, 2)],  # of 5.4375: 2.72, 5.44, 10.9; then the rule's bounds
+)
+def test_it_is_rounded_after_it_is_scaled_and_clipped_last(scale, block, graphs, run, blocks, monkeypatch):
+    monkeypatch.setattr(Connectomes, "block_length", lambda *words: 5.4375)
+    make_method("brio", {**SMALL, "block_scale": scale}).fit(graphs, [run])
+    (asked,) = blocks
+    frames = graphs.n_frames[run.fold.source]
+    assert asked.tolist() == np.minimum(block, frames // 2).tolist()
+
+
+def test_a_fixed_length_is_not_scaled(graphs, run, blocks):
+    (outcome,) = make_method("brio", {**SMALL, "block_length": 7}).fit(graphs, [run])
+    assert outcome.block_length == 7
+    assert set(blocks[0]) == {7}
+
+
+def test_what_re_estimates_nothing_has_no_block_length(graphs, run):
+    for name in ("brio-wo-rs", "backbone"):
+        (outcome,) = make_method(name, {**SMALL, "block_scale": 2.0}).fit(graphs, [run])
+        assert outcome.block_length is None
+
+
+def test_scales_that_make_no_sense_are_refused():
+    assert BrioSettings(block_scale=0.5).block_scale == 0.5
+    assert BrioSettings(block_length=4.0).block_scale == 1.0
+    for scale in (0.0, -1.0):
+        with pytest.raises(BrioError, match=r"'block_scale'=.*above 0"):
+            BrioSettings(block_scale=scale)
+    with pytest.raises(BrioError, match=r"'block_scale'=2\.0: must be 1 where block_length is given"):
+        BrioSettings(block_scale=2.0, block_length=4.0)

@@ -1,0 +1,74 @@
+"""One run of all studies, shared by the tests and by the processes that run them."""
+
+import fcntl
+import json
+import os
+import pickle
+import shutil
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+from study_benches import SIMULATION, bench_on, make_paper, read
+
+from brio.cohort import Cohort
+from brio.cohort.simulate import simulate
+from brio.studies import Bench, study
+
+
+@pytest.fixture(scope="session")
+def cohort() -> Cohort:
+    return simulate(SIMULATION)
+
+
+@pytest.fixture(scope="session")
+def paper(tmp_path_factory) -> Path:
+    """The folder of :func:`study_benches.make_paper`, made by the first process that asks for it; never changed."""
+    base = tmp_path_factory.getbasetemp()
+    root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "paper"
+    with root.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not root.exists():
+            partial = root.with_suffix(".partial")
+            make_paper(partial)
+            partial.rename(root)
+    return root
+
+
+@pytest.fixture(scope="session")
+def seen(paper) -> dict:
+    return json.loads((paper / "seen.json").read_text())
+
+
+@pytest.fixture(scope="session")
+def bench(cohort, paper, tmp_path_factory) -> Bench:
+    """A bench of this process on a copy of the finished arms."""
+    out = tmp_path_factory.mktemp("bench") / "out"
+    shutil.copytree(paper / "out", out)
+    return bench_on(cohort, out)
+
+
+@pytest.fixture(scope="session")
+def found(paper):
+    """Table, summary and text of what a study found, before they were written."""
+    findings = pickle.loads((paper / "findings.pickle").read_bytes())
+    return lambda name: SimpleNamespace(**findings[name])
+
+
+@pytest.fixture(scope="session")
+def table(paper):
+    """A study's table as it was written."""
+
+    @cache
+    def reading(name: str) -> pd.DataFrame:
+        return read(paper / "out" / "studies" / name / "table.csv")
+
+    return reading
+
+
+@pytest.fixture
+def undrawn(monkeypatch) -> None:
+    """Figures are made but not rendered, which takes longest."""
+    monkeypatch.setattr(study, "save", lambda figure, path: path.write_text(f"{len(figure.axes)} axes"))

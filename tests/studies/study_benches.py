@@ -1,0 +1,107 @@
+"""A small cohort and settings on which all studies run in seconds, and one run of all of them for every test."""
+
+import json
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
+
+import pandas as pd
+
+import brio
+from brio.cohort import Cohort
+from brio.cohort.simulate import Simulation, simulate
+from brio.runs import train
+from brio.studies import Bench, alignment, bench, run_study, sensitivity, study
+
+SIMULATION = Simulation(n_sites=5, per_class=5, n_rois=12, frames=60, stable=0.8)
+SETTINGS = {
+    "epochs": "3",
+    "T_w": "1",
+    "K": "2",
+    "J": "4",
+    "d_t": "4",
+    "d_h": "8",
+    "d_e": "4",
+    "d_mlp": "8",
+    "learning_rate": "0.01",
+    "sinkhorn_iterations": "5",
+    "assignment_iterations": "30",
+    "block_subjects": "12",
+    "block_signals": "4",
+    "block_products": "4",
+    "protocol.n_folds": "5",
+}
+METHODS = ["ridge", "gcn", "brio"]
+VARIANTS = ["brio-wo-tr", "backbone"]
+SEEDS = 2
+FACTS = ["folds", "seeds", "epochs", "K"]
+
+
+def bench_on(cohort: Cohort | Path, out: Path, **words: object) -> Bench:
+    """A bench with small settings."""
+    return Bench(cohort, out, **{"settings": SETTINGS, "seeds": SEEDS, "device": "cpu", "methods": METHODS, **words})
+
+
+def bare(cohort: Cohort, **words: object) -> Cohort:
+    """The scans of a cohort with sites and labels alone."""
+    scans = [cohort.scan(i) for i in range(len(cohort))]
+    known = {"site": cohort.sites, "label": cohort.labels, "participant_id": cohort.ids, "name": "bare"}
+    return Cohort.from_scans(scans, **known | words)
+
+
+def read(path: Path) -> pd.DataFrame:
+    """A csv file as it was written."""
+    return pd.read_csv(path, dtype={"fold": str, "note": str})
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every file under a folder."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@contextmanager
+def watched() -> Iterator[dict[str, list]]:
+    """What is executed (folders of arms) and fitted (method and number of runs) meanwhile."""
+    seen: dict[str, list] = {"executed": [], "fitted": []}
+    execute, fit = bench.execute, train._fit
+
+    def executed(prepared, names, folder, *more):
+        seen["executed"].append("/".join(folder.parts[-2:]))
+        return execute(prepared, names, folder, *more)
+
+    def fitted(method, graphs, runs, progress):
+        seen["fitted"].append([method.name, len(runs)])
+        return fit(method, graphs, runs, progress)
+
+    with mock.patch.object(bench, "execute", executed), mock.patch.object(train, "_fit", fitted):
+        yield seen
+
+
+@contextmanager
+def shorter() -> Iterator[None]:
+    """Fewer values of the settings that studies vary."""
+    fewer = mock.patch.multiple(sensitivity, K_VALUES=(2, 4), J_VALUES=(2, 4, 16))
+    with fewer, mock.patch.object(alignment, "LAMBDAS", (0.0, 0.5, 2.0)):
+        yield
+
+
+def make_paper(root: Path) -> None:
+    """All studies in ``root/out``, what that took and found beside it, and the same runs by ``brio.run``."""
+    cohort = simulate(SIMULATION)
+    said: list[str] = []
+    findings = {}
+    write = study._write
+
+    def kept(s, found, on):
+        findings[s.name] = {"table": found.table, "summary": found.summary, "text": found.text}
+        write(s, found, on)
+
+    with watched() as seen, shorter(), mock.patch.object(study, "_write", kept):
+        run_study("paper", bench_on(cohort, root / "out", say=said.append))
+    (root / "seen.json").write_text(json.dumps(seen | {"said": said}))
+    (root / "findings.pickle").write_bytes(pickle.dumps(findings))
+    words = {"seeds": SEEDS, "settings": SETTINGS, "device": "cpu"}
+    brio.run(cohort, [*METHODS, *VARIANTS], out=root / "loso", **words)
+    brio.run(cohort, ["ridge"], protocol="kfold", out=root / "kfold", **words | {"settings": {"protocol.n_folds": "5"}})

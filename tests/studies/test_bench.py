@@ -1,0 +1,390 @@
+"""The bench: arms trained once and kept, rows handed in, what is told before anything is trained."""
+
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import pytest
+from study_benches import METHODS, SETTINGS, bare, bench_on, read, tree, watched
+
+import brio
+from brio.cohort import Cohort
+from brio.cohort.simulate import Simulation, simulate
+from brio.errors import BrioError
+from brio.methods import entry, known_methods
+from brio.runs.store import RunStore
+from brio.studies import Bench, arm, comparison, known_studies, run_study
+from brio.studies.comparison import compared, reference_of
+from brio.studies.study import find_study
+
+QUICK = {"epochs": "2", "T_w": "1", "d_h": "8"}
+
+
+# ---------------------------------------------------------------- arms and settings
+
+
+def test_arms_are_named_after_what_they_are():
+    assert arm("brio").name == "brio"
+    assert arm("brio", J=8, d_t=2).name == "brio,J=8,d_t=2"
+    assert arm("brio", "kfold") != arm("brio")
+    assert arm("brio", K=2) == arm("brio", K=2)
+
+
+def test_settings_reach_the_methods_that_have_them(cohort, tmp_path):
+    bench = bench_on(cohort, tmp_path, settings={"epochs": "7", "T_w": "3", "lambda_env": "2", "variant": "w/o SM"})
+    assert bench.given("ridge") == {}
+    assert bench.given("gcn") == {"epochs": "7"}
+    assert bench.given("backbone") == {"epochs": "7", "T_w": "3"}  # its name fixes the others
+    assert bench.given("brio") == {"epochs": "7", "T_w": "3", "lambda_env": "2", "variant": "w/o SM"}
+    assert bench.settings("brio").lambda_env == 2.0
+    assert bench.settings("backbone").lambda_env == 0.0
+    assert bench._prepared(arm("brio", T_w=1)).of_methods["T_w"] == 1, "what makes the arm comes last"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ({"settings": {"epohcs": "3"}}, "'epohcs' is unknown to every method; did you mean 'epochs'?"),
+        ({"settings": {"harmonise.kind": "combat"}}, "harmonise is not for studies"),
+        ({"methods": ["rigde"]}, "'rigde' is unknown; did you mean 'ridge'?"),
+        ({"seeds": 0}, "at least 1"),
+        ({"finished": ["nowhere"]}, "nowhere: is not a folder of finished runs"),
+    ],
+)
+def test_wrong_words_are_told_before_anything_is_written(words, told, cohort, tmp_path):
+    with pytest.raises(BrioError, match=told.replace("?", r"\?")):
+        bench_on(cohort, tmp_path / "out", **words)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("study", "words", "told"),
+    [
+        ("sensitivity", {"settings": {"J": "four"}}, "'four' is not a whole number"),
+        ("alignment", {"settings": {"lambda_env": "much"}}, "'much' is not a number"),
+        ("ablation", {"settings": {"epochs": "5"}}, "below epochs"),
+        ("comparison", {"folds": ["site99"]}, "fold 'site99' is unknown"),
+        ("sensitivity", {"settings": {"block_length": "4"}}, "block_scale"),
+    ],
+)
+def test_what_an_arm_cannot_be_is_told_before_the_first_is_trained(study, words, told, cohort, tmp_path):
+    bench = bench_on(cohort, tmp_path / "out", **words)
+    with watched() as seen, pytest.raises(BrioError, match=told):
+        run_study(study, bench)
+    assert seen["executed"] == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_some_folds_are_as_many_in_distribution(cohort, tmp_path):
+    bench = bench_on(cohort, tmp_path, folds=["site02", "site05", "site02"])
+    names = {job.fold.name for job in bench._planned(arm("ridge"))}
+    assert names == {"site02", "site05"}
+    assert {job.fold.name for job in bench._planned(arm("ridge", "kfold"))} == {"1", "2"}
+    few = bench_on(cohort, tmp_path, folds=list(np.unique(cohort.sites)), settings={"protocol.n_folds": "4"})
+    assert {job.fold.name for job in few._planned(arm("ridge", "kfold"))} == {"1", "2", "3", "4"}
+
+
+# ---------------------------------------------------------------- smoke runs
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ({"seeds": 3}, ""),
+        ({"seeds": 4, "settings": {"protocol.n_folds": "5"}}, ""),
+        ({"seeds": 1}, "1 seed"),
+        ({"seeds": 2}, "2 seeds"),
+        ({"seeds": 3, "folds": ["site01"]}, "not every fold"),
+        ({"seeds": 3, "settings": {"epochs": "9", "K": "2"}}, "epochs=9, K=2"),
+        ({"seeds": 2, "folds": ["site01"], "settings": {"K": "2"}}, "not every fold, 2 seeds, K=2"),
+    ],
+)
+def test_what_makes_a_smoke_run(words, why, cohort, tmp_path):
+    assert bench_on(cohort, tmp_path, **{"settings": None, **words}).smoke() == why
+
+
+def test_runs_handed_in_with_other_settings_make_a_smoke_run(cohort, tmp_path):
+    brio.run(cohort, ["ridge", "gcn"], seeds=3, out=tmp_path / "job", settings={"epochs": "2"}, device="cpu")
+    bench = bench_on(cohort, tmp_path / "out", settings=None, seeds=3, finished=[tmp_path / "job"])
+    assert bench.smoke([arm("ridge")]) == ""
+    assert bench.smoke([arm("ridge"), arm("gcn")]) == "gcn handed in with epochs=2"
+    plan = json.loads((tmp_path / "job" / "plan.json").read_text())
+    plan["methods"]["gcn"]["tuned"] = {"budget": 4}  # chosen on validation scans, which is what tuning is
+    (tmp_path / "job" / "plan.json").write_text(json.dumps(plan))
+    tuned = bench_on(cohort, tmp_path / "out", settings=None, seeds=3, finished=[tmp_path / "job"])
+    assert tuned.smoke([arm("ridge"), arm("gcn")]) == ""
+
+
+# ---------------------------------------------------------------- sharing and resuming
+
+
+def test_studies_share_runs(seen):
+    """Every arm of all studies is executed once, in a folder of its own, whatever asks for it."""
+    assert len(seen["executed"]) == len(set(seen["executed"])) == 3 + 3 + 6 + 5 + 1
+    assert {a.split("/")[0] for a in seen["executed"]} == {"loso", "kfold"}
+    assert sum(n for _, n in seen["fitted"]) == 10 * len(seen["executed"])
+
+
+def test_a_finished_folder_is_not_trained_again(bench, cohort):
+    with watched() as seen:
+        again = bench_on(cohort, bench.out)
+        rows = again.rows([arm("brio"), arm("ridge", "kfold")])
+    assert seen["fitted"] == []
+    assert len(rows) == 20
+
+
+def test_another_job_in_the_folder_is_refused(bench, cohort):
+    other = bench_on(cohort, bench.out, settings={**SETTINGS, "epochs": "9"})
+    with pytest.raises(BrioError, match="belongs to another run"):
+        other.finished(arm("brio"))
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_study_that_was_killed_goes_on(cohort, tmp_path, monkeypatch):
+    words = {"methods": ["ridge", "gcn", "logistic"], "settings": QUICK, "seeds": 1, "runs_per_stack": 2}
+    whole = run_study("comparison", bench_on(cohort, tmp_path / "whole", **words))
+    write, kept = RunStore.write, []
+
+    def killed(self, key, record, weights):
+        if len(kept) == 8:  # in the second stack of gcn, between its two runs
+            raise KeyboardInterrupt
+        write(self, key, record, weights)
+        kept.append(key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunStore, "write", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run_study("comparison", bench_on(cohort, tmp_path / "killed", **words))
+    assert not (tmp_path / "killed" / "studies").exists()
+    partial = tmp_path / "killed" / "arms" / "loso" / "gcn" / "runs" / "half.partial"
+    partial.mkdir()  # of a kill while writing
+    with watched() as seen:
+        again = run_study("comparison", bench_on(cohort, tmp_path / "killed", **words))
+    # five runs in stacks of two, two and one: ridge is whole, gcn has one stack, logistic nothing
+    assert seen["fitted"] == [["gcn", 2], ["gcn", 1], ["logistic", 2], ["logistic", 2], ["logistic", 1]]
+    assert not partial.exists()
+    assert tree(again) == tree(whole)
+
+
+def test_a_removed_arm_is_trained_again_and_no_other(cohort, tmp_path):
+    words = {"methods": ["ridge", "logistic"], "seeds": 1, "settings": {}}
+    before = find_study("comparison").find(bench_on(cohort, tmp_path / "out", **words))
+    shutil.rmtree(tmp_path / "out" / "arms" / "loso" / "logistic")
+    with watched() as seen:
+        after = find_study("comparison").find(bench_on(cohort, tmp_path / "out", **words))
+    assert seen["fitted"] == [["logistic", 5]]
+    assert after.table.equals(before.table)
+
+
+# ---------------------------------------------------------------- rows handed in
+
+
+@pytest.fixture(scope="module")
+def linear(cohort, tmp_path_factory):
+    """A finished job with its scores doctored, so that it is seen where they come from."""
+    folder = tmp_path_factory.mktemp("handed") / "linear"
+    brio.run(cohort, ["ridge", "logistic"], seeds=2, out=folder, device="cpu")
+    table = read(folder / "results.csv")
+    table.assign(auc=np.linspace(0.5, 1, len(table))).to_csv(folder / "results.csv", index=False)
+    return folder
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_rows_handed_in_stand_for_their_methods(linear, cohort, tmp_path):
+    bench = bench_on(cohort, tmp_path / "out", methods=["logistic", "svm", "ridge"], finished=[linear])
+    with watched() as seen:
+        place = run_study("comparison", bench)
+    assert seen["executed"] == ["loso/svm"]
+    rows, given = read(place / "table.csv"), read(linear / "results.csv")
+    for name in ("ridge", "logistic"):
+        mine, theirs = (t[t[c] == name] for t, c in ((rows, "arm"), (given, "method")))
+        assert mine["auc"].tolist() == theirs["auc"].tolist()
+        assert mine["fold"].tolist() == theirs["fold"].tolist()
+    assert set(rows["seeds"]) == {2}
+    assert json.loads((place / "study.json").read_text())["arms"] == ["logistic", "svm", "ridge"]
+
+
+def test_only_the_folds_and_seeds_of_the_study_count(linear, cohort, tmp_path):
+    bench = bench_on(cohort, tmp_path, seeds=1, folds=["site04", "site02"], methods=["ridge"], finished=[linear])
+    rows = bench.rows([arm("ridge")])
+    assert rows[["fold", "seed"]].to_numpy().tolist() == [["site02", 0], ["site04", 0]]
+    assert bench.finished(arm("ridge")).facts == {"folds": 2, "seeds": 1, "epochs": None, "K": None}
+
+
+def test_handed_in_runs_that_are_too_few_are_refused(linear, cohort, tmp_path):
+    bench = bench_on(cohort, tmp_path / "out", seeds=3, methods=["svm", "ridge"], finished=[linear])
+    with watched() as seen, pytest.raises(BrioError, match="no run of 'ridge' for fold site01, seed 2"):
+        run_study("comparison", bench)
+    assert seen["executed"] == []
+
+
+def test_rows_of_another_cohort_or_of_other_folds_are_refused(linear, tmp_path, cohort):
+    other = simulate(Simulation(n_sites=5, per_class=5, n_rois=12, frames=60, seed=7))
+    with pytest.raises(BrioError, match="another cohort"):
+        bench_on(other, tmp_path / "out", methods=["svm"], finished=[linear])
+    fewer = cohort.select(np.arange(len(cohort)) > 0)
+    with pytest.raises(BrioError, match="other exclusions"):
+        bench_on(fewer, tmp_path / "out", methods=["svm"], finished=[linear])
+    with pytest.raises(BrioError, match=r"protocol\.validation_sites is 2 there, 1 here"):
+        bench_on(cohort, tmp_path / "out", settings={"protocol.validation_sites": "1"}, finished=[linear])
+    assert not (tmp_path / "out").exists()
+
+
+def test_arms_with_settings_other_protocols_and_harmonised_runs_are_not_taken(linear, cohort, tmp_path):
+    bench = bench_on(cohort, tmp_path, methods=["ridge"], finished=[linear])
+    (folder,) = bench.handed_in
+    runs = [("site01", 0)]
+    assert len(folder.runs_of(arm("ridge"), runs).rows) == 1
+    assert folder.runs_of(arm("ridge", penalties="1"), runs) is None
+    assert folder.runs_of(arm("ridge", "kfold"), runs) is None
+    assert folder.runs_of(arm("svm"), runs) is None
+    combat = dataclasses.replace(folder, summary=folder.summary | {"harmonise": "combat"})
+    assert combat.runs_of(arm("ridge"), runs) is None
+
+
+def test_studies_of_models_train_what_was_handed_in_and_leave_its_rows(linear, cohort, tmp_path):
+    bench = bench_on(cohort, tmp_path / "out", seeds=1, methods=["ridge", "logistic"], finished=[linear])
+    before = find_study("comparison").find(bench)
+    with watched() as seen:
+        diagnosed = bench.discrepancies(arm("ridge"))
+    assert seen["executed"] == ["loso/ridge"]
+    truth = read(tmp_path / "out" / "arms" / "loso" / "ridge" / "results.csv")
+    assert diagnosed["auc"].tolist() == truth["auc"].tolist(), "those of the models that were looked into"
+    after = find_study("comparison").find(bench)
+    assert after.table.equals(before.table), "whichever study comes first"
+    assert before.table["auc"].tolist() != truth["auc"].tolist()
+
+
+@pytest.mark.parametrize("harm", ["summary.json", "results.csv", "plan.json"])
+def test_a_folder_that_cannot_be_read_is_told(harm, linear, cohort, tmp_path):
+    broken = tmp_path / "broken"
+    shutil.copytree(linear, broken)
+    (broken / harm).write_text("[]")
+    with pytest.raises(BrioError, match="is not a folder of finished runs"):
+        bench_on(cohort, tmp_path / "out", finished=[broken])
+
+
+# ---------------------------------------------------------------- what a cohort lacks
+
+
+LACKING = {"sex", "age", "motion", "hemisphere", "bold"}
+
+
+def test_methods_that_the_cohort_cannot_feed_are_left_out_with_a_line_each(cohort, tmp_path):
+    said: list[str] = []
+    names = {e.name for e in known_methods() if not e.fixed and not e.file}
+    hungry = {name for name in names if LACKING & set(entry(name).needs)}
+    assert {"core", "fc-hgnn", "deci", "covariates-only"} <= hungry
+    bench = bench_on(bare(cohort), tmp_path / "out", methods=None, say=said.append, settings=None)
+    for protocol in ("loso", "kfold", "loso"):
+        assert {a.method for a in compared(bench, protocol)} == names - hungry
+    assert set(bench.left_out) == hungry
+    lines = [line for line in said if line.startswith("left out: ")]
+    assert len(lines) == len(hungry), "once"
+    assert sum("'sex'" in line for line in lines) >= 3
+    assert any("'deci'" in line and "'tr'" in line for line in lines)
+    assert [a.method for a in find_study("agreement").arms(bench)] == [
+        *("coral", "irm", "gsat", "brainood", "backbone", "brio")
+    ]
+    full = bench_on(cohort, tmp_path / "out", methods=None, say=said.append, settings=None)
+    assert {a.method for a in compared(full)} == names
+    assert full.left_out == {}
+
+
+def test_a_setting_may_feed_a_method(cohort, tmp_path):
+    bench = bench_on(bare(cohort), tmp_path, methods=None, settings={"bold_tr": "none"})
+    assert "deci" in {a.method for a in compared(bench)}
+    assert "core" in bench.left_out
+
+
+def test_a_gap_in_a_column_is_a_lack(cohort, tmp_path):
+    gap = cohort.participants[["age", "sex", "tr", "mean_fd"]].copy()
+    gap.loc[gap.index[3], "age"] = np.nan
+    bench = bench_on(bare(cohort, covariates=gap, atlas=cohort.atlas), tmp_path, methods=None, settings=None)
+    assert {"core", "fc-hgnn", "covariates-only"} <= {*known(bench)} - {a.method for a in compared(bench)}
+    assert "deci" in {a.method for a in compared(bench)}
+    assert "1 of" in bench.left_out["core"]
+
+
+def known(bench: Bench) -> list[str]:
+    return [e.name for e in known_methods() if not e.fixed and not e.file]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_what_is_left_out_is_written_down(cohort, tmp_path, monkeypatch):
+    few = [entry(name) for name in ("ridge", "core", "logistic", "covariates-only")]
+    monkeypatch.setattr(comparison, "known_methods", lambda: few)
+    bench = bench_on(bare(cohort), tmp_path / "out", methods=None, seeds=1, settings=None)
+    place = run_study("comparison", bench)
+    assert set(read(place / "table.csv")["arm"]) == {"ridge", "logistic"}
+    text = (place / "found.md").read_text()
+    for name in ("core", "covariates-only"):
+        assert f"Left out: method '{name}' needs the sex of every participant" in text
+    assert sum("Left out" in line for line in json.loads((place / "study.json").read_text())["text"]) == 2
+    for study in ("in-distribution", "efficiency"):
+        assert sum("Left out" in line for line in find_study(study).find(bench).text) == 2
+
+
+def test_a_method_that_was_asked_for_is_an_error_before_anything_is_trained(cohort, tmp_path):
+    bench = bench_on(bare(cohort), tmp_path / "out", methods=["ridge", "core"])
+    for study in ("comparison", "paper", "agreement", "scan-length"):
+        with watched() as seen, pytest.raises(BrioError, match=r"'core' needs the sex .* no column 'sex'"):
+            run_study(study, bench)
+        assert seen["executed"] == []
+    with pytest.raises(BrioError, match="'core' needs the sex"):
+        run_study("efficiency", bench)
+
+
+def test_the_reference_is_brio_where_it_takes_part():
+    assert reference_of([arm("ridge"), arm("brio"), arm("gcn")]) == "brio"
+    assert reference_of([arm("ridge"), arm("gcn")]) == "ridge"
+    assert METHODS[0] != "brio"
+
+
+# ---------------------------------------------------------------- poor cohorts
+
+
+@pytest.fixture(scope="module")
+def one_class() -> Cohort:
+    """Six sites; at site03 all are patients."""
+    made = simulate(Simulation(n_sites=6, per_class=4, n_rois=8, frames=60))
+    return bare(made, label=np.where(made.sites == "site03", 1, made.labels))
+
+
+def test_a_site_without_both_classes_counts_nowhere(one_class, tmp_path):
+    bench = bench_on(one_class, tmp_path, methods=["ridge", "logistic"], settings={}, seeds=1)
+    found = find_study("comparison").find(bench)
+    assert found.table.groupby("arm")["auc"].apply(lambda s: s.isna().sum()).to_dict() == {"logistic": 1, "ridge": 1}
+    summary = found.summary.set_index("arm")
+    known = found.table.dropna(subset=["auc"])
+    assert summary.loc["ridge", "AUC"] == pytest.approx(100 * known[known["arm"] == "ridge"]["auc"].mean())
+    assert summary.loc["logistic", "better at"].endswith(" of 5")
+    figure = found.draw()
+    assert len(figure.axes) == 2
+
+
+def test_folds_that_cannot_be_scored_are_refused(one_class, tmp_path):
+    bench = bench_on(one_class, tmp_path / "out", methods=["ridge"], folds=["site03"])
+    with pytest.raises(BrioError, match="site03: the test scans hold one class only"):
+        run_study("comparison", bench)
+    assert not (tmp_path / "out").exists()
+
+
+POOR = ["comparison", "agreement", "retention", "scan-length", "efficiency"]
+REST = [s.name for s in known_studies() if s.name not in POOR]
+
+
+@pytest.mark.parametrize("names", [POOR, pytest.param(REST, marks=pytest.mark.soak)], ids=["some", "rest"])
+def test_one_site_and_a_linear_method_are_enough(names, one_class, tmp_path):
+    """No arm to compare with, one site that can be scored, one that cannot: nothing breaks, no text says nan."""
+    bench = bench_on(one_class, tmp_path / "out", methods=["ridge"], folds=["site03", "site01"], seeds=1)
+    for name in names:
+        place = run_study(name, bench)
+        assert "nan" not in (place / "found.md").read_text()
+        told = json.loads((place / "study.json").read_text())
+        assert told["smoke"].startswith("not every fold, 1 seed, epochs=3")
+        assert told["folds"] == (2 if name not in ("efficiency",) else 0)
+        assert (place / "figure.png").stat().st_size > 1000
+    if names == POOR:
+        assert "None of the methods compared is trained in epochs." in (place / "found.md").read_text()

@@ -1,0 +1,343 @@
+"""Studies that look into fitted models, from agreement of sites to the propositions."""
+
+import statistics
+from collections import defaultdict
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from study_benches import METHODS, bench_on, read, shorter
+
+from brio.connectome import Connectomes
+from brio.diagnostics import contributions, factor_evidence, factor_ranking, retained_margin
+from brio.protocol import auc
+from brio.studies import arm, regions
+from brio.studies.alignment import LAMBDAS, matched, sweep
+from brio.studies.retention import RANDOM_ORDERS
+from brio.studies.study import find_study
+
+# ---------------------------------------------------------------- agreement
+
+
+def ranks(values: list[float]) -> list[float]:
+    """Ranks with ties shared."""
+    return [sum(w < v for w in values) + (sum(w == v for w in values) + 1) / 2 for v in values]
+
+
+def test_agreement_by_plain_loops(table, found):
+    rows = table("agreement").to_dict("records")
+    assert len(rows) == 30
+    x, y = ranks([r["D_site"] for r in rows]), ranks([r["D_re_pred"] for r in rows])
+    rho = statistics.correlation(x, y)
+    counted = discordant = 0
+    for i, a in enumerate(rows):
+        for b in rows[:i]:
+            if (a["fold"], a["seed"]) == (b["fold"], b["seed"]):
+                product = (a["D_site"] - b["D_site"]) * (a["D_re_pred"] - b["D_re_pred"])
+                counted += product != 0
+                discordant += product < 0
+    assert counted == 30  # three pairs in ten folds and seeds
+    text = found("agreement").text
+    assert text[0] == f"Spearman's rho of D_site and predictive variation over 30 runs: {rho:.2f}."
+    assert text[1].endswith(f": {100 * discordant / counted:.0f} %.")
+    means = defaultdict(list)
+    for r in rows:
+        means[r["arm"]].append(r["D_re_pred"])
+    least = min(means, key=lambda a: statistics.mean(means[a]))
+    assert text[2].endswith(f"predictions move least under {least}.")
+
+
+def test_agreement_has_the_scores_of_the_same_runs(table, paper):
+    rows, others = table("agreement"), read(paper / "loso" / "results.csv")
+    both = rows.merge(others, left_on=["arm", "fold", "seed"], right_on=["method", "fold", "seed"])
+    assert len(both) == 30
+    assert both["auc_x"].tolist() == both["auc_y"].tolist()
+    assert both["validation_auc_x"].tolist() == both["validation_auc_y"].tolist()
+
+
+def test_all_methods_are_asked_about_the_same_reestimates(bench, cohort, monkeypatch):
+    asked = {}
+    again = Connectomes.reestimates
+
+    def watched(self, scans, block_length, seed, refresh, n_resamples):
+        for scan, block in zip(scans, block_length, strict=True):
+            asked[name].add((seed, int(scan), int(block), refresh, n_resamples))
+        return again(self, scans, block_length, seed, refresh, n_resamples)
+
+    monkeypatch.setattr(Connectomes, "reestimates", watched)
+    fresh = bench_on(cohort, bench.out)  # nothing is kept from before
+    for name in METHODS:
+        asked[name] = set()
+        fresh.discrepancies(arm(name))
+    assert asked["ridge"] == asked["gcn"] == asked["brio"]
+    assert {(seed, n) for seed, _, _, _, n in asked["ridge"]} == {(0, 8), (1, 8)}
+    assert len({scan for seed, scan, *_ in asked["ridge"] if seed == 0}) == len(cohort)
+
+
+def test_agreement_without_a_comparison_says_nothing_of_pairs(bench, cohort):
+    alone = bench_on(cohort, bench.out, methods=["ridge"])
+    text = find_study("agreement").find(alone).text
+    assert len(text) == 1
+    assert "nan" not in text[0]
+
+
+# ---------------------------------------------------------------- alignment
+
+
+def test_the_sweep_begins_with_the_backbone_and_shares_the_default(cohort, tmp_path):
+    found = sweep(bench_on(cohort, tmp_path))
+    assert list(found) == [0.0, 0.1, 0.25, 0.5, 1.0, 2.0]
+    assert found[0.0] == arm("backbone")
+    assert found[0.5] == arm("brio-wo-qg")
+    assert found[2.0] == arm("brio-wo-qg", lambda_env=2.0)
+
+
+@pytest.mark.parametrize(("given", "plain"), [("2", [2.0]), ("0.3", []), ("0", [])])
+def test_the_sweep_follows_a_strength_given_for_all(given, plain, cohort, tmp_path):
+    bench = bench_on(cohort, tmp_path / "out", settings={"lambda_env": given})
+    found = sweep(bench)
+    assert found[0.0] == arm("backbone")
+    assert [v for v, a in found.items() if a == arm("brio-wo-qg")] == plain
+
+
+def chosen(rows: list[dict]) -> dict[tuple, float]:
+    """The positive strength with the best validation AUC in each fold and seed, the weakest of equals."""
+    best: dict[tuple, tuple[float, float]] = {}
+    for r in sorted(rows, key=lambda r: r["lambda_env"]):
+        key = r["fold"], r["seed"]
+        if r["lambda_env"] > 0 and (key not in best or r["validation_auc"] > best[key][1]):
+            best[key] = r["lambda_env"], r["validation_auc"]
+    return {key: strength for key, (strength, _) in best.items()}
+
+
+def test_the_matched_setting_is_chosen_in_each_fold_and_seed(table, found):
+    rows = table("alignment")
+    runs = rows[(rows["arm"] != "brio") & (rows["arm"] != "matched w/o QG")]
+    mine = rows[rows["arm"] == "matched w/o QG"]
+    assert len(runs) == 3 * 10
+    assert mine.set_index(["fold", "seed"])["lambda_env"].to_dict() == chosen(runs.to_dict("records"))
+    for _, row in mine.iterrows():  # the row of the run that was chosen, its test AUC included
+        same = runs[(runs["fold"] == row["fold"]) & (runs["seed"] == row["seed"])]
+        same = same[same["lambda_env"] == row["lambda_env"]].iloc[0]
+        assert row.drop("arm").equals(same.drop("arm"))
+    assert rows[rows["arm"] == "brio"]["lambda_env"].isna().all()
+    summary = found("alignment").summary.set_index("arm")
+    assert summary.loc["matched w/o QG", "D_site"] == pytest.approx(mine["D_site"].mean())
+    assert summary["runs"].tolist() == [10] * 5
+
+
+def test_the_choice_looks_at_validation_alone():
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(
+        [
+            {"arm": f"at {v}", "fold": fold, "seed": seed, "lambda_env": v, "validation_auc": rng.integers(0, 4) / 4}
+            for v in LAMBDAS[::-1]
+            for fold in "abc"
+            for seed in (0, 1)
+        ]
+    ).assign(auc=0.5)
+    expected = chosen(rows.to_dict("records"))
+    for auc_ in (rng.uniform(size=len(rows)), 1 - rows["validation_auc"], rows["lambda_env"]):
+        doctored = matched(rows.assign(auc=auc_))
+        assert doctored.set_index(["fold", "seed"])["lambda_env"].to_dict() == expected
+        assert set(doctored["arm"]) == {"matched w/o QG"}
+    best = rows.assign(validation_auc=np.where(rows["lambda_env"] == 0, 1.0, rows["validation_auc"]))
+    assert (matched(best)["lambda_env"] > 0).all(), "the backbone is not in the choice"
+
+
+def test_doctored_test_scores_change_no_choice_of_the_study(bench, cohort, table):
+    fresh, rng = bench_on(cohort, bench.out), np.random.default_rng(0)
+    with shorter():
+        for a in [*sweep(fresh).values(), arm("brio")]:
+            rows = table("alignment").query("arm == @a.name").rename(columns={"arm": "method"})
+            kept = ["method", "fold", "seed", "validation_auc", "D_site", "D_re_pred"]
+            fresh._discrepancies[a] = rows[kept].assign(auc=rng.uniform(size=len(rows)))
+        doctored = find_study("alignment").find(fresh).table
+    before, after = (t[t["arm"] == "matched w/o QG"].reset_index(drop=True) for t in (table("alignment"), doctored))
+    for column in ("fold", "seed", "lambda_env", "validation_auc"):
+        assert before[column].tolist() == after[column].tolist()
+    np.testing.assert_allclose(before["D_site"], after["D_site"])
+    assert before["auc"].tolist() != after["auc"].tolist()
+
+
+# ---------------------------------------------------------------- mismatch
+
+
+def test_mismatches_by_plain_loops(table, found):
+    rows = table("mismatch").to_dict("records")
+    assert len(rows) == 40
+    low, high = (statistics.median(r[name] for r in rows) for name in ("D_site", "D_re_pred"))
+    base = {(r["fold"], r["seed"]): r["validation_auc"] for r in rows if r["arm"] == "backbone"}
+    rates = defaultdict(lambda: [0, 0, 0])
+    for r in rows:
+        mismatch = r["D_site"] < low and r["D_re_pred"] > high
+        preserved = r["validation_auc"] >= base[r["fold"], r["seed"]] - 0.01 - 1e-9
+        assert r["mismatch"] == mismatch
+        assert r["auc_preserved_mismatch"] == (mismatch and preserved)
+        for k, one in enumerate((True, mismatch, mismatch and preserved)):
+            rates[r["arm"]][k] += one
+    assert sum(total for _, total, _ in rates.values()) > 0, "nothing to tell"
+    summary = found("mismatch").summary.set_index("arm")
+    for name, (runs, total, kept) in rates.items():
+        assert summary.loc[name, "mismatch_rate"] == pytest.approx(100 * total / runs)
+        assert summary.loc[name, "auc_preserved_mismatch_rate"] == pytest.approx(100 * kept / runs)
+    assert found("mismatch").text[0].startswith(f"Mismatches: {10 * rates['brio'][1]} % of the runs of BRIO;")
+
+
+# ---------------------------------------------------------------- retention
+
+
+def test_all_factors_give_the_model_under_every_ranking(table, paper):
+    rows, others = table("retention"), read(paper / "loso" / "results.csv")
+    others = others[others["method"] == "brio"].set_index(["fold", "seed"])["auc"]
+    full = rows[rows["share"] == 100]
+    assert full.groupby("ranking").size().to_dict() == dict.fromkeys(
+        ["qualification", "relevance", "support", "random"], 10
+    )
+    for _, row in full.iterrows():
+        assert row["auc"] == others[row["fold"], row["seed"]]
+    assert sorted(set(rows["share"])) == [25.0, 50.0, 75.0, 100.0]
+    assert (rows["factors"] * 25.0 == rows["share"]).all()
+
+
+def test_retention_keeps_the_best_factors_and_averages_random_orders(table, bench):
+    method, outcomes = bench.fitted(arm("brio"))
+    lengths = [bench.block_length(o.run) for o in outcomes]
+    inputs = method.inputs(bench.graphs)
+    rows = table("retention").set_index(["fold", "seed", "ranking", "factors"])["auc"]
+    moved = 0
+    some = factor_evidence(method, outcomes[:4], bench.graphs, lengths[:4])
+    for outcome, evidence in zip(outcomes[:4], some, strict=True):
+        fold, seed = outcome.run.fold, outcome.run.seed
+        a = contributions(method, outcome, inputs.take(torch.from_numpy(fold.test)))
+        label = bench.cohort.labels[fold.test]
+
+        def score(by, kept, seed=0, a=a, outcome=outcome, evidence=evidence, label=label):
+            return auc(label, retained_margin(a, outcome, factor_ranking(evidence, by, seed)[:kept]))
+
+        for kept in (1, 2, 3):
+            for by in ("qualification", "relevance", "support"):
+                assert rows[fold.name, seed, by, kept] == pytest.approx(score(by, kept), abs=1e-12)
+            random = [score("random", kept, k) for k in range(RANDOM_ORDERS)]
+            assert rows[fold.name, seed, "random", kept] == pytest.approx(sum(random) / 20, abs=1e-12)
+            moved += len(set(random)) > 1
+    assert moved > 3, "one order instead of twenty would not be seen"
+
+
+def test_retention_averages_seeds_then_sites(table, found):
+    sites = defaultdict(list)
+    for r in table("retention").to_dict("records"):
+        if (r["ranking"], r["share"]) == ("support", 50.0):
+            sites[r["fold"]].append(100 * r["auc"])
+    summary = found("retention").summary.set_index("ranking")
+    expected = statistics.mean(statistics.mean(v) for v in sites.values())
+    assert summary.loc["support", "50 %"] == pytest.approx(expected)
+    assert summary["100 %"].nunique() == 1
+
+
+# ---------------------------------------------------------------- scan length
+
+
+def test_full_scans_change_nothing(table, paper):
+    rows, others = table("scan-length"), read(paper / "loso" / "results.csv")
+    others = others.set_index(["method", "fold", "seed"])["auc"]
+    full = rows[rows["share"] == 100]
+    assert len(full) == 30
+    assert (full["change"] == 0).all()
+    assert set(full["window"]) == {"all"}
+    for _, row in full.iterrows():
+        assert row["auc"] == others[row["arm"], row["fold"], row["seed"]]
+
+
+def test_changes_are_averaged_over_windows_seeds_and_sites(table, found):
+    rows = table("scan-length").to_dict("records")
+    base = {(r["arm"], r["fold"], r["seed"]): r["auc"] for r in rows if r["share"] == 100}
+    sites: dict = defaultdict(lambda: defaultdict(list))
+    for r in rows:
+        assert r["change"] == pytest.approx(r["auc"] - base[r["arm"], r["fold"], r["seed"]], abs=1e-12)
+        if r["share"] == 50:
+            sites[r["arm"]][r["fold"]].append(100 * r["change"])
+    summary = found("scan-length").summary.set_index("arm")
+    for name, by_site in sites.items():
+        assert all(len(v) == 6 for v in by_site.values())  # three windows, two seeds
+        expected = statistics.mean(statistics.mean(v) for v in by_site.values())
+        assert summary.loc[name, "change at 50 %"] == pytest.approx(expected)
+
+
+def test_shorter_scans_of_a_clear_signal_cost_a_little(found, table):
+    rows = table("scan-length")
+    shorter = rows[rows["share"] < 100]
+    scores = shorter.set_index(["arm", "fold", "seed", "share", "window"])["auc"].unstack(["share", "window"])
+    assert scores.shape == (30, 6)
+    assert (scores.T.nunique() > 1).mean() > 0.5, "windows are not the same scans"
+    assert (shorter["change"] != 0).mean() > 0.3
+    change = found("scan-length").summary.set_index("arm")
+    assert change.loc["ridge", "change at 50 %"] < 0.5
+    for share in (50, 75):
+        assert (change[f"change at {share} %"] < 4).all()
+        assert (change[f"change at {share} %"] > -25).all(), "other scans than those of the fold"
+
+
+# ---------------------------------------------------------------- regions
+
+
+def test_profiles_sum_to_one_and_are_averaged_over_runs(table, bench):
+    rows = table("regions")
+    assert rows["roi"].tolist() == bench.cohort.atlas.rois["name"].tolist()
+    assert rows["S_hat"].sum() == pytest.approx(1)
+    np.testing.assert_allclose(rows["times_1_over_P"], 12 * rows["S_hat"])
+    method, outcomes = bench.fitted(arm("brio"))
+    evidence = factor_evidence(method, outcomes, bench.graphs, [bench.block_length(o.run) for o in outcomes])
+    profiles = []
+    for e in evidence:
+        alpha, Pi = e.qualification.alpha_bar, e.Pi_bar
+        score = [sum(float(alpha[:, :, j].mean()) * float(Pi[j, u]) for j in range(4)) for u in range(12)]
+        profiles.append([s / sum(score) for s in score])
+    np.testing.assert_allclose(rows["S_hat"], np.mean(profiles, axis=0), atol=1e-9)
+    np.testing.assert_allclose(rows["SD"], np.std(profiles, axis=0, ddof=1), atol=1e-9)
+    assert rows["S_hat"].std() > 1e-4, "else uniform weights would not be told apart"
+
+
+def test_uniform_weights_emphasise_no_region(bench, monkeypatch):
+    uniform = lambda alpha_bar: torch.full((alpha_bar.shape[-1],), 0.25, dtype=torch.float64)  # noqa: E731
+    monkeypatch.setattr(regions, "global_qualification", uniform)
+    table = find_study("regions").find(bench).table
+    np.testing.assert_allclose(table["times_1_over_P"], 1.0, atol=2e-3)  # the assignment is balanced by iterations
+
+
+def test_the_highest_regions_are_named(found):
+    table, text = found("regions").table, found("regions").text
+    top = sorted(zip(table["S_hat"], table["roi"], strict=True), reverse=True)[:5]
+    assert text[0] == f"Highest mean scores: {', '.join(name for _, name in top)}."
+    assert f"{12 * top[0][0]:.2f} times 1/P" in text[1]
+
+
+# ---------------------------------------------------------------- propositions
+
+
+def test_both_propositions_hold_everywhere(table, found, bench):
+    rows = table("propositions")
+    first, second = (rows[rows["proposition"] == k] for k in (1, 2))
+    sites = {
+        (o.run.fold.name, o.run.seed): len(set(bench.cohort.sites[o.run.fold.source]))
+        for o in bench.fitted(arm("brio"))[1]
+    }
+    assert len(first) == sum(4 * n for n in sites.values())
+    assert len(second) == sum(n * (n - 1) for n in sites.values())  # pairs and two classes
+    assert (first["change"] <= first["bound"] * (1 + 1e-6) + 1e-9).all()
+    np.testing.assert_allclose(first["change"], (first["Delta_re"] - first["Delta"]).abs())
+    rule = (first["q_0"] > first["threshold_0"]) & (first["q_1"] > first["threshold_1"])
+    assert (first["sign_condition"].astype(bool) == rule).all()
+    kept = first["Delta"] * first["Delta_re"] > 0
+    assert kept[rule].all()
+    assert (second["gain"] >= -1e-9).all()
+    np.testing.assert_allclose(second["gain"], second["kl"], atol=1e-6)
+    np.testing.assert_allclose(second["penalty"], -np.log(second["g"]), atol=1e-9)
+    told = found("propositions").summary.set_index("quantity")["value"]
+    assert told["Prop. 1: sites and factors"] == str(len(first))
+    assert told["Prop. 1: bound holds, %"] == "100.0"
+    assert told["Prop. 1: sign rule applies, %"] == f"{100 * rule.mean():.1f}"
+    assert told["Prop. 1: sign kept in all, %"] == f"{100 * kept.mean():.1f}"
+    assert told["Prop. 2: identities hold, %"] == "100.0"
+    assert told["Prop. 2: reweighting gain, mean"] == f"{second['gain'].mean():.4f}"

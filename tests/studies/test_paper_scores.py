@@ -1,0 +1,244 @@
+"""Studies of scores: comparison, in-distribution, ablation, sensitivity, against plain computations from other runs."""
+
+import csv
+import json
+import math
+import statistics
+from itertools import product
+from pathlib import Path
+
+import pytest
+from scipy import stats
+from study_benches import METHODS, SETTINGS, VARIANTS, bench_on, read
+
+from brio.connectome import BlockRule
+from brio.protocol import make_folds
+from brio.studies import arm
+from brio.studies.sensitivity import _arms, _groups
+
+SCORES = ["auc", "acc", "balanced_acc", "brier", "validation_auc"]
+
+
+def lines(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def by_unit(rows: list[dict[str, str]], method: str, metric: str, unit: list[str]) -> dict[tuple, float]:
+    """Mean of each unit, in percent, by loops."""
+    values: dict[tuple, list[float]] = {}
+    for row in rows:
+        if row["method"] == method:
+            values.setdefault(tuple(row[u] for u in unit), []).append(100 * float(row[metric]))
+    return {key: sum(v) / len(v) for key, v in values.items()}
+
+
+def holm(p: list[float]) -> list[float]:
+    order = sorted(range(len(p)), key=lambda i: p[i])
+    out, worst = [0.0] * len(p), 0.0
+    for rank, i in enumerate(order):
+        worst = max(worst, (len(p) - rank) * p[i])
+        out[i] = min(1.0, worst)
+    return out
+
+
+def signed_rank(differences: list[float]) -> float:
+    """Two-sided p of Wilcoxon's test, from all signs that the differences might have had."""
+    d = [round(x, 9) for x in differences if abs(x) > 1e-9]
+    rank = stats.rankdata([abs(x) for x in d])
+    centre = rank.sum() / 2
+    extreme = abs(sum(r for r, x in zip(rank, d, strict=True) if x > 0) - centre)
+    sums = [sum(r for r, up in zip(rank, signs, strict=True) if up) for signs in product((0, 1), repeat=len(d))]
+    return sum(abs(s - centre) >= extreme - 1e-9 for s in sums) / len(sums)
+
+
+# ---------------------------------------------------------------- comparison
+
+
+@pytest.mark.parametrize(("study", "methods"), [("comparison", METHODS), ("ablation", ["brio", *VARIANTS])])
+def test_rows_are_those_of_an_ordinary_run_bit_for_bit(study, methods, table, paper):
+    rows, others = table(study), read(paper / "loso" / "results.csv")
+    for name in methods:
+        mine = rows[rows["arm"] == name].reset_index(drop=True)
+        theirs = others[others["method"] == name].reset_index(drop=True)
+        assert len(mine) == 10
+        for column in ["method", "fold", "seed", *SCORES]:
+            assert mine[column].tolist() == theirs[column].tolist(), column
+
+
+def test_comparison_averages_seeds_then_sites(found, paper):
+    summary = found("comparison").summary.set_index("arm")
+    assert list(summary["AUC"]) == sorted(summary["AUC"], reverse=True)
+    rows = lines(paper / "loso" / "results.csv")
+    for metric, mean, sd in (("auc", "AUC", "SD"), ("acc", "ACC", "ACC SD")):
+        for name in METHODS:
+            sites = list(by_unit(rows, name, metric, ["fold"]).values())
+            assert len(sites) == 5
+            assert summary.loc[name, mean] == pytest.approx(sum(sites) / 5, abs=1e-9)
+            assert summary.loc[name, sd] == pytest.approx(statistics.stdev(sites), abs=1e-9)
+    assert summary.loc["brio", ["epochs", "K"]].tolist() == [3, 2]
+    assert summary.loc["ridge", ["epochs", "K"]].isna().all()
+    assert (summary["folds"] == 5).all()
+    assert (summary["seeds"] == 2).all()
+
+
+def test_comparison_tests_pairs_of_sites_and_corrects(found, paper):
+    summary = found("comparison").summary.set_index("arm")
+    rows = lines(paper / "loso" / "results.csv")
+    base = by_unit(rows, "brio", "auc", ["fold"])
+    raw = {}
+    for name in ("ridge", "gcn"):
+        mine = by_unit(rows, name, "auc", ["fold"])
+        d = [mine[site] - base[site] for site in base]
+        assert summary.loc[name, "to brio"] == pytest.approx(sum(d) / 5, abs=1e-9)
+        assert summary.loc[name, "better at"] == f"{sum(x > 1e-9 for x in d)} of 5"
+        raw[name] = signed_rank(d)
+    expected = dict(zip(raw, holm(list(raw.values())), strict=True))
+    assert summary.loc[list(raw), "p"].to_dict() == pytest.approx(expected)
+    assert summary.loc["brio", ["to brio", "p"]].isna().all()
+    assert "cannot show a difference at level 0.05" in "\n".join(found("comparison").text), "of five sites none can"
+
+
+def test_in_distribution_counts_every_fold_of_every_seed(found, table, paper):
+    rows = table("in-distribution")
+    assert (rows["protocol"] == "kfold").all()
+    others = read(paper / "kfold" / "results.csv")
+    mine = rows[rows["arm"] == "ridge"].reset_index(drop=True)
+    for column in ["fold", "seed", *SCORES]:
+        assert mine[column].tolist() == others[column].tolist(), column
+    summary = found("in-distribution").summary.set_index("arm")
+    folds = list(by_unit(lines(paper / "kfold" / "results.csv"), "ridge", "auc", ["seed", "fold"]).values())
+    assert len(folds) == 10
+    assert summary.loc["ridge", "AUC"] == pytest.approx(sum(folds) / 10, abs=1e-9)
+    assert summary.loc["ridge", "SD"] == pytest.approx(statistics.stdev(folds), abs=1e-9)
+
+
+def test_in_distribution_corrects_for_training_sets_that_overlap(found, paper):
+    summary = found("in-distribution").summary.set_index("arm")
+    arms = paper / "out" / "arms" / "kfold"
+    rows = {name: lines(arms / name / "results.csv") for name in METHODS}
+    base = by_unit(rows["brio"], "brio", "auc", ["seed", "fold"])
+    raw = {}
+    for name in ("ridge", "gcn"):
+        mine = by_unit(rows[name], name, "auc", ["seed", "fold"])
+        d = [mine[key] - base[key] for key in base]
+        sizes = [(float(r["n_test"]), float(r["n_source"])) for r in rows[name]]
+        share = sum(t for t, _ in sizes) / sum(s for _, s in sizes)
+        t = statistics.mean(d) / math.sqrt((1 / 10 + share) * statistics.variance(d))
+        raw[name] = 2 * stats.t.sf(abs(t), 9)
+    expected = dict(zip(raw, holm(list(raw.values())), strict=True))
+    assert summary.loc[list(raw), "p"].to_dict() == pytest.approx(expected)
+
+
+# ---------------------------------------------------------------- ablation
+
+
+def test_ablation_has_seven_arms_each_its_own_variant(table, found, paper):
+    order = {
+        "brio": ("full", 0.5),
+        "brio-wo-rs": ("w/o RS", 0.5),
+        "brio-wo-tr": ("w/o TR", 0.5),
+        "brio-wo-sm": ("w/o SM", 0.5),
+        "brio-wo-sf": ("w/o SF", 0.5),
+        "brio-wo-qg": ("w/o QG", 0.5),
+        "backbone": ("w/o QG", 0.0),
+    }
+    assert list(dict.fromkeys(table("ablation")["arm"])) == list(order)
+    for name, (variant, strength) in order.items():
+        plan = json.loads((paper / "out" / "arms" / "loso" / name / "plan.json").read_text())
+        settings = plan["methods"][name]["settings"]
+        assert (settings["variant"], settings["lambda_env"]) == (variant, strength)
+        assert settings["epochs"] == 3, "the settings given for all"
+        assert settings["d_t"] == 4
+    kinds = found("ablation").summary.set_index("arm")["row"]
+    assert sorted(kinds[kinds == "ours"].index) == ["backbone", "brio-wo-qg"]
+
+
+def test_ablation_counts_what_brio_is_ahead_of(found):
+    summary = found("ablation").summary.set_index("arm")["AUC"]
+    ahead = sum(summary["brio"] > summary[f"brio-wo-{v}"] for v in ("rs", "tr", "sm", "sf"))
+    assert found("ablation").text[0] == f"BRIO has the higher mean AUC against {ahead} of the paper's four ablations."
+
+
+# ---------------------------------------------------------------- sensitivity
+
+
+def test_sensitivity_varies_one_setting_and_keeps_the_width(table, paper):
+    rows = table("sensitivity")
+    values = {name: sorted(set(part["value"])) for name, part in rows.groupby("setting")}
+    assert values == {"K": [2, 4], "J": [2, 4, 16], "block": [0.5, 1.0, 2.0]}
+    assert len(rows) == 8 * 10
+    base = _settings(paper, "brio")
+    for name in set(rows["arm"]):
+        mine = _settings(paper, name)
+        assert mine["J"] * mine["d_t"] == 16
+        changed = {key for key in mine if mine[key] != base[key]}
+        assert changed in ({"K"}, {"J", "d_t"}, {"block_scale"}, set())
+    for _, row in rows.drop_duplicates("arm").iterrows():
+        if row["arm"] != "brio":
+            key = {"K": "K", "J": "J", "block": "block_scale"}[row["setting"]]
+            assert _settings(paper, row["arm"])[key] == row["value"]
+    default = rows[rows["arm"] == "brio"].groupby("setting")["value"].unique()
+    assert {key: v.tolist() for key, v in default.items()} == {"K": [2.0], "J": [4.0], "block": [1.0]}
+
+
+def _settings(paper: Path, name: str) -> dict:
+    plan = json.loads((paper / "out" / "arms" / "loso" / name / "plan.json").read_text())
+    return plan["methods"]["brio"]["settings"]
+
+
+def test_sensitivity_does_not_train_the_default_twice(seen):
+    arms = [a for a in seen["executed"] if a.startswith("loso/brio") and "wo" not in a]
+    varied = ["brio,J=16,d_t=1", "brio,J=2,d_t=8", "brio,K=4", "brio,block_scale=0.5", "brio,block_scale=2.0"]
+    assert sorted(arms) == ["loso/brio", *(f"loso/{name}" for name in varied)]
+
+
+def test_sensitivity_varies_what_the_paper_varies(cohort, tmp_path):
+    groups = _groups(bench_on(cohort, tmp_path))
+    assert groups == {
+        "K": {2: arm("brio")} | {k: arm("brio", K=k) for k in (4, 8, 16)},
+        "J": {j: arm("brio", J=j, d_t=16 // j) if j != 4 else arm("brio") for j in (1, 2, 4, 8, 16)},
+        "block": {0.5: arm("brio", block_scale=0.5), 1.0: arm("brio"), 2.0: arm("brio", block_scale=2.0)},
+    }
+
+
+def test_block_lengths_scale_the_unrounded_estimate(table, bench):
+    rows = table("sensitivity")
+    block = rows[rows["setting"] == "block"]
+    rule = BlockRule(subjects=12, signals=4, products=4)
+    settings, graphs = bench.prepared.protocol_settings, bench.graphs
+    seen = set()
+    for seed in (0, 1):
+        for fold in make_folds(bench.cohort, "loso", seed, settings):
+            site, label = graphs.cohort.sites[fold.source], graphs.cohort.labels[fold.source]
+            estimate = graphs.block_length(fold.source, site, label, rule, seed)
+            seen.add(estimate)
+            here = block[(block["fold"] == fold.name) & (block["seed"] == seed)].set_index("value")["block_length"]
+            assert here.to_dict() == {0.5: 0.5 * estimate, 1.0: estimate, 2.0: 2.0 * estimate}
+    assert any(estimate != round(estimate) for estimate in seen), "else rounding first would not be seen"
+
+
+def test_sensitivity_tells_block_lengths_in_seconds(found, cohort):
+    summary = found("sensitivity").summary
+    row = summary[summary["arm"] == "brio,block_scale=2.0"].iloc[0]
+    frames, seconds = row["block, frames (s)"].rstrip(")").split(" (")
+    mine = found("sensitivity").table.query("arm == 'brio,block_scale=2.0'")["block_length"].mean()
+    assert frames == f"{mine:.1f}"
+    assert seconds == f"{mine * cohort.participants['tr'].median():.1f}"
+
+
+def test_fewer_values_are_varied_where_the_width_does_not_divide(cohort, tmp_path):
+    # a default off the grid is on it all the same, and J that do not divide the width are left out
+    bench = bench_on(
+        cohort, tmp_path / "out", settings={**SETTINGS, "K": "3", "J": "6", "d_t": "4", "block_scale": "1.5"}
+    )
+    groups = _groups(bench)
+    assert {name: list(along) for name, along in groups.items()} == {
+        "K": [2, 3, 4, 8, 16],
+        "J": [1, 2, 4, 6, 8],
+        "block": [0.5, 1.0, 1.5, 2.0],
+    }
+    assert groups["K"][3] == groups["J"][6] == groups["block"][1.5] == arm("brio")
+    assert groups["J"][8] == arm("brio", J=8, d_t=3)
+    assert groups["block"][1.0] == arm("brio", block_scale=1.0)
+    assert len(_arms(bench)) == 1 + 4 + 4 + 3

@@ -1,0 +1,324 @@
+"""What a study leaves: its files, whole and the same every time; and the commands."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+from study_benches import FACTS, METHODS, SETTINGS, bare, bench_on, read, shorter, tree, watched
+from typer.testing import CliRunner
+
+from brio.cli import app, main
+from brio.errors import BrioError
+from brio.methods import entry, known_methods
+from brio.studies import Finding, arm, comparison, efficiency, known_studies, run_study, study
+from brio.studies.study import Study, find_study, markdown
+from brio.training import NeuralMethod
+
+FILES = {"table.csv", "figure.svg", "figure.png", "found.md", "study.json"}
+NAMES = [s.name for s in known_studies()]
+WHY = "2 seeds, " + ", ".join(f"{k}={v}" for k, v in SETTINGS.items() if "." not in k)
+
+
+def test_these_are_the_studies():
+    assert [
+        *("comparison", "in-distribution", "ablation", "sensitivity", "agreement", "alignment", "mismatch"),
+        *("retention", "scan-length", "efficiency", "regions", "propositions"),
+    ] == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_study_leaves_the_same_five_files(name, paper, table, cohort):
+    place = paper / "out" / "studies" / name
+    assert {p.name for p in place.iterdir()} == FILES
+    rows = table(name)
+    assert len(rows) > 0
+    assert [column for column in FACTS if column not in rows] == []
+    assert (rows["folds"] == (1 if name == "efficiency" else 5)).all()
+    assert (rows["seeds"] == (1 if name == "efficiency" else 2)).all()
+    assert set(rows["epochs"].dropna()) == {12 if name == "efficiency" else 3}
+    if "arm" in rows:
+        assert rows[rows["arm"] == "brio"]["K"].eq(2).all()
+        assert rows[rows["arm"].isin(["ridge", "gcn", "backbone", "brio-wo-qg"])]["K"].isna().all()
+    assert (place / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert ElementTree.parse(place / "figure.svg").getroot().tag.endswith("svg")
+    told = json.loads((place / "study.json").read_text())
+    assert (told["name"], told["title"], told["paper"]) == (name, find_study(name).title, find_study(name).paper)
+    assert told["fingerprint"] == cohort.fingerprint
+    assert (told["cohort"], told["n_scans"], told["seeds"]) == ("simulated", len(cohort), 2)
+    assert told["folds"] == (1 if name == "efficiency" else 5)
+    assert told["epochs"] == [12 if name == "efficiency" else 3]
+    with shorter():
+        assert told["arms"] == [a.name for a in find_study(name).arms(bench_on(cohort, paper / "none"))]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_smoke_runs_are_called_that_and_say_why(name, paper):
+    place = paper / "out" / "studies" / name
+    told = json.loads((place / "study.json").read_text())
+    assert told["smoke"] == WHY
+    line = f"This is a smoke run ({WHY}): no basis for a claim."
+    assert told["text"][0] == line
+    text = (place / "found.md").read_text()
+    assert line in text
+    assert text.startswith(f"# {told['title']}\n")
+    assert f"The paper: {told['paper']}" in text
+    assert "nan" not in text
+    assert all(sentence in text for sentence in told["text"])
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_whole_runs_are_not_called_smoke(cohort, tmp_path):
+    place = run_study("comparison", bench_on(cohort, tmp_path, methods=["ridge"], seeds=3, settings={}))
+    assert "smoke" not in (place / "found.md").read_text()
+    assert json.loads((place / "study.json").read_text())["smoke"] == ""
+
+
+def test_nothing_but_arms_and_studies_is_written(paper, seen):
+    out = paper / "out"
+    assert {p.name for p in out.iterdir()} == {"arms", "studies"}
+    assert sorted("/".join(p.parts[-2:]) for p in out.glob("arms/*/*")) == sorted(seen["executed"])
+    assert not list(out.rglob("*.partial*"))
+    for folder in out.glob("arms/*/*"):
+        names = {p.name for p in folder.iterdir()}
+        assert {"plan.json", "audit.json", "exclusions.tsv", "results.csv", "predictions.csv", "summary.json"} <= names
+
+
+@pytest.mark.parametrize("name", ["ablation", "regions"])
+def test_the_same_study_gives_the_same_bytes(name, paper, bench):
+    place = run_study(name, bench)
+    assert tree(place) == tree(paper / "out" / "studies" / name)
+
+
+def test_studies_are_announced_in_order(seen):
+    titles = [f"{s.name}: {s.title}" for s in known_studies()]
+    assert [line for line in seen["said"] if line in titles] == titles
+    assert seen["said"][0].endswith("scans are used")
+
+
+# ---------------------------------------------------------------- writing
+
+
+def finding(draw) -> Finding:
+    table = pd.DataFrame({"arm": ["a"], "folds": [1], "seeds": [1], "epochs": [1], "K": [1]})
+    return Finding(table, table, ["It was found."], draw)
+
+
+def test_a_figure_that_fails_leaves_the_old_files_whole(cohort, tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+
+    bench = bench_on(cohort, tmp_path, methods=["ridge"])
+
+    def draw():
+        figure = Figure()
+        figure.subplots().plot([1, 2])
+        return figure
+
+    study._write(Study("x", "X", "nothing.", lambda b: [], lambda b: finding(draw)), finding(draw), bench)
+    place = tmp_path / "studies" / "x"
+    before = tree(place)
+    assert set(before) == FILES
+
+    def broken(self, path, **words):
+        path.write_text("half")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Figure, "savefig", broken)
+    with pytest.raises(OSError, match="no space"):
+        study._write(Study("x", "X", "nothing.", lambda b: [], lambda b: finding(draw)), finding(draw), bench)
+    assert {name: content for name, content in tree(place).items() if ".partial" not in name} == before
+
+
+def test_markdown_of_numbers_gaps_and_bars():
+    table = pd.DataFrame(
+        {
+            "arm": ["a|b", "c"],
+            "AUC": [71.25, float("nan")],
+            "p": [0.03125, 1.0],
+            "K": pd.array([8, None], dtype="Int64"),
+            "none": pd.array([None, None], dtype="Int64"),
+            "better at": ["3 of 5", None],
+        }
+    )
+    assert markdown(table).splitlines() == [
+        "| arm | AUC | p | K | none | better at |",
+        "| --- | --- | --- | --- | --- | --- |",
+        "| a\\|b | 71.2 | 0.0312 | 8 | - | 3 of 5 |",
+        "| c | - | 1 | - | - | - |",
+    ]
+
+
+# ---------------------------------------------------------------- efficiency
+
+
+def test_every_trained_method_is_measured_once(table):
+    rows = table("efficiency")
+    assert rows["arm"].tolist() == ["gcn", "brio", "brio, half of the scans"]  # K was given for all
+    assert (rows["seconds_an_epoch"] > 0).all()
+    assert rows["peak_memory_mib"].isna().all(), "on a CPU"
+    whole, half = rows["source_scans"].iloc[1:]
+    assert 0.4 < half / whole < 0.7
+
+
+def test_epochs_that_count_are_the_last_six(cohort, tmp_path, monkeypatch):
+    """The k-th epoch takes 2 k + 1 ticks, so that the mean tells which were counted; six hold two refreshes."""
+    ticks = iter(range(1000))
+    clock = SimpleNamespace(perf_counter=lambda: float(next(ticks)) ** 2)
+    monkeypatch.setattr(efficiency, "time", clock)
+    bench = bench_on(cohort, tmp_path, methods=["gcn"])
+    fold = bench._planned(arm("gcn"))[0].fold
+    row = efficiency.measured(bench, "gcn", "gcn", fold, {})
+    counted = [2 * k + 1 for k in range(5, 11)]  # from the start of the sixth epoch to that of the twelfth
+    assert row["seconds_an_epoch"] == sum(counted) / 6
+    assert len(counted) % 3 == 0
+    assert next(ticks) == efficiency.EPOCHS == 12
+
+
+def test_brio_is_measured_with_few_and_many_reestimates(cohort, tmp_path, monkeypatch):
+    asked = []
+
+    def measured(bench, label, name, fold, settings):
+        asked.append((label, len(fold.source), settings))
+        return dict.fromkeys(efficiency.COLUMNS, 1.0) | {"arm": label, "peak_memory_mib": 10.0 * len(asked), "K": 8}
+
+    monkeypatch.setattr(efficiency, "measured", measured)
+    bench = bench_on(cohort, tmp_path, settings={"epochs": "30"})
+    found = find_study("efficiency").find(bench)
+    n = asked[0][1]
+    assert [(label, settings) for label, _, settings in asked] == [
+        ("gcn", {}),
+        ("brio", {}),
+        ("brio, K = 2", {"K": 2}),
+        ("brio, K = 16", {"K": 16}),
+        ("brio, half of the scans", {}),
+    ]
+    assert [size for _, size, _ in asked[:4]] == [n] * 4
+    assert asked[4][1] < n
+    assert "30 MiB at K = 2, 20 at its own K, 40 at K = 16, 50 with half" in found.text[1]
+
+
+@pytest.mark.soak
+def test_all_trained_methods_are_measured(cohort, tmp_path):
+    bench = bench_on(cohort, tmp_path, methods=None)
+    rows = find_study("efficiency").find(bench).table
+    names = [a.method for a in comparison.compared(bench) if issubclass(entry(a.method).make, NeuralMethod)]
+    assert len(names) > 15
+    assert rows["arm"].tolist()[: len(names)] == names
+    assert (rows["seconds_an_epoch"] > 0).all()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("hungry", [set(), {"core", "core-scaffold", "covariates-only", "deci", "fc-hgnn", "xg-gnn"}])
+def test_the_whole_paper_with_every_method_that_can_be_fed(hungry, cohort, tmp_path):
+    said: list[str] = []
+    used = bare(cohort) if hungry else cohort
+    bench = bench_on(used, tmp_path, methods=None, seeds=1, say=said.append)
+    place = run_study("paper", bench)
+    assert {p.name for p in place.iterdir()} == set(NAMES)
+    assert set(bench.left_out) == hungry
+    assert sum("left out" in line for line in said) == len(hungry)
+    every = {e.name for e in known_methods() if not e.fixed and not e.file}
+    for name in ("comparison", "in-distribution"):
+        assert set(read(place / name / "table.csv")["arm"]) == every - hungry
+    assert (
+        set(read(place / "agreement" / "table.csv")["arm"])
+        == {*("coral", "irm", "gsat", "brainood", "core", "backbone", "brio")} - hungry
+    )
+    assert set(read(place / "scan-length" / "table.csv")["arm"]) == {"brio", "brio-wo-rs", "brio-wo-qg"}
+
+
+# ---------------------------------------------------------------- commands
+
+
+@pytest.fixture
+def folder(cohort, tmp_path):
+    cohort.save(tmp_path / "cohort")
+    return tmp_path
+
+
+def said(monkeypatch, capsys, *words: object) -> tuple[int, str, str]:
+    """Run ``brio`` with these words as a user would."""
+    monkeypatch.setattr("sys.argv", ["brio", *map(str, words)])
+    try:
+        main()
+        status = 0
+    except SystemExit as end:
+        status = int(end.code or 0)
+    out = capsys.readouterr()
+    return status, out.out, out.err
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("comparson", "did you mean 'comparison'?"), ("papers", "did you mean 'paper'?"), ("zzz", "known: ")],
+)
+def test_an_unknown_study_is_told_with_the_nearest(name, hint, folder, monkeypatch, capsys):
+    before = tree(folder)
+    status, out, err = said(monkeypatch, capsys, "study", name, folder / "cohort", "--out", folder / "out")
+    assert status == 2
+    assert out == ""
+    assert err.startswith(f"brio: study '{name}' is unknown; ")
+    assert hint in err
+    assert err.count("\n") == 1
+    assert tree(folder) == before
+    with pytest.raises(BrioError, match="unknown"):
+        find_study(name)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_study_by_command(folder, monkeypatch, capsys, cohort):
+    words = ["--method", "ridge", "--method", "logistic", "--seeds", 1, "--fold", "site01", "--fold", "site02"]
+    more = ["--device", "cpu", "--quiet"]
+    with watched() as seen:
+        status, out, err = said(
+            monkeypatch, capsys, "study", "comparison", folder / "cohort", "--out", folder / "out", *words, *more
+        )
+    assert (status, err) == (0, "")
+    assert seen["executed"] == ["loso/ridge", "loso/logistic"]
+    place = folder / "out" / "studies" / "comparison"
+    assert {p.name for p in place.iterdir()} == FILES
+    assert "# All methods at unseen sites" in out
+    assert "This is a smoke run (not every fold, 1 seed): no basis for a claim." in out
+    assert "figure.png" not in out
+    assert out.rstrip().endswith(f"results: {place}")
+    assert set(read(place / "table.csv")["fold"]) == {"site01", "site02"}
+    # the rows of this folder, handed in elsewhere
+    with watched() as seen:
+        status, _, err = said(
+            *(monkeypatch, capsys, "study", "comparison", folder / "cohort", "--out", folder / "other", *words, *more),
+            *("--finished", folder / "out" / "arms" / "loso" / "ridge"),
+        )
+    assert (status, err) == (0, "")
+    assert seen["executed"] == ["loso/logistic"]
+    assert tree(folder / "other" / "studies") == tree(folder / "out" / "studies")
+
+
+def test_a_wrong_word_of_a_study_is_one_line(folder, monkeypatch, capsys):
+    before = tree(folder)
+    place = ["study", "comparison", folder / "cohort", "--out", folder / "out", "--quiet", "--device", "cpu"]
+    for words, told in (
+        (["--method", "rigde"], "did you mean 'ridge'?"),
+        (["--set", "epohcs=3"], "did you mean 'epochs'?"),
+        (["--fold", "site9"], "fold 'site9' is unknown"),
+        (["--finished", folder], "is not a folder of finished runs"),
+    ):
+        status, _, err = said(monkeypatch, capsys, *place, *words)
+        assert status == 2
+        assert err.count("\n") == 1
+        assert told in err
+        assert tree(folder) == before
+
+
+def test_the_list_of_studies():
+    listed = CliRunner().invoke(app, ["studies"])
+    assert listed.exit_code == 0
+    for s in known_studies():
+        assert s.name in listed.stdout
+    told = json.loads(CliRunner().invoke(app, ["studies", "--json"]).stdout)
+    assert [t["name"] for t in told] == NAMES
+    assert all(set(t) == {"name", "title", "summary", "paper"} and all(t.values()) for t in told)
+    by = {t["name"]: t for t in told}
+    assert by["retention"]["title"] == find_study("retention").title
+    assert by["ablation"]["summary"].startswith("The paper's four ablations")
+    assert METHODS[0] not in by
