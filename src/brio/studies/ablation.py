@@ -28,8 +28,7 @@ def _arms(bench: Bench) -> list[Arm]:
     "ablation",
     "What each part of qualification is worth",
     "the full method is ahead of w/o RS, w/o TR, w/o SM and w/o SF in AUC and ACC on every dataset; w/o RS loses "
-    "most on "
-    "ABIDE CC200. w/o QG and the backbone are rows of ours.",
+    "most on ABIDE CC200. w/o QG and the backbone are rows of ours.",
     _arms,
 )
 def ablation(bench: Bench) -> Finding:

@@ -48,8 +48,7 @@ def _arms(bench: Bench) -> list[Arm]:
     "agreement",
     "Agreement of sites and re-estimation, across methods",
     "lower site discrepancy does not consistently go with lower predictive variation across methods on ABIDE, so "
-    "agreement between "
-    "sites alone does not imply stable predictions within a subject.",
+    "agreement between sites alone does not imply stable predictions within a subject.",
     _arms,
 )
 def agreement(bench: Bench) -> Finding:
@@ -64,7 +63,7 @@ def agreement(bench: Bench) -> Finding:
     )
     if discord == discord:
         text += [
-            f"Pairs of methods in a fold and seed in which the smaller D_site has the larger variation: "
+            "Pairs of methods in a fold and seed in which the smaller D_site has the larger variation: "
             f"{100 * discord:.0f} %.",
             f"Sites look most alike under {alike['arm']}; predictions move least under {steady['arm']}.",
         ]

@@ -39,8 +39,7 @@ def matched(rows: pd.DataFrame) -> pd.DataFrame:
     "alignment",
     "Alignment strength without qualification",
     "stronger alignment lowers both quantities; the full method has lower predictive variation than w/o QG at "
-    "comparable site "
-    "discrepancy.",
+    "comparable site discrepancy.",
     _arms,
 )
 def alignment(bench: Bench) -> Finding:
@@ -60,10 +59,9 @@ def alignment(bench: Bench) -> Finding:
     full, near = by.loc["brio"], by.loc["matched w/o QG"]
     text = [
         f"From lambda_env {LAMBDAS[0]:g} to {LAMBDAS[-1]:g}, D_site goes from {least['D_site']:.3g} to "
-        f"{most['D_site']:.3g} "
-        f"and predictive variation from {least['D_re_pred']:.3g} to {most['D_re_pred']:.3g}.",
-        f"BRIO: D_site {full['D_site']:.3g}, variation {full['D_re_pred']:.3g}, AUC {full['AUC']:.1f}; matched w/o QG: "
-        f"{near['D_site']:.3g}, {near['D_re_pred']:.3g}, {near['AUC']:.1f}.",
+        f"{most['D_site']:.3g} and predictive variation from {least['D_re_pred']:.3g} to {most['D_re_pred']:.3g}.",
+        f"BRIO: D_site {full['D_site']:.3g}, variation {full['D_re_pred']:.3g}, AUC {full['AUC']:.1f}; matched w/o "
+        f"QG: {near['D_site']:.3g}, {near['D_re_pred']:.3g}, {near['AUC']:.1f}.",
     ]
     return Finding(rows, summary, text, lambda: _draw(summary))
 

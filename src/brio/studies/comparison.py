@@ -10,7 +10,7 @@ from .bench import Bench
 from .study import Finding, study
 from .summaries import arm_summary, draw_arms, in_words, tidy
 
-__all__ = ["compared", "comparison", "reference_of", "without"]
+__all__ = ["compared", "comparison", "ranked", "reference_of", "without"]
 
 
 def compared(bench: Bench, protocol: str = "loso") -> list[Arm]:
@@ -30,23 +30,27 @@ def reference_of(arms: list[Arm]) -> str:
     return "brio" if "brio" in names else names[0]
 
 
-@study(
-    "comparison",
-    "All methods at unseen sites",
-    "BRIO outperforms all baselines on every dataset; general OOD methods are not consistently better than GNNs, "
-    "and the best "
-    "brain network methods are better than graph OOD methods. Linear models are not in its table.",
-    compared,
-)
-def comparison(bench: Bench) -> Finding:
-    """Main table: leave one site out, all methods, mean and SD over sites."""
-    arms = compared(bench)
+def ranked(bench: Bench, arms: list[Arm]) -> Finding:
+    """The arms by mean AUC, each paired with the reference."""
     reference = reference_of(arms)
     rows = bench.rows(arms)
     summary = arm_summary(rows, reference).sort_values("AUC", ascending=False).reset_index(drop=True)
     best = summary.iloc[0]
     interval = f" ({best['low']:.1f} to {best['high']:.1f})" if best["low"] == best["low"] else ""
-    text = [f"Highest mean AUC: {best['arm']}, {best['AUC']:.1f}{interval}."]
+    spread = f", SD {best['SD']:.1f}" if best["SD"] == best["SD"] else ""
+    text = [f"Highest mean AUC: {best['arm']}, {best['AUC']:.1f}{interval}{spread}."]
     text += in_words(summary, reference) if len(arms) > 1 else []
     text += without(bench)
     return Finding(tidy(rows), summary, text, lambda: draw_arms(summary, reference))
+
+
+@study(
+    "comparison",
+    "All methods at unseen sites",
+    "BRIO outperforms all baselines on every dataset; general OOD methods are not consistently better than GNNs, and "
+    "the best brain network methods are better than graph OOD methods. Linear models are not in its table.",
+    compared,
+)
+def comparison(bench: Bench) -> Finding:
+    """Main table: leave one site out, all methods, mean and SD over sites."""
+    return ranked(bench, compared(bench))

@@ -36,8 +36,7 @@ COLUMNS = [
     "efficiency",
     "Seconds an epoch and memory",
     "BRIO takes more time and memory than FC-HGNN and CORE, less time than BrainOOD with slightly more memory, and "
-    "less of both than "
-    "DiSCO; peak memory does not depend on K or on the number of source subjects.",
+    "less of both than DiSCO; peak memory does not depend on K or on the number of source subjects.",
     lambda bench: [],
 )
 def efficiency(bench: Bench) -> Finding:
@@ -66,7 +65,7 @@ def efficiency(bench: Bench) -> Finding:
         text.append(
             f"BRIO's peak memory: {memory['brio, K = 2']:.0f} MiB at K = 2, {memory['brio']:.0f} at its own K, "
             f"{memory['brio, K = 16']:.0f} at K = 16, {memory['brio, half of the scans']:.0f} with half of the "
-            f"source scans."
+            "source scans."
         )
     elif memory.isna().any():
         text.append("Peak memory is measured on a GPU only.")

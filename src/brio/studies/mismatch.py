@@ -41,12 +41,10 @@ def mismatch(bench: Bench) -> Finding:
     others = rates.drop("brio")
     text = [
         f"Mismatches: {rates['brio']:.0f} % of the runs of BRIO; of those of w/o QG {others.mean():.0f} % over the "
-        f"strengths tried, "
-        f"{others.min():.0f} % at the best and {others.max():.0f} % at the worst. Medians are pooled over all "
-        f"{len(rows)} runs.",
-        f"A validation AUC counts as preserved at no more than {100 * DELTA_AUC:g} point below that of the "
-        f"backbone in the same "
-        "fold and seed.",
+        f"strengths tried, {others.min():.0f} % at the best and {others.max():.0f} % at the worst. Medians are "
+        f"pooled over all {len(rows)} runs.",
+        f"A validation AUC counts as preserved at no more than {100 * DELTA_AUC:g} point below that of the backbone "
+        "in the same fold and seed.",
     ]
     labels = {a.name: f"w/o QG,\n{v:g}" for v, a in sweep(bench).items()} | {"brio": "BRIO"}
     return Finding(table, summary, text, lambda: _draw(summary, labels))

@@ -24,8 +24,7 @@ def _arms(bench: Bench) -> list[Arm]:
     "propositions",
     "Propositions 1 and 2 in trained models",
     "both are theorems, so a violation would be a fault of ours; how far the bound is from what happens, and how "
-    "often its sign rule "
-    "applies, the paper does not report.",
+    "often its sign rule applies, the paper does not report.",
     _arms,
 )
 def propositions(bench: Bench) -> Finding:
@@ -56,9 +55,8 @@ def propositions(bench: Bench) -> Finding:
     }
     summary = pd.DataFrame(quantities.items(), columns=["quantity", "value"]).assign(**facts)
     text = [
-        f"The bound of Proposition 1 holds for {first['holds'].sum()} of {len(first)} sites and factors; the "
-        f"median change of a "
-        f"class contrast is {100 * tight:.0f} % of its bound.",
+        f"The bound of Proposition 1 holds for {first['holds'].sum()} of {len(first)} sites and factors; the median "
+        f"change of a class contrast is {100 * tight:.0f} % of its bound.",
         f"The sign rule applies to {100 * first['sign_condition'].mean():.0f} % of them"
         + (f", and there the sign was kept in {kept:.0f} %" if len(applies) else "")
         + f"; over all it was kept in {100 * first['sign_kept'].mean():.0f} %.",

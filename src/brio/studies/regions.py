@@ -25,9 +25,8 @@ def _arms(bench: Bench) -> list[Arm]:
 @study(
     "regions",
     "Regions of the factors that qualify",
-    "on ABIDE the five regions with the highest scores are the left precuneus, right superior temporal gyrus, "
-    "right posterior "
-    "cingulate gyrus, left medial superior frontal gyrus and right fusiform gyrus.",
+    "on ABIDE the five regions with the highest scores are the left precuneus, right superior temporal gyrus, right "
+    "posterior cingulate gyrus, left medial superior frontal gyrus and right fusiform gyrus.",
     _arms,
 )
 def regions(bench: Bench) -> Finding:
@@ -45,8 +44,7 @@ def regions(bench: Bench) -> Finding:
     text = [
         f"Highest mean scores: {', '.join(names)}.",
         f"The highest is {ratio:.2f} times 1/P; a single run shares {100 * agree:.0f} % of these {TOP} regions on "
-        f"average, where "
-        f"{100 * TOP / P:.0f} % would be chance.",
+        f"average, where {100 * TOP / P:.0f} % would be chance.",
     ]
     if coordinates(bench) is None:
         text.append("The atlas has no coordinates, so no brain is drawn.")

@@ -40,8 +40,7 @@ def _arms(bench: Bench) -> list[Arm]:
     "retention",
     "Factors kept, by qualification, relevance, support or chance",
     "full qualification has the highest AUC at partial retention, most when few factors are kept; support alone is "
-    "weaker; all "
-    "rankings agree at full retention.",
+    "weaker; all rankings agree at full retention.",
     _arms,
 )
 def retention(bench: Bench) -> Finding:

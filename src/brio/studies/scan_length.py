@@ -30,8 +30,8 @@ def _arms(bench: Bench) -> list[Arm]:
 @study(
     "scan-length",
     "Shorter scans at unseen sites",
-    "all models lose AUC when fewer time points are kept; BRIO loses least, w/o RS less than w/o QG, more so at "
-    "half the scan.",
+    "all models lose AUC when fewer time points are kept; BRIO loses least, w/o RS less than w/o QG, more so at half "
+    "the scan.",
     _arms,
 )
 def scan_length(bench: Bench) -> Finding:

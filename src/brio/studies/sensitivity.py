@@ -41,9 +41,8 @@ def _arms(bench: Bench) -> list[Arm]:
 @study(
     "sensitivity",
     "Number of re-estimates, number of factors, block length",
-    "AUC rises with K from small values and then no longer; intermediate J are better than very small or large "
-    "ones; the "
-    "estimated block length is better than half and twice of it.",
+    "AUC rises with K from small values and then no longer; intermediate J are better than very small or large ones; "
+    "the estimated block length is better than half and twice of it.",
     _arms,
 )
 def sensitivity(bench: Bench) -> Finding:
