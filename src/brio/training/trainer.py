@@ -112,7 +112,12 @@ def _outcome(stack: Stack, validation: Validation, row: int, epoch: int) -> Outc
         trained_epochs=epoch,
         block_length=float(weights["context.block_length"]) if "context.block_length" in weights else None,
         weights=weights,
-        notes={"validation_curve": [[e, round(float(score[row]), 5)] for e, score in validation.curve]},
+        notes={"validation_curve": [[e, _rounded(score[row])] for e, score in validation.curve]},
     )
     outcome.test_logit = stack.method.margins(outcome, stack.connectomes, run.fold.test)
     return outcome
+
+
+def _rounded(score: float) -> float | None:
+    """A score as a record keeps it; none where the run had diverged in that epoch."""
+    return round(float(score), 5) if np.isfinite(score) else None
