@@ -275,7 +275,7 @@ RUN = ["run", "cohort", "--out", "new", "--device", "cpu", "--quiet"]
         (["--fold", "site1"], "fold 'site1' is unknown; did you mean 'site01'?"),
         (["--seeds", "0"], "must be at least 1"),
         (["--seeds", "-3"], "must be at least 1"),
-        (["--device", "gpu"], "device 'gpu' is unknown; known: auto, cpu, cuda"),
+        (["--device", "gpu"], "device 'gpu' is unknown; known: auto, cpu, cuda, cuda-tf32"),
         (["--method", "ridge", "--runs-per-stack", "0"], "runs_per_stack"),
         (["--method", "ridge", "--runs-per-stack", "-1"], "runs_per_stack"),
         (["--set", "protocol.validation_sites=3"], "other sites hold both classes, but 3 are needed"),

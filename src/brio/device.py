@@ -1,26 +1,52 @@
-"""Which device a job runs on."""
+"""Which device a job runs on, and how exactly it multiplies."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
 from .errors import BrioError
 
-__all__ = ["describe_device", "resolve_device"]
+__all__ = ["DEVICES", "describe_device", "exact_products", "memory_budget", "resolve_device"]
+
+DEVICES = ("auto", "cpu", "cuda", "cuda-tf32")
 
 
 def resolve_device(name: str) -> torch.device:
-    """``auto`` takes the GPU where there is one; ``cuda`` insists on it; ``cpu`` never uses it."""
-    if name not in ("auto", "cpu", "cuda"):
-        raise BrioError(f"device '{name}' is unknown; known: auto, cpu, cuda")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise BrioError("device 'cuda' was asked for, but this machine has no usable GPU; use 'cpu' or 'auto'")
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+    """``auto`` takes the GPU where there is one; ``cuda`` insists on it; ``cpu`` never uses it.
+
+    ``cuda-tf32`` is a GPU whose networks multiply with ten bits of mantissa instead of 23 and add up in float32:
+    faster, and not the same to the last digits. Connectomes are estimated in full precision under any of them.
+    """
+    if name not in DEVICES:
+        raise BrioError(f"device '{name}' is unknown; known: {', '.join(DEVICES)}")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise BrioError(f"device '{name}' was asked for, but this machine has no usable GPU; use 'cpu' or 'auto'")
+    if name == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    torch.set_float32_matmul_precision("high" if name == "cuda-tf32" else "highest")
+    return torch.device("cuda")
 
 
 def describe_device(device: torch.device) -> str:
     """The device in words, for the results."""
-    return f"cuda ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else "cpu"
+    if device.type != "cuda":
+        return "cpu"
+    reduced = torch.get_float32_matmul_precision() == "high"
+    return f"cuda ({torch.cuda.get_device_name(device)}{', TF32' if reduced else ''})"
+
+
+@contextmanager
+def exact_products() -> Iterator[None]:
+    """Matrix products in here have the full precision of their type on every device."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def memory_budget(device: torch.device) -> int:

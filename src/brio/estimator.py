@@ -62,7 +62,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         Sites of the training set that choose the checkpoint and are not learned from.
     random_state : int, RandomState or None
         Draws the validation sites, the initial weights, the batches and the re-estimates.
-    device : {"auto", "cpu", "cuda"}
+    device : {"auto", "cpu", "cuda", "cuda-tf32"}
     verbose : bool
         Print a line for each epoch.
 

@@ -10,7 +10,7 @@ from torch import nn
 from torch_geometric.nn import DenseGATConv, DenseGCNConv, DenseGINConv
 
 from brio.methods.graphs import normalised
-from brio.methods.layers import BatchNorm, Dropout, GATLayer, GCNLayer, GINLayer, Linear, mlp
+from brio.methods.layers import BatchNorm, Dropout, GATLayer, GCNLayer, GINLayer, LayerNorm, Linear, mlp
 from brio.training.ambient import during_step, keep_statistics, permutation, real_graphs, uniform
 
 KEY = torch.tensor(12345)
@@ -354,3 +354,13 @@ def test_linear_in_groups_is_the_linear_layer(monkeypatch):
     given = torch.autograd.grad(found.square().sum(), (x, layer.weight, layer.bias))
     for a, b in zip(given, wanted, strict=True):
         torch.testing.assert_close(a.as_subclass(torch.Tensor), b, atol=1e-11, rtol=0)
+
+
+@pytest.mark.parametrize("width", [5, 64])
+def test_layer_normalisation_by_reductions_is_that_of_torch(width):
+    layer = LayerNorm(width, eps=1e-3).double()
+    with torch.no_grad():
+        layer.weight.copy_(torch.randn(width))
+        layer.bias.copy_(torch.randn(width))
+    x = 3.0 + 2.0 * torch.randn(4, 7, width, dtype=torch.float64)
+    torch.testing.assert_close(layer.by_reductions(x), torch.nn.LayerNorm.forward(layer, x))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 __all__ = ["fill_dead"]
@@ -22,5 +23,5 @@ def fill_dead(A: Tensor, alive: Tensor, mean: Tensor) -> Tensor:
     mean : Tensor, shape [P, P]
         Source mean connectome of the fold, zero diagonal.
     """
-    live = alive.to(A.dtype)
-    return A + mean * (1.0 - live.unsqueeze(-1) * live.unsqueeze(-2))
+    live = alive > 0
+    return torch.where(live.unsqueeze(-1) & live.unsqueeze(-2), A, mean)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..device import exact_products
+
 __all__ = ["LARGEST_CORRELATION", "fisher_z", "psi", "standardise"]
 
 LARGEST_CORRELATION = 1.0 - 1e-6
@@ -55,7 +57,8 @@ def psi(x: Tensor, n: Tensor) -> Tensor:
     """
     n = n[..., None, None].to(x.dtype)
     mean = x.sum(-2, keepdim=True) / n
-    covariance = x.transpose(-1, -2) @ x / n - mean.transpose(-1, -2) * mean
+    with exact_products():
+        covariance = x.transpose(-1, -2) @ x / n - mean.transpose(-1, -2) * mean
     variance = covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0)
     inverse = torch.where(variance > _FLAT, variance.clamp_min(_FLAT).rsqrt(), torch.zeros_like(variance))
     return fisher_z(covariance * inverse.unsqueeze(-1) * inverse.unsqueeze(-2))

@@ -107,7 +107,7 @@ def run(
         The same participants in other atlases; all are audited and exclusions hold for all alike.
     exclude : bool
         Apply the exclusions that the audit proposes.
-    device : {"auto", "cpu", "cuda"}
+    device : {"auto", "cpu", "cuda", "cuda-tf32"}
     runs_per_stack : int, optional
         Runs that train together; by default as many as memory allows.
     records_only : bool

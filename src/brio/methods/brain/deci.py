@@ -12,7 +12,7 @@ from ...settings import require, setting
 from ...spaces import choice
 from ...training import Batch, NeuralMethod, Output, Scans, Shape, Stage
 from ..bold import BoldSettings
-from ..layers import Dropout, Linear
+from ..layers import Dropout, LayerNorm, Linear
 from ..losses import classification_loss
 from ..registry import method, papers_intent
 
@@ -74,7 +74,7 @@ class Cycle(nn.Module):
             for _ in range(2)
         )
         self.mix = Linear(width, width)
-        self.norm_mixed, self.norm_updated = nn.LayerNorm(width, eps=1e-6), nn.LayerNorm(width, eps=1e-6)
+        self.norm_mixed, self.norm_updated = LayerNorm(width, eps=1e-6), LayerNorm(width, eps=1e-6)
 
     def forward(self, x: Tensor) -> Tensor:
         """Shape [B, P, d] in and out."""

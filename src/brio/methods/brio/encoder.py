@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..layers import Linear
+from ..layers import LayerNorm, Linear
 
 __all__ = ["SignedEncoder", "SignedLayer", "descriptor", "inverse_root", "signed_graphs"]
 
@@ -56,7 +56,7 @@ class SignedLayer(nn.Module):
         self.own = Linear(width, width, bias=False)
         self.positive = Linear(width, width, bias=False)
         self.negative = Linear(width, width, bias=False)
-        self.norm = nn.LayerNorm(width)
+        self.norm = LayerNorm(width)
 
     def forward(self, H: Tensor, channels: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Tensor:
         """One layer. H: [B, P, d]; channels: (G, D^(-1/2)) for the positive and the negative graph."""
