@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-__all__ = ["STYLES", "panels", "save", "style"]
+__all__ = ["STYLES", "dodge", "panels", "save", "style"]
 
 STYLES = [("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "D"), ("#CC79A7", "^"), ("#E69F00", "v"), ("#56B4E9", "P")]
 """Okabe & Ito's palette, and a marker each for print."""
@@ -14,6 +14,17 @@ STYLES = [("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "D"), ("#CC79A7", "^")
 def style(k: int) -> dict[str, str]:
     """Colour and marker of the k-th series; after six the markers change against the colours."""
     return {"color": STYLES[k % 6][0], "marker": STYLES[(k + k // 6) % 6][1]}
+
+
+def dodge(k: int, count: int, between: float) -> float:
+    """How far the k-th of some series stands beside places that are so far apart, so that none hides another.
+
+    Examples
+    --------
+    >>> [round(dodge(k, 3, 25.0), 2) for k in range(3)]
+    [-1.75, 0.0, 1.75]
+    """
+    return between * min(0.07, 0.8 / count) * (k - (count - 1) / 2)
 
 
 def panels(count: int = 1, width: float = 7.2, height: float = 3.6, **words: Any) -> tuple[Any, list[Any]]:
@@ -37,6 +48,6 @@ def save(figure: Any, path: str | Path) -> Path:
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower())
     partial = path.with_name(path.stem + ".partial" + path.suffix)
     with matplotlib.rc_context({"svg.hashsalt": "brio"}):
-        figure.savefig(partial, dpi=160, metadata=undated)
+        figure.savefig(partial, dpi=150, metadata=undated)
     partial.replace(path)
     return path

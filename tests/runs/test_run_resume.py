@@ -1,6 +1,7 @@
 """A job that was killed goes on and ends in the bytes of one that was not; a folder belongs to one job."""
 
 import csv
+import dataclasses
 import json
 import os
 import shutil
@@ -15,7 +16,12 @@ import torch
 
 import brio as package
 from brio.cohort.simulate import Simulation, simulate
+from brio.errors import BrioError
 from brio.methods import Ridge
+from brio.runs.execute import planned
+from brio.runs.plan import Plan
+from brio.runs.prepare import prepare
+from brio.runs.resume import stacks_of
 from brio.training import NeuralMethod
 
 JOB = ["--method", "brio", "--method", "ridge", "--seeds", "2", "--runs-per-stack", "2"]
@@ -214,6 +220,35 @@ def test_another_job_in_the_same_folder(brio, copy, folder, tiny, words, differs
     assert differs in said.err
     assert content(copy) == before
     assert times(copy) == when
+
+
+@pytest.fixture
+def plan_on(folder):
+    """The plan of a job as it is made on another device; nothing is computed for it."""
+    prepared, before = prepare(folder, device="cpu"), torch.get_float32_matmul_precision()
+
+    def made(device: str, precision: str = "highest") -> Plan:
+        torch.set_float32_matmul_precision("high" if device == "cuda-tf32" else precision)
+        on = torch.device(device.removesuffix("-tf32"))
+        return planned(dataclasses.replace(prepared, device=on), ["ridge"])
+
+    yield made
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize(("begun", "now"), [("cuda", "cuda-tf32"), ("cuda-tf32", "cuda"), ("cuda", "cpu")])
+def test_a_job_does_not_go_on_in_another_precision(plan_on, begun, now, tmp_path):
+    earlier = json.loads(json.dumps(plan_on(begun).document)) | {"stacks": [["a"]]}
+    assert earlier["device"] == begun, "the word that --device takes"
+    assert stacks_of(earlier, plan_on(begun), tmp_path) == [["a"]]
+    with pytest.raises(BrioError, match=f"device: {begun} there, {now} here.*choose another --out") as told:
+        stacks_of(earlier, plan_on(now), tmp_path)
+    assert str(tmp_path) in str(told.value)
+    assert set(plan_on(begun).jobs) == set(plan_on(now).jobs), "runs are named by what they are made of, not where"
+
+
+def test_the_precision_of_a_gpu_says_nothing_of_a_cpu(plan_on):
+    assert plan_on("cpu", "high").facts["device"] == "cpu"
 
 
 def test_another_cohort_in_the_same_folder(brio, copy, tiny, tmp_path):

@@ -361,7 +361,7 @@ def test_a_site_without_both_classes_counts_nowhere(one_class, tmp_path):
     assert summary.loc["ridge", "AUC"] == pytest.approx(100 * known[known["arm"] == "ridge"]["auc"].mean())
     assert summary.loc["logistic", "better at"].endswith(" of 5")
     figure = found.draw()
-    assert len(figure.axes) == 2
+    assert len(figure.axes) == 3
 
 
 def test_folds_that_cannot_be_scored_are_refused(one_class, tmp_path):

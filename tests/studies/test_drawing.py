@@ -3,11 +3,15 @@
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
+import pandas as pd
 import pytest
 from study_benches import tree
 
-from brio.drawing import STYLES, panels, save, style
-from brio.studies.summaries import bars, draw_arms, draw_lines
+from brio.drawing import STYLES, dodge, panels, save, style
+from brio.studies import propositions
+from brio.studies.arms import printed
+from brio.studies.study import find_study
+from brio.studies.summaries import bars, draw_arms, draw_lines, p_in_words
 
 
 def drawn():
@@ -59,17 +63,96 @@ def test_bars_are_never_negative_and_gaps_stay_gaps():
     np.testing.assert_array_equal(length, [[0.0, 5.0, np.nan], [0.0, 10.0, np.nan]])
 
 
-def test_arms_are_drawn_from_the_largest_down(found):
-    summary = found("comparison").summary
-    figure = draw_arms(summary, "brio", {"brio": "BRIO"})
-    left, right = figure.axes
-    names = [label.get_text() for label in left.get_yticklabels()]
-    assert names == ["BRIO" if a == "brio" else a for a in summary.sort_values("AUC")["arm"]]
-    told = [t.get_text() for t in right.texts]
-    assert len(told) == 3, "two differences and what they are"
-    for name in ("ridge", "gcn"):
-        row = summary.set_index("arm").loc[name]
-        assert f"{row['to brio']:+.1f}, p = {row['p']:.2g}" in told
+def test_series_beside_each_other_do_not_reach_the_next_place():
+    for count in (1, 2, 3, 4, 12, 30):
+        shifts = [dodge(k, count, 25.0) for k in range(count)]
+        assert sum(shifts) == pytest.approx(0)
+        assert shifts == sorted(shifts)
+        assert len(set(shifts)) == count
+        assert max(shifts) - min(shifts) < 25.0 * 0.8
+
+
+def places(axis) -> dict[float, list]:
+    """What is drawn at each height: the mean and the ends of its bar."""
+    means = [line for line in axis.lines if line.get_marker() in {m for _, m in STYLES}]
+    ends = [c.get_segments()[0] for c in axis.collections]
+    return {float(m.get_ydata()[0]): [float(m.get_xdata()[0]), *s[:, 0]] for m, s in zip(means, ends, strict=True)}
+
+
+@pytest.mark.parametrize("name", ["comparison", "ablation"])
+def test_arms_are_drawn_in_the_order_of_the_summary_with_their_differences(found, name):
+    summary = found(name).summary
+    figure = draw_arms(summary, "brio")
+    left, middle, right = figure.axes
+    low, high = left.get_ylim()
+    assert low > high, "the first is at the top"
+    assert [label.get_text() for label in left.get_yticklabels()] == [printed(a) for a in summary["arm"]]
+    assert left.get_yticks().tolist() == list(range(len(summary)))
+    for axis, mean, sd in ((left, "AUC", "SD"), (middle, "ACC", "ACC SD")):
+        drawn = places(axis)
+        for y, row in summary.iterrows():
+            assert drawn[y] == pytest.approx([row[mean], row[mean] - row[sd], row[mean] + row[sd]])
+    drawn, told = places(right), {t.xy[1]: t.get_text() for t in right.texts}
+    others = summary[summary["arm"] != "brio"]
+    assert set(drawn) == set(told) == set(others.index)
+    for y, row in others.iterrows():
+        assert drawn[y] == pytest.approx(row[["to brio", "from", "until"]].tolist())
+        assert told[y] == p_in_words(row["p"])
+    assert right.get_xlabel().startswith("AUC, points to BRIO")
+    assert len(draw_arms(summary[summary["arm"] == "brio"].reset_index(drop=True), "brio").axes) == 2
+
+
+def test_the_ablation_has_the_order_of_the_paper_and_tells_what_is_ours(bench):
+    figure = find_study("ablation").find(bench).draw()
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
+        *("BRIO", "w/o RS", "w/o TR", "w/o SM", "w/o SF", "w/o QG (ours)", "backbone (ours)")
+    ]
+
+
+def test_markers_of_scan_length_stand_side_by_side_at_every_length(bench):
+    (axis,) = find_study("scan-length").find(bench).draw().axes
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["ridge", "gcn", "BRIO"]
+    lines = [line for line in axis.lines if line.get_marker() in {m for _, m in STYLES}]
+    for k, place in enumerate([100, 75, 50]):
+        x = [float(line.get_xdata()[k]) for line in lines]
+        assert x[1] == place
+        assert np.diff(x).tolist() == [-1.75, -1.75], "from left to right on an axis that runs down"
+    assert axis.get_xlim()[0] > axis.get_xlim()[1]
+
+
+# ---------------------------------------------------------------- propositions
+
+
+@pytest.fixture
+def theorem():
+    """Both propositions with as many points as sixty runs have."""
+    rng = np.random.default_rng(0)
+    bound = 10 ** -rng.exponential(0.6, size=4000)
+    change = bound * 10 ** -(0.3 + rng.exponential(0.6, size=4000))
+    first = pd.DataFrame({"bound": bound, "change": change, "sign_condition": rng.random(4000) < 0.3})
+    first.loc[0, "change"] = 0.0  # has no place on a logarithmic axis
+    return first, pd.DataFrame({"gain": rng.exponential(0.002, size=16000)})
+
+
+def test_the_axes_of_the_bound_begin_at_the_smallest_point(theorem):
+    first, second = theorem
+    left, right = propositions._draw(first, second).axes
+    seen = first[first["change"] > 0]
+    for (low, high), values in ((left.get_xlim(), seen["bound"]), (left.get_ylim(), seen["change"])):
+        assert values.min() / 2 < low < values.min()
+        assert high > values.max()
+    (line,) = [one for one in left.lines if len(one.get_xdata()) == 2]
+    np.testing.assert_array_equal(line.get_xdata(), line.get_ydata())
+    assert [text.get_text() for text in left.texts] == ["change = bound"]
+    assert right.get_yscale() == "log", "a tail of single pairs beside thousands"
+
+
+def test_thousands_of_points_make_a_small_file(theorem, tmp_path):
+    figure = propositions._draw(*theorem)
+    assert all(cloud.get_rasterized() for cloud in figure.axes[0].collections)
+    path = save(figure, tmp_path / "figure.svg")
+    assert path.stat().st_size < 200_000
+    assert save(propositions._draw(*theorem), tmp_path / "again.svg").read_bytes() == path.read_bytes()
 
 
 def test_lines_go_through_the_means(found):

@@ -1,6 +1,7 @@
 """Studies that look into fitted models, from agreement of sites to the propositions."""
 
 import statistics
+import sys
 from collections import defaultdict
 
 import numpy as np
@@ -310,14 +311,102 @@ def test_the_highest_regions_are_named(found):
     table, text = found("regions").table, found("regions").text
     top = sorted(zip(table["S_hat"], table["roi"], strict=True), reverse=True)[:5]
     assert text[0] == f"Highest mean scores: {', '.join(name for _, name in top)}."
-    assert f"{12 * top[0][0]:.2f} times 1/P" in text[1]
+    assert text[1] == f"The highest is {12 * top[0][0]:.2f} times 1/P."
+
+
+def planted(rng, common: float, of_seed: float, P: int = 116, seeds: int = 3, folds: int = 20) -> tuple:
+    """Profiles made of noise, of what all runs have in common and of what the runs of a seed have in common."""
+    seed = np.repeat(np.arange(seeds), folds)
+    noise = rng.normal(size=(seeds * folds, P))
+    return noise + common * rng.normal(size=P) + of_seed * rng.normal(size=(seeds, P))[seed], seed
+
+
+@pytest.mark.parametrize("of_seed", [0.0, 1.0, 100.0])
+def test_regions_of_noise_are_shared_as_often_as_chance_has_it(of_seed):
+    """Also where all runs of a seed agree, as they do from starting with the same weights."""
+    rng = np.random.default_rng(0)
+    shares = [regions.shared_regions(*planted(rng, 0.0, of_seed)).mean() for _ in range(300)]
+    assert np.mean(shares) == pytest.approx(5 / 116, abs=4 * np.std(shares) / np.sqrt(300))
+    assert np.std(shares) / np.sqrt(300) < 0.005, "else anything would do"
+
+
+@pytest.mark.parametrize("of_seed", [0.0, 1.0])
+def test_regions_that_all_runs_have_are_all_shared(of_seed):
+    rng = np.random.default_rng(0)
+    shares = regions.shared_regions(*planted(rng, 1000.0, of_seed))
+    assert shares.shape == (60,)
+    assert shares.mean() > 0.97
+
+
+def test_shared_regions_by_plain_loops():
+    rng = np.random.default_rng(1)
+    S_hat, seed = planted(rng, 1.0, 1.0, P=20, folds=4)
+    order = rng.permutation(len(seed))
+    S_hat, seed = S_hat[order], seed[order]
+    expected = []
+    for row, mine in zip(S_hat, seed, strict=True):
+        others = [r for r, s in zip(S_hat, seed, strict=True) if s != mine]
+        mean = [sum(column) / len(others) for column in zip(*others, strict=True)]
+        top, own = (set(sorted(range(20), key=lambda u: -v[u])[:5]) for v in (mean, row))
+        expected.append(len(top & own) / 5)
+    assert regions.shared_regions(S_hat, seed).tolist() == pytest.approx(expected)
+    assert 0.25 < np.mean(expected) < 1
+    by_seed = [100 * np.mean([e for e, s in zip(expected, seed, strict=True) if s == k]) for k in range(3)]
+    assert regions._come_back(S_hat, seed) == (
+        f"A run shares {100 * np.mean(expected):.0f} % of its 5 highest regions with those of the mean over other "
+        f"seeds ({min(by_seed):.0f} to {max(by_seed):.0f} % from seed to seed), where 25 % would be chance."
+    )
+
+
+def test_one_seed_cannot_tell_whether_regions_come_back(bench, found):
+    S_hat, seed = planted(np.random.default_rng(0), 1.0, 1.0, seeds=1)
+    assert np.isnan(regions.shared_regions(S_hat, seed)).all()
+    text = regions._come_back(S_hat, seed)
+    assert "cannot be judged from one seed" in text
+    assert "--seeds 3" in text
+    assert "%" not in text
+    assert found("regions").text[2].endswith(f"where {100 * 5 / 12:.0f} % would be chance."), "of two seeds it can"
+
+
+def test_a_figure_without_a_brain_says_why_and_what_to_do(bench, found, table, monkeypatch):
+    where = regions.coordinates(bench)
+    assert where is not None
+    assert "No brain" not in " ".join(found("regions").text)
+    assert len(regions._draw(table("regions"), where).axes) > 2, "nilearn puts its views beside the panels"
+    monkeypatch.setitem(sys.modules, "nilearn", None)  # as on a machine without it
+    text = find_study("regions").find(bench).text
+    assert [line for line in text if line.startswith("No brain is drawn: nilearn is not installed here.")] == text[3:]
+    assert "pip install nilearn" in text[3]
+    assert len(regions._draw(table("regions"), where).axes) == 1
+    (line,) = regions._why_no_brain("mine", None)
+    assert line.startswith("No brain is drawn: atlas 'mine' has no coordinates for all its ROIs.")
+    assert "--atlas" in line
+    assert len(regions._draw(table("regions"), None).axes) == 1
+
+
+def test_scores_are_drawn_relative_to_one_over_p(table):
+    (axis,) = regions._draw(table("regions"), None).axes
+    assert axis.get_xlabel() == "score relative to 1/P (mean, SD over runs)"
+    (dots,) = [c for c in axis.collections if len(c.get_offsets()) > 1]
+    assert dots.get_offsets()[:, 0].tolist() == sorted(table("regions")["times_1_over_P"])
 
 
 # ---------------------------------------------------------------- propositions
 
 
-def test_both_propositions_hold_everywhere(table, found, bench):
-    rows = table("propositions")
+def test_six_digits_of_the_propositions_are_written(table, found, paper):
+    whole, written = found("propositions").table, table("propositions")
+    numbers = whole.select_dtypes("float").columns
+    assert len(numbers) > 8
+    np.testing.assert_allclose(written[numbers], whole[numbers], rtol=5.1e-6)
+    assert not written[numbers].equals(whole[numbers])
+    lines = (paper / "out" / "studies" / "propositions" / "table.csv").read_text().splitlines()[1:]
+    digits = [cell.split("e")[0].replace(".", "").lstrip("-0") for line in lines for cell in line.split(",")]
+    assert max(len(d) for d in digits if d.isdigit()) == 6
+
+
+def test_both_propositions_hold_everywhere(found, bench):
+    rows = found("propositions").table
     first, second = (rows[rows["proposition"] == k] for k in (1, 2))
     sites = {
         (o.run.fold.name, o.run.seed): len(set(bench.cohort.sites[o.run.fold.source]))

@@ -6,14 +6,17 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from study_benches import FACTS, METHODS, SETTINGS, bare, bench_on, read, shorter, tree, watched
+from study_benches import FACTS, METHODS, SETTINGS, SIMULATION, bare, bench_on, read, shorter, tree, watched
 from typer.testing import CliRunner
 
 from brio.cli import app, main
+from brio.cohort.simulate import simulate
 from brio.errors import BrioError
 from brio.methods import entry, known_methods
 from brio.studies import Finding, arm, comparison, efficiency, known_studies, run_study, study
+from brio.studies.arms import printed
 from brio.studies.study import Study, find_study, markdown
+from brio.studies.summaries import in_words, p_in_words, signed
 from brio.training import NeuralMethod
 
 FILES = {"table.csv", "figure.svg", "figure.png", "found.md", "study.json"}
@@ -135,6 +138,7 @@ def test_markdown_of_numbers_gaps_and_bars():
         {
             "arm": ["a|b", "c"],
             "AUC": [71.25, float("nan")],
+            "gain": [-0.04, 12.0],
             "p": [0.03125, 1.0],
             "K": pd.array([8, None], dtype="Int64"),
             "none": pd.array([None, None], dtype="Int64"),
@@ -142,11 +146,62 @@ def test_markdown_of_numbers_gaps_and_bars():
         }
     )
     assert markdown(table).splitlines() == [
-        "| arm | AUC | p | K | none | better at |",
-        "| --- | --- | --- | --- | --- | --- |",
-        "| a\\|b | 71.2 | 0.0312 | 8 | - | 3 of 5 |",
-        "| c | - | 1 | - | - | - |",
+        "| arm | AUC | gain | p | K | none | better at |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| a\\|b | 71.2 | 0.0 | 0.031 | 8 | - | 3 of 5 |",
+        "| c | - | 12.0 | 1.0 | - | - | - |",
     ]
+
+
+@pytest.mark.parametrize(
+    ("p", "told"),
+    [
+        (1.0, "p = 1.0"),
+        (0.2, "p = 0.20"),
+        (0.0521, "p = 0.052"),
+        (0.001, "p = 0.0010"),
+        (0.00099, "p < 0.001"),
+        (0.0, "p < 0.001"),
+        (float("nan"), "no test"),
+    ],
+)
+def test_p_in_words_and_in_tables(p, told):
+    assert p_in_words(p) == told
+    cell = markdown(pd.DataFrame({"p": [p, 0.5]})).splitlines()[2]
+    assert cell == f"| {told.removeprefix('p ').removeprefix('= ').replace('no test', '-')} |"
+
+
+def test_differences_that_round_to_nothing_have_no_sign():
+    assert [signed(v) for v in (-0.04, -0.0, 0.0, 0.04, -0.06, 12.34)] == ["0.0", "0.0", "0.0", "0.0", "-0.1", "+12.3"]
+    summary = pd.DataFrame({"arm": ["brio", "brio-wo-rs", "gcn"], "to brio": [None, -0.01, -3.0], "warning": ""})
+    assert in_words(summary.assign(p=[None, 1.0, 0.0001]), "brio") == [
+        "Clearly below BRIO (p at most 0.05 after Holm's correction): gcn (-3.0).",
+        "Not shown to differ from BRIO: w/o RS (0.0, p = 1.0).",
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_arms_are_printed_alike_everywhere_and_found_by_name_in_the_table(name, paper, table):
+    text = (paper / "out" / "studies" / name / "found.md").read_text()
+    assert "-0.0 " not in text
+    assert "-0.0," not in text
+    shown = [line for line in text.splitlines() if line.startswith("| ")]
+    for word in ("brio-wo", "| brio ", "| brio,", "to brio"):
+        assert not any(word in line for line in shown), word
+    if "arm" in table(name):
+        known = {a.method for a in find_study(name).arms(bench_on(simulate(SIMULATION), paper / "none"))}
+        known |= {*METHODS, "matched w/o QG"}
+        assert {a.split(",")[0] for a in table(name)["arm"]} <= known
+
+
+def test_one_place_gives_arms_their_printed_names():
+    assert printed(arm("brio-wo-sm").name) == "w/o SM"
+    assert printed(arm("brio", J=8, d_t=2).name) == "BRIO, J=8, d_t=2"
+    assert printed("brio, half of the scans") == "BRIO, half of the scans"
+    assert printed(arm("backbone").name) == "backbone"
+    shown = {printed(e.name) for e in known_methods()}
+    assert len(shown) == len(known_methods()), "no two look alike"
+    assert not any("brio-wo" in name for name in shown)
 
 
 # ---------------------------------------------------------------- efficiency

@@ -139,7 +139,7 @@ def make_plan(
         "harmonise": None if harmonise.kind == "none" else dataclasses.asdict(harmonise),
         "seeds": list(seeds),
         "folds": None if folds is None else sorted(folds),
-        "device": device.type,
+        "device": _device_word(device),
         "threads": torch.get_num_threads() if device.type == "cpu" else None,
     }
     jobs: dict[str, Job] = {}
@@ -163,6 +163,12 @@ def make_plan(
             raise BrioError(f"method '{method.name}' does not read connectomes alone; harmonise.kind is not for it")
     _check_harmonise(cohort, harmonise, [job.run.fold for job in jobs.values()])
     return Plan(facts, jobs, [], harmonise)
+
+
+def _device_word(device: torch.device) -> str:
+    """The device as ``--device`` takes it; TF32 is one of its own, so that no job goes on in other precision."""
+    reduced = device.type == "cuda" and torch.get_float32_matmul_precision() == "high"
+    return "cuda-tf32" if reduced else device.type
 
 
 def _check_harmonise(cohort: Cohort, harmonise: Harmonise, folds: Sequence[Fold]) -> None:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from .arms import Arm, arm
+from .arms import Arm, arm, printed
 from .bench import Bench
 from .study import Finding, study
 from .summaries import arm_summary, draw_arms, in_words, tidy
 
 __all__ = ["ablation"]
 
-LABELS = {
-    "brio": "BRIO",
-    "brio-wo-rs": "w/o RS",
-    "brio-wo-tr": "w/o TR",
-    "brio-wo-sm": "w/o SM",
-    "brio-wo-sf": "w/o SF",
-    "brio-wo-qg": "w/o QG (ours)",
-    "backbone": "backbone (ours)",
-}
+PAPERS = ("brio-wo-rs", "brio-wo-tr", "brio-wo-sm", "brio-wo-sf")
+OURS = ("brio-wo-qg", "backbone")
 
 
 def _arms(bench: Bench) -> list[Arm]:
-    return [arm(name) for name in LABELS]
+    return [arm(name) for name in ("brio", *PAPERS, *OURS)]
 
 
 @study(
@@ -35,9 +28,13 @@ def ablation(bench: Bench) -> Finding:
     """The paper's four ablations of Eqs. (18) and (19) against the full method; w/o QG and the backbone are ours."""
     rows = bench.rows(_arms(bench))
     summary = arm_summary(rows, "brio")
-    summary.insert(1, "row", ["ours" if a in ("brio-wo-qg", "backbone") else "paper's" for a in summary["arm"]])
+    summary.insert(1, "row", ["ours" if a in OURS else "paper's" for a in summary["arm"]])
     differences = summary.set_index("arm")["to brio"]
-    ahead = [a for a in ("brio-wo-rs", "brio-wo-tr", "brio-wo-sm", "brio-wo-sf") if differences[a] < 0]
+    ahead = [a for a in PAPERS if differences[a] < 0]
     text = [f"BRIO has the higher mean AUC against {len(ahead)} of the paper's four ablations."]
     text += in_words(summary, "brio")
-    return Finding(tidy(rows), summary, text, lambda: draw_arms(summary, "brio", LABELS))
+    return Finding(tidy(rows), summary, text, lambda: draw_arms(summary, "brio", _label))
+
+
+def _label(name: str) -> str:
+    return f"{printed(name)} (ours)" if name in OURS else printed(name)

@@ -15,7 +15,16 @@ from ..errors import BrioError
 from ..methods import make_method
 from ..protocol import ProtocolSettings
 
-__all__ = ["Arm", "Finished", "HandedIn", "arm", "read_handed_in"]
+__all__ = ["Arm", "Finished", "HandedIn", "arm", "printed", "read_handed_in"]
+
+_PRINTED = {
+    "brio": "BRIO",
+    "brio-wo-rs": "w/o RS",
+    "brio-wo-tr": "w/o TR",
+    "brio-wo-sm": "w/o SM",
+    "brio-wo-sf": "w/o SF",
+    "brio-wo-qg": "w/o QG",
+}
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,18 @@ def arm(method: str, protocol: str = "loso", **settings: Any) -> Arm:
     'brio,K=2'
     """
     return Arm(method, tuple(settings.items()), protocol)
+
+
+def printed(name: str) -> str:
+    """What readers are shown instead of an arm's name: the paper's words where it has some, settings behind them.
+
+    Examples
+    --------
+    >>> printed("brio-wo-rs"), printed("brio,K=2"), printed("ridge")
+    ('w/o RS', 'BRIO, K=2', 'ridge')
+    """
+    method, *settings = name.split(",")
+    return ", ".join([_PRINTED.get(method, method), *(one.strip() for one in settings)])
 
 
 @dataclass(frozen=True, eq=False)

@@ -64,25 +64,36 @@ def propositions(bench: Bench) -> Finding:
     ]
     table = pd.concat([first.assign(proposition=1), second.assign(proposition=2)], ignore_index=True).assign(**facts)
     table = table.astype({"factor": "Int64", "label": "Int64"})
-    return Finding(table, summary, text, lambda: _draw(first, second))
+    return Finding(table, summary, text, lambda: _draw(first, second), digits=6)
 
 
 def _draw(first: pd.DataFrame, second: pd.DataFrame) -> Any:
     figure, (left, right) = panels(2, 8.6, 3.6)
-    applies = first["sign_condition"]
+    applies = first["sign_condition"].astype(bool)
     for k, (those, label) in enumerate(((~applies, "sign rule silent"), (applies, "sign rule applies"))):
         mine = first[those]
         look = style(k)
-        left.scatter(mine["bound"], mine["change"], s=8, alpha=0.4, linewidths=0, label=label, **look)
-    seen = pd.concat([first["bound"], first["change"]])
-    ends = [float(seen[seen > 0].min()), float(seen.max())]
-    left.plot(ends, ends, color="0.5", linewidth=0.8)
+        left.scatter(mine["bound"], mine["change"], s=6, alpha=0.3, linewidths=0, label=label, rasterized=True, **look)
     left.set_xscale("log")
     left.set_yscale("log")
+    where = _span(first["bound"])
+    left.plot(where, where, color="0.5", linewidth=0.8)
+    middle = float(np.sqrt(where[0] * where[1]))
+    beside = {"xytext": (-4, 4), "textcoords": "offset points", "ha": "right", "fontsize": 8, "color": "0.3"}
+    left.annotate("change = bound", (middle, middle), **beside)
+    left.set_xlim(where)
+    left.set_ylim(_span(first["change"])[0], where[1])
     left.set_xlabel("bound on the change of the class contrast", fontsize=9)
     left.set_ylabel("change under re-estimation", fontsize=9)
-    left.legend(fontsize=8, frameon=False)
+    left.legend(fontsize=8, frameon=False, loc="lower right", markerscale=1.8)
     right.hist(second["gain"], bins=np.linspace(0, max(float(second["gain"].max()), 1e-6), 30), color=style(0)["color"])
+    right.set_yscale("log")
     right.set_xlabel("reweighting gain", fontsize=9)
     right.set_ylabel("site pairs and classes", fontsize=9)
     return figure
+
+
+def _span(values: pd.Series) -> tuple[float, float]:
+    """Ends of a logarithmic axis, from the smallest value to the largest with a little room; nought has no place."""
+    seen = values[values > 0]
+    return (float(seen.min()) / 1.5, float(seen.max()) * 1.5) if len(seen) else (0.1, 1.0)

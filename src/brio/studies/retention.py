@@ -18,13 +18,13 @@ from ..diagnostics import (
     factor_ranking,
     retained_margin,
 )
-from ..drawing import panels, style
+from ..drawing import dodge, panels, style
 from ..protocol import auc, bootstrap_interval, compare
 from ..training import Outcome
 from .arms import Arm, arm
 from .bench import Bench
 from .study import Finding, study
-from .summaries import bars, p_in_words
+from .summaries import bars, p_in_words, signed
 
 __all__ = ["retention"]
 
@@ -53,8 +53,8 @@ def retention(bench: Bench) -> Finding:
         scores = 100 * by_site.xs(share, level="share").unstack("ranking")
         best = means[share].idxmax()
         tests = compare(scores, "qualification").set_index("method")
-        told = ", ".join(f"{m} {-t['mean_difference']:+.1f} ({p_in_words(t['p_holm'])})" for m, t in tests.iterrows())
-        text.append(f"{share:g} % of the factors: highest mean AUC by {best}; qualification against {told}.")
+        told = [f"{m} {signed(-t['mean_difference'])} ({p_in_words(t['p_holm'])})" for m, t in tests.iterrows()]
+        text.append(f"{share:g} % of the factors: highest mean AUC by {best}; qualification against {', '.join(told)}.")
     full = means[100.0]
     text.append(f"All factors: {full.iloc[0]:.1f} under every ranking.")
     facts = bench.trained(arm("brio")).facts
@@ -99,8 +99,7 @@ def _draw(by_site: pd.Series) -> Any:
     for k, by in enumerate(RANKINGS):
         table = 100 * by_site.loc[by].unstack("share")
         low, high = np.array([bootstrap_interval(table[s].to_numpy()) for s in table.columns]).T
-        shift = 1.2 * (k - 1.5)
-        mean, x = table.mean(), table.columns + shift
+        mean, x = table.mean(), table.columns + dodge(k, len(RANKINGS), 100 / len(table.columns))
         axis.errorbar(x, mean, yerr=bars(mean, low, high), capsize=2, linewidth=1.2, label=by, **style(k))
         axis.set_xticks(table.columns, [f"{s:.0f}" for s in table.columns])
     axis.set_xlabel("factors kept, %", fontsize=9)

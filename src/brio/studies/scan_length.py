@@ -9,13 +9,13 @@ import pandas as pd
 
 from ..connectome import Connectomes
 from ..diagnostics import POSITIONS, windowed
-from ..drawing import panels, style
+from ..drawing import dodge, panels, style
 from ..protocol import auc, bootstrap_interval, compare
-from .arms import Arm, arm
+from .arms import Arm, arm, printed
 from .bench import Bench
 from .comparison import reference_of
 from .study import Finding, study
-from .summaries import bars, p_in_words
+from .summaries import bars, p_in_words, signed
 
 __all__ = ["scan_length"]
 
@@ -43,15 +43,16 @@ def scan_length(bench: Bench) -> Finding:
     text = []
     first = reference_of(_arms(bench))
     for share in table.columns:
-        told = ", ".join(f"{a} {v:+.1f}" for a, v in table[share].items())
+        told = ", ".join(f"{printed(str(a))} {signed(v)}" for a, v in table[share].items())
         text.append(f"With {share:g} % of the frames the mean AUC changes by {told}.")
         scores = change.xs(share, level="share").unstack("arm")
         if scores.shape[1] > 1:
             tests = compare(scores, first)
             said = ", ".join(
-                f"{t['method']} ({t['mean_difference']:+.1f}, {p_in_words(t['p_holm'])})" for _, t in tests.iterrows()
+                f"{printed(t['method'])} ({signed(t['mean_difference'])}, {p_in_words(t['p_holm'])})"
+                for _, t in tests.iterrows()
             )
-            text.append(f"Compared with the change of {first}: {said}.")
+            text.append(f"Compared with the change of {printed(first)}: {said}.")
     facts = pd.DataFrame([{"arm": a.name, **bench.trained(a).facts} for a in _arms(bench)])
     facts = facts.astype({"epochs": "Int64", "K": "Int64"})
     summary = table.rename(columns=lambda s: f"change at {s:g} %").reset_index().merge(facts, on="arm")
@@ -77,13 +78,14 @@ def _rows(bench: Bench) -> pd.DataFrame:
 
 def _draw(change: pd.Series) -> Any:
     figure, (axis,) = panels(1, 5.6, 3.6)
-    for k, name in enumerate(dict.fromkeys(change.index.get_level_values("arm"))):
+    names = list(dict.fromkeys(change.index.get_level_values("arm")))
+    for k, name in enumerate(names):
         table = change.loc[name].unstack("share")
         shares = [100.0, *table.columns]
         mean = [0.0, *table.mean()]
         low, high = np.array([(0.0, 0.0), *(bootstrap_interval(table[s].to_numpy()) for s in table.columns)]).T
-        x = [s + 0.8 * (k - 1) for s in shares]
-        axis.errorbar(x, mean, yerr=bars(mean, low, high), capsize=2, linewidth=1.2, label=name, **style(k))
+        x = [s - dodge(k, len(names), 25.0) for s in shares]  # the axis runs down, the first arm stands left
+        axis.errorbar(x, mean, yerr=bars(mean, low, high), capsize=2, linewidth=1.2, label=printed(name), **style(k))
         axis.set_xticks(shares, [f"{s:g}" for s in shares])
     axis.invert_xaxis()
     axis.axhline(0, color="0.7", linewidth=0.8, zorder=0)

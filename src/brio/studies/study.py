@@ -14,8 +14,9 @@ from ..drawing import save
 from ..errors import BrioError, nearest
 from ..runs.store import write_atomically
 from ..version import __version__
-from .arms import Arm
+from .arms import Arm, printed
 from .bench import Bench
+from .summaries import p_value
 
 __all__ = ["Finding", "Study", "known_studies", "markdown", "run_study", "study"]
 
@@ -34,12 +35,15 @@ class Finding:
         What was found, a sentence each.
     draw : function
         Makes the figure.
+    digits : int, optional
+        Significant digits of the table as it is written; by default all.
     """
 
     table: pd.DataFrame
     summary: pd.DataFrame
     text: list[str]
     draw: Callable[[], Any]
+    digits: int | None = None
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,8 @@ def run_study(name: str, bench: Bench) -> Path:
 def _write(s: Study, found: Finding, bench: Bench) -> None:
     place = bench.out / "studies" / s.name
     place.mkdir(parents=True, exist_ok=True)
-    write_atomically(place / "table.csv", found.table.to_csv(index=False, lineterminator="\n"))
+    form = None if found.digits is None else f"%.{found.digits}g"
+    write_atomically(place / "table.csv", found.table.to_csv(index=False, lineterminator="\n", float_format=form))
     figure = found.draw()
     for ending in ("svg", "png"):
         save(figure, place / f"figure.{ending}")
@@ -123,7 +128,7 @@ def _write(s: Study, found: Finding, bench: Bench) -> None:
     head = [f"This is a smoke run ({smoke}): no basis for a claim."] if smoke else []
     lines = [f"# {s.title}", "", *(line for text in (*head, *found.text) for line in (text, ""))]
     lines += [
-        markdown(found.summary.drop(columns="warning", errors="ignore")),
+        markdown(_shown(found.summary)),
         "",
         f"The paper: {s.paper}",
         "",
@@ -149,6 +154,14 @@ def _write(s: Study, found: Finding, bench: Bench) -> None:
     write_atomically(place / "study.json", json.dumps(facts, indent=1) + "\n")
 
 
+def _shown(summary: pd.DataFrame) -> pd.DataFrame:
+    """A summary as readers see it: arms under the names that are printed, without what the text says of tests."""
+    told = summary.drop(columns="warning", errors="ignore")
+    if "arm" in told:
+        told = told.assign(arm=told["arm"].map(printed))
+    return told.rename(columns=lambda name: f"to {printed(name[3:])}" if name.startswith("to ") else name)
+
+
 def markdown(table: pd.DataFrame) -> str:
     """A table in Markdown; numbers with as many digits as they deserve, what is missing as a dash.
 
@@ -165,13 +178,15 @@ def markdown(table: pd.DataFrame) -> str:
 
 
 def _cells(column: pd.Series) -> list[str]:
-    """A column in words: percentages with one decimal, small numbers with three digits."""
+    """A column in words: percentages with one decimal, small numbers with three digits, p as sentences have it."""
     numbers = pd.to_numeric(column, errors="coerce").dropna().abs()
-    form = "{:.1f}" if (numbers >= 5).any() else "{:.3g}"
+    form = "{:z.1f}" if (numbers >= 5).any() else "{:z.3g}"  # z: what rounds to nothing is not negative
 
     def cell(value: Any) -> str:
         if value is None or value is pd.NA or value != value:
             return "-"
-        return form.format(value) if isinstance(value, float) else str(value).replace("|", "\\|")
+        if not isinstance(value, float):
+            return str(value).replace("|", "\\|")
+        return p_value(value) if column.name == "p" else form.format(value)
 
     return [cell(value) for value in column]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,9 @@ import pandas as pd
 
 from ..drawing import panels, style
 from ..protocol import bootstrap_interval, compare, compare_folds
+from .arms import printed
 
-__all__ = ["arm_summary", "bars", "draw_arms", "draw_lines", "in_words", "p_in_words", "tidy"]
+__all__ = ["arm_summary", "bars", "draw_arms", "draw_lines", "in_words", "p_in_words", "p_value", "signed", "tidy"]
 
 FACTS = ["folds", "seeds", "epochs", "K"]
 _KEPT = ["arm", "method", "protocol", "fold", "seed", "auc", "acc", "balanced_acc", "brier", "validation_auc"]
@@ -76,20 +77,49 @@ def in_words(summary: pd.DataFrame, reference: str, level: float = 0.05) -> list
     for sign, word in ((1, "above"), (-1, "below")):
         those = clear[np.sign(clear[column]) == sign]
         if len(those):
-            told = ", ".join(f"{r['arm']} ({r[column]:+.1f})" for _, r in those.iterrows())
-            lines.append(f"Clearly {word} {reference} (p at most {level:g} after Holm's correction): {told}.")
+            told = ", ".join(f"{printed(r['arm'])} ({signed(r[column])})" for _, r in those.iterrows())
+            lines.append(f"Clearly {word} {printed(reference)} (p at most {level:g} after Holm's correction): {told}.")
     rest = known[~known.index.isin(clear.index)]
     if len(rest):
-        told = ", ".join(f"{r['arm']} ({r[column]:+.1f}, {p_in_words(r['p'])})" for _, r in rest.iterrows())
-        lines.append(f"Not shown to differ from {reference}: {told}.")
+        said = [f"{printed(r['arm'])} ({signed(r[column])}, {p_in_words(r['p'])})" for _, r in rest.iterrows()]
+        lines.append(f"Not shown to differ from {printed(reference)}: {', '.join(said)}.")
     if (known["warning"] != "").all():
         lines.append(f"Nor could it have been: {known['warning'].iloc[0]}.")
     return lines
 
 
-def p_in_words(value: float) -> str:
-    """A p value, or that there is none."""
-    return f"p = {value:.2g}" if value == value else "no test"
+def signed(difference: float) -> str:
+    """A difference with its sign and one decimal; what rounds to nothing has no sign.
+
+    Examples
+    --------
+    >>> signed(0.26), signed(-0.04)
+    ('+0.3', '0.0')
+    """
+    told = f"{difference:+.1f}"
+    return told if float(told) else told[1:]
+
+
+def p_value(p: float) -> str:
+    """A p value with two digits.
+
+    Examples
+    --------
+    >>> p_value(1.0), p_value(0.052), p_value(0.0002)
+    ('1.0', '0.052', '< 0.001')
+    """
+    return f"{p:#.2g}" if p >= 0.001 else "< 0.001"
+
+
+def p_in_words(p: float) -> str:
+    """A p value as a sentence has it, or that there is none.
+
+    Examples
+    --------
+    >>> p_in_words(0.2), p_in_words(0.0002), p_in_words(float("nan"))
+    ('p = 0.20', 'p < 0.001', 'no test')
+    """
+    return "no test" if p != p else f"p {p_value(p)}" if p < 0.001 else f"p = {p_value(p)}"
 
 
 def bars(mean: Any, low: Any, high: Any) -> np.ndarray:
@@ -104,30 +134,37 @@ def bars(mean: Any, low: Any, high: Any) -> np.ndarray:
     return np.clip([middle - np.asarray(low, dtype=float), np.asarray(high, dtype=float) - middle], 0.0, None)
 
 
-def draw_arms(summary: pd.DataFrame, reference: str, labels: Mapping[str, str] | None = None) -> Any:
-    """AUC and ACC of each arm with what it differs from the reference by, largest AUC at the top."""
-    ordered = summary.sort_values("AUC").reset_index(drop=True)
-    height = np.arange(len(ordered))
-    figure, (left, right) = panels(2, 8.4, 1.3 + 0.34 * len(ordered), sharey=True)
-    for axis, mean, sd, title in ((left, "AUC", "SD", "AUC, %"), (right, "ACC", "ACC SD", "ACC, %")):
-        for y, row in ordered.iterrows():
-            look = style(0 if row["arm"] == reference else 1)
-            axis.errorbar(row[mean], y, xerr=row[sd], fmt=look["marker"], color=look["color"], capsize=2, markersize=6)
-        axis.set_xlabel(f"{title} (mean, SD)", fontsize=9)
+def draw_arms(summary: pd.DataFrame, reference: str, label: Callable[[str], str] = printed) -> Any:
+    """AUC and ACC of each arm and how its AUC differs from that of the reference, in the order of the summary."""
+    column = f"to {reference}"
+    paired = summary[column].notna()
+    width = (3, 10.4) if paired.any() else (2, 8.4)
+    figure, axes = panels(*width, 1.0 + 0.34 * len(summary), sharey=True)
+    for axis, mean, sd in zip(axes, ("AUC", "ACC"), ("SD", "ACC SD"), strict=False):
+        for y, (_, row) in enumerate(summary.iterrows()):
+            _mark(axis, y, row[mean], row[sd], 0 if row["arm"] == reference else 1)
+        axis.set_xlabel(f"{mean}, % (mean, SD)", fontsize=9)
+    for y, (_, row) in enumerate(summary.iterrows()):
+        if paired.iloc[y]:
+            _mark(axes[2], y, row[column], bars([row[column]], [row["from"]], [row["until"]]), 1)
+            beside = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 8, "color": "0.3"}
+            axes[2].annotate(p_in_words(row["p"]), (1.02, y), **beside)
+    if paired.any():
+        axes[2].axvline(0, color=style(0)["color"], linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
+        axes[2].set_xlabel(f"AUC, points to {label(reference)}\n(95 % interval, corrected p)", fontsize=9)
+    for axis in axes:
+        axis.locator_params(axis="x", nbins=5)
         axis.grid(axis="y", color="0.93")
         axis.set_axisbelow(True)
-    names = [(labels or {}).get(a, a) for a in ordered["arm"]]
-    left.set_yticks(height, names, fontsize=9)
-    left.set_ylim(-0.6, len(ordered) - 0.4)
-    column = f"to {reference}"
-    for y, row in ordered.iterrows():
-        if row[column] is not None and row[column] == row[column]:
-            told = f"{row[column]:+.1f}, {p_in_words(row['p'])}"
-            right.annotate(told, (1.02, y), xycoords=("axes fraction", "data"), va="center", fontsize=8, color="0.3")
-    right.annotate(
-        f"AUC to {reference},\ncorrected p", (1.02, 1.0), xycoords="axes fraction", va="bottom", fontsize=8, color="0.3"
-    )
+    axes[0].set_yticks(np.arange(len(summary)), [label(a) for a in summary["arm"]], fontsize=9)
+    axes[0].set_ylim(len(summary) - 0.4, -0.6)
     return figure
+
+
+def _mark(axis: Any, y: int, x: float, length: Any, k: int) -> None:
+    """A mean with its bar in the row of an arm."""
+    look = style(k)
+    axis.errorbar(x, y, xerr=length, fmt=look["marker"], color=look["color"], capsize=2, markersize=6)
 
 
 def draw_lines(axis: Any, x: Sequence[float], summary: pd.DataFrame, k: int, label: str = "") -> None:
