@@ -45,6 +45,9 @@ class Simulation:
         Frames of the average site; sites lie between 0.7 and 1.3 of it.
     stable, unstable, spurious : float
         Strength of the three kinds of class effect.
+    reversed_sites : int
+        So many of the last sites have the burst of the unstable network in controls instead of patients: evidence that
+        all other sites agree on, and that misleads there.
     dynamics : float
         Strength of the slow courses of single ROIs in patients.
     site_shift : float
@@ -61,6 +64,7 @@ class Simulation:
     stable: float = 0.30
     unstable: float = 1.6
     spurious: float = 0.25
+    reversed_sites: int = 0
     dynamics: float = 0.0
     site_shift: float = 0.3
     dead_share: float = 0.05
@@ -72,6 +76,7 @@ class Simulation:
         require(self.n_rois >= 8 and self.n_rois % 4 == 0, "n_rois", self.n_rois, "a multiple of four, at least 8")
         require(self.frames >= 30, "frames", self.frames, "at least 30")
         require(self.seed >= 0, "seed", self.seed, "0 or more")
+        require(0 <= self.reversed_sites <= self.n_sites, "reversed_sites", self.reversed_sites, "0 to n_sites")
         require(0 <= self.dead_share <= 1, "dead_share", self.dead_share, "between 0 and 1")
 
     def network(self, name: str) -> np.ndarray:
@@ -144,6 +149,7 @@ class _Site:
     memory: float  # autocorrelation at lag one
     coupling: float  # of the site network
     sign: int  # of the spurious effect
+    burst_in: int  # class whose scans have the burst
     pattern: np.ndarray  # of the scanner component
     dead: int  # ROI at the edge of the field of view
 
@@ -157,6 +163,7 @@ class _Site:
             memory=float(rng.uniform(0.5, 0.7)),
             coupling=0.6 + s.site_shift * rng.normal(),
             sign=1 if e % 2 else -1,
+            burst_in=0 if e >= s.n_sites - s.reversed_sites else 1,
             pattern=s.site_shift * rng.normal(size=s.n_rois),
             dead=int(s.n_rois - 1 - rng.integers(0, s.n_rois // 4)),
         )
@@ -183,7 +190,7 @@ def _scan(s: Simulation, site: _Site, label: int, rng: np.random.Generator) -> n
     }
     for k, name in enumerate(_NETWORKS):
         x[:, s.network(name)] += loading[name] * latent[:, k : k + 1]
-    if label == 1:
+    if label == site.burst_in:
         length = 6
         start = int(rng.integers(0, site.frames - length))
         x[start : start + length, s.network("unstable")] += s.unstable * np.hanning(length + 2)[1:-1, None] * 2

@@ -7,6 +7,7 @@ from .connectomes import Connectomes
 from .dead import fill_dead
 from .fc import psi
 from .harmonised import harmonised
+from .logs import log_connectome
 from .resampling import reestimate
 from .support import edge_cut, source_mean, source_strength, sym_top
 
@@ -21,6 +22,7 @@ __all__ = [
     "fill_dead",
     "fit_combat",
     "harmonised",
+    "log_connectome",
     "psi",
     "reestimate",
     "source_mean",

@@ -6,10 +6,13 @@ The families register in the order in which tables list them.
 from . import linear, gnn, ood, graph_ood, brain  # isort: skip # noqa: F401
 from .brio import Brio, BrioSettings
 from .linear.ridge import Ridge, RidgeSettings
+from .plus import BrioPlus, BrioPlusSettings
 from .registry import entry, known_methods, load_methods, make_method, method, variant
 
 __all__ = [
     "Brio",
+    "BrioPlus",
+    "BrioPlusSettings",
     "BrioSettings",
     "Ridge",
     "RidgeSettings",

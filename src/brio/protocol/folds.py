@@ -172,7 +172,8 @@ class ProtocolSettings:
     Attributes
     ----------
     validation_sites : int
-        Sites of a leave-one-site-out fold that choose the checkpoint.
+        Sites of a leave-one-site-out fold that choose the checkpoint. With 0 all other sites are source: for methods
+        that choose by leaving out source sites in turn (``brio-plus``; linear models with ``choose_by=source-sites``).
     n_folds : int
         Folds of the k-fold protocol.
     validation_folds : int
@@ -184,8 +185,8 @@ class ProtocolSettings:
     validation_folds: int = 2
 
     def __post_init__(self) -> None:
-        for name in ("validation_sites", "validation_folds"):
-            require(getattr(self, name) >= 1, f"protocol.{name}", getattr(self, name), "at least 1")
+        require(self.validation_sites >= 0, "protocol.validation_sites", self.validation_sites, "0 or more")
+        require(self.validation_folds >= 1, "protocol.validation_folds", self.validation_folds, "at least 1")
         least = self.validation_folds + 2
         require(self.n_folds >= least, "protocol.n_folds", self.n_folds, f"at least {least}")
 

@@ -161,6 +161,12 @@ def make_plan(
         check_needs(cohort, method.needs, method.settings, f"method '{method.name}'")
         if harmonise.kind != "none" and ("bold" in method.needs or entry(method.name).control):
             raise BrioError(f"method '{method.name}' does not read connectomes alone; harmonise.kind is not for it")
+        if method.needs_validation and not all(len(job.run.fold.validation) for job in jobs.values()):
+            how = " (choose_by=source-sites does without)" if hasattr(method.settings, "choose_by") else ""
+            raise BrioError(
+                f"protocol.validation_sites=0: method '{method.name}' chooses its model by validation scans{how}; "
+                "set protocol.validation_sites to 1 or more"
+            )
     _check_harmonise(cohort, harmonise, [job.run.fold for job in jobs.values()])
     return Plan(facts, jobs, [], harmonise)
 

@@ -108,6 +108,9 @@ class Method(ABC):
     version: ClassVar[int] = 1
     """Raised whenever the numbers of the method change; part of the name of a finished run."""
 
+    needs_validation: bool = True
+    """Whether it chooses its model by validation scans, so that a fold must have some."""
+
     Settings: ClassVar[type]
 
     def __init__(self, settings: Any = None) -> None:

@@ -64,6 +64,10 @@ class LinearMethod(Method):
     Settings = LinearSettings
     settings: LinearSettings
 
+    @property
+    def needs_validation(self) -> bool:  # type: ignore[override]
+        return self.settings.choose_by == "validation"
+
     @abstractmethod
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> Dual:
         """The model for centred features with this Gram matrix and labels -1 and 1."""
@@ -122,10 +126,10 @@ class LinearMethod(Method):
         penalties = self.settings.grid * max(np.trace(gram) / len(gram), 1e-9)  # features may all be constant
         across = (validation - centre) @ x.T
         duals = [self.solve(gram, y, penalty) for penalty in penalties]
-        found = np.array([auc(label, across @ weights) for weights, _ in duals])
-        choice = found
-        if self.settings.choose_by == "source-sites":
-            choice = self._left_out_auc(gram, y, source.site, penalties)
+        by_sites = self.settings.choose_by == "source-sites"
+        left_out = self._left_out_auc(gram, y, source.site, penalties) if by_sites else np.empty(0)
+        found = np.array([auc(label, across @ weights) for weights, _ in duals]) if len(label) else left_out
+        choice = left_out if by_sites else found
         if np.isnan(choice).all():
             raise BrioError(
                 f"fold {run.fold.name}: the validation scans hold one class only, so no penalty can be chosen; "

@@ -1,0 +1,236 @@
+"""BRIO plus: solver and penalties against brute force, factors, and two regimes with known truth."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.linalg import logm
+
+from brio.cohort.simulate import Simulation, simulate
+from brio.connectome import Connectomes, log_connectome
+from brio.errors import BrioError
+from brio.methods import make_method
+from brio.methods.plus import BrioPlusSettings
+from brio.methods.plus.factors import Factors, assign, edge_shares
+from brio.methods.plus.model import Model
+from brio.methods.plus.penalties import Functionals, Penalised
+from brio.methods.plus.solver import alignment_functionals, left_out, solve
+from brio.methods.plus.views import Reestimates, edges, live_edges
+from brio.protocol import auc, leave_one_site_out
+from brio.training import Run
+
+
+def close(a, b, tolerance=1e-9):
+    torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance)
+
+
+@pytest.fixture
+def problem():
+    """Scans of four sites, a kernel of more features than scans, labels."""
+    torch.manual_seed(0)
+    x = torch.randn(30, 50, dtype=torch.float64)
+    site = torch.arange(30) % 4
+    sites = torch.nn.functional.one_hot(site).double()
+    return x, x @ x.T / 50, torch.randn(30, dtype=torch.float64).sign(), sites
+
+
+def test_the_logarithm_is_that_of_the_shrunk_correlation_matrix():
+    x = np.random.default_rng(0).normal(size=(40, 6))
+    R = np.corrcoef(x.T)
+    A = torch.from_numpy(np.arctanh(R * (1 - np.eye(6))))
+    close(log_connectome(A, 0.3), torch.from_numpy(logm(0.7 * R + 0.3 * np.eye(6)).real), 1e-8)
+
+
+def test_an_roi_without_signal_stays_a_row_of_zeros():
+    A = torch.zeros(4, 4, dtype=torch.float64)
+    A[0, 1] = A[1, 0] = 0.8
+    log = log_connectome(A, 0.5)
+    assert log[2:].abs().max() == 0
+    assert log[0, 1] > 0.1
+
+
+def test_the_solution_minimises_the_penalised_squares_with_an_intercept_for_each_site(problem):
+    x, K, y, sites = problem
+    fit = solve(K, y, sites, 0.7)
+    theta = torch.zeros(50, dtype=torch.float64, requires_grad=True)
+    b = torch.zeros(4, dtype=torch.float64, requires_grad=True)
+    primal = x.T @ fit.alpha / 50**0.5
+    with torch.no_grad():
+        theta.copy_(primal)
+        b.copy_(fit.intercept)
+    loss = (y - x @ theta / 50**0.5 - sites @ b).square().sum() + 0.7 * theta.square().sum()
+    loss.backward()
+    assert max(theta.grad.abs().max(), b.grad.abs().max()) < 1e-9
+
+
+def test_leaving_a_site_out_is_exactly_a_fit_without_it(problem):
+    _, K, y, sites = problem
+    found = left_out(solve(K, y, sites, 0.3), y, sites)
+    for e in range(4):
+        out = sites[:, e] > 0
+        inside = ~out
+        fit = solve(K[inside][:, inside], y[inside], sites[inside][:, [k for k in range(4) if k != e]], 0.3)
+        close(found[out], K[out][:, inside] @ fit.alpha)
+
+
+def test_alignment_adds_up_to_the_weighted_differences_of_site_means():
+    torch.manual_seed(1)
+    E, n = 3, 24
+    site, label = torch.arange(n) % E, (torch.arange(n) // E) % 2
+    membership = torch.stack([torch.stack([((site == e) & (label == c)).double() for c in (0, 1)]) for e in range(E)])
+    membership = membership / membership.sum(-1, keepdim=True)
+    alpha_bar, g, a = torch.rand(3, 2).double(), torch.rand(3, 2).double(), torch.randn(n).double()
+    mean = membership @ a
+    pairs = [(0, 1), (0, 2), (1, 2)]
+    expected = np.mean(
+        [
+            float(g[p, c] * alpha_bar[p, c] * (mean[i, c] - mean[k, c]) ** 2)
+            for p, (i, k) in enumerate(pairs)
+            for c in (0, 1)
+        ]
+    )
+    assert float((alignment_functionals(alpha_bar, g, membership) @ a).square().sum()) == pytest.approx(expected)
+
+
+def _pieces(n=20, n_rois=8, J=2, K=1):
+    torch.manual_seed(2)
+    x = torch.randn(n, n_rois * (n_rois - 1) // 2, dtype=torch.float64)
+    Pi = assign(torch.randn(n_rois, n_rois).double(), J, 0.5, 200, 0)
+    factors, linear, r = Factors.learn(x, Pi, 5)
+    moved = x + 0.3 * torch.randn_like(x)
+    points = torch.cat([factors.coordinates(moved), r], 1)
+    return x, moved, factors, linear, r, points
+
+
+@pytest.mark.parametrize(("linear_weight", "own_weight"), [(1.0, 0.0), (0.0, 0.6), (1.0, 0.6)])
+def test_a_penalised_kernel_is_the_inverse_of_the_penalised_norm(linear_weight, own_weight):
+    """The kernel over scans and re-estimates together, penalised by brute force: (K^-1 + T'T)^-1."""
+    x, moved, factors, linear, r, points = _pieces()
+    n, everything = len(x), torch.cat([moved, x])
+    T = torch.randn(3, 2 * n, dtype=torch.float64) * 0.4
+    rows = Functionals(T @ everything, T)
+    own = factors.kernel(r, r, 0.8)
+    K = linear_weight * linear + own_weight * own
+    found = Penalised.of(K, [rows, rows], x, factors, points, linear_weight, own_weight, 0.8)
+    for j in range(2):
+        share = factors.root_share[j].square()
+        whole = linear_weight * (everything * share) @ everything.T / factors.scale
+        whole = whole + own_weight * factors.kernel(points, points, 0.8)[j]
+        stable = whole + 1e-8 * torch.eye(2 * n, dtype=torch.float64)
+        expected = torch.linalg.inv(torch.linalg.inv(stable) + T.T @ T)[n:, n:]
+        close(found.K[j], expected, 1e-5)
+
+
+def test_shares_of_an_edge_sum_to_one_and_the_linear_path_splits_exactly():
+    x, _, factors, linear, _, _ = _pieces(J=2)
+    close(factors.root_share.square().sum(0), torch.ones(28, dtype=torch.float64), 1e-6)
+    close(linear.sum(0), x @ x.T / x.square().sum(1).mean(), 1e-6)
+
+
+def test_the_assignment_is_balanced_and_finds_planted_networks():
+    mean = torch.kron(torch.eye(2), torch.ones(4, 4)).double()
+    Pi = assign(mean, 2, 0.1, 200, 3)
+    close(Pi.sum(0), torch.full((8,), 1 / 8, dtype=torch.float64))
+    close(Pi.sum(1), torch.full((2,), 1 / 2, dtype=torch.float64), 1e-6)
+    group = Pi.argmax(0)
+    assert len(set(group[:4].tolist())) == len(set(group[4:].tolist())) == 1
+    assert group[0] != group[4]
+    assert edge_shares(Pi).max() > 0.99
+
+
+def test_coordinates_of_source_scans_are_those_they_were_learned_with():
+    x, _, factors, _, r, _ = _pieces()
+    close(factors.coordinates(x), r)
+
+
+def test_a_factor_that_few_scans_span_has_no_directions_of_rounding():
+    x = torch.zeros(4, 28, dtype=torch.float64)
+    x[0, 0], x[1, 1] = 1.0, -1.0
+    factors, _, r = Factors.learn(x, assign(torch.randn(8, 8).double(), 2, 0.5, 60, 0), 4)
+    assert torch.isfinite(factors.axes).all()
+    assert factors.axes.abs().max() < 1e3
+    close(factors.coordinates(x), r)
+
+
+def _regime(seed, **kwargs):
+    cohort = simulate(Simulation(n_sites=6, per_class=18, frames=400, stable=0.25, spurious=0.0, seed=seed, **kwargs))
+    graphs = Connectomes(cohort)
+    runs = [Run(fold, 0) for fold in leave_one_site_out(cohort, 0)]
+    return graphs, runs
+
+
+def _auc(method, graphs, runs):
+    return np.mean([auc(graphs.cohort.labels[o.run.fold.test], o.test_logit) for o in method.fit(graphs, runs)])
+
+
+def test_where_stable_linear_signal_is_all_there_is_it_does_not_lose_to_ridge():
+    graphs, runs = _regime(0, unstable=0.0)
+    assert _auc(make_method("brio-plus"), graphs, runs) > _auc(make_method("ridge"), graphs, runs) - 0.02
+
+
+def test_where_unstable_evidence_misleads_it_wins_and_its_qualification_says_why():
+    gains = []
+    for seed in range(3):
+        graphs, runs = _regime(seed, unstable=3.0, reversed_sites=1)
+        last = [run for run in runs if run.fold.name == max(graphs.cohort.sites)]
+        plus = make_method("brio-plus")
+        (outcome,) = plus.fit(graphs, last)
+        found = auc(graphs.cohort.labels[last[0].fold.test], outcome.test_logit)
+        gains.append(found - _auc(make_method("ridge"), graphs, last))
+        truth = graphs.cohort.provenance["truth"]
+        Pi = outcome.weights["Pi"]
+        of = {name: int(Pi[:, truth[name]].sum(1).argmax()) for name in ("stable", "unstable")}
+        assert of["stable"] != of["unstable"]
+        support = outcome.notes["support"]
+        relevance = outcome.notes["relevance"]
+        assert relevance[of["unstable"]] > 0.1  # it looks like evidence, all source sites agree on it
+        assert support[of["stable"]] > support[of["unstable"]] + 0.1
+    assert np.mean(gains) > 0.05
+
+
+def test_contributions_add_up_to_the_logit_and_survive_being_kept():
+    graphs, runs = _regime(0, unstable=1.0)
+    method = make_method("brio-plus", {"refreshes": 1})
+    (outcome,) = method.fit(graphs, runs[:1])
+    test = torch.from_numpy(runs[0].fold.test)
+    model = Model.of(outcome.weights, graphs.full)
+    x = model.view(edges(graphs.full[test], 0.5), live_edges(graphs.alive[test]))
+    a = model.contributions(x)
+    assert a.shape == (len(test), 4)
+    np.testing.assert_allclose(model.logit(a).numpy(), outcome.test_logit, atol=1e-4)
+    assert 0 < outcome.notes["share_of_factors"] < 1
+
+
+def test_variants_leave_out_what_their_names_say():
+    graphs, runs = _regime(1, unstable=1.0)
+    (linear,) = make_method("brio-plus-linear").fit(graphs, runs[:1])
+    assert linear.notes["share_of_factors"] == 0
+    assert linear.block_length is None  # no re-estimate was looked at
+    (factors,) = make_method("brio-plus-factors").fit(graphs, runs[:1])
+    assert factors.notes["share_of_factors"] == pytest.approx(1.0)
+    assert factors.weights["theta"].abs().max() == 0
+
+
+def test_the_penalty_on_changes_makes_predictions_survive_re_estimation():
+    graphs, runs = _regime(2, unstable=3.0)
+    moved = {}
+    for weight in (0.0, 1.0):
+        method = make_method("brio-plus", {"lambda_re": weight, "lambda_env": 0.0})
+        (outcome,) = method.fit(graphs, runs[:1])
+        scans = runs[0].fold.test
+        model = Model.of(outcome.weights, graphs.full)
+        live = live_edges(graphs.alive[torch.from_numpy(scans)])
+        full = model.contributions(model.view(edges(graphs.full[torch.from_numpy(scans)], 0.5), live)).sum(-1)
+        (again,) = Reestimates(graphs, scans, 7, BrioPlusSettings().block_rule, 9, 3, 0.5)
+        order = np.argsort(np.argsort(again[0]))
+        other = [model.contributions(model.view(again[1][order, k], live)).sum(-1) for k in range(3)]
+        moved[weight] = float((torch.stack(other) - full).square().mean() / full.var())
+    assert moved[1.0] < 0.8 * moved[0.0]
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [({"shrinkage": 1.0}, "above 0 and below 1"), ({"linear": False, "rho": 0.0}, "where there is no linear path")],
+)
+def test_settings_that_make_no_model_are_refused(setting, message):
+    with pytest.raises(BrioError, match=message):
+        make_method("brio-plus", setting)
