@@ -24,10 +24,8 @@ def resolve_device(name: str) -> torch.device:
         raise BrioError(f"device '{name}' is unknown; known: {', '.join(DEVICES)}")
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise BrioError(f"device '{name}' was asked for, but this machine has no usable GPU; use 'cpu' or 'auto'")
-    if name == "cpu" or not torch.cuda.is_available():
-        return torch.device("cpu")
     torch.set_float32_matmul_precision("high" if name == "cuda-tf32" else "highest")
-    return torch.device("cuda")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
 def describe_device(device: torch.device) -> str:

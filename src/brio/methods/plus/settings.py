@@ -65,9 +65,9 @@ class BrioPlusSettings:
     K: int = 2
     lambda_re: float = 1.0
     sketch: int = 256
-    lambda_env: float = 1.0
+    lambda_env: float = 0.1
     variant: Variant = "full"
-    refreshes: int = 2
+    refreshes: int = 1
     least_penalty: float = 0.1
     largest_penalty: float = 30.0
     penalties: int = 6
