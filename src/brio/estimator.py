@@ -24,7 +24,7 @@ from .connectome import Connectomes
 from .device import resolve_device
 from .errors import BrioError
 from .estimator_input import as_scans, labelled_cohort, unlabelled_cohort
-from .methods import Brio, entry, make_method
+from .methods import Brio, BrioPlus, entry, make_method
 from .progress import silent
 from .protocol import Fold, training_fold
 from .training import Method, Outcome, Run
@@ -200,6 +200,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         method = self._make_method()
         device = resolve_device(self.device)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        if self.validation_sites < 1 and method.needs_validation:
+            raise BrioError(f"validation_sites={self.validation_sites}: at least one site must choose the checkpoint")
         fold = training_fold(cohort, seed, self.validation_sites)
         if fold.left_out:
             warnings.warn(f"one class only at {', '.join(fold.left_out)}: not learned from", stacklevel=2)
@@ -241,12 +243,14 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         """Contributions a of the connectome factors to the margins, Eq. (10). Shape [n, J].
 
         ``contributions(X).sum(1) / sqrt(J) + intercept_`` is :meth:`decision_function`. Only methods with
-        factors (BRIO and its ablations) have contributions.
+        factors (BRIO, its ablations, BRIO plus) have contributions.
         """
         connectomes = self._connectomes(X)
+        scans = self.method_.inputs(connectomes).take(torch.arange(len(connectomes), device=connectomes.device))
+        if isinstance(self.method_, BrioPlus):
+            return self.method_.contributions(self.outcome_, scans)
         if not isinstance(self.method_, Brio):
             raise BrioError(f"method '{self.method_.name}' has no connectome factors, hence no contributions")
-        scans = self.method_.inputs(connectomes).take(torch.arange(len(connectomes), device=connectomes.device))
         out = Stack.restore(self.method_, scans, [self.outcome_]).forward(scans, shared=True)
         return out.contributions[0].double().cpu().numpy()
 
@@ -323,6 +327,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         self.block_length_ = outcome.block_length
         if isinstance(method, Brio):
             self.intercept_ = float(outcome.weights["b"])
+        elif isinstance(method, BrioPlus):
+            self.intercept_ = float(outcome.weights["calibration"][1])
 
     def _connectomes(self, X: Any) -> Connectomes:
         """Full-scan FC of scans to be scored."""

@@ -1,5 +1,7 @@
 """BRIO plus: solver and penalties against brute force, factors, and two regimes with known truth."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from scipy.linalg import logm
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes, log_connectome
 from brio.errors import BrioError
+from brio.estimator import BrioClassifier
 from brio.methods import make_method
 from brio.methods.plus import BrioPlusSettings
 from brio.methods.plus.factors import Factors, assign, edge_shares
@@ -234,3 +237,42 @@ def test_the_penalty_on_changes_makes_predictions_survive_re_estimation():
 def test_settings_that_make_no_model_are_refused(setting, message):
     with pytest.raises(BrioError, match=message):
         make_method("brio-plus", setting)
+
+
+def test_few_source_sites_never_turn_the_order_round():
+    """Offsets between two sites left out in turn lie the wrong way; the calibration must not follow them."""
+    slopes, found = [], []
+    for seed in range(3):
+        cohort = simulate(Simulation(n_sites=5, per_class=8, frames=100, seed=seed))
+        graphs = Connectomes(cohort)
+        for outcome in make_method("brio-plus").fit(graphs, [Run(f, 0) for f in leave_one_site_out(cohort, 0)]):
+            slopes.append(float(outcome.weights["calibration"][0]))
+            found.append(auc(cohort.labels[outcome.run.fold.test], outcome.test_logit))
+    assert min(slopes) > 0
+    assert np.mean(found) > 0.6
+
+
+def test_alignment_does_not_flatter_the_left_out_sites():
+    """Alignment looks at the labels of all source sites; what is said of left-out ones must be said without it."""
+    graphs, runs = _regime(3, unstable=0.0)
+    told = [make_method("brio-plus", {"lambda_env": w}).fit(graphs, runs[:1])[0].notes for w in (0.0, 100.0)]
+    assert told[0]["left_out_auc"] == pytest.approx(told[1]["left_out_auc"])
+    assert told[0]["penalty"] == told[1]["penalty"]
+
+
+def test_what_cannot_be_fitted_is_told():
+    graphs, runs = _regime(0, unstable=0.0)
+    with pytest.raises(BrioError, match="there are 24 ROIs"):
+        make_method("brio-plus", {"J": 30}).fit(graphs, runs[:1])
+    fold = runs[0].fold
+    one = np.flatnonzero(graphs.cohort.sites == graphs.cohort.sites[fold.source[0]])
+    with pytest.raises(BrioError, match="two source sites at least"):
+        make_method("brio-plus").fit(graphs, [Run(dataclasses.replace(fold, source=one), 0)])
+
+
+def test_the_estimator_needs_no_validation_sites_and_splits_the_margin():
+    cohort = simulate(Simulation(n_sites=4, per_class=8, frames=80))
+    model = BrioClassifier("brio-plus", validation_sites=0, device="cpu").fit(cohort)
+    assert model.validation_sites_ == ()
+    a = model.contributions(cohort)
+    np.testing.assert_allclose(a.sum(1) / 2 + model.intercept_, model.decision_function(cohort), atol=1e-6)

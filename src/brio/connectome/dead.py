@@ -19,7 +19,7 @@ def fill_dead(A: Tensor, alive: Tensor, mean: Tensor) -> Tensor:
     A : Tensor, shape [..., P, P]
         FC with zero rows for ROIs without signal.
     alive : Tensor, shape [..., P]
-        1 where the ROI has signal, else 0.
+        Above 0 where the ROI has signal, else 0.
     mean : Tensor, shape [P, P]
         Source mean connectome of the fold, zero diagonal.
     """

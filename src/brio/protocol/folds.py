@@ -99,8 +99,7 @@ def training_fold(cohort: Cohort, seed: int, validation_sites: int) -> Fold:
     sites, labels = cohort.sites, cohort.labels
     ring = ring_of_sites(sites, seed)
     both = [str(s) for s in ring if len(np.unique(labels[sites == s])) == 2]
-    if validation_sites < 1:
-        raise BrioError(f"validation_sites={validation_sites}: at least one site must choose the checkpoint")
+    require(validation_sites >= 0, "validation_sites", validation_sites, "0 or more")
     if len(both) < validation_sites + LEAST_SOURCE_SITES:
         raise BrioError(
             f"{len(both)} of the {len(ring)} sites hold both classes, but {validation_sites} are needed for "

@@ -168,7 +168,7 @@ def site_partners(draw: Tensor, site: Tensor) -> Tensor:
 def mixed(scans: Scans, label: Tensor, partner: Tensor, share: Tensor, mean: Tensor) -> tuple[Scans, Tensor]:
     """Scans and labels blended with those of partners (mixup, Zhang et al. 2018).
 
-    Connectomes are filled before they are blended; what is handed on is filled to the blend again by the network.
+    Connectomes are filled before they are blended, and the network has nothing left to fill in a blend.
 
     Parameters
     ----------
@@ -183,10 +183,8 @@ def mixed(scans: Scans, label: Tensor, partner: Tensor, share: Tensor, mean: Ten
         own = share.view(-1, *[1] * (x.dim() - 1))
         return own * x + (1 - own) * x[partner]
 
-    alive = blend(scans.alive.to(mean.dtype))
-    filled = blend(fill_dead(scans.A, scans.alive, mean))
-    A = filled - mean * (1 - alive.unsqueeze(-1) * alive.unsqueeze(-2))
-    return scans._replace(A=A, alive=alive, bold=blend(scans.bold)), blend(label)
+    filled, alive = blend(fill_dead(scans.A, scans.alive, mean)), blend(scans.alive.to(mean.dtype))
+    return scans._replace(A=filled, alive=alive, bold=blend(scans.bold)), blend(label)
 
 
 def difference_maps(learned: Tensor, label: Tensor, cells: tuple[int, int, int]) -> Tensor:

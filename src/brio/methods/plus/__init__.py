@@ -1,4 +1,4 @@
-"""BRIO plus: the paper's mechanism on a closed-form model that is ahead of the linear ones."""
+"""BRIO plus: the paper's mechanism on a model with a closed solution."""
 
 from .method import BrioPlus
 from .settings import BrioPlusSettings

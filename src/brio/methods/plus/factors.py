@@ -8,6 +8,7 @@ import torch
 from sklearn.cluster import KMeans
 from torch import Tensor
 
+from ...errors import BrioError
 from ..brio.assignment import balanced
 
 __all__ = ["Factors", "assign", "edge_shares"]
@@ -31,6 +32,8 @@ def assign(mean: Tensor, J: int, temperature: float, iterations: int, seed: int)
     Tensor, shape [J, P]
         Columns sum to 1 / P exactly, rows to 1 / J about.
     """
+    if len(mean) < J:
+        raise BrioError(f"setting 'J'={J}: there are {len(mean)} ROIs, and a factor needs one at least")
     rows = mean.double().cpu()
     centres = KMeans(J, n_init=10, random_state=seed % 2**32).fit(rows.numpy()).cluster_centers_
     distance = torch.cdist(torch.from_numpy(centres), rows).square()

@@ -11,16 +11,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from ... import draws
 from ...connectome import Connectomes, source_mean
+from ...errors import BrioError
 from ...progress import Progress, silent
 from ...protocol import auc
 from ...training import Answer, Method, Outcome, Run, Scans
 from ..brio.qualification import Qualification, qualify
 from ..registry import Provenance, method, variant
+from .calibration import calibration
 from .factors import Factors, assign
 from .model import Model
 from .penalties import Functionals, Penalised
@@ -71,6 +72,12 @@ class BrioPlus(Method):
         representation = r.transpose(0, 1).flatten(1)
         return Answer(model.logit(linear + own).cpu().numpy(), representation.cpu().numpy())
 
+    def contributions(self, outcome: Outcome, scans: Scans) -> np.ndarray:
+        """Contributions a of the factors, in units such that the logit is their sum / sqrt(J) + c_0. Shape [n, J]."""
+        model = Model.of(outcome.weights, scans.A)
+        a = model.contributions(model.view(edges(scans.A, self.settings.shrinkage), live_edges(scans.alive)))
+        return (a * model.calibration[0] * self.settings.J**0.5).cpu().numpy()
+
     def _block_length(self, connectomes: Connectomes, run: Run) -> float | None:
         s = self.settings
         if not s.reestimates or s.block_length is not None:
@@ -82,7 +89,7 @@ class BrioPlus(Method):
 class _Solved(NamedTuple):
     model: Model
     penalty: float
-    left_out: Tensor  # [n] f of the source scans, each from a model without its site
+    left_out: Tensor  # [n] f of the source scans, each from the system without its site
     norm: Tensor  # [J] squared norm of each factor's part of f
 
 
@@ -109,6 +116,10 @@ class _Solution:
         cohort, scans = connectomes.cohort, run.fold.source
         self.site, self.label = cohort.sites[scans], cohort.labels[scans]
         self.names = np.unique(self.site)
+        if len(self.names) < 2 or any(len(np.unique(self.label[self.site == e])) < 2 for e in self.names):
+            raise BrioError(
+                f"fold {run.fold.name}: 'brio-plus' needs two source sites at least, each with both classes"
+            )
         self.y = self._tensor(2.0 * self.label - 1.0)
         self.sites = self._tensor((self.site[:, None] == self.names).astype(float))
         cell = self.sites.unsqueeze(-1) * torch.stack([self.y < 0, self.y > 0], -1).unsqueeze(1)  # [n, E, 2]
@@ -125,23 +136,27 @@ class _Solution:
         if s.reestimates:
             warm = found = self._qualification(solved)
             change = self._changes() if s.lambda_re else None
-            for refresh in range(s.refreshes):
+            # penalty and calibration come from here: alignment looks at the labels of every source site, so that under
+            # it no site is left out any more
+            judged = solved if change is None else self._solve([change] * s.J)
+            for refresh in range(s.refreshes if s.lambda_env else 0):
                 if refresh:
                     found = self._qualification(solved)
-                solved = self._solve(self._functionals(change, found))
+                solved = self._solve(self._functionals(change, found), judged)
+            solved = solved if s.lambda_env else judged
         model, penalty, f = solved.model, solved.penalty, solved.left_out
         fold, cohort = self.run.fold, self.connectomes.cohort
         left = self._site_auc(f)
-        chosen = left  # what the penalty was chosen by; validation scans, where there are any, only tell
+        told = left  # what the penalty was chosen by; validation scans, where there are any, only tell
         if len(np.unique(cohort.labels[fold.validation])) == 2:
-            chosen = auc(cohort.labels[fold.validation], self._margins(model, fold.validation)[0])
+            told = auc(cohort.labels[fold.validation], self._margins(model, fold.validation)[0])
         test, share = self._margins(model, fold.test)
         notes: dict[str, Any] = {"penalty": penalty, "left_out_auc": left, "share_of_factors": share}
         if warm is not None:  # what the evidence was worth before anything was done about it
             notes |= {"relevance": warm.pi_task.tolist(), "support": warm.q_re.mean((0, 1)).tolist()}
             notes["strength"] = float(warm.g.mean())
         weights = model.weights() | {"Pi": self.Pi.float().cpu()}
-        return Outcome(self.run, test, float(chosen), block_length=block_length, weights=weights, notes=notes)
+        return Outcome(self.run, test, float(told), block_length=block_length, weights=weights, notes=notes)
 
     @property
     def _shares(self) -> tuple[float, float, float]:
@@ -177,9 +192,13 @@ class _Solution:
         """
         s, n = self.s, len(self.x)
         seed = int(draws.key(self.run.seed, "sketch").view(np.int64))
-        signs = torch.randn(s.sketch, n, s.K, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-        omega = signs.to(self.x) * (s.lambda_re / (s.sketch * s.K)) ** 0.5
-        edges = torch.zeros(s.sketch, self.x.shape[1], dtype=self.x.dtype, device=self.x.device)
+        if n * s.K <= s.sketch:  # few enough to take each as it is
+            omega = torch.eye(n * s.K, dtype=torch.float64).view(-1, n, s.K)
+        else:
+            draw = torch.Generator().manual_seed(seed)
+            omega = torch.randn(s.sketch, n, s.K, generator=draw, dtype=torch.float64) / s.sketch**0.5
+        omega = omega.to(self.x) * (s.lambda_re / s.K) ** 0.5
+        edges = torch.zeros(len(omega), self.x.shape[1], dtype=self.x.dtype, device=self.x.device)
         r = self.points.new_zeros(s.J, n, s.K, self.points.shape[-1])
         for rows, x in self._again():
             edges += omega[:, rows].flatten(1) @ (x - self.x[rows].unsqueeze(1)).flatten(0, 1)
@@ -187,10 +206,8 @@ class _Solution:
         self.points = torch.cat([r.flatten(1, 2), self.points], 1)
         return Functionals(edges, torch.cat([omega.flatten(1), -omega.sum(-1)], 1))
 
-    def _functionals(self, change: Functionals | None, found: Qualification) -> list[Functionals] | None:
+    def _functionals(self, change: Functionals | None, found: Qualification) -> list[Functionals]:
         """What each factor is penalised for: changes under re-estimation, and qualified differences between sites."""
-        if not self.s.lambda_env:
-            return None if change is None else [change] * self.s.J
         before = self.points.shape[1] - len(self.x)
         out = []
         for j in range(self.s.J):
@@ -200,20 +217,23 @@ class _Solution:
             out.append(own if change is None else change.joined(own))
         return out
 
-    def _solve(self, T: list[Functionals] | None) -> _Solved:
-        """The model whose penalty orders scans best at source sites left out in turn."""
+    def _solve(self, T: list[Functionals] | None, judged: _Solved | None = None) -> _Solved:
+        """The model whose penalty orders scans best at source sites left out in turn, or has that of another one."""
         s = self.s
         penalised = Penalised.of(self.K, T, self.x, self.factors, self.points, *self._shares)
         K = penalised.K.sum(0)
-        best: tuple[float, Fit, float, Tensor] | None = None
-        for penalty in np.geomspace(s.least_penalty, s.largest_penalty, s.penalties).tolist():
-            fit = solve(K, self.y, self.sites, penalty)
-            f = left_out(fit, self.y, self.sites)
-            reached = self._site_auc(f)
-            if best is None or reached > best[0]:
-                best = (reached, fit, penalty, f)
-        assert best is not None
-        _, fit, penalty, f = best
+        if judged is not None:
+            fit, penalty, f = solve(K, self.y, self.sites, judged.penalty), judged.penalty, judged.left_out
+        else:
+            best: tuple[float, Fit, float, Tensor] | None = None
+            for tried in np.geomspace(s.largest_penalty, s.least_penalty, s.penalties).tolist():
+                fit = solve(K, self.y, self.sites, tried)
+                f = left_out(fit, self.y, self.sites)
+                reached = self._site_auc(f)
+                if best is None or reached > best[0]:
+                    best = (reached, fit, tried, f)
+            assert best is not None
+            _, fit, penalty, f = best
         norm = torch.einsum("n,jnm,m->j", fit.alpha, penalised.K, fit.alpha)
         return _Solved(self._model(fit, penalised, T, f), penalty, f, norm.clamp_min(0))
 
@@ -230,7 +250,6 @@ class _Solution:
             taken = penalised.taken @ fit.alpha  # [J, rows]
             seen = seen - torch.stack([t @ rows.edges for t, rows in zip(taken, T, strict=True)])
             weight = weight - torch.stack([t @ rows.points for t, rows in zip(taken, T, strict=True)])
-        logistic = LogisticRegression(C=1e6).fit(f.cpu().numpy()[:, None], self.label)
         return Model(
             centre=self.centre,
             factors=self.factors,
@@ -238,7 +257,7 @@ class _Solution:
             points=self.points,
             beta=own * weight,
             gamma=self._tensor(np.array(gamma)),
-            calibration=self._tensor(np.array([logistic.coef_[0, 0], logistic.intercept_[0]])),
+            calibration=self._tensor(calibration(f.cpu().numpy(), self.label, self.site)),
         )
 
     def _qualification(self, solved: _Solved) -> Qualification:

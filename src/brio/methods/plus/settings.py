@@ -13,7 +13,7 @@ __all__ = ["BrioPlusSettings"]
 
 @dataclass(frozen=True)
 class BrioPlusSettings:
-    """Settings of BRIO plus; docs/brio-plus.md says what each does, and what it is worth.
+    """Settings of BRIO plus; docs/brio-plus.md has the equations.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class BrioPlusSettings:
     lambda_re : float
         Weight of the changes of contributions under re-estimation; 0 lets them be.
     sketch : int
-        Random combinations of those changes that stand for all of them.
+        Random combinations of those changes that stand for all of them, where there are more of them than that.
     lambda_env : float
         Weight of qualification-guided alignment; 0 aligns nothing.
     variant : str
@@ -47,7 +47,7 @@ class BrioPlusSettings:
         Times the factors are qualified and the model is solved under what that says, after a first solution that
         penalises nothing.
     least_penalty, largest_penalty : float
-        Ends of the grid of penalties, in units of the mean squared norm of a source scan.
+        Ends of the grid of penalties, where the linear kernel of a source scan with itself is 1 on average.
     penalties : int
         Steps of the grid.
     block_length : float or None

@@ -46,12 +46,12 @@ def left_out(fit: Fit, y: Tensor, sites: Tensor) -> Tensor:
     """f of every source scan from the model that has not seen its site, without fitting any of them.
 
     Deleting the rows of a site and its intercept from the bordered system changes its inverse by a block of the site's
-    own size: f = y - G^-1 (B^-1 r) on the site, for the block G of the inverse. Exact.
+    own size and one: f = y - G^-1 (B^-1 r) on the site, for the block G of the inverse. Exact, for a given kernel.
 
     Returns
     -------
     Tensor, shape [n]
-        Up to one constant for each site, which no order within the site depends on.
+        Without an intercept: an unseen site has none.
     """
     n = len(y)
     full = fit.inverse[:, :n] @ y
