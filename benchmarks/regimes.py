@@ -57,7 +57,7 @@ for regime, effects in regimes.items():
             regime,
             name,
             f"{np.mean(found[name]):.1f}",
-            f"{gain.mean():+.1f}",
+            f"{round(gain.mean(), 1) + 0.0:+.1f}",
             f"{low:+.1f} to {high:+.1f}",
             *notes,
         ]
