@@ -276,3 +276,17 @@ def test_the_estimator_needs_no_validation_sites_and_splits_the_margin():
     assert model.validation_sites_ == ()
     a = model.contributions(cohort)
     np.testing.assert_allclose(a.sum(1) / 2 + model.intercept_, model.decision_function(cohort), atol=1e-6)
+
+
+def test_alignment_brings_the_sites_of_a_class_together():
+    graphs, runs = _regime(4, unstable=0.0, site_shift=0.8)
+    source = torch.from_numpy(runs[0].fold.source)
+    site, label = graphs.cohort.sites[runs[0].fold.source], graphs.cohort.labels[runs[0].fold.source]
+    apart = {}
+    for weight in (0.0, 10.0):
+        (outcome,) = make_method("brio-plus", {"lambda_env": weight, "lambda_re": 0.0}).fit(graphs, runs[:1])
+        model = Model.of(outcome.weights, graphs.full)
+        a = model.contributions(model.view(edges(graphs.full[source], 0.5), live_edges(graphs.alive[source]))).sum(-1)
+        means = np.array([[a.numpy()[(site == e) & (label == c)].mean() for e in np.unique(site)] for c in (0, 1)])
+        apart[weight] = means.std(1).mean() / float(a.std())
+    assert apart[10.0] < 0.7 * apart[0.0]
