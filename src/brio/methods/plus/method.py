@@ -105,14 +105,8 @@ class _Solution:
         live: Tensor,
         again: Reestimates | None,
     ) -> None:
-        self.s, self.run, self.connectomes, self.log, self.live, self.again = (
-            settings,
-            run,
-            connectomes,
-            log,
-            live,
-            again,
-        )
+        self.s, self.run, self.connectomes = settings, run, connectomes
+        self.log, self.live, self.again = log, live, again
         cohort, scans = connectomes.cohort, run.fold.source
         self.site, self.label = cohort.sites[scans], cohort.labels[scans]
         self.names = np.unique(self.site)
