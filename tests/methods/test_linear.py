@@ -148,3 +148,20 @@ def test_a_control_finds_its_shortcut_and_says_so(name):
     others = [n for n in ("covariates-only", "length-only", "dead-rois-only") if n != name]
     quiet = evaluate(shortcut_cohort(name), others, device="cpu", exclude=False)
     assert quiet.rows.groupby("method")["auc"].mean().between(0.3, 0.65).all()
+
+
+@pytest.mark.parametrize(("name", "solutions"), [("ridge", 2), ("core-scaffold", 4)])
+def test_seeds_with_the_same_scans_share_a_solution_where_nothing_is_drawn(graphs, fold, name, solutions, monkeypatch):
+    other = split(graphs.cohort, [1, 2, 4], [3, 5], [6])
+    method = make_method(name)
+    calls = []
+    fit = type(method)._fit
+    monkeypatch.setattr(type(method), "_fit", lambda self, run, *more: calls.append(run) or fit(self, run, *more))
+    runs = [Run(f, seed) for seed in (0, 1) for f in (fold, other)]
+    outcomes = method.fit(graphs, runs)
+    assert len(calls) == solutions
+    assert [o.run for o in outcomes] == runs
+    assert not np.array_equal(outcomes[0].test_logit, outcomes[1].test_logit)
+    if name == "ridge":
+        assert np.array_equal(outcomes[0].test_logit, outcomes[2].test_logit)
+        assert np.array_equal(outcomes[1].test_logit, method.fit(graphs, runs[3:])[0].test_logit)

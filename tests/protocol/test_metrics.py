@@ -33,6 +33,11 @@ def test_auc_is_the_share_of_pairs_in_order():
     assert auc(label, logit) == pytest.approx(np.mean(pairs))
 
 
+def test_what_is_not_a_number_has_no_order():
+    with pytest.raises(ValueError, match="not a number"):
+        auc(np.array([0, 1, 1]), np.array([0.0, np.nan, 1.0]))
+
+
 @pytest.mark.parametrize("label", [0, 1])
 def test_one_class_has_no_auc_but_an_accuracy(label):
     found = scores(np.full(4, label), np.array([-2.0, 1.0, 3.0, -1.0]))

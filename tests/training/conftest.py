@@ -43,9 +43,9 @@ def every_epoch(monkeypatch) -> list[dict[str, torch.Tensor]]:
     seen: list[dict[str, torch.Tensor]] = []
     offer: Callable = Validation.offer
 
-    def recorded(self, logit, state, epoch):
+    def recorded(self, margins, state, epoch):
         seen.append({name: t.clone() for name, t in state.items()})
-        offer(self, logit, state, epoch)
+        offer(self, margins, state, epoch)
 
     monkeypatch.setattr(Validation, "offer", recorded)
     return seen

@@ -84,8 +84,9 @@ def _in_words(e: Any) -> dict[str, Any]:
 
 @app.command()
 def studies(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
-    """List the paper's experiments, each a command."""
+    """List the paper's experiments, and what goes beyond it, each a command."""
     from ..studies import known_studies
+    from ..studies.study import BEYOND
 
     if as_json:
         told = [{"name": s.name, "title": s.title, "summary": s.summary, "paper": s.paper} for s in known_studies()]
@@ -96,4 +97,7 @@ def studies(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = 
         table.add_row(Text(f"  {s.name}", style="bold"), Text(s.title))
         table.add_row("", Text(s.summary, style="dim"))
     console.print(table)
-    console.print("'brio study NAME COHORT --out DIR' makes one, 'brio study paper COHORT --out DIR' all of them.")
+    console.print(
+        "'brio study NAME COHORT --out DIR' makes one, 'brio study paper COHORT --out DIR' all of the paper's: "
+        f"all but {', '.join(BEYOND)}."
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,6 +48,16 @@ class Fold:
     test_sites: tuple[str, ...]
     validation_sites: tuple[str, ...]
     left_out: tuple[str, ...] = ()
+
+    def without_validation(self, cohort: Cohort) -> Fold:
+        """The same fold with its validation scans among the source scans, but for those of sites left out."""
+        joining = self.validation[~np.isin(cohort.sites[self.validation], self.left_out)]
+        return replace(
+            self,
+            source=np.sort(np.concatenate([self.source, joining])),
+            validation=self.validation[:0],
+            validation_sites=(),
+        )
 
 
 def ring_of_sites(sites: np.ndarray, seed: int) -> np.ndarray:

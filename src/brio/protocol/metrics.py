@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from sklearn.metrics import brier_score_loss, roc_auc_score
+from sklearn.metrics import brier_score_loss
 
 __all__ = ["ONE_CLASS", "auc", "bootstrap_interval", "scores"]
 
@@ -13,8 +13,23 @@ ONE_CLASS = "the test scans hold one class only"
 
 
 def auc(label: np.ndarray, logit: np.ndarray) -> float:
-    """Area under the ROC curve; NaN where only one class is present."""
-    return float(roc_auc_score(label, logit)) if len(np.unique(label)) == 2 else float("nan")
+    """Area under the ROC curve: the share of pairs in order, ties by half. NaN where only one class is present.
+
+    Counted here and not by scikit-learn, whose checks of its input take a hundred times longer than the counting: a
+    penalty that is chosen by leaving out sites in turn asks for thousands of areas.
+
+    Examples
+    --------
+    >>> auc(np.array([0, 0, 1, 1]), np.array([-2.0, 0.5, 0.5, 3.0]))
+    0.875
+    """
+    if np.isnan(logit).any():
+        raise ValueError("some logits are not a number: there is no order to score")
+    control, patient = np.sort(logit[label != 1]), logit[label == 1]
+    if not len(control) or not len(patient):
+        return float("nan")
+    below = np.searchsorted(control, patient, "left") + np.searchsorted(control, patient, "right")
+    return float(below.sum() / (2 * len(control) * len(patient)))
 
 
 def _share(hit: np.ndarray) -> float:

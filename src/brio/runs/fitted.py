@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ..training import Method, Outcome
+from ..training import Method, Outcome, Run
 from .execute import planned
 from .prepare import Prepared
 from .store import RunStore
 
-__all__ = ["fitted_runs"]
+__all__ = ["fitted_runs", "run_notes"]
 
 
 def fitted_runs(prepared: Prepared, name: str, folder: Path) -> tuple[Method, list[Outcome]]:
@@ -35,3 +36,9 @@ def fitted_runs(prepared: Prepared, name: str, folder: Path) -> tuple[Method, li
             )
         )
     return jobs[0].method, outcomes
+
+
+def run_notes(prepared: Prepared, name: str, folder: Path) -> list[tuple[Run, dict[str, Any]]]:
+    """What the runs of a method noted, in the order of seeds and folds; weights need not have been kept."""
+    store = RunStore(folder / "runs")
+    return [(job.run, store.record(job.key)["notes"]) for job in planned(prepared, [name]).jobs.values()]

@@ -1,4 +1,4 @@
-"""Studies: each table and figure of the paper as arms to train and something to find in them."""
+"""Studies: each table and figure of the paper, and beyond it, as arms to train and something to find in them."""
 
 from . import (  # noqa: F401 - importing registers them
     ablation,
@@ -8,6 +8,7 @@ from . import (  # noqa: F401 - importing registers them
     efficiency,
     in_distribution,
     mismatch,
+    plus,
     propositions,
     regions,
     retention,

@@ -18,7 +18,7 @@ from ..methods import entry, known_methods, make_method
 from ..progress import Progress, silent
 from ..protocol.metrics import ONE_CLASS
 from ..runs.execute import announce, execute, planned
-from ..runs.fitted import fitted_runs
+from ..runs.fitted import fitted_runs, run_notes
 from ..runs.plan import split_settings
 from ..runs.prepare import Prepared, prepare
 from ..runs.tables import FULL_SEEDS
@@ -172,6 +172,11 @@ class Bench:
     def fitted(self, arm: Arm) -> tuple[Method, list[Outcome]]:
         """The method and the fitted runs of an arm, with their weights."""
         return fitted_runs(self._prepared(arm), arm.method, self.trained(arm).folder)
+
+    def notes(self, arm: Arm, *names: str) -> pd.DataFrame:
+        """Of every run of an arm that was trained here: fold, seed, and what it noted under some names."""
+        found = run_notes(self._prepared(arm), arm.method, self.trained(arm).folder)
+        return pd.DataFrame([{"fold": r.fold.name, "seed": r.seed} | {k: n.get(k) for k in names} for r, n in found])
 
     def discrepancies(self, arm: Arm) -> pd.DataFrame:
         """D_site and predictive variation of every run of an arm, on the same re-estimates for all arms."""

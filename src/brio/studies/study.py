@@ -18,7 +18,7 @@ from .arms import Arm, printed
 from .bench import Bench
 from .summaries import p_value
 
-__all__ = ["Finding", "Study", "known_studies", "markdown", "run_study", "study"]
+__all__ = ["BEYOND", "PAPER", "Finding", "Study", "known_studies", "markdown", "run_study", "study"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Study:
-    """An experiment of the paper."""
+    """An experiment, of the paper or beyond it."""
 
     name: str
     title: str
@@ -63,10 +63,11 @@ class Study:
 
 
 _STUDIES: dict[str, Study] = {}
-_ORDER = (
+PAPER = (
     *("comparison", "in-distribution", "ablation", "sensitivity", "agreement", "alignment", "mismatch", "retention"),
     *("scan-length", "efficiency", "regions", "propositions"),
 )
+BEYOND = ("plus",)
 
 
 def study(
@@ -91,8 +92,8 @@ def study(
 
 
 def known_studies() -> list[Study]:
-    """All studies, in the order in which the paper tells them."""
-    return [_STUDIES[name] for name in _ORDER]
+    """All studies, in the order in which the paper tells them, then those that go beyond it."""
+    return [_STUDIES[name] for name in (*PAPER, *BEYOND)]
 
 
 def find_study(name: str) -> Study:
@@ -105,9 +106,10 @@ def find_study(name: str) -> Study:
 def run_study(name: str, bench: Bench) -> Path:
     """Train what a study needs, find what it asks, and write it to ``studies/<name>`` of the bench's folder.
 
-    ``table.csv``, ``figure.svg``, ``figure.png``, ``found.md`` and ``study.json``; ``paper`` runs all studies.
+    ``table.csv``, ``figure.svg``, ``figure.png``, ``found.md`` and ``study.json``; ``paper`` runs all that are the
+    paper's.
     """
-    chosen = known_studies() if name == "paper" else [find_study(name)]
+    chosen = [_STUDIES[name] for name in PAPER] if name == "paper" else [find_study(name)]
     for s in chosen:
         bench.say(f"{s.name}: {s.title}")
         bench.train(s.arms(bench))

@@ -158,6 +158,9 @@ class NeuralSettings:
         What the edges of an ROI without signal hold: the mean connectome of the source sites, or zero.
     schedule : {"constant", "cosine"}
         Learning rate over the epochs: as it is, or falling to a tenth along half a cosine.
+    refit : bool
+        Whether a run, once its epoch is chosen on validation scans, is trained again to that epoch with these scans
+        among the source scans.
     """
 
     epochs: int = 220
@@ -168,6 +171,7 @@ class NeuralSettings:
     validation_auc: Literal["pooled", "site-mean"] = "pooled"
     dead_rois: Literal["source-mean", "zero"] = "source-mean"
     schedule: Literal["constant", "cosine"] = "constant"
+    refit: bool = False
 
     def __post_init__(self) -> None:
         for name in ("epochs", "cell_batch"):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from copy import copy
 
 import numpy as np
 import torch
@@ -10,9 +13,9 @@ from torch import Tensor
 
 from ..cohort import Cohort
 from ..errors import BrioError
-from .contract import Run
+from .contract import NeuralSettings, Run
 
-__all__ = ["Validation", "rank_auc"]
+__all__ = ["Choice", "LastEpoch", "Validation", "rank_auc"]
 
 
 def rank_auc(logit: np.ndarray, label: np.ndarray, mask: np.ndarray) -> np.ndarray:
@@ -29,24 +32,70 @@ def rank_auc(logit: np.ndarray, label: np.ndarray, mask: np.ndarray) -> np.ndarr
     return out
 
 
-class Validation:
-    """Validation scans of every run in a stack and the best checkpoint seen so far.
+class Choice(ABC):
+    """The checkpoint of each run in a stack, as far as it is known.
+
+    Attributes
+    ----------
+    best : ndarray, shape [R]
+        Its score; not finite while there is none.
+    epoch : ndarray of int64, shape [R]
+        Its epoch, counted from 1; 0 before the first.
+    kept : dict of Tensor
+        Its state.
+    curve : list of (int, ndarray of shape [R])
+        Every epoch that was scored, with the score of each run.
+    """
+
+    best: np.ndarray
+    epoch: np.ndarray
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Tensor] = {}
+        self.curve: list[tuple[int, np.ndarray]] = []
+
+    @abstractmethod
+    def offer(self, margins: Callable[[np.ndarray], np.ndarray], state: dict[str, Tensor], epoch: int) -> None:
+        """Look at the state after an epoch; ``margins`` answers for scans [R, n] of each run."""
+
+    @abstractmethod
+    def made(self, epoch: int) -> np.ndarray:
+        """Which runs need no further epoch. Shape [R], bool."""
+
+    def select(self, keep: np.ndarray) -> Choice:
+        """Go on with some of the runs."""
+        out = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray):
+                setattr(out, name, value[keep])
+        out.curve = [(epoch, score[keep]) for epoch, score in self.curve]
+        rows = torch.from_numpy(np.flatnonzero(keep))
+        out.kept = {name: t[rows.to(t.device)] for name, t in self.kept.items()}
+        return out
+
+    def keep(self, state: dict[str, Tensor], which: np.ndarray) -> None:
+        """Keep the present state of some runs."""
+        if not self.kept:
+            self.kept = {name: t.clone() for name, t in state.items()}
+        elif which.any():
+            rows = torch.from_numpy(np.flatnonzero(which))
+            for name, t in state.items():
+                self.kept[name][rows.to(t.device)] = t[rows.to(t.device)]
+
+
+class Validation(Choice):
+    """The best AUC on the validation scans of each run, until patience ends.
 
     Attributes
     ----------
     scans : ndarray of int64, shape [R, n]
         Padded positions of the validation scans.
-    best : ndarray, shape [R]
-        Best validation AUC so far.
-    epoch : ndarray of int64, shape [R]
-        Its epoch, counted from 1; 0 before the first.
-    curve : list of (int, ndarray of shape [R])
-        Every epoch that was scored, with the validation AUC of each run.
     """
 
-    def __init__(self, cohort: Cohort, runs: Sequence[Run], rule: str) -> None:
+    def __init__(self, cohort: Cohort, runs: Sequence[Run], settings: NeuralSettings) -> None:
+        super().__init__()
         width = max(len(run.fold.validation) for run in runs)
-        self.rule = rule
+        self.rule, self.patience = settings.validation_auc, settings.patience
         self.scans = np.zeros((len(runs), width), dtype=np.int64)
         self.mask = np.zeros((len(runs), width), dtype=bool)
         for r, run in enumerate(runs):
@@ -62,8 +111,6 @@ class Validation:
         self.site = cohort.sites[self.scans]
         self.best = np.full(len(runs), -np.inf)
         self.epoch = np.zeros(len(runs), dtype=np.int64)
-        self.kept: dict[str, Tensor] = {}
-        self.curve: list[tuple[int, np.ndarray]] = []
 
     def score(self, logit: np.ndarray) -> np.ndarray:
         """AUC of each run under the selection rule. Shape [R, n] -> [R]."""
@@ -76,26 +123,30 @@ class Validation:
             rows.append(np.nanmean(one))
         return np.array(rows)
 
-    def offer(self, logit: np.ndarray, state: dict[str, Tensor], epoch: int) -> None:
-        """Keep the present state of the runs whose validation AUC rose."""
-        score = self.score(logit)
+    def offer(self, margins: Callable[[np.ndarray], np.ndarray], state: dict[str, Tensor], epoch: int) -> None:
+        score = self.score(margins(self.scans))
         self.curve.append((epoch, score))
         better = score > self.best
         self.best[better], self.epoch[better] = score[better], epoch
-        if not self.kept:
-            self.kept = {name: t.clone() for name, t in state.items()}
-        elif better.any():
-            rows = torch.from_numpy(np.flatnonzero(better))
-            for name, t in state.items():
-                self.kept[name][rows.to(t.device)] = t[rows.to(t.device)]
+        self.keep(state, better)
 
-    def select(self, keep: np.ndarray) -> Validation:
-        """Go on with some of the runs."""
-        out = object.__new__(Validation)
-        out.rule = self.rule
-        out.scans, out.mask, out.label, out.site = (a[keep] for a in (self.scans, self.mask, self.label, self.site))
-        out.best, out.epoch = self.best[keep], self.epoch[keep]
-        out.curve = [(epoch, score[keep]) for epoch, score in self.curve]
-        rows = torch.from_numpy(np.flatnonzero(keep))
-        out.kept = {name: t[rows.to(t.device)] for name, t in self.kept.items()}
-        return out
+    def made(self, epoch: int) -> np.ndarray:
+        return epoch - self.epoch >= (math.inf if self.patience is None else self.patience)
+
+
+class LastEpoch(Choice):
+    """An epoch given for each run: the checkpoint it has then, whatever it is worth."""
+
+    def __init__(self, wanted: np.ndarray) -> None:
+        super().__init__()
+        self.wanted = wanted
+        self.best = np.full(len(wanted), -np.inf)
+        self.epoch = np.zeros(len(wanted), dtype=np.int64)
+
+    def offer(self, margins: Callable[[np.ndarray], np.ndarray], state: dict[str, Tensor], epoch: int) -> None:
+        now = self.wanted == epoch
+        self.best[now], self.epoch[now] = 0.0, epoch
+        self.keep(state, now)
+
+    def made(self, epoch: int) -> np.ndarray:
+        return self.wanted <= epoch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from ..errors import BrioError
 from ..progress import Progress
 from .adamw import StackedAdamW
 from .contract import NeuralMethod, Outcome, Run
-from .selection import Validation
+from .selection import Choice, LastEpoch, Validation
 from .stack import Stack
 from .step import Step
 
@@ -33,9 +34,33 @@ def train(method: NeuralMethod, connectomes: Connectomes, runs: Sequence[Run], p
     list of Outcome
         In the order of ``runs``.
     """
+    chosen = _train(method, connectomes, runs, Validation(connectomes.cohort, runs, method.settings), progress)
+    if not method.settings.refit:
+        return chosen
+    sound = [first for first in chosen if first.selected_epoch is not None]  # the others have diverged
+    again = [Run(first.run.fold.without_validation(connectomes.cohort), first.run.seed) for first in sound]
+    wanted = LastEpoch(np.array([first.selected_epoch for first in sound], dtype=np.int64))
+    second = iter(_train(method, connectomes, again, wanted, progress) if sound else [])
+    return [_refitted(first, next(second)) if first.selected_epoch is not None else first for first in chosen]
+
+
+def _refitted(first: Outcome, again: Outcome) -> Outcome:
+    """A run that was trained again on all its scans, with what it was chosen by."""
+    return replace(
+        again,
+        run=first.run,
+        validation_auc=first.validation_auc,
+        trained_epochs=first.trained_epochs,
+        notes=first.notes,
+    )
+
+
+def _train(
+    method: NeuralMethod, connectomes: Connectomes, runs: Sequence[Run], choice: Choice, progress: Progress
+) -> list[Outcome]:
+    """Train runs together until the choice of each run's checkpoint is made."""
     settings = method.settings
     stack = Stack.build(method, connectomes, runs)
-    validation = Validation(connectomes.cohort, runs, settings.validation_auc)
     optimiser = StackedAdamW(stack.params, settings.learning_rate, settings.weight_decay)
     order = np.arange(len(runs))  # which of the runs each row of the stack is
     running = np.ones(len(runs), dtype=bool)
@@ -57,17 +82,15 @@ def train(method: NeuralMethod, connectomes: Connectomes, runs: Sequence[Run], p
             if not stage.selectable:
                 continue
             method.settle(stack)
-            validation.offer(stack.margins(validation.scans), stack.state(), epoch)
-            stop = running & (epoch == total)
-            if settings.patience is not None:
-                stop |= running & (epoch - validation.epoch >= settings.patience)
+            choice.offer(stack.margins, stack.state(), epoch)
+            stop = running & (choice.made(epoch) | (epoch == total))
             for row in np.flatnonzero(stop):
-                done[int(order[row])] = _outcome(stack, validation, int(row), epoch)
+                done[int(order[row])] = _outcome(stack, choice, int(row), epoch)
             running &= ~stop
             if not running.any():
                 return [done[i] for i in range(len(runs))]
             if running.mean() <= STILL_WORTH_IT:
-                stack, validation = stack.select(running), validation.select(running)
+                stack, choice = stack.select(running), choice.select(running)
                 optimiser.select(stack.params, torch.from_numpy(np.flatnonzero(running)).to(connectomes.device))
                 order, taken, running = order[running], taken[running], running[running]
                 step = Step(stack, optimiser, stage)
@@ -97,22 +120,22 @@ def _epoch(step: Step, epoch: int, taken: np.ndarray, running: np.ndarray) -> np
     return taken
 
 
-def _outcome(stack: Stack, validation: Validation, row: int, epoch: int) -> Outcome:
+def _outcome(stack: Stack, choice: Choice, row: int, epoch: int) -> Outcome:
     """The chosen checkpoint of one run, with the scores of its test scans."""
     run = stack.runs[row]
-    if not np.isfinite(validation.best[row]):  # diverged: no checkpoint has a finite score
+    if not np.isfinite(choice.best[row]):  # diverged: no checkpoint has a finite score
         return Outcome(run, np.full(len(run.fold.test), np.nan), float("nan"), trained_epochs=epoch)
-    weights: dict[str, Tensor] = {name: t[row].detach().cpu().clone() for name, t in validation.kept.items()}
+    weights: dict[str, Tensor] = {name: t[row].detach().cpu().clone() for name, t in choice.kept.items()}
     weights = stack.method.unpadded(weights, int(stack.sources.n_sites[row]))
     outcome = Outcome(
         run=run,
         test_logit=np.empty(0),
-        validation_auc=float(validation.best[row]),
-        selected_epoch=int(validation.epoch[row]),
+        validation_auc=float(choice.best[row]),
+        selected_epoch=int(choice.epoch[row]),
         trained_epochs=epoch,
         block_length=float(weights["context.block_length"]) if "context.block_length" in weights else None,
         weights=weights,
-        notes={"validation_curve": [[e, _rounded(score[row])] for e, score in validation.curve]},
+        notes={"validation_curve": [[e, _rounded(score[row])] for e, score in choice.curve]},
     )
     outcome.test_logit = stack.method.margins(outcome, stack.connectomes, run.fold.test)
     return outcome

@@ -31,5 +31,7 @@ def logistic_dual(gram: np.ndarray, y: np.ndarray, penalty: float) -> Dual:
 class Logistic(LinearMethod):
     """Logistic regression (l2) on the Fisher z entries."""
 
+    draws = False
+
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> Dual:
         return logistic_dual(gram, y, penalty)

@@ -23,5 +23,7 @@ def ridge_dual(gram: np.ndarray, y: np.ndarray, penalty: float) -> Dual:
 class Ridge(LinearMethod):
     """Ridge regression of the label (-1, 1) on the Fisher z entries, penalty chosen on the validation scans."""
 
+    draws = False
+
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> Dual:
         return ridge_dual(gram, y, penalty)

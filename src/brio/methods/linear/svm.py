@@ -15,6 +15,8 @@ __all__ = ["LinearSVM"]
 class LinearSVM(LinearMethod):
     """Linear support vector machine on the Fisher z entries."""
 
+    draws = False
+
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> Dual:
         fitted = SVC(C=1.0 / penalty, kernel="precomputed").fit(gram, y)
         weights = np.zeros(len(y))

@@ -112,6 +112,7 @@ class TangentRidge(LinearMethod):
 
     Settings = TangentSettings
     settings: TangentSettings
+    draws = False
 
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> Dual:
         return ridge_dual(gram, y, penalty)

@@ -116,6 +116,7 @@ class _Solution:
             )
         self.y = self._tensor(2.0 * self.label - 1.0)
         self.sites = self._tensor((self.site[:, None] == self.names).astype(float))
+        self.intercepts = self.sites if settings.site_intercepts else torch.ones_like(self.sites[:, :1])
         cell = self.sites.unsqueeze(-1) * torch.stack([self.y < 0, self.y > 0], -1).unsqueeze(1)  # [n, E, 2]
         self.membership = (cell / cell.sum(0)).permute(1, 2, 0)
         self.position = np.full(len(connectomes), -1)
@@ -217,11 +218,11 @@ class _Solution:
         penalised = Penalised.of(self.K, T, self.x, self.factors, self.points, *self._shares)
         K = penalised.K.sum(0)
         if judged is not None:
-            fit, penalty, f = solve(K, self.y, self.sites, judged.penalty), judged.penalty, judged.left_out
+            fit, penalty, f = solve(K, self.y, self.intercepts, judged.penalty), judged.penalty, judged.left_out
         else:
             best: tuple[float, Fit, float, Tensor] | None = None
             for tried in np.geomspace(s.largest_penalty, s.least_penalty, s.penalties).tolist():
-                fit = solve(K, self.y, self.sites, tried)
+                fit = solve(K, self.y, self.intercepts, tried)
                 f = left_out(fit, self.y, self.sites)
                 reached = self._site_auc(f)
                 if best is None or reached > best[0]:
@@ -282,3 +283,4 @@ variant(
     "brio-plus-linear", BrioPlus, "its linear path alone, nothing penalised", rho=0.0, lambda_re=0.0, lambda_env=0.0
 )
 variant("brio-plus-factors", BrioPlus, "its factors' own kernels alone", linear=False)
+variant("brio-plus-wo-qg", BrioPlus, "alignment without qualification", variant="w/o QG")

@@ -50,6 +50,8 @@ class BrioPlusSettings:
         Ends of the grid of penalties, where the linear kernel of a source scan with itself is 1 on average.
     penalties : int
         Steps of the grid.
+    site_intercepts : bool
+        Whether each source site has an intercept of its own, or all have one.
     block_length : float or None
         A fixed block length instead of the fold-level estimate.
     """
@@ -71,6 +73,7 @@ class BrioPlusSettings:
     least_penalty: float = 0.1
     largest_penalty: float = 30.0
     penalties: int = 6
+    site_intercepts: bool = True
     block_length: float | None = None
 
     def __post_init__(self) -> None:

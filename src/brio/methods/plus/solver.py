@@ -1,7 +1,8 @@
 """Kernel ridge regression with an intercept for each source site, and what its one inverse gives away.
 
 Only the order of scans within a site matters at a hospital that gave no training data, so the model is fitted to what
-differs within sites: every source site has an intercept of its own, without penalty.
+differs within sites: every source site has an intercept of its own, without penalty. (One for all of them is there to
+be compared with.)
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ class Fit(NamedTuple):
     """The solution for one penalty."""
 
     alpha: Tensor  # [n] weights of the source scans
-    intercept: Tensor  # [E] of each source site
-    inverse: Tensor  # [n + E, n + E] of the bordered system
+    intercept: Tensor  # [E] of each source site, or [1] of all
+    inverse: Tensor  # [n + E, n + E] or [n + 1, n + 1], of the bordered system
 
 
 def solve(K: Tensor, y: Tensor, sites: Tensor, penalty: float) -> Fit:
-    """Minimise |y - f - b_site|^2 + penalty |f|_K^2.
+    """Minimise |y - f - b|^2 + penalty |f|_K^2.
 
     Parameters
     ----------
     K : Tensor, shape [n, n]
     y : Tensor, shape [n]
     sites : Tensor, shape [n, E]
-        1 where a scan belongs to a site.
+        1 where a scan belongs to a site, each of which has an intercept; a column of ones for one in common.
     """
     n, E = sites.shape
     system = K.new_zeros(n + E, n + E)
@@ -46,21 +47,23 @@ def left_out(fit: Fit, y: Tensor, sites: Tensor) -> Tensor:
     """f of every source scan from the model that has not seen its site, without fitting any of them.
 
     Deleting the rows of a site and its intercept from the bordered system changes its inverse by a block of the site's
-    own size and one: f = y - G^-1 (B^-1 r) on the site, for the block G of the inverse. Exact, for a given kernel.
+    own size and one: f = y - G^-1 (B^-1 r) on the site, for the block G of the inverse. Exact, for a given kernel. An
+    intercept in common stays, and is part of f.
 
     Returns
     -------
     Tensor, shape [n]
-        Without an intercept: an unseen site has none.
+        Without an intercept where each site has its own: an unseen one has none.
     """
     n = len(y)
     full = fit.inverse[:, :n] @ y
     f = torch.empty_like(y)
     for e in range(sites.shape[1]):
         scans = sites[:, e].nonzero().squeeze(-1)
-        gone = torch.cat([scans, scans.new_tensor([n + e])])
+        own = [n + e] if len(fit.intercept) > 1 else []
+        gone = torch.cat([scans, scans.new_tensor(own)])
         block = fit.inverse[gone[:, None], gone]
-        f[scans] = y[scans] - torch.linalg.solve(block, full[gone])[:-1]
+        f[scans] = y[scans] - torch.linalg.solve(block, full[gone])[: len(scans)]
     return f
 
 

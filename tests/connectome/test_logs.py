@@ -1,0 +1,60 @@
+"""Log-connectomes against scipy, and the series that a GPU sums."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.linalg import logm
+
+from brio.connectome import log_connectome
+from brio.connectome.logs import by_axes, by_series
+
+
+def close(a, b, tolerance):
+    torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance)
+
+
+def correlations(n, P, T, seed=0):
+    """Correlation matrices of signals that share a part, so that one eigenvalue is large."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, P, T)) + 1.5 * rng.normal(size=(n, 1, T))
+    return torch.from_numpy(np.stack([np.corrcoef(scan) for scan in x]))
+
+
+def test_the_logarithm_is_that_of_the_shrunk_correlation_matrix():
+    x = np.random.default_rng(0).normal(size=(40, 6))
+    R = np.corrcoef(x.T)
+    A = torch.from_numpy(np.arctanh(R * (1 - np.eye(6))))
+    close(log_connectome(A, 0.3), torch.from_numpy(logm(0.7 * R + 0.3 * np.eye(6)).real), 1e-8)
+
+
+def test_an_roi_without_signal_stays_a_row_of_zeros():
+    A = torch.zeros(4, 4, dtype=torch.float64)
+    A[0, 1] = A[1, 0] = 0.8
+    log = log_connectome(A, 0.5)
+    assert log[2:].abs().max() == 0
+    assert log[0, 1] > 0.1
+
+
+@pytest.mark.parametrize("shrinkage", [0.5, 0.1])
+@pytest.mark.parametrize(("P", "T"), [(2, 30), (33, 200), (90, 60)])  # the last has fewer frames than ROIs
+def test_the_series_is_the_logarithm(P, T, shrinkage):
+    R = correlations(3, P, T)
+    R[0] = 1.0  # all ROIs alike: the eigenvalue P, as large as one can be
+    expected = torch.from_numpy(np.stack([logm((1 - shrinkage) * m + shrinkage * np.eye(P)).real for m in R.numpy()]))
+    close(by_series(R, shrinkage), expected, 1e-8)
+    close(by_series(R.float().double(), shrinkage), expected, 1e-5)  # rounded, so that eigenvalues fall below zero
+
+
+def test_a_matrix_with_a_negative_part_is_left_to_its_axes():
+    R = correlations(3, 20, 100)
+    R[1, 0, 1] = R[1, 1, 0] = -0.99
+    R[1, 0, 2] = R[1, 2, 0] = R[1, 1, 2] = R[1, 2, 1] = 0.99
+    assert torch.linalg.eigvalsh(R[1])[0] < -0.5
+    close(by_series(R, 0.5), by_axes(R, 0.5), 1e-8)
+    assert by_series(R, 0.5).isfinite().all()
+
+
+def test_any_shape_of_graphs():
+    R = correlations(6, 5, 40).view(2, 3, 5, 5)
+    close(by_series(R, 0.5), by_axes(R, 0.5), 1e-8)
+    close(by_series(R[0, 0], 0.5), by_axes(R[0, 0], 0.5), 1e-8)

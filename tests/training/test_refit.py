@@ -1,0 +1,73 @@
+"""Training again on source and validation scans, to the epoch that the validation scans chose."""
+
+import numpy as np
+import pytest
+import torch
+from small_cohorts import small, split
+
+from brio.protocol import Fold
+from brio.training import Run
+from brio.training.selection import LastEpoch, Validation
+
+
+def test_it_is_a_training_on_all_scans_that_ends_at_the_chosen_epoch(graphs, cohort, uneven, monkeypatch):
+    words = {"epochs": 9, "patience": None, "M": 8}
+    first = small(**words).fit(graphs, uneven)
+    again = small(**words, refit=True).fit(graphs, uneven)
+    assert len({o.selected_epoch for o in first}) > 1  # else the runs' own ends are not seen
+    for run, one, two in zip(uneven, first, again, strict=True):
+        assert (two.run, two.validation_auc, two.selected_epoch) == (run, one.validation_auc, one.selected_epoch)
+        assert two.notes == one.notes
+        assert not np.allclose(two.test_logit, one.test_logit)
+        # by hand: all scans are source, other scans stand in for validation and the last epoch is taken
+        monkeypatch.setattr(Validation, "score", lambda self, logit: np.nextafter(self.best.clip(0), 2))
+        merged = np.sort(np.concatenate([run.fold.source, run.fold.validation]))
+        fold = Fold("by hand", merged, run.fold.test, run.fold.test, (), ())
+        (hand,) = small(**words | {"epochs": one.selected_epoch}).fit(graphs, [Run(fold, run.seed)])
+        monkeypatch.undo()
+        assert hand.weights.keys() == two.weights.keys()
+        for name, t in hand.weights.items():
+            torch.testing.assert_close(two.weights[name], t, atol=1e-8, rtol=1e-8)
+        np.testing.assert_allclose(two.test_logit, hand.test_logit, atol=1e-7)
+
+
+def test_patience_and_runs_that_stop_early_change_nothing(graphs, uneven):
+    method = small(epochs=12, patience=3, M=8, refit=True)
+    together = method.fit(graphs, uneven)
+    for run, outcome in zip(uneven, together, strict=True):
+        (alone,) = method.fit(graphs, [run])
+        assert alone.selected_epoch == outcome.selected_epoch
+        assert alone.trained_epochs == outcome.trained_epochs
+        np.testing.assert_allclose(outcome.test_logit, alone.test_logit, atol=1e-7)
+
+
+def test_a_run_that_has_diverged_is_not_trained_again(graphs, uneven, monkeypatch):
+    score = Validation.score
+
+    def broken(self, logit):
+        return np.where(np.arange(len(logit)) == 1, np.nan, score(self, logit))
+
+    monkeypatch.setattr(Validation, "score", broken)
+    outcomes = small(epochs=4, patience=None, refit=True).fit(graphs, uneven)
+    assert [o.selected_epoch is None for o in outcomes] == [False, True, False]
+    assert np.isnan(outcomes[1].test_logit).all()
+    assert np.isfinite(outcomes[2].test_logit).all()
+
+
+def test_the_merged_fold_leaves_out_what_could_not_be_source(cohort):
+    fold = split(cohort, "abc", "de", "f")
+    without = Fold(fold.name, fold.source, fold.validation, fold.test, (), ("dog", "elk"), left_out=("elk",))
+    merged = without.without_validation(cohort)
+    assert set(cohort.sites[merged.source]) == {"ant", "bee", "cat", "dog"}
+    assert (np.diff(merged.source) > 0).all()
+    assert len(merged.validation) == 0
+    assert merged.test is fold.test
+
+
+def test_the_last_epoch_is_kept_for_each_run_of_its_own():
+    choice = LastEpoch(np.array([2, 1, 3]))
+    for epoch in (1, 2, 3):
+        choice.offer(pytest.fail, {"w": torch.full((3, 2), float(epoch))}, epoch)
+        assert choice.made(epoch).tolist() == [epoch >= 2, True, epoch >= 3]
+    assert choice.kept["w"][:, 0].tolist() == [2, 1, 3]
+    assert choice.epoch.tolist() == [2, 1, 3]
