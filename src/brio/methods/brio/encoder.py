@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import shutil
+import sysconfig
+from pathlib import Path
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ...connectome import fill_dead
 from ..layers import LayerNorm, Linear
 
 __all__ = ["SignedEncoder", "SignedLayer", "descriptor", "inverse_root", "signed_graphs"]
@@ -48,6 +56,39 @@ def inverse_root(degree: Tensor) -> Tensor:
     return root.unsqueeze(-1)
 
 
+def kernels_for(A: Tensor, width: int) -> Any:
+    """The module :mod:`.fused` where its kernels can encode graphs A with d_h = ``width``, else None.
+
+    They can in float32 on an NVIDIA GPU of compute capability 8.0 (Ampere) or later, if d_h is 16, 32, 48 or 64 and no
+    gradient is asked of the graphs. Triton must be installed (PyTorch for CUDA on Linux brings it) and find what it
+    builds its launchers with: a C compiler (``CC``, gcc or clang) and the header of Python. Everywhere else the encoder
+    computes the same by tensor operations, in more time and memory.
+    """
+    by_shape = width in (16, 32, 48, 64) and A.shape[-1] <= 2**15  # a place in a graph is a 32-bit number
+    if not A.is_cuda or A.dtype != torch.float32 or A.requires_grad or not by_shape:
+        return None
+    return _kernels_on(A.device)
+
+
+@functools.cache
+def _kernels_on(device: torch.device) -> Any:
+    """The module :mod:`.fused` if its kernels run on this GPU, else None. Asked once."""
+    if torch.version.hip or torch.cuda.get_device_capability(device) < (8, 0) or not _launchers_can_be_built():
+        return None
+    try:
+        from . import fused
+    except ImportError:  # no Triton here
+        return None
+    return fused
+
+
+def _launchers_can_be_built() -> bool:
+    """Whether Triton will find a C compiler, as it looks for one, and Python.h."""
+    compilers = [os.environ["CC"]] if "CC" in os.environ else ["gcc", "clang"]
+    header = Path(sysconfig.get_path("include", "posix_prefix"), "Python.h")
+    return any(map(shutil.which, compilers)) and header.is_file()
+
+
 class SignedLayer(nn.Module):
     """Sum of bias-free maps of self-features and both channels' messages; GELU, residual, LayerNorm."""
 
@@ -76,13 +117,30 @@ class SignedEncoder(nn.Module):
         self.phi_in = Linear(d_e + 3, d_h)
         self.layers = nn.ModuleList(SignedLayer(d_h) for _ in range(layers))
 
-    def forward(self, A: Tensor, S: Tensor) -> Tensor:
-        """ROI representations of graphs A [B, P, P] on the support S [P, P]. Shape [B, P, d_h]."""
-        G, G_plus, G_minus = signed_graphs(A, S)
+    def forward(self, A: Tensor, S: Tensor, alive: Tensor | None = None, mean: Tensor | None = None) -> Tensor:
+        """ROI representations of graphs A [B, P, P] on the support S [P, P]. Shape [B, P, d_h].
+
+        ROIs that are not ``alive`` [B, P] take their edges from the ``mean`` connectome [P, P]; left out, all are alive
+        and the mean is zero.
+        """
+        alive = A.new_ones(A.shape[:-1]) if alive is None else alive
+        mean = A.new_zeros(A.shape[-2:]) if mean is None else mean
+        fused = kernels_for(A, self.phi_in.out_features)
+        if fused is not None:
+            return self.by_kernels(fused, A, (alive > 0).to(torch.uint8), mean, S.to(torch.uint8))
+        G, G_plus, G_minus = signed_graphs(fill_dead(A, alive, mean), S)
         degree_plus, degree_minus = G_plus.sum(-1), G_minus.sum(-1)
         c = descriptor(G, degree_plus, degree_minus, S)
         H = self.phi_in(torch.cat([self.roi.expand(*c.shape[:-1], -1), c], dim=-1))
         channels = ((G_plus, inverse_root(degree_plus)), (G_minus, inverse_root(degree_minus)))
         for layer in self.layers:
             H = layer(H, channels)
+        return H
+
+    def by_kernels(self, fused: Any, *graphs: Tensor) -> Tensor:
+        """The same on a GPU, see :mod:`.fused`."""
+        of_roi, of_c = self.phi_in.weight.split([self.roi.shape[-1], 3], dim=1)
+        H, root = fused.embed(F.linear(self.roi, of_roi, self.phi_in.bias), of_c, graphs)
+        for layer in self.layers:
+            H = fused.signed_layer(layer, H, (*graphs, root))
         return H

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ...connectome import fill_dead
 from ...training import Scans
 from .assignment import Assignment
 from .encoder import SignedEncoder
@@ -61,7 +60,7 @@ class BrioNetwork(nn.Module):
     def forward(self, scans: Scans, context: dict[str, Tensor]) -> FactorOutput:
         """Factors, contributions and logit of B graphs."""
         J = len(self.w)
-        H = self.encoder(fill_dead(scans.A, scans.alive, context["mean"]), context["S"])
+        H = self.encoder(scans.A, context["S"], scans.alive, context["mean"])
         Pi = context["Pi_bar"] if "Pi_bar" in context else self.assignment(self.encoder.roi)
         factors = self.factor_map(J * (Pi @ H))
         contributions = (factors * self.w).sum(-1)

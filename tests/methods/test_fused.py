@@ -1,0 +1,489 @@
+"""Kernels of the signed encoder against its plain code: compiled on a GPU, else in Triton's interpreter."""
+
+import contextlib
+import sys
+import sysconfig
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, stack_module_state
+
+from brio.cohort.simulate import Simulation, simulate
+from brio.connectome import Connectomes, fill_dead
+from brio.methods import make_method
+from brio.methods.brio import encoder
+from brio.methods.brio.encoder import SignedEncoder, inverse_root, kernels_for, signed_graphs
+from brio.protocol import leave_one_site_out
+from brio.training import Run
+from brio.training.stack import Stack
+
+GPU = torch.cuda.is_available()
+DEVICE = "cuda" if GPU else "cpu"
+TOLERANCE = 2e-5 if GPU else 4e-6
+
+
+@pytest.fixture(scope="module")
+def fused():
+    """The module of kernels. Without a GPU, Triton's interpreter takes what Triton would compile, in this file only.
+
+    The environment variable for that is read when Triton is first imported, which other tests may have done already.
+    """
+    pytest.importorskip("triton", reason="the kernels need Triton, which is not installed")
+    from triton import language
+    from triton.runtime.interpreter import InterpretedFunction
+    from triton.runtime.jit import JITFunction
+
+    from brio.methods.brio import fused
+
+    class Interpreted(InterpretedFunction):
+        """A launch adapts Triton's language to the interpreter; calls inside it need not do so again, nor for good."""
+
+        def __call__(self, *args, **kwargs):
+            return self.rewrite()(*args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in () if GPU else (fused.kernels, language):
+            for name, f in list(vars(module).items()):
+                if isinstance(f, JITFunction):
+                    patch.setattr(module, name, Interpreted(f.fn))
+        patch.setattr(fused.kernels, "core", language.core, raising=False)  # so that a launch adapts this as well
+        yield fused
+
+
+@pytest.fixture
+def path(fused, monkeypatch):
+    """``path(True)``: the encoder uses kernels from here on, ``path(False)``: it does not. Returns those launched."""
+    launch, launched = fused._launch, []
+
+    def recorded(kernel, *args, **sizes):
+        launched.append(kernel)
+        launch(kernel, *args, **sizes)
+
+    def choose(kernels):
+        monkeypatch.setattr(encoder, "kernels_for", lambda A, width: fused if kernels else None)
+        return launched
+
+    monkeypatch.setattr(fused, "_launch", recorded)
+    return choose
+
+
+def scans(R, B, P, shared=False, dead=True):
+    """A, S, alive and mean of R runs; all runs may see the same scans. Float64, on the device."""
+    g = torch.Generator().manual_seed(P)
+    lead = (B,) if shared else (R, B)
+    off = 1 - torch.eye(P, dtype=torch.float64)
+
+    def symmetric(*shape):
+        x = torch.randn(*shape, P, P, generator=g, dtype=torch.float64) / 2
+        return torch.tanh(x + x.mT) * off
+
+    A, mean = symmetric(*lead), 0.4 * symmetric(R)
+    alive = torch.rand(*lead, P, generator=g) > (0.15 if dead else -1)
+    alive[..., 0, :] = True  # a whole scan beside those with gaps
+    A = A * alive.unsqueeze(-1) * alive.unsqueeze(-2)
+    S = (torch.rand(R, P, P, generator=g) > 0.75) | torch.eye(P).roll(1, 0).bool()  # every ROI has a partner
+    S = (S | S.mT) * off
+    if P > 4:  # an ROI without any edge, one without positive and one without negative edges
+        for M in (A, mean):
+            for u, sign in ((1, 0), (2, 1), (3, -1)):
+                M[..., u, :] = sign * M[..., u, :].abs()
+                M[..., :, u] = sign * M[..., :, u].abs()
+            M[..., 2, 3] = M[..., 3, 2] = 0
+    return tuple(t.to(DEVICE) for t in (A, S, alive, mean))
+
+
+def single(graphs):
+    return tuple(t.float() if t.is_floating_point() else t for t in graphs)
+
+
+def networks(R, P, d, dtype=torch.float32):
+    """An encoder without parameters, and those of R runs."""
+    made = []
+    for r in range(R):
+        torch.manual_seed(r)
+        made.append(SignedEncoder(P, 16, d, 2))
+        for layer in made[-1].layers:
+            nn.init.normal_(layer.norm.weight, 1.0, 0.3)
+            nn.init.normal_(layer.norm.bias, 0.0, 0.3)
+    params, _ = stack_module_state(made)
+    params = {n: p.detach().to(DEVICE, dtype).requires_grad_() for n, p in params.items()}
+    return made[0].to("meta"), params
+
+
+def encode(network, params, graphs, in_dims=0):
+    return torch.vmap(lambda p, *graphs: functional_call(network, p, graphs), in_dims=in_dims)(params, *graphs)
+
+
+def gradients(H, params):
+    """Of a weighted sum of all that was encoded."""
+    weight = torch.randn(H.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64).to(H)
+    return dict(zip(params, torch.autograd.grad((H * weight).sum(), list(params.values())), strict=True))
+
+
+def error(found, true):
+    found, true = found.detach().double(), true.detach().double()
+    return float((found - true).norm() / true.norm().clamp_min(1e-30))
+
+
+def agree(path, R, B, P, d, shared=False, dead=True, tolerance=TOLERANCE):
+    """Kernels in float32 against tensor operations in float64: representations and every gradient."""
+    graphs, dims = scans(R, B, P, shared, dead), (0, None, 0, None, 0) if shared else 0
+    path(False)
+    network, params = networks(R, P, d, torch.float64)
+    true = encode(network, params, graphs, dims)
+    true_gradient = gradients(true, params)
+    launched = path(True)
+    network, params = networks(R, P, d)
+    found = encode(network, params, single(graphs), dims)
+    gradient = gradients(found, params)
+    assert len(launched) == 7  # forward: embed, two layers; backward: two kernels a layer
+    assert error(found, true) < tolerance
+    for name in gradient:
+        assert error(gradient[name], true_gradient[name]) < 5 * tolerance, name
+
+
+# what kernels compute
+
+
+@pytest.mark.parametrize(
+    ("R", "B", "P", "shared"),
+    [(1, 1, 5, False), (2, 3, 5, True), (2, 2, 33, False), (2, 1, 116, True), (1, 2, 116, False), (1, 1, 200, False)],
+)
+def test_kernels_compute_what_the_plain_encoder_does(path, R, B, P, shared):
+    agree(path, R, B, P, 64, shared)
+
+
+@pytest.mark.parametrize("d", [16, 48])
+def test_other_widths(path, d):
+    agree(path, 2, 2, 20, d, shared=True)
+
+
+def test_scans_without_dead_rois(path):
+    agree(path, 2, 2, 20, 64, dead=False)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(128, 32), (32, 16)])
+def test_other_blocks(fused, path, monkeypatch, rows, columns):
+    monkeypatch.setattr(fused, "BLOCK", fused.BLOCK | {"ROWS": rows, "COLUMNS": columns})
+    agree(path, 2, 1, 40, 32)
+
+
+def test_products_of_ten_bits_where_torch_is_told_so(path):
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        agree(path, 2, 2, 20, 64, tolerance=3e-3 if GPU else TOLERANCE)  # the interpreter multiplies exactly
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def test_one_network_without_vmap(path):
+    A, S, alive, mean = (t[0] for t in single(scans(1, 2, 20)))
+    torch.manual_seed(1)
+    network = SignedEncoder(20, 16, 64, 2).to(DEVICE)
+    found = []
+    for kernels in (False, True):
+        path(kernels)
+        H = network(A, S, alive, mean)
+        found.append((H.detach(), gradients(H, dict(network.named_parameters()))))
+    (plain, plain_gradient), (H, gradient) = found
+    assert error(H, plain) < TOLERANCE
+    assert all(error(gradient[n], plain_gradient[n]) < 5 * TOLERANCE for n in gradient)
+
+
+def test_without_gradient_the_same_numbers(path):
+    graphs, (network, params) = single(scans(2, 2, 20)), networks(2, 20, 32)
+    path(True)
+    kept = encode(network, params, graphs)
+    with torch.no_grad():
+        torch.testing.assert_close(encode(network, params, graphs), kept, rtol=0, atol=1e-6)
+
+
+def test_weak_and_missing_edges_have_the_roots_of_the_plain_encoder(fused):
+    A, S = torch.zeros(1, 5, 5), 1 - torch.eye(5)
+    for u, v, weight in ((0, 1, 0.5), (0, 2, -0.3), (1, 3, 1e-40)):
+        A[0, u, v] = A[0, v, u] = weight
+    live, none = torch.ones(1, 5, dtype=torch.uint8), torch.zeros(5, 5)
+    E, V = torch.zeros(5, 16), torch.zeros(16, 3)
+    graphs = [t.to(DEVICE) for t in (E, V, A, live, none, S.to(torch.uint8))]
+    _, root = fused.embed(*graphs[:2], tuple(graphs[2:]))
+    _, plus, minus = signed_graphs(A, S)
+    expected = torch.cat([inverse_root(G.sum(-1)) for G in (plus, minus)], -1).mT
+    assert expected[0, 0, 3] > 1e18  # 1e-40 is below the smallest normal number
+    torch.testing.assert_close(root.cpu(), expected)
+
+
+# runs, and where tensors lie
+
+
+@pytest.mark.parametrize(
+    "dims",
+    [(0, None, None, None, None), (None, 0, None, 0, None), (None, None, 0, None, 0), (None, None, None, None, None)],
+    ids=["own parameters", "own scans", "own context", "all shared"],
+)
+def test_runs_may_share_anything(path, dims):
+    graphs, (network, params) = single(scans(2, 1, 6)), networks(2, 6, 16)
+    params = params if dims[0] == 0 else {n: p[0] for n, p in params.items()}
+    graphs = tuple(t if dim == 0 else t[0] for t, dim in zip(graphs, dims[1:], strict=True))
+    one = torch.vmap(lambda x, p, *graphs: x + functional_call(network, p, graphs), in_dims=(0, *dims))
+    found = []
+    for kernels in (False, True):
+        path(kernels)
+        found.append(one(torch.zeros(2, device=DEVICE), params, *graphs))
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=2e-5)
+
+
+def test_runs_of_runs(path):
+    graphs, (network, params) = single(scans(2, 1, 6)), networks(2, 6, 16)
+    path(True)
+    once = encode(network, params, graphs)
+    both = {n: torch.stack([p.detach(), p.detach().flip(0)], 1) for n, p in params.items()}
+    inner = torch.vmap(lambda p, *graphs: functional_call(network, p, graphs))
+    twice = torch.vmap(inner, in_dims=(1, None, None, None, None))(both, *graphs)
+    torch.testing.assert_close(twice[0], once)
+    assert not torch.allclose(twice[1], once, atol=1e-2)
+
+
+def test_scans_that_are_views(fused):
+    A, S, alive, mean = single(scans(2, 5, 20))
+    live, S = alive.to(torch.uint8), S.to(torch.uint8)
+    E, V = torch.randn(2, 20, 32, device=DEVICE), torch.randn(2, 32, 3, device=DEVICE)
+
+    def embed(A, live):
+        H, _ = torch.vmap(lambda E, V, *graphs: fused.embed(E, V, graphs))(E, V, A, live, mean, S)
+        return H
+
+    whole = embed(A, live)
+    for part in (slice(1, 3), slice(0, 5, 2)):
+        assert torch.equal(embed(A[:, part], live[:, part]), whole[:, part])
+    args = [t.unsqueeze(1) for t in (E, V, A, live, mean, S)]
+    args[2:4] = (t.permute(1, 2, 0, *range(3, t.dim())) for t in args[2:4])  # the runs come last, but for ROIs
+    H, *_ = torch.vmap(fused._Embed.apply, in_dims=(0, 0, 2, 2, 0, 0))(*args)
+    assert torch.equal(H.squeeze(1), whole)
+
+
+def test_nothing_between_the_tensors_is_read_or_written(fused):
+    R, B, P, d = 2, 2, 21, 48
+    A, S, alive, mean = scans(R, B, P)
+    pool, end = torch.full((400_000,), torch.nan, device=DEVICE), 64
+
+    def inside(t):
+        """A copy of t in the pool, with NaN before and after it."""
+        nonlocal end
+        view = pool[end : end + t.numel()].view(t.shape)
+        end += t.numel() + 96
+        return view.copy_(t)
+
+    torch.manual_seed(0)
+    H, grad, W = (inside(torch.randn(s)) for s in ((R, B, P, d), (R, B, P, d), (R, 3, d, d)))
+    weight, bias, E, V = (inside(torch.randn(s)) for s in ((R, d), (R, d), (R, P, d), (R, d, 3)))
+    A, mean = inside(A), inside(mean)
+    n, zeros = -(-B * P // fused.NORM_ROWS), torch.zeros
+    c, root, first = inside(zeros(R, B, P, 3)), inside(zeros(R, B, 2, P)), inside(zeros(H.shape))
+    out, Y, dH = (inside(zeros(H.shape)) for _ in range(3))
+    dX, sums = inside(zeros(R, B, P, 3 * d)), inside(zeros(R, n, 2, d))
+    graphs = fused._graphs(A, alive.to(torch.uint8), mean, S.to(torch.uint8), root)
+    between, programs, sizes = pool.isnan(), fused._programs(root), fused._sizes(H)
+    launch, kernels = fused._launch, fused.kernels
+    launch(kernels.embed, programs, *graphs, E, V, first, c, **sizes)
+    launch(kernels.layer, programs, *graphs, H, W, weight, bias, out, Y, 1e-5, KEEP=True, EXACT=True, **sizes)
+    args = (grad, H, Y, weight, dH, dX, sums, 1e-5, B * P, n)
+    launch(kernels.norm_backward, R * n, *args, d=d, D=64, ROWS=fused.NORM_ROWS)
+    launch(kernels.layer_backward, programs, *graphs, W, dH, dX, EXACT=True, **sizes)
+    assert torch.equal(pool.isnan(), between)
+    for t in (first, c, root, out, Y, dH, dX, sums):
+        assert not (t == 0).all(-1).all()
+
+
+def test_the_last_of_very_many_graphs(path):
+    """Elements of A and of H that numbers of 32 bits do not count; the interpreter sees few graphs."""
+    P = d = 64
+    B = 2**31 // P**2 + 1 if GPU else 2
+    if GPU and torch.cuda.mem_get_info()[0] < 110 << 30:
+        pytest.skip("takes 100 GiB of GPU memory")
+    A, S, alive, mean = (t[0] for t in single(scans(1, 1, P, dead=False)))
+    many = A.new_zeros(B, P, P)
+    many[-1] = A[0]
+    network = SignedEncoder(P, 16, d, 1).to(DEVICE)
+    path(True)
+    found = []
+    for graphs in (A, many):
+        H = network(graphs, S, alive.expand(len(graphs), P), mean)[-1]
+        found.append((H.detach(), gradients(H, dict(network.named_parameters()))))
+    (alone, alone_gradient), (last, last_gradient) = found
+    torch.testing.assert_close(last, alone, rtol=0, atol=1e-5)
+    for name, gradient in last_gradient.items():
+        torch.testing.assert_close(gradient, alone_gradient[name], rtol=1e-4, atol=1e-5)
+
+
+def test_no_graphs_at_all(path):
+    A, S, alive, mean = single(scans(2, 1, 6))
+    network, params = networks(2, 6, 16)
+    path(True)
+    H = encode(network, params, (A[:, :0], S, alive[:, :0], mean))
+    assert H.shape == (2, 0, 6, 16)
+    assert not any(g.any() for g in gradients(H, params).values())
+
+
+def test_graphs_get_no_gradient_and_say_so(path):
+    A, *rest = single(scans(2, 1, 6))
+    network, params = networks(2, 6, 16)
+    path(True)
+    H = encode(network, params, (A.requires_grad_(), *rest))
+    with pytest.raises(NotImplementedError, match="no gradient"):
+        H.sum().backward()
+
+
+def test_a_training_step_and_a_refresh(path):
+    """BRIO's own calls: losses of a stack on scans of each run, qualifications on scans that runs share."""
+    cohort = simulate(Simulation(n_sites=5, per_class=2, n_rois=8, frames=40, dead_share=0.5))
+    small = {
+        "d_h": 16,
+        "layers": 1,
+        "K": 1,
+        "T_w": 0,
+        "cell_batch": 1,
+        "assignment_iterations": 5,
+        "sinkhorn_iterations": 5,
+    }
+    method = make_method("brio", small)
+    folds = leave_one_site_out(cohort, 0)[:2]
+    stage, found = method.stages()[-1], []
+    for kernels in (False, True):
+        path(kernels)
+        stack = Stack.build(method, Connectomes(cohort, DEVICE), [Run(fold, 0) for fold in folds])
+        method.enter(stack, stage)
+        method.refresh(stack, np.ones(2, bool), np.zeros(2, int))
+        batches, _ = stack.sources.batches(1, 1)
+        key, epoch = np.arange(2, dtype=np.int64), np.array(1.0)
+        losses = stack.losses(*(stack.tensor(t) for t in (batches[0], key, epoch)), stage)
+        losses.sum().backward()
+        gradient = {n: p.grad for n, p in stack.params.items() if p.grad is not None}
+        found.append((losses.detach(), gradient, {n: stack.context[n] for n in ("pi_task", "q_re", "alpha_bar", "g")}))
+    (plain_loss, plain_gradient, plain_context), (loss, gradient, context) = found
+    assert error(loss, plain_loss) < 1e-5
+    assert gradient.keys() == plain_gradient.keys()
+    assert max(error(gradient[n], plain_gradient[n]) for n in gradient) < 1e-3
+    assert max(error(context[n], plain_context[n]) for n in context) < 1e-3
+
+
+# when kernels are used
+
+
+def test_kernels_run_on_the_gpu_of_their_tensors(fused, path, monkeypatch):
+    current, launched = [None], []
+
+    @contextlib.contextmanager
+    def device_of(t):
+        current.append(t.device)
+        yield
+        current.pop()
+
+    class Recorded:
+        def __init__(self, name):
+            self.name = name
+
+        def __getitem__(self, grid):
+            return lambda *args, **sizes: launched.append((self.name, current[-1] == args[0].device))
+
+    monkeypatch.setattr(torch.cuda, "device_of", device_of)
+    for name in fused.kernels.__all__:
+        monkeypatch.setattr(fused.kernels, name, Recorded(name))
+    network, params = networks(1, 6, 16)
+    path(True)
+    encode(network, params, single(scans(1, 1, 6))).sum().backward()
+    assert len(launched) == 7
+    assert {name for name, _ in launched} == set(fused.kernels.__all__)
+    assert all(there for _, there in launched)
+
+
+@pytest.fixture
+def new_gpu(monkeypatch):
+    """As on a machine with a GPU, gcc and the header of Python; nothing about it has been asked yet."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(encoder, "_launchers_can_be_built", lambda: True)
+    encoder._kernels_on.cache_clear()
+    yield
+    encoder._kernels_on.cache_clear()
+
+
+def graphs_on_a_gpu(**other):
+    """What is asked of graphs before kernels are chosen."""
+    usual = {"is_cuda": True, "dtype": torch.float32, "requires_grad": False, "shape": (3, 116, 116)}
+    return SimpleNamespace(**usual | {"device": torch.device("cuda", 0)} | other)
+
+
+def test_kernels_are_used_where_they_can_be(fused, new_gpu):
+    assert [d for d in range(1, 200) if kernels_for(graphs_on_a_gpu(), d) is fused] == [16, 32, 48, 64]
+    for other in (
+        {"is_cuda": False},
+        {"dtype": torch.float64},
+        {"requires_grad": True},
+        {"shape": (1, 40_000, 40_000)},
+    ):
+        assert kernels_for(graphs_on_a_gpu(**other), 64) is None, other
+
+
+def test_not_on_a_gpu_without_tf32(fused, new_gpu, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5) if device.index else (8, 0))
+    assert kernels_for(graphs_on_a_gpu(), 64) is fused
+    assert kernels_for(graphs_on_a_gpu(device=torch.device("cuda", 1)), 64) is None
+
+
+def test_not_without_triton(new_gpu, monkeypatch):
+    for name in ("fused", "kernels"):
+        monkeypatch.delitem(sys.modules, f"brio.methods.brio.{name}", raising=False)
+        monkeypatch.delattr(f"brio.methods.brio.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "triton", None)
+    assert kernels_for(graphs_on_a_gpu(), 64) is None
+
+
+def test_not_without_a_compiler_and_that_is_asked_once(fused, new_gpu, monkeypatch):
+    answers = [False, True]
+    monkeypatch.setattr(encoder, "_launchers_can_be_built", lambda: answers.pop(0))
+    assert kernels_for(graphs_on_a_gpu(), 64) is None
+    assert kernels_for(graphs_on_a_gpu(), 64) is None
+    encoder._kernels_on.cache_clear()
+    assert kernels_for(graphs_on_a_gpu(), 64) is fused
+
+
+def test_launchers_need_a_compiler_and_the_header_of_python(tmp_path, monkeypatch):
+    def executable(name):
+        (tmp_path / name).touch(mode=0o755)
+        return str(tmp_path / name)
+
+    monkeypatch.setattr(sysconfig, "get_path", lambda *names: str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    (tmp_path / "Python.h").touch()
+    assert not encoder._launchers_can_be_built()
+    monkeypatch.setenv("CC", executable("own"))
+    assert encoder._launchers_can_be_built()
+    monkeypatch.setenv("CC", "missing")
+    executable("clang")
+    assert not encoder._launchers_can_be_built()  # Triton would insist on CC
+    monkeypatch.delenv("CC")
+    assert encoder._launchers_can_be_built()
+    (tmp_path / "Python.h").unlink()
+    assert not encoder._launchers_can_be_built()
+
+
+# the plain path
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_on_a_cpu_dead_rois_are_filled_and_nothing_else_changes(dtype):
+    A, S, alive, mean = (t[0].cpu() for t in scans(1, 4, 9))
+    assert not alive.all()
+    A, S, mean = (t.to(dtype) for t in (A, S, mean))
+    torch.manual_seed(0)
+    network = SignedEncoder(9, 4, 16, 2).to(dtype)
+    filled = network(fill_dead(A, alive, mean), S)
+    assert torch.equal(network(A, S, alive, mean), filled)
+    assert not torch.equal(network(A, S), filled)
+    assert torch.equal(network(A, S, alive), network(A, S))  # A has zeros where ROIs are dead
+    whole = alive.all(-1)
+    assert torch.equal(network(A, S)[whole], filled[whole])
