@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from brio import draws
 from brio.cohort import Cohort
 from brio.connectome import BlockRule, Connectomes, clip_block_length
-from brio.connectome.blocks import autocorrelation_horizon, balanced_subset, fold_block_length
+from brio.connectome.blocks import autocorrelation_horizon, balanced_subset, fold_block_length, subject_horizon
 
 
 def horizon(series: np.ndarray, tau: float, largest: int) -> int:
@@ -75,6 +75,13 @@ def series_of(scan, alive, who, rule, seed):
     return chosen + [scan[:, u] * scan[:, v] for u, v in sorted(pairs)]
 
 
+def block_length(scans, alive, ids, site, rule, seed):
+    those = zip(scans, alive, ids, strict=True)
+    return fold_block_length(
+        np.array([subject_horizon(torch.from_numpy(x), a, i, rule, seed) for x, a, i in those]), site
+    )
+
+
 def test_fold_block_length_is_quantile_then_median_then_median():
     rng = np.random.default_rng(2)
     rule = BlockRule(signals=5, products=6, largest_lag=20)
@@ -90,7 +97,7 @@ def test_fold_block_length_is_quantile_then_median_then_median():
         h = [horizon(s, rule.tau_ac, rule.largest_lag) for s in series]
         per_site.setdefault(site[i], []).append(np.quantile(h, 0.75))
     expected = np.median([np.median(v) for v in per_site.values()])
-    found = fold_block_length([torch.from_numpy(s) for s in scans], alive, ids, site, rule, 3)
+    found = block_length(scans, alive, ids, site, rule, 3)
     assert found == pytest.approx(expected, abs=1e-12)
 
 
@@ -103,7 +110,7 @@ def test_dead_rois_are_never_sampled():
     spoiled = [s.copy() for s in scans]
     for s in spoiled:
         s[:, 2] = np.arange(80)
-    a, b = (fold_block_length([torch.from_numpy(s) for s in x], alive, ids, site, rule, 0) for x in (scans, spoiled))
+    a, b = (block_length(x, alive, ids, site, rule, 0) for x in (scans, spoiled))
     assert a == b
 
 

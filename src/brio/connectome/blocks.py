@@ -10,7 +10,14 @@ from torch import Tensor
 
 from .. import draws
 
-__all__ = ["BlockRule", "autocorrelation_horizon", "balanced_subset", "clip_block_length", "fold_block_length"]
+__all__ = [
+    "BlockRule",
+    "autocorrelation_horizon",
+    "balanced_subset",
+    "clip_block_length",
+    "fold_block_length",
+    "subject_horizon",
+]
 
 
 @dataclass(frozen=True)
@@ -86,32 +93,38 @@ def _sample_series(x: Tensor, alive: np.ndarray, id_: int, rule: BlockRule, seed
     return series - series.mean(-1, keepdim=True)
 
 
-def fold_block_length(
-    scans: list[Tensor], alive: np.ndarray, ids: np.ndarray, site: np.ndarray, rule: BlockRule, seed: int
-) -> float:
-    """Fold-level block length l_b, unrounded.
-
-    The 0.75 quantile of the horizons over the series of a subject, the median over the subjects of
-    a site, the median over sites.
+def subject_horizon(x: Tensor, alive: np.ndarray, id_: int, rule: BlockRule, seed: int) -> float:
+    """The 0.75 quantile of the horizons over the sampled series of a subject, who alone decides it.
 
     Parameters
     ----------
-    scans : list of Tensor, shape [T_i, P]
-        Standardised scans of a balanced subset of the source subjects.
-    alive : ndarray of bool, shape [n, P]
-    ids : ndarray of int64, shape [n]
-        Addresses of the participants (:func:`brio.draws.addresses`).
-    site : ndarray, shape [n]
+    x : Tensor, shape [T, P]
+        Standardised scan.
+    alive : ndarray of bool, shape [P]
+    id_ : int
+        Address of the participant (:func:`brio.draws.addresses`).
     """
-    sampled = [_sample_series(x, a, int(i), rule, seed) for x, a, i in zip(scans, alive, ids, strict=True)]
-    width = max(s.shape[1] for s in sampled)
-    series = torch.cat([torch.nn.functional.pad(s, (0, width - s.shape[1])) for s in sampled])
-    length = torch.cat([torch.full((len(s),), s.shape[1], device=s.device) for s in sampled])
-    horizon = autocorrelation_horizon(series, length, rule.tau_ac, rule.largest_lag).cpu().numpy()
-    ends = np.cumsum([len(s) for s in sampled])
-    subject = [float(np.quantile(h, rule.quantile)) for h in np.split(horizon, ends[:-1])]
-    by_site = [float(np.median([q for q, s in zip(subject, site, strict=True) if s == e])) for e in np.unique(site)]
-    return float(np.median(by_site))
+    series = _sample_series(x, alive, id_, rule, seed)
+    length = torch.full((len(series),), series.shape[1], device=series.device)
+    horizon = autocorrelation_horizon(series, length, rule.tau_ac, rule.largest_lag)
+    return float(np.quantile(horizon.cpu().numpy(), rule.quantile))
+
+
+def fold_block_length(horizon: np.ndarray, site: np.ndarray) -> float:
+    """Fold-level block length l_b, unrounded: median over the subjects of a site, median over sites.
+
+    Parameters
+    ----------
+    horizon : ndarray, shape [n]
+        Of each of a balanced subset of the source subjects.
+    site : ndarray, shape [n]
+
+    Examples
+    --------
+    >>> fold_block_length(np.array([4.0, 6.0, 9.0]), np.array(["a", "a", "b"]))
+    7.0
+    """
+    return float(np.median([np.median(horizon[site == e]) for e in np.unique(site)]))
 
 
 def clip_block_length(l_b: float, n_frames: np.ndarray | int, rule: BlockRule) -> np.ndarray:

@@ -12,7 +12,7 @@ from .. import draws
 from ..cohort import Cohort
 from ..cohort.signal import usable
 from ..errors import BrioError
-from .blocks import BlockRule, balanced_subset, fold_block_length
+from .blocks import BlockRule, balanced_subset, fold_block_length, subject_horizon
 from .bold import BoldRule, bold_positions, bold_window
 from .fc import psi, standardise
 from .resampling import block_indices, block_starts, reestimate
@@ -77,6 +77,7 @@ class Connectomes:
         self._means: dict[bytes, Tensor] = {}
         self._bold: dict[BoldRule, Tensor] = {}
         self._cuts: dict[float, Tensor] = {}
+        self._horizons: dict[tuple[BlockRule, int], dict[int, float]] = {}
 
     def __len__(self) -> int:
         return len(self.full)
@@ -104,9 +105,11 @@ class Connectomes:
     ) -> float:
         """Fold-level block length l_b from the given source scans (positions), unrounded."""
         subset = balanced_subset(self.ids[source], site, label, rule.subjects, seed)
-        chosen = source[subset]
-        scans = [self.scan(int(i)) for i in chosen]
-        return fold_block_length(scans, self._alive[chosen], self.ids[chosen], site[subset], rule, seed)
+        known = self._horizons.setdefault((rule, seed), {})  # all folds of a seed share them
+        for i in source[subset].tolist():
+            if i not in known:
+                known[i] = subject_horizon(self.scan(i), self._alive[i], int(self.ids[i]), rule, seed)
+        return fold_block_length(np.array([known[i] for i in source[subset].tolist()]), site[subset])
 
     def reestimates(
         self, scans: np.ndarray, block_length: np.ndarray, seed: int, refresh: int, n_resamples: int

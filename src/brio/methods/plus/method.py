@@ -139,7 +139,9 @@ class _Solution:
                     found = self._qualification(solved)
                 solved = self._solve(self._functionals(change, found), judged)
             solved = solved if s.lambda_env else judged
-        model, penalty, f = solved.model, solved.penalty, solved.left_out
+        penalty, f = solved.penalty, solved.left_out
+        scale = calibration(f.cpu().numpy(), self.label, self.site)
+        model = solved.model._replace(calibration=self._tensor(scale))
         fold, cohort = self.run.fold, self.connectomes.cohort
         left = self._site_auc(f)
         told = left  # what the penalty was chosen by; validation scans, where there are any, only tell
@@ -230,14 +232,15 @@ class _Solution:
             assert best is not None
             _, fit, penalty, f = best
         norm = torch.einsum("n,jnm,m->j", fit.alpha, penalised.K, fit.alpha)
-        return _Solved(self._model(fit, penalised, T, f), penalty, f, norm.clamp_min(0))
+        return _Solved(self._model(fit, penalised, T), penalty, f, norm.clamp_min(0))
 
     def _site_auc(self, f: Tensor) -> float:
         """Mean over source sites of the AUC within the site."""
         host = f.cpu().numpy()
         return float(np.mean([auc(self.label[self.site == e], host[self.site == e]) for e in self.names]))
 
-    def _model(self, fit: Fit, penalised: Penalised, T: list[Functionals] | None, f: Tensor) -> Model:
+    def _model(self, fit: Fit, penalised: Penalised, T: list[Functionals] | None) -> Model:
+        """The model of a solution, not calibrated yet: its logit is f."""
         linear, own, gamma = self._shares
         seen = (fit.alpha @ self.x).expand(self.s.J, -1)
         weight = torch.nn.functional.pad(fit.alpha, (self.points.shape[1] - len(self.x), 0)).expand(self.s.J, -1)
@@ -252,7 +255,7 @@ class _Solution:
             points=self.points,
             beta=own * weight,
             gamma=self._tensor(np.array(gamma)),
-            calibration=self._tensor(calibration(f.cpu().numpy(), self.label, self.site)),
+            calibration=self._tensor(np.array([1.0, 0.0])),
         )
 
     def _qualification(self, solved: _Solved) -> Qualification:
