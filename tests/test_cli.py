@@ -212,6 +212,14 @@ def test_table_is_markdown(here):
     assert rows[0][-3:-1] == ["default", "textbook"]
 
 
+def test_table_says_what_is_not_as_usual(here):
+    words = ["--set", "protocol.validation_sites=0", "--set", "choose_by=source-sites", "--out", "unusual", "--quiet"]
+    assert command("run", "cohort", "--method", "ridge", *words).status == 0
+    row = [cell.strip() for cell in command("table", "unusual").out.splitlines()[2][1:-1].split("|")]
+    assert row[-3] == "choose_by=source-sites"
+    assert row[-1] == "smoke run, no validation sites"
+
+
 def test_table_with_the_papers_figures_and_all_runs_as_csv(here):
     summary = json.loads((here / "job" / "summary.json").read_text())
     known = {**summary, "cohort": "abide-aal116", "methods": {"gcn": summary["methods"]["ridge"]}}

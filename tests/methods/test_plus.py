@@ -110,7 +110,7 @@ def test_a_penalised_kernel_is_the_inverse_of_the_penalised_norm(linear_weight, 
     K = linear_weight * linear + own_weight * own
     found = Penalised.of(K, [rows, rows], x, factors, points, linear_weight, own_weight, 0.8)
     for j in range(2):
-        share = factors.root_share[j].square()
+        share = factors.shares[j]
         whole = linear_weight * (everything * share) @ everything.T / factors.scale
         whole = whole + own_weight * factors.kernel(points, points, 0.8)[j]
         stable = whole + 1e-8 * torch.eye(2 * n, dtype=torch.float64)
@@ -120,7 +120,7 @@ def test_a_penalised_kernel_is_the_inverse_of_the_penalised_norm(linear_weight, 
 
 def test_shares_of_an_edge_sum_to_one_and_the_linear_path_splits_exactly():
     x, _, factors, linear, _, _ = _pieces(J=2)
-    close(factors.root_share.square().sum(0), torch.ones(28, dtype=torch.float64), 1e-6)
+    close(factors.shares.sum(0), torch.ones(28, dtype=torch.float64), 1e-6)
     close(linear.sum(0), x @ x.T / x.square().sum(1).mean(), 1e-6)
 
 
@@ -175,7 +175,7 @@ def test_where_unstable_evidence_misleads_it_wins_and_its_qualification_says_why
         found = auc(graphs.cohort.labels[last[0].fold.test], outcome.test_logit)
         gains.append(found - _auc(make_method("ridge"), graphs, last))
         truth = graphs.cohort.provenance["truth"]
-        Pi = outcome.weights["Pi"]
+        Pi = outcome.weights["context.Pi_bar"]
         of = {name: int(Pi[:, truth[name]].sum(1).argmax()) for name in ("stable", "unstable")}
         assert of["stable"] != of["unstable"]
         support = outcome.notes["support"]

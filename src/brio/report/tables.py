@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ..methods import known_methods
+from ..protocol import ProtocolSettings
 
 __all__ = ["markdown_table", "paper_figures"]
 
@@ -39,7 +40,7 @@ def _interval(found: dict[str, Any]) -> str:
 def _settings(found: dict[str, Any], summary: dict[str, Any]) -> str:
     tuning = found["tuning"]
     if tuning is None or tuning["budget"] == 1:
-        return "default"
+        return ", ".join(f"{name}={value}" for name, value in found.get("changed", {}).items()) or "default"
     here = (tuning["cohort"], tuning["atlas"]) == (summary["cohort"], summary["atlas"])
     carried = "" if here else f", carried from {tuning['cohort']}"
     return f"best of {tuning['budget']} on validation scans{carried}"
@@ -47,11 +48,17 @@ def _settings(found: dict[str, Any], summary: dict[str, Any]) -> str:
 
 def _remarks(summary: dict[str, Any], found: dict[str, Any]) -> str:
     remarks = ["smoke run"] if summary["smoke_run"] else []
-    remarks += ["k-fold"] if summary["protocol"] == "kfold" else []
+    remarks += ["k-fold"] if summary["protocol"] == "kfold" else _unlike_others(summary)
     remarks += [summary["harmonise"]] if summary["harmonise"] else []
     remarks += ["transductive"] if found["transductive"] else []
     remarks += ["control"] if found["control"] else []
     return ", ".join(remarks)
+
+
+def _unlike_others(summary: dict[str, Any]) -> list[str]:
+    """What sets the folds of a job apart from those of others that leave one site out."""
+    n = summary.get("protocol_settings", {}).get("validation_sites", ProtocolSettings.validation_sites)
+    return [] if n == ProtocolSettings.validation_sites else [f"{n or 'no'} validation site{'s' * (n != 1)}"]
 
 
 def markdown_table(summaries: Sequence[dict[str, Any]], paper: bool = False) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..methods import entry
+from ..methods import entry, make_method
 from ..protocol import auc, bootstrap_interval
 from .plan import Plan
 from .store import RunStore, write_atomically
 
-__all__ = ["COLUMNS", "prediction_rows", "result_rows", "summarise", "write_tables"]
+__all__ = ["COLUMNS", "changed_settings", "prediction_rows", "result_rows", "summarise", "write_tables"]
 
 COLUMNS = [
     "cohort",
@@ -65,6 +66,18 @@ def prediction_rows(plan: Plan, store: RunStore) -> pd.DataFrame:
     return table
 
 
+def changed_settings(method: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Of the settings of a job, as its plan tells them, those that are not the method's own.
+
+    Examples
+    --------
+    >>> changed_settings("ridge", {"choose_by": "source-sites", "penalties": 5})
+    {'choose_by': 'source-sites'}
+    """
+    own = json.loads(json.dumps(dataclasses.asdict(make_method(method).settings)))
+    return {k: v for k, v in settings.items() if k in own and own[k] != v}
+
+
 def _mean_sd(values: pd.Series) -> dict[str, Any]:
     kept = values.dropna()
     low, high = bootstrap_interval(kept.to_numpy())
@@ -112,6 +125,7 @@ def summarise(plan: Plan, rows: pd.DataFrame, predictions: pd.DataFrame) -> dict
             "epochs": settings.get("epochs"),
             "K": settings.get("K") if mine["block_length"].notna().any() else None,  # None: nothing was re-estimated
             "dead_rois": settings.get("dead_rois"),
+            "changed": changed_settings(name, settings),
             **{metric: _mean_sd(by_fold[metric]) for metric in METRICS},
             "auc_of_averaged_logits": _mean_sd(
                 ensemble.groupby(together or (lambda row: 0)).apply(
@@ -130,12 +144,13 @@ def summarise(plan: Plan, rows: pd.DataFrame, predictions: pd.DataFrame) -> dict
         "n_scans": facts["n_scans"],
         "n_excluded": len(facts["excluded"]),
         "protocol": facts["protocol"],
+        "protocol_settings": facts["protocol_settings"],
         "folds": sorted(known_folds),
         "seeds": facts["seeds"],
         "smoke_run": smoke,
         "harmonise": str(plan.harmonise) or None,
         "warnings": _shortcuts(methods),
-        "selection": "AUC on the validation scans of each run; test scans are never looked at",
+        "selection": "AUC on validation scans of each run, or on source sites left out in turn; never on test scans",
         "methods": methods,
     }
 

@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 
 from ..errors import BrioError
-from ..methods import make_method
 from ..protocol import ProtocolSettings
+from ..runs.tables import changed_settings
 
 __all__ = ["Arm", "Finished", "HandedIn", "arm", "printed", "read_handed_in"]
 
@@ -117,8 +117,7 @@ class HandedIn:
 
     def _changed(self, method: str) -> dict[str, Any]:
         told = self.methods[method]
-        own = json.loads(json.dumps(dataclasses.asdict(make_method(method).settings)))
-        return {} if "tuned" in told else {k: v for k, v in told["settings"].items() if k in own and own[k] != v}
+        return {} if "tuned" in told else changed_settings(method, told["settings"])
 
 
 def read_handed_in(folder: Path, fingerprint: str, protocol_settings: ProtocolSettings) -> HandedIn:

@@ -61,7 +61,7 @@ class Factors(NamedTuple):
     whole connectome. Its own kernel reads the first principal coordinates of the same weighted edges.
     """
 
-    root_share: Tensor  # [J, edges]
+    Pi: Tensor  # [J, P] assignment of ROIs
     scale: Tensor  # mean squared norm of a source scan
     axes: Tensor  # [J, edges, d_t] principal directions
     width: Tensor  # [J] mean squared distance of source scans in the coordinates
@@ -69,10 +69,10 @@ class Factors(NamedTuple):
     @staticmethod
     def learn(x: Tensor, Pi: Tensor, d_t: int) -> tuple[Factors, Tensor, Tensor]:
         """Factors of source scans, their linear kernels [J, n, n] and coordinates [J, n, d_t]."""
-        root, scale = edge_shares(Pi).sqrt(), x.square().sum(1).mean()
+        scale = x.square().sum(1).mean()
         linear, coordinates, axes = [], [], []
-        for share in root:
-            own = x * share
+        for share in edge_shares(Pi):
+            own = x * share.sqrt()
             gram = own @ own.T
             size, vectors = torch.linalg.eigh(gram)
             size, vectors = size[-d_t:], vectors[:, -d_t:]
@@ -85,11 +85,16 @@ class Factors(NamedTuple):
             axes.append(own.T @ (vectors * (there / length)))
         r = torch.stack(coordinates)
         width = (2 * r.var(1, correction=0).sum(-1)).clamp_min(torch.finfo(x.dtype).tiny)
-        return Factors(root, scale, torch.stack(axes), width), torch.stack(linear), r
+        return Factors(Pi, scale, torch.stack(axes), width), torch.stack(linear), r
+
+    @property
+    def shares(self) -> Tensor:
+        """Share of every factor in every edge. Shape [J, edges]."""
+        return edge_shares(self.Pi)
 
     def coordinates(self, x: Tensor) -> Tensor:
         """Principal coordinates of scans. Shape [J, n, d_t]."""
-        return torch.stack([(x * share) @ axes for share, axes in zip(self.root_share, self.axes, strict=True)])
+        return torch.stack([(x * share.sqrt()) @ axes for share, axes in zip(self.shares, self.axes, strict=True)])
 
     def kernel(self, r: Tensor, other: Tensor, gamma: float, j: int | slice = slice(None)) -> Tensor:
         """exp(-gamma |r - r'|^2 / width), of all factors or of one. [J, n, d_t], [J, m, d_t] -> [J, n, m]."""

@@ -149,10 +149,12 @@ class _Solution:
             told = auc(cohort.labels[fold.validation], self._margins(model, fold.validation)[0])
         test, share = self._margins(model, fold.test)
         notes: dict[str, Any] = {"penalty": penalty, "left_out_auc": left, "share_of_factors": share}
+        weights = model.weights()
         if warm is not None:  # what the evidence was worth before anything was done about it
             notes |= {"relevance": warm.pi_task.tolist(), "support": warm.q_re.mean((0, 1)).tolist()}
             notes["strength"] = float(warm.g.mean())
-        weights = model.weights() | {"Pi": self.Pi.float().cpu()}
+            evidence = warm._asdict() | {"Pi_bar": self.Pi}
+            weights |= {f"context.{name}": t.float().cpu().contiguous() for name, t in evidence.items()}
         return Outcome(self.run, test, float(told), block_length=block_length, weights=weights, notes=notes)
 
     @property
@@ -251,7 +253,7 @@ class _Solution:
         return Model(
             centre=self.centre,
             factors=self.factors,
-            theta=linear * seen * self.factors.root_share.square() / self.factors.scale,
+            theta=linear * seen * self.factors.shares / self.factors.scale,
             points=self.points,
             beta=own * weight,
             gamma=self._tensor(np.array(gamma)),

@@ -61,7 +61,7 @@ class Penalised(NamedTuple):
             return Penalised(K, K.new_zeros(len(K), 0, K.shape[-1]))
         n, after, taken = len(x), [], []
         eye = torch.eye(len(T[0].edges), dtype=K.dtype, device=K.device)
-        for j, (rows, share) in enumerate(zip(T, factors.root_share.square(), strict=True)):
+        for j, (rows, share) in enumerate(zip(T, factors.shares, strict=True)):
             weighted = rows.edges * (linear * share / factors.scale)
             across, inner = weighted @ x.T, weighted @ rows.edges.T
             if own:
