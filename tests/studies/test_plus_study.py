@@ -46,7 +46,7 @@ def test_the_gain_is_paired_over_sites(rows, place):
     by_site = rows.groupby(["fold", "arm"])["auc"].mean().unstack("arm")
     gain = 100 * (by_site[WHOLE.name] - by_site[LINEAR.name]).mean()
     told = (place / "found.md").read_text()
-    assert f"The whole is {gain:+.1f} points" in told.replace("is 0.0 points", "is +0.0 points")
+    assert f"The whole has {gain:+.1f} points" in told.replace("has 0.0 points", "has +0.0 points")
 
 
 def test_shares_of_the_two_paths(rows):

@@ -8,7 +8,7 @@ import pandas as pd
 
 from ..diagnostics import discordance_rate, spearman
 from ..drawing import panels, style
-from .arms import Arm, arm
+from .arms import Arm, arm, printed
 from .bench import Bench
 from .comparison import without
 from .study import Finding, study
@@ -65,7 +65,8 @@ def agreement(bench: Bench) -> Finding:
         text += [
             "Pairs of methods in a fold and seed in which the smaller D_site has the larger variation: "
             f"{100 * discord:.0f} %.",
-            f"Sites look most alike under {alike['arm']}; predictions move least under {steady['arm']}.",
+            f"Sites look most alike under {printed(alike['arm'])}; predictions move least under "
+            f"{printed(steady['arm'])}.",
         ]
     text += without(bench, METHODS)
     return Finding(rows, summary, text, lambda: _draw(rows, summary, rho, discord))
@@ -76,7 +77,9 @@ def _draw(rows: pd.DataFrame, summary: pd.DataFrame, rho: float, discord: float)
     for k, row in summary.iterrows():
         look, mine = style(int(str(k))), rows[rows["arm"] == row["arm"]]
         axis.scatter(mine["D_site"], mine["D_re_pred"], s=9, alpha=0.25, linewidths=0, **look)
-        axis.scatter(row["D_site"], row["D_re_pred"], s=80, edgecolors="white", label=row["arm"], zorder=3, **look)
+        axis.scatter(
+            row["D_site"], row["D_re_pred"], s=80, edgecolors="white", label=printed(row["arm"]), zorder=3, **look
+        )
     axis.set_xlabel("site discrepancy D_site of source sites", fontsize=9)
     axis.set_ylabel("normalised predictive variation", fontsize=9)
     axis.set_xscale("log")

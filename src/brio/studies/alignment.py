@@ -8,7 +8,7 @@ import pandas as pd
 
 from ..drawing import panels, style
 from .agreement import diagnosed, means
-from .arms import Arm, arm
+from .arms import Arm, arm, printed
 from .bench import Bench
 from .study import Finding, study
 
@@ -75,7 +75,7 @@ def _draw(summary: pd.DataFrame) -> Any:
         axis.annotate(f"{row['lambda_env']:g}", where, xytext=(5, 5), textcoords="offset points", fontsize=8)
     for k, name in enumerate(("brio", "matched w/o QG"), 1):
         row = summary[summary["arm"] == name].iloc[0]
-        axis.scatter(row["D_site"], row["D_re_pred"], s=80, zorder=3, label=name, **style(k))
+        axis.scatter(row["D_site"], row["D_re_pred"], s=80, zorder=3, label=printed(name), **style(k))
     axis.set_xlabel("site discrepancy D_site of source sites", fontsize=9)
     axis.set_ylabel("normalised predictive variation", fontsize=9)
     axis.set_title("means over runs; numbers: lambda_env", fontsize=9, loc="left")

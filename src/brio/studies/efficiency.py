@@ -15,6 +15,7 @@ from ..drawing import panels, style
 from ..methods import entry, make_method
 from ..protocol import Fold, make_folds
 from ..training import NeuralMethod, Run
+from .arms import printed
 from .bench import Bench
 from .comparison import compared, without
 from .study import Finding, study
@@ -126,6 +127,6 @@ def _draw(table: pd.DataFrame) -> Any:
         axis.bar_label(bars, fmt="%.3g", padding=3, fontsize=8)
         axis.margins(x=0.15)
         axis.set_xlabel(label, fontsize=9)
-    axes[0].set_yticks(np.arange(len(table)), table["arm"], fontsize=8)
+    axes[0].set_yticks(np.arange(len(table)), table["arm"].map(printed), fontsize=8)
     axes[0].invert_yaxis()
     return figure

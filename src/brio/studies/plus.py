@@ -58,7 +58,7 @@ def plus(bench: Bench) -> Finding:
     told = summary.assign(arm=summary["arm"].map(named)).rename(columns={f"to {WHOLE.name}": "to BRIO plus"})
     gain = summary.set_index("arm").loc[LINEAR.name]
     text = [
-        f"The whole is {signed(-gain[f'to {WHOLE.name}'])} points of AUC from its own linear path (95 % interval "
+        f"The whole has {signed(-gain[f'to {WHOLE.name}'])} points of AUC over its own linear path (95 % interval "
         f"{signed(-gain['until'])} to {signed(-gain['from'])}); {share[WHOLE.name]:.0f} % of the variance of its logit "
         "comes from the factors' own kernels."
     ]
