@@ -228,6 +228,17 @@ def test_a_setting_that_a_variant_fixes_may_be_given_for_the_others(cohort, tmp_
     assert "best of" not in markdown_table([result.summary])  # nothing was left to tune
 
 
+def test_a_method_with_nothing_to_tune_is_run_and_named(cohort, tmp_path):
+    said = []
+    result = tune(
+        cohort, ["ridge", "gcn"], out=tmp_path / "o", budget=2, folds=["site01"], settings=SMALL, say=said.append
+    )
+    assert [line for line in said if "nothing to tune" in line] == [
+        "method 'ridge' has nothing to tune and is run with the settings it has"
+    ]
+    assert result.summary["methods"]["ridge"]["tuning"]["budget"] == 1
+
+
 def test_harmonisation_is_refused_before_anything_is_written(cohort, tmp_path):
     combat = {"harmonise.kind": "combat"}
     for method, settings, said in (

@@ -70,6 +70,9 @@ def tune(
         )
     prepared = prepare(cohort, **words)
     drawn = {name: _drawn(name, prepared.of_methods, budget) for name in names}
+    for name, tried in drawn.items():
+        if len(tried) == 1 < budget:
+            prepared.say(f"method '{name}' has nothing to tune and is run with the settings it has")
     tuned = _search(prepared, drawn, folder, budget, oracle)
     return execute(prepared, names, folder, tuned)
 
