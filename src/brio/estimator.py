@@ -59,7 +59,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         Any other settings of the method by name, for instance ``{"cell_batch": 8}``.
         ``{"patience": None}`` trains to the last epoch.
     validation_sites : int
-        Sites of the training set that choose the checkpoint and are not learned from.
+        Sites of the training set that choose the checkpoint and are not learned from, but with
+        ``settings={"refit": True}``, where the network is then trained again on all sites.
     random_state : int, RandomState or None
         Draws the validation sites, the initial weights, the batches and the re-estimates.
     device : {"auto", "cpu", "cuda", "cuda-tf32"}
@@ -214,7 +215,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         self.n_features_in_ = cohort.n_rois
         if _is_named(cohort.atlas):
             self.feature_names_in_ = cohort.atlas.rois["name"].to_numpy(dtype=object)
-        self.source_sites_ = tuple(np.unique(cohort.sites[fold.source]).tolist())
+        self.source_sites_ = tuple(np.unique(cohort.sites[method.learned_from(cohort, fold)]).tolist())
         self.validation_sites_ = fold.validation_sites
         self.left_out_sites_ = fold.left_out
         self.seed_ = seed

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from brio import draws
 from brio.cohort import Cohort
+from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import BlockRule, Connectomes, clip_block_length
 from brio.connectome.blocks import autocorrelation_horizon, balanced_subset, fold_block_length, subject_horizon
 
@@ -189,3 +190,17 @@ def test_balanced_subset_with_more_cells_than_places_follows_participants_too():
     again = set(ids[order][balanced_subset(ids[order], site[order], label[order], 24, 1)].tolist())
     assert len(first) == len(again) <= 24
     assert first == again
+
+
+def test_horizons_are_shared_within_a_seed_and_a_rule_alone():
+    cohort = simulate(Simulation(n_sites=4, per_class=3, n_rois=8, frames=60))
+    shared = Connectomes(cohort)
+    everyone = np.arange(len(cohort))
+    asked = [(everyone, s, r) for s in (0, 1, 0) for r in (BlockRule(), BlockRule(signals=2, products=0))]
+    asked += [(everyone[cohort.sites != "site02"], 1, BlockRule())]
+    found = []
+    for source, seed, rule in asked:
+        words = source, cohort.sites[source], cohort.labels[source], rule, seed
+        found.append(shared.block_length(*words))
+        assert found[-1] == Connectomes(cohort).block_length(*words)
+    assert len(set(found)) > 2  # else nothing could have been mixed up

@@ -165,3 +165,13 @@ def test_seeds_with_the_same_scans_share_a_solution_where_nothing_is_drawn(graph
     if name == "ridge":
         assert np.array_equal(outcomes[0].test_logit, outcomes[2].test_logit)
         assert np.array_equal(outcomes[1].test_logit, method.fit(graphs, runs[3:])[0].test_logit)
+
+
+def test_folds_that_differ_in_one_part_share_no_solution(graphs):
+    """The same source scans, but others to choose the penalty by, or others to test."""
+    runs = [Run(split(graphs.cohort, [1, 2, 3], *rest), 0) for rest in (([4], [6]), ([5], [6]), ([4], [5]))]
+    method = make_method("ridge")
+    for run, outcome in zip(runs, method.fit(graphs, runs), strict=True):
+        (alone,) = method.fit(graphs, [run])
+        assert np.array_equal(outcome.test_logit, alone.test_logit)
+        assert outcome.validation_auc == alone.validation_auc

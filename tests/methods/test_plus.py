@@ -185,6 +185,30 @@ def test_where_unstable_evidence_misleads_it_wins_and_its_qualification_says_why
     assert np.mean(gains) > 0.05
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_the_mean_probability_is_the_share_of_patients(own):
+    cohort = simulate(dataclasses.replace(Simulation(), n_sites=6, per_class=12, n_rois=12, frames=120, stable=0.5))
+    few = np.flatnonzero((cohort.labels == 0) | (np.arange(len(cohort)) % 3 == 0))  # a third of the patients
+    cohort = cohort.select(few)
+    graphs = Connectomes(cohort)
+    run = Run(leave_one_site_out(cohort, 0, 0)[0], 0)
+    method = make_method("brio-plus", {"site_intercepts": own, "d_t": 4})
+    (outcome,) = method.fit(graphs, [run])
+    probability = 1 / (1 + np.exp(-method.margins(outcome, graphs, run.fold.source)))
+    share = cohort.labels[run.fold.source].mean()
+    assert share < 0.3
+    assert probability.mean() == pytest.approx(share, abs=0.1)
+
+
+def test_weights_of_another_version_are_refused_in_words():
+    graphs, runs = _regime(0)
+    method = make_method("brio-plus-linear")
+    (outcome,) = method.fit(graphs, runs[:1])
+    del outcome.weights["factors.Pi"]
+    with pytest.raises(BrioError, match=r"another version of 'brio-plus' \(no factors.Pi\)"):
+        method.margins(outcome, graphs, runs[0].fold.test)
+
+
 def test_contributions_add_up_to_the_logit_and_survive_being_kept():
     graphs, runs = _regime(0, unstable=1.0)
     method = make_method("brio-plus", {"refreshes": 1})

@@ -9,6 +9,8 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+import brio
+from brio.report.html import write_report
 from brio.report.html.factors import Factors, assignment, qualification, read_factors
 from brio.report.html.reading import read_folder
 
@@ -109,3 +111,27 @@ def test_the_brain_shows_the_run_with_the_best_validation_auc():
     assert assignment([runs[1], runs[2]])["agreement"] == pytest.approx(1.0), "the same groups under other numbers"
     assert assignment([runs[0], runs[1]])["agreement"] < 0.1
     assert assignment([runs[1]])["agreement"] is None
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "learned"),
+    [("brio", {"refit": True}, 4), ("brio-plus", {"d_t": 4}, 2)],
+    ids=["trained again on all", "BRIO plus"],
+)
+def test_pairs_are_those_of_the_sites_that_were_learned_from(cohort, tmp_path, method, settings, learned):
+    tiny = {"epochs": 4, "T_w": 2, "M": 2, "K": 2} if method == "brio" else {}
+    brio.run(cohort, [method], out=tmp_path / "run", settings={**tiny, **settings}, device="cpu")
+    (arm,) = read_folder(tmp_path / "run").arms
+    runs = read_factors(arm)
+    total = json.loads((tmp_path / "run" / "plan.json").read_text())["n_scans"]
+    assert len(runs) == 5
+    for found, record in zip(runs, arm.records, strict=True):
+        assert len(found.sites) == learned
+        assert found.q_re.shape[0] == learned
+        assert len(found.g) == len(list(combinations(found.sites, 2)))
+        assert record["row"]["fold"] not in found.sites
+        row = record["row"]
+        others = 0 if learned == 4 else row["n_validation"]
+        assert row["n_source"] + others + row["n_test"] == total
+    assert qualification(runs).keys() == {run.fold for run in runs}
+    assert write_report(tmp_path / "run").is_file()

@@ -239,6 +239,13 @@ def test_a_method_with_nothing_to_tune_is_run_and_named(cohort, tmp_path):
     assert result.summary["methods"]["ridge"]["tuning"]["budget"] == 1
 
 
+def test_networks_are_not_trained_again_on_sites_that_are_not_harmonised(cohort, tmp_path):
+    settings = {**SMALL, "refit": True, "harmonise.kind": "combat"}
+    with pytest.raises(BrioError, match="refit=true trains on validation sites"):
+        run(cohort, ["gcn"], out=tmp_path / "o", device="cpu", settings=settings)
+    assert not (tmp_path / "o").exists()
+
+
 def test_harmonisation_is_refused_before_anything_is_written(cohort, tmp_path):
     combat = {"harmonise.kind": "combat"}
     for method, settings, said in (

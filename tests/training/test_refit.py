@@ -5,6 +5,7 @@ import pytest
 import torch
 from small_cohorts import small, split
 
+from brio.errors import BrioError
 from brio.protocol import Fold
 from brio.training import Run
 from brio.training.selection import LastEpoch, Validation
@@ -17,7 +18,7 @@ def test_it_is_a_training_on_all_scans_that_ends_at_the_chosen_epoch(graphs, coh
     assert len({o.selected_epoch for o in first}) > 1  # else the runs' own ends are not seen
     for run, one, two in zip(uneven, first, again, strict=True):
         assert (two.run, two.validation_auc, two.selected_epoch) == (run, one.validation_auc, one.selected_epoch)
-        assert two.notes == one.notes
+        assert (two.notes, two.trained_epochs) == (one.notes, one.trained_epochs)
         assert not np.allclose(two.test_logit, one.test_logit)
         # by hand: all scans are source, other scans stand in for validation and the last epoch is taken
         monkeypatch.setattr(Validation, "score", lambda self, logit: np.nextafter(self.best.clip(0), 2))
@@ -39,6 +40,36 @@ def test_patience_and_runs_that_stop_early_change_nothing(graphs, uneven):
         assert alone.selected_epoch == outcome.selected_epoch
         assert alone.trained_epochs == outcome.trained_epochs
         np.testing.assert_allclose(outcome.test_logit, alone.test_logit, atol=1e-7)
+
+
+def test_a_second_training_that_diverges_is_told(graphs, uneven, monkeypatch):
+    offer = LastEpoch.offer
+
+    def broken(self, margins, state, epoch):
+        offer(self, margins, {n: t * np.nan if t.is_floating_point() else t for n, t in state.items()}, epoch)
+
+    monkeypatch.setattr(LastEpoch, "offer", broken)
+    method = small(epochs=4, patience=None, refit=True)
+    (outcome,) = method.fit(graphs, uneven[:1])
+    assert np.isnan(outcome.validation_auc)
+    with pytest.raises(BrioError, match="diverged"):
+        outcome.require_finite("brio")
+
+
+def test_progress_goes_forward(graphs, uneven):
+    shares = []
+    small(epochs=4, patience=None, refit=True).fit(graphs, uneven[:1], lambda message, share: shares.append(share))
+    assert shares == sorted(shares)
+    assert 0.5 < max(shares) <= 1
+
+
+def test_what_was_learned_from_is_told(graphs, cohort, uneven):
+    fold = uneven[0].fold
+    plain, again = small(), small(refit=True)
+    assert plain.learned_from(cohort, fold) is fold.source
+    both = np.sort(np.concatenate([fold.source, fold.validation]))
+    assert again.learned_from(cohort, fold).tolist() == both.tolist()
+    assert again.bytes_per_run(graphs, uneven[0]) > plain.bytes_per_run(graphs, uneven[0])
 
 
 def test_a_run_that_has_diverged_is_not_trained_again(graphs, uneven, monkeypatch):

@@ -13,7 +13,7 @@ _REMAINDER = 1e-10
 """Share of the first term of a series that the first left out may have."""
 
 _NEGATIVE = 1e-3
-"""An eigenvalue this far below zero is rounding, where a scan has fewer frames than ROIs."""
+"""An eigenvalue this far below zero, times the shrinkage, is rounding, where a scan has fewer frames than ROIs."""
 
 
 def log_connectome(A: Tensor, shrinkage: float) -> Tensor:
@@ -52,7 +52,7 @@ def by_axes(R: Tensor, shrinkage: float) -> Tensor:
 
 
 def by_series(R: Tensor, shrinkage: float) -> Tensor:
-    """The same by products of matrices alone, which a GPU does many times faster than eigenvectors.
+    """The same, up to rounding, by products of matrices alone, which a GPU does many times faster than eigenvectors.
 
     Eigenvalues of a correlation matrix lie in [0, P], so those of M = (1 - s) R + s I in [s, s + (1 - s) P]. Of that
     interval log is a Chebyshev series with coefficients in closed form: with T the interval's points in [-1, 1] and
@@ -74,7 +74,7 @@ def by_series(R: Tensor, shrinkage: float) -> Tensor:
         found, after = torch.baddbmm(after, T, found, beta=-1, alpha=2), found
         found.diagonal(dim1=-2, dim2=-1).add_(2 * (-1) ** (n + 1) * q**n / n)
     found = torch.baddbmm(after, T, found, beta=-1) + math.log((high - low) / (4 * q)) * eye
-    bent = torch.linalg.cholesky_ex(graphs + _NEGATIVE * eye).info != 0
+    bent = torch.linalg.cholesky_ex(graphs + _NEGATIVE * shrinkage * eye).info != 0
     if bent.any():
         found[bent] = by_axes(graphs[bent], shrinkage)
     return found.view(R.shape)

@@ -23,11 +23,11 @@ def auc(label: np.ndarray, logit: np.ndarray) -> float:
     >>> auc(np.array([0, 0, 1, 1]), np.array([-2.0, 0.5, 0.5, 3.0]))
     0.875
     """
-    if np.isnan(logit).any():
-        raise ValueError("some logits are not a number: there is no order to score")
     control, patient = np.sort(logit[label != 1]), logit[label == 1]
     if not len(control) or not len(patient):
         return float("nan")
+    if np.isnan(logit).any():
+        raise ValueError("some logits are not a number: there is no order to score")
     below = np.searchsorted(control, patient, "left") + np.searchsorted(control, patient, "right")
     return float(below.sum() / (2 * len(control) * len(patient)))
 

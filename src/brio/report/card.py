@@ -117,7 +117,8 @@ def _evaluation(evidence: Evidence) -> list[str]:
     seeds = count(len(summary["seeds"]), "seed")
     rows = [_row(arm) for arm in sorted(evidence.main, key=lambda a: -(a.found["auc"]["mean"] or 0.0))]
     return [
-        f"{how}; {seeds}. Checkpoints, penalties and settings are chosen on validation scans, never on test scans. "
+        f"{how}; {seeds}. Checkpoints, penalties and settings are chosen on validation scans or on source sites left "
+        "out in turn, never on test scans. "
         f"Percent, mean over {'sites' if unseen else 'folds'}; the interval draws them again.",
         "",
         *_table(("method", "AUC", "95 % interval", *(title for title, _ in _COLUMNS), "calibration error"), rows),

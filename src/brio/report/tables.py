@@ -40,7 +40,8 @@ def _interval(found: dict[str, Any]) -> str:
 def _settings(found: dict[str, Any], summary: dict[str, Any]) -> str:
     tuning = found["tuning"]
     if tuning is None or tuning["budget"] == 1:
-        return ", ".join(f"{name}={value}" for name, value in found.get("changed", {}).items()) or "default"
+        changed = found.get("changed")  # earlier versions did not keep it
+        return "-" if changed is None else ", ".join(f"{k}={v}" for k, v in changed.items()) or "default"
     here = (tuning["cohort"], tuning["atlas"]) == (summary["cohort"], summary["atlas"])
     carried = "" if here else f", carried from {tuning['cohort']}"
     return f"best of {tuning['budget']} on validation scans{carried}"

@@ -161,6 +161,11 @@ def make_plan(
         check_needs(cohort, method.needs, method.settings, f"method '{method.name}'")
         if harmonise.kind != "none" and ("bold" in method.needs or entry(method.name).control):
             raise BrioError(f"method '{method.name}' does not read connectomes alone; harmonise.kind is not for it")
+        if harmonise.kind != "none" and getattr(method.settings, "refit", False):
+            raise BrioError(
+                f"method '{method.name}': refit=true trains on validation sites, to which harmonisation is not fitted; "
+                "leave out one of refit and harmonise.kind"
+            )
         if method.needs_validation and not all(len(job.run.fold.validation) for job in jobs.values()):
             how = " (choose_by=source-sites does without)" if hasattr(method.settings, "choose_by") else ""
             raise BrioError(

@@ -91,6 +91,7 @@ def _folds(jobs: list[Job]) -> str:
 def _record(plan: Plan, job: Job, outcome: Outcome, graphs: Connectomes, seconds: float) -> dict[str, Any]:
     """The row, the predictions and the notes of a finished run."""
     cohort, fold = graphs.cohort, job.run.fold
+    learned = job.method.learned_from(cohort, fold)
     label, logit = cohort.labels[fold.test], np.asarray(outcome.test_logit, dtype=float)
     finite = bool(np.isfinite(logit).all())
     scored = scores(label, logit if finite else np.zeros(len(logit)))
@@ -107,7 +108,7 @@ def _record(plan: Plan, job: Job, outcome: Outcome, graphs: Connectomes, seconds
             "test_sites": ";".join(fold.test_sites),
             "validation_sites": ";".join(fold.validation_sites),
             "seed": job.run.seed,
-            "n_source": len(fold.source),
+            "n_source": len(learned),
             "n_validation": len(fold.validation),
             "n_test": len(fold.test),
             **found,
@@ -120,7 +121,7 @@ def _record(plan: Plan, job: Job, outcome: Outcome, graphs: Connectomes, seconds
         },
         "notes": {"trained_epochs": outcome.trained_epochs, **outcome.notes},
         "settings": dataclasses.asdict(job.method.settings),
-        "source_sites": sorted(set(cohort.sites[fold.source].tolist())),
+        "source_sites": sorted(set(cohort.sites[learned].tolist())),
         "predictions": {
             "participant_id": cohort.ids[fold.test].tolist(),
             "site": cohort.sites[fold.test].tolist(),

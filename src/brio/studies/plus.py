@@ -28,8 +28,8 @@ PARTS = {
 }
 """Arms, and what readers are shown: the whole, its two paths, then each part taken out.
 
-The logarithm of a matrix that is almost the identity is the matrix, up to a scale and an offset: so a shrinkage of 0.99
-leaves the correlations as they are.
+The logarithm of a matrix that is almost the identity is almost the matrix, up to a scale and an offset: so a shrinkage
+of 0.99 leaves the correlations nearly as they are.
 """
 
 
@@ -57,10 +57,11 @@ def plus(bench: Bench) -> Finding:
     named = {a.name: words for a, words in PARTS.items()}
     told = summary.assign(arm=summary["arm"].map(named)).rename(columns={f"to {WHOLE.name}": "to BRIO plus"})
     gain = summary.set_index("arm").loc[LINEAR.name]
+    low, high = -gain["until"], -gain["from"]
+    how = f" (95 % interval {signed(low)} to {signed(high)})" if low == low else ""
     text = [
-        f"The whole has {signed(-gain[f'to {WHOLE.name}'])} points of AUC over its own linear path (95 % interval "
-        f"{signed(-gain['until'])} to {signed(-gain['from'])}); {share[WHOLE.name]:.0f} % of the variance of its logit "
-        "comes from the factors' own kernels."
+        f"The whole has {signed(-gain[f'to {WHOLE.name}'])} points of AUC over its own linear path{how}; "
+        f"{share[WHOLE.name]:.0f} % of the variance of its logit comes from the factors' own kernels."
     ]
     text += in_words(told, "BRIO plus")
     table = tidy(rows).merge(shares, on=["arm", "fold", "seed"], how="left")

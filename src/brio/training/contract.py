@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..cohort import Cohort
 from ..connectome import Connectomes, source_mean
 from ..errors import BrioError
 from ..progress import Progress, silent
@@ -123,6 +124,10 @@ class Method(ABC):
     @abstractmethod
     def answer(self, outcome: Outcome, scans: Scans) -> Answer:
         """Logit margins and representations of any scans under a fitted run."""
+
+    def learned_from(self, cohort: Cohort, fold: Fold) -> np.ndarray:
+        """Positions of the scans of a fold that the finished model has learned from."""
+        return fold.source
 
     def inputs(self, connectomes: Connectomes) -> Inputs:
         """The scans of a cohort with what this method needs of them."""
@@ -312,6 +317,9 @@ class NeuralMethod(Method):
             return torch.zeros_like(graphs.full[0])
         return source_mean([graphs.site_mean(m) for m in source.by_site()])
 
+    def learned_from(self, cohort: Cohort, fold: Fold) -> np.ndarray:
+        return fold.without_validation(cohort).source if self.settings.refit else fold.source
+
     def stages(self) -> list[Stage]:
         """The stretches of training, in order."""
         return [Stage("training", self.settings.epochs)]
@@ -361,6 +369,7 @@ class NeuralMethod(Method):
         return Answer(margin, representation)
 
     def bytes_per_run(self, connectomes: Connectomes, run: Run) -> int:
-        n_sites = len(np.unique(connectomes.cohort.sites[run.fold.source]))
+        cohort = connectomes.cohort
+        n_sites = len(np.unique(cohort.sites[self.learned_from(cohort, run.fold)]))
         graph = connectomes.n_rois**2 * torch.empty(0, dtype=connectomes.dtype).element_size()
         return int(2 * n_sites * self.settings.cell_batch * graph * self.matrices)

@@ -34,22 +34,28 @@ def train(method: NeuralMethod, connectomes: Connectomes, runs: Sequence[Run], p
     list of Outcome
         In the order of ``runs``.
     """
-    chosen = _train(method, connectomes, runs, Validation(connectomes.cohort, runs, method.settings), progress)
+    validation = Validation(connectomes.cohort, runs, method.settings)
     if not method.settings.refit:
-        return chosen
+        return _train(method, connectomes, runs, validation, progress)
+
+    def half(done: float) -> Progress:
+        return lambda message, share: progress(message, done + share / 2)
+
+    chosen = _train(method, connectomes, runs, validation, half(0.0))
     sound = [first for first in chosen if first.selected_epoch is not None]  # the others have diverged
     again = [Run(first.run.fold.without_validation(connectomes.cohort), first.run.seed) for first in sound]
     wanted = LastEpoch(np.array([first.selected_epoch for first in sound], dtype=np.int64))
-    second = iter(_train(method, connectomes, again, wanted, progress) if sound else [])
+    second = iter(_train(method, connectomes, again, wanted, half(0.5)) if sound else [])
     return [_refitted(first, next(second)) if first.selected_epoch is not None else first for first in chosen]
 
 
 def _refitted(first: Outcome, again: Outcome) -> Outcome:
-    """A run that was trained again on all its scans, with what it was chosen by."""
+    """A run that was trained again on all its scans, with what it was chosen by; NaN if it diverged this time."""
+    sound = all(bool(t.isfinite().all()) for t in again.weights.values()) and bool(np.isfinite(again.test_logit).all())
     return replace(
         again,
         run=first.run,
-        validation_auc=first.validation_auc,
+        validation_auc=first.validation_auc if sound else float("nan"),
         trained_epochs=first.trained_epochs,
         notes=first.notes,
     )

@@ -64,7 +64,8 @@ class LinearMethod(Method):
     Settings = LinearSettings
     settings: LinearSettings
     draws = True
-    """Whether anything may depend on the seed. If not, seeds whose folds hold the same scans share one solution."""
+    """Whether anything may depend on the seed. If not, seeds whose folds hold the same scans share one solution; a
+    subclass of such a model that draws something has to say so again."""
 
     @property
     def needs_validation(self) -> bool:  # type: ignore[override]

@@ -45,6 +45,7 @@ class BrioPlus(Method):
     Settings = BrioPlusSettings
     settings: BrioPlusSettings
     needs_validation = False
+    version = 2
 
     def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[Outcome]:
         log = edges(connectomes.full, self.settings.shrinkage)
@@ -89,6 +90,7 @@ class BrioPlus(Method):
 class _Solved(NamedTuple):
     model: Model
     penalty: float
+    intercept: float  # the one in common, part of f at any site; 0 where each source site has its own
     left_out: Tensor  # [n] f of the source scans, each from the system without its site
     norm: Tensor  # [J] squared norm of each factor's part of f
 
@@ -140,8 +142,9 @@ class _Solution:
                 solved = self._solve(self._functionals(change, found), judged)
             solved = solved if s.lambda_env else judged
         penalty, f = solved.penalty, solved.left_out
-        scale = calibration(f.cpu().numpy(), self.label, self.site)
-        model = solved.model._replace(calibration=self._tensor(scale))
+        slope, offset = calibration(f.cpu().numpy(), self.label, self.site)
+        scale = self._tensor(np.array([slope, slope * solved.intercept + offset]))
+        model = solved.model._replace(calibration=scale)
         fold, cohort = self.run.fold, self.connectomes.cohort
         left = self._site_auc(f)
         told = left  # what the penalty was chosen by; validation scans, where there are any, only tell
@@ -234,7 +237,8 @@ class _Solution:
             assert best is not None
             _, fit, penalty, f = best
         norm = torch.einsum("n,jnm,m->j", fit.alpha, penalised.K, fit.alpha)
-        return _Solved(self._model(fit, penalised, T), penalty, f, norm.clamp_min(0))
+        common = 0.0 if s.site_intercepts else float(fit.intercept)
+        return _Solved(self._model(fit, penalised, T), penalty, common, f, norm.clamp_min(0))
 
     def _site_auc(self, f: Tensor) -> float:
         """Mean over source sites of the AUC within the site."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...errors import BrioError
 from .factors import Factors
 
 __all__ = ["Model"]
@@ -52,6 +53,11 @@ class Model(NamedTuple):
     @staticmethod
     def of(weights: dict[str, Tensor], like: Tensor) -> Model:
         """The model of kept tensors, in float64 on the device of another tensor."""
+        needed = {*Model._fields, *(f"factors.{name}" for name in Factors._fields)} - {"factors"}
+        if lacking := sorted(needed - set(weights)):
+            raise BrioError(
+                f"these weights are of another version of 'brio-plus' (no {', '.join(lacking)}): fit it again"
+            )
         there = {name: t.to(like.device, torch.float64) for name, t in weights.items()}
         factors = Factors(*(there[f"factors.{name}"] for name in Factors._fields))
         return Model(factors=factors, **{name: there[name] for name in Model._fields if name != "factors"})
