@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..cohort import Cohort
 from ..errors import BrioError
+from ..protocol import auc
 from .contract import NeuralSettings, Run
 
 __all__ = ["Choice", "LastEpoch", "Validation", "rank_auc"]
@@ -22,14 +23,9 @@ def rank_auc(logit: np.ndarray, label: np.ndarray, mask: np.ndarray) -> np.ndarr
     """AUC of each row over the masked entries, ties counted half. Shapes [R, n] -> [R].
 
     NaN for one class, and for a run that has diverged."""
-    positive, negative = mask & (label == 1), mask & (label == 0)
-    out = np.full(len(logit), np.nan)
-    for r in range(len(logit)):
-        p, q = logit[r, positive[r]], np.sort(logit[r, negative[r]])
-        if len(p) and len(q) and np.isfinite(logit[r, mask[r]]).all():
-            below, not_above = np.searchsorted(q, p, "left"), np.searchsorted(q, p, "right")
-            out[r] = (below + not_above).sum() / (2.0 * len(p) * len(q))
-    return out
+    sound = [bool(np.isfinite(row[here]).all()) for row, here in zip(logit, mask, strict=True)]
+    scored = zip(label, logit, mask, sound, strict=True)
+    return np.array([auc(y[here], row[here]) if ok else np.nan for y, row, here, ok in scored])
 
 
 class Choice(ABC):
