@@ -9,7 +9,7 @@ import torch
 
 from .errors import BrioError
 
-__all__ = ["DEVICES", "describe_device", "exact_products", "memory_budget", "resolve_device"]
+__all__ = ["DEVICES", "describe_device", "exact_products", "memory_budget", "pass_budget", "resolve_device"]
 
 DEVICES = ("auto", "cpu", "cuda", "cuda-tf32")
 
@@ -56,3 +56,10 @@ def memory_budget(device: torch.device) -> int:
     if device.type == "cuda":
         return int(0.6 * torch.cuda.mem_get_info(device)[0])
     return 4 << 30
+
+
+def pass_budget(device: torch.device) -> int:
+    """Bytes that one pass of networks over scans, without gradients, may take: an eighth of a GPU, little of a CPU."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory) // 8
+    return 128 << 20

@@ -1,6 +1,7 @@
 """Circular moving-block resampling against arch's index rule and numpy, and what its draws depend on."""
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -108,12 +109,35 @@ def test_an_roi_that_is_flat_in_a_resample_has_zero_rows():
     x = torch.randn(1, 20, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     x[..., 1] = 0
     x[0, 4, 1] = 1.0  # one frame carries the ROI: most resamples of few long blocks miss it
-    A = reestimate(x, torch.tensor([20]), torch.tensor([10]), torch.tensor([1]), 40)[0]
+    A = reestimate(x[0], np.array([0]), np.array([20]), np.array([10]), np.array([1]), 40)[0]
     flat = [(x[0, frames, 1] == x[0, frames[0], 1]).all().item() for frames in resampled(20, 10, 40)]
     assert 0 < sum(flat) < 40
     for a, is_flat in zip(A, flat, strict=True):
         assert bool((a[1] == 0).all()) is is_flat
         assert a.isfinite().all()
+
+
+def test_scans_of_unequal_length_together_give_what_each_gives_alone():
+    frames = torch.randn(90, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    first, n_frames = np.array([0, 20, 60]), np.array([20, 40, 30])
+    block, keys = np.array([4, 9, 4]), np.array([3, 1, 2])
+    together = reestimate(frames, first, n_frames, block, keys, 6)
+    for i in range(3):
+        one = slice(i, i + 1)
+        alone = reestimate(frames, first[one], n_frames[one], block[one], keys[one], 6)[0]
+        torch.testing.assert_close(together[i], alone, rtol=0, atol=1e-12)
+
+
+def test_on_a_gpu_scans_of_like_length_go_together_on_a_cpu_each_alone():
+    lengths = np.array([100, 101, 125, 126, 126, 157, 158])
+    chunk = np.arange(7)
+
+    def groups(device):
+        found = Connectomes._alike(SimpleNamespace(device=torch.device(device)), chunk, lengths)
+        return [lengths[some].tolist() for some in found]
+
+    assert groups("cuda") == [[100, 101, 125], [126, 126, 157], [158]]
+    assert groups("cpu") == [[n] for n in lengths]
 
 
 def resampled(n, block, K):

@@ -147,7 +147,7 @@ def test_small_portions_give_the_same_answers(name, graphs, runs, fitted, monkey
     whole = source_answers(method, outcomes, graphs, LENGTHS, K)
     monkeypatch.setattr(answers_module, "_TAKEN", 4)
     monkeypatch.setattr(answers_module, "_PASS_BYTES", 5 * 8 * graphs.n_rois**2)
-    monkeypatch.setitem(stack_module._PASS_BYTES, "cpu", 5 << 16)
+    monkeypatch.setattr(stack_module, "pass_budget", lambda device: 5 << 16)
     monkeypatch.setitem(connectomes_module._CHUNK_BYTES, "cpu", 7 * K * 8 * graphs.n_rois**2)
     for one, other in zip(whole, source_answers(method, outcomes, graphs, LENGTHS, K), strict=True):
         for a, b in zip(one, other, strict=True):

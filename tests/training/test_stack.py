@@ -7,8 +7,9 @@ from small_cohorts import cohort_of, losses, small, split
 
 from brio.connectome import Connectomes
 from brio.training import Run, Scans, Shape
+from brio.training import stack as stack_module
 from brio.training.selection import Validation
-from brio.training.stack import _PASS_BYTES, Stack
+from brio.training.stack import Stack
 
 METHODS = ["brio", "brio-wo-rs", "brio-wo-tr", "brio-wo-sm", "brio-wo-sf", "brio-wo-qg", "backbone"]
 
@@ -111,7 +112,7 @@ def test_margins_are_the_logits_of_each_run_in_passes_of_any_size(graphs, uneven
         out = network(Scans.of(graphs.full[scans[r]], graphs.alive[scans[r]]), context)
         np.testing.assert_allclose(whole[r], out.logit.detach().numpy(), atol=1e-12)
     assert not graphs.alive[:50].all()
-    monkeypatch.setitem(_PASS_BYTES, "cpu", 1)
+    monkeypatch.setattr(stack_module, "pass_budget", lambda device: 1)
     np.testing.assert_allclose(stack.margins(scans), whole, atol=1e-12)
     shared = stack.forward(stack.inputs.take(torch.arange(7)), shared=True)
     np.testing.assert_allclose(shared.logit[0], whole[0, :7], atol=1e-12)

@@ -55,22 +55,21 @@ class Connectomes:
         self.n_frames = np.empty(n, dtype=np.int64)
         size = int(cohort.n_frames.sum()) * p * self.full.element_size()
         resident = size <= _RESIDENT_BYTES[self.device.type]
-        kept: dict[int, Tensor] = {}
-        for chunk in self._chunks(np.arange(n), cohort.n_frames, 1):
-            scans = []
-            for i in chunk:
-                frames, alive[i] = usable(cohort.scan(int(i)))
-                self.n_frames[i] = len(frames)
-                if len(frames) < 4 or not alive[i].any():
-                    raise BrioError(
-                        f"participant {cohort.ids[i]}: {len(frames)} usable frames and {int(alive[i].sum())} ROIs "
-                        "with signal; exclude the scan ('brio audit' lists such scans)"
-                    )
-                scans.append(self._standardised(frames))
-            self.full[torch.from_numpy(chunk).to(self.device)] = self._batched(psi, scans)
+        kept = []
+        for i in range(n):
+            frames, alive[i] = usable(cohort.scan(i))
+            self.n_frames[i] = len(frames)
+            if len(frames) < 4 or not alive[i].any():
+                raise BrioError(
+                    f"participant {cohort.ids[i]}: {len(frames)} usable frames and {int(alive[i].sum())} ROIs "
+                    "with signal; exclude the scan ('brio audit' lists such scans)"
+                )
+            x = self._standardised(frames)
+            self.full[i] = psi(x, torch.tensor(len(x), device=self.device))
             if resident:
-                kept.update(zip(chunk.tolist(), scans, strict=True))
-        self._resident = [kept[i] for i in range(n)] if resident else None
+                kept.append(x)
+        self._resident = torch.cat(kept) if resident else None  # one scan after the other
+        self._first = np.cumsum(self.n_frames) - self.n_frames
         self.alive = torch.from_numpy(alive).to(self.device)
         self._alive = alive
         self._medians: dict[bytes, Tensor] = {}
@@ -89,7 +88,7 @@ class Connectomes:
     def scan(self, i: int) -> Tensor:
         """Standardised valid frames of scan i. Shape [T_i, P]."""
         if self._resident is not None:
-            return self._resident[i]
+            return self._resident[self._first[i] :][: self.n_frames[i]]
         return self._standardised(usable(self.cohort.scan(i))[0])
 
     def site_median(self, members: np.ndarray) -> Tensor:
@@ -125,13 +124,13 @@ class Connectomes:
         A : Tensor, shape [n, K, P, P]
         """
         keys = draws.key(seed, "re-estimates", refresh, self.ids[scans]).view(np.int64)
-
-        def resampled(x: Tensor, length: Tensor, block: Tensor, key: Tensor) -> Tensor:
-            return reestimate(x, length, block, key, n_resamples)
-
-        for chunk in self._chunks(np.arange(len(scans)), self.n_frames[scans], n_resamples):
-            frames = [self.scan(int(i)) for i in scans[chunk]]
-            yield chunk, self._batched(resampled, frames, block_length[chunk].astype(np.int64), keys[chunk])
+        lengths = self.n_frames[scans]
+        for chunk in self._chunks(lengths, n_resamples):
+            found = []
+            for some in self._alike(chunk, lengths):
+                frames, first = self._frames(scans[some])
+                found.append(reestimate(frames, first, lengths[some], block_length[some], keys[some], n_resamples))
+            yield chunk, torch.cat(found) if len(found) > 1 else found[0]
 
     def edge_cut(self, share: float) -> Tensor:
         """Cached :func:`brio.connectome.support.edge_cut` of every full-scan FC. Shape [N]."""
@@ -177,34 +176,38 @@ class Connectomes:
         x = torch.from_numpy(frames.astype(np.float64)).to(self.device)
         return standardise(x, torch.ones(len(x), dtype=torch.bool, device=self.device)).to(self.dtype)
 
-    def _batched(self, function: Callable[..., Tensor], scans: list[Tensor], *columns: np.ndarray) -> Tensor:
-        """Apply a function of (scans [n, T, P], lengths, columns) to scans of unequal length.
+    def _frames(self, scans: np.ndarray) -> tuple[Tensor, np.ndarray]:
+        """Standardised frames that hold the given scans, and where each of them begins."""
+        if self._resident is not None:
+            return self._resident, self._first[scans]
+        lengths = self.n_frames[scans]
+        return torch.cat([self.scan(int(i)) for i in scans]), np.cumsum(lengths) - lengths
 
-        Neighbours of equal length go together on a GPU; on a CPU, where that saves nothing, each goes alone. So what
-        one scan gives does not depend on the lengths of others, and on a CPU not on the others at all, bit for bit.
-        """
-        lengths = [len(s) for s in scans]
-        alone = self.device.type == "cpu"
-        starts = [i for i in range(len(scans)) if i == 0 or alone or lengths[i] != lengths[i - 1]]
-        parts = []
-        for start, stop in zip(starts, [*starts[1:], len(scans)], strict=True):
-            length = torch.full((stop - start,), lengths[start], device=self.device)
-            own = (torch.from_numpy(c[start:stop]).to(self.device) for c in columns)
-            parts.append(function(torch.stack(scans[start:stop]), length, *own))
-        return torch.cat(parts)
-
-    def _chunks(self, index: np.ndarray, lengths: np.ndarray, copies: int) -> Iterator[np.ndarray]:
+    def _chunks(self, lengths: np.ndarray, copies: int) -> Iterator[np.ndarray]:
         """Split scans so that ``copies`` of each chunk stay within a fixed share of memory.
 
         On a GPU scans of like length go together.
         """
         on_gpu = self.device.type == "cuda"
-        order = index[np.argsort(lengths, kind="stable")] if on_gpu else index
+        order = np.argsort(lengths, kind="stable") if on_gpu else np.arange(len(lengths))
         itemsize = torch.empty(0, dtype=self.dtype).element_size()
-        per_scan = copies * self.cohort.n_rois * (on_gpu * int(lengths.max()) + self.cohort.n_rois) * itemsize
+        per_scan = copies * self.n_rois * (on_gpu * int(lengths.max()) + self.n_rois) * itemsize
         size = max(1, _CHUNK_BYTES[self.device.type] // per_scan)
         for start in range(0, len(order), size):
             yield order[start : start + size]
+
+    def _alike(self, chunk: np.ndarray, lengths: np.ndarray) -> Iterator[np.ndarray]:
+        """Split a chunk into scans that are re-estimated in one go, the shorter ones padded.
+
+        On a GPU the longest has at most a quarter more frames than the shortest. On a CPU, where going together saves
+        nothing, each goes alone; what it gives there does not depend on other scans, bit for bit.
+        """
+        start = 0
+        for stop in range(1, len(chunk) + 1):
+            ends = self.device.type == "cpu" or stop == len(chunk)
+            if ends or lengths[chunk[stop]] > 1.25 * lengths[chunk[start]]:
+                yield chunk[start:stop]
+                start = stop
 
     def _cached(
         self, cache: dict[bytes, Tensor], members: np.ndarray, function: Callable[[Tensor, Tensor], Tensor]

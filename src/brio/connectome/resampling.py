@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -50,15 +51,24 @@ def block_indices(starts: Tensor, block_length: Tensor, n_frames: Tensor, width:
     return (starts.gather(-1, block) + t % length) % n_frames[:, None, None]
 
 
-def reestimate(x: Tensor, n_frames: Tensor, block_length: Tensor, keys: Tensor, n_resamples: int) -> Tensor:
-    """FC re-estimates A^(k) = Psi(R_k(X)) of zero-padded scans, Eq. (2).
+def reestimate(
+    frames: Tensor,
+    first: np.ndarray,
+    n_frames: np.ndarray,
+    block_length: np.ndarray,
+    keys: np.ndarray,
+    n_resamples: int,
+) -> Tensor:
+    """FC re-estimates A^(k) = Psi(R_k(X)) of scans, Eq. (2).
 
     All ROIs of a resample share its frames, so their temporal correspondence is kept.
 
     Parameters
     ----------
-    x : Tensor, shape [n, T, P]
-    n_frames, block_length, keys : Tensor of int64, shape [n]
+    frames : Tensor, shape [F, P]
+        Standardised frames of scans, one scan after the other.
+    first, n_frames, block_length, keys : ndarray of int64, shape [n]
+        Where a scan begins, its length, that of its blocks, and the address of its draws.
     n_resamples : int
         K.
 
@@ -66,14 +76,11 @@ def reestimate(x: Tensor, n_frames: Tensor, block_length: Tensor, keys: Tensor, 
     -------
     Tensor, shape [n, K, P, P]
     """
-    n, width, p = x.shape
+    width = int(n_frames.max())
     n_blocks = -(-width // max(1, int(block_length.min())))
-    index = block_indices(
-        block_starts(keys, n_frames, n_resamples, n_blocks), block_length, n_frames, width
-    )  # [n, K, T]
-    inside = torch.arange(width, device=x.device) < n_frames[:, None]  # [n, T]
-    flat = (index + torch.arange(n, device=x.device)[:, None, None] * width).reshape(-1)
-    frames = x.reshape(n * width, p).index_select(0, flat).view(n, n_resamples, width, p)
-    if not bool(inside.all()):
-        frames = frames * inside[:, None, :, None]
-    return psi(frames, n_frames[:, None].expand(n, n_resamples))
+    start, size, block, key = torch.from_numpy(np.stack([first, n_frames, block_length, keys])).to(frames.device)
+    index = block_indices(block_starts(key, size, n_resamples, n_blocks), block, size, width)  # [n, K, T]
+    x = frames.index_select(0, (index + start[:, None, None]).flatten()).view(*index.shape, -1)
+    if n_frames.min() < width:
+        x *= (torch.arange(width, device=x.device) < size[:, None])[:, None, :, None]
+    return psi(x, size[:, None].expand(-1, n_resamples))

@@ -373,3 +373,7 @@ class NeuralMethod(Method):
         n_sites = len(np.unique(cohort.sites[self.learned_from(cohort, run.fold)]))
         graph = connectomes.n_rois**2 * torch.empty(0, dtype=connectomes.dtype).element_size()
         return int(2 * n_sites * self.settings.cell_batch * graph * self.matrices)
+
+    def bytes_per_answer(self, A: Tensor) -> float:
+        """Memory that a network needs without gradients for one of the graphs A; decides how many go in one pass."""
+        return A.shape[-1] ** 2 * A.element_size() * self.matrices / 2.8

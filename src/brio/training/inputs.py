@@ -105,11 +105,13 @@ class Inputs:
         """What a network has to fit, with so many source sites at most."""
         return Shape(self.connectomes.n_rois, n_sites, self._bold.shape[1])
 
-    def take(self, index: Tensor) -> Scans:
-        """Full scans by position in the cohort; ``index`` may have any shape, which comes first in all fields."""
+    def take(self, index: Tensor, A: Tensor | None = None) -> Scans:
+        """Full scans by position in the cohort; ``index`` may have any shape, which comes first in all fields.
+
+        ``A`` are other connectomes of these scans."""
         graphs = self.connectomes
         return Scans(
-            graphs.full[index],
+            graphs.full[index] if A is None else A,
             graphs.alive[index],
             self._cut[index],
             self._n_frames[index],
@@ -128,7 +130,7 @@ class Inputs:
         for chunk, A in graphs.reestimates(scans, block_length, seed, refresh, n_resamples):
             flat = A.flatten(0, 1)
             index = torch.from_numpy(scans[chunk]).to(graphs.device).repeat_interleave(n_resamples)
-            found = self.take(index)._replace(A=flat)
+            found = self.take(index, flat)
             if self._share is not None:
                 found = found._replace(cut=edge_cut(flat, self._share))
             if self._rule is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from torch.utils._pytree import tree_map
 
 from .. import draws
 from ..connectome import Connectomes
+from ..device import pass_budget
 from .ambient import during_step
 from .contract import Batch, Outcome, Params, Run, Source, Stage
 from .inputs import Inputs, Scans, Shape
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from .contract import NeuralMethod
 
 __all__ = ["Stack"]
-
-_PASS_BYTES = {"cpu": 128 << 20, "cuda": 4 << 30}
 
 
 class Stack:
@@ -112,6 +112,12 @@ class Stack:
     def connectomes(self) -> Connectomes:
         return self.inputs.connectomes
 
+    @functools.cached_property
+    def membership(self) -> tuple[Tensor, Tensor]:
+        """:meth:`brio.training.sources.Sources.membership` of the runs, on the device."""
+        scans, weight = self.sources.membership()
+        return self.tensor(scans), self.tensor(weight)
+
     def tensor(self, array: np.ndarray) -> Tensor:
         """A host array on the device, floating point in the stack's precision."""
         return _placed(torch.from_numpy(np.asarray(array, order="C")), next(iter(self.params.values())))
@@ -198,8 +204,7 @@ class Stack:
     def graphs_in_a_pass(self, n_runs: int, A: Tensor | None = None) -> int:
         """Scans of each run that fit into one pass."""
         A = self.connectomes.full if A is None else A
-        graph = A.shape[-1] ** 2 * A.element_size() * self.method.matrices / 2.8
-        return max(1, int(_PASS_BYTES[A.device.type] / (graph * n_runs)))
+        return max(1, int(pass_budget(A.device) / (self.method.bytes_per_answer(A) * n_runs)))
 
     def margins(self, scans: np.ndarray) -> np.ndarray:
         """Logits of full scans, given by position for each run. Shape [R, n] in and out, float64."""
@@ -228,5 +233,9 @@ class Stack:
 
 
 def _placed(t: Tensor, like: Tensor) -> Tensor:
-    """A tensor on the device of another one, floating point in its precision."""
-    return t.to(like.device, like.dtype) if t.is_floating_point() else t.to(like.device)
+    """A tensor on the device of another one, floating point in its precision.
+
+    A GPU takes it when it gets there; the host need not wait."""
+    if like.is_cuda and not t.is_cuda:
+        t = t.pin_memory().to(like.device, non_blocking=True)
+    return t.to(like.device, like.dtype if t.is_floating_point() else t.dtype)

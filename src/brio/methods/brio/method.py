@@ -12,6 +12,7 @@ from ...training.stack import Stack
 from ..losses import classification_loss
 from ..registry import PAPERS_OWN, method, variant
 from .alignment import alignment_loss
+from .encoder import kernels_for
 from .network import BrioNetwork, FactorOutput
 from .qualification import qualify
 from .settings import BrioSettings
@@ -98,9 +99,8 @@ class Brio(NeuralMethod):
         index = torch.from_numpy(rows).to(stack.connectomes.device)
         a, change = self._contributions(stack, rows, count)
         sources = stack.sources.select(due)
-        scans, weight = sources.membership()
-        membership = stack.tensor(weight)
-        own = stack.tensor(scans).unsqueeze(-1).expand(-1, -1, self.settings.J)
+        scans, membership = (t[index] for t in stack.membership)
+        own = scans.unsqueeze(-1).expand(-1, -1, self.settings.J)
         a, change = a.gather(1, own), change.gather(1, own)
         site_weight = stack.tensor((sources.size[:, :, 0] > 0) / sources.n_sites[:, None].astype(float))
 
@@ -156,6 +156,12 @@ class Brio(NeuralMethod):
                 moved = (again - full[:, local].unsqueeze(2)).square().mean(2)
                 change[where[:, None], on_device[local]] = moved
         return a, change
+
+    def bytes_per_answer(self, A: Tensor) -> float:
+        if kernels_for(A, self.settings.d_h) is None:
+            return super().bytes_per_answer(A)
+        P = A.shape[-1]
+        return (P**2 + 5 * P * self.settings.d_h) * A.element_size()  # A; H before and after a layer, odds and ends
 
     @property
     def _aligns(self) -> bool:
