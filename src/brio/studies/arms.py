@@ -13,7 +13,6 @@ import pandas as pd
 
 from ..errors import BrioError
 from ..protocol import ProtocolSettings
-from ..runs.tables import changed_settings
 
 __all__ = ["Arm", "Finished", "HandedIn", "arm", "printed", "read_handed_in"]
 
@@ -92,7 +91,6 @@ class HandedIn:
     folder: Path
     rows: pd.DataFrame
     summary: dict[str, Any]
-    methods: dict[str, dict[str, Any]]  # as plan.json tells them
 
     def runs_of(self, arm: Arm, runs: Iterable[tuple[str, int]]) -> Finished | None:
         """The rows of an arm, one for each fold and seed that is asked for; None where the folder has no such arm.
@@ -111,26 +109,20 @@ class HandedIn:
                     f"{self.folder}: has no run of '{arm.method}' for fold {fold}, seed {seed}, which this study "
                     "compares; run the rest there, or leave the folder out"
                 )
-        return Finished(
-            arm, self.folder, mine.loc[wanted].reset_index(drop=True), self.summary, self._changed(arm.method)
-        )
-
-    def _changed(self, method: str) -> dict[str, Any]:
-        told = self.methods[method]
-        return {} if "tuned" in told else changed_settings(method, told["settings"])
+        changed = self.summary["methods"][arm.method]["changed"]
+        return Finished(arm, self.folder, mine.loc[wanted].reset_index(drop=True), self.summary, changed)
 
 
 def read_handed_in(folder: Path, fingerprint: str, protocol_settings: ProtocolSettings) -> HandedIn:
     """Read a folder of finished runs; one of another cohort, or with other folds, is an error."""
     try:
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
         rows = pd.read_csv(
             folder / "results.csv", dtype={"fold": str, "note": str}, na_values=[""], keep_default_na=False
         )
-        print_, protocol, theirs = summary["fingerprint"], summary["protocol"], plan["protocol_settings"]
+        print_, protocol, theirs = summary["fingerprint"], summary["protocol"], summary["protocol_settings"]
         summary["harmonise"], rows[["method", "fold", "seed", "auc"]]
-        methods = {name: plan["methods"][name] for name in summary["methods"]}
+        [found["changed"] for found in summary["methods"].values()]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BrioError(f"{folder}: is not a folder of finished runs ({error})") from error
     if print_ != fingerprint:
@@ -141,4 +133,4 @@ def read_handed_in(folder: Path, fingerprint: str, protocol_settings: ProtocolSe
             raise BrioError(
                 f"{folder}: its folds are others: protocol.{name} is {theirs.get(name)} there, {ours[name]} here"
             )
-    return HandedIn(folder, rows, summary, methods)
+    return HandedIn(folder, rows, summary)
