@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from interpreted import DEVICE, GPU, TOLERANCE, kernels_here
 from torch import nn
 from torch.func import functional_call, stack_module_state
 
@@ -18,45 +19,23 @@ from brio.methods.brio import encoder
 from brio.methods.brio.encoder import SignedEncoder, inverse_root, kernels_for, signed_graphs
 from brio.protocol import leave_one_site_out
 from brio.training import Run
+from brio.training import launch as launching
 from brio.training.stack import Stack
-
-GPU = torch.cuda.is_available()
-DEVICE = "cuda" if GPU else "cpu"
-TOLERANCE = 2e-5 if GPU else 4e-6
 
 
 @pytest.fixture(scope="module")
 def fused():
-    """The module of kernels. Without a GPU, Triton's interpreter takes what Triton would compile, in this file only.
+    """The module of kernels."""
+    with kernels_here():
+        from brio.methods.brio import fused
 
-    The environment variable for that is read when Triton is first imported, which other tests may have done already.
-    """
-    pytest.importorskip("triton", reason="the kernels need Triton, which is not installed")
-    from triton import language
-    from triton.runtime.interpreter import InterpretedFunction
-    from triton.runtime.jit import JITFunction
-
-    from brio.methods.brio import fused
-
-    class Interpreted(InterpretedFunction):
-        """A launch adapts Triton's language to the interpreter; calls inside it need not do so again, nor for good."""
-
-        def __call__(self, *args, **kwargs):
-            return self.rewrite()(*args, **kwargs)
-
-    with pytest.MonkeyPatch.context() as patch:
-        for module in () if GPU else (fused.kernels, language):
-            for name, f in list(vars(module).items()):
-                if isinstance(f, JITFunction):
-                    patch.setattr(module, name, Interpreted(f.fn))
-        patch.setattr(fused.kernels, "core", language.core, raising=False)  # so that a launch adapts this as well
         yield fused
 
 
 @pytest.fixture
 def path(fused, monkeypatch):
     """``path(True)``: the encoder uses kernels from here on, ``path(False)``: it does not. Returns those launched."""
-    launch, launched = fused._launch, []
+    launch, launched = fused.launch, []
 
     def recorded(kernel, *args, **sizes):
         launched.append(kernel)
@@ -66,7 +45,7 @@ def path(fused, monkeypatch):
         monkeypatch.setattr(encoder, "kernels_for", lambda A, width: fused if kernels else None)
         return launched
 
-    monkeypatch.setattr(fused, "_launch", recorded)
+    monkeypatch.setattr(fused, "launch", recorded)
     return choose
 
 
@@ -287,7 +266,7 @@ def test_nothing_between_the_tensors_is_read_or_written(fused):
     dX, sums = inside(zeros(R, B, P, 3 * d)), inside(zeros(R, n, 2, d))
     graphs = fused._graphs(A, alive.to(torch.uint8), mean, S.to(torch.uint8), root)
     between, programs, sizes = pool.isnan(), fused._programs(root), fused._sizes(H)
-    launch, kernels = fused._launch, fused.kernels
+    launch, kernels = fused.launch, fused.kernels
     launch(kernels.embed, programs, *graphs, E, V, first, c, **sizes)
     launch(kernels.layer, programs, *graphs, H, W, weight, bias, out, Y, 1e-5, KEEP=True, EXACT=True, **sizes)
     args = (grad, H, Y, weight, dH, dX, sums, 1e-5, B * P, n)
@@ -404,10 +383,10 @@ def test_kernels_run_on_the_gpu_of_their_tensors(fused, path, monkeypatch):
 def new_gpu(monkeypatch):
     """As on a machine with a GPU, gcc and the header of Python; nothing about it has been asked yet."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    monkeypatch.setattr(encoder, "_launchers_can_be_built", lambda: True)
-    encoder._kernels_on.cache_clear()
+    monkeypatch.setattr(launching, "_launchers_can_be_built", lambda: True)
+    launching.kernels_run_on.cache_clear()
     yield
-    encoder._kernels_on.cache_clear()
+    launching.kernels_run_on.cache_clear()
 
 
 def graphs_on_a_gpu(**other):
@@ -443,10 +422,10 @@ def test_not_without_triton(new_gpu, monkeypatch):
 
 def test_not_without_a_compiler_and_that_is_asked_once(fused, new_gpu, monkeypatch):
     answers = [False, True]
-    monkeypatch.setattr(encoder, "_launchers_can_be_built", lambda: answers.pop(0))
+    monkeypatch.setattr(launching, "_launchers_can_be_built", lambda: answers.pop(0))
     assert kernels_for(graphs_on_a_gpu(), 64) is None
     assert kernels_for(graphs_on_a_gpu(), 64) is None
-    encoder._kernels_on.cache_clear()
+    launching.kernels_run_on.cache_clear()
     assert kernels_for(graphs_on_a_gpu(), 64) is fused
 
 
@@ -459,16 +438,16 @@ def test_launchers_need_a_compiler_and_the_header_of_python(tmp_path, monkeypatc
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
     (tmp_path / "Python.h").touch()
-    assert not encoder._launchers_can_be_built()
+    assert not launching._launchers_can_be_built()
     monkeypatch.setenv("CC", executable("own"))
-    assert encoder._launchers_can_be_built()
+    assert launching._launchers_can_be_built()
     monkeypatch.setenv("CC", "missing")
     executable("clang")
-    assert not encoder._launchers_can_be_built()  # Triton would insist on CC
+    assert not launching._launchers_can_be_built()  # Triton would insist on CC
     monkeypatch.delenv("CC")
-    assert encoder._launchers_can_be_built()
+    assert launching._launchers_can_be_built()
     (tmp_path / "Python.h").unlink()
-    assert not encoder._launchers_can_be_built()
+    assert not launching._launchers_can_be_built()
 
 
 # the plain path

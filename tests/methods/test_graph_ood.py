@@ -28,6 +28,7 @@ from brio.methods.graph_ood.disco import (
     imbalance,
 )
 from brio.methods.graph_ood.gsat import GSAT, GSATNetwork, GSATOutput, GSATSettings
+from brio.methods.graph_ood.scorer import EdgeBatchNorm, EdgeMLP
 from brio.methods.graphs import profiles, strong_edges
 from brio.training import Batch, Scans, Shape
 from brio.training.ambient import during_step
@@ -125,7 +126,7 @@ def test_edge_scores_are_those_of_an_mlp_over_pairs_with_the_instance_norm_of_py
     scans, _ = graphs()
     A = strong_edges(scans)
     edges = ed.list_edges(A, SHARE)
-    score = moved(ed.EdgeMLP(5, (6, 4), dropout=0.5))
+    score = moved(EdgeMLP(5, (6, 4), dropout=0.5))
     H = torch.randn(8, P, 5, dtype=torch.float64)
     found = ed.dense(score(H, edges), edges, P)
     pairs = [(i, u, v) for i in range(8) for u, v in pairs_of(A[i])]
@@ -142,7 +143,7 @@ def test_edge_scores_are_those_of_an_mlp_over_pairs_with_the_instance_norm_of_py
 def test_batch_norm_over_edges_is_that_of_torch_over_the_real_edges_of_real_graphs():
     scans, _ = graphs()
     edges = ed.list_edges(strong_edges(scans), SHARE)
-    ours, theirs = ed.EdgeBatchNorm(3).double(), nn.BatchNorm1d(3).double()
+    ours, theirs = EdgeBatchNorm(3).double(), nn.BatchNorm1d(3).double()
     x = torch.randn(8, edges.to.shape[1], 3, dtype=torch.float64)
     graph_real = torch.tensor([1.0] * 6 + [0.0] * 2, dtype=torch.float64)
     counted = (edges.real * graph_real[:, None]).bool()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..training.ambient import real_graphs, statistics_move, uniform
+from ..training.ambient import draw_kernels, draw_keys, real_graphs, statistics_move, uniform
 
 __all__ = ["BatchNorm", "Dropout", "GATLayer", "GCNLayer", "GINLayer", "LayerNorm", "Linear", "linear", "mlp"]
 
@@ -23,6 +23,9 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return x
+        kernels = draw_kernels(x)
+        if kernels is not None:
+            return kernels.dropout(x, draw_keys(), self.p)
         kept = (uniform(x.shape, x) >= self.p).to(x.dtype) / (1 - self.p)  # runs of one seed share it
         return x * kept
 

@@ -11,13 +11,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..draws import uniform_tensor
+from .launch import kernels_run_on
 
-__all__ = ["during_step", "keep_statistics", "permutation", "real_graphs", "statistics_move", "uniform"]
+__all__ = [
+    "draw_kernels",
+    "draw_keys",
+    "during_step",
+    "keep_statistics",
+    "permutation",
+    "real_graphs",
+    "statistics_move",
+    "uniform",
+]
 
 
 class _Step:
@@ -65,19 +76,35 @@ def real_graphs() -> Tensor:
     return _step().real
 
 
+def draw_keys() -> Tensor:
+    """Two keys for the next draw of the step, other ones at each call. Shape [2], int32."""
+    step = _step()
+    step.drawn += 1
+    words = [uniform_tensor(step.key, 2 * step.drawn + i) * 2.0**32 - 2.0**31 for i in (0, 1)]
+    return torch.stack(words).to(torch.int32)
+
+
+def draw_kernels(like: Tensor) -> Any:
+    """The module :mod:`.fused_draws` where its kernels draw for a tensor such as this one, else None."""
+    if not like.is_cuda or like.dtype != torch.float32 or not kernels_run_on(like.device):
+        return None
+    from . import fused_draws
+
+    return fused_draws
+
+
 def uniform(shape: Sequence[int], like: Tensor) -> Tensor:
     """Uniform numbers in (0, 1) for this step of this run, other ones at each call.
 
     Counter-based: a 32-bit mixing function of the position, keyed twice by the address of the draw.
     """
-    step = _step()
-    step.drawn += 1
-    device = step.key.device
-    first, second = ((uniform_tensor(step.key, 2 * step.drawn + i) * 2.0**32 - 2.0**31).to(torch.int32) for i in (0, 1))
+    keys, kernels = draw_keys(), draw_kernels(like)
+    if kernels is not None:
+        return kernels.uniform(keys, shape)
     n = math.prod(shape)
-    h = torch.arange(n, dtype=torch.int32, device=device) * -1640531527 + first
+    h = torch.arange(n, dtype=torch.int32, device=keys.device) * -1640531527 + keys[0]
     h = (h ^ _shift(h, 16)) * 2146121005
-    h = (h ^ _shift(h, 15) ^ second) * -2073254261
+    h = (h ^ _shift(h, 15) ^ keys[1]) * -2073254261
     h = h ^ _shift(h, 16)
     # 23 bits and a half, which float32 holds exactly: neither 0 nor 1 ever comes out
     return ((h >> 9).to(like.dtype) * 2.0**-23 + (0.5 + 2.0**-24)).reshape(tuple(shape))

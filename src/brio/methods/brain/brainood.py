@@ -15,7 +15,6 @@ from ...spaces import choice
 from ...training import Batch, NeuralMethod, Output, Scans, Shape, Stage
 from ...training.ambient import uniform
 from ..graph_ood.edges import (
-    EdgeMLP,
     Edges,
     EdgeSettings,
     bernoulli_kl,
@@ -26,6 +25,7 @@ from ..graph_ood.edges import (
     straight_through,
     symmetric,
 )
+from ..graph_ood.scorer import EdgeMLP
 from ..graphs import profiles, strong_edges
 from ..layers import BatchNorm, Dropout, GINLayer, linear
 from ..losses import class_loss, classification_loss

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import os
-import shutil
-import sysconfig
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...connectome import fill_dead
+from ...training.launch import kernels_run_on
 from ..layers import LayerNorm, Linear
 
 __all__ = ["SignedEncoder", "SignedLayer", "descriptor", "inverse_root", "signed_graphs"]
@@ -59,34 +55,16 @@ def inverse_root(degree: Tensor) -> Tensor:
 def kernels_for(A: Tensor, width: int) -> Any:
     """The module :mod:`.fused` where its kernels can encode graphs A with d_h = ``width``, else None.
 
-    They can in float32 on an NVIDIA GPU of compute capability 8.0 (Ampere) or later, if d_h is 16, 32, 48 or 64 and no
-    gradient is asked of the graphs. Triton must be installed (PyTorch for CUDA on Linux brings it) and find what it
-    builds its launchers with: a C compiler (``CC``, gcc or clang) and the header of Python. Everywhere else the encoder
-    computes the same by tensor operations, in more time and memory.
+    They can in float32 on a GPU that runs Triton kernels (:func:`brio.training.launch.kernels_run_on`), if d_h is 16,
+    32, 48 or 64 and no gradient is asked of the graphs. Everywhere else the encoder computes the same by tensor
+    operations, in more time and memory.
     """
     by_shape = width in (16, 32, 48, 64) and A.shape[-1] <= 2**15  # a place in a graph is a 32-bit number
-    if not A.is_cuda or A.dtype != torch.float32 or A.requires_grad or not by_shape:
+    if not A.is_cuda or A.dtype != torch.float32 or A.requires_grad or not by_shape or not kernels_run_on(A.device):
         return None
-    return _kernels_on(A.device)
+    from . import fused
 
-
-@functools.cache
-def _kernels_on(device: torch.device) -> Any:
-    """The module :mod:`.fused` if its kernels run on this GPU, else None. Asked once."""
-    if torch.version.hip or torch.cuda.get_device_capability(device) < (8, 0) or not _launchers_can_be_built():
-        return None
-    try:
-        from . import fused
-    except ImportError:  # no Triton here
-        return None
     return fused
-
-
-def _launchers_can_be_built() -> bool:
-    """Whether Triton will find a C compiler, as it looks for one, and Python.h."""
-    compilers = [os.environ["CC"]] if "CC" in os.environ else ["gcc", "clang"]
-    header = Path(sysconfig.get_path("include", "posix_prefix"), "Python.h")
-    return any(map(shutil.which, compilers)) and header.is_file()
 
 
 class SignedLayer(nn.Module):

@@ -6,8 +6,9 @@ only, formed from A, S, the mean connectome and the flags of live ROIs whenever 
 see the same scans read one copy of A.
 
 :mod:`.encoder` has the equations and is the reference; this is for float32 on a GPU. Functions and kernels work on all
-runs of a stack at once, [R, B, ...]; :func:`torch.vmap` hands the runs over (:class:`_OverRuns`). Gradients are those
-of parameters, by ``backward()`` outside of vmap; :func:`torch.func.grad` and second derivatives need the plain encoder.
+runs of a stack at once, [R, B, ...]; :func:`torch.vmap` hands the runs over (:class:`brio.training.launch.OverRuns`).
+Gradients are those of parameters, by ``backward()`` outside of vmap; :func:`torch.func.grad` and second derivatives
+need the plain encoder.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 import triton
 from torch import Tensor
 
+from ...training.launch import OverRuns, exact, launch
 from . import kernels
 
 if TYPE_CHECKING:
@@ -69,31 +71,14 @@ def signed_layer(layer: SignedLayer, H: Tensor, graphs: tuple[Tensor, ...]) -> T
     return out.squeeze(0)
 
 
-class _OverRuns(torch.autograd.Function):
-    """A function of tensors whose first axis is the run; torch.vmap adds more runs."""
-
-    @classmethod
-    def vmap(cls, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        n = info.batch_size
-
-        def runs(t: Any, dim: int | None) -> Any:
-            if not isinstance(t, Tensor):
-                return t
-            t = t.expand(n, *t.shape) if dim is None else t.movedim(dim, 0)  # what the runs share is not copied
-            return t.flatten(0, 1)
-
-        found = cls.apply(*(runs(t, dim) for t, dim in zip(args, in_dims, strict=True)))
-        return tuple(t.unflatten(0, (n, -1)) for t in found), (0,) * len(found)
-
-
-class _Embed(_OverRuns):
+class _Embed(OverRuns):
     @staticmethod
     def forward(E: Tensor, V: Tensor, *graphs: Any) -> tuple[Tensor, Tensor, Tensor]:
         (R, B, P), d = graphs[1].shape, E.shape[-1]
         H, root, c = E.new_empty(R, B, P, d), E.new_empty(R, B, 2, P), E.new_empty(R, B, P, 3)
         graphs += (root,)
         args = (*_graphs(*graphs), E.contiguous(), V.contiguous(), H, c)
-        _launch(kernels.embed, _programs(root), *args, **_sizes(H))
+        launch(kernels.embed, _programs(root), *args, **_sizes(H))
         return H, root, c
 
     @staticmethod
@@ -108,14 +93,14 @@ class _Embed(_OverRuns):
         return dH.sum(1), _products(dH.contiguous(), *ctx.saved_tensors), *[None] * 4
 
 
-class _SignedLayer(_OverRuns):
+class _SignedLayer(OverRuns):
     @staticmethod
     def forward(H: Tensor, W: Tensor, weight: Tensor, bias: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
         *graphs, eps, keep = rest
         H, W, weight, bias = (t.contiguous() for t in (H, W, weight, bias))
         out, Y = torch.empty_like(H), torch.empty_like(H if keep else H[:, :0])  # only the gradient asks for Y
         args = (*_graphs(*graphs), H, W, weight, bias, out, Y if keep else out, eps)
-        _launch(kernels.layer, _programs(graphs[-1]), *args, KEEP=keep, EXACT=_exact(), **_sizes(H))
+        launch(kernels.layer, _programs(graphs[-1]), *args, KEEP=keep, EXACT=exact(), **_sizes(H))
         return out, Y
 
     @staticmethod
@@ -134,17 +119,11 @@ class _SignedLayer(_OverRuns):
         # dX: gradients of H W_o^T (that is dY), H W_+^T and H W_-^T, for the maps may as well come before the messages
         dH, dX, sums = torch.empty_like(H), H.new_empty(R, B, P, 3 * d), H.new_empty(R, n, 2, d)
         args = (grad.contiguous(), H, Y, weight, dH, dX, sums, ctx.eps, B * P, n)
-        _launch(kernels.norm_backward, R * n, *args, d=d, D=triton.next_power_of_2(d), ROWS=NORM_ROWS)
+        launch(kernels.norm_backward, R * n, *args, d=d, D=triton.next_power_of_2(d), ROWS=NORM_ROWS)
         args = (*_graphs(*graphs), W, dH, dX)
-        _launch(kernels.layer_backward, _programs(graphs[-1]), *args, EXACT=_exact(), **_sizes(H))
+        launch(kernels.layer_backward, _programs(graphs[-1]), *args, EXACT=exact(), **_sizes(H))
         dweight, dbias = sums.sum(1).unbind(1)
         return dH, _products(dX, H).view(W.shape), dweight, dbias, *[None] * 7
-
-
-def _launch(kernel: Any, programs: int, *args: Any, **sizes: Any) -> None:
-    """Run a kernel on the GPU that holds its tensors, which need not be the current one."""
-    with torch.cuda.device_of(args[0]):
-        kernel[(programs,)](*args, **sizes)
 
 
 def _refuse(asked: tuple[bool, ...]) -> None:
@@ -164,11 +143,6 @@ def _sizes(H: Tensor) -> dict[str, int]:
     """ROIs and width, the latter also as the power of two that blocks need, and the blocks."""
     P, d = H.shape[-2:]
     return {"P": P, "d": d, "D": triton.next_power_of_2(d)} | BLOCK
-
-
-def _exact() -> bool:
-    """Whether products have the full precision of float32, as torch is told."""
-    return torch.get_float32_matmul_precision() == "highest"
 
 
 def _programs(root: Tensor) -> int:

@@ -15,6 +15,8 @@ import triton
 import triton.language as tl
 from triton.language import constexpr
 
+from ...training.kernels import dot
+
 __all__ = ["embed", "layer", "layer_backward", "norm_backward"]
 
 # fmt: off
@@ -50,24 +52,6 @@ def _block(graph, u, v, P: constexpr):
 
 
 @triton.jit
-def _high(x):
-    """The ten leading bits of the mantissa, all that a product of TF32 numbers reads."""
-    return (x.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def _dot(a, b, c, EXACT: constexpr):
-    """a b + c on tensor cores. To be exact, what TF32 leaves out of a and of b is multiplied as well."""
-    if EXACT:
-        c = tl.dot(a - _high(a), _high(b), c, input_precision="tf32")
-        c = tl.dot(_high(a), b - _high(b), c, input_precision="tf32")
-        c = tl.dot(_high(a), _high(b), c, input_precision="tf32")
-    else:
-        c = tl.dot(a, b, c, input_precision="tf32")
-    return c
-
-
-@triton.jit
 def _messages(F, graph, root, u, P: constexpr, d: constexpr, step: constexpr, D: constexpr, EXACT: constexpr,
               ROWS: constexpr, COLUMNS: constexpr):
     """Rows u of D^(-1/2) G D^(-1/2) F for G+ and for G-. F: d columns, its rows ``step`` apart."""
@@ -79,8 +63,8 @@ def _messages(F, graph, root, u, P: constexpr, d: constexpr, step: constexpr, D:
         f = tl.load(F + v[:, None] * step + i[None, :], mask=(v < P)[:, None] & (i < d)[None, :], other=0.0)
         # the right D^(-1/2) goes to G, not to F, which so is the same in both products
         root_plus, root_minus = tl.load(root + v, mask=v < P, other=0.0), tl.load(root + P + v, mask=v < P, other=0.0)
-        plus = _dot(tl.maximum(G, 0.0) * root_plus[None, :], f, plus, EXACT)
-        minus = _dot(tl.maximum(-G, 0.0) * root_minus[None, :], f, minus, EXACT)
+        plus = dot(tl.maximum(G, 0.0) * root_plus[None, :], f, plus, EXACT)
+        minus = dot(tl.maximum(-G, 0.0) * root_minus[None, :], f, minus, EXACT)
     root_plus, root_minus = tl.load(root + u, mask=u < P, other=0.0), tl.load(root + P + u, mask=u < P, other=0.0)
     return plus * root_plus[:, None], minus * root_minus[:, None]
 
@@ -148,11 +132,11 @@ def layer(A, live, mean, S, root, A_run, live_run, R, H, W, weight, bias, out, Y
     plus, minus = _messages(H + g * P * d, graph, root, u, P, d, d, D, EXACT, ROWS, COLUMNS)
     i, k = tl.arange(0, D)[None, :], tl.arange(0, D)[:, None]
     W += r * 3 * d * d + i * d + k  # transposed
-    y = _dot(plus, _map(W + d * d, k, i, d), tl.zeros([ROWS, D], tl.float32), EXACT)
-    y = _dot(minus, _map(W + 2 * d * d, k, i, d), y, EXACT)
+    y = dot(plus, _map(W + d * d, k, i, d), tl.zeros([ROWS, D], tl.float32), EXACT)
+    y = dot(minus, _map(W + 2 * d * d, k, i, d), y, EXACT)
     at, inside = g * P * d + u[:, None] * d + i, (u < P)[:, None] & (i < d)
     h = tl.load(H + at, mask=inside, other=0.0)
-    y = _dot(h, _map(W, k, i, d), y, EXACT)
+    y = dot(h, _map(W, k, i, d), y, EXACT)
     if KEEP:
         tl.store(Y + at, y, mask=inside)
     z, _ = _normal(h + y * _below(y), i, d, eps)
@@ -198,7 +182,7 @@ def layer_backward(A, live, mean, S, root, A_run, live_run, R, W, dH, dX, P: con
     tl.store(dX + d, plus, mask=inside)
     tl.store(dX + 2 * d, minus, mask=inside)
     W += r * 3 * d * d + k * d + i
-    dh = _dot(plus, _map(W + d * d, k, i, d), tl.zeros([ROWS, D], tl.float32), EXACT)
-    dh = _dot(minus, _map(W + 2 * d * d, k, i, d), dh, EXACT)
-    dh = _dot(tl.load(dX, mask=inside, other=0.0), _map(W, k, i, d), dh, EXACT)
+    dh = dot(plus, _map(W + d * d, k, i, d), tl.zeros([ROWS, D], tl.float32), EXACT)
+    dh = dot(minus, _map(W + 2 * d * d, k, i, d), dh, EXACT)
+    dh = dot(tl.load(dX, mask=inside, other=0.0), _map(W, k, i, d), dh, EXACT)
     tl.store(dH, dh + tl.load(dH, mask=inside, other=0.0), mask=inside)

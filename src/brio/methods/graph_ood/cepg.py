@@ -15,7 +15,6 @@ from ..losses import bce, class_loss, classification_loss, reverse_gradient, sit
 from ..ood.dann import ramp
 from ..registry import method, our_reading
 from .edges import (
-    EdgeMLP,
     Edges,
     EdgeSettings,
     GINEncoder,
@@ -27,6 +26,7 @@ from .edges import (
     list_edges,
     symmetric,
 )
+from .scorer import EdgeMLP
 
 __all__ = ["CEPG", "CEPGNetwork", "CEPGSettings"]
 

@@ -16,7 +16,8 @@ from ..graphs import profiles, strong_edges
 from ..layers import BatchNorm, Dropout, Linear, mlp
 from ..losses import bce, class_loss
 from ..registry import method, papers_intent
-from .edges import EdgeBatchNorm, EdgeMLP, EdgeSettings, GINEncoder, dense, list_edges
+from .edges import EdgeSettings, GINEncoder, dense, list_edges
+from .scorer import EdgeBatchNorm, EdgeMLP
 
 __all__ = ["DisC", "DisCNetwork", "DisCSettings", "generalised_cross_entropy"]
 

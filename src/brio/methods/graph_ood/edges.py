@@ -6,8 +6,6 @@ P x P weights once they are single numbers: a fifth of the memory of an MLP over
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,14 +15,11 @@ from torch import Tensor, nn
 from ...settings import require, setting
 from ...spaces import choice
 from ...training import Stage
-from ...training.ambient import real_graphs, uniform
+from ...training.ambient import uniform
 from ..graphs import GraphSettings
 from ..layers import BatchNorm, Dropout, GINLayer, Linear
 
 __all__ = [
-    "EdgeBatchNorm",
-    "EdgeInstanceNorm",
-    "EdgeMLP",
     "EdgeSettings",
     "Edges",
     "GINEncoder",
@@ -116,67 +111,6 @@ def symmetric(values: Tensor) -> Tensor:
 def edge_mean(values: Tensor, edges: Edges) -> Tensor:
     """Mean over the edges of each graph. Shape [B, 2 M] -> [B]."""
     return (values * edges.real).sum(-1) / edges.real.sum(-1).clamp_min(1)
-
-
-class EdgeInstanceNorm(nn.Module):
-    """Normalises each channel over the edges of one graph, in training and after it alike; nothing is learned."""
-
-    def __init__(self, width: int, eps: float = 1e-5) -> None:
-        super().__init__()
-        self.eps = eps
-
-    def forward(self, x: Tensor, real: Tensor) -> Tensor:
-        """x: [B, 2 M, h]; real: [B, 2 M]."""
-        share = (real / real.sum(1, keepdim=True).clamp_min(1)).unsqueeze(1)  # weighted sums as products: fewer passes
-        centred = x - share @ x
-        return centred * (share @ centred.square() + self.eps).rsqrt()
-
-
-class EdgeBatchNorm(BatchNorm):
-    """Batch normalisation over all edges of the batch; empty places of a list do not count."""
-
-    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
-        """x: [B, 2 M, h]; real: [B, 2 M]."""
-        if real is None:
-            return super().forward(x)
-        if not self.training:
-            return self.scaled(x - self.running_mean, self.running_var)
-        counted = real * real_graphs().unsqueeze(-1)
-        count = counted.sum().clamp_min(1)
-        share = (counted / count).unsqueeze(1)
-        mean = (share @ x).sum((0, 1))
-        centred = x - mean
-        variance = (share @ centred.square()).sum((0, 1))
-        self.follow(mean, variance, count)
-        return self.scaled(centred, variance)
-
-
-class EdgeMLP(nn.Module):
-    """A number for each edge from the states of its ends, MLP(h_u || h_v): linear, norm, ReLU, dropout, ..., linear.
-
-    The first layer is one matrix for each end, so it is applied to ROIs and not to edges.
-    """
-
-    def __init__(
-        self,
-        n_in: int,
-        widths: Sequence[int],
-        dropout: float = 0.0,
-        norm: type[EdgeInstanceNorm] | type[EdgeBatchNorm] = EdgeInstanceNorm,
-    ) -> None:
-        super().__init__()
-        self.receiver = Linear(n_in, widths[0])
-        self.sender = Linear(n_in, widths[0], bias=False)
-        self.norms = nn.ModuleList(norm(w) for w in widths)
-        self.linears = nn.ModuleList(Linear(a, b) for a, b in itertools.pairwise([*widths, 1]))
-        self.dropout = Dropout(dropout)
-
-    def forward(self, H: Tensor, edges: Edges) -> Tensor:
-        """H: [B, P, n_in] -> [B, 2 M]."""
-        x = edges.at(self.receiver(H), edges.to) + edges.at(self.sender(H), edges.of)
-        for norm, linear in zip(self.norms, self.linears, strict=True):
-            x = linear(self.dropout(norm(x, edges.real).relu()))
-        return x.squeeze(-1)
 
 
 def concrete(logit: Tensor, training: bool, temperature: float = 1.0) -> Tensor:

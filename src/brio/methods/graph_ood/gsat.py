@@ -14,7 +14,6 @@ from ..graphs import profiles, strong_edges
 from ..losses import class_loss, classification_loss
 from ..registry import PUBLISHED, method
 from .edges import (
-    EdgeMLP,
     Edges,
     EdgeSettings,
     GINEncoder,
@@ -26,6 +25,7 @@ from .edges import (
     list_edges,
     symmetric,
 )
+from .scorer import EdgeMLP
 
 __all__ = ["GSAT", "GSATNetwork", "GSATSettings"]
 

@@ -1,0 +1,161 @@
+"""The MLP that scores edges from the states of their ends, and the norms inside it.
+
+A norm is a scale and a shift once mean and variance over the edges are known. Those of the first layer follow from the
+states of ROIs and the graph, so that scale and shift go to ROIs, and nothing of the first layer's width is ever
+normalised edge by edge.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...training.ambient import draw_keys, real_graphs
+from ...training.launch import kernels_run_on
+from ..layers import BatchNorm, Dropout, Linear
+from .edges import Edges, dense
+
+__all__ = ["EdgeBatchNorm", "EdgeInstanceNorm", "EdgeMLP", "edge_moments", "end_moments", "kernels_for"]
+
+Moments = tuple[Tensor, Tensor]
+
+
+def edge_moments(x: Tensor, real: Tensor) -> Moments:
+    """Mean and variance over the real edges of each graph. Shapes [B, 2 M, h], [B, 2 M] -> [B, h] twice."""
+    share = (real / real.sum(1, keepdim=True).clamp_min(1)).unsqueeze(1)  # weighted sums as products: fewer passes
+    mean = share @ x
+    return mean.squeeze(1), (share @ (x - mean).square()).squeeze(1)
+
+
+def end_moments(r: Tensor, s: Tensor, edges: Edges) -> Moments:
+    """Mean and variance of r_u + s_v over the real edges of each graph. Shapes [B, P, h] -> [B, h] twice.
+
+    With N the adjacency matrix of n real edges, d its row sums (and column sums: edges go both ways) and both terms
+    centred, the variance is (sum_u d_u (r_u^2 + s_u^2) + 2 sum_u r_u (N s)_u) / n.
+    """
+    N = dense(torch.ones_like(edges.real), edges, r.shape[1])
+    degree = N.sum(-1)
+    share = (degree / degree.sum(1, keepdim=True).clamp_min(1)).unsqueeze(1)
+    of_r, of_s = share @ r, share @ s
+    r, s = r - of_r, s - of_s
+    both = (r * (N @ s)).sum(1) / degree.sum(1, keepdim=True).clamp_min(1)
+    variance = (share @ (r.square() + s.square())).squeeze(1) + 2 * both
+    return (of_r + of_s).squeeze(1), variance.clamp_min(0)
+
+
+class EdgeInstanceNorm(nn.Module):
+    """Normalises each channel over the edges of one graph, in training and after it alike; nothing is learned."""
+
+    def __init__(self, width: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.eps = eps
+
+    def affine(self, moments: Callable[[], Moments], real: Tensor) -> tuple[Tensor, Tensor]:
+        """k and c [B, 1, h] such that the norm is k x + c, from what tells mean and variance of each graph's edges."""
+        mean, variance = moments()
+        k = (variance + self.eps).rsqrt()
+        return k.unsqueeze(1), (-mean * k).unsqueeze(1)
+
+    def forward(self, x: Tensor, real: Tensor) -> Tensor:
+        """x: [B, 2 M, h]; real: [B, 2 M]."""
+        k, c = self.affine(partial(edge_moments, x, real), real)
+        return torch.addcmul(c, x, k)
+
+
+class EdgeBatchNorm(BatchNorm):
+    """Batch normalisation over all edges of the batch; empty places of a list do not count."""
+
+    def affine(self, moments: Callable[[], Moments], real: Tensor) -> tuple[Tensor, Tensor]:
+        """k and c [B, 1, h] such that the norm is k x + c, from what tells mean and variance of each graph's edges."""
+        mean, variance = self.of_batch(moments, real) if self.training else (self.running_mean, self.running_var)
+        k = (variance + self.eps).rsqrt() * self.weight
+        return k.expand(len(real), 1, -1), (self.bias - mean * k).expand(len(real), 1, -1)
+
+    def of_batch(self, moments: Callable[[], Moments], real: Tensor) -> Moments:
+        """Mean and variance [h] over the edges of all graphs; running averages follow them."""
+        each, inside = moments()
+        edges = real.sum(1) * real_graphs()
+        count = edges.sum().clamp_min(1)
+        share = (edges / count).unsqueeze(-1)
+        mean = (share * each).sum(0)
+        variance = (share * (inside + (each - mean).square())).sum(0)
+        self.follow(mean, variance, count)
+        return mean, variance
+
+    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
+        """x: [B, 2 M, h]; real: [B, 2 M]."""
+        if real is None:
+            return super().forward(x)
+        k, c = self.affine(partial(edge_moments, x, real), real)
+        return torch.addcmul(c, x, k)
+
+
+def kernels_for(H: Tensor, widths: Sequence[int]) -> Any:
+    """The module :mod:`.fused_edges` where its kernels can score edges with hidden layers of these widths, else None.
+
+    They can in float32 on a GPU that runs Triton kernels (:func:`brio.training.launch.kernels_run_on`), up to a width
+    of 64. Everywhere else tensor operations do the same, in more time and memory.
+    """
+    if not H.is_cuda or H.dtype != torch.float32 or max(widths) > 64 or not kernels_run_on(H.device):
+        return None
+    from . import fused_edges
+
+    return fused_edges
+
+
+class EdgeMLP(nn.Module):
+    """A number for each edge from the states of its ends, MLP(h_u || h_v): linear, norm, ReLU, dropout, ..., linear.
+
+    The first layer is one matrix for each end, so it is applied to ROIs and not to edges. What stands in empty places
+    of a list means nothing.
+    """
+
+    def __init__(
+        self,
+        n_in: int,
+        widths: Sequence[int],
+        dropout: float = 0.0,
+        norm: type[EdgeInstanceNorm] | type[EdgeBatchNorm] = EdgeInstanceNorm,
+    ) -> None:
+        super().__init__()
+        self.widths = tuple(widths)
+        self.receiver = Linear(n_in, widths[0])
+        self.sender = Linear(n_in, widths[0], bias=False)
+        self.norms = nn.ModuleList(norm(w) for w in widths)
+        self.linears = nn.ModuleList(Linear(a, b) for a, b in itertools.pairwise([*widths, 1]))
+        self.dropout = Dropout(dropout)
+
+    def forward(self, H: Tensor, edges: Edges) -> Tensor:
+        """H: [B, P, n_in] -> [B, 2 M]."""
+        r, s = self.receiver(H), self.sender(H)
+        first: Any = self.norms[0]
+        k, c = first.affine(partial(end_moments, r, s, edges), edges.real)
+        r, s = torch.addcmul(c, r, k), s * k
+        fused = kernels_for(H, self.widths)
+        if fused is not None:
+            return self.by_kernels(fused, r, s, edges)
+        x = self.linears[0](self.dropout((edges.at(r, edges.to) + edges.at(s, edges.of)).relu()))
+        for norm, linear in zip(self.norms[1:], self.linears[1:], strict=True):
+            x = linear(self.dropout(norm(x, edges.real).relu()))
+        return x.squeeze(-1)
+
+    def by_kernels(self, fused: Any, r: Tensor, s: Tensor, edges: Edges) -> Tensor:
+        """The same on a GPU, see :mod:`.fused_edges`, from the first layer's normalised terms."""
+        x = fused.first_layer(r, s, edges, *self._linear(0))
+        later: Any = self.norms[1:]
+        for number, norm in enumerate(later, 1):
+            k, c = norm.affine(partial(fused.moments, x, edges.real), edges.real)
+            x = fused.later_layer(x, k.squeeze(1), c.squeeze(1), *self._linear(number))
+        return x.squeeze(-1)
+
+    def _linear(self, number: int) -> tuple[Tensor, Tensor, Tensor | None, float]:
+        """A linear map, and the keys and probability of the dropout before it."""
+        linear: Any = self.linears[number]
+        p = self.dropout.p
+        drops = self.dropout.training and p > 0
+        return linear.weight, linear.bias, draw_keys() if drops else None, p if drops else 0.0

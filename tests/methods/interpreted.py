@@ -1,0 +1,42 @@
+"""Triton kernels in tests: compiled on a GPU, else run by Triton's interpreter."""
+
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+GPU = torch.cuda.is_available()
+DEVICE = "cuda" if GPU else "cpu"
+TOLERANCE = 2e-5 if GPU else 4e-6
+
+
+@contextmanager
+def kernels_here():
+    """Without a GPU, Triton's interpreter takes what Triton would compile, in here only.
+
+    The environment variable for that is read when Triton is first imported, which other tests may have done already.
+    """
+    pytest.importorskip("triton", reason="the kernels need Triton, which is not installed")
+    from triton import language
+    from triton.runtime.interpreter import InterpretedFunction
+    from triton.runtime.jit import JITFunction
+
+    from brio.methods.brio import kernels as of_encoder
+    from brio.methods.graph_ood import edge_kernels as of_edges
+    from brio.training import kernels as of_draws
+
+    class Interpreted(InterpretedFunction):
+        """A launch adapts Triton's language to the interpreter; calls inside it need not do so again, nor for good."""
+
+        def __call__(self, *args, **kwargs):
+            return self.rewrite()(*args, **kwargs)
+
+    ours = (of_draws, of_encoder, of_edges)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in () if GPU else (*ours, language):
+            for name, f in list(vars(module).items()):
+                if isinstance(f, JITFunction):
+                    patch.setattr(module, name, Interpreted(f.fn))
+        for module in ours:
+            patch.setattr(module, "core", language.core, raising=False)  # so that a launch adapts this as well
+        yield

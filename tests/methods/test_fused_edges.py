@@ -1,0 +1,407 @@
+"""Kernels that score edges against layers written out edge by edge: compiled on a GPU, else in Triton's interpreter."""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+from interpreted import DEVICE, GPU, TOLERANCE, kernels_here
+from torch.func import functional_call, stack_module_state
+
+from brio.cohort.simulate import Simulation, simulate
+from brio.connectome import Connectomes
+from brio.methods import layers, make_method
+from brio.methods.graph_ood import scorer
+from brio.methods.graph_ood.edges import Edges, list_edges
+from brio.methods.graph_ood.scorer import EdgeBatchNorm, EdgeInstanceNorm, EdgeMLP, edge_moments, kernels_for
+from brio.protocol import leave_one_site_out
+from brio.training import Run, ambient
+from brio.training.ambient import during_step, real_graphs, uniform
+from brio.training.stack import Stack
+
+NORMS = [EdgeInstanceNorm, EdgeBatchNorm]
+KEYS = torch.tensor([3, 2**61 + 5])
+N_IN = 6
+
+
+@pytest.fixture(scope="module")
+def fused():
+    with kernels_here():
+        from brio.methods.graph_ood import fused_edges
+
+        yield fused_edges
+
+
+@pytest.fixture
+def path(fused, monkeypatch):
+    """``path(True)``: edges are scored by kernels from here on, ``path(False)``: they are not. Those launched."""
+    launch, launched = fused.launch, []
+
+    def recorded(kernel, *args, **sizes):
+        launched.append(kernel)
+        launch(kernel, *args, **sizes)
+
+    def choose(kernels):
+        monkeypatch.setattr(scorer, "kernels_for", lambda H, widths: fused if kernels else None)
+        return launched
+
+    monkeypatch.setattr(fused, "launch", recorded)
+    for module in (ambient, layers):  # draws are those of the plain code
+        monkeypatch.setattr(module, "draw_kernels", lambda like: None)
+    return choose
+
+
+def problem(R, B, P, share=0.4, seed=0):
+    """States H [R, B, P, n_in] (float64) and edges; all graphs but the first have fewer edges than there is room."""
+    g = torch.Generator().manual_seed(seed + P)
+    pairs = P * (P - 1) // 2
+    room = max(1, round(share * pairs))
+    A = torch.zeros(R, B, P, P, dtype=torch.float64)
+    for graph, a in enumerate(A.flatten(0, 1)):
+        order = torch.randperm(pairs, generator=g)[: max(1, room - 2 * (graph % 3))]
+        u, v = torch.triu_indices(P, P, 1)[:, order]
+        a[u, v] = a[v, u] = 1
+    H = torch.randn(R, B, P, N_IN, generator=g, dtype=torch.float64)
+    return H.to(DEVICE), torch.vmap(functools.partial(list_edges, share=share))(A.to(DEVICE))
+
+
+def networks(R, widths, norm, p, dtype):
+    """An MLP without parameters, parameters and running statistics of R runs, none at its starting value."""
+    made = []
+    for r in range(R):
+        torch.manual_seed(r)
+        made.append(EdgeMLP(N_IN, widths, p, norm))
+        for name, t in (*made[-1].norms.named_parameters(), *made[-1].norms.named_buffers()):
+            noise = 0.3 * torch.randn(t.shape)
+            t.data.add_(noise.abs() if name.endswith("var") else noise)
+    params, buffers = stack_module_state(made)
+    params = {n: t.detach().to(DEVICE, dtype).requires_grad_() for n, t in params.items()}
+    return made[0].to("meta"), params, {n: t.to(DEVICE, dtype) for n, t in buffers.items()}
+
+
+class Written(EdgeMLP):
+    """The MLP over edges, layer by layer: nothing folded, every norm from the edges themselves."""
+
+    def forward(self, H, edges):
+        x = edges.at(self.receiver(H), edges.to) + edges.at(self.sender(H), edges.of)
+        for norm, linear in zip(self.norms, self.linears, strict=True):
+            x = linear(self.dropped(self.normed(norm, x, edges.real).relu()))
+        return x.squeeze(-1)
+
+    def normed(self, norm, x, real):
+        if isinstance(norm, EdgeInstanceNorm):
+            n = real.sum(1).clamp_min(1)[:, None, None]
+            mean = (real.unsqueeze(-1) * x).sum(1, keepdim=True) / n
+            variance = (real.unsqueeze(-1) * (x - mean).square()).sum(1, keepdim=True) / n
+            return (x - mean) / (variance + norm.eps).sqrt()
+        mean, variance = norm.running_mean, norm.running_var
+        if self.training:
+            counted = (real * real_graphs()[:, None]).unsqueeze(-1)
+            n = counted.sum()
+            mean = (counted * x).sum((0, 1)) / n
+            variance = (counted * (x - mean).square()).sum((0, 1)) / n
+            norm.running_mean.mul_(0.9).add_(0.1 * mean.detach())
+            norm.running_var.mul_(0.9).add_(0.1 * variance.detach() * n / (n - 1))
+        return (x - mean) / (variance + norm.eps).sqrt() * norm.weight + norm.bias
+
+    def dropped(self, x):
+        if not self.training or self.dropout.p == 0:
+            return x
+        return x * (uniform(x.shape, x.float()) >= self.dropout.p) / (1 - self.dropout.p)
+
+
+def scored(network, params, buffers, H, edges, keys, real, shared=()):
+    """Scores of all runs, gradients of a weighted sum of those of edges, and running statistics after the pass."""
+    H = H.detach().requires_grad_()
+    weight = torch.randn(edges.real.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+    one_seed = "seed" in shared
+
+    def one(params, buffers, H, edges, key):
+        with during_step(key, real.to(H.dtype)):
+            return functional_call(network, params | buffers, (H, edges), strict=True)
+
+    dims = (0, 0, None if "states" in shared else 0, None if "edges" in shared else 0, None if one_seed else 0)
+    keys = keys.to(DEVICE)
+    found = torch.vmap(one, in_dims=dims)(params, buffers, H, edges, keys[0] if one_seed else keys)
+    loss = (found * edges.real * weight.to(found)).sum()
+    inputs = params | {"H": H}
+    return found.detach(), dict(zip(inputs, torch.autograd.grad(loss, list(inputs.values())), strict=True)), buffers
+
+
+def error(found, true):
+    found, true = found.detach().double(), true.detach().double()
+    return float((found - true).norm() / true.norm().clamp_min(1e-30))
+
+
+def single(H, edges):
+    return H.float(), edges._replace(real=edges.real.float())
+
+
+def agree(path, R, B, P, widths, norm, p, training=True, padded=0, shared=(), tolerance=TOLERANCE):
+    """Kernels in float32 against the layers written out in float64: scores, gradients, statistics."""
+    H, edges = problem(R, B, P, share=0.8 if P == 5 else 0.4)  # the norm of a handful of edges is ill-conditioned
+    if "states" in shared:
+        H = H[0]
+    if "edges" in shared:
+        edges = Edges(*(t[0] for t in edges))
+    real = (torch.arange(B) < B - padded).double().to(DEVICE)
+    keys = KEYS[torch.arange(R) % 2]
+    network, *state = networks(R, widths, norm, p, torch.float64)
+    network.train(training)
+    network.__class__ = Written
+    true, true_gradient, true_buffers = scored(network, *state, H, edges, keys, real, shared)
+    network, *state = networks(R, widths, norm, p, torch.float32)
+    launched = path(True)
+    before = len(launched)
+    network.train(training)
+    found, gradient, buffers = scored(network, *state, *single(H, edges), keys, real, shared)
+    moments = 0 if norm is EdgeBatchNorm and not training else len(widths) - 1
+    assert len(launched) - before == 2 * (len(widths) + moments)
+    assert error(found, true) < tolerance
+    size = max(float(g.norm()) for g in true_gradient.values())
+    for name, value in gradient.items():
+        difference = float((value.double() - true_gradient[name]).norm())
+        # a bias before a norm has no gradient, but for rounding
+        assert difference < 10 * tolerance * max(float(true_gradient[name].norm()), 1e-2 * size), name
+    assert buffers.keys() == true_buffers.keys()
+    for name, value in buffers.items():
+        assert error(value, true_buffers[name]) < tolerance, name
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize(("R", "B", "P"), [(1, 3, 5), (2, 3, 5), (2, 2, 33)])
+@pytest.mark.parametrize("p", [0.0, 0.5])
+def test_kernels_compute_what_is_written_out(path, norm, R, B, P, p):
+    agree(path, R, B, P, (32, 8), norm, p)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("widths", [(7,), (12, 5, 3), (64, 32, 16)])
+def test_other_widths_and_depths(path, norm, widths):
+    agree(path, 2, 3, 12, widths, norm, 0.3)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_graphs_that_pad_the_stack(path, norm):
+    agree(path, 2, 4, 12, (16, 8), norm, 0.5, padded=2)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_after_training(path, norm):
+    agree(path, 2, 3, 12, (32, 8), norm, 0.5, training=False)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("shared", [("seed",), ("edges",), ("states",), ("seed", "edges", "states")])
+def test_runs_may_share_anything(path, norm, shared):
+    agree(path, 3, 2, 8, (16, 8), norm, 0.5, shared=shared)
+
+
+@pytest.mark.parametrize(("block", "skip", "numbers"), [((16, 3), True, 64), ((32, 1), False, 512)])
+def test_other_blocks(fused, path, monkeypatch, block, skip, numbers):
+    monkeypatch.setattr(fused, "BLOCK", fused.BLOCK | {"EDGES": block[0], "BLOCKS": block[1]})
+    monkeypatch.setattr(fused, "SKIP_ZEROS", skip)
+    monkeypatch.setattr(fused, "NUMBERS", numbers)
+    for norm in NORMS:
+        agree(path, 2, 1, 14, (16, 8), norm, 0.5)
+
+
+def test_products_of_ten_bits_where_torch_is_told_so(path):
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        agree(path, 2, 2, 20, (32, 8), EdgeBatchNorm, 0.5, tolerance=5e-3 if GPU else TOLERANCE)
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_the_plain_code_computes_it_too(path, norm):
+    H, edges = problem(2, 3, 12)
+    real = torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64, device=DEVICE)
+    path(False)
+    found = []
+    for kind in (EdgeMLP, Written):
+        network, *state = networks(2, (16, 8), norm, 0.5, torch.float64)
+        network.__class__ = kind
+        found.append(scored(network.train(), *state, H, edges, KEYS, real))
+    for mine, true in zip(*found, strict=True):
+        torch.testing.assert_close(mine, true, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_stack_of_runs_is_run_by_run_and_one_network_needs_no_vmap(path, norm):
+    H, edges = single(*problem(2, 3, 12))
+    real = torch.ones(3, device=DEVICE)
+    path(True)
+    network, params, buffers = networks(2, (16, 8), norm, 0.5, torch.float32)
+    network.train()
+    together, gradient, statistics = scored(network, params, buffers, H, edges, KEYS, real)
+    for r in range(2):
+        _, params, buffers = networks(2, (16, 8), norm, 0.5, torch.float32)
+        own = {n: t[r].detach().requires_grad_() for n, t in params.items()}, {n: t[r] for n, t in buffers.items()}
+        h, mine = H[r].detach().requires_grad_(), Edges(*(t[r] for t in edges))
+        with during_step(KEYS[r].to(DEVICE), real):
+            alone = functional_call(network, own[0] | own[1], (h, mine))
+        torch.testing.assert_close(alone, together[r], rtol=1e-5, atol=1e-5)
+        weight = torch.randn(edges.real.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+        loss = (alone * mine.real * weight[r].to(alone)).sum()
+        torch.testing.assert_close(torch.autograd.grad(loss, h)[0], gradient["H"][r], rtol=1e-4, atol=1e-5)
+        for name, value in own[1].items():
+            torch.testing.assert_close(value, statistics[name][r])
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_without_gradient_the_same_numbers_also_of_views(path, norm):
+    H, edges = single(*problem(2, 4, 12))
+    path(True)
+    network, params, buffers = networks(2, (16, 8), norm, 0.0, torch.float32)
+
+    @torch.no_grad()
+    def score(H, edges):
+        one = torch.vmap(lambda p, *inputs: functional_call(network.eval(), p, inputs))
+        return one(params | buffers, H, edges)
+
+    whole = score(H, edges)
+    for part in (slice(1, 3), slice(0, 4, 2)):
+        few = score(H[:, part], Edges(*(t[:, part] for t in edges)))
+        torch.testing.assert_close(few, whole[:, part], rtol=1e-5, atol=1e-5)
+
+
+def test_a_graph_without_edges_is_no_reason_for_nan(path):
+    H, edges = single(*problem(1, 2, 6))
+    empty = Edges(*(t * torch.tensor([1, 0], device=DEVICE)[None, :, None].to(t.dtype) for t in edges))
+    path(True)
+    for norm in NORMS:
+        network, *state = networks(1, (16, 8), norm, 0.5, torch.float32)
+        found, gradient, _ = scored(network.train(), *state, H, empty, KEYS[:1], torch.ones(2, device=DEVICE))
+        assert found.isfinite().all()
+        assert all(g.isfinite().all() for g in gradient.values())
+
+
+def test_what_is_not_a_number_stays_so(path):
+    H, edges = single(*problem(1, 2, 6))
+    H[0, 1, 2, 0] = torch.nan
+    path(True)
+    network, *state = networks(1, (16, 8), EdgeInstanceNorm, 0.0, torch.float32)
+    found, _, _ = scored(network.train(), *state, H, edges, KEYS[:1], torch.ones(2, device=DEVICE))
+    assert found[0, 0].isfinite().all()
+    assert found[0, 1].isnan().all()
+
+
+def test_moments_of_values_far_from_zero(fused):
+    _, edges = problem(1, 3, 33)
+    x = 3 + 1e-2 * torch.randn(3, edges.real.shape[-1], 5, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    found = fused.moments(x, edges.real[0].float())
+    for mine, true in zip(found, edge_moments(x.double(), edges.real[0]), strict=True):
+        torch.testing.assert_close(mine.double(), true, rtol=1e-4, atol=0)
+
+
+def test_nothing_beside_the_tensors_is_read_or_written(fused):
+    R, B, P, h, d = 2, 2, 9, 12, 5
+    _, edges = problem(R, B, P)
+    to, of, real, n = edges.to, edges.of, edges.real.float(), edges.to.shape[-1]
+    pool, end = torch.full((40_000,), torch.nan, device=DEVICE), 64
+    fill = torch.Generator().manual_seed(1)
+
+    def inside(*shape):
+        """Random numbers in the pool, with NaN before and after them."""
+        nonlocal end
+        view = pool[end : end + torch.Size(shape).numel()].view(shape)
+        end += view.numel() + 96
+        return view.copy_(torch.randn(shape, generator=fill))
+
+    keys = torch.tensor([[1, 2], [3, 4]], dtype=torch.int32, device=DEVICE)
+    r, s, dr, ds, W, bias = *(inside(R, B, P, h) for _ in range(4)), inside(R, d, h), inside(R, d)
+    x, dx, out, grad, k, c = (
+        *(inside(R, B, n, h) for _ in range(2)),
+        inside(R, B, n, d),
+        inside(R, B, n, d),
+        *(inside(R, B, h) for _ in range(2)),
+    )
+    chunks, sizes, total = fused._chunks(n), fused._sizes(W, keys, n), fused._block_of_sums(h)
+    sums, dkc, moments = inside(R, B * chunks, d, h + 1), inside(R, B, chunks, 2, h), inside(R, B, 1, 2, h)
+    between, programs, launch, kernels = pool.isnan(), R * B * chunks, fused.launch, fused.kernels
+    rest, lists = (0.5, 2.0), fused._lists(to, of)
+    launch(kernels.first, programs, r, s, *lists, W, bias, keys, out, B, P, n, *rest, **sizes)
+    args = (grad, r, s, *lists, W, keys, dr, ds, sums, B, P, n, *rest)
+    launch(kernels.first_backward, programs, *args, SKIP=True, **sizes)
+    launch(kernels.later, programs, x, k, c, W, bias, keys, out, B, n, *rest, **sizes)
+    launch(kernels.later_backward, programs, grad, x, k, c, W, keys, dx, dkc, sums, B, n, *rest, **sizes)
+    launch(kernels.moments, R * B, x, real, moments, n, **total)
+    launch(kernels.moments_backward, R * B, x, real, k, c, dx, n, **total)
+    assert torch.equal(pool.isnan(), between)
+
+
+def test_the_last_of_very_many_graphs(fused):
+    """Numbers of edges that 32 bits do not count; the interpreter sees few graphs."""
+    P, h = 40, 16
+    _, edges = problem(1, 1, P)
+    n = edges.to.shape[-1]
+    B = 2**31 // (n * h) // 2 + 1 if GPU else 2  # of each of two runs
+    if GPU and torch.cuda.mem_get_info()[0] < 80 << 30:
+        pytest.skip("takes 80 GiB of GPU memory")
+    torch.manual_seed(0)
+    state, W, bias = torch.randn(2, 1, 1, P, h), torch.randn(2, h, h), torch.randn(2, h)
+
+    def score(B):
+        r, s = (torch.zeros(2, B, P, h, device=DEVICE) for _ in range(2))
+        r[-1, -1], s[-1, -1] = state[:, 0, 0].to(DEVICE)
+        inputs = [t.to(DEVICE).requires_grad_() for t in (r, s, W, bias)]
+        to, of, real = (t[0].expand(B, n) for t in edges)
+
+        def one(r, s, W, bias):
+            x = fused.first_layer(r, s, Edges(to, of, real), W, bias)
+            mean, variance = fused.moments(x, real.float())
+            return fused.later_layer(x, variance, mean, W, bias)[-1]
+
+        y = torch.vmap(one)(*inputs)
+        dr, ds, _, _ = torch.autograd.grad(y.square().sum(), inputs)
+        return y.detach(), dr[-1, -1], ds[-1, -1]
+
+    for many, alone in zip(score(B), score(1), strict=True):
+        torch.testing.assert_close(many, alone, rtol=1e-4, atol=1e-4)
+
+
+def test_kernels_are_used_where_they_can_be(fused, monkeypatch):
+    class States:
+        is_cuda, dtype, device = True, torch.float32, torch.device("cuda", 0)
+
+    monkeypatch.setattr(scorer, "kernels_run_on", lambda device: device == torch.device("cuda", 0))
+    assert kernels_for(States(), (64, 8)) is fused
+    assert kernels_for(States(), (65, 8)) is None
+    for name, other in (("is_cuda", False), ("dtype", torch.float64), ("device", torch.device("cuda", 1))):
+        states = States()
+        setattr(states, name, other)
+        assert kernels_for(states, (32, 8)) is None, name
+
+
+@pytest.mark.parametrize("name", ["gsat", "disc"])
+@pytest.mark.parametrize("seeds", [(0, 0), (0, 1)])
+def test_a_training_step(path, monkeypatch, name, seeds):
+    """Losses of a stack and their gradients, with draws by kernels as well; runs of one seed share those."""
+    from brio.training import fused_draws
+
+    cohort = simulate(Simulation(n_sites=5, per_class=2, n_rois=8, frames=40, dead_share=0.5))
+    method = make_method(name, {"width": 8, "edge_width": 2, "cell_batch": 1, "layers": 1})
+    runs = [Run(fold, seed) for fold, seed in zip(leave_one_site_out(cohort, 0)[:2], seeds, strict=True)]
+    stage, found = method.stages()[-1], []
+    for kernels in (False, True):
+        launched = path(kernels)
+        for module in (ambient, layers):
+            monkeypatch.setattr(module, "draw_kernels", lambda like, use=kernels: fused_draws if use else None)
+        stack = Stack.build(method, Connectomes(cohort, DEVICE, torch.float32), runs)
+        batches, _ = stack.sources.batches(1, 1)
+        key = np.array([5, 5 if seeds[0] == seeds[1] else 6])
+        losses = stack.losses(*(stack.tensor(t) for t in (batches[0], key, np.array(1.0))), stage)
+        losses.sum().backward()
+        found.append((losses, {n: p.grad for n, p in stack.params.items() if p.grad is not None}, stack.buffers))
+    assert launched
+    (plain_loss, plain_gradient, plain_buffers), (loss, gradient, buffers) = found
+    assert error(loss, plain_loss) < 1e-5
+    assert gradient.keys() == plain_gradient.keys()
+    largest = max(float(g.norm()) for g in plain_gradient.values())
+    for n, g in gradient.items():
+        assert float((g - plain_gradient[n]).norm()) < 1e-4 * max(float(plain_gradient[n].norm()), 1e-2 * largest), n
+    for n, b in buffers.items():
+        torch.testing.assert_close(b, plain_buffers[n], rtol=1e-4, atol=1e-5)
