@@ -145,6 +145,9 @@ def test_a_control_finds_its_shortcut_and_says_so(name):
     assert result.rows["auc"].mean() > 0.6
     (warning,) = result.summary["warnings"]
     assert warning.startswith(f"{name} reaches AUC")
+    assert "at unseen sites" in warning
+    folds = evaluate(shortcut_cohort(name), [name], device="cpu", exclude=False, protocol="kfold")
+    assert "in held-out folds" in folds.summary["warnings"][0]
     others = [n for n in ("covariates-only", "length-only", "dead-rois-only") if n != name]
     quiet = evaluate(shortcut_cohort(name), others, device="cpu", exclude=False)
     assert quiet.rows.groupby("method")["auc"].mean().between(0.3, 0.65).all()

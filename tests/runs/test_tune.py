@@ -218,6 +218,17 @@ def test_a_configuration_that_diverges_is_not_chosen_and_ends_nothing(cohort, tm
         run(cohort, "gcn", out=tmp_path / "p", device="cpu", settings={**SMALL, "learning_rate": "0.01"})
 
 
+def test_tables_say_what_was_given_to_the_tuning(tuned):
+    from brio.report import markdown_table
+
+    rows = {
+        row.split(" | ")[2]: row
+        for row in markdown_table([json.loads((tuned / "summary.json").read_text())]).splitlines()
+    }
+    assert "| best of 3 on validation scans; epochs=3, patience=None, cell_batch=2 |" in rows["gcn"]
+    assert "| default |" in rows["ridge"], "nothing to tune, none of the settings its own"
+
+
 def test_a_setting_that_a_variant_fixes_may_be_given_for_the_others(cohort, tmp_path):
     given = {**SMALL, "T_w": "1", "lambda_env": "0.3", "K": "1"}
     words = {"budget": 2, "seeds": 1, "settings": given, "device": "cpu", "folds": ["site01"]}

@@ -38,18 +38,18 @@ def _interval(found: dict[str, Any]) -> str:
 
 
 def _settings(found: dict[str, Any], summary: dict[str, Any]) -> str:
-    tuning = found["tuning"]
+    tuning, changed = found["tuning"], found.get("changed")  # earlier versions did not keep what was changed
+    given = ", ".join(f"{k}={v}" for k, v in (changed or {}).items())
     if tuning is None or tuning["budget"] == 1:
-        changed = found.get("changed")  # earlier versions did not keep it
-        return "-" if changed is None else ", ".join(f"{k}={v}" for k, v in changed.items()) or "default"
+        return "-" if changed is None else given or "default"
     here = (tuning["cohort"], tuning["atlas"]) == (summary["cohort"], summary["atlas"])
     carried = "" if here else f", carried from {tuning['cohort']}"
-    return f"best of {tuning['budget']} on validation scans{carried}"
+    return f"best of {tuning['budget']} on validation scans{carried}" + (f"; {given}" if given else "")
 
 
 def _remarks(summary: dict[str, Any], found: dict[str, Any]) -> str:
     remarks = ["smoke run"] if summary["smoke_run"] else []
-    remarks += ["k-fold"] if summary["protocol"] == "kfold" else _unlike_others(summary)
+    remarks += [*(["k-fold"] if summary["protocol"] == "kfold" else []), *_unlike_others(summary)]
     remarks += [summary["harmonise"]] if summary["harmonise"] else []
     remarks += ["transductive"] if found["transductive"] else []
     remarks += ["control"] if found["control"] else []
@@ -57,9 +57,11 @@ def _remarks(summary: dict[str, Any], found: dict[str, Any]) -> str:
 
 
 def _unlike_others(summary: dict[str, Any]) -> list[str]:
-    """What sets the folds of a job apart from those of others that leave one site out."""
-    n = summary.get("protocol_settings", {}).get("validation_sites", ProtocolSettings.validation_sites)
-    return [] if n == ProtocolSettings.validation_sites else [f"{n or 'no'} validation site{'s' * (n != 1)}"]
+    """What sets the folds of a job apart from those of others under its protocol."""
+    what = "validation_sites" if summary["protocol"] == "loso" else "validation_folds"
+    usual = getattr(ProtocolSettings, what)
+    n = summary.get("protocol_settings", {}).get(what, usual)
+    return [] if n == usual else [f"{n or 'no'} {what.replace('_', ' ')[:-1]}{'s' * (n != 1)}"]
 
 
 def markdown_table(summaries: Sequence[dict[str, Any]], paper: bool = False) -> str:

@@ -149,13 +149,13 @@ def summarise(plan: Plan, rows: pd.DataFrame, predictions: pd.DataFrame) -> dict
         "seeds": facts["seeds"],
         "smoke_run": smoke,
         "harmonise": str(plan.harmonise) or None,
-        "warnings": _shortcuts(methods),
+        "warnings": _shortcuts(methods, "at unseen sites" if by_site else "in held-out folds"),
         "selection": "AUC on validation scans of each run, or on source sites left out in turn; never on test scans",
         "methods": methods,
     }
 
 
-def _shortcuts(methods: dict[str, Any]) -> list[str]:
+def _shortcuts(methods: dict[str, Any], where: str) -> list[str]:
     """What the controls found: anything clearly above chance is a way to be right without looking at the brain."""
     out = []
     for name, found in methods.items():
@@ -163,7 +163,7 @@ def _shortcuts(methods: dict[str, Any]) -> list[str]:
         if found["control"] and interval is not None and interval[0] > 0.5:
             out.append(
                 f"{name} reaches AUC {100 * found['auc']['mean']:.1f} "
-                f"({100 * interval[0]:.1f} to {100 * interval[1]:.1f}) at unseen sites without a connectome: "
+                f"({100 * interval[0]:.1f} to {100 * interval[1]:.1f}) {where} without a connectome: "
                 "part of what any method scores may be that"
             )
     return out
