@@ -40,3 +40,15 @@ def kernels_here():
         for module in ours:
             patch.setattr(module, "core", language.core, raising=False)  # so that a launch adapts this as well
         yield
+
+
+def launches_of(fused, monkeypatch):
+    """A list to which every kernel is added that a module of kernels launches from here on."""
+    launch, launched = fused.launch, []
+
+    def recorded(kernel, *args, **sizes):
+        launched.append(kernel)
+        launch(kernel, *args, **sizes)
+
+    monkeypatch.setattr(fused, "launch", recorded)
+    return launched

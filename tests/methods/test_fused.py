@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from interpreted import DEVICE, GPU, TOLERANCE, kernels_here
+from interpreted import DEVICE, GPU, TOLERANCE, kernels_here, launches_of
 from torch import nn
 from torch.func import functional_call, stack_module_state
 
@@ -35,17 +35,12 @@ def fused():
 @pytest.fixture
 def path(fused, monkeypatch):
     """``path(True)``: the encoder uses kernels from here on, ``path(False)``: it does not. Returns those launched."""
-    launch, launched = fused.launch, []
-
-    def recorded(kernel, *args, **sizes):
-        launched.append(kernel)
-        launch(kernel, *args, **sizes)
+    launched = launches_of(fused, monkeypatch)
 
     def choose(kernels):
         monkeypatch.setattr(encoder, "kernels_for", lambda A, width: fused if kernels else None)
         return launched
 
-    monkeypatch.setattr(fused, "launch", recorded)
     return choose
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from interpreted import DEVICE, GPU, kernels_here
+from interpreted import DEVICE, GPU, kernels_here, launches_of
 
 from brio.methods import layers
 from brio.methods.layers import Dropout
@@ -23,18 +23,13 @@ def fused():
 @pytest.fixture
 def path(fused, monkeypatch):
     """``path(True)``: draws are kernels from here on, ``path(False)``: they are not. Returns those launched."""
-    launch, launched = fused.launch, []
-
-    def recorded(kernel, *args, **sizes):
-        launched.append(kernel)
-        launch(kernel, *args, **sizes)
+    launched = launches_of(fused, monkeypatch)
 
     def choose(kernels):
         for module in (ambient, layers):
             monkeypatch.setattr(module, "draw_kernels", lambda like: fused if kernels else None)
         return launched
 
-    monkeypatch.setattr(fused, "launch", recorded)
     return choose
 
 

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 import torch
-from interpreted import DEVICE, GPU, TOLERANCE, kernels_here
+from interpreted import DEVICE, GPU, TOLERANCE, kernels_here, launches_of
 from torch.func import functional_call, stack_module_state
 
 from brio.cohort.simulate import Simulation, simulate
@@ -35,17 +35,12 @@ def fused():
 @pytest.fixture
 def path(fused, monkeypatch):
     """``path(True)``: edges are scored by kernels from here on, ``path(False)``: they are not. Those launched."""
-    launch, launched = fused.launch, []
-
-    def recorded(kernel, *args, **sizes):
-        launched.append(kernel)
-        launch(kernel, *args, **sizes)
+    launched = launches_of(fused, monkeypatch)
 
     def choose(kernels):
         monkeypatch.setattr(scorer, "kernels_for", lambda H, widths: fused if kernels else None)
         return launched
 
-    monkeypatch.setattr(fused, "launch", recorded)
     for module in (ambient, layers):  # draws are those of the plain code
         monkeypatch.setattr(module, "draw_kernels", lambda like: None)
     return choose
