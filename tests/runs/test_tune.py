@@ -268,3 +268,21 @@ def test_harmonisation_is_refused_before_anything_is_written(cohort, tmp_path):
         with pytest.raises(BrioError, match=said):
             run(cohort, method, out=tmp_path / "o", device="cpu", settings=settings)
         assert not (tmp_path / "o").exists()
+
+
+def test_all_are_those_that_the_cohort_can_feed_and_the_others_are_named(tmp_path, monkeypatch):
+    from brio.runs import plan
+
+    few = [e for e in plan.known_methods() if e.name in ("ridge", "covariates-only", "brio-plus", "brio-plus-linear")]
+    monkeypatch.setattr(plan, "known_methods", lambda: few)
+    bare = simulate(Simulation(n_sites=5, per_class=5, n_rois=12, frames=60))
+    del bare.participants["mean_fd"]
+    said = []
+    words = {"seeds": 1, "device": "cpu", "folds": ["site01"], "say": said.append}
+    for asked in ("all", ["all"]):
+        result = run(bare, asked, out=tmp_path / str(len(asked)), **words)
+        assert list(result.summary["methods"]) == ["ridge", "brio-plus"], "no variant, nothing that lacks a column"
+    assert sum(line.startswith("left out: method 'covariates-only'") for line in said) == 2
+    assert list(tune(bare, "all", out=tmp_path / "t", budget=2, **words).summary["methods"]) == ["ridge", "brio-plus"]
+    with pytest.raises(BrioError, match="mean_fd"):
+        run(bare, ["covariates-only"], out=tmp_path / "n", **words)

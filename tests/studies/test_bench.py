@@ -33,10 +33,10 @@ def test_arms_are_named_after_what_they_are():
 
 def test_settings_reach_the_methods_that_have_them(cohort, tmp_path):
     bench = bench_on(cohort, tmp_path, settings={"epochs": "7", "T_w": "3", "lambda_env": "2", "variant": "w/o SM"})
-    assert bench.given("ridge") == {}
-    assert bench.given("gcn") == {"epochs": "7"}
-    assert bench.given("backbone") == {"epochs": "7", "T_w": "3"}  # its name fixes the others
-    assert bench.given("brio") == {"epochs": "7", "T_w": "3", "lambda_env": "2", "variant": "w/o SM"}
+    assert bench.prepared.given("ridge") == {}
+    assert bench.prepared.given("gcn") == {"epochs": "7"}
+    assert bench.prepared.given("backbone") == {"epochs": "7", "T_w": "3"}  # its name fixes the others
+    assert bench.prepared.given("brio") == {"epochs": "7", "T_w": "3", "lambda_env": "2", "variant": "w/o SM"}
     assert bench.settings("brio").lambda_env == 2.0
     assert bench.settings("backbone").lambda_env == 0.0
     assert bench._prepared(arm("brio", T_w=1)).of_methods["T_w"] == 1, "what makes the arm comes last"

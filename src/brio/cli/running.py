@@ -32,7 +32,9 @@ from .options import (
 def run(
     cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
     out: Annotated[Path, typer.Option("--out", help="Folder for results; an interrupted run goes on there.")],
-    method: Annotated[list[str] | None, typer.Option(help="Method, see 'brio methods'; repeatable.")] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help="Method, see 'brio methods'; repeatable; 'all' for all.")
+    ] = None,
     protocol: Protocol = "loso",
     seeds: Seeds = 1,
     setting: Sets = None,
@@ -87,13 +89,10 @@ def tune(
     quiet: Quiet = False,
 ) -> None:
     """Choose settings on the validation sites of each fold, the same number of tries for every method, and evaluate."""
-    from ..methods import known_methods
     from ..runs import tune as search
 
     load_own(load)
-    names = (
-        [e.name for e in known_methods()] if method == "all" else [m.strip() for m in method.split(",") if m.strip()]
-    )
+    names = [m.strip() for m in method.split(",") if m.strip()]
     if not names:
         raise BrioError("name a method to tune; 'brio methods' lists them")
     with show_progress(quiet) as progress:

@@ -18,7 +18,7 @@ from ..errors import BrioError
 from ..progress import Progress, silent
 from ..training import Method
 from .facts import FACTS, cohort_facts
-from .plan import Candidates, Plan, described, method_settings, split_settings, stacked
+from .plan import Candidates, Plan, all_asked, described, method_settings, named, split_settings, stacked
 from .prepare import Prepared, prepare
 from .resume import earlier_plan, stacks_of
 from .store import RunStore, write_atomically
@@ -89,7 +89,8 @@ def run(
     Parameters
     ----------
     cohort : Cohort or path of a cohort folder
-    methods : names, see ``brio methods``
+    methods : names, see ``brio methods``, or "all"
+        All are those whose needs the cohort meets, without variants of another one.
     protocol : {"loso", "kfold"}
         Leave one site out, or folds stratified by site and class.
     seeds : int
@@ -120,7 +121,7 @@ def run(
     >>> sorted(result.rows["fold"])
     ['site01', 'site02', 'site03', 'site04', 'site05']
     """
-    names = [methods] if isinstance(methods, str) else list(dict.fromkeys(methods))
+    names = named(methods)
     method_settings(names, split_settings(dict(settings or {}))[""])  # words first, then the cohort
     found = None if tuned is None else Tuned.of(tuned)
     folder = Path(tempfile.mkdtemp(prefix="brio-")) if out is None else Path(out)
@@ -139,7 +140,7 @@ def run(
         progress=progress,
         say=say,
     )
-    return execute(prepared, names, folder, found)
+    return execute(prepared, prepared.fed(names) if all_asked(methods) else names, folder, found)
 
 
 def execute(prepared: Prepared, names: Sequence[str], folder: Path, tuned: Tuned | None = None) -> Result:

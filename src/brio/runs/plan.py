@@ -16,13 +16,13 @@ from ..cohort.covariates import covariates
 from ..connectome import Connectomes, Harmonise
 from ..device import memory_budget
 from ..errors import BrioError, nearest
-from ..methods import entry, make_method
+from ..methods import entry, known_methods, make_method
 from ..protocol import Fold, ProtocolSettings, make_folds
 from ..settings import with_values
 from ..training import Method, Run
 from ..training.inputs import check_needs
 
-__all__ = ["Candidates", "Job", "Plan", "method_settings", "run_key", "split_settings"]
+__all__ = ["Candidates", "Job", "Plan", "all_asked", "method_settings", "named", "run_key", "split_settings"]
 
 Candidates = Callable[[Fold], list[Method]]
 """A method as it is run on a fold: once, or once for each configuration that is tried."""
@@ -53,6 +53,18 @@ class Plan:
     def document(self) -> dict[str, Any]:
         """The plan as it is written to ``plan.json``."""
         return {**self.facts, "stacks": self.stacks}
+
+
+def all_asked(methods: Sequence[str] | str) -> bool:
+    """Whether methods are not named, but asked for as ``all``."""
+    return methods == "all" or list(methods) == ["all"]
+
+
+def named(methods: Sequence[str] | str) -> list[str]:
+    """Names of methods, each once; ``all`` is every one but variants of another one."""
+    if all_asked(methods):
+        return [e.name for e in known_methods() if not e.fixed]
+    return [methods] if isinstance(methods, str) else list(dict.fromkeys(methods))
 
 
 def split_settings(values: dict[str, str]) -> dict[str, dict[str, str]]:

@@ -15,9 +15,11 @@ from ..cohort import Audit, AuditRules, Cohort, audit
 from ..connectome import Connectomes, Harmonise
 from ..device import resolve_device
 from ..errors import BrioError
+from ..methods import entry, make_method
 from ..progress import Progress, silent
 from ..protocol import PROTOCOLS, ProtocolSettings
 from ..settings import require
+from ..training.inputs import check_needs
 from ..version import __version__
 from .plan import Candidates, Plan, harmonise_of, make_plan, protocol_of, rules_of, split_settings
 
@@ -55,6 +57,28 @@ class Prepared:
         """What names the folds: the protocol and, for k-fold, the scans it deals out."""
         facts = {"name": self.protocol, "settings": dataclasses.asdict(self.protocol_settings)}
         return facts | ({"fingerprint": self.used.fingerprint} if self.protocol == "kfold" else {})
+
+    def given(self, name: str) -> dict[str, Any]:
+        """Of the settings of methods that were given, those that a method has and its name does not fix."""
+        kind = entry(name)
+        known = {f.name for f in dataclasses.fields(kind.make.Settings)} - set(kind.fixed)
+        return {k: v for k, v in self.of_methods.items() if k in known}
+
+    def lack(self, name: str) -> str:
+        """What the cohort lacks for a method, in words; empty where it has all that the method needs."""
+        method = make_method(name, self.given(name))
+        try:
+            check_needs(self.used, method.needs, method.settings, f"method '{name}'")
+        except BrioError as lack:
+            return str(lack)
+        return ""
+
+    def fed(self, names: Sequence[str]) -> list[str]:
+        """Those of some methods whose needs the cohort meets; of each other one a line says what it lacks."""
+        lacks = {name: self.lack(name) for name in names}
+        for lack in filter(None, lacks.values()):
+            self.say(f"left out: {lack}")
+        return [name for name, lack in lacks.items() if not lack]
 
     def plan(self, methods: dict[str, dict[str, Any]], candidates: dict[str, Candidates], seeds: Sequence[int]) -> Plan:
         """The runs of some methods on this cohort."""

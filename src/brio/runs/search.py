@@ -18,7 +18,7 @@ from ..settings import require
 from ..spaces import configurations
 from ..training import Method
 from .execute import Result, execute, settled
-from .plan import Candidates, described, method_settings, split_settings
+from .plan import Candidates, all_asked, described, method_settings, named, split_settings
 from .prepare import Prepared, prepare
 from .resume import earlier_plan
 from .store import write_atomically
@@ -58,7 +58,7 @@ def tune(
         bound that no honest choice can promise, never used for anything.
     """
     require(budget >= 1, "budget", budget, "at least 1")
-    names = [methods] if isinstance(methods, str) else list(dict.fromkeys(methods))
+    names = named(methods)
     method_settings(names, split_settings(dict(words.get("settings") or {}))[""])
     folder = Path(out)
     if not (folder / SEARCH / "plan.json").is_file() and earlier_plan(folder) is not None:
@@ -69,6 +69,7 @@ def tune(
             "--seeds 1, or with --protocol loso"
         )
     prepared = prepare(cohort, **words)
+    names = prepared.fed(names) if all_asked(methods) else names
     drawn = {name: _drawn(name, prepared.of_methods, budget) for name in names}
     for name, tried in drawn.items():
         if len(tried) == 1 < budget:

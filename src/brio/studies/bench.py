@@ -23,7 +23,6 @@ from ..runs.plan import split_settings
 from ..runs.prepare import Prepared, prepare
 from ..runs.tables import FULL_SEEDS
 from ..training import Method, Outcome, Run
-from ..training.inputs import check_needs
 from .arms import Arm, Finished, read_handed_in
 
 __all__ = ["Bench"]
@@ -110,27 +109,16 @@ class Bench:
 
     def fed(self, names: Sequence[str]) -> list[str]:
         """Those of some methods whose needs the cohort meets; of each other one a line says, once, what it lacks."""
-        kept = []
-        for name in names:
-            method = make_method(name, self.given(name))
-            try:
-                check_needs(self.cohort, method.needs, method.settings, f"method '{name}'")
-                kept.append(name)
-            except BrioError as lack:
-                if name not in self.left_out:
-                    self.left_out[name] = str(lack)
-                    self.say(f"left out: {lack}")
-        return kept
-
-    def given(self, method: str) -> dict[str, Any]:
-        """Of the settings given for all arms, those that a method has and its name does not fix."""
-        kind = entry(method)
-        known = {f.name for f in dataclasses.fields(kind.make.Settings)} - set(kind.fixed)
-        return {k: v for k, v in self.prepared.of_methods.items() if k in known}
+        lacks = {name: self.prepared.lack(name) for name in names}
+        for name, lack in lacks.items():
+            if lack and name not in self.left_out:
+                self.left_out[name] = lack
+                self.say(f"left out: {lack}")
+        return [name for name, lack in lacks.items() if not lack]
 
     def settings(self, method: str) -> Any:
         """The settings of a method's plain arm."""
-        return make_method(method, self.given(method)).settings
+        return make_method(method, self.prepared.given(method)).settings
 
     def train(self, arms: Sequence[Arm]) -> None:
         """Run every arm that is not finished; what one lacks is told before the first is trained."""
@@ -213,7 +201,7 @@ class Bench:
         p, folds = self.prepared, self.prepared.folds
         if folds is not None and arm.protocol == "kfold":
             folds = [str(k + 1) for k in range(min(len(set(folds)), p.protocol_settings.n_folds))]
-        of_methods = self.given(arm.method) | dict(arm.settings)
+        of_methods = self.prepared.given(arm.method) | dict(arm.settings)
         return dataclasses.replace(p, protocol=arm.protocol, of_methods=of_methods, folds=folds, progress=progress)
 
     def _executed(self, arm: Arm, progress: Progress) -> Finished:

@@ -52,7 +52,7 @@ def efficiency(bench: Bench) -> Finding:
             ("brio, K = 16", fold, {"K": 16}),
             ("brio, half of the scans", half, {}),
         ):
-            if "K" not in bench.given("brio") or "K" not in settings:
+            if "K" not in bench.prepared.given("brio") or "K" not in settings:
                 rows.append(measured(bench, label, "brio", where, settings))
     table = pd.DataFrame(rows, columns=COLUMNS).astype({"K": "Int64"})
     text = [f"Device: {describe_device(bench.graphs.device)}."]
@@ -80,7 +80,7 @@ def measured(bench: Bench, label: str, name: str, fold: Fold, settings: dict[str
     kind = entry(name)
     known = {f.name for f in dataclasses.fields(kind.make.Settings)}
     short = {"epochs": EPOCHS, "patience": None} | ({"T_w": 2} if "T_w" in known else {})
-    method = make_method(name, {**bench.given(name), **settings, **short})
+    method = make_method(name, {**bench.prepared.given(name), **settings, **short})
     starts: list[float] = []
 
     def watch(message: str, share: float) -> None:
