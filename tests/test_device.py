@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from brio.connectome import fc
-from brio.device import DEVICES, describe_device, exact_products, resolve_device
+from brio.device import DEVICES, describe_device, exact_products, pass_budget, resolve_device
 from brio.errors import BrioError
 
 
@@ -26,6 +26,13 @@ def test_only_tf32_rounds_products_and_the_results_say_so(monkeypatch, name, pre
         assert describe_device(found) == ("cuda (a GPU, TF32)" if precision == "high" else "cuda (a GPU)")
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def test_a_pass_takes_an_eighth_of_a_gpu_and_less_where_others_fill_it(monkeypatch):
+    free = [70, 30, 2]
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free.pop(0) << 30, 80 << 30))
+    assert [pass_budget(torch.device("cuda")) / 2**30 for _ in range(3)] == [10, 7.5, 0.5]
+    assert pass_budget(torch.device("cpu")) < 1 << 30
 
 
 def test_connectomes_are_estimated_in_full_precision(monkeypatch):

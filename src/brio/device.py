@@ -59,7 +59,11 @@ def memory_budget(device: torch.device) -> int:
 
 
 def pass_budget(device: torch.device) -> int:
-    """Bytes that one pass of networks over scans, without gradients, may take: an eighth of a GPU, little of a CPU."""
+    """Bytes that one pass of networks over scans, without gradients, may take: an eighth of a GPU, little of a CPU.
+
+    A quarter of what is free where that is less, as on a GPU that several jobs share.
+    """
     if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory) // 8
+        free, total = torch.cuda.mem_get_info(device)
+        return int(min(total // 8, free // 4))
     return 128 << 20

@@ -140,6 +140,18 @@ def test_on_a_gpu_scans_of_like_length_go_together_on_a_cpu_each_alone():
     assert groups("cpu") == [[n] for n in lengths]
 
 
+@pytest.mark.parametrize("resident", [True, False])
+def test_scans_that_go_together_are_found_whether_kept_or_read_again(graphs, resident, monkeypatch):
+    scans, block = np.array([3, 0, 5, 1]), np.array([9, 7, 4, 7])
+    alone = collected(graphs, scans, block)
+    monkeypatch.setattr(Connectomes, "_alike", lambda self, chunk, lengths: [chunk])
+    if not resident:
+        monkeypatch.setattr(graphs, "_resident", None)
+    together = collected(graphs, scans, block.astype(float))
+    for who, a in alone.items():
+        torch.testing.assert_close(together[who], a, rtol=0, atol=1e-12)
+
+
 def resampled(n, block, K):
     starts = block_starts(torch.tensor([1]), torch.tensor([n]), K, -(-n // block))
     return block_indices(starts, torch.tensor([block]), torch.tensor([n]), n)[0]

@@ -401,6 +401,12 @@ def test_kernels_are_used_where_they_can_be(fused, new_gpu):
         assert kernels_for(graphs_on_a_gpu(**other), 64) is None, other
 
 
+def test_with_kernels_more_graphs_go_in_a_pass(fused, new_gpu):
+    brio = make_method("brio")
+    plain, ours = (brio.bytes_per_answer(graphs_on_a_gpu(is_cuda=gpu, element_size=lambda: 4)) for gpu in (False, True))
+    assert 4 * 116 * 116 < ours < plain / 2
+
+
 def test_not_on_a_gpu_without_tf32(fused, new_gpu, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5) if device.index else (8, 0))
     assert kernels_for(graphs_on_a_gpu(), 64) is fused

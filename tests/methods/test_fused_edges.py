@@ -371,7 +371,7 @@ def test_kernels_are_used_where_they_can_be(fused, monkeypatch):
         assert kernels_for(states, (32, 8)) is None, name
 
 
-@pytest.mark.parametrize("name", ["gsat", "disc"])
+@pytest.mark.parametrize("name", ["gsat", "disc", "cepg", "brainood"])
 @pytest.mark.parametrize("seeds", [(0, 0), (0, 1)])
 def test_a_training_step(path, monkeypatch, name, seeds):
     """Losses of a stack and their gradients, with draws by kernels as well; runs of one seed share those."""

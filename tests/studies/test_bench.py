@@ -1,6 +1,7 @@
 """The bench: arms trained once and kept, rows handed in, what is told before anything is trained."""
 
 import dataclasses
+import functools
 import json
 import shutil
 
@@ -252,6 +253,17 @@ def test_studies_of_models_train_what_was_handed_in_and_leave_its_rows(linear, c
     after = find_study("comparison").find(bench)
     assert after.table.equals(before.table), "whichever study comes first"
     assert before.table["auc"].tolist() != truth["auc"].tolist()
+
+
+def test_a_folder_of_an_earlier_version_is_told_so(linear, cohort, tmp_path):
+    old = tmp_path / "old"
+    shutil.copytree(linear, old)
+    for where, key in [((), "protocol_settings"), (("methods", "ridge"), "changed")]:
+        summary = json.loads((linear / "summary.json").read_text())
+        del functools.reduce(dict.__getitem__, where, summary)[key]
+        (old / "summary.json").write_text(json.dumps(summary))
+        with pytest.raises(BrioError, match="written by an earlier version"):
+            bench_on(cohort, tmp_path / "out", finished=[old])
 
 
 @pytest.mark.parametrize("harm", ["summary.json", "results.csv"])

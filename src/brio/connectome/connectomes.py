@@ -55,7 +55,9 @@ class Connectomes:
         self.n_frames = np.empty(n, dtype=np.int64)
         size = int(cohort.n_frames.sum()) * p * self.full.element_size()
         resident = size <= _RESIDENT_BYTES[self.device.type]
-        kept = []
+        kept = torch.empty(int(cohort.n_frames.sum()) if resident else 0, p, dtype=dtype, device=self.device)
+        self._first = np.zeros(n, dtype=np.int64)  # where a scan begins in what is kept
+        end = 0
         for i in range(n):
             frames, alive[i] = usable(cohort.scan(i))
             self.n_frames[i] = len(frames)
@@ -66,10 +68,10 @@ class Connectomes:
                 )
             x = self._standardised(frames)
             self.full[i] = psi(x, torch.tensor(len(x), device=self.device))
+            self._first[i], end = end, end + len(x)
             if resident:
-                kept.append(x)
-        self._resident = torch.cat(kept) if resident else None  # one scan after the other
-        self._first = np.cumsum(self.n_frames) - self.n_frames
+                kept[self._first[i] : end] = x
+        self._resident = kept[:end] if resident else None
         self.alive = torch.from_numpy(alive).to(self.device)
         self._alive = alive
         self._medians: dict[bytes, Tensor] = {}
@@ -124,7 +126,7 @@ class Connectomes:
         A : Tensor, shape [n, K, P, P]
         """
         keys = draws.key(seed, "re-estimates", refresh, self.ids[scans]).view(np.int64)
-        lengths = self.n_frames[scans]
+        lengths, block_length = self.n_frames[scans], block_length.astype(np.int64)
         for chunk in self._chunks(lengths, n_resamples):
             found = []
             for some in self._alike(chunk, lengths):

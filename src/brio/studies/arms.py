@@ -120,11 +120,13 @@ def read_handed_in(folder: Path, fingerprint: str, protocol_settings: ProtocolSe
         rows = pd.read_csv(
             folder / "results.csv", dtype={"fold": str, "note": str}, na_values=[""], keep_default_na=False
         )
-        print_, protocol, theirs = summary["fingerprint"], summary["protocol"], summary["protocol_settings"]
+        print_, protocol, methods = summary["fingerprint"], summary["protocol"], summary["methods"].values()
         summary["harmonise"], rows[["method", "fold", "seed", "auc"]]
-        [found["changed"] for found in summary["methods"].values()]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BrioError(f"{folder}: is not a folder of finished runs ({error})") from error
+    theirs = summary.get("protocol_settings")
+    if theirs is None or not all("changed" in found for found in methods):
+        raise BrioError(f"{folder}: was written by an earlier version, which did not tell all settings; run it again")
     if print_ != fingerprint:
         raise BrioError(f"{folder}: its runs are of another cohort, or of one with other exclusions")
     ours = dataclasses.asdict(protocol_settings)

@@ -65,9 +65,9 @@ def uniform(keys, out, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def dropout(x, keys, out, n, p, scale, BLOCK: tl.constexpr):
-    """n numbers of each run: zero where a uniform number is below p, else times ``scale``."""
+    """n numbers of each run, times zero where a uniform number is below p, else times ``scale``."""
     blocks = tl.cdiv(n, BLOCK)
     r, at = (tl.program_id(0) // blocks).to(tl.int64), tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
     first, second = keys_of(keys, r)
-    value = tl.load(x + r * n + at, mask=at < n, other=0.0) * scale
-    tl.store(out + r * n + at, tl.where(draw(at, first, second) >= p, value, 0.0), mask=at < n)
+    kept = tl.where(draw(at, first, second) >= p, scale, 0.0)
+    tl.store(out + r * n + at, tl.load(x + r * n + at, mask=at < n, other=0.0) * kept, mask=at < n)

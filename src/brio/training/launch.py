@@ -60,7 +60,7 @@ def kernels_run_on(device: torch.device) -> bool:
     if device.type != "cuda" or torch.version.hip or torch.cuda.get_device_capability(device) < (8, 0):
         return False
     try:
-        import triton  # noqa: F401
+        import triton.language  # noqa: F401
     except ImportError:
         return False
     return _launchers_can_be_built()
