@@ -2,7 +2,16 @@ import pytest
 import torch
 
 from brio.connectome import fc
-from brio.device import DEVICES, describe_device, exact_products, pass_budget, resolve_device
+from brio.device import (
+    DEVICES,
+    chunk_budget,
+    describe_device,
+    exact_products,
+    memory_budget,
+    pass_budget,
+    resident_budget,
+    resolve_device,
+)
 from brio.errors import BrioError
 
 
@@ -28,11 +37,23 @@ def test_only_tf32_rounds_products_and_the_results_say_so(monkeypatch, name, pre
         torch.set_float32_matmul_precision(before)
 
 
-def test_a_pass_takes_an_eighth_of_a_gpu_and_less_where_others_fill_it(monkeypatch):
-    free = [70, 30, 2]
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free.pop(0) << 30, 80 << 30))
-    assert [pass_budget(torch.device("cuda")) / 2**30 for _ in range(3)] == [10, 7.5, 0.5]
-    assert pass_budget(torch.device("cpu")) < 1 << 30
+def test_memory_is_a_share_of_a_gpu_and_less_of_it_where_others_fill_it(monkeypatch):
+    gpu, cpu, free = torch.device("cuda"), torch.device("cpu"), [70]
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free[0] << 30, 80 << 30))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
+
+    def gigabytes(*budgets):
+        return [budget(gpu) / 2**30 for budget in budgets]
+
+    assert gigabytes(pass_budget, memory_budget, chunk_budget) == [10, 42, 2]
+    assert gigabytes(resident_budget)[0] == pytest.approx(80 / 6)
+    free[0] = 2
+    assert gigabytes(pass_budget, memory_budget) == pytest.approx([0.5, 1.2])
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 30 << 30)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 2 << 30)
+    assert gigabytes(pass_budget, memory_budget) == pytest.approx([7.5, 18]), "what torch keeps for later is free to us"
+    assert pass_budget(cpu) < chunk_budget(cpu) * 4 < resident_budget(cpu)
 
 
 def test_connectomes_are_estimated_in_full_precision(monkeypatch):

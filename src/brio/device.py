@@ -9,7 +9,16 @@ import torch
 
 from .errors import BrioError
 
-__all__ = ["DEVICES", "describe_device", "exact_products", "memory_budget", "pass_budget", "resolve_device"]
+__all__ = [
+    "DEVICES",
+    "chunk_budget",
+    "describe_device",
+    "exact_products",
+    "memory_budget",
+    "pass_budget",
+    "resident_budget",
+    "resolve_device",
+]
 
 DEVICES = ("auto", "cpu", "cuda", "cuda-tf32")
 
@@ -53,9 +62,7 @@ def memory_budget(device: torch.device) -> int:
     On a GPU a good half of what is free. On a CPU four gigabytes: more runs in a stack make nothing faster there,
     and a stack that is killed is computed again as a whole.
     """
-    if device.type == "cuda":
-        return int(0.6 * torch.cuda.mem_get_info(device)[0])
-    return 4 << 30
+    return int(0.6 * _memory(device)[0]) if device.type == "cuda" else 4 << 30
 
 
 def pass_budget(device: torch.device) -> int:
@@ -63,7 +70,23 @@ def pass_budget(device: torch.device) -> int:
 
     A quarter of what is free where that is less, as on a GPU that several jobs share.
     """
-    if device.type == "cuda":
-        free, total = torch.cuda.mem_get_info(device)
-        return int(min(total // 8, free // 4))
-    return 128 << 20
+    if device.type != "cuda":
+        return 128 << 20
+    free, total = _memory(device)
+    return min(total // 8, free // 4)
+
+
+def chunk_budget(device: torch.device) -> int:
+    """Bytes that re-estimates made together may take, resampled frames included."""
+    return min(2 << 30, _memory(device)[1] // 16) if device.type == "cuda" else 64 << 20
+
+
+def resident_budget(device: torch.device) -> int:
+    """Bytes of frames that stay on a device; those of a larger cohort are read again when they are needed."""
+    return _memory(device)[1] // 6 if device.type == "cuda" else 2 << 30
+
+
+def _memory(device: torch.device) -> tuple[int, int]:
+    """Bytes of a GPU that are free, those that torch keeps for later among them, and all it has."""
+    free, total = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device), total

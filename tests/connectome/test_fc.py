@@ -128,8 +128,8 @@ def test_full_connectomes_of_a_ragged_cohort_equal_nilearn(ragged):
 def test_connectomes_are_the_same_in_small_chunks_and_from_disk(ragged, monkeypatch):
     cohort, _ = ragged
     whole = Connectomes(cohort, dtype=torch.float64)
-    monkeypatch.setitem(connectomes._CHUNK_BYTES, "cpu", 1)
-    monkeypatch.setitem(connectomes._RESIDENT_BYTES, "cpu", 0)
+    monkeypatch.setattr(connectomes, "chunk_budget", lambda device: 1)
+    monkeypatch.setattr(connectomes, "resident_budget", lambda device: 0)
     small = Connectomes(cohort, dtype=torch.float64)
     np.testing.assert_allclose(small.full, whole.full, atol=1e-12)
     assert all(torch.equal(small.scan(i), whole.scan(i)) for i in range(len(cohort)))

@@ -177,7 +177,7 @@ def test_subset_order_and_chunks_leave_reestimates_of_equal_length_bit_for_bit(g
     assert torch.equal(collected(graphs, [2], np.array([7]))["sub-w"], base["sub-w"])
     turned = collected(graphs, equal[[2, 0, 1]], np.full(3, 7))
     assert all(torch.equal(turned[who], base[who]) for who in base)
-    monkeypatch.setitem(connectomes._CHUNK_BYTES, "cpu", 1)
+    monkeypatch.setattr(connectomes, "chunk_budget", lambda device: 1)
     assert all(torch.equal(a, base[who]) for who, a in collected(graphs, equal, np.full(3, 7)).items())
 
 
@@ -187,7 +187,7 @@ def test_subset_order_and_chunks_leave_ragged_reestimates_bit_for_bit(graphs, dt
     graphs = Connectomes(graphs.cohort, dtype=dtype)
     base = collected(graphs, np.arange(6), np.full(6, 7))
     alone = {who: a for i in range(6) for who, a in collected(graphs, [i], np.array([7])).items()}
-    monkeypatch.setitem(connectomes._CHUNK_BYTES, "cpu", 1)
+    monkeypatch.setattr(connectomes, "chunk_budget", lambda device: 1)
     chunked = collected(graphs, np.arange(6)[::-1], np.full(6, 7))
     for who in base:
         torch.testing.assert_close(alone[who], base[who], atol=1e-5, rtol=0)

@@ -148,7 +148,7 @@ def test_small_portions_give_the_same_answers(name, graphs, runs, fitted, monkey
     monkeypatch.setattr(answers_module, "_TAKEN", 4)
     monkeypatch.setattr(answers_module, "_PASS_BYTES", 5 * 8 * graphs.n_rois**2)
     monkeypatch.setattr(stack_module, "pass_budget", lambda device: 5 << 16)
-    monkeypatch.setitem(connectomes_module._CHUNK_BYTES, "cpu", 7 * K * 8 * graphs.n_rois**2)
+    monkeypatch.setattr(connectomes_module, "chunk_budget", lambda device: 7 * K * 8 * graphs.n_rois**2)
     for one, other in zip(whole, source_answers(method, outcomes, graphs, LENGTHS, K), strict=True):
         for a, b in zip(one, other, strict=True):
             np.testing.assert_allclose(a, b, atol=1e-9)

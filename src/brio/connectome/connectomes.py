@@ -11,6 +11,7 @@ from torch import Tensor
 from .. import draws
 from ..cohort import Cohort
 from ..cohort.signal import usable
+from ..device import chunk_budget, resident_budget
 from ..errors import BrioError
 from .blocks import BlockRule, balanced_subset, fold_block_length, subject_horizon
 from .bold import BoldRule, bold_positions, bold_window
@@ -19,9 +20,6 @@ from .resampling import block_indices, block_starts, reestimate
 from .support import edge_cut, site_mean, site_median
 
 __all__ = ["Connectomes"]
-
-_RESIDENT_BYTES = {"cpu": 2 << 30, "cuda": 24 << 30}
-_CHUNK_BYTES = {"cpu": 64 << 20, "cuda": 2 << 30}
 
 
 class Connectomes:
@@ -54,7 +52,7 @@ class Connectomes:
         alive = np.empty((n, p), dtype=bool)
         self.n_frames = np.empty(n, dtype=np.int64)
         size = int(cohort.n_frames.sum()) * p * self.full.element_size()
-        resident = size <= _RESIDENT_BYTES[self.device.type]
+        resident = size <= resident_budget(self.device)
         kept = torch.empty(int(cohort.n_frames.sum()) if resident else 0, p, dtype=dtype, device=self.device)
         self._first = np.zeros(n, dtype=np.int64)  # where a scan begins in what is kept
         end = 0
@@ -194,7 +192,7 @@ class Connectomes:
         order = np.argsort(lengths, kind="stable") if on_gpu else np.arange(len(lengths))
         itemsize = torch.empty(0, dtype=self.dtype).element_size()
         per_scan = copies * self.n_rois * (on_gpu * int(lengths.max()) + self.n_rois) * itemsize
-        size = max(1, _CHUNK_BYTES[self.device.type] // per_scan)
+        size = max(1, chunk_budget(self.device) // per_scan)
         for start in range(0, len(order), size):
             yield order[start : start + size]
 
