@@ -5,18 +5,22 @@ import io
 import json
 import re
 import shlex
+import shutil
 import sys
 from unittest import mock
 
 import pandas as pd
 import pytest
 
-from brio import run
+from brio import run, tune
 from brio.cli import main
 from brio.cohort.simulate import Simulation, simulate
 from brio.report.html import write_report
+from brio.report.html.page import _context
 from brio.report.html.reading import read_folder
 from brio.report.html.repeat import commands
+from brio.report.html.verdict import comparison
+from brio.studies import Bench, run_study
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9"/></svg>'
 
@@ -53,6 +57,51 @@ def studies(small, tmp_path_factory):
             text + ("\n| a | b |\n| --- | --- |\n| 1 | 2 |\n" if name == "ablation" else "")
         )
     return folder
+
+
+@pytest.fixture(scope="module")
+def handed_in(small, tmp_path_factory):
+    """A study whose arms were all run elsewhere: one job kept what it said of scans, the other its rows only."""
+    place = tmp_path_factory.mktemp("elsewhere")
+    for name, methods, settings in (("linear", ["ridge", "covariates-only"], {}), ("net", ["mlp"], {"epochs": 3})):
+        run(small, methods, seeds=3, out=place / name, settings=settings, device="cpu")
+    tune(small, ["gcn"], seeds=3, budget=2, out=place / "tuned", settings={"epochs": 2}, device="cpu")
+    for unwanted in ("predictions.csv", "plan.json", "audit.json"):
+        (place / "tuned" / unwanted).unlink()
+    names = ["ridge", "covariates-only", "mlp", "gcn"]
+    finished = [place / name for name in ("linear", "net", "tuned")]
+    bench = Bench(small, place / "out", methods=names, finished=finished, device="cpu")
+    run_study("comparison", bench)
+    return place / "out"
+
+
+def test_a_report_tells_of_rows_that_were_handed_in(handed_in):
+    evidence = read_folder(handed_in)
+    assert {arm.name for arm in evidence.main} == {"ridge", "covariates-only", "mlp", "gcn"}
+    assert evidence.elsewhere == []
+    text = write_report(handed_in).read_text(encoding="utf-8")
+    assert "nothing to rank" not in text
+    assert "the highest of 3 methods" in text
+    assert "best of 2 settings" in text
+    assert {c["look"].name for c in _context(evidence, comparison(evidence.main))["roc"]} == {
+        "ridge",
+        "covariates-only",
+        "mlp",
+    }
+    (again, _) = commands(evidence)
+    assert [w for w in shlex.split(again) if w.startswith("FINISHED")] == [
+        "FINISHED/linear",
+        "FINISHED/tuned",
+        "FINISHED/net",
+    ]
+    assert "--set" not in again, "settings of rows that were handed in are not those of the study"
+
+
+def test_what_was_trained_here_comes_before_what_was_handed_in(handed_in, small, tmp_path):
+    copy = shutil.copytree(handed_in, tmp_path / "copy")
+    run(small, ["ridge"], seeds=1, out=copy / "arms" / "loso" / "ridge", device="cpu")
+    (ridge,) = [arm for arm in read_folder(copy).arms if arm.name == "ridge"]
+    assert ridge.job.folder == copy / "arms" / "loso" / "ridge"
 
 
 @pytest.fixture(scope="module")

@@ -209,6 +209,20 @@ def test_only_the_folds_and_seeds_of_the_study_count(linear, cohort, tmp_path):
     rows = bench.rows([arm("ridge")])
     assert rows[["fold", "seed"]].to_numpy().tolist() == [["site02", 0], ["site04", 0]]
     assert bench.finished(arm("ridge")).facts == {"folds": 2, "seeds": 1, "epochs": None, "K": None}
+    kept = tmp_path / "handed-in" / "loso" / "ridge"
+    assert read(kept / "results.csv")["auc"].tolist() == rows["auc"].tolist()
+    said = read(kept / "predictions.csv")
+    assert set(zip(said["method"], said["fold"], said["seed"], strict=True)) == {
+        ("ridge", "site02", 0),
+        ("ridge", "site04", 0),
+    }
+    found = json.loads((kept / "summary.json").read_text())["methods"]
+    assert list(found) == ["ridge"]
+    assert found["ridge"]["auc"]["mean"] == pytest.approx(rows["auc"].mean()), (
+        "of these rows, not of all that are there"
+    )
+    assert found["ridge"]["auc_of_averaged_logits"]["mean"] is None, "not known of fewer seeds"
+    assert not (tmp_path / "arms").exists()
 
 
 def test_handed_in_runs_that_are_too_few_are_refused(linear, cohort, tmp_path):

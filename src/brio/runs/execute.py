@@ -26,7 +26,7 @@ from .tables import write_tables
 from .train import train
 from .tuned import Tuned
 
-__all__ = ["Result", "announce", "execute", "planned", "run", "settled"]
+__all__ = ["Result", "announce", "execute", "planned", "run", "settled", "write_plan"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +187,7 @@ def settled(prepared: Prepared, plan: Plan, folder: Path, told: bool = True) -> 
         announce(prepared)
     if written is None:
         plan = stacked(plan, prepared.graphs, prepared.runs_per_stack)
-        _write_plan(plan, prepared, folder)
+        write_plan(plan, prepared, folder)
     else:
         plan.stacks.extend(written)
     with RunStore(folder / "runs", prepared.records_only) as store:
@@ -197,7 +197,7 @@ def settled(prepared: Prepared, plan: Plan, folder: Path, told: bool = True) -> 
         yield plan, store
 
 
-def _write_plan(plan: Plan, prepared: Prepared, folder: Path) -> None:
+def write_plan(plan: Plan, prepared: Prepared, folder: Path) -> None:
     """Write down what was decided; the plan comes last, and with it the folder belongs to this job."""
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / FACTS, json.dumps(cohort_facts(prepared.used), indent=1) + "\n")

@@ -15,7 +15,7 @@ from ..protocol import auc, bootstrap_interval
 from .plan import Plan
 from .store import RunStore, write_atomically
 
-__all__ = ["COLUMNS", "changed_settings", "prediction_rows", "result_rows", "summarise", "write_tables"]
+__all__ = ["COLUMNS", "changed_settings", "over_folds", "prediction_rows", "result_rows", "summarise", "write_tables"]
 
 COLUMNS = [
     "cohort",
@@ -90,6 +90,13 @@ def _mean_sd(values: pd.Series) -> dict[str, Any]:
     }
 
 
+def over_folds(rows: pd.DataFrame, protocol: str) -> dict[str, dict[str, Any]]:
+    """Mean, SD and interval of each metric over sites, seeds averaged first; over all (seed, fold) under k-fold."""
+    # a site is the same scans under every seed, a numbered fold is not: then every run stands for itself
+    by_fold = rows.groupby("fold" if protocol == "loso" else ["seed", "fold"])[METRICS].mean()
+    return {metric: _mean_sd(by_fold[metric]) for metric in METRICS}
+
+
 def summarise(plan: Plan, rows: pd.DataFrame, predictions: pd.DataFrame) -> dict[str, Any]:
     """Mean and SD over folds (sites) of the seeds' means, with a site-bootstrap interval of 95 %.
 
@@ -101,14 +108,12 @@ def summarise(plan: Plan, rows: pd.DataFrame, predictions: pd.DataFrame) -> dict
     facts = plan.facts
     known_folds = {job.run.fold.name for job in plan.jobs.values()}
     smoke = facts["folds"] is not None or len(facts["seeds"]) < FULL_SEEDS
-    # a site is the same scans under every seed, a numbered fold is not: then every run stands for itself
     by_site = facts["protocol"] == "loso"
-    unit, together = ("fold", ["fold"]) if by_site else (["seed", "fold"], [])
+    together = ["fold"] if by_site else []
     methods: dict[str, Any] = {}
     for name, told in facts["methods"].items():
         kind = entry(name)
         mine = rows[rows["method"] == name]
-        by_fold = mine.groupby(unit)[METRICS].mean()
         said = predictions[predictions["method"] == name]
         ensemble = said.groupby([*together, "participant_id"]).agg(label=("label", "first"), logit=("logit", "mean"))
         settings, tuned = told["settings"], told.get("tuned")
@@ -126,7 +131,7 @@ def summarise(plan: Plan, rows: pd.DataFrame, predictions: pd.DataFrame) -> dict
             "K": settings.get("K") if mine["block_length"].notna().any() else None,  # None: nothing was re-estimated
             "dead_rois": settings.get("dead_rois"),
             "changed": changed_settings(name, settings),
-            **{metric: _mean_sd(by_fold[metric]) for metric in METRICS},
+            **over_folds(mine, facts["protocol"]),
             "auc_of_averaged_logits": _mean_sd(
                 ensemble.groupby(together or (lambda row: 0)).apply(
                     lambda f: auc(f["label"].to_numpy(), f["logit"].to_numpy())

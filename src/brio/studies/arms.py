@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from ..errors import BrioError
-from ..protocol import ProtocolSettings
-
-__all__ = ["Arm", "Finished", "HandedIn", "arm", "printed", "read_handed_in"]
+__all__ = ["Arm", "Finished", "arm", "printed"]
 
 _PRINTED = {
     "brio": "BRIO",
@@ -82,57 +76,3 @@ class Finished:
         found = self.summary["methods"][self.arm.method]
         counted = {"folds": self.rows["fold"].nunique(), "seeds": self.rows["seed"].nunique()}
         return counted | {name: found[name] for name in ("epochs", "K")}
-
-
-@dataclass(frozen=True, eq=False)
-class HandedIn:
-    """A folder of ``brio run`` or ``brio tune`` whose rows stand for the methods it holds."""
-
-    folder: Path
-    rows: pd.DataFrame
-    summary: dict[str, Any]
-
-    def runs_of(self, arm: Arm, runs: Iterable[tuple[str, int]]) -> Finished | None:
-        """The rows of an arm, one for each fold and seed that is asked for; None where the folder has no such arm.
-
-        An arm with settings of its own is not in it. A fold or seed that is not there is an error: means over other
-        sites would stand side by side.
-        """
-        there = arm.method in self.summary["methods"] and self.summary["protocol"] == arm.protocol
-        if arm.settings or not there or self.summary["harmonise"]:
-            return None
-        mine = self.rows[self.rows["method"] == arm.method].set_index(["fold", "seed"], drop=False)
-        wanted = list(runs)
-        for fold, seed in wanted:
-            if (fold, seed) not in mine.index:
-                raise BrioError(
-                    f"{self.folder}: has no run of '{arm.method}' for fold {fold}, seed {seed}, which this study "
-                    "compares; run the rest there, or leave the folder out"
-                )
-        changed = self.summary["methods"][arm.method]["changed"]
-        return Finished(arm, self.folder, mine.loc[wanted].reset_index(drop=True), self.summary, changed)
-
-
-def read_handed_in(folder: Path, fingerprint: str, protocol_settings: ProtocolSettings) -> HandedIn:
-    """Read a folder of finished runs; one of another cohort, or with other folds, is an error."""
-    try:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        rows = pd.read_csv(
-            folder / "results.csv", dtype={"fold": str, "note": str}, na_values=[""], keep_default_na=False
-        )
-        print_, protocol, methods = summary["fingerprint"], summary["protocol"], summary["methods"].values()
-        summary["harmonise"], rows[["method", "fold", "seed", "auc"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BrioError(f"{folder}: is not a folder of finished runs ({error})") from error
-    theirs = summary.get("protocol_settings")
-    if theirs is None or not all("changed" in found for found in methods):
-        raise BrioError(f"{folder}: was written by an earlier version, which did not tell all settings; run it again")
-    if print_ != fingerprint:
-        raise BrioError(f"{folder}: its runs are of another cohort, or of one with other exclusions")
-    ours = dataclasses.asdict(protocol_settings)
-    for name in ["validation_sites"] if protocol == "loso" else ["n_folds", "validation_folds"]:
-        if theirs.get(name) != ours[name]:
-            raise BrioError(
-                f"{folder}: its folds are others: protocol.{name} is {theirs.get(name)} there, {ours[name]} here"
-            )
-    return HandedIn(folder, rows, summary)

@@ -23,9 +23,12 @@ from ..runs.plan import split_settings
 from ..runs.prepare import Prepared, prepare
 from ..runs.tables import FULL_SEEDS
 from ..training import Method, Outcome, Run
-from .arms import Arm, Finished, read_handed_in
+from .arms import Arm, Finished
+from .handed_in import keep, read_handed_in
 
-__all__ = ["Bench"]
+__all__ = ["HANDED_IN", "Bench"]
+
+HANDED_IN = "handed-in"
 
 
 class Bench:
@@ -38,7 +41,8 @@ class Bench:
     ----------
     cohort : Cohort or path of a cohort folder
     out : path
-        ``arms/<protocol>/<arm>`` and ``studies/<name>`` are written here.
+        ``arms/<protocol>/<arm>`` and ``studies/<name>`` are written here; rows that were handed in to
+        ``handed-in/<protocol>/<arm>``.
     seeds : int
     folds : names, optional
         Only these test sites (and as many of the folds in distribution): a smoke run.
@@ -124,7 +128,11 @@ class Bench:
         """Run every arm that is not finished; what one lacks is told before the first is trained."""
         wanted = [a for a in dict.fromkeys(arms) if a not in self._finished]
         taken = {a: self._taken(a, self._planned(a)) for a in wanted}
-        self._finished |= {a: found for a, found in taken.items() if found is not None}
+        for a, found in taken.items():
+            if found is not None:
+                prepared = self._prepared(a)
+                keep(found, planned(prepared, [a.method]), prepared, self.out / HANDED_IN / a.protocol / a.name)
+                self._finished[a] = found
         todo = [a for a in wanted if taken[a] is None]
         for number, a in enumerate(todo):
 

@@ -164,6 +164,8 @@ def read_folder(folder: Path) -> Evidence:
         arms = [Arm(name, name, job, plain=True) for name in job.summary["methods"]]
         return Evidence(folder, [job], arms, _studies(folder))
     places = sorted(p for p in (folder / "arms").glob("*/*") if p.is_dir())
+    trained = {p.parts[-2:] for p in places}
+    places += sorted(p for p in (folder / "handed-in").glob("*/*") if p.is_dir() and p.parts[-2:] not in trained)
     finished = [p for p in places if (p / "summary.json").is_file()]
     studies = _studies(folder)
     if not finished and not studies:
@@ -178,7 +180,7 @@ def read_folder(folder: Path) -> Evidence:
     )
     usual = prints.most_common(1)[0][0] if prints else ""
     arms = [arm for job in jobs for arm in _arms(job, usual)]
-    waiting = ["/".join(p.relative_to(folder / "arms").parts) for p in places if p not in finished]
+    waiting = ["/".join(p.parts[-2:]) for p in places if p not in finished]
     counted = {str(name) for study in studies for name in study.told.get("arms") or ()}
     return Evidence(folder, jobs, arms, studies, waiting, sorted(counted - {p.name for p in places}))
 
@@ -201,11 +203,19 @@ def _job(folder: Path) -> Job:
         plan=plan,
         summary=summary,
         rows=_csv(folder / "results.csv", ("method", "fold", "seed", "auc", "n_test", "n_source")),
-        predictions=_csv(folder / "predictions.csv", ("method", "fold", "seed", "site", "label", "logit")),
+        predictions=_predictions(folder / "predictions.csv", plan),
         audit=optional["audit.json"],
         facts=optional[FACTS],
         tuning=optional["tuning.json"],
     )
+
+
+def _predictions(path: Path, plan: dict[str, Any]) -> pd.DataFrame:
+    """What a job said of test scans; of rows that were handed in it need not be known."""
+    columns = ("method", "fold", "seed", "site", "label", "logit")
+    if "handed_in" in plan and not path.is_file():
+        return pd.DataFrame(columns=[*columns, "participant_id", "probability"])
+    return _csv(path, columns)
 
 
 def _check(summary: dict[str, Any], plan: dict[str, Any], folder: Path) -> None:

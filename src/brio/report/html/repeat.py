@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from pathlib import Path
 from typing import Any
 
 from ...cohort import AuditRules
@@ -74,7 +75,8 @@ def versions(evidence: Evidence) -> list[tuple[str, str]]:
 
 
 def commands(evidence: Evidence) -> list[str]:
-    """The commands that make the folder again; ``COHORT`` stands for the cohort's folder."""
+    """The commands that make the folder again; ``COHORT`` stands for the cohort's folder, ``FINISHED`` for where
+    folders lie whose rows were handed in."""
     out = [shlex.join(["brio", "study", study.name, "COHORT", *_of_all(evidence)]) for study in evidence.studies]
     if not out and evidence.folder.joinpath("summary.json").is_file():
         out = [_command(evidence.jobs[0])]
@@ -89,10 +91,12 @@ def _of_all(evidence: Evidence) -> list[str]:
     if evidence.main:
         changed: dict[str, Any] = {}
         for arm in evidence.main:
-            changed |= _changed(arm.job.plan) if arm.plain else {}
+            changed |= _changed(arm.job.plan) if arm.plain and "handed_in" not in arm.job.plan else {}
         words += [w for name, value in changed.items() for w in ("--set", f"{name}={_text(value)}")]
         folds = evidence.main[0].job.plan.get("folds") or ()
         words += [w for fold in folds for w in ("--fold", str(fold))]
+    given = dict.fromkeys(Path(job.plan["handed_in"]).name for job in evidence.jobs if "handed_in" in job.plan)
+    words += [w for name in given for w in ("--finished", f"FINISHED/{name}")]
     return [*words, "--out", "DIR"]
 
 
