@@ -83,6 +83,7 @@ def test_a_report_tells_of_rows_that_were_handed_in(handed_in):
     assert "nothing to rank" not in text
     assert "the highest of 3 methods" in text
     assert "best of 2 settings" in text
+    assert "FINISHED where the folders lie" in text
     assert {c["look"].name for c in _context(evidence, comparison(evidence.main))["roc"]} == {
         "ridge",
         "covariates-only",
@@ -102,6 +103,10 @@ def test_what_was_trained_here_comes_before_what_was_handed_in(handed_in, small,
     run(small, ["ridge"], seeds=1, out=copy / "arms" / "loso" / "ridge", device="cpu")
     (ridge,) = [arm for arm in read_folder(copy).arms if arm.name == "ridge"]
     assert ridge.job.folder == copy / "arms" / "loso" / "ridge"
+
+
+def test_nothing_is_said_of_handing_in_where_nothing_was(text):
+    assert "FINISHED" not in text
 
 
 @pytest.fixture(scope="module")
