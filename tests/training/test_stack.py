@@ -120,6 +120,34 @@ def test_margins_are_the_logits_of_each_run_in_passes_of_any_size(graphs, uneven
     assert torch.equal(some.logit[0], shared.logit[2])
 
 
+def test_a_refresh_takes_no_more_memory_than_a_step_and_finds_the_same(graphs, uneven, monkeypatch):
+    method = small(epochs=4)
+    due, count = np.ones(3, dtype=bool), np.zeros(3, dtype=np.int64)
+    stages, found, asked = method.stages(), [], []
+    plain = Connectomes.reestimates
+
+    def watched(self, *words):
+        asked.append(words[-1])
+        for chunk, A in plain(self, *words):
+            sizes.append(A[0, 0].numel() * A.element_size() * A.shape[0] * A.shape[1])
+            yield chunk, A
+
+    monkeypatch.setattr(Connectomes, "reestimates", watched)
+    for room in (None, 5000, 1):
+        sizes = []
+        stack = Stack.build(method, graphs, uneven)
+        method.enter(stack, stages[-1])
+        if room is not None:
+            stack.step_bytes = room
+        method.refresh(stack, due, count)
+        found.append({name: stack.context[name].clone() for name in ("pi_task", "q_re", "alpha_bar", "g")})
+        assert asked.pop() == (room or 64 << 20)
+        assert room is None or max(sizes) <= max(room, method.settings.K * 8 * 10**2)
+    for other in found[1:]:
+        for name, value in other.items():
+            torch.testing.assert_close(value, found[0][name], rtol=0, atol=1e-12)
+
+
 def test_a_finished_run_scores_other_cohorts_of_the_atlas(graphs, rows, uneven):
     method = small(epochs=4, patience=None)
     outcomes = method.fit(graphs, uneven)

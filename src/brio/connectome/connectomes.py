@@ -111,11 +111,18 @@ class Connectomes:
         return fold_block_length(np.array([known[i] for i in source[subset].tolist()]), site[subset])
 
     def reestimates(
-        self, scans: np.ndarray, block_length: np.ndarray, seed: int, refresh: int, n_resamples: int
+        self,
+        scans: np.ndarray,
+        block_length: np.ndarray,
+        seed: int,
+        refresh: int,
+        n_resamples: int,
+        room: int | None = None,
     ) -> Iterator[tuple[np.ndarray, Tensor]]:
         """Yield re-estimates of the given scans chunk by chunk, Eq. (2); scans of like length together.
 
-        The draws depend on seed, refresh and participant only.
+        The draws depend on seed, refresh and participant only. A chunk takes ``room`` bytes at most, resampled frames
+        included, where that is less than what the device has for it.
 
         Yields
         ------
@@ -125,7 +132,7 @@ class Connectomes:
         """
         keys = draws.key(seed, "re-estimates", refresh, self.ids[scans]).view(np.int64)
         lengths, block_length = self.n_frames[scans], block_length.astype(np.int64)
-        for chunk in self._chunks(lengths, n_resamples):
+        for chunk in self._chunks(lengths, n_resamples, room):
             found = []
             for some in self._alike(chunk, lengths):
                 frames, first = self._frames(scans[some])
@@ -183,8 +190,8 @@ class Connectomes:
         lengths = self.n_frames[scans]
         return torch.cat([self.scan(int(i)) for i in scans]), np.cumsum(lengths) - lengths
 
-    def _chunks(self, lengths: np.ndarray, copies: int) -> Iterator[np.ndarray]:
-        """Split scans so that ``copies`` of each chunk stay within a fixed share of memory.
+    def _chunks(self, lengths: np.ndarray, copies: int, room: int | None) -> Iterator[np.ndarray]:
+        """Split scans so that ``copies`` of each chunk stay within a share of memory, and within ``room``.
 
         On a GPU scans of like length go together.
         """
@@ -192,7 +199,8 @@ class Connectomes:
         order = np.argsort(lengths, kind="stable") if on_gpu else np.arange(len(lengths))
         itemsize = torch.empty(0, dtype=self.dtype).element_size()
         per_scan = copies * self.n_rois * (on_gpu * int(lengths.max()) + self.n_rois) * itemsize
-        size = max(1, chunk_budget(self.device) // per_scan)
+        most = chunk_budget(self.device)
+        size = max(1, (most if room is None else min(most, room)) // per_scan)
         for start in range(0, len(order), size):
             yield order[start : start + size]
 

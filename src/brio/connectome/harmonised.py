@@ -40,9 +40,15 @@ class HarmonisedConnectomes(Connectomes):
         self.full = self._map(plain.full, plain.alive, np.arange(len(plain)), x)
 
     def reestimates(
-        self, scans: np.ndarray, block_length: np.ndarray, seed: int, refresh: int, n_resamples: int
+        self,
+        scans: np.ndarray,
+        block_length: np.ndarray,
+        seed: int,
+        refresh: int,
+        n_resamples: int,
+        room: int | None = None,
     ) -> Iterator[tuple[np.ndarray, Tensor]]:
-        for chunk, A in super().reestimates(scans, block_length, seed, refresh, n_resamples):
+        for chunk, A in super().reestimates(scans, block_length, seed, refresh, n_resamples, room):
             who = np.repeat(scans[chunk], n_resamples)
             flat = A.flatten(0, 1)
             alive = self.alive[torch.from_numpy(who).to(self.device)]

@@ -120,14 +120,20 @@ class Inputs:
         )
 
     def reestimates(
-        self, scans: np.ndarray, block_length: np.ndarray, seed: int, refresh: int, n_resamples: int
+        self,
+        scans: np.ndarray,
+        block_length: np.ndarray,
+        seed: int,
+        refresh: int,
+        n_resamples: int,
+        room: int | None = None,
     ) -> Iterator[tuple[np.ndarray, Scans]]:
         """Yield re-estimates of the given scans chunk by chunk: positions into ``scans``, then [n * K] scans.
 
         BOLD is made of the same resampled frames as the connectome.
         """
         graphs = self.connectomes
-        for chunk, A in graphs.reestimates(scans, block_length, seed, refresh, n_resamples):
+        for chunk, A in graphs.reestimates(scans, block_length, seed, refresh, n_resamples, room):
             flat = A.flatten(0, 1)
             index = torch.from_numpy(scans[chunk]).to(graphs.device).repeat_interleave(n_resamples)
             found = self.take(index, flat)

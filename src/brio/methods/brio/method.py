@@ -149,7 +149,7 @@ class Brio(NeuralMethod):
             if not self._reestimates:
                 continue
             block = clip_block_length(rounded, graphs.n_frames[scans], s.block_rule)
-            for chunk, resampled in stack.inputs.reestimates(scans, block, seed, refresh, s.K):
+            for chunk, resampled in stack.inputs.reestimates(scans, block, seed, refresh, s.K, stack.step_bytes):
                 local = torch.from_numpy(chunk).to(graphs.device)
                 again = stack.forward(resampled, shared=True, runs=runs).contributions
                 again = again.unflatten(1, (len(chunk), s.K))
