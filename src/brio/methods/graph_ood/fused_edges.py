@@ -70,7 +70,14 @@ def moments(x: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
     return mean.squeeze(0), variance.squeeze(0)
 
 
-class _First(OverRuns):
+class _Layer(OverRuns):
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        *tensors, ctx.p = inputs
+        ctx.save_for_backward(*tensors)
+
+
+class _First(_Layer):
     @staticmethod
     def forward(r: Tensor, s: Tensor, *rest: Any) -> Tensor:
         to, of, W, bias, keys, p = rest
@@ -79,11 +86,6 @@ class _First(OverRuns):
         args = (*_solid(r, s), *_lists(to, of), *_solid(W, bias), _any(keys, out), out, B, P, n, p, 1 / (1 - p))
         launch(kernels.first, R * B * _chunks(n), *args, **_sizes(W, keys, n))
         return out
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        *tensors, ctx.p = inputs
-        ctx.save_for_backward(*tensors)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -97,7 +99,7 @@ class _First(OverRuns):
         return dr, ds, None, None, *_of_weights(sums), None, None
 
 
-class _Later(OverRuns):
+class _Later(_Layer):
     @staticmethod
     def forward(x: Tensor, k: Tensor, c: Tensor, *rest: Any) -> Tensor:
         W, bias, keys, p = rest
@@ -106,11 +108,6 @@ class _Later(OverRuns):
         args = (*_solid(x, k, c, W, bias), _any(keys, out), out, B, n, p, 1 / (1 - p))
         launch(kernels.later, R * B * _chunks(n), *args, **_sizes(W, keys, n))
         return out
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        *tensors, ctx.p = inputs
-        ctx.save_for_backward(*tensors)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
