@@ -7,13 +7,17 @@ from typing import Any
 
 __all__ = ["STYLES", "dodge", "panels", "save", "style"]
 
-STYLES = [("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "D"), ("#CC79A7", "^"), ("#E69F00", "v"), ("#56B4E9", "P")]
+STYLES = [
+    *(("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "D"), ("#CC79A7", "^"), ("#E69F00", "v"), ("#56B4E9", "P")),
+    ("#000000", "X"),
+]
 """Okabe & Ito's palette, and a marker each for print."""
 
 
 def style(k: int) -> dict[str, str]:
-    """Colour and marker of the k-th series; after six the markers change against the colours."""
-    return {"color": STYLES[k % 6][0], "marker": STYLES[(k + k // 6) % 6][1]}
+    """Colour and marker of the k-th series; after seven the markers change against the colours."""
+    n = len(STYLES)
+    return {"color": STYLES[k % n][0], "marker": STYLES[(k + k // n) % n][1]}
 
 
 def dodge(k: int, count: int, between: float) -> float:

@@ -7,7 +7,14 @@ import pandas as pd
 import pytest
 from scipy.stats import rankdata
 
-from brio.diagnostics import discordance_rate, mismatch_rates, mismatches, spearman
+from brio.diagnostics import (
+    discordance_interval,
+    discordance_rate,
+    mismatch_rates,
+    mismatches,
+    spearman,
+    spearman_interval,
+)
 from brio.errors import BrioError
 
 METHODS = ["backbone", "coral", "brio"]
@@ -66,6 +73,24 @@ def test_runs_of_other_folds_and_seeds_are_never_compared():
     assert np.isnan(discordance_rate(rows.assign(fold="a", seed=[0, 1])))
     assert discordance_rate(rows.assign(fold="a")) == 1
     assert np.isnan(discordance_rate(rows.assign(fold="a", D_site=1.0)))
+
+
+@pytest.mark.parametrize(
+    ("statistic", "interval"), [(spearman, spearman_interval), (discordance_rate, discordance_interval)]
+)
+def test_intervals_draw_whole_folds(statistic, interval):
+    rows, rng = table(0, folds=6), np.random.default_rng(1)
+    parts = [part for _, part in rows.groupby("fold")]
+    found = []
+    for _ in range(1000):  # other draws than those of the interval; a fold drawn twice is two folds
+        drawn = [parts[i].assign(fold=str(k)) for k, i in enumerate(rng.integers(0, 6, 6))]
+        found.append(statistic(pd.concat(drawn)))
+    low, high = interval(rows)
+    assert low < statistic(rows) < high
+    assert np.quantile(found, [0.025, 0.975]) == pytest.approx([low, high], abs=0.06)
+    alike = pd.concat([parts[0].assign(fold=str(k)) for k in range(4)])
+    assert interval(alike) == pytest.approx((statistic(alike), statistic(alike))), "folds that say the same"
+    assert np.isnan(interval(parts[0])).all(), "one fold"
 
 
 @pytest.mark.parametrize("digits", [None, 1])

@@ -21,7 +21,7 @@ from brio.methods import Ridge
 from brio.runs.execute import planned
 from brio.runs.plan import Plan
 from brio.runs.prepare import prepare
-from brio.runs.resume import stacks_of
+from brio.runs.resume import going_on
 from brio.training import NeuralMethod
 
 JOB = ["--method", "brio", "--method", "ridge", "--seeds", "2", "--runs-per-stack", "2"]
@@ -240,11 +240,38 @@ def plan_on(folder):
 def test_a_job_does_not_go_on_in_another_precision(plan_on, begun, now, tmp_path):
     earlier = json.loads(json.dumps(plan_on(begun).document)) | {"stacks": [["a"]]}
     assert earlier["device"] == begun, "the word that --device takes"
-    assert stacks_of(earlier, plan_on(begun), tmp_path) == [["a"]]
+    assert going_on(earlier, plan_on(begun), tmp_path).stacks == [["a"]]
     with pytest.raises(BrioError, match=f"device: {begun} there, {now} here.*choose another --out") as told:
-        stacks_of(earlier, plan_on(now), tmp_path)
+        going_on(earlier, plan_on(now), tmp_path)
     assert str(tmp_path) in str(told.value)
     assert set(plan_on(begun).jobs) == set(plan_on(now).jobs), "runs are named by what they are made of, not where"
+
+
+def test_a_finished_job_is_read_on_any_device(plan_on, tmp_path):
+    begun, here = plan_on("cuda-tf32"), plan_on("cpu")
+    earlier = json.loads(json.dumps(begun.document)) | {"stacks": [["a"]]}
+    keys = list(begun.jobs)
+    for key in keys[:-1]:
+        (tmp_path / "runs" / key).mkdir(parents=True)
+    with pytest.raises(BrioError, match="device: cuda-tf32 there, cpu here"):
+        going_on(earlier, here, tmp_path)  # one run is left
+    (tmp_path / "runs" / keys[-1]).mkdir()
+    read = going_on(earlier, here, tmp_path)
+    assert (read.facts["device"], read.facts["threads"]) == ("cuda-tf32", None), "where it was computed"
+    assert read.stacks == [["a"]]
+    with pytest.raises(BrioError, match=r"seeds.*belongs to another run|belongs to another run.*seeds"):
+        going_on(earlier | {"seeds": [7]}, here, tmp_path)
+
+
+def test_a_finished_folder_keeps_its_tables_when_it_is_read_elsewhere(brio, copy, folder, tiny):
+    """As if the whole of it had been computed on a GPU and were looked at here."""
+    plan = json.loads((copy / "plan.json").read_text())
+    (copy / "plan.json").write_text(json.dumps(plan | {"device": "cuda-tf32", "threads": None}, indent=1) + "\n")
+    before = content(copy)
+    said = brio("run", folder, "--out", copy, *JOB, *tiny)
+    assert said.status == 0, said.err
+    assert f"{N_RUNS} of {N_RUNS} runs are finished" in said.out + said.err
+    assert content(copy) == before
 
 
 def test_the_precision_of_a_gpu_says_nothing_of_a_cpu(plan_on):

@@ -24,8 +24,8 @@ def drawn():
 def test_no_two_of_the_first_thirty_series_look_alike():
     looks = [tuple(style(k).values()) for k in range(30)]
     assert len(set(looks)) == 30
-    assert [style(k)["color"] for k in range(6)] == [colour for colour, _ in STYLES]
-    assert len({marker for _, marker in STYLES}) == 6, "told apart in print"
+    assert [style(k)["color"] for k in range(7)] == [colour for colour, _ in STYLES]
+    assert len({marker for _, marker in STYLES}) == 7, "told apart in print"
 
 
 def test_panels_have_no_frame_above_and_to_the_right():

@@ -1,5 +1,6 @@
 """Studies that look into fitted models, from agreement of sites to the propositions."""
 
+import itertools
 import statistics
 import sys
 from collections import defaultdict
@@ -11,7 +12,14 @@ import torch
 from study_benches import METHODS, bench_on, read, shorter
 
 from brio.connectome import Connectomes
-from brio.diagnostics import contributions, factor_evidence, factor_ranking, retained_margin
+from brio.diagnostics import (
+    contributions,
+    discordance_interval,
+    factor_evidence,
+    factor_ranking,
+    retained_margin,
+    spearman_interval,
+)
 from brio.protocol import auc
 from brio.studies import arm, regions
 from brio.studies.alignment import LAMBDAS, matched, sweep
@@ -40,8 +48,12 @@ def test_agreement_by_plain_loops(table, found):
                 discordant += product < 0
     assert counted == 30  # three pairs in ten folds and seeds
     text = found("agreement").text
-    assert text[0] == f"Spearman's rho of D_site and predictive variation over 30 runs: {rho:.2f}."
-    assert text[1].endswith(f": {100 * discordant / counted:.0f} %.")
+    low, high = spearman_interval(pd.DataFrame(rows))
+    assert text[0] == (
+        f"Spearman's rho of D_site and predictive variation over 30 runs: {rho:.2f} ({low:.2f} to {high:.2f})."
+    )
+    low, high = discordance_interval(pd.DataFrame(rows))
+    assert text[1].endswith(f": {100 * discordant / counted:.0f} % ({100 * low:.0f} to {100 * high:.0f}).")
     means = defaultdict(list)
     for r in rows:
         means[r["arm"]].append(r["D_re_pred"])
@@ -79,8 +91,9 @@ def test_all_methods_are_asked_about_the_same_reestimates(bench, cohort, monkeyp
 def test_agreement_without_a_comparison_says_nothing_of_pairs(bench, cohort):
     alone = bench_on(cohort, bench.out, methods=["ridge"])
     text = find_study("agreement").find(alone).text
-    assert len(text) == 1
-    assert "nan" not in text[0]
+    assert text[0].startswith("Spearman's rho")
+    assert len(text) == 2
+    assert not any("nan" in line or "Pairs" in line for line in text)
 
 
 # ---------------------------------------------------------------- alignment
@@ -184,6 +197,31 @@ def test_mismatches_by_plain_loops(table, found):
         assert summary.loc[name, "mismatch_rate"] == pytest.approx(100 * total / runs)
         assert summary.loc[name, "auc_preserved_mismatch_rate"] == pytest.approx(100 * kept / runs)
     assert found("mismatch").text[0].startswith(f"Mismatches: {10 * rates['brio'][1]} % of the runs of BRIO;")
+
+
+@pytest.mark.parametrize(
+    ("study", "column", "scale", "told"),
+    [("alignment", "D_re_pred", 1, "variation to BRIO"), ("mismatch", "mismatch", 100, "total to BRIO")],
+)
+def test_differences_to_brio_are_paired_over_folds(table, found, study, column, scale, told):
+    rows, summary = table(study), found(study).summary.set_index("arm")
+    folds = rows.groupby(["arm", "fold"])[column].mean() * scale
+    p = {}
+    for name in (n for n in summary.index if n != "brio"):
+        d = (folds[name] - folds["brio"]).round(12)
+        assert summary.loc[name, told] == pytest.approx(d.mean())
+        assert summary.loc[name, "lower at"] == f"{(d < 0).sum()} of 5"
+        moved = d[d != 0]
+        ranks_ = np.array(ranks(list(moved.abs())))
+        sums = [ranks_[np.array(signs, dtype=bool)].sum() for signs in itertools.product((0, 1), repeat=len(moved))]
+        seen = ranks_[(moved > 0).to_numpy()].sum()
+        p[name] = min(1.0, 2 * min(np.mean(np.array(sums) <= seen), np.mean(np.array(sums) >= seen)))
+    running = 0.0
+    for k, name in enumerate(sorted(p, key=lambda n: p[n])):
+        running = max(running, min(1.0, (len(p) - k) * p[name]))
+        assert summary.loc[name, "p"] == pytest.approx(running)
+    assert any("not for other people" in line for line in found(study).text)
+    assert any("Nor could it have been" in line for line in found(study).text), "five folds cannot show a difference"
 
 
 # ---------------------------------------------------------------- retention

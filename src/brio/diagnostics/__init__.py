@@ -12,7 +12,15 @@ from .factors import (
     retained_margin,
     roi_profile,
 )
-from .mismatch import DELTA_AUC, discordance_rate, mismatch_rates, mismatches, spearman
+from .mismatch import (
+    DELTA_AUC,
+    discordance_interval,
+    discordance_rate,
+    mismatch_rates,
+    mismatches,
+    spearman,
+    spearman_interval,
+)
 from .propositions import contrast_stability, proposition_1, proposition_2, reweighting_gain
 from .windows import POSITIONS, frame_window, windowed
 
@@ -24,6 +32,7 @@ __all__ = [
     "SourceAnswers",
     "contrast_stability",
     "contributions",
+    "discordance_interval",
     "discordance_rate",
     "factor_evidence",
     "factor_ranking",
@@ -43,5 +52,6 @@ __all__ = [
     "source_answers",
     "source_block_length",
     "spearman",
+    "spearman_interval",
     "windowed",
 ]

@@ -7,23 +7,47 @@ are shares, not percentages.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 from ..errors import BrioError
 
-__all__ = ["DELTA_AUC", "discordance_rate", "mismatch_rates", "mismatches", "spearman"]
+__all__ = [
+    "DELTA_AUC",
+    "discordance_interval",
+    "discordance_rate",
+    "mismatch_rates",
+    "mismatches",
+    "spearman",
+    "spearman_interval",
+]
 
 DELTA_AUC = 0.01
 """Tolerance for a preserved AUC; the paper does not give its value."""
 
+_BOTH = ["D_site", "D_re_pred"]
+
 
 def spearman(rows: pd.DataFrame) -> float:
     """Spearman's rho of D_site and the predictive variation over runs; NaN where one of them does not vary."""
-    if len(rows) < 2 or rows["D_site"].nunique() < 2 or rows["D_re_pred"].nunique() < 2:
+    return _rho([rows[_BOTH].to_numpy(dtype=float)])
+
+
+def spearman_interval(rows: pd.DataFrame, level: float = 0.95) -> tuple[float, float]:
+    """Interval of :func:`spearman`, folds drawn with replacement."""
+    return _interval([part[_BOTH].to_numpy(dtype=float) for _, part in rows.groupby("fold")], _rho, level)
+
+
+def _rho(parts: Sequence[np.ndarray]) -> float:
+    """Spearman's rho of the two columns of arrays, one under the other."""
+    values = np.concatenate(parts)
+    if len(values) < 2 or (values == values[0]).all(0).any():
         return float("nan")
-    return float(stats.spearmanr(rows["D_site"], rows["D_re_pred"]).statistic)
+    return float(stats.spearmanr(values[:, 0], values[:, 1]).statistic)
 
 
 def discordance_rate(rows: pd.DataFrame) -> float:
@@ -37,14 +61,40 @@ def discordance_rate(rows: pd.DataFrame) -> float:
     >>> round(discordance_rate(rows), 3)  # the first two disagree, the third agrees with both
     0.333
     """
-    discordant = counted = 0
+    return _rate([_discordant(part) for _, part in rows.groupby("fold")])
+
+
+def discordance_interval(rows: pd.DataFrame, level: float = 0.95) -> tuple[float, float]:
+    """Interval of :func:`discordance_rate`, folds drawn with replacement."""
+    return _interval([_discordant(part) for _, part in rows.groupby("fold")], _rate, level)
+
+
+def _discordant(rows: pd.DataFrame) -> np.ndarray:
+    """Pairs of methods that are discordant, and all that do not tie."""
+    found = np.zeros(2)
     for _, together in rows.groupby(["fold", "seed"]):
         a, b = np.triu_indices(len(together), 1)
-        D_site, D_re = (together[name].to_numpy(dtype=float) for name in ("D_site", "D_re_pred"))
+        D_site, D_re = together[_BOTH].to_numpy(dtype=float).T
         direction = np.sign(D_site[a] - D_site[b]) * np.sign(D_re[a] - D_re[b])
-        discordant += int((direction < 0).sum())
-        counted += int((direction != 0).sum())
-    return discordant / counted if counted else float("nan")
+        found += (direction < 0).sum(), (direction != 0).sum()
+    return found
+
+
+def _rate(counts: Sequence[np.ndarray]) -> float:
+    discordant, counted = np.sum(counts, axis=0)
+    return float(discordant / counted) if counted else float("nan")
+
+
+def _interval(
+    parts: list[Any], statistic: Callable[[list[Any]], float], level: float, resamples: int = 2000
+) -> tuple[float, float]:
+    """Percentile interval of a statistic of folds; NaN for fewer than two of them, or where one is not defined."""
+    if len(parts) < 2:
+        return float("nan"), float("nan")
+    draws = np.random.default_rng(0).integers(0, len(parts), (resamples, len(parts)))
+    found = [statistic([parts[i] for i in drawn]) for drawn in draws]
+    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
 
 
 def mismatches(rows: pd.DataFrame, reference: str, delta_auc: float = DELTA_AUC) -> pd.DataFrame:

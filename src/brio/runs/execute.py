@@ -20,7 +20,7 @@ from ..training import Method
 from .facts import FACTS, cohort_facts
 from .plan import Candidates, Plan, all_asked, described, method_settings, named, split_settings, stacked
 from .prepare import Prepared, prepare
-from .resume import earlier_plan, stacks_of
+from .resume import earlier_plan, going_on
 from .store import RunStore, write_atomically
 from .tables import write_tables
 from .train import train
@@ -182,16 +182,15 @@ def _always(method: Method) -> Candidates:
 def settled(prepared: Prepared, plan: Plan, folder: Path, told: bool = True) -> Iterator[tuple[Plan, RunStore]]:
     """The plan with its stacks, new or as begun earlier in the folder, and the store of its runs."""
     earlier = earlier_plan(folder)
-    written = None if earlier is None else stacks_of(earlier, plan, folder)
+    if earlier is not None:
+        plan = going_on(earlier, plan, folder)
     if told:
         announce(prepared)
-    if written is None:
+    if earlier is None:
         plan = stacked(plan, prepared.graphs, prepared.runs_per_stack)
         write_plan(plan, prepared, folder)
-    else:
-        plan.stacks.extend(written)
     with RunStore(folder / "runs", prepared.records_only) as store:
-        if written is not None:
+        if earlier is not None:
             finished = sum(key in store for key in plan.jobs)
             prepared.say(f"going on: {finished} of {len(plan.jobs)} runs are finished")
         yield plan, store

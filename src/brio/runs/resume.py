@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ from ..errors import BrioError
 from .facts import FACTS
 from .plan import Plan
 
-__all__ = ["earlier_plan", "stacks_of"]
+__all__ = ["earlier_plan", "going_on"]
+
+_WHERE = ("device", "threads")
 
 
 def earlier_plan(folder: Path) -> dict[str, Any] | None:
@@ -36,12 +39,18 @@ def earlier_plan(folder: Path) -> dict[str, Any] | None:
     return earlier
 
 
-def stacks_of(earlier: dict[str, Any], plan: Plan, folder: Path) -> list[list[str]]:
-    """Stacks of the same job begun earlier; an error that says what differs if it is another job."""
+def going_on(earlier: dict[str, Any], plan: Plan, folder: Path) -> Plan:
+    """The plan of the same job begun earlier, with its stacks; an error that says what differs if it is another job.
+
+    A job whose runs are all finished may be read on another device than it was computed on; its plan still says where
+    that was.
+    """
     mine = json.loads(json.dumps(plan.facts))
     theirs = {k: v for k, v in earlier.items() if k != "stacks"}
+    if all((folder / "runs" / key).is_dir() for key in plan.jobs):
+        mine |= {name: theirs[name] for name in _WHERE if name in theirs}
     if theirs == mine:
-        return earlier["stacks"]
+        return dataclasses.replace(plan, facts=mine, stacks=earlier["stacks"])
     found = [f"{name}: {was} there, {now} here" for name, was, now in _differences(theirs, mine)]
     if theirs.get("threads") != mine["threads"]:
         found.append("numbers repeat exactly only with as many threads, see OMP_NUM_THREADS")

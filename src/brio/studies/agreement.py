@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..diagnostics import discordance_rate, spearman
+from ..diagnostics import discordance_interval, discordance_rate, spearman, spearman_interval
 from ..drawing import panels, style
 from .arms import Arm, arm, printed
 from .bench import Bench
@@ -14,10 +14,15 @@ from .comparison import without
 from .study import Finding, study
 from .summaries import FACTS
 
-__all__ = ["agreement", "diagnosed", "means"]
+__all__ = ["OVERLAP", "agreement", "diagnosed", "means"]
 
 METHODS = ("coral", "irm", "gsat", "brainood", "core", "backbone", "brio")
 """The paper's set; BRIO w/o QG at lambda_env = 0 is the backbone."""
+
+OVERLAP = (
+    "Both quantities are measured on source scans, most of which folds share: what is said of folds holds for other "
+    "folds and seeds of these scans, not for other people."
+)
 
 
 def diagnosed(bench: Bench, arms: list[Arm]) -> pd.DataFrame:
@@ -58,21 +63,31 @@ def agreement(bench: Bench) -> Finding:
     rho, discord = spearman(named), discordance_rate(named)
     summary = means(rows)
     steady, alike = summary.loc[summary["D_re_pred"].idxmin()], summary.loc[summary["D_site"].idxmin()]
-    text = (
-        [f"Spearman's rho of D_site and predictive variation over {len(rows)} runs: {rho:.2f}."] if rho == rho else []
-    )
+    text, title = [], []
+    if rho == rho:
+        told = f"{rho:.2f}{_between(*spearman_interval(named), '.2f')}"
+        text += [f"Spearman's rho of D_site and predictive variation over {len(rows)} runs: {told}."]
+        title += [f"rho = {told}"]
     if discord == discord:
+        low, high = discordance_interval(named)
+        told = f"{100 * discord:.0f} %{_between(100 * low, 100 * high, '.0f')}"
         text += [
-            "Pairs of methods in a fold and seed in which the smaller D_site has the larger variation: "
-            f"{100 * discord:.0f} %.",
+            f"Pairs of methods in a fold and seed in which the smaller D_site has the larger variation: {told}.",
             f"Sites look most alike under {printed(alike['arm'])}; predictions move least under "
             f"{printed(steady['arm'])}.",
         ]
+        title += [f"discordant pairs {told}"]
+    if title:
+        text += [f"In brackets: 95 % intervals, folds drawn with replacement. {OVERLAP}"]
     text += without(bench, METHODS)
-    return Finding(rows, summary, text, lambda: _draw(rows, summary, rho, discord))
+    return Finding(rows, summary, text, lambda: _draw(rows, summary, title))
 
 
-def _draw(rows: pd.DataFrame, summary: pd.DataFrame, rho: float, discord: float) -> Any:
+def _between(low: float, high: float, form: str) -> str:
+    return f" ({low:{form}} to {high:{form}})" if low == low else ""
+
+
+def _draw(rows: pd.DataFrame, summary: pd.DataFrame, title: list[str]) -> Any:
     figure, (axis,) = panels(1, 6.4, 4.2)
     for k, row in summary.iterrows():
         look, mine = style(int(str(k))), rows[rows["arm"] == row["arm"]]
@@ -84,8 +99,8 @@ def _draw(rows: pd.DataFrame, summary: pd.DataFrame, rho: float, discord: float)
     axis.set_ylabel("normalised predictive variation", fontsize=9)
     axis.set_xscale("log")
     axis.set_yscale("log")
-    title = [f"rho = {rho:.2f} over runs"] if rho == rho else []
-    title += [f"discordant pairs {100 * discord:.0f} %"] if discord == discord else []
-    axis.set_title("; ".join(["large: means; small: runs", *title]), fontsize=9, loc="left")
+    for which in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
+        which("{x:g}")
+    axis.set_title("\n".join(["large: means; small: runs", "; ".join(title)]).strip(), fontsize=9, loc="left")
     axis.legend(fontsize=8, frameon=False, bbox_to_anchor=(1.01, 1), loc="upper left")
     return figure

@@ -7,14 +7,16 @@ from typing import Any
 import pandas as pd
 
 from ..drawing import panels, style
-from .agreement import diagnosed, means
+from .agreement import OVERLAP, diagnosed, means
 from .arms import Arm, arm, printed
 from .bench import Bench
 from .study import Finding, study
+from .summaries import in_words, p_in_words, paired
 
 __all__ = ["alignment", "sweep"]
 
 LAMBDAS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
+MATCHED = "matched w/o QG"
 
 
 def sweep(bench: Bench) -> dict[float, Arm]:
@@ -32,7 +34,7 @@ def matched(rows: pd.DataFrame) -> pd.DataFrame:
     """For each fold and seed the run with the best validation AUC among those with positive lambda_env."""
     aligned = rows[rows["lambda_env"] > 0]
     best = aligned.sort_values("lambda_env").groupby(["fold", "seed"])["validation_auc"].idxmax()
-    return aligned.loc[best].assign(arm="matched w/o QG")
+    return aligned.loc[best].assign(arm=MATCHED)
 
 
 @study(
@@ -54,30 +56,40 @@ def alignment(bench: Bench) -> Finding:
     rows = pd.concat([rows, matched(rows)], ignore_index=True)
     summary = means(rows)
     summary.insert(1, "lambda_env", summary["arm"].map(known))
+    to_brio = paired(rows, "D_re_pred", "brio")
     by = summary.set_index("arm")
     least, most = by.loc[strengths[LAMBDAS[0]].name], by.loc[strengths[LAMBDAS[-1]].name]
-    full, near = by.loc["brio"], by.loc["matched w/o QG"]
+    full, near = by.loc["brio"], by.loc[MATCHED]
     text = [
         f"From lambda_env {LAMBDAS[0]:g} to {LAMBDAS[-1]:g}, D_site goes from {least['D_site']:.3g} to "
         f"{most['D_site']:.3g} and predictive variation from {least['D_re_pred']:.3g} to {most['D_re_pred']:.3g}.",
         f"BRIO: D_site {full['D_site']:.3g}, variation {full['D_re_pred']:.3g}, AUC {full['AUC']:.1f}; matched w/o "
         f"QG: {near['D_site']:.3g}, {near['D_re_pred']:.3g}, {near['AUC']:.1f}.",
+        " ".join(["Predictive variation, paired over folds.", *in_words(to_brio, "brio", form="{:+.3f}".format)]),
+        OVERLAP,
     ]
-    return Finding(rows, summary, text, lambda: _draw(summary))
+    told = to_brio.rename(columns={"to brio": "variation to BRIO"}).drop(columns="warning")
+    return Finding(rows, summary.merge(told, on="arm", how="left"), text, lambda: _draw(summary, to_brio))
 
 
-def _draw(summary: pd.DataFrame) -> Any:
-    figure, (axis,) = panels(1, 6.0, 4.0)
-    line = summary[summary["lambda_env"].notna() & (summary["arm"] != "matched w/o QG")].sort_values("lambda_env")
-    axis.plot(line["D_site"], line["D_re_pred"], "-", linewidth=1.2, markersize=6, label="w/o QG", **style(0))
+def _draw(summary: pd.DataFrame, to_brio: pd.DataFrame) -> Any:
+    figure, (axis,) = panels(1, 7.4, 4.0)
+    p = to_brio.set_index("arm")["p"]
+    line = summary[summary["lambda_env"].notna() & (summary["arm"] != MATCHED)].sort_values("lambda_env")
+    least, most = (p_in_words(f(p[line["arm"]])) for f in (min, max))
+    label = f"w/o QG\n({least if least == most else f'{least} to {most}'})"
+    axis.plot(line["D_site"], line["D_re_pred"], "-", linewidth=1.2, markersize=6, label=label, **style(0))
     for _, row in line.iterrows():
-        where = row["D_site"], row["D_re_pred"]
-        axis.annotate(f"{row['lambda_env']:g}", where, xytext=(5, 5), textcoords="offset points", fontsize=8)
-    for k, name in enumerate(("brio", "matched w/o QG"), 1):
+        beside = {"xytext": (-4, 6), "textcoords": "offset points", "fontsize": 8, "ha": "right"}
+        axis.annotate(f"{row['lambda_env']:g}", (row["D_site"], row["D_re_pred"]), **beside)
+    for k, name in enumerate(("brio", MATCHED), 1):
         row = summary[summary["arm"] == name].iloc[0]
-        axis.scatter(row["D_site"], row["D_re_pred"], s=80, zorder=3, label=printed(name), **style(k))
+        label = "\n".join([printed(name), *(f"({p_in_words(v)})" for v in p[p.index == name])])
+        axis.scatter(row["D_site"], row["D_re_pred"], s=80, zorder=3, label=label, **style(k))
     axis.set_xlabel("site discrepancy D_site of source sites", fontsize=9)
     axis.set_ylabel("normalised predictive variation", fontsize=9)
-    axis.set_title("means over runs; numbers: lambda_env", fontsize=9, loc="left")
-    axis.legend(fontsize=8, frameon=False)
+    axis.set_xscale("log")
+    title = "means over runs; numbers: lambda_env; p: variation against that of BRIO, corrected"
+    axis.set_title(title, fontsize=9, loc="left")
+    axis.legend(fontsize=8, frameon=False, bbox_to_anchor=(1.01, 1), loc="upper left", labelspacing=1.0)
     return figure

@@ -9,12 +9,12 @@ import pandas as pd
 
 from ..diagnostics import DELTA_AUC, mismatch_rates, mismatches
 from ..drawing import panels, style
-from .agreement import diagnosed
+from .agreement import OVERLAP, diagnosed
 from .alignment import sweep
 from .arms import Arm, arm
 from .bench import Bench
 from .study import Finding, study
-from .summaries import FACTS
+from .summaries import FACTS, in_words, p_value, paired
 
 __all__ = ["mismatch"]
 
@@ -37,6 +37,10 @@ def mismatch(bench: Bench) -> Finding:
     summary = mismatch_rates(named, "backbone").rename(columns={"method": "arm"})
     summary[["mismatch_rate", "auc_preserved_mismatch_rate"]] *= 100
     summary = summary.merge(rows.groupby("arm", sort=False)[FACTS].first().astype("Int64").reset_index(), on="arm")
+    kinds = ("mismatch", "auc_preserved_mismatch")
+    total, preserved = (paired(table.assign(rate=100 * table[kind]), "rate", "brio") for kind in kinds)
+    told = {"to brio": "total to BRIO"}
+    shown = summary.merge(total.rename(columns=told).drop(columns="warning"), on="arm", how="left")
     rates = summary.set_index("arm")["mismatch_rate"]
     others = rates.drop("brio")
     text = [
@@ -45,19 +49,26 @@ def mismatch(bench: Bench) -> Finding:
         f"pooled over all {len(rows)} runs.",
         f"A validation AUC counts as preserved at no more than {100 * DELTA_AUC:g} point below that of the backbone "
         "in the same fold and seed.",
+        " ".join(["Total rates in points, paired over folds.", *in_words(total, "brio")]),
+        " ".join(["AUC-preserved rates.", *in_words(preserved, "brio")]),
+        OVERLAP,
     ]
     labels = {a.name: f"w/o QG,\n{v:g}" for v, a in sweep(bench).items()} | {"brio": "BRIO"}
-    return Finding(table, summary, text, lambda: _draw(summary, labels))
+    p = {kind: found.set_index("arm")["p"] for kind, found in zip(kinds, (total, preserved), strict=True)}
+    return Finding(table, shown, text, lambda: _draw(summary, labels, p))
 
 
-def _draw(summary: pd.DataFrame, labels: dict[str, str]) -> Any:
-    figure, (axis,) = panels(1, 6.4, 3.4)
+def _draw(summary: pd.DataFrame, labels: dict[str, str], p: dict[str, pd.Series]) -> Any:
+    figure, (axis,) = panels(1, 7.4, 3.6)
     x = np.arange(len(summary))
-    for k, (column, label) in enumerate((("mismatch_rate", "total"), ("auc_preserved_mismatch_rate", "AUC-preserved"))):
-        hatch = {"hatch": "//", "edgecolor": "white"} if k else {}
-        axis.bar(x + 0.36 * (k - 0.5), summary[column], 0.34, color=style(k)["color"], label=label, **hatch)
+    for k, (kind, label) in enumerate((("mismatch", "total"), ("auc_preserved_mismatch", "AUC-preserved"))):
+        look = {"color": style(k)["color"], "label": label} | ({"hatch": "//", "edgecolor": "white"} if k else {})
+        bars = axis.bar(x + 0.36 * (k - 0.5), summary[f"{kind}_rate"], 0.34, **look)
+        told = [p_value(p[kind][name]) if name in p[kind] else "" for name in summary["arm"]]
+        axis.bar_label(bars, told, padding=2, fontsize=7, color="0.3")
     axis.set_xticks(x, [labels[str(name)] for name in summary["arm"]], fontsize=8)
     axis.set_ylabel("mismatches, % of runs", fontsize=9)
     axis.set_xlabel("alignment without qualification at each lambda_env, and BRIO", fontsize=9)
+    axis.set_title("above bars: corrected p against BRIO", fontsize=9, loc="left")
     axis.legend(fontsize=8, frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1))
     return figure

@@ -12,7 +12,18 @@ from ..drawing import panels, style
 from ..protocol import bootstrap_interval, compare, compare_folds
 from .arms import printed
 
-__all__ = ["arm_summary", "bars", "draw_arms", "draw_lines", "in_words", "p_in_words", "p_value", "signed", "tidy"]
+__all__ = [
+    "arm_summary",
+    "bars",
+    "draw_arms",
+    "draw_lines",
+    "in_words",
+    "p_in_words",
+    "p_value",
+    "paired",
+    "signed",
+    "tidy",
+]
 
 FACTS = ["folds", "seeds", "epochs", "K"]
 _KEPT = ["arm", "method", "protocol", "fold", "seed", "auc", "acc", "balanced_acc", "brier", "validation_auc"]
@@ -66,8 +77,32 @@ def arm_summary(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
     return pd.DataFrame(out).astype({"epochs": "Int64", "K": "Int64"})
 
 
-def in_words(summary: pd.DataFrame, reference: str, level: float = 0.05) -> list[str]:
+def paired(rows: pd.DataFrame, column: str, reference: str) -> pd.DataFrame:
+    """How a quantity that is the better the lower it is differs between arms and a reference, seeds averaged.
+
+    One row an arm: ``to <reference>`` with its interval, at how many folds it is lower, p of Wilcoxon's signed-rank
+    test over folds after Holm's correction, and a ``warning`` where so few folds could not have shown a difference.
+    """
+    values = rows.groupby(["fold", "arm"])[column].mean().unstack("arm")[list(dict.fromkeys(rows["arm"]))]
+    found = compare(values, reference, lower_is_better=True)
+    return pd.DataFrame(
+        {
+            "arm": found["method"],
+            f"to {reference}": found["mean_difference"],
+            "from": found["low"],
+            "until": found["high"],
+            "lower at": [f"{b} of {n}" for b, n in zip(found["better"], found["n_sites"], strict=True)],
+            "p": found["p_holm"],
+            "warning": found["warning"],
+        }
+    )
+
+
+def in_words(
+    summary: pd.DataFrame, reference: str, level: float = 0.05, form: Callable[[float], str] | None = None
+) -> list[str]:
     """What may be said of the differences to the reference, sentence by sentence."""
+    form = signed if form is None else form
     column = f"to {reference}"
     known = summary.dropna(subset=[column])
     if known.empty:
@@ -77,11 +112,11 @@ def in_words(summary: pd.DataFrame, reference: str, level: float = 0.05) -> list
     for sign, word in ((1, "above"), (-1, "below")):
         those = clear[np.sign(clear[column]) == sign]
         if len(those):
-            told = ", ".join(f"{printed(r['arm'])} ({signed(r[column])})" for _, r in those.iterrows())
+            told = ", ".join(f"{printed(r['arm'])} ({form(r[column])})" for _, r in those.iterrows())
             lines.append(f"Clearly {word} {printed(reference)} (p at most {level:g} after Holm's correction): {told}.")
     rest = known[~known.index.isin(clear.index)]
     if len(rest):
-        said = [f"{printed(r['arm'])} ({signed(r[column])}, {p_in_words(r['p'])})" for _, r in rest.iterrows()]
+        said = [f"{printed(r['arm'])} ({form(r[column])}, {p_in_words(r['p'])})" for _, r in rest.iterrows()]
         lines.append(f"Not shown to differ from {printed(reference)}: {', '.join(said)}.")
     if (known["warning"] != "").all():
         lines.append(f"Nor could it have been: {known['warning'].iloc[0]}.")
