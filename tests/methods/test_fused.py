@@ -401,11 +401,9 @@ def test_kernels_are_used_where_they_can_be(fused, new_gpu):
         assert kernels_for(graphs_on_a_gpu(**other), 64) is None, other
 
 
-def test_with_kernels_more_graphs_go_in_a_pass_and_more_runs_in_a_stack(fused, new_gpu):
+def test_with_kernels_more_graphs_go_in_a_pass(fused, new_gpu):
     brio = make_method("brio")
     plain, ours = (brio.bytes_per_answer(graphs_on_a_gpu(is_cuda=gpu, element_size=lambda: 4)) for gpu in (False, True))
-    assert 4 * 116 * 116 < ours < plain / 2
-    plain, ours = (brio.bytes_per_graph(graphs_on_a_gpu(is_cuda=gpu, element_size=lambda: 4)) for gpu in (False, True))
     assert 4 * 116 * 116 < ours < plain / 2
 
 

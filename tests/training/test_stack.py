@@ -138,10 +138,10 @@ def test_a_refresh_takes_no_more_memory_than_a_step_and_finds_the_same(graphs, u
         stack = Stack.build(method, graphs, uneven)
         method.enter(stack, stages[-1])
         if room is not None:
-            stack.room = room
+            stack.step_bytes = room
         method.refresh(stack, due, count)
         found.append({name: stack.context[name].clone() for name in ("pi_task", "q_re", "alpha_bar", "g")})
-        assert asked.pop() == (room or 32 << 20)
+        assert asked.pop() == (room or 64 << 20)
         assert room is None or max(sizes) <= max(room, method.settings.K * 8 * 10**2)
     for other in found[1:]:
         for name, value in other.items():

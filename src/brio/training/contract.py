@@ -371,12 +371,9 @@ class NeuralMethod(Method):
     def bytes_per_run(self, connectomes: Connectomes, run: Run) -> int:
         cohort = connectomes.cohort
         n_sites = len(np.unique(cohort.sites[self.learned_from(cohort, run.fold)]))
-        return int(2 * n_sites * self.settings.cell_batch * self.bytes_per_graph(connectomes.full))
-
-    def bytes_per_graph(self, A: Tensor) -> float:
-        """Memory that a training step needs for one of the graphs A."""
-        return A.shape[-1] ** 2 * A.element_size() * self.matrices
+        graph = connectomes.n_rois**2 * torch.empty(0, dtype=connectomes.dtype).element_size()
+        return int(2 * n_sites * self.settings.cell_batch * graph * self.matrices)
 
     def bytes_per_answer(self, A: Tensor) -> float:
         """Memory that a network needs without gradients for one of the graphs A; decides how many go in one pass."""
-        return self.bytes_per_graph(A) / 2.8
+        return A.shape[-1] ** 2 * A.element_size() * self.matrices / 2.8

@@ -204,15 +204,15 @@ class Stack:
     def graphs_in_a_pass(self, n_runs: int, A: Tensor | None = None) -> int:
         """Scans of each run that fit into one pass."""
         A = self.connectomes.full if A is None else A
-        room = pass_budget(A.device) if self._inputs is None else min(pass_budget(A.device), self.room)
+        room = pass_budget(A.device) if self._inputs is None else min(pass_budget(A.device), self.step_bytes)
         return max(1, int(room / (self.method.bytes_per_answer(A) * n_runs)))
 
     @functools.cached_property
-    def room(self) -> int:
-        """Bytes for re-estimates made together, and as many for a pass over them: half of about what a training step
-        takes, and at least 32 MiB. What comes between steps so takes no more than a step, and memory depends neither
-        on how many scans there are nor on how often they are re-estimated."""
-        return max(32 << 20, sum(self.method.bytes_per_run(self.connectomes, run) for run in self.runs) // 2)
+    def step_bytes(self) -> int:
+        """What a training step may take, and at least 64 MiB: re-estimates made together, and a pass over them, take no
+        more each. Memory grows with the scans and with K until these are filled, and no further; smaller ones cost
+        time, since the host waits between them."""
+        return max(64 << 20, sum(self.method.bytes_per_run(self.connectomes, run) for run in self.runs))
 
     def margins(self, scans: np.ndarray) -> np.ndarray:
         """Logits of full scans, given by position for each run. Shape [R, n] in and out, float64."""

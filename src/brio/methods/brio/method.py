@@ -149,7 +149,7 @@ class Brio(NeuralMethod):
             if not self._reestimates:
                 continue
             block = clip_block_length(rounded, graphs.n_frames[scans], s.block_rule)
-            for chunk, resampled in stack.inputs.reestimates(scans, block, seed, refresh, s.K, stack.room):
+            for chunk, resampled in stack.inputs.reestimates(scans, block, seed, refresh, s.K, stack.step_bytes):
                 local = torch.from_numpy(chunk).to(graphs.device)
                 again = stack.forward(resampled, shared=True, runs=runs).contributions
                 again = again.unflatten(1, (len(chunk), s.K))
@@ -157,16 +157,11 @@ class Brio(NeuralMethod):
                 change[where[:, None], on_device[local]] = moved
         return a, change
 
-    def bytes_per_graph(self, A: Tensor) -> float:
-        return super().bytes_per_graph(A) if kernels_for(A, self.settings.d_h) is None else self._fused(A, 12)
-
     def bytes_per_answer(self, A: Tensor) -> float:
-        return super().bytes_per_answer(A) if kernels_for(A, self.settings.d_h) is None else self._fused(A, 5)
-
-    def _fused(self, A: Tensor, layers: int) -> float:
-        """Memory that the kernels need for a graph: A, and so many times H of shape [P, d_h]."""
+        if kernels_for(A, self.settings.d_h) is None:
+            return super().bytes_per_answer(A)
         P = A.shape[-1]
-        return (P**2 + layers * P * self.settings.d_h) * A.element_size()
+        return (P**2 + 5 * P * self.settings.d_h) * A.element_size()  # A; H before and after a layer, odds and ends
 
     @property
     def _aligns(self) -> bool:
