@@ -1,5 +1,7 @@
 """The page against the results it was made from, and what it says where something is missing."""
 
+import base64
+import gzip
 import json
 import re
 import shutil
@@ -97,22 +99,22 @@ def test_every_site_and_method_is_in_the_forest(page, finished):
 
 def test_one_file_that_needs_nothing_else(page, finished):
     assert len((finished / "report.html").read_bytes()) < 5_000_000
-    assert page.count("srcdoc=") == 1
-    own = re.sub(r"srcdoc='[^']*'", "", page)
-    assert not re.findall(r'\b(?:src|href)="(?!#|data:)[^"]*"', own)
-    assert not re.search(r"@import|url\((?!data:)", own)
+    assert page.count("brain-page") == 2, "the viewer, and what unpacks it"
+    assert not re.findall(r'\b(?:src|href)="(?!#|data:)[^"]*"', page)
+    assert not re.search(r"@import|url\((?!data:)", page)
     assert (finished / "MODEL_CARD.md").is_file()
     assert not list(finished.glob("*.partial"))
 
 
 def test_names_are_escaped(renamed):
     text = write_report(renamed).read_text(encoding="utf-8")
-    own = re.sub(r"srcdoc='[^']*'", "", text)
     for name in ("<script>window", "<img", "<em>cohort", "<i>atlas", "<b>who"):
-        assert name not in own, name
-    assert "&lt;script&gt;window.pwned=1&lt;/script&gt;" in own
-    assert "{{ 7 * 7 }}" in own, "a name is not a template"
-    assert NASTY not in text.replace("&#39;", "'").replace("&amp;", "&"), "nor does the viewer run a region's name"
+        assert name not in text, name
+    assert "&lt;script&gt;window.pwned=1&lt;/script&gt;" in text
+    assert "{{ 7 * 7 }}" in text, "a name is not a template"
+    viewer = gzip.decompress(base64.b64decode(re.search(r'id="brain-page">([^<]+)<', text)[1])).decode()
+    assert "connectomeInfo" in viewer
+    assert NASTY not in text + viewer, "nor does the viewer run a region's name"
 
 
 def test_participants_are_named_among_the_exclusions_alone(page, finished, cohort):
@@ -141,7 +143,7 @@ def test_folders_made_before_cohorts_were_described(copy):
     text = write_report(copy).read_text(encoding="utf-8")
     assert "scan lengths, repetition times, age, sex and motion are not known here" in text
     assert "does not say where the regions lie" in text
-    assert "srcdoc" not in text
+    assert "<iframe" not in text
     assert set(cells(text)) == {"brio", "ridge", "covariates-only"}
 
 
@@ -155,13 +157,24 @@ def test_without_audit_the_page_says_so(copy):
     assert "exclusions were switched off" in section(text, "exclusions")
 
 
+def test_an_audit_that_was_not_copied_is_not_one_that_was_switched_off(copy):
+    (copy / "audit.json").unlink()
+    text = write_report(copy).read_text(encoding="utf-8")
+    assert "not applied" not in text
+    assert "--keep-all" not in text
+    assert re.search(
+        r"the audit left out 1 of \d+ scans; what it warned of is not in this folder", section(text, "verdict")
+    )
+    assert "it has no audit.json" in section(text, "cohort")
+
+
 def test_without_coordinates_weights_or_curves_the_page_says_so(copy):
     facts = json.loads((copy / FACTS).read_text())
     facts["rois"]["xyz"] = None
     (copy / FACTS).write_text(json.dumps(facts))
     text = write_report(copy).read_text(encoding="utf-8")
     assert "has no coordinates" in text
-    assert "srcdoc" not in text
+    assert "<iframe" not in text
     for path in copy.glob("runs/*/run.json"):
         record = json.loads(path.read_text())
         record["notes"].pop("validation_curve", None)

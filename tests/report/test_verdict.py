@@ -10,7 +10,7 @@ from brio.protocol import bootstrap_interval
 from brio.report.html.reading import Arm, Evidence, Job, Study
 from brio.report.html.verdict import comparison, verdict
 
-AUDIT = {"n_before": 100, "label_by_site": None, "length_by_label": None, "dead_patterns": {}, "one_class": []}
+AUDIT = {"label_by_site": None, "length_by_label": None, "dead_patterns": {}, "one_class": []}
 BASE = np.linspace(0.55, 0.85, 20)
 
 
@@ -33,8 +33,10 @@ def arm(name, scores, *, control=False, transductive=False, smoke=False, audit=A
         "seeds": [0],
         "folds": folds,
         "n_excluded": 3,
+        "n_scans": 97,
     }
-    job = Job(Path("."), {}, summary, pd.DataFrame(rows), pd.DataFrame(), audit, None, None)
+    plan = {"audit": None if audit is None else {"min_frames": 40}}
+    job = Job(Path("."), plan, summary, pd.DataFrame(rows), pd.DataFrame(), audit, None, None)
     return Arm(name, name, job, plain)
 
 

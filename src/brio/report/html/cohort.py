@@ -66,20 +66,20 @@ def _site(told: dict[str, Any]) -> dict[str, Any]:
 def findings(job: Job) -> list[Finding]:
     """What the audit found, without naming anyone."""
     found = job.audit
-    if found is None:
+    if job.plan.get("audit") is None:
         return [("warn", "The cohort was used as it is: the audit's exclusions were not applied (--keep-all).")]
-    out = [_excluded(found), _twice(found), *_dead(found), *_defects(found), _classes(found), _label(found)]
+    if found is None:
+        missing = "What else the audit found is not in this folder (it has no audit.json)."
+        return [_excluded(job), ("note", missing)]
+    out = [_excluded(job), _twice(found), *_dead(found), *_defects(found), _classes(found), _label(found)]
     return [line for line in [*out, *_length(found), *_clock(found)] if line is not None]
 
 
-def _excluded(found: dict[str, Any]) -> Finding:
-    n = len(found["exclusions"])
+def _excluded(job: Job) -> Finding:
+    n = job.summary["n_excluded"]
     if not n:
-        return "ok", f"All {count(found['n_before'], 'scan')} are used."
-    return (
-        "note",
-        f"{found['n_after']:,} of {count(found['n_before'], 'scan')} are used; {n:,} were left out, see below.",
-    )
+        return "ok", f"All {count(job.n_before, 'scan')} are used."
+    return "note", f"{job.n_before - n:,} of {count(job.n_before, 'scan')} are used; {n:,} were left out, see below."
 
 
 def _twice(found: dict[str, Any]) -> Finding:

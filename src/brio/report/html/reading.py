@@ -34,6 +34,11 @@ class Job:
     facts: dict[str, Any] | None
     tuning: dict[str, Any] | None
 
+    @property
+    def n_before(self) -> int:
+        """Scans before exclusions."""
+        return self.summary["n_scans"] + self.summary["n_excluded"]
+
     @cached_property
     def records(self) -> list[dict[str, Any]]:
         """What is written of each finished run, without its predictions; ``folder`` says where its weights are."""
@@ -121,6 +126,12 @@ class Evidence:
     studies: list[Study] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
     elsewhere: list[str] = field(default_factory=list)
+
+    @property
+    def audited(self) -> Job | None:
+        """The first job that is compared, rather one that has its audit beside it."""
+        jobs = [arm.job for arm in self.main]
+        return next((job for job in jobs if job.audit is not None), jobs[0] if jobs else None)
 
     def under(self, protocol: str) -> list[Arm]:
         """The arms of a protocol."""

@@ -234,4 +234,22 @@
     foldChoice.addEventListener("change", drawFold);
     fillFolds();
   }
+
+  // ---- the brain that turns: a page of its own, packed, unpacked when it comes near the screen
+  const frame = one("iframe.brain");
+  if (frame) {
+    const unpack = async () => {
+      const bytes = Uint8Array.from(atob(one("#brain-page").textContent), (c) => c.charCodeAt(0));
+      const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+      frame.srcdoc = await new Response(stream).text();
+    };
+    const near = new IntersectionObserver((seen) => {
+      if (!seen.some((entry) => entry.isIntersecting)) return;
+      near.disconnect();
+      if (typeof DecompressionStream !== "undefined") return void unpack();
+      const why = "The brain that turns needs a browser of 2023 or later.";
+      frame.replaceWith(Object.assign(document.createElement("p"), { className: "note", textContent: why }));
+    }, { rootMargin: "600px" });
+    near.observe(frame);
+  }
 })();

@@ -166,13 +166,15 @@ def _doubts(evidence: Evidence) -> str:
 
 
 def _audited(evidence: Evidence) -> str:
-    if not evidence.main:
+    job = evidence.audited
+    if job is None:
         return "no cohort was audited here"
-    job = evidence.main[0].job
-    if job.audit is None:
+    if job.plan.get("audit") is None:
         return "the audit's exclusions were not applied"
     n = job.summary["n_excluded"]
-    text = f"the audit left out {n:,} of {count(job.audit['n_before'], 'scan')}" if n else "the audit left out no scan"
+    text = f"the audit left out {n:,} of {count(job.n_before, 'scan')}" if n else "the audit left out no scan"
+    if job.audit is None:
+        return f"{text}; what it warned of is not in this folder"
     warnings = audit_warnings(job.audit)
     return f"{text} and warns that {listed(warnings, most=2)}" if warnings else f"{text} and warns of nothing"
 
