@@ -322,3 +322,14 @@ def test_the_viewer_asks_nothing_of_the_network():
     assert viewer is not None
     assert "<link" not in viewer
     assert NASTY not in viewer
+
+
+def test_long_tables_of_studies_are_folded():
+    rows = lambda n: "\n".join(f"| {k} | <b>{k}</b> |" for k in range(n))  # noqa: E731
+    text = f"| a | b |\n| --- | --- |\n{rows(9)}\n\nwords\n\n| c | d |\n| --- | --- |\n{rows(8)}\n"
+    made = page_module._markdown(text)
+    assert made.count("<details") == made.count("</details>") == 1
+    folded, rest = made.split("</details>")
+    assert "<summary>Table, 9 rows</summary>" in folded
+    assert folded.count("<table>") == rest.count("<table>") == 1
+    assert "<b>" not in made

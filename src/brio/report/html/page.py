@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import re
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
@@ -24,6 +25,8 @@ from .verdict import Comparison, comparison, verdict
 __all__ = ["CARD", "PAGE", "write_report"]
 
 PAGE, CARD = "report.html", "MODEL_CARD.md"
+LONGEST_OPEN = 8
+"""Rows of a study's table that is shown as it is."""
 LARGEST = 5_000_000
 """Bytes; what makes the page larger, the brain that turns first, is left out and said to be."""
 LONGEST_TABLE = 30
@@ -218,12 +221,22 @@ def _figure(folder: Path) -> str | None:
 
 
 def _markdown(text: str) -> str:
-    """Markdown as HTML; tags in the text stay text, and pictures, which may lie on the network, are not shown."""
+    """Markdown as HTML; tags in the text stay text, and pictures, which may lie on the network, are not shown.
+
+    A table that is long is folded: what it says, the figure shows.
+    """
     from markdown_it import MarkdownIt
 
     made = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image").render(text)
-    scroll = '<div class="scroll" tabindex="0" role="region" aria-label="Table">'
-    return made.replace("<table>", f"{scroll}<table>").replace("</table>", "</table></div>")
+    return re.sub(r"<table>.*?</table>", lambda found: _folded(found[0]), made, flags=re.DOTALL)
+
+
+def _folded(table: str) -> str:
+    scroll = f'<div class="scroll" tabindex="0" role="region" aria-label="Table">{table}</div>'
+    n = table.count("<tr>") - 1
+    if n <= LONGEST_OPEN:
+        return scroll
+    return f'<details class="printed"><summary>Table, {n} rows</summary>{scroll}</details>'
 
 
 def _render(context: dict[str, Any]) -> str:
