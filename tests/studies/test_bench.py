@@ -15,7 +15,7 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
 from brio.methods import entry, known_methods
 from brio.runs.store import RunStore
-from brio.studies import Bench, arm, comparison, known_studies, run_study
+from brio.studies import Arm, Bench, arm, comparison, known_studies, run_study
 from brio.studies.comparison import compared, reference_of
 from brio.studies.study import find_study
 
@@ -112,7 +112,22 @@ def test_runs_handed_in_with_other_settings_make_a_smoke_run(cohort, tmp_path):
     assert bench.smoke([arm("ridge"), arm("gcn")]) == "gcn handed in with epochs=2"
     brio.tune(cohort, "gcn", seeds=3, budget=2, out=tmp_path / "tuned", settings={"epochs": "2"}, device="cpu")
     tuned = bench_on(cohort, tmp_path / "out", settings=None, seeds=3, finished=[tmp_path / "tuned"])
-    assert tuned.smoke([arm("gcn")]) == "gcn handed in with epochs=2", "not with what was chosen on validation scans"
+    told = tuned.smoke([Arm("gcn", tuned=True)])
+    assert told == "gcn handed in with epochs=2", "not with what was chosen on validation scans"
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_tuned_rows_count_among_methods_and_not_among_parts_of_one(cohort, tmp_path):
+    brio.tune(cohort, "gcn", seeds=2, budget=2, out=tmp_path / "tuned", settings={"epochs": "2"}, device="cpu")
+    bench = bench_on(cohort, tmp_path / "out", methods=["gcn", "ridge"], finished=[tmp_path / "tuned"])
+    with watched() as seen:
+        rows = read(run_study("comparison", bench) / "table.csv")
+        assert seen["executed"] == ["loso/ridge"]
+        own = bench.rows([arm("gcn"), arm("ridge")])
+    assert seen["executed"] == ["loso/ridge", "loso/gcn"], "an arm without tuning is trained, the other one shared"
+    given = read(tmp_path / "tuned" / "results.csv")["auc"].tolist()
+    assert rows[rows["arm"] == "gcn"]["auc"].tolist() == given
+    assert own[own["arm"] == "gcn"]["auc"].tolist() != given
 
 
 # ---------------------------------------------------------------- sharing and resuming

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,26 @@ _PRINTED = {
 
 @dataclass(frozen=True)
 class Arm:
-    """A method, the settings in which it departs from its own, and the protocol it is run under."""
+    """A method, the settings in which it departs from its own, and the protocol it is run under.
+
+    ``tuned``: rows of a tuned job, where some are handed in, may stand for it. So it is where methods are compared with
+    each other, and not where a method is compared with parts of itself, which nobody tuned.
+    """
 
     method: str
     settings: tuple[tuple[str, Any], ...] = ()
     protocol: str = "loso"
+    tuned: bool = False
 
     @property
     def name(self) -> str:
         """What tables and folders call it: ``brio``, ``brio,K=2``."""
         return ",".join([self.method, *(f"{key}={value}" for key, value in self.settings)])
+
+    @property
+    def plain(self) -> Arm:
+        """The arm with its own settings."""
+        return replace(self, tuned=False)
 
 
 def arm(method: str, protocol: str = "loso", **settings: Any) -> Arm:

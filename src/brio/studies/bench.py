@@ -52,8 +52,8 @@ class Bench:
     methods : names, optional
         What studies that compare methods compare, instead of what the paper does.
     finished : folders
-        Of ``brio run`` or ``brio tune``, whose rows stand for the arms they hold. Studies that look into fitted models
-        train these arms themselves.
+        Of ``brio run`` or ``brio tune``, whose rows stand for the arms they hold, tuned ones where methods are compared
+        with each other. Studies that look into fitted models train these arms themselves.
     words
         As for :func:`brio.run`.
 
@@ -133,7 +133,8 @@ class Bench:
                 prepared = self._prepared(a)
                 keep(found, planned(prepared, [a.method]), prepared, self.out / HANDED_IN / a.protocol / a.name)
                 self._finished[a] = found
-        todo = [a for a in wanted if taken[a] is None]
+        left = [a for a in wanted if taken[a] is None]
+        todo = [a for a in dict.fromkeys(a.plain for a in left) if a not in self._finished]
         for number, a in enumerate(todo):
 
             def told(message: str, share: float, number: int = number) -> None:
@@ -141,6 +142,7 @@ class Bench:
                 self.progress(", ".join(filter(None, [done, message])), (number + share) / len(todo))
 
             self._finished[a] = self._executed(a, told)
+        self._finished |= {a: self._finished[a.plain] for a in left}
 
     def finished(self, arm: Arm) -> Finished:
         """The finished runs of an arm, trained here or handed in."""

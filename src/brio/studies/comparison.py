@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..methods import known_methods
-from .arms import Arm, arm
+from .arms import Arm
 from .bench import Bench
 from .study import Finding, study
 from .summaries import arm_summary, draw_arms, in_words, tidy
@@ -16,7 +16,7 @@ __all__ = ["compared", "comparison", "ranked", "reference_of", "without"]
 def compared(bench: Bench, protocol: str = "loso") -> list[Arm]:
     """Arms of a comparison of methods: those asked for, or all that the cohort can feed but variants of another one."""
     names = bench.methods or bench.fed([e.name for e in known_methods() if not e.fixed and not e.file])
-    return [arm(name, protocol) for name in names]
+    return [Arm(name, protocol=protocol, tuned=True) for name in names]
 
 
 def without(bench: Bench, names: Collection[str] | None = None) -> list[str]:

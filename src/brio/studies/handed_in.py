@@ -37,11 +37,13 @@ class HandedIn:
     def runs_of(self, arm: Arm, runs: Iterable[tuple[str, int]]) -> Finished | None:
         """The rows of an arm, one for each fold and seed that is asked for; None where the folder has no such arm.
 
-        An arm with settings of its own is not in it. A fold or seed that is not there is an error: means over other
-        sites would stand side by side.
+        An arm with settings of its own is not in it, nor is one that nobody tuned where these rows were. A fold or
+        seed that is not there is an error: means over other sites would stand side by side.
         """
         there = arm.method in self.summary["methods"] and self.summary["protocol"] == arm.protocol
         if arm.settings or not there or self.summary["harmonise"]:
+            return None
+        if self.summary["methods"][arm.method].get("tuning") and not arm.tuned:
             return None
         mine = self.rows[self.rows["method"] == arm.method].set_index(["fold", "seed"], drop=False)
         wanted = list(runs)
