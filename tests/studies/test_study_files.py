@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from brio.cli import app, main
 from brio.cohort.simulate import simulate
 from brio.errors import BrioError
-from brio.methods import entry, known_methods
+from brio.methods import entry, known_methods, make_method
+from brio.methods.brio.method import Brio
 from brio.studies import Finding, arm, comparison, efficiency, known_studies, run_study, study
 from brio.studies.arms import printed
 from brio.studies.study import PAPER, Study, find_study, markdown
@@ -41,7 +42,7 @@ def test_every_study_leaves_the_same_five_files(name, paper, table, cohort):
     assert [column for column in FACTS if column not in rows] == []
     assert (rows["folds"] == (1 if name == "efficiency" else 5)).all()
     assert (rows["seeds"] == (1 if name == "efficiency" else 2)).all()
-    assert set(rows["epochs"].dropna()) == {12 if name == "efficiency" else 3}
+    assert set(rows["epochs"].dropna()) == ({12, 24} if name == "efficiency" else {3})
     if "arm" in rows:
         assert rows[rows["arm"] == "brio"]["K"].eq(2).all()
         assert rows[rows["arm"].isin(["ridge", "gcn", "backbone", "brio-wo-qg"])]["K"].isna().all()
@@ -217,18 +218,43 @@ def test_every_trained_method_is_measured_once(table):
     assert 0.4 < half / whole < 0.7
 
 
-def test_epochs_that_count_are_the_last_six(cohort, tmp_path, monkeypatch):
-    """The k-th epoch takes 2 k + 1 ticks, so that the mean tells which were counted; six hold two refreshes."""
+@pytest.fixture
+def ticking(monkeypatch):
+    """A clock whose k-th tick is at k squared: the k-th epoch takes 2 k + 1, and a mean tells which were counted."""
     ticks = iter(range(1000))
     clock = SimpleNamespace(perf_counter=lambda: float(next(ticks)) ** 2)
     monkeypatch.setattr(efficiency, "time", clock)
+    return ticks
+
+
+def test_six_epochs_count_after_the_first_five(ticking, cohort, tmp_path):
     bench = bench_on(cohort, tmp_path, methods=["gcn"])
     fold = bench._planned(arm("gcn"))[0].fold
     row = efficiency.measured(bench, "gcn", "gcn", fold, {})
-    counted = [2 * k + 1 for k in range(5, 11)]  # from the start of the sixth epoch to that of the twelfth
-    assert row["seconds_an_epoch"] == sum(counted) / 6
-    assert len(counted) % 3 == 0
-    assert next(ticks) == efficiency.EPOCHS == 12
+    assert row["seconds_an_epoch"] == sum(2 * k + 1 for k in range(5, 11)) / 6
+    assert next(ticking) == row["epochs"] == 12
+
+
+@pytest.mark.parametrize("M", [3, 7])
+def test_epochs_of_brio_hold_their_share_of_refreshes(ticking, cohort, tmp_path, monkeypatch, M):
+    bench = bench_on(cohort, tmp_path, methods=["brio"])
+    fold, seen = bench._planned(arm("brio"))[0].fold, []
+    plain = Brio.refresh
+
+    def watched(self, *words):
+        seen.append(next(ticking))  # which counts on the clock as well
+        return plain(self, *words)
+
+    monkeypatch.setattr(Brio, "refresh", watched)
+    starts: list[float] = []
+    perf_counter = efficiency.time.perf_counter
+    monkeypatch.setattr(efficiency.time, "perf_counter", lambda: starts.append(perf_counter()) or starts[-1])
+    row = efficiency.measured(bench, "brio", "brio", fold, {"M": M})
+    assert row["epochs"] == len(starts) == 5 + M + 1
+    first, last = (round(starts[k] ** 0.5) for k in (5, 5 + M))
+    assert row["seconds_an_epoch"] == (starts[5 + M] - starts[5]) / M
+    steps = len(fold.source) // (2 * len(set(cohort.sites[fold.source])) * make_method("brio").settings.cell_batch)
+    assert sum(first <= tick < last for tick in seen) == max(1, steps)
 
 
 def test_brio_is_measured_with_few_and_many_reestimates(cohort, tmp_path, monkeypatch):

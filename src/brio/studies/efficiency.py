@@ -22,10 +22,11 @@ from .study import Finding, study
 
 __all__ = ["efficiency", "measured"]
 
-EPOCHS, WARM = 12, 5
-"""Epochs that are trained, and how many of them are not counted: kernels are chosen and recorded in the first ones.
+WARM, COUNTED = 5, 6
+"""Epochs that are not counted, since kernels are chosen and recorded in them, and epochs that are.
 
-What is counted is a multiple of three epochs, between which BRIO refreshes its qualifications once."""
+BRIO refreshes its qualifications every M steps: M epochs are counted of it, which hold as many refreshes as an epoch
+has steps, however many these are."""
 
 COLUMNS = [
     *("arm", "family", "seconds_an_epoch", "peak_memory_mib", "source_scans", "device"),
@@ -79,8 +80,11 @@ def measured(bench: Bench, label: str, name: str, fold: Fold, settings: dict[str
     graphs, device = bench.graphs, bench.graphs.device
     kind = entry(name)
     known = {f.name for f in dataclasses.fields(kind.make.Settings)}
-    short = {"epochs": EPOCHS, "patience": None} | ({"T_w": 2} if "T_w" in known else {})
-    method = make_method(name, {**bench.prepared.given(name), **settings, **short})
+    given = {**bench.prepared.given(name), **settings}
+    counted = make_method(name, given).settings.M if "M" in known else COUNTED
+    epochs = WARM + counted + 1  # the last one has no next, at whose beginning it would end
+    short = {"epochs": epochs, "patience": None} | ({"T_w": 2} if "T_w" in known else {})
+    method = make_method(name, given | short)
     starts: list[float] = []
 
     def watch(message: str, share: float) -> None:
@@ -94,17 +98,18 @@ def measured(bench: Bench, label: str, name: str, fold: Fold, settings: dict[str
         before = torch.cuda.memory_allocated()
     method.fit(graphs, [Run(fold, 0)], watch)
     peak = (torch.cuda.max_memory_allocated() - before) / 2**20 if device.type == "cuda" else np.nan
-    bench.say(f"  {label}: {np.diff(starts)[WARM:].mean():.3g} s an epoch")
+    seconds = float(np.diff(starts)[WARM : WARM + counted].mean())
+    bench.say(f"  {label}: {seconds:.3g} s an epoch")
     return {
         "arm": label,
         "family": kind.family,
-        "seconds_an_epoch": float(np.diff(starts)[WARM:].mean()),
+        "seconds_an_epoch": seconds,
         "peak_memory_mib": peak,
         "source_scans": len(fold.source),
         "device": describe_device(device),
         "folds": 1,
         "seeds": 1,
-        "epochs": EPOCHS,
+        "epochs": epochs,
         "K": getattr(method.settings, "K", None),
     }
 
