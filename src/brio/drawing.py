@@ -8,7 +8,12 @@ from typing import Any
 __all__ = ["STYLES", "dodge", "panels", "save", "style"]
 
 STYLES = [
-    *(("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "D"), ("#CC79A7", "^"), ("#E69F00", "v"), ("#56B4E9", "P")),
+    ("#0072B2", "o"),
+    ("#D55E00", "s"),
+    ("#009E73", "D"),
+    ("#CC79A7", "^"),
+    ("#E69F00", "v"),
+    ("#56B4E9", "P"),
     ("#000000", "X"),
 ]
 """Okabe & Ito's palette, and a marker each for print."""

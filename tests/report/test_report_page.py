@@ -166,6 +166,7 @@ def test_an_audit_that_was_not_copied_is_not_one_that_was_switched_off(copy):
         r"the audit left out 1 of \d+ scans; what it warned of is not in this folder", section(text, "verdict")
     )
     assert "it has no audit.json" in section(text, "cohort")
+    assert "it has no audit.json" in (copy / "MODEL_CARD.md").read_text()
 
 
 def test_without_coordinates_weights_or_curves_the_page_says_so(copy):

@@ -105,6 +105,26 @@ def test_what_was_trained_here_comes_before_what_was_handed_in(handed_in, small,
     assert ridge.job.folder == copy / "arms" / "loso" / "ridge"
 
 
+def test_an_audit_beside_any_arm_is_told(handed_in, tmp_path):
+    copy = shutil.copytree(handed_in, tmp_path / "copy")
+    first = read_folder(copy).main[0].job.folder
+    (first / "audit.json").unlink()
+    told = "No scan is there twice."
+    assert told in write_report(copy).read_text(encoding="utf-8")
+    assert told in (copy / "MODEL_CARD.md").read_text()
+
+
+def test_scans_left_out_are_those_of_the_plan(handed_in, tmp_path):
+    """Rows may have been handed in from a job on a cohort that had been cleaned before."""
+    copy = shutil.copytree(handed_in, tmp_path / "copy")
+    for path in copy.glob("handed-in/*/*/plan.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"excluded": {"someone": ["too short"]}}))
+    n = read_folder(copy).main[0].job.summary["n_scans"]
+    text = write_report(copy).read_text(encoding="utf-8")
+    assert f"{n} of {n + 1} scans are used; 1 were left out" in text
+    assert f"the audit left out 1 of {n + 1} scans" in text
+
+
 def test_nothing_is_said_of_handing_in_where_nothing_was(text):
     assert "FINISHED" not in text
 

@@ -32,10 +32,9 @@ def arm(name, scores, *, control=False, transductive=False, smoke=False, audit=A
         "smoke_run": smoke,
         "seeds": [0],
         "folds": folds,
-        "n_excluded": 3,
         "n_scans": 97,
     }
-    plan = {"audit": None if audit is None else {"min_frames": 40}}
+    plan = {"audit": None if audit is None else {"min_frames": 40}, "excluded": {who: ["short"] for who in "abc"}}
     job = Job(Path("."), plan, summary, pd.DataFrame(rows), pd.DataFrame(), audit, None, None)
     return Arm(name, name, job, plain)
 

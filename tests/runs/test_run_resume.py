@@ -241,7 +241,7 @@ def test_a_job_does_not_go_on_in_another_precision(plan_on, begun, now, tmp_path
     earlier = json.loads(json.dumps(plan_on(begun).document)) | {"stacks": [["a"]]}
     assert earlier["device"] == begun, "the word that --device takes"
     assert going_on(earlier, plan_on(begun), tmp_path).stacks == [["a"]]
-    with pytest.raises(BrioError, match=f"device: {begun} there, {now} here.*choose another --out") as told:
+    with pytest.raises(BrioError, match=f"device: {begun} there, {now} here.*--device {begun}") as told:
         going_on(earlier, plan_on(now), tmp_path)
     assert str(tmp_path) in str(told.value)
     assert set(plan_on(begun).jobs) == set(plan_on(now).jobs), "runs are named by what they are made of, not where"
@@ -263,10 +263,33 @@ def test_a_finished_job_is_read_on_any_device(plan_on, tmp_path):
         going_on(earlier | {"seeds": [7]}, here, tmp_path)
 
 
+def elsewhere(*plans: Path) -> None:
+    """As if jobs had been begun on a GPU."""
+    for path in plans:
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"device": "cuda-tf32", "threads": None}))
+
+
+def test_a_tuned_job_takes_up_no_search_of_another_device(brio, folder, tmp_path):
+    """Else its runs with seed 0 would be those of one device, and the others those of another."""
+    out, words = tmp_path / "out", ["gcn", folder, "--budget", "2", "--seeds", "2", "--set", "epochs=2"]
+    assert brio("tune", *words, "--out", out).status == 0
+    elsewhere(out / "plan.json", out / "search" / "plan.json")
+    before = content(out)
+    assert brio("tune", *words, "--out", out).status == 0, "all of it is finished"
+    assert content(out) == before
+    shutil.rmtree(out / "runs")
+    (out / "plan.json").unlink()
+    for name in ("results.csv", "predictions.csv", "summary.json"):
+        (out / name).unlink()
+    said = brio("tune", *words, "--out", out)
+    assert said.status == 2
+    assert "--device cuda-tf32" in said.err
+    assert not (out / "plan.json").exists()
+
+
 def test_a_finished_folder_keeps_its_tables_when_it_is_read_elsewhere(brio, copy, folder, tiny):
     """As if the whole of it had been computed on a GPU and were looked at here."""
-    plan = json.loads((copy / "plan.json").read_text())
-    (copy / "plan.json").write_text(json.dumps(plan | {"device": "cuda-tf32", "threads": None}, indent=1) + "\n")
+    elsewhere(copy / "plan.json")
     before = content(copy)
     said = brio("run", folder, "--out", copy, *JOB, *tiny)
     assert said.status == 0, said.err

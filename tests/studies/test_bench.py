@@ -14,6 +14,8 @@ from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
 from brio.methods import entry, known_methods
+from brio.report.html.reading import read_folder
+from brio.report.html.repeat import commands
 from brio.runs.store import RunStore
 from brio.studies import Arm, Bench, arm, comparison, known_studies, run_study
 from brio.studies.comparison import compared, reference_of
@@ -79,11 +81,14 @@ def test_what_an_arm_cannot_be_is_told_before_the_first_is_trained(study, words,
 
 def test_some_folds_are_as_many_in_distribution(cohort, tmp_path):
     bench = bench_on(cohort, tmp_path, folds=["site02", "site05", "site02"])
-    names = {job.fold.name for job in bench._planned(arm("ridge"))}
-    assert names == {"site02", "site05"}
-    assert {job.fold.name for job in bench._planned(arm("ridge", "kfold"))} == {"1", "2"}
+
+    def folds(bench, protocol):
+        return {job.run.fold.name for job in bench._planned(arm("ridge", protocol)).jobs.values()}
+
+    assert folds(bench, "loso") == {"site02", "site05"}
+    assert folds(bench, "kfold") == {"1", "2"}
     few = bench_on(cohort, tmp_path, folds=list(np.unique(cohort.sites)), settings={"protocol.n_folds": "4"})
-    assert {job.fold.name for job in few._planned(arm("ridge", "kfold"))} == {"1", "2", "3", "4"}
+    assert folds(few, "kfold") == {"1", "2", "3", "4"}
 
 
 # ---------------------------------------------------------------- smoke runs
@@ -120,14 +125,64 @@ def test_runs_handed_in_with_other_settings_make_a_smoke_run(cohort, tmp_path):
 def test_tuned_rows_count_among_methods_and_not_among_parts_of_one(cohort, tmp_path):
     brio.tune(cohort, "gcn", seeds=2, budget=2, out=tmp_path / "tuned", settings={"epochs": "2"}, device="cpu")
     bench = bench_on(cohort, tmp_path / "out", methods=["gcn", "ridge"], finished=[tmp_path / "tuned"])
+    said = []
+    bench.say = said.append
     with watched() as seen:
-        rows = read(run_study("comparison", bench) / "table.csv")
+        place = run_study("comparison", bench)
+        rows = read(place / "table.csv")
         assert seen["executed"] == ["loso/ridge"]
         own = bench.rows([arm("gcn"), arm("ridge")])
     assert seen["executed"] == ["loso/ridge", "loso/gcn"], "an arm without tuning is trained, the other one shared"
     given = read(tmp_path / "tuned" / "results.csv")["auc"].tolist()
     assert rows[rows["arm"] == "gcn"]["auc"].tolist() == given
     assert own[own["arm"] == "gcn"]["auc"].tolist() != given
+    assert (
+        "Settings of gcn were chosen on validation scans; the others have their own."
+        in (place / "found.md").read_text()
+    )
+    assert [line for line in said if "tuned rows are not compared" in line] == [
+        "gcn: tuned rows are not compared with parts of it that nobody tuned; it is trained here"
+    ]
+    assert [p.name for p in sorted((tmp_path / "out" / "handed-in" / "loso").iterdir())] == ["gcn (tuned)"]
+    evidence = read_folder(tmp_path / "out")
+    shown = {a.name: a for a in evidence.main}
+    assert set(shown) == {"ridge", "gcn", "gcn (tuned)"}, "both are told of"
+    assert shown["gcn (tuned)"].rows["auc"].tolist() == given
+    assert evidence.elsewhere == []
+    assert "FINISHED/tuned" in commands(evidence)[0]
+
+
+def test_what_had_nothing_to_tune_is_the_methods_own(cohort, tmp_path):
+    brio.tune(cohort, "dead-rois-only", seeds=2, budget=3, out=tmp_path / "tuned", device="cpu")
+    bench = bench_on(cohort, tmp_path / "out", finished=[tmp_path / "tuned"])
+    with watched() as seen:
+        bench.rows([arm("dead-rois-only")])
+    assert seen["executed"] == []
+
+
+def test_an_arm_that_was_begun_elsewhere_is_refused_before_another_is_trained(cohort, tmp_path):
+    first = bench_on(cohort, tmp_path)
+    first.train([arm("ridge"), arm("logistic")])
+    plan = tmp_path / "arms" / "loso" / "logistic" / "plan.json"
+    plan.write_text(json.dumps(json.loads(plan.read_text()) | {"device": "cuda", "threads": None}))
+    with watched() as seen:
+        bench_on(cohort, tmp_path).train([arm("ridge"), arm("logistic")])  # finished: read here as well
+    shutil.rmtree(next((tmp_path / "arms" / "loso" / "logistic" / "runs").iterdir()))
+    with watched() as seen, pytest.raises(BrioError, match=r"begun on another device.*--device cuda,"):
+        bench_on(cohort, tmp_path).train([arm("svm"), arm("logistic")])
+    assert seen["executed"] == []
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_study_says_where_its_arms_were_computed(cohort, tmp_path):
+    bench = bench_on(cohort, tmp_path, methods=["ridge", "logistic"])
+    assert "Computed on" not in (run_study("comparison", bench) / "found.md").read_text()
+    for path in (tmp_path / "arms" / "loso" / "logistic" / "runs").glob("*/run.json"):
+        record = json.loads(path.read_text())
+        record["row"]["device"] = "cuda (a GPU)"
+        path.write_text(json.dumps(record))
+    again = bench_on(cohort, tmp_path, methods=["ridge", "logistic"])
+    assert "Computed on cpu; on cuda (a GPU): logistic." in (run_study("comparison", again) / "found.md").read_text()
 
 
 # ---------------------------------------------------------------- sharing and resuming

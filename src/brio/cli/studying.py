@@ -22,7 +22,10 @@ def study(
     ] = None,
     finished: Annotated[
         list[Path] | None,
-        typer.Option(help="Folder of 'brio run' or 'brio tune' whose rows stand for its methods; repeatable."),
+        typer.Option(
+            help="Folder of 'brio run', or of 'brio tune' for studies that compare methods, whose rows stand for its "
+            "methods; repeatable."
+        ),
     ] = None,
     seeds: Seeds = 3,
     setting: Sets = None,

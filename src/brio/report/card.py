@@ -87,13 +87,13 @@ def _use(evidence: Evidence) -> list[str]:
 
 
 def _data(evidence: Evidence) -> list[str]:
-    if not evidence.main:
+    job, cohort = evidence.audited, cohort_section(evidence)
+    if job is None:
         return ["Not described in this folder."]
-    job, cohort = evidence.main[0].job, cohort_section(evidence)
     summary = job.summary
     lines = [
         f"{_plain(summary['cohort'])}, atlas {_plain(summary['atlas'])}, fingerprint `{summary['fingerprint'][:16]}`: "
-        f"{count(summary['n_scans'], 'scan')} used, {summary['n_excluded']} left out by the audit.",
+        f"{count(summary['n_scans'], 'scan')} used, {job.n_excluded} left out by the audit.",
     ]
     if cohort:
         first, second = (_plain(name) for name in cohort["classes"])

@@ -179,11 +179,16 @@ def _always(method: Method) -> Candidates:
 
 
 @contextmanager
-def settled(prepared: Prepared, plan: Plan, folder: Path, told: bool = True) -> Iterator[tuple[Plan, RunStore]]:
-    """The plan with its stacks, new or as begun earlier in the folder, and the store of its runs."""
+def settled(
+    prepared: Prepared, plan: Plan, folder: Path, told: bool = True, anywhere: bool = True
+) -> Iterator[tuple[Plan, RunStore]]:
+    """The plan with its stacks, new or as begun earlier in the folder, and the store of its runs.
+
+    ``anywhere``: whether a finished job may have been computed on another device.
+    """
     earlier = earlier_plan(folder)
     if earlier is not None:
-        plan = going_on(earlier, plan, folder)
+        plan = going_on(earlier, plan, folder, anywhere)
     if told:
         announce(prepared)
     if earlier is None:

@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import BrioError
 from .facts import FACTS
 from .plan import Plan
+from .store import RunStore
 
 __all__ = ["earlier_plan", "going_on"]
 
@@ -39,18 +40,25 @@ def earlier_plan(folder: Path) -> dict[str, Any] | None:
     return earlier
 
 
-def going_on(earlier: dict[str, Any], plan: Plan, folder: Path) -> Plan:
+def going_on(earlier: dict[str, Any], plan: Plan, folder: Path, anywhere: bool = True) -> Plan:
     """The plan of the same job begun earlier, with its stacks; an error that says what differs if it is another job.
 
-    A job whose runs are all finished may be read on another device than it was computed on; its plan still says where
-    that was.
+    A job whose runs are all finished may be read on another device than it was computed on, where ``anywhere``; its
+    plan still says where that was.
     """
     mine = json.loads(json.dumps(plan.facts))
     theirs = {k: v for k, v in earlier.items() if k != "stacks"}
-    if all((folder / "runs" / key).is_dir() for key in plan.jobs):
-        mine |= {name: theirs[name] for name in _WHERE if name in theirs}
+    elsewhere = mine | {name: theirs[name] for name in _WHERE if name in theirs}
+    store = RunStore(folder / "runs")
+    if anywhere and all(key in store for key in plan.jobs):
+        mine = elsewhere
     if theirs == mine:
         return dataclasses.replace(plan, facts=mine, stacks=earlier["stacks"])
+    if theirs == elsewhere and theirs["device"] != mine["device"]:
+        raise BrioError(
+            f"{folder}: was begun on another device and is not finished (device: {theirs['device']} there, "
+            f"{mine['device']} here); go on with --device {theirs['device']}, or choose another --out"
+        )
     found = [f"{name}: {was} there, {now} here" for name, was, now in _differences(theirs, mine)]
     if theirs.get("threads") != mine["threads"]:
         found.append("numbers repeat exactly only with as many threads, see OMP_NUM_THREADS")

@@ -103,7 +103,8 @@ def _search(
         [0],
     )
     place = folder / SEARCH
-    with settled(prepared, plan, place) as (plan, store):
+    begun = (folder / "plan.json").is_file()  # until then the job would take up the search's runs on another device
+    with settled(prepared, plan, place, anywhere=begun) as (plan, store):
         train(prepared, plan, store, searching=True)
         number = {
             json.dumps(_values(method), sort_keys=True): (name, k, values)

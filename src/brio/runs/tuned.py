@@ -15,9 +15,11 @@ from ..training import Method
 from .plan import Candidates, Plan
 from .store import RunStore
 
-__all__ = ["TUNING", "Tuned"]
+__all__ = ["TUNED", "TUNING", "Tuned"]
 
 TUNING = "tuning.json"
+TUNED = " (tuned)"
+"""What the folder of tuned rows ends in where the same method may be there with its own settings as well."""
 _FIELDS = ("budget", "cohort", "atlas", "protocol", "validation_sites", "given", "tried", "choices")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -11,7 +12,7 @@ from .agreement import OVERLAP, diagnosed, means
 from .arms import Arm, arm, printed
 from .bench import Bench
 from .study import Finding, study
-from .summaries import in_words, p_in_words, paired
+from .summaries import in_words, p_in_words, paired, signed
 
 __all__ = ["alignment", "sweep"]
 
@@ -57,6 +58,7 @@ def alignment(bench: Bench) -> Finding:
     summary = means(rows)
     summary.insert(1, "lambda_env", summary["arm"].map(known))
     to_brio = paired(rows, "D_re_pred", "brio")
+    compared = in_words(to_brio, "brio", form=partial(signed, digits=3))
     by = summary.set_index("arm")
     least, most = by.loc[strengths[LAMBDAS[0]].name], by.loc[strengths[LAMBDAS[-1]].name]
     full, near = by.loc["brio"], by.loc[MATCHED]
@@ -65,7 +67,7 @@ def alignment(bench: Bench) -> Finding:
         f"{most['D_site']:.3g} and predictive variation from {least['D_re_pred']:.3g} to {most['D_re_pred']:.3g}.",
         f"BRIO: D_site {full['D_site']:.3g}, variation {full['D_re_pred']:.3g}, AUC {full['AUC']:.1f}; matched w/o "
         f"QG: {near['D_site']:.3g}, {near['D_re_pred']:.3g}, {near['AUC']:.1f}.",
-        " ".join(["Predictive variation, paired over folds.", *in_words(to_brio, "brio", form="{:+.3f}".format)]),
+        " ".join(["Predictive variation, paired over folds.", *compared]),
         OVERLAP,
     ]
     told = to_brio.rename(columns={"to brio": "variation to BRIO"}).drop(columns="warning")

@@ -39,12 +39,12 @@ class Arm:
         return ",".join([self.method, *(f"{key}={value}" for key, value in self.settings)])
 
     @property
-    def plain(self) -> Arm:
-        """The arm with its own settings."""
+    def untuned(self) -> Arm:
+        """The arm for which tuned rows do not stand."""
         return replace(self, tuned=False)
 
 
-def arm(method: str, protocol: str = "loso", **settings: Any) -> Arm:
+def arm(method: str, protocol: str = "loso", *, tuned: bool = False, **settings: Any) -> Arm:
     """An arm from keywords.
 
     Examples
@@ -52,7 +52,7 @@ def arm(method: str, protocol: str = "loso", **settings: Any) -> Arm:
     >>> arm("brio", K=2).name
     'brio,K=2'
     """
-    return Arm(method, tuple(settings.items()), protocol)
+    return Arm(method, tuple(settings.items()), protocol, tuned)
 
 
 def printed(name: str) -> str:
@@ -79,6 +79,11 @@ class Finished:
     rows: pd.DataFrame
     summary: dict[str, Any]
     changed: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def tuned(self) -> bool:
+        """Whether settings were chosen among several for each fold."""
+        return (self.summary["methods"][self.arm.method].get("tuning") or {"budget": 1})["budget"] > 1
 
     @property
     def facts(self) -> dict[str, Any]:

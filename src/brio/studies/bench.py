@@ -19,8 +19,9 @@ from ..progress import Progress, silent
 from ..protocol.metrics import ONE_CLASS
 from ..runs.execute import announce, execute, planned
 from ..runs.fitted import fitted_runs, run_notes
-from ..runs.plan import split_settings
+from ..runs.plan import Plan, split_settings
 from ..runs.prepare import Prepared, prepare
+from ..runs.resume import earlier_plan, going_on
 from ..runs.tables import FULL_SEEDS
 from ..training import Method, Outcome, Run
 from .arms import Arm, Finished
@@ -127,14 +128,18 @@ class Bench:
     def train(self, arms: Sequence[Arm]) -> None:
         """Run every arm that is not finished; what one lacks is told before the first is trained."""
         wanted = [a for a in dict.fromkeys(arms) if a not in self._finished]
-        taken = {a: self._taken(a, self._planned(a)) for a in wanted}
+        plans = {a: self._planned(a) for a in wanted}
+        taken = {a: self._taken(a, plan) for a, plan in plans.items()}
+        left = [a for a in wanted if taken[a] is None]
+        for a in left:
+            earlier = earlier_plan(self._folder(a))
+            if earlier is not None:
+                going_on(earlier, plans[a], self._folder(a))
         for a, found in taken.items():
             if found is not None:
-                prepared = self._prepared(a)
-                keep(found, planned(prepared, [a.method]), prepared, self.out / HANDED_IN / a.protocol / a.name)
+                keep(found, plans[a], self._prepared(a), self.out / HANDED_IN / a.protocol)
                 self._finished[a] = found
-        left = [a for a in wanted if taken[a] is None]
-        todo = [a for a in dict.fromkeys(a.plain for a in left) if a not in self._finished]
+        todo = [a for a in dict.fromkeys(a.untuned for a in left) if a not in self._finished]
         for number, a in enumerate(todo):
 
             def told(message: str, share: float, number: int = number) -> None:
@@ -142,7 +147,7 @@ class Bench:
                 self.progress(", ".join(filter(None, [done, message])), (number + share) / len(todo))
 
             self._finished[a] = self._executed(a, told)
-        self._finished |= {a: self._finished[a.plain] for a in left}
+        self._finished |= {a: self._finished[a.untuned] for a in left}
 
     def finished(self, arm: Arm) -> Finished:
         """The finished runs of an arm, trained here or handed in."""
@@ -194,18 +199,22 @@ class Bench:
             self._block_lengths[key] = source_block_length(self.graphs, run)
         return self._block_lengths[key]
 
-    def _planned(self, arm: Arm) -> list[Run]:
-        """The runs of an arm; an error where it lacks something, or where none of them can be scored."""
-        runs = [job.run for job in planned(self._prepared(arm), [arm.method]).jobs.values()]
+    def _planned(self, arm: Arm) -> Plan:
+        """The plan of an arm; an error where it lacks something, or where none of its runs can be scored."""
+        plan = planned(self._prepared(arm), [arm.method])
+        runs = [job.run for job in plan.jobs.values()]
         if all(len(np.unique(self.cohort.labels[run.fold.test])) < 2 for run in runs):
             names = ", ".join(dict.fromkeys(run.fold.name for run in runs))
             raise BrioError(f"fold {names}: {ONE_CLASS}, so there is no AUC to study; ask for other folds")
-        return runs
+        return plan
 
-    def _taken(self, arm: Arm, runs: list[Run]) -> Finished | None:
+    def _taken(self, arm: Arm, plan: Plan) -> Finished | None:
         """The rows of an arm from the first folder handed in that holds it."""
-        wanted = [(run.fold.name, run.seed) for run in runs]
-        return next(filter(None, (folder.runs_of(arm, wanted) for folder in self.handed_in)), None)
+        wanted = [(job.run.fold.name, job.run.seed) for job in plan.jobs.values()]
+        found = next(filter(None, (folder.runs_of(arm, wanted) for folder in self.handed_in)), None)
+        if found is None and any(f.runs_of(dataclasses.replace(arm, tuned=True), wanted) for f in self.handed_in):
+            self.say(f"{arm.name}: tuned rows are not compared with parts of it that nobody tuned; it is trained here")
+        return found
 
     def _prepared(self, arm: Arm, progress: Progress = silent) -> Prepared:
         p, folds = self.prepared, self.prepared.folds

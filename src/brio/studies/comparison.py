@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..methods import known_methods
-from .arms import Arm
+from .arms import Arm, arm, printed
 from .bench import Bench
 from .study import Finding, study
 from .summaries import arm_summary, draw_arms, in_words, tidy
@@ -16,7 +16,7 @@ __all__ = ["compared", "comparison", "ranked", "reference_of", "without"]
 def compared(bench: Bench, protocol: str = "loso") -> list[Arm]:
     """Arms of a comparison of methods: those asked for, or all that the cohort can feed but variants of another one."""
     names = bench.methods or bench.fed([e.name for e in known_methods() if not e.fixed and not e.file])
-    return [Arm(name, protocol=protocol, tuned=True) for name in names]
+    return [arm(name, protocol, tuned=True) for name in names]
 
 
 def without(bench: Bench, names: Collection[str] | None = None) -> list[str]:
@@ -40,8 +40,18 @@ def ranked(bench: Bench, arms: list[Arm]) -> Finding:
     spread = f", SD {best['SD']:.1f}" if best["SD"] == best["SD"] else ""
     text = [f"Highest mean AUC: {best['arm']}, {best['AUC']:.1f}{interval}{spread}."]
     text += in_words(summary, reference) if len(arms) > 1 else []
+    text += _tuned(bench, arms)
     text += without(bench)
     return Finding(tidy(rows), summary, text, lambda: draw_arms(summary, reference))
+
+
+def _tuned(bench: Bench, arms: list[Arm]) -> list[str]:
+    """Whose settings were chosen on validation scans, where some were."""
+    names = [printed(a.name) for a in arms if bench.finished(a).tuned]
+    if not names:
+        return []
+    rest = "" if len(names) == len(arms) else "; the others have their own"
+    return [f"Settings of {', '.join(names)} were chosen on validation scans{rest}."]
 
 
 @study(

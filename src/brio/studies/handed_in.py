@@ -18,7 +18,7 @@ from ..runs.plan import Plan
 from ..runs.prepare import Prepared
 from ..runs.store import write_atomically
 from ..runs.tables import over_folds
-from ..runs.tuned import TUNING, Tuned
+from ..runs.tuned import TUNED, TUNING, Tuned
 from .arms import Arm, Finished
 
 __all__ = ["HandedIn", "keep", "read_handed_in"]
@@ -43,8 +43,6 @@ class HandedIn:
         there = arm.method in self.summary["methods"] and self.summary["protocol"] == arm.protocol
         if arm.settings or not there or self.summary["harmonise"]:
             return None
-        if self.summary["methods"][arm.method].get("tuning") and not arm.tuned:
-            return None
         mine = self.rows[self.rows["method"] == arm.method].set_index(["fold", "seed"], drop=False)
         wanted = list(runs)
         for fold, seed in wanted:
@@ -54,7 +52,8 @@ class HandedIn:
                     "compares; run the rest there, or leave the folder out"
                 )
         changed = self.summary["methods"][arm.method]["changed"]
-        return Finished(arm, self.folder, mine.loc[wanted].reset_index(drop=True), self.summary, changed)
+        found = Finished(arm, self.folder, mine.loc[wanted].reset_index(drop=True), self.summary, changed)
+        return found if arm.tuned or not found.tuned else None
 
 
 def read_handed_in(folder: Path, fingerprint: str, protocol_settings: ProtocolSettings) -> HandedIn:
@@ -80,8 +79,8 @@ def read_handed_in(folder: Path, fingerprint: str, protocol_settings: ProtocolSe
     return HandedIn(folder, rows, summary)
 
 
-def keep(found: Finished, plan: Plan, prepared: Prepared, folder: Path) -> None:
-    """Write the rows that stand for an arm as a job of its own, so that a report can tell of them.
+def keep(found: Finished, plan: Plan, prepared: Prepared, place: Path) -> None:
+    """Write the rows that stand for an arm as a job of its own in a place, so that a report can tell of them.
 
     Parameters
     ----------
@@ -89,6 +88,7 @@ def keep(found: Finished, plan: Plan, prepared: Prepared, folder: Path) -> None:
         Of the arm, had it been trained here; settings that were changed or tuned are put in.
     """
     name, rows = found.arm.method, found.rows
+    folder = place / (found.arm.name + (TUNED if found.tuned else ""))
     told = dict(plan.facts["methods"][name])
     told["settings"] = told["settings"] | found.changed
     if (found.folder / TUNING).is_file():
@@ -105,5 +105,6 @@ def keep(found: Finished, plan: Plan, prepared: Prepared, folder: Path) -> None:
         asked = table["method"].eq(name) & table["seed"].isin(seeds) & table["fold"].isin(rows["fold"])
         write_atomically(folder / "predictions.csv", table[asked].to_csv(index=False, lineterminator="\n"))
     write_atomically(folder / "results.csv", rows.to_csv(index=False, lineterminator="\n"))
-    summary = found.summary | {"methods": {name: mine}, "seeds": seeds, "warnings": []}
+    told_of = {"n_excluded": len(facts["excluded"]), "seeds": seeds, "warnings": []}
+    summary = found.summary | {"methods": {name: mine}} | told_of
     write_atomically(folder / "summary.json", json.dumps(summary, indent=2) + "\n")

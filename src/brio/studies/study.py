@@ -128,7 +128,7 @@ def _write(s: Study, found: Finding, bench: Bench) -> None:
         save(figure, place / f"figure.{ending}")
     smoke = bench.smoke(s.arms(bench))
     head = [f"This is a smoke run ({smoke}): no basis for a claim."] if smoke else []
-    lines = [f"# {s.title}", "", *(line for text in (*head, *found.text) for line in (text, ""))]
+    lines = [f"# {s.title}", "", *(line for text in (*head, *found.text, *_where(s, bench)) for line in (text, ""))]
     lines += [
         markdown(_shown(found.summary)),
         "",
@@ -154,6 +154,19 @@ def _write(s: Study, found: Finding, bench: Bench) -> None:
         "brio": __version__,
     }
     write_atomically(place / "study.json", json.dumps(facts, indent=1) + "\n")
+
+
+def _where(s: Study, bench: Bench) -> list[str]:
+    """On which devices the arms were computed, where it was more than one."""
+    found: dict[str, list[str]] = {}
+    for a in s.arms(bench):
+        for device in bench.finished(a).rows["device"].dropna().unique():
+            found.setdefault(str(device), []).append(printed(a.name))
+    if len(found) < 2:
+        return []
+    usual = max(found, key=lambda device: len(found[device]))
+    rest = "; ".join(f"on {device}: {', '.join(names)}" for device, names in found.items() if device != usual)
+    return [f"Computed on {usual}; {rest}."]
 
 
 def _shown(summary: pd.DataFrame) -> pd.DataFrame:

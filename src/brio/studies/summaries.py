@@ -80,8 +80,9 @@ def arm_summary(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
 def paired(rows: pd.DataFrame, column: str, reference: str) -> pd.DataFrame:
     """How a quantity that is the better the lower it is differs between arms and a reference, seeds averaged.
 
-    One row an arm: ``to <reference>`` with its interval, at how many folds it is lower, p of Wilcoxon's signed-rank
-    test over folds after Holm's correction, and a ``warning`` where so few folds could not have shown a difference.
+    One row an arm: ``to <reference>`` with its interval, at how many folds it is lower and higher, p of Wilcoxon's
+    signed-rank test over folds after Holm's correction, and a ``warning`` where so few folds could not have shown a
+    difference.
     """
     values = rows.groupby(["fold", "arm"])[column].mean().unstack("arm")[list(dict.fromkeys(rows["arm"]))]
     found = compare(values, reference, lower_is_better=True)
@@ -91,9 +92,12 @@ def paired(rows: pd.DataFrame, column: str, reference: str) -> pd.DataFrame:
             f"to {reference}": found["mean_difference"],
             "from": found["low"],
             "until": found["high"],
-            "lower at": [f"{b} of {n}" for b, n in zip(found["better"], found["n_sites"], strict=True)],
+            **{
+                f"{word} at": [f"{k} of {n}" for k, n in zip(found[column], found["n_sites"], strict=True)]
+                for word, column in (("lower", "better"), ("higher", "worse"))
+            },
             "p": found["p_holm"],
-            "warning": found["warning"],
+            "warning": found["warning"].str.replace("sites", "folds"),
         }
     )
 
@@ -118,20 +122,24 @@ def in_words(
     if len(rest):
         said = [f"{printed(r['arm'])} ({form(r[column])}, {p_in_words(r['p'])})" for _, r in rest.iterrows()]
         lines.append(f"Not shown to differ from {printed(reference)}: {', '.join(said)}.")
-    if (known["warning"] != "").all():
-        lines.append(f"Nor could it have been: {known['warning'].iloc[0]}.")
+    few = known[known["warning"] != ""]
+    if len(few) == len(known) and few["warning"].nunique() == 1:
+        lines.append(f"Nor could it have been: {few['warning'].iloc[0]}.")
+    elif len(few):
+        told = ", ".join(f"{printed(r['arm'])} ({' '.join(r['warning'].split()[:2])})" for _, r in few.iterrows())
+        lines.append(f"Could not have been shown at level {level:g}, since too few differ: {told}.")
     return lines
 
 
-def signed(difference: float) -> str:
-    """A difference with its sign and one decimal; what rounds to nothing has no sign.
+def signed(difference: float, digits: int = 1) -> str:
+    """A difference with its sign and one decimal or more; what rounds to nothing has no sign.
 
     Examples
     --------
     >>> signed(0.26), signed(-0.04)
     ('+0.3', '0.0')
     """
-    told = f"{difference:+.1f}"
+    told = f"{difference:+.{digits}f}"
     return told if float(told) else told[1:]
 
 
@@ -172,19 +180,19 @@ def bars(mean: Any, low: Any, high: Any) -> np.ndarray:
 def draw_arms(summary: pd.DataFrame, reference: str, label: Callable[[str], str] = printed) -> Any:
     """AUC and ACC of each arm and how its AUC differs from that of the reference, in the order of the summary."""
     column = f"to {reference}"
-    paired = summary[column].notna()
-    width = (3, 10.4) if paired.any() else (2, 8.4)
+    compared = summary[column].notna()
+    width = (3, 10.4) if compared.any() else (2, 8.4)
     figure, axes = panels(*width, 1.0 + 0.34 * len(summary), sharey=True)
     for axis, mean, sd in zip(axes, ("AUC", "ACC"), ("SD", "ACC SD"), strict=False):
         for y, (_, row) in enumerate(summary.iterrows()):
             _mark(axis, y, row[mean], row[sd], 0 if row["arm"] == reference else 1)
         axis.set_xlabel(f"{mean}, % (mean, SD)", fontsize=9)
     for y, (_, row) in enumerate(summary.iterrows()):
-        if paired.iloc[y]:
+        if compared.iloc[y]:
             _mark(axes[2], y, row[column], bars([row[column]], [row["from"]], [row["until"]]), 1)
             beside = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 8, "color": "0.3"}
             axes[2].annotate(p_in_words(row["p"]), (1.02, y), **beside)
-    if paired.any():
+    if compared.any():
         axes[2].axvline(0, color=style(0)["color"], linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
         axes[2].set_xlabel(f"AUC, points to {label(reference)}\n(95 % interval, corrected p)", fontsize=9)
     for axis in axes:

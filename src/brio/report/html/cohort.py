@@ -76,7 +76,7 @@ def findings(job: Job) -> list[Finding]:
 
 
 def _excluded(job: Job) -> Finding:
-    n = job.summary["n_excluded"]
+    n = job.n_excluded
     if not n:
         return "ok", f"All {count(job.n_before, 'scan')} are used."
     return "note", f"{job.n_before - n:,} of {count(job.n_before, 'scan')} are used; {n:,} were left out, see below."

@@ -223,7 +223,7 @@ def _figure(folder: Path) -> str | None:
 def _markdown(text: str) -> str:
     """Markdown as HTML; tags in the text stay text, and pictures, which may lie on the network, are not shown.
 
-    A table that is long is folded: what it says, the figure shows.
+    A table that is long is folded.
     """
     from markdown_it import MarkdownIt
 

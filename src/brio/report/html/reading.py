@@ -14,6 +14,7 @@ import pandas as pd
 from ...errors import BrioError
 from ...runs.facts import FACTS
 from ...runs.tables import METRICS
+from ...runs.tuned import TUNED
 
 __all__ = ["Arm", "Evidence", "Job", "Study", "read_folder"]
 
@@ -35,9 +36,13 @@ class Job:
     tuning: dict[str, Any] | None
 
     @property
+    def n_excluded(self) -> int:
+        return len(self.plan["excluded"])
+
+    @property
     def n_before(self) -> int:
         """Scans before exclusions."""
-        return self.summary["n_scans"] + self.summary["n_excluded"]
+        return self.summary["n_scans"] + self.n_excluded
 
     @cached_property
     def records(self) -> list[dict[str, Any]]:
@@ -190,16 +195,22 @@ def read_folder(folder: Path) -> Evidence:
         job.summary["fingerprint"] for job in jobs
     )
     usual = prints.most_common(1)[0][0] if prints else ""
-    arms = [arm for job in jobs for arm in _arms(job, usual)]
+    own = {p.parts[-2:] for p in places}
+    arms = [arm for job in jobs for arm in _arms(job, usual, own)]
     waiting = ["/".join(p.parts[-2:]) for p in places if p not in finished]
     counted = {str(name) for study in studies for name in study.told.get("arms") or ()}
-    return Evidence(folder, jobs, arms, studies, waiting, sorted(counted - {p.name for p in places}))
+    elsewhere = sorted(counted - {p.name.removesuffix(TUNED) for p in places})
+    return Evidence(folder, jobs, arms, studies, waiting, elsewhere)
 
 
-def _arms(job: Job, usual: str) -> list[Arm]:
-    """The arms of a job under ``arms/``, which is named after its arm."""
+def _arms(job: Job, usual: str, places: set[tuple[str, ...]]) -> list[Arm]:
+    """The arms of a job under ``arms/``, which is named after its arm; that of tuned rows says so in its name where
+    the method is among the places with its own settings as well."""
     methods, own = list(job.summary["methods"]), job.folder.name
     same = job.summary["fingerprint"] == usual
+    if [own] == [f"{name}{TUNED}" for name in methods]:
+        twin = (job.folder.parent.name, methods[0]) in places
+        return [Arm(own if twin else methods[0], methods[0], job, plain=same)]
     if len(methods) == 1:
         return [Arm(own, methods[0], job, plain=same and own == methods[0])]
     return [Arm(m if own == m else f"{own}: {m}", m, job, plain=False) for m in methods]

@@ -246,9 +246,9 @@
     const near = new IntersectionObserver((seen) => {
       if (!seen.some((entry) => entry.isIntersecting)) return;
       near.disconnect();
-      if (typeof DecompressionStream !== "undefined") return void unpack();
-      const why = "The brain that turns needs a browser of 2023 or later.";
-      frame.replaceWith(Object.assign(document.createElement("p"), { className: "note", textContent: why }));
+      const instead = (why) => frame.replaceWith(Object.assign(document.createElement("p"), { className: "note", textContent: why }));
+      if (typeof DecompressionStream === "undefined") instead("The brain that turns needs a browser of 2023 or later.");
+      else unpack().catch(() => instead("The brain that turns could not be unpacked: this page is damaged."));
     }, { rootMargin: "600px" });
     near.observe(frame);
   }

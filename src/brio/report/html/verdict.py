@@ -171,7 +171,7 @@ def _audited(evidence: Evidence) -> str:
         return "no cohort was audited here"
     if job.plan.get("audit") is None:
         return "the audit's exclusions were not applied"
-    n = job.summary["n_excluded"]
+    n = job.n_excluded
     text = f"the audit left out {n:,} of {count(job.n_before, 'scan')}" if n else "the audit left out no scan"
     if job.audit is None:
         return f"{text}; what it warned of is not in this folder"
