@@ -14,6 +14,7 @@ from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
 from brio.methods import entry, known_methods
+from brio.report.html import write_report
 from brio.report.html.reading import read_folder
 from brio.report.html.repeat import commands
 from brio.runs.store import RunStore
@@ -150,6 +151,7 @@ def test_tuned_rows_count_among_methods_and_not_among_parts_of_one(cohort, tmp_p
     assert shown["gcn (tuned)"].rows["auc"].tolist() == given
     assert evidence.elsewhere == []
     assert "FINISHED/tuned" in commands(evidence)[0]
+    assert "the highest of 2 methods" in write_report(tmp_path / "out").read_text(encoding="utf-8")
 
 
 def test_what_had_nothing_to_tune_is_the_methods_own(cohort, tmp_path):

@@ -99,6 +99,7 @@ def _context(evidence: Evidence, found: Comparison) -> dict[str, Any]:
         "verdict": verdict(evidence, found),
         "found": found,
         "looks": [look[arm.name] for arm in ordered],
+        "n_methods": len({arm.method for arm in ordered}),
         "look": look,
         "cohort": cohort_section(evidence),
         "findings": findings(evidence.audited) if evidence.audited else [],

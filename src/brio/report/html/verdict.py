@@ -101,7 +101,8 @@ def _best(evidence: Evidence, found: Comparison) -> str:
     where = "at sites it has not seen" if unseen else "on scans it has not seen, of sites it has"
     reach = f"a mean AUC of {percent(auc['mean'])}"
     reach += f" (95 % interval {interval(auc['interval'])}, over {units})" if auc["interval"] else f" (over {units})"
-    rank = f", the highest of {len(found.ranked)} methods" if len(found.ranked) > 1 else ""
+    n = len({arm.method for arm in found.ranked})  # one may be there tuned and with its own settings
+    rank = f", the highest of {n} methods" if n > 1 else ""
     text = f"{best.name} reaches {reach} {where}{rank}"
     if auc["interval"] is not None and auc["interval"][0] <= 0.5:
         text += "; the interval includes chance"
