@@ -6,7 +6,7 @@ import torch
 
 from brio import BrioError, Cohort
 from brio.cohort.simulate import Simulation, simulate
-from brio.connectome import BlockRule, Connectomes, clip_block_length
+from brio.connectome import BlockRule, Connectomes, Resamples, clip_block_length
 from brio.methods import BrioSettings
 from brio.methods.brio.qualification import contribution_statistics, qualify
 
@@ -35,7 +35,7 @@ class Qualified:
         block = clip_block_length(int(np.floor(l_b + 0.5)), graphs.n_frames, rule)
         self.a = mean_fc(graphs.full, simulation)
         change = torch.zeros_like(self.a)
-        for chunk, A in graphs.reestimates(scans, block, 0, 0, K):
+        for chunk, A in graphs.reestimates(Resamples(scans, block, 0, 0, K)):
             where = torch.from_numpy(chunk)
             change[where] = (mean_fc(A, simulation) - self.a[where, None]).square().mean(1)
         names = np.unique(self.cohort.sites)

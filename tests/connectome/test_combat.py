@@ -8,7 +8,7 @@ from neuroCombat import neuroCombat
 
 from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
-from brio.connectome import Connectomes, Harmonise, fit_combat, harmonised
+from brio.connectome import Connectomes, Harmonise, Resamples, fit_combat, harmonised
 from brio.errors import BrioError
 
 
@@ -98,7 +98,8 @@ def test_re_estimates_go_through_the_same_map(graphs):
     source = np.flatnonzero(graphs.cohort.sites <= "site03")
     flat = harmonised(graphs, source, Harmonise("combat", covariates=True))
     scans = source[:5]
-    (_, plain), (_, mapped) = (next(g.reestimates(scans, np.full(5, 4), 0, 0, 2)) for g in (graphs, flat))
+    asked = Resamples(scans, np.full(5, 4), 0, 0, 2)
+    (_, plain), (_, mapped) = (next(g.reestimates(asked)) for g in (graphs, flat))
     c, sites = flat.combat, graphs.cohort.sites
     u, v = torch.triu_indices(12, 12, 1)
     for i, scan in enumerate(scans):

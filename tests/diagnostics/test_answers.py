@@ -8,7 +8,7 @@ import torch
 from fitted_runs import fold, small, uneven
 
 from brio import draws
-from brio.connectome import BlockRule, Connectomes, clip_block_length
+from brio.connectome import BlockRule, Connectomes, Resamples, clip_block_length
 from brio.connectome import connectomes as connectomes_module
 from brio.diagnostics import answers as answers_module
 from brio.diagnostics import source_answers, source_block_length
@@ -121,7 +121,7 @@ def test_draws_are_not_those_of_a_refresh(graphs, runs):
     source = runs[0].fold.source
     blocks = clip_block_length(5.0, graphs.n_frames[source], BlockRule())
     for refresh in range(3):
-        for chunk, A in graphs.reestimates(source, blocks, runs[0].seed, refresh, K):
+        for chunk, A in graphs.reestimates(Resamples(source, blocks, runs[0].seed, refresh, K)):
             assert not np.isclose(A[:, :, 0, 1].numpy(), said.again[chunk]).any()
 
 
@@ -130,9 +130,9 @@ def test_re_estimates_are_made_once_for_runs_that_share_them(graphs, runs, fitte
     made = []
     reestimates = Connectomes.reestimates
 
-    def counted(self, scans, block_length, seed, *rest):
-        made.append((seed, len(scans)))
-        return reestimates(self, scans, block_length, seed, *rest)
+    def counted(self, asked, *rest):
+        made.append((asked.seed, len(asked.scans)))
+        return reestimates(self, asked, *rest)
 
     monkeypatch.setattr(Connectomes, "reestimates", counted)
     source_answers(method, outcomes, graphs, LENGTHS, K)

@@ -31,9 +31,9 @@ def blocks(monkeypatch):
     asked = []
     again = Inputs.reestimates
 
-    def watched(self, scans, block_length, seed, refresh, n_resamples, room=None):
-        asked.append(block_length)
-        return again(self, scans, block_length, seed, refresh, n_resamples, room)
+    def watched(self, resamples, room=None):
+        asked.append(resamples.block_length)
+        return again(self, resamples, room)
 
     monkeypatch.setattr(Inputs, "reestimates", watched)
     return asked

@@ -21,7 +21,7 @@ from contract_cohorts import (
     without,
 )
 
-from brio.connectome import Connectomes
+from brio.connectome import Connectomes, Resamples
 from brio.errors import BrioError
 from brio.methods import entry, known_methods, make_method
 from brio.protocol import auc
@@ -118,7 +118,7 @@ def test_a_fitted_run_answers_for_scans_and_for_re_estimates(name):
     again = method.answer(outcome, inputs.take(test))
     assert np.array_equal(again.margin, answer.margin)
     blocks = np.full(len(test), 5)
-    for _, resampled in inputs.reestimates(run.fold.test, blocks, 0, 0, 3):
+    for _, resampled in inputs.reestimates(Resamples(run.fold.test, blocks, 0, 0, 3)):
         moved = method.answer(outcome, resampled)
         assert len(moved.margin) == 3 * len(test)
         assert np.isfinite(moved.margin).all()

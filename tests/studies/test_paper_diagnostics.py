@@ -74,10 +74,10 @@ def test_all_methods_are_asked_about_the_same_reestimates(bench, cohort, monkeyp
     asked = {}
     again = Connectomes.reestimates
 
-    def watched(self, scans, block_length, seed, refresh, n_resamples, room=None):
-        for scan, block in zip(scans, block_length, strict=True):
-            asked[name].add((seed, int(scan), int(block), refresh, n_resamples))
-        return again(self, scans, block_length, seed, refresh, n_resamples, room)
+    def watched(self, resamples, room=None):
+        for scan, block in zip(resamples.scans, resamples.block_length, strict=True):
+            asked[name].add((resamples.seed, int(scan), int(block), resamples.refresh, resamples.K))
+        return again(self, resamples, room)
 
     monkeypatch.setattr(Connectomes, "reestimates", watched)
     fresh = bench_on(cohort, bench.out)  # nothing is kept from before

@@ -8,7 +8,7 @@ from .dead import fill_dead
 from .fc import psi
 from .harmonised import harmonised
 from .logs import log_connectome
-from .resampling import reestimate
+from .resampling import Resamples, reestimate
 from .support import edge_cut, source_mean, source_strength, sym_top
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Combat",
     "Connectomes",
     "Harmonise",
+    "Resamples",
     "clip_block_length",
     "edge_cut",
     "fill_dead",

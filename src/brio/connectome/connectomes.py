@@ -16,7 +16,7 @@ from ..errors import BrioError
 from .blocks import BlockRule, balanced_subset, fold_block_length, subject_horizon
 from .bold import BoldRule, bold_positions, bold_window
 from .fc import psi, standardise
-from .resampling import block_indices, block_starts, reestimate
+from .resampling import Resamples, block_indices, block_starts, reestimate
 from .support import edge_cut, site_mean, site_median
 
 __all__ = ["Connectomes"]
@@ -110,34 +110,29 @@ class Connectomes:
                 known[i] = subject_horizon(self.scan(i), self._alive[i], int(self.ids[i]), rule, seed)
         return fold_block_length(np.array([known[i] for i in source[subset].tolist()]), site[subset])
 
-    def reestimates(
-        self,
-        scans: np.ndarray,
-        block_length: np.ndarray,
-        seed: int,
-        refresh: int,
-        n_resamples: int,
-        room: int | None = None,
-    ) -> Iterator[tuple[np.ndarray, Tensor]]:
+    def reestimates(self, asked: Resamples, room: int | None = None) -> Iterator[tuple[np.ndarray, Tensor]]:
         """Yield re-estimates of the given scans chunk by chunk, Eq. (2); scans of like length together.
 
-        The draws depend on seed, refresh and participant only. A chunk takes ``room`` bytes at most, resampled frames
-        included, where that is less than what the device has for it.
+        A chunk takes ``room`` bytes at most, resampled frames included, where that is less than what the device has
+        for it.
 
         Yields
         ------
         positions : ndarray
-            Into ``scans``.
+            Into ``asked.scans``.
         A : Tensor, shape [n, K, P, P]
         """
-        keys = draws.key(seed, "re-estimates", refresh, self.ids[scans]).view(np.int64)
-        lengths, block_length = self.n_frames[scans], block_length.astype(np.int64)
-        for chunk in self._chunks(lengths, n_resamples, room):
+        lengths, block_length, keys = self.n_frames[asked.scans], asked.block_length.astype(np.int64), self._keys(asked)
+        for chunk in self._chunks(lengths, asked.K, room):
             found = []
             for some in self._alike(chunk, lengths):
-                frames, first = self._frames(scans[some])
-                found.append(reestimate(frames, first, lengths[some], block_length[some], keys[some], n_resamples))
+                frames, first = self._frames(asked.scans[some])
+                found.append(reestimate(frames, first, lengths[some], block_length[some], keys[some], asked.K))
             yield chunk, torch.cat(found) if len(found) > 1 else found[0]
+
+    def _keys(self, asked: Resamples) -> np.ndarray:
+        """Address of the draws of each scan, int64."""
+        return draws.key(asked.seed, "re-estimates", asked.refresh, self.ids[asked.scans]).view(np.int64)
 
     def edge_cut(self, share: float) -> Tensor:
         """Cached :func:`brio.connectome.support.edge_cut` of every full-scan FC. Shape [N]."""
@@ -151,25 +146,15 @@ class Connectomes:
             self._bold[rule] = torch.stack([self._window(i, self.scan(i), rule, tr) for i in range(len(self))])
         return self._bold[rule]
 
-    def resampled_bold(
-        self,
-        scans: np.ndarray,
-        block_length: np.ndarray,
-        seed: int,
-        refresh: int,
-        n_resamples: int,
-        rule: BoldRule,
-        tr: np.ndarray | None,
-    ) -> Tensor:
+    def resampled_bold(self, asked: Resamples, rule: BoldRule, tr: np.ndarray | None) -> Tensor:
         """BOLD windows of the resamples whose FC :meth:`reestimates` gives. Shape [n * K, frames, P]."""
-        keys = draws.key(seed, "re-estimates", refresh, self.ids[scans]).view(np.int64)
         out = []
-        for i, block, key in zip(scans, block_length, keys, strict=True):
+        for i, block, key in zip(asked.scans, asked.block_length, self._keys(asked), strict=True):
             x = self.scan(int(i))
             size = torch.tensor([len(x)], device=self.device)
             length = torch.tensor([int(block)], device=self.device)
             starts = block_starts(
-                torch.tensor([key], device=self.device), size, n_resamples, -(-len(x) // max(1, int(block)))
+                torch.tensor([key], device=self.device), size, asked.K, -(-len(x) // max(1, int(block)))
             )
             index = block_indices(starts, length, size, len(x))[0]  # [K, T]
             out.append(self._window(int(i), x[index], rule, tr))

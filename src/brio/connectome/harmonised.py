@@ -13,6 +13,7 @@ from ..cohort.covariates import covariates
 from .combat import Harmonise, fit_combat
 from .connectomes import Connectomes
 from .dead import fill_dead
+from .resampling import Resamples
 from .support import source_mean
 
 __all__ = ["HarmonisedConnectomes", "harmonised"]
@@ -39,17 +40,9 @@ class HarmonisedConnectomes(Connectomes):
         self.combat = fitted.with_unseen(x, sites, rule.unseen, known)
         self.full = self._map(plain.full, plain.alive, np.arange(len(plain)), x)
 
-    def reestimates(
-        self,
-        scans: np.ndarray,
-        block_length: np.ndarray,
-        seed: int,
-        refresh: int,
-        n_resamples: int,
-        room: int | None = None,
-    ) -> Iterator[tuple[np.ndarray, Tensor]]:
-        for chunk, A in super().reestimates(scans, block_length, seed, refresh, n_resamples, room):
-            who = np.repeat(scans[chunk], n_resamples)
+    def reestimates(self, asked: Resamples, room: int | None = None) -> Iterator[tuple[np.ndarray, Tensor]]:
+        for chunk, A in super().reestimates(asked, room):
+            who = np.repeat(asked.scans[chunk], asked.K)
             flat = A.flatten(0, 1)
             alive = self.alive[torch.from_numpy(who).to(self.device)]
             yield chunk, self._map(flat, alive, who, self._edges(flat, alive)).unflatten(0, A.shape[:2])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -9,7 +11,21 @@ from torch import Tensor
 from ..draws import uniform_tensor
 from .fc import psi
 
-__all__ = ["block_indices", "block_starts", "reestimate"]
+__all__ = ["Resamples", "block_indices", "block_starts", "reestimate"]
+
+
+class Resamples(NamedTuple):
+    """Which re-estimates are asked for; the draws depend on seed, refresh and participant only."""
+
+    scans: np.ndarray  # [n] positions in the cohort
+    block_length: np.ndarray  # [n] frames
+    seed: int
+    refresh: int
+    K: int
+
+    def of(self, chunk: np.ndarray) -> Resamples:
+        """Those of some of the scans."""
+        return self._replace(scans=self.scans[chunk], block_length=self.block_length[chunk])
 
 
 def block_starts(keys: Tensor, n_frames: Tensor, n_resamples: int, n_blocks: int) -> Tensor:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from .. import draws
-from ..connectome import BlockRule, Connectomes, clip_block_length
+from ..connectome import BlockRule, Connectomes, Resamples, clip_block_length
 from ..errors import BrioError
 from ..training import Inputs, Method, NeuralMethod, Outcome, Run, Scans
 from ..training.stack import Stack
@@ -179,7 +179,8 @@ def _asked_again(
     for r, source in enumerate(sources):
         row[r, np.searchsorted(scans, source)] = np.arange(len(source))
     found: list[list[np.ndarray]] = [[] for _ in sources]
-    for chunk, resampled in inputs.reestimates(scans, blocks, seed, _ADDRESS, n_resamples):
+    asked = Resamples(scans, blocks, seed, _ADDRESS, n_resamples)
+    for chunk, resampled in inputs.reestimates(asked):
         for r, fields in enumerate(zip(*runs.say(resampled, names), strict=True)):
             own = row[r, chunk]
             for k, field in enumerate(fields):

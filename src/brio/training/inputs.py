@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..cohort import Cohort
 from ..cohort.covariates import COLUMNS, covariates, hemisphere, repetition_time
-from ..connectome import BoldRule, Connectomes, edge_cut
+from ..connectome import BoldRule, Connectomes, Resamples, edge_cut
 
 __all__ = ["NEEDS", "Inputs", "Scans", "Shape", "check_needs"]
 
@@ -119,29 +119,18 @@ class Inputs:
             self._covariates[index],
         )
 
-    def reestimates(
-        self,
-        scans: np.ndarray,
-        block_length: np.ndarray,
-        seed: int,
-        refresh: int,
-        n_resamples: int,
-        room: int | None = None,
-    ) -> Iterator[tuple[np.ndarray, Scans]]:
-        """Yield re-estimates of the given scans chunk by chunk: positions into ``scans``, then [n * K] scans.
+    def reestimates(self, asked: Resamples, room: int | None = None) -> Iterator[tuple[np.ndarray, Scans]]:
+        """Yield re-estimates of the given scans chunk by chunk: positions into ``asked.scans``, then [n * K] scans.
 
         BOLD is made of the same resampled frames as the connectome.
         """
         graphs = self.connectomes
-        for chunk, A in graphs.reestimates(scans, block_length, seed, refresh, n_resamples, room):
+        for chunk, A in graphs.reestimates(asked, room):
             flat = A.flatten(0, 1)
-            index = torch.from_numpy(scans[chunk]).to(graphs.device).repeat_interleave(n_resamples)
+            index = torch.from_numpy(asked.scans[chunk]).to(graphs.device).repeat_interleave(asked.K)
             found = self.take(index, flat)
             if self._share is not None:
                 found = found._replace(cut=edge_cut(flat, self._share))
             if self._rule is not None:
-                bold = graphs.resampled_bold(
-                    scans[chunk], block_length[chunk], seed, refresh, n_resamples, self._rule, self._tr
-                )
-                found = found._replace(bold=bold)
+                found = found._replace(bold=graphs.resampled_bold(asked.of(chunk), self._rule, self._tr))
             yield chunk, found

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...connectome import clip_block_length, source_strength, sym_top
+from ...connectome import Resamples, clip_block_length, source_strength, sym_top
 from ...training import Batch, NeuralMethod, Shape, Source, Stage
 from ...training.stack import Stack
 from ..losses import classification_loss
@@ -149,7 +149,8 @@ class Brio(NeuralMethod):
             if not self._reestimates:
                 continue
             block = clip_block_length(rounded, graphs.n_frames[scans], s.block_rule)
-            for chunk, resampled in stack.inputs.reestimates(scans, block, seed, refresh, s.K, stack.step_bytes):
+            asked = Resamples(scans, block, seed, refresh, s.K)
+            for chunk, resampled in stack.inputs.reestimates(asked, stack.step_bytes):
                 local = torch.from_numpy(chunk).to(graphs.device)
                 again = stack.forward(resampled, shared=True, runs=runs).contributions
                 again = again.unflatten(1, (len(chunk), s.K))

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...connectome import BlockRule, Connectomes, clip_block_length, log_connectome
+from ...connectome import BlockRule, Connectomes, Resamples, clip_block_length, log_connectome
 
 __all__ = ["Reestimates", "edges", "live_edges"]
 
@@ -60,5 +60,6 @@ class Reestimates:
         return iter(self._held) if self._held is not None else self._make()
 
     def _make(self) -> Iterator[tuple[np.ndarray, Tensor]]:
-        for chunk, A in self._connectomes.reestimates(self._scans, self._block, self._seed, 0, self._K):
+        asked = Resamples(self._scans, self._block, self._seed, 0, self._K)
+        for chunk, A in self._connectomes.reestimates(asked):
             yield self._scans[chunk], edges(A.flatten(0, 1), self._shrinkage).unflatten(0, (len(chunk), self._K))
