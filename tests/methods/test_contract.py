@@ -9,6 +9,7 @@ import torch
 from contract_cohorts import (
     CONTROLS,
     METHODS,
+    TINY,
     easy,
     loso,
     neural,
@@ -21,6 +22,7 @@ from contract_cohorts import (
     without,
 )
 
+from brio.cohort.simulate import simulate
 from brio.connectome import Connectomes, Resamples
 from brio.errors import BrioError
 from brio.methods import entry, known_methods, make_method
@@ -97,6 +99,17 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(name):
     if name in NEURAL:
         (other,) = method.fit(graphs, [Run(run.fold, 7)])
         assert not same_weights(one.weights, other.weights)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU")
+@pytest.mark.parametrize("name", NEURAL)
+def test_a_stack_on_a_gpu_gives_the_same_bits_again(name):
+    """On graphs that are large enough for sums whose order is open to show."""
+    graphs = Connectomes(simulate(dataclasses.replace(TINY, n_rois=96)), "cuda", torch.float32)
+    method, runs = small(name), uneven(graphs.cohort)
+    for one, again in zip(method.fit(graphs, runs), method.fit(graphs, runs), strict=True):
+        assert same_weights(one.weights, again.weights)
+        assert np.array_equal(one.test_logit, again.test_logit)
 
 
 @pytest.mark.parametrize("name", METHODS + CONTROLS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["dot", "draw", "dropout", "keys_of", "uniform"]
+__all__ = ["dot", "draw", "dropout", "keys_of", "pick", "uniform"]
 
 # fmt: off
 
@@ -27,6 +27,17 @@ def dot(a, b, c, EXACT: tl.constexpr):
         c = tl.dot(a - _high(a), _high(b), c, input_precision="tf32")
         c = tl.dot(_high(a), b - _high(b), c, input_precision="tf32")
         c = tl.dot(_high(a), _high(b), c, input_precision="tf32")
+    else:
+        c = tl.dot(a, b, c, input_precision="tf32")
+    return c
+
+
+@triton.jit
+def pick(a, b, c, EXACT: tl.constexpr):
+    """a b + c where a holds zeros and ones, of which TF32 leaves nothing out."""
+    if EXACT:
+        c = tl.dot(a, b - _high(b), c, input_precision="tf32")
+        c = tl.dot(a, _high(b), c, input_precision="tf32")
     else:
         c = tl.dot(a, b, c, input_precision="tf32")
     return c

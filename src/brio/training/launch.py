@@ -38,10 +38,10 @@ class OverRuns(torch.autograd.Function):
         return tuple(t.unflatten(0, (n, -1)) for t in found), (0,) * len(found)
 
 
-def launch(kernel: Any, programs: int, *args: Any, **sizes: Any) -> None:
+def launch(kernel: Any, programs: int | tuple[int, ...], *args: Any, **sizes: Any) -> None:
     """Run a kernel on the GPU that holds its tensors, which need not be the current one."""
     with torch.cuda.device_of(args[0]):
-        kernel[(programs,)](*args, **sizes)
+        kernel[programs if isinstance(programs, tuple) else (programs,)](*args, **sizes)
 
 
 def exact() -> bool:

@@ -17,6 +17,7 @@ from ..layers import BatchNorm, Linear, linear, mlp
 from ..losses import bce, class_loss
 from ..registry import method, our_reading
 from .edges import Edges, EdgeSettings, GINEncoder, concrete, dense, list_edges, straight_through
+from .scorer import ends
 
 __all__ = ["DiSCO", "DiSCONetwork", "DiSCOSettings", "excess_correlation", "imbalance"]
 
@@ -91,8 +92,7 @@ class ExpertMasks(nn.Module):
 
     def forward(self, H: Tensor, edges: Edges) -> Tensor:
         """H: [B, P, n_in] -> [B, K, M]."""
-        x = edges.at(self.receiver(H), edges.to) + edges.at(self.sender(H), edges.of)
-        x = x.relu().unflatten(-1, (self.experts, -1))  # [B, 2 M, K, width]
+        x = ends(self.receiver(H), self.sender(H), edges).relu().unflatten(-1, (self.experts, -1))  # [B, 2 M, K, width]
         both = (x * self.weight).sum(-1).unflatten(1, (2, -1)).mean(1)
         return (both + self.bias).transpose(1, 2)
 

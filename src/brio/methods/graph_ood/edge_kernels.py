@@ -6,6 +6,10 @@ it (d of them). One program works on BLOCKS times EDGES edges of one graph; g is
 all runs, r its run and b its place in the run, of B. Blocks need sizes that are powers of two, H for h and D for d;
 what is beyond n, h or d is zero.
 
+Gradients of ROIs are sums over the edges that end there. A program adds up its own edges by products with a matrix of
+zeros and ones, which says of edge e whether it ends in ROI q, for RS ROIs q; the second number of a program says which.
+So the order of every sum is fixed, as it is not where programs add to one place: the same step gives the same bits.
+
 Every tensor is contiguous, except that runs which see the same scans share one copy of the edges: to_run and of_run are
 the steps from run to run, or 0. Places in a graph are 32-bit numbers, those of graphs 64-bit ones. Numbers that are not
 numbers stay so through every ReLU, as they do in torch.
@@ -17,9 +21,9 @@ import triton
 import triton.language as tl
 from triton.language import constexpr
 
-from ...training.kernels import dot, draw, keys_of
+from ...training.kernels import dot, draw, keys_of, pick
 
-__all__ = ["first", "first_backward", "later", "later_backward", "moments", "moments_backward"]
+__all__ = ["ends_backward", "first", "first_backward", "later", "later_backward", "moments", "moments_backward"]
 
 # fmt: off
 
@@ -39,12 +43,17 @@ def _rows(x, e, i, n, h: constexpr):
 
 
 @triton.jit
+def _roi(end, e, n):
+    """The ROI at one end of edges e."""
+    return tl.load(end + e, mask=e < n, other=0).to(tl.int32)
+
+
+@triton.jit
 def _ends(rows, to, of, e, i, n, h: constexpr):
-    """r[to] + s[of] of edges e, and where to and of are in a graph's rows."""
+    """r[to] + s[of] of edges e."""
     r, s = rows
-    u, v = tl.load(to + e, mask=e < n, other=0).to(tl.int32), tl.load(of + e, mask=e < n, other=0).to(tl.int32)
-    at_u, at_v, inside = u[:, None] * h + i, v[:, None] * h + i, (e < n)[:, None] & (i < h)
-    return tl.load(r + at_u, mask=inside, other=0.0) + tl.load(s + at_v, mask=inside, other=0.0), at_u, at_v, inside
+    u, v, inside = _roi(to, e, n)[:, None] * h + i, _roi(of, e, n)[:, None] * h + i, (e < n)[:, None] & (i < h)
+    return tl.load(r + u, mask=inside, other=0.0) + tl.load(s + v, mask=inside, other=0.0)
 
 
 @triton.jit
@@ -90,6 +99,23 @@ def _put_sums(dW, db, sums, h: constexpr, H: constexpr, d: constexpr, D: constex
     tl.store(sums + j * (h + 1) + h, db, mask=j < d)
 
 
+@triton.jit
+def _to_rois(to, of, e, n, dz, heard, sent, RS: constexpr, EXACT: constexpr):
+    """Sums of dz over edges e by the ROI that hears and by the one that is heard go on."""
+    q = tl.program_id(1) * RS + tl.arange(0, RS)[:, None]
+    heard = pick((q == _roi(to, e, n)[None, :]).to(tl.float32), dz, heard, EXACT)
+    return heard, pick((q == _roi(of, e, n)[None, :]).to(tl.float32), dz, sent, EXACT)
+
+
+@triton.jit
+def _put_rois(dr, ds, heard, sent, P, h: constexpr, H: constexpr, RS: constexpr):
+    """The program's part in the gradients of r and s."""
+    q, i = tl.program_id(1) * RS + tl.arange(0, RS)[:, None], tl.arange(0, H)[None, :]
+    at, inside = tl.program_id(0).to(tl.int64) * P * h + q * h + i, (q < P) & (i < h)
+    tl.store(dr + at, heard, mask=inside)
+    tl.store(ds + at, sent, mask=inside)
+
+
 @triton.jit(do_not_specialize=["to_run", "of_run", "B", "P"])
 def first(receive, send, to, of, to_run, of_run, W, bias, keys, out, B, P, n, p, scale, h: constexpr, H: constexpr,
           d: constexpr, D: constexpr, DROP: constexpr, EXACT: constexpr, EDGES: constexpr, BLOCKS: constexpr):
@@ -102,35 +128,46 @@ def first(receive, send, to, of, to_run, of_run, W, bias, keys, out, B, P, n, p,
     shift = tl.load(bias + r * d + j, mask=j < d, other=0.0)
     for block in range(BLOCKS):
         e = start + block * EDGES + tl.arange(0, EDGES)
-        z, _, _, _ = _ends(rows, to, of, e, i, n, h)
+        z = _ends(rows, to, of, e, i, n, h)
         kept = _kept(e, i, b, n, keys, r, p, scale, h) if DROP else z
         _answer(z, w, shift, out, kept, e, n, d, D, DROP, EXACT)
 
 
 @triton.jit(do_not_specialize=["to_run", "of_run", "B", "P"])
-def first_backward(grad, receive, send, to, of, to_run, of_run, W, keys, dr, ds, sums, B, P, n, p, scale,
-                   SKIP: constexpr, h: constexpr, H: constexpr, d: constexpr, D: constexpr, DROP: constexpr,
-                   EXACT: constexpr, EDGES: constexpr, BLOCKS: constexpr):
-    """Gradients of r and s, added to what dr and ds hold, and the program's part in those of W and of the bias.
-
-    SKIP: zeros are not added; dropout and ReLU leave three of them for each other number.
-    """
+def first_backward(grad, receive, send, to, of, to_run, of_run, W, keys, dr, ds, sums, B, P, n, p, scale, RS: constexpr,
+                   h: constexpr, H: constexpr, d: constexpr, D: constexpr, DROP: constexpr, EXACT: constexpr,
+                   EDGES: constexpr, BLOCKS: constexpr):
+    """The program's part in the gradients of r and s [P, h], of W and of the bias."""
     g, r, b, start = _here(B, n, EDGES * BLOCKS)
-    rows, dr, ds, grad = (receive + g * P * h, send + g * P * h), dr + g * P * h, ds + g * P * h, grad + g * n * d
+    rows, grad = (receive + g * P * h, send + g * P * h), grad + g * n * d
     to, of = to + r * to_run + b.to(tl.int64) * n, of + r * of_run + b.to(tl.int64) * n
     i, j = tl.arange(0, H)[None, :], tl.arange(0, D)[None, :]
     w = _weights(W, r, i, tl.arange(0, D)[:, None], h, d)
     dW, db = tl.zeros([D, H], tl.float32), tl.zeros([D], tl.float32)
+    heard, sent = tl.zeros([RS, H], tl.float32), tl.zeros([RS, H], tl.float32)
     for block in range(BLOCKS):
         e = start + block * EDGES + tl.arange(0, EDGES)
-        z, at_u, at_v, inside = _ends(rows, to, of, e, i, n, h)
+        z = _ends(rows, to, of, e, i, n, h)
         kept = _kept(e, i, b, n, keys, r, p, scale, h) if DROP else z
         dz, dW, db = _return(z, _rows(grad, e, j, n, d), w, dW, db, kept, DROP, EXACT)
-        if SKIP:
-            inside &= dz != 0.0
-        tl.atomic_add(dr + at_u, dz, mask=inside, sem="relaxed")
-        tl.atomic_add(ds + at_v, dz, mask=inside, sem="relaxed")
-    _put_sums(dW, db, sums, h, H, d, D)
+        heard, sent = _to_rois(to, of, e, n, dz, heard, sent, RS, EXACT)
+    _put_rois(dr, ds, heard, sent, P, h, H, RS)
+    if tl.program_id(1) == 0:
+        _put_sums(dW, db, sums, h, H, d, D)
+
+
+@triton.jit(do_not_specialize=["to_run", "of_run", "B", "P"])
+def ends_backward(grad, to, of, to_run, of_run, dr, ds, B, P, n, RS: constexpr, h: constexpr, H: constexpr,
+                  EXACT: constexpr, EDGES: constexpr, BLOCKS: constexpr):
+    """The program's part in the gradients of r and s [P, h] from those of r[to] + s[of]."""
+    g, r, b, start = _here(B, n, EDGES * BLOCKS)
+    to, of, grad = to + r * to_run + b.to(tl.int64) * n, of + r * of_run + b.to(tl.int64) * n, grad + g * n * h
+    heard, sent = tl.zeros([RS, H], tl.float32), tl.zeros([RS, H], tl.float32)
+    for block in range(BLOCKS):
+        e = start + block * EDGES + tl.arange(0, EDGES)
+        dz = _rows(grad, e, tl.arange(0, H)[None, :], n, h)
+        heard, sent = _to_rois(to, of, e, n, dz, heard, sent, RS, EXACT)
+    _put_rois(dr, ds, heard, sent, P, h, H, RS)
 
 
 @triton.jit(do_not_specialize=["B"])

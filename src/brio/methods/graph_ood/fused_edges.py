@@ -1,9 +1,9 @@
 """The layers of the MLP that scores edges as a few GPU kernels, without tensors of edges times the first layer's width.
 
 A layer is dropout, ReLU and a linear map of numbers whose norm is known by then as a scale and a shift. The first one
-gathers them from the ends of an edge, and on the way back does so again. :mod:`.scorer` has the formulas and is the
-reference; this is for float32 on a GPU. Functions and kernels work on all runs of a stack at once, [R, B, ...];
-:func:`torch.vmap` hands the runs over. Gradients are first ones, by ``backward()`` outside of vmap.
+gathers them from the ends of an edge, and on the way back does so again; :func:`ends` only gathers. :mod:`.scorer` has
+the formulas and is the reference; this is for float32 on a GPU. Functions and kernels work on all runs of a stack at
+once, [R, B, ...]; :func:`torch.vmap` hands the runs over. Gradients are first ones, by ``backward()`` outside of vmap.
 """
 
 from __future__ import annotations
@@ -20,15 +20,19 @@ from . import edge_kernels as kernels
 if TYPE_CHECKING:
     from .edges import Edges
 
-__all__ = ["first_layer", "later_layer", "moments"]
+__all__ = ["ends", "first_layer", "later_layer", "moments"]
 
 # Edges of a block, blocks of a program (at most), and the warps that share it. Fixed, since nothing can be tried out
 # while a step is being recorded as a CUDA graph. Backward, sums over edges on tensor cores would let few warps take all
 # registers of a processor; half as many will do.
 BLOCK = {"EDGES": 64, "BLOCKS": 16, "num_warps": 4, "num_stages": 1}
 BACKWARD = {"num_warps": 8, "maxnreg": 128}
-SKIP_ZEROS = True  # gradients of ROIs are summed by atomic additions; zeros among them need none
-NUMBERS = 4096  # of a program that sums up
+NUMBERS = 4096  # of a program that sums up; of its sums for ROIs, too
+
+
+def ends(r: Tensor, s: Tensor, edges: Edges) -> Tensor:
+    """r_u + s_v for every edge, v to u. Shape [B, P, h] twice -> [B, 2 M, h]."""
+    return _Ends.apply(*(t.unsqueeze(0) for t in (r, s, edges.to, edges.of))).squeeze(0)
 
 
 def first_layer(
@@ -70,6 +74,29 @@ def moments(x: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
     return mean.squeeze(0), variance.squeeze(0)
 
 
+class _Ends(OverRuns):
+    @staticmethod
+    def forward(r: Tensor, s: Tensor, to: Tensor, of: Tensor) -> Tensor:
+        index = (end.unsqueeze(-1).expand(-1, -1, -1, r.shape[-1]) for end in (to, of))
+        return r.gather(2, next(index)) + s.gather(2, next(index))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.P = inputs[0].shape[2]
+        ctx.save_for_backward(*inputs[2:])
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        to, of = ctx.saved_tensors
+        (R, B, n, h), P = grad.shape, ctx.P
+        ends = _room_for_ends(grad, P, h)
+        size = {"h": h, "H": _power(h), "EXACT": exact()} | _of_rois(P, h) | _blocks(n)
+        args = (*_solid(grad), *_lists(to, of), *ends, B, P, n)
+        launch(kernels.ends_backward, (R * B * _chunks(n), triton.cdiv(P, size["RS"])), *args, **size)
+        return *ends.sum(3), None, None
+
+
 class _Layer(OverRuns):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -93,10 +120,11 @@ class _First(_Layer):
         r, s, to, of, W, _, keys = ctx.saved_tensors
         (R, B, P, _), n, p = r.shape, to.shape[-1], ctx.p
         r, s, grad, W = _solid(r, s, grad, W)
-        dr, ds, sums = torch.zeros_like(r), torch.zeros_like(s), _room_for_sums(W, B, n)
-        args = (grad, r, s, *_lists(to, of), W, _any(keys, grad), dr, ds, sums, B, P, n, p, 1 / (1 - p))
-        launch(kernels.first_backward, R * B * _chunks(n), *args, SKIP=SKIP_ZEROS, **_backward_sizes(W, keys, n))
-        return dr, ds, None, None, *_of_weights(sums), None, None
+        ends, sums = _room_for_ends(grad, P, W.shape[-1]), _room_for_sums(W, B, n)
+        size = _backward_sizes(W, keys, n) | _of_rois(P, W.shape[-1])
+        args = (grad, r, s, *_lists(to, of), W, _any(keys, grad), *ends, sums, B, P, n, p, 1 / (1 - p))
+        launch(kernels.first_backward, (R * B * _chunks(n), triton.cdiv(P, size["RS"])), *args, **size)
+        return *ends.sum(3), None, None, *_of_weights(sums), None, None
 
 
 class _Later(_Layer):
@@ -180,6 +208,20 @@ def _chunks(n: int) -> int:
     return triton.cdiv(n, BLOCK["EDGES"] * BLOCK["BLOCKS"])
 
 
+def _blocks(n: int) -> dict[str, int]:
+    """Blocks of a program, the last ones of a graph with n edges perhaps empty."""
+    return BLOCK | {"BLOCKS": triton.cdiv(n, BLOCK["EDGES"] * _chunks(n))}
+
+
+def _power(width: int) -> int:
+    return max(16, triton.next_power_of_2(width))
+
+
+def _of_rois(P: int, h: int) -> dict[str, int]:
+    """ROIs for which a program sums up."""
+    return {"RS": min(_power(P), max(16, NUMBERS // _power(h)))}
+
+
 def _block_of_sums(h: int) -> dict[str, int]:
     H = triton.next_power_of_2(h)
     return {"h": h, "H": H, "EDGES": max(16, NUMBERS // H)}
@@ -188,9 +230,7 @@ def _block_of_sums(h: int) -> dict[str, int]:
 def _sizes(W: Tensor, keys: Tensor | None, n: int) -> dict[str, Any]:
     """Widths before and after the linear map, also as the powers of two that blocks need, and the blocks."""
     _, d, h = W.shape
-    powers = {"H": max(16, triton.next_power_of_2(h)), "D": max(16, triton.next_power_of_2(d))}
-    blocks = {"BLOCKS": triton.cdiv(n, BLOCK["EDGES"] * _chunks(n))}
-    return {"h": h, "d": d, "DROP": keys is not None, "EXACT": exact()} | powers | BLOCK | blocks
+    return {"h": h, "H": _power(h), "d": d, "D": _power(d), "DROP": keys is not None, "EXACT": exact()} | _blocks(n)
 
 
 def _backward_sizes(W: Tensor, keys: Tensor | None, n: int) -> dict[str, Any]:
@@ -198,6 +238,12 @@ def _backward_sizes(W: Tensor, keys: Tensor | None, n: int) -> dict[str, Any]:
     if sizes["H"] > 32:  # too many numbers for that
         del sizes["maxnreg"]
     return sizes
+
+
+def _room_for_ends(grad: Tensor, P: int, h: int) -> Tensor:
+    """For each program's part in the gradients of what both ends of edges hold. Shape [2, R, B, programs, P, h]."""
+    R, B, n, _ = grad.shape
+    return grad.new_empty(2, R, B, _chunks(n), P, h)
 
 
 def _room_for_sums(W: Tensor, B: int, n: int) -> Tensor:

@@ -20,7 +20,7 @@ from ...training.launch import kernels_run_on
 from ..layers import BatchNorm, Dropout, Linear
 from .edges import Edges, dense
 
-__all__ = ["EdgeBatchNorm", "EdgeInstanceNorm", "EdgeMLP", "edge_moments", "end_moments", "kernels_for"]
+__all__ = ["EdgeBatchNorm", "EdgeInstanceNorm", "EdgeMLP", "edge_moments", "end_moments", "ends", "kernels_for"]
 
 Moments = tuple[Tensor, Tensor]
 
@@ -108,6 +108,15 @@ def kernels_for(H: Tensor, widths: Sequence[int]) -> Any:
     return fused_edges
 
 
+def ends(r: Tensor, s: Tensor, edges: Edges) -> Tensor:
+    """r_u + s_v for every edge, v to u. Shapes [B, P, h] -> [B, 2 M, h].
+
+    The gradient of what an end holds is a sum over edges; kernels fix its order, torch on a GPU does not.
+    """
+    fused = kernels_for(r, r.shape[-1:])
+    return edges.at(r, edges.to) + edges.at(s, edges.of) if fused is None else fused.ends(r, s, edges)
+
+
 class EdgeMLP(nn.Module):
     """A number for each edge from the states of its ends, MLP(h_u || h_v): linear, norm, ReLU, dropout, ..., linear.
 
@@ -139,7 +148,7 @@ class EdgeMLP(nn.Module):
         fused = kernels_for(H, self.widths)
         if fused is not None:
             return self.by_kernels(fused, r, s, edges)
-        x = self.linears[0](self.dropout((edges.at(r, edges.to) + edges.at(s, edges.of)).relu()))
+        x = self.linears[0](self.dropout(ends(r, s, edges).relu()))
         for norm, linear in zip(self.norms[1:], self.linears[1:], strict=True):
             x = linear(self.dropout(norm(x, edges.real).relu()))
         return x.squeeze(-1)
