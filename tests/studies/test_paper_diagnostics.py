@@ -202,7 +202,11 @@ def test_mismatches_by_plain_loops(table, found):
 
 @pytest.mark.parametrize(
     ("study", "column", "scale", "told"),
-    [("alignment", "D_re_pred", 1, "variation to BRIO"), ("mismatch", "mismatch", 100, "total to BRIO")],
+    [
+        ("agreement", "D_re_pred", 1, "variation to BRIO"),
+        ("alignment", "D_re_pred", 1, "variation to BRIO"),
+        ("mismatch", "mismatch", 100, "total to BRIO"),
+    ],
 )
 def test_differences_to_brio_are_paired_over_folds(table, found, study, column, scale, told):
     rows, summary = table(study), found(study).summary.set_index("arm")
@@ -223,6 +227,8 @@ def test_differences_to_brio_are_paired_over_folds(table, found, study, column, 
         running = max(running, min(1.0, (len(p) - k) * p[name]))
         assert summary.loc[name, "p"] == pytest.approx(running)
     assert any("not for other people" in line for line in found(study).text)
+    if study != "mismatch":
+        assert sum(line.startswith("Predictive variation, paired over folds.") for line in found(study).text) == 1
     few = "Nor could it have been|Could not have been shown at"
     told = [line for line in found(study).text if re.search(few, line)]
     assert told, "five folds cannot show a difference"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -12,9 +13,9 @@ from .arms import Arm, arm, printed
 from .bench import Bench
 from .comparison import without
 from .study import Finding, study
-from .summaries import FACTS
+from .summaries import FACTS, in_words, paired, signed
 
-__all__ = ["OVERLAP", "agreement", "diagnosed", "means"]
+__all__ = ["OVERLAP", "agreement", "diagnosed", "means", "steadiness"]
 
 METHODS = ("coral", "irm", "gsat", "brainood", "core", "backbone", "brio")
 """The paper's set; BRIO w/o QG at lambda_env = 0 is the backbone."""
@@ -43,6 +44,14 @@ def means(rows: pd.DataFrame) -> pd.DataFrame:
     table[["AUC", "validation"]] *= 100
     facts = rows.groupby("arm", sort=False)[FACTS].first().astype("Int64")
     return table.join(facts).reset_index()
+
+
+def steadiness(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """Predictive variation of each arm against that of BRIO, paired over folds, and what may be said of it."""
+    found = paired(rows, "D_re_pred", "brio")
+    compared = in_words(found, "brio", form=partial(signed, digits=3))
+    table = found.rename(columns={"to brio": "variation to BRIO"}).drop(columns="warning")
+    return table, " ".join(["Predictive variation, paired over folds.", *compared])
 
 
 def _arms(bench: Bench) -> list[Arm]:
@@ -77,6 +86,10 @@ def agreement(bench: Bench) -> Finding:
             f"{printed(steady['arm'])}.",
         ]
         title += [f"discordant pairs {told}"]
+    if "brio" in set(rows["arm"]) and len(summary) > 1:
+        against, told = steadiness(rows)
+        summary = summary.merge(against, on="arm", how="left")
+        text += [told]
     if any("(" in told for told in title):
         text += [f"In brackets: 95 % intervals, folds drawn with replacement. {OVERLAP}"]
     text += without(bench, METHODS)

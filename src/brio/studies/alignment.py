@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pandas as pd
 
 from ..drawing import panels, style
-from .agreement import OVERLAP, diagnosed, means
+from .agreement import OVERLAP, diagnosed, means, steadiness
 from .arms import Arm, arm, printed
 from .bench import Bench
 from .study import Finding, study
-from .summaries import in_words, p_in_words, paired, signed
+from .summaries import p_in_words
 
 __all__ = ["alignment", "sweep"]
 
@@ -57,8 +56,7 @@ def alignment(bench: Bench) -> Finding:
     rows = pd.concat([rows, matched(rows)], ignore_index=True)
     summary = means(rows)
     summary.insert(1, "lambda_env", summary["arm"].map(known))
-    to_brio = paired(rows, "D_re_pred", "brio")
-    compared = in_words(to_brio, "brio", form=partial(signed, digits=3))
+    against, told = steadiness(rows)
     by = summary.set_index("arm")
     least, most = by.loc[strengths[LAMBDAS[0]].name], by.loc[strengths[LAMBDAS[-1]].name]
     full, near = by.loc["brio"], by.loc[MATCHED]
@@ -67,16 +65,15 @@ def alignment(bench: Bench) -> Finding:
         f"{most['D_site']:.3g} and predictive variation from {least['D_re_pred']:.3g} to {most['D_re_pred']:.3g}.",
         f"BRIO: D_site {full['D_site']:.3g}, variation {full['D_re_pred']:.3g}, AUC {full['AUC']:.1f}; matched w/o "
         f"QG: {near['D_site']:.3g}, {near['D_re_pred']:.3g}, {near['AUC']:.1f}.",
-        " ".join(["Predictive variation, paired over folds.", *compared]),
+        told,
         OVERLAP,
     ]
-    told = to_brio.rename(columns={"to brio": "variation to BRIO"}).drop(columns="warning")
-    return Finding(rows, summary.merge(told, on="arm", how="left"), text, lambda: _draw(summary, to_brio))
+    return Finding(rows, summary.merge(against, on="arm", how="left"), text, lambda: _draw(summary, against))
 
 
-def _draw(summary: pd.DataFrame, to_brio: pd.DataFrame) -> Any:
+def _draw(summary: pd.DataFrame, against: pd.DataFrame) -> Any:
     figure, (axis,) = panels(1, 7.4, 4.0)
-    p = to_brio.set_index("arm")["p"]
+    p = against.set_index("arm")["p"]
     line = summary[summary["lambda_env"].notna() & (summary["arm"] != MATCHED)].sort_values("lambda_env")
     least, most = (p_in_words(f(p[line["arm"]])) for f in (min, max))
     label = f"w/o QG\n({least if least == most else f'{least} to {most}'})"

@@ -94,6 +94,8 @@ def measured(bench: Bench, label: str, name: str, fold: Fold, settings: dict[str
 
     before = 0
     if device.type == "cuda":
+        # libraries' workspaces, and what networks see of scans, are made once for all methods: they are no method's own
+        make_method(name, given | short | {"epochs": WARM}).fit(graphs, [Run(fold, 0)])
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
     method.fit(graphs, [Run(fold, 0)], watch)
