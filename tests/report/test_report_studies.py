@@ -21,6 +21,7 @@ from brio.report.html.reading import read_folder
 from brio.report.html.repeat import commands
 from brio.report.html.verdict import comparison
 from brio.studies import Bench, run_study
+from brio.studies.study import PAPER
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9"/></svg>'
 
@@ -89,13 +90,13 @@ def test_a_report_tells_of_rows_that_were_handed_in(handed_in):
         "covariates-only",
         "mlp",
     }
-    (again, _) = commands(evidence)
-    assert [w for w in shlex.split(again) if w.startswith("FINISHED")] == [
-        "FINISHED/linear",
-        "FINISHED/tuned",
-        "FINISHED/net",
+    (command, _) = commands(evidence)
+    assert [w for w in shlex.split(command) if w.startswith("FINISHED")] == [
+        "FINISHED/loso/linear",
+        "FINISHED/loso/tuned",
+        "FINISHED/loso/net",
     ]
-    assert "--set" not in again, "settings of rows that were handed in are not those of the study"
+    assert "--set" not in command, "settings of rows that were handed in are not those of the study"
 
 
 def test_what_was_trained_here_comes_before_what_was_handed_in(handed_in, small, tmp_path):
@@ -194,16 +195,57 @@ def test_studies_alone_make_a_report(studies, tmp_path):
 )
 def test_the_command_makes_the_same_runs(small, tmp_path, methods, words):
     run(small, methods, out=tmp_path / "first", device="cpu", **words)
-    command, report = commands(read_folder(tmp_path / "first"))
+    again(small, tmp_path)
+    plans = [json.loads((tmp_path / name / "plan.json").read_text()) for name in ("first", "again")]
+    assert plans[0] == plans[1]
+
+
+def again(cohort, place):
+    """Give the command that a report of ``first`` tells, with ``again`` as its folder."""
+    command, report = commands(read_folder(place / "first"))
     assert report == "brio report DIR"
-    places = {"COHORT": str(small.path), "DIR": str(tmp_path / "again")}
+    places = {"COHORT": str(cohort.path), "DIR": str(place / "again")}
     argv = [places.get(word, word) for word in shlex.split(command)]
     given, quiet = mock.patch.object(sys, "argv", [*argv, "--quiet"]), contextlib.redirect_stdout(io.StringIO())
     with given, quiet, pytest.raises(SystemExit) as end:
         main()
     assert end.value.code in (0, None)
-    plans = [json.loads((tmp_path / name / "plan.json").read_text()) for name in ("first", "again")]
-    assert plans[0] == plans[1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"methods": ["ridge", "mlp"], "settings": {"epochs": 2, "protocol.validation_sites": 1}, "folds": ["site02"]},
+        {"methods": ["ridge"], "settings": {"audit.min_frames": 30}, "seeds": 1},
+        {"methods": ["ridge"], "exclude": False},
+    ],
+)
+def test_the_command_of_a_study_makes_the_same_arms(small, tmp_path, words):
+    run_study("comparison", Bench(small, tmp_path / "first", device="cpu", **words))
+    again(small, tmp_path)
+    for name in words["methods"]:
+        plans = [(tmp_path / at / "arms" / "loso" / name / "plan.json").read_text() for at in ("first", "again")]
+        assert plans[0] == plans[1]
+    first, second = ((tmp_path / at / "studies/comparison/table.csv").read_bytes() for at in ("first", "again"))
+    assert first == second
+
+
+def test_all_studies_of_the_paper_are_one_command(tmp_path):
+    def ask(**methods):
+        for name in (*PAPER, "plus"):
+            place = tmp_path / "out" / "studies" / name
+            place.mkdir(parents=True, exist_ok=True)
+            told = {"name": name, "title": name, "paper": "", "text": [], "seeds": 2, "methods": methods.get(name)}
+            (place / "study.json").write_text(json.dumps(told | {"arms": []}))
+            (place / "found.md").write_text("# Found\n")
+            (place / "table.csv").write_text("a\n1\n")
+        return commands(read_folder(tmp_path / "out"))
+
+    rest = "COHORT --seeds 2 --out DIR"
+    assert ask() == [f"brio study paper {rest}", f"brio study plus {rest}", "brio report DIR"]
+    each = ask(agreement=["irm", "brio"])
+    assert len(each) == 14
+    assert f"brio study agreement COHORT --method irm --method brio {rest.removeprefix('COHORT ')}" in each
 
 
 def test_the_command_of_a_search(small, tmp_path):

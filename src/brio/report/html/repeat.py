@@ -77,7 +77,7 @@ def versions(evidence: Evidence) -> list[tuple[str, str]]:
 def commands(evidence: Evidence) -> list[str]:
     """The commands that make the folder again; ``COHORT`` stands for the cohort's folder, ``FINISHED`` for where
     folders lie whose rows were handed in."""
-    out = [shlex.join(["brio", "study", study.name, "COHORT", *_of_all(evidence)]) for study in evidence.studies]
+    out = [_study_command(evidence, name, methods) for name, methods in _asked(evidence)]
     if not out and evidence.folder.joinpath("summary.json").is_file():
         out = [_command(evidence.jobs[0])]
     elif not out:
@@ -85,19 +85,31 @@ def commands(evidence: Evidence) -> list[str]:
     return [*out, "brio report DIR"]
 
 
-def _of_all(evidence: Evidence) -> list[str]:
-    """What all arms of a study folder have in common: seeds, settings and folds."""
-    words = ["--seeds", str(evidence.studies[0].told.get("seeds", 3))]
-    if evidence.main:
-        changed: dict[str, Any] = {}
-        for arm in evidence.main:
-            changed |= _changed(arm.job.plan) if arm.plain and "handed_in" not in arm.job.plan else {}
-        words += [w for name, value in changed.items() for w in ("--set", f"{name}={_text(value)}")]
-        folds = evidence.main[0].job.plan.get("folds") or ()
-        words += [w for fold in folds for w in ("--fold", str(fold))]
-    given = dict.fromkeys(Path(job.plan["handed_in"]).name for job in evidence.jobs if "handed_in" in job.plan)
-    words += [w for name in given for w in ("--finished", f"FINISHED/{name}")]
-    return [*words, "--out", "DIR"]
+def _asked(evidence: Evidence) -> list[tuple[str, list[str]]]:
+    """The studies of a folder and the methods that were asked for; all of the paper's, as it has them, by one name."""
+    from ...studies.study import PAPER
+
+    asked = [(study.name, list(study.told.get("methods") or ())) for study in evidence.studies]
+    if not set(PAPER) <= {name for name, methods in asked if not methods}:
+        return asked
+    return [("paper", []), *((name, methods) for name, methods in asked if name not in PAPER)]
+
+
+def _study_command(evidence: Evidence, name: str, methods: list[str]) -> str:
+    words = ["brio", "study", name, "COHORT", *(w for m in methods for w in ("--method", m))]
+    words += ["--seeds", str(evidence.studies[0].told.get("seeds", 3))]
+    trained = [arm for arm in evidence.arms if "handed_in" not in arm.job.plan]
+    changed: dict[str, Any] = {}
+    for arm in trained:
+        changed |= _changed(arm.job.plan) if arm.plain else {}
+    words += [w for key, value in changed.items() for w in ("--set", f"{key}={_text(value)}")]
+    here = [arm for arm in trained if arm in evidence.main] or trained
+    words += _shared(here[0].job) if here else []
+    given = [
+        (job.folder.parent.name, Path(job.plan["handed_in"]).name) for job in evidence.jobs if "handed_in" in job.plan
+    ]
+    words += [w for place in dict.fromkeys(given) for w in ("--finished", f"FINISHED/{'/'.join(place)}")]
+    return shlex.join([*words, "--out", "DIR"])
 
 
 def _command(job: Job, where: str = "DIR") -> str:
@@ -112,6 +124,12 @@ def _command(job: Job, where: str = "DIR") -> str:
             words += ["--tuned", "TUNED"]
     words += ["--protocol", str(job.summary["protocol"]), "--seeds", str(len(plan["seeds"]))]
     words += [w for name, value in changed.items() for w in ("--set", f"{name}={_text(value)}")]
+    return shlex.join([*words, *_shared(job), "--out", where])
+
+
+def _shared(job: Job) -> list[str]:
+    """What a run, a search and a study are all told: settings of protocol, audit and harmonisation, folds, device."""
+    plan, words = job.plan, []
     for prefix, usual in (
         ("protocol", ProtocolSettings()),
         ("audit", AuditRules()),
@@ -126,7 +144,7 @@ def _command(job: Job, where: str = "DIR") -> str:
     words += [w for atlas in others for w in ("--with", f"COHORT-{atlas}")]
     words += ["--keep-all"] if plan.get("audit") is None else []
     words += ["--device", str(plan["device"])] if plan.get("device") else []
-    return shlex.join([*words, "--out", where])
+    return words
 
 
 def _changed(plan: dict[str, Any]) -> dict[str, Any]:
