@@ -13,6 +13,7 @@ __all__ = [
     "DEVICES",
     "chunk_budget",
     "describe_device",
+    "device_word",
     "exact_products",
     "memory_budget",
     "pass_budget",
@@ -43,6 +44,12 @@ def describe_device(device: torch.device) -> str:
         return "cpu"
     reduced = torch.get_float32_matmul_precision() == "high"
     return f"cuda ({torch.cuda.get_device_name(device)}{', TF32' if reduced else ''})"
+
+
+def device_word(device: torch.device) -> str:
+    """The device as ``--device`` takes it; TF32 is one of its own, so that no job goes on in other precision."""
+    reduced = device.type == "cuda" and torch.get_float32_matmul_precision() == "high"
+    return "cuda-tf32" if reduced else device.type
 
 
 @contextmanager

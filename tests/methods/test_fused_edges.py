@@ -327,7 +327,7 @@ def test_moments_of_values_far_from_zero(fused):
 
 
 def test_nothing_beside_the_tensors_is_read_or_written(fused):
-    R, B, P, h, d = 2, 2, 9, 12, 5
+    R, B, P, h, d = 2, 2, 20, 12, 5
     _, edges = problem(R, B, P)
     to, of, real, n = edges.to, edges.of, edges.real.float(), edges.to.shape[-1]
     pool, end = torch.full((40_000,), torch.nan, device=DEVICE), 64
@@ -349,15 +349,15 @@ def test_nothing_beside_the_tensors_is_read_or_written(fused):
         *(inside(R, B, h) for _ in range(2)),
     )
     chunks, sizes, total = fused._chunks(n), fused._sizes(W, keys, n), fused._block_of_sums(h)
-    ends, rois = inside(2, R, B, chunks, P, h), fused._of_rois(P, h)
+    ends, rois = inside(2, R, B, chunks, P, h), {"RS": 16}
     sums, dkc, moments = inside(R, B * chunks, d, h + 1), inside(R, B, chunks, 2, h), inside(R, B, 1, 2, h)
     between, programs, launch, kernels = pool.isnan(), R * B * chunks, fused.launch, fused.kernels
     rest, lists = (0.5, 2.0), fused._lists(to, of)
     launch(kernels.first, programs, r, s, *lists, W, bias, keys, out, B, P, n, *rest, **sizes)
     args = (grad, r, s, *lists, W, keys, *ends, sums, B, P, n, *rest)
-    launch(kernels.first_backward, (programs, 1), *args, **sizes, **rois)
+    launch(kernels.first_backward, (programs, 2), *args, **sizes, **rois)
     of_ends = {name: sizes[name] for name in ("h", "H", "EXACT", "EDGES", "BLOCKS")} | rois
-    launch(kernels.ends_backward, (programs, 1), dx, *lists, *ends, B, P, n, **of_ends)
+    launch(kernels.ends_backward, (programs, 2), dx, *lists, *ends, B, P, n, **of_ends)
     launch(kernels.later, programs, x, k, c, W, bias, keys, out, B, n, *rest, **sizes)
     launch(kernels.later_backward, programs, grad, x, k, c, W, keys, dx, dkc, sums, B, n, *rest, **sizes)
     launch(kernels.moments, R * B, x, real, moments, n, **total)

@@ -92,9 +92,7 @@ def test_a_report_tells_of_rows_that_were_handed_in(handed_in):
     }
     (command, _) = commands(evidence)
     assert [w for w in shlex.split(command) if w.startswith("FINISHED")] == [
-        "FINISHED/loso/linear",
-        "FINISHED/loso/tuned",
-        "FINISHED/loso/net",
+        f"FINISHED/{handed_in.parent.name}/{name}" for name in ("linear", "net", "tuned")
     ]
     assert "--set" not in command, "settings of rows that were handed in are not those of the study"
 
@@ -201,51 +199,78 @@ def test_the_command_makes_the_same_runs(small, tmp_path, methods, words):
 
 
 def again(cohort, place):
-    """Give the command that a report of ``first`` tells, with ``again`` as its folder."""
-    command, report = commands(read_folder(place / "first"))
+    """Give the commands that a report of ``first`` tells, with ``again`` as their folder."""
+    *told, report = commands(read_folder(place / "first"))
     assert report == "brio report DIR"
+    for command in told:
+        give(command, cohort, place)
+
+
+def give(command, cohort, place):
     places = {"COHORT": str(cohort.path), "DIR": str(place / "again")}
-    argv = [places.get(word, word) for word in shlex.split(command)]
+    argv = [places.get(w, w).replace("FINISHED", str(place.parent)) for w in shlex.split(command)]
     given, quiet = mock.patch.object(sys, "argv", [*argv, "--quiet"]), contextlib.redirect_stdout(io.StringIO())
     with given, quiet, pytest.raises(SystemExit) as end:
         main()
     assert end.value.code in (0, None)
 
 
+@pytest.mark.parametrize("elsewhere", [[], ["ridge"], ["ridge", "mlp"]])
 @pytest.mark.parametrize(
     "words",
     [
-        {"methods": ["ridge", "mlp"], "settings": {"epochs": 2, "protocol.validation_sites": 1}, "folds": ["site02"]},
-        {"methods": ["ridge"], "settings": {"audit.min_frames": 30}, "seeds": 1},
-        {"methods": ["ridge"], "exclude": False},
+        {"settings": {"epochs": "2", "protocol.validation_sites": "1"}, "folds": ["site02"]},
+        {"settings": {"epochs": "1", "audit.min_frames": "30"}, "seeds": 1, "runs_per_stack": 2},
+        {"settings": {"epochs": "1"}, "exclude": False},
     ],
 )
-def test_the_command_of_a_study_makes_the_same_arms(small, tmp_path, words):
-    run_study("comparison", Bench(small, tmp_path / "first", device="cpu", **words))
+def test_the_command_of_a_study_makes_it_again(small, tmp_path, words, elsewhere):
+    """Also where arms of some or of all methods were run elsewhere."""
+    words = {"seeds": 3, "device": "cpu"} | words
+    finished = [tmp_path / f"of {name}" for name in elsewhere]
+    for name, folder in zip(elsewhere, finished, strict=True):
+        own = {k: v for k, v in words["settings"].items() if k != "epochs" or name == "mlp"}
+        run(small, [name], out=folder, **words | {"settings": own})
+    first = Bench(small, tmp_path / "first", methods=["ridge", "mlp"], finished=finished, **words)
+    for name in ("comparison", "agreement"):
+        run_study(name, first)
     again(small, tmp_path)
-    for name in words["methods"]:
-        plans = [(tmp_path / at / "arms" / "loso" / name / "plan.json").read_text() for at in ("first", "again")]
-        assert plans[0] == plans[1]
-    first, second = ((tmp_path / at / "studies/comparison/table.csv").read_bytes() for at in ("first", "again"))
-    assert first == second
+    for name in ("comparison", "agreement"):
+        one, other = (tmp_path / at / "studies" / name for at in ("first", "again"))
+        assert (one / "table.csv").read_bytes() == (other / "table.csv").read_bytes()
+        assert (one / "study.json").read_bytes() == (other / "study.json").read_bytes()
 
 
 def test_all_studies_of_the_paper_are_one_command(tmp_path):
-    def ask(**methods):
+    def ask(**others):
         for name in (*PAPER, "plus"):
             place = tmp_path / "out" / "studies" / name
             place.mkdir(parents=True, exist_ok=True)
-            told = {"name": name, "title": name, "paper": "", "text": [], "seeds": 2, "methods": methods.get(name)}
-            (place / "study.json").write_text(json.dumps(told | {"arms": []}))
+            asked = {"methods": None, "seeds": 2, "device": "cuda-tf32"} | others.get(name, {})
+            told = {"name": name, "title": name, "paper": "", "text": [], "arms": [], "asked": asked}
+            (place / "study.json").write_text(json.dumps(told))
             (place / "found.md").write_text("# Found\n")
             (place / "table.csv").write_text("a\n1\n")
         return commands(read_folder(tmp_path / "out"))
 
-    rest = "COHORT --seeds 2 --out DIR"
-    assert ask() == [f"brio study paper {rest}", f"brio study plus {rest}", "brio report DIR"]
-    each = ask(agreement=["irm", "brio"])
+    rest = "--seeds 2 --device cuda-tf32 --out DIR"
+    assert ask() == [f"brio study paper COHORT {rest}", f"brio study plus COHORT {rest}", "brio report DIR"]
+    each = ask(agreement={"methods": ["irm", "my own"]})
     assert len(each) == 14
-    assert f"brio study agreement COHORT --method irm --method brio {rest.removeprefix('COHORT ')}" in each
+    assert f"brio study agreement COHORT --method irm --method 'my own' {rest}" in each
+    each = ask(retention={"seeds": 3})
+    assert f"brio study retention COHORT {rest.replace('2', '3', 1)}" in each
+    assert f"brio study regions COHORT {rest}" in each
+
+
+def test_the_command_tells_where_arms_were_trained(small, tmp_path):
+    """A folder that came from a GPU and is read here."""
+    bench = Bench(small, tmp_path / "out", methods=["ridge"], seeds=1, device="cpu", folds=["site01"])
+    run_study("comparison", bench)
+    plan = tmp_path / "out/arms/loso/ridge/plan.json"
+    plan.write_text(plan.read_text().replace('"device": "cpu"', '"device": "cuda-tf32"'))
+    run_study("comparison", bench)
+    assert "--device cuda-tf32" in commands(read_folder(tmp_path / "out"))[0]
 
 
 def test_the_command_of_a_search(small, tmp_path):

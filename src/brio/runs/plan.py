@@ -14,7 +14,7 @@ import torch
 from ..cohort import Audit, AuditRules, Cohort
 from ..cohort.covariates import covariates
 from ..connectome import Connectomes, Harmonise
-from ..device import memory_budget
+from ..device import device_word, memory_budget
 from ..errors import BrioError, nearest
 from ..methods import entry, known_methods, make_method
 from ..protocol import Fold, ProtocolSettings, make_folds
@@ -151,7 +151,7 @@ def make_plan(
         "harmonise": None if harmonise.kind == "none" else dataclasses.asdict(harmonise),
         "seeds": list(seeds),
         "folds": None if folds is None else sorted(folds),
-        "device": _device_word(device),
+        "device": device_word(device),
         "threads": torch.get_num_threads() if device.type == "cpu" else None,
     }
     jobs: dict[str, Job] = {}
@@ -186,12 +186,6 @@ def make_plan(
             )
     _check_harmonise(cohort, harmonise, [job.run.fold for job in jobs.values()])
     return Plan(facts, jobs, [], harmonise)
-
-
-def _device_word(device: torch.device) -> str:
-    """The device as ``--device`` takes it; TF32 is one of its own, so that no job goes on in other precision."""
-    reduced = device.type == "cuda" and torch.get_float32_matmul_precision() == "high"
-    return "cuda-tf32" if reduced else device.type
 
 
 def _check_harmonise(cohort: Cohort, harmonise: Harmonise, folds: Sequence[Fold]) -> None:

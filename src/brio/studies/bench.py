@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pandas as pd
 
 from ..cohort import Cohort
 from ..connectome import Connectomes
+from ..device import device_word
 from ..diagnostics import run_discrepancies, source_block_length
 from ..errors import BrioError, nearest
 from ..methods import entry, known_methods, make_method
@@ -83,6 +85,16 @@ class Bench:
         for name in self.methods or ():
             entry(name)  # an unknown name is told before anything is read
         _check_words(dict(settings or {}))
+        self._asked = {
+            "methods": self.methods,
+            "seeds": seeds,
+            "settings": dict(settings or {}),
+            "folds": None if folds is None else list(folds),
+            "companions": [c.atlas.name for c in words.get("companions", ())],
+            "exclude": words.get("exclude", True),
+            "runs_per_stack": words.get("runs_per_stack"),
+            "finished": ["/".join(Path(f).resolve().parts[-2:]) for f in finished],
+        }
         self.prepared = prepare(cohort, seeds=seeds, settings=settings, folds=folds, **words)
         p = self.prepared
         self.handed_in = [read_handed_in(Path(f), p.used.fingerprint, p.protocol_settings) for f in finished]
@@ -101,6 +113,13 @@ class Bench:
     @property
     def cohort(self) -> Cohort:
         return self.prepared.used
+
+    def asked(self, arms: Sequence[Arm]) -> dict[str, Any]:
+        """How a study with some arms was asked for, so that it can be asked for again; where its arms were trained,
+        which need not be here. Of folders that were handed in the last two names."""
+        trained = sorted(self.out.glob("arms/*/*/plan.json")) if arms else []
+        here = device_word(self.prepared.device)
+        return self._asked | {"device": json.loads(trained[0].read_text("utf-8"))["device"] if trained else here}
 
     def smoke(self, arms: Sequence[Arm] = ()) -> str:
         """Why nothing may be claimed from some arms; empty where all folds, three seeds and own settings count."""

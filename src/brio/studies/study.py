@@ -151,10 +151,10 @@ def _write(s: Study, found: Finding, bench: Bench) -> None:
         "seeds": len(bench.prepared.seeds),
         **{name: sorted({int(v) for v in found.table[name].dropna()}) for name in ("epochs", "K")},
         "arms": [a.name for a in s.arms(bench)],
-        "methods": bench.methods,
+        "asked": bench.asked(s.arms(bench)),
         "brio": __version__,
     }
-    write_atomically(place / "study.json", json.dumps(facts, indent=1) + "\n")
+    write_atomically(place / "study.json", json.dumps(facts, indent=1, default=str) + "\n")
 
 
 def _where(s: Study, bench: Bench) -> list[str]:

@@ -241,7 +241,11 @@ def _backward_sizes(W: Tensor, keys: Tensor | None, n: int) -> dict[str, Any]:
 
 
 def _room_for_ends(grad: Tensor, P: int, h: int) -> Tensor:
-    """For each program's part in the gradients of what both ends of edges hold. Shape [2, R, B, programs, P, h]."""
+    """For each program's part in the gradients of what both ends of edges hold. Shape [2, R, B, programs, P, h].
+
+    A quarter of a tensor of edges times h with 116 ROIs, as much as one with 512. A gradient that is no finite number
+    spreads to all ROIs of its graph.
+    """
     R, B, n, _ = grad.shape
     return grad.new_empty(2, R, B, _chunks(n), P, h)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 from ...cohort import AuditRules
@@ -77,7 +77,7 @@ def versions(evidence: Evidence) -> list[tuple[str, str]]:
 def commands(evidence: Evidence) -> list[str]:
     """The commands that make the folder again; ``COHORT`` stands for the cohort's folder, ``FINISHED`` for where
     folders lie whose rows were handed in."""
-    out = [_study_command(evidence, name, methods) for name, methods in _asked(evidence)]
+    out = [_study_command(name, asked) for name, asked in _studies(evidence)]
     if not out and evidence.folder.joinpath("summary.json").is_file():
         out = [_command(evidence.jobs[0])]
     elif not out:
@@ -85,31 +85,32 @@ def commands(evidence: Evidence) -> list[str]:
     return [*out, "brio report DIR"]
 
 
-def _asked(evidence: Evidence) -> list[tuple[str, list[str]]]:
-    """The studies of a folder and the methods that were asked for; all of the paper's, as it has them, by one name."""
+def _studies(evidence: Evidence) -> list[tuple[str, dict[str, Any]]]:
+    """The studies of a folder and how each was asked for; all of the paper's, asked for alike, under one name."""
     from ...studies.study import PAPER
 
-    asked = [(study.name, list(study.told.get("methods") or ())) for study in evidence.studies]
-    if not set(PAPER) <= {name for name, methods in asked if not methods}:
-        return asked
-    return [("paper", []), *((name, methods) for name, methods in asked if name not in PAPER)]
+    asked = {s.name: s.told.get("asked", {"seeds": s.told.get("seeds", 3)}) for s in evidence.studies}
+    of_paper = [asked.get(name) for name in PAPER]
+    if "methods" not in (of_paper[0] or {}) or any(one != of_paper[0] for one in of_paper):
+        return list(asked.items())
+    return [("paper", asked[PAPER[0]]), *((name, one) for name, one in asked.items() if name not in PAPER)]
 
 
-def _study_command(evidence: Evidence, name: str, methods: list[str]) -> str:
-    words = ["brio", "study", name, "COHORT", *(w for m in methods for w in ("--method", m))]
-    words += ["--seeds", str(evidence.studies[0].told.get("seeds", 3))]
-    trained = [arm for arm in evidence.arms if "handed_in" not in arm.job.plan]
-    changed: dict[str, Any] = {}
-    for arm in trained:
-        changed |= _changed(arm.job.plan) if arm.plain else {}
-    words += [w for key, value in changed.items() for w in ("--set", f"{key}={_text(value)}")]
-    here = [arm for arm in trained if arm in evidence.main] or trained
-    words += _shared(here[0].job) if here else []
-    given = [
-        (job.folder.parent.name, Path(job.plan["handed_in"]).name) for job in evidence.jobs if "handed_in" in job.plan
-    ]
-    words += [w for place in dict.fromkeys(given) for w in ("--finished", f"FINISHED/{'/'.join(place)}")]
+def _study_command(name: str, asked: dict[str, Any]) -> str:
+    words = ["brio", "study", name, "COHORT", *_each("--method", asked.get("methods"))]
+    words += ["--seeds", str(asked["seeds"])]
+    words += _each("--set", [f"{key}={_text(value)}" for key, value in asked.get("settings", {}).items()])
+    words += _each("--fold", asked.get("folds"))
+    words += _each("--with", [f"COHORT-{atlas}" for atlas in asked.get("companions", ())])
+    words += [] if asked.get("exclude", True) else ["--keep-all"]
+    words += ["--device", asked["device"]] if "device" in asked else []
+    words += ["--runs-per-stack", str(asked["runs_per_stack"])] if asked.get("runs_per_stack") else []
+    words += _each("--finished", [f"FINISHED/{folder}" for folder in asked.get("finished", ())])
     return shlex.join([*words, "--out", "DIR"])
+
+
+def _each(option: str, values: Iterable[Any] | None) -> list[str]:
+    return [w for value in values or () for w in (option, str(value))]
 
 
 def _command(job: Job, where: str = "DIR") -> str:
@@ -118,18 +119,12 @@ def _command(job: Job, where: str = "DIR") -> str:
         words = ["brio", "tune", ",".join(methods), "COHORT", "--budget", str(job.tuning.get("budget"))]
         changed = dict(job.tuning.get("given", {}))
     else:
-        words = ["brio", "run", "COHORT", *(w for m in methods for w in ("--method", m))]
+        words = ["brio", "run", "COHORT", *_each("--method", methods)]
         changed = _changed(plan)
         if any("tuned" in told for told in plan["methods"].values()):
             words += ["--tuned", "TUNED"]
     words += ["--protocol", str(job.summary["protocol"]), "--seeds", str(len(plan["seeds"]))]
-    words += [w for name, value in changed.items() for w in ("--set", f"{name}={_text(value)}")]
-    return shlex.join([*words, *_shared(job), "--out", where])
-
-
-def _shared(job: Job) -> list[str]:
-    """What a run, a search and a study are all told: settings of protocol, audit and harmonisation, folds, device."""
-    plan, words = job.plan, []
+    words += _each("--set", [f"{name}={_text(value)}" for name, value in changed.items()])
     for prefix, usual in (
         ("protocol", ProtocolSettings()),
         ("audit", AuditRules()),
@@ -139,12 +134,11 @@ def _shared(job: Job) -> list[str]:
         for name, value in (given or {}).items():
             if getattr(usual, name, value) != value:
                 words += ["--set", f"{prefix}.{name}={_text(value)}"]
-    words += [w for fold in plan.get("folds") or () for w in ("--fold", str(fold))]
-    others = list((job.audit or {}).get("atlases", {}))[1:]
-    words += [w for atlas in others for w in ("--with", f"COHORT-{atlas}")]
+    words += _each("--fold", plan.get("folds"))
+    words += _each("--with", [f"COHORT-{atlas}" for atlas in list((job.audit or {}).get("atlases", {}))[1:]])
     words += ["--keep-all"] if plan.get("audit") is None else []
     words += ["--device", str(plan["device"])] if plan.get("device") else []
-    return words
+    return shlex.join([*words, "--out", where])
 
 
 def _changed(plan: dict[str, Any]) -> dict[str, Any]:
