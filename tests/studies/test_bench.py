@@ -150,7 +150,7 @@ def test_tuned_rows_count_among_methods_and_not_among_parts_of_one(cohort, tmp_p
     assert set(shown) == {"ridge", "gcn", "gcn (tuned)"}, "both are told of"
     assert shown["gcn (tuned)"].rows["auc"].tolist() == given
     assert evidence.elsewhere == []
-    assert "FINISHED/tuned" in commands(evidence)[0]
+    assert f"FINISHED/{tmp_path.name}/tuned" in commands(evidence)[0]
     assert "the highest of 2 methods" in write_report(tmp_path / "out").read_text(encoding="utf-8")
 
 

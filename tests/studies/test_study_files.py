@@ -373,7 +373,11 @@ def test_a_study_by_command(folder, monkeypatch, capsys, cohort):
         )
     assert (status, err) == (0, "")
     assert seen["executed"] == ["loso/logistic"]
-    assert tree(folder / "other" / "studies") == tree(folder / "out" / "studies")
+    trained, given = (tree(folder / at / "studies") for at in ("out", "other"))
+    told = [json.loads(files.pop("comparison/study.json")) for files in (trained, given)]
+    assert given == trained
+    assert [one["asked"].pop("finished") for one in told] == [[], ["loso/ridge"]]
+    assert told[0] == told[1]
 
 
 def test_a_wrong_word_of_a_study_is_one_line(folder, monkeypatch, capsys):
