@@ -77,8 +77,8 @@ def moments(x: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
 class _Ends(OverRuns):
     @staticmethod
     def forward(r: Tensor, s: Tensor, to: Tensor, of: Tensor) -> Tensor:
-        index = (end.unsqueeze(-1).expand(-1, -1, -1, r.shape[-1]) for end in (to, of))
-        return r.gather(2, next(index)) + s.gather(2, next(index))
+        u, v = (end.unsqueeze(-1).expand(-1, -1, -1, r.shape[-1]) for end in (to, of))
+        return r.gather(2, u) + s.gather(2, v)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
