@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 from unittest import mock
 
@@ -18,7 +19,7 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.report.html import write_report
 from brio.report.html.page import _context
 from brio.report.html.reading import read_folder
-from brio.report.html.repeat import commands
+from brio.report.html.repeat import commands, in_lines
 from brio.report.html.verdict import comparison
 from brio.studies import Bench, run_study
 from brio.studies.study import PAPER
@@ -261,6 +262,15 @@ def test_all_studies_of_the_paper_are_one_command(tmp_path):
     each = ask(retention={"seeds": 3})
     assert f"brio study retention COHORT {rest.replace('2', '3', 1)}" in each
     assert f"brio study regions COHORT {rest}" in each
+
+
+@pytest.mark.parametrize("width", [1, 30, 70, 1000])
+def test_a_command_over_several_lines_is_the_same_to_a_shell(width):
+    words = ["brio", "study", "paper", "COHORT", "--seeds", "3", *(["--finished", "FINISHED/it's/my own"] * 5)]
+    told = in_lines(shlex.join(words), width)
+    assert told.count("\n") == {1: 6, 30: 6, 70: 4, 1000: 0}[width]
+    shell = subprocess.run(["sh", "-c", f"printf '%s|' {told}"], capture_output=True, text=True, check=True)
+    assert shell.stdout.split("|") == [*words, ""]
 
 
 def test_the_command_tells_where_arms_were_trained(small, tmp_path):

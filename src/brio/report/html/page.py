@@ -19,7 +19,7 @@ from .cohort import cohort_section, exclusions, findings
 from .factors import assignment, qualification, read_factors
 from .figures import calibration, forest, looks, result_table, roc, training
 from .reading import Arm, Evidence, Study, read_folder
-from .repeat import commands, settings_of, versions
+from .repeat import commands, in_lines, settings_of, versions
 from .verdict import Comparison, comparison, verdict
 
 __all__ = ["CARD", "PAGE", "write_report"]
@@ -119,7 +119,7 @@ def _context(evidence: Evidence, found: Comparison) -> dict[str, Any]:
         "settings": [settings_of(arm) for arm in ordered],
         "plan": first.plan if first else None,
         "versions": versions(evidence),
-        "commands": commands(evidence),
+        "commands": [in_lines(command) for command in commands(evidence)],
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import shlex
 from collections.abc import Iterable
 from typing import Any
@@ -14,7 +15,7 @@ from ...methods import make_method
 from ...protocol import ProtocolSettings
 from .reading import Arm, Evidence, Job
 
-__all__ = ["commands", "settings_of", "versions"]
+__all__ = ["commands", "in_lines", "settings_of", "versions"]
 
 
 def _defaults(method: str) -> dict[str, Any] | None:
@@ -83,6 +84,25 @@ def commands(evidence: Evidence) -> list[str]:
     elif not out:
         out = [_command(job, f"DIR/arms/{job.folder.parent.name}/{job.folder.name}") for job in evidence.jobs]
     return [*out, "brio report DIR"]
+
+
+def in_lines(command: str, width: int = 100) -> str:
+    """A command over as many lines as it takes, none of which ends between an option and its value.
+
+    Examples
+    --------
+    >>> print(in_lines("brio run COHORT --method ridge --method 'my own' --out DIR", 34))
+    brio run COHORT --method ridge \\
+        --method 'my own' --out DIR
+    """
+    words = shlex.split(command)
+    starts = [0, *(k for k, word in enumerate(words) if word.startswith("--")), len(words)]
+    lines = [""]
+    for part in (shlex.join(words[a:b]) for a, b in itertools.pairwise(starts)):
+        if lines[-1] and len(lines[-1]) + len(part) > width:
+            lines += ["   "]
+        lines[-1] += f" {part}" if lines[-1] else part
+    return " \\\n".join(lines)
 
 
 def _studies(evidence: Evidence) -> list[tuple[str, dict[str, Any]]]:
