@@ -16,6 +16,7 @@ import pytest
 from brio import run, tune
 from brio.cli import main
 from brio.cohort.simulate import Simulation, simulate
+from brio.methods import load_methods, registry
 from brio.report.html import write_report
 from brio.report.html.page import _context
 from brio.report.html.reading import read_folder
@@ -262,6 +263,28 @@ def test_all_studies_of_the_paper_are_one_command(tmp_path):
     each = ask(retention={"seeds": 3})
     assert f"brio study retention COHORT {rest.replace('2', '3', 1)}" in each
     assert f"brio study regions COHORT {rest}" in each
+
+
+def test_the_command_says_that_a_method_is_of_the_users_own(small, tmp_path, monkeypatch):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from brio.methods import method\nfrom brio.methods.linear.ridge import Ridge\n"
+        '@method("mine", family="linear", provenance="ours", reference="")\n'
+        'class Mine(Ridge):\n    """Ridge again."""\n'
+    )
+    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    load_methods(file)
+    words = {"seeds": 1, "device": "cpu", "folds": ["site01"]}
+    run_study("comparison", Bench(small, tmp_path / "study", methods=["mine", "ridge"], **words))
+    run(small, ["mine"], out=tmp_path / "run", **words)
+    run(small, ["ridge"], out=tmp_path / "usual", **words)
+    told = {name: commands(read_folder(tmp_path / name))[0] for name in ("study", "run", "usual")}
+    assert {name: "--load METHODS.py" in line for name, line in told.items()} == {
+        "study": True,
+        "run": True,
+        "usual": False,
+    }
+    assert "METHODS.py the file with methods" in write_report(tmp_path / "study").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("width", [1, 30, 70, 1000])

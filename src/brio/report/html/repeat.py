@@ -77,8 +77,9 @@ def versions(evidence: Evidence) -> list[tuple[str, str]]:
 
 def commands(evidence: Evidence) -> list[str]:
     """The commands that make the folder again; ``COHORT`` stands for the cohort's folder, ``FINISHED`` for where
-    folders lie whose rows were handed in."""
-    out = [_study_command(name, asked) for name, asked in _studies(evidence)]
+    folders lie whose rows were handed in, ``METHODS.py`` for the file with a user's own methods."""
+    own = _own(told for job in evidence.jobs for told in job.plan["methods"].values())
+    out = [_study_command(name, asked, own) for name, asked in _studies(evidence)]
     if not out and evidence.folder.joinpath("summary.json").is_file():
         out = [_command(evidence.jobs[0])]
     elif not out:
@@ -116,8 +117,8 @@ def _studies(evidence: Evidence) -> list[tuple[str, dict[str, Any]]]:
     return [("paper", asked[PAPER[0]]), *((name, one) for name, one in asked.items() if name not in PAPER)]
 
 
-def _study_command(name: str, asked: dict[str, Any]) -> str:
-    words = ["brio", "study", name, "COHORT", *_each("--method", asked.get("methods"))]
+def _study_command(name: str, asked: dict[str, Any], own: list[str]) -> str:
+    words = ["brio", "study", name, "COHORT", *own, *_each("--method", asked.get("methods"))]
     words += ["--seeds", str(asked["seeds"])]
     words += _each("--set", [f"{key}={_text(value)}" for key, value in asked.get("settings", {}).items()])
     words += _each("--fold", asked.get("folds"))
@@ -127,6 +128,11 @@ def _study_command(name: str, asked: dict[str, Any]) -> str:
     words += ["--runs-per-stack", str(asked["runs_per_stack"])] if asked.get("runs_per_stack") else []
     words += _each("--finished", [f"FINISHED/{folder}" for folder in asked.get("finished", ())])
     return shlex.join([*words, "--out", "DIR"])
+
+
+def _own(methods: Iterable[dict[str, Any]]) -> list[str]:
+    """Where some of the methods of a plan are a user's own, which have code to tell them by."""
+    return ["--load", "METHODS.py"] if any("code" in told for told in methods) else []
 
 
 def _each(option: str, values: Iterable[Any] | None) -> list[str]:
@@ -143,7 +149,8 @@ def _command(job: Job, where: str = "DIR") -> str:
         changed = _changed(plan)
         if any("tuned" in told for told in plan["methods"].values()):
             words += ["--tuned", "TUNED"]
-    words += ["--protocol", str(job.summary["protocol"]), "--seeds", str(len(plan["seeds"]))]
+    words += [*_own(plan["methods"].values()), "--protocol", str(job.summary["protocol"])]
+    words += ["--seeds", str(len(plan["seeds"]))]
     words += _each("--set", [f"{name}={_text(value)}" for name, value in changed.items()])
     for prefix, usual in (
         ("protocol", ProtocolSettings()),
