@@ -67,8 +67,11 @@ def compute(out: Path, cohort_folder: Path | None, methods: list[str], device: s
         brio.run(cohort, [name], out=out / name, folds=FOLDS, seeds=2, settings=small(name), device=device)
         print(f"  {name}")
     for name in ("ridge", "gcn", "brio"):
-        brio.run(cohort, [name], out=out / f"{name}, kfold", protocol="kfold", settings=small(name), device=device)
-        brio.tune(cohort, [name], out=out / f"{name}, tuned", budget=2, folds=FOLDS, settings=small(name), device=device)
+        settings = {**small(name), "protocol.n_folds": 4}
+        brio.run(cohort, [name], out=out / f"{name}, kfold", protocol="kfold", settings=settings, device=device)
+        brio.tune(
+            cohort, [name], out=out / f"{name}, tuned", budget=2, folds=FOLDS, settings=small(name), device=device
+        )
     combat = {"harmonise.kind": "combat", "harmonise.unseen": "pooled"}
     for name in ("ridge", "gcn"):
         settings = {**small(name), **combat}
