@@ -14,7 +14,7 @@ import torch
 from brio.cohort import Cohort
 from brio.connectome import Connectomes
 from brio.device import describe_device, resolve_device
-from brio.methods import entry, known_methods, make_method
+from brio.methods import find_method, list_methods, make_method
 from brio.protocol import leave_one_site_out
 from brio.training import NeuralMethod, Run
 
@@ -29,11 +29,11 @@ args = parser.parse_args()
 device = resolve_device(args.device)
 graphs = Connectomes(Cohort.load(args.cohort), device)
 runs = [Run(fold, seed) for seed in range(3) for fold in leave_one_site_out(graphs.cohort, seed)][: args.runs]
-names = args.method or [e.name for e in known_methods() if issubclass(e.make, NeuralMethod)]
+names = args.method or [e.name for e in list_methods() if issubclass(e.make, NeuralMethod)]
 print(f"{describe_device(device)}: {len(runs)} runs, {args.epochs} epochs, {args.times} times")
 print("method           weights        seconds")
 for name in names:
-    known = {f.name for f in dataclasses.fields(entry(name).make.Settings)}
+    known = {f.name for f in dataclasses.fields(find_method(name).make.Settings)}
     short = {"epochs": args.epochs, "patience": None, "T_w": 2, "M": 6}
     method = make_method(name, {key: value for key, value in short.items() if key in known})
     first, worst, seconds = None, 0.0, 0.0

@@ -34,11 +34,11 @@ print(f"{args.method}, {len(cohort)} scans, {args.seeds} seeds\n")
 print("| checkpoint chosen on | AUC | 95 % interval | its own score |\n| --- | --- | --- | --- |")
 for by in ("validation sites", "test site"):
     runs = [Run(replace(f, validation=f.test) if by == "test site" else f, seed) for f, seed in folds]
-    outcomes = method.fit(graphs, runs)
+    fitted_runs = method.fit(graphs, runs)
     sites: dict[str, list[float]] = {}
-    for o in outcomes:
+    for o in fitted_runs:
         sites.setdefault(o.run.fold.name, []).append(100 * auc(cohort.labels[o.run.fold.test], o.test_logit))
     mean = [float(np.mean(s)) for s in sites.values()]
     low, high = bootstrap_interval(mean)
-    chosen = 100 * np.mean([o.validation_auc for o in outcomes])
+    chosen = 100 * np.mean([o.validation_auc for o in fitted_runs])
     print(f"| {by} | {np.nanmean(mean):.1f} | {low:.1f} to {high:.1f} | {chosen:.1f} |", flush=True)

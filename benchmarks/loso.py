@@ -37,7 +37,7 @@ if device.type == "cuda":
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
 start = time.perf_counter()
-outcomes = make_method(args.method, {"epochs": args.epochs, "patience": None}).fit(graphs, runs)
+fitted_runs = make_method(args.method, {"epochs": args.epochs, "patience": None}).fit(graphs, runs)
 end = time.perf_counter()
 peak = f"{torch.cuda.max_memory_allocated() / 2**30:.2f} GiB" if device.type == "cuda" else "not measured"
 print("method  runs  epochs  scans  ROIs  training s  with connectomes s  ms per epoch and fold  peak memory  device")

@@ -42,12 +42,12 @@ for regime, effects in regimes.items():
         graphs, truth = Connectomes(cohort, args.device), cohort.provenance["truth"]
         (fold,) = (f for f in leave_one_site_out(cohort, 0) if f.name == max(cohort.sites))
         for name in methods:
-            (outcome,) = make_method(name).fit(graphs, [Run(fold, 0)])
-            found[name].append(100 * auc(cohort.labels[fold.test], outcome.test_logit))
-            if "support" in outcome.notes:
-                of = {k: int(outcome.weights["Pi"][:, truth[k]].sum(1).argmax()) for k in ("stable", "unstable")}
-                support = outcome.notes["support"]
-                row = [outcome.notes["relevance"][of["unstable"]], support[of["stable"]], support[of["unstable"]]]
+            (fitted,) = make_method(name).fit(graphs, [Run(fold, 0)])
+            found[name].append(100 * auc(cohort.labels[fold.test], fitted.test_logit))
+            if "support" in fitted.details:
+                of = {k: int(fitted.weights["Pi"][:, truth[k]].sum(1).argmax()) for k in ("stable", "unstable")}
+                support = fitted.details["support"]
+                row = [fitted.details["relevance"][of["unstable"]], support[of["stable"]], support[of["unstable"]]]
                 told[name].append(row)
     for name in methods:
         gain = np.array(found[name]) - np.array(found[methods[0]])

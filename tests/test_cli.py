@@ -20,7 +20,7 @@ import brio
 from brio import Cohort
 from brio.cli import app, main
 from brio.cohort.simulate import Simulation, simulate
-from brio.methods import known_methods
+from brio.methods import list_methods
 
 Said = namedtuple("Said", "status out err")
 
@@ -56,7 +56,7 @@ def refused(here: Path, *words: object) -> str:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
+def is_finished(tmp_path_factory) -> Path:
     """A cohort of five sites, a job on it and a folder of scans as text; copied, never changed."""
     here = tmp_path_factory.mktemp("made")
     cohort = simulate(Simulation(n_sites=5, per_class=3, n_rois=8, frames=60)).save(here / "cohort")
@@ -109,12 +109,12 @@ def test_version():
 def test_methods():
     said = command("methods")
     assert said.status == 0
-    assert {(line.split() or [""])[0] for line in said.out.splitlines()} >= {e.name for e in known_methods()}
+    assert {(line.split() or [""])[0] for line in said.out.splitlines()} >= {e.name for e in list_methods()}
 
 
 def test_methods_as_json():
     listed = {m["name"]: m for m in json.loads(command("methods", "--json").out)}
-    assert list(listed) == [e.name for e in known_methods()]
+    assert list(listed) == [e.name for e in list_methods()]
     assert {"brio", "backbone", "ridge", "brio-wo-rs"} <= set(listed)
     facts = {"name", "family", "summary", "needs", "provenance", "reference", "settings", "tuned_over"}
     assert all(set(m) == facts | {"transductive", "control"} for m in listed.values())

@@ -316,7 +316,7 @@ def test_the_main_settings_are_settings_of_brio():
 def test_settings_reach_what_none_cannot_say():
     model = BrioClassifier(**SMALL, settings={"patience": None}, random_state=0).fit(X, Y, sites=SITES)
     assert model.method_.settings.patience is None
-    assert model.outcome_.trained_epochs == 24
+    assert model.fitted_run_.trained_epochs == 24
 
 
 def test_a_second_fit_forgets_the_first():

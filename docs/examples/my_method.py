@@ -17,7 +17,7 @@ from brio.methods.layers import Dropout
 from brio.methods.losses import classification_loss
 from brio.settings import setting
 from brio.spaces import choice, log_uniform
-from brio.training import Batch, NeuralMethod, NeuralSettings, Output, Scans, Shape, Stage
+from brio.training import Batch, NeuralMethod, NeuralSettings, Output, Scans, InputShape, Stage
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class GatedProfilesSettings(NeuralSettings):
 class GatedProfiles(nn.Module):
     """A network for ONE run: scans in, a logit and what the classifier reads out."""
 
-    def __init__(self, shape: Shape, s: GatedProfilesSettings) -> None:
+    def __init__(self, shape: InputShape, s: GatedProfilesSettings) -> None:
         super().__init__()
         self.gate = nn.Parameter(torch.zeros(shape.n_rois))
         self.embed = nn.Linear(shape.n_rois, s.width)
@@ -54,7 +54,7 @@ class GatedProfilesMethod(NeuralMethod):
     Settings = GatedProfilesSettings
     settings: GatedProfilesSettings
 
-    def network(self, shape: Shape) -> nn.Module:
+    def network(self, shape: InputShape) -> nn.Module:
         return GatedProfiles(shape, self.settings)
 
     def loss(self, out: Output, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from .cohort import Atlas, AuditRules, Cohort, audit
     from .cohort.simulate import Simulation, simulate
     from .estimator import BrioClassifier
+    from .jobs import Result, run, tune
     from .protocol import LeaveOneSiteOut, SiteStratifiedKFold
-    from .runs import Result, run, tune
 
 __all__ = [
     "Atlas",
@@ -45,7 +45,7 @@ _ROOMS = {
     "cohort.simulate": ("Simulation", "simulate"),
     "estimator": ("BrioClassifier",),
     "protocol": ("LeaveOneSiteOut", "SiteStratifiedKFold"),
-    "runs": ("Result", "run", "tune"),
+    "jobs": ("Result", "run", "tune"),
 }
 
 

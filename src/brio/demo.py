@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .cohort.simulate import Simulation, simulate
+from .jobs import Result, run
 from .progress import Progress, silent
 from .report import draw_sites
-from .runs import Result, run
 
 __all__ = ["DEMO_SETTINGS", "run_demo"]
 

@@ -24,10 +24,10 @@ from .connectome import Connectomes
 from .device import resolve_device
 from .errors import BrioError
 from .estimator_input import as_scans, labelled_cohort, unlabelled_cohort
-from .methods import Brio, BrioPlus, entry, make_method
+from .methods import Brio, BrioPlus, find_method, make_method
 from .progress import silent
 from .protocol import Fold, training_fold
-from .training import Method, Outcome, Run
+from .training import FittedRun, Method, Run
 from .training.stack import Stack
 
 __all__ = ["BrioClassifier"]
@@ -42,7 +42,7 @@ FORMAT = 1
 """Of the files that ``save`` writes."""
 
 _FITTED = ("n_features_in_", "feature_names_in_", "source_sites_", "validation_sites_", "left_out_sites_", "seed_")
-_FACTS = ("validation_auc", "selected_epoch", "trained_epochs", "block_length", "notes")
+_FACTS = ("validation_auc", "selected_epoch", "trained_epochs", "block_length", "details")
 
 
 class BrioClassifier(ClassifierMixin, BaseEstimator):
@@ -85,7 +85,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         Block length of the re-estimates in frames; None where nothing was re-estimated.
     method_ : Method
         The method with its settings.
-    outcome_ : Outcome
+    fitted_run_ : FittedRun
         What the run left behind: weights and notes.
     intercept_ : float
         Bias of the margin, see :meth:`contributions`; only where the method has factors.
@@ -207,25 +207,25 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         if fold.left_out:
             warnings.warn(f"one class only at {', '.join(fold.left_out)}: not learned from", stacklevel=2)
         progress = _tell if self.verbose else silent
-        (outcome,) = method.fit(Connectomes(cohort, device), [Run(fold, seed)], progress)
-        outcome.require_finite(method.name)
+        (fitted,) = method.fit(Connectomes(cohort, device), [Run(fold, seed)], progress)
+        fitted.require_finite(method.name)
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # of an earlier fit, perhaps of another method
         self.classes_ = classes
         self.n_features_in_ = cohort.n_rois
         if _is_named(cohort.atlas):
             self.feature_names_in_ = cohort.atlas.rois["name"].to_numpy(dtype=object)
-        self.source_sites_ = tuple(np.unique(cohort.sites[method.learned_from(cohort, fold)]).tolist())
+        self.source_sites_ = tuple(np.unique(cohort.sites[method.training_scans(cohort, fold)]).tolist())
         self.validation_sites_ = fold.validation_sites
         self.left_out_sites_ = fold.left_out
         self.seed_ = seed
-        self._keep(method, outcome)
+        self._keep(method, fitted)
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Logit margins for ``classes_[1]``. Shape [n]."""
         connectomes = self._connectomes(X)
-        return self.method_.margins(self.outcome_, connectomes, np.arange(len(connectomes)))
+        return self.method_.margins(self.fitted_run_, connectomes, np.arange(len(connectomes)))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of both classes, the logistic function of the margins. Shape [n, 2].
@@ -249,10 +249,10 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         connectomes = self._connectomes(X)
         scans = self.method_.inputs(connectomes).take(torch.arange(len(connectomes), device=connectomes.device))
         if isinstance(self.method_, BrioPlus):
-            return self.method_.contributions(self.outcome_, scans)
+            return self.method_.contributions(self.fitted_run_, scans)
         if not isinstance(self.method_, Brio):
             raise BrioError(f"method '{self.method_.name}' has no connectome factors, hence no contributions")
-        out = Stack.restore(self.method_, scans, [self.outcome_]).forward(scans, shared=True)
+        out = Stack.restore(self.method_, scans, [self.fitted_run_]).forward(scans, shared=True)
         return out.contributions[0].double().cpu().numpy()
 
     def save(self, path: str | Path) -> None:
@@ -271,10 +271,10 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
             "settings": asdict(self.method_.settings),
             "fitted": {name: getattr(self, name) for name in _FITTED if hasattr(self, name)},
             "classes": [str(self.classes_.dtype), self.classes_.tolist()],
-            "outcome": {name: getattr(self.outcome_, name) for name in _FACTS},
+            "run": {name: getattr(self.fitted_run_, name) for name in _FACTS},
         }
         text = json.dumps(header, default=lambda value: value.tolist())
-        weights = {name: t.clone().contiguous() for name, t in self.outcome_.weights.items()}
+        weights = {name: t.clone().contiguous() for name, t in self.fitted_run_.weights.items()}
         part = Path(f"{os.fspath(path)}.part")
         save_file(weights, part, metadata={"brio": text})
         part.replace(path)  # whole or not at all
@@ -291,7 +291,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         if header["format"] != FORMAT:
             raise BrioError(f"{path}: format {header['format']}, this version of brio reads {FORMAT}")
         model = cls(**header["params"])
-        fixed = entry(model.method).fixed
+        fixed = find_method(model.method).fixed
         method = make_method(model.method, {k: v for k, v in header["settings"].items() if k not in fixed})
         if method.version != header["version"]:
             warnings.warn(
@@ -307,7 +307,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         model.classes_ = np.array(classes, dtype=dtype)
         none = np.empty(0, dtype=np.int64)
         run = Run(Fold("all", none, none, none, (), model.validation_sites_, model.left_out_sites_), model.seed_)
-        model._keep(method, Outcome(run=run, test_logit=np.empty(0), weights=weights, **header["outcome"]))
+        model._keep(method, FittedRun(run=run, test_logit=np.empty(0), weights=weights, **header["run"]))
         return model
 
     def _make_method(self) -> Method:
@@ -320,16 +320,16 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
             raise BrioError(f"'{twice[0]}' is given twice, as a parameter and in settings; keep one")
         return make_method(self.method, main | others)
 
-    def _keep(self, method: Method, outcome: Outcome) -> None:
+    def _keep(self, method: Method, fitted: FittedRun) -> None:
         self.method_ = method
-        self.outcome_ = outcome
-        self.validation_auc_ = outcome.validation_auc
-        self.selected_epoch_ = outcome.selected_epoch
-        self.block_length_ = outcome.block_length
+        self.fitted_run_ = fitted
+        self.validation_auc_ = fitted.validation_auc
+        self.selected_epoch_ = fitted.selected_epoch
+        self.block_length_ = fitted.block_length
         if isinstance(method, Brio):
-            self.intercept_ = float(outcome.weights["b"])
+            self.intercept_ = float(fitted.weights["b"])
         elif isinstance(method, BrioPlus):
-            self.intercept_ = float(outcome.weights["calibration"][1])
+            self.intercept_ = float(fitted.weights["calibration"][1])
 
     def _connectomes(self, X: Any) -> Connectomes:
         """Full-scan FC of scans to be scored."""

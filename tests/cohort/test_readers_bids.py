@@ -313,7 +313,7 @@ def test_tasks_are_not_mixed(xcpd, tmp_path):
 
 def test_sidecar_gives_tr_and_a_note(xcpd, tmp_path):
     for sub, content in (
-        ("sub-001", {"RepetitionTime": 2.5, "Interpolated": True, "Sources": ["a"]}),
+        ("sub-001", {"RepetitionTime": 2.5, "Interpolated": True, "SourceCells": ["a"]}),
         ("sub-002", {"SamplingFrequency": 0.5}),
     ):
         derivative(xcpd, sub).with_suffix(".json").write_text(json.dumps(content))

@@ -161,7 +161,7 @@ def test_missing_column_and_table(tree, tmp_path):
         import_cohort("pcp", tree, tmp_path / "out")
 
 
-def stand_in(calls: list):
+def dead_roi_fill(calls: list):
     """A fetcher that writes what nilearn would download, where nilearn would put it."""
 
     def fetch(data_dir: str, derivatives: list[str], **options: object) -> None:
@@ -178,7 +178,7 @@ def stand_in(calls: list):
 
 def test_fetch(tmp_path):
     calls: list = []
-    cohort = fetch_abide("aal116", tmp_path / "out", data_dir=tmp_path / "data", fetcher=stand_in(calls))
+    cohort = fetch_abide("aal116", tmp_path / "out", data_dir=tmp_path / "data", fetcher=dead_roi_fill(calls))
     assert len(cohort) == 5
     np.testing.assert_allclose(cohort.scan(0), scan(0), rtol=1e-6)
     (call,) = calls
@@ -194,7 +194,7 @@ def test_fetch_calls_nilearn_with_options_it_has(tmp_path, monkeypatch):
 
     calls: list = []
     accepted = signature(datasets.fetch_abide_pcp)
-    monkeypatch.setattr(datasets, "fetch_abide_pcp", stand_in(calls))
+    monkeypatch.setattr(datasets, "fetch_abide_pcp", dead_roi_fill(calls))
     monkeypatch.setenv("NILEARN_DATA", str(tmp_path / "data"))
     monkeypatch.delenv("NILEARN_SHARED_DATA", raising=False)
     assert len(fetch_abide("aal", tmp_path / "out")) == 5

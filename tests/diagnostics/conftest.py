@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from fitted_runs import TINY, small, uneven
+from diagnostic_cohorts import TINY, small, uneven
 
 from brio.cohort import Cohort
 from brio.cohort.simulate import simulate
 from brio.connectome import Connectomes
 from brio.diagnostics import FactorEvidence, factor_evidence
-from brio.training import Method, Outcome, Run
+from brio.training import FittedRun, Method, Run
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +27,7 @@ def runs(cohort) -> list[Run]:
 
 
 @pytest.fixture(scope="session")
-def fitted(graphs, runs) -> tuple[Method, list[Outcome]]:
+def fitted(graphs, runs) -> tuple[Method, list[FittedRun]]:
     """BRIO and four fitted runs of it."""
     method = small("brio")
     return method, method.fit(graphs, runs)
@@ -35,5 +35,5 @@ def fitted(graphs, runs) -> tuple[Method, list[Outcome]]:
 
 @pytest.fixture(scope="session")
 def evidence(graphs, fitted) -> list[FactorEvidence]:
-    method, outcomes = fitted
-    return factor_evidence(method, outcomes, graphs, [4.0] * len(outcomes), 5)
+    method, fitted_runs = fitted
+    return factor_evidence(method, fitted_runs, graphs, [4.0] * len(fitted_runs), 5)

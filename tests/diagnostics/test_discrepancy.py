@@ -3,9 +3,9 @@
 import numpy as np
 import ot
 import pytest
-from fitted_runs import small
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from diagnostic_cohorts import small
 
 from brio.diagnostics import discrepancy as discrepancy_module
 from brio.diagnostics import (
@@ -161,19 +161,19 @@ def test_predictions_that_do_not_move_have_no_variation():
 
 
 def test_rows_of_runs_hold_both_numbers_of_their_answers(graphs, fitted):
-    method, outcomes = fitted
+    method, fitted_runs = fitted
     lengths = [4.0, 5.0, 4.0, 6.0]
-    rows = run_discrepancies(method, outcomes, graphs, lengths, 3)
+    rows = run_discrepancies(method, fitted_runs, graphs, lengths, 3)
     assert rows["fold"].tolist() == ["site06", "site01", "site03", "site02"]
     assert rows["seed"].tolist() == [0, 1, 0, 0]
-    for row, outcome, said in zip(
-        rows.itertuples(), outcomes, source_answers(method, outcomes, graphs, lengths, 3), strict=True
+    for row, fitted, said in zip(
+        rows.itertuples(), fitted_runs, source_answers(method, fitted_runs, graphs, lengths, 3), strict=True
     ):
-        source = outcome.run.fold.source
+        source = fitted.run.fold.source
         cells = graphs.cohort.sites[source], graphs.cohort.labels[source]
         assert pytest.approx(site_discrepancy(said.representation, *cells), abs=1e-9) == row.D_site
         assert row.D_re_pred == pytest.approx(variation_by_loops(said.margin, said.again, *cells), rel=1e-6)
-        assert row.validation_auc == outcome.validation_auc
+        assert row.validation_auc == fitted.validation_auc
 
 
 def test_representations_of_single_precision_are_measured_in_double(graphs, runs):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from fitted_runs import small, uneven
+from diagnostic_cohorts import small, uneven
 
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
@@ -25,27 +25,27 @@ from brio.training import Run
 
 
 def test_contributions_add_up_to_the_margins_of_the_run(graphs, fitted, evidence):
-    method, outcomes = fitted
-    said = source_answers(method, outcomes, graphs, [4.0] * 4, 5)
-    for outcome, found, answer in zip(outcomes, evidence, said, strict=True):
-        b, J = float(outcome.weights["b"]), found.a.shape[1]
+    method, fitted_runs = fitted
+    said = source_answers(method, fitted_runs, graphs, [4.0] * 4, 5)
+    for fitted, found, answer in zip(fitted_runs, evidence, said, strict=True):
+        b, J = float(fitted.weights["b"]), found.a.shape[1]
         np.testing.assert_allclose(found.a.sum(-1).numpy() / J**0.5 + b, answer.margin, atol=1e-12)
         np.testing.assert_allclose(found.again.sum(-1).numpy() / J**0.5 + b, answer.again, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_all_factors_retained_are_the_model_bit_for_bit(dtype, cohort, fitted):
-    method, outcomes = fitted
+    method, fitted_runs = fitted
     inputs = method.inputs(Connectomes(cohort, dtype=dtype))
-    for outcome in outcomes:
-        scans = inputs.take(torch.from_numpy(outcome.run.fold.test))
-        a = contributions(method, outcome, scans)
-        margin = method.answer(outcome, scans).margin
+    for fitted in fitted_runs:
+        scans = inputs.take(torch.from_numpy(fitted.run.fold.test))
+        a = contributions(method, fitted, scans)
+        margin = method.predict(fitted, scans).margin
         for order in ([0, 1, 2], [2, 0, 1]):
-            assert np.array_equal(retained_margin(a, outcome, order), margin)
-        b = float(outcome.weights["b"])
-        np.testing.assert_allclose(retained_margin(a, outcome, []), b, atol=1e-8)
-        only = retained_margin(a.double(), outcome, [1])
+            assert np.array_equal(retained_margin(a, fitted, order), margin)
+        b = float(fitted.weights["b"])
+        np.testing.assert_allclose(retained_margin(a, fitted, []), b, atol=1e-8)
+        only = retained_margin(a.double(), fitted, [1])
         np.testing.assert_allclose(only, a[:, 1].double().numpy() / 3**0.5 + b, atol=1e-6)
         assert np.abs(only - margin).max() > 1e-4
 
@@ -69,9 +69,9 @@ def by_loops(graphs, run, found, w, s):
 
 
 def test_qualifications_are_those_of_the_frozen_model(graphs, fitted, evidence):
-    method, outcomes = fitted
-    for outcome, found in zip(outcomes, evidence, strict=True):
-        pi, q = by_loops(graphs, outcome.run, found, outcome.weights["w"].numpy(), method.settings)
+    method, fitted_runs = fitted
+    for fitted, found in zip(fitted_runs, evidence, strict=True):
+        pi, q = by_loops(graphs, fitted.run, found, fitted.weights["w"].numpy(), method.settings)
         np.testing.assert_allclose(found.qualification.pi_task.numpy(), pi, atol=1e-10)
         np.testing.assert_allclose(found.qualification.q_re.numpy(), q, atol=1e-10)
         first, second = np.triu_indices(len(q), 1)
@@ -80,7 +80,7 @@ def test_qualifications_are_those_of_the_frozen_model(graphs, fitted, evidence):
         np.testing.assert_allclose(
             found.qualification.alpha_bar.numpy(), alpha / alpha.sum(-1, keepdims=True), atol=1e-10
         )
-        assert found.sites.tolist() == sorted(set(graphs.cohort.sites[outcome.run.fold.source]))
+        assert found.sites.tolist() == sorted(set(graphs.cohort.sites[fitted.run.fold.source]))
         orders = {by: factor_ranking(found, by) for by in RANKINGS}
         assert orders["qualification"].tolist() == np.argsort(-alpha.mean((0, 1))).tolist()
         assert orders["relevance"].tolist() == np.argsort(-pi).tolist()
@@ -90,8 +90,8 @@ def test_qualifications_are_those_of_the_frozen_model(graphs, fitted, evidence):
 
 def test_variants_are_qualified_as_the_full_method_does(graphs, runs):
     method = small("brio-wo-qg")
-    (outcome,) = method.fit(graphs, runs[:1])
-    (found,) = factor_evidence(method, [outcome], graphs, [4.0], 3)
+    (fitted,) = method.fit(graphs, runs[:1])
+    (found,) = factor_evidence(method, [fitted], graphs, [4.0], 3)
     assert found.settings.variant == "w/o QG"
     assert (found.qualification.g < 1).all()
     assert not torch.allclose(found.qualification.alpha_bar, torch.full((3, 2, 3), 1 / 3, dtype=torch.float64))
@@ -133,9 +133,9 @@ class OneFactorANetwork(Brio):
         blocks = torch.eye(J).repeat_interleave(P // J, 1) / P
         return super().context(source) | {"Pi_bar": blocks.to(source.connectomes.full)}
 
-    def enter(self, stack, stage):
+    def begin_stage(self, stack, stage):
         planted = stack.context["Pi_bar"]
-        super().enter(stack, stage)
+        super().begin_stage(stack, stage)
         stack.context["Pi_bar"] = planted
 
 
@@ -146,8 +146,8 @@ def test_a_network_planted_to_be_unstable_has_the_lower_support_though_it_is_the
     graphs = Connectomes(simulate(planted))
     method = OneFactorANetwork(small("brio", J=4, epochs=16, T_w=4, d_h=16).settings)
     run = Run(uneven(graphs.cohort)[1].fold, 0)
-    (outcome,) = method.fit(graphs, [run])
-    (found,) = factor_evidence(method, [outcome], graphs, [source_block_length(graphs, run)], 8)
+    (fitted,) = method.fit(graphs, [run])
+    (found,) = factor_evidence(method, [fitted], graphs, [source_block_length(graphs, run)], 8)
     stable, unstable = 0, 1  # factors in the order of the networks
     assert planted.network("unstable").tolist() == torch.nonzero(found.Pi_bar[unstable]).flatten().tolist()
     of_patients = found.qualification.q_re.mean(0)[1]  # whose burst comes and goes

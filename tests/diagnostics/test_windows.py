@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from fitted_runs import small
+from diagnostic_cohorts import small
 
 from brio.cohort import Cohort
 from brio.connectome import Connectomes, Harmonise, harmonised
@@ -102,17 +102,17 @@ def test_frames_that_are_dropped_do_not_count(awkward):
 @pytest.mark.parametrize("name", ["ridge", "tangent-ridge", "deci"])
 def test_fitted_runs_answer_for_windows(name, graphs, cohort, runs):
     method = small(name)
-    (outcome,) = method.fit(graphs, runs[:1])
+    (fitted,) = method.fit(graphs, runs[:1])
     test = runs[0].fold.test
     by_hand = Connectomes(cut(cohort, 0.75, "middle"), dtype=torch.float64)
     found = windowed(graphs, 0.75, "middle")
     same = found.n_frames[test] == by_hand.n_frames[test]
     assert same.any()
-    margins = method.margins(outcome, found, test)
-    np.testing.assert_allclose(margins[same], method.margins(outcome, by_hand, test)[same], atol=1e-9)
-    assert not np.allclose(margins, outcome.test_logit, atol=1e-3)
+    margins = method.margins(fitted, found, test)
+    np.testing.assert_allclose(margins[same], method.margins(fitted, by_hand, test)[same], atol=1e-9)
+    assert not np.allclose(margins, fitted.test_logit, atol=1e-3)
     np.testing.assert_allclose(
-        method.margins(outcome, windowed(graphs, 1, "first"), test), outcome.test_logit, atol=1e-12
+        method.margins(fitted, windowed(graphs, 1, "first"), test), fitted.test_logit, atol=1e-12
     )
 
 

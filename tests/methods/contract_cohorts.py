@@ -10,15 +10,15 @@ import torch
 from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
-from brio.methods import entry, known_methods, load_methods, make_method
+from brio.methods import find_method, list_methods, load_methods, make_method
 from brio.protocol import Fold, leave_one_site_out
 from brio.training import Method, Run
 
 for file in filter(None, os.environ.get("BRIO_METHODS", "").split(os.pathsep)):
     load_methods(file)  # a method of your own under the same suite
 
-METHODS = [e.name for e in known_methods() if not e.control]
-CONTROLS = [e.name for e in known_methods() if e.control]
+METHODS = [e.name for e in list_methods() if not e.control]
+CONTROLS = [e.name for e in list_methods() if e.control]
 
 EASY = Simulation(
     n_sites=6, per_class=12, n_rois=16, frames=120, stable=1.0, unstable=0, spurious=0, site_shift=0.1, dynamics=1.5
@@ -53,7 +53,7 @@ def tiny() -> Cohort:
 
 def small(name: str, **values: object) -> Method:
     """A method with small settings."""
-    own = {f.name for f in dataclasses.fields(entry(name).make.Settings)} - set(entry(name).fixed)
+    own = {f.name for f in dataclasses.fields(find_method(name).make.Settings)} - set(find_method(name).fixed)
     return make_method(name, {k: v for k, v in {**SMALL, **values}.items() if k in own})
 
 

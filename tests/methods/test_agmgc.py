@@ -20,7 +20,7 @@ from brio.methods.brain.agmgc import (
     without_loops,
 )
 from brio.methods.losses import classification_loss
-from brio.training import Batch, Scans, Shape, Stage
+from brio.training import Batch, InputShape, Scans, Stage
 from brio.training.ambient import during_step
 
 P, B, D = 11, 8, 6
@@ -47,7 +47,7 @@ def context(scans):
 @pytest.fixture
 def network():
     torch.manual_seed(0)
-    network = AGMGCNetwork(Shape(P, 2, 0), SETTINGS).double().eval()
+    network = AGMGCNetwork(InputShape(P, 2, 0), SETTINGS).double().eval()
     for name, buffer in network.named_buffers():  # statistics as after some training
         buffer.uniform_(0.5, 1.5) if name.endswith("var") else buffer.normal_()
     return network

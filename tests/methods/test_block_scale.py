@@ -44,9 +44,9 @@ def test_the_estimate_is_scaled_unrounded(scale, graphs, run):
     source, cohort = run.fold.source, graphs.cohort
     estimate = graphs.block_length(source, cohort.sites[source], cohort.labels[source], BlockRule(), run.seed)
     assert estimate != round(estimate)
-    (outcome,) = make_method("brio", {**SMALL, "block_scale": scale}).fit(graphs, [run])
-    assert outcome.block_length == scale * estimate
-    assert float(outcome.weights["context.block_length"]) == scale * estimate
+    (fitted,) = make_method("brio", {**SMALL, "block_scale": scale}).fit(graphs, [run])
+    assert fitted.block_length == scale * estimate
+    assert float(fitted.weights["context.block_length"]) == scale * estimate
 
 
 @pytest.mark.parametrize(
@@ -62,15 +62,15 @@ def test_it_is_rounded_after_it_is_scaled_and_clipped_last(scale, block, graphs,
 
 
 def test_a_fixed_length_is_not_scaled(graphs, run, blocks):
-    (outcome,) = make_method("brio", {**SMALL, "block_length": 7}).fit(graphs, [run])
-    assert outcome.block_length == 7
+    (fitted,) = make_method("brio", {**SMALL, "block_length": 7}).fit(graphs, [run])
+    assert fitted.block_length == 7
     assert set(blocks[0]) == {7}
 
 
 def test_what_re_estimates_nothing_has_no_block_length(graphs, run):
     for name in ("brio-wo-rs", "backbone"):
-        (outcome,) = make_method(name, {**SMALL, "block_scale": 2.0}).fit(graphs, [run])
-        assert outcome.block_length is None
+        (fitted,) = make_method(name, {**SMALL, "block_scale": 2.0}).fit(graphs, [run])
+        assert fitted.block_length is None
 
 
 def test_scales_that_make_no_sense_are_refused():

@@ -9,7 +9,7 @@ from torch import nn
 from brio.connectome import psi
 from brio.methods import make_method
 from brio.methods.brain.brainnettf import BrainNetTFNetwork, BrainNetTFSettings, OCRead, encoder_layer, mixed
-from brio.training import Batch, Output, Scans, Shape, Stage
+from brio.training import Batch, InputShape, Output, Scans, Stage
 from brio.training.ambient import during_step
 
 P, B = 12, 8
@@ -36,7 +36,7 @@ def scans(bold):
 @pytest.fixture
 def network():
     torch.manual_seed(0)
-    return BrainNetTFNetwork(Shape(P, 2, 0), SETTINGS).double()
+    return BrainNetTFNetwork(InputShape(P, 2, 0), SETTINGS).double()
 
 
 @pytest.fixture
@@ -152,13 +152,13 @@ def test_heads_divide_the_number_of_rois(n_rois, heads):
 
 
 def test_sizes_are_the_published_ones_where_the_atlas_allows():
-    network = BrainNetTFNetwork(Shape(116, 2, 0), BrainNetTFSettings())
+    network = BrainNetTFNetwork(InputShape(116, 2, 0), BrainNetTFSettings())
     assert [layer.linear1.out_features for layer in network.layers] == [1024, 1024]
     assert network.read.centres.shape == (100, 116)
     assert [m.out_features for m in network.read.encode if isinstance(m, nn.Linear)] == [32, 32, 116 * 116]
     assert [m.out_features for m in network.head if isinstance(m, nn.Linear)] == [256, 32]
     assert network.narrow[0].out_features == 8
-    small = BrainNetTFNetwork(Shape(12, 2, 0), BrainNetTFSettings())
+    small = BrainNetTFNetwork(InputShape(12, 2, 0), BrainNetTFSettings())
     assert small.layers[0].linear1.out_features == 192
     assert small.read.centres.shape == (12, 12)
 

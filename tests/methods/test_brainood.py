@@ -5,7 +5,7 @@ import torch
 from test_graph_ood import SHARE, SIZES, P, calls_of, graphs, in_batch, in_training, moved
 from torch_geometric.nn import DenseGINConv
 
-from brio.methods import entry, make_method
+from brio.methods import find_method, make_method
 from brio.methods.brain.brainood import (
     BrainOOD,
     BrainOODNetwork,
@@ -17,7 +17,7 @@ from brio.methods.brain.brainood import (
 )
 from brio.methods.graph_ood import edges as ed
 from brio.methods.graphs import profiles, strong_edges
-from brio.training import Shape
+from brio.training import InputShape
 
 STAGE = BrainOOD(BrainOODSettings()).stages()[0]
 
@@ -25,7 +25,7 @@ STAGE = BrainOOD(BrainOODSettings()).stages()[0]
 @pytest.fixture
 def network():
     torch.manual_seed(0)
-    return moved(BrainOODNetwork(Shape(P, 2, 0), BrainOODSettings(**SIZES, rounds=5)))
+    return moved(BrainOODNetwork(InputShape(P, 2, 0), BrainOODSettings(**SIZES, rounds=5)))
 
 
 def correlations(scans, context):
@@ -167,4 +167,4 @@ def test_the_bottleneck_is_off_by_default_and_on_by_name():
     s = make_method("brainood").settings
     assert (s.information, s.rounds, s.reconstruction, s.alignment, s.entropy) == (0.0, 5, 0.5, 0.1, 0.01)
     assert make_method("brainood-kl").settings.information == 1.0
-    assert entry("brainood-kl").make is BrainOOD
+    assert find_method("brainood-kl").make is BrainOOD

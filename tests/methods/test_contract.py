@@ -25,19 +25,19 @@ from contract_cohorts import (
 from brio.cohort.simulate import simulate
 from brio.connectome import Connectomes, Resamples
 from brio.errors import BrioError
-from brio.methods import entry, known_methods, make_method
+from brio.methods import find_method, list_methods, make_method
 from brio.protocol import auc
 from brio.spaces import configurations
 from brio.training import Run
 from brio.training.inputs import NEEDS, check_needs
-from brio.training.selection import Validation
+from brio.training.selection import BestValidationEpoch
 
 LEARNING = {"patience": None, "cell_batch": 4, "learning_rate": 3e-3, "bold_frames": 80, "K": 2, "T_w": 8}
 NEURAL = [name for name in METHODS if neural(name)]
 
 
 def mean_auc(name, runs, graphs, epochs):
-    own = {f.name for f in dataclasses.fields(entry(name).make.Settings)} - set(entry(name).fixed)
+    own = {f.name for f in dataclasses.fields(find_method(name).make.Settings)} - set(find_method(name).fixed)
     method = make_method(name, {k: v for k, v in {**LEARNING, "epochs": epochs}.items() if k in own})
     labels = graphs.cohort.labels
     return np.mean([auc(labels[o.run.fold.test], o.test_logit) for o in method.fit(graphs, runs)])
@@ -57,7 +57,7 @@ def test_it_learns_an_easy_cohort_at_every_unseen_site(name):
 @pytest.fixture
 def last_epoch(monkeypatch):
     """Choose the last checkpoint always, so that whole trainings are compared, not their first epochs."""
-    monkeypatch.setattr(Validation, "score", lambda self, logit: np.nextafter(self.best.clip(0), 2))
+    monkeypatch.setattr(BestValidationEpoch, "score", lambda self, logit: np.nextafter(self.best.clip(0), 2))
 
 
 @pytest.mark.parametrize("name", NEURAL)
@@ -65,14 +65,14 @@ def test_a_run_in_a_stack_equals_the_run_alone(name, last_epoch):
     graphs = Connectomes(tiny(), dtype=torch.float64)
     method, runs = small(name), uneven(tiny())
     together = method.fit(graphs, runs)
-    for run, outcome in zip(runs, together, strict=True):
+    for run, fitted in zip(runs, together, strict=True):
         (alone,) = method.fit(graphs, [run])
-        assert alone.weights.keys() == outcome.weights.keys()
-        assert alone.selected_epoch == outcome.selected_epoch == 4
+        assert alone.weights.keys() == fitted.weights.keys()
+        assert alone.selected_epoch == fitted.selected_epoch == 4
         for key, value in alone.weights.items():
-            assert value.shape == outcome.weights[key].shape, key
-            torch.testing.assert_close(outcome.weights[key], value, atol=1e-8, rtol=0, msg=key)
-        np.testing.assert_allclose(outcome.test_logit, alone.test_logit, atol=1e-7)
+            assert value.shape == fitted.weights[key].shape, key
+            torch.testing.assert_close(fitted.weights[key], value, atol=1e-8, rtol=0, msg=key)
+        np.testing.assert_allclose(fitted.test_logit, alone.test_logit, atol=1e-7)
     assert not np.allclose(together[0].test_logit[:4], together[2].test_logit[:4])
 
 
@@ -116,23 +116,23 @@ def test_a_stack_on_a_gpu_gives_the_same_bits_again(name):
 def test_a_fitted_run_answers_for_scans_and_for_re_estimates(name):
     graphs, method = Connectomes(tiny()), small(name)
     run = uneven(tiny())[0]
-    (outcome,) = method.fit(graphs, [run])
+    (fitted,) = method.fit(graphs, [run])
     inputs = method.inputs(graphs)
     test = torch.from_numpy(run.fold.test)
-    answer = method.answer(outcome, inputs.take(test))
-    np.testing.assert_allclose(answer.margin, outcome.test_logit, atol=1e-5)
+    answer = method.predict(fitted, inputs.take(test))
+    np.testing.assert_allclose(answer.margin, fitted.test_logit, atol=1e-5)
     assert answer.representation.ndim == 2
     assert len(answer.representation) == len(test)
     assert np.isfinite(answer.representation).all()
     # each scan is answered for by itself
-    alone = method.answer(outcome, inputs.take(test[2:3]))
+    alone = method.predict(fitted, inputs.take(test[2:3]))
     np.testing.assert_allclose(alone.margin, answer.margin[2:3], atol=1e-5)
     np.testing.assert_allclose(alone.representation, answer.representation[2:3], atol=1e-5)
-    again = method.answer(outcome, inputs.take(test))
+    again = method.predict(fitted, inputs.take(test))
     assert np.array_equal(again.margin, answer.margin)
     blocks = np.full(len(test), 5)
     for _, resampled in inputs.reestimates(Resamples(run.fold.test, blocks, 0, 0, 3)):
-        moved = method.answer(outcome, resampled)
+        moved = method.predict(fitted, resampled)
         assert len(moved.margin) == 3 * len(test)
         assert np.isfinite(moved.margin).all()
         if name in METHODS:
@@ -142,7 +142,7 @@ def test_a_fitted_run_answers_for_scans_and_for_re_estimates(name):
 @pytest.mark.parametrize("name", METHODS + CONTROLS)
 def test_what_is_missing_is_named(name):
     column = {"sex": "sex", "age": "age", "motion": "mean_fd", "bold": "tr"}
-    e, method = entry(name), small(name)
+    e, method = find_method(name), small(name)
     check_needs(tiny(), method.needs, method.settings, name)
     for need, col in column.items():
         if need in e.needs:
@@ -157,7 +157,7 @@ def test_what_is_missing_is_named(name):
 
 @pytest.mark.parametrize("name", METHODS + CONTROLS)
 def test_it_says_what_it_is(name):
-    e = entry(name)
+    e = find_method(name)
     assert e.summary
     assert e.reference
     assert str(e.provenance)
@@ -165,7 +165,7 @@ def test_it_says_what_it_is(name):
     json.dumps(dataclasses.asdict(make_method(name).settings))
 
 
-@pytest.mark.parametrize("name", [n for n in NEURAL if not entry(n).fixed])
+@pytest.mark.parametrize("name", [n for n in NEURAL if not find_method(n).fixed])
 def test_a_budget_of_four_has_four_configurations(name):
     drawn = configurations(make_method(name).settings, 4)
     assert len(drawn) == 4
@@ -197,4 +197,4 @@ def test_every_method_of_the_comparison_is_there():
     brio = ["brio", "brio-wo-rs", "brio-wo-tr", "brio-wo-sm", "brio-wo-sf", "brio-wo-qg", "backbone"]
     assert set(published + linear + beyond + brio) <= set(METHODS)
     assert {"covariates-only", "length-only", "dead-rois-only"} <= set(CONTROLS)
-    assert len({e.make for e in known_methods() if e.name in published}) == 16
+    assert len({e.make for e in list_methods() if e.name in published}) == 16

@@ -25,7 +25,7 @@ from brio.methods.brain.scaffold import (
     scaffold,
     site_effects,
 )
-from brio.training import Batch, Run, Scans, Source, Stage
+from brio.training import Batch, Run, Scans, SourceScans, Stage
 from brio.training.ambient import during_step
 
 f64 = torch.float64
@@ -33,7 +33,7 @@ f64 = torch.float64
 
 def source_of(graphs, run):
     c, scans = graphs.cohort, run.fold.source
-    return Source(graphs, scans, c.sites[scans], c.labels[scans], run.seed)
+    return SourceScans(graphs, scans, c.sites[scans], c.labels[scans], run.seed)
 
 
 def scans_of(graphs, where, name="core"):
@@ -108,11 +108,11 @@ def test_bootstrap_weights_belong_to_participants(graphs, run):
     weight = bootstrap_weights(source, 50)
     who = graphs.cohort.ids[source.scans]
     assert weight[7, 3] == pytest.approx(-np.log1p(-float(draws.uniform(3, "scaffold", 7, str(who[3])))))
-    few = Source(graphs, source.scans[5:9], source.site[5:9], source.label[5:9], 3)
+    few = SourceScans(graphs, source.scans[5:9], source.site[5:9], source.label[5:9], 3)
     assert np.array_equal(bootstrap_weights(few, 50), weight[:, 5:9])
     assert weight.min() >= 0
     assert weight.mean() == pytest.approx(1, abs=0.1)
-    other = Source(graphs, source.scans, source.site, source.label, 4)
+    other = SourceScans(graphs, source.scans, source.site, source.label, 4)
     assert not np.allclose(bootstrap_weights(other, 50), weight)
 
 
@@ -156,7 +156,7 @@ def test_the_scaffold_is_that_of_a_loop_over_edges_sites_and_bootstraps(graphs, 
     where = np.flatnonzero(graphs.alive[source.scans].all(1).numpy())
     assert len(where) < len(source.scans)
     keep = source.scans[where]  # whole scans: with missing values the two ways agree only in the limit
-    source = Source(graphs, keep, source.site[where], source.label[where], 3)
+    source = SourceScans(graphs, keep, source.site[where], source.label[where], 3)
     s = ScaffoldSettings(edges=12, bootstraps=25, top_share=0.3, stability=0.6)
     found = scaffold(source, scans_of(graphs, keep), s)
     pairs, effect, agreement, stability, score = loop_scaffold(graphs, source, s, bootstrap_weights(source, 25))
@@ -193,7 +193,7 @@ def test_reproducible_edges_are_found_and_site_dependent_ones_are_not():
     graphs = Connectomes(simulate(truth))
     c = graphs.cohort
     where = np.arange(len(c))
-    source = Source(graphs, where, c.sites, c.labels, 0)
+    source = SourceScans(graphs, where, c.sites, c.labels, 0)
     # whole atlas of 120 edges, 6 of them in each network
     found = scaffold(source, scans_of(graphs, where, "core-scaffold"), ScaffoldSettings(edges=6, top_share=0.05))
     inside = {n: set(combinations(truth.network(n).tolist(), 2)) for n in ("stable", "spurious")}
@@ -231,7 +231,7 @@ def test_labels_decide_the_scaffold(graphs, run):
     source = source_of(graphs, run)
     s = ScaffoldSettings(edges=10, bootstraps=10)
     scans = scans_of(graphs, source.scans)
-    turned = Source(graphs, source.scans, source.site, 1 - source.label, 3)
+    turned = SourceScans(graphs, source.scans, source.site, 1 - source.label, 3)
     a, b = scaffold(source, scans, s), scaffold(turned, scans, s)
     torch.testing.assert_close(a.effect, -b.effect)
     assert torch.equal(a.u, b.u)
@@ -436,10 +436,10 @@ def test_the_scaffold_has_as_many_edges_as_the_atlas_allows(graphs, run):
 
 def test_the_companion_is_a_logistic_regression_on_the_adjusted_scaffold(graphs, run):
     method = make_method("core-scaffold", {"edges": 30})
-    (outcome,) = method.fit(graphs, [run])
+    (fitted,) = method.fit(graphs, [run])
     source, c = source_of(graphs, run), graphs.cohort
     edges = scaffold(source, scans_of(graphs, source.scans, "core-scaffold"), method.settings)
-    assert torch.equal(outcome.weights["u"], edges.u)
+    assert torch.equal(fitted.weights["u"], edges.u)
 
     def entries(where):
         scans = scans_of(graphs, where, "core-scaffold")
@@ -459,9 +459,9 @@ def test_the_companion_is_a_logistic_regression_on_the_adjusted_scaffold(graphs,
         valid = model.decision_function(features(run.fold.validation) - x.mean(0))
         found.append((roc_auc_score(c.labels[run.fold.validation], valid), model))
     best = max(range(7), key=lambda k: found[k][0])
-    assert outcome.validation_auc == pytest.approx(found[best][0])
+    assert fitted.validation_auc == pytest.approx(found[best][0])
     expected = found[best][1].decision_function(features(run.fold.test) - x.mean(0))
-    np.testing.assert_allclose(outcome.test_logit, expected, atol=1e-3)
+    np.testing.assert_allclose(fitted.test_logit, expected, atol=1e-3)
 
 
 def test_a_penalty_is_not_chosen_at_sites_that_chose_the_edges():

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from brio.methods import make_method
 from brio.methods.brain.deci import CausalConvolution, DeCINetwork, DeCISettings
-from brio.training import Batch, Output, Scans, Shape, Stage
+from brio.training import Batch, InputShape, Output, Scans, Stage
 from brio.training.ambient import during_step
 
 B, T, P, D = 6, 30, 5, 8
@@ -22,7 +22,7 @@ def scans():
 
 def network(layers, **values):
     torch.manual_seed(1)
-    net = DeCINetwork(Shape(P, 3, T), DeCISettings(width=D, layers=layers, **values)).double()
+    net = DeCINetwork(InputShape(P, 3, T), DeCISettings(width=D, layers=layers, **values)).double()
     for block in net.blocks:  # away from the start, where every ROI has the same kernel
         block.drift.kernel.data += 0.3 * torch.randn(P, D, dtype=torch.float64)
         block.drift.bias.data += 0.3 * torch.randn(P, dtype=torch.float64)

@@ -13,7 +13,7 @@ from brio.connectome import Connectomes
 from brio.methods.brain.fchgnn import Brain, ChebLayer, FCHGNNNetwork, FCHGNNSettings, HemisphereLayer
 from brio.methods.brain.population import Member, Population, PopulationLayer, Relation, bank_scans, neighbours, others
 from brio.methods.graphs import normalised
-from brio.training import Run, Scans, Shape
+from brio.training import InputShape, Run, Scans
 from brio.training.ambient import during_step
 from brio.training.stack import Stack
 
@@ -51,7 +51,7 @@ def context():
 @pytest.fixture
 def network():
     torch.manual_seed(0)
-    network = FCHGNNNetwork(Shape(P, 2, 0), SETTINGS).double().eval()
+    network = FCHGNNNetwork(InputShape(P, 2, 0), SETTINGS).double().eval()
     for name, buffer in network.named_buffers():
         buffer.uniform_(0.5, 1.5) if name.endswith("var") else buffer.normal_()
     return network
@@ -169,7 +169,7 @@ def test_kept_rois_take_up_their_clusters(scans, context):
 
 
 def test_sizes_are_the_published_ones_for_the_published_atlas():
-    network = FCHGNNNetwork(Shape(111, 2, 0), FCHGNNSettings())
+    network = FCHGNNNetwork(InputShape(111, 2, 0), FCHGNNSettings())
     assert network.brain.kept == 100
     assert network.brain.assign.mix.out_features == 56
     assert network.brain.first.left.weight.shape == (64, 111)
@@ -269,7 +269,7 @@ def test_in_training_a_scan_hears_its_batch_as_typed_by_sex_and_age(network, sca
 
 def test_padding_is_never_heard(network, scans, context):
     half = Scans(*(f[:8] for f in scans))
-    alone = FCHGNNNetwork(Shape(P, 1, 0), SETTINGS).double()
+    alone = FCHGNNNetwork(InputShape(P, 1, 0), SETTINGS).double()
     alone.load_state_dict(network.state_dict())
     expected = in_training(alone, half, context).logit
     real = torch.cat([torch.ones(8), torch.zeros(8)]).double()
@@ -305,7 +305,7 @@ def test_at_inference_a_scan_hears_the_bank_and_no_other_scan(network, scans, co
 def built(runs, **values):
     method = small("fc-hgnn", **values)
     stack = Stack.build(method, Connectomes(tiny(), dtype=torch.float64), runs)
-    method.enter(stack, method.stages()[0])
+    method.begin_stage(stack, method.stages()[0])
     return method, stack
 
 
@@ -342,7 +342,7 @@ def test_bank_sends_what_its_scans_say_after_hearing_each_other(site_likeness):
     method, stack = built(runs, bank=3, site_likeness=site_likeness)
     for buffer in stack.buffers.values():
         buffer.uniform_(0.5, 1.5)
-    method.settle(stack)
+    method.update_inference_state(stack)
     index, real = bank_scans(stack, 3)
     r = 2  # two source sites of four that the stack has room for
     own = torch.from_numpy(index[r][real[r]])
@@ -375,8 +375,8 @@ def test_ages_are_standardised_over_the_source_scans():
 def test_a_fitted_run_holds_no_connectome_of_its_bank():
     run = uneven(tiny())[0]
     method = small("fc-hgnn")
-    (outcome,) = method.fit(Connectomes(tiny()), [run])
-    held = {n.removeprefix("context."): tuple(t.shape) for n, t in outcome.weights.items() if n.startswith("context.")}
+    (fitted,) = method.fit(Connectomes(tiny()), [run])
+    held = {n.removeprefix("context."): tuple(t.shape) for n, t in fitted.weights.items() if n.startswith("context.")}
     m, p = 3 * 2 * method.settings.bank, tiny().n_rois
     assert held == {
         "mean": (p, p),
@@ -387,9 +387,9 @@ def test_a_fitted_run_holds_no_connectome_of_its_bank():
         "bank_age": (m,),
         "bank_sent": (4, m, 80),
     }
-    assert torch.equal(outcome.weights["context.side"], torch.tensor([-1.0, 1.0] * (p // 2)))
+    assert torch.equal(fitted.weights["context.side"], torch.tensor([-1.0, 1.0] * (p // 2)))
     # the bank belongs to the chosen weights, and the answer needs nothing else of the cohort
     scans = method.inputs(Connectomes(tiny())).take(torch.from_numpy(run.fold.test))
-    np.testing.assert_allclose(method.answer(outcome, scans).margin, outcome.test_logit, atol=1e-5)
-    outcome.weights["context.bank_sent"] = outcome.weights["context.bank_sent"] + 1.0
-    assert not np.allclose(method.answer(outcome, scans).margin, outcome.test_logit, atol=1e-4)
+    np.testing.assert_allclose(method.predict(fitted, scans).margin, fitted.test_logit, atol=1e-5)
+    fitted.weights["context.bank_sent"] = fitted.weights["context.bank_sent"] + 1.0
+    assert not np.allclose(method.predict(fitted, scans).margin, fitted.test_logit, atol=1e-4)

@@ -329,7 +329,7 @@ def test_a_training_step_and_a_refresh(path):
     for kernels in (False, True):
         path(kernels)
         stack = Stack.build(method, Connectomes(cohort, DEVICE), [Run(fold, 0) for fold in folds])
-        method.enter(stack, stage)
+        method.begin_stage(stack, stage)
         method.refresh(stack, np.ones(2, bool), np.zeros(2, int))
         batches, _ = stack.sources.batches(1, 1)
         key, epoch = np.arange(2, dtype=np.int64), np.array(1.0)
@@ -403,7 +403,7 @@ def test_kernels_are_used_where_they_can_be(fused, new_gpu):
 
 def test_with_kernels_more_graphs_go_in_a_pass(fused, new_gpu):
     brio = make_method("brio")
-    plain, ours = (brio.bytes_per_answer(graphs_on_a_gpu(is_cuda=gpu, element_size=lambda: 4)) for gpu in (False, True))
+    plain, ours = (brio.bytes_per_scan(graphs_on_a_gpu(is_cuda=gpu, element_size=lambda: 4)) for gpu in (False, True))
     assert 4 * 116 * 116 < ours < plain / 2
 
 

@@ -15,7 +15,7 @@ from brio.methods import make_method
 from brio.methods.gnn.gat import GATNetwork, GATSettings
 from brio.methods.gnn.gcn import GCNNetwork, GCNSettings
 from brio.methods.gnn.gin import GINNetwork, GINSettings
-from brio.training import Scans, Shape
+from brio.training import InputShape, Scans
 from brio.training.ambient import during_step
 
 P, B = 11, 6
@@ -69,7 +69,7 @@ def moved(network: nn.Module) -> nn.Module:
     return network
 
 
-def answer(network, scans, context):
+def predict(network, scans, context):
     with during_step(torch.tensor(0), torch.ones(B)):
         return network(scans, context)
 
@@ -120,9 +120,9 @@ CASES = [
 @pytest.mark.parametrize(("kind", "settings", "more", "by_pyg"), CASES)
 def test_network_is_the_one_built_from_pyg(kind, settings, more, by_pyg, training):
     scans, context = draw_scans()
-    net = moved(kind(Shape(P, 1, 0), settings, *more)).train(training)
+    net = moved(kind(InputShape(P, 1, 0), settings, *more)).train(training)
     expected = by_pyg(net, *plain_graphs(scans, context["mean"]), training)  # before the statistics move
-    out = answer(net, scans, context)
+    out = predict(net, scans, context)
     torch.testing.assert_close(out.representation, expected)
     torch.testing.assert_close(out.logit, F.linear(expected, net.classify.weight, net.classify.bias)[:, 0])
 
@@ -130,26 +130,26 @@ def test_network_is_the_one_built_from_pyg(kind, settings, more, by_pyg, trainin
 @pytest.mark.parametrize(("kind", "settings"), [(GCNNetwork, GCNSettings()), (GINNetwork, GINSettings())])
 def test_states_are_dropped_in_training(kind, settings):
     scans, context = draw_scans()
-    net = kind(Shape(P, 1, 0), settings)
-    plain = kind(Shape(P, 1, 0), dataclasses.replace(settings, dropout=0.0))
+    net = kind(InputShape(P, 1, 0), settings)
+    plain = kind(InputShape(P, 1, 0), dataclasses.replace(settings, dropout=0.0))
     plain.load_state_dict(net.state_dict())
-    assert not torch.allclose(answer(net, scans, context).logit, answer(plain, scans, context).logit)
+    assert not torch.allclose(predict(net, scans, context).logit, predict(plain, scans, context).logit)
 
 
 @pytest.mark.parametrize("name", ["dropout", "attention_dropout"])
 def test_gat_drops_states_and_attention(name):
     scans, context = draw_scans()
     still = GATSettings(dropout=0.0, attention_dropout=0.0)
-    nets = [GATNetwork(Shape(P, 1, 0), s) for s in (still, dataclasses.replace(still, **{name: 0.5}))]
+    nets = [GATNetwork(InputShape(P, 1, 0), s) for s in (still, dataclasses.replace(still, **{name: 0.5}))]
     nets[1].load_state_dict(nets[0].state_dict())
-    assert not torch.allclose(*(answer(net, scans, context).logit for net in nets))
+    assert not torch.allclose(*(predict(net, scans, context).logit for net in nets))
     torch.testing.assert_close(*(net.eval()(scans, context).logit for net in nets))
 
 
 def test_mean_readout_tells_apart_what_the_sum_does():
     # the classifier on means of P ROIs is the one on sums with weights divided by P: the family is the same
     scans, context = draw_scans()
-    net = GINNetwork(Shape(P, 1, 0), GINSettings(dropout=0.0)).eval()
+    net = GINNetwork(InputShape(P, 1, 0), GINSettings(dropout=0.0)).eval()
     out = net(scans, context)
     sums = out.representation * P
     logit = sums @ (net.classify.weight[0] / P) + net.classify.bias
@@ -158,7 +158,7 @@ def test_mean_readout_tells_apart_what_the_sum_does():
 
 
 def test_gin_begins_with_a_plain_sum_and_learns_its_own_weight():
-    net = GINNetwork(Shape(P, 1, 0), GINSettings())
+    net = GINNetwork(InputShape(P, 1, 0), GINSettings())
     eps = {n: p for n, p in net.named_parameters() if n.endswith("eps")}
     assert len(eps) == 2
     assert not any(p.any() for p in eps.values())
@@ -174,7 +174,7 @@ def test_settings_that_make_no_gat_are_refused(values):
 
 def test_weakest_of_the_strong_edges_is_in_and_the_next_is_out():
     scans, context = draw_scans()
-    net = moved(GINNetwork(Shape(P, 1, 0), GINSettings(dropout=0.0, readout="last"))).eval()
+    net = moved(GINNetwork(InputShape(P, 1, 0), GINSettings(dropout=0.0, readout="last"))).eval()
     size = scans.A[0].abs()[tuple(np.triu_indices(P, 1))].sort(descending=True).values
     between = scans._replace(cut=scans.cut.clone())
     between.cut[0] = (size[10] + size[11]) / 2  # 11 edges of 55

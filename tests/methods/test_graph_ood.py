@@ -30,7 +30,7 @@ from brio.methods.graph_ood.disco import (
 from brio.methods.graph_ood.gsat import GSAT, GSATNetwork, GSATOutput, GSATSettings
 from brio.methods.graph_ood.scorer import EdgeBatchNorm, EdgeMLP
 from brio.methods.graphs import profiles, strong_edges
-from brio.training import Batch, Scans, Shape
+from brio.training import Batch, InputShape, Scans
 from brio.training.ambient import during_step
 
 P, SHARE = 10, 0.4
@@ -218,7 +218,7 @@ def test_the_information_term_is_the_divergence_of_two_coins():
 @pytest.fixture
 def gsat():
     torch.manual_seed(0)
-    return moved(GSATNetwork(Shape(P, 2, 0), GSATSettings(**SIZES)))
+    return moved(GSATNetwork(InputShape(P, 2, 0), GSATSettings(**SIZES)))
 
 
 def test_gsat_runs_one_encoder_twice_and_weighs_messages_by_the_mean_of_both_directions(gsat):
@@ -272,8 +272,8 @@ def test_gsat_chooses_no_checkpoint_before_the_rate_is_final():
     method = small("gsat", epochs=10, final_r=0.5)
     first = method.stages()[0]
     assert first.epochs == 4
-    for outcome in method.fit(graphs_, uneven(tiny())):
-        assert outcome.selected_epoch > first.epochs
+    for fitted in method.fit(graphs_, uneven(tiny())):
+        assert fitted.selected_epoch > first.epochs
 
 
 # ---------------------------------------------------------------- DisC
@@ -282,7 +282,7 @@ def test_gsat_chooses_no_checkpoint_before_the_rate_is_final():
 @pytest.fixture
 def disc():
     torch.manual_seed(0)
-    return moved(DisCNetwork(Shape(P, 2, 0), DisCSettings(**SIZES, layers=2)))
+    return moved(DisCNetwork(InputShape(P, 2, 0), DisCSettings(**SIZES, layers=2)))
 
 
 def test_disc_gives_two_encoders_complementary_parts_of_one_graph(disc):
@@ -417,7 +417,7 @@ def test_disc_swaps_in_the_second_half_and_chooses_checkpoints_there():
 @pytest.fixture
 def cepg():
     torch.manual_seed(0)
-    return moved(CEPGNetwork(Shape(P, 3, 0), CEPGSettings(**SIZES)))
+    return moved(CEPGNetwork(InputShape(P, 3, 0), CEPGSettings(**SIZES)))
 
 
 def test_the_complement_gives_the_environment_code_that_gates_the_second_look(cepg):
@@ -486,13 +486,13 @@ def test_cepg_site_classifiers_start_at_zero_and_keep_their_own_sites():
     networks = []
     for n_sites in (2, 5):
         torch.manual_seed(0)
-        networks.append(method.network(Shape(P, n_sites, 0)))
+        networks.append(method.network(InputShape(P, n_sites, 0)))
     few, many = (dict(n.named_parameters()) for n in networks)
     for name, p in few.items():
         if name.startswith("site_of_"):
             assert not p.any()
             assert not many[name].any()
-            assert len(method.unpadded(many, 2)[name]) == 2
+            assert len(method.remove_padding(many, 2)[name]) == 2
         else:
             assert torch.equal(p, many[name])
 
@@ -503,7 +503,7 @@ def test_cepg_site_classifiers_start_at_zero_and_keep_their_own_sites():
 @pytest.fixture
 def disco():
     torch.manual_seed(0)
-    return moved(DiSCONetwork(Shape(P, 2, 0), DiSCOSettings(**SIZES, experts=4, expert_width=3)))
+    return moved(DiSCONetwork(InputShape(P, 2, 0), DiSCOSettings(**SIZES, experts=4, expert_width=3)))
 
 
 def test_every_expert_scores_edges_with_an_mlp_of_its_own():

@@ -14,9 +14,9 @@ from sklearn.svm import SVC
 from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
-from brio.methods import entry, make_method
+from brio.jobs import run as evaluate
+from brio.methods import find_method, make_method
 from brio.methods.linear.tangent import geometric_mean, shrunk_correlation, tangent_vectors
-from brio.runs import run as evaluate
 from brio.training import Run
 
 WHOLE = Simulation(n_sites=6, per_class=6, n_rois=12, frames=80, dead_share=0.0, stable=0.6)
@@ -46,17 +46,17 @@ def entries(graphs):
 )
 def test_margins_are_those_of_scikit_learn_on_the_entries(graphs, fold, name, make):
     method = make_method(name)
-    (outcome,) = method.fit(graphs, [Run(fold, 0)])
+    (fitted,) = method.fit(graphs, [Run(fold, 0)])
     X, y = entries(graphs), graphs.cohort.labels
     centre = X[fold.source].mean(0)
     scale = ((X[fold.source] - centre) ** 2).sum(1).mean()
     models = [make(p).fit(X[fold.source] - centre, y[fold.source]) for p in method.settings.grid * scale]
     scores = [roc_auc_score(y[fold.validation], m.decision_function(X[fold.validation] - centre)) for m in models]
     best = int(np.argmax(scores))
-    assert outcome.validation_auc == pytest.approx(scores[best], abs=1e-9)
-    assert outcome.notes["penalty"] == pytest.approx(method.settings.grid[best] * scale)
+    assert fitted.validation_auc == pytest.approx(scores[best], abs=1e-9)
+    assert fitted.details["penalty"] == pytest.approx(method.settings.grid[best] * scale)
     expected = models[best].decision_function(X[fold.test] - centre)
-    np.testing.assert_allclose(outcome.test_logit, expected, atol=2e-3)
+    np.testing.assert_allclose(fitted.test_logit, expected, atol=2e-3)
 
 
 def test_shrinkage_is_scikit_learns_oas(graphs):
@@ -97,18 +97,18 @@ def test_tangent_vectors_are_nilearns(graphs, fold):
 
 def test_the_reference_is_the_mean_of_the_source_alone(graphs, fold):
     method = make_method("tangent-ridge")
-    (outcome,) = method.fit(graphs, [Run(fold, 0)])
+    (fitted,) = method.fit(graphs, [Run(fold, 0)])
     index = torch.from_numpy(fold.source)
     S = shrunk_correlation(graphs.full[index], torch.from_numpy(graphs.n_frames[fold.source]).double(), None)
-    W = outcome.weights["whitening"]
+    W = fitted.weights["whitening"]
     torch.testing.assert_close(W @ S.mean(0) @ W, torch.eye(12, dtype=torch.float64), atol=1e-8, rtol=0)
 
 
 def test_fc_and_tangent_together_have_equal_weight(graphs, fold):
     method = make_method("fc-tangent-ridge")
     run = Run(fold, 0)
-    (outcome,) = method.fit(graphs, [run])
-    x = method.features(method.inputs(graphs).take(torch.from_numpy(fold.source)), outcome.weights)
+    (fitted,) = method.fit(graphs, [run])
+    x = method.features(method.inputs(graphs).take(torch.from_numpy(fold.source)), fitted.weights)
     x = x - x.mean(0)
     n_fc = 12 * 11 // 2
     assert (x[:, :n_fc] ** 2).sum(1).mean() == pytest.approx(1.0)
@@ -140,7 +140,7 @@ def shortcut_cohort(what):
 
 @pytest.mark.parametrize("name", ["covariates-only", "length-only", "dead-rois-only"])
 def test_a_control_finds_its_shortcut_and_says_so(name):
-    assert entry(name).control
+    assert find_method(name).control
     result = evaluate(shortcut_cohort(name), [name], device="cpu", exclude=False)
     assert result.rows["auc"].mean() > 0.6
     (warning,) = result.summary["warnings"]
@@ -161,20 +161,20 @@ def test_seeds_with_the_same_scans_share_a_solution_where_nothing_is_drawn(graph
     fit = type(method)._fit
     monkeypatch.setattr(type(method), "_fit", lambda self, run, *more: calls.append(run) or fit(self, run, *more))
     runs = [Run(f, seed) for seed in (0, 1) for f in (fold, other)]
-    outcomes = method.fit(graphs, runs)
+    fitted_runs = method.fit(graphs, runs)
     assert len(calls) == solutions
-    assert [o.run for o in outcomes] == runs
-    assert not np.array_equal(outcomes[0].test_logit, outcomes[1].test_logit)
+    assert [o.run for o in fitted_runs] == runs
+    assert not np.array_equal(fitted_runs[0].test_logit, fitted_runs[1].test_logit)
     if name == "ridge":
-        assert np.array_equal(outcomes[0].test_logit, outcomes[2].test_logit)
-        assert np.array_equal(outcomes[1].test_logit, method.fit(graphs, runs[3:])[0].test_logit)
+        assert np.array_equal(fitted_runs[0].test_logit, fitted_runs[2].test_logit)
+        assert np.array_equal(fitted_runs[1].test_logit, method.fit(graphs, runs[3:])[0].test_logit)
 
 
 def test_folds_that_differ_in_one_part_share_no_solution(graphs):
     """The same source scans, but others to choose the penalty by, or others to test."""
     runs = [Run(split(graphs.cohort, [1, 2, 3], *rest), 0) for rest in (([4], [6]), ([5], [6]), ([4], [5]))]
     method = make_method("ridge")
-    for run, outcome in zip(runs, method.fit(graphs, runs), strict=True):
+    for run, fitted in zip(runs, method.fit(graphs, runs), strict=True):
         (alone,) = method.fit(graphs, [run])
-        assert np.array_equal(outcome.test_logit, alone.test_logit)
-        assert outcome.validation_auc == alone.validation_auc
+        assert np.array_equal(fitted.test_logit, alone.test_logit)
+        assert fitted.validation_auc == alone.validation_auc

@@ -3,7 +3,7 @@
 import pytest
 
 from brio.errors import BrioError
-from brio.methods import known_methods, make_method
+from brio.methods import list_methods, make_method
 from brio.methods.brio import BrioSettings
 
 
@@ -22,7 +22,7 @@ def test_names_fix_the_ablations():
     assert {s.lambda_env for s in fixed.values()} == {make_method("brio").settings.lambda_env}
     assert make_method("brio").settings.variant == "full"
     assert make_method("backbone").settings.lambda_env == 0
-    assert {"brio", "backbone", "ridge", *fixed} <= {e.name for e in known_methods()}
+    assert {"brio", "backbone", "ridge", *fixed} <= {e.name for e in list_methods()}
 
 
 def test_the_values_the_paper_gives_are_the_defaults():

@@ -6,10 +6,10 @@ import torch
 from torch import nn
 
 from brio.errors import BrioError
-from brio.methods import entry, make_method
+from brio.methods import find_method, make_method
 from brio.methods.linear.base import fc_entries
 from brio.methods.mlp import MLPNetwork, MLPSettings
-from brio.training import Scans, Shape
+from brio.training import InputShape, Scans
 from brio.training.ambient import during_step, uniform
 
 P, B = 9, 12
@@ -27,7 +27,7 @@ def draw_scans():
     return scans, {"mean": mean + mean.mT}
 
 
-def answer(network, scans, context):
+def predict(network, scans, context):
     with during_step(torch.tensor(0), torch.ones(B)):
         return network(scans, context)
 
@@ -36,7 +36,7 @@ def answer(network, scans, context):
 @pytest.mark.parametrize("training", [True, False])
 def test_network_is_that_of_torch_on_the_entries_of_linear_models(norm, training):
     scans, context = draw_scans()
-    net = MLPNetwork(Shape(P, 1, 0), MLPSettings(width=7, norm=norm)).train(training)
+    net = MLPNetwork(InputShape(P, 1, 0), MLPSettings(width=7, norm=norm)).train(training)
     x = torch.from_numpy(fc_entries(scans, context["mean"])).float()
     assert x.shape == (B, P * (P - 1) // 2)
     theirs = nn.Sequential(net.hidden, nn.BatchNorm1d(7) if norm else nn.Identity(), nn.ReLU()).train(training)
@@ -44,22 +44,22 @@ def test_network_is_that_of_torch_on_the_entries_of_linear_models(norm, training
     if training:
         with during_step(torch.tensor(0), torch.ones(B)):
             hidden = hidden * (uniform((B, 7), x) >= 0.5) / 0.5
-    out = answer(net, scans, context)
+    out = predict(net, scans, context)
     torch.testing.assert_close(out.representation, hidden)
     torch.testing.assert_close(out.logit, net.classify(hidden)[:, 0])
 
 
 def test_it_is_listed_beside_the_linear_models_and_reads_no_graph():
-    assert entry("mlp").family == "linear"
+    assert find_method("mlp").family == "linear"
     assert not hasattr(make_method("mlp").settings, "edge_share")
     scans, context = draw_scans()
-    net = MLPNetwork(Shape(P, 1, 0), MLPSettings()).eval()
+    net = MLPNetwork(InputShape(P, 1, 0), MLPSettings()).eval()
     other = scans._replace(cut=torch.full((B,), 9.0))
     assert torch.equal(net(other, context).logit, net(scans, context).logit)
 
 
 def test_sizes_are_those_of_the_atlas():
-    net = MLPNetwork(Shape(116, 1, 0), MLPSettings())
+    net = MLPNetwork(InputShape(116, 1, 0), MLPSettings())
     shapes = [tuple(p.shape) for p in net.parameters()]
     assert shapes == [(64, 6670), (64,), (64,), (64,), (1, 64), (1,)]
     assert np.isclose(float(net.hidden.weight.detach().std()), 1 / np.sqrt(3 * 6670), rtol=0.01)

@@ -13,14 +13,14 @@ from brio.methods.brio.network import BrioNetwork, FactorMap
 from brio.methods.losses import classification_loss
 from brio.protocol import Fold
 from brio.training import Batch, Run, Scans
-from brio.training.sources import Sources
+from brio.training.source_cells import SourceCells
 
 P = 9
 SMALL = BrioSettings(J=3, d_e=4, d_h=6, d_t=5, d_mlp=7, d_qk=6, assignment_iterations=40)
 
 
 @pytest.fixture
-def made():
+def is_finished():
     """A network, graphs with dead ROIs and a context."""
     torch.manual_seed(0)
     network = BrioNetwork(P, SMALL).double()
@@ -178,7 +178,7 @@ def test_classification_loss_with_cells_of_unequal_size_equals_the_loop_over_sub
     everyone = np.arange(len(rows))
     fold = Fold("x", everyone, everyone, everyone, ("x",), ("x",))
     one_site_less = Fold("y", everyone[cohort.sites != "B"], everyone, everyone, ("x",), ("x",))
-    sources = Sources(cohort, [Run(fold, 0), Run(one_site_less, 0)])
+    sources = SourceCells(cohort, [Run(fold, 0), Run(one_site_less, 0)])
     z = rng.normal(size=len(rows))
     for r, site_names in enumerate(("ABC", "AC")):
         cells = defaultdict(list)

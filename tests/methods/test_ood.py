@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from brio.connectome import Connectomes, edge_cut
 from brio.errors import BrioError
-from brio.methods import entry, make_method
+from brio.methods import find_method, make_method
 from brio.methods.gnn.gcn import GCNNetwork
 from brio.methods.losses import reverse_gradient, site_cross_entropy
 from brio.methods.ood.coral import coral_penalty
@@ -19,10 +19,10 @@ from brio.methods.ood.dann import DANNNetwork, DANNSettings, ramp
 from brio.methods.ood.groupdro import GroupDRONetwork, GroupDROSettings
 from brio.methods.ood.irm import irm_penalty
 from brio.methods.ood.vrex import vrex_penalty
-from brio.training import Batch, Run, Scans, Shape, Stage
+from brio.training import Batch, InputShape, Run, Scans, Stage
 from brio.training.ambient import during_step
-from brio.training.selection import Validation
-from brio.training.sources import Sources
+from brio.training.selection import BestValidationEpoch
+from brio.training.source_cells import SourceCells
 
 OOD = ["coral", "irm", "vrex", "groupdro", "dann"]
 P = 9
@@ -39,7 +39,7 @@ def _double():
 @pytest.fixture
 def last_epoch(monkeypatch):
     """Choose the last checkpoint always."""
-    monkeypatch.setattr(Validation, "score", lambda self, logit: np.nextafter(self.best.clip(0), 2))
+    monkeypatch.setattr(BestValidationEpoch, "score", lambda self, logit: np.nextafter(self.best.clip(0), 2))
 
 
 def batch_of(sites: int, n: int = 4, padding: int = 0, epoch: float = 1.0) -> Batch:
@@ -246,7 +246,7 @@ def test_the_optimiser_starts_anew_at_the_switch(last_epoch):
     # with one step an epoch, the first step of a new optimiser moves every weight by the learning rate
     graphs = Connectomes(tiny(), dtype=torch.float64)
     run = uneven(tiny())[:1]
-    assert Sources(tiny(), run).steps(4)[0] == 1
+    assert SourceCells(tiny(), run).steps(4)[0] == 1
     common = {"cell_batch": 4, "weight_decay": 0.0, "learning_rate": 1e-3, "patience": None}
     switched = make_method("irm", common | {"epochs": 5, "annealing": 0.8, "penalty": 100.0})
     assert [stage.epochs for stage in switched.stages()] == [4, 1]
@@ -264,7 +264,7 @@ def test_the_optimiser_starts_anew_at_the_switch(last_epoch):
 def test_groupdro_follows_the_published_update(padding):
     sites, n, eta = 3, 4, 0.3
     settings = GroupDROSettings(step_size=eta, width=6)
-    net = GroupDRONetwork(Shape(P, sites + padding, 0), settings)
+    net = GroupDRONetwork(InputShape(P, sites + padding, 0), settings)
     method = make_method("groupdro", {"step_size": eta})
     q = torch.ones(sites)
     for step in range(5):
@@ -293,10 +293,10 @@ def test_groupdro_follows_the_published_update(padding):
 
 def test_groupdro_remembers_shares_over_steps_and_tells_those_of_its_own_sites(last_epoch):
     graphs = Connectomes(tiny(), dtype=torch.float64)
-    outcomes = small("groupdro", step_size=0.1).fit(graphs, uneven(tiny()))
-    assert [len(o.weights["log_share"]) for o in outcomes] == [3, 4, 2]
+    fitted_runs = small("groupdro", step_size=0.1).fit(graphs, uneven(tiny()))
+    assert [len(o.weights["log_share"]) for o in fitted_runs] == [3, 4, 2]
     short = small("groupdro", step_size=0.1, epochs=2).fit(graphs, uneven(tiny()))
-    for longer, shorter in zip(outcomes, short, strict=True):
+    for longer, shorter in zip(fitted_runs, short, strict=True):
         assert (longer.weights["log_share"] > shorter.weights["log_share"] + 0.05).all()  # 4 steps of about 0.07
         assert (shorter.weights["log_share"] > 0.05).all()
 
@@ -333,7 +333,7 @@ def test_ramp_is_that_of_ganin():
 def test_features_climb_where_the_site_classifier_descends(epoch, padding):
     batch = batch_of(3, 4, padding, epoch)
     settings = DANNSettings(strength=3.0, dropout=0.0, width=6, epochs=40)
-    net = DANNNetwork(Shape(P, 3 + padding, 0), settings)
+    net = DANNNetwork(InputShape(P, 3 + padding, 0), settings)
     nn.init.normal_(net.site[-1].weight)
     method = make_method("dann", {"strength": 3.0, "epochs": 40})
     with during_step(torch.tensor(0), batch.real):
@@ -360,9 +360,9 @@ def test_site_classifier_begins_at_zero_and_is_no_part_of_the_answer():
     nets = []
     for sites in (3, 5):
         torch.manual_seed(4)
-        nets.append(DANNNetwork(Shape(P, sites, 0), DANNSettings()))
+        nets.append(DANNNetwork(InputShape(P, sites, 0), DANNSettings()))
     torch.manual_seed(4)
-    plain = dict(GCNNetwork(Shape(P, 3, 0), DANNSettings()).named_parameters())
+    plain = dict(GCNNetwork(InputShape(P, 3, 0), DANNSettings()).named_parameters())
     for (name, p), q in zip(nets[0].named_parameters(), nets[1].parameters(), strict=True):
         if name.startswith("site.2"):
             assert not p.any()
@@ -374,8 +374,8 @@ def test_site_classifier_begins_at_zero_and_is_no_part_of_the_answer():
 
 
 def test_dann_tells_the_site_classifier_of_its_own_sites():
-    outcomes = small("dann").fit(Connectomes(tiny()), uneven(tiny()))
-    assert [tuple(o.weights["site.2.weight"].shape) for o in outcomes] == [(3, 64), (4, 64), (2, 64)]
+    fitted_runs = small("dann").fit(Connectomes(tiny()), uneven(tiny()))
+    assert [tuple(o.weights["site.2.weight"].shape) for o in fitted_runs] == [(3, 64), (4, 64), (2, 64)]
 
 
 # all of them
@@ -411,8 +411,8 @@ def test_without_its_own_term_it_is_the_gcn_with_mean_readout(name, last_epoch):
 
 @pytest.mark.parametrize("name", OOD)
 def test_it_asks_for_source_sites_and_nothing_else(name):
-    assert entry(name).needs == ("sites",)
-    assert not entry(name).transductive
+    assert find_method(name).needs == ("sites",)
+    assert not find_method(name).transductive
 
 
 @pytest.mark.parametrize(

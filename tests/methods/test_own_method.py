@@ -8,7 +8,7 @@ import pytest
 
 import brio
 from brio.errors import BrioError
-from brio.methods import entry, load_methods
+from brio.methods import find_method, load_methods
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "my_method.py"
 
@@ -28,7 +28,7 @@ def test_the_example_of_the_documentation_runs_and_is_tuned(tmp_path):
 
 def test_a_file_is_loaded_once_and_named_by_its_methods():
     assert load_methods(EXAMPLE) == load_methods(EXAMPLE) == ["gated-profiles"]
-    assert entry("gated-profiles").family == "mine"
+    assert find_method("gated-profiles").family == "mine"
 
 
 @pytest.mark.parametrize(

@@ -171,15 +171,15 @@ def test_where_unstable_evidence_misleads_it_wins_and_its_qualification_says_why
         graphs, runs = _regime(seed, unstable=3.0, reversed_sites=1)
         last = [run for run in runs if run.fold.name == max(graphs.cohort.sites)]
         plus = make_method("brio-plus")
-        (outcome,) = plus.fit(graphs, last)
-        found = auc(graphs.cohort.labels[last[0].fold.test], outcome.test_logit)
+        (fitted,) = plus.fit(graphs, last)
+        found = auc(graphs.cohort.labels[last[0].fold.test], fitted.test_logit)
         gains.append(found - _auc(make_method("ridge"), graphs, last))
         truth = graphs.cohort.provenance["truth"]
-        Pi = outcome.weights["context.Pi_bar"]
+        Pi = fitted.weights["context.Pi_bar"]
         of = {name: int(Pi[:, truth[name]].sum(1).argmax()) for name in ("stable", "unstable")}
         assert of["stable"] != of["unstable"]
-        support = outcome.notes["support"]
-        relevance = outcome.notes["relevance"]
+        support = fitted.details["support"]
+        relevance = fitted.details["relevance"]
         assert relevance[of["unstable"]] > 0.1  # it looks like evidence, all source sites agree on it
         assert support[of["stable"]] > support[of["unstable"]] + 0.1
     assert np.mean(gains) > 0.05
@@ -193,8 +193,8 @@ def test_the_mean_probability_is_the_share_of_patients(own):
     graphs = Connectomes(cohort)
     run = Run(leave_one_site_out(cohort, 0, 0)[0], 0)
     method = make_method("brio-plus", {"site_intercepts": own, "d_t": 4})
-    (outcome,) = method.fit(graphs, [run])
-    probability = 1 / (1 + np.exp(-method.margins(outcome, graphs, run.fold.source)))
+    (fitted,) = method.fit(graphs, [run])
+    probability = 1 / (1 + np.exp(-method.margins(fitted, graphs, run.fold.source)))
     share = cohort.labels[run.fold.source].mean()
     assert share < 0.3
     assert probability.mean() == pytest.approx(share, abs=0.1)
@@ -203,32 +203,32 @@ def test_the_mean_probability_is_the_share_of_patients(own):
 def test_weights_of_another_version_are_refused_in_words():
     graphs, runs = _regime(0)
     method = make_method("brio-plus-linear")
-    (outcome,) = method.fit(graphs, runs[:1])
-    del outcome.weights["factors.Pi"]
+    (fitted,) = method.fit(graphs, runs[:1])
+    del fitted.weights["factors.Pi"]
     with pytest.raises(BrioError, match=r"another version of 'brio-plus' \(no factors.Pi\)"):
-        method.margins(outcome, graphs, runs[0].fold.test)
+        method.margins(fitted, graphs, runs[0].fold.test)
 
 
 def test_contributions_add_up_to_the_logit_and_survive_being_kept():
     graphs, runs = _regime(0, unstable=1.0)
     method = make_method("brio-plus", {"refreshes": 1})
-    (outcome,) = method.fit(graphs, runs[:1])
+    (fitted,) = method.fit(graphs, runs[:1])
     test = torch.from_numpy(runs[0].fold.test)
-    model = Model.of(outcome.weights, graphs.full)
+    model = Model.of(fitted.weights, graphs.full)
     x = model.view(edges(graphs.full[test], 0.5), live_edges(graphs.alive[test]))
     a = model.contributions(x)
     assert a.shape == (len(test), 4)
-    np.testing.assert_allclose(model.logit(a).numpy(), outcome.test_logit, atol=1e-4)
-    assert 0 < outcome.notes["share_of_factors"] < 1
+    np.testing.assert_allclose(model.logit(a).numpy(), fitted.test_logit, atol=1e-4)
+    assert 0 < fitted.details["share_of_factors"] < 1
 
 
 def test_variants_leave_out_what_their_names_say():
     graphs, runs = _regime(1, unstable=1.0)
     (linear,) = make_method("brio-plus-linear").fit(graphs, runs[:1])
-    assert linear.notes["share_of_factors"] == 0
+    assert linear.details["share_of_factors"] == 0
     assert linear.block_length is None  # no re-estimate was looked at
     (factors,) = make_method("brio-plus-factors").fit(graphs, runs[:1])
-    assert factors.notes["share_of_factors"] == pytest.approx(1.0)
+    assert factors.details["share_of_factors"] == pytest.approx(1.0)
     assert factors.weights["theta"].abs().max() == 0
 
 
@@ -237,9 +237,9 @@ def test_the_penalty_on_changes_makes_predictions_survive_re_estimation():
     moved = {}
     for weight in (0.0, 1.0):
         method = make_method("brio-plus", {"lambda_re": weight, "lambda_env": 0.0})
-        (outcome,) = method.fit(graphs, runs[:1])
+        (fitted,) = method.fit(graphs, runs[:1])
         scans = runs[0].fold.test
-        model = Model.of(outcome.weights, graphs.full)
+        model = Model.of(fitted.weights, graphs.full)
         live = live_edges(graphs.alive[torch.from_numpy(scans)])
         full = model.contributions(model.view(edges(graphs.full[torch.from_numpy(scans)], 0.5), live)).sum(-1)
         (again,) = Reestimates(graphs, scans, 7, BrioPlusSettings().block_rule, 9, 3, 0.5)
@@ -264,9 +264,9 @@ def test_few_source_sites_never_turn_the_order_round():
     for seed in range(3):
         cohort = simulate(Simulation(n_sites=5, per_class=8, frames=100, seed=seed))
         graphs = Connectomes(cohort)
-        for outcome in make_method("brio-plus").fit(graphs, [Run(f, 0) for f in leave_one_site_out(cohort, 0)]):
-            slopes.append(float(outcome.weights["calibration"][0]))
-            found.append(auc(cohort.labels[outcome.run.fold.test], outcome.test_logit))
+        for fitted in make_method("brio-plus").fit(graphs, [Run(f, 0) for f in leave_one_site_out(cohort, 0)]):
+            slopes.append(float(fitted.weights["calibration"][0]))
+            found.append(auc(cohort.labels[fitted.run.fold.test], fitted.test_logit))
     assert min(slopes) > 0
     assert np.mean(found) > 0.6
 
@@ -274,7 +274,7 @@ def test_few_source_sites_never_turn_the_order_round():
 def test_alignment_does_not_flatter_the_left_out_sites():
     """Alignment looks at the labels of all source sites; what is said of left-out ones must be said without it."""
     graphs, runs = _regime(3, unstable=0.0)
-    told = [make_method("brio-plus", {"lambda_env": w}).fit(graphs, runs[:1])[0].notes for w in (0.0, 100.0)]
+    told = [make_method("brio-plus", {"lambda_env": w}).fit(graphs, runs[:1])[0].details for w in (0.0, 100.0)]
     assert told[0]["left_out_auc"] == pytest.approx(told[1]["left_out_auc"])
     assert told[0]["penalty"] == told[1]["penalty"]
 
@@ -303,8 +303,8 @@ def test_alignment_brings_the_sites_of_a_class_together():
     site, label = graphs.cohort.sites[runs[0].fold.source], graphs.cohort.labels[runs[0].fold.source]
     apart = {}
     for weight in (0.0, 10.0):
-        (outcome,) = make_method("brio-plus", {"lambda_env": weight, "lambda_re": 0.0}).fit(graphs, runs[:1])
-        model = Model.of(outcome.weights, graphs.full)
+        (fitted,) = make_method("brio-plus", {"lambda_env": weight, "lambda_re": 0.0}).fit(graphs, runs[:1])
+        model = Model.of(fitted.weights, graphs.full)
         a = model.contributions(model.view(edges(graphs.full[source], 0.5), live_edges(graphs.alive[source]))).sum(-1)
         means = np.array([[a.numpy()[(site == e) & (label == c)].mean() for e in np.unique(site)] for c in (0, 1)])
         apart[weight] = means.std(1).mean() / float(a.std())

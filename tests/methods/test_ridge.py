@@ -66,12 +66,12 @@ def test_ridge_is_the_model_of_scikit_learn_with_the_penalty_that_validates_best
     label = graphs.cohort.labels
     aucs = [roc_auc_score(label[run.fold.validation], m.predict(X[run.fold.validation])) for m in models]
     best = int(np.argmax(aucs))
-    (outcome,) = method.fit(graphs, [run])
-    assert outcome.validation_auc == pytest.approx(max(aucs), abs=1e-12)
-    assert outcome.notes["penalty"] == pytest.approx(penalties[best])
-    np.testing.assert_allclose(outcome.weights["coefficients"].numpy(), models[best].coef_, atol=1e-9)
-    np.testing.assert_allclose(outcome.test_logit, models[best].predict(X[run.fold.test]), atol=1e-9)
-    np.testing.assert_allclose(method.margins(outcome, graphs, np.arange(len(X))), models[best].predict(X), atol=1e-9)
+    (fitted,) = method.fit(graphs, [run])
+    assert fitted.validation_auc == pytest.approx(max(aucs), abs=1e-12)
+    assert fitted.details["penalty"] == pytest.approx(penalties[best])
+    np.testing.assert_allclose(fitted.weights["coefficients"].numpy(), models[best].coef_, atol=1e-9)
+    np.testing.assert_allclose(fitted.test_logit, models[best].predict(X[run.fold.test]), atol=1e-9)
+    np.testing.assert_allclose(method.margins(fitted, graphs, np.arange(len(X))), models[best].predict(X), atol=1e-9)
 
 
 def test_choice_by_source_sites_leaves_each_out_in_turn(graphs, run):
@@ -86,18 +86,18 @@ def test_choice_by_source_sites_leaves_each_out_in_turn(graphs, run):
             out = [i for i in run.fold.source if site[i] == left]
             aucs.append(roc_auc_score(y[out], SkRidge(alpha=p).fit(X[inside], y[inside]).predict(X[out])))
         scores.append(np.mean(aucs))
-    (outcome,) = method.fit(graphs, [run])
+    (fitted,) = method.fit(graphs, [run])
     best = int(np.argmax(scores))
-    assert outcome.notes["penalty"] == pytest.approx(penalties[best])
-    np.testing.assert_allclose(outcome.weights["coefficients"].numpy(), models[best].coef_, atol=1e-9)
+    assert fitted.details["penalty"] == pytest.approx(penalties[best])
+    np.testing.assert_allclose(fitted.weights["coefficients"].numpy(), models[best].coef_, atol=1e-9)
     validation = run.fold.validation
-    assert outcome.validation_auc == pytest.approx(roc_auc_score(y[validation], models[best].predict(X[validation])))
+    assert fitted.validation_auc == pytest.approx(roc_auc_score(y[validation], models[best].predict(X[validation])))
 
 
 def test_zero_filling_of_dead_rois_is_a_setting(graphs, run):
-    (outcome,) = make_method("ridge", {"dead_rois": "zero"}).fit(graphs, [run])
-    assert (outcome.weights["mean"] == 0).all()
+    (fitted,) = make_method("ridge", {"dead_rois": "zero"}).fit(graphs, [run])
+    assert (fitted.weights["mean"] == 0).all()
     (filled,) = make_method("ridge").fit(graphs, [run])
     dead = ~graphs.alive[run.fold.test].all(1).numpy()
     assert 0 < dead.sum() < len(dead)
-    assert np.abs(filled.test_logit - outcome.test_logit)[dead].max() > 1e-6
+    assert np.abs(filled.test_logit - fitted.test_logit)[dead].max() > 1e-6

@@ -25,7 +25,7 @@ from brio.methods.brain.xggnn import (
     mixed,
     site_partners,
 )
-from brio.training import Batch, Run, Scans, Shape, Stage
+from brio.training import Batch, InputShape, Run, Scans, Stage
 from brio.training.ambient import during_step, keep_statistics, uniform
 from brio.training.stack import Stack
 
@@ -165,7 +165,7 @@ def test_the_learned_connectome_is_the_product_of_attended_values():
 
 def trained_network(n_rois=P, **values):
     torch.manual_seed(4)
-    net = XGNetwork(Shape(n_rois, 3, T), XGSettings(bold_frames=T, dropout=0.0, **values)).double()
+    net = XGNetwork(InputShape(n_rois, 3, T), XGSettings(bold_frames=T, dropout=0.0, **values)).double()
     with during_step(torch.tensor(0), torch.ones(8, dtype=f64)):
         net(some_scans(8, 5, n_rois), {"mean": torch.zeros(n_rois, n_rois, dtype=f64)})
     return net
@@ -423,6 +423,6 @@ def test_scans_are_scored_under_weights_that_did_not_look_ahead():
     method = small("xg-gnn", learning_rate=1e-9, weight_decay=0.0, inner_rate=0.5)
     run = Run(split(tiny(), [1, 2, 3], [4, 5], [6]), 0)
     start = Stack.build(method, graphs, [run])
-    (outcome,) = method.fit(graphs, [run])
+    (fitted,) = method.fit(graphs, [run])
     for name, p in start.params.items():
-        torch.testing.assert_close(outcome.weights[name], p[0].detach(), atol=1e-6, rtol=0, msg=name)
+        torch.testing.assert_close(fitted.weights[name], p[0].detach(), atol=1e-6, rtol=0, msg=name)

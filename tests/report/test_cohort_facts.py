@@ -7,7 +7,7 @@ import pandas as pd
 
 from brio import Cohort
 from brio.cohort.simulate import Simulation, simulate
-from brio.runs.facts import FACTS, cohort_facts
+from brio.jobs.facts import FACTS, cohort_facts
 
 
 def test_counts_and_ranges_are_those_of_the_participants(cohort):

@@ -15,10 +15,10 @@ from harmful import NASTY
 from scipy.stats import wilcoxon
 
 from brio import BrioError
+from brio.jobs.facts import FACTS
 from brio.report.html import page as page_module
 from brio.report.html import write_report
 from brio.report.html.brain import flat_views, turning_brain
-from brio.runs.facts import FACTS
 
 METRICS = ("auc", "acc", "balanced_acc", "sensitivity", "specificity", "brier")
 
@@ -178,7 +178,7 @@ def test_without_coordinates_weights_or_curves_the_page_says_so(copy):
     assert "<iframe" not in text
     for path in copy.glob("runs/*/run.json"):
         record = json.loads(path.read_text())
-        record["notes"].pop("validation_curve", None)
+        record["details"].pop("validation_curve", None)
         path.write_text(json.dumps(record))
     for path in copy.glob("runs/*/weights.safetensors"):
         path.unlink()
@@ -201,7 +201,7 @@ def test_training_curves_are_the_mean_over_runs(copy):
         record = json.loads(path.read_text())
         if record["row"]["method"] == "brio":
             curve = [[e, round(float(v), 4)] for e, v in zip(range(3, 7), rng.uniform(0.5, 1, 4), strict=True)]
-            record["notes"]["validation_curve"] = curve
+            record["details"]["validation_curve"] = curve
             curves.append([v for _, v in curve])
             path.write_text(json.dumps(record))
     found = section(write_report(copy).read_text(encoding="utf-8"), "training")

@@ -307,7 +307,7 @@ def test_the_command_tells_where_arms_were_trained(small, tmp_path):
 
 
 def test_the_command_of_a_search(small, tmp_path):
-    from brio.runs import tune
+    from brio.jobs import tune
 
     tune(small, ["mlp"], out=tmp_path / "tuned", budget=2, seeds=1, settings={"epochs": 2}, device="cpu")
     command = commands(read_folder(tmp_path / "tuned"))[0]

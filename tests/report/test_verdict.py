@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from brio.protocol import bootstrap_interval
-from brio.report.html.reading import Arm, Evidence, Job, Study
+from brio.report.html.reading import Arm, Evidence, PlannedRun, Study
 from brio.report.html.verdict import comparison, verdict
 
 AUDIT = {"label_by_site": None, "length_by_label": None, "dead_patterns": {}, "one_class": []}
@@ -35,7 +35,7 @@ def arm(name, scores, *, control=False, transductive=False, smoke=False, audit=A
         "n_scans": 97,
     }
     plan = {"audit": None if audit is None else {"min_frames": 40}, "excluded": {who: ["short"] for who in "abc"}}
-    job = Job(Path("."), plan, summary, pd.DataFrame(rows), pd.DataFrame(), audit, None, None)
+    job = PlannedRun(Path("."), plan, summary, pd.DataFrame(rows), pd.DataFrame(), audit, None, None)
     return Arm(name, name, job, plain)
 
 

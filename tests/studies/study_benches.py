@@ -12,7 +12,7 @@ import pandas as pd
 import brio
 from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
-from brio.runs import train
+from brio.jobs import train
 from brio.studies import Bench, alignment, bench, run_study, sensitivity, study
 
 SIMULATION = Simulation(n_sites=5, per_class=5, n_rois=12, frames=60, stable=0.8)

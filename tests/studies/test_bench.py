@@ -13,11 +13,11 @@ import brio
 from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
-from brio.methods import entry, known_methods
+from brio.jobs.store import RunStore
+from brio.methods import find_method, list_methods
 from brio.report.html import write_report
 from brio.report.html.reading import read_folder
 from brio.report.html.repeat import commands
-from brio.runs.store import RunStore
 from brio.studies import Arm, Bench, arm, comparison, known_studies, run_study
 from brio.studies.comparison import compared, reference_of
 from brio.studies.study import find_study
@@ -369,8 +369,8 @@ LACKING = {"sex", "age", "motion", "hemisphere", "bold"}
 
 def test_methods_that_the_cohort_cannot_feed_are_left_out_with_a_line_each(cohort, tmp_path):
     said: list[str] = []
-    names = {e.name for e in known_methods() if not e.fixed and not e.file}
-    hungry = {name for name in names if LACKING & set(entry(name).needs)}
+    names = {e.name for e in list_methods() if not e.fixed and not e.file}
+    hungry = {name for name in names if LACKING & set(find_method(name).needs)}
     assert {"core", "fc-hgnn", "deci", "covariates-only"} <= hungry
     bench = bench_on(bare(cohort), tmp_path / "out", methods=None, say=said.append, settings=None)
     for protocol in ("loso", "kfold", "loso"):
@@ -404,13 +404,13 @@ def test_a_gap_in_a_column_is_a_lack(cohort, tmp_path):
 
 
 def known(bench: Bench) -> list[str]:
-    return [e.name for e in known_methods() if not e.fixed and not e.file]
+    return [e.name for e in list_methods() if not e.fixed and not e.file]
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_what_is_left_out_is_written_down(cohort, tmp_path, monkeypatch):
-    few = [entry(name) for name in ("ridge", "core", "logistic", "covariates-only")]
-    monkeypatch.setattr(comparison, "known_methods", lambda: few)
+    few = [find_method(name) for name in ("ridge", "core", "logistic", "covariates-only")]
+    monkeypatch.setattr(comparison, "list_methods", lambda: few)
     bench = bench_on(bare(cohort), tmp_path / "out", methods=None, seeds=1, settings=None)
     place = run_study("comparison", bench)
     assert set(read(place / "table.csv")["arm"]) == {"ridge", "logistic"}

@@ -252,19 +252,19 @@ def test_all_factors_give_the_model_under_every_ranking(table, paper):
 
 
 def test_retention_keeps_the_best_factors_and_averages_random_orders(table, bench):
-    method, outcomes = bench.fitted(arm("brio"))
-    lengths = [bench.block_length(o.run) for o in outcomes]
+    method, fitted_runs = bench.fitted(arm("brio"))
+    lengths = [bench.block_length(o.run) for o in fitted_runs]
     inputs = method.inputs(bench.graphs)
     rows = table("retention").set_index(["fold", "seed", "ranking", "factors"])["auc"]
     moved = 0
-    some = factor_evidence(method, outcomes[:4], bench.graphs, lengths[:4])
-    for outcome, evidence in zip(outcomes[:4], some, strict=True):
-        fold, seed = outcome.run.fold, outcome.run.seed
-        a = contributions(method, outcome, inputs.take(torch.from_numpy(fold.test)))
+    some = factor_evidence(method, fitted_runs[:4], bench.graphs, lengths[:4])
+    for fitted, evidence in zip(fitted_runs[:4], some, strict=True):
+        fold, seed = fitted.run.fold, fitted.run.seed
+        a = contributions(method, fitted, inputs.take(torch.from_numpy(fold.test)))
         label = bench.cohort.labels[fold.test]
 
-        def score(by, kept, seed=0, a=a, outcome=outcome, evidence=evidence, label=label):
-            return auc(label, retained_margin(a, outcome, factor_ranking(evidence, by, seed)[:kept]))
+        def score(by, kept, seed=0, a=a, fitted=fitted, evidence=evidence, label=label):
+            return auc(label, retained_margin(a, fitted, factor_ranking(evidence, by, seed)[:kept]))
 
         for kept in (1, 2, 3):
             for by in ("qualification", "relevance", "support"):
@@ -337,8 +337,8 @@ def test_profiles_sum_to_one_and_are_averaged_over_runs(table, bench):
     assert rows["roi"].tolist() == bench.cohort.atlas.rois["name"].tolist()
     assert rows["S_hat"].sum() == pytest.approx(1)
     np.testing.assert_allclose(rows["times_1_over_P"], 12 * rows["S_hat"])
-    method, outcomes = bench.fitted(arm("brio"))
-    evidence = factor_evidence(method, outcomes, bench.graphs, [bench.block_length(o.run) for o in outcomes])
+    method, fitted_runs = bench.fitted(arm("brio"))
+    evidence = factor_evidence(method, fitted_runs, bench.graphs, [bench.block_length(o.run) for o in fitted_runs])
     profiles = []
     for e in evidence:
         alpha, Pi = e.qualification.alpha_bar, e.Pi_bar

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from brio.cli import app, main
 from brio.cohort.simulate import simulate
 from brio.errors import BrioError
-from brio.methods import entry, known_methods, make_method
+from brio.methods import find_method, list_methods, make_method
 from brio.methods.brio.method import Brio
 from brio.studies import Finding, arm, comparison, efficiency, known_studies, run_study, study
 from brio.studies.arms import printed
@@ -201,8 +201,8 @@ def test_one_place_gives_arms_their_printed_names():
     assert printed(arm("brio", J=8, d_t=2).name) == "BRIO, J=8, d_t=2"
     assert printed("brio, half of the scans") == "BRIO, half of the scans"
     assert printed(arm("backbone").name) == "backbone"
-    shown = {printed(e.name) for e in known_methods()}
-    assert len(shown) == len(known_methods()), "no two look alike"
+    shown = {printed(e.name) for e in list_methods()}
+    assert len(shown) == len(list_methods()), "no two look alike"
     assert not any("brio-wo" in name for name in shown)
 
 
@@ -284,7 +284,7 @@ def test_brio_is_measured_with_few_and_many_reestimates(cohort, tmp_path, monkey
 def test_all_trained_methods_are_measured(cohort, tmp_path):
     bench = bench_on(cohort, tmp_path, methods=None)
     rows = find_study("efficiency").find(bench).table
-    names = [a.method for a in comparison.compared(bench) if issubclass(entry(a.method).make, NeuralMethod)]
+    names = [a.method for a in comparison.compared(bench) if issubclass(find_method(a.method).make, NeuralMethod)]
     assert len(names) > 15
     assert rows["arm"].tolist()[: len(names)] == names
     assert (rows["seconds_an_epoch"] > 0).all()
@@ -300,7 +300,7 @@ def test_the_whole_paper_with_every_method_that_can_be_fed(hungry, cohort, tmp_p
     assert {p.name for p in place.iterdir()} == set(NAMES)
     assert set(bench.left_out) == hungry
     assert sum("left out" in line for line in said) == len(hungry)
-    every = {e.name for e in known_methods() if not e.fixed and not e.file}
+    every = {e.name for e in list_methods() if not e.fixed and not e.file}
     for name in ("comparison", "in-distribution"):
         assert set(read(place / name / "table.csv")["arm"]) == every - hungry
     assert (

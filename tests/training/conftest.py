@@ -9,7 +9,7 @@ from small_cohorts import Row, cohort_of, small_rows, split
 from brio.cohort import Cohort
 from brio.connectome import Connectomes
 from brio.training import Run
-from brio.training.selection import Validation
+from brio.training.selection import BestValidationEpoch
 
 
 @pytest.fixture(scope="session")
@@ -41,11 +41,11 @@ def uneven(cohort) -> list[Run]:
 def every_epoch(monkeypatch) -> list[dict[str, torch.Tensor]]:
     """States offered for selection during a fit, in order: the whole trajectory of the trained weights."""
     seen: list[dict[str, torch.Tensor]] = []
-    offer: Callable = Validation.offer
+    offer: Callable = BestValidationEpoch.consider
 
     def recorded(self, margins, state, epoch):
         seen.append({name: t.clone() for name, t in state.items()})
         offer(self, margins, state, epoch)
 
-    monkeypatch.setattr(Validation, "offer", recorded)
+    monkeypatch.setattr(BestValidationEpoch, "consider", recorded)
     return seen

@@ -41,7 +41,7 @@ def same(a, b):
     assert [n for n in a.weights if not torch.equal(a.weights[n], b.weights[n])] == []
     assert a.validation_auc == b.validation_auc
     assert (a.selected_epoch, a.trained_epochs, a.block_length) == (b.selected_epoch, b.trained_epochs, b.block_length)
-    assert a.notes == b.notes
+    assert a.details == b.details
 
 
 @pytest.fixture(scope="module")

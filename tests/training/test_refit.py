@@ -8,7 +8,7 @@ from small_cohorts import small, split
 from brio.errors import BrioError
 from brio.protocol import Fold
 from brio.training import Run
-from brio.training.selection import LastEpoch, Validation
+from brio.training.selection import BestValidationEpoch, GivenEpoch
 
 
 def test_it_is_a_training_on_all_scans_that_ends_at_the_chosen_epoch(graphs, cohort, uneven, monkeypatch):
@@ -18,10 +18,10 @@ def test_it_is_a_training_on_all_scans_that_ends_at_the_chosen_epoch(graphs, coh
     assert len({o.selected_epoch for o in first}) > 1  # else the runs' own ends are not seen
     for run, one, two in zip(uneven, first, again, strict=True):
         assert (two.run, two.validation_auc, two.selected_epoch) == (run, one.validation_auc, one.selected_epoch)
-        assert (two.notes, two.trained_epochs) == (one.notes, one.trained_epochs)
+        assert (two.details, two.trained_epochs) == (one.details, one.trained_epochs)
         assert not np.allclose(two.test_logit, one.test_logit)
         # by hand: all scans are source, other scans stand in for validation and the last epoch is taken
-        monkeypatch.setattr(Validation, "score", lambda self, logit: np.nextafter(self.best.clip(0), 2))
+        monkeypatch.setattr(BestValidationEpoch, "score", lambda self, logit: np.nextafter(self.best.clip(0), 2))
         merged = np.sort(np.concatenate([run.fold.source, run.fold.validation]))
         fold = Fold("by hand", merged, run.fold.test, run.fold.test, (), ())
         (hand,) = small(**words | {"epochs": one.selected_epoch}).fit(graphs, [Run(fold, run.seed)])
@@ -35,25 +35,25 @@ def test_it_is_a_training_on_all_scans_that_ends_at_the_chosen_epoch(graphs, coh
 def test_patience_and_runs_that_stop_early_change_nothing(graphs, uneven):
     method = small(epochs=12, patience=3, M=8, refit=True)
     together = method.fit(graphs, uneven)
-    for run, outcome in zip(uneven, together, strict=True):
+    for run, fitted in zip(uneven, together, strict=True):
         (alone,) = method.fit(graphs, [run])
-        assert alone.selected_epoch == outcome.selected_epoch
-        assert alone.trained_epochs == outcome.trained_epochs
-        np.testing.assert_allclose(outcome.test_logit, alone.test_logit, atol=1e-7)
+        assert alone.selected_epoch == fitted.selected_epoch
+        assert alone.trained_epochs == fitted.trained_epochs
+        np.testing.assert_allclose(fitted.test_logit, alone.test_logit, atol=1e-7)
 
 
 def test_a_second_training_that_diverges_is_told(graphs, uneven, monkeypatch):
-    offer = LastEpoch.offer
+    consider = GivenEpoch.consider
 
     def broken(self, margins, state, epoch):
-        offer(self, margins, {n: t * np.nan if t.is_floating_point() else t for n, t in state.items()}, epoch)
+        consider(self, margins, {n: t * np.nan if t.is_floating_point() else t for n, t in state.items()}, epoch)
 
-    monkeypatch.setattr(LastEpoch, "offer", broken)
+    monkeypatch.setattr(GivenEpoch, "consider", broken)
     method = small(epochs=4, patience=None, refit=True)
-    (outcome,) = method.fit(graphs, uneven[:1])
-    assert np.isnan(outcome.validation_auc)
+    (fitted,) = method.fit(graphs, uneven[:1])
+    assert np.isnan(fitted.validation_auc)
     with pytest.raises(BrioError, match="diverged"):
-        outcome.require_finite("brio")
+        fitted.require_finite("brio")
 
 
 def test_progress_goes_forward(graphs, uneven):
@@ -66,23 +66,23 @@ def test_progress_goes_forward(graphs, uneven):
 def test_what_was_learned_from_is_told(graphs, cohort, uneven):
     fold = uneven[0].fold
     plain, again = small(), small(refit=True)
-    assert plain.learned_from(cohort, fold) is fold.source
+    assert plain.training_scans(cohort, fold) is fold.source
     both = np.sort(np.concatenate([fold.source, fold.validation]))
-    assert again.learned_from(cohort, fold).tolist() == both.tolist()
+    assert again.training_scans(cohort, fold).tolist() == both.tolist()
     assert again.bytes_per_run(graphs, uneven[0]) > plain.bytes_per_run(graphs, uneven[0])
 
 
 def test_a_run_that_has_diverged_is_not_trained_again(graphs, uneven, monkeypatch):
-    score = Validation.score
+    score = BestValidationEpoch.score
 
     def broken(self, logit):
         return np.where(np.arange(len(logit)) == 1, np.nan, score(self, logit))
 
-    monkeypatch.setattr(Validation, "score", broken)
-    outcomes = small(epochs=4, patience=None, refit=True).fit(graphs, uneven)
-    assert [o.selected_epoch is None for o in outcomes] == [False, True, False]
-    assert np.isnan(outcomes[1].test_logit).all()
-    assert np.isfinite(outcomes[2].test_logit).all()
+    monkeypatch.setattr(BestValidationEpoch, "score", broken)
+    fitted_runs = small(epochs=4, patience=None, refit=True).fit(graphs, uneven)
+    assert [o.selected_epoch is None for o in fitted_runs] == [False, True, False]
+    assert np.isnan(fitted_runs[1].test_logit).all()
+    assert np.isfinite(fitted_runs[2].test_logit).all()
 
 
 def test_the_merged_fold_leaves_out_what_could_not_be_source(cohort):
@@ -96,9 +96,9 @@ def test_the_merged_fold_leaves_out_what_could_not_be_source(cohort):
 
 
 def test_the_last_epoch_is_kept_for_each_run_of_its_own():
-    choice = LastEpoch(np.array([2, 1, 3]))
+    choice = GivenEpoch(np.array([2, 1, 3]))
     for epoch in (1, 2, 3):
-        choice.offer(pytest.fail, {"w": torch.full((3, 2), float(epoch))}, epoch)
-        assert choice.made(epoch).tolist() == [epoch >= 2, True, epoch >= 3]
+        choice.consider(pytest.fail, {"w": torch.full((3, 2), float(epoch))}, epoch)
+        assert choice.is_finished(epoch).tolist() == [epoch >= 2, True, epoch >= 3]
     assert choice.kept["w"][:, 0].tolist() == [2, 1, 3]
     assert choice.epoch.tolist() == [2, 1, 3]

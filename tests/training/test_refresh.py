@@ -9,7 +9,7 @@ from small_cohorts import small
 
 from brio import draws
 from brio.connectome import clip_block_length
-from brio.training import Scans, Shape
+from brio.training import InputShape, Scans
 from brio.training.stack import Stack
 
 
@@ -31,7 +31,7 @@ def resampled(scan, who, seed, refresh, k, block):
 def by_loops(graphs, stack, r, refresh):
     """pi_task, q_re, g and alpha_bar of one run by the paper's sums; its network sees one graph at a time."""
     s, run, cohort = stack.method.settings, stack.runs[r], graphs.cohort
-    network = stack.method.network(Shape(graphs.n_rois, 1, 0)).double()
+    network = stack.method.network(InputShape(graphs.n_rois, 1, 0)).double()
     network.load_state_dict({n: p[r].detach() for n, p in stack.params.items()})
     context = {n: c[r] for n, c in stack.context.items()}
 
@@ -73,7 +73,7 @@ def by_loops(graphs, stack, r, refresh):
 def test_refresh_equals_the_sums_of_the_paper(graphs, uneven, refresh):
     method = small(epochs=4, K=3)
     stack = Stack.build(method, graphs, uneven)
-    method.enter(stack, method.stages()[1])
+    method.begin_stage(stack, method.stages()[1])
     method.refresh(stack, np.ones(3, dtype=bool), np.full(3, refresh))
     first, second = torch.triu_indices(4, 4, 1)
     for r, E in enumerate((3, 4, 2)):
@@ -90,7 +90,7 @@ def test_refresh_equals_the_sums_of_the_paper(graphs, uneven, refresh):
 def test_only_the_runs_that_are_due_are_renewed(graphs, uneven):
     method = small(epochs=4)
     stack = Stack.build(method, graphs, uneven)
-    method.enter(stack, method.stages()[1])
+    method.begin_stage(stack, method.stages()[1])
     method.refresh(stack, np.ones(3, dtype=bool), np.zeros(3, dtype=np.int64))
     before = {n: stack.context[n].clone() for n in ("pi_task", "q_re", "alpha_bar", "g")}
     method.refresh(stack, np.array([False, True, False]), np.array([5, 1, 7]))
@@ -98,7 +98,7 @@ def test_only_the_runs_that_are_due_are_renewed(graphs, uneven):
         assert torch.equal(stack.context[n][[0, 2]], old[[0, 2]])
     assert not torch.equal(stack.context["q_re"][1], before["q_re"][1])
     alone = Stack.build(method, graphs, uneven[1:2])
-    method.enter(alone, method.stages()[1])
+    method.begin_stage(alone, method.stages()[1])
     method.refresh(alone, np.ones(1, dtype=bool), np.ones(1, dtype=np.int64))
     torch.testing.assert_close(stack.context["q_re"][1], alone.context["q_re"][0], atol=1e-12, rtol=0)
 

@@ -9,7 +9,7 @@ from small_cohorts import split
 from brio.errors import BrioError
 from brio.protocol import Fold
 from brio.training import NeuralSettings, Run
-from brio.training.selection import Validation, rank_auc
+from brio.training.selection import BestValidationEpoch, rank_auc
 
 
 def test_rank_auc_equals_scikit_learn_with_ties_and_padding():
@@ -43,7 +43,7 @@ def test_rules_pool_the_scans_or_average_the_sites(cohort):
     runs = runs_of(cohort)
     rng = np.random.default_rng(1)
     for rule in ("pooled", "site-mean"):
-        validation = Validation(cohort, runs, NeuralSettings(validation_auc=rule))
+        validation = BestValidationEpoch(cohort, runs, NeuralSettings(validation_auc=rule))
         logit = rng.normal(size=validation.scans.shape)
         found = validation.score(logit)
         for r, run in enumerate(runs):
@@ -59,7 +59,7 @@ def test_site_mean_ignores_shifts_between_sites_and_sites_of_one_class(cohort):
     fold = split(cohort, "abc", "de", "f")
     lone = np.flatnonzero((cohort.sites == "fox") & (cohort.labels == 1))[:2]
     fold = Fold("x", fold.source, np.concatenate([fold.validation, lone]), fold.test, (), ())
-    validation = Validation(cohort, [Run(fold, 0)], NeuralSettings(validation_auc="site-mean"))
+    validation = BestValidationEpoch(cohort, [Run(fold, 0)], NeuralSettings(validation_auc="site-mean"))
     z = np.random.default_rng(2).normal(size=validation.scans.shape)
     shifted = z + np.where(validation.site == "dog", 100.0, 0.0)
     base = validation.score(z)
@@ -75,12 +75,12 @@ def offered(validation, scores, monkeypatch):
     """Offer checkpoints with given scores; each state is its epoch number."""
     for epoch, score in enumerate(scores, start=1):
         monkeypatch.setattr(validation, "score", lambda _, score=score: np.asarray(score, dtype=float))
-        validation.offer(lambda scans: np.zeros(scans.shape), {"w": torch.full((2, 3), float(epoch))}, epoch)
+        validation.consider(lambda scans: np.zeros(scans.shape), {"w": torch.full((2, 3), float(epoch))}, epoch)
     monkeypatch.undo()
 
 
 def test_the_first_best_checkpoint_is_kept_for_each_run(cohort, monkeypatch):
-    validation = Validation(cohort, runs_of(cohort), NeuralSettings())
+    validation = BestValidationEpoch(cohort, runs_of(cohort), NeuralSettings())
     offered(validation, [(0.5, 0.7), (0.6, 0.7), (0.6, 0.2), (0.4, 0.8), (0.6, 0.8)], monkeypatch)
     assert validation.best.tolist() == [0.6, 0.8]
     assert validation.epoch.tolist() == [2, 4]
@@ -88,22 +88,22 @@ def test_the_first_best_checkpoint_is_kept_for_each_run(cohort, monkeypatch):
 
 
 def test_kept_checkpoints_are_copies(cohort):
-    validation = Validation(cohort, runs_of(cohort), NeuralSettings())
+    validation = BestValidationEpoch(cohort, runs_of(cohort), NeuralSettings())
     state = {"w": torch.zeros(2, 3)}
-    validation.offer(lambda scans: np.random.default_rng(0).normal(size=scans.shape), state, 1)
+    validation.consider(lambda scans: np.random.default_rng(0).normal(size=scans.shape), state, 1)
     state["w"] += 1
     assert (validation.kept["w"] == 0).all()
 
 
 def test_going_on_with_some_runs_keeps_what_they_had(cohort, monkeypatch):
-    validation = Validation(cohort, runs_of(cohort), NeuralSettings())
+    validation = BestValidationEpoch(cohort, runs_of(cohort), NeuralSettings())
     offered(validation, [(0.5, 0.7), (0.6, 0.1)], monkeypatch)
     rest = validation.select(np.array([False, True]))
     assert rest.best.tolist() == [0.7]
     assert rest.epoch.tolist() == [1]
     assert rest.kept["w"].tolist() == [[1.0] * 3]
     logit = np.random.default_rng(3).normal(size=(2, validation.scans.shape[1]))
-    fresh = Validation(cohort, runs_of(cohort), NeuralSettings())
+    fresh = BestValidationEpoch(cohort, runs_of(cohort), NeuralSettings())
     assert rest.score(logit[1:]) == pytest.approx(fresh.score(logit)[1:])
 
 
@@ -111,11 +111,11 @@ def test_validation_scans_of_one_class_are_refused(cohort):
     fold = split(cohort, "abc", "de", "f")
     ones = fold.validation[cohort.labels[fold.validation] == 1]
     with pytest.raises(BrioError, match="one class"):
-        Validation(cohort, [Run(Fold("x", fold.source, ones, fold.test, (), ("dog",)), 0)], NeuralSettings())
+        BestValidationEpoch(cohort, [Run(Fold("x", fold.source, ones, fold.test, (), ("dog",)), 0)], NeuralSettings())
 
 
 def test_the_curve_holds_every_epoch_and_goes_on_with_some_runs(cohort, monkeypatch):
-    validation = Validation(cohort, runs_of(cohort), NeuralSettings())
+    validation = BestValidationEpoch(cohort, runs_of(cohort), NeuralSettings())
     assert validation.curve == []
     offered(validation, [(0.5, 0.7), (0.4, 0.75), (0.6, 0.1)], monkeypatch)
     assert [(epoch, score.tolist()) for epoch, score in validation.curve] == [
@@ -125,6 +125,6 @@ def test_the_curve_holds_every_epoch_and_goes_on_with_some_runs(cohort, monkeypa
     ]
     rest = validation.select(np.array([False, True]))
     monkeypatch.setattr(rest, "score", lambda _: np.array([0.9]))
-    rest.offer(lambda scans: np.zeros(scans.shape), {"w": torch.zeros(1, 3)}, 4)
+    rest.consider(lambda scans: np.zeros(scans.shape), {"w": torch.zeros(1, 3)}, 4)
     assert [(epoch, score.tolist()) for epoch, score in rest.curve] == [(1, [0.7]), (2, [0.75]), (3, [0.1]), (4, [0.9])]
     assert len(validation.curve) == 3, "the other runs' curve is their own"

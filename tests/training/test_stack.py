@@ -6,9 +6,9 @@ import torch
 from small_cohorts import cohort_of, losses, small, split
 
 from brio.connectome import Connectomes
-from brio.training import Run, Scans, Shape
+from brio.training import InputShape, Run, Scans
 from brio.training import stack as stack_module
-from brio.training.selection import Validation
+from brio.training.selection import BestValidationEpoch
 from brio.training.stack import Stack
 
 METHODS = ["brio", "brio-wo-rs", "brio-wo-tr", "brio-wo-sm", "brio-wo-sf", "brio-wo-qg", "backbone"]
@@ -17,7 +17,7 @@ METHODS = ["brio", "brio-wo-rs", "brio-wo-tr", "brio-wo-sm", "brio-wo-sf", "brio
 @pytest.fixture
 def last_epoch(monkeypatch):
     """Choose the last checkpoint always, so that whole trainings are compared, not their first epochs."""
-    monkeypatch.setattr(Validation, "score", lambda self, logit: np.nextafter(self.best.clip(0), 2))
+    monkeypatch.setattr(BestValidationEpoch, "score", lambda self, logit: np.nextafter(self.best.clip(0), 2))
 
 
 def furthest(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
@@ -28,18 +28,18 @@ def furthest(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> fl
 def compare(method, graphs, runs, again, weights, qualifications):
     """Fit runs together and some alone; trained weights and qualifications must agree within their tolerances."""
     together = method.fit(graphs, runs)
-    for run, outcome in zip(runs, together, strict=True):
+    for run, fitted in zip(runs, together, strict=True):
         if run not in again:
             continue
         (alone,) = method.fit(graphs, [run])
         steps = int(Stack.build(method, graphs, [run]).sources.steps(method.settings.cell_batch)[0])
-        assert steps * outcome.selected_epoch >= 50
-        assert alone.selected_epoch == outcome.selected_epoch
-        one, other = alone.weights, outcome.weights
+        assert steps * fitted.selected_epoch >= 50
+        assert alone.selected_epoch == fitted.selected_epoch
+        one, other = alone.weights, fitted.weights
         trained = [n for n in one if not n.startswith("context.")]
         assert furthest({n: one[n] for n in trained}, {n: other[n] for n in trained}) < weights
         assert furthest(one, other) < qualifications
-        np.testing.assert_allclose(outcome.test_logit, alone.test_logit, atol=10 * weights)
+        np.testing.assert_allclose(fitted.test_logit, alone.test_logit, atol=10 * weights)
     assert furthest({"w": together[0].weights["w"]}, {"w": together[-1].weights["w"]}) > 1e-3
 
 
@@ -61,12 +61,12 @@ def test_in_single_precision_runs_agree_to_one_in_ten_thousand(cohort, uneven, l
 
 def test_an_outcome_holds_the_qualifications_of_its_own_source_sites(graphs, uneven):
     # whoever reads alpha_bar or g of a finished run cannot know how wide the stack was that trained it
-    outcomes = small(epochs=3, patience=None).fit(graphs, uneven)
-    for n_sites, outcome in zip((3, 4, 2), outcomes, strict=True):
+    fitted_runs = small(epochs=3, patience=None).fit(graphs, uneven)
+    for n_sites, fitted in zip((3, 4, 2), fitted_runs, strict=True):
         pairs = n_sites * (n_sites - 1) // 2
-        assert tuple(outcome.weights["context.q_re"].shape) == (n_sites, 2, 3)
-        assert tuple(outcome.weights["context.alpha_bar"].shape) == (pairs, 2, 3)
-        assert tuple(outcome.weights["context.g"].shape) == (pairs, 2)
+        assert tuple(fitted.weights["context.q_re"].shape) == (n_sites, 2, 3)
+        assert tuple(fitted.weights["context.alpha_bar"].shape) == (pairs, 2, 3)
+        assert tuple(fitted.weights["context.g"].shape) == (pairs, 2)
 
 
 def test_order_of_the_runs_does_not_matter(graphs, uneven):
@@ -106,7 +106,7 @@ def test_margins_are_the_logits_of_each_run_in_passes_of_any_size(graphs, uneven
     scans = np.stack([np.arange(20), np.arange(20, 40), np.arange(30, 50)])
     whole = stack.margins(scans)
     for r in range(3):
-        network = stack.method.network(Shape(10, 1, 0)).double()
+        network = stack.method.network(InputShape(10, 1, 0)).double()
         network.load_state_dict({n: p[r].detach() for n, p in stack.params.items()})
         context = {n: c[r] for n, c in stack.context.items()}
         out = network(Scans.of(graphs.full[scans[r]], graphs.alive[scans[r]]), context)
@@ -136,7 +136,7 @@ def test_a_refresh_takes_no_more_memory_than_a_step_and_finds_the_same(graphs, u
     for room in (None, 5000, 1):
         sizes = []
         stack = Stack.build(method, graphs, uneven)
-        method.enter(stack, stages[-1])
+        method.begin_stage(stack, stages[-1])
         if room is not None:
             stack.step_bytes = room
         method.refresh(stack, due, count)
@@ -150,13 +150,13 @@ def test_a_refresh_takes_no_more_memory_than_a_step_and_finds_the_same(graphs, u
 
 def test_a_finished_run_scores_other_cohorts_of_the_atlas(graphs, rows, uneven):
     method = small(epochs=4, patience=None)
-    outcomes = method.fit(graphs, uneven)
-    for outcome in outcomes:
-        again = method.margins(outcome, graphs, outcome.run.fold.test)
-        np.testing.assert_allclose(again, outcome.test_logit, atol=1e-12)
+    fitted_runs = method.fit(graphs, uneven)
+    for fitted in fitted_runs:
+        again = method.margins(fitted, graphs, fitted.run.fold.test)
+        np.testing.assert_allclose(again, fitted.test_logit, atol=1e-12)
         elsewhere = cohort_of([row for row in rows if row[0] in ("dog", "fox")])
-        there = method.margins(outcome, Connectomes(elsewhere, dtype=torch.float64), np.arange(len(elsewhere)))
-        here = method.margins(outcome, graphs, np.flatnonzero(np.isin(graphs.cohort.sites, ["dog", "fox"])))
+        there = method.margins(fitted, Connectomes(elsewhere, dtype=torch.float64), np.arange(len(elsewhere)))
+        here = method.margins(fitted, graphs, np.flatnonzero(np.isin(graphs.cohort.sites, ["dog", "fox"])))
         np.testing.assert_allclose(there, here, atol=1e-10)
 
 
@@ -164,5 +164,5 @@ def test_runs_of_one_fold_and_many_seeds_share_a_stack(graphs, cohort, last_epoc
     fold = split(cohort, "abcd", "e", "f")
     runs = [Run(fold, seed) for seed in range(3)]
     method = small(epochs=6, patience=None)
-    for run, outcome in zip(runs, method.fit(graphs, runs), strict=True):
-        assert furthest(outcome.weights, method.fit(graphs, [run])[0].weights) < 1e-10
+    for run, fitted in zip(runs, method.fit(graphs, runs), strict=True):
+        assert furthest(fitted.weights, method.fit(graphs, [run])[0].weights) < 1e-10

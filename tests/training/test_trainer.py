@@ -14,7 +14,7 @@ from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.methods.brio import Brio
 from brio.methods.brio.alignment import alignment_loss
-from brio.training import Run, Scans, Shape
+from brio.training import InputShape, Run, Scans
 from brio.training.stack import Stack
 
 
@@ -60,11 +60,11 @@ def test_the_assignment_is_frozen_after_warm_up_and_embeddings_go_on(graphs, une
 def test_pi_bar_is_the_assignment_at_the_end_of_the_warm_up(graphs, uneven):
     method = small(epochs=4)
     stack = Stack.build(method, graphs, uneven)
-    method.enter(stack, method.stages()[0])
+    method.begin_stage(stack, method.stages()[0])
     assert "Pi_bar" not in stack.context
-    method.enter(stack, method.stages()[1])
+    method.begin_stage(stack, method.stages()[1])
     for r in range(3):
-        network = method.network(Shape(10, 1, 0)).double()
+        network = method.network(InputShape(10, 1, 0)).double()
         network.load_state_dict({n: p[r].detach() for n, p in stack.params.items()})
         expected = network.assignment(network.encoder.roi)
         torch.testing.assert_close(stack.context["Pi_bar"][r], expected.detach(), atol=1e-13, rtol=0)
@@ -76,7 +76,7 @@ def entropy(z, y):
 
 def loss_by_hand(graphs, stack, batch, r):
     """Eq. (26) over the scans of a batch, from the logits of the run's own network."""
-    network = stack.method.network(Shape(graphs.n_rois, 1, 0)).double()
+    network = stack.method.network(InputShape(graphs.n_rois, 1, 0)).double()
     network.load_state_dict({n: p[r].detach() for n, p in stack.params.items()})
     context = {n: c[r] for n, c in stack.context.items()}
     E = int(stack.sources.n_sites[r])
@@ -104,7 +104,7 @@ def test_guided_loss_adds_the_weighted_alignment_of_the_same_batch(graphs, uneve
     s = method.settings
     stack = Stack.build(method, graphs, uneven)
     guided = method.stages()[1]
-    method.enter(stack, guided)
+    method.begin_stage(stack, guided)
     batch = stack.sources.batches(1, 2)[0][0]
     before = losses(stack, batch, guided)  # no qualification yet: its cache is empty and nothing is aligned
     method.refresh(stack, np.ones(3, dtype=bool), np.zeros(3, dtype=np.int64))
@@ -113,7 +113,7 @@ def test_guided_loss_adds_the_weighted_alignment_of_the_same_batch(graphs, uneve
         expected = loss_by_hand(graphs, stack, batch, r)
         assert before[r].item() == pytest.approx(expected, abs=1e-12)
         scans = batch[r, :E]
-        network = method.network(Shape(10, 1, 0)).double()
+        network = method.network(InputShape(10, 1, 0)).double()
         network.load_state_dict({n: p[r].detach() for n, p in stack.params.items()})
         context = {n: c[r] for n, c in stack.context.items()}
         flat = scans.reshape(-1)
@@ -171,16 +171,16 @@ def test_runs_of_a_stack_stop_on_their_own_and_equal_the_run_alone(graphs, cohor
     method = small(epochs=20, patience=3)
     together = method.fit(graphs, runs)
     assert len({o.trained_epochs for o in together}) >= 3
-    for run, outcome in zip(runs, together, strict=True):
+    for run, fitted in zip(runs, together, strict=True):
         (alone,) = method.fit(graphs, [run])
-        assert outcome.run is run
-        assert (outcome.selected_epoch, outcome.trained_epochs) == (alone.selected_epoch, alone.trained_epochs)
-        assert outcome.validation_auc == alone.validation_auc
-        assert outcome.trained_epochs in (outcome.selected_epoch + 3, 20)
-        assert outcome.weights.keys() == alone.weights.keys()
+        assert fitted.run is run
+        assert (fitted.selected_epoch, fitted.trained_epochs) == (alone.selected_epoch, alone.trained_epochs)
+        assert fitted.validation_auc == alone.validation_auc
+        assert fitted.trained_epochs in (fitted.selected_epoch + 3, 20)
+        assert fitted.weights.keys() == alone.weights.keys()
         for name, t in alone.weights.items():
-            torch.testing.assert_close(outcome.weights[name], t, atol=1e-8, rtol=0)
-        np.testing.assert_allclose(outcome.test_logit, alone.test_logit, atol=1e-8)
+            torch.testing.assert_close(fitted.weights[name], t, atol=1e-8, rtol=0)
+        np.testing.assert_allclose(fitted.test_logit, alone.test_logit, atol=1e-8)
 
 
 def test_the_validation_curve_tells_which_epoch_was_chosen(graphs, cohort, every_epoch):
@@ -188,34 +188,34 @@ def test_the_validation_curve_tells_which_epoch_was_chosen(graphs, cohort, every
     folds = ["abc/de/f", "bcde/f/a", "ef/ab/c", "acd/ef/b", "abf/cd/e"]
     runs = [Run(split(cohort, *f.split("/")), seed) for seed, f in enumerate(folds)]
     method = small(epochs=20, T_w=3, patience=3)
-    outcomes = method.fit(graphs, runs)
-    assert len({o.trained_epochs for o in outcomes}) >= 3
-    for outcome in outcomes:
-        curve = outcome.notes["validation_curve"]
-        assert [epoch for epoch, _ in curve] == list(range(4, outcome.trained_epochs + 1)), "none of the warm-up"
+    fitted_runs = method.fit(graphs, runs)
+    assert len({o.trained_epochs for o in fitted_runs}) >= 3
+    for fitted in fitted_runs:
+        curve = fitted.details["validation_curve"]
+        assert [epoch for epoch, _ in curve] == list(range(4, fitted.trained_epochs + 1)), "none of the warm-up"
         scores = [score for _, score in curve]
-        assert max(scores) == pytest.approx(outcome.validation_auc, abs=1e-5)
-        assert curve[scores.index(max(scores))][0] == outcome.selected_epoch
+        assert max(scores) == pytest.approx(fitted.validation_auc, abs=1e-5)
+        assert curve[scores.index(max(scores))][0] == fitted.selected_epoch
     (alone,) = method.fit(graphs, runs[3:4])
-    assert alone.notes["validation_curve"] == outcomes[3].notes["validation_curve"]
+    assert alone.details["validation_curve"] == fitted_runs[3].details["validation_curve"]
     state = every_epoch[-1]  # the last state of that run alone, scored by hand
     weights = {name: t[0] for name, t in state.items()}
     last = dataclasses.replace(alone, weights=weights)
     scans = runs[3].fold.validation
     expected = roc_auc_score(cohort.labels[scans], method.margins(last, graphs, scans))
-    assert alone.notes["validation_curve"][-1] == [alone.trained_epochs, round(expected, 5)]
+    assert alone.details["validation_curve"][-1] == [alone.trained_epochs, round(expected, 5)]
 
 
 def test_patience_gives_the_best_of_the_epochs_it_saw(graphs, uneven):
     patient = small(epochs=8, patience=None).fit(graphs, uneven)
-    for outcome in patient:
-        assert outcome.trained_epochs == 8
-        assert 3 <= outcome.selected_epoch <= 8
-        fold = outcome.run.fold
-        logits = small(epochs=8).margins(outcome, graphs, fold.validation)
+    for fitted in patient:
+        assert fitted.trained_epochs == 8
+        assert 3 <= fitted.selected_epoch <= 8
+        fold = fitted.run.fold
+        logits = small(epochs=8).margins(fitted, graphs, fold.validation)
         label = graphs.cohort.labels[fold.validation]
         pairs = [(p > q) + 0.5 * (p == q) for p in logits[label == 1] for q in logits[label == 0]]
-        assert outcome.validation_auc == pytest.approx(np.mean(pairs), abs=1e-12)
+        assert fitted.validation_auc == pytest.approx(np.mean(pairs), abs=1e-12)
 
 
 def test_without_a_selectable_epoch_the_settings_are_refused(graphs, uneven):
@@ -224,6 +224,6 @@ def test_without_a_selectable_epoch_the_settings_are_refused(graphs, uneven):
 
 
 def test_weights_of_an_outcome_do_not_hold_the_whole_stack_in_memory(graphs, uneven):
-    for outcome in small(epochs=3, patience=None).fit(graphs, uneven):
-        for name, t in outcome.weights.items():
+    for fitted in small(epochs=3, patience=None).fit(graphs, uneven):
+        for name, t in fitted.weights.items():
             assert t.untyped_storage().nbytes() == t.nbytes, name

@@ -98,7 +98,7 @@ def audit(
     """Look for what is wrong with a cohort and propose exclusions, with reasons."""
     from ..cohort import Cohort
     from ..cohort import audit as look
-    from ..runs.plan import rules_of
+    from ..jobs.plan import rules_of
     from ..settings import parse_assignments
 
     rules = rules_of({k.removeprefix("audit."): v for k, v in parse_assignments(setting or []).items()})

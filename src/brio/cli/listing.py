@@ -23,19 +23,19 @@ def methods(
     """List the methods, or the settings of one."""
     import dataclasses
 
-    from ..methods import entry, known_methods
+    from ..methods import find_method, list_methods
 
     load_own(load)
     if as_json:
-        listed = [_in_words(e) for e in known_methods() if name is None or e is entry(name)]
+        listed = [_in_words(e) for e in list_methods() if name is None or e is find_method(name)]
         print(json.dumps(listed, indent=1))
         return
     if name is None:
-        for family in dict.fromkeys(e.family for e in known_methods()):
+        for family in dict.fromkeys(e.family for e in list_methods()):
             table = Table.grid(padding=(0, 2))
             table.add_column(min_width=18)
             table.add_column()
-            for e in (e for e in known_methods() if e.family == family):
+            for e in (e for e in list_methods() if e.family == family):
                 needs = [*e.needs, *(["unlabelled test scans"] if e.transductive else [])]
                 facts = [f"needs {', '.join(needs)}"] if needs else []
                 facts += [] if e.fixed else [str(e.provenance), e.reference]
@@ -46,7 +46,7 @@ def methods(
             console.print(table)
         console.print("'brio methods NAME' lists the settings of a method; set one with --set key=value.")
         return
-    found = entry(name)
+    found = find_method(name)
     listing = Table("setting", "value", "tuned over", box=None, pad_edge=False)
     for f in dataclasses.fields(found.make.Settings):
         value, space = found.fixed.get(f.name, getattr(found.make.Settings(), f.name)), f.metadata.get("space")

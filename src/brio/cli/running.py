@@ -51,7 +51,7 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Evaluate methods at sites they have not seen."""
-    from ..runs import run as execute
+    from ..jobs import run as execute
 
     own = load_own(load)
     with show_progress(quiet) as progress:
@@ -89,7 +89,7 @@ def tune(
     quiet: Quiet = False,
 ) -> None:
     """Choose settings on the validation sites of each fold, the same number of tries for every method, and evaluate."""
-    from ..runs import tune as search
+    from ..jobs import tune as search
 
     load_own(load)
     names = [m.strip() for m in method.split(",") if m.strip()]

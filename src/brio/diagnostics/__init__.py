@@ -1,6 +1,5 @@
 """Diagnostics: what can be said of fitted runs with everything frozen. Pure functions; no files, no figures."""
 
-from .answers import SourceAnswers, source_answers, source_block_length
 from .discrepancy import pair_divergences, predictive_variation, run_discrepancies, site_discrepancy
 from .factors import (
     RANKINGS,
@@ -21,6 +20,7 @@ from .mismatch import (
     spearman,
     spearman_interval,
 )
+from .outputs import SourceAnswers, source_answers, source_block_length
 from .propositions import contrast_stability, proposition_1, proposition_2, reweighting_gain
 from .windows import POSITIONS, frame_window, windowed
 

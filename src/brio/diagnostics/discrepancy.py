@@ -13,10 +13,10 @@ from ..connectome import Connectomes
 from ..errors import BrioError
 from ..methods.brio import BrioSettings
 from ..methods.brio.qualification import contribution_statistics, reestimation_variation, reference_scale
-from ..training import Method, Outcome
+from ..training import FittedRun, Method
 from ..transport import entropic_cost
-from .answers import RESAMPLES, source_outputs
 from .cells import cell_members, membership
+from .outputs import RESAMPLES, source_outputs
 
 __all__ = ["pair_divergences", "predictive_variation", "run_discrepancies", "site_discrepancy"]
 
@@ -143,7 +143,7 @@ def predictive_variation(
 
 def run_discrepancies(
     method: Method,
-    outcomes: Sequence[Outcome],
+    fitted_runs: Sequence[FittedRun],
     connectomes: Connectomes,
     block_length: Sequence[float],
     n_resamples: int = RESAMPLES,
@@ -155,25 +155,25 @@ def run_discrepancies(
     Returns
     -------
     DataFrame
-        One row a run, in the order of ``outcomes``: ``method``, ``fold``, ``seed``, ``validation_auc``, ``D_site``,
+        One row a run, in the order of ``fitted_runs``: ``method``, ``fold``, ``seed``, ``validation_auc``, ``D_site``,
         ``D_re_pred``; what :mod:`brio.diagnostics.mismatch` reads.
     """
     cohort = connectomes.cohort
     rows: dict[int, dict[str, object]] = {}
     walk = source_outputs(
-        method, outcomes, connectomes, block_length, n_resamples, ("logit", "representation"), ("logit",)
+        method, fitted_runs, connectomes, block_length, n_resamples, ("logit", "representation"), ("logit",)
     )
     for position, (margin, representation), (again,) in walk:
-        outcome = outcomes[position]
-        source = outcome.run.fold.source
+        fitted = fitted_runs[position]
+        source = fitted.run.fold.source
         site, label = cohort.sites[source], cohort.labels[source]
         rows[position] = {
             "method": method.name,
-            "fold": outcome.run.fold.name,
-            "seed": outcome.run.seed,
-            "validation_auc": outcome.validation_auc,
+            "fold": fitted.run.fold.name,
+            "seed": fitted.run.seed,
+            "validation_auc": fitted.validation_auc,
             "D_site": site_discrepancy(representation, site, label, epsilon, iterations, connectomes.device),
             "D_re_pred": predictive_variation(margin, again, site, label),
         }
     columns = ["method", "fold", "seed", "validation_auc", "D_site", "D_re_pred"]
-    return pd.DataFrame([rows[i] for i in range(len(outcomes))], columns=columns)
+    return pd.DataFrame([rows[i] for i in range(len(fitted_runs))], columns=columns)

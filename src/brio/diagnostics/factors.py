@@ -16,10 +16,10 @@ from ..connectome import Connectomes
 from ..errors import BrioError
 from ..methods.brio import Brio, BrioSettings
 from ..methods.brio.qualification import Qualification, pair_support, qualify
-from ..training import Method, Outcome, Scans
+from ..training import FittedRun, Method, Scans
 from ..training.stack import Stack
-from .answers import RESAMPLES, source_outputs
 from .cells import cell_members, membership
+from .outputs import RESAMPLES, source_outputs
 
 __all__ = [
     "RANKINGS",
@@ -74,7 +74,7 @@ class FactorEvidence:
 
 def factor_evidence(
     method: Method,
-    outcomes: Sequence[Outcome],
+    fitted_runs: Sequence[FittedRun],
     connectomes: Connectomes,
     block_length: Sequence[float],
     n_resamples: int = RESAMPLES,
@@ -87,19 +87,19 @@ def factor_evidence(
     cohort = connectomes.cohort
     found: dict[int, FactorEvidence] = {}
     fields = ("contributions",)
-    walk = source_outputs(method, outcomes, connectomes, block_length, n_resamples, fields, fields)
+    walk = source_outputs(method, fitted_runs, connectomes, block_length, n_resamples, fields, fields)
     for position, (full,), (other,) in walk:
-        outcome = outcomes[position]
-        source = outcome.run.fold.source
+        fitted = fitted_runs[position]
+        source = fitted.run.fold.source
         site, label = cohort.sites[source], cohort.labels[source]
         a, again = torch.from_numpy(full).double(), torch.from_numpy(other).double()
-        cells, w = membership(site, label), outcome.weights["w"].double().cpu()
+        cells, w = membership(site, label), fitted.weights["w"].double().cpu()
         site_weight = torch.full((len(cells),), 1.0 / len(cells), dtype=torch.float64)
         change = (again - a[:, None]).square().mean(1)
         qualification = qualify(a, change, w, cells, site_weight, replace(settings, variant="full"))
-        Pi_bar = outcome.weights["context.Pi_bar"].double().cpu()
+        Pi_bar = fitted.weights["context.Pi_bar"].double().cpu()
         found[position] = FactorEvidence(cell_members(site, label)[0], a, again, cells, qualification, Pi_bar, settings)
-    return [found[i] for i in range(len(outcomes))]
+    return [found[i] for i in range(len(fitted_runs))]
 
 
 def global_qualification(alpha_bar: Tensor) -> Tensor:
@@ -155,12 +155,12 @@ def factor_ranking(evidence: FactorEvidence, by: Ranking, seed: int = 0) -> np.n
     return score.sort(descending=True, stable=True).indices.numpy()
 
 
-def contributions(method: Method, outcome: Outcome, scans: Scans) -> Tensor:
+def contributions(method: Method, fitted: FittedRun, scans: Scans) -> Tensor:
     """Contributions a of any scans under a fitted BRIO run, in the precision of the scans. Shape [n, J]."""
-    return Stack.restore(_brio(method), scans, [outcome]).forward(scans, shared=True).contributions[0]
+    return Stack.restore(_brio(method), scans, [fitted]).forward(scans, shared=True).contributions[0]
 
 
-def retained_margin(a: Tensor, outcome: Outcome, retained: Sequence[int] | np.ndarray) -> np.ndarray:
+def retained_margin(a: Tensor, fitted: FittedRun, retained: Sequence[int] | np.ndarray) -> np.ndarray:
     """Logit of some factors alone, Eq. (10) with the others left out: the same classifier, nothing trained again.
 
     All factors retained give the margins of the run.
@@ -178,7 +178,7 @@ def retained_margin(a: Tensor, outcome: Outcome, retained: Sequence[int] | np.nd
     """
     stays = torch.zeros(a.shape[-1], dtype=a.dtype, device=a.device)
     stays[torch.as_tensor(np.asarray(retained, dtype=np.int64), device=a.device)] = 1.0
-    logit = (a * stays).sum(-1) / math.sqrt(a.shape[-1]) + outcome.weights["b"].to(a)
+    logit = (a * stays).sum(-1) / math.sqrt(a.shape[-1]) + fitted.weights["b"].to(a)
     return logit.double().cpu().numpy()
 
 

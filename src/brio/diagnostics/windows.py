@@ -42,7 +42,7 @@ def windowed(connectomes: Connectomes, share: float, position: Position) -> Conn
     """The connectomes of the cohort as if every scan held only a share of its valid frames.
 
     Everything is made from the window by the same rules as from a full scan: Psi, ROIs without signal in it, the number
-    of frames, BOLD of one length. Scans keep their positions, so ``method.margins(outcome, windowed(...), fold.test)``
+    of frames, BOLD of one length. Scans keep their positions, so ``method.margins(fitted, windowed(...), fold.test)``
     asks a fitted run about the windows. A share of 1 gives the connectomes themselves; no frame is copied.
 
     Examples

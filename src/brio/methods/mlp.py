@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..settings import require, setting
 from ..spaces import choice
-from ..training import Batch, NeuralMethod, NeuralSettings, Output, Scans, Shape, Stage
+from ..training import Batch, InputShape, NeuralMethod, NeuralSettings, Output, Scans, Stage
 from .graphs import profiles
 from .layers import BatchNorm, Dropout
 from .losses import classification_loss
@@ -50,7 +50,7 @@ class MLPSettings(NeuralSettings):
 class MLPNetwork(nn.Module):
     """P (P - 1) / 2 entries, a hidden layer (batch norm, ReLU, dropout), one logit."""
 
-    def __init__(self, shape: Shape, s: MLPSettings) -> None:
+    def __init__(self, shape: InputShape, s: MLPSettings) -> None:
         super().__init__()
         self.hidden = nn.Linear(shape.n_rois * (shape.n_rois - 1) // 2, s.width)
         self.norm = BatchNorm(s.width) if s.norm else nn.Identity()
@@ -70,9 +70,9 @@ class MLP(NeuralMethod):
 
     Settings = MLPSettings
     settings: MLPSettings
-    matrices: ClassVar[float] = 8.0
+    peak_matrices_per_scan: ClassVar[float] = 8.0
 
-    def network(self, shape: Shape) -> nn.Module:
+    def network(self, shape: InputShape) -> nn.Module:
         return MLPNetwork(shape, self.settings)
 
     def loss(self, out: Output, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:

@@ -19,10 +19,10 @@ __all__ = [
     "PAPERS_OWN",
     "PUBLISHED",
     "TEXTBOOK",
-    "Entry",
+    "MethodEntry",
     "Provenance",
-    "entry",
-    "known_methods",
+    "find_method",
+    "list_methods",
     "load_methods",
     "make_method",
     "method",
@@ -61,7 +61,7 @@ def our_reading(why: str) -> Provenance:
 
 
 @dataclass(frozen=True)
-class Entry:
+class MethodEntry:
     """A method as a user can ask for it."""
 
     name: str
@@ -78,7 +78,7 @@ class Entry:
     code: str = ""  # hash of that file, part of the name of its runs
 
 
-_ENTRIES: dict[str, Entry] = {}
+_ENTRIES: dict[str, MethodEntry] = {}
 
 
 def method(
@@ -125,7 +125,7 @@ def method(
         cls.needs = frozenset(wanted)
         origin = provenance if isinstance(provenance, Provenance) else Provenance(provenance)
         summary = (cls.__doc__ or "").strip().split("\n")[0]
-        _add(Entry(name, cls, family, reference, summary, origin, wanted, transductive, control))
+        _add(MethodEntry(name, cls, family, reference, summary, origin, wanted, transductive, control))
         return cls
 
     return register
@@ -135,22 +135,24 @@ def variant(name: str, base: type[Method], summary: str, **fixed: Any) -> None:
     """Register a method with some settings fixed by its name."""
     p = next(e for e in _ENTRIES.values() if e.make is base and not e.fixed)
     _add(
-        Entry(name, base, p.family, p.reference, summary, p.provenance, p.needs, p.transductive, p.control, dict(fixed))
+        MethodEntry(
+            name, base, p.family, p.reference, summary, p.provenance, p.needs, p.transductive, p.control, dict(fixed)
+        )
     )
 
 
-def _add(new: Entry) -> None:
+def _add(new: MethodEntry) -> None:
     if new.name in _ENTRIES:
         raise BrioError(f"method '{new.name}' is registered twice")
     _ENTRIES[new.name] = new
 
 
-def known_methods() -> list[Entry]:
+def list_methods() -> list[MethodEntry]:
     """All methods, in the order they were registered."""
     return list(_ENTRIES.values())
 
 
-def entry(name: str) -> Entry:
+def find_method(name: str) -> MethodEntry:
     """The method of that name."""
     if name not in _ENTRIES:
         raise BrioError(f"method '{name}' is unknown; {nearest(name, _ENTRIES)}")
@@ -159,7 +161,7 @@ def entry(name: str) -> Entry:
 
 def make_method(name: str, values: dict[str, Any] | None = None) -> Method:
     """A method with its settings; what its name fixes cannot be set."""
-    found = entry(name)
+    found = find_method(name)
     for key in values or {}:
         if key in found.fixed:
             raise BrioError(f"method '{name}' fixes '{key}' to {found.fixed[key]!r}; use '{found.make.name}' to set it")
@@ -194,7 +196,7 @@ def load_methods(path: str | Path) -> list[str]:
             for added in set(_ENTRIES) - before:
                 del _ENTRIES[added]
             raise BrioError(f"{file}: {type(error).__name__}: {error}") from error
-    found = [e.name for e in known_methods() if e.make.__module__ == name]
+    found = [e.name for e in list_methods() if e.make.__module__ == name]
     if not found:
         raise BrioError(f"{file}: registers no method; put the decorator @brio.methods.method(...) above your class")
     return found

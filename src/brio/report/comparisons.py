@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 
 from ..errors import BrioError, nearest
-from ..methods import known_methods
+from ..methods import list_methods
 from ..protocol import compare, compare_folds, run_scores
 
 __all__ = ["comparison_table", "comparisons", "paired_scores", "together"]
@@ -155,7 +155,7 @@ def paired_scores(rows: pd.DataFrame, metric: str = "auc") -> pd.DataFrame:
             "run them with the same exclusions and folds"
         )
     scores = run_scores(rows, metric, by)
-    place = {entry.name: k for k, entry in enumerate(known_methods())}
+    place = {entry.name: k for k, entry in enumerate(list_methods())}
     return scores[sorted(scores.columns, key=lambda name: place.get(name.split(" (")[0], len(place)))]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..methods import known_methods
+from ..methods import list_methods
 from ..protocol import ProtocolSettings
 
 __all__ = ["markdown_table", "paper_figures"]
@@ -70,7 +70,7 @@ def markdown_table(summaries: Sequence[dict[str, Any]], paper: bool = False) -> 
     Methods come in the order of ``brio methods``. Rows of fewer than three seeds, or of some folds only, are marked as
     smoke runs. With ``paper`` the figures of the paper's main table stand beside ours, where it has the cohort.
     """
-    order = {e.name: k for k, e in enumerate(known_methods())}
+    order = {e.name: k for k, e in enumerate(list_methods())}
     said = paper_figures().set_index(["cohort", "method"]).to_dict("index")
     header = ["cohort", "family", "method", "AUC", "95 % interval", "AUC, seeds averaged", "ACC"]
     header += ["paper's AUC", "paper's ACC"] if paper else []

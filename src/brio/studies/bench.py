@@ -16,16 +16,16 @@ from ..connectome import Connectomes
 from ..device import device_word
 from ..diagnostics import run_discrepancies, source_block_length
 from ..errors import BrioError, nearest
-from ..methods import entry, known_methods, make_method
+from ..jobs.execute import announce, execute, planned
+from ..jobs.fitted import load_fitted_runs, load_run_details
+from ..jobs.plan import Plan, split_settings
+from ..jobs.prepare import Prepared, prepare
+from ..jobs.resume import earlier_plan, going_on
+from ..jobs.tables import FULL_SEEDS
+from ..methods import find_method, list_methods, make_method
 from ..progress import Progress, silent
 from ..protocol.metrics import ONE_CLASS
-from ..runs.execute import announce, execute, planned
-from ..runs.fitted import fitted_runs, run_notes
-from ..runs.plan import Plan, split_settings
-from ..runs.prepare import Prepared, prepare
-from ..runs.resume import earlier_plan, going_on
-from ..runs.tables import FULL_SEEDS
-from ..training import Method, Outcome, Run
+from ..training import FittedRun, Method, Run
 from .arms import Arm, Finished
 from .handed_in import keep, read_handed_in
 
@@ -83,7 +83,7 @@ class Bench:
         self.out, self.progress, self.say = Path(out), progress, say
         self.methods = None if methods is None else list(dict.fromkeys(methods))
         for name in self.methods or ():
-            entry(name)  # an unknown name is told before anything is read
+            find_method(name)  # an unknown name is told before anything is read
         _check_words(dict(settings or {}))
         self._asked = {
             "methods": self.methods,
@@ -191,21 +191,21 @@ class Bench:
             parts.append(done.rows.assign(arm=a.name, **facts))
         return pd.concat(parts, ignore_index=True)
 
-    def fitted(self, arm: Arm) -> tuple[Method, list[Outcome]]:
+    def fitted(self, arm: Arm) -> tuple[Method, list[FittedRun]]:
         """The method and the fitted runs of an arm, with their weights."""
-        return fitted_runs(self._prepared(arm), arm.method, self.trained(arm).folder)
+        return load_fitted_runs(self._prepared(arm), arm.method, self.trained(arm).folder)
 
-    def notes(self, arm: Arm, *names: str) -> pd.DataFrame:
+    def details(self, arm: Arm, *names: str) -> pd.DataFrame:
         """Of every run of an arm that was trained here: fold, seed, and what it noted under some names."""
-        found = run_notes(self._prepared(arm), arm.method, self.trained(arm).folder)
+        found = load_run_details(self._prepared(arm), arm.method, self.trained(arm).folder)
         return pd.DataFrame([{"fold": r.fold.name, "seed": r.seed} | {k: n.get(k) for k in names} for r, n in found])
 
     def discrepancies(self, arm: Arm) -> pd.DataFrame:
         """D_site and predictive variation of every run of an arm, on the same re-estimates for all arms."""
         if arm not in self._discrepancies:
-            method, outcomes = self.fitted(arm)
-            lengths = [self.block_length(o.run) for o in outcomes]
-            found = run_discrepancies(method, outcomes, self.graphs, lengths)
+            method, fitted_runs = self.fitted(arm)
+            lengths = [self.block_length(o.run) for o in fitted_runs]
+            found = run_discrepancies(method, fitted_runs, self.graphs, lengths)
             scores = self.trained(arm).rows.set_index(["fold", "seed"])["auc"]
             where = pd.MultiIndex.from_frame(found[["fold", "seed"]])
             self._discrepancies[arm] = found.assign(method=arm.name, auc=scores.loc[where].to_numpy())
@@ -253,7 +253,7 @@ class Bench:
 def _check_words(settings: dict[str, Any]) -> None:
     """Raise what is wrong with settings before anything is read: those unknown to every method, and harmonisation."""
     parts = split_settings(settings)
-    known = {f.name for e in known_methods() for f in dataclasses.fields(e.make.Settings)}
+    known = {f.name for e in list_methods() for f in dataclasses.fields(e.make.Settings)}
     for key in parts[""]:
         if key not in known:
             raise BrioError(f"setting '{key}' is unknown to every method; {nearest(key, known)}")

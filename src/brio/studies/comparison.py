@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..methods import known_methods
+from ..methods import list_methods
 from .arms import Arm, arm, printed
 from .bench import Bench
 from .study import Finding, study
@@ -15,7 +15,7 @@ __all__ = ["compared", "comparison", "ranked", "reference_of", "without"]
 
 def compared(bench: Bench, protocol: str = "loso") -> list[Arm]:
     """Arms of a comparison of methods: those asked for, or all that the cohort can feed but variants of another one."""
-    names = bench.methods or bench.fed([e.name for e in known_methods() if not e.fixed and not e.file])
+    names = bench.methods or bench.fed([e.name for e in list_methods() if not e.fixed and not e.file])
     return [arm(name, protocol, tuned=True) for name in names]
 
 

@@ -12,7 +12,7 @@ import torch
 
 from ..device import describe_device
 from ..drawing import panels, style
-from ..methods import entry, make_method
+from ..methods import find_method, make_method
 from ..protocol import Fold, make_folds
 from ..training import NeuralMethod, Run
 from .arms import printed
@@ -44,7 +44,7 @@ COLUMNS = [
 def efficiency(bench: Bench) -> Finding:
     """Seconds an epoch of one run alone and peak memory, all trained methods; BRIO's memory against K and scans."""
     fold = make_folds(bench.cohort, "loso", 0, bench.prepared.protocol_settings)[0]
-    names = [a.method for a in compared(bench) if issubclass(entry(a.method).make, NeuralMethod)]
+    names = [a.method for a in compared(bench) if issubclass(find_method(a.method).make, NeuralMethod)]
     rows = [measured(bench, name, name, fold, {}) for name in names]
     if "brio" in names:
         half = _half(bench, fold)
@@ -78,7 +78,7 @@ def efficiency(bench: Bench) -> Finding:
 def measured(bench: Bench, label: str, name: str, fold: Fold, settings: dict[str, Any]) -> dict[str, Any]:
     """Train one run for a few epochs and measure."""
     graphs, device = bench.graphs, bench.graphs.device
-    kind = entry(name)
+    kind = find_method(name)
     known = {f.name for f in dataclasses.fields(kind.make.Settings)}
     given = {**bench.prepared.given(name), **settings}
     counted = make_method(name, given).settings.M if "M" in known else COUNTED

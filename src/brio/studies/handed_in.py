@@ -12,13 +12,13 @@ from typing import Any
 import pandas as pd
 
 from ..errors import BrioError
+from ..jobs.execute import write_plan
+from ..jobs.plan import Plan
+from ..jobs.prepare import Prepared
+from ..jobs.store import write_atomically
+from ..jobs.tables import over_folds
+from ..jobs.tuned import TUNED, TUNING, Tuned
 from ..protocol import ProtocolSettings
-from ..runs.execute import write_plan
-from ..runs.plan import Plan
-from ..runs.prepare import Prepared
-from ..runs.store import write_atomically
-from ..runs.tables import over_folds
-from ..runs.tuned import TUNED, TUNING, Tuned
 from .arms import Arm, Finished
 
 __all__ = ["HandedIn", "keep", "read_handed_in"]

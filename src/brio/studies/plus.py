@@ -48,7 +48,7 @@ def plus(bench: Bench) -> Finding:
     rows = bench.rows(_arms(bench))
     summary = arm_summary(rows, WHOLE.name)
     shares = pd.concat(
-        [bench.notes(a, "share_of_factors", "left_out_auc").assign(arm=a.name) for a in PARTS], ignore_index=True
+        [bench.details(a, "share_of_factors", "left_out_auc").assign(arm=a.name) for a in PARTS], ignore_index=True
     )
     share = 100 * shares.groupby("arm")["share_of_factors"].mean()
     left_out = 100 * shares.groupby("arm")["left_out_auc"].mean()

@@ -29,11 +29,11 @@ def _arms(bench: Bench) -> list[Arm]:
 )
 def propositions(bench: Bench) -> Finding:
     """Bound and sign rule of Proposition 1, Eq. (17), and the reweighting gain of Proposition 2, Eqs. (20) and (21)."""
-    method, outcomes = bench.fitted(arm("brio"))
-    lengths = [bench.block_length(o.run) for o in outcomes]
+    method, fitted_runs = bench.fitted(arm("brio"))
+    lengths = [bench.block_length(o.run) for o in fitted_runs]
     firsts, seconds = [], []
-    for outcome, evidence in zip(outcomes, factor_evidence(method, outcomes, bench.graphs, lengths), strict=True):
-        who = {"fold": outcome.run.fold.name, "seed": outcome.run.seed}
+    for fitted, evidence in zip(fitted_runs, factor_evidence(method, fitted_runs, bench.graphs, lengths), strict=True):
+        who = {"fold": fitted.run.fold.name, "seed": fitted.run.seed}
         firsts.append(proposition_1(evidence).assign(**who))
         seconds.append(proposition_2(evidence).assign(**who))
     first, second = pd.concat(firsts, ignore_index=True), pd.concat(seconds, ignore_index=True)

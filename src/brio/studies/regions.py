@@ -32,9 +32,9 @@ def _arms(bench: Bench) -> list[Arm]:
 )
 def regions(bench: Bench) -> Finding:
     """ROI profile S_hat (appendix on interpretability), averaged over folds and seeds; 1/P is no emphasis at all."""
-    method, outcomes = bench.fitted(arm("brio"))
-    lengths = [bench.block_length(o.run) for o in outcomes]
-    evidence = factor_evidence(method, outcomes, bench.graphs, lengths)
+    method, fitted_runs = bench.fitted(arm("brio"))
+    lengths = [bench.block_length(o.run) for o in fitted_runs]
+    evidence = factor_evidence(method, fitted_runs, bench.graphs, lengths)
     S_hat = np.stack([roi_profile(global_qualification(e.qualification.alpha_bar), e.Pi_bar).numpy() for e in evidence])
     table = _profile(bench, S_hat).assign(**bench.trained(arm("brio")).facts)
     ordered = table.sort_values("S_hat", ascending=False).reset_index(drop=True)
@@ -42,7 +42,7 @@ def regions(bench: Bench) -> Finding:
     text = [
         f"Highest mean scores: {', '.join(ordered['roi'][:TOP])}.",
         f"The highest is {ordered['times_1_over_P'][0]:.2f} times 1/P.",
-        _come_back(S_hat, np.array([o.run.seed for o in outcomes])),
+        _come_back(S_hat, np.array([o.run.seed for o in fitted_runs])),
     ]
     text += _why_no_brain(bench.cohort.atlas.name, where)
     return Finding(table, ordered[: SHOWN - 5], text, lambda: _draw(table, where))

@@ -20,7 +20,7 @@ from ..diagnostics import (
 )
 from ..drawing import dodge, panels, style
 from ..protocol import auc, bootstrap_interval, compare
-from ..training import Outcome
+from ..training import FittedRun
 from .arms import Arm, arm
 from .bench import Bench
 from .study import Finding, study
@@ -63,26 +63,26 @@ def retention(bench: Bench) -> Finding:
 
 
 def _rows(bench: Bench) -> pd.DataFrame:
-    method, outcomes = bench.fitted(arm("brio"))
-    lengths = [bench.block_length(o.run) for o in outcomes]
+    method, fitted_runs = bench.fitted(arm("brio"))
+    lengths = [bench.block_length(o.run) for o in fitted_runs]
     inputs = method.inputs(bench.graphs)
     rows = []
-    for outcome, evidence in zip(outcomes, factor_evidence(method, outcomes, bench.graphs, lengths), strict=True):
-        fold = outcome.run.fold
-        a = contributions(method, outcome, inputs.take(torch.from_numpy(fold.test).to(bench.graphs.device)))
-        scores = _scores(evidence, a, outcome, bench.cohort.labels[fold.test])
-        rows.append(scores.assign(fold=fold.name, seed=outcome.run.seed))
+    for fitted, evidence in zip(fitted_runs, factor_evidence(method, fitted_runs, bench.graphs, lengths), strict=True):
+        fold = fitted.run.fold
+        a = contributions(method, fitted, inputs.take(torch.from_numpy(fold.test).to(bench.graphs.device)))
+        scores = _scores(evidence, a, fitted, bench.cohort.labels[fold.test])
+        rows.append(scores.assign(fold=fold.name, seed=fitted.run.seed))
     told = pd.concat(rows, ignore_index=True)
     return told[["fold", "seed", "ranking", "factors", "share", "auc"]]
 
 
-def _scores(evidence: FactorEvidence, a: Tensor, outcome: Outcome, label: np.ndarray) -> pd.DataFrame:
+def _scores(evidence: FactorEvidence, a: Tensor, fitted: FittedRun, label: np.ndarray) -> pd.DataFrame:
     """AUC of one run on its test scans with more and more factors, under each ranking."""
     J = a.shape[1]
 
     @cache  # orders share most of the sets of factors that they keep
     def score(kept: frozenset[int]) -> float:
-        return auc(label, retained_margin(a, outcome, sorted(kept)))
+        return auc(label, retained_margin(a, fitted, sorted(kept)))
 
     rows = []
     for by in RANKINGS:

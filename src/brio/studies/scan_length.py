@@ -64,12 +64,12 @@ def _rows(bench: Bench) -> pd.DataFrame:
     views |= {(share, position): windowed(bench.graphs, share, position) for share in SHARES for position in POSITIONS}
     rows = []
     for a in _arms(bench):
-        method, outcomes = bench.fitted(a)
-        for outcome in outcomes:
-            fold = outcome.run.fold
+        method, fitted_runs = bench.fitted(a)
+        for fitted in fitted_runs:
+            fold = fitted.run.fold
             label = bench.cohort.labels[fold.test]
-            who = {"arm": a.name, "fold": fold.name, "seed": outcome.run.seed}
-            found = {key: auc(label, method.margins(outcome, view, fold.test)) for key, view in views.items()}
+            who = {"arm": a.name, "fold": fold.name, "seed": fitted.run.seed}
+            found = {key: auc(label, method.margins(fitted, view, fold.test)) for key, view in views.items()}
             for (share, position), score in found.items():
                 change = score - found[1.0, "all"]
                 rows.append({**who, "share": 100 * share, "window": position, "auc": score, "change": change})

@@ -12,7 +12,7 @@ import pandas as pd
 
 from ..drawing import save
 from ..errors import BrioError, nearest
-from ..runs.store import write_atomically
+from ..jobs.store import write_atomically
 from ..version import __version__
 from .arms import Arm, printed
 from .bench import Bench

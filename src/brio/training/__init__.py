@@ -1,33 +1,33 @@
 """Training over a runs axis: the contract of a method, the sampler, the trainer, model selection."""
 
 from .contract import (
-    Answer,
     Batch,
+    FittedRun,
     Method,
     NeuralMethod,
     NeuralSettings,
-    Outcome,
     Output,
     Params,
+    Prediction,
     Run,
-    Source,
+    SourceScans,
     Stage,
 )
-from .inputs import Inputs, Scans, Shape
+from .inputs import Inputs, InputShape, Scans
 
 __all__ = [
-    "Answer",
     "Batch",
+    "FittedRun",
+    "InputShape",
     "Inputs",
     "Method",
     "NeuralMethod",
     "NeuralSettings",
-    "Outcome",
     "Output",
     "Params",
+    "Prediction",
     "Run",
     "Scans",
-    "Shape",
-    "Source",
+    "SourceScans",
     "Stage",
 ]

@@ -18,22 +18,22 @@ from ..progress import Progress, silent
 from ..protocol import Fold
 from ..settings import require, setting
 from ..spaces import choice
-from .inputs import Inputs, Scans, Shape
+from .inputs import Inputs, InputShape, Scans
 
 if TYPE_CHECKING:
     from .stack import Stack
 
 __all__ = [
-    "Answer",
     "Batch",
+    "FittedRun",
     "Method",
     "NeuralMethod",
     "NeuralSettings",
-    "Outcome",
     "Output",
     "Params",
+    "Prediction",
     "Run",
-    "Source",
+    "SourceScans",
     "Stage",
 ]
 
@@ -49,7 +49,7 @@ class Run:
 
 
 @dataclass(eq=False)
-class Outcome:
+class FittedRun:
     """What a finished run leaves behind.
 
     Attributes
@@ -66,7 +66,7 @@ class Outcome:
         Fold-level block length l_b, unrounded; None where nothing was re-estimated.
     weights : dict of Tensor
         Parameters of the chosen model and everything it learned from the source sites.
-    notes : dict
+    details : dict
         Further plain facts worth a line in the results (a penalty, say).
     """
 
@@ -77,7 +77,7 @@ class Outcome:
     trained_epochs: int | None = None
     block_length: float | None = None
     weights: dict[str, Tensor] = field(default_factory=dict)
-    notes: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
 
     def require_finite(self, name: str) -> None:
         """Raise an error for people if the training of this run of a method diverged."""
@@ -88,7 +88,7 @@ class Outcome:
             )
 
 
-class Answer(NamedTuple):
+class Prediction(NamedTuple):
     """What a fitted run says of scans."""
 
     margin: np.ndarray  # [n] logit margin, float64
@@ -118,14 +118,14 @@ class Method(ABC):
         self.settings = self.Settings() if settings is None else settings
 
     @abstractmethod
-    def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[Outcome]:
-        """Fit every run and score its test scans; outcomes in the order of ``runs``."""
+    def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[FittedRun]:
+        """Fit every run and score its test scans; fitted_runs in the order of ``runs``."""
 
     @abstractmethod
-    def answer(self, outcome: Outcome, scans: Scans) -> Answer:
+    def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
         """Logit margins and representations of any scans under a fitted run."""
 
-    def learned_from(self, cohort: Cohort, fold: Fold) -> np.ndarray:
+    def training_scans(self, cohort: Cohort, fold: Fold) -> np.ndarray:
         """Positions of the scans of a fold that the finished model has learned from."""
         return fold.source
 
@@ -133,10 +133,10 @@ class Method(ABC):
         """The scans of a cohort with what this method needs of them."""
         return Inputs(connectomes, self.needs, self.settings, f"method '{self.name}'")
 
-    def margins(self, outcome: Outcome, connectomes: Connectomes, scans: np.ndarray) -> np.ndarray:
+    def margins(self, fitted: FittedRun, connectomes: Connectomes, scans: np.ndarray) -> np.ndarray:
         """Logit margins of scans of a cohort, by position, under a fitted run."""
         index = torch.from_numpy(np.asarray(scans)).to(connectomes.device)
-        return self.answer(outcome, self.inputs(connectomes).take(index)).margin
+        return self.predict(fitted, self.inputs(connectomes).take(index)).margin
 
     def bytes_per_run(self, connectomes: Connectomes, run: Run) -> int:
         """Memory one more run in a stack needs; decides how many train together."""
@@ -268,7 +268,7 @@ class Stage:
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class SourceScans:
     """All that a run may learn from: its source scans."""
 
     connectomes: Connectomes
@@ -293,31 +293,31 @@ class NeuralMethod(Method):
     settings: NeuralSettings
     only_for_training: ClassVar[tuple[str, ...]] = ()
     """Beginnings of the names of parameters and context entries that inference does not read."""
-    matrices: ClassVar[float] = 28.0
+    peak_matrices_per_scan: ClassVar[float] = 28.0
     """About how many P x P matrices a step keeps alive for each scan; decides how many runs train together."""
 
     @abstractmethod
-    def network(self, shape: Shape) -> nn.Module:
+    def network(self, shape: InputShape) -> nn.Module:
         """A freshly initialised network: ``network(scans, context)`` returns an :class:`Output` or more.
 
         What it draws at random must not depend on ``shape.n_sites``, which is that of the stack.
         """
 
-    def context(self, source: Source) -> dict[str, Tensor]:
+    def context(self, source: SourceScans) -> dict[str, Tensor]:
         """What the run learns from its source scans before training.
 
         Here ``mean``, which stands in for the edges of ROIs without signal (:func:`brio.connectome.fill_dead`).
         """
-        return {"mean": self.stand_in(source)}
+        return {"mean": self.dead_roi_fill(source)}
 
-    def stand_in(self, source: Source) -> Tensor:
+    def dead_roi_fill(self, source: SourceScans) -> Tensor:
         """What the edges of an ROI without signal hold: the source mean connectome, or zero. Shape [P, P]."""
         graphs = source.connectomes
         if self.settings.dead_rois == "zero":
             return torch.zeros_like(graphs.full[0])
         return source_mean([graphs.site_mean(m) for m in source.by_site()])
 
-    def learned_from(self, cohort: Cohort, fold: Fold) -> np.ndarray:
+    def training_scans(self, cohort: Cohort, fold: Fold) -> np.ndarray:
         return fold.without_validation(cohort).source if self.settings.refit else fold.source
 
     def stages(self) -> list[Stage]:
@@ -343,37 +343,37 @@ class NeuralMethod(Method):
         """
         return self.loss(call(params, batch.scans), batch, context, stage)
 
-    def enter(self, stack: Stack, stage: Stage) -> None:
+    def begin_stage(self, stack: Stack, stage: Stage) -> None:
         """Called once when the stack enters a stage."""
 
     def refresh(self, stack: Stack, due: np.ndarray, count: np.ndarray) -> None:
         """Called before a step for the runs that are due, with how many refreshes each has had."""
 
-    def settle(self, stack: Stack) -> None:
+    def update_inference_state(self, stack: Stack) -> None:
         """Called before the stack is scored: put into the context what inference needs of the present weights."""
 
-    def unpadded(self, weights: dict[str, Tensor], n_sites: int) -> dict[str, Tensor]:
+    def remove_padding(self, weights: dict[str, Tensor], n_sites: int) -> dict[str, Tensor]:
         """The weights of one run without what only filled the stack up to its largest number of source sites."""
         return weights
 
-    def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[Outcome]:
+    def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[FittedRun]:
         from .trainer import train
 
         return train(self, connectomes, runs, progress)
 
-    def answer(self, outcome: Outcome, scans: Scans) -> Answer:
+    def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
         from .stack import Stack
 
-        out = Stack.restore(self, scans, [outcome]).forward(scans, shared=True)
+        out = Stack.restore(self, scans, [fitted]).forward(scans, shared=True)
         margin, representation = (t[0].double().cpu().numpy() for t in (out.logit, out.representation))
-        return Answer(margin, representation)
+        return Prediction(margin, representation)
 
     def bytes_per_run(self, connectomes: Connectomes, run: Run) -> int:
         cohort = connectomes.cohort
-        n_sites = len(np.unique(cohort.sites[self.learned_from(cohort, run.fold)]))
+        n_sites = len(np.unique(cohort.sites[self.training_scans(cohort, run.fold)]))
         graph = connectomes.n_rois**2 * torch.empty(0, dtype=connectomes.dtype).element_size()
-        return int(2 * n_sites * self.settings.cell_batch * graph * self.matrices)
+        return int(2 * n_sites * self.settings.cell_batch * graph * self.peak_matrices_per_scan)
 
-    def bytes_per_answer(self, A: Tensor) -> float:
+    def bytes_per_scan(self, A: Tensor) -> float:
         """Memory that a network needs without gradients for one of the graphs A; decides how many go in one pass."""
-        return A.shape[-1] ** 2 * A.element_size() * self.matrices / 2.8
+        return A.shape[-1] ** 2 * A.element_size() * self.peak_matrices_per_scan / 2.8

@@ -13,7 +13,7 @@ from ..cohort import Cohort
 from ..cohort.covariates import COLUMNS, covariates, hemisphere, repetition_time
 from ..connectome import BoldRule, Connectomes, Resamples, edge_cut
 
-__all__ = ["NEEDS", "Inputs", "Scans", "Shape", "check_needs"]
+__all__ = ["NEEDS", "InputShape", "Inputs", "Scans", "check_needs"]
 
 NEEDS = {
     "bold": "BOLD series of one length, on one clock",
@@ -51,7 +51,7 @@ class Scans(NamedTuple):
         return Scans(A, alive, none, none, A.new_zeros(*A.shape[:-2], 0, A.shape[-1]), none.new_zeros(*none.shape, 0))
 
 
-class Shape(NamedTuple):
+class InputShape(NamedTuple):
     """What a network has to fit."""
 
     n_rois: int
@@ -101,9 +101,9 @@ class Inputs:
             self._tr = None if self._rule.tr is None else repetition_time(cohort, who)
             self._bold = connectomes.bold(self._rule, self._tr)
 
-    def shape(self, n_sites: int) -> Shape:
+    def shape(self, n_sites: int) -> InputShape:
         """What a network has to fit, with so many source sites at most."""
-        return Shape(self.connectomes.n_rois, n_sites, self._bold.shape[1])
+        return InputShape(self.connectomes.n_rois, n_sites, self._bold.shape[1])
 
     def take(self, index: Tensor, A: Tensor | None = None) -> Scans:
         """Full scans by position in the cohort; ``index`` may have any shape, which comes first in all fields.

@@ -16,7 +16,7 @@ from ..errors import BrioError
 from ..protocol import auc
 from .contract import NeuralSettings, Run
 
-__all__ = ["Choice", "LastEpoch", "Validation", "rank_auc"]
+__all__ = ["BestValidationEpoch", "CheckpointChoice", "GivenEpoch", "rank_auc"]
 
 
 def rank_auc(logit: np.ndarray, label: np.ndarray, mask: np.ndarray) -> np.ndarray:
@@ -28,7 +28,7 @@ def rank_auc(logit: np.ndarray, label: np.ndarray, mask: np.ndarray) -> np.ndarr
     return np.array([auc(y[here], row[here]) if ok else np.nan for y, row, here, ok in scored])
 
 
-class Choice(ABC):
+class CheckpointChoice(ABC):
     """The checkpoint of each run in a stack, as far as it is known.
 
     Attributes
@@ -51,14 +51,14 @@ class Choice(ABC):
         self.curve: list[tuple[int, np.ndarray]] = []
 
     @abstractmethod
-    def offer(self, margins: Callable[[np.ndarray], np.ndarray], state: dict[str, Tensor], epoch: int) -> None:
+    def consider(self, margins: Callable[[np.ndarray], np.ndarray], state: dict[str, Tensor], epoch: int) -> None:
         """Look at the state after an epoch; ``margins`` answers for scans [R, n] of each run."""
 
     @abstractmethod
-    def made(self, epoch: int) -> np.ndarray:
+    def is_finished(self, epoch: int) -> np.ndarray:
         """Which runs need no further epoch. Shape [R], bool."""
 
-    def select(self, keep: np.ndarray) -> Choice:
+    def select(self, keep: np.ndarray) -> CheckpointChoice:
         """Go on with some of the runs."""
         out = copy(self)
         for name, value in vars(self).items():
@@ -79,7 +79,7 @@ class Choice(ABC):
                 self.kept[name][rows.to(t.device)] = t[rows.to(t.device)]
 
 
-class Validation(Choice):
+class BestValidationEpoch(CheckpointChoice):
     """The best AUC on the validation scans of each run, until patience ends.
 
     Attributes
@@ -119,18 +119,18 @@ class Validation(Choice):
             rows.append(np.nanmean(one))
         return np.array(rows)
 
-    def offer(self, margins: Callable[[np.ndarray], np.ndarray], state: dict[str, Tensor], epoch: int) -> None:
+    def consider(self, margins: Callable[[np.ndarray], np.ndarray], state: dict[str, Tensor], epoch: int) -> None:
         score = self.score(margins(self.scans))
         self.curve.append((epoch, score))
         better = score > self.best
         self.best[better], self.epoch[better] = score[better], epoch
         self.keep(state, better)
 
-    def made(self, epoch: int) -> np.ndarray:
+    def is_finished(self, epoch: int) -> np.ndarray:
         return epoch - self.epoch >= (math.inf if self.patience is None else self.patience)
 
 
-class LastEpoch(Choice):
+class GivenEpoch(CheckpointChoice):
     """An epoch given for each run: the checkpoint it has then, whatever it is worth."""
 
     def __init__(self, wanted: np.ndarray) -> None:
@@ -139,10 +139,10 @@ class LastEpoch(Choice):
         self.best = np.full(len(wanted), -np.inf)
         self.epoch = np.zeros(len(wanted), dtype=np.int64)
 
-    def offer(self, margins: Callable[[np.ndarray], np.ndarray], state: dict[str, Tensor], epoch: int) -> None:
+    def consider(self, margins: Callable[[np.ndarray], np.ndarray], state: dict[str, Tensor], epoch: int) -> None:
         now = self.wanted == epoch
         self.best[now], self.epoch[now] = 0.0, epoch
         self.keep(state, now)
 
-    def made(self, epoch: int) -> np.ndarray:
+    def is_finished(self, epoch: int) -> np.ndarray:
         return self.wanted <= epoch

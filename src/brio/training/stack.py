@@ -16,9 +16,9 @@ from .. import draws
 from ..connectome import Connectomes
 from ..device import pass_budget
 from .ambient import during_step
-from .contract import Batch, Outcome, Params, Run, Source, Stage
-from .inputs import Inputs, Scans, Shape
-from .sources import Sources
+from .contract import Batch, FittedRun, Params, Run, SourceScans, Stage
+from .inputs import Inputs, InputShape, Scans
+from .source_cells import SourceCells
 
 if TYPE_CHECKING:
     from .contract import NeuralMethod
@@ -48,7 +48,7 @@ class Stack:
         params: Params,
         buffers: Params,
         context: dict[str, Tensor],
-        sources: Sources | None,
+        sources: SourceCells | None,
     ) -> None:
         self.method, self._inputs, self.runs, self.network = method, inputs, list(runs), network
         self.params, self.buffers, self.context, self._sources = params, buffers, context, sources
@@ -60,7 +60,7 @@ class Stack:
     def build(cls, method: NeuralMethod, connectomes: Connectomes, runs: Sequence[Run]) -> Stack:
         """Fresh networks, each initialised from its own seed, and their contexts."""
         cohort = connectomes.cohort
-        inputs, sources = method.inputs(connectomes), Sources(cohort, runs)
+        inputs, sources = method.inputs(connectomes), SourceCells(cohort, runs)
         shape = inputs.shape(int(sources.n_sites.max()))
         networks, contexts = [], []
         for run in runs:
@@ -68,7 +68,7 @@ class Stack:
                 torch.manual_seed(int(draws.key(run.seed, "initial weights").view(np.int64)))
                 networks.append(method.network(shape))
             scans = run.fold.source
-            source = Source(connectomes, scans, cohort.sites[scans], cohort.labels[scans], run.seed)
+            source = SourceScans(connectomes, scans, cohort.sites[scans], cohort.labels[scans], run.seed)
             contexts.append(method.context(source))
         params, buffers = stack_module_state(networks)
         params = {name: _placed(p.detach(), connectomes.full).requires_grad_() for name, p in params.items()}
@@ -77,25 +77,25 @@ class Stack:
         return cls(method, inputs, runs, networks[0], params, buffers, context, sources)
 
     @classmethod
-    def restore(cls, method: NeuralMethod, like: Scans, outcomes: Sequence[Outcome]) -> Stack:
+    def restore(cls, method: NeuralMethod, like: Scans, fitted_runs: Sequence[FittedRun]) -> Stack:
         """The stack of finished runs, for inference on scans such as these."""
-        network = method.network(Shape(like.A.shape[-1], 1, like.bold.shape[-2]))
+        network = method.network(InputShape(like.A.shape[-1], 1, like.bold.shape[-2]))
         unread = method.only_for_training
         stacked = {
-            name: _placed(torch.stack([o.weights[name] for o in outcomes]), like.A)
-            for name in outcomes[0].weights
+            name: _placed(torch.stack([o.weights[name] for o in fitted_runs]), like.A)
+            for name in fitted_runs[0].weights
             if not name.removeprefix("context.").startswith(unread or ("\0",))
         }
         held = {name for name, _ in network.named_parameters()}, {name for name, _ in network.named_buffers()}
         params, buffers = ({name: t for name, t in stacked.items() if name in names} for names in held)
         context = {name.removeprefix("context."): t for name, t in stacked.items() if name.startswith("context.")}
-        return cls(method, None, [o.run for o in outcomes], network, params, buffers, context, None)
+        return cls(method, None, [o.run for o in fitted_runs], network, params, buffers, context, None)
 
     def __len__(self) -> int:
         return len(self.runs)
 
     @property
-    def sources(self) -> Sources:
+    def sources(self) -> SourceCells:
         """Source scans of the runs; a restored stack has none."""
         if self._sources is None:
             raise RuntimeError("a stack of finished runs has no source scans")
@@ -114,7 +114,7 @@ class Stack:
 
     @functools.cached_property
     def membership(self) -> tuple[Tensor, Tensor]:
-        """:meth:`brio.training.sources.Sources.membership` of the runs, on the device."""
+        """:meth:`brio.training.source_cells.SourceCells.membership` of the runs, on the device."""
         scans, weight = self.sources.membership()
         return self.tensor(scans), self.tensor(weight)
 
@@ -205,7 +205,7 @@ class Stack:
         """Scans of each run that fit into one pass."""
         A = self.connectomes.full if A is None else A
         room = pass_budget(A.device) if self._inputs is None else min(pass_budget(A.device), self.step_bytes)
-        return max(1, int(room / (self.method.bytes_per_answer(A) * n_runs)))
+        return max(1, int(room / (self.method.bytes_per_scan(A) * n_runs)))
 
     @functools.cached_property
     def step_bytes(self) -> int:

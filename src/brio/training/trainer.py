@@ -15,26 +15,26 @@ from ..connectome import Connectomes
 from ..errors import BrioError
 from ..progress import Progress
 from .adamw import StackedAdamW
-from .contract import NeuralMethod, Outcome, Run
-from .selection import Choice, LastEpoch, Validation
+from .contract import FittedRun, NeuralMethod, Run
+from .selection import BestValidationEpoch, CheckpointChoice, GivenEpoch
 from .stack import Stack
 from .step import Step
 
 __all__ = ["train"]
 
-STILL_WORTH_IT = 0.75
+COMPACT_BELOW = 0.75
 """Runs that have stopped leave the stack once at most this share of it is running; a smaller stack is a new one."""
 
 
-def train(method: NeuralMethod, connectomes: Connectomes, runs: Sequence[Run], progress: Progress) -> list[Outcome]:
+def train(method: NeuralMethod, connectomes: Connectomes, runs: Sequence[Run], progress: Progress) -> list[FittedRun]:
     """Train the runs of one stack and score their test scans.
 
     Returns
     -------
-    list of Outcome
+    list of FittedRun
         In the order of ``runs``.
     """
-    validation = Validation(connectomes.cohort, runs, method.settings)
+    validation = BestValidationEpoch(connectomes.cohort, runs, method.settings)
     if not method.settings.refit:
         return _train(method, connectomes, runs, validation, progress)
 
@@ -44,12 +44,12 @@ def train(method: NeuralMethod, connectomes: Connectomes, runs: Sequence[Run], p
     chosen = _train(method, connectomes, runs, validation, half(0.0))
     sound = [first for first in chosen if first.selected_epoch is not None]  # the others have diverged
     again = [Run(first.run.fold.without_validation(connectomes.cohort), first.run.seed) for first in sound]
-    wanted = LastEpoch(np.array([first.selected_epoch for first in sound], dtype=np.int64))
+    wanted = GivenEpoch(np.array([first.selected_epoch for first in sound], dtype=np.int64))
     second = iter(_train(method, connectomes, again, wanted, half(0.5)) if sound else [])
     return [_refitted(first, next(second)) if first.selected_epoch is not None else first for first in chosen]
 
 
-def _refitted(first: Outcome, again: Outcome) -> Outcome:
+def _refitted(first: FittedRun, again: FittedRun) -> FittedRun:
     """A run that was trained again on all its scans, with what it was chosen by; NaN if it diverged this time."""
     sound = all(bool(t.isfinite().all()) for t in again.weights.values()) and bool(np.isfinite(again.test_logit).all())
     return replace(
@@ -57,25 +57,25 @@ def _refitted(first: Outcome, again: Outcome) -> Outcome:
         run=first.run,
         validation_auc=first.validation_auc if sound else float("nan"),
         trained_epochs=first.trained_epochs,
-        notes=first.notes,
+        details=first.details,
     )
 
 
 def _train(
-    method: NeuralMethod, connectomes: Connectomes, runs: Sequence[Run], choice: Choice, progress: Progress
-) -> list[Outcome]:
+    method: NeuralMethod, connectomes: Connectomes, runs: Sequence[Run], choice: CheckpointChoice, progress: Progress
+) -> list[FittedRun]:
     """Train runs together until the choice of each run's checkpoint is made."""
     settings = method.settings
     stack = Stack.build(method, connectomes, runs)
     optimiser = StackedAdamW(stack.params, settings.learning_rate, settings.weight_decay)
     order = np.arange(len(runs))  # which of the runs each row of the stack is
     running = np.ones(len(runs), dtype=bool)
-    done: dict[int, Outcome] = {}
+    done: dict[int, FittedRun] = {}
     stages = method.stages()
     total = sum(stage.epochs for stage in stages)
     epoch = 0
     for stage in stages:
-        method.enter(stack, stage)
+        method.begin_stage(stack, stage)
         if stage.fresh_optimiser:
             optimiser.forget()
         step = Step(stack, optimiser, stage)
@@ -87,15 +87,15 @@ def _train(
             taken = _epoch(step, epoch, taken, running)
             if not stage.selectable:
                 continue
-            method.settle(stack)
-            choice.offer(stack.margins, stack.state(), epoch)
-            stop = running & (choice.made(epoch) | (epoch == total))
+            method.update_inference_state(stack)
+            choice.consider(stack.margins, stack.state(), epoch)
+            stop = running & (choice.is_finished(epoch) | (epoch == total))
             for row in np.flatnonzero(stop):
-                done[int(order[row])] = _outcome(stack, choice, int(row), epoch)
+                done[int(order[row])] = _build_fitted_run(stack, choice, int(row), epoch)
             running &= ~stop
             if not running.any():
                 return [done[i] for i in range(len(runs))]
-            if running.mean() <= STILL_WORTH_IT:
+            if running.mean() <= COMPACT_BELOW:
                 stack, choice = stack.select(running), choice.select(running)
                 optimiser.select(stack.params, torch.from_numpy(np.flatnonzero(running)).to(connectomes.device))
                 order, taken, running = order[running], taken[running], running[running]
@@ -126,14 +126,14 @@ def _epoch(step: Step, epoch: int, taken: np.ndarray, running: np.ndarray) -> np
     return taken
 
 
-def _outcome(stack: Stack, choice: Choice, row: int, epoch: int) -> Outcome:
+def _build_fitted_run(stack: Stack, choice: CheckpointChoice, row: int, epoch: int) -> FittedRun:
     """The chosen checkpoint of one run, with the scores of its test scans."""
     run = stack.runs[row]
     if not np.isfinite(choice.best[row]):  # diverged: no checkpoint has a finite score
-        return Outcome(run, np.full(len(run.fold.test), np.nan), float("nan"), trained_epochs=epoch)
+        return FittedRun(run, np.full(len(run.fold.test), np.nan), float("nan"), trained_epochs=epoch)
     weights: dict[str, Tensor] = {name: t[row].detach().cpu().clone() for name, t in choice.kept.items()}
-    weights = stack.method.unpadded(weights, int(stack.sources.n_sites[row]))
-    outcome = Outcome(
+    weights = stack.method.remove_padding(weights, int(stack.sources.n_sites[row]))
+    fitted = FittedRun(
         run=run,
         test_logit=np.empty(0),
         validation_auc=float(choice.best[row]),
@@ -141,10 +141,10 @@ def _outcome(stack: Stack, choice: Choice, row: int, epoch: int) -> Outcome:
         trained_epochs=epoch,
         block_length=float(weights["context.block_length"]) if "context.block_length" in weights else None,
         weights=weights,
-        notes={"validation_curve": [[e, _rounded(score[row])] for e, score in choice.curve]},
+        details={"validation_curve": [[e, _rounded(score[row])] for e, score in choice.curve]},
     )
-    outcome.test_logit = stack.method.margins(outcome, stack.connectomes, run.fold.test)
-    return outcome
+    fitted.test_logit = stack.method.margins(fitted, stack.connectomes, run.fold.test)
+    return fitted
 
 
 def _rounded(score: float) -> float | None:

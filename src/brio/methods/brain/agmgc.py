@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Batch, NeuralMethod, Scans, Shape, Stage
+from ...training import Batch, InputShape, NeuralMethod, Scans, Stage
 from ..graphs import GraphSettings, profiles, strong_edges
 from ..layers import BatchNorm, Dropout, Linear, mlp
 from ..losses import classification_loss
@@ -149,7 +149,7 @@ def spline_position(A: Tensor, edges: Tensor) -> Tensor:
 class AGMGCNetwork(nn.Module):
     """Embedding, spline convolution, layers over three graphs, mean and maximum as readout, a perceptron."""
 
-    def __init__(self, shape: Shape, s: AGMGCSettings) -> None:
+    def __init__(self, shape: InputShape, s: AGMGCSettings) -> None:
         super().__init__()
         self.embed = Linear(shape.n_rois, s.width)
         self.learner = GraphLearner(s.width, s.edge_share)
@@ -198,9 +198,9 @@ class AGMGC(NeuralMethod):
 
     Settings = AGMGCSettings
     settings: AGMGCSettings
-    matrices = 60.0
+    peak_matrices_per_scan = 60.0
 
-    def network(self, shape: Shape) -> nn.Module:
+    def network(self, shape: InputShape) -> nn.Module:
         return AGMGCNetwork(shape, self.settings)
 
     def loss(self, out: Views, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ...connectome.fc import fisher_z
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Batch, NeuralMethod, NeuralSettings, Output, Params, Scans, Shape, Stage
+from ...training import Batch, InputShape, NeuralMethod, NeuralSettings, Output, Params, Scans, Stage
 from ...training.ambient import permutation, uniform
 from ..graphs import profiles
 from ..layers import Dropout, Linear
@@ -116,7 +116,7 @@ class OCRead(nn.Module):
 class BrainNetTFNetwork(nn.Module):
     """ROIs are tokens, their rows of correlations what the tokens say; there is no positional encoding."""
 
-    def __init__(self, shape: Shape, s: BrainNetTFSettings) -> None:
+    def __init__(self, shape: InputShape, s: BrainNetTFSettings) -> None:
         super().__init__()
         n_rois = shape.n_rois
         feed_forward = min(s.feed_forward, 16 * n_rois)
@@ -163,9 +163,9 @@ class BrainNetTF(NeuralMethod):
 
     Settings = BrainNetTFSettings
     settings: BrainNetTFSettings
-    matrices = 160.0
+    peak_matrices_per_scan = 160.0
 
-    def network(self, shape: Shape) -> nn.Module:
+    def network(self, shape: InputShape) -> nn.Module:
         return BrainNetTFNetwork(shape, self.settings)
 
     def objective(

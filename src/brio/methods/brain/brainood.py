@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Batch, NeuralMethod, Output, Scans, Shape, Stage
+from ...training import Batch, InputShape, NeuralMethod, Output, Scans, Stage
 from ...training.ambient import uniform
 from ..graph_ood.edges import (
     Edges,
@@ -139,7 +139,7 @@ class BrainOODNetwork(nn.Module):
     the probabilities of the edges stand in for the draws (the published code draws then too).
     """
 
-    def __init__(self, shape: Shape, s: BrainOODSettings) -> None:
+    def __init__(self, shape: InputShape, s: BrainOODSettings) -> None:
         super().__init__()
         self.edge_share, self.rounds = s.edge_share, s.rounds
         self.feature = nn.Parameter(nn.init.xavier_uniform_(torch.empty(shape.n_rois, shape.n_rois)))
@@ -199,9 +199,9 @@ class BrainOOD(NeuralMethod):
     Settings = BrainOODSettings
     settings: BrainOODSettings
     only_for_training = ("reconstruct.",)
-    matrices = 180.0
+    peak_matrices_per_scan = 180.0
 
-    def network(self, shape: Shape) -> nn.Module:
+    def network(self, shape: InputShape) -> nn.Module:
         return BrainOODNetwork(shape, self.settings)
 
     def loss(self, out: BrainOODOutput, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:

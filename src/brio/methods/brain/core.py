@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ...settings import require, setting
 from ...spaces import choice, log_uniform
-from ...training import Batch, NeuralMethod, Scans, Shape, Source, Stage
+from ...training import Batch, InputShape, NeuralMethod, Scans, SourceScans, Stage
 from ..bold import BoldSettings
 from ..graphs import normalised, profiles
 from ..layers import BatchNorm, Dropout, Linear, mlp
@@ -171,17 +171,17 @@ class CORE(NeuralMethod):
 
     Settings = CORESettings
     settings: CORESettings
-    matrices = 70.0
+    peak_matrices_per_scan = 70.0
 
-    def network(self, shape: Shape) -> nn.Module:
+    def network(self, shape: InputShape) -> nn.Module:
         return CORENetwork(self.settings)
 
-    def context(self, source: Source) -> dict[str, Tensor]:
+    def context(self, source: SourceScans) -> dict[str, Tensor]:
         """Scaffold, its line graph, and what covariates explain of the descriptors, all from source scans."""
         graphs = source.connectomes
         scans = self.inputs(graphs).take(torch.from_numpy(source.scans).to(graphs.device))
         edges = scaffold(source, scans, self.settings)
-        context = {"mean": self.stand_in(source), "u": edges.u, "v": edges.v, "prior": edges.priors()}
+        context = {"mean": self.dead_roi_fill(source), "u": edges.u, "v": edges.v, "prior": edges.priors()}
         context["line"] = normalised(line_graph(edges.u, edges.v).to(graphs.dtype))
         network = CORENetwork(self.settings)
         pieces = zip(*(field.split(128) for field in scans), strict=True)

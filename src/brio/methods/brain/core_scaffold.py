@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...connectome import fill_dead
 from ...settings import require
-from ...training import Scans, Source
+from ...training import Scans, SourceScans
 from ..linear.base import Dual, LinearMethod, LinearSettings
 from ..linear.logistic import logistic_dual
 from ..registry import method, our_reading
@@ -51,7 +51,7 @@ class CoreScaffold(LinearMethod):
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> Dual:
         return logistic_dual(gram, y, penalty)
 
-    def learn(self, source: Source, scans: Scans) -> dict[str, Tensor]:
+    def learn(self, source: SourceScans, scans: Scans) -> dict[str, Tensor]:
         mean = super().learn(source, scans)["mean"]
         edges = scaffold(source, scans, self.settings)
         values, live = _entries(scans, edges.u, edges.v, mean)

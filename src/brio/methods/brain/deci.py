@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Batch, NeuralMethod, Output, Scans, Shape, Stage
+from ...training import Batch, InputShape, NeuralMethod, Output, Scans, Stage
 from ..bold import BoldSettings
 from ..layers import Dropout, LayerNorm, Linear
 from ..losses import classification_loss
@@ -104,7 +104,7 @@ class DeCINetwork(nn.Module):
     ROIs without signal have no course and no vote.
     """
 
-    def __init__(self, shape: Shape, s: DeCISettings) -> None:
+    def __init__(self, shape: InputShape, s: DeCISettings) -> None:
         super().__init__()
         self.embed = Linear(shape.n_frames, s.width)
         self.blocks = nn.ModuleList(DeCIBlock(shape.n_rois, s.width, s.dropout) for _ in range(s.layers))
@@ -139,9 +139,9 @@ class DeCI(NeuralMethod):
 
     Settings = DeCISettings
     settings: DeCISettings
-    matrices = 32.0
+    peak_matrices_per_scan = 32.0
 
-    def network(self, shape: Shape) -> nn.Module:
+    def network(self, shape: InputShape) -> nn.Module:
         return DeCINetwork(shape, self.settings)
 
     def loss(self, out: Output, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from ...cohort.covariates import covariates, hemisphere
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Batch, NeuralMethod, NeuralSettings, Scans, Shape, Source, Stage
+from ...training import Batch, InputShape, NeuralMethod, NeuralSettings, Scans, SourceScans, Stage
 from ...training.ambient import real_graphs
 from ...training.stack import Stack
 from ..graphs import normalised, profiles
@@ -174,7 +174,7 @@ class Found(NamedTuple):
 class FCHGNNNetwork(nn.Module):
     """Brains, then their population: the batch in training, the bank at inference."""
 
-    def __init__(self, shape: Shape, s: FCHGNNSettings) -> None:
+    def __init__(self, shape: InputShape, s: FCHGNNSettings) -> None:
         super().__init__()
         self.n_sites, self.site_likeness, self.rule = shape.n_sites, s.site_likeness, (s.age_window, s.beta)
         self.brain = Brain(shape.n_rois, s)
@@ -215,10 +215,10 @@ class FCHGNN(NeuralMethod):
     Settings = FCHGNNSettings
     settings: FCHGNNSettings
 
-    def network(self, shape: Shape) -> nn.Module:
+    def network(self, shape: InputShape) -> nn.Module:
         return FCHGNNNetwork(shape, self.settings)
 
-    def context(self, source: Source) -> dict[str, Tensor]:
+    def context(self, source: SourceScans) -> dict[str, Tensor]:
         """Beside the mean connectome: sides of the ROIs, mean and standard deviation of the source scans' age."""
         graphs, who = source.connectomes, f"method '{self.name}'"
         age = covariates(graphs.cohort, ["age"], who)[source.scans, 0]
@@ -229,7 +229,7 @@ class FCHGNN(NeuralMethod):
     def loss(self, out: Found, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
         return classification_loss(out.logit, batch)
 
-    def enter(self, stack: Stack, stage: Stage) -> None:
+    def begin_stage(self, stack: Stack, stage: Stage) -> None:
         """Room for the bank, and what is known of its scans from the start."""
         s = self.settings
         index, real = bank_scans(stack, s.bank)
@@ -241,7 +241,7 @@ class FCHGNN(NeuralMethod):
         stack.context["bank_sent"] = room.new_zeros(len(stack), s.layers, index.shape[1], 4 * s.state)
 
     @torch.no_grad()
-    def settle(self, stack: Stack) -> None:
+    def update_inference_state(self, stack: Stack) -> None:
         """Let the scans of the bank hear each other, and hold what they send at each layer."""
         s = self.settings
         index = stack.tensor(bank_scans(stack, s.bank)[0])
@@ -264,7 +264,7 @@ class FCHGNN(NeuralMethod):
         known = (stack.context[f"bank_{name}"] for name in ("sex", "age", "real"))
         stack.context["bank_sent"].copy_(torch.vmap(sent)(held, embedding, *known))
 
-    def unpadded(self, weights: dict[str, Tensor], n_sites: int) -> dict[str, Tensor]:
+    def remove_padding(self, weights: dict[str, Tensor], n_sites: int) -> dict[str, Tensor]:
         """The bank of the run's own source sites."""
         n = 2 * n_sites * self.settings.bank
         cut = {name: weights[name][:n] for name in ("context.bank_real", "context.bank_sex", "context.bank_age")}

@@ -18,7 +18,7 @@ from torch import Tensor
 from ... import draws
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Scans, Source
+from ...training import Scans, SourceScans
 
 __all__ = [
     "Confounds",
@@ -132,7 +132,7 @@ def huber(y: Tensor, live: Tensor, X: Tensor, iterations: int = 30) -> tuple[Ten
     return b, live * r
 
 
-def bootstrap_weights(source: Source, n: int) -> np.ndarray:
+def bootstrap_weights(source: SourceScans, n: int) -> np.ndarray:
     """Weights of the source scans in each of n bootstraps, float64. Shape [n, scans].
 
     The Bayesian bootstrap (Rubin 1981): exponential weights instead of counts. A weight belongs to a participant and
@@ -164,7 +164,7 @@ def site_effects(r: Tensor, live: Tensor, label: Tensor, weight: Tensor, spread:
     return torch.where(known, (means[0] - means[1]) / error.clamp_min(1e-12), torch.zeros_like(means[0]))
 
 
-def scaffold(source: Source, scans: Scans, settings: ScaffoldSettings) -> Scaffold:
+def scaffold(source: SourceScans, scans: Scans, settings: ScaffoldSettings) -> Scaffold:
     """Reproducible diagnostic edges of the source sites.
 
     Parameters
@@ -203,7 +203,7 @@ def scaffold(source: Source, scans: Scans, settings: ScaffoldSettings) -> Scaffo
     return Scaffold(u[e], v[e], effect[0, e] / n_sites, agreement[0, e], stability[e], score[0, e])
 
 
-def confounds(source: Source, values: Tensor, live: Tensor, covariates: Tensor) -> Confounds:
+def confounds(source: SourceScans, values: Tensor, live: Tensor, covariates: Tensor) -> Confounds:
     """Levels, slopes on covariates and spreads of features, from Huber regressions at each source site.
 
     Slopes are pooled with the information each site has on them (for least squares this would be a regression with an
@@ -260,7 +260,7 @@ def _design(covariates: Tensor) -> Tensor:
     return torch.cat([torch.ones_like(centred[:, :1]), centred * ~constant], 1)
 
 
-def _sites(source: Source, device: torch.device) -> Iterator[Tensor]:
+def _sites(source: SourceScans, device: torch.device) -> Iterator[Tensor]:
     """Rows of each source site, sites in sorted order."""
     for site in np.unique(source.site):
         yield torch.from_numpy(np.flatnonzero(source.site == site)).to(device)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ...connectome import fill_dead
 from ...settings import require, setting
 from ...spaces import choice, log_uniform
-from ...training import Batch, NeuralMethod, Params, Scans, Shape, Stage
+from ...training import Batch, InputShape, NeuralMethod, Params, Scans, Stage
 from ...training.ambient import during_step, keep_statistics, uniform
 from ..bold import BoldSettings
 from ..graphs import profiles
@@ -106,7 +106,7 @@ class GraphLearner(nn.Module):
 class XGNetwork(nn.Module):
     """BOLD -> embedding of each ROI -> learned connectome m; three steps x <- MLP(m x) from the connection profiles."""
 
-    def __init__(self, shape: Shape, s: XGSettings) -> None:
+    def __init__(self, shape: InputShape, s: XGSettings) -> None:
         super().__init__()
         P = shape.n_rois
         self.courses = CourseEncoder(shape.n_frames, s.embedding, s.kernel)
@@ -237,9 +237,9 @@ class XGGNN(NeuralMethod):
 
     Settings = XGSettings
     settings: XGSettings
-    matrices = 80.0
+    peak_matrices_per_scan = 80.0
 
-    def network(self, shape: Shape) -> nn.Module:
+    def network(self, shape: InputShape) -> nn.Module:
         return XGNetwork(shape, self.settings)
 
     def objective(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ...connectome import Resamples, clip_block_length, source_strength, sym_top
-from ...training import Batch, NeuralMethod, Shape, Source, Stage
+from ...training import Batch, InputShape, NeuralMethod, SourceScans, Stage
 from ...training.stack import Stack
 from ..losses import classification_loss
 from ..registry import PAPERS_OWN, method, variant
@@ -34,14 +34,14 @@ class Brio(NeuralMethod):
     settings: BrioSettings
     only_for_training = ("block_length", "pi_task", "q_re", "alpha_bar", "g")
 
-    def network(self, shape: Shape) -> nn.Module:
+    def network(self, shape: InputShape) -> nn.Module:
         return BrioNetwork(shape.n_rois, self.settings)
 
-    def context(self, source: Source) -> dict[str, Tensor]:
+    def context(self, source: SourceScans) -> dict[str, Tensor]:
         """Support S (Eq. 3), mean connectome and block length of the source scans."""
         s, graphs = self.settings, source.connectomes
         strength = source_strength([graphs.site_median(m) for m in source.by_site()], graphs.n_rois)
-        context = {"S": sym_top(strength, s.rho_g).to(graphs.dtype), "mean": self.stand_in(source)}
+        context = {"S": sym_top(strength, s.rho_g).to(graphs.dtype), "mean": self.dead_roi_fill(source)}
         if self._reestimates:
             l_b = s.block_length
             if l_b is None:
@@ -71,7 +71,7 @@ class Brio(NeuralMethod):
             )
         return loss
 
-    def enter(self, stack: Stack, stage: Stage) -> None:
+    def begin_stage(self, stack: Stack, stage: Stage) -> None:
         """Cache the assignment when the warm-up is over; from then on pooling does not change."""
         if stage.name != "guided":
             return
@@ -112,7 +112,7 @@ class Brio(NeuralMethod):
         for name, value in zip(("pi_task", "q_re", "alpha_bar", "g"), found, strict=True):
             stack.context[name][index] = value
 
-    def unpadded(self, weights: dict[str, Tensor], n_sites: int) -> dict[str, Tensor]:
+    def remove_padding(self, weights: dict[str, Tensor], n_sites: int) -> dict[str, Tensor]:
         """Qualifications of the run's own source sites and pairs of them; no support where none was measured."""
         if "context.q_re" not in weights:
             return weights
@@ -158,9 +158,9 @@ class Brio(NeuralMethod):
                 change[where[:, None], on_device[local]] = moved
         return a, change
 
-    def bytes_per_answer(self, A: Tensor) -> float:
+    def bytes_per_scan(self, A: Tensor) -> float:
         if kernels_for(A, self.settings.d_h) is None:
-            return super().bytes_per_answer(A)
+            return super().bytes_per_scan(A)
         P = A.shape[-1]
         return (P**2 + 5 * P * self.settings.d_h) * A.element_size()  # A; H before and after a layer, odds and ends
 

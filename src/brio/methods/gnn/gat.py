@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Batch, NeuralMethod, Output, Scans, Shape, Stage
+from ...training import Batch, InputShape, NeuralMethod, Output, Scans, Stage
 from ..graphs import GraphSettings, profiles, strong_edges
 from ..layers import Dropout, GATLayer
 from ..losses import classification_loss
@@ -49,7 +49,7 @@ class GATNetwork(nn.Module):
     as in the original, which knows no edge weights. There is no batch norm either.
     """
 
-    def __init__(self, shape: Shape, s: GATSettings) -> None:
+    def __init__(self, shape: InputShape, s: GATSettings) -> None:
         super().__init__()
         inner = s.layers - 1
         beside = [
@@ -76,9 +76,9 @@ class GAT(NeuralMethod):
 
     Settings = GATSettings
     settings: GATSettings
-    matrices: ClassVar[float] = 90.0  # scores, attention and its dropout of four heads in two layers
+    peak_matrices_per_scan: ClassVar[float] = 90.0  # scores, attention and its dropout of four heads in two layers
 
-    def network(self, shape: Shape) -> nn.Module:
+    def network(self, shape: InputShape) -> nn.Module:
         return GATNetwork(shape, self.settings)
 
     def loss(self, out: Output, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:

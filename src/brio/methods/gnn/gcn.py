@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ...settings import setting
 from ...spaces import choice
-from ...training import Batch, NeuralMethod, Output, Scans, Shape, Stage
+from ...training import Batch, InputShape, NeuralMethod, Output, Scans, Stage
 from ..graphs import GraphSettings, normalised, profiles, strong_edges
 from ..layers import BatchNorm, Dropout, GCNLayer
 from ..losses import classification_loss
@@ -35,7 +35,7 @@ class GCNSettings(GraphSettings):
 class GCNNetwork(nn.Module):
     """Layers H <- dropout(ReLU(BN(A_hat H W))), a readout and a linear classifier."""
 
-    def __init__(self, shape: Shape, s: GraphSettings, readout: str = "mean") -> None:
+    def __init__(self, shape: InputShape, s: GraphSettings, readout: str = "mean") -> None:
         super().__init__()
         widths = [shape.n_rois, *[s.width] * s.layers]
         self.layers = nn.ModuleList(GCNLayer(a, b) for a, b in itertools.pairwise(widths))
@@ -60,7 +60,7 @@ class GCN(NeuralMethod):
     Settings = GCNSettings
     settings: GCNSettings
 
-    def network(self, shape: Shape) -> nn.Module:
+    def network(self, shape: InputShape) -> nn.Module:
         return GCNNetwork(shape, self.settings, self.settings.readout)
 
     def loss(self, out: Output, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ...settings import setting
 from ...spaces import choice
-from ...training import Batch, NeuralMethod, Output, Scans, Shape, Stage
+from ...training import Batch, InputShape, NeuralMethod, Output, Scans, Stage
 from ..graphs import GraphSettings, profiles, strong_edges
 from ..layers import BatchNorm, Dropout, GINLayer
 from ..losses import classification_loss
@@ -41,7 +41,7 @@ class GINNetwork(nn.Module):
     number: every scan has the same ROIs, so this tells apart whatever the sum does, without its large values.
     """
 
-    def __init__(self, shape: Shape, s: GINSettings) -> None:
+    def __init__(self, shape: InputShape, s: GINSettings) -> None:
         super().__init__()
         widths = [shape.n_rois, *[s.width] * s.layers]
         self.layers = nn.ModuleList(GINLayer(a, b) for a, b in itertools.pairwise(widths))
@@ -67,7 +67,7 @@ class GIN(NeuralMethod):
     Settings = GINSettings
     settings: GINSettings
 
-    def network(self, shape: Shape) -> nn.Module:
+    def network(self, shape: InputShape) -> nn.Module:
         return GINNetwork(shape, self.settings)
 
     def loss(self, out: Output, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:

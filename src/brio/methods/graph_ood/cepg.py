@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Batch, NeuralMethod, Output, Scans, Shape, Stage
+from ...training import Batch, InputShape, NeuralMethod, Output, Scans, Stage
 from ..graphs import profiles, strong_edges
 from ..losses import bce, class_loss, classification_loss, reverse_gradient, site_cross_entropy, site_losses
 from ..ood.dann import ramp
@@ -81,7 +81,7 @@ class CEPGNetwork(nn.Module):
     code added to every edge of a graph would vanish in the instance normalisation.
     """
 
-    def __init__(self, shape: Shape, s: CEPGSettings) -> None:
+    def __init__(self, shape: InputShape, s: CEPGSettings) -> None:
         super().__init__()
         self.edge_share = s.edge_share
         self.encoder = GINEncoder(shape.n_rois, s.width, s.layers, s.dropout)
@@ -127,9 +127,9 @@ class CEPG(NeuralMethod):
     Settings = CEPGSettings
     settings: CEPGSettings
     only_for_training = ("site_of_",)
-    matrices = 150.0
+    peak_matrices_per_scan = 150.0
 
-    def network(self, shape: Shape) -> nn.Module:
+    def network(self, shape: InputShape) -> nn.Module:
         return CEPGNetwork(shape, self.settings)
 
     def stages(self) -> list[Stage]:
@@ -149,7 +149,7 @@ class CEPG(NeuralMethod):
             + s.risk_variance * (batch.site_weight * (risks - mean).square()).sum()
         )
 
-    def unpadded(self, weights: dict[str, Tensor], n_sites: int) -> dict[str, Tensor]:
+    def remove_padding(self, weights: dict[str, Tensor], n_sites: int) -> dict[str, Tensor]:
         """Site classifiers of the run's own source sites."""
         own = {n: w[:n_sites].contiguous().clone() for n, w in weights.items() if n.startswith("site_of_")}
         return weights | own

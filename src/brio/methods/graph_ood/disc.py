@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Batch, NeuralMethod, Output, Scans, Shape, Stage
+from ...training import Batch, InputShape, NeuralMethod, Output, Scans, Stage
 from ...training.ambient import permutation
 from ..graphs import profiles, strong_edges
 from ..layers import BatchNorm, Dropout, Linear, mlp
@@ -97,7 +97,7 @@ class DisCNetwork(nn.Module):
     Each classifier teaches its own part only. The biased part is read at test time too.
     """
 
-    def __init__(self, shape: Shape, s: DisCSettings) -> None:
+    def __init__(self, shape: InputShape, s: DisCSettings) -> None:
         super().__init__()
         self.masker = Masker(shape.n_rois, s)
         self.causal = GINEncoder(shape.n_rois, s.width, s.layers, s.dropout, residual=True)
@@ -141,9 +141,9 @@ class DisC(NeuralMethod):
 
     Settings = DisCSettings
     settings: DisCSettings
-    matrices = 170.0
+    peak_matrices_per_scan = 170.0
 
-    def network(self, shape: Shape) -> nn.Module:
+    def network(self, shape: InputShape) -> nn.Module:
         return DisCNetwork(shape, self.settings)
 
     def stages(self) -> list[Stage]:

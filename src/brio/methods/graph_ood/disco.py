@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Batch, NeuralMethod, Output, Scans, Shape, Stage
+from ...training import Batch, InputShape, NeuralMethod, Output, Scans, Stage
 from ..graphs import profiles, strong_edges
 from ..layers import BatchNorm, Linear, linear, mlp
 from ..losses import bce, class_loss
@@ -130,7 +130,7 @@ class DiSCONetwork(nn.Module):
     Masks are binary Gumbel-sigmoid samples while training (straight through) and hold the probabilities afterwards.
     """
 
-    def __init__(self, shape: Shape, s: DiSCOSettings) -> None:
+    def __init__(self, shape: InputShape, s: DiSCOSettings) -> None:
         super().__init__()
         self.edge_share = s.edge_share
         self.encoder = GINEncoder(shape.n_rois, s.width, s.layers, s.dropout)
@@ -197,9 +197,9 @@ class DiSCO(NeuralMethod):
 
     Settings = DiSCOSettings
     settings: DiSCOSettings
-    matrices = 90.0
+    peak_matrices_per_scan = 90.0
 
-    def network(self, shape: Shape) -> nn.Module:
+    def network(self, shape: InputShape) -> nn.Module:
         return DiSCONetwork(shape, self.settings)
 
     def stages(self) -> list[Stage]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Batch, NeuralMethod, Output, Scans, Shape, Stage
+from ...training import Batch, InputShape, NeuralMethod, Output, Scans, Stage
 from ..graphs import profiles, strong_edges
 from ..losses import class_loss, classification_loss
 from ..registry import PUBLISHED, method
@@ -66,7 +66,7 @@ class GSATNetwork(nn.Module):
     The readout is the mean over ROIs: their sum, as published, divided by their number, which never changes here.
     """
 
-    def __init__(self, shape: Shape, s: EdgeSettings) -> None:
+    def __init__(self, shape: InputShape, s: EdgeSettings) -> None:
         super().__init__()
         self.edge_share = s.edge_share
         self.encoder = GINEncoder(shape.n_rois, s.width, s.layers, s.dropout)
@@ -88,9 +88,9 @@ class GSAT(NeuralMethod):
 
     Settings = GSATSettings
     settings: GSATSettings
-    matrices = 90.0
+    peak_matrices_per_scan = 90.0
 
-    def network(self, shape: Shape) -> nn.Module:
+    def network(self, shape: InputShape) -> nn.Module:
         return GSATNetwork(shape, self.settings)
 
     def stages(self) -> list[Stage]:

@@ -16,7 +16,7 @@ from ...errors import BrioError
 from ...progress import Progress, silent
 from ...protocol import auc
 from ...settings import require
-from ...training import Answer, Method, Outcome, Run, Scans, Source
+from ...training import FittedRun, Method, Prediction, Run, Scans, SourceScans
 
 __all__ = ["Dual", "LinearMethod", "LinearSettings", "fc_entries"]
 
@@ -75,7 +75,7 @@ class LinearMethod(Method):
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> Dual:
         """The model for centred features with this Gram matrix and labels -1 and 1."""
 
-    def learn(self, source: Source, scans: Scans) -> dict[str, Tensor]:
+    def learn(self, source: SourceScans, scans: Scans) -> dict[str, Tensor]:
         """What the features learn from the source scans, under names of their own."""
         mean = torch.zeros_like(source.connectomes.full[0])
         if self.settings.dead_rois == "source-mean":
@@ -86,14 +86,14 @@ class LinearMethod(Method):
         """Features of scans, here the entries of the FC matrix. Shape [n, d], float64."""
         return fc_entries(scans, learned["mean"])
 
-    def learn_features(self, source: Source, scans: Scans) -> tuple[dict[str, Tensor], np.ndarray]:
+    def learn_features(self, source: SourceScans, scans: Scans) -> tuple[dict[str, Tensor], np.ndarray]:
         """What the features learn, and the features of the source scans."""
         learned = self.learn(source, scans)
         return learned, self.features(scans, learned)
 
-    def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[Outcome]:
-        outcomes = []
-        solved: dict[tuple[bytes, ...], Outcome] = {}
+    def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[FittedRun]:
+        fitted_runs = []
+        solved: dict[tuple[bytes, ...], FittedRun] = {}
         inputs = self.inputs(connectomes)
 
         def take(scans: np.ndarray) -> Scans:
@@ -104,30 +104,32 @@ class LinearMethod(Method):
             fold, cohort = run.fold, connectomes.cohort
             same = tuple(scans.tobytes() for scans in (fold.source, fold.validation, fold.test))
             if same in solved and not self.draws:
-                outcomes.append(replace(solved[same], run=run))
+                fitted_runs.append(replace(solved[same], run=run))
                 continue
-            source = Source(connectomes, fold.source, cohort.sites[fold.source], cohort.labels[fold.source], run.seed)
+            source = SourceScans(
+                connectomes, fold.source, cohort.sites[fold.source], cohort.labels[fold.source], run.seed
+            )
             learned, x = self.learn_features(source, take(fold.source))
             across = self.features(take(fold.validation), learned)
-            outcomes.append(self._fit(run, source, learned, x, across, cohort.labels[fold.validation]))
-            outcomes[-1].test_logit = self.answer(outcomes[-1], take(fold.test)).margin
-            solved[same] = outcomes[-1]
-        return outcomes
+            fitted_runs.append(self._fit(run, source, learned, x, across, cohort.labels[fold.validation]))
+            fitted_runs[-1].test_logit = self.predict(fitted_runs[-1], take(fold.test)).margin
+            solved[same] = fitted_runs[-1]
+        return fitted_runs
 
-    def answer(self, outcome: Outcome, scans: Scans) -> Answer:
-        centred = self.features(scans, outcome.weights) - outcome.weights["centre"].double().numpy()
-        weights = outcome.weights["coefficients"].double().numpy()
-        return Answer(centred @ weights + float(outcome.weights["intercept"]), centred)
+    def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
+        centred = self.features(scans, fitted.weights) - fitted.weights["centre"].double().numpy()
+        weights = fitted.weights["coefficients"].double().numpy()
+        return Prediction(centred @ weights + float(fitted.weights["intercept"]), centred)
 
     def _fit(
         self,
         run: Run,
-        source: Source,
+        source: SourceScans,
         learned: dict[str, Tensor],
         x: np.ndarray,
         validation: np.ndarray,
         label: np.ndarray,
-    ) -> Outcome:
+    ) -> FittedRun:
         centre = x.mean(0)
         x = x - centre
         y = 2.0 * source.label - 1.0
@@ -146,11 +148,11 @@ class LinearMethod(Method):
             )
         best = int(np.nanargmax(choice))
         weights, intercept = duals[best]
-        return Outcome(
+        return FittedRun(
             run=run,
             test_logit=np.empty(0),
             validation_auc=float(found[best]),
-            notes={"penalty": float(penalties[best])},
+            details={"penalty": float(penalties[best])},
             weights={
                 **learned,
                 "centre": torch.from_numpy(centre),

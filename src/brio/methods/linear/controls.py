@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...training import Scans, Source
+from ...training import Scans, SourceScans
 from ..registry import TEXTBOOK, method
 from .base import Dual, LinearMethod
 from .logistic import logistic_dual
@@ -26,7 +26,7 @@ class _Control(LinearMethod):
     def columns(self, scans: Scans) -> Tensor:
         """Features of scans. Shape [n, d]."""
 
-    def learn(self, source: Source, scans: Scans) -> dict[str, Tensor]:
+    def learn(self, source: SourceScans, scans: Scans) -> dict[str, Tensor]:
         x = self.columns(scans).double().cpu()
         mean = x.nanmean(0)
         spread = (x - mean).square().nanmean(0).sqrt()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...connectome import fill_dead
 from ...settings import require
-from ...training import Scans, Source
+from ...training import Scans, SourceScans
 from ..registry import TEXTBOOK, method
 from .base import Dual, LinearMethod, LinearSettings, fc_entries
 from .ridge import ridge_dual
@@ -117,7 +117,7 @@ class TangentRidge(LinearMethod):
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> Dual:
         return ridge_dual(gram, y, penalty)
 
-    def learn(self, source: Source, scans: Scans) -> dict[str, Tensor]:
+    def learn(self, source: SourceScans, scans: Scans) -> dict[str, Tensor]:
         learned = super().learn(source, scans)
         S = self._covariances(scans, learned)
         reference = geometric_mean(S) if self.settings.reference == "geometric" else S.mean(0)
@@ -141,7 +141,7 @@ class TangentRidge(LinearMethod):
 class FCTangentRidge(TangentRidge):
     """Ridge regression on FC entries and tangent space together, both scaled to the same mean square."""
 
-    def learn_features(self, source: Source, scans: Scans) -> tuple[dict[str, Tensor], np.ndarray]:
+    def learn_features(self, source: SourceScans, scans: Scans) -> tuple[dict[str, Tensor], np.ndarray]:
         learned = self.learn(source, scans)
         parts = self._parts(scans, learned)  # once: the logarithms of all matrices are what this method costs
         scale = [float(np.sqrt(((x - x.mean(0)) ** 2).sum(1).mean())) for x in parts]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from ...settings import require
-from ...training import Batch, NeuralMethod, Output, Shape, Stage
+from ...training import Batch, InputShape, NeuralMethod, Output, Stage
 from ..gnn.gcn import GCNNetwork
 from ..graphs import GraphSettings
 from ..losses import classification_loss
@@ -26,7 +26,7 @@ class GCNMethod(NeuralMethod):
     Settings = GraphSettings
     settings: GraphSettings
 
-    def network(self, shape: Shape) -> nn.Module:
+    def network(self, shape: InputShape) -> nn.Module:
         return GCNNetwork(shape, self.settings)
 
 

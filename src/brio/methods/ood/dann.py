@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ...settings import require, setting
 from ...spaces import log_uniform
-from ...training import Batch, Scans, Shape, Stage
+from ...training import Batch, InputShape, Scans, Stage
 from ..gnn.gcn import GCNNetwork
 from ..graphs import GraphSettings
 from ..losses import classification_loss, reverse_gradient, site_cross_entropy
@@ -49,7 +49,7 @@ class SiteOutput(NamedTuple):
 class DANNNetwork(GCNNetwork):
     """The GCN and a site classifier of one hidden layer, which only training asks."""
 
-    def __init__(self, shape: Shape, s: DANNSettings) -> None:
+    def __init__(self, shape: InputShape, s: DANNSettings) -> None:
         super().__init__(shape, s)
         self.site = nn.Sequential(nn.Linear(s.width, s.width), nn.ReLU(), nn.Linear(s.width, shape.n_sites))
         for p in self.site[-1].parameters():
@@ -78,7 +78,7 @@ class DANN(GCNMethod):
     settings: DANNSettings
     only_for_training = ("site.",)
 
-    def network(self, shape: Shape) -> nn.Module:
+    def network(self, shape: InputShape) -> nn.Module:
         return DANNNetwork(shape, self.settings)
 
     def loss(self, out: SiteOutput, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
@@ -88,5 +88,5 @@ class DANN(GCNMethod):
         held = (1 - size) * site_cross_entropy(out.held_site_logit, batch)
         return classification_loss(out.logit, batch) + site + held
 
-    def unpadded(self, weights: dict[str, Tensor], n_sites: int) -> dict[str, Tensor]:
+    def remove_padding(self, weights: dict[str, Tensor], n_sites: int) -> dict[str, Tensor]:
         return weights | {name: weights[name][:n_sites].clone() for name in ("site.2.weight", "site.2.bias")}

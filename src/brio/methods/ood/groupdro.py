@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ...settings import require, setting
 from ...spaces import log_uniform
-from ...training import Batch, Scans, Shape, Stage
+from ...training import Batch, InputShape, Scans, Stage
 from ...training.ambient import real_graphs
 from ..gnn.gcn import GCNNetwork
 from ..graphs import GraphSettings
@@ -51,7 +51,7 @@ class GroupDRONetwork(GCNNetwork):
 
     log_share: Tensor
 
-    def __init__(self, shape: Shape, s: GroupDROSettings) -> None:
+    def __init__(self, shape: InputShape, s: GroupDROSettings) -> None:
         super().__init__(shape, s)
         self.step_size = s.step_size
         self.register_buffer("log_share", torch.zeros(shape.n_sites))  # up to a constant
@@ -79,11 +79,11 @@ class GroupDRO(GCNMethod):
     settings: GroupDROSettings
     only_for_training = ("log_share",)
 
-    def network(self, shape: Shape) -> nn.Module:
+    def network(self, shape: InputShape) -> nn.Module:
         return GroupDRONetwork(shape, self.settings)
 
     def loss(self, out: GroupOutput, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
         return (out.site_share * site_losses(bce(out.logit, batch.label), batch)).sum()
 
-    def unpadded(self, weights: dict[str, Tensor], n_sites: int) -> dict[str, Tensor]:
+    def remove_padding(self, weights: dict[str, Tensor], n_sites: int) -> dict[str, Tensor]:
         return weights | {"log_share": weights["log_share"][:n_sites].clone()}

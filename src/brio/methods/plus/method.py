@@ -18,7 +18,7 @@ from ...connectome import Connectomes, source_mean
 from ...errors import BrioError
 from ...progress import Progress, silent
 from ...protocol import auc
-from ...training import Answer, Method, Outcome, Run, Scans
+from ...training import FittedRun, Method, Prediction, Run, Scans
 from ..brio.qualification import Qualification, qualify
 from ..registry import Provenance, method, variant
 from .calibration import calibration
@@ -47,14 +47,14 @@ class BrioPlus(Method):
     needs_validation = False
     version = 2
 
-    def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[Outcome]:
+    def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[FittedRun]:
         log = edges(connectomes.full, self.settings.shrinkage)
         live = live_edges(connectomes.alive)
         lengths = [self._block_length(connectomes, run) for run in runs]
         groups: dict[tuple[int, int], list[int]] = {}
         for position, (run, length) in enumerate(zip(runs, lengths, strict=True)):
             groups.setdefault((run.seed, int(np.floor((length or 0.0) + 0.5))), []).append(position)
-        done: dict[int, Outcome] = {}
+        done: dict[int, FittedRun] = {}
         for (seed, rounded), positions in groups.items():
             again = None
             if self.settings.reestimates:
@@ -63,19 +63,19 @@ class BrioPlus(Method):
                 again = Reestimates(connectomes, scans, rounded, s.block_rule, seed, s.K, s.shrinkage)
             for p in positions:
                 progress(f"{len(runs)} runs, fold {runs[p].fold.name}", len(done) / len(runs))
-                done[p] = _Solution(self.settings, connectomes, runs[p], log, live, again).outcome(lengths[p])
+                done[p] = _Solution(self.settings, connectomes, runs[p], log, live, again).fitted(lengths[p])
         return [done[p] for p in range(len(runs))]
 
-    def answer(self, outcome: Outcome, scans: Scans) -> Answer:
-        model = Model.of(outcome.weights, scans.A)
+    def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
+        model = Model.of(fitted.weights, scans.A)
         x = model.view(edges(scans.A, self.settings.shrinkage), live_edges(scans.alive))
         linear, own, r = model.parts(x)
         representation = r.transpose(0, 1).flatten(1)
-        return Answer(model.logit(linear + own).cpu().numpy(), representation.cpu().numpy())
+        return Prediction(model.logit(linear + own).cpu().numpy(), representation.cpu().numpy())
 
-    def contributions(self, outcome: Outcome, scans: Scans) -> np.ndarray:
+    def contributions(self, fitted: FittedRun, scans: Scans) -> np.ndarray:
         """Contributions a of the factors, in units such that the logit is their sum / sqrt(J) + c_0. Shape [n, J]."""
-        model = Model.of(outcome.weights, scans.A)
+        model = Model.of(fitted.weights, scans.A)
         a = model.contributions(model.view(edges(scans.A, self.settings.shrinkage), live_edges(scans.alive)))
         return (a * model.calibration[0] * self.settings.J**0.5).cpu().numpy()
 
@@ -125,7 +125,7 @@ class _Solution:
         self.position[scans] = np.arange(len(scans))
         self._look()
 
-    def outcome(self, block_length: float | None) -> Outcome:
+    def fitted(self, block_length: float | None) -> FittedRun:
         """Warm-up: nothing is penalised. Then, a few times: qualify the factors, and solve under what that says."""
         s = self.s
         solved = self._solve(None)
@@ -158,7 +158,7 @@ class _Solution:
             notes["strength"] = float(warm.g.mean())
             evidence = warm._asdict() | {"Pi_bar": self.Pi}
             weights |= {f"context.{name}": t.float().cpu().contiguous() for name, t in evidence.items()}
-        return Outcome(self.run, test, float(told), block_length=block_length, weights=weights, notes=notes)
+        return FittedRun(self.run, test, float(told), block_length=block_length, weights=weights, details=notes)
 
     @property
     def _shares(self) -> tuple[float, float, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .reading import Evidence, Job
+from .reading import Evidence, PlannedRun
 from .words import count, listed, number, p_value, percent, span
 
 __all__ = ["Finding", "cohort_section", "exclusions", "findings"]
@@ -63,7 +63,7 @@ def _site(told: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def findings(job: Job) -> list[Finding]:
+def findings(job: PlannedRun) -> list[Finding]:
     """What the audit found, without naming anyone."""
     found = job.audit
     if job.plan.get("audit") is None:
@@ -75,7 +75,7 @@ def findings(job: Job) -> list[Finding]:
     return [line for line in [*out, *_length(found), *_clock(found)] if line is not None]
 
 
-def _excluded(job: Job) -> Finding:
+def _excluded(job: PlannedRun) -> Finding:
     n = job.n_excluded
     if not n:
         return "ok", f"All {count(job.n_before, 'scan')} are used."

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from ...errors import BrioError
+from ...jobs.tables import METRICS
 from ...protocol.calibration import calibration_error, reliability, roc_band
-from ...runs.tables import METRICS
 from .reading import Arm
 from .verdict import Comparison
 from .words import count, interval, percent
@@ -252,7 +252,7 @@ def training(arm: Arm) -> dict[str, Any] | None:
     curves = [
         pd.Series({int(e): float(v) for e, v in curve if v is not None})
         for record in arm.records
-        if (curve := record.get("notes", {}).get("validation_curve"))
+        if (curve := record.get("details", {}).get("validation_curve"))
     ]
     if not curves:
         return None

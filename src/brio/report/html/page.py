@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BrioError
-from ...runs.store import write_atomically
+from ...jobs.store import write_atomically
 from ...version import __version__
 from . import words
 from .brain import COLOURS, flat_views, turning_brain

@@ -12,18 +12,18 @@ from typing import Any
 import pandas as pd
 
 from ...errors import BrioError
-from ...runs.facts import FACTS
-from ...runs.tables import METRICS
-from ...runs.tuned import TUNED
+from ...jobs.facts import FACTS
+from ...jobs.tables import METRICS
+from ...jobs.tuned import TUNED
 
-__all__ = ["Arm", "Evidence", "Job", "Study", "read_folder"]
+__all__ = ["Arm", "Evidence", "PlannedRun", "Study", "read_folder"]
 
 _SUMMARY = ("cohort", "atlas", "fingerprint", "n_scans", "n_excluded", "protocol", "folds", "seeds", "smoke_run")
 _TEXT = {"dtype": {"fold": str, "site": str, "participant_id": str}, "na_values": [""], "keep_default_na": False}
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class PlannedRun:
     """One folder of ``brio run`` or ``brio tune``."""
 
     folder: Path
@@ -66,7 +66,7 @@ class Arm:
     name : str
         What the reader sees: the method's name, or that of the arm where it has settings of its own.
     method : str
-    job : Job
+    job : PlannedRun
     plain : bool
         Whether it is the method as it comes, on the scans that most arms have: such arms are compared with each other;
         the settings of a sensitivity study, say, are not rivals.
@@ -74,7 +74,7 @@ class Arm:
 
     name: str
     method: str
-    job: Job
+    job: PlannedRun
     plain: bool
 
     @property
@@ -126,14 +126,14 @@ class Evidence:
     """
 
     folder: Path
-    jobs: list[Job]
+    jobs: list[PlannedRun]
     arms: list[Arm]
     studies: list[Study] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
     elsewhere: list[str] = field(default_factory=list)
 
     @property
-    def audited(self) -> Job | None:
+    def audited(self) -> PlannedRun | None:
         """The first job that is compared, rather one that has its audit beside it."""
         jobs = [arm.job for arm in self.main]
         return next((job for job in jobs if job.audit is not None), jobs[0] if jobs else None)
@@ -203,7 +203,7 @@ def read_folder(folder: Path) -> Evidence:
     return Evidence(folder, jobs, arms, studies, waiting, elsewhere)
 
 
-def _arms(job: Job, usual: str, places: set[tuple[str, ...]]) -> list[Arm]:
+def _arms(job: PlannedRun, usual: str, places: set[tuple[str, ...]]) -> list[Arm]:
     """The arms of a job under ``arms/``, which is named after its arm; that of tuned rows says so in its name where
     the method is among the places with its own settings as well."""
     methods, own = list(job.summary["methods"]), job.folder.name
@@ -216,11 +216,11 @@ def _arms(job: Job, usual: str, places: set[tuple[str, ...]]) -> list[Arm]:
     return [Arm(m if own == m else f"{own}: {m}", m, job, plain=False) for m in methods]
 
 
-def _job(folder: Path) -> Job:
+def _job(folder: Path) -> PlannedRun:
     summary, plan = _json(folder / "summary.json"), _json(folder / "plan.json")
     _check(summary, plan, folder)
     optional = {n: _json(folder / n) if (folder / n).is_file() else None for n in ("audit.json", FACTS, "tuning.json")}
-    return Job(
+    return PlannedRun(
         folder=folder,
         plan=plan,
         summary=summary,

@@ -13,7 +13,7 @@ from ...connectome import Harmonise
 from ...errors import BrioError
 from ...methods import make_method
 from ...protocol import ProtocolSettings
-from .reading import Arm, Evidence, Job
+from .reading import Arm, Evidence, PlannedRun
 
 __all__ = ["commands", "in_lines", "settings_of", "versions"]
 
@@ -139,7 +139,7 @@ def _each(option: str, values: Iterable[Any] | None) -> list[str]:
     return [w for value in values or () for w in (option, str(value))]
 
 
-def _command(job: Job, where: str = "DIR") -> str:
+def _command(job: PlannedRun, where: str = "DIR") -> str:
     plan, methods = job.plan, list(job.summary["methods"])
     if job.tuning is not None:
         words = ["brio", "tune", ",".join(methods), "COHORT", "--budget", str(job.tuning.get("budget"))]

@@ -5,15 +5,15 @@ import math
 import numpy as np
 import pytest
 import torch
-from fitted_runs import fold, small, uneven
+from diagnostic_cohorts import fold, small, uneven
 
 from brio import draws
 from brio.connectome import BlockRule, Connectomes, Resamples, clip_block_length
 from brio.connectome import connectomes as connectomes_module
-from brio.diagnostics import answers as answers_module
+from brio.diagnostics import outputs as outputs_module
 from brio.diagnostics import source_answers, source_block_length
 from brio.errors import BrioError
-from brio.training import Answer, Method, Outcome, Run, Scans
+from brio.training import FittedRun, Method, Prediction, Run, Scans
 from brio.training import stack as stack_module
 
 K = 3
@@ -32,11 +32,11 @@ class Listener(Method):
     Settings = object
 
     def fit(self, connectomes, runs, progress=None):
-        return [Outcome(run, np.empty(0), 0.5, weights={"none": torch.zeros(1)}) for run in runs]
+        return [FittedRun(run, np.empty(0), 0.5, weights={"none": torch.zeros(1)}) for run in runs]
 
-    def answer(self, outcome: Outcome, scans: Scans) -> Answer:
+    def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
         self.seen.append(scans)
-        return Answer(scans.A[:, 0, 1].double().numpy(), scans.A[:, 0].double().numpy())
+        return Prediction(scans.A[:, 0, 1].double().numpy(), scans.A[:, 0].double().numpy())
 
 
 def heard(graphs, runs, lengths):
@@ -47,18 +47,18 @@ def heard(graphs, runs, lengths):
 
 @pytest.mark.parametrize("name", ["brio", "ridge", "deci", "fc-hgnn"])
 def test_a_run_in_a_group_answers_as_it_does_alone(name, graphs, runs, fitted):
-    method, outcomes = fitted if name == "brio" else (small(name), None)
-    outcomes = outcomes or method.fit(graphs, runs)
-    together = source_answers(method, outcomes, graphs, LENGTHS, K)
-    for outcome, length, said in zip(outcomes, LENGTHS, together, strict=True):
-        n = len(outcome.run.fold.source)
+    method, fitted_runs = fitted if name == "brio" else (small(name), None)
+    fitted_runs = fitted_runs or method.fit(graphs, runs)
+    together = source_answers(method, fitted_runs, graphs, LENGTHS, K)
+    for fitted, length, said in zip(fitted_runs, LENGTHS, together, strict=True):
+        n = len(fitted.run.fold.source)
         assert said.margin.shape == (n,)
         assert said.again.shape == (n, K)
         assert len(said.representation) == n
-        (alone,) = source_answers(method, [outcome], graphs, [length], K)
+        (alone,) = source_answers(method, [fitted], graphs, [length], K)
         for one, other in zip(said, alone, strict=True):
             np.testing.assert_allclose(one, other, atol=1e-9)
-        full = method.answer(outcome, method.inputs(graphs).take(torch.from_numpy(outcome.run.fold.source)))
+        full = method.predict(fitted, method.inputs(graphs).take(torch.from_numpy(fitted.run.fold.source)))
         np.testing.assert_allclose(said.margin, full.margin, atol=1e-9)
         np.testing.assert_allclose(said.representation, full.representation, atol=1e-9)
         assert np.abs(said.again - said.margin[:, None]).max() > 1e-3
@@ -80,22 +80,22 @@ def test_re_estimates_are_those_of_the_paper_by_plain_loops(graphs, runs):
 
 
 def test_every_method_is_asked_about_the_same_re_estimates(graphs, runs, fitted):
-    brio, outcomes = fitted
+    brio, fitted_runs = fitted
     deci = small("deci")
     (of_deci,) = deci.fit(graphs, runs[:1])
     (again, *_), _ = heard(graphs, runs[:1], LENGTHS[:1])
     n = len(runs[0].fold.source)
     assert len(again.A) == n * K
-    (said,) = source_answers(brio, outcomes[:1], graphs, LENGTHS[:1], K)
-    np.testing.assert_allclose(brio.answer(outcomes[0], again).margin.reshape(n, K), said.again, atol=1e-9)
+    (said,) = source_answers(brio, fitted_runs[:1], graphs, LENGTHS[:1], K)
+    np.testing.assert_allclose(brio.predict(fitted_runs[0], again).margin.reshape(n, K), said.again, atol=1e-9)
     # a method that reads BOLD hears the frames that these connectomes are made of
     shown = []
-    answer = type(deci).answer
+    answer = type(deci).predict
 
     class Deaf(type(deci)):
-        def answer(self, outcome, scans):  # an answer of its own: asked one run after another
+        def predict(self, fitted, scans):  # an answer of its own: asked one run after another
             shown.append(scans)
-            return answer(self, outcome, scans)
+            return answer(self, fitted, scans)
 
     source_answers(Deaf(deci.settings), [of_deci], graphs, LENGTHS[:1], K)
     assert torch.equal(shown[0].A, again.A)
@@ -126,7 +126,7 @@ def test_draws_are_not_those_of_a_refresh(graphs, runs):
 
 
 def test_re_estimates_are_made_once_for_runs_that_share_them(graphs, runs, fitted, monkeypatch):
-    method, outcomes = fitted
+    method, fitted_runs = fitted
     made = []
     reestimates = Connectomes.reestimates
 
@@ -135,21 +135,21 @@ def test_re_estimates_are_made_once_for_runs_that_share_them(graphs, runs, fitte
         return reestimates(self, asked, *rest)
 
     monkeypatch.setattr(Connectomes, "reestimates", counted)
-    source_answers(method, outcomes, graphs, LENGTHS, K)
+    source_answers(method, fitted_runs, graphs, LENGTHS, K)
     union = len(np.union1d(runs[0].fold.source, runs[2].fold.source))
     assert made == [(0, union), (1, len(runs[1].fold.source)), (0, len(runs[3].fold.source))]
 
 
 @pytest.mark.parametrize("name", ["brio", "ridge"])
 def test_small_portions_give_the_same_answers(name, graphs, runs, fitted, monkeypatch):
-    method, outcomes = fitted if name == "brio" else (small(name), None)
-    outcomes = outcomes or method.fit(graphs, runs)
-    whole = source_answers(method, outcomes, graphs, LENGTHS, K)
-    monkeypatch.setattr(answers_module, "_TAKEN", 4)
-    monkeypatch.setattr(answers_module, "_PASS_BYTES", 5 * 8 * graphs.n_rois**2)
+    method, fitted_runs = fitted if name == "brio" else (small(name), None)
+    fitted_runs = fitted_runs or method.fit(graphs, runs)
+    whole = source_answers(method, fitted_runs, graphs, LENGTHS, K)
+    monkeypatch.setattr(outputs_module, "_TAKEN", 4)
+    monkeypatch.setattr(outputs_module, "_PASS_BYTES", 5 * 8 * graphs.n_rois**2)
     monkeypatch.setattr(stack_module, "pass_budget", lambda device: 5 << 16)
     monkeypatch.setattr(connectomes_module, "chunk_budget", lambda device: 7 * K * 8 * graphs.n_rois**2)
-    for one, other in zip(whole, source_answers(method, outcomes, graphs, LENGTHS, K), strict=True):
+    for one, other in zip(whole, source_answers(method, fitted_runs, graphs, LENGTHS, K), strict=True):
         for a, b in zip(one, other, strict=True):
             np.testing.assert_allclose(a, b, atol=1e-9)
 
@@ -164,10 +164,10 @@ def test_representations_keep_the_precision_of_the_connectomes(cohort, runs):
 def test_the_shared_block_length_is_that_of_the_default_rule(graphs, cohort):
     run = uneven(cohort)[1]
     brio = small("brio", block_signals=24, block_products=48)
-    (outcome,) = brio.fit(graphs, [run])
-    assert source_block_length(graphs, run) == outcome.block_length
+    (fitted,) = brio.fit(graphs, [run])
+    assert source_block_length(graphs, run) == fitted.block_length
 
 
 def test_a_run_without_weights_is_named(graphs, runs):
     with pytest.raises(BrioError, match=r"fold site06, seed 0.*weights"):
-        source_answers(small("ridge"), [Outcome(runs[0], np.empty(0), 0.5)], graphs, [4.0], K)
+        source_answers(small("ridge"), [FittedRun(runs[0], np.empty(0), 0.5)], graphs, [4.0], K)

@@ -13,7 +13,7 @@ import pandas as pd
 
 from ..cohort import Cohort
 from ..errors import BrioError
-from ..methods import entry, make_method
+from ..methods import find_method, make_method
 from ..settings import require
 from ..spaces import configurations
 from ..training import Method
@@ -80,13 +80,13 @@ def tune(
 
 def _drawn(name: str, values: dict[str, Any], budget: int) -> list[tuple[dict[str, Any], Method]]:
     """The configurations of a method: values of its tuned settings, and the method with them."""
-    given = {k: v for k, v in values.items() if k in _fields(name) and k not in entry(name).fixed}
-    tried = configurations(make_method(name, given).settings, budget, {**entry(name).fixed, **given})
+    given = {k: v for k, v in values.items() if k in _fields(name) and k not in find_method(name).fixed}
+    tried = configurations(make_method(name, given).settings, budget, {**find_method(name).fixed, **given})
     return [(values, make_method(name, {**given, **values})) for values in tried]
 
 
 def _fields(name: str) -> set[str]:
-    return {f.name for f in dataclasses.fields(entry(name).make.Settings)}
+    return {f.name for f in dataclasses.fields(find_method(name).make.Settings)}
 
 
 def _search(

@@ -15,12 +15,12 @@ import torch
 from ..connectome import Connectomes, harmonised
 from ..device import describe_device
 from ..errors import BrioError
-from ..methods import entry
+from ..methods import find_method
 from ..progress import Progress
 from ..protocol import scores
 from ..protocol.metrics import ONE_CLASS
-from ..training import Method, Outcome, Run
-from .plan import Job, Plan
+from ..training import FittedRun, Method, Run
+from .plan import Plan, PlannedRun
 from .prepare import Prepared
 from .store import RunStore
 
@@ -50,19 +50,19 @@ def train(prepared: Prepared, plan: Plan, store: RunStore, searching: bool = Fal
         tell("starting", 0.0)
         start = time.perf_counter()
         seen = harmonised(graphs, jobs[0].run.fold.source, plan.harmonise)
-        outcomes = _fit(method, seen, [job.run for job in jobs], tell)
+        fitted_runs = _fit(method, seen, [job.run for job in jobs], tell)
         seconds = (time.perf_counter() - start) / len(jobs)
-        for job, outcome in zip(jobs, outcomes, strict=True):
+        for job, fitted in zip(jobs, fitted_runs, strict=True):
             if not searching:
-                outcome.require_finite(method.name)
-            store.write(job.key, _record(plan, job, outcome, graphs, seconds), outcome.weights)
+                fitted.require_finite(method.name)
+            store.write(job.key, _record(plan, job, fitted, graphs, seconds), fitted.weights)
         before += effort
         prepared.progress(f"{title}: done", before / total)
 
 
-def _fit(method: Method, graphs: Connectomes, runs: list[Run], progress: Progress) -> list[Outcome]:
+def _fit(method: Method, graphs: Connectomes, runs: list[Run], progress: Progress) -> list[FittedRun]:
     """Fit runs; what goes wrong inside a user's own method is told as such."""
-    file = entry(method.name).file
+    file = find_method(method.name).file
     try:
         return method.fit(graphs, runs, progress)
     except BrioError:
@@ -83,16 +83,16 @@ def _effort(plan: Plan, stack: list[str]) -> float:
     return len(stack) * per_run
 
 
-def _folds(jobs: list[Job]) -> str:
+def _folds(jobs: list[PlannedRun]) -> str:
     names = list(dict.fromkeys(job.run.fold.name for job in jobs))
     return f"fold {names[0]}" if len(names) == 1 else f"folds {names[0]} to {names[-1]}"
 
 
-def _record(plan: Plan, job: Job, outcome: Outcome, graphs: Connectomes, seconds: float) -> dict[str, Any]:
+def _record(plan: Plan, job: PlannedRun, fitted: FittedRun, graphs: Connectomes, seconds: float) -> dict[str, Any]:
     """The row, the predictions and the notes of a finished run."""
     cohort, fold = graphs.cohort, job.run.fold
-    learned = job.method.learned_from(cohort, fold)
-    label, logit = cohort.labels[fold.test], np.asarray(outcome.test_logit, dtype=float)
+    learned = job.method.training_scans(cohort, fold)
+    label, logit = cohort.labels[fold.test], np.asarray(fitted.test_logit, dtype=float)
     finite = bool(np.isfinite(logit).all())
     scored = scores(label, logit if finite else np.zeros(len(logit)))
     found = {name: None if math.isnan(value) or not finite else value for name, value in scored.items()}
@@ -112,14 +112,14 @@ def _record(plan: Plan, job: Job, outcome: Outcome, graphs: Connectomes, seconds
             "n_validation": len(fold.validation),
             "n_test": len(fold.test),
             **found,
-            "validation_auc": outcome.validation_auc if math.isfinite(outcome.validation_auc) else None,
-            "selected_epoch": outcome.selected_epoch,
-            "block_length": outcome.block_length,
+            "validation_auc": fitted.validation_auc if math.isfinite(fitted.validation_auc) else None,
+            "selected_epoch": fitted.selected_epoch,
+            "block_length": fitted.block_length,
             "seconds": round(seconds, 3),
             "device": describe_device(graphs.device),
             "note": "; ".join(notes),
         },
-        "notes": {"trained_epochs": outcome.trained_epochs, **outcome.notes},
+        "details": {"trained_epochs": fitted.trained_epochs, **fitted.details},
         "settings": dataclasses.asdict(job.method.settings),
         "source_sites": sorted(set(cohort.sites[learned].tolist())),
         "predictions": {

@@ -7,7 +7,7 @@ import pytest
 from small_cohorts import cohort_of, split
 
 from brio.training import Run
-from brio.training.sources import Sources
+from brio.training.source_cells import SourceCells
 
 
 def cells(cohort, run):
@@ -19,7 +19,7 @@ def cells(cohort, run):
 
 
 def test_members_are_the_source_scans_of_each_site_and_class(cohort, uneven):
-    sources = Sources(cohort, uneven)
+    sources = SourceCells(cohort, uneven)
     assert sources.n_sites.tolist() == [3, 4, 2]
     for r, run in enumerate(uneven):
         expected = cells(cohort, run)
@@ -32,7 +32,7 @@ def test_members_are_the_source_scans_of_each_site_and_class(cohort, uneven):
 
 
 def test_weights_of_cells_pairs_and_members_are_equal_shares(cohort, uneven):
-    sources = Sources(cohort, uneven)
+    sources = SourceCells(cohort, uneven)
     scans, membership = sources.membership()
     for r, (E, run) in enumerate(zip((3, 4, 2), uneven, strict=True)):
         cell = sources.cell_weight[r]
@@ -53,14 +53,14 @@ def test_weights_of_cells_pairs_and_members_are_equal_shares(cohort, uneven):
 
 def test_membership_averages_in_double_precision(cohort, uneven):
     # contributions hardly vary at first: weights rounded to float32 moved relevance in the fourth digit
-    _, membership = Sources(cohort, uneven).membership()
+    _, membership = SourceCells(cohort, uneven).membership()
     total = membership.sum(-1)
     np.testing.assert_allclose(total[total > 0], 1.0, rtol=1e-14)
 
 
 @pytest.mark.parametrize("cell_batch", [1, 2, 3, 7])
 def test_a_batch_holds_equally_many_scans_of_every_source_site_and_class(cohort, uneven, cell_batch):
-    sources = Sources(cohort, uneven)
+    sources = SourceCells(cohort, uneven)
     for epoch in (1, 2, 5):
         batches, active = sources.batches(epoch, cell_batch)
         for r, run in enumerate(uneven):
@@ -80,7 +80,7 @@ def test_a_batch_holds_equally_many_scans_of_every_source_site_and_class(cohort,
 
 
 def test_within_an_epoch_scans_of_a_cell_are_drawn_evenly(cohort, uneven):
-    sources = Sources(cohort, uneven)
+    sources = SourceCells(cohort, uneven)
     batches, active = sources.batches(3, 2)
     for r in range(len(uneven)):
         taken = batches[active[:, r], r]
@@ -96,7 +96,7 @@ def test_small_cells_go_round_and_large_cells_are_covered_over_epochs(rows):
     few = [row for row in rows if row[2] in {"ant-00", "ant-01", "ant-03"} or row[0] in {"bee", "dog", "fox"}]
     cohort = cohort_of(few)
     run = Run(split(cohort, "abd", "f", "f"), 3)
-    sources = Sources(cohort, [run])
+    sources = SourceCells(cohort, [run])
     assert sources.size[0, 0].tolist() == [1, 2]
     batches, _ = sources.batches(1, 4)
     assert len(set(batches[0, 0, 0, 0].tolist())) == 1
@@ -106,31 +106,31 @@ def test_small_cells_go_round_and_large_cells_are_covered_over_epochs(rows):
 
 
 def test_epochs_and_seeds_draw_anew(cohort, uneven):
-    sources = Sources(cohort, uneven)
+    sources = SourceCells(cohort, uneven)
     first = sources.batches(1, 2)[0]
     assert np.array_equal(first, sources.batches(1, 2)[0])
     assert not np.array_equal(first, sources.batches(2, 2)[0])
-    other = Sources(cohort, [Run(uneven[0].fold, 9)])
+    other = SourceCells(cohort, [Run(uneven[0].fold, 9)])
     assert not np.array_equal(first[:, 0, :3], other.batches(1, 2)[0][:, 0])
 
 
 @pytest.mark.parametrize("epoch", [1, 4])
 def test_batches_do_not_depend_on_the_other_runs_of_the_stack(cohort, uneven, epoch):
-    together, active = Sources(cohort, uneven).batches(epoch, 2)
+    together, active = SourceCells(cohort, uneven).batches(epoch, 2)
     for r, run in enumerate(uneven):
-        alone, every = Sources(cohort, [run]).batches(epoch, 2)
+        alone, every = SourceCells(cohort, [run]).batches(epoch, 2)
         E, steps = alone.shape[2], len(alone)
         assert every.all()
         assert np.array_equal(together[:steps, r, :E], alone[:, 0])
         assert active[:, r].sum() == steps
-    kept = Sources(cohort, uneven).select(np.array([True, False, True]))
+    kept = SourceCells(cohort, uneven).select(np.array([True, False, True]))
     fewer, _ = kept.batches(epoch, 2)
     assert np.array_equal(fewer[:, 1, :2], together[: len(fewer), 2, :2])
 
 
 def test_batches_do_not_depend_on_participants_outside_the_source(rows, cohort, uneven):
     run = uneven[0]
-    names = lambda cohort, run: cohort.ids[Sources(cohort, [run]).batches(2, 2)[0]]  # noqa: E731
+    names = lambda cohort, run: cohort.ids[SourceCells(cohort, [run]).batches(2, 2)[0]]  # noqa: E731
     before = names(cohort, run)
     without = cohort_of([row for row in rows if row[0] in ("ant", "bee", "cat", "dog")])
     fold = split(without, "abc", "d", "d")
@@ -139,6 +139,6 @@ def test_batches_do_not_depend_on_participants_outside_the_source(rows, cohort, 
 
 def test_order_of_the_table_does_not_matter(rows, cohort, uneven):
     turned = cohort_of(rows[::-1])
-    a = cohort.ids[Sources(cohort, uneven[:1]).batches(2, 2)[0]]
-    b = turned.ids[Sources(turned, [Run(split(turned, "abc", "de", "f"), 0)]).batches(2, 2)[0]]
+    a = cohort.ids[SourceCells(cohort, uneven[:1]).batches(2, 2)[0]]
+    b = turned.ids[SourceCells(turned, [Run(split(turned, "abc", "de", "f"), 0)]).batches(2, 2)[0]]
     assert np.array_equal(a, b)

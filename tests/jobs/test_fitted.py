@@ -9,10 +9,10 @@ import torch
 
 from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
+from brio.jobs.execute import execute
+from brio.jobs.fitted import load_fitted_runs
+from brio.jobs.prepare import prepare
 from brio.protocol import auc
-from brio.runs.execute import execute
-from brio.runs.fitted import fitted_runs
-from brio.runs.prepare import prepare
 
 OF_ALL = {"epochs": "5", "learning_rate": "0.01"}
 SETTINGS = {
@@ -36,59 +36,61 @@ def jobs(tmp_path_factory):
 @pytest.mark.parametrize("name", SETTINGS)
 def test_runs_answer_as_they_did(name, jobs):
     prepared, folder = jobs[name]
-    method, outcomes = fitted_runs(prepared, name, folder)
+    method, fitted_runs = load_fitted_runs(prepared, name, folder)
     assert method.name == name
     rows = pd.read_csv(folder / "results.csv", dtype={"fold": str}).query("method == @name").reset_index(drop=True)
     said = pd.read_csv(folder / "predictions.csv", dtype={"fold": str}).query("method == @name")
     graphs, labels = prepared.graphs, prepared.used.labels
-    assert [(o.run.seed, o.run.fold.name) for o in outcomes] == [(s, f"site0{k}") for s in (0, 1) for k in range(1, 6)]
-    assert [(o.run.seed, o.run.fold.name) for o in outcomes] == list(zip(rows["seed"], rows["fold"], strict=True))
-    for outcome, row in zip(outcomes, rows.to_dict("records"), strict=True):
-        fold, seed = outcome.run.fold, outcome.run.seed
+    assert [(o.run.seed, o.run.fold.name) for o in fitted_runs] == [
+        (s, f"site0{k}") for s in (0, 1) for k in range(1, 6)
+    ]
+    assert [(o.run.seed, o.run.fold.name) for o in fitted_runs] == list(zip(rows["seed"], rows["fold"], strict=True))
+    for fitted, row in zip(fitted_runs, rows.to_dict("records"), strict=True):
+        fold, seed = fitted.run.fold, fitted.run.seed
         mine = said[(said["fold"] == fold.name) & (said["seed"] == seed)]
         assert mine["participant_id"].tolist() == prepared.used.ids[fold.test].tolist()
-        assert outcome.test_logit.tolist() == mine["logit"].tolist()
-        np.testing.assert_array_equal(method.margins(outcome, graphs, fold.test), outcome.test_logit)
-        assert auc(labels[fold.test], outcome.test_logit) == row["auc"]
-        chosen = auc(labels[fold.validation], method.margins(outcome, graphs, fold.validation))
+        assert fitted.test_logit.tolist() == mine["logit"].tolist()
+        np.testing.assert_array_equal(method.margins(fitted, graphs, fold.test), fitted.test_logit)
+        assert auc(labels[fold.test], fitted.test_logit) == row["auc"]
+        chosen = auc(labels[fold.validation], method.margins(fitted, graphs, fold.validation))
         assert chosen == pytest.approx(row["validation_auc"], abs=1e-12)
-        assert outcome.validation_auc == row["validation_auc"]
+        assert fitted.validation_auc == row["validation_auc"]
 
 
 def test_weights_and_facts_are_those_of_the_fit(jobs):
     prepared, folder = jobs["brio"]
-    method, outcomes = fitted_runs(prepared, "brio", folder)
+    method, fitted_runs = load_fitted_runs(prepared, "brio", folder)
     assert method.settings.epochs == 5
-    again = method.fit(prepared.graphs, [o.run for o in outcomes[:4]])  # the first stack
-    for kept, fresh in zip(outcomes[:4], again, strict=True):
+    again = method.fit(prepared.graphs, [o.run for o in fitted_runs[:4]])  # the first stack
+    for kept, fresh in zip(fitted_runs[:4], again, strict=True):
         assert kept.weights.keys() == fresh.weights.keys()
         assert all(torch.equal(kept.weights[n], fresh.weights[n]) for n in fresh.weights)
         assert (kept.selected_epoch, kept.trained_epochs) == (fresh.selected_epoch, fresh.trained_epochs)
         assert kept.block_length == fresh.block_length
         assert kept.block_length is not None
-        assert kept.notes["validation_curve"] == fresh.notes["validation_curve"]
-        assert [epoch for epoch, _ in kept.notes["validation_curve"]] == [3, 4, 5]
+        assert kept.details["validation_curve"] == fresh.details["validation_curve"]
+        assert [epoch for epoch, _ in kept.details["validation_curve"]] == [3, 4, 5]
     prepared, folder = jobs["ridge"]
-    assert fitted_runs(prepared, "ridge", folder)[1][0].trained_epochs is None
+    assert load_fitted_runs(prepared, "ridge", folder)[1][0].trained_epochs is None
 
 
 def test_weights_that_were_not_kept_are_told(jobs, tmp_path):
     prepared, folder = jobs["ridge"]
     copy = tmp_path / "job"
     shutil.copytree(folder, copy)
-    _, outcomes = fitted_runs(prepared, "ridge", copy)
-    assert len(outcomes) == 10
+    _, fitted_runs = load_fitted_runs(prepared, "ridge", copy)
+    assert len(fitted_runs) == 10
     for file in copy.rglob("weights.safetensors"):
         file.unlink()
     with pytest.raises(BrioError, match="was not kept"):
-        fitted_runs(prepared, "ridge", copy)
+        load_fitted_runs(prepared, "ridge", copy)
     shutil.rmtree(copy / "runs")
     with pytest.raises(BrioError, match="cannot be read"):
-        fitted_runs(prepared, "ridge", copy)
+        load_fitted_runs(prepared, "ridge", copy)
 
 
 def test_runs_with_other_settings_are_not_these(jobs):
     prepared, folder = jobs["brio"]
     other = prepare(prepared.used, seeds=2, settings={**SETTINGS["brio"], "K": "3"}, device="cpu")
     with pytest.raises(BrioError, match="cannot be read"):
-        fitted_runs(other, "brio", folder)
+        load_fitted_runs(other, "brio", folder)

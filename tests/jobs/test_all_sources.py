@@ -4,7 +4,7 @@ import pytest
 
 from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
-from brio.runs import run
+from brio.jobs import run
 
 COHORT = simulate(Simulation(n_sites=4, per_class=6, frames=60))
 ALL = {"protocol.validation_sites": 0}

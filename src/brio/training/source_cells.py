@@ -11,10 +11,10 @@ from ..cohort import Cohort
 from ..errors import BrioError
 from .contract import Run
 
-__all__ = ["Sources"]
+__all__ = ["SourceCells"]
 
 
-class Sources:
+class SourceCells:
     """Members of each (run, source site, class) cell.
 
     Attributes
@@ -91,9 +91,9 @@ class Sources:
                 start = stop
         return scans, weight
 
-    def select(self, keep: np.ndarray) -> Sources:
+    def select(self, keep: np.ndarray) -> SourceCells:
         """The sources of some of the runs."""
-        out = object.__new__(Sources)
+        out = object.__new__(SourceCells)
         out.n_sites, out.size, out.members = self.n_sites[keep], self.size[keep], self.members[keep]
         out.seeds, out._ids = self.seeds[keep], self._ids
         return out

@@ -16,20 +16,20 @@ from ..cohort.covariates import covariates
 from ..connectome import Connectomes, Harmonise
 from ..device import device_word, memory_budget
 from ..errors import BrioError, nearest
-from ..methods import entry, known_methods, make_method
+from ..methods import find_method, list_methods, make_method
 from ..protocol import Fold, ProtocolSettings, make_folds
 from ..settings import with_values
 from ..training import Method, Run
 from ..training.inputs import check_needs
 
-__all__ = ["Candidates", "Job", "Plan", "all_asked", "method_settings", "named", "run_key", "split_settings"]
+__all__ = ["Candidates", "Plan", "PlannedRun", "all_asked", "method_settings", "named", "run_key", "split_settings"]
 
 Candidates = Callable[[Fold], list[Method]]
 """A method as it is run on a fold: once, or once for each configuration that is tried."""
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class PlannedRun:
     """One run of one method, and the name under which its result is kept."""
 
     method: Method
@@ -45,7 +45,7 @@ class Plan:
     """
 
     facts: dict[str, Any]
-    jobs: dict[str, Job]
+    jobs: dict[str, PlannedRun]
     stacks: list[list[str]]
     harmonise: Harmonise
 
@@ -63,7 +63,7 @@ def all_asked(methods: Sequence[str] | str) -> bool:
 def named(methods: Sequence[str] | str) -> list[str]:
     """Names of methods, each once; ``all`` is every one but variants of another one."""
     if all_asked(methods):
-        return [e.name for e in known_methods() if not e.fixed]
+        return [e.name for e in list_methods() if not e.fixed]
     return [methods] if isinstance(methods, str) else list(dict.fromkeys(methods))
 
 
@@ -84,16 +84,18 @@ def method_settings(names: Sequence[str], values: dict[str, Any]) -> dict[str, M
 
     A setting that no method takes is an error that names the nearest one.
     """
-    fields = {name: {f.name for f in dataclasses.fields(entry(name).make.Settings)} for name in names}
+    fields = {name: {f.name for f in dataclasses.fields(find_method(name).make.Settings)} for name in names}
     everything = set().union(*fields.values())
     for key in values:
         if key not in everything:
             raise BrioError(f"setting '{key}' is unknown to {', '.join(names)}; {nearest(key, everything)}")
-        if not any(key in fields[name] and key not in entry(name).fixed for name in names):
-            fixed = entry(next(name for name in names if key in fields[name]))
+        if not any(key in fields[name] and key not in find_method(name).fixed for name in names):
+            fixed = find_method(next(name for name in names if key in fields[name]))
             raise BrioError(f"method '{fixed.name}' fixes '{key}' to {fixed.fixed[key]!r}")
     return {
-        name: make_method(name, {k: v for k, v in values.items() if k in fields[name] and k not in entry(name).fixed})
+        name: make_method(
+            name, {k: v for k, v in values.items() if k in fields[name] and k not in find_method(name).fixed}
+        )
         for name in names
     }
 
@@ -112,8 +114,8 @@ def run_key(facts: dict[str, Any], method: Method, fold: Fold, seed: int) -> str
     }
     if facts["harmonise"] is not None:
         made_of["harmonise"] = facts["harmonise"]
-    if entry(method.name).code:
-        made_of["code"] = entry(method.name).code
+    if find_method(method.name).code:
+        made_of["code"] = find_method(method.name).code
     return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:20]
 
 
@@ -154,7 +156,7 @@ def make_plan(
         "device": device_word(device),
         "threads": torch.get_num_threads() if device.type == "cpu" else None,
     }
-    jobs: dict[str, Job] = {}
+    jobs: dict[str, PlannedRun] = {}
     by_seed = {seed: make_folds(cohort, protocol, seed, protocol_settings) for seed in seeds}
     known = {f.name for f in by_seed[seeds[0]]}
     for name in folds or ():
@@ -166,12 +168,12 @@ def make_plan(
                 if folds is None or fold.name in folds:
                     for method in made(fold):
                         key = run_key(facts, method, fold, seed)
-                        jobs[key] = Job(method, Run(fold, seed), key)
+                        jobs[key] = PlannedRun(method, Run(fold, seed), key)
     if not jobs:
         raise BrioError("there is nothing to run: no method, or no fold, was asked for")
     for method in {_make(job.method): job.method for job in jobs.values()}.values():
         check_needs(cohort, method.needs, method.settings, f"method '{method.name}'")
-        if harmonise.kind != "none" and ("bold" in method.needs or entry(method.name).control):
+        if harmonise.kind != "none" and ("bold" in method.needs or find_method(method.name).control):
             raise BrioError(f"method '{method.name}' does not read connectomes alone; harmonise.kind is not for it")
         if harmonise.kind != "none" and getattr(method.settings, "refit", False):
             raise BrioError(
@@ -208,7 +210,7 @@ def _check_harmonise(cohort: Cohort, harmonise: Harmonise, folds: Sequence[Fold]
 def described(method: Method) -> dict[str, Any]:
     """A method in words, for the plan."""
     told = {"version": method.version, "settings": dataclasses.asdict(method.settings)}
-    code = entry(method.name).code
+    code = find_method(method.name).code
     return told | ({"code": code} if code else {})
 
 

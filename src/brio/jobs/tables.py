@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..methods import entry, make_method
+from ..methods import find_method, make_method
 from ..protocol import auc, bootstrap_interval
 from .plan import Plan
 from .store import RunStore, write_atomically
@@ -112,7 +112,7 @@ def summarise(plan: Plan, rows: pd.DataFrame, predictions: pd.DataFrame) -> dict
     together = ["fold"] if by_site else []
     methods: dict[str, Any] = {}
     for name, told in facts["methods"].items():
-        kind = entry(name)
+        kind = find_method(name)
         mine = rows[rows["method"] == name]
         said = predictions[predictions["method"] == name]
         ensemble = said.groupby([*together, "participant_id"]).agg(label=("label", "first"), logit=("logit", "mean"))

@@ -15,7 +15,7 @@ from ..cohort import Audit, AuditRules, Cohort, audit
 from ..connectome import Connectomes, Harmonise
 from ..device import resolve_device
 from ..errors import BrioError
-from ..methods import entry, make_method
+from ..methods import find_method, make_method
 from ..progress import Progress, silent
 from ..protocol import PROTOCOLS, ProtocolSettings
 from ..settings import require
@@ -60,7 +60,7 @@ class Prepared:
 
     def given(self, name: str) -> dict[str, Any]:
         """Of the settings of methods that were given, those that a method has and its name does not fix."""
-        kind = entry(name)
+        kind = find_method(name)
         known = {f.name for f in dataclasses.fields(kind.make.Settings)} - set(kind.fixed)
         return {k: v for k, v in self.of_methods.items() if k in known}
 

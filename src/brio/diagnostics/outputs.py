@@ -15,7 +15,7 @@ import torch
 from .. import draws
 from ..connectome import BlockRule, Connectomes, Resamples, clip_block_length
 from ..errors import BrioError
-from ..training import Inputs, Method, NeuralMethod, Outcome, Run, Scans
+from ..training import FittedRun, Inputs, Method, NeuralMethod, Run, Scans
 from ..training.stack import Stack
 
 __all__ = ["RESAMPLES", "SourceAnswers", "source_answers", "source_block_length", "source_outputs"]
@@ -44,7 +44,7 @@ def source_block_length(connectomes: Connectomes, run: Run) -> float:
 
 def source_answers(
     method: Method,
-    outcomes: Sequence[Outcome],
+    fitted_runs: Sequence[FittedRun],
     connectomes: Connectomes,
     block_length: Sequence[float],
     n_resamples: int = RESAMPLES,
@@ -58,7 +58,7 @@ def source_answers(
     ----------
     method : Method
         With the settings the runs were fitted with.
-    outcomes : sequence of Outcome
+    fitted_runs : sequence of FittedRun
         Fitted runs, with weights.
     connectomes : Connectomes
         What the runs were fitted on.
@@ -70,7 +70,7 @@ def source_answers(
     Returns
     -------
     list of SourceAnswers
-        In the order of ``outcomes``.
+        In the order of ``fitted_runs``.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def source_answers(
     """
     found: dict[int, SourceAnswers] = {}
     walk = source_outputs(
-        method, outcomes, connectomes, block_length, n_resamples, ("logit", "representation"), ("logit",)
+        method, fitted_runs, connectomes, block_length, n_resamples, ("logit", "representation"), ("logit",)
     )
     for position, (margin, representation), (again,) in walk:
         found[position] = SourceAnswers(
@@ -93,12 +93,12 @@ def source_answers(
             representation.astype(connectomes.full.new_empty(0).cpu().numpy().dtype),
             again.astype(np.float64),
         )
-    return [found[i] for i in range(len(outcomes))]
+    return [found[i] for i in range(len(fitted_runs))]
 
 
 def source_outputs(
     method: Method,
-    outcomes: Sequence[Outcome],
+    fitted_runs: Sequence[FittedRun],
     connectomes: Connectomes,
     block_length: Sequence[float],
     n_resamples: int,
@@ -117,16 +117,16 @@ def source_outputs(
     Yields
     ------
     position : int
-        Into ``outcomes``; runs come group by group.
+        Into ``fitted_runs``; runs come group by group.
     full : list of ndarray, shapes [n, ...]
         The fields ``of_full``, scans in the order of the run's ``fold.source``.
     again : list of ndarray, shapes [n, K, ...]
         The fields ``of_again``.
     """
     inputs = method.inputs(connectomes)
-    for (seed, rounded), positions in _groups(method, outcomes, block_length):
-        runs = _Runs(method, [outcomes[p] for p in positions], inputs)
-        sources = [outcomes[p].run.fold.source for p in positions]
+    for (seed, rounded), positions in _groups(method, fitted_runs, block_length):
+        runs = _Runs(method, [fitted_runs[p] for p in positions], inputs)
+        sources = [fitted_runs[p].run.fold.source for p in positions]
         again = _asked_again(runs, inputs, sources, rounded, seed, n_resamples, of_again)
         for r, position in enumerate(positions):
             index = torch.from_numpy(sources[r]).to(connectomes.device)
@@ -135,27 +135,27 @@ def source_outputs(
 
 
 def _groups(
-    method: Method, outcomes: Sequence[Outcome], block_length: Sequence[float]
+    method: Method, fitted_runs: Sequence[FittedRun], block_length: Sequence[float]
 ) -> Iterator[tuple[tuple[int, float], list[int]]]:
     """Runs that see the same re-estimates and whose weights have the same shapes."""
     groups: dict[tuple[int, float, tuple[tuple[int, ...], ...]], list[int]] = {}
-    for position, (outcome, length) in enumerate(zip(outcomes, block_length, strict=True)):
-        if not outcome.weights:
+    for position, (fitted, length) in enumerate(zip(fitted_runs, block_length, strict=True)):
+        if not fitted.weights:
             raise BrioError(
-                f"method '{method.name}', fold {outcome.run.fold.name}, seed {outcome.run.seed}: the weights of this "
+                f"method '{method.name}', fold {fitted.run.fold.name}, seed {fitted.run.seed}: the weights of this "
                 "run were not kept; run it again without --records-only"
             )
         shapes: tuple[tuple[int, ...], ...] = ()
         if _stackable(method):  # what a bank holds may grow with the number of source sites
-            shapes = tuple(tuple(t.shape) for name, t in outcome.weights.items() if _read(method, name))
-        key = (outcome.run.seed, float(np.floor(length + 0.5)), shapes)
+            shapes = tuple(tuple(t.shape) for name, t in fitted.weights.items() if _read(method, name))
+        key = (fitted.run.seed, float(np.floor(length + 0.5)), shapes)
         groups.setdefault(key, []).append(position)
     for (seed, rounded, _), positions in groups.items():
         yield (seed, rounded), positions
 
 
 def _stackable(method: Method) -> bool:
-    return isinstance(method, NeuralMethod) and type(method).answer is NeuralMethod.answer
+    return isinstance(method, NeuralMethod) and type(method).predict is NeuralMethod.predict
 
 
 def _read(method: Method, name: str) -> bool:
@@ -193,20 +193,20 @@ def _asked_again(
 class _Runs:
     """Fitted runs of one method that are asked together: as a stack where it is a network, else one after another."""
 
-    def __init__(self, method: Method, outcomes: Sequence[Outcome], inputs: Inputs) -> None:
-        self.method, self.outcomes = method, outcomes
+    def __init__(self, method: Method, fitted_runs: Sequence[FittedRun], inputs: Inputs) -> None:
+        self.method, self.fitted_runs = method, fitted_runs
         self.stack: Stack | None = None
         if isinstance(method, NeuralMethod) and _stackable(method):
             like = inputs.take(torch.zeros(1, dtype=torch.int64, device=inputs.connectomes.device))
-            self.stack = Stack.restore(method, like, outcomes)
+            self.stack = Stack.restore(method, like, fitted_runs)
 
     def say(self, scans: Scans, names: tuple[str, ...], among: Sequence[int] | None = None) -> list[np.ndarray]:
         """The named outputs of some of the runs, or all, on the same scans. Shapes [R, B, ...]."""
-        chosen = range(len(self.outcomes)) if among is None else among
+        chosen = range(len(self.fitted_runs)) if among is None else among
         parts = []
         for part in self._passes(scans, len(chosen)):
             if self.stack is None:
-                answers = [self.method.answer(self.outcomes[r], part) for r in chosen]
+                answers = [self.method.predict(self.fitted_runs[r], part) for r in chosen]
                 told = [{"logit": a.margin, "representation": a.representation} for a in answers]
                 parts.append([np.stack([one[name] for one in told]) for name in names])
             else:

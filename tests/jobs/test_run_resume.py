@@ -17,11 +17,11 @@ import torch
 import brio as package
 from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
+from brio.jobs.execute import planned
+from brio.jobs.plan import Plan
+from brio.jobs.prepare import prepare
+from brio.jobs.resume import going_on
 from brio.methods import Ridge
-from brio.runs.execute import planned
-from brio.runs.plan import Plan
-from brio.runs.prepare import prepare
-from brio.runs.resume import going_on
 from brio.training import NeuralMethod
 
 JOB = ["--method", "brio", "--method", "ridge", "--seeds", "2", "--runs-per-stack", "2"]
@@ -227,12 +227,12 @@ def plan_on(folder):
     """The plan of a job as it is made on another device; nothing is computed for it."""
     prepared, before = prepare(folder, device="cpu"), torch.get_float32_matmul_precision()
 
-    def made(device: str, precision: str = "highest") -> Plan:
+    def plan_on(device: str, precision: str = "highest") -> Plan:
         torch.set_float32_matmul_precision("high" if device == "cuda-tf32" else precision)
         on = torch.device(device.removesuffix("-tf32"))
         return planned(dataclasses.replace(prepared, device=on), ["ridge"])
 
-    yield made
+    yield plan_on
     torch.set_float32_matmul_precision(before)
 
 

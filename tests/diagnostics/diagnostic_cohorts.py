@@ -6,7 +6,7 @@ import numpy as np
 
 from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation
-from brio.methods import entry, make_method
+from brio.methods import find_method, make_method
 from brio.protocol import Fold
 from brio.training import Method, Run
 
@@ -32,7 +32,7 @@ SMALL = {
 
 
 def small(name: str, **values: object) -> Method:
-    own = {f.name for f in dataclasses.fields(entry(name).make.Settings)} - set(entry(name).fixed)
+    own = {f.name for f in dataclasses.fields(find_method(name).make.Settings)} - set(find_method(name).fixed)
     return make_method(name, {k: v for k, v in {**SMALL, **values}.items() if k in own})
 
 

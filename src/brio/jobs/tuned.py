@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BrioError
-from ..methods import entry, make_method
+from ..methods import find_method, make_method
 from ..protocol import Fold
 from ..training import Method
 from .plan import Candidates, Plan
@@ -90,7 +90,7 @@ class Tuned:
 
     def candidates(self, name: str, values: dict[str, Any]) -> Candidates:
         """The method with the settings chosen for a fold; settings given by hand stay as they are."""
-        known = {f.name for f in dataclasses.fields(entry(name).make.Settings)} - set(entry(name).fixed)
+        known = {f.name for f in dataclasses.fields(find_method(name).make.Settings)} - set(find_method(name).fixed)
         given = {k: v for k, v in self.given.items() if k in known}
         own = {k: v for k, v in values.items() if k in known}
         made: dict[str, Method] = {}

@@ -8,8 +8,8 @@ import pytest
 
 from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
+from brio.jobs import run, tune
 from brio.methods import make_method
-from brio.runs import run, tune
 from brio.spaces import choice, configurations, log_uniform, uniform
 
 SMALL = {"epochs": 3, "patience": "none", "cell_batch": 2}
@@ -271,10 +271,10 @@ def test_harmonisation_is_refused_before_anything_is_written(cohort, tmp_path):
 
 
 def test_all_are_those_that_the_cohort_can_feed_and_the_others_are_named(tmp_path, monkeypatch):
-    from brio.runs import plan
+    from brio.jobs import plan
 
-    few = [e for e in plan.known_methods() if e.name in ("ridge", "covariates-only", "brio-plus", "brio-plus-linear")]
-    monkeypatch.setattr(plan, "known_methods", lambda: few)
+    few = [e for e in plan.list_methods() if e.name in ("ridge", "covariates-only", "brio-plus", "brio-plus-linear")]
+    monkeypatch.setattr(plan, "list_methods", lambda: few)
     bare = simulate(Simulation(n_sites=5, per_class=5, n_rois=12, frames=60))
     del bare.participants["mean_fd"]
     said = []
