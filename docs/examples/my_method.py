@@ -11,18 +11,29 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from brio.methods import method
-from brio.methods.graphs import profiles
-from brio.methods.layers import Dropout
-from brio.methods.losses import classification_loss
-from brio.settings import setting
-from brio.spaces import choice, log_uniform
-from brio.training import Batch, NeuralMethod, NeuralSettings, Output, Scans, InputShape, Stage
+from brio.authoring import (
+    Batch,
+    Dropout,
+    InputShape,
+    NeuralMethod,
+    NeuralSettings,
+    Output,
+    RunState,
+    Scans,
+    Stage,
+    StepContext,
+    choice,
+    classification_loss,
+    log_uniform,
+    method,
+    profiles,
+    setting,
+)
 
 
 @dataclass(frozen=True)
 class GatedProfilesSettings(NeuralSettings):
-    """Settings: a default for each, and a space where it is worth tuning."""
+    """Settings: a default for each, and a space to tune it over where that is worthwhile."""
 
     epochs: int = 60
     patience: int | None = 20
@@ -32,24 +43,25 @@ class GatedProfilesSettings(NeuralSettings):
 
 
 class GatedProfiles(nn.Module):
-    """A network for ONE run: scans in, a logit and what the classifier reads out."""
+    """A network for ONE run: scans in, a logit and the representation that the classifier reads out."""
 
     def __init__(self, shape: InputShape, s: GatedProfilesSettings) -> None:
         super().__init__()
         self.gate = nn.Parameter(torch.zeros(shape.n_rois))
         self.embed = nn.Linear(shape.n_rois, s.width)
-        self.dropout = Dropout(s.dropout)  # its random numbers are those of the run, alone or in a stack
+        self.dropout = Dropout(s.dropout)  # drops the same entries whether a run trains alone or in a stack
         self.classify = nn.Linear(s.width, 1)
 
-    def forward(self, scans: Scans, context: dict[str, Tensor]) -> Output:
-        states = self.embed(self.dropout(profiles(scans, context))).relu()  # [B, P, width]
+    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
+        """Score B scans; ``step`` is the training step, None at inference."""
+        states = self.embed(self.dropout(profiles(scans, state), step)).relu()  # [B, P, width]
         pooled = (self.gate.softmax(0)[:, None] * states).sum(1)
         return Output(self.classify(pooled).squeeze(-1), pooled)
 
 
 @method("gated-profiles", family="mine", provenance="written for this example", reference="you")
 class GatedProfilesMethod(NeuralMethod):
-    """Connection profiles of ROIs, weighed by one learned gate each."""
+    """Connection profiles of ROIs, each weighted by a learned gate."""
 
     Settings = GatedProfilesSettings
     settings: GatedProfilesSettings
@@ -57,5 +69,5 @@ class GatedProfilesMethod(NeuralMethod):
     def network(self, shape: InputShape) -> nn.Module:
         return GatedProfiles(shape, self.settings)
 
-    def loss(self, out: Output, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+    def loss(self, out: Output, batch: Batch, state: RunState, stage: Stage) -> Tensor:
         return classification_loss(out.logit, batch)

@@ -24,11 +24,10 @@ from .connectome import Connectomes
 from .device import resolve_device
 from .errors import BrioError
 from .estimator_input import as_scans, labelled_cohort, unlabelled_cohort
-from .methods import Brio, BrioPlus, find_method, make_method
+from .methods import find_method, make_method
 from .progress import silent
 from .protocol import Fold, training_fold
-from .training import FittedRun, Method, Run
-from .training.stack import Stack
+from .training import FittedRun, Method, Run, group_tensors
 
 __all__ = ["BrioClassifier"]
 
@@ -38,7 +37,7 @@ MAIN_SETTINGS = (
 )
 """Settings of a method that are parameters of the estimator, so that a search can vary them."""
 
-FORMAT = 1
+FORMAT = 2
 """Of the files that ``save`` writes."""
 
 _FITTED = ("n_features_in_", "feature_names_in_", "source_sites_", "validation_sites_", "left_out_sites_", "seed_")
@@ -248,12 +247,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         """
         connectomes = self._connectomes(X)
         scans = self.method_.inputs(connectomes).take(torch.arange(len(connectomes), device=connectomes.device))
-        if isinstance(self.method_, BrioPlus):
-            return self.method_.contributions(self.fitted_run_, scans)
-        if not isinstance(self.method_, Brio):
-            raise BrioError(f"method '{self.method_.name}' has no connectome factors, hence no contributions")
-        out = Stack.restore(self.method_, scans, [self.fitted_run_]).forward(scans, shared=True)
-        return out.contributions[0].double().cpu().numpy()
+        return self.method_.contributions(self.fitted_run_, scans)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one safetensors file: weights, and all else as JSON in its header.
@@ -274,7 +268,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
             "run": {name: getattr(self.fitted_run_, name) for name in _FACTS},
         }
         text = json.dumps(header, default=lambda value: value.tolist())
-        weights = {name: t.clone().contiguous() for name, t in self.fitted_run_.weights.items()}
+        weights = {name: t.clone().contiguous() for name, t in self.fitted_run_.tensors.items()}
         part = Path(f"{os.fspath(path)}.part")
         save_file(weights, part, metadata={"brio": text})
         part.replace(path)  # whole or not at all
@@ -305,9 +299,12 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
             model.feature_names_in_ = np.array(model.feature_names_in_, dtype=object)
         dtype, classes = header["classes"]
         model.classes_ = np.array(classes, dtype=dtype)
+        parameters, state = group_tensors(weights)
         none = np.empty(0, dtype=np.int64)
         run = Run(Fold("all", none, none, none, (), model.validation_sites_, model.left_out_sites_), model.seed_)
-        model._keep(method, FittedRun(run=run, test_logit=np.empty(0), weights=weights, **header["run"]))
+        model._keep(
+            method, FittedRun(run=run, test_logit=np.empty(0), parameters=parameters, state=state, **header["run"])
+        )
         return model
 
     def _make_method(self) -> Method:
@@ -326,10 +323,9 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         self.validation_auc_ = fitted.validation_auc
         self.selected_epoch_ = fitted.selected_epoch
         self.block_length_ = fitted.block_length
-        if isinstance(method, Brio):
-            self.intercept_ = float(fitted.weights["b"])
-        elif isinstance(method, BrioPlus):
-            self.intercept_ = float(fitted.weights["calibration"][1])
+        intercept = method.intercept(fitted)
+        if intercept is not None:
+            self.intercept_ = intercept
 
     def _connectomes(self, X: Any) -> Connectomes:
         """Full-scan FC of scans to be scored."""

@@ -93,11 +93,11 @@ def factor_evidence(
         source = fitted.run.fold.source
         site, label = cohort.sites[source], cohort.labels[source]
         a, again = torch.from_numpy(full).double(), torch.from_numpy(other).double()
-        cells, w = membership(site, label), fitted.weights["w"].double().cpu()
+        cells, w = membership(site, label), fitted.parameters["w"].double().cpu()
         site_weight = torch.full((len(cells),), 1.0 / len(cells), dtype=torch.float64)
         change = (again - a[:, None]).square().mean(1)
         qualification = qualify(a, change, w, cells, site_weight, replace(settings, variant="full"))
-        Pi_bar = fitted.weights["context.Pi_bar"].double().cpu()
+        Pi_bar = fitted.state.inference["Pi_bar"].double().cpu()
         found[position] = FactorEvidence(cell_members(site, label)[0], a, again, cells, qualification, Pi_bar, settings)
     return [found[i] for i in range(len(fitted_runs))]
 
@@ -178,7 +178,7 @@ def retained_margin(a: Tensor, fitted: FittedRun, retained: Sequence[int] | np.n
     """
     stays = torch.zeros(a.shape[-1], dtype=a.dtype, device=a.device)
     stays[torch.as_tensor(np.asarray(retained, dtype=np.int64), device=a.device)] = 1.0
-    logit = (a * stays).sum(-1) / math.sqrt(a.shape[-1]) + fitted.weights["b"].to(a)
+    logit = (a * stays).sum(-1) / math.sqrt(a.shape[-1]) + fitted.parameters["b"].to(a)
     return logit.double().cpu().numpy()
 
 

@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from .. import draws
 from ..connectome import BlockRule, Connectomes, Resamples, clip_block_length
 from ..errors import BrioError
 from ..training import FittedRun, Inputs, Method, NeuralMethod, Run, Scans
-from ..training.stack import Stack
+from ..training.stack import Stack, is_training_only
 
 __all__ = ["RESAMPLES", "SourceAnswers", "source_answers", "source_block_length", "source_outputs"]
 
@@ -140,14 +141,14 @@ def _groups(
     """Runs that see the same re-estimates and whose weights have the same shapes."""
     groups: dict[tuple[int, float, tuple[tuple[int, ...], ...]], list[int]] = {}
     for position, (fitted, length) in enumerate(zip(fitted_runs, block_length, strict=True)):
-        if not fitted.weights:
+        if not fitted.parameters:
             raise BrioError(
                 f"method '{method.name}', fold {fitted.run.fold.name}, seed {fitted.run.seed}: the weights of this "
                 "run were not kept; run it again without --records-only"
             )
         shapes: tuple[tuple[int, ...], ...] = ()
-        if _stackable(method):  # what a bank holds may grow with the number of source sites
-            shapes = tuple(tuple(t.shape) for name, t in fitted.weights.items() if _read(method, name))
+        if isinstance(method, NeuralMethod) and _stackable(method):  # a bank grows with source sites
+            shapes = tuple(tuple(t.shape) for t in _inference_tensors(method, fitted))
         key = (fitted.run.seed, float(np.floor(length + 0.5)), shapes)
         groups.setdefault(key, []).append(position)
     for (seed, rounded, _), positions in groups.items():
@@ -158,8 +159,10 @@ def _stackable(method: Method) -> bool:
     return isinstance(method, NeuralMethod) and type(method).predict is NeuralMethod.predict
 
 
-def _read(method: Method, name: str) -> bool:
-    return not name.removeprefix("context.").startswith(getattr(method, "only_for_training", ()))
+def _inference_tensors(method: NeuralMethod, fitted: FittedRun) -> list[Tensor]:
+    """The tensors of a fitted run that its network reads at inference."""
+    read = [t for name, t in fitted.parameters.items() if not is_training_only(name, method)]
+    return [*read, *fitted.state.learned.values(), *fitted.state.inference.values()]
 
 
 def _asked_again(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..training import FittedRun, Method, Run
+from ..training import FittedRun, Method, Run, group_tensors
 from .execute import planned
 from .prepare import Prepared
 from .store import RunStore
@@ -31,7 +31,7 @@ def load_fitted_runs(prepared: Prepared, name: str, folder: Path) -> tuple[Metho
                 row["selected_epoch"],
                 record["details"].get("trained_epochs"),
                 row["block_length"],
-                store.weights(job.key),
+                *group_tensors(store.weights(job.key)),
                 record["details"],
             )
         )

@@ -55,7 +55,7 @@ def train(prepared: Prepared, plan: Plan, store: RunStore, searching: bool = Fal
         for job, fitted in zip(jobs, fitted_runs, strict=True):
             if not searching:
                 fitted.require_finite(method.name)
-            store.write(job.key, _record(plan, job, fitted, graphs, seconds), fitted.weights)
+            store.write(job.key, _record(plan, job, fitted, graphs, seconds), fitted.tensors)
         before += effort
         prepared.progress(f"{title}: done", before / total)
 

@@ -14,13 +14,14 @@ from torch import Tensor
 from ..connectome import fill_dead
 from ..settings import require, setting
 from ..spaces import choice
-from ..training import NeuralSettings, Scans
+from ..training import RunState, Scans
+from .settings import BaselineSettings
 
 __all__ = ["GraphSettings", "normalised", "profiles", "strong_edges"]
 
 
 @dataclass(frozen=True)
-class GraphSettings(NeuralSettings):
+class GraphSettings(BaselineSettings):
     """Settings that graph networks share.
 
     Attributes
@@ -32,8 +33,6 @@ class GraphSettings(NeuralSettings):
         Share of the edges of a scan, the strongest in absolute value, that make its graph.
     """
 
-    epochs: int = 80
-    patience: int | None = 25
     learning_rate: float = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
     width: int = 64
     layers: int = 2
@@ -48,9 +47,9 @@ class GraphSettings(NeuralSettings):
         require(0 < self.edge_share <= 1, "edge_share", self.edge_share, "above 0 and at most 1")
 
 
-def profiles(scans: Scans, context: dict[str, Tensor]) -> Tensor:
+def profiles(scans: Scans, state: RunState) -> Tensor:
     """Node features: rows of the FC matrix, ROIs without signal filled in. Shape [B, P, P]."""
-    return fill_dead(scans.A, scans.alive, context["mean"])
+    return fill_dead(scans.A, scans.alive, state.learned["mean"])
 
 
 def strong_edges(scans: Scans) -> Tensor:

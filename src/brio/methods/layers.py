@@ -1,4 +1,8 @@
-"""Layers that several networks share. Random numbers and batch statistics know about the runs axis."""
+"""Layers that several networks share.
+
+A layer that draws random numbers or keeps batch statistics is handed the :class:`~brio.training.StepContext` of the
+training step; at inference it is handed None.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +12,55 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..training.ambient import draw_kernels, draw_keys, real_graphs, statistics_move, uniform
+from ..training import StepContext
+from ..training.random_numbers import drop_out
 
-__all__ = ["BatchNorm", "Dropout", "GATLayer", "GCNLayer", "GINLayer", "LayerNorm", "Linear", "linear", "mlp"]
+__all__ = [
+    "BatchNorm",
+    "Chain",
+    "Dropout",
+    "GATLayer",
+    "GCNLayer",
+    "GINLayer",
+    "Identity",
+    "LayerNorm",
+    "Linear",
+    "StepLayer",
+    "build_mlp",
+    "linear",
+]
 
 
-class Dropout(nn.Module):
-    """Dropout whose draws are those of the run, alone or in a stack."""
+class StepLayer(nn.Module):
+    """A layer that is handed the training step: ``forward(x, step)``, None at inference."""
+
+
+class Identity(StepLayer):
+    """Nothing, where another network has a layer that is handed the step."""
+
+    def forward(self, x: Tensor, step: StepContext | None = None) -> Tensor:
+        return x
+
+
+class Chain(nn.Sequential):
+    """Layers one after another; those that are a :class:`StepLayer` are handed the step."""
+
+    def forward(self, x: Tensor, step: StepContext | None = None) -> Tensor:
+        for layer in self:
+            x = layer(x, step) if isinstance(layer, StepLayer) else layer(x)
+        return x
+
+
+class Dropout(StepLayer):
+    """Dropout whose draws are the same for a run alone and in a stack."""
 
     def __init__(self, p: float) -> None:
         super().__init__()
         self.p = p
 
-    def forward(self, x: Tensor) -> Tensor:
-        if not self.training or self.p == 0:
-            return x
-        kernels = draw_kernels(x)
-        if kernels is not None:
-            return kernels.dropout(x, draw_keys(), self.p)
-        kept = (uniform(x.shape, x) >= self.p).to(x.dtype) / (1 - self.p)  # runs of one seed share it
-        return x * kept
+    def forward(self, x: Tensor, step: StepContext | None = None) -> Tensor:
+        """Drop a share p of the entries of x, of any shape, and scale the others; x itself at inference."""
+        return x if step is None or self.p == 0 else drop_out(x, step.draw_keys(), self.p)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -68,7 +101,7 @@ class LayerNorm(nn.LayerNorm):
         return torch.addcmul(self.bias, (x - mean) * (variance + self.eps).rsqrt(), self.weight)
 
 
-class BatchNorm(nn.Module):
+class BatchNorm(StepLayer):
     """Batch normalisation of the last axis over all others; graphs that pad the stack do not count.
 
     As ``torch.nn.BatchNorm1d`` (biased variance in the batch, unbiased in the running average).
@@ -85,29 +118,29 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_mean", torch.zeros(width))
         self.register_buffer("running_var", torch.ones(width))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Shape [B, ..., width], the graph first."""
-        if not self.training:
-            return self.scaled(x - self.running_mean, self.running_var)
+    def forward(self, x: Tensor, step: StepContext | None = None) -> Tensor:
+        """Normalise x of shape [B, ..., width], the graph first."""
+        if step is None:
+            return self.scale(x - self.running_mean, self.running_var)
         middle = tuple(range(1, x.dim() - 1))
-        real = real_graphs().repeat(len(x) // len(real_graphs()))  # several passes of the batch may lie end to end
+        real = step.real.repeat(len(x) // len(step.real))  # several passes of the batch may lie end to end
         share = (real / real.sum()).unsqueeze(-1)
         mean = (share * (x.mean(middle) if middle else x)).sum(0)
         centred = x - mean
         square = centred.square()
         variance = (share * (square.mean(middle) if middle else square)).sum(0)
-        self.follow(mean, variance, real.sum() * (x[0, ..., 0].numel() if middle else 1))
-        return self.scaled(centred, variance)
+        self.update_statistics(mean, variance, real.sum() * (x[0, ..., 0].numel() if middle else 1), step)
+        return self.scale(centred, variance)
 
-    def follow(self, mean: Tensor, variance: Tensor, count: Tensor) -> None:
-        """Move the running averages towards the statistics of ``count`` values."""
-        if statistics_move():
+    def update_statistics(self, mean: Tensor, variance: Tensor, count: Tensor, step: StepContext) -> None:
+        """Move the running averages towards the mean and variance of ``count`` values. Shapes [width], scalar."""
+        if step.update_statistics:
             unbiased = variance.detach() * count / (count - 1).clamp_min(1)
             self.running_mean.mul_(1 - self.momentum).add_(self.momentum * mean.detach())
             self.running_var.mul_(1 - self.momentum).add_(self.momentum * unbiased)
 
-    def scaled(self, centred: Tensor, variance: Tensor) -> Tensor:
-        """Centred values with this variance taken out, weight and bias put in."""
+    def scale(self, centred: Tensor, variance: Tensor) -> Tensor:
+        """Divide centred values by the root of a variance, then apply weight and bias."""
         return centred * ((variance + self.eps).rsqrt() * self.weight) + self.bias
 
 
@@ -130,11 +163,11 @@ class GINLayer(nn.Module):
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
         self.eps = nn.Parameter(torch.zeros(()))
-        self.update = nn.Sequential(Linear(n_in, n_out), BatchNorm(n_out), nn.ReLU(), Linear(n_out, n_out))
+        self.update = Chain(Linear(n_in, n_out), BatchNorm(n_out), nn.ReLU(), Linear(n_out, n_out))
 
-    def forward(self, H: Tensor, A: Tensor) -> Tensor:
+    def forward(self, H: Tensor, A: Tensor, step: StepContext | None = None) -> Tensor:
         """H: [B, P, n_in]; A: [B, P, P], A[u, v] weighs the message of v to u."""
-        return self.update((1 + self.eps) * H + A @ H)
+        return self.update((1 + self.eps) * H + A @ H, step)
 
 
 class GATLayer(nn.Module):
@@ -149,20 +182,29 @@ class GATLayer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(heads * n_out if concat else n_out))
         self.dropout = Dropout(dropout)
 
-    def forward(self, H: Tensor, mask: Tensor) -> Tensor:
-        """H: [B, P, n_in]; mask: [B, P, P], nonzero where u hears v. Self-loops are added."""
+    def forward(self, H: Tensor, mask: Tensor, step: StepContext | None = None) -> Tensor:
+        """H: [B, P, n_in]; mask: [B, P, P], nonzero where u receives from v. Self-loops are added."""
         x = linear(H, self.weight).unflatten(-1, (self.heads, -1))  # [B, P, heads, d]
         to, of = (x * self.receive).sum(-1), (x * self.send).sum(-1)  # [B, P, heads]
         score = F.leaky_relu(to.transpose(-1, -2).unsqueeze(-1) + of.transpose(-1, -2).unsqueeze(-2), 0.2)
-        heard = (mask + torch.eye(mask.shape[-1], device=mask.device, dtype=mask.dtype)).unsqueeze(-3) != 0
-        attention = self.dropout(torch.where(heard, score, torch.full_like(score, -1e9)).softmax(-1))
+        linked = (mask + torch.eye(mask.shape[-1], device=mask.device, dtype=mask.dtype)).unsqueeze(-3) != 0
+        attention = self.dropout(torch.where(linked, score, torch.full_like(score, -1e9)).softmax(-1), step)
         out = (attention @ x.transpose(-2, -3)).transpose(-2, -3)  # [B, P, heads, d]
         return (out.flatten(-2) if self.concat else out.mean(-2)) + self.bias
 
 
-def mlp(*widths: int, dropout: float = 0.0, norm: bool = False) -> nn.Sequential:
-    """Linear layers with (batch norm,) ReLU and dropout between them."""
+def build_mlp(*widths: int, dropout: float = 0.0, norm: bool = False) -> Chain:
+    """Build linear layers with (batch norm,) ReLU and dropout between them.
+
+    Parameters
+    ----------
+    *widths : int
+        Of the input, of each hidden layer and of the output.
+    dropout : float
+    norm : bool
+        Batch norm after every hidden layer.
+    """
     layers: list[nn.Module] = []
     for n_in, n_out in itertools.pairwise(widths[:-1]):
         layers += [Linear(n_in, n_out), *([BatchNorm(n_out)] if norm else []), nn.ReLU(), Dropout(dropout)]
-    return nn.Sequential(*layers, Linear(widths[-2], widths[-1]))
+    return Chain(*layers, Linear(widths[-2], widths[-1]))

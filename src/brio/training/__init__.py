@@ -4,16 +4,22 @@ from .contract import (
     Batch,
     FittedRun,
     Method,
-    NeuralMethod,
-    NeuralSettings,
+    MethodFacts,
+    NetworkCall,
     Output,
-    Params,
     Prediction,
     Run,
+    RunState,
     SourceScans,
     Stage,
+    Tensors,
+    group_tensors,
+    name_tensors,
 )
 from .inputs import Inputs, InputShape, Scans
+from .neural import NeuralMethod, NeuralSettings
+from .stack import Stack
+from .step_context import StepContext
 
 __all__ = [
     "Batch",
@@ -21,13 +27,20 @@ __all__ = [
     "InputShape",
     "Inputs",
     "Method",
+    "MethodFacts",
+    "NetworkCall",
     "NeuralMethod",
     "NeuralSettings",
     "Output",
-    "Params",
     "Prediction",
     "Run",
+    "RunState",
     "Scans",
     "SourceScans",
+    "Stack",
     "Stage",
+    "StepContext",
+    "Tensors",
+    "group_tensors",
+    "name_tensors",
 ]

@@ -1,43 +1,43 @@
-"""What a method is: settings and a way to fit runs; a neural method is a network and a loss for one run."""
+"""The types of training: what a run, a method and a fitted run are. Nothing in here trains."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..cohort import Cohort
-from ..connectome import Connectomes, source_mean
+from ..connectome import Connectomes
 from ..errors import BrioError
 from ..progress import Progress, silent
 from ..protocol import Fold
-from ..settings import require, setting
-from ..spaces import choice
 from .inputs import Inputs, InputShape, Scans
-
-if TYPE_CHECKING:
-    from .stack import Stack
+from .step_context import StepContext
 
 __all__ = [
     "Batch",
     "FittedRun",
     "Method",
-    "NeuralMethod",
-    "NeuralSettings",
+    "MethodFacts",
+    "NetworkCall",
     "Output",
-    "Params",
     "Prediction",
     "Run",
+    "RunState",
     "SourceScans",
+    "StackableMethod",
     "Stage",
+    "Tensors",
+    "group_tensors",
+    "name_tensors",
 ]
 
-Params = dict[str, Tensor]
+Tensors = dict[str, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +48,71 @@ class Run:
     seed: int
 
 
+class RunState(NamedTuple):
+    """What a run holds besides the parameters of its network, by name.
+
+    For one run the tensors have the shapes that its method gives them; for a stack of runs a first axis [R] more.
+
+    Attributes
+    ----------
+    learned : dict of Tensor
+        Learned from the source scans before training, outside gradient descent.
+    training : dict of Tensor
+        Read by the loss or a refresh only; a fitted run predicts without it.
+    inference : dict of Tensor
+        Derived from the present weights and read by the network.
+    """
+
+    learned: Tensors
+    training: Tensors
+    inference: Tensors
+
+    @classmethod
+    def from_learned(cls, **learned: Tensor) -> RunState:
+        """Make the state of a run that has learned something and not trained yet."""
+        return cls(learned, {}, {})
+
+    def select(self, rows: Tensor) -> RunState:
+        """Select some runs of a stack by position (int64)."""
+        return RunState(*({name: t[rows] for name, t in group.items()} for group in self))
+
+
+def name_tensors(parameters: Tensors, state: RunState) -> Tensors:
+    """Put all tensors of a run into one dictionary, each under the name of its group.
+
+    Examples
+    --------
+    >>> list(name_tensors({"w": torch.zeros(1)}, RunState.from_learned(mean=torch.zeros(1))))
+    ['parameters.w', 'learned.mean']
+    """
+    groups = {"parameters": parameters, **state._asdict()}
+    return {f"{group}.{name}": t for group, tensors in groups.items() for name, t in tensors.items()}
+
+
+def group_tensors(named: Tensors) -> tuple[Tensors, RunState]:
+    """Split what :func:`name_tensors` made into parameters and state.
+
+    Raises
+    ------
+    BrioError
+        If a name belongs to no group, as in files of version 0.1.0.
+    """
+    groups: dict[str, Tensors] = {"parameters": {}, "learned": {}, "training": {}, "inference": {}}
+    for full_name, tensor in named.items():
+        group, _, name = full_name.partition(".")
+        if group not in groups or not name:
+            raise BrioError(
+                f"the weights hold a tensor '{full_name}' of no known group: they were written by an earlier version "
+                "of brio; fit the model again"
+            )
+        groups[group][name] = tensor
+    parameters = groups.pop("parameters")
+    return parameters, RunState(**groups)
+
+
 @dataclass(eq=False)
 class FittedRun:
-    """What a finished run leaves behind.
+    """A run in memory after its fit.
 
     Attributes
     ----------
@@ -62,12 +124,15 @@ class FittedRun:
     selected_epoch : int or None
         Epoch of the checkpoint, counted from 1; None where a method has no epochs.
     trained_epochs : int or None
+        Epochs until the run stopped.
     block_length : float or None
         Fold-level block length l_b, unrounded; None where nothing was re-estimated.
-    weights : dict of Tensor
-        Parameters of the chosen model and everything it learned from the source sites.
+    parameters : dict of Tensor
+        Parameters and running statistics of the chosen network, or the coefficients of a model without one.
+    state : RunState
+        What the run holds besides them.
     details : dict
-        Further plain facts worth a line in the results (a penalty, say).
+        Further plain facts about the run (a penalty, say), ready for JSON.
     """
 
     run: Run
@@ -76,11 +141,23 @@ class FittedRun:
     selected_epoch: int | None = None
     trained_epochs: int | None = None
     block_length: float | None = None
-    weights: dict[str, Tensor] = field(default_factory=dict)
+    parameters: Tensors = field(default_factory=dict)
+    state: RunState = field(default_factory=RunState.from_learned)
     details: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def tensors(self) -> Tensors:
+        """All its tensors under the names they are stored with, see :func:`name_tensors`."""
+        return name_tensors(self.parameters, self.state)
+
     def require_finite(self, name: str) -> None:
-        """Raise an error for people if the training of this run of a method diverged."""
+        """Raise a user-facing error if the training of this run diverged.
+
+        Parameters
+        ----------
+        name : str
+            Of the method.
+        """
         if not (np.isfinite(self.validation_auc) and np.isfinite(self.test_logit).all()):
             raise BrioError(
                 f"method '{name}', fold {self.run.fold.name}, seed {self.run.seed}: training diverged, no checkpoint "
@@ -89,17 +166,50 @@ class FittedRun:
 
 
 class Prediction(NamedTuple):
-    """What a fitted run says of scans."""
+    """What a fitted run predicts for some scans."""
 
     margin: np.ndarray  # [n] logit margin, float64
     representation: np.ndarray  # [n, d] what its classifier reads, float64
 
 
+@dataclass(frozen=True)
+class MethodFacts:
+    """What a job plans and prints with, declared by the method itself.
+
+    Attributes
+    ----------
+    epochs : int or None
+        Largest number of epochs; None where nothing is trained by epochs.
+    reestimates : int or None
+        Re-estimates of each scan at a time (K); None where nothing is re-estimated.
+    dead_rois : str or None
+        What the edges of an ROI without signal hold, as the method's setting names it.
+    refits : bool
+        Whether a run is trained again with its validation scans once the epoch is chosen.
+    relative_cost : float
+        Effort of one run compared with others, for the display of the time left.
+    without_validation : str
+        Setting with which the method needs no validation scans; empty where there is none.
+    """
+
+    epochs: int | None = None
+    reestimates: int | None = None
+    dead_rois: str | None = None
+    refits: bool = False
+    relative_cost: float = 2.0
+    without_validation: str = ""
+
+
 class Method(ABC):
-    """A way to learn from source sites and score scans of others.
+    """A way to learn from source sites and to score scans of other sites.
 
     A subclass names itself through :func:`brio.methods.method`, has a frozen dataclass ``Settings``
-    and fits any number of runs at once. A fitted run answers for any scans: full ones or re-estimates.
+    and fits any number of runs at once. A fitted run predicts for any scans: full ones or re-estimates.
+
+    Parameters
+    ----------
+    settings : dataclass, optional
+        An instance of ``Settings``; by default the method's own values.
     """
 
     name: ClassVar[str] = ""
@@ -107,7 +217,7 @@ class Method(ABC):
     """What it needs besides connectomes and labels, see :data:`brio.training.inputs.NEEDS`."""
 
     version: ClassVar[int] = 1
-    """Raised whenever the numbers of the method change; part of the name of a finished run."""
+    """Raised whenever the numbers of the method change; part of the key of a finished run."""
 
     needs_validation: bool = True
     """Whether it chooses its model by validation scans, so that a fold must have some."""
@@ -119,71 +229,68 @@ class Method(ABC):
 
     @abstractmethod
     def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[FittedRun]:
-        """Fit every run and score its test scans; fitted_runs in the order of ``runs``."""
+        """Fit every run and score its test scans; fitted runs in the order of ``runs``.
+
+        Parameters
+        ----------
+        connectomes : Connectomes
+            Of the whole cohort; a run learns from its source scans only.
+        runs : sequence of Run
+        progress : Progress
+            Called with a message and the share that is done.
+        """
 
     @abstractmethod
     def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
-        """Logit margins and representations of any scans under a fitted run."""
+        """Predict logit margins and representations of any scans with a fitted run."""
+
+    @property
+    def facts(self) -> MethodFacts:
+        """What a job plans and prints with."""
+        return MethodFacts()
 
     def training_scans(self, cohort: Cohort, fold: Fold) -> np.ndarray:
         """Positions of the scans of a fold that the finished model has learned from."""
         return fold.source
 
     def inputs(self, connectomes: Connectomes) -> Inputs:
-        """The scans of a cohort with what this method needs of them."""
+        """Gather the scans of a cohort with what this method needs of them."""
         return Inputs(connectomes, self.needs, self.settings, f"method '{self.name}'")
 
     def margins(self, fitted: FittedRun, connectomes: Connectomes, scans: np.ndarray) -> np.ndarray:
-        """Logit margins of scans of a cohort, by position, under a fitted run."""
+        """Predict logit margins of scans of a cohort.
+
+        Parameters
+        ----------
+        fitted : FittedRun
+        connectomes : Connectomes
+        scans : ndarray of int64, shape [n]
+            Positions in the cohort.
+
+        Returns
+        -------
+        ndarray, shape [n]
+        """
         index = torch.from_numpy(np.asarray(scans)).to(connectomes.device)
         return self.predict(fitted, self.inputs(connectomes).take(index)).margin
 
+    def contributions(self, fitted: FittedRun, scans: Scans) -> np.ndarray:
+        """Contributions of connectome factors to the margins of scans, Eq. (10). Shape [n, J].
+
+        Raises
+        ------
+        BrioError
+            If the method has no factors.
+        """
+        raise BrioError(f"method '{self.name}' has no connectome factors, hence no contributions")
+
+    def intercept(self, fitted: FittedRun) -> float | None:
+        """The part of a margin that no factor contributes; None where the method has no factors."""
+        return None
+
     def bytes_per_run(self, connectomes: Connectomes, run: Run) -> int:
-        """Memory one more run in a stack needs; decides how many train together."""
+        """Memory that one more run in a stack needs; decides how many train together."""
         return 0
-
-
-@dataclass(frozen=True)
-class NeuralSettings:
-    """Settings that every trained network shares.
-
-    Attributes
-    ----------
-    epochs : int
-        Largest number of epochs; an epoch has as many batches as fit into the number of source scans.
-    patience : int or None
-        A run stops after this many epochs without a better validation AUC; ``none`` trains to the end.
-    learning_rate, weight_decay : float
-        AdamW, as in the paper.
-    cell_batch : int
-        Scans of each source site and class in a batch; smaller cells go round.
-    validation_auc : {"pooled", "site-mean"}
-        The checkpoint is chosen by the AUC over all validation scans together, or by the mean of the sites' own AUCs.
-    dead_rois : {"source-mean", "zero"}
-        What the edges of an ROI without signal hold: the mean connectome of the source sites, or zero.
-    schedule : {"constant", "cosine"}
-        Learning rate over the epochs: as it is, or falling to a tenth along half a cosine.
-    refit : bool
-        Whether a run, once its epoch is chosen on validation scans, is trained again to that epoch with these scans
-        among the source scans.
-    """
-
-    epochs: int = 220
-    patience: int | None = 80
-    learning_rate: float = setting(3e-4, choice(1e-4, 3e-4, 1e-3))
-    weight_decay: float = 1e-4
-    cell_batch: int = 4
-    validation_auc: Literal["pooled", "site-mean"] = "pooled"
-    dead_rois: Literal["source-mean", "zero"] = "source-mean"
-    schedule: Literal["constant", "cosine"] = "constant"
-    refit: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "cell_batch"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        require(self.patience is None or self.patience >= 1, "patience", self.patience, "at least 1, or none")
-        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
 
 
 class Batch(NamedTuple):
@@ -196,6 +303,7 @@ class Batch(NamedTuple):
     cell_weight: Tensor  # [E, 2] share of each site and class in the loss; 0 for padding
     pair_weight: Tensor  # [E (E - 1) / 2] share of each pair of source sites; 0 for padding
     epoch: Tensor  # scalar, counted from 1
+    step: StepContext  # random numbers and padding of this step
 
     @property
     def cells(self) -> tuple[int, int, int]:
@@ -212,11 +320,7 @@ class Batch(NamedTuple):
     @property
     def site(self) -> Tensor:
         """Source site of each scan, 0 to E - 1. Shape [B], int64."""
-        return (
-            torch.arange(len(self.cell_weight), device=self.cell_weight.device)[:, None, None]
-            .expand(self.cells)
-            .flatten()
-        )
+        return self.step.site
 
     @property
     def weight(self) -> Tensor:
@@ -231,11 +335,11 @@ class Batch(NamedTuple):
     @property
     def real(self) -> Tensor:
         """1 for scans, 0 for those that pad the stack. Shape [B]."""
-        return (self.weight > 0).to(self.cell_weight.dtype)
+        return self.step.real
 
 
 class Output(NamedTuple):
-    """The least a network says of each scan; a method's own output may say more while it trains."""
+    """The least that a network returns for each scan; a method's own output may hold more while it trains."""
 
     logit: Tensor  # [B]
     representation: Tensor  # [B, d] what the classifier reads
@@ -269,7 +373,17 @@ class Stage:
 
 @dataclass(frozen=True, eq=False)
 class SourceScans:
-    """All that a run may learn from: its source scans."""
+    """All that a run may learn from: its source scans.
+
+    Attributes
+    ----------
+    connectomes : Connectomes
+        Of the whole cohort.
+    scans : ndarray of int64, shape [n]
+        Positions of the source scans in the cohort.
+    site, label : ndarray, shape [n]
+    seed : int
+    """
 
     connectomes: Connectomes
     scans: np.ndarray
@@ -277,103 +391,32 @@ class SourceScans:
     label: np.ndarray
     seed: int
 
+    @classmethod
+    def of_run(cls, connectomes: Connectomes, run: Run) -> SourceScans:
+        """Gather the source scans of a run."""
+        cohort, scans = connectomes.cohort, run.fold.source
+        return cls(connectomes, scans, cohort.sites[scans], cohort.labels[scans], run.seed)
+
     def by_site(self) -> list[np.ndarray]:
-        """Scans of each source site, sites in sorted order."""
+        """Positions of the scans of each source site, sites in sorted order."""
         return [self.scans[self.site == e] for e in np.unique(self.site)]
 
 
-class NeuralMethod(Method):
-    """A network and a loss, written for one run and trained for all runs at once.
+class NetworkCall(Protocol):
+    """Runs the network of one run under given parameters, as :meth:`NeuralMethod.objective` is handed it."""
 
-    The trainer stacks the parameters of all runs along a first axis and maps network and loss over it, so both must be
-    plain tensor code: no branches on values, no ``.item()``, no boolean indexing. Random numbers come from
-    :mod:`brio.training.ambient`; running statistics are buffers, changed in place during training.
-    """
+    def __call__(self, params: Tensors, scans: Scans, step: StepContext) -> Any: ...
 
-    settings: NeuralSettings
-    only_for_training: ClassVar[tuple[str, ...]] = ()
-    """Beginnings of the names of parameters and context entries that inference does not read."""
-    peak_matrices_per_scan: ClassVar[float] = 28.0
-    """About how many P x P matrices a step keeps alive for each scan; decides how many runs train together."""
 
-    @abstractmethod
-    def network(self, shape: InputShape) -> nn.Module:
-        """A freshly initialised network: ``network(scans, context)`` returns an :class:`Output` or more.
+class StackableMethod(Protocol):
+    """What a stack of runs asks of a method; :class:`brio.training.NeuralMethod` has all of it."""
 
-        What it draws at random must not depend on ``shape.n_sites``, which is that of the stack.
-        """
+    name: ClassVar[str]
+    training_only: ClassVar[tuple[str, ...]]
 
-    def context(self, source: SourceScans) -> dict[str, Tensor]:
-        """What the run learns from its source scans before training.
-
-        Here ``mean``, which stands in for the edges of ROIs without signal (:func:`brio.connectome.fill_dead`).
-        """
-        return {"mean": self.dead_roi_fill(source)}
-
-    def dead_roi_fill(self, source: SourceScans) -> Tensor:
-        """What the edges of an ROI without signal hold: the source mean connectome, or zero. Shape [P, P]."""
-        graphs = source.connectomes
-        if self.settings.dead_rois == "zero":
-            return torch.zeros_like(graphs.full[0])
-        return source_mean([graphs.site_mean(m) for m in source.by_site()])
-
-    def training_scans(self, cohort: Cohort, fold: Fold) -> np.ndarray:
-        return fold.without_validation(cohort).source if self.settings.refit else fold.source
-
-    def stages(self) -> list[Stage]:
-        """The stretches of training, in order."""
-        return [Stage("training", self.settings.epochs)]
-
-    def loss(self, out: Any, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
-        """Loss of one run on one batch."""
-        raise NotImplementedError(f"method '{self.name}' has neither a loss nor an objective of its own")
-
-    def objective(
-        self,
-        call: Callable[[Params, Scans], Any],
-        params: Params,
-        batch: Batch,
-        context: dict[str, Tensor],
-        stage: Stage,
-    ) -> Tensor:
-        """What a step descends on: the loss of the network's output.
-
-        A method that trains on other inputs than the batch (mixtures), or under other weights (a look ahead),
-        overrides this; ``call(params, scans)`` runs the network.
-        """
-        return self.loss(call(params, batch.scans), batch, context, stage)
-
-    def begin_stage(self, stack: Stack, stage: Stage) -> None:
-        """Called once when the stack enters a stage."""
-
-    def refresh(self, stack: Stack, due: np.ndarray, count: np.ndarray) -> None:
-        """Called before a step for the runs that are due, with how many refreshes each has had."""
-
-    def update_inference_state(self, stack: Stack) -> None:
-        """Called before the stack is scored: put into the context what inference needs of the present weights."""
-
-    def remove_padding(self, weights: dict[str, Tensor], n_sites: int) -> dict[str, Tensor]:
-        """The weights of one run without what only filled the stack up to its largest number of source sites."""
-        return weights
-
-    def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[FittedRun]:
-        from .trainer import train
-
-        return train(self, connectomes, runs, progress)
-
-    def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
-        from .stack import Stack
-
-        out = Stack.restore(self, scans, [fitted]).forward(scans, shared=True)
-        margin, representation = (t[0].double().cpu().numpy() for t in (out.logit, out.representation))
-        return Prediction(margin, representation)
-
-    def bytes_per_run(self, connectomes: Connectomes, run: Run) -> int:
-        cohort = connectomes.cohort
-        n_sites = len(np.unique(cohort.sites[self.training_scans(cohort, run.fold)]))
-        graph = connectomes.n_rois**2 * torch.empty(0, dtype=connectomes.dtype).element_size()
-        return int(2 * n_sites * self.settings.cell_batch * graph * self.peak_matrices_per_scan)
-
-    def bytes_per_scan(self, A: Tensor) -> float:
-        """Memory that a network needs without gradients for one of the graphs A; decides how many go in one pass."""
-        return A.shape[-1] ** 2 * A.element_size() * self.peak_matrices_per_scan / 2.8
+    def inputs(self, connectomes: Connectomes) -> Inputs: ...
+    def network(self, shape: InputShape) -> nn.Module: ...
+    def learn(self, source: SourceScans) -> Tensors: ...
+    def objective(self, call: NetworkCall, params: Tensors, batch: Batch, state: RunState, stage: Stage) -> Tensor: ...
+    def bytes_per_run(self, connectomes: Connectomes, run: Run) -> int: ...
+    def bytes_per_scan(self, A: Tensor) -> float: ...

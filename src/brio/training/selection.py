@@ -6,39 +6,62 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
+from typing import Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ..cohort import Cohort
 from ..errors import BrioError
 from ..protocol import auc
-from .contract import NeuralSettings, Run
+from .contract import Run, Tensors
 
-__all__ = ["BestValidationEpoch", "CheckpointChoice", "GivenEpoch", "rank_auc"]
+__all__ = ["BestValidationEpoch", "CheckpointChoice", "GivenEpoch", "SelectionSettings", "rank_auc"]
+
+ScoreScans = Callable[[np.ndarray], np.ndarray]
+"""Logit margins of scans of each run, positions [R, n] in and margins [R, n] out."""
+
+
+class SelectionSettings(Protocol):
+    """Settings that the choice of a checkpoint reads, see :class:`brio.training.NeuralSettings`."""
+
+    @property
+    def validation_auc(self) -> str: ...
+    @property
+    def patience(self) -> int | None: ...
 
 
 def rank_auc(logit: np.ndarray, label: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """AUC of each row over the masked entries, ties counted half. Shapes [R, n] -> [R].
+    """Compute the AUC of each row over the masked entries, ties counted half.
 
-    NaN for one class, and for a run that has diverged."""
-    sound = [bool(np.isfinite(row[here]).all()) for row, here in zip(logit, mask, strict=True)]
-    scored = zip(label, logit, mask, sound, strict=True)
-    return np.array([auc(y[here], row[here]) if ok else np.nan for y, row, here, ok in scored])
+    Parameters
+    ----------
+    logit : ndarray, shape [R, n]
+    label : ndarray of int, shape [R, n]
+    mask : ndarray of bool, shape [R, n]
+        Entries that count.
+
+    Returns
+    -------
+    ndarray, shape [R]
+        NaN where the labels are of one class only, or the run has diverged.
+    """
+    finite = [bool(np.isfinite(row[here]).all()) for row, here in zip(logit, mask, strict=True)]
+    rows = zip(label, logit, mask, finite, strict=True)
+    return np.array([auc(y[here], row[here]) if ok else np.nan for y, row, here, ok in rows])
 
 
 class CheckpointChoice(ABC):
-    """The checkpoint of each run in a stack, as far as it is known.
+    """The best checkpoint so far of each run in a stack.
 
     Attributes
     ----------
     best : ndarray, shape [R]
-        Its score; not finite while there is none.
+        Score of the checkpoint; not finite while there is none.
     epoch : ndarray of int64, shape [R]
-        Its epoch, counted from 1; 0 before the first.
-    kept : dict of Tensor
-        Its state.
+        Epoch of the checkpoint, counted from 1; 0 before the first.
+    checkpoint : dict of Tensor, shapes [R, ...]
+        All its tensors, as :meth:`Stack.checkpoint` names them.
     curve : list of (int, ndarray of shape [R])
         Every epoch that was scored, with the score of each run.
     """
@@ -47,36 +70,45 @@ class CheckpointChoice(ABC):
     epoch: np.ndarray
 
     def __init__(self) -> None:
-        self.kept: dict[str, Tensor] = {}
+        self.checkpoint: Tensors = {}
         self.curve: list[tuple[int, np.ndarray]] = []
 
     @abstractmethod
-    def consider(self, margins: Callable[[np.ndarray], np.ndarray], state: dict[str, Tensor], epoch: int) -> None:
-        """Look at the state after an epoch; ``margins`` answers for scans [R, n] of each run."""
+    def consider(self, score_scans: ScoreScans, tensors: Tensors, epoch: int) -> None:
+        """Consider the tensors after an epoch as the checkpoint.
+
+        Parameters
+        ----------
+        score_scans : function
+            Scores scans of each run with these tensors.
+        tensors : dict of Tensor, shapes [R, ...]
+        epoch : int
+            Counted from 1.
+        """
 
     @abstractmethod
     def is_finished(self, epoch: int) -> np.ndarray:
         """Which runs need no further epoch. Shape [R], bool."""
 
     def select(self, keep: np.ndarray) -> CheckpointChoice:
-        """Go on with some of the runs."""
+        """Select some of the runs (boolean mask)."""
         out = copy(self)
         for name, value in vars(self).items():
             if isinstance(value, np.ndarray):
                 setattr(out, name, value[keep])
         out.curve = [(epoch, score[keep]) for epoch, score in self.curve]
         rows = torch.from_numpy(np.flatnonzero(keep))
-        out.kept = {name: t[rows.to(t.device)] for name, t in self.kept.items()}
+        out.checkpoint = {name: t[rows.to(t.device)] for name, t in self.checkpoint.items()}
         return out
 
-    def keep(self, state: dict[str, Tensor], which: np.ndarray) -> None:
-        """Keep the present state of some runs."""
-        if not self.kept:
-            self.kept = {name: t.clone() for name, t in state.items()}
+    def keep(self, tensors: Tensors, which: np.ndarray) -> None:
+        """Keep the present tensors of some runs (boolean mask)."""
+        if not self.checkpoint:
+            self.checkpoint = {name: t.clone() for name, t in tensors.items()}
         elif which.any():
             rows = torch.from_numpy(np.flatnonzero(which))
-            for name, t in state.items():
-                self.kept[name][rows.to(t.device)] = t[rows.to(t.device)]
+            for name, t in tensors.items():
+                self.checkpoint[name][rows.to(t.device)] = t[rows.to(t.device)]
 
 
 class BestValidationEpoch(CheckpointChoice):
@@ -88,7 +120,7 @@ class BestValidationEpoch(CheckpointChoice):
         Padded positions of the validation scans.
     """
 
-    def __init__(self, cohort: Cohort, runs: Sequence[Run], settings: NeuralSettings) -> None:
+    def __init__(self, cohort: Cohort, runs: Sequence[Run], settings: SelectionSettings) -> None:
         super().__init__()
         width = max(len(run.fold.validation) for run in runs)
         self.rule, self.patience = settings.validation_auc, settings.patience
@@ -119,19 +151,19 @@ class BestValidationEpoch(CheckpointChoice):
             rows.append(np.nanmean(one))
         return np.array(rows)
 
-    def consider(self, margins: Callable[[np.ndarray], np.ndarray], state: dict[str, Tensor], epoch: int) -> None:
-        score = self.score(margins(self.scans))
+    def consider(self, score_scans: ScoreScans, tensors: Tensors, epoch: int) -> None:
+        score = self.score(score_scans(self.scans))
         self.curve.append((epoch, score))
         better = score > self.best
         self.best[better], self.epoch[better] = score[better], epoch
-        self.keep(state, better)
+        self.keep(tensors, better)
 
     def is_finished(self, epoch: int) -> np.ndarray:
         return epoch - self.epoch >= (math.inf if self.patience is None else self.patience)
 
 
 class GivenEpoch(CheckpointChoice):
-    """An epoch given for each run: the checkpoint it has then, whatever it is worth."""
+    """The checkpoint of each run after an epoch that is given, whatever it scores. ``wanted``: int64, shape [R]."""
 
     def __init__(self, wanted: np.ndarray) -> None:
         super().__init__()
@@ -139,10 +171,10 @@ class GivenEpoch(CheckpointChoice):
         self.best = np.full(len(wanted), -np.inf)
         self.epoch = np.zeros(len(wanted), dtype=np.int64)
 
-    def consider(self, margins: Callable[[np.ndarray], np.ndarray], state: dict[str, Tensor], epoch: int) -> None:
+    def consider(self, score_scans: ScoreScans, tensors: Tensors, epoch: int) -> None:
         now = self.wanted == epoch
         self.best[now], self.epoch[now] = 0.0, epoch
-        self.keep(state, now)
+        self.keep(tensors, now)
 
     def is_finished(self, epoch: int) -> np.ndarray:
         return self.wanted <= epoch

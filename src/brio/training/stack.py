@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,15 +15,13 @@ from torch.utils._pytree import tree_map
 from .. import draws
 from ..connectome import Connectomes
 from ..device import pass_budget
-from .ambient import during_step
-from .contract import Batch, FittedRun, Params, Run, SourceScans, Stage
+from ..errors import BrioError
+from .contract import Batch, FittedRun, Run, RunState, SourceScans, StackableMethod, Stage, Tensors, name_tensors
 from .inputs import Inputs, InputShape, Scans
 from .source_cells import SourceCells
+from .step_context import StepContext
 
-if TYPE_CHECKING:
-    from .contract import NeuralMethod
-
-__all__ = ["Stack"]
+__all__ = ["Stack", "is_training_only"]
 
 
 class Stack:
@@ -35,61 +33,93 @@ class Stack:
         Trainable parameters, leaves of the graph.
     buffers : dict of Tensor, shapes [R, ...]
         Running statistics, changed in place by training steps.
-    context : dict of Tensor, shapes [R, ...]
-        What each run learned from its source scans outside gradient descent.
+    state : RunState, shapes [R, ...]
+        What each run holds besides its parameters.
     """
 
     def __init__(
         self,
-        method: NeuralMethod,
+        method: StackableMethod,
         inputs: Inputs | None,
         runs: Sequence[Run],
         network: nn.Module,
-        params: Params,
-        buffers: Params,
-        context: dict[str, Tensor],
+        params: Tensors,
+        buffers: Tensors,
+        state: RunState,
         sources: SourceCells | None,
     ) -> None:
         self.method, self._inputs, self.runs, self.network = method, inputs, list(runs), network
-        self.params, self.buffers, self.context, self._sources = params, buffers, context, sources
+        self.params, self.buffers, self.state, self._sources = params, buffers, state, sources
         if sources is not None:
             self._cell_weight = self.tensor(sources.cell_weight)
             self._pair_weight = self.tensor(sources.pair_weight)
 
     @classmethod
-    def build(cls, method: NeuralMethod, connectomes: Connectomes, runs: Sequence[Run]) -> Stack:
-        """Fresh networks, each initialised from its own seed, and their contexts."""
-        cohort = connectomes.cohort
-        inputs, sources = method.inputs(connectomes), SourceCells(cohort, runs)
+    def build(cls, method: StackableMethod, connectomes: Connectomes, runs: Sequence[Run]) -> Stack:
+        """Build fresh networks, each initialised from its own seed, and let each run learn what training starts with.
+
+        Parameters
+        ----------
+        method : NeuralMethod
+        connectomes : Connectomes
+        runs : sequence of Run
+        """
+        inputs, sources = method.inputs(connectomes), SourceCells(connectomes.cohort, runs)
         shape = inputs.shape(int(sources.n_sites.max()))
-        networks, contexts = [], []
+        networks, learned = [], []
         for run in runs:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(int(draws.key(run.seed, "initial weights").view(np.int64)))
                 networks.append(method.network(shape))
-            scans = run.fold.source
-            source = SourceScans(connectomes, scans, cohort.sites[scans], cohort.labels[scans], run.seed)
-            contexts.append(method.context(source))
+            learned.append(method.learn(SourceScans.of_run(connectomes, run)))
         params, buffers = stack_module_state(networks)
-        params = {name: _placed(p.detach(), connectomes.full).requires_grad_() for name, p in params.items()}
-        buffers = {name: _placed(b, connectomes.full) for name, b in buffers.items()}
-        context = {name: torch.stack([c[name] for c in contexts]) for name in contexts[0]}
-        return cls(method, inputs, runs, networks[0], params, buffers, context, sources)
+        params = {name: _place_like(p.detach(), connectomes.full).requires_grad_() for name, p in params.items()}
+        buffers = {name: _place_like(b, connectomes.full) for name, b in buffers.items()}
+        state = RunState({name: torch.stack([one[name] for one in learned]) for name in learned[0]}, {}, {})
+        return cls(method, inputs, runs, networks[0], params, buffers, state, sources)
 
     @classmethod
-    def restore(cls, method: NeuralMethod, like: Scans, fitted_runs: Sequence[FittedRun]) -> Stack:
-        """The stack of finished runs, for inference on scans such as these."""
-        network = method.network(InputShape(like.A.shape[-1], 1, like.bold.shape[-2]))
-        unread = method.only_for_training
-        stacked = {
-            name: _placed(torch.stack([o.weights[name] for o in fitted_runs]), like.A)
-            for name in fitted_runs[0].weights
-            if not name.removeprefix("context.").startswith(unread or ("\0",))
-        }
-        held = {name for name, _ in network.named_parameters()}, {name for name, _ in network.named_buffers()}
-        params, buffers = ({name: t for name, t in stacked.items() if name in names} for names in held)
-        context = {name.removeprefix("context."): t for name, t in stacked.items() if name.startswith("context.")}
-        return cls(method, None, [o.run for o in fitted_runs], network, params, buffers, context, None)
+    def restore(cls, method: StackableMethod, like: Scans, fitted_runs: Sequence[FittedRun]) -> Stack:
+        """Restore the stack of fitted runs, for inference.
+
+        Parameters
+        ----------
+        method : NeuralMethod
+            With the settings that the runs were fitted with.
+        like : Scans
+            Scans such as those it will be asked about; they give shape, precision and device.
+        fitted_runs : sequence of FittedRun
+            Their tensors have the same shapes.
+
+        Raises
+        ------
+        BrioError
+            If a fitted run lacks a tensor that inference reads.
+        """
+        with torch.random.fork_rng(devices=[]):  # its initial weights are all replaced: nobody else's draws may move
+            network = method.network(InputShape(like.A.shape[-1], 1, like.bold.shape[-2]))
+
+        def stack(name: str, tensors: list[Tensors]) -> Tensor:
+            if any(name not in one for one in tensors):
+                raise BrioError(
+                    f"method '{method.name}': the weights lack '{name}'; they are of another version: fit it again"
+                )
+            return _place_like(torch.stack([one[name] for one in tensors]), like.A)
+
+        def group(names: Sequence[str], tensors: list[Tensors]) -> Tensors:
+            return {name: stack(name, tensors) for name in names}
+
+        parameters = [fitted.parameters for fitted in fitted_runs]
+        params, buffers = (
+            group([name for name, _ in named if not is_training_only(name, method)], parameters)
+            for named in (network.named_parameters(), network.named_buffers())
+        )
+        learned, inference = (
+            group(list(getattr(fitted_runs[0].state, name)), [getattr(fitted.state, name) for fitted in fitted_runs])
+            for name in ("learned", "inference")
+        )
+        runs = [fitted.run for fitted in fitted_runs]
+        return cls(method, None, runs, network, params, buffers, RunState(learned, {}, inference), None)
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -98,14 +128,14 @@ class Stack:
     def sources(self) -> SourceCells:
         """Source scans of the runs; a restored stack has none."""
         if self._sources is None:
-            raise RuntimeError("a stack of finished runs has no source scans")
+            raise RuntimeError("a stack of fitted runs has no source scans")
         return self._sources
 
     @property
     def inputs(self) -> Inputs:
         """The scans of the cohort; a restored stack has none."""
         if self._inputs is None:
-            raise RuntimeError("a stack of finished runs has no cohort")
+            raise RuntimeError("a stack of fitted runs has no cohort")
         return self._inputs
 
     @property
@@ -120,7 +150,7 @@ class Stack:
 
     def tensor(self, array: np.ndarray) -> Tensor:
         """A host array on the device, floating point in the stack's precision."""
-        return _placed(torch.from_numpy(np.asarray(array, order="C")), next(iter(self.params.values())))
+        return _place_like(torch.from_numpy(np.asarray(array, order="C")), next(iter(self.params.values())))
 
     def losses(self, scans: Tensor, key: Tensor, epoch: Tensor, stage: Stage) -> Tensor:
         """Loss of every run on its batch.
@@ -138,33 +168,38 @@ class Stack:
         Tensor, shape [R]
         """
         self.network.train()
-        taken = self.inputs.take(scans.flatten(1))
+        scans_of_runs = self.inputs.take(scans.flatten(1))
+        cells = scans.shape[1:]  # sites, classes and scans of each
+        site = torch.arange(cells[0], device=scans.device)[:, None, None].expand(cells).flatten()
 
         def loss(
-            params: Params,
-            buffers: Params,
-            context: dict[str, Tensor],
+            params: Tensors,
+            buffers: Tensors,
+            state: RunState,
             scans: Scans,
             cell_weight: Tensor,
             pair_weight: Tensor,
             key: Tensor,
         ) -> Tensor:
-            batch = Batch(scans, cell_weight, pair_weight, epoch)
+            real = (cell_weight > 0).to(cell_weight.dtype)[:, :, None].expand(cells).flatten()
+            step = StepContext(key, real, site)
+            batch = Batch(scans, cell_weight, pair_weight, epoch, step)
 
-            def call(params: Params, scans: Scans) -> Any:
-                return functional_call(self.network, params | buffers, (scans, context), strict=True)
+            def call(params: Tensors, scans: Scans, step: StepContext) -> Any:
+                return functional_call(self.network, params | buffers, (scans, state, step), strict=True)
 
-            with during_step(key, batch.real):
-                return self.method.objective(call, params, batch, context, stage)
+            return self.method.objective(call, params, batch, state, stage)
 
         # runs of one seed draw the same numbers: then these are drawn once for all
         one_seed = len({run.seed for run in self.runs}) == 1
         mapped = torch.vmap(loss, in_dims=(0, 0, 0, 0, 0, 0, None if one_seed else 0))
         key = key[0] if one_seed else key
-        found = mapped(self.params, self.buffers, self.context, taken, self._cell_weight, self._pair_weight, key)
-        if found.shape != (len(self),):  # it would be broadcast against the runs and mix them
-            raise RuntimeError(f"method '{self.method.name}': its loss is not one number, but {tuple(found.shape[1:])}")
-        return found
+        weights = self._cell_weight, self._pair_weight
+        losses = mapped(self.params, self.buffers, self.state, scans_of_runs, *weights, key)
+        if losses.shape != (len(self),):  # it would be broadcast against the runs and mix them
+            shape = tuple(losses.shape[1:])
+            raise RuntimeError(f"method '{self.method.name}': its loss is not one number, but {shape}")
+        return losses
 
     @torch.no_grad()
     def forward(self, scans: Scans, *, shared: bool = False, runs: Tensor | None = None) -> Any:
@@ -184,19 +219,19 @@ class Stack:
         NamedTuple of Tensor, shapes [R, B, ...]
         """
         self.network.eval()
-        params, context = self.params | self.buffers, self.context
+        params, state = self.params | self.buffers, self.state
         if runs is not None:
             params = {name: p[runs] for name, p in params.items()}
-            context = {name: c[runs] for name, c in context.items()}
+            state = state.select(runs)
         axis = 0 if shared else 1
         size = self.graphs_in_a_pass(len(next(iter(params.values()))), scans.A)
 
-        def one(params: Params, context: dict[str, Tensor], scans: Scans) -> Any:
-            return functional_call(self.network, params, (scans, context))
+        def one(params: Tensors, state: RunState, scans: Scans) -> Any:
+            return functional_call(self.network, params, (scans, state, None))
 
         mapped = torch.vmap(one, in_dims=(0, 0, None) if shared else 0)
         split = [field.split(size, axis) for field in scans]
-        parts = [mapped(params, context, Scans(*fields)) for fields in zip(*split, strict=True)]
+        parts = [mapped(params, state, Scans(*fields)) for fields in zip(*split, strict=True)]
         if len(parts) == 1:
             return parts[0]
         return tree_map(lambda *t: torch.cat(t, dim=1), *parts)
@@ -230,20 +265,32 @@ class Stack:
             self.network,
             {name: p.detach()[index].requires_grad_() for name, p in self.params.items()},
             {name: b[index] for name, b in self.buffers.items()},
-            {name: c[index] for name, c in self.context.items()},
+            self.state.select(index),
             self.sources.select(keep),
         )
 
-    def state(self) -> dict[str, Tensor]:
-        """Parameters, buffers and context under one set of names, detached views. Shapes [R, ...]."""
-        held = {name: p.detach() for name, p in self.params.items()}
-        return held | self.buffers | {f"context.{name}": c for name, c in self.context.items()}
+    def checkpoint(self) -> Tensors:
+        """Parameters, running statistics and state by name (:func:`name_tensors`), detached views. Shapes [R, ...]."""
+        return name_tensors({name: p.detach() for name, p in self.params.items()} | self.buffers, self.state)
 
 
-def _placed(t: Tensor, like: Tensor) -> Tensor:
-    """A tensor on the device of another one, floating point in its precision.
+def is_training_only(name: str, method: StackableMethod) -> bool:
+    """Whether a parameter or buffer of a method's network is, or lies inside, what inference does not read.
 
-    A GPU takes it when it gets there; the host need not wait."""
+    Examples
+    --------
+    >>> class Method:
+    ...     training_only = ("g",)
+    >>> is_training_only("g", Method), is_training_only("g.weight", Method), is_training_only("gate.weight", Method)
+    (True, True, False)
+    """
+    return any(name == part or name.startswith(f"{part}.") for part in method.training_only)
+
+
+def _place_like(t: Tensor, like: Tensor) -> Tensor:
+    """Put a tensor on the device of another one, floating point in its precision.
+
+    The copy to a GPU is asynchronous; the host does not wait."""
     if like.is_cuda and not t.is_cuda:
         t = t.pin_memory().to(like.device, non_blocking=True)
     return t.to(like.device, like.dtype if t.is_floating_point() else t.dtype)

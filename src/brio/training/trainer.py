@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from .. import draws
 from ..connectome import Connectomes
 from ..errors import BrioError
 from ..progress import Progress
 from .adamw import StackedAdamW
-from .contract import FittedRun, NeuralMethod, Run
-from .selection import BestValidationEpoch, CheckpointChoice, GivenEpoch
+from .contract import FittedRun, Run, RunState, StackableMethod, Stage, Tensors, group_tensors
+from .selection import BestValidationEpoch, CheckpointChoice, GivenEpoch, SelectionSettings
 from .stack import Stack
 from .step import Step
 
@@ -26,8 +26,47 @@ COMPACT_BELOW = 0.75
 """Runs that have stopped leave the stack once at most this share of it is running; a smaller stack is a new one."""
 
 
-def train(method: NeuralMethod, connectomes: Connectomes, runs: Sequence[Run], progress: Progress) -> list[FittedRun]:
+class TrainSettings(SelectionSettings, Protocol):
+    """Settings that training reads, see :class:`brio.training.NeuralSettings`."""
+
+    @property
+    def learning_rate(self) -> float: ...
+    @property
+    def weight_decay(self) -> float: ...
+    @property
+    def cell_batch(self) -> int: ...
+    @property
+    def schedule(self) -> str: ...
+    @property
+    def refit(self) -> bool: ...
+
+
+class TrainableMethod(StackableMethod, Protocol):
+    """What training asks of a method; :class:`brio.training.NeuralMethod` has all of it."""
+
+    @property
+    def settings(self) -> TrainSettings: ...
+    def stages(self) -> list[Stage]: ...
+    def begin_stage(self, stack: Stack, stage: Stage) -> None: ...
+    def refresh(self, stack: Stack, due: np.ndarray, count: np.ndarray) -> None: ...
+    def update_inference_state(self, stack: Stack) -> None: ...
+    def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]: ...
+    def block_length(self, state: RunState) -> float | None: ...
+    def margins(self, fitted: FittedRun, connectomes: Connectomes, scans: np.ndarray) -> np.ndarray: ...
+
+
+def train(
+    method: TrainableMethod, connectomes: Connectomes, runs: Sequence[Run], progress: Progress
+) -> list[FittedRun]:
     """Train the runs of one stack and score their test scans.
+
+    Parameters
+    ----------
+    method : NeuralMethod
+    connectomes : Connectomes
+        Of the whole cohort; a run learns from its source scans only.
+    runs : sequence of Run
+    progress : Progress
 
     Returns
     -------
@@ -36,33 +75,37 @@ def train(method: NeuralMethod, connectomes: Connectomes, runs: Sequence[Run], p
     """
     validation = BestValidationEpoch(connectomes.cohort, runs, method.settings)
     if not method.settings.refit:
-        return _train(method, connectomes, runs, validation, progress)
+        return _train_until_chosen(method, connectomes, runs, validation, progress)
 
-    def half(done: float) -> Progress:
-        return lambda message, share: progress(message, done + share / 2)
+    def half(start: float) -> Progress:
+        return lambda message, share: progress(message, start + share / 2)
 
-    chosen = _train(method, connectomes, runs, validation, half(0.0))
-    sound = [first for first in chosen if first.selected_epoch is not None]  # the others have diverged
-    again = [Run(first.run.fold.without_validation(connectomes.cohort), first.run.seed) for first in sound]
-    wanted = GivenEpoch(np.array([first.selected_epoch for first in sound], dtype=np.int64))
-    second = iter(_train(method, connectomes, again, wanted, half(0.5)) if sound else [])
-    return [_refitted(first, next(second)) if first.selected_epoch is not None else first for first in chosen]
+    first_fits = _train_until_chosen(method, connectomes, runs, validation, half(0.0))
+    sound = [first for first in first_fits if first.selected_epoch is not None]  # the others have diverged
+    refits = [Run(first.run.fold.without_validation(connectomes.cohort), first.run.seed) for first in sound]
+    epochs = GivenEpoch(np.array([first.selected_epoch for first in sound], dtype=np.int64))
+    second_fits = iter(_train_until_chosen(method, connectomes, refits, epochs, half(0.5)) if sound else [])
+    return [first if first.selected_epoch is None else _merge_fits(first, next(second_fits)) for first in first_fits]
 
 
-def _refitted(first: FittedRun, again: FittedRun) -> FittedRun:
-    """A run that was trained again on all its scans, with what it was chosen by; NaN if it diverged this time."""
-    sound = all(bool(t.isfinite().all()) for t in again.weights.values()) and bool(np.isfinite(again.test_logit).all())
+def _merge_fits(first: FittedRun, second: FittedRun) -> FittedRun:
+    """The refitted run with what its epoch was chosen by in the first fit; NaN if it diverged in the second."""
+    finite = all(bool(t.isfinite().all()) for t in second.tensors.values()) and np.isfinite(second.test_logit).all()
     return replace(
-        again,
+        second,
         run=first.run,
-        validation_auc=first.validation_auc if sound else float("nan"),
+        validation_auc=first.validation_auc if finite else float("nan"),
         trained_epochs=first.trained_epochs,
         details=first.details,
     )
 
 
-def _train(
-    method: NeuralMethod, connectomes: Connectomes, runs: Sequence[Run], choice: CheckpointChoice, progress: Progress
+def _train_until_chosen(
+    method: TrainableMethod,
+    connectomes: Connectomes,
+    runs: Sequence[Run],
+    choice: CheckpointChoice,
+    progress: Progress,
 ) -> list[FittedRun]:
     """Train runs together until the choice of each run's checkpoint is made."""
     settings = method.settings
@@ -83,15 +126,15 @@ def _train(
         for _ in range(stage.epochs):
             epoch += 1
             progress(f"{running.sum()} runs, {stage.name}, epoch {epoch} of {total}", (epoch - 1) / total)
-            optimiser.set_rate(settings.learning_rate * _share(settings.schedule, epoch, total))
-            taken = _epoch(step, epoch, taken, running)
+            optimiser.set_rate(settings.learning_rate * _rate_share(settings.schedule, epoch, total))
+            taken = _train_epoch(method, step, epoch, taken, running)
             if not stage.selectable:
                 continue
             method.update_inference_state(stack)
-            choice.consider(stack.margins, stack.state(), epoch)
+            choice.consider(stack.margins, stack.checkpoint(), epoch)
             stop = running & (choice.is_finished(epoch) | (epoch == total))
             for row in np.flatnonzero(stop):
-                done[int(order[row])] = _build_fitted_run(stack, choice, int(row), epoch)
+                done[int(order[row])] = _build_fitted_run(method, stack, choice, int(row), epoch)
             running &= ~stop
             if not running.any():
                 return [done[i] for i in range(len(runs))]
@@ -103,50 +146,57 @@ def _train(
     raise BrioError(f"method '{method.name}': its settings leave no epoch in which a checkpoint could be chosen")
 
 
-def _share(schedule: str, epoch: int, total: int) -> float:
+def _rate_share(schedule: str, epoch: int, total: int) -> float:
     """Share of the learning rate that an epoch is trained with."""
     if schedule == "constant":
         return 1.0
     return 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * (epoch - 1) / max(1, total - 1)))
 
 
-def _epoch(step: Step, epoch: int, taken: np.ndarray, running: np.ndarray) -> np.ndarray:
-    """One epoch of the runs that are still running; returns the optimisation steps each has taken in the stage."""
+def _train_epoch(method: TrainableMethod, step: Step, epoch: int, taken: np.ndarray, running: np.ndarray) -> np.ndarray:
+    """Train one epoch of the runs that are still running.
+
+    Returns the optimisation steps that each run has taken in the stage, as ``taken`` has them before. Shape [R].
+    """
     stack, every = step.stack, step.stage.refresh_every
-    batches, active = stack.sources.batches(epoch, stack.method.settings.cell_batch)
+    batches, active = stack.sources.batches(epoch, method.settings.cell_batch)
     active = active & running
-    for number, (scans, go) in enumerate(zip(batches, active, strict=True)):
+    for number, (scans, takes_step) in enumerate(zip(batches, active, strict=True)):
         if every is not None:
-            due = go & (taken % every == 0)
+            due = takes_step & (taken % every == 0)
             if due.any():
-                stack.method.refresh(stack, due, taken // every)
+                method.refresh(stack, due, taken // every)
         key = draws.key(stack.sources.seeds, "step", epoch, number).view(np.int64)
-        step(scans, go, key, epoch)
-        taken = taken + go
+        step(scans, takes_step, key, epoch)
+        taken = taken + takes_step
     return taken
 
 
-def _build_fitted_run(stack: Stack, choice: CheckpointChoice, row: int, epoch: int) -> FittedRun:
-    """The chosen checkpoint of one run, with the scores of its test scans."""
+def _build_fitted_run(
+    method: TrainableMethod, stack: Stack, choice: CheckpointChoice, row: int, epoch: int
+) -> FittedRun:
+    """Build the fitted run of one row of a stack from its chosen checkpoint, and score its test scans."""
     run = stack.runs[row]
     if not np.isfinite(choice.best[row]):  # diverged: no checkpoint has a finite score
         return FittedRun(run, np.full(len(run.fold.test), np.nan), float("nan"), trained_epochs=epoch)
-    weights: dict[str, Tensor] = {name: t[row].detach().cpu().clone() for name, t in choice.kept.items()}
-    weights = stack.method.remove_padding(weights, int(stack.sources.n_sites[row]))
+    named = {name: t[row].detach().cpu().clone() for name, t in choice.checkpoint.items()}
+    n_sites = int(stack.sources.n_sites[row])
+    parameters, state = method.remove_padding(*group_tensors(named), n_sites)
     fitted = FittedRun(
         run=run,
         test_logit=np.empty(0),
         validation_auc=float(choice.best[row]),
         selected_epoch=int(choice.epoch[row]),
         trained_epochs=epoch,
-        block_length=float(weights["context.block_length"]) if "context.block_length" in weights else None,
-        weights=weights,
-        details={"validation_curve": [[e, _rounded(score[row])] for e, score in choice.curve]},
+        block_length=method.block_length(state),
+        parameters=parameters,
+        state=state,
+        details={"validation_curve": [[e, _round_score(score[row])] for e, score in choice.curve]},
     )
-    fitted.test_logit = stack.method.margins(fitted, stack.connectomes, run.fold.test)
+    fitted.test_logit = method.margins(fitted, stack.connectomes, run.fold.test)
     return fitted
 
 
-def _rounded(score: float) -> float | None:
+def _round_score(score: float) -> float | None:
     """A score as a record keeps it; none where the run had diverged in that epoch."""
     return round(float(score), 5) if np.isfinite(score) else None

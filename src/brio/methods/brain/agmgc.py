@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Batch, InputShape, NeuralMethod, Scans, Stage
+from ...training import Batch, InputShape, NeuralMethod, RunState, Scans, Stage, StepContext
 from ..graphs import GraphSettings, profiles, strong_edges
-from ..layers import BatchNorm, Dropout, Linear, mlp
+from ..layers import BatchNorm, Dropout, Linear, build_mlp
 from ..losses import classification_loss
 from ..registry import method, our_reading
 
@@ -22,7 +22,7 @@ __all__ = [
     "AGMGC",
     "AGMGCNetwork",
     "AGMGCSettings",
-    "GraphLearner",
+    "AttentionGraph",
     "MultiGraphLayer",
     "SplineLayer",
     "Views",
@@ -66,7 +66,7 @@ class Views(NamedTuple):
     correlation: Tensor  # [B, width]
 
 
-class GraphLearner(nn.Module):
+class AttentionGraph(nn.Module):
     """A graph of each scan from its ROIs' states: softmax(ReLU(Q K^T / sqrt(d))), its strongest edges, symmetric."""
 
     def __init__(self, width: int, edge_share: float) -> None:
@@ -120,10 +120,12 @@ class MultiGraphLayer(nn.Module):
         self.weight = nn.Parameter(torch.stack([_xavier(n_in, n_out) for _ in range(n_graphs)]))
         self.norm = BatchNorm(n_out)
 
-    def forward(self, H: Tensor, graphs: list[Tensor | None]) -> tuple[Tensor, list[Tensor]]:
+    def forward(
+        self, H: Tensor, graphs: list[Tensor | None], step: StepContext | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
         """H: [B, P, n_in]; graphs: [B, P, P] each, None for the identity. The state, and what each graph says."""
-        said = [H @ W if A is None else A @ (H @ W) for A, W in zip(graphs, self.weight.unbind(0), strict=True)]
-        return self.norm(sum(said[1:], said[0])).relu(), said
+        messages = [H @ W if A is None else A @ (H @ W) for A, W in zip(graphs, self.weight.unbind(0), strict=True)]
+        return self.norm(sum(messages[1:], messages[0]), step).relu(), messages
 
 
 def _xavier(n_in: int, n_out: int) -> Tensor:
@@ -152,25 +154,26 @@ class AGMGCNetwork(nn.Module):
     def __init__(self, shape: InputShape, s: AGMGCSettings) -> None:
         super().__init__()
         self.embed = Linear(shape.n_rois, s.width)
-        self.learner = GraphLearner(s.width, s.edge_share)
+        self.learner = AttentionGraph(s.width, s.edge_share)
         self.spline = SplineLayer(s.width, s.width, s.spline_kernel)
         self.spline_norm = BatchNorm(s.width)
         self.layers = nn.ModuleList(MultiGraphLayer(s.width, s.width, 3) for _ in range(s.layers))
-        self.project = mlp(s.width, s.width, s.width)
+        self.project = build_mlp(s.width, s.width, s.width)
         self.dropout = Dropout(s.dropout)
-        self.classify = mlp(2 * s.width, s.width, 1, dropout=s.dropout)
+        self.classify = build_mlp(2 * s.width, s.width, 1, dropout=s.dropout)
 
-    def forward(self, scans: Scans, context: dict[str, Tensor]) -> Views:
+    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Views:
         edges = strong_edges(scans)
-        H = self.embed(profiles(scans, context))
+        H = self.embed(profiles(scans, state))
         learned = without_loops(self.learner(H, scans.alive))
         correlation = without_loops(edges * scans.A.abs())
-        H = self.dropout(self.spline_norm(self.spline(H, spline_position(scans.A, edges), edges)).relu())
+        H = self.spline(H, spline_position(scans.A, edges), edges)
+        H = self.dropout(self.spline_norm(H, step).relu(), step)
         for layer in self.layers:
-            H, said = layer(H, [learned, correlation, None])
+            H, messages = layer(H, [learned, correlation, None], step)
         pooled = torch.cat([H.mean(1), H.amax(1)], -1)
-        views = (self.project(message.mean(1)) for message in said[:2])
-        return Views(self.classify(self.dropout(pooled)).squeeze(-1), pooled, *views)
+        views = (self.project(message.mean(1), step) for message in messages[:2])
+        return Views(self.classify(self.dropout(pooled, step), step).squeeze(-1), pooled, *views)
 
 
 def contrast(first: Tensor, second: Tensor, batch: Batch, temperature: float) -> Tensor:
@@ -203,6 +206,6 @@ class AGMGC(NeuralMethod):
     def network(self, shape: InputShape) -> nn.Module:
         return AGMGCNetwork(shape, self.settings)
 
-    def loss(self, out: Views, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+    def loss(self, out: Views, batch: Batch, state: RunState, stage: Stage) -> Tensor:
         agreement = contrast(out.learned, out.correlation, batch, self.settings.temperature)
         return classification_loss(out.logit, batch) + self.settings.contrast_weight * agreement

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,18 +11,29 @@ from torch import Tensor, nn
 from ...connectome.fc import fisher_z
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Batch, InputShape, NeuralMethod, NeuralSettings, Output, Params, Scans, Stage
-from ...training.ambient import permutation, uniform
+from ...training import (
+    Batch,
+    InputShape,
+    NetworkCall,
+    NeuralMethod,
+    Output,
+    RunState,
+    Scans,
+    Stage,
+    StepContext,
+    Tensors,
+)
 from ..graphs import profiles
 from ..layers import Dropout, Linear
 from ..losses import bce, class_loss
 from ..registry import method, papers_intent
+from ..settings import BaselineSettings
 
-__all__ = ["BrainNetTF", "BrainNetTFNetwork", "BrainNetTFSettings", "OCRead", "encoder_layer", "mixed"]
+__all__ = ["BrainNetTF", "BrainNetTFNetwork", "BrainNetTFSettings", "EncoderLayer", "OCRead", "mix_up"]
 
 
 @dataclass(frozen=True)
-class BrainNetTFSettings(NeuralSettings):
+class BrainNetTFSettings(BaselineSettings):
     """Settings of the Brain Network Transformer.
 
     The published learning rate, 1e-4 for batches of 16, is raised with the square root of the batch.
@@ -42,8 +52,6 @@ class BrainNetTFSettings(NeuralSettings):
         Train on mixtures of pairs of scans and of their labels.
     """
 
-    epochs: int = 80
-    patience: int | None = 25
     learning_rate: float = setting(3e-4, choice(1e-4, 3e-4, 1e-3))
     schedule: Literal["constant", "cosine"] = "cosine"
     layers: int = 2
@@ -72,19 +80,25 @@ class PlainAttention(nn.MultiheadAttention):
         return super().forward(query, other, other, need_weights=True, average_attn_weights=False)
 
 
-def encoder_layer(n_rois: int, heads: int, feed_forward: int, dropout: float) -> nn.TransformerEncoderLayer:
-    """torch's post-norm transformer layer with dropout that knows the runs axis.
+class EncoderLayer(nn.TransformerEncoderLayer):
+    """torch's post-norm transformer layer, with dropout that is handed the step.
 
     Attention weights are not dropped: torch would draw that from its global generator.
     """
-    heads = max(h for h in range(1, heads + 1) if n_rois % h == 0)
-    # any activation but torch's own ReLU object keeps the layer off its fused kernel
-    layer = nn.TransformerEncoderLayer(n_rois, heads, feed_forward, activation=torch.relu, batch_first=True)
-    layer.self_attn = PlainAttention(n_rois, heads, batch_first=True)
-    layer.linear1, layer.linear2 = Linear(n_rois, feed_forward), Linear(feed_forward, n_rois)
-    for name in ("dropout", "dropout1", "dropout2"):
-        setattr(layer, name, Dropout(dropout))
-    return layer
+
+    def __init__(self, n_rois: int, heads: int, feed_forward: int, dropout: float) -> None:
+        heads = max(h for h in range(1, heads + 1) if n_rois % h == 0)
+        super().__init__(n_rois, heads, feed_forward, batch_first=True)
+        self.self_attn = PlainAttention(n_rois, heads, batch_first=True)
+        self.linear1, self.linear2 = Linear(n_rois, feed_forward), Linear(feed_forward, n_rois)
+        for name in ("dropout", "dropout1", "dropout2"):
+            setattr(self, name, Dropout(dropout))
+
+    def forward(self, H: Tensor, step: StepContext | None = None) -> Tensor:  # type: ignore[override]
+        """Shape [B, P, P] in and out."""
+        H = self.norm1(H + self.dropout1(self.self_attn(H, H, H)[0], step))
+        update = self.linear2(self.dropout(self.linear1(H).relu(), step))
+        return self.norm2(H + self.dropout2(update, step))
 
 
 class OCRead(nn.Module):
@@ -120,34 +134,34 @@ class BrainNetTFNetwork(nn.Module):
         super().__init__()
         n_rois = shape.n_rois
         feed_forward = min(s.feed_forward, 16 * n_rois)
-        self.layers = nn.ModuleList(encoder_layer(n_rois, s.heads, feed_forward, s.dropout) for _ in range(s.layers))
+        self.layers = nn.ModuleList(EncoderLayer(n_rois, s.heads, feed_forward, s.dropout) for _ in range(s.layers))
         self.read = OCRead(n_rois, s.centres)
         self.narrow = nn.Sequential(Linear(n_rois, 8), nn.LeakyReLU())
         n_centres = len(self.read.centres)
         self.head = nn.Sequential(nn.Linear(8 * n_centres, 256), nn.LeakyReLU(), nn.Linear(256, 32), nn.LeakyReLU())
         self.classify = nn.Linear(32, 1)
 
-    def forward(self, scans: Scans, context: dict[str, Tensor]) -> Output:
-        H = correlations(scans, context)
+    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
+        H = undo_fisher_z(scans, state)
         for layer in self.layers:
-            H = layer(H)
+            H = layer(H, step)
         h = self.head(self.narrow(self.read(H)).flatten(1))
         return Output(self.classify(h).squeeze(-1), h)
 
 
-def correlations(scans: Scans, context: dict[str, Tensor]) -> Tensor:
+def undo_fisher_z(scans: Scans, state: RunState) -> Tensor:
     """Pearson correlations, which the published network reads: Fisher z undone, ones on the diagonal. [B, P, P]."""
     eye = torch.eye(scans.A.shape[-1], device=scans.A.device, dtype=scans.A.dtype)
-    return profiles(scans, context).tanh() + eye
+    return profiles(scans, state).tanh() + eye
 
 
-def mixed(batch: Batch, context: dict[str, Tensor]) -> tuple[Scans, Tensor]:
+def mix_up(batch: Batch, state: RunState) -> tuple[Scans, Tensor]:
     """Mixup (Zhang et al. 2018), alpha = 1: every scan and its label mixed with another's, one share for the batch.
 
     Correlations are mixed, not their Fisher z.
     """
-    share, other = uniform((1,), batch.scans.A), permutation()
-    r, y = correlations(batch.scans, context), batch.label
+    share, other = batch.step.draw_uniform((1,), batch.scans.A), batch.step.draw_permutation()
+    r, y = undo_fisher_z(batch.scans, state), batch.label
     A = fisher_z(share * r + (1 - share) * r[other])
     return batch.scans._replace(A=A, alive=torch.ones_like(batch.scans.alive)), share * y + (1 - share) * y[other]
 
@@ -168,14 +182,7 @@ class BrainNetTF(NeuralMethod):
     def network(self, shape: InputShape) -> nn.Module:
         return BrainNetTFNetwork(shape, self.settings)
 
-    def objective(
-        self,
-        call: Callable[[Params, Scans], Any],
-        params: Params,
-        batch: Batch,
-        context: dict[str, Tensor],
-        stage: Stage,
-    ) -> Tensor:
+    def objective(self, call: NetworkCall, params: Tensors, batch: Batch, state: RunState, stage: Stage) -> Tensor:
         """Binary cross-entropy on the mixed labels."""
-        scans, label = mixed(batch, context) if self.settings.mixup else (batch.scans, batch.label)
-        return class_loss(bce(call(params, scans).logit, label), batch)
+        scans, label = mix_up(batch, state) if self.settings.mixup else (batch.scans, batch.label)
+        return class_loss(bce(call(params, scans, batch.step).logit, label), batch)

@@ -12,22 +12,21 @@ from torch.nn import functional as F
 
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Batch, InputShape, NeuralMethod, Output, Scans, Stage
-from ...training.ambient import uniform
-from ..graph_ood.edges import (
+from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext
+from ..edges import (
+    EdgeMLP,
     Edges,
     EdgeSettings,
+    average_directions,
     bernoulli_kl,
-    concrete,
-    dense,
     keep_rate,
     list_edges,
+    sample_concrete,
+    scatter_edges,
     straight_through,
-    symmetric,
 )
-from ..graph_ood.scorer import EdgeMLP
 from ..graphs import profiles, strong_edges
-from ..layers import BatchNorm, Dropout, GINLayer, linear
+from ..layers import BatchNorm, Chain, Dropout, GINLayer, linear
 from ..losses import class_loss, classification_loss
 from ..registry import PUBLISHED, method, variant
 
@@ -87,11 +86,11 @@ class BrainOODOutput(NamedTuple):
 class EarlyGINLayer(GINLayer):
     """GIN layer whose first linear map comes before the sum over neighbours: the same numbers for less work."""
 
-    def forward(self, H: Tensor, A: Tensor) -> Tensor:
+    def forward(self, H: Tensor, A: Tensor, step: StepContext | None = None) -> Tensor:
         """H: [B, P, n_in]; A: [B, ..., P, P]."""
         first = self.update[0]
         assert isinstance(first, nn.Linear)
-        return self.update[1:](self.mix(linear(H, first.weight), A) + first.bias)
+        return self.update[1:](self.mix(linear(H, first.weight), A) + first.bias, step)
 
     def mix(self, x: Tensor, A: Tensor) -> Tensor:
         return (1 + self.eps) * x + A @ x
@@ -116,19 +115,19 @@ class VirtualGIN(nn.Module):
         self.norms = nn.ModuleList(BatchNorm(b) for b in widths[1:])
         self.dropout = Dropout(dropout)
         self.virtual = nn.Parameter(torch.randn(width))
-        self.hear: nn.Module | None = None  # with two layers the virtual node is heard once, as it starts
+        self.hear: Chain | None = None  # with two layers the virtual node is heard once, as it starts
         if layers > 2:
             wide, narrow = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
-            self.hear = nn.Sequential(wide, BatchNorm(2 * width), nn.ReLU(), narrow, BatchNorm(width), nn.ReLU())
+            self.hear = Chain(wide, BatchNorm(2 * width), nn.ReLU(), narrow, BatchNorm(width), nn.ReLU())
 
-    def forward(self, X: Tensor, A: Tensor) -> Tensor:
+    def forward(self, X: Tensor, A: Tensor, step: StepContext | None = None) -> Tensor:
         """X: [B, P, n_in]; A: [B, ..., P, P]. Shape [B, ..., P, width]; no ReLU after the last layer."""
         H, virtual, last = X, self.virtual, len(self.layers) - 1
         for number, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
-            H = norm(layer(H + virtual if number else H, A))
-            H = self.dropout(H.relu() if number < last else H)
+            H = norm(layer(H + virtual if number else H, A, step), step)
+            H = self.dropout(H.relu() if number < last else H, step)
             if self.hear is not None and 0 < number < last:
-                virtual = self.dropout(self.hear(H.sum(-2, keepdim=True) + virtual))
+                virtual = self.dropout(self.hear(H.sum(-2, keepdim=True) + virtual, step), step)
         return H
 
 
@@ -149,31 +148,31 @@ class BrainOODNetwork(nn.Module):
         self.classify = nn.Linear(s.width, 1)
         self.reconstruct = VirtualGIN(s.width, s.width, s.layers, s.dropout, HighPassLayer)
 
-    def forward(self, scans: Scans, context: dict[str, Tensor]) -> BrainOODOutput | Output:
+    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> BrainOODOutput | Output:
         A = strong_edges(scans)
         p = A.shape[-1]
-        M = self.feature_dropout((self.feature @ self.feature.T).sigmoid())
-        X = M * (profiles(scans, context).tanh() + torch.eye(p, device=A.device, dtype=A.dtype))
-        H = self.encoder(X, A)
+        M = self.feature_dropout((self.feature @ self.feature.T).sigmoid(), step)
+        X = M * (profiles(scans, state).tanh() + torch.eye(p, device=A.device, dtype=A.dtype))
+        H = self.encoder(X, A, step)
         edges = list_edges(A, self.edge_share)
-        edge_logit = self.score(H, edges)
-        kept = concrete(edge_logit, self.training)
-        if not self.training:
-            pooled = self.encoder(X, dense(symmetric(kept), edges, p)).mean(-2)
+        edge_logit = self.score(H, edges, step)
+        kept = sample_concrete(edge_logit, step)
+        if step is None:
+            pooled = self.encoder(X, scatter_edges(average_directions(kept), edges, p)).mean(-2)
             return Output(self.classify(pooled).squeeze(-1), pooled)
-        drawn = self._draw(symmetric(kept))
-        pooled = self.encoder(X.unsqueeze(1), dense(drawn, edges, p)).mean((1, 2))  # over rounds and ROIs
-        R = self.reconstruct(H, A)
+        masks = self._draw_masks(average_directions(kept), step)
+        pooled = self.encoder(X.unsqueeze(1), scatter_edges(masks, edges, p), step).mean((1, 2))  # over rounds and ROIs
+        R = self.reconstruct(H, A, step)
         error = ((R @ R.mT).tanh() * M - X).square().mean((-1, -2))
         row = F.log_softmax(M, -1)
         entropy = -(row.exp() * row).sum(-1).mean()
         logit = self.classify(pooled).squeeze(-1)
-        return BrainOODOutput(logit, pooled, error, entropy, dense(edge_logit, edges, p), kept, edges)
+        return BrainOODOutput(logit, pooled, error, entropy, scatter_edges(edge_logit, edges, p), kept, edges)
 
-    def _draw(self, probability: Tensor) -> Tensor:
-        """Binary masks, the same in both directions. Shape [B, 2 M] -> [B, rounds, 2 M]."""
+    def _draw_masks(self, probability: Tensor, step: StepContext) -> Tensor:
+        """Draw binary masks, the same in both directions. Shape [B, 2 M] -> [B, rounds, 2 M]."""
         n_graphs, both = probability.shape
-        u = uniform((n_graphs, self.rounds, both // 2), probability)
+        u = step.draw_uniform((n_graphs, self.rounds, both // 2), probability)
         return straight_through(probability.unsqueeze(1), torch.cat([u, u], -1))
 
 
@@ -198,13 +197,13 @@ class BrainOOD(NeuralMethod):
 
     Settings = BrainOODSettings
     settings: BrainOODSettings
-    only_for_training = ("reconstruct.",)
+    training_only = ("reconstruct",)
     peak_matrices_per_scan = 180.0
 
     def network(self, shape: InputShape) -> nn.Module:
         return BrainOODNetwork(shape, self.settings)
 
-    def loss(self, out: BrainOODOutput, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+    def loss(self, out: BrainOODOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
         s = self.settings
         loss = (
             classification_loss(out.logit, batch)

@@ -8,15 +8,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ...connectome import fill_dead
 from ...settings import require, setting
 from ...spaces import choice, log_uniform
-from ...training import Batch, InputShape, NeuralMethod, Scans, SourceScans, Stage
-from ..bold import BoldSettings
-from ..graphs import normalised, profiles
-from ..layers import BatchNorm, Dropout, Linear, mlp
+from ...training import Batch, InputShape, NeuralMethod, RunState, Scans, SourceScans, Stage, StepContext, Tensors
+from ..graphs import normalised
+from ..layers import BatchNorm, Dropout, Linear, build_mlp
 from ..losses import class_loss, classification_loss
 from ..registry import method, our_reading
-from .scaffold import Confounds, ScaffoldSettings, adjusted, confounds, scaffold
+from ..scaffold import Confounds, ScaffoldSettings, adjusted, confounds, scaffold
+from ..settings import BoldSettings
 
 __all__ = [
     "CORE",
@@ -49,8 +50,6 @@ class CORESettings(ScaffoldSettings, BoldSettings):
         Weight of the mean gate in the loss.
     """
 
-    epochs: int = 80
-    patience: int | None = 25
     learning_rate: float = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
     window: int = 30
     step: int = 5
@@ -129,34 +128,48 @@ class CORENetwork(nn.Module):
         n_prior, d = 4, s.width
         self.embed = Linear(2 * len(DESCRIPTORS) + n_prior, d)
         self.embed_norm = BatchNorm(d)
-        self.gates = nn.ModuleList(mlp(d + n_prior, d // 2 or 1, 1) for _ in range(s.layers + 1))
+        self.gates = nn.ModuleList(build_mlp(d + n_prior, d // 2 or 1, 1) for _ in range(s.layers + 1))
         self.own = nn.ModuleList(Linear(d, d) for _ in range(s.layers))
         self.heard = nn.ModuleList(Linear(d, d, bias=False) for _ in range(s.layers))
         self.norms = nn.ModuleList(BatchNorm(d) for _ in range(s.layers))
         self.dropout = Dropout(s.dropout)
-        self.classify = mlp(d, d, 1, dropout=s.dropout)
+        self.classify = build_mlp(d, d, 1, dropout=s.dropout)
 
-    def forward(self, scans: Scans, context: dict[str, Tensor]) -> COREOutput:
-        known = Confounds(*(context[name] for name in Confounds._fields))
-        u, v, prior = context["u"], context["v"], context["prior"].expand(len(scans.A), -1, -1)
+    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> COREOutput:
+        learned = state.learned
+        confounds = Confounds(*(learned[name] for name in Confounds._fields))
+        u, v, prior = learned["u"], learned["v"], learned["prior"].expand(len(scans.A), -1, -1)
         live = (scans.alive[:, u] & scans.alive[:, v]).to(scans.A.dtype).unsqueeze(-1)  # [B, M, 1]
-        found = self.descriptors(scans, context)
-        x = adjusted(found, live, scans.covariates, known)
+        x = adjusted(describe_edges(scans, learned, self.window, self.step), live, scans.covariates, confounds)
         toward = x * prior[..., :1].sign()  # the same, positive where patients lie
-        H = self.embed_norm(self.embed(torch.cat([x, toward, prior], -1))).relu()
+        H = self.embed_norm(self.embed(torch.cat([x, toward, prior], -1)), step).relu()
         for gate, own, heard, norm in zip(self.gates, self.own, self.heard, self.norms, strict=False):
-            g = live * gate(torch.cat([H, prior], -1)).sigmoid()
-            messages = torch.einsum("ef,bfd->bed", context["line"], g * heard(H))  # one product for all scans
-            H = H + self.dropout(norm(own(H) + messages).relu())
-        g = live * self.gates[-1](torch.cat([H, prior], -1)).sigmoid()
+            g = live * gate(torch.cat([H, prior], -1), step).sigmoid()
+            messages = torch.einsum("ef,bfd->bed", learned["line"], g * heard(H))  # one product for all scans
+            H = H + self.dropout(norm(own(H) + messages, step).relu(), step)
+        g = live * self.gates[-1](torch.cat([H, prior], -1), step).sigmoid()
         pooled = (g * H).sum(1) / g.sum(1).clamp_min(1e-6)
-        return COREOutput(self.classify(pooled).squeeze(-1), pooled, g.squeeze(-1))
+        return COREOutput(self.classify(pooled, step).squeeze(-1), pooled, g.squeeze(-1))
 
-    def descriptors(self, scans: Scans, context: dict[str, Tensor]) -> Tensor:
-        """Descriptors of the scaffold edges of each scan. Shape [B, M, 7]."""
-        u, v = context["u"], context["v"]
-        full = profiles(scans, context)[:, u, v]
-        return describe(full, trajectories(scans.bold, u, v, self.window, self.step))
+
+def describe_edges(scans: Scans, learned: Tensors, window: int, step: int) -> Tensor:
+    """Describe the scaffold edges of each scan.
+
+    Parameters
+    ----------
+    scans : Scans
+    learned : dict of Tensor
+        ``mean`` connectome [P, P], and the ends ``u`` and ``v`` [M] of the scaffold edges.
+    window, step : int
+        Frames of a sliding window, and from one to the next.
+
+    Returns
+    -------
+    Tensor, shape [B, M, 7]
+    """
+    u, v = learned["u"], learned["v"]
+    full = fill_dead(scans.A, scans.alive, learned["mean"])[:, u, v]
+    return describe(full, trajectories(scans.bold, u, v, window, step))
 
 
 @method(
@@ -176,18 +189,17 @@ class CORE(NeuralMethod):
     def network(self, shape: InputShape) -> nn.Module:
         return CORENetwork(self.settings)
 
-    def context(self, source: SourceScans) -> dict[str, Tensor]:
+    def learn(self, source: SourceScans) -> Tensors:
         """Scaffold, its line graph, and what covariates explain of the descriptors, all from source scans."""
         graphs = source.connectomes
         scans = self.inputs(graphs).take(torch.from_numpy(source.scans).to(graphs.device))
         edges = scaffold(source, scans, self.settings)
-        context = {"mean": self.dead_roi_fill(source), "u": edges.u, "v": edges.v, "prior": edges.priors()}
-        context["line"] = normalised(line_graph(edges.u, edges.v).to(graphs.dtype))
-        network = CORENetwork(self.settings)
-        pieces = zip(*(field.split(128) for field in scans), strict=True)
-        found = torch.cat([network.descriptors(Scans(*piece), context) for piece in pieces])
-        live = (scans.alive[:, edges.u] & scans.alive[:, edges.v]).to(found.dtype).unsqueeze(-1).expand_as(found)
-        return context | confounds(source, found, live, scans.covariates)._asdict()
+        learned = {"mean": self.dead_roi_fill(source), "u": edges.u, "v": edges.v, "prior": edges.priors()}
+        learned["line"] = normalised(line_graph(edges.u, edges.v).to(graphs.dtype))
+        s, pieces = self.settings, zip(*(field.split(128) for field in scans), strict=True)
+        x = torch.cat([describe_edges(Scans(*piece), learned, s.window, s.step) for piece in pieces])
+        live = (scans.alive[:, edges.u] & scans.alive[:, edges.v]).to(x.dtype).unsqueeze(-1).expand_as(x)
+        return learned | confounds(source, x, live, scans.covariates)._asdict()
 
-    def loss(self, out: COREOutput, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+    def loss(self, out: COREOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
         return classification_loss(out.logit, batch) + self.settings.sparsity * class_loss(out.gate.mean(-1), batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ...training.ambient import real_graphs, statistics_move
+from ...training import StepContext
 from ..layers import Linear, linear
 
 __all__ = ["CourseEncoder", "LinearConvolutions"]
@@ -45,7 +45,7 @@ class LinearConvolutions(nn.Module):
         n = (n_frames - self.weights[0].shape[-1]) // 2 + 1
         return n - sum(w.shape[-1] - 1 for w in list(self.weights)[1:])
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, step: StepContext | None = None) -> tuple[Tensor, Tensor]:
         """The kernel and the offset of the whole, in training under the statistics of this batch.
 
         Parameters
@@ -58,27 +58,27 @@ class LinearConvolutions(nn.Module):
             Of a convolution that moves by two frames.
         offset : Tensor, shape [channels]
         """
-        if self.training:
-            share = real_graphs() / (real_graphs().sum() * x.shape[-1])
+        if step is not None:
+            share = step.real / (step.real.sum() * x.shape[-1])
             mean = torch.einsum("b,btp->t", share, x)
             gram = torch.einsum("btp,bsp->ts", x * share[:, None, None], x)
-            count = real_graphs().sum() * x.shape[-1]
+            count = step.real.sum() * x.shape[-1]
         kernel, offset = x.new_ones(1, 1), x.new_zeros(1)
         positions = x.shape[1]
         for i, (w, scale, shift) in enumerate(zip(self.weights, self.scales, self.shifts, strict=True)):
-            step = 2 if i else 1
+            stride = 2 if i else 1
             positions = (positions - w.shape[-1]) // 2 + 1 if i == 0 else positions - w.shape[-1] + 1
             offset = w.sum(-1) @ offset
-            kernel = _composed(w, kernel, step)
+            kernel = _composed(w, kernel, stride)
             taps = kernel.shape[-1]
             running_mean, running_var = getattr(self, f"running_mean_{i}"), getattr(self, f"running_var_{i}")
-            if self.training:
+            if step is not None:
                 # stretches of the input that the layer's positions see: windows along the diagonal of the Gram matrix
                 here = mean.unfold(0, taps, 2)[:positions].mean(0)
                 pairs = gram.unfold(0, taps, 2).unfold(1, taps, 2).diagonal(dim1=0, dim2=1)[..., :positions].mean(-1)
                 level = kernel @ here + offset
                 variance = ((kernel @ (pairs - here[:, None] * here)) * kernel).sum(-1).clamp_min(0)
-                if statistics_move():
+                if step.update_statistics:
                     n = count * positions
                     unbiased = variance.detach() * n / (n - 1).clamp_min(1)
                     running_mean.mul_(1 - self.momentum).add_(self.momentum * level.detach())
@@ -118,13 +118,13 @@ class CourseEncoder(nn.Module):
         self.pools = n // self.pool
         self.embed = nn.Sequential(Linear(16 * self.pools, 32), nn.LeakyReLU(0.2), Linear(32, embedding))
 
-    def forward(self, bold: Tensor, alive: Tensor) -> Tensor:
+    def forward(self, bold: Tensor, alive: Tensor, step: StepContext | None = None) -> Tensor:
         """Embeddings [B, P, d] of courses [B, T, P]; an ROI without signal (``alive`` 0) has a flat course."""
         live = alive.to(bold.dtype).unsqueeze(1)
         share = live / live.sum(-1, keepdim=True)
         centred = bold - (share * bold).sum(-1, keepdim=True)
         course = live * centred * ((share * centred.square()).sum(-1, keepdim=True) + 1e-5).rsqrt()
-        kernel, offset = self.convolutions(course)
+        kernel, offset = self.convolutions(course, step)
         stretches = course.transpose(1, 2).unfold(-1, kernel.shape[-1], 2)[:, :, : self.pool * self.pools]
         y = linear(stretches.contiguous(), kernel)  # [B, P, positions, channels]
         pooled = y.unflatten(2, (self.pools, self.pool)).amax(3) + offset

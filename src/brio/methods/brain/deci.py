@@ -10,11 +10,11 @@ from torch.nn import functional as F
 
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Batch, InputShape, NeuralMethod, Output, Scans, Stage
-from ..bold import BoldSettings
-from ..layers import Dropout, LayerNorm, Linear
+from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext
+from ..layers import Chain, Dropout, LayerNorm, Linear
 from ..losses import classification_loss
 from ..registry import method, papers_intent
+from ..settings import BoldSettings
 
 __all__ = ["CausalConvolution", "Cycle", "DeCI", "DeCIBlock", "DeCINetwork", "DeCISettings"]
 
@@ -32,8 +32,6 @@ class DeCISettings(BoldSettings):
     dropout : float
     """
 
-    epochs: int = 80
-    patience: int | None = 25
     learning_rate: float = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
     width: int = 64
     layers: int = setting(1, choice(1, 2))
@@ -70,16 +68,15 @@ class Cycle(nn.Module):
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
         self.gate, self.update = (
-            nn.Sequential(Linear(width, 2 * width), Dropout(dropout), nn.GELU(), Linear(2 * width, width))
-            for _ in range(2)
+            Chain(Linear(width, 2 * width), Dropout(dropout), nn.GELU(), Linear(2 * width, width)) for _ in range(2)
         )
         self.mix = Linear(width, width)
         self.norm_mixed, self.norm_updated = LayerNorm(width, eps=1e-6), LayerNorm(width, eps=1e-6)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, step: StepContext | None = None) -> Tensor:
         """Shape [B, P, d] in and out."""
-        mixed = self.norm_mixed(x + self.mix(self.gate(x).sigmoid() * x))
-        return self.norm_updated(mixed + self.update(mixed))
+        mixed = self.norm_mixed(x + self.mix(self.gate(x, step).sigmoid() * x))
+        return self.norm_updated(mixed + self.update(mixed, step))
 
 
 class DeCIBlock(nn.Module):
@@ -91,9 +88,9 @@ class DeCIBlock(nn.Module):
         self.dropout = Dropout(dropout)
         self.cycle = Cycle(width, dropout)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        drift = self.dropout(self.drift(x))
-        cycle = self.cycle(x - drift)
+    def forward(self, x: Tensor, step: StepContext | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        drift = self.dropout(self.drift(x), step)
+        cycle = self.cycle(x - drift, step)
         return drift, cycle, x - drift - cycle
 
 
@@ -110,7 +107,7 @@ class DeCINetwork(nn.Module):
         self.blocks = nn.ModuleList(DeCIBlock(shape.n_rois, s.width, s.dropout) for _ in range(s.layers))
         self.classify = Linear(2 * s.layers * s.width, 1)
 
-    def forward(self, scans: Scans, context: dict[str, Tensor]) -> Output:
+    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
         centred = scans.bold - scans.bold.mean(1, keepdim=True)
         course = centred * (centred.square().mean(1, keepdim=True) + 1e-5).rsqrt()
         rest = self.embed(course.transpose(1, 2).contiguous())  # [B, P, d]
@@ -118,7 +115,7 @@ class DeCINetwork(nn.Module):
         vote = (vote / vote.sum(-1, keepdim=True)).unsqueeze(1)  # [B, 1, P]
         pooled = []
         for block in self.blocks:
-            drift, cycle, rest = block(rest)
+            drift, cycle, rest = block(rest, step)
             pooled += [(vote @ drift).squeeze(1), (vote @ cycle).squeeze(1)]
         representation = torch.cat(pooled, -1)
         return Output(self.classify(representation).squeeze(-1), representation)
@@ -144,5 +141,5 @@ class DeCI(NeuralMethod):
     def network(self, shape: InputShape) -> nn.Module:
         return DeCINetwork(shape, self.settings)
 
-    def loss(self, out: Output, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+    def loss(self, out: Output, batch: Batch, state: RunState, stage: Stage) -> Tensor:
         return classification_loss(out.logit, batch)

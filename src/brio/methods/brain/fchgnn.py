@@ -18,13 +18,23 @@ from torch.nn import functional as F
 from ...cohort.covariates import covariates, hemisphere
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Batch, InputShape, NeuralMethod, NeuralSettings, Scans, SourceScans, Stage
-from ...training.ambient import real_graphs
-from ...training.stack import Stack
+from ...training import (
+    Batch,
+    InputShape,
+    NeuralMethod,
+    RunState,
+    Scans,
+    SourceScans,
+    Stack,
+    Stage,
+    StepContext,
+    Tensors,
+)
 from ..graphs import normalised, profiles
 from ..layers import Dropout, GCNLayer
 from ..losses import classification_loss
 from ..registry import method, papers_intent
+from ..settings import BaselineSettings
 from .population import Member, Population, bank_scans, neighbours, others
 
 __all__ = [
@@ -38,7 +48,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class FCHGNNSettings(NeuralSettings):
+class FCHGNNSettings(BaselineSettings):
     """Settings of FC-HGNN.
 
     Attributes
@@ -65,8 +75,6 @@ class FCHGNNSettings(NeuralSettings):
         Source scans of each site and class that a scan hears at inference.
     """
 
-    epochs: int = 80
-    patience: int | None = 25
     learning_rate: float = setting(3e-3, choice(1e-3, 3e-3, 1e-2))
     weight_decay: float = 5e-5
     alpha: float = 0.65
@@ -142,14 +150,14 @@ class Brain(nn.Module):
         self.assign = ChebLayer(s.state, max(2, math.ceil(s.cluster_share * n_rois - 1e-9)), 3)
         self.dropout = Dropout(s.dropout)
 
-    def forward(self, scans: Scans, context: dict[str, Tensor]) -> Tensor:
+    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Tensor:
         """Shape [B, P * state]."""
-        strength, side = scans.A.abs(), context["side"]
+        strength, side = scans.A.abs(), state.learned["side"]
         edges = (strength > self.alpha).to(strength.dtype)
         weights = edges * strength
         within = normalised(weights * (side[:, None] * side == 1).to(weights.dtype))
-        H = self.first(self.dropout(profiles(scans, context)), within, side)
-        H = self.second(self.dropout(H), within, side)
+        H = self.first(self.dropout(profiles(scans, state), step), within, side)
+        H = self.second(self.dropout(H, step), within, side)
         H = F.leaky_relu(self.whole(H, normalised(weights)))
         local, kept = self.local_channel(H, edges)
         assignment = self.assign(H, edges).softmax(-1)
@@ -163,7 +171,7 @@ class Brain(nn.Module):
         return score * H, (rank < self.kept).to(H.dtype).unsqueeze(-1)
 
 
-class Found(NamedTuple):
+class FCHGNNOutput(NamedTuple):
     """An :class:`~brio.training.Output` and the flattened graph that the population works on."""
 
     logit: Tensor  # [B]
@@ -176,24 +184,25 @@ class FCHGNNNetwork(nn.Module):
 
     def __init__(self, shape: InputShape, s: FCHGNNSettings) -> None:
         super().__init__()
-        self.n_sites, self.site_likeness, self.rule = shape.n_sites, s.site_likeness, (s.age_window, s.beta)
+        self.site_likeness, self.rule = s.site_likeness, (s.age_window, s.beta)
         self.brain = Brain(shape.n_rois, s)
         self.population = Population(shape.n_rois * s.state, s.state, s.layers, s.dropout)
         self.classify = nn.Linear(s.layers * s.state, 1)
 
-    def forward(self, scans: Scans, context: dict[str, Tensor]) -> Found:
-        embedding = self.brain(scans, context)
-        sex, age = scans.covariates[:, 0], (scans.covariates[:, 1] - context["age"][0]) / context["age"][1]
-        if self.training:
-            site = torch.arange(len(sex), device=sex.device) // (len(sex) // self.n_sites)  # as a batch is laid out
-            batch = Member(sex, age, site if self.site_likeness else None)
-            same, other = neighbours(batch, batch, others(len(sex), sex.device) & (real_graphs() > 0), *self.rule)
-            states, _ = self.population(embedding, same, other)
+    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> FCHGNNOutput:
+        embedding = self.brain(scans, state, step)
+        age_mean, age_deviation = state.learned["age"]
+        sex, age = scans.covariates[:, 0], (scans.covariates[:, 1] - age_mean) / age_deviation
+        if step is not None:
+            batch = Member(sex, age, step.site if self.site_likeness else None)
+            same, other = neighbours(batch, batch, others(len(sex), sex.device) & (step.real > 0), *self.rule)
+            states, _ = self.population(embedding, same, other, None, step)
         else:
-            bank = Member(context["bank_sex"], context["bank_age"], None)
-            same, other = neighbours(Member(sex, age, None), bank, context["bank_real"] > 0, *self.rule)
-            states, _ = self.population(embedding, same, other, context["bank_sent"])
-        return Found(self.classify(states).squeeze(-1), states, embedding)
+            held = state.inference
+            bank = Member(held["bank_sex"], held["bank_age"], None)
+            same, other = neighbours(Member(sex, age, None), bank, held["bank_real"] > 0, *self.rule)
+            states, _ = self.population(embedding, same, other, held["bank_sent"])
+        return FCHGNNOutput(self.classify(states).squeeze(-1), states, embedding)
 
 
 @method(
@@ -218,15 +227,15 @@ class FCHGNN(NeuralMethod):
     def network(self, shape: InputShape) -> nn.Module:
         return FCHGNNNetwork(shape, self.settings)
 
-    def context(self, source: SourceScans) -> dict[str, Tensor]:
+    def learn(self, source: SourceScans) -> Tensors:
         """Beside the mean connectome: sides of the ROIs, mean and standard deviation of the source scans' age."""
         graphs, who = source.connectomes, f"method '{self.name}'"
         age = covariates(graphs.cohort, ["age"], who)[source.scans, 0]
         found = {"side": hemisphere(graphs.cohort, who), "age": np.array([age.mean(), age.std() or 1.0])}
         held = {name: torch.tensor(a, device=graphs.device, dtype=graphs.dtype) for name, a in found.items()}
-        return super().context(source) | held
+        return super().learn(source) | held
 
-    def loss(self, out: Found, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+    def loss(self, out: FCHGNNOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
         return classification_loss(out.logit, batch)
 
     def begin_stage(self, stack: Stack, stage: Stage) -> None:
@@ -234,11 +243,12 @@ class FCHGNN(NeuralMethod):
         s = self.settings
         index, real = bank_scans(stack, s.bank)
         known = stack.tensor(covariates(stack.connectomes.cohort, ["sex", "age"], f"method '{self.name}'")[index])
-        moments, room = stack.context["age"], stack.tensor(real.astype(float))
-        stack.context["bank_real"] = room
-        stack.context["bank_sex"] = room * known[..., 0]
-        stack.context["bank_age"] = room * (known[..., 1] - moments[:, :1]) / moments[:, 1:]
-        stack.context["bank_sent"] = room.new_zeros(len(stack), s.layers, index.shape[1], 4 * s.state)
+        moments, filled = stack.state.learned["age"], stack.tensor(real.astype(float))
+        bank = stack.state.inference
+        bank["bank_real"] = filled
+        bank["bank_sex"] = filled * known[..., 0]
+        bank["bank_age"] = filled * (known[..., 1] - moments[:, :1]) / moments[:, 1:]
+        bank["bank_sent"] = filled.new_zeros(len(stack), s.layers, index.shape[1], 4 * s.state)
 
     @torch.no_grad()
     def update_inference_state(self, stack: Stack) -> None:
@@ -261,12 +271,13 @@ class FCHGNN(NeuralMethod):
             same, other = neighbours(bank, bank, others(n, x.device) & (real > 0), s.age_window, s.beta)
             return torch.func.functional_call(population, held, (x, same, other))[1] * real[:, None]
 
-        known = (stack.context[f"bank_{name}"] for name in ("sex", "age", "real"))
-        stack.context["bank_sent"].copy_(torch.vmap(sent)(held, embedding, *known))
+        bank = stack.state.inference
+        covariates = (bank[f"bank_{name}"] for name in ("sex", "age", "real"))
+        bank["bank_sent"].copy_(torch.vmap(sent)(held, embedding, *covariates))
 
-    def remove_padding(self, weights: dict[str, Tensor], n_sites: int) -> dict[str, Tensor]:
-        """The bank of the run's own source sites."""
-        n = 2 * n_sites * self.settings.bank
-        cut = {name: weights[name][:n] for name in ("context.bank_real", "context.bank_sex", "context.bank_age")}
-        cut["context.bank_sent"] = weights["context.bank_sent"][:, :n]
-        return weights | {name: t.contiguous().clone() for name, t in cut.items()}
+    def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]:
+        """Keep the bank of the run's own source sites."""
+        n, bank = 2 * n_sites * self.settings.bank, state.inference
+        own = {name: bank[name][:n] for name in ("bank_real", "bank_sex", "bank_age")}
+        own["bank_sent"] = bank["bank_sent"][:, :n]
+        return parameters, state._replace(inference={name: t.contiguous().clone() for name, t in own.items()})

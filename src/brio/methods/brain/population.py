@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ... import draws
-from ...training.stack import Stack
+from ...training import Stack, StepContext
 from ..layers import BatchNorm, Dropout
 
 __all__ = ["Member", "Population", "PopulationLayer", "Relation", "bank_scans", "neighbours", "others"]
@@ -46,13 +46,20 @@ class PopulationLayer(nn.Module):
         self.balance = nn.Parameter(torch.tensor([0.8, 0.2]).log())
         self.norm = BatchNorm(n_out)
 
-    def forward(self, x: Tensor, same: Tensor, other: Tensor, bank: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self,
+        x: Tensor,
+        same: Tensor,
+        other: Tensor,
+        bank: Tensor | None = None,
+        step: StepContext | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """x: [B, n_in]; same, other: bool, [B, m]; bank: [m, 4 n_out]. The next state, and what the scans send."""
         sent = torch.cat([self.same.send(x), self.other.send(x)], -1)
         of_same, of_other = (sent if bank is None else bank).chunk(2, -1)
         weight = self.balance.softmax(0)
         x = weight[0] * self.same(x, of_same, same) + weight[1] * self.other(x, of_other, other)
-        return F.leaky_relu(self.norm(x)), sent
+        return F.leaky_relu(self.norm(x, step)), sent
 
 
 class Population(nn.Module):
@@ -63,7 +70,14 @@ class Population(nn.Module):
         self.layers = nn.ModuleList(PopulationLayer(a, width) for a in [n_in, *[width] * (layers - 1)])
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, same: Tensor, other: Tensor, bank: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self,
+        x: Tensor,
+        same: Tensor,
+        other: Tensor,
+        bank: Tensor | None = None,
+        step: StepContext | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """Scans hear each other, or a bank.
 
         Parameters
@@ -81,7 +95,7 @@ class Population(nn.Module):
         """
         states, said = [], []
         for number, layer in enumerate(self.layers):
-            x, sent = layer(self.dropout(x), same, other, None if bank is None else bank[number])
+            x, sent = layer(self.dropout(x, step), same, other, None if bank is None else bank[number], step)
             states.append(x)
             said.append(sent)
         return torch.cat(states, -1), torch.stack(said)

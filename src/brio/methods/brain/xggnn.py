@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,18 +11,27 @@ from torch import Tensor, nn
 from ...connectome import fill_dead
 from ...settings import require, setting
 from ...spaces import choice, log_uniform
-from ...training import Batch, InputShape, NeuralMethod, Params, Scans, Stage
-from ...training.ambient import during_step, keep_statistics, uniform
-from ..bold import BoldSettings
+from ...training import (
+    Batch,
+    InputShape,
+    NetworkCall,
+    NeuralMethod,
+    RunState,
+    Scans,
+    Stage,
+    StepContext,
+    Tensors,
+)
 from ..graphs import profiles
-from ..layers import BatchNorm, Dropout, Linear
+from ..layers import BatchNorm, Chain, Dropout, Linear
 from ..losses import bce, site_losses
 from ..registry import method, papers_intent
+from ..settings import BoldSettings
 from .courses import CourseEncoder
 
 __all__ = [
     "XGGNN",
-    "GraphLearner",
+    "ConnectomeLearner",
     "XGNetwork",
     "XGOutput",
     "XGSettings",
@@ -31,7 +39,7 @@ __all__ = [
     "difference_maps",
     "episode",
     "map_entropy",
-    "mixed",
+    "mix_scans",
 ]
 
 
@@ -54,8 +62,6 @@ class XGSettings(BoldSettings):
         Blend scans of a site with each other, by shares drawn anew for each site and step.
     """
 
-    epochs: int = 80
-    patience: int | None = 25
     learning_rate: float = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
     embedding: int = 8
     kernel: int = 4
@@ -85,7 +91,7 @@ class XGOutput(NamedTuple):
     learned: Tensor  # [B, P, P] the learned connectome m; empty outside training
 
 
-class GraphLearner(nn.Module):
+class ConnectomeLearner(nn.Module):
     """Self-attention between ROIs; the learned connectome is m = v v' of the attended values."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -110,24 +116,22 @@ class XGNetwork(nn.Module):
         super().__init__()
         P = shape.n_rois
         self.courses = CourseEncoder(shape.n_frames, s.embedding, s.kernel)
-        self.learner = GraphLearner(s.embedding, s.heads)
-        self.first = nn.Sequential(Linear(P, P), nn.LeakyReLU(0.2), Linear(P, P), BatchNorm(P))
-        self.second = nn.Sequential(Linear(P, P), nn.LeakyReLU(0.2), BatchNorm(P))
-        self.third = nn.Sequential(
-            Linear(P, 64), nn.LeakyReLU(0.2), Linear(64, 8), nn.LeakyReLU(0.2), Dropout(s.dropout)
-        )
+        self.learner = ConnectomeLearner(s.embedding, s.heads)
+        self.first = Chain(Linear(P, P), nn.LeakyReLU(0.2), Linear(P, P), BatchNorm(P))
+        self.second = Chain(Linear(P, P), nn.LeakyReLU(0.2), BatchNorm(P))
+        self.third = Chain(Linear(P, 64), nn.LeakyReLU(0.2), Linear(64, 8), nn.LeakyReLU(0.2), Dropout(s.dropout))
         self.norm = BatchNorm(P)
         self.read = nn.Sequential(Linear(8 * P, 256), nn.LeakyReLU(0.2), Linear(256, 32), nn.LeakyReLU(0.2))
         self.classify = Linear(32, 1)
 
-    def forward(self, scans: Scans, context: dict[str, Tensor]) -> XGOutput:
-        m = self.learner(self.courses(scans.bold, scans.alive).softmax(-1))
-        x = self.second(m @ self.first(m @ profiles(scans, context)))
-        x = self.third(m @ x)  # [B, P, 8]
-        x = self.norm(x.transpose(1, 2)).transpose(1, 2)  # each ROI by itself
+    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> XGOutput:
+        m = self.learner(self.courses(scans.bold, scans.alive, step).softmax(-1))
+        x = self.second(m @ self.first(m @ profiles(scans, state), step), step)
+        x = self.third(m @ x, step)  # [B, P, 8]
+        x = self.norm(x.transpose(1, 2), step).transpose(1, 2)  # each ROI by itself
         representation = self.read(x.flatten(1))
         logit = self.classify(representation).squeeze(-1)
-        return XGOutput(logit, representation, m if self.training else m[:, :0])
+        return XGOutput(logit, representation, m if step is not None else m[:, :0])
 
 
 def episode(draw: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
@@ -165,7 +169,7 @@ def site_partners(draw: Tensor, site: Tensor) -> Tensor:
     return torch.argsort(draw + 2.0 * site, stable=True)
 
 
-def mixed(scans: Scans, label: Tensor, partner: Tensor, share: Tensor, mean: Tensor) -> tuple[Scans, Tensor]:
+def mix_scans(scans: Scans, label: Tensor, partner: Tensor, share: Tensor, mean: Tensor) -> tuple[Scans, Tensor]:
     """Scans and labels blended with those of partners (mixup, Zhang et al. 2018).
 
     Connectomes are filled before they are blended, and the network has nothing left to fill in a blend.
@@ -242,37 +246,30 @@ class XGGNN(NeuralMethod):
     def network(self, shape: InputShape) -> nn.Module:
         return XGNetwork(shape, self.settings)
 
-    def objective(
-        self,
-        call: Callable[[Params, Scans], Any],
-        params: Params,
-        batch: Batch,
-        context: dict[str, Tensor],
-        stage: Stage,
-    ) -> Tensor:
+    def objective(self, call: NetworkCall, params: Tensors, batch: Batch, state: RunState, stage: Stage) -> Tensor:
         """Loss at the meta-test sites under weights that looked one step ahead on the meta-training sites.
 
         First-order MAML: the gradient is taken where the look ahead ends and applied where it began.
         """
         s, weight = self.settings, batch.cell_weight
         real = (batch.site_weight > 0).to(weight.dtype)
-        train, test = episode(uniform(real.shape, weight), real)
+        draw_uniform = batch.step.draw_uniform
+        train, test = episode(draw_uniform(real.shape, weight), real)
         scans, label = batch.scans, batch.label
         if s.mixup:
-            partner = site_partners(uniform(label.shape, weight), batch.site)
-            share = uniform(real.shape, weight)[batch.site]
-            scans, label = mixed(scans, label, partner, share, context["mean"])
-        key = (uniform((2,), weight) * 2**24).long()  # for the two passes
+            partner = site_partners(draw_uniform(label.shape, weight), batch.site)
+            share = draw_uniform(real.shape, weight)[batch.site]
+            scans, label = mix_scans(scans, label, partner, share, state.learned["mean"])
+        key = (draw_uniform((2,), weight) * 2**24).long()  # for the two passes
+        ahead = StepContext(key[0], train[batch.site], batch.site, update_statistics=False)
 
-        def ahead(params: Params) -> Tensor:
-            return 2 * (train * self._site_losses(call(params, scans), label, batch)).sum()
+        def loss_ahead(params: Tensors) -> Tensor:
+            return 2 * (train * self._site_losses(call(params, scans, ahead), label, batch)).sum()
 
-        with during_step(key[0], train[batch.site]), keep_statistics():
-            slope = torch.func.grad(ahead)({name: p.detach() for name, p in params.items()})
+        slope = torch.func.grad(loss_ahead)({name: p.detach() for name, p in params.items()})
         adapted = {name: p - s.inner_rate * first_adam_step(slope[name]) for name, p in params.items()}
 
-        with during_step(key[1], test[batch.site]):
-            out = call(adapted, scans)
+        out = call(adapted, scans, StepContext(key[1], test[batch.site], batch.site))
         S = difference_maps(out.learned, label, batch.cells)
         loss = 2 * (test * self._site_losses(out, label, batch)).sum() + s.sparsity * (test * map_entropy(S)).sum()
         return loss + s.consistency * (dice_gap(S) * (test[:, None] * test)).triu(1).sum()

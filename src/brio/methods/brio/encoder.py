@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...connectome import fill_dead
-from ...training.launch import kernels_run_on
+from ...training.gpu.launch import kernels_run_on
 from ..layers import LayerNorm, Linear
 
 __all__ = ["SignedEncoder", "SignedLayer", "descriptor", "inverse_root", "signed_graphs"]
@@ -52,19 +52,19 @@ def inverse_root(degree: Tensor) -> Tensor:
     return root.unsqueeze(-1)
 
 
-def kernels_for(A: Tensor, width: int) -> Any:
-    """The module :mod:`.fused` where its kernels can encode graphs A with d_h = ``width``, else None.
+def find_gpu_twin(A: Tensor, width: int) -> Any:
+    """Find the module :mod:`.gpu.encoder` where its kernels can encode graphs A with d_h = ``width``, or None.
 
-    They can in float32 on a GPU that runs Triton kernels (:func:`brio.training.launch.kernels_run_on`), if d_h is 16,
-    32, 48 or 64 and no gradient is asked of the graphs. Everywhere else the encoder computes the same by tensor
+    They can in float32 on a GPU that runs Triton kernels (:func:`brio.training.gpu.launch.kernels_run_on`), if d_h is
+    16, 32, 48 or 64 and no gradient is asked of the graphs. Everywhere else the encoder computes the same by tensor
     operations, in more time and memory.
     """
     by_shape = width in (16, 32, 48, 64) and A.shape[-1] <= 2**15  # a place in a graph is a 32-bit number
     if not A.is_cuda or A.dtype != torch.float32 or A.requires_grad or not by_shape or not kernels_run_on(A.device):
         return None
-    from . import fused
+    from .gpu import encoder
 
-    return fused
+    return encoder
 
 
 class SignedLayer(nn.Module):
@@ -103,9 +103,9 @@ class SignedEncoder(nn.Module):
         """
         alive = A.new_ones(A.shape[:-1]) if alive is None else alive
         mean = A.new_zeros(A.shape[-2:]) if mean is None else mean
-        fused = kernels_for(A, self.phi_in.out_features)
-        if fused is not None:
-            return self.by_kernels(fused, A, (alive > 0).to(torch.uint8), mean, S.to(torch.uint8))
+        twin = find_gpu_twin(A, self.phi_in.out_features)
+        if twin is not None:
+            return self._encode_on_gpu(twin, A, (alive > 0).to(torch.uint8), mean, S.to(torch.uint8))
         G, G_plus, G_minus = signed_graphs(fill_dead(A, alive, mean), S)
         degree_plus, degree_minus = G_plus.sum(-1), G_minus.sum(-1)
         c = descriptor(G, degree_plus, degree_minus, S)
@@ -115,10 +115,12 @@ class SignedEncoder(nn.Module):
             H = layer(H, channels)
         return H
 
-    def by_kernels(self, fused: Any, *graphs: Tensor) -> Tensor:
-        """The same on a GPU, see :mod:`.fused`."""
+    def _encode_on_gpu(self, twin: Any, *graphs: Tensor) -> Tensor:
+        """The same by :mod:`.gpu.encoder`."""
         of_roi, of_c = self.phi_in.weight.split([self.roi.shape[-1], 3], dim=1)
-        H, root = fused.embed(F.linear(self.roi, of_roi, self.phi_in.bias), of_c, graphs)
+        H, root = twin.embed(F.linear(self.roi, of_roi, self.phi_in.bias), of_c, graphs)
         for layer in self.layers:
-            H = fused.signed_layer(layer, H, (*graphs, root))
+            assert isinstance(layer, SignedLayer)
+            W = torch.stack([layer.own.weight, layer.positive.weight, layer.negative.weight])
+            H = twin.signed_layer(H, W, (layer.norm.weight, layer.norm.bias, layer.norm.eps), (*graphs, root))
         return H

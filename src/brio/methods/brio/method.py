@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ...connectome import Resamples, clip_block_length, source_strength, sym_top
-from ...training import Batch, InputShape, NeuralMethod, SourceScans, Stage
-from ...training.stack import Stack
+from ...training import (
+    Batch,
+    FittedRun,
+    InputShape,
+    MethodFacts,
+    NeuralMethod,
+    RunState,
+    Scans,
+    SourceScans,
+    Stack,
+    Stage,
+    Tensors,
+)
 from ..losses import classification_loss
 from ..registry import PAPERS_OWN, method, variant
 from .alignment import alignment_loss
-from .encoder import kernels_for
+from .encoder import find_gpu_twin
 from .network import BrioNetwork, FactorOutput
 from .qualification import qualify
 from .settings import BrioSettings
@@ -32,23 +45,22 @@ class Brio(NeuralMethod):
 
     Settings = BrioSettings
     settings: BrioSettings
-    only_for_training = ("block_length", "pi_task", "q_re", "alpha_bar", "g")
 
     def network(self, shape: InputShape) -> nn.Module:
         return BrioNetwork(shape.n_rois, self.settings)
 
-    def context(self, source: SourceScans) -> dict[str, Tensor]:
+    def learn(self, source: SourceScans) -> Tensors:
         """Support S (Eq. 3), mean connectome and block length of the source scans."""
         s, graphs = self.settings, source.connectomes
         strength = source_strength([graphs.site_median(m) for m in source.by_site()], graphs.n_rois)
-        context = {"S": sym_top(strength, s.rho_g).to(graphs.dtype), "mean": self.dead_roi_fill(source)}
+        learned = {"S": sym_top(strength, s.rho_g).to(graphs.dtype), "mean": self.dead_roi_fill(source)}
         if self._reestimates:
             l_b = s.block_length
             if l_b is None:
                 estimate = graphs.block_length(source.scans, source.site, source.label, s.block_rule, source.seed)
                 l_b = s.block_scale * estimate
-            context["block_length"] = torch.tensor(l_b, dtype=torch.float64, device=graphs.device)
-        return context
+            learned["block_length"] = torch.tensor(l_b, dtype=torch.float64, device=graphs.device)
+        return learned
 
     def stages(self) -> list[Stage]:
         s = self.settings
@@ -56,15 +68,15 @@ class Brio(NeuralMethod):
         guided = Stage("guided", s.epochs - s.T_w, frozen=("assignment.",), refresh_every=every)
         return [Stage("warm-up", s.T_w, selectable=False), guided]
 
-    def loss(self, out: FactorOutput, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+    def loss(self, out: FactorOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
         """Overall objective, Eq. (27); classification alone during warm-up."""
         s, cells = self.settings, batch.cells
         loss = classification_loss(out.logit, batch)
         if stage.name == "guided" and self._aligns:
             loss = loss + s.lambda_env * alignment_loss(
                 out.factors.unflatten(0, cells),
-                context["alpha_bar"],
-                context["g"],
+                state.training["alpha_bar"],
+                state.training["g"],
                 batch.pair_weight,
                 s.epsilon,
                 s.sinkhorn_iterations,
@@ -79,19 +91,20 @@ class Brio(NeuralMethod):
         assignment = {n: p for n, p in stack.params.items() if n.startswith("assignment.")}
         module = stack.network.get_submodule("assignment")
 
-        def cached(params: dict[str, Tensor], roi: Tensor) -> Tensor:
+        def assign(params: Tensors, roi: Tensor) -> Tensor:
             inner = {n.removeprefix("assignment."): p for n, p in params.items()}
             return torch.func.functional_call(module, inner, (roi,))
 
         with torch.no_grad():
-            stack.context["Pi_bar"] = torch.vmap(cached)(assignment, roi)
+            stack.state.inference["Pi_bar"] = torch.vmap(assign)(assignment, roi)
         if self._aligns:
             J, E = self.settings.J, stack.sources.size.shape[1]
             pairs = E * (E - 1) // 2
-            stack.context["pi_task"] = roi.new_zeros(len(stack), J)
-            stack.context["q_re"] = roi.new_ones(len(stack), E, 2, J)
-            stack.context["alpha_bar"] = roi.new_full((len(stack), pairs, 2, J), 1.0 / J)
-            stack.context["g"] = roi.new_zeros(len(stack), pairs, 2)
+            qualification = stack.state.training
+            qualification["pi_task"] = roi.new_zeros(len(stack), J)
+            qualification["q_re"] = roi.new_ones(len(stack), E, 2, J)
+            qualification["alpha_bar"] = roi.new_full((len(stack), pairs, 2, J), 1.0 / J)
+            qualification["g"] = roi.new_zeros(len(stack), pairs, 2)
 
     def refresh(self, stack: Stack, due: np.ndarray, count: np.ndarray) -> None:
         """Renew the qualifications of the runs that are due, under their present weights."""
@@ -110,19 +123,37 @@ class Brio(NeuralMethod):
         with torch.no_grad():
             found = torch.vmap(one)(a, change, stack.params["w"][index], membership, site_weight)
         for name, value in zip(("pi_task", "q_re", "alpha_bar", "g"), found, strict=True):
-            stack.context[name][index] = value
+            stack.state.training[name][index] = value
 
-    def remove_padding(self, weights: dict[str, Tensor], n_sites: int) -> dict[str, Tensor]:
-        """Qualifications of the run's own source sites and pairs of them; no support where none was measured."""
-        if "context.q_re" not in weights:
-            return weights
-        q_re = weights["context.q_re"]
+    def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]:
+        """Keep qualifications of the run's own source sites and pairs; drop support that was never measured."""
+        training = state.training
+        if "q_re" not in training:
+            return parameters, state
+        q_re = training["q_re"]
         first, second = torch.triu_indices(len(q_re), len(q_re), 1)
         real = (first < n_sites) & (second < n_sites)
-        cut = {"context.q_re": q_re[:n_sites]}
-        cut |= {name: weights[name][real] for name in ("context.alpha_bar", "context.g")}
-        kept = weights | {name: t.contiguous().clone() for name, t in cut.items()}
-        return kept if self._reestimates else {name: t for name, t in kept.items() if name != "context.q_re"}
+        own = {"q_re": q_re[:n_sites], "alpha_bar": training["alpha_bar"][real], "g": training["g"][real]}
+        training = training | {name: t.contiguous().clone() for name, t in own.items()}
+        if not self._reestimates:
+            del training["q_re"]
+        return parameters, state._replace(training=training)
+
+    def block_length(self, state: RunState) -> float | None:
+        return float(state.learned["block_length"]) if "block_length" in state.learned else None
+
+    @property
+    def facts(self) -> MethodFacts:
+        s, facts = self.settings, super().facts
+        cost = facts.relative_cost * (2.0 if self._aligns else 1.0)
+        return replace(facts, reestimates=s.K if self._reestimates else None, relative_cost=cost)
+
+    def contributions(self, fitted: FittedRun, scans: Scans) -> np.ndarray:
+        out = Stack.restore(self, scans, [fitted]).forward(scans, shared=True)
+        return out.contributions[0].double().cpu().numpy()
+
+    def intercept(self, fitted: FittedRun) -> float:
+        return float(fitted.parameters["b"])
 
     def _contributions(self, stack: Stack, rows: np.ndarray, count: np.ndarray) -> tuple[Tensor, Tensor]:
         """Full-scan contributions a^(0) and mean squared changes under re-estimation. Shapes [runs, N, J].
@@ -132,7 +163,7 @@ class Brio(NeuralMethod):
         graphs, s = stack.connectomes, self.settings
         a = graphs.full.new_zeros(len(rows), len(graphs), s.J)
         change = torch.zeros_like(a)
-        length = stack.context["block_length"].cpu().numpy() if self._reestimates else np.zeros(len(stack))
+        length = stack.state.learned["block_length"].cpu().numpy() if self._reestimates else np.zeros(len(stack))
         groups: dict[tuple[int, int, int], list[int]] = {}
         for position, row in enumerate(rows):
             key = (stack.runs[row].seed, int(np.floor(length[row] + 0.5)), int(count[row]))
@@ -159,7 +190,7 @@ class Brio(NeuralMethod):
         return a, change
 
     def bytes_per_scan(self, A: Tensor) -> float:
-        if kernels_for(A, self.settings.d_h) is None:
+        if find_gpu_twin(A, self.settings.d_h) is None:
             return super().bytes_per_scan(A)
         P = A.shape[-1]
         return (P**2 + 5 * P * self.settings.d_h) * A.element_size()  # A; H before and after a layer, odds and ends

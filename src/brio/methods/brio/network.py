@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ...training import Scans
+from ...training import RunState, Scans, StepContext
 from .assignment import Assignment
 from .encoder import SignedEncoder
 from .settings import BrioSettings
@@ -44,8 +44,8 @@ class FactorMap(nn.Module):
 class BrioNetwork(nn.Module):
     """The whole network of one run.
 
-    ``forward(scans, context)`` reads from the context the support ``S``, the ``mean`` connectome that
-    stands in for ROIs without signal, and, once the warm-up is over, the cached assignment ``Pi_bar``.
+    It reads the learned support ``S`` and the ``mean`` connectome, which fills ROIs without signal, and, once the
+    warm-up is over, the cached assignment ``Pi_bar``.
     """
 
     def __init__(self, n_rois: int, s: BrioSettings) -> None:
@@ -57,11 +57,11 @@ class BrioNetwork(nn.Module):
         self.w = nn.Parameter(torch.empty(s.J, s.d_t).uniform_(-bound, bound))
         self.b = nn.Parameter(torch.zeros(()))
 
-    def forward(self, scans: Scans, context: dict[str, Tensor]) -> FactorOutput:
+    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> FactorOutput:
         """Factors, contributions and logit of B graphs."""
         J = len(self.w)
-        H = self.encoder(scans.A, context["S"], scans.alive, context["mean"])
-        Pi = context["Pi_bar"] if "Pi_bar" in context else self.assignment(self.encoder.roi)
+        H = self.encoder(scans.A, state.learned["S"], scans.alive, state.learned["mean"])
+        Pi = state.inference["Pi_bar"] if "Pi_bar" in state.inference else self.assignment(self.encoder.roi)
         factors = self.factor_map(J * (Pi @ H))
         contributions = (factors * self.w).sum(-1)
         return FactorOutput(

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Batch, InputShape, NeuralMethod, Output, Scans, Stage
+from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext
 from ..graphs import GraphSettings, profiles, strong_edges
 from ..layers import Dropout, GATLayer
 from ..losses import classification_loss
@@ -61,11 +61,11 @@ class GATNetwork(nn.Module):
         self.dropout = Dropout(s.dropout)
         self.classify = nn.Linear(s.width, 1)
 
-    def forward(self, scans: Scans, context: dict[str, Tensor]) -> Output:
+    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
         mask = strong_edges(scans)
-        H = profiles(scans, context)
+        H = profiles(scans, state)
         for layer in self.layers:
-            H = self.dropout(F.elu(layer(H, mask)))
+            H = self.dropout(F.elu(layer(H, mask, step)), step)
         pooled = H.mean(1)
         return Output(self.classify(pooled).squeeze(-1), pooled)
 
@@ -81,5 +81,5 @@ class GAT(NeuralMethod):
     def network(self, shape: InputShape) -> nn.Module:
         return GATNetwork(shape, self.settings)
 
-    def loss(self, out: Output, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+    def loss(self, out: Output, batch: Batch, state: RunState, stage: Stage) -> Tensor:
         return classification_loss(out.logit, batch)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ...settings import setting
 from ...spaces import choice
-from ...training import Batch, InputShape, NeuralMethod, Output, Scans, Stage
+from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext
 from ..graphs import GraphSettings, normalised, profiles, strong_edges
 from ..layers import BatchNorm, Dropout, GCNLayer
 from ..losses import classification_loss
@@ -44,11 +44,11 @@ class GCNNetwork(nn.Module):
         self.readout = readout
         self.classify = nn.Linear(s.width * (shape.n_rois if readout == "concat" else 1), 1)
 
-    def forward(self, scans: Scans, context: dict[str, Tensor]) -> Output:
+    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
         A_hat = normalised(strong_edges(scans) * scans.A.abs())
-        H = profiles(scans, context)
+        H = profiles(scans, state)
         for layer, norm in zip(self.layers, self.norms, strict=True):
-            H = self.dropout(norm(layer(H, A_hat)).relu())
+            H = self.dropout(norm(layer(H, A_hat), step).relu(), step)
         pooled = H.flatten(1) if self.readout == "concat" else H.mean(1)
         return Output(self.classify(pooled).squeeze(-1), pooled)
 
@@ -63,5 +63,5 @@ class GCN(NeuralMethod):
     def network(self, shape: InputShape) -> nn.Module:
         return GCNNetwork(shape, self.settings, self.settings.readout)
 
-    def loss(self, out: Output, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+    def loss(self, out: Output, batch: Batch, state: RunState, stage: Stage) -> Tensor:
         return classification_loss(out.logit, batch)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ...settings import setting
 from ...spaces import choice
-from ...training import Batch, InputShape, NeuralMethod, Output, Scans, Stage
+from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext
 from ..graphs import GraphSettings, profiles, strong_edges
 from ..layers import BatchNorm, Dropout, GINLayer
 from ..losses import classification_loss
@@ -50,11 +50,11 @@ class GINNetwork(nn.Module):
         self.readout = s.readout
         self.classify = nn.Linear(sum(widths) if s.readout == "every" else s.width, 1)
 
-    def forward(self, scans: Scans, context: dict[str, Tensor]) -> Output:
+    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
         A = strong_edges(scans)
-        states = [profiles(scans, context)]
+        states = [profiles(scans, state)]
         for layer, norm in zip(self.layers, self.norms, strict=True):
-            states.append(self.dropout(norm(layer(states[-1], A)).relu()))
+            states.append(self.dropout(norm(layer(states[-1], A, step), step).relu(), step))
         read = states if self.readout == "every" else states[-1:]
         pooled = torch.cat([H.mean(1) for H in read], -1)
         return Output(self.classify(pooled).squeeze(-1), pooled)
@@ -70,5 +70,5 @@ class GIN(NeuralMethod):
     def network(self, shape: InputShape) -> nn.Module:
         return GINNetwork(shape, self.settings)
 
-    def loss(self, out: Output, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+    def loss(self, out: Output, batch: Batch, state: RunState, stage: Stage) -> Tensor:
         return classification_loss(out.logit, batch)

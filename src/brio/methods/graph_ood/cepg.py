@@ -9,24 +9,24 @@ from torch import Tensor, nn
 
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Batch, InputShape, NeuralMethod, Output, Scans, Stage
+from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext, Tensors
+from ..edges import (
+    EdgeMLP,
+    Edges,
+    EdgeSettings,
+    GINEncoder,
+    average_directions,
+    bernoulli_kl,
+    keep_rate,
+    list_edges,
+    plan_decay_stages,
+    sample_concrete,
+    scatter_edges,
+)
 from ..graphs import profiles, strong_edges
 from ..losses import bce, class_loss, classification_loss, reverse_gradient, site_cross_entropy, site_losses
 from ..ood.dann import ramp
 from ..registry import method, our_reading
-from .edges import (
-    Edges,
-    EdgeSettings,
-    GINEncoder,
-    bernoulli_kl,
-    concrete,
-    decay_stages,
-    dense,
-    keep_rate,
-    list_edges,
-    symmetric,
-)
-from .scorer import EdgeMLP
 
 __all__ = ["CEPG", "CEPGNetwork", "CEPGSettings"]
 
@@ -93,25 +93,25 @@ class CEPGNetwork(nn.Module):
         for p in (*self.site_of_rest.parameters(), *self.site_of_kept.parameters()):
             nn.init.zeros_(p)  # as many rows as the stack has sites: nothing drawn may depend on that
 
-    def forward(self, scans: Scans, context: dict[str, Tensor]) -> CEPGOutput | Output:
-        X, A = profiles(scans, context), strong_edges(scans)
+    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> CEPGOutput | Output:
+        X, A = profiles(scans, state), strong_edges(scans)
         edges = list_edges(A, self.edge_share)
-        H = self.encoder(X, A)
-        first = concrete(self.score(H, edges), self.training)
-        z_s = self._part(X, 1 - first, edges)
-        kept = concrete(self.score(self.gated(H, z_s), edges), self.training)
-        z_c = self._part(X, kept, edges)
+        H = self.encoder(X, A, step)
+        first = sample_concrete(self.score(H, edges, step), step)
+        z_s = self._encode_part(X, 1 - first, edges, step)
+        kept = sample_concrete(self.score(self.gate_states(H, z_s), edges, step), step)
+        z_c = self._encode_part(X, kept, edges, step)
         out = Output(self.classify(z_c).squeeze(-1), z_c)
-        if not self.training:
+        if step is None:
             return out
         return CEPGOutput(*out, kept, edges, self.site_of_rest(z_s), self.site_of_kept(reverse_gradient(z_c, 1.0)))
 
-    def gated(self, H: Tensor, z_s: Tensor) -> Tensor:
+    def gate_states(self, H: Tensor, z_s: Tensor) -> Tensor:
         """ROI states with channels turned up or down by the environment code, which learns nothing from it."""
         return H * 2 * self.gate(z_s.detach()).sigmoid().unsqueeze(1)
 
-    def _part(self, X: Tensor, weight: Tensor, edges: Edges) -> Tensor:
-        return self.encoder(X, dense(symmetric(weight), edges, X.shape[-1])).mean(1)
+    def _encode_part(self, X: Tensor, weight: Tensor, edges: Edges, step: StepContext | None) -> Tensor:
+        return self.encoder(X, scatter_edges(average_directions(weight), edges, X.shape[-1]), step).mean(1)
 
 
 @method(
@@ -126,16 +126,16 @@ class CEPG(NeuralMethod):
 
     Settings = CEPGSettings
     settings: CEPGSettings
-    only_for_training = ("site_of_",)
+    training_only = ("site_of_rest", "site_of_kept")
     peak_matrices_per_scan = 150.0
 
     def network(self, shape: InputShape) -> nn.Module:
         return CEPGNetwork(shape, self.settings)
 
     def stages(self) -> list[Stage]:
-        return decay_stages(self.settings.epochs, self.settings.final_r)
+        return plan_decay_stages(self.settings.epochs, self.settings.final_r)
 
-    def loss(self, out: CEPGOutput, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+    def loss(self, out: CEPGOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
         """Class, site of the complement, adversarial site of the kept part, information, variance of site risks."""
         s = self.settings
         r = keep_rate(batch.epoch, s.epochs, s.final_r) if stage.name == "decay" else s.final_r
@@ -149,7 +149,7 @@ class CEPG(NeuralMethod):
             + s.risk_variance * (batch.site_weight * (risks - mean).square()).sum()
         )
 
-    def remove_padding(self, weights: dict[str, Tensor], n_sites: int) -> dict[str, Tensor]:
-        """Site classifiers of the run's own source sites."""
-        own = {n: w[:n_sites].contiguous().clone() for n, w in weights.items() if n.startswith("site_of_")}
-        return weights | own
+    def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]:
+        """Keep the rows of the site classifiers that stand for the run's own source sites."""
+        classifiers = {name: p for name, p in parameters.items() if name.startswith(("site_of_rest.", "site_of_kept."))}
+        return parameters | {name: p[:n_sites].contiguous().clone() for name, p in classifiers.items()}, state

@@ -10,14 +10,12 @@ from torch import Tensor, nn
 
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Batch, InputShape, NeuralMethod, Output, Scans, Stage
-from ...training.ambient import permutation
+from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext
+from ..edges import EdgeBatchNorm, EdgeMLP, EdgeSettings, GINEncoder, list_edges, scatter_edges
 from ..graphs import profiles, strong_edges
-from ..layers import BatchNorm, Dropout, Linear, mlp
+from ..layers import BatchNorm, Dropout, Linear, build_mlp
 from ..losses import bce, class_loss
 from ..registry import method, papers_intent
-from .edges import EdgeSettings, GINEncoder, dense, list_edges
-from .scorer import EdgeBatchNorm, EdgeMLP
 
 __all__ = ["DisC", "DisCNetwork", "DisCSettings", "generalised_cross_entropy"]
 
@@ -78,17 +76,18 @@ class Masker(nn.Module):
         self.dropout = Dropout(s.dropout)
         w = s.edge_width
         self.edge = EdgeMLP(s.width, (4 * w, 2 * w, w), s.edge_dropout, EdgeBatchNorm)
-        self.node = mlp(s.width, 4 * w, 2 * w, w, 1, norm=True)
+        self.node = build_mlp(s.width, 4 * w, 2 * w, w, 1, norm=True)
         self.edge_share = s.edge_share
 
-    def forward(self, X: Tensor, A: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, X: Tensor, A: Tensor, step: StepContext | None = None) -> tuple[Tensor, Tensor]:
         """Edge mask [B, P, P], zero where there is no edge, and ROI mask [B, P, 1]."""
         mean = A / A.sum(-1, keepdim=True).clamp_min(1)
         H = self.embed(X)
         for layer, norm in zip(self.layers, self.norms, strict=True):
-            H = self.dropout(H + norm(layer(mean @ H)).relu())
+            H = self.dropout(H + norm(layer(mean @ H), step).relu(), step)
         edges = list_edges(A, self.edge_share)
-        return dense(self.edge(H, edges).sigmoid(), edges, A.shape[-1]), self.node(H).sigmoid()
+        edge = scatter_edges(self.edge(H, edges, step).sigmoid(), edges, A.shape[-1])
+        return edge, self.node(H, step).sigmoid()
 
 
 class DisCNetwork(nn.Module):
@@ -105,11 +104,11 @@ class DisCNetwork(nn.Module):
         self.classify = nn.Linear(2 * s.width, 1)
         self.classify_bias = nn.Linear(2 * s.width, 1)
 
-    def forward(self, scans: Scans, context: dict[str, Tensor]) -> DisCOutput | Output:
-        X, A = profiles(scans, context), strong_edges(scans)
-        edge, node = self.masker(X, A)
-        z_c = self.causal(X * node, A * edge).mean(1)
-        z_b = self.bias(X * (1 - node), A * (1 - edge)).mean(1)
+    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> DisCOutput | Output:
+        X, A = profiles(scans, state), strong_edges(scans)
+        edge, node = self.masker(X, A, step)
+        z_c = self.causal(X * node, A * edge, step).mean(1)
+        z_b = self.bias(X * (1 - node), A * (1 - edge), step).mean(1)
 
         def causal(z_b: Tensor) -> Tensor:
             return self.classify(torch.cat([z_c, z_b.detach()], -1)).squeeze(-1)
@@ -118,9 +117,9 @@ class DisCNetwork(nn.Module):
             return self.classify_bias(torch.cat([z_c.detach(), z_b], -1)).squeeze(-1)
 
         out = Output(causal(z_b), torch.cat([z_c, z_b], -1))
-        if not self.training:
+        if step is None:
             return out
-        order = permutation()
+        order = step.draw_permutation()
         other = z_b.index_select(0, order)
         return DisCOutput(*out, biased(z_b), causal(other), biased(other), order)
 
@@ -152,7 +151,7 @@ class DisC(NeuralMethod):
         first = [Stage("disentangling", s.epochs - swapping, selectable=False)] if swapping < s.epochs else []
         return [*first, Stage("swapping", swapping)]
 
-    def loss(self, out: DisCOutput, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+    def loss(self, out: DisCOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
         """L_D + swap * L_G, both a weighted cross-entropy of the causal and a generalised one of the biased branch."""
         s, label = self.settings, batch.label
         causal, biased = bce(out.logit, label), bce(out.biased, label)

@@ -11,13 +11,21 @@ from torch.nn import functional as F
 
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Batch, InputShape, NeuralMethod, Output, Scans, Stage
+from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext
+from ..edges import (
+    Edges,
+    EdgeSettings,
+    GINEncoder,
+    add_ends,
+    list_edges,
+    sample_concrete,
+    scatter_edges,
+    straight_through,
+)
 from ..graphs import profiles, strong_edges
-from ..layers import BatchNorm, Linear, linear, mlp
+from ..layers import BatchNorm, Linear, build_mlp, linear
 from ..losses import bce, class_loss
 from ..registry import method, our_reading
-from .edges import Edges, EdgeSettings, GINEncoder, concrete, dense, list_edges, straight_through
-from .scorer import ends
 
 __all__ = ["DiSCO", "DiSCONetwork", "DiSCOSettings", "excess_correlation", "imbalance"]
 
@@ -92,7 +100,9 @@ class ExpertMasks(nn.Module):
 
     def forward(self, H: Tensor, edges: Edges) -> Tensor:
         """H: [B, P, n_in] -> [B, K, M]."""
-        x = ends(self.receiver(H), self.sender(H), edges).relu().unflatten(-1, (self.experts, -1))  # [B, 2 M, K, width]
+        x = (
+            add_ends(self.receiver(H), self.sender(H), edges).relu().unflatten(-1, (self.experts, -1))
+        )  # [B, 2 M, K, width]
         both = (x * self.weight).sum(-1).unflatten(1, (2, -1)).mean(1)
         return (both + self.bias).transpose(1, 2)
 
@@ -111,14 +121,14 @@ class Experts(nn.Module):
         self.bias = nn.Parameter(torch.zeros(experts))
         self.experts = experts
 
-    def forward(self, H: Tensor, A: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, H: Tensor, A: Tensor, step: StepContext | None = None) -> tuple[Tensor, Tensor]:
         """H: [B, P, n_in]; A: [B, K, P, P]. Pooled states [B, K, width] and logits [B, K].
 
         The first linear map of the GIN layer comes before the sum over neighbours, which is the same and cheaper.
         """
         x = linear(H, self.first.weight).unflatten(-1, (self.experts, -1)).transpose(1, 2)  # [B, K, P, width]
         x = (1 + self.eps) * x + A @ x
-        x = self.norm(x.transpose(1, 2).flatten(-2) + self.first.bias).relu()
+        x = self.norm(x.transpose(1, 2).flatten(-2) + self.first.bias, step).relu()
         x = x.unflatten(-1, (self.experts, -1)).transpose(1, 2) @ self.second + self.second_bias
         pooled = x.relu().mean(2)
         return pooled, (pooled * self.classify).sum(-1) + self.bias
@@ -136,19 +146,19 @@ class DiSCONetwork(nn.Module):
         self.encoder = GINEncoder(shape.n_rois, s.width, s.layers, s.dropout)
         self.masks = ExpertMasks(s.width, s.experts, s.edge_width)
         self.experts = Experts(s.width, s.experts, s.expert_width)
-        self.gate = mlp(3 * s.experts, 4 * s.experts, s.experts)
+        self.gate = build_mlp(3 * s.experts, 4 * s.experts, s.experts)
 
-    def forward(self, scans: Scans, context: dict[str, Tensor]) -> DiSCOOutput | Output:
-        X, A = profiles(scans, context), strong_edges(scans)
+    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> DiSCOOutput | Output:
+        X, A = profiles(scans, state), strong_edges(scans)
         edges = list_edges(A, self.edge_share)
-        H = self.encoder(X, A)
+        H = self.encoder(X, A, step)
         logit = self.masks(H, edges)
         keep = logit.sigmoid()
-        mask = straight_through(concrete(logit, True), 0.5) if self.training else keep
-        pooled, answers = self.experts(H, dense(torch.cat([mask, mask], -1), edges, A.shape[-1]))
-        routing = F.log_softmax(self.gate(_statistics(answers)), -1)
+        mask = keep if step is None else straight_through(sample_concrete(logit, step), 0.5)
+        pooled, answers = self.experts(H, scatter_edges(torch.cat([mask, mask], -1), edges, A.shape[-1]), step)
+        routing = F.log_softmax(self.gate(_statistics(answers), step), -1)
         out = Output((routing.exp() * answers).sum(-1), pooled.flatten(1))
-        return DiSCOOutput(*out, answers, routing, keep, edges.real[:, : keep.shape[-1]]) if self.training else out
+        return DiSCOOutput(*out, answers, routing, keep, edges.real[:, : keep.shape[-1]]) if step is not None else out
 
 
 def _statistics(answers: Tensor) -> Tensor:
@@ -208,7 +218,7 @@ class DiSCO(NeuralMethod):
         first = [Stage("warm-up", warm, selectable=False)] if warm else []
         return [*first, Stage("specialised", s.epochs - warm)]
 
-    def loss(self, out: DiSCOOutput, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+    def loss(self, out: DiSCOOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
         """Gated cross-entropies of the experts, keep rate, diversity of the masks and, after warm-up, the gate."""
         s = self.settings
         losses = bce(out.answers, batch.label.unsqueeze(-1).expand_as(out.answers))  # [B, K]

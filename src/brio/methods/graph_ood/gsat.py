@@ -9,23 +9,23 @@ from torch import Tensor, nn
 
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Batch, InputShape, NeuralMethod, Output, Scans, Stage
-from ..graphs import profiles, strong_edges
-from ..losses import class_loss, classification_loss
-from ..registry import PUBLISHED, method
-from .edges import (
+from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext
+from ..edges import (
+    EdgeMLP,
     Edges,
     EdgeSettings,
     GINEncoder,
+    average_directions,
     bernoulli_kl,
-    concrete,
-    decay_stages,
-    dense,
     keep_rate,
     list_edges,
-    symmetric,
+    plan_decay_stages,
+    sample_concrete,
+    scatter_edges,
 )
-from .scorer import EdgeMLP
+from ..graphs import profiles, strong_edges
+from ..losses import class_loss, classification_loss
+from ..registry import PUBLISHED, method
 
 __all__ = ["GSAT", "GSATNetwork", "GSATSettings"]
 
@@ -73,13 +73,14 @@ class GSATNetwork(nn.Module):
         self.score = EdgeMLP(s.width, (4 * s.edge_width, s.edge_width), s.edge_dropout)
         self.classify = nn.Linear(s.width, 1)
 
-    def forward(self, scans: Scans, context: dict[str, Tensor]) -> GSATOutput | Output:
-        X, A = profiles(scans, context), strong_edges(scans)
+    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> GSATOutput | Output:
+        X, A = profiles(scans, state), strong_edges(scans)
         edges = list_edges(A, self.edge_share)
-        kept = concrete(self.score(self.encoder(X, A), edges), self.training)
-        pooled = self.encoder(X, dense(symmetric(kept), edges, A.shape[-1])).mean(1)
+        kept = sample_concrete(self.score(self.encoder(X, A, step), edges, step), step)
+        weights = scatter_edges(average_directions(kept), edges, A.shape[-1])
+        pooled = self.encoder(X, weights, step).mean(1)
         out = Output(self.classify(pooled).squeeze(-1), pooled)
-        return GSATOutput(*out, kept, edges) if self.training else out
+        return GSATOutput(*out, kept, edges) if step is not None else out
 
 
 @method("gsat", family="graph OOD", provenance=PUBLISHED, reference="Miao et al. 2022")
@@ -95,9 +96,9 @@ class GSAT(NeuralMethod):
 
     def stages(self) -> list[Stage]:
         """Checkpoints count once r has reached its end, as published."""
-        return decay_stages(self.settings.epochs, self.settings.final_r)
+        return plan_decay_stages(self.settings.epochs, self.settings.final_r)
 
-    def loss(self, out: GSATOutput, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+    def loss(self, out: GSATOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
         """Cross-entropy + weight * KL(Bernoulli(a) || Bernoulli(r)) over the edges."""
         s = self.settings
         r = keep_rate(batch.epoch, s.epochs, s.final_r) if stage.name == "decay" else s.final_r

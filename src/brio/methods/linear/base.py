@@ -16,7 +16,7 @@ from ...errors import BrioError
 from ...progress import Progress, silent
 from ...protocol import auc
 from ...settings import require
-from ...training import FittedRun, Method, Prediction, Run, Scans, SourceScans
+from ...training import FittedRun, Method, MethodFacts, Prediction, Run, RunState, Scans, SourceScans
 
 __all__ = ["Dual", "LinearMethod", "LinearSettings", "fc_entries"]
 
@@ -71,6 +71,10 @@ class LinearMethod(Method):
     def needs_validation(self) -> bool:  # type: ignore[override]
         return self.settings.choose_by == "validation"
 
+    @property
+    def facts(self) -> MethodFacts:
+        return MethodFacts(dead_rois=self.settings.dead_rois, without_validation="choose_by=source-sites")
+
     @abstractmethod
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> Dual:
         """The model for centred features with this Gram matrix and labels -1 and 1."""
@@ -117,9 +121,9 @@ class LinearMethod(Method):
         return fitted_runs
 
     def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
-        centred = self.features(scans, fitted.weights) - fitted.weights["centre"].double().numpy()
-        weights = fitted.weights["coefficients"].double().numpy()
-        return Prediction(centred @ weights + float(fitted.weights["intercept"]), centred)
+        p = fitted.parameters
+        centred = self.features(scans, fitted.state.learned) - p["centre"].double().numpy()
+        return Prediction(centred @ p["coefficients"].double().numpy() + float(p["intercept"]), centred)
 
     def _fit(
         self,
@@ -153,8 +157,8 @@ class LinearMethod(Method):
             test_logit=np.empty(0),
             validation_auc=float(found[best]),
             details={"penalty": float(penalties[best])},
-            weights={
-                **learned,
+            state=RunState.from_learned(**learned),
+            parameters={
                 "centre": torch.from_numpy(centre),
                 "coefficients": torch.from_numpy(x.T @ weights),
                 "intercept": torch.tensor(intercept, dtype=torch.float64),

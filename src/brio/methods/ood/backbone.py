@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from ...settings import require
-from ...training import Batch, InputShape, NeuralMethod, Output, Stage
+from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Stage
 from ..gnn.gcn import GCNNetwork
 from ..graphs import GraphSettings
 from ..losses import classification_loss
@@ -72,6 +72,6 @@ class AnnealedMethod(GCNMethod):
         penalised = Stage("penalised", s.epochs - first, fresh_optimiser=first > 0)
         return [Stage("annealing", first, selectable=False), penalised] if first else [penalised]
 
-    def loss(self, out: Output, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+    def loss(self, out: Output, batch: Batch, state: RunState, stage: Stage) -> Tensor:
         weight = 1.0 if stage.name == "annealing" else self.settings.penalty
         return classification_loss(out.logit, batch) + weight * self.penalty(out.logit, batch)

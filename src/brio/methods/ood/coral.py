@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...settings import require, setting
 from ...spaces import log_uniform
-from ...training import Batch, Output, Stage
+from ...training import Batch, Output, RunState, Stage
 from ..graphs import GraphSettings
 from ..losses import classification_loss
 from ..registry import PUBLISHED, method
@@ -75,6 +75,6 @@ class CORAL(GCNMethod):
     Settings = CORALSettings
     settings: CORALSettings
 
-    def loss(self, out: Output, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+    def loss(self, out: Output, batch: Batch, state: RunState, stage: Stage) -> Tensor:
         penalty = coral_penalty(out.representation, batch, self.settings.means)
         return classification_loss(out.logit, batch) + self.settings.penalty * penalty

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ...settings import require, setting
 from ...spaces import log_uniform
-from ...training import Batch, InputShape, Scans, Stage
+from ...training import Batch, InputShape, RunState, Scans, Stage, StepContext, Tensors
 from ..gnn.gcn import GCNNetwork
 from ..graphs import GraphSettings
 from ..losses import classification_loss, reverse_gradient, site_cross_entropy
@@ -55,10 +55,10 @@ class DANNNetwork(GCNNetwork):
         for p in self.site[-1].parameters():
             nn.init.zeros_(p)  # as many rows as the stack has sites: nothing drawn may depend on that
 
-    def forward(self, scans: Scans, context: dict[str, Tensor]) -> Any:
+    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Any:
         """A :class:`SiteOutput` in training, else an :class:`~brio.training.Output`."""
-        out = super().forward(scans, context)
-        if not self.training:
+        out = super().forward(scans, state, step)
+        if step is None:
             return out
         h = out.representation
         return SiteOutput(out.logit, h, self.site(reverse_gradient(h, 1.0)), self.site(h.detach()))
@@ -76,17 +76,18 @@ class DANN(GCNMethod):
 
     Settings = DANNSettings
     settings: DANNSettings
-    only_for_training = ("site.",)
+    training_only = ("site",)
 
     def network(self, shape: InputShape) -> nn.Module:
         return DANNNetwork(shape, self.settings)
 
-    def loss(self, out: SiteOutput, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+    def loss(self, out: SiteOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
         """Both risks; the ramp holds for the features alone, the site classifier learns at full size throughout."""
         size = self.settings.strength * ramp(batch.epoch, self.settings.epochs)
         site = size * site_cross_entropy(out.site_logit, batch)
         held = (1 - size) * site_cross_entropy(out.held_site_logit, batch)
         return classification_loss(out.logit, batch) + site + held
 
-    def remove_padding(self, weights: dict[str, Tensor], n_sites: int) -> dict[str, Tensor]:
-        return weights | {name: weights[name][:n_sites].clone() for name in ("site.2.weight", "site.2.bias")}
+    def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]:
+        own = {name: parameters[name][:n_sites].clone() for name in ("site.2.weight", "site.2.bias")}
+        return parameters | own, state

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from ...settings import require, setting
 from ...spaces import log_uniform
-from ...training import Batch, InputShape, Scans, Stage
-from ...training.ambient import real_graphs
+from ...training import Batch, InputShape, RunState, Scans, Stage, StepContext, Tensors
 from ..gnn.gcn import GCNNetwork
 from ..graphs import GraphSettings
 from ..losses import bce, site_losses
@@ -39,36 +38,26 @@ class GroupDROSettings(GraphSettings):
 
 
 class GroupOutput(NamedTuple):
-    """What the network says of a batch in training."""
+    """What the network returns for a batch in training."""
 
     logit: Tensor  # [B]
     representation: Tensor  # [B, width]
-    site_share: Tensor  # [E] weight of each source site in the loss; 0 for padding, sums to one
+    log_share: Tensor  # [E] logarithm of each source site's weight, up to a constant: the buffer, which the loss moves
 
 
 class GroupDRONetwork(GCNNetwork):
-    """The GCN and its source sites' weights, which every training step moves by exponentiated gradient."""
+    """The GCN, and the weights of the source sites as a buffer."""
 
     log_share: Tensor
 
     def __init__(self, shape: InputShape, s: GroupDROSettings) -> None:
         super().__init__(shape, s)
-        self.step_size = s.step_size
-        self.register_buffer("log_share", torch.zeros(shape.n_sites))  # up to a constant
+        self.register_buffer("log_share", torch.zeros(shape.n_sites))
 
-    def forward(self, scans: Scans, context: dict[str, Tensor]) -> Any:
+    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Any:
         """A :class:`GroupOutput` in training, else an :class:`~brio.training.Output`."""
-        out = super().forward(scans, context)
-        if not self.training:
-            return out
-        # a batch is made of sites, classes and scans in this order, so the losses can be told here
-        cells = out.logit.detach().unflatten(0, (len(self.log_share), 2, -1))
-        label = torch.arange(2, device=cells.device, dtype=cells.dtype)[:, None].expand_as(cells)
-        risk = bce(cells, label).mean((1, 2))
-        real = real_graphs().unflatten(0, cells.shape)[:, 0, 0]
-        self.log_share.add_(self.step_size * real * risk)
-        share = torch.where(real > 0, self.log_share, torch.full_like(risk, -torch.inf)).softmax(0)
-        return GroupOutput(out.logit, out.representation, share)
+        out = super().forward(scans, state, step)
+        return out if step is None else GroupOutput(*out, self.log_share)
 
 
 @method("groupdro", family="OOD", needs={"sites"}, provenance=PUBLISHED, reference="Sagawa et al. 2020; DomainBed")
@@ -77,13 +66,18 @@ class GroupDRO(GCNMethod):
 
     Settings = GroupDROSettings
     settings: GroupDROSettings
-    only_for_training = ("log_share",)
+    training_only = ("log_share",)
 
     def network(self, shape: InputShape) -> nn.Module:
         return GroupDRONetwork(shape, self.settings)
 
-    def loss(self, out: GroupOutput, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
-        return (out.site_share * site_losses(bce(out.logit, batch.label), batch)).sum()
+    def loss(self, out: GroupOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+        """Mean loss of the source sites under their weights, after one exponentiated-gradient step of these."""
+        losses = site_losses(bce(out.logit, batch.label), batch)
+        real = (batch.site_weight > 0).to(losses.dtype)
+        out.log_share.add_(self.settings.step_size * real * losses.detach())
+        share = torch.where(real > 0, out.log_share, torch.full_like(losses, -torch.inf)).softmax(0)
+        return (share * losses).sum()
 
-    def remove_padding(self, weights: dict[str, Tensor], n_sites: int) -> dict[str, Tensor]:
-        return weights | {"log_share": weights["log_share"][:n_sites].clone()}
+    def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]:
+        return parameters | {"log_share": parameters["log_share"][:n_sites].clone()}, state

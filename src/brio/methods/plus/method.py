@@ -18,7 +18,7 @@ from ...connectome import Connectomes, source_mean
 from ...errors import BrioError
 from ...progress import Progress, silent
 from ...protocol import auc
-from ...training import FittedRun, Method, Prediction, Run, Scans
+from ...training import FittedRun, Method, MethodFacts, Prediction, Run, RunState, Scans
 from ..brio.qualification import Qualification, qualify
 from ..registry import Provenance, method, variant
 from .calibration import calibration
@@ -67,7 +67,7 @@ class BrioPlus(Method):
         return [done[p] for p in range(len(runs))]
 
     def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
-        model = Model.of(fitted.weights, scans.A)
+        model = Model.from_tensors(fitted.parameters, scans.A)
         x = model.view(edges(scans.A, self.settings.shrinkage), live_edges(scans.alive))
         linear, own, r = model.parts(x)
         representation = r.transpose(0, 1).flatten(1)
@@ -75,9 +75,17 @@ class BrioPlus(Method):
 
     def contributions(self, fitted: FittedRun, scans: Scans) -> np.ndarray:
         """Contributions a of the factors, in units such that the logit is their sum / sqrt(J) + c_0. Shape [n, J]."""
-        model = Model.of(fitted.weights, scans.A)
+        model = Model.from_tensors(fitted.parameters, scans.A)
         a = model.contributions(model.view(edges(scans.A, self.settings.shrinkage), live_edges(scans.alive)))
         return (a * model.calibration[0] * self.settings.J**0.5).cpu().numpy()
+
+    def intercept(self, fitted: FittedRun) -> float:
+        return float(fitted.parameters["calibration"][1])
+
+    @property
+    def facts(self) -> MethodFacts:
+        s = self.settings
+        return MethodFacts(reestimates=s.K if s.reestimates else None, relative_cost=4.0 if s.lambda_env else 2.0)
 
     def _block_length(self, connectomes: Connectomes, run: Run) -> float | None:
         s = self.settings
@@ -152,13 +160,21 @@ class _Solution:
             told = auc(cohort.labels[fold.validation], self._margins(model, fold.validation)[0])
         test, share = self._margins(model, fold.test)
         notes: dict[str, Any] = {"penalty": penalty, "left_out_auc": left, "share_of_factors": share}
-        weights = model.weights()
+        state = RunState.from_learned()
         if warm is not None:  # what the evidence was worth before anything was done about it
             notes |= {"relevance": warm.pi_task.tolist(), "support": warm.q_re.mean((0, 1)).tolist()}
             notes["strength"] = float(warm.g.mean())
-            evidence = warm._asdict() | {"Pi_bar": self.Pi}
-            weights |= {f"context.{name}": t.float().cpu().contiguous() for name, t in evidence.items()}
-        return FittedRun(self.run, test, float(told), block_length=block_length, weights=weights, details=notes)
+            qualification = {name: t.float().cpu().contiguous() for name, t in warm._asdict().items()}
+            state = RunState({}, qualification, {"Pi_bar": self.Pi.float().cpu().contiguous()})
+        return FittedRun(
+            self.run,
+            test,
+            float(told),
+            block_length=block_length,
+            parameters=model.to_tensors(),
+            state=state,
+            details=notes,
+        )
 
     @property
     def _shares(self) -> tuple[float, float, float]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ...errors import BrioError
+from ...training import Tensors
 from .factors import Factors
 
 __all__ = ["Model"]
@@ -43,7 +44,7 @@ class Model(NamedTuple):
     def logit(self, a: Tensor) -> Tensor:
         return self.calibration[0] * a.sum(-1) + self.calibration[1]
 
-    def weights(self) -> dict[str, Tensor]:
+    def to_tensors(self) -> Tensors:
         """Tensors to keep; float32 where numbers are many."""
         kept = self._asdict()
         del kept["factors"]
@@ -51,7 +52,7 @@ class Model(NamedTuple):
         return {name: (t.float() if t.numel() > 1000 else t).cpu().contiguous().clone() for name, t in named.items()}
 
     @staticmethod
-    def of(weights: dict[str, Tensor], like: Tensor) -> Model:
+    def from_tensors(weights: Tensors, like: Tensor) -> Model:
         """The model of kept tensors, in float64 on the device of another tensor."""
         needed = {*Model._fields, *(f"factors.{name}" for name in Factors._fields)} - {"factors"}
         if lacking := sorted(needed - set(weights)):

@@ -17,6 +17,7 @@ __all__ = ["Factors", "assignment", "qualification", "read_factors"]
 
 WEIGHTS = "weights.safetensors"
 _NAMES = ("alpha_bar", "g", "q_re", "pi_task", "Pi_bar")
+_GROUPS = ("training.", "inference.", "context.")  # the last one in files of version 0.1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +83,8 @@ def _tensors(path: Path) -> dict[str, np.ndarray]:
 
     try:
         with safe_open(str(path), framework="numpy") as file:
-            kept = set(file.keys())
-            return {n: file.get_tensor(f"context.{n}").astype(np.float64) for n in _NAMES if f"context.{n}" in kept}
+            stored = {name.rpartition(".")[2]: name for name in file.keys() if name.startswith(_GROUPS)}  # noqa: SIM118
+            return {n: file.get_tensor(stored[n]).astype(np.float64) for n in _NAMES if n in stored}
     except (SafetensorError, OSError, TypeError) as error:
         raise BrioError(f"{path}: cannot be read ({error}); remove its folder and run again") from error
 

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from triton.language import constexpr
 
-from ...training.kernels import dot
+from ....training.gpu.random_numbers_kernels import dot
 
 __all__ = ["embed", "layer", "layer_backward", "norm_backward"]
 

@@ -8,19 +8,20 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..settings import require, setting
-from ..spaces import choice
-from ..training import Batch, InputShape, NeuralMethod, NeuralSettings, Output, Scans, Stage
-from .graphs import profiles
-from .layers import BatchNorm, Dropout
-from .losses import classification_loss
-from .registry import TEXTBOOK, method
+from ...settings import require, setting
+from ...spaces import choice
+from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext
+from ..graphs import profiles
+from ..layers import BatchNorm, Dropout, Identity
+from ..losses import classification_loss
+from ..registry import TEXTBOOK, method
+from ..settings import BaselineSettings
 
 __all__ = ["MLP", "MLPNetwork", "MLPSettings"]
 
 
 @dataclass(frozen=True)
-class MLPSettings(NeuralSettings):
+class MLPSettings(BaselineSettings):
     """Settings of the MLP.
 
     Attributes
@@ -33,8 +34,6 @@ class MLPSettings(NeuralSettings):
         Batch norm before the activation.
     """
 
-    epochs: int = 80
-    patience: int | None = 25
     learning_rate: float = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
     weight_decay: float = setting(1e-4, choice(1e-4, 1e-2, 1e-1))
     width: int = 64
@@ -53,14 +52,14 @@ class MLPNetwork(nn.Module):
     def __init__(self, shape: InputShape, s: MLPSettings) -> None:
         super().__init__()
         self.hidden = nn.Linear(shape.n_rois * (shape.n_rois - 1) // 2, s.width)
-        self.norm = BatchNorm(s.width) if s.norm else nn.Identity()
+        self.norm = BatchNorm(s.width) if s.norm else Identity()
         self.dropout = Dropout(s.dropout)
         self.classify = nn.Linear(s.width, 1)
 
-    def forward(self, scans: Scans, context: dict[str, Tensor]) -> Output:
-        A = profiles(scans, context)
+    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
+        A = profiles(scans, state)
         u, v = torch.triu_indices(A.shape[-1], A.shape[-1], 1, device=A.device)
-        hidden = self.dropout(self.norm(self.hidden(A[:, u, v])).relu())
+        hidden = self.dropout(self.norm(self.hidden(A[:, u, v]), step).relu(), step)
         return Output(self.classify(hidden).squeeze(-1), hidden)
 
 
@@ -75,5 +74,5 @@ class MLP(NeuralMethod):
     def network(self, shape: InputShape) -> nn.Module:
         return MLPNetwork(shape, self.settings)
 
-    def loss(self, out: Output, batch: Batch, context: dict[str, Tensor], stage: Stage) -> Tensor:
+    def loss(self, out: Output, batch: Batch, state: RunState, stage: Stage) -> Tensor:
         return classification_loss(out.logit, batch)

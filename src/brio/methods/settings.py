@@ -1,4 +1,4 @@
-"""Settings of methods that read BOLD of one length."""
+"""Settings that several methods share."""
 
 from __future__ import annotations
 
@@ -6,11 +6,19 @@ from dataclasses import dataclass
 
 from ..training import NeuralSettings
 
-__all__ = ["BoldSettings"]
+__all__ = ["BaselineSettings", "BoldSettings"]
 
 
 @dataclass(frozen=True)
-class BoldSettings(NeuralSettings):
+class BaselineSettings(NeuralSettings):
+    """Settings of a network that the paper compares with: fewer epochs than BRIO, which trains in two stages."""
+
+    epochs: int = 80
+    patience: int | None = 25
+
+
+@dataclass(frozen=True)
+class BoldSettings(BaselineSettings):
     """Settings of methods that read BOLD; the rule itself is :class:`brio.connectome.BoldRule`.
 
     Attributes
@@ -21,7 +29,5 @@ class BoldSettings(NeuralSettings):
         Seconds between frames, to which scans are interpolated; ``none`` takes their own frames as they are.
     """
 
-    epochs: int = 80
-    patience: int | None = 25
     bold_frames: int = 100
     bold_tr: float | None = 2.0

@@ -1,5 +1,5 @@
 # mypy: disallow-untyped-defs=False
-"""Triton kernels of the MLP that scores edges; :mod:`.fused_edges` calls them.
+"""Triton kernels of the MLP that scores edges; :mod:`.scorer` calls them.
 
 In here e are edges of one graph (n of them), i the numbers of an edge before a linear layer (h of them), j those after
 it (d of them). One program works on BLOCKS times EDGES edges of one graph; g is the place of that graph among those of
@@ -21,7 +21,7 @@ import triton
 import triton.language as tl
 from triton.language import constexpr
 
-from ...training.kernels import dot, draw, keys_of, pick
+from ....training.gpu.random_numbers_kernels import dot, draw, keys_of, pick
 
 __all__ = ["ends_backward", "first", "first_backward", "later", "later_backward", "moments", "moments_backward"]
 

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ... import draws
-from ...settings import require, setting
-from ...spaces import choice
-from ...training import Scans, SourceScans
+from .. import draws
+from ..settings import require, setting
+from ..spaces import choice
+from ..training import Scans, SourceScans
 
 __all__ = [
     "Confounds",

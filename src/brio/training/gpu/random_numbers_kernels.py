@@ -1,5 +1,5 @@
 # mypy: disallow-untyped-defs=False
-"""Triton kernels of random numbers, and what the kernels of methods share. :mod:`.fused_draws` calls them.
+"""Triton kernels of random numbers, and what the kernels of methods share. :mod:`.random_numbers` calls them.
 
 Every tensor is contiguous. Positions in the tensor of one run are 32-bit numbers, places among all runs 64-bit ones.
 """

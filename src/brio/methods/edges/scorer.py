@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...training.ambient import draw_keys, real_graphs
-from ...training.launch import kernels_run_on
+from ...training import StepContext
+from ...training.gpu.launch import kernels_run_on
 from ..layers import BatchNorm, Dropout, Linear
-from .edges import Edges, dense
+from .edge_list import Edges, scatter_edges
 
-__all__ = ["EdgeBatchNorm", "EdgeInstanceNorm", "EdgeMLP", "edge_moments", "end_moments", "ends", "kernels_for"]
+__all__ = ["EdgeBatchNorm", "EdgeInstanceNorm", "EdgeMLP", "add_ends", "edge_moments", "end_moments", "find_gpu_twin"]
 
 Moments = tuple[Tensor, Tensor]
 
@@ -38,7 +38,7 @@ def end_moments(r: Tensor, s: Tensor, edges: Edges) -> Moments:
     With N the adjacency matrix of n real edges, d its row sums (and column sums: edges go both ways) and both terms
     centred, the variance is (sum_u d_u (r_u^2 + s_u^2) + 2 sum_u r_u (N s)_u) / n.
     """
-    N = dense(torch.ones_like(edges.real), edges, r.shape[1])
+    N = scatter_edges(torch.ones_like(edges.real), edges, r.shape[1])
     degree = N.sum(-1)
     share = (degree / degree.sum(1, keepdim=True).clamp_min(1)).unsqueeze(1)
     of_r, of_s = share @ r, share @ s
@@ -55,66 +55,94 @@ class EdgeInstanceNorm(nn.Module):
         super().__init__()
         self.eps = eps
 
-    def affine(self, moments: Callable[[], Moments], real: Tensor) -> tuple[Tensor, Tensor]:
-        """k and c [B, 1, h] such that the norm is k x + c, from what tells mean and variance of each graph's edges."""
+    def affine(
+        self, moments: Callable[[], Moments], real: Tensor, step: StepContext | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Compute k and c such that the norm is k x + c.
+
+        Parameters
+        ----------
+        moments : function
+            Returns mean and variance over the edges of each graph, [B, h] each; called only where they are needed.
+        real : Tensor, shape [B, 2 M]
+        step : StepContext or None
+
+        Returns
+        -------
+        k, c : Tensor, shape [B, 1, h]
+        """
         mean, variance = moments()
         k = (variance + self.eps).rsqrt()
         return k.unsqueeze(1), (-mean * k).unsqueeze(1)
 
-    def forward(self, x: Tensor, real: Tensor) -> Tensor:
+    def forward(self, x: Tensor, real: Tensor, step: StepContext | None = None) -> Tensor:
         """x: [B, 2 M, h]; real: [B, 2 M]."""
-        k, c = self.affine(partial(edge_moments, x, real), real)
+        k, c = self.affine(partial(edge_moments, x, real), real, step)
         return torch.addcmul(c, x, k)
 
 
 class EdgeBatchNorm(BatchNorm):
     """Batch normalisation over all edges of the batch; empty places of a list do not count."""
 
-    def affine(self, moments: Callable[[], Moments], real: Tensor) -> tuple[Tensor, Tensor]:
-        """k and c [B, 1, h] such that the norm is k x + c, from what tells mean and variance of each graph's edges."""
-        mean, variance = self.of_batch(moments, real) if self.training else (self.running_mean, self.running_var)
+    def affine(
+        self, moments: Callable[[], Moments], real: Tensor, step: StepContext | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Compute k and c such that the norm is k x + c.
+
+        Parameters
+        ----------
+        moments : function
+            Returns mean and variance over the edges of each graph, [B, h] each; called only where they are needed.
+        real : Tensor, shape [B, 2 M]
+        step : StepContext or None
+
+        Returns
+        -------
+        k, c : Tensor, shape [B, 1, h]
+        """
+        mean, variance = self.running_mean, self.running_var
+        if step is not None:
+            mean, variance = self.batch_moments(moments, real, step)
         k = (variance + self.eps).rsqrt() * self.weight
         return k.expand(len(real), 1, -1), (self.bias - mean * k).expand(len(real), 1, -1)
 
-    def of_batch(self, moments: Callable[[], Moments], real: Tensor) -> Moments:
-        """Mean and variance [h] over the edges of all graphs; running averages follow them."""
+    def batch_moments(self, moments: Callable[[], Moments], real: Tensor, step: StepContext) -> Moments:
+        """Mean and variance [h] over the edges of all graphs; the running averages are updated with them."""
         each, inside = moments()
-        edges = real.sum(1) * real_graphs()
+        edges = real.sum(1) * step.real
         count = edges.sum().clamp_min(1)
         share = (edges / count).unsqueeze(-1)
         mean = (share * each).sum(0)
         variance = (share * (inside + (each - mean).square())).sum(0)
-        self.follow(mean, variance, count)
+        self.update_statistics(mean, variance, count, step)
         return mean, variance
 
-    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, real: Tensor, step: StepContext | None = None) -> Tensor:  # type: ignore[override]
         """x: [B, 2 M, h]; real: [B, 2 M]."""
-        if real is None:
-            return super().forward(x)
-        k, c = self.affine(partial(edge_moments, x, real), real)
+        k, c = self.affine(partial(edge_moments, x, real), real, step)
         return torch.addcmul(c, x, k)
 
 
-def kernels_for(H: Tensor, widths: Sequence[int]) -> Any:
-    """The module :mod:`.fused_edges` where its kernels can score edges with hidden layers of these widths, else None.
+def find_gpu_twin(H: Tensor, widths: Sequence[int]) -> Any:
+    """Find the module :mod:`.gpu.scorer` where its kernels can score edges with hidden layers of these widths, or None.
 
-    They can in float32 on a GPU that runs Triton kernels (:func:`brio.training.launch.kernels_run_on`), up to a width
-    of 64. Everywhere else tensor operations do the same, in more time and memory.
+    They can in float32 on a GPU that runs Triton kernels (:func:`brio.training.gpu.launch.kernels_run_on`), up to a
+    width of 64. Everywhere else tensor operations do the same, in more time and memory.
     """
     if not H.is_cuda or H.dtype != torch.float32 or max(widths) > 64 or not kernels_run_on(H.device):
         return None
-    from . import fused_edges
+    from .gpu import scorer
 
-    return fused_edges
+    return scorer
 
 
-def ends(r: Tensor, s: Tensor, edges: Edges) -> Tensor:
-    """r_u + s_v for every edge, v to u. Shapes [B, P, h] -> [B, 2 M, h].
+def add_ends(r: Tensor, s: Tensor, edges: Edges) -> Tensor:
+    """Add r_u + s_v for every edge, v to u. Shapes [B, P, h] -> [B, 2 M, h].
 
     The gradient of what an end holds is a sum over edges; kernels fix its order, torch on a GPU does not.
     """
-    fused = kernels_for(r, r.shape[-1:])
-    return edges.at(r, edges.to) + edges.at(s, edges.of) if fused is None else fused.ends(r, s, edges)
+    twin = find_gpu_twin(r, r.shape[-1:])
+    return edges.at(r, edges.to) + edges.at(s, edges.of) if twin is None else twin.add_ends(r, s, edges)
 
 
 class EdgeMLP(nn.Module):
@@ -139,32 +167,33 @@ class EdgeMLP(nn.Module):
         self.linears = nn.ModuleList(Linear(a, b) for a, b in itertools.pairwise([*widths, 1]))
         self.dropout = Dropout(dropout)
 
-    def forward(self, H: Tensor, edges: Edges) -> Tensor:
+    def forward(self, H: Tensor, edges: Edges, step: StepContext | None = None) -> Tensor:
         """H: [B, P, n_in] -> [B, 2 M]."""
         r, s = self.receiver(H), self.sender(H)
         first: Any = self.norms[0]
-        k, c = first.affine(partial(end_moments, r, s, edges), edges.real)
+        k, c = first.affine(partial(end_moments, r, s, edges), edges.real, step)
         r, s = torch.addcmul(c, r, k), s * k
-        fused = kernels_for(H, self.widths)
-        if fused is not None:
-            return self.by_kernels(fused, r, s, edges)
-        x = self.linears[0](self.dropout(ends(r, s, edges).relu()))
+        twin = find_gpu_twin(H, self.widths)
+        if twin is not None:
+            return self._score_on_gpu(twin, r, s, edges, step)
+        x = self.linears[0](self.dropout(add_ends(r, s, edges).relu(), step))
         for norm, linear in zip(self.norms[1:], self.linears[1:], strict=True):
-            x = linear(self.dropout(norm(x, edges.real).relu()))
+            x = linear(self.dropout(norm(x, edges.real, step).relu(), step))
         return x.squeeze(-1)
 
-    def by_kernels(self, fused: Any, r: Tensor, s: Tensor, edges: Edges) -> Tensor:
-        """The same on a GPU, see :mod:`.fused_edges`, from the first layer's normalised terms."""
-        x = fused.first_layer(r, s, edges, *self._linear(0))
+    def _score_on_gpu(self, twin: Any, r: Tensor, s: Tensor, edges: Edges, step: StepContext | None) -> Tensor:
+        """The same by :mod:`.gpu.scorer`, from the first layer's normalised terms."""
+        x = twin.first_layer(r, s, edges, *self._linear(0, step))
         later: Any = self.norms[1:]
         for number, norm in enumerate(later, 1):
-            k, c = norm.affine(partial(fused.moments, x, edges.real), edges.real)
-            x = fused.later_layer(x, k.squeeze(1), c.squeeze(1), *self._linear(number))
+            k, c = norm.affine(partial(twin.moments, x, edges.real), edges.real, step)
+            x = twin.later_layer(x, k.squeeze(1), c.squeeze(1), *self._linear(number, step))
         return x.squeeze(-1)
 
-    def _linear(self, number: int) -> tuple[Tensor, Tensor, Tensor | None, float]:
-        """A linear map, and the keys and probability of the dropout before it."""
+    def _linear(self, number: int, step: StepContext | None) -> tuple[Tensor, Tensor, Tensor | None, float]:
+        """Weight and bias of a linear map, and the keys and probability of the dropout before it."""
         linear: Any = self.linears[number]
         p = self.dropout.p
-        drops = self.dropout.training and p > 0
-        return linear.weight, linear.bias, draw_keys() if drops else None, p if drops else 0.0
+        if step is None or p == 0:
+            return linear.weight, linear.bias, None, 0.0
+        return linear.weight, linear.bias, step.draw_keys(), p

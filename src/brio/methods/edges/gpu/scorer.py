@@ -1,26 +1,25 @@
 """The layers of the MLP that scores edges as a few GPU kernels, without tensors of edges times the first layer's width.
 
 A layer is dropout, ReLU and a linear map of numbers whose norm is known by then as a scale and a shift. The first one
-gathers them from the ends of an edge, and on the way back does so again; :func:`ends` only gathers. :mod:`.scorer` has
-the formulas and is the reference; this is for float32 on a GPU. Functions and kernels work on all runs of a stack at
-once, [R, B, ...]; :func:`torch.vmap` hands the runs over. Gradients are first ones, by ``backward()`` outside of vmap.
+gathers them from the ends of an edge, and in the backward pass does so again; :func:`add_ends` only gathers.
+:mod:`brio.methods.edges.scorer` has the formulas and is the reference; this is for float32 on a GPU. Functions
+and kernels work on all runs of a stack at once, [R, B, ...]; :func:`torch.vmap` hands the runs over. There are first
+derivatives only, by ``backward()`` outside of vmap.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import triton
 from torch import Tensor
 
-from ...training.launch import OverRuns, exact, launch
-from . import edge_kernels as kernels
+from ....training.gpu.launch import OverRuns, exact, launch
+from ..edge_list import Edges
+from . import scorer_kernels as kernels
 
-if TYPE_CHECKING:
-    from .edges import Edges
-
-__all__ = ["ends", "first_layer", "later_layer", "moments"]
+__all__ = ["add_ends", "first_layer", "later_layer", "moments"]
 
 # Edges of a block, blocks of a program (at most), and the warps that share it. Fixed, since nothing can be tried out
 # while a step is being recorded as a CUDA graph. Backward, sums over edges on tensor cores would let few warps take all
@@ -30,7 +29,7 @@ BACKWARD = {"num_warps": 8, "maxnreg": 128}
 NUMBERS = 4096  # of a program that sums up; of its sums for ROIs, too
 
 
-def ends(r: Tensor, s: Tensor, edges: Edges) -> Tensor:
+def add_ends(r: Tensor, s: Tensor, edges: Edges) -> Tensor:
     """r_u + s_v for every edge, v to u. Shape [B, P, h] twice -> [B, 2 M, h]."""
     return _Ends.apply(*(t.unsqueeze(0) for t in (r, s, edges.to, edges.of))).squeeze(0)
 

@@ -5,25 +5,23 @@ its time. Here one kernel reads H and the connectomes and writes the next H. The
 only, formed from A, S, the mean connectome and the flags of live ROIs whenever a block of them is needed; so runs that
 see the same scans read one copy of A.
 
-:mod:`.encoder` has the equations and is the reference; this is for float32 on a GPU. Functions and kernels work on all
-runs of a stack at once, [R, B, ...]; :func:`torch.vmap` hands the runs over (:class:`brio.training.launch.OverRuns`).
+:mod:`brio.methods.brio.encoder` has the equations and is the reference; this is for float32 on a GPU. Functions and
+kernels work on all runs of a stack at once, [R, B, ...]; :func:`torch.vmap` hands the runs over
+(:class:`brio.training.gpu.launch.OverRuns`).
 Gradients are those of parameters, by ``backward()`` outside of vmap; :func:`torch.func.grad` and second derivatives
 need the plain encoder.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import triton
 from torch import Tensor
 
-from ...training.launch import OverRuns, exact, launch
-from . import kernels
-
-if TYPE_CHECKING:
-    from .encoder import SignedLayer
+from ....training.gpu.launch import OverRuns, exact, launch
+from . import encoder_kernels as kernels
 
 __all__ = ["embed", "signed_layer"]
 
@@ -54,20 +52,22 @@ def embed(E: Tensor, V: Tensor, graphs: tuple[Tensor, ...]) -> tuple[Tensor, Ten
     return H.squeeze(0), root.squeeze(0)
 
 
-def signed_layer(layer: SignedLayer, H: Tensor, graphs: tuple[Tensor, ...]) -> Tensor:
+def signed_layer(H: Tensor, W: Tensor, norm: tuple[Tensor, Tensor, float], graphs: tuple[Tensor, ...]) -> Tensor:
     """LayerNorm(H + gelu(Y)) with Y = H W_o^T + D+^(-1/2) G+ D+^(-1/2) H W_+^T + the same of G- and W_-, Eq. (6).
 
     Parameters
     ----------
-    layer : SignedLayer
-        Has the weights.
     H : Tensor, shape [B, P, d]
+    W : Tensor, shape [3, d, d]
+        W_o, W_+ and W_-.
+    norm : Tensor of shape [d], Tensor of shape [d], float
+        Weight, bias and epsilon of the layer norm.
     graphs : tuple of Tensor
         Those that :func:`embed` takes, and the D^(-1/2) it returns. They get no gradient.
     """
-    W = torch.stack([layer.own.weight, layer.positive.weight, layer.negative.weight])
-    one_run = (t.unsqueeze(0) for t in (H, W, layer.norm.weight, layer.norm.bias, *graphs))
-    out, _ = _SignedLayer.apply(*one_run, layer.norm.eps, torch.is_grad_enabled())
+    weight, bias, epsilon = norm
+    one_run = (t.unsqueeze(0) for t in (H, W, weight, bias, *graphs))
+    out, _ = _SignedLayer.apply(*one_run, epsilon, torch.is_grad_enabled())
     return out.squeeze(0)
 
 

@@ -1,7 +1,8 @@
 """Random numbers and dropout on a GPU: one kernel each, which writes its result and nothing else.
 
-With tensor operations the mixing function of :func:`.ambient.uniform` passes some fifteen times over as many numbers as
-are drawn. Here a number is mixed in registers, and dropout draws its mask again on the way back instead of keeping it.
+With tensor operations, :func:`brio.training.random_numbers.uniform_from_keys` makes some fifteen passes over the
+numbers that are drawn. Here a number is mixed in registers, and dropout draws its mask again in the backward pass
+instead of keeping it.
 """
 
 from __future__ import annotations
@@ -14,20 +15,20 @@ import torch
 import triton
 from torch import Tensor
 
-from . import kernels
+from . import random_numbers_kernels as kernels
 from .launch import OverRuns, launch
 
-__all__ = ["dropout", "uniform"]
+__all__ = ["drop_out", "uniform_from_keys"]
 
 BLOCK = 1024  # numbers of a program
 
 
-def uniform(keys: Tensor, shape: Sequence[int]) -> Tensor:
-    """The numbers of :func:`.ambient.uniform` for these keys [2], float32."""
+def uniform_from_keys(keys: Tensor, shape: Sequence[int]) -> Tensor:
+    """The numbers of :func:`brio.training.random_numbers.uniform_from_keys` for these keys [2], float32."""
     return _Uniform.apply(keys.unsqueeze(0), math.prod(shape)).reshape(tuple(shape))
 
 
-def dropout(x: Tensor, keys: Tensor, p: float) -> Tensor:
+def drop_out(x: Tensor, keys: Tensor, p: float) -> Tensor:
     """x / (1 - p) where the uniform number at its place is p or more, else 0.
 
     Parameters

@@ -1,0 +1,1 @@
+"""GPU twin of the signed encoder, and the kernels that Triton compiles for it."""

@@ -1,0 +1,26 @@
+"""What methods that score, sample or weigh edges share."""
+
+from .edge_list import Edges, average_directions, average_edges, list_edges, scatter_edges
+from .encoder import GINEncoder
+from .sampling import bernoulli_kl, keep_rate, plan_decay_stages, sample_concrete, straight_through
+from .scorer import EdgeBatchNorm, EdgeInstanceNorm, EdgeMLP, add_ends
+from .settings import EdgeSettings
+
+__all__ = [
+    "EdgeBatchNorm",
+    "EdgeInstanceNorm",
+    "EdgeMLP",
+    "EdgeSettings",
+    "Edges",
+    "GINEncoder",
+    "add_ends",
+    "average_directions",
+    "average_edges",
+    "bernoulli_kl",
+    "keep_rate",
+    "list_edges",
+    "plan_decay_stages",
+    "sample_concrete",
+    "scatter_edges",
+    "straight_through",
+]

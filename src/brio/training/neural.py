@@ -1,0 +1,220 @@
+"""A neural method: a network and a loss for one run, trained for all runs at once."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..cohort import Cohort
+from ..connectome import Connectomes, source_mean
+from ..progress import Progress, silent
+from ..protocol import Fold
+from ..settings import require, setting
+from ..spaces import choice
+from .contract import (
+    Batch,
+    FittedRun,
+    Method,
+    MethodFacts,
+    NetworkCall,
+    Prediction,
+    Run,
+    RunState,
+    SourceScans,
+    Stage,
+    Tensors,
+)
+from .inputs import InputShape, Scans
+from .stack import Stack
+from .trainer import train
+
+__all__ = ["NeuralMethod", "NeuralSettings"]
+
+
+@dataclass(frozen=True)
+class NeuralSettings:
+    """Settings that every trained network shares.
+
+    Attributes
+    ----------
+    epochs : int
+        Largest number of epochs; an epoch has as many batches as fit into the number of source scans.
+    patience : int or None
+        A run stops after this many epochs without a better validation AUC; ``none`` trains to the end.
+    learning_rate, weight_decay : float
+        AdamW, as in the paper.
+    cell_batch : int
+        Scans of each source site and class in a batch; smaller cells are walked through more than once.
+    validation_auc : {"pooled", "site-mean"}
+        The checkpoint is chosen by the AUC over all validation scans together, or by the mean of the sites' own AUCs.
+    dead_rois : {"source-mean", "zero"}
+        What the edges of an ROI without signal hold: the mean connectome of the source sites, or zero.
+    schedule : {"constant", "cosine"}
+        Learning rate over the epochs: constant, or falling to a tenth along half a cosine.
+    refit : bool
+        Whether a run, once its epoch is chosen on validation scans, is trained again to that epoch with these scans
+        among the source scans.
+    """
+
+    epochs: int = 220
+    patience: int | None = 80
+    learning_rate: float = setting(3e-4, choice(1e-4, 3e-4, 1e-3))
+    weight_decay: float = 1e-4
+    cell_batch: int = 4
+    validation_auc: Literal["pooled", "site-mean"] = "pooled"
+    dead_rois: Literal["source-mean", "zero"] = "source-mean"
+    schedule: Literal["constant", "cosine"] = "constant"
+    refit: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "cell_batch"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        require(self.patience is None or self.patience >= 1, "patience", self.patience, "at least 1, or none")
+        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
+        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
+
+
+class NeuralMethod(Method):
+    """A network and a loss, written for one run and trained for all runs at once.
+
+    The trainer stacks the parameters of all runs along a first axis and maps network and loss over it, so both must be
+    plain tensor code: no branches on values, no ``.item()``, no boolean indexing. Random numbers come from the
+    :class:`~brio.training.StepContext` of the step; running statistics are buffers, changed in place during training.
+    """
+
+    settings: NeuralSettings
+    training_only: ClassVar[tuple[str, ...]] = ()
+    """Names of parameters, buffers or submodules of the network that inference does not read."""
+    peak_matrices_per_scan: ClassVar[float] = 28.0
+    """About how many P x P matrices a step keeps alive for each scan; decides how many runs train together."""
+
+    @abstractmethod
+    def network(self, shape: InputShape) -> nn.Module:
+        """Build a freshly initialised network.
+
+        ``network(scans, state, step)`` returns an :class:`Output` or more; ``step`` is None at inference. What it draws
+        at random when it is built must not depend on ``shape.n_sites``, which is that of the stack.
+        """
+
+    def learn(self, source: SourceScans) -> Tensors:
+        """Learn from the source scans what training starts with; it becomes ``state.learned``.
+
+        By default ``mean``, which fills the edges of ROIs without signal (:func:`brio.connectome.fill_dead`).
+        """
+        return {"mean": self.dead_roi_fill(source)}
+
+    def dead_roi_fill(self, source: SourceScans) -> Tensor:
+        """What the edges of an ROI without signal hold: the source mean connectome, or zero. Shape [P, P]."""
+        connectomes = source.connectomes
+        if self.settings.dead_rois == "zero":
+            return torch.zeros_like(connectomes.full[0])
+        return source_mean([connectomes.site_mean(members) for members in source.by_site()])
+
+    @property
+    def facts(self) -> MethodFacts:
+        s = self.settings
+        return MethodFacts(epochs=s.epochs, dead_rois=s.dead_rois, refits=s.refit, relative_cost=float(s.epochs))
+
+    def training_scans(self, cohort: Cohort, fold: Fold) -> np.ndarray:
+        return fold.without_validation(cohort).source if self.settings.refit else fold.source
+
+    def stages(self) -> list[Stage]:
+        """The stretches of training, in order."""
+        return [Stage("training", self.settings.epochs)]
+
+    def loss(self, out: Any, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+        """Loss of one run on one batch.
+
+        Parameters
+        ----------
+        out : Output
+            What the network returned for the batch.
+        batch : Batch
+        state : RunState
+        stage : Stage
+
+        Returns
+        -------
+        Tensor, scalar
+        """
+        raise NotImplementedError(f"method '{self.name}' has neither a loss nor an objective of its own")
+
+    def objective(self, call: NetworkCall, params: Tensors, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+        """What a step descends on: the loss of the network's output.
+
+        A method that trains on other inputs than the batch (mixtures), or under other weights (a look ahead),
+        overrides this.
+
+        Parameters
+        ----------
+        call : function
+            ``call(params, scans, step)`` runs the network.
+        params : dict of Tensor
+            Parameters of the run.
+        batch : Batch
+        state : RunState
+        stage : Stage
+
+        Returns
+        -------
+        Tensor, scalar
+        """
+        return self.loss(call(params, batch.scans, batch.step), batch, state, stage)
+
+    def begin_stage(self, stack: Stack, stage: Stage) -> None:
+        """Called once when the stack enters a stage."""
+
+    def refresh(self, stack: Stack, due: np.ndarray, count: np.ndarray) -> None:
+        """Called before a step in which a refresh is due.
+
+        Parameters
+        ----------
+        stack : Stack
+        due : ndarray of bool, shape [R]
+            Runs whose turn it is.
+        count : ndarray of int64, shape [R]
+            Refreshes that each run has had.
+        """
+
+    def update_inference_state(self, stack: Stack) -> None:
+        """Called before the stack is scored: put into ``state.inference`` what depends on the present weights."""
+
+    def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]:
+        """Remove from one run what only filled it up to the largest number of source sites of its stack.
+
+        Parameters
+        ----------
+        parameters : dict of Tensor
+        state : RunState
+        n_sites : int
+            Source sites of the run.
+        """
+        return parameters, state
+
+    def block_length(self, state: RunState) -> float | None:
+        """Block length of the re-estimates of a run, unrounded; None where nothing is re-estimated."""
+        return None
+
+    def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[FittedRun]:
+        return train(self, connectomes, runs, progress)
+
+    def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
+        out = Stack.restore(self, scans, [fitted]).forward(scans, shared=True)
+        margin, representation = (t[0].double().cpu().numpy() for t in (out.logit, out.representation))
+        return Prediction(margin, representation)
+
+    def bytes_per_run(self, connectomes: Connectomes, run: Run) -> int:
+        cohort = connectomes.cohort
+        n_sites = len(np.unique(cohort.sites[self.training_scans(cohort, run.fold)]))
+        graph = connectomes.n_rois**2 * torch.empty(0, dtype=connectomes.dtype).element_size()
+        return int(2 * n_sites * self.settings.cell_batch * graph * self.peak_matrices_per_scan)
+
+    def bytes_per_scan(self, A: Tensor) -> float:
+        """Memory that a network needs without gradients for one of the graphs A; decides how many go in one pass."""
+        return A.shape[-1] ** 2 * A.element_size() * self.peak_matrices_per_scan / 2.8
