@@ -39,7 +39,7 @@ for name in names:
     first, worst, seconds = None, 0.0, 0.0
     for _ in range(args.times):
         begin = time.perf_counter()
-        found = [{key: w.double().cpu() for key, w in o.weights.items()} for o in method.fit(graphs, runs)]
+        found = [{key: w.double().cpu() for key, w in o.tensors.items()} for o in method.fit(graphs, runs)]
         seconds = time.perf_counter() - begin
         first = first or found
         for one, other in zip(first, found, strict=True):

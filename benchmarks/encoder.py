@@ -57,16 +57,16 @@ def synchronised() -> float:
     return time.perf_counter()
 
 
-kernels_for = encoder.kernels_for
+find_gpu_twin = encoder.find_gpu_twin
 print("work     path     ms  peak GiB    error  device")
 for name, runs, scans, shared in (("step", 60, 136, False), ("refresh", 20, 1200, True)):
     few, many = problem(2, 2, shared), problem(runs, max(1, round(args.scale * scans)), shared)
-    if kernels_for(many[1], args.width) is None:
-        print("kernels cannot be used here (kernels_for in methods/brio/encoder.py says when): both paths are plain")
-    encoder.kernels_for = lambda A, width: None
+    if find_gpu_twin(many[1], args.width) is None:
+        print("kernels cannot be used here (find_gpu_twin in methods/brio/encoder.py says when): both paths are plain")
+    encoder.find_gpu_twin = lambda A, width: None
     true = work({n: p.double() for n, p in few[0].items()}, few[1].double(), few[2].double(), shared)
     for path in ("plain", "kernels"):
-        encoder.kernels_for = kernels_for if path == "kernels" else lambda A, width: None
+        encoder.find_gpu_twin = find_gpu_twin if path == "kernels" else lambda A, width: None
         error = float((work(*few, shared).double() - true).norm() / true.norm())
         work(*many, shared)
         torch.cuda.reset_peak_memory_stats()

@@ -45,7 +45,7 @@ for regime, effects in regimes.items():
             (fitted,) = make_method(name).fit(graphs, [Run(fold, 0)])
             found[name].append(100 * auc(cohort.labels[fold.test], fitted.test_logit))
             if "support" in fitted.details:
-                of = {k: int(fitted.weights["Pi"][:, truth[k]].sum(1).argmax()) for k in ("stable", "unstable")}
+                of = {k: int(fitted.parameters["Pi"][:, truth[k]].sum(1).argmax()) for k in ("stable", "unstable")}
                 support = fitted.details["support"]
                 row = [fitted.details["relevance"][of["unstable"]], support[of["stable"]], support[of["unstable"]]]
                 told[name].append(row)

@@ -56,7 +56,7 @@ def refused(here: Path, *words: object) -> str:
 
 
 @pytest.fixture(scope="module")
-def is_finished(tmp_path_factory) -> Path:
+def made(tmp_path_factory) -> Path:
     """A cohort of five sites, a job on it and a folder of scans as text; copied, never changed."""
     here = tmp_path_factory.mktemp("made")
     cohort = simulate(Simulation(n_sites=5, per_class=3, n_rois=8, frames=60)).save(here / "cohort")

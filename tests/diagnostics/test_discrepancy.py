@@ -3,9 +3,9 @@
 import numpy as np
 import ot
 import pytest
+from diagnostic_cohorts import small
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from diagnostic_cohorts import small
 
 from brio.diagnostics import discrepancy as discrepancy_module
 from brio.diagnostics import (

@@ -28,7 +28,7 @@ def test_contributions_add_up_to_the_margins_of_the_run(graphs, fitted, evidence
     method, fitted_runs = fitted
     said = source_answers(method, fitted_runs, graphs, [4.0] * 4, 5)
     for fitted, found, answer in zip(fitted_runs, evidence, said, strict=True):
-        b, J = float(fitted.weights["b"]), found.a.shape[1]
+        b, J = float(fitted.parameters["b"]), found.a.shape[1]
         np.testing.assert_allclose(found.a.sum(-1).numpy() / J**0.5 + b, answer.margin, atol=1e-12)
         np.testing.assert_allclose(found.again.sum(-1).numpy() / J**0.5 + b, answer.again, atol=1e-12)
 
@@ -43,7 +43,7 @@ def test_all_factors_retained_are_the_model_bit_for_bit(dtype, cohort, fitted):
         margin = method.predict(fitted, scans).margin
         for order in ([0, 1, 2], [2, 0, 1]):
             assert np.array_equal(retained_margin(a, fitted, order), margin)
-        b = float(fitted.weights["b"])
+        b = float(fitted.parameters["b"])
         np.testing.assert_allclose(retained_margin(a, fitted, []), b, atol=1e-8)
         only = retained_margin(a.double(), fitted, [1])
         np.testing.assert_allclose(only, a[:, 1].double().numpy() / 3**0.5 + b, atol=1e-6)
@@ -71,7 +71,7 @@ def by_loops(graphs, run, found, w, s):
 def test_qualifications_are_those_of_the_frozen_model(graphs, fitted, evidence):
     method, fitted_runs = fitted
     for fitted, found in zip(fitted_runs, evidence, strict=True):
-        pi, q = by_loops(graphs, fitted.run, found, fitted.weights["w"].numpy(), method.settings)
+        pi, q = by_loops(graphs, fitted.run, found, fitted.parameters["w"].numpy(), method.settings)
         np.testing.assert_allclose(found.qualification.pi_task.numpy(), pi, atol=1e-10)
         np.testing.assert_allclose(found.qualification.q_re.numpy(), q, atol=1e-10)
         first, second = np.triu_indices(len(q), 1)
@@ -128,15 +128,11 @@ def test_a_factor_passes_its_qualification_to_its_rois():
 class OneFactorANetwork(Brio):
     """BRIO whose factors are the four networks of the simulator, from the first epoch on."""
 
-    def context(self, source):
-        P, J = source.connectomes.n_rois, self.settings.J
-        blocks = torch.eye(J).repeat_interleave(P // J, 1) / P
-        return super().context(source) | {"Pi_bar": blocks.to(source.connectomes.full)}
-
     def begin_stage(self, stack, stage):
-        planted = stack.context["Pi_bar"]
         super().begin_stage(stack, stage)
-        stack.context["Pi_bar"] = planted
+        P, J = stack.connectomes.n_rois, self.settings.J
+        blocks = torch.eye(J).repeat_interleave(P // J, 1) / P
+        stack.state.inference["Pi_bar"] = blocks.to(stack.connectomes.full).expand(len(stack), -1, -1).clone()
 
 
 def test_a_network_planted_to_be_unstable_has_the_lower_support_though_it_is_the_more_relevant():

@@ -32,7 +32,7 @@ class Listener(Method):
     Settings = object
 
     def fit(self, connectomes, runs, progress=None):
-        return [FittedRun(run, np.empty(0), 0.5, weights={"none": torch.zeros(1)}) for run in runs]
+        return [FittedRun(run, np.empty(0), 0.5, parameters={"none": torch.zeros(1)}) for run in runs]
 
     def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
         self.seen.append(scans)

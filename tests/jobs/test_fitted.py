@@ -63,8 +63,8 @@ def test_weights_and_facts_are_those_of_the_fit(jobs):
     assert method.settings.epochs == 5
     again = method.fit(prepared.graphs, [o.run for o in fitted_runs[:4]])  # the first stack
     for kept, fresh in zip(fitted_runs[:4], again, strict=True):
-        assert kept.weights.keys() == fresh.weights.keys()
-        assert all(torch.equal(kept.weights[n], fresh.weights[n]) for n in fresh.weights)
+        assert kept.tensors.keys() == fresh.tensors.keys()
+        assert all(torch.equal(kept.tensors[n], fresh.tensors[n]) for n in fresh.tensors)
         assert (kept.selected_epoch, kept.trained_epochs) == (fresh.selected_epoch, fresh.trained_epochs)
         assert kept.block_length == fresh.block_length
         assert kept.block_length is not None

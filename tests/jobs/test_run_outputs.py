@@ -15,7 +15,7 @@ from brio.connectome import Connectomes
 from brio.jobs import RunStore, run
 from brio.jobs.tables import COLUMNS, METRICS
 from brio.methods import make_method
-from brio.training import FittedRun
+from brio.training import FittedRun, group_tensors
 
 SITES = [f"site{e:02d}" for e in range(1, 6)]
 TEXT = {"fold": str, "participant_id": str, "note": str}
@@ -183,7 +183,8 @@ def test_the_weights_kept_are_those_that_were_judged(job):
     methods = {"brio": make_method("brio", settings), "ridge": make_method("ridge")}
     for path in sorted(store.folder.iterdir())[::4]:
         record = store.record(path.name)
-        fitted = FittedRun(run=None, test_logit=np.empty(0), validation_auc=0.0, weights=store.weights(path.name))
+        parameters, state = group_tensors(store.weights(path.name))
+        fitted = FittedRun(None, np.empty(0), 0.0, parameters=parameters, state=state)
         scans = np.flatnonzero(used.sites == record["row"]["fold"])
         again = methods[record["row"]["method"]].margins(fitted, graphs, scans)
         np.testing.assert_allclose(again, record["predictions"]["logit"], rtol=1e-5, atol=1e-6)

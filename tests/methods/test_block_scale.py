@@ -46,7 +46,7 @@ def test_the_estimate_is_scaled_unrounded(scale, graphs, run):
     assert estimate != round(estimate)
     (fitted,) = make_method("brio", {**SMALL, "block_scale": scale}).fit(graphs, [run])
     assert fitted.block_length == scale * estimate
-    assert float(fitted.weights["context.block_length"]) == scale * estimate
+    assert float(fitted.state.learned["block_length"]) == scale * estimate
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from brio.methods.brio import BrioSettings
 from brio.methods.brio.network import BrioNetwork, FactorMap
 from brio.methods.losses import classification_loss
 from brio.protocol import Fold
-from brio.training import Batch, Run, Scans
+from brio.training import Batch, Run, RunState, Scans, StepContext
 from brio.training.source_cells import SourceCells
 
 P = 9
@@ -20,8 +20,8 @@ SMALL = BrioSettings(J=3, d_e=4, d_h=6, d_t=5, d_mlp=7, d_qk=6, assignment_itera
 
 
 @pytest.fixture
-def is_finished():
-    """A network, graphs with dead ROIs and a context."""
+def example():
+    """A network, graphs with dead ROIs and what a run has learned."""
     torch.manual_seed(0)
     network = BrioNetwork(P, SMALL).double()
     g = torch.Generator().manual_seed(1)
@@ -33,15 +33,15 @@ def is_finished():
     mean = A.mean(0)
     S = (torch.rand(P, P, generator=g) > 0.4) | torch.eye(P).roll(1, 0).bool()
     S = ((S | S.T) & ~torch.eye(P, dtype=torch.bool)).double()
-    return network, A, alive, {"S": S, "mean": mean}
+    return network, A, alive, RunState.from_learned(S=S, mean=mean)
 
 
-def test_factors_are_unit_images_of_the_pooled_rois(made):
-    network, A, alive, context = made
-    out = network(Scans.of(A, alive), context)
+def test_factors_are_unit_images_of_the_pooled_rois(example):
+    network, A, alive, state = example
+    out = network(Scans.of(A, alive), state)
     live = alive[:, :, None] & alive[:, None, :]
-    filled = torch.where(live, A, context["mean"].expand_as(A))
-    H = network.encoder(filled, context["S"]).detach().numpy()
+    filled = torch.where(live, A, state.learned["mean"].expand_as(A))
+    H = network.encoder(filled, state.learned["S"]).detach().numpy()
     Pi = network.assignment(network.encoder.roi).detach().numpy()
     f = {n: p.detach().numpy() for n, p in network.factor_map.named_parameters()}
     for i in range(7):
@@ -56,19 +56,19 @@ def test_factors_are_unit_images_of_the_pooled_rois(made):
     torch.testing.assert_close(out.factors.norm(dim=-1), torch.ones(7, 3, dtype=torch.float64))
 
 
-def test_representation_concatenates_the_factors_to_a_unit_vector(made):
-    network, A, alive, context = made
-    out = network(Scans.of(A, alive), context)
+def test_representation_concatenates_the_factors_to_a_unit_vector(example):
+    network, A, alive, state = example
+    out = network(Scans.of(A, alive), state)
     for i in range(7):
         expected = np.concatenate([out.factors[i, j].detach().numpy() for j in range(3)]) / math.sqrt(3)
         np.testing.assert_allclose(out.representation[i].detach().numpy(), expected, atol=1e-14)
         assert np.linalg.norm(expected) == pytest.approx(1.0)
 
 
-def test_logit_is_the_scaled_sum_of_contributions_and_linear_in_the_representation(made):
-    network, A, alive, context = made
+def test_logit_is_the_scaled_sum_of_contributions_and_linear_in_the_representation(example):
+    network, A, alive, state = example
     network.b.data.fill_(0.37)
-    out = network(Scans.of(A, alive), context)
+    out = network(Scans.of(A, alive), state)
     w = network.w.detach().numpy()
     for i in range(7):
         a = [float(w[j] @ out.factors[i, j].detach().numpy()) for j in range(3)]
@@ -80,47 +80,48 @@ def test_logit_is_the_scaled_sum_of_contributions_and_linear_in_the_representati
         assert all(abs(a[j]) <= np.linalg.norm(w[j]) + 1e-12 for j in range(3))
 
 
-def test_permuting_rois_with_all_that_belongs_to_them_leaves_the_logits(made):
-    network, A, alive, context = made
-    out = network(Scans.of(A, alive), context)
+def test_permuting_rois_with_all_that_belongs_to_them_leaves_the_logits(example):
+    network, A, alive, state = example
+    out = network(Scans.of(A, alive), state)
     order = torch.randperm(P, generator=torch.Generator().manual_seed(5))
     turn = lambda M: M[..., order, :][..., :, order]  # noqa: E731
     with torch.no_grad():
         network.encoder.roi.copy_(network.encoder.roi[order])
-    turned = network(Scans.of(turn(A), alive[:, order]), {"S": turn(context["S"]), "mean": turn(context["mean"])})
+    S, mean = state.learned["S"], state.learned["mean"]
+    turned = network(Scans.of(turn(A), alive[:, order]), RunState.from_learned(S=turn(S), mean=turn(mean)))
     torch.testing.assert_close(turned.logit, out.logit, atol=1e-10, rtol=0)
     torch.testing.assert_close(turned.factors, out.factors, atol=1e-10, rtol=0)
-    wrong = network(Scans.of(turn(A), alive[:, order]), {"S": context["S"], "mean": turn(context["mean"])})
+    wrong = network(Scans.of(turn(A), alive[:, order]), RunState.from_learned(S=S, mean=turn(mean)))
     assert (wrong.logit - out.logit).abs().max().item() > 1e-4
 
 
-def test_scans_of_a_batch_do_not_see_each_other(made):
-    network, A, alive, context = made
-    out = network(Scans.of(A, alive), context)
+def test_scans_of_a_batch_do_not_see_each_other(example):
+    network, A, alive, state = example
+    out = network(Scans.of(A, alive), state)
     order = torch.tensor([4, 2, 6, 0])
     torch.testing.assert_close(
-        network(Scans.of(A[order], alive[order]), context).logit, out.logit[order], atol=1e-13, rtol=0
+        network(Scans.of(A[order], alive[order]), state).logit, out.logit[order], atol=1e-13, rtol=0
     )
 
 
-def test_values_under_a_dead_roi_are_never_read(made):
-    network, A, alive, context = made
-    expected = network(Scans.of(A, alive), context).logit
-    context_zero = context | {"mean": torch.zeros(P, P, dtype=torch.float64)}
-    zero = network(Scans.of(A, alive), context_zero).logit
+def test_values_under_a_dead_roi_are_never_read(example):
+    network, A, alive, state = example
+    expected = network(Scans.of(A, alive), state).logit
+    no_mean = RunState.from_learned(**state.learned | {"mean": torch.zeros(P, P, dtype=torch.float64)})
+    zero = network(Scans.of(A, alive), no_mean).logit
     changed = (zero - expected).abs() > 1e-9
     assert changed.tolist() == [False, False, True, False, True, False, False]
 
 
-def test_the_cached_assignment_replaces_queries_and_keys(made):
-    network, A, alive, context = made
+def test_the_cached_assignment_replaces_queries_and_keys(example):
+    network, A, alive, state = example
     Pi = network.assignment(network.encoder.roi).detach()
-    out = network(Scans.of(A, alive), context)
-    cached = context | {"Pi_bar": Pi}
+    out = network(Scans.of(A, alive), state)
+    cached = state._replace(inference={"Pi_bar": Pi})
     torch.testing.assert_close(network(Scans.of(A, alive), cached).logit, out.logit, atol=1e-13, rtol=0)
     network.assignment.queries.data += 5.0 * torch.randn(3, 6, dtype=torch.float64)
     torch.testing.assert_close(network(Scans.of(A, alive), cached).logit, out.logit, atol=1e-13, rtol=0)
-    assert (network(Scans.of(A, alive), context).logit - out.logit).abs().max().item() > 1e-5
+    assert (network(Scans.of(A, alive), state).logit - out.logit).abs().max().item() > 1e-5
 
 
 def test_network_has_the_widths_of_the_paper():
@@ -156,7 +157,9 @@ def bce(z, y):
 def batch_of(cell_weight, n):
     """A batch of which only the cells matter."""
     scans = Scans.of(torch.zeros(cell_weight.numel() * n, 2, 2, dtype=torch.float64))
-    return Batch(scans, cell_weight, torch.empty(0), torch.tensor(1.0))
+    n = len(scans.A)
+    step = StepContext(torch.tensor(0), torch.ones(n), torch.zeros(n, dtype=torch.long))
+    return Batch(scans, cell_weight, torch.empty(0), torch.tensor(1.0), step)
 
 
 def test_classification_loss_of_a_batch_weighs_sites_and_classes_equally():

@@ -67,7 +67,9 @@ def test_factors_are_numbered_by_relevance(finished):
     for run, record in zip(runs, arm.records, strict=True):
         assert (np.diff(run.pi_task) <= 0).all()
         with safe_open(str(Path(record["folder"]) / "weights.safetensors"), "numpy") as file:
-            pi, alpha, assigned = (file.get_tensor(f"context.{n}") for n in ("pi_task", "alpha_bar", "Pi_bar"))
+            pi, alpha, assigned = (
+                file.get_tensor(n) for n in ("training.pi_task", "training.alpha_bar", "inference.Pi_bar")
+            )
         most = int(np.argmax(pi))
         assert run.pi_task[0] == pytest.approx(pi[most])
         assert np.allclose(run.alpha_bar[..., 0], alpha[..., most])
@@ -92,7 +94,7 @@ def test_methods_without_factors_have_none(finished):
 def test_a_run_without_support_still_has_factors(copy):
     for path in copy.glob("runs/*/weights.safetensors"):
         with safe_open(str(path), "numpy") as file:
-            kept = {k: file.get_tensor(k) for k in file.keys() if k != "context.q_re"}  # noqa: SIM118
+            kept = {k: file.get_tensor(k) for k in file.keys() if k != "training.q_re"}  # noqa: SIM118
         save_file(kept, path)
     arm = next(a for a in read_folder(copy).arms if a.name == "brio")
     assert all(run.q_re is None for run in read_factors(arm))

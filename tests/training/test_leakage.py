@@ -37,8 +37,8 @@ def fitted(rows, name, dtype, source="abc", validation="de", test="f"):
 
 
 def same(a, b):
-    assert a.weights.keys() == b.weights.keys()
-    assert [n for n in a.weights if not torch.equal(a.weights[n], b.weights[n])] == []
+    assert a.tensors.keys() == b.tensors.keys()
+    assert [n for n in a.tensors if not torch.equal(a.tensors[n], b.tensors[n])] == []
     assert a.validation_auc == b.validation_auc
     assert (a.selected_epoch, a.trained_epochs, a.block_length) == (b.selected_epoch, b.trained_epochs, b.block_length)
     assert a.details == b.details
@@ -122,7 +122,7 @@ def test_no_weight_is_reached_through_the_stack_of_all_folds(rows, dtype):
     for length in (None, 120):
         noise = stacked(noisy(cut, TEST, length=length, labels=False))
         same(*(next(o for o in out if o.run.fold.name == TEST) for out in (real, noise)))
-        assert all(not torch.equal(real[i].weights["w"], noise[i].weights["w"]) for i in others)
+        assert all(not torch.equal(real[i].parameters["w"], noise[i].parameters["w"]) for i in others)
 
 
 @pytest.mark.parametrize("name", ["brio", "backbone"])
@@ -140,15 +140,15 @@ def test_validation_sites_choose_but_do_not_teach(rows, name, every_epoch):
 
 def test_the_penalty_of_ridge_is_all_that_validation_sites_decide(rows, real):
     noise, _ = fitted(noisy(noisy(rows, "dog"), "elk", seed=2), "ridge", torch.float64)
-    for name in ("mean", "centre", "intercept"):
-        assert torch.equal(real["ridge"].weights[name], noise.weights[name])
+    for name in ("learned.mean", "parameters.centre", "parameters.intercept"):
+        assert torch.equal(real["ridge"].tensors[name], noise.tensors[name])
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_scans_and_labels_of_a_source_site_do_reach_the_weights(rows, real, name):
     # the counterpart, without which the tests above could not fail
     noise, _ = fitted(noisy(rows, "bee", labels=False), name, torch.float64)
-    weight = "coefficients" if name == "ridge" else "w"
-    assert not torch.equal(real[name].weights[weight], noise.weights[weight])
+    weight = "parameters.coefficients" if name == "ridge" else "parameters.w"
+    assert not torch.equal(real[name].tensors[weight], noise.tensors[weight])
     flipped = [(s, 1 - c if s == "bee" else c, w, x) for s, c, w, x in rows]
-    assert not torch.equal(real[name].weights[weight], fitted(flipped, name, torch.float64)[0].weights[weight])
+    assert not torch.equal(real[name].tensors[weight], fitted(flipped, name, torch.float64)[0].tensors[weight])

@@ -26,9 +26,9 @@ def test_it_is_a_training_on_all_scans_that_ends_at_the_chosen_epoch(graphs, coh
         fold = Fold("by hand", merged, run.fold.test, run.fold.test, (), ())
         (hand,) = small(**words | {"epochs": one.selected_epoch}).fit(graphs, [Run(fold, run.seed)])
         monkeypatch.undo()
-        assert hand.weights.keys() == two.weights.keys()
-        for name, t in hand.weights.items():
-            torch.testing.assert_close(two.weights[name], t, atol=1e-8, rtol=1e-8)
+        assert hand.tensors.keys() == two.tensors.keys()
+        for name, t in hand.tensors.items():
+            torch.testing.assert_close(two.tensors[name], t, atol=1e-8, rtol=1e-8)
         np.testing.assert_allclose(two.test_logit, hand.test_logit, atol=1e-7)
 
 
@@ -100,5 +100,5 @@ def test_the_last_epoch_is_kept_for_each_run_of_its_own():
     for epoch in (1, 2, 3):
         choice.consider(pytest.fail, {"w": torch.full((3, 2), float(epoch))}, epoch)
         assert choice.is_finished(epoch).tolist() == [epoch >= 2, True, epoch >= 3]
-    assert choice.kept["w"][:, 0].tolist() == [2, 1, 3]
+    assert choice.checkpoint["w"][:, 0].tolist() == [2, 1, 3]
     assert choice.epoch.tolist() == [2, 1, 3]

@@ -33,13 +33,11 @@ def by_loops(graphs, stack, r, refresh):
     s, run, cohort = stack.method.settings, stack.runs[r], graphs.cohort
     network = stack.method.network(InputShape(graphs.n_rois, 1, 0)).double()
     network.load_state_dict({n: p[r].detach() for n, p in stack.params.items()})
-    context = {n: c[r] for n, c in stack.context.items()}
+    state = stack.state.select(torch.tensor(r))
 
     def contributions(A, i):
         with torch.no_grad():
-            return (
-                network(Scans.of(torch.from_numpy(A)[None], graphs.alive[i : i + 1]), context).contributions[0].numpy()
-            )
+            return network(Scans.of(torch.from_numpy(A)[None], graphs.alive[i : i + 1]), state).contributions[0].numpy()
 
     sites = sorted(set(cohort.sites[run.fold.source]))
     shape = (len(sites), 2, s.J)
@@ -51,7 +49,7 @@ def by_loops(graphs, stack, r, refresh):
                 if cohort.sites[i] != site or cohort.labels[i] != c:
                     continue
                 scan = np.where(graphs.alive[i].numpy(), cohort.scan(int(i)), 0.0).astype(float)
-                block = int(clip_block_length(float(context["block_length"]), len(scan), s.block_rule))
+                block = int(clip_block_length(float(state.learned["block_length"]), len(scan), s.block_rule))
                 full = contributions(fc(scan), int(i))
                 a.append(full)
                 for k in range(s.K):
@@ -80,10 +78,10 @@ def test_refresh_equals_the_sums_of_the_paper(graphs, uneven, refresh):
         pi, q, g, alpha_bar = by_loops(graphs, stack, r, refresh)
         real = (first < E) & (second < E)
         tolerance = {"rtol": 1e-7, "atol": 1e-10}
-        np.testing.assert_allclose(stack.context["pi_task"][r], pi, **tolerance)
-        np.testing.assert_allclose(stack.context["q_re"][r, :E], q, **tolerance)
-        np.testing.assert_allclose(stack.context["g"][r][real], g, **tolerance)
-        np.testing.assert_allclose(stack.context["alpha_bar"][r][real], alpha_bar, **tolerance)
+        np.testing.assert_allclose(stack.state.training["pi_task"][r], pi, **tolerance)
+        np.testing.assert_allclose(stack.state.training["q_re"][r, :E], q, **tolerance)
+        np.testing.assert_allclose(stack.state.training["g"][r][real], g, **tolerance)
+        np.testing.assert_allclose(stack.state.training["alpha_bar"][r][real], alpha_bar, **tolerance)
         assert 0 < q.min() < 0.999
 
 
@@ -92,15 +90,15 @@ def test_only_the_runs_that_are_due_are_renewed(graphs, uneven):
     stack = Stack.build(method, graphs, uneven)
     method.begin_stage(stack, method.stages()[1])
     method.refresh(stack, np.ones(3, dtype=bool), np.zeros(3, dtype=np.int64))
-    before = {n: stack.context[n].clone() for n in ("pi_task", "q_re", "alpha_bar", "g")}
+    before = {n: stack.state.training[n].clone() for n in ("pi_task", "q_re", "alpha_bar", "g")}
     method.refresh(stack, np.array([False, True, False]), np.array([5, 1, 7]))
     for n, old in before.items():
-        assert torch.equal(stack.context[n][[0, 2]], old[[0, 2]])
-    assert not torch.equal(stack.context["q_re"][1], before["q_re"][1])
+        assert torch.equal(stack.state.training[n][[0, 2]], old[[0, 2]])
+    assert not torch.equal(stack.state.training["q_re"][1], before["q_re"][1])
     alone = Stack.build(method, graphs, uneven[1:2])
     method.begin_stage(alone, method.stages()[1])
     method.refresh(alone, np.ones(1, dtype=bool), np.ones(1, dtype=np.int64))
-    torch.testing.assert_close(stack.context["q_re"][1], alone.context["q_re"][0], atol=1e-12, rtol=0)
+    torch.testing.assert_close(stack.state.training["q_re"][1], alone.state.training["q_re"][0], atol=1e-12, rtol=0)
 
 
 def test_variants_without_support_draw_no_reestimates(graphs, uneven, monkeypatch):

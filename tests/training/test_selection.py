@@ -84,7 +84,7 @@ def test_the_first_best_checkpoint_is_kept_for_each_run(cohort, monkeypatch):
     offered(validation, [(0.5, 0.7), (0.6, 0.7), (0.6, 0.2), (0.4, 0.8), (0.6, 0.8)], monkeypatch)
     assert validation.best.tolist() == [0.6, 0.8]
     assert validation.epoch.tolist() == [2, 4]
-    assert validation.kept["w"][:, 0].tolist() == [2.0, 4.0]
+    assert validation.checkpoint["w"][:, 0].tolist() == [2.0, 4.0]
 
 
 def test_kept_checkpoints_are_copies(cohort):
@@ -92,7 +92,7 @@ def test_kept_checkpoints_are_copies(cohort):
     state = {"w": torch.zeros(2, 3)}
     validation.consider(lambda scans: np.random.default_rng(0).normal(size=scans.shape), state, 1)
     state["w"] += 1
-    assert (validation.kept["w"] == 0).all()
+    assert (validation.checkpoint["w"] == 0).all()
 
 
 def test_going_on_with_some_runs_keeps_what_they_had(cohort, monkeypatch):
@@ -101,7 +101,7 @@ def test_going_on_with_some_runs_keeps_what_they_had(cohort, monkeypatch):
     rest = validation.select(np.array([False, True]))
     assert rest.best.tolist() == [0.7]
     assert rest.epoch.tolist() == [1]
-    assert rest.kept["w"].tolist() == [[1.0] * 3]
+    assert rest.checkpoint["w"].tolist() == [[1.0] * 3]
     logit = np.random.default_rng(3).normal(size=(2, validation.scans.shape[1]))
     fresh = BestValidationEpoch(cohort, runs_of(cohort), NeuralSettings())
     assert rest.score(logit[1:]) == pytest.approx(fresh.score(logit)[1:])

@@ -35,12 +35,12 @@ def compare(method, graphs, runs, again, weights, qualifications):
         steps = int(Stack.build(method, graphs, [run]).sources.steps(method.settings.cell_batch)[0])
         assert steps * fitted.selected_epoch >= 50
         assert alone.selected_epoch == fitted.selected_epoch
-        one, other = alone.weights, fitted.weights
-        trained = [n for n in one if not n.startswith("context.")]
+        one, other = alone.tensors, fitted.tensors
+        trained = [n for n in one if n.startswith("parameters.")]
         assert furthest({n: one[n] for n in trained}, {n: other[n] for n in trained}) < weights
         assert furthest(one, other) < qualifications
         np.testing.assert_allclose(fitted.test_logit, alone.test_logit, atol=10 * weights)
-    assert furthest({"w": together[0].weights["w"]}, {"w": together[-1].weights["w"]}) > 1e-3
+    assert furthest({"w": together[0].parameters["w"]}, {"w": together[-1].parameters["w"]}) > 1e-3
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -64,9 +64,9 @@ def test_an_outcome_holds_the_qualifications_of_its_own_source_sites(graphs, une
     fitted_runs = small(epochs=3, patience=None).fit(graphs, uneven)
     for n_sites, fitted in zip((3, 4, 2), fitted_runs, strict=True):
         pairs = n_sites * (n_sites - 1) // 2
-        assert tuple(fitted.weights["context.q_re"].shape) == (n_sites, 2, 3)
-        assert tuple(fitted.weights["context.alpha_bar"].shape) == (pairs, 2, 3)
-        assert tuple(fitted.weights["context.g"].shape) == (pairs, 2)
+        assert tuple(fitted.state.training["q_re"].shape) == (n_sites, 2, 3)
+        assert tuple(fitted.state.training["alpha_bar"].shape) == (pairs, 2, 3)
+        assert tuple(fitted.state.training["g"].shape) == (pairs, 2)
 
 
 def test_order_of_the_runs_does_not_matter(graphs, uneven):
@@ -74,7 +74,7 @@ def test_order_of_the_runs_does_not_matter(graphs, uneven):
     there, back = method.fit(graphs, uneven), method.fit(graphs, uneven[::-1])[::-1]
     for a, b in zip(there, back, strict=True):
         assert a.run is b.run
-        assert furthest(a.weights, b.weights) < 1e-10
+        assert furthest(a.tensors, b.tensors) < 1e-10
 
 
 def test_initial_weights_depend_on_the_seed_alone(graphs, cohort, uneven):
@@ -108,8 +108,8 @@ def test_margins_are_the_logits_of_each_run_in_passes_of_any_size(graphs, uneven
     for r in range(3):
         network = stack.method.network(InputShape(10, 1, 0)).double()
         network.load_state_dict({n: p[r].detach() for n, p in stack.params.items()})
-        context = {n: c[r] for n, c in stack.context.items()}
-        out = network(Scans.of(graphs.full[scans[r]], graphs.alive[scans[r]]), context)
+        state = stack.state.select(torch.tensor(r))
+        out = network(Scans.of(graphs.full[scans[r]], graphs.alive[scans[r]]), state)
         np.testing.assert_allclose(whole[r], out.logit.detach().numpy(), atol=1e-12)
     assert not graphs.alive[:50].all()
     monkeypatch.setattr(stack_module, "pass_budget", lambda device: 1)
@@ -140,7 +140,7 @@ def test_a_refresh_takes_no_more_memory_than_a_step_and_finds_the_same(graphs, u
         if room is not None:
             stack.step_bytes = room
         method.refresh(stack, due, count)
-        found.append({name: stack.context[name].clone() for name in ("pi_task", "q_re", "alpha_bar", "g")})
+        found.append({name: stack.state.training[name].clone() for name in ("pi_task", "q_re", "alpha_bar", "g")})
         assert asked.pop() == (room or 64 << 20)
         assert room is None or max(sizes) <= max(room, method.settings.K * 8 * 10**2)
     for other in found[1:]:
@@ -165,4 +165,4 @@ def test_runs_of_one_fold_and_many_seeds_share_a_stack(graphs, cohort, last_epoc
     runs = [Run(fold, seed) for seed in range(3)]
     method = small(epochs=6, patience=None)
     for run, fitted in zip(runs, method.fit(graphs, runs), strict=True):
-        assert furthest(fitted.weights, method.fit(graphs, [run])[0].weights) < 1e-10
+        assert furthest(fitted.tensors, method.fit(graphs, [run])[0].tensors) < 1e-10

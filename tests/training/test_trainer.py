@@ -14,7 +14,7 @@ from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.methods.brio import Brio
 from brio.methods.brio.alignment import alignment_loss
-from brio.training import InputShape, Run, Scans
+from brio.training import InputShape, Run, Scans, group_tensors
 from brio.training.stack import Stack
 
 
@@ -31,43 +31,43 @@ def test_a_repeated_fit_is_the_same_bit_for_bit(dtype, cohort, uneven):
     np.random.seed(3)  # noqa: NPY002 - global generators must not be read
     again = method.fit(Connectomes(cohort, dtype=dtype), uneven)
     for a, b in zip(first, again, strict=True):
-        assert bits(a.weights, b.weights)
+        assert bits(a.tensors, b.tensors)
         assert np.array_equal(a.test_logit, b.test_logit)
         assert a.validation_auc == b.validation_auc
 
 
 def test_the_assignment_is_frozen_after_warm_up_and_embeddings_go_on(graphs, uneven, every_epoch, monkeypatch):
     warm = {}
-    enter = Brio.enter
+    enter = Brio.begin_stage
 
     def recorded(self, stack, stage):
         warm[stage.name] = {n: p.detach().clone() for n, p in stack.params.items()}
         enter(self, stack, stage)
 
-    monkeypatch.setattr(Brio, "enter", recorded)
+    monkeypatch.setattr(Brio, "begin_stage", recorded)
     small(epochs=9, T_w=3, patience=None).fit(graphs, uneven)
     start, anchored, states = warm["warm-up"], warm["guided"], every_epoch
     assert len(states) == 6  # no checkpoint of the warm-up is offered
     for name in ("assignment.queries", "assignment.keys.weight"):
         assert not torch.equal(start[name], anchored[name])
-        assert all(torch.equal(s[name], anchored[name]) for s in states)
-    roi = [anchored["encoder.roi"], *(s["encoder.roi"] for s in states)]
+        assert all(torch.equal(s[f"parameters.{name}"], anchored[name]) for s in states)
+    roi = [anchored["encoder.roi"], *(s["parameters.encoder.roi"] for s in states)]
     assert all(not torch.equal(a, b) for a, b in pairwise(roi))
-    assert all(torch.equal(s["context.Pi_bar"], states[0]["context.Pi_bar"]) for s in states)
-    assert all(torch.equal(s["context.S"], states[0]["context.S"]) for s in states)
+    assert all(torch.equal(s["inference.Pi_bar"], states[0]["inference.Pi_bar"]) for s in states)
+    assert all(torch.equal(s["learned.S"], states[0]["learned.S"]) for s in states)
 
 
 def test_pi_bar_is_the_assignment_at_the_end_of_the_warm_up(graphs, uneven):
     method = small(epochs=4)
     stack = Stack.build(method, graphs, uneven)
     method.begin_stage(stack, method.stages()[0])
-    assert "Pi_bar" not in stack.context
+    assert "Pi_bar" not in stack.state.inference
     method.begin_stage(stack, method.stages()[1])
     for r in range(3):
         network = method.network(InputShape(10, 1, 0)).double()
         network.load_state_dict({n: p[r].detach() for n, p in stack.params.items()})
         expected = network.assignment(network.encoder.roi)
-        torch.testing.assert_close(stack.context["Pi_bar"][r], expected.detach(), atol=1e-13, rtol=0)
+        torch.testing.assert_close(stack.state.inference["Pi_bar"][r], expected.detach(), atol=1e-13, rtol=0)
 
 
 def entropy(z, y):
@@ -78,13 +78,13 @@ def loss_by_hand(graphs, stack, batch, r):
     """Eq. (26) over the scans of a batch, from the logits of the run's own network."""
     network = stack.method.network(InputShape(graphs.n_rois, 1, 0)).double()
     network.load_state_dict({n: p[r].detach() for n, p in stack.params.items()})
-    context = {n: c[r] for n, c in stack.context.items()}
+    state = stack.state.select(torch.tensor(r))
     E = int(stack.sources.n_sites[r])
     total = 0.0
     for e in range(E):
         for c in (0, 1):
             scans = batch[r, e, c]
-            out = network(Scans.of(graphs.full[scans], graphs.alive[scans]), context)
+            out = network(Scans.of(graphs.full[scans], graphs.alive[scans]), state)
             assert (graphs.cohort.labels[scans] == c).all()
             total += sum(entropy(z, c) for z in out.logit.tolist()) / len(scans)
     return total / (2 * E)
@@ -115,14 +115,19 @@ def test_guided_loss_adds_the_weighted_alignment_of_the_same_batch(graphs, uneve
         scans = batch[r, :E]
         network = method.network(InputShape(10, 1, 0)).double()
         network.load_state_dict({n: p[r].detach() for n, p in stack.params.items()})
-        context = {n: c[r] for n, c in stack.context.items()}
+        state = stack.state.select(torch.tensor(r))
         flat = scans.reshape(-1)
-        factors = network(Scans.of(graphs.full[flat], graphs.alive[flat]), context).factors.unflatten(0, scans.shape)
+        factors = network(Scans.of(graphs.full[flat], graphs.alive[flat]), state).factors.unflatten(0, scans.shape)
         first, second = torch.triu_indices(4, 4, 1)
         real = (first < E) & (second < E)
         weight = torch.full((int(real.sum()),), 2 / (E * (E - 1)), dtype=torch.float64)
         aligned = alignment_loss(
-            factors, context["alpha_bar"][real], context["g"][real], weight, s.epsilon, s.sinkhorn_iterations
+            factors,
+            state.training["alpha_bar"][real],
+            state.training["g"][real],
+            weight,
+            s.epsilon,
+            s.sinkhorn_iterations,
         )
         assert aligned.item() > 1e-4
         assert after[r].item() == pytest.approx(expected + 3.0 * aligned.item(), abs=1e-12)
@@ -134,8 +139,8 @@ def test_lambda_zero_trains_the_backbone(graphs, uneven):
     off = small("brio", lambda_env=0.0, **settings).fit(graphs, uneven)
     on = small("brio", lambda_env=0.5, **settings).fit(graphs, uneven)
     for a, b, c in zip(plain, off, on, strict=True):
-        assert bits(a.weights, b.weights)
-        assert not torch.equal(a.weights["w"], c.weights["w"])
+        assert bits(a.tensors, b.tensors)
+        assert not torch.equal(a.parameters["w"], c.parameters["w"])
         assert a.block_length is None
         assert c.block_length is not None
 
@@ -158,9 +163,9 @@ def test_refreshes_come_every_m_steps_of_each_run(graphs, uneven, monkeypatch):
 def test_each_refresh_draws_new_reestimates(graphs, uneven, every_epoch):
     # with a learning rate of zero nothing but the draws can move the support
     small(epochs=6, M=1, learning_rate=1e-30, weight_decay=0.0, patience=None).fit(graphs, uneven[:1])
-    support = [s["context.q_re"] for s in every_epoch]
+    support = [s["training.q_re"] for s in every_epoch]
     assert all(not torch.equal(a, b) for a, b in pairwise(support))
-    relevance = [s["context.pi_task"] for s in every_epoch]
+    relevance = [s["training.pi_task"] for s in every_epoch]
     assert all(torch.allclose(a, relevance[0], atol=1e-12) for a in relevance)
 
 
@@ -177,9 +182,9 @@ def test_runs_of_a_stack_stop_on_their_own_and_equal_the_run_alone(graphs, cohor
         assert (fitted.selected_epoch, fitted.trained_epochs) == (alone.selected_epoch, alone.trained_epochs)
         assert fitted.validation_auc == alone.validation_auc
         assert fitted.trained_epochs in (fitted.selected_epoch + 3, 20)
-        assert fitted.weights.keys() == alone.weights.keys()
-        for name, t in alone.weights.items():
-            torch.testing.assert_close(fitted.weights[name], t, atol=1e-8, rtol=0)
+        assert fitted.tensors.keys() == alone.tensors.keys()
+        for name, t in alone.tensors.items():
+            torch.testing.assert_close(fitted.tensors[name], t, atol=1e-8, rtol=0)
         np.testing.assert_allclose(fitted.test_logit, alone.test_logit, atol=1e-8)
 
 
@@ -199,8 +204,8 @@ def test_the_validation_curve_tells_which_epoch_was_chosen(graphs, cohort, every
     (alone,) = method.fit(graphs, runs[3:4])
     assert alone.details["validation_curve"] == fitted_runs[3].details["validation_curve"]
     state = every_epoch[-1]  # the last state of that run alone, scored by hand
-    weights = {name: t[0] for name, t in state.items()}
-    last = dataclasses.replace(alone, weights=weights)
+    parameters, state = group_tensors({name: t[0] for name, t in state.items()})
+    last = dataclasses.replace(alone, parameters=parameters, state=state)
     scans = runs[3].fold.validation
     expected = roc_auc_score(cohort.labels[scans], method.margins(last, graphs, scans))
     assert alone.details["validation_curve"][-1] == [alone.trained_epochs, round(expected, 5)]
@@ -223,7 +228,7 @@ def test_without_a_selectable_epoch_the_settings_are_refused(graphs, uneven):
         small(epochs=2, T_w=2).fit(graphs, uneven)
 
 
-def test_weights_of_an_outcome_do_not_hold_the_whole_stack_in_memory(graphs, uneven):
+def test_tensors_of_a_fitted_run_do_not_hold_the_whole_stack_in_memory(graphs, uneven):
     for fitted in small(epochs=3, patience=None).fit(graphs, uneven):
-        for name, t in fitted.weights.items():
+        for name, t in fitted.tensors.items():
             assert t.untyped_storage().nbytes() == t.nbytes, name

@@ -16,10 +16,10 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes, fill_dead
 from brio.methods import make_method
 from brio.methods.brio import encoder
-from brio.methods.brio.encoder import SignedEncoder, inverse_root, kernels_for, signed_graphs
+from brio.methods.brio.encoder import SignedEncoder, find_gpu_twin, inverse_root, signed_graphs
 from brio.protocol import leave_one_site_out
 from brio.training import Run
-from brio.training import launch as launching
+from brio.training.gpu import launch as launching
 from brio.training.stack import Stack
 
 
@@ -27,7 +27,7 @@ from brio.training.stack import Stack
 def fused():
     """The module of kernels."""
     with kernels_here():
-        from brio.methods.brio import fused
+        from brio.methods.brio.gpu import encoder as fused
 
         yield fused
 
@@ -38,7 +38,7 @@ def path(fused, monkeypatch):
     launched = launches_of(fused, monkeypatch)
 
     def choose(kernels):
-        monkeypatch.setattr(encoder, "kernels_for", lambda A, width: fused if kernels else None)
+        monkeypatch.setattr(encoder, "find_gpu_twin", lambda A, width: fused if kernels else None)
         return launched
 
     return choose
@@ -196,7 +196,7 @@ def test_weak_and_missing_edges_have_the_roots_of_the_plain_encoder(fused):
 @pytest.mark.parametrize(
     "dims",
     [(0, None, None, None, None), (None, 0, None, 0, None), (None, None, 0, None, 0), (None, None, None, None, None)],
-    ids=["own parameters", "own scans", "own context", "all shared"],
+    ids=["own parameters", "own scans", "own state", "all shared"],
 )
 def test_runs_may_share_anything(path, dims):
     graphs, (network, params) = single(scans(2, 1, 6)), networks(2, 6, 16)
@@ -336,12 +336,14 @@ def test_a_training_step_and_a_refresh(path):
         losses = stack.losses(*(stack.tensor(t) for t in (batches[0], key, epoch)), stage)
         losses.sum().backward()
         gradient = {n: p.grad for n, p in stack.params.items() if p.grad is not None}
-        found.append((losses.detach(), gradient, {n: stack.context[n] for n in ("pi_task", "q_re", "alpha_bar", "g")}))
-    (plain_loss, plain_gradient, plain_context), (loss, gradient, context) = found
+        found.append(
+            (losses.detach(), gradient, {n: stack.state.training[n] for n in ("pi_task", "q_re", "alpha_bar", "g")})
+        )
+    (plain_loss, plain_gradient, plain_qualification), (loss, gradient, qualification) = found
     assert error(loss, plain_loss) < 1e-5
     assert gradient.keys() == plain_gradient.keys()
     assert max(error(gradient[n], plain_gradient[n]) for n in gradient) < 1e-3
-    assert max(error(context[n], plain_context[n]) for n in context) < 1e-3
+    assert max(error(qualification[n], plain_qualification[n]) for n in qualification) < 1e-3
 
 
 # when kernels are used
@@ -391,14 +393,14 @@ def graphs_on_a_gpu(**other):
 
 
 def test_kernels_are_used_where_they_can_be(fused, new_gpu):
-    assert [d for d in range(1, 200) if kernels_for(graphs_on_a_gpu(), d) is fused] == [16, 32, 48, 64]
+    assert [d for d in range(1, 200) if find_gpu_twin(graphs_on_a_gpu(), d) is fused] == [16, 32, 48, 64]
     for other in (
         {"is_cuda": False},
         {"dtype": torch.float64},
         {"requires_grad": True},
         {"shape": (1, 40_000, 40_000)},
     ):
-        assert kernels_for(graphs_on_a_gpu(**other), 64) is None, other
+        assert find_gpu_twin(graphs_on_a_gpu(**other), 64) is None, other
 
 
 def test_with_kernels_more_graphs_go_in_a_pass(fused, new_gpu):
@@ -409,25 +411,25 @@ def test_with_kernels_more_graphs_go_in_a_pass(fused, new_gpu):
 
 def test_not_on_a_gpu_without_tf32(fused, new_gpu, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5) if device.index else (8, 0))
-    assert kernels_for(graphs_on_a_gpu(), 64) is fused
-    assert kernels_for(graphs_on_a_gpu(device=torch.device("cuda", 1)), 64) is None
+    assert find_gpu_twin(graphs_on_a_gpu(), 64) is fused
+    assert find_gpu_twin(graphs_on_a_gpu(device=torch.device("cuda", 1)), 64) is None
 
 
 def test_not_without_triton(new_gpu, monkeypatch):
-    for name in ("fused", "kernels"):
-        monkeypatch.delitem(sys.modules, f"brio.methods.brio.{name}", raising=False)
-        monkeypatch.delattr(f"brio.methods.brio.{name}", raising=False)
+    for name in ("encoder", "encoder_kernels"):
+        monkeypatch.delitem(sys.modules, f"brio.methods.brio.gpu.{name}", raising=False)
+        monkeypatch.delattr(f"brio.methods.brio.gpu.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "triton", None)
-    assert kernels_for(graphs_on_a_gpu(), 64) is None
+    assert find_gpu_twin(graphs_on_a_gpu(), 64) is None
 
 
 def test_not_without_a_compiler_and_that_is_asked_once(fused, new_gpu, monkeypatch):
     answers = [False, True]
     monkeypatch.setattr(launching, "_launchers_can_be_built", lambda: answers.pop(0))
-    assert kernels_for(graphs_on_a_gpu(), 64) is None
-    assert kernels_for(graphs_on_a_gpu(), 64) is None
+    assert find_gpu_twin(graphs_on_a_gpu(), 64) is None
+    assert find_gpu_twin(graphs_on_a_gpu(), 64) is None
     launching.kernels_run_on.cache_clear()
-    assert kernels_for(graphs_on_a_gpu(), 64) is fused
+    assert find_gpu_twin(graphs_on_a_gpu(), 64) is fused
 
 
 def test_launchers_need_a_compiler_and_the_header_of_python(tmp_path, monkeypatch):
