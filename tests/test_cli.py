@@ -56,7 +56,7 @@ def refused(here: Path, *words: object) -> str:
 
 
 @pytest.fixture(scope="module")
-def is_finished(tmp_path_factory) -> Path:
+def made(tmp_path_factory) -> Path:
     """A cohort of five sites, a job on it and a folder of scans as text; copied, never changed."""
     here = tmp_path_factory.mktemp("made")
     cohort = simulate(Simulation(n_sites=5, per_class=3, n_rois=8, frames=60)).save(here / "cohort")
@@ -374,12 +374,12 @@ def replace(path: Path, old: str, new: str) -> None:
         (["import", "table", "nowhere", "--out", "new"], "nowhere: no such folder"),
         (["import", "table", "scans", "--out", "cohort"], "cohort: exists already"),
         (["import", "table", "scans", "--out", "job/plan.json/new"], "job/plan.json"),
-        ([*IMPORT, "--label-column", "dx"], "say which two values to take with --patient and --control"),
+        ([*IMPORT, "--label-column", "dx"], "name two values with --patient and --control"),
         ([*IMPORT, "--label-column", "dx", "--patient", "z"], "has no value 'z' for --patient; it holds 'a' ("),
         ([*IMPORT, "--label-column", "diagnosis"], "there is no column 'diagnosis'"),
         ([*IMPORT, "--site-column", "sites"], "there is no column 'sites', did you mean 'site'?"),
         ([*IMPORT, "--participants", "people.tsv"], "people.tsv: no such participants table"),
-        ([*IMPORT, "--task", "rest"], "kind 'table' has no use for --task"),
+        ([*IMPORT, "--task", "rest"], "kind 'table' does not take --task"),
         (["import", "dpabi", "scans", "--out", "new"], "kind 'dpabi' needs --atlas"),
         ([*IMPORT, "--atlas", "aal"], "has 8 columns, atlas aal116 has 116 ROIs"),
     ],

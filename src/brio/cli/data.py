@@ -32,7 +32,7 @@ def import_(
     name: Annotated[str | None, typer.Option(help="Name of the cohort.")] = None,
 ) -> None:
     """Read scans in a real file layout and write them as a cohort."""
-    from ..cohort.readers import import_cohort, import_summary
+    from ..cohort.readers import import_cohort, summarise_import
 
     cohort = import_cohort(
         kind,
@@ -49,7 +49,7 @@ def import_(
         runs=runs,
         name=name,
     )
-    say(import_summary(cohort))
+    say(summarise_import(cohort))
     say(f"{cohort!r} -> {out}")
 
 
@@ -61,11 +61,11 @@ def fetch_abide_(
     n_subjects: Annotated[int | None, typer.Option(help="Only so many, for a try.")] = None,
 ) -> None:
     """Download ABIDE I (Preprocessed Connectomes Project) with nilearn."""
-    from ..cohort.readers import import_summary
+    from ..cohort.readers import summarise_import
     from ..cohort.readers.fetch import fetch_abide
 
     cohort = fetch_abide(atlas, out, data_dir=data_dir, n_subjects=n_subjects)
-    say(import_summary(cohort))
+    say(summarise_import(cohort))
     say(f"{cohort!r} -> {out}")
 
 
@@ -96,7 +96,7 @@ def audit(
     setting: Sets = None,
 ) -> None:
     """Look for what is wrong with a cohort and propose exclusions, with reasons."""
-    from ..cohort import Cohort
+    from ..cohort import Cohort, format_audit
     from ..cohort import audit as look
     from ..jobs.plan import rules_of
     from ..settings import parse_assignments
@@ -106,5 +106,4 @@ def audit(
     if as_json:
         print(json.dumps(found.to_dict(), indent=1))
     else:
-        for line in found.lines():
-            say(line)
+        say(format_audit(found))
