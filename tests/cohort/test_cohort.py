@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -345,3 +346,52 @@ def test_a_folder_of_version_0_1_0_loads(tmp_path):
     assert saved.fingerprint == OLD_HEADER["fingerprint"]
     assert (tmp_path / "saved" / "participants.tsv").read_text() == OLD_PARTICIPANTS
     assert json.loads((tmp_path / "saved" / "cohort.json").read_text()) == OLD_HEADER
+
+
+# ---------------------------------------------------------------- display
+
+
+def test_repr_says_what_the_cohort_is():
+    made = cohort()
+    assert repr(made) == (
+        f"Cohort('small': 6 scans at 2 sites, 4 ROIs (four), 50 to 55 frames, fingerprint {made.fingerprint[:12]})"
+    )
+    assert "no frames" in repr(made.select([]))
+
+
+def test_notebooks_show_a_table():
+    people = pd.DataFrame({"tr": [2.0, 2.0, 2.0, 0.8, 0.8, np.nan]})
+    made = cohort(name="<b>A & B</b>", site=["N & Y", "N & Y", "N & Y", "<i>", "<i>", "<i>"], covariates=people)
+    html = made._repr_html_()
+    facts, sites = ElementTree.fromstring(html).iter("table")
+    assert dict([cell.text for cell in row] for row in facts.iter("tr")) == {
+        "scans": "6",
+        "sites": "2",
+        "ROIs": "4 (four)",
+        "length": "50 to 55 frames",
+        "repetition time": "0.8 to 2 s",
+        "fingerprint": made.fingerprint[:12],
+    }
+    assert [[cell.text for cell in row] for row in sites.iter("tr")] == [
+        ["site", "healthy (0)", "ill (1)"],
+        ["<i>", "1", "2"],
+        ["N & Y", "2", "1"],
+    ]
+    assert "&lt;b&gt;A &amp; B&lt;/b&gt;" in html
+    assert "<b>" not in html
+    assert "<i>" not in html
+    assert not any(word in html for word in ("<script", "href", "src=", "<link"))
+
+
+def test_notebooks_show_cohorts_of_any_kind():
+    unknown = cohort(classes=("0", "1"))
+    assert "controls (0)" in unknown._repr_html_()
+    assert '<td style="text-align:left">unknown</td>' in unknown._repr_html_()
+    assert "no frames" in unknown.select([])._repr_html_()
+    many = Cohort.from_scans([np.ones((3, 2))] * 100, site=range(100), label=[0, 1] * 50)._repr_html_()
+    assert "and 60 more" in many
+    bare = Cohort(
+        "bare", np.ones((3, 2)), np.array([0]), np.array([3]), unknown.participants[["age"]][:1], unknown.atlas
+    )
+    assert "not computed" in bare._repr_html_()
+    assert "1 scans" in repr(bare)

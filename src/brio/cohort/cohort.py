@@ -13,6 +13,7 @@ import pandas as pd
 
 from ..errors import BrioError
 from .atlas import Atlas
+from .display import format_range, render_summary
 from .folder import (
     ATLAS,
     FRAMES,
@@ -81,11 +82,46 @@ class Cohort:
         return len(self.participants)
 
     def __repr__(self) -> str:
-        frames = f"{self.n_frames.min()}-{self.n_frames.max()}" if len(self) else "no"
+        sites = f" at {self.participants['site'].nunique()} sites" if "site" in self.participants else ""
         return (
-            f"Cohort({self.name!r}: {len(self)} scans, {self.participants['site'].nunique()} sites, "
-            f"{self.n_rois} ROIs, {frames} frames, {self.fingerprint[:12]})"
+            f"Cohort({self.name!r}: {len(self)} scans{sites}, {self.n_rois} ROIs ({self.atlas.name}), "
+            f"{self._frames_range()}, fingerprint {self.fingerprint[:12] or 'not computed'})"
         )
+
+    def _repr_html_(self) -> str:
+        """Summarise the cohort as an HTML table, which notebooks display."""
+        facts = [
+            ("scans", str(len(self))),
+            ("ROIs", f"{self.n_rois} ({self.atlas.name})"),
+            ("length", self._frames_range()),
+            ("repetition time", self._repetition_time_range()),
+            ("fingerprint", self.fingerprint[:12] or "not computed"),
+        ]
+        title = f"Cohort {self.name}"
+        if not {"site", "label"} <= set(self.participants.columns):
+            return render_summary(title, facts)
+        controls, patients = ((self.labels == label) for label in (0, 1))
+        names = np.unique(self.sites)
+        facts.insert(1, ("sites", str(len(names))))
+        rows = [
+            (site, int((controls & (self.sites == site)).sum()), int((patients & (self.sites == site)).sum()))
+            for site in names
+        ]
+        return render_summary(title, facts, ("site", *self._class_headings()), rows)
+
+    def _frames_range(self) -> str:
+        return format_range(int(self.n_frames.min()), int(self.n_frames.max()), "frames") if len(self) else "no frames"
+
+    def _repetition_time_range(self) -> str:
+        if "tr" not in self.participants:
+            return "unknown"
+        tr = pd.to_numeric(self.participants["tr"], errors="coerce").dropna()
+        return format_range(float(tr.min()), float(tr.max()), "s") if len(tr) else "unknown"
+
+    def _class_headings(self) -> tuple[str, str]:
+        """Name both classes with their labels."""
+        zero, one = self.classes
+        return ("controls (0)", "patients (1)") if (zero, one) == ("0", "1") else (f"{zero} (0)", f"{one} (1)")
 
     @property
     def n_rois(self) -> int:
