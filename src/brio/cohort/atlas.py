@@ -50,7 +50,18 @@ class Atlas:
 
     @classmethod
     def unnamed(cls, n_rois: int, name: str = "unknown") -> Atlas:
-        """Make an atlas of which only the number of ROIs is known."""
+        """Make an atlas of which only the number of ROIs is known.
+
+        Parameters
+        ----------
+        n_rois : int
+        name : str
+
+        Returns
+        -------
+        Atlas
+            ROIs named ``roi001``, ``roi002``, ...
+        """
         return cls(name, pd.DataFrame({"name": [f"roi{u + 1:03d}" for u in range(n_rois)]}))
 
 

@@ -144,7 +144,17 @@ class Cohort:
         return self.participants["label"].to_numpy(dtype=np.int64)
 
     def scan(self, i: int) -> np.ndarray:
-        """Return the frames of scan ``i`` as a view of shape [T_i, P]."""
+        """Return the frames of one scan, without copying them.
+
+        Parameters
+        ----------
+        i : int
+            Position of the scan in the cohort.
+
+        Returns
+        -------
+        ndarray of float32, shape [T_i, P]
+        """
         return self.frames[self.starts[i] : self.starts[i] + self.n_frames[i]]
 
     def select(self, keep: Sequence[int] | np.ndarray) -> Cohort:
@@ -257,6 +267,15 @@ class Cohort:
     def save(self, path: str | Path) -> Cohort:
         """Write the cohort to a new folder of npy, tsv and json files, and load it from there.
 
+        Parameters
+        ----------
+        path : str or Path
+
+        Returns
+        -------
+        Cohort
+            With memory-mapped frames.
+
         Raises
         ------
         BrioError
@@ -273,6 +292,14 @@ class Cohort:
 
         The frames are memory-mapped, not read. The tables are checked against their hash here; the frames, which may
         be many gigabytes, are checked by :meth:`verify`, which every command that trains calls first.
+
+        Parameters
+        ----------
+        path : str or Path
+
+        Returns
+        -------
+        Cohort
 
         Raises
         ------

@@ -14,6 +14,15 @@ MOST_ROWS = 40
 def format_range(low: float, high: float, unit: str) -> str:
     """Format a range of numbers with its unit.
 
+    Parameters
+    ----------
+    low, high : float
+    unit : str
+
+    Returns
+    -------
+    str
+
     Examples
     --------
     >>> format_range(98, 180, "frames"), format_range(2.0, 2.0, "s")

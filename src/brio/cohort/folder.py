@@ -94,6 +94,11 @@ def format_table(table: pd.DataFrame) -> str:
     """Format a table as the tab-separated text that a cohort folder stores.
 
     The fingerprint covers this text, so it must never change for a given table.
+
+    Returns
+    -------
+    str
+        With a header row; missing values are ``n/a``.
     """
     return table.to_csv(sep="\t", index=False, na_rep=MISSING, lineterminator="\n")
 
@@ -161,7 +166,13 @@ def hash_content(frames: np.ndarray, participants: str, atlas: str, classes: tup
 
 
 def hash_tables(folder: Path) -> str:
-    """Compute the SHA-256 of both tables of a folder, which is cheap enough to check on every load."""
+    """Compute the hash of both tables of a folder, which is cheap enough to check on every load.
+
+    Returns
+    -------
+    str
+        SHA-256, 64 hexadecimal digits.
+    """
     return hashlib.sha256((folder / PARTICIPANTS).read_bytes() + (folder / ATLAS).read_bytes()).hexdigest()
 
 

@@ -137,6 +137,14 @@ class RepetitionTime:
 def count_classes(labels: np.ndarray) -> tuple[int, int]:
     """Count the labels that are 0 and those that are 1.
 
+    Parameters
+    ----------
+    labels : ndarray of int64, shape [N]
+
+    Returns
+    -------
+    tuple of two int
+
     Examples
     --------
     >>> count_classes(np.array([0, 1, 1]))
@@ -170,6 +178,10 @@ def count_by_site(cohort: Cohort, keep: np.ndarray) -> tuple[SiteCounts, ...]:
 def measure_label_by_site(cohort: Cohort) -> LabelBySite:
     """Measure the association of site and label by Cramer's V, with a chi-square test.
 
+    Returns
+    -------
+    LabelBySite
+
     Examples
     --------
     >>> scans = [np.random.default_rng(i).normal(size=(50, 3)) for i in range(8)]
@@ -191,7 +203,12 @@ def measure_label_by_site(cohort: Cohort) -> LabelBySite:
 
 
 def measure_length_by_site(cohort: Cohort) -> LengthBySite:
-    """Measure how scan length differs between and within sites. All acquired frames count, valid or not."""
+    """Measure how scan length differs between and within sites. All acquired frames count, valid or not.
+
+    Returns
+    -------
+    LengthBySite
+    """
     lengths = pd.Series(cohort.n_frames.astype(np.float64))
     groups = lengths.groupby(cohort.sites)
     total = float(((lengths - lengths.mean()) ** 2).sum())
@@ -208,7 +225,12 @@ def measure_length_by_site(cohort: Cohort) -> LengthBySite:
 
 
 def measure_length_by_label(cohort: Cohort) -> LengthByLabel:
-    """Measure how well scan length predicts the label, over all sites and within each."""
+    """Measure how well scan length predicts the label, over all sites and within each.
+
+    Returns
+    -------
+    LengthByLabel
+    """
     sites, lengths, labels = cohort.sites, cohort.n_frames, cohort.labels
     within: dict[str, float] = {}
     for site in np.unique(sites):
@@ -221,7 +243,13 @@ def measure_length_by_label(cohort: Cohort) -> LengthByLabel:
 
 
 def summarise_repetition_times(cohort: Cohort) -> RepetitionTime | None:
-    """Count the repetition times of each site; None if the cohort states none."""
+    """Count the repetition times of each site.
+
+    Returns
+    -------
+    RepetitionTime or None
+        None if the cohort states no repetition time.
+    """
     if "tr" not in cohort.participants.columns:
         return None
     tr = pd.to_numeric(cohort.participants["tr"], errors="coerce")

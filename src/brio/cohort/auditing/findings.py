@@ -150,7 +150,20 @@ def find_non_finite_frames(cohort: Cohort, coverage: Coverage, atlas: str) -> li
 
 
 def find_dead_rois(cohort: Cohort, coverage: Coverage, atlas: str) -> list[DeadRois]:
-    """Find the scans with at least one ROI without signal; parameters as in :func:`find_non_finite_frames`."""
+    """Find the scans with at least one ROI without signal.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    coverage : Coverage
+        Of the same cohort.
+    atlas : str
+        Name under which the findings are reported.
+
+    Returns
+    -------
+    list of DeadRois
+    """
     return [
         DeadRois(*_identify(cohort, i), atlas, n, cohort.n_rois, n / cohort.n_rois)
         for i, n in zip(*_select(coverage.n_dead > 0, coverage.n_dead), strict=True)

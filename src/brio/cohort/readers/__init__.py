@@ -96,6 +96,15 @@ def import_cohort(kind: str, src: str | Path, out: str | Path, **options: Any) -
 def summarise_import(cohort: Cohort) -> str:
     """Summarise in one line how many scans were imported and skipped.
 
+    Parameters
+    ----------
+    cohort : Cohort
+        As returned by :func:`import_cohort`.
+
+    Returns
+    -------
+    str
+
     Examples
     --------
     >>> import numpy as np

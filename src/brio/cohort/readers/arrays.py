@@ -39,7 +39,12 @@ def name_damaged_file(path: Path, file_format: str) -> Iterator[None]:
 
 
 def read_npy(path: Path) -> np.ndarray:
-    """Read the array of an npy file. Any shape."""
+    """Read the array of an npy file.
+
+    Returns
+    -------
+    ndarray of any shape
+    """
     with name_damaged_file(path, "npy"):
         array = np.load(path, allow_pickle=False)
         if not isinstance(array, np.ndarray):
@@ -49,7 +54,18 @@ def read_npy(path: Path) -> np.ndarray:
 
 
 def read_npz_arrays(path: Path, keys: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
-    """Read arrays of an npz file: those named in ``keys``, or all without keys."""
+    """Read arrays of an npz file.
+
+    Parameters
+    ----------
+    path : Path
+    keys : tuple of str
+        Names of the arrays; all by default.
+
+    Returns
+    -------
+    dict of name to ndarray
+    """
     with name_damaged_file(path, "npz"), np.load(path, allow_pickle=False) as archive:
         absent = [k for k in keys if k not in archive.files]
         if absent:
@@ -58,7 +74,12 @@ def read_npz_arrays(path: Path, keys: tuple[str, ...] = ()) -> dict[str, np.ndar
 
 
 def read_npz(path: Path) -> np.ndarray:
-    """Read the array ``timeseries`` of an npz file, or the only one with two axes. Shape [T, P]."""
+    """Read the array ``timeseries`` of an npz file, or the only one with two axes.
+
+    Returns
+    -------
+    ndarray, shape [T, P]
+    """
     return _choose_array(path, read_npz_arrays(path), None)
 
 

@@ -58,7 +58,18 @@ class RoiOrder:
 
     @classmethod
     def from_series(cls, series: Series, path: Path) -> RoiOrder:
-        """Take the order of the columns of ``series``, read from ``path``."""
+        """Take the order of the columns of a series.
+
+        Parameters
+        ----------
+        series : Series, frames of shape [T, P]
+        path : Path
+            Its file.
+
+        Returns
+        -------
+        RoiOrder
+        """
         return cls(series.frames.shape[1], series.columns, path)
 
     def reorder(self, series: Series, path: Path) -> np.ndarray:
@@ -253,13 +264,24 @@ def describe_import(
 
 
 def summarise_skipped(skipped: list[Skipped]) -> str:
-    """Count the reasons for skipping, most frequent first: ``no file (12), no label (3)``."""
+    """Count the reasons for skipping, most frequent first.
+
+    Returns
+    -------
+    str
+        For example ``no file (12), no label (3)``.
+    """
     counts = pd.Series([entry["reason"] for entry in skipped], dtype=object).value_counts(sort=True)
     return ", ".join(f"{reason} ({n})" for reason, n in counts.items()) or "nothing was found"
 
 
 def canonicalise_atlas_name(name: str) -> str:
-    """Return the bundled name of an atlas (``aal116`` for ``aal``), or the name as it is."""
+    """Return the bundled name of an atlas (``aal116`` for ``aal``), or the name as it is.
+
+    Returns
+    -------
+    str
+    """
     bundled = load_bundled_atlas(name)
     return name if bundled is None else bundled.name
 
@@ -301,7 +323,17 @@ def choose_atlas_label(available: Iterable[str], requested: str | None, src: Pat
 
 
 def check_source_folder(src: str | Path) -> Path:
-    """Return ``src`` as a path; raise :class:`BrioError` unless it is a folder."""
+    """Check that a folder exists.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    BrioError
+        If ``src`` is not a folder.
+    """
     src = Path(src)
     if not src.is_dir():
         raise BrioError(f"{src}: no such folder")

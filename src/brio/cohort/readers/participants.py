@@ -162,6 +162,10 @@ def find_table(src: Path, requested: str | Path | None) -> Path:
 def read_participants(path: Path) -> TextTable:
     """Read a tsv or csv table as text, so that ``0050002`` keeps its zeros.
 
+    Returns
+    -------
+    TextTable
+
     Raises
     ------
     BrioError
@@ -246,9 +250,18 @@ def read_roster(
 
 
 def extract_covariates(row: dict[str, str | None], used: set[str]) -> dict[str, str | None]:
-    """Return the columns of a row that are not in ``used``.
+    """Extract the columns of a row that are kept as covariates.
 
-    A column whose name brio uses itself is renamed to ``<name>_in_source``.
+    Parameters
+    ----------
+    row : dict
+    used : set of str
+        Columns to leave out: identifier, site and label.
+
+    Returns
+    -------
+    dict
+        A column whose name brio uses itself is renamed to ``<name>_in_source``.
     """
     return {f"{c}_in_source" if c in RESERVED_COLUMNS else c: v for c, v in row.items() if c and c not in used}
 

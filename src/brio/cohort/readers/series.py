@@ -38,18 +38,35 @@ class Series:
 
 
 def get_series_suffix(path: Path) -> str | None:
-    """Return the suffix of a time-series file in lower case, or None for any other file."""
+    """Return the suffix of a time-series file.
+
+    Returns
+    -------
+    str or None
+        One of ``SUFFIXES``, in lower case; None for any other file.
+    """
     name = path.name.lower()
     return next((s for s in SUFFIXES if name.endswith(s)), None)
 
 
 def get_series_stem(path: Path) -> str:
-    """Return the name of a time-series file without its suffix (``.ptseries.nii`` is one suffix)."""
+    """Return the name of a time-series file without its suffix (``.ptseries.nii`` is one suffix).
+
+    Returns
+    -------
+    str
+    """
     return path.name[: len(path.name) - len(get_series_suffix(path) or "")]
 
 
 def find_series(folder: Path) -> list[Path]:
-    """List all files below ``folder`` that may hold a time series, sorted. Hidden files and folders are ignored."""
+    """List the files below a folder that may hold a time series. Hidden files and folders are ignored.
+
+    Returns
+    -------
+    list of Path
+        Sorted.
+    """
     paths: list[Path] = []
     for here, folders, files in os.walk(folder, followlinks=True):
         folders[:] = [f for f in folders if not f.startswith(".")]
