@@ -23,7 +23,7 @@ from .cohort import Atlas, Cohort
 from .connectome import Connectomes
 from .device import resolve_device
 from .errors import BrioError
-from .estimator_input import as_scans, labelled_cohort, unlabelled_cohort
+from .estimator_input import build_labelled_cohort, build_unlabelled_cohort, convert_scans
 from .methods import find_method, make_method
 from .progress import silent
 from .protocol import Fold, training_fold
@@ -196,7 +196,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         -------
         self
         """
-        cohort, classes = labelled_cohort(X, y, sites)
+        cohort, classes = build_labelled_cohort(X, y, sites)
         method = self._make_method()
         device = resolve_device(self.device)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -330,7 +330,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     def _connectomes(self, X: Any) -> Connectomes:
         """Full-scan FC of scans to be scored."""
         check_is_fitted(self)
-        cohort = X if isinstance(X, Cohort) else unlabelled_cohort(as_scans(X))
+        cohort = X if isinstance(X, Cohort) else build_unlabelled_cohort(convert_scans(X))
         if cohort.n_rois != self.n_features_in_:
             raise BrioError(f"X has {cohort.n_rois} ROIs, but the model was fitted to {self.n_features_in_}")
         learned = getattr(self, "feature_names_in_", None)

@@ -1,4 +1,4 @@
-"""What scikit-learn users hand over, as cohorts: ragged scans, any two labels, sites."""
+"""Convert the arguments of a scikit-learn estimator (scans, labels, sites) to a cohort."""
 
 from __future__ import annotations
 
@@ -12,18 +12,33 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import assert_all_finite, check_consistent_length, column_or_1d
 
 from .cohort import Atlas, Cohort
-from .cohort.cohort import check_participants
+from .cohort.cohort import locate_scans
+from .cohort.folder import check_participants
 from .errors import BrioError
 
-__all__ = ["as_scans", "labelled_cohort", "two_classes", "unlabelled_cohort"]
+__all__ = ["build_labelled_cohort", "build_unlabelled_cohort", "convert_scans", "encode_labels"]
 
 
-def as_scans(X: Any) -> list[np.ndarray]:
-    """Scans of shape [T_i, P] in float32, from a sequence of arrays or one array [n, T, P].
+def convert_scans(X: Any) -> list[np.ndarray]:
+    """Convert scans to a list of float32 arrays.
+
+    Parameters
+    ----------
+    X : sequence of n arrays of shape [T_i, P], or array of shape [n, T, P]
+        Time series, with frames in rows.
+
+    Returns
+    -------
+    list of n ndarrays of float32, shape [T_i, P]
+
+    Raises
+    ------
+    BrioError
+        If X is not a collection of matrices of numbers, is empty, or its scans differ in their number of ROIs.
 
     Examples
     --------
-    >>> [scan.shape for scan in as_scans([np.ones((5, 3)), np.ones((7, 3))])]
+    >>> [scan.shape for scan in convert_scans([np.ones((5, 3)), np.ones((7, 3))])]
     [(5, 3), (7, 3)]
     """
     if sparse.issparse(X):
@@ -33,16 +48,16 @@ def as_scans(X: Any) -> list[np.ndarray]:
     shape = getattr(X, "shape", None)
     if shape is not None and len(shape) not in (1, 3):
         raise BrioError(
-            f"X has shape {tuple(shape)}; time series are needed, because connectomes are estimated again and again "
-            "from their frames: give a list of arrays (frames, ROIs) or one array (scans, frames, ROIs)"
+            f"X has shape {tuple(shape)}; time series are needed, because connectomes are re-estimated from their "
+            "frames: give a list of arrays (frames, ROIs) or one array (scans, frames, ROIs)"
         )
     try:
-        parts = list(X)
+        items = list(X)
     except TypeError:
         raise BrioError(f"X is a {type(X).__name__}; give a list of arrays (frames, ROIs)") from None
-    if not parts:
+    if not items:
         raise BrioError("X holds no scans")
-    scans = [_as_scan(part, f"X[{i}]") for i, part in enumerate(parts)]
+    scans = [_convert_scan(item, f"X[{i}]") for i, item in enumerate(items)]
     n_rois = scans[0].shape[1]
     for i, scan in enumerate(scans):
         if scan.shape[1] != n_rois:
@@ -52,9 +67,10 @@ def as_scans(X: Any) -> list[np.ndarray]:
     return scans
 
 
-def _as_scan(part: Any, where: str) -> np.ndarray:
+def _convert_scan(item: Any, where: str) -> np.ndarray:
+    """Convert one scan to float32. Shape [T, P]."""
     try:
-        array = np.asarray(part)
+        array = np.asarray(item)
         if np.iscomplexobj(array):
             raise BrioError(f"{where}: Complex data not supported")
         array = array.astype(np.float32, copy=False)
@@ -65,12 +81,28 @@ def _as_scan(part: Any, where: str) -> np.ndarray:
     return array
 
 
-def two_classes(y: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The two labels in sorted order, and which of them each scan has (0 or 1).
+def encode_labels(y: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Encode any two labels as 0 and 1.
+
+    Parameters
+    ----------
+    y : sequence of n labels
+
+    Returns
+    -------
+    classes : ndarray, shape [2]
+        The two labels in sorted order.
+    label : ndarray of int64, shape [n]
+        Position of each label in ``classes``.
+
+    Raises
+    ------
+    BrioError
+        If there are not exactly two classes.
 
     Examples
     --------
-    >>> classes, label = two_classes(["patient", "control", "patient"])
+    >>> classes, label = encode_labels(["patient", "control", "patient"])
     >>> classes.tolist(), label.tolist()
     (['control', 'patient'], [1, 0, 1])
     """
@@ -89,22 +121,41 @@ def two_classes(y: Any) -> tuple[np.ndarray, np.ndarray]:
     return classes, label
 
 
-def labelled_cohort(X: Any, y: Any, sites: Any) -> tuple[Cohort, np.ndarray]:
-    """The cohort to learn from and its two labels in sorted order."""
-    given = isinstance(X, Cohort)
-    if given:
+def build_labelled_cohort(X: Any, y: Any, sites: Any) -> tuple[Cohort, np.ndarray]:
+    """Build the cohort that an estimator is fitted to.
+
+    Parameters
+    ----------
+    X : Cohort, sequence of n arrays of shape [T_i, P], or array of shape [n, T, P]
+    y : sequence of n labels, or None
+        Two different values; None for the labels of a Cohort.
+    sites : sequence of n site names or numbers, or None
+        None for the sites of a Cohort.
+
+    Returns
+    -------
+    cohort : Cohort
+    classes : ndarray, shape [2]
+        The two labels in sorted order.
+
+    Raises
+    ------
+    BrioError
+        If labels or sites are missing, or the scans are not valid.
+    """
+    is_cohort = isinstance(X, Cohort)
+    if is_cohort:
         X.verify()
         y = X.labels if y is None else y
         sites = X.sites if sites is None else sites
     if y is None:
         raise BrioError("BrioClassifier requires y to be passed, but the target y is None")
-    classes, label = two_classes(y)
-    scans = None if given else as_scans(X)
+    classes, label = encode_labels(y)
+    scans = None if is_cohort else convert_scans(X)
     if sites is None:
         raise BrioError(
-            "sites=None: BrioClassifier learns what holds across sites and chooses its checkpoint on sites it did not "
-            "learn from, so it needs the site of every scan: fit(X, y, sites=sites), and in cross_validate "
-            "params={'sites': sites}"
+            "sites=None: BrioClassifier compares source sites and chooses its checkpoint on validation sites, so it "
+            "needs the site of every scan: fit(X, y, sites=sites), and in cross_validate params={'sites': sites}"
         )
     sites = column_or_1d(sites)
     check_consistent_length(range(len(X if scans is None else scans)), label, sites)
@@ -116,13 +167,23 @@ def labelled_cohort(X: Any, y: Any, sites: Any) -> tuple[Cohort, np.ndarray]:
     return Cohort.from_scans(scans, site=sites, label=label.tolist(), participant_id=ids, classes=names), classes
 
 
-def unlabelled_cohort(scans: list[np.ndarray]) -> Cohort:
-    """Scans to be scored: nothing is known of them but their frames."""
+def build_unlabelled_cohort(scans: list[np.ndarray]) -> Cohort:
+    """Build a cohort of scans to predict, without sites and labels.
+
+    Parameters
+    ----------
+    scans : list of n ndarrays of float32, shape [T_i, P]
+
+    Returns
+    -------
+    Cohort
+        Its participants table has the column ``participant_id`` only.
+    """
     lengths = np.array([len(scan) for scan in scans], dtype=np.int64)
     return Cohort(
-        name="scans to score",
+        name="scans to predict",
         frames=np.concatenate(scans),
-        starts=np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64),
+        starts=locate_scans(lengths),
         n_frames=lengths,
         participants=pd.DataFrame({"participant_id": [f"X[{i}]" for i in range(len(scans))]}),
         atlas=Atlas.unnamed(scans[0].shape[1]),

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 from brio.cohort import Atlas, Cohort
-from brio.cohort.auditing.audit import Audit, AuditRules, audit
-from brio.cohort.auditing.coverage import pattern_test, read_coverage
-from brio.cohort.auditing.duplicates import compare, find_duplicates
-from brio.cohort.signal import usable
+from brio.cohort.auditing import Audit, AuditRules, audit, format_audit
+from brio.cohort.auditing.coverage import predict_site_from_patterns, read_coverage
+from brio.cohort.auditing.duplicates import compare_scans, find_duplicates
+from brio.cohort.signal import clean_scan
 from brio.errors import BrioError
 
 N, P = 48, 24
@@ -43,7 +43,7 @@ def cohort(series: list[np.ndarray], labels: np.ndarray = LABELS, **more: object
     return Cohort.from_scans(series, **settings)
 
 
-def who(i: int) -> str:
+def participant(i: int) -> str:
     return f"s{i + 1:05d}"
 
 
@@ -74,35 +74,35 @@ def defects() -> Audit:
 
 
 def test_a_clean_cohort_is_left_alone() -> None:
-    found = audit(cohort(scans()))
-    assert found.exclusions == {}
-    assert found.keep.all()
-    assert found.duplicates == found.dead_rois == found.non_finite == found.too_short == ()
-    assert found.one_class == found.small_class == ()
-    assert found.next_closest["own"].correlation < 0.35
+    result = audit(cohort(scans()))
+    assert result.exclusions == {}
+    assert result.keep.all()
+    assert result.duplicates == result.dead_rois == result.non_finite == result.too_short == ()
+    assert result.one_class == result.small_class == ()
+    assert result.next_closest["own"].correlation < 0.35
 
 
 def test_each_defect_is_named_with_its_participant_and_nothing_else(defects: Audit) -> None:
     assert defects.exclusions == {
-        who(1): ["7 of 24 ROIs without signal in own"],
-        who(4): ["39 valid frames in own"],
-        who(5): ["35 valid frames in own"],
-        who(6): ["no finite value in own"],
-        who(7): ["24 of 24 ROIs without signal in own"],
+        participant(1): ["7 of 24 ROIs without signal in own"],
+        participant(4): ["39 valid frames in own"],
+        participant(5): ["35 valid frames in own"],
+        participant(6): ["no finite value in own"],
+        participant(7): ["24 of 24 ROIs without signal in own"],
     }
     assert [(f.participant_id, f.n_frames, f.of) for f in defects.non_finite] == [
-        (who(3), 5, 90),
-        (who(5), 55, 90),
-        (who(6), 90, 90),
+        (participant(3), 5, 90),
+        (participant(5), 55, 90),
+        (participant(6), 90, 90),
     ]
     assert [(f.participant_id, f.n_rois) for f in defects.dead_rois] == [
-        (who(1), 7),
-        (who(2), 1),
-        (who(6), 24),
-        (who(7), 24),
+        (participant(1), 7),
+        (participant(2), 1),
+        (participant(6), 24),
+        (participant(7), 24),
     ]
     assert defects.dead_by_site == {"own": {"A": 4}}
-    assert [f.participant_id for f in defects.too_short] == [who(4), who(5), who(6)]
+    assert [f.participant_id for f in defects.too_short] == [participant(4), participant(5), participant(6)]
     assert defects.duplicates == ()
     assert (defects.n_before, defects.n_after) == (48, 43)
     assert defects.classes_before == (24, 24)
@@ -113,7 +113,7 @@ def test_a_quarter_of_the_rois_is_not_over_a_quarter() -> None:
     series = scans()
     series[1][:, :6] = 0.0
     assert audit(cohort(series)).exclusions == {}
-    assert list(audit(cohort(series), AuditRules(max_dead_fraction=0.24)).exclusions) == [who(1)]
+    assert list(audit(cohort(series), AuditRules(max_dead_fraction=0.24)).exclusions) == [participant(1)]
 
 
 def test_min_frames_itself_is_enough() -> None:
@@ -123,25 +123,25 @@ def test_min_frames_itself_is_enough() -> None:
 
 
 def test_duplicates_of_one_label_and_site_lose_the_second_others_lose_both() -> None:
-    found = audit(cohort(with_duplicates()))
-    assert found.exclusions == {
-        who(0): [f"one scan under different sites, with {who(36)}"],
-        who(14): [f"the same scan as {who(12)}, which stays"],
-        who(17): [f"the same scan as {who(15)}, which stays"],
-        who(24): [f"one scan under different labels, with {who(25)}"],
-        who(25): [f"one scan under different labels, with {who(24)}"],
-        who(36): [f"one scan under different sites, with {who(0)}"],
+    result = audit(cohort(with_duplicates()))
+    assert result.exclusions == {
+        participant(0): [f"one scan under different sites, with {participant(36)}"],
+        participant(14): [f"the same scan as {participant(12)}, which stays"],
+        participant(17): [f"the same scan as {participant(15)}, which stays"],
+        participant(24): [f"one scan under different labels, with {participant(25)}"],
+        participant(25): [f"one scan under different labels, with {participant(24)}"],
+        participant(36): [f"one scan under different sites, with {participant(0)}"],
     }
-    kinds = {(p.first, p.second): p.kind for p in found.duplicates}
+    kinds = {(p.first, p.second): p.kind for p in result.duplicates}
     assert kinds == {
-        (who(0), who(36)): "identical",
-        (who(12), who(14)): "identical",
-        (who(15), who(17)): "near",
-        (who(24), who(25)): "identical",
+        (participant(0), participant(36)): "identical",
+        (participant(12), participant(14)): "identical",
+        (participant(15), participant(17)): "near",
+        (participant(24), participant(25)): "identical",
     }
-    agree = {(p.first, p.second): (p.same_label, p.same_site) for p in found.duplicates}
-    assert agree[who(24), who(25)] == (False, True)
-    assert agree[who(0), who(36)] == (True, False)
+    agree = {(p.first, p.second): (p.same_label, p.same_site) for p in result.duplicates}
+    assert agree[participant(24), participant(25)] == (False, True)
+    assert agree[participant(0), participant(36)] == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -150,11 +150,11 @@ def test_duplicates_of_one_label_and_site_lose_the_second_others_lose_both() -> 
 def test_a_trimmed_copy_is_found(part: slice, aligned: str) -> None:
     series = scans()
     series[14] = series[12][part].copy()
-    found = audit(cohort(series))
-    (pair,) = found.duplicates
-    assert (pair.first, pair.second, pair.kind, pair.aligned) == (who(12), who(14), "near", aligned)
+    result = audit(cohort(series))
+    (pair,) = result.duplicates
+    assert (pair.first, pair.second, pair.kind, pair.aligned) == (participant(12), participant(14), "near", aligned)
     assert pair.correlation > 0.95
-    assert list(found.exclusions) == [who(14)]
+    assert list(result.exclusions) == [participant(14)]
 
 
 def test_a_copy_with_missing_frames_is_found() -> None:
@@ -162,17 +162,17 @@ def test_a_copy_with_missing_frames_is_found() -> None:
     series[14] = series[12].copy()
     series[14][30:33] = np.nan
     (pair,) = audit(cohort(series)).duplicates
-    assert (pair.first, pair.second, pair.kind, pair.common_frames) == (who(12), who(14), "near", 117)
+    assert (pair.first, pair.second, pair.kind, pair.common_frames) == (participant(12), participant(14), "near", 117)
 
 
 def test_three_copies_are_one_group() -> None:
     series = scans()
     series[14] = series[12].copy()
     series[16] = series[12] + np.random.default_rng(3).normal(scale=2.0, size=series[12].shape)
-    assert list(audit(cohort(series)).exclusions) == [who(14), who(16)]
+    assert list(audit(cohort(series)).exclusions) == [participant(14), participant(16)]
     labels = LABELS.copy()
     labels[16] = 1 - labels[16]
-    assert list(audit(cohort(series, labels)).exclusions) == [who(12), who(14), who(16)]
+    assert list(audit(cohort(series, labels)).exclusions) == [participant(12), participant(14), participant(16)]
 
 
 def test_copies_linked_in_a_chain_are_one_group() -> None:
@@ -180,18 +180,21 @@ def test_copies_linked_in_a_chain_are_one_group() -> None:
     series[12] = np.hstack([series[12][:, :14], noise(100, 120)[:, 14:]])
     series[14] = np.hstack([series[12][:, :14], noise(101, 120)[:, 14:]])
     series[16] = np.hstack([noise(102, 120)[:, :10], series[14][:, 10:]])
-    found = audit(cohort(series))
-    assert {(p.first, p.second) for p in found.duplicates} == {(who(12), who(14)), (who(14), who(16))}
-    assert list(found.exclusions) == [who(14), who(16)]
+    result = audit(cohort(series))
+    assert {(p.first, p.second) for p in result.duplicates} == {
+        (participant(12), participant(14)),
+        (participant(14), participant(16)),
+    }
+    assert list(result.exclusions) == [participant(14), participant(16)]
 
 
 def test_the_copy_that_stays_is_one_that_nothing_else_excludes() -> None:
     series = scans()
     series[14] = series[12].copy()
     series[12][:, :8] = 0.0
-    found = audit(cohort(series))
-    assert found.exclusions == {
-        who(12): ["8 of 24 ROIs without signal in own", f"the same scan as {who(14)}, which stays"]
+    result = audit(cohort(series))
+    assert result.exclusions == {
+        participant(12): ["8 of 24 ROIs without signal in own", f"the same scan as {participant(14)}, which stays"]
     }
 
 
@@ -203,8 +206,8 @@ def test_an_artefact_of_all_scans_makes_no_duplicates(shared: str) -> None:
             x[0] += 5000.0
         else:
             x += np.linspace(0.0, 400.0, len(x))[:, None]
-    found = audit(cohort(series))
-    assert found.duplicates == ()
+    result = audit(cohort(series))
+    assert result.duplicates == ()
     plain = np.corrcoef(series[12][:, 0], series[13][:, 0])[0, 1]
     assert plain > 0.9, "the artefact is large enough to deceive a plain correlation"
 
@@ -220,12 +223,12 @@ def test_labels_matter_for_copies_alone(seed: int) -> None:
     shuffled = np.random.default_rng(seed).permutation(LABELS)
     series = with_duplicates()
     series[1][:, :7] = 0.0
-    copies = {who(i) for i in (0, 12, 14, 15, 17, 24, 25, 36)}
-    found = audit(cohort(series, shuffled))
-    assert set(found.exclusions) - copies == {who(1)}
+    copies = {participant(i) for i in (0, 12, 14, 15, 17, 24, 25, 36)}
+    result = audit(cohort(series, shuffled))
+    assert set(result.exclusions) - copies == {participant(1)}
     for a, b in ((12, 14), (15, 17), (24, 25)):
-        expected = {who(b)} if shuffled[a] == shuffled[b] else {who(a), who(b)}
-        assert set(found.exclusions) & {who(a), who(b)} == expected
+        expected = {participant(b)} if shuffled[a] == shuffled[b] else {participant(a), participant(b)}
+        assert set(result.exclusions) & {participant(a), participant(b)} == expected
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -239,7 +242,7 @@ def test_the_order_of_the_participants_does_not_matter(seed: int) -> None:
             [series[i] for i in order],
             LABELS[order],
             site=SITES[order],
-            participant_id=[who(i) for i in order],
+            participant_id=[participant(i) for i in order],
         )
     )
     assert turned.exclusions == straight.exclusions
@@ -259,26 +262,26 @@ def test_a_companion_adds_its_exclusions_and_names_its_atlas() -> None:
         [other[i] for i in order],
         site=SITES[order],
         label=LABELS[order],
-        participant_id=[who(i) for i in order],
+        participant_id=[participant(i) for i in order],
         atlas=Atlas.unnamed(30, "second"),
     )
-    found = audit(cohort(series), companions=[companion])
-    assert found.exclusions == {
-        who(8): ["12 of 30 ROIs without signal in second"],
-        who(9): ["30 valid frames in second"],
+    result = audit(cohort(series), companions=[companion])
+    assert result.exclusions == {
+        participant(8): ["12 of 30 ROIs without signal in second"],
+        participant(9): ["30 valid frames in second"],
     }
-    assert found.atlases == {"own": 48, "second": 47}
-    assert "with second (47 of 48)" in found.lines()[0]
+    assert result.atlases == {"own": 48, "second": 47}
+    assert "with second (47 of 48)" in format_audit(result).splitlines()[0]
 
 
 def test_a_pair_found_in_two_atlases_is_one_pair() -> None:
     series = scans()
     series[14] = series[12].copy()
     other = [x[:, ::-1] for x in series]
-    found = audit(cohort(series), companions=[cohort(other, atlas=Atlas.unnamed(P, "second"))])
-    (pair,) = found.duplicates
+    result = audit(cohort(series), companions=[cohort(other, atlas=Atlas.unnamed(P, "second"))])
+    (pair,) = result.duplicates
     assert pair.atlases == ("own", "second")
-    assert set(found.next_closest) == {"own", "second"}
+    assert set(result.next_closest) == {"own", "second"}
     # the same name twice must not hide one of the two
     assert len(audit(cohort(series), companions=[cohort(other, name="again")]).atlases) == 2
 
@@ -288,10 +291,12 @@ def test_a_column_of_the_participants_stands_in_for_an_atlas() -> None:
     share[[3, 20]] = 0.4, 0.25
     covariates = pd.DataFrame({"dead_fraction_cc200": share, "dead_fraction_own": 0.9})
     covariates.loc[5, "dead_fraction_cc200"] = np.nan
-    found = audit(cohort(scans(), covariates=covariates))
+    result = audit(cohort(scans(), covariates=covariates))
     # the cohort's own atlas was read: what a column says about it does not count
-    assert found.exclusions == {who(3): ["40% of the ROIs without signal in cc200 (column dead_fraction_cc200)"]}
-    assert found.dead_by_site == {"cc200": {"A": 1, "B": 1}}
+    assert result.exclusions == {
+        participant(3): ["40% of the ROIs without signal in cc200 (column dead_fraction_cc200)"]
+    }
+    assert result.dead_by_site == {"cc200": {"A": 1, "B": 1}}
     covariates.loc[7, "dead_fraction_cc200"] = 40
     with pytest.raises(BrioError, match=r"participant s00008: dead_fraction_cc200 is '40.0'"):
         audit(cohort(scans(), covariates=covariates))
@@ -313,11 +318,11 @@ def test_sites_with_one_class_or_few_are_named_not_excluded() -> None:
     labels = LABELS.copy()
     labels[SITES == "A"] = 0
     labels[SITES == "B"] = [1] * 4 + [0] * 8
-    found = audit(cohort(scans(), labels))
-    assert (found.one_class, found.small_class) == (("A",), ("B",))
-    assert found.exclusions == {}
-    assert [c.after for c in found.sites] == [(12, 0), (8, 4), (6, 6), (6, 6)]
-    text = "\n".join(found.lines())
+    result = audit(cohort(scans(), labels))
+    assert (result.one_class, result.small_class) == (("A",), ("B",))
+    assert result.exclusions == {}
+    assert [c.after for c in result.sites] == [(12, 0), (8, 4), (6, 6), (6, 6)]
+    text = format_audit(result)
     assert "one class only: A 12/0" in text
     assert "fewer than 5 in a class: B 8/4" in text
 
@@ -326,14 +331,14 @@ def test_a_site_that_loses_all_its_scans_is_said() -> None:
     series = scans()
     for i in range(12):
         series[i] = series[i][:20]
-    found = audit(cohort(series))
-    assert found.n_after == 36
-    text = "\n".join(found.lines())
+    result = audit(cohort(series))
+    assert result.n_after == 36
+    text = format_audit(result)
     assert "without any scan after the exclusions: A" in text
     nothing = audit(cohort([x[:20] for x in series]))
     assert nothing.n_after == 0
     assert nothing.label_by_site is None
-    assert nothing.lines()
+    assert format_audit(nothing).splitlines()
 
 
 def test_to_dict_is_json_and_complete(defects: Audit) -> None:
@@ -345,23 +350,23 @@ def test_to_dict_is_json_and_complete(defects: Audit) -> None:
 
 
 def test_lines_are_short_lists_in_full_and_long_ones_by_site(defects: Audit) -> None:
-    lines = defects.lines()
-    assert any(line.split()[:2] == [who(1), "A"] for line in lines)
+    lines = format_audit(defects).splitlines()
+    assert any(line.split()[:2] == [participant(1), "A"] for line in lines)
     assert all(len(line) <= 140 for line in lines)
     series = scans()
     for i in range(14, 30):
         series[i][4] = np.nan
         series[i][:, :8] = 0.0
-    long = audit(cohort(series)).lines()
+    long = format_audit(audit(cohort(series))).splitlines()
     assert "  by site: B 10, C 6" in long
-    assert not any(who(20) in line for line in long)
+    assert not any(participant(20) in line for line in long)
 
 
 def test_coverage_agrees_with_what_the_estimator_uses() -> None:
     made = cohort(with_all_defects())
     coverage = read_coverage(made)
     for i in (0, 1, 2, 3, 4, 5):
-        frames, alive = usable(made.scan(i))
+        frames, alive = clean_scan(made.scan(i))
         assert (coverage.alive[i] == alive).all()
         assert coverage.n_valid[i] == len(frames)
 
@@ -372,7 +377,7 @@ def test_patterns_without_a_site_do_not_tell_it() -> None:
     for seed in range(40):
         rng = np.random.default_rng(seed)
         alive = rng.permuted(np.tile(np.arange(40) >= 3, (60, 1)), axis=1)
-        results.append(pattern_test(alive, rng.choice(["A", "B", "C"], 60), ids))
+        results.append(predict_site_from_patterns(alive, rng.choice(["A", "B", "C"], 60), ids))
     p = np.array([r.p for r in results if r is not None])
     # the p value of a true null hypothesis is uniform
     assert len(p) == 40
@@ -380,9 +385,11 @@ def test_patterns_without_a_site_do_not_tell_it() -> None:
     assert (p < 0.05).mean() <= 0.125
     assert abs(np.mean([r.accuracy - r.by_chance for r in results if r is not None])) < 0.04
     turned, sites = rng.permutation(60), rng.choice(["A", "B", "C"], 60)
-    assert pattern_test(alive[turned], sites[turned], ids[turned]) == pattern_test(alive, sites, ids)
-    assert pattern_test(alive, np.full(60, "A"), ids) is None
-    assert pattern_test(np.ones((60, 4), dtype=bool), np.tile(["A", "B"], 30), ids) is None
+    assert predict_site_from_patterns(alive[turned], sites[turned], ids[turned]) == predict_site_from_patterns(
+        alive, sites, ids
+    )
+    assert predict_site_from_patterns(alive, np.full(60, "A"), ids) is None
+    assert predict_site_from_patterns(np.ones((60, 4), dtype=bool), np.tile(["A", "B"], 30), ids) is None
 
 
 def test_screening_and_full_comparison_agree_with_all_pairs() -> None:
@@ -392,7 +399,7 @@ def test_screening_and_full_comparison_agree_with_all_pairs() -> None:
     every = {}
     for i in range(len(made)):
         for j in range(i + 1, len(made)):
-            both = [compare(made, coverage, i, j, aligned) for aligned in ("start", "end")]
+            both = [compare_scans(made, coverage, i, j, aligned) for aligned in ("start", "end")]
             every[i, j] = max(m.correlation for m in both if m is not None)
     over = {pair for pair, r in every.items() if r > 0.5}
     assert len(over) == 4
@@ -408,16 +415,16 @@ def test_a_limit_on_comparisons_is_reported(monkeypatch: pytest.MonkeyPatch) -> 
     for i in range(1, 8):
         series[i] = series[0] + 0.5 * (series[i] - 500.0)
     monkeypatch.setattr("brio.cohort.auditing.duplicates.MOST_COMPARED", 10)
-    found = audit(cohort(series))
-    assert found.not_compared > 0
-    assert any("were not compared" in line for line in found.lines())
+    result = audit(cohort(series))
+    assert result.not_compared > 0
+    assert any("were not compared" in line for line in format_audit(result).splitlines())
 
 
 def test_a_selection_of_a_saved_cohort_is_audited_as_is(tmp_path) -> None:
     series = with_duplicates()
     saved = cohort(series).save(tmp_path / "saved")
     chosen = saved.select(np.arange(12, 48)[::-1])
-    found = audit(chosen)
-    assert set(found.exclusions) == {who(14), who(17), who(24), who(25)}
-    assert len(chosen.select(found.keep)) == found.n_after == 32
-    assert replace(found, cohort="x").cohort == "x"
+    result = audit(chosen)
+    assert set(result.exclusions) == {participant(14), participant(17), participant(24), participant(25)}
+    assert len(chosen.select(result.keep)) == result.n_after == 32
+    assert replace(result, cohort="x").cohort == "x"

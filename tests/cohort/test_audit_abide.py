@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from brio.cohort import Cohort, bundled_atlas
-from brio.cohort.auditing.audit import Audit, audit
+from brio.cohort import Cohort, load_bundled_atlas
+from brio.cohort.auditing import Audit, audit, format_audit
 
 pytestmark = pytest.mark.abide
 
@@ -25,7 +25,7 @@ def load(folder: Path, atlas: str) -> Cohort:
         label=table["diagnosis"],
         participant_id=table["participant_id"].tolist(),
         covariates=pd.DataFrame({"tr": table["tr_s"]}),
-        atlas=bundled_atlas(atlas),
+        atlas=load_bundled_atlas(atlas),
         classes=("TD", "ASD"),
         name="ABIDE I",
     )
@@ -46,8 +46,8 @@ def both(aal: Cohort, abide_folder: Path) -> Audit:
     return audit(aal, companions=[load(abide_folder, "cc200")])
 
 
-def sites_of(found: Audit) -> Counter[str]:
-    return Counter(found.site_of[who] for who in found.exclusions)
+def sites_of(result: Audit) -> Counter[str]:
+    return Counter(result.site_of[participant] for participant in result.exclusions)
 
 
 def test_the_two_doubled_scans_and_no_other(both: Audit) -> None:
@@ -74,7 +74,9 @@ def test_unrelated_scans_stay_far_below_the_threshold(both: Audit) -> None:
 def test_one_atlas_misses_a_scan_that_the_other_shows(alone: Audit, both: Audit) -> None:
     assert sites_of(alone) == {"UM_1": 1, "YALE": 2, "CALTECH": 1}
     assert sites_of(both) == {"UM_1": 1, "YALE": 2, "CALTECH": 2}
-    reasons = sorted(why for who, why in both.exclusions.items() if both.site_of[who] == "CALTECH")
+    reasons = sorted(
+        reasons for participant, reasons in both.exclusions.items() if both.site_of[participant] == "CALTECH"
+    )
     assert reasons == [
         ["65 of 116 ROIs without signal in aal116", "118 of 200 ROIs without signal in cc200"],
         ["80 of 200 ROIs without signal in cc200"],
@@ -94,9 +96,9 @@ def test_rois_without_signal_by_site(both: Audit, abide_folder: Path) -> None:
     table = pd.read_csv(abide_folder / "participants.tsv", sep="\t", dtype={"participant_id": str})
     for atlas, column, n in (("aal116", "dead_rois_aal", 87), ("cc200", "dead_rois_cc200", 46)):
         stated = table.set_index("participant_id")[column]
-        found = {rois.participant_id: rois.n_rois for rois in both.dead_rois if rois.atlas == atlas}
-        assert found == stated[stated > 0].to_dict()
-        assert len(found) == n
+        dead = {rois.participant_id: rois.n_rois for rois in both.dead_rois if rois.atlas == atlas}
+        assert dead == stated[stated > 0].to_dict()
+        assert len(dead) == n
     top = list(both.dead_by_site["aal116"].items())[:5]
     assert top == [("SBL", 21), ("CALTECH", 17), ("PITT", 17), ("CMU", 13), ("SDSU", 7)]
     for test in both.dead_patterns.values():
@@ -117,7 +119,7 @@ def test_lengths_and_repetition_times(both: Audit) -> None:
 
 
 def test_the_text_fits_a_screen_and_the_json_holds_everything(both: Audit) -> None:
-    lines = both.lines()
+    lines = format_audit(both).splitlines()
     assert len(lines) <= 60
     assert max(map(len, lines)) <= 130
     assert "  5 of 1035 scans; 1030 remain (528 TD, 502 ASD)" in lines
@@ -129,8 +131,8 @@ def test_labels_shuffled_change_nothing_but_the_copies(aal: Cohort, both: Audit)
     part = aal.select(chosen)
     table = part.participants.assign(label=np.random.default_rng(0).permutation(part.labels))
     shuffled = audit(Cohort(**{**vars(part), "participants": table}))
-    copies = {who for pair in both.duplicates for who in (pair.first, pair.second)}
-    assert {who for who in shuffled.exclusions if who not in copies} == {
+    copies = {participant for pair in both.duplicates for participant in (pair.first, pair.second)}
+    assert {participant for participant in shuffled.exclusions if participant not in copies} == {
         rois.participant_id for rois in both.dead_rois if rois.atlas == "aal116" and rois.share > 0.25
     }
     assert {(p.first, p.second) for p in shuffled.duplicates} == {(p.first, p.second) for p in both.duplicates}

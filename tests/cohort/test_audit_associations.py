@@ -7,7 +7,12 @@ from scipy.stats import contingency, f_oneway
 from sklearn.metrics import roc_auc_score
 
 from brio.cohort import Cohort
-from brio.cohort.auditing.associations import label_by_site, length_by_label, length_by_site, repetition_time
+from brio.cohort.auditing.associations import (
+    measure_label_by_site,
+    measure_length_by_label,
+    measure_length_by_site,
+    summarise_repetition_times,
+)
 
 
 def cohort(lengths: np.ndarray, sites: np.ndarray, labels: np.ndarray, tr: np.ndarray | None = None) -> Cohort:
@@ -29,65 +34,65 @@ def mixed() -> Cohort:
 
 
 def test_label_by_site_is_cramers_v(mixed: Cohort) -> None:
-    found = label_by_site(mixed)
+    result = measure_label_by_site(mixed)
     table = pd.crosstab(mixed.sites, mixed.labels).to_numpy()
-    assert found.cramers_v == pytest.approx(contingency.association(table, method="cramer"))
-    assert found.p is not None
-    assert found.p < 0.01
+    assert result.cramers_v == pytest.approx(contingency.association(table, method="cramer"))
+    assert result.p is not None
+    assert result.p < 0.01
 
 
 def test_cramers_v_by_chance_is_what_shuffled_labels_give() -> None:
     rng = np.random.default_rng(1)
     sites = np.repeat(list("ABCDEFGHIJ"), 20)
     labels = np.tile([0, 1], 100)
-    drawn = [label_by_site(cohort(np.full(200, 3), sites, rng.permutation(labels))) for _ in range(80)]
+    drawn = [measure_label_by_site(cohort(np.full(200, 3), sites, rng.permutation(labels))) for _ in range(80)]
     squares = [d.cramers_v**2 for d in drawn if d.cramers_v is not None]
     assert drawn[0].by_chance is not None
     assert np.sqrt(np.mean(squares)) == pytest.approx(drawn[0].by_chance, rel=0.1)
 
 
 def test_label_by_site_needs_two_sites() -> None:
-    assert label_by_site(cohort(np.full(6, 5), np.full(6, "A"), np.tile([0, 1], 3))).cramers_v is None
+    assert measure_label_by_site(cohort(np.full(6, 5), np.full(6, "A"), np.tile([0, 1], 3))).cramers_v is None
 
 
 def test_length_by_site(mixed: Cohort) -> None:
-    found = length_by_site(mixed)
+    result = measure_length_by_site(mixed)
     groups = [mixed.n_frames[mixed.sites == s] for s in "ABCDE"]
     ratio = f_oneway(*groups).statistic * 4 / (200 - 5)  # between over within
-    assert found.eta_squared == pytest.approx(ratio / (1 + ratio))
-    assert set(found.differs_inside) == {"D", "E"}
-    assert found.differs_inside["D"] == (groups[3].min(), groups[3].max())
-    assert found.all_shortest == {"A": len(groups[0])}
-    assert (found.shortest, found.longest) == (60, groups[4].max())
+    assert result.eta_squared == pytest.approx(ratio / (1 + ratio))
+    assert set(result.differs_inside) == {"D", "E"}
+    assert result.differs_inside["D"] == (groups[3].min(), groups[3].max())
+    assert result.all_shortest == {"A": len(groups[0])}
+    assert (result.shortest, result.longest) == (60, groups[4].max())
 
 
 def test_one_length_has_nothing_to_tell() -> None:
     alike = cohort(np.full(8, 50), np.repeat(["A", "B"], 4), np.tile([0, 1], 4))
-    site, label = length_by_site(alike), length_by_label(alike)
+    site, label = measure_length_by_site(alike), measure_length_by_label(alike)
     assert site.eta_squared is None
     assert site.all_shortest == site.differs_inside == {}
     assert (label.auc, label.p, label.auc_inside) == (0.5, 1.0, None)
 
 
 def test_length_by_label(mixed: Cohort) -> None:
-    found = length_by_label(mixed)
-    assert found.auc == pytest.approx(roc_auc_score(mixed.labels, mixed.n_frames))
+    result = measure_length_by_label(mixed)
+    assert result.auc == pytest.approx(roc_auc_score(mixed.labels, mixed.n_frames))
     inside = {s: roc_auc_score(mixed.labels[mixed.sites == s], mixed.n_frames[mixed.sites == s]) for s in "DE"}
-    assert found.auc_by_site == pytest.approx(inside)
-    assert found.auc_inside == pytest.approx(np.mean(list(inside.values())))
+    assert result.auc_by_site == pytest.approx(inside)
+    assert result.auc_inside == pytest.approx(np.mean(list(inside.values())))
     # the planted effect inside sites runs against the one between them
-    assert found.auc is not None
-    assert found.auc_inside is not None
-    assert found.auc < 0.5 < found.auc_inside
+    assert result.auc is not None
+    assert result.auc_inside is not None
+    assert result.auc < 0.5 < result.auc_inside
 
 
 def test_repetition_time_by_site() -> None:
     sites, labels = np.repeat(["A", "B", "C"], 4), np.tile([0, 1], 6)
     tr = np.array([2.0, 2.0, 2.0, np.nan, 1.5, 1.5, 2.0, 2.0, 0.79999, 0.8, 0.8, 0.8])
-    found = repetition_time(cohort(np.full(12, 5), sites, labels, tr))
-    assert found is not None
-    assert found.by_site == {"A": {"2": 3}, "B": {"1.5": 2, "2": 2}, "C": {"0.8": 4}}
-    assert found.sites_by_value == {"0.8": ["C"], "1.5": ["B"], "2": ["A", "B"]}
-    assert (found.differs_inside, found.unknown) == (("B",), 1)
-    assert repetition_time(cohort(np.full(12, 5), sites, labels)) is None
-    assert repetition_time(cohort(np.full(12, 5), sites, labels, np.full(12, np.nan))) is None
+    result = summarise_repetition_times(cohort(np.full(12, 5), sites, labels, tr))
+    assert result is not None
+    assert result.by_site == {"A": {"2": 3}, "B": {"1.5": 2, "2": 2}, "C": {"0.8": 4}}
+    assert result.sites_by_value == {"0.8": ["C"], "1.5": ["B"], "2": ["A", "B"]}
+    assert (result.differs_inside, result.unknown) == (("B",), 1)
+    assert summarise_repetition_times(cohort(np.full(12, 5), sites, labels)) is None
+    assert summarise_repetition_times(cohort(np.full(12, 5), sites, labels, np.full(12, np.nan))) is None

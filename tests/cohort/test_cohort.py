@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -75,7 +76,7 @@ def test_frames_are_mapped_not_read(folder):
 
 def test_identifiers_stay_text(folder):
     loaded = Cohort.load(folder)
-    assert [type(who) for who in loaded.participants["participant_id"]] == [str] * 6
+    assert [type(participant) for participant in loaded.participants["participant_id"]] == [str] * 6
     assert loaded.ids.tolist() == IDS
     assert loaded.sites.tolist()[3:] == ["1", "1", "1"]
 
@@ -179,19 +180,19 @@ def test_verify_finds_one_changed_byte(folder, where):
     content[where] ^= 1
     (folder / "frames.npy").write_bytes(content)
     loaded = Cohort.load(folder)
-    with pytest.raises(BrioError, match="small: the content changed since its fingerprint was taken"):
+    with pytest.raises(BrioError, match="small: the content changed since the cohort was written"):
         loaded.verify()
 
 
 def test_load_finds_an_edited_table(folder):
     edit(folder / "participants.tsv", b"007\tNYU\t0", b"007\tNYU\t1")
-    with pytest.raises(BrioError, match=r"participants\.tsv or atlas\.tsv changed since the fingerprint was taken"):
+    with pytest.raises(BrioError, match=r"participants\.tsv or atlas\.tsv changed since the cohort was written"):
         Cohort.load(folder)
 
 
 def test_load_finds_an_edited_atlas(folder):
     edit(folder / "atlas.tsv", b"left", b"LEFT")
-    with pytest.raises(BrioError, match=r"participants\.tsv or atlas\.tsv changed since the fingerprint was taken"):
+    with pytest.raises(BrioError, match=r"participants\.tsv or atlas\.tsv changed since the cohort was written"):
         Cohort.load(folder)
 
 
@@ -282,7 +283,7 @@ def test_an_error_in_the_middle_leaves_nothing(tmp_path, error):
         (people([0, 1, 2, 0, 1, 0]), scans(), "participant p3 has label '2'"),
         ([*people()[:5], people()[0]], scans(), "participant 007 appears more than once"),
         ([*people()[:5], {"participant_id": "x", "site": " ", "label": 1}], scans(), "column 'site' is empty in row 6"),
-        ([], [], "no scan was found to write"),
+        ([], [], "there is no scan to write"),
     ],
 )
 def test_what_the_writer_refuses_leaves_nothing(tmp_path, rows, frames, message):
@@ -311,3 +312,86 @@ def test_an_existing_folder_is_never_overwritten(folder):
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
     shutil.rmtree(folder)
     assert cohort(label=LABELS[::-1]).save(folder).labels.tolist() == LABELS[::-1]
+
+
+# ---------------------------------------------------------------- folders of version 0.1.0
+
+OLD_PARTICIPANTS = "participant_id\tsite\tlabel\tage\tn_frames\n007\tNA\t0\t7.5\t2\np2\tB\t1\tn/a\t3\n"
+OLD_ATLAS = "name\tx\nleft\t-1.5\nright\t2.0\n"
+OLD_HEADER = {
+    "format": 1,
+    "name": "old",
+    "atlas": "two",
+    "classes": ["control", "patient"],
+    "n_scans": 2,
+    "n_rois": 2,
+    "provenance": {"kind": "table"},
+    "tables": "118704fdaef6bd5f94544b0f53dfb0edd02e8da9ae86c65d9ead09a620c2bf6e",
+    "fingerprint": "bc4e53cde5f8b2ff6919b513d92b8a144ee41c2bbad5453e7270f2ea9a0b0fd2",
+}
+
+
+def test_a_folder_of_version_0_1_0_loads(tmp_path):
+    """The format and both hashes are those that version 0.1.0 wrote, byte for byte."""
+    (tmp_path / "participants.tsv").write_text(OLD_PARTICIPANTS, newline="")
+    (tmp_path / "atlas.tsv").write_text(OLD_ATLAS, newline="")
+    (tmp_path / "cohort.json").write_text(json.dumps(OLD_HEADER))
+    np.save(tmp_path / "frames.npy", np.arange(10, dtype="<f4").reshape(5, 2))
+    old = Cohort.load(tmp_path)
+    old.verify()
+    assert old.ids.tolist() == ["007", "p2"]
+    assert old.sites.tolist() == ["NA", "B"]
+    assert old.scan(1).tolist() == [[4, 5], [6, 7], [8, 9]]
+    saved = old.save(tmp_path / "saved")
+    assert saved.fingerprint == OLD_HEADER["fingerprint"]
+    assert (tmp_path / "saved" / "participants.tsv").read_text() == OLD_PARTICIPANTS
+    assert json.loads((tmp_path / "saved" / "cohort.json").read_text()) == OLD_HEADER
+
+
+# ---------------------------------------------------------------- display
+
+
+def test_repr_says_what_the_cohort_is():
+    made = cohort()
+    assert repr(made) == (
+        f"Cohort('small': 6 scans at 2 sites, 4 ROIs (four), 50 to 55 frames, fingerprint {made.fingerprint[:12]})"
+    )
+    assert "no frames" in repr(made.select([]))
+
+
+def test_notebooks_show_a_table():
+    people = pd.DataFrame({"tr": [2.0, 2.0, 2.0, 0.8, 0.8, np.nan]})
+    made = cohort(name="<b>A & B</b>", site=["N & Y", "N & Y", "N & Y", "<i>", "<i>", "<i>"], covariates=people)
+    html = made._repr_html_()
+    facts, sites = ElementTree.fromstring(html).iter("table")
+    assert dict([cell.text for cell in row] for row in facts.iter("tr")) == {
+        "scans": "6",
+        "sites": "2",
+        "ROIs": "4 (four)",
+        "length": "50 to 55 frames",
+        "repetition time": "0.8 to 2 s",
+        "fingerprint": made.fingerprint[:12],
+    }
+    assert [[cell.text for cell in row] for row in sites.iter("tr")] == [
+        ["site", "healthy (0)", "ill (1)"],
+        ["<i>", "1", "2"],
+        ["N & Y", "2", "1"],
+    ]
+    assert "&lt;b&gt;A &amp; B&lt;/b&gt;" in html
+    assert "<b>" not in html
+    assert "<i>" not in html
+    assert not any(word in html for word in ("<script", "href", "src=", "<link"))
+
+
+def test_notebooks_show_cohorts_of_any_kind():
+    unknown = cohort(classes=("0", "1"))
+    assert "controls (0)" in unknown._repr_html_()
+    assert '<td style="text-align:left">unknown</td>' in unknown._repr_html_()
+    assert "no frames" in unknown.select([])._repr_html_()
+    many = Cohort.from_scans([np.ones((3, 2))] * 100, site=range(100), label=[0, 1] * 50)._repr_html_()
+    assert "and 60 more" in many
+    bare = Cohort(
+        "bare", np.ones((3, 2)), np.array([0]), np.array([3]), unknown.participants[["age"]][:1], unknown.atlas
+    )
+    assert "not computed" in bare._repr_html_()
+    assert "1 scans" in repr(bare)

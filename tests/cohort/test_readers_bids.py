@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from brio import BrioError
-from brio.cohort import bundled_atlas
-from brio.cohort.readers import import_cohort, import_summary
+from brio.cohort import load_bundled_atlas
+from brio.cohort.readers import import_cohort, summarise_import
 from brio.cohort.readers.bids import join_runs
 from brio.cohort.readers.bids_names import parse_name
 from brio.cohort.readers.series import Series
@@ -67,7 +67,7 @@ def test_xcpd(xcpd, tmp_path):
     assert cohort.atlas.rois["name"].tolist() == list(NAMES)
     for i in range(4):
         np.testing.assert_allclose(cohort.scan(i), scan(i), rtol=1e-6)
-    assert import_summary(cohort) == "4 scans imported, 0 skipped"
+    assert summarise_import(cohort) == "4 scans imported, 0 skipped"
     assert cohort.provenance["n_files"] == 4
 
 
@@ -128,7 +128,7 @@ def test_columns_are_brought_to_one_order_by_name(xcpd, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("x", "names", "said"),
+    ("x", "names", "message"),
     [
         (scan(2), (*NAMES[:4], "Putamen"), r"sub-003\S+: has ROI 'Putamen' but not 'Thalamus' of \S+sub-001"),
         (scan(2)[:, :4], NAMES[:4], r"sub-003\S+: 4 ROIs, but \S+sub-001\S+ has 5"),
@@ -136,9 +136,9 @@ def test_columns_are_brought_to_one_order_by_name(xcpd, tmp_path):
         (scan(2), (*NAMES[:4], "RH-Mot"), r"sub-003\S+: column 'RH-Mot' appears more than once"),
     ],
 )
-def test_scans_of_another_parcellation(xcpd, tmp_path, x, names, said):
+def test_scans_of_another_parcellation(xcpd, tmp_path, x, names, message):
     write_tsv(derivative(xcpd, "sub-003"), x, names)
-    with pytest.raises(BrioError, match=said):
+    with pytest.raises(BrioError, match=message):
         import_cohort("bids", xcpd, tmp_path / "out")
     assert nothing_left(tmp_path / "out")
 
@@ -180,7 +180,7 @@ def test_bundled_atlas_of_another_size_or_other_names_lends_no_names(tmp_path):
 def test_bundled_names_in_another_order(tmp_path):
     src = tmp_path / "study"
     participants(src)
-    known = bundled_atlas("aal").rois["name"].tolist()
+    known = load_bundled_atlas("aal").rois["name"].tolist()
     for i, sub in enumerate(SUBJECTS):
         write_tsv(derivative(src, sub, "{sub}_atlas-AAL_timeseries.tsv"), scan(i, 116)[:, ::-1], tuple(known[::-1]))
     cohort = import_cohort("bids", src, tmp_path / "out")
@@ -335,9 +335,9 @@ def test_text_labels_and_other_columns(xcpd, tmp_path):
     )
     participants(xcpd, table)
     columns = {"site_column": "hospital", "label_column": "dx"}
-    with pytest.raises(BrioError, match=r"column 'dx' holds 'ADHD' \(2\), 'BP' \(1\), 'HC' \(2\); say which two"):
+    with pytest.raises(BrioError, match=r"column 'dx' holds 'ADHD' \(2\), 'BP' \(1\), 'HC' \(2\); name two values"):
         import_cohort("bids", xcpd, tmp_path / "out", **columns)
-    with pytest.raises(BrioError, match="say which two"):
+    with pytest.raises(BrioError, match="name two values"):
         import_cohort("bids", xcpd, tmp_path / "out", patient="ADHD", **columns)
     with pytest.raises(BrioError, match="has no value 'hc' for --control; it holds 'ADHD'"):
         import_cohort("bids", xcpd, tmp_path / "out", patient="ADHD", control="hc", **columns)
@@ -374,7 +374,7 @@ def test_subject_without_row_and_subject_twice(xcpd, tmp_path):
 
 
 def test_no_table_and_no_series(xcpd, tmp_path):
-    with pytest.raises(BrioError, match=r"there is no participants\.tsv; say which table with --participants"):
+    with pytest.raises(BrioError, match=r"there is no participants\.tsv; name the table with --participants"):
         import_cohort("bids", xcpd / "derivatives", tmp_path / "out")
     cohort = import_cohort("bids", xcpd / "derivatives", tmp_path / "out", participants=xcpd / "participants.tsv")
     assert len(cohort) == 4

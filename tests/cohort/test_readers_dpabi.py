@@ -9,7 +9,7 @@ from scipy.io import savemat
 
 from brio import BrioError
 from brio.cohort.readers import import_cohort
-from brio.cohort.readers.dpabi import COLUMNS
+from brio.cohort.readers.dpabi import ATLAS_COLUMNS
 
 IDS = ["S1-1-0001", "S1-2-0001", "S20-1-0007", "S20-2-0003"]
 
@@ -24,8 +24,8 @@ def tree(tmp_path: Path) -> Path:
     src = tmp_path / "mdd"
     folder = src / "Results" / "ROISignals_FunImgARCWF"
     folder.mkdir(parents=True)
-    for who in IDS[:2]:
-        savemat(folder / f"ROISignals_{who}.mat", {"ROISignals": signals()})
+    for participant in IDS[:2]:
+        savemat(folder / f"ROISignals_{participant}.mat", {"ROISignals": signals()})
     with h5py.File(folder / f"ROISignals_{IDS[2]}.mat", "w") as file:
         file["ROISignals"] = signals().T
     np.savetxt(folder / f"ROISignals_{IDS[3]}.txt", signals())
@@ -36,7 +36,7 @@ def folder(src: Path) -> Path:
     return src / "Results" / "ROISignals_FunImgARCWF"
 
 
-@pytest.mark.parametrize(("atlas", "span"), COLUMNS.items())
+@pytest.mark.parametrize(("atlas", "span"), ATLAS_COLUMNS.items())
 def test_columns_of_each_atlas(tree, tmp_path, atlas, span):
     cohort = import_cohort("dpabi", tree, tmp_path / "out", atlas=atlas)
     assert cohort.ids.tolist() == IDS
@@ -50,9 +50,9 @@ def test_columns_of_each_atlas(tree, tmp_path, atlas, span):
 
 
 def test_ranges_cover_the_release_without_the_global_signal():
-    covered = [c for first, last in COLUMNS.values() for c in range(first, last + 1)]
+    covered = [c for first, last in ATLAS_COLUMNS.values() for c in range(first, last + 1)]
     assert sorted([*covered, 1569]) == list(range(1, 1834))
-    assert {a: last - first + 1 for a, (first, last) in COLUMNS.items()} == {
+    assert {a: last - first + 1 for a, (first, last) in ATLAS_COLUMNS.items()} == {
         "aal116": 116,
         "ho-cortical": 96,
         "ho-subcortical": 16,
@@ -65,7 +65,7 @@ def test_ranges_cover_the_release_without_the_global_signal():
 
 def test_alias_and_unknown_atlas(tree, tmp_path):
     assert import_cohort("dpabi", tree, tmp_path / "a", atlas="AAL").atlas.name == "aal116"
-    with pytest.raises(BrioError, match=r"'power246' .*did you mean 'power264'"):
+    with pytest.raises(BrioError, match=r"'power246', did you mean 'power264'"):
         import_cohort("dpabi", tree, tmp_path / "b", atlas="power246")
 
 

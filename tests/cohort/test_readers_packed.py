@@ -8,7 +8,7 @@ import pytest
 
 from brio import BrioError
 from brio.cohort.readers import import_cohort
-from brio.cohort.signal import live_rois
+from brio.cohort.signal import find_live_rois
 
 IDS = np.array(["a_001", "a_002", "b_001", "b_002"])
 LENGTHS = np.array([30, 25, 40, 30], dtype=np.int32)
@@ -80,7 +80,7 @@ def test_atlas_must_be_chosen(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"participant_id": IDS[[1, 0, 2, 3]]}, "participant 1 is a_002, but a_001 in participants.tsv"),
         ({"participant_id": IDS[:3]}, "has 3 participants, participants.tsv has 4"),
@@ -91,9 +91,9 @@ def test_atlas_must_be_chosen(folder, tmp_path):
         ({"frames": arrays(90)["frames"], "scale": arrays(90)["scale"]}, "has 90 columns, atlas aal116 has 116 ROIs"),
     ],
 )
-def test_parts_that_disagree(folder, tmp_path, changes, said):
+def test_parts_that_disagree(folder, tmp_path, changes, message):
     rewrite(folder, **changes)
-    with pytest.raises(BrioError, match=said):
+    with pytest.raises(BrioError, match=message):
         import_cohort("packed", folder, tmp_path / "out", atlas="aal116")
     assert not list(tmp_path.glob("out*"))
 
@@ -124,5 +124,5 @@ def test_genuine_scans(abide_folder, tmp_path):
     np.testing.assert_array_equal((table["dead_fraction_aal116"] * 116).round(), released["dead_rois_aal"])
     np.testing.assert_array_equal((table["dead_fraction_cc200"] * 200).round(), released["dead_rois_cc200"])
     worst = int(table["dead_fraction_aal116"].argmax())
-    assert (~live_rois(cohort.scan(worst))).sum() == 65
+    assert (~find_live_rois(cohort.scan(worst))).sum() == 65
     cohort.verify()

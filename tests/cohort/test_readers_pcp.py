@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 
 from brio import BrioError
-from brio.cohort import bundled_atlas
-from brio.cohort.readers import fetch_abide, import_cohort, import_summary, read_series
+from brio.cohort import load_bundled_atlas
+from brio.cohort.readers import fetch_abide, import_cohort, read_series, summarise_import
 
 CSV = "Phenotypic_V1_0b_preprocessed1.csv"
-CODES = bundled_atlas("aal116").rois["code"].astype(str).tolist()
+CODES = load_bundled_atlas("aal116").rois["code"].astype(str).tolist()
 
 
 def scan(seed: int, n_rois: int = 116) -> np.ndarray:
@@ -47,8 +47,8 @@ def tree(tmp_path: Path) -> Path:
     src = tmp_path / "release"
     src.mkdir()
     phenotypic().to_csv(src / CSV)
-    for i, who in enumerate(["North_001", "North_002", "South_004", "South_005"]):
-        write_1d(src / "cpac" / "filt_global" / f"{who}_rois_aal.1D", scan(i), CODES)
+    for i, participant in enumerate(["North_001", "North_002", "South_004", "South_005"]):
+        write_1d(src / "cpac" / "filt_global" / f"{participant}_rois_aal.1D", scan(i), CODES)
     write_1d(src / "cpac" / "filt_global" / "Stray_009_rois_aal.1D", scan(9), CODES)
     return src
 
@@ -80,24 +80,24 @@ def test_import(tree, tmp_path):
     assert "no_filename" in reasons["3"]
     assert reasons["North_006"] == "no file *_rois_aal.1D"
     assert reasons["Stray_009"] == f"no row in {CSV}"
-    assert import_summary(cohort).startswith("4 scans imported, 3 skipped: ")
+    assert summarise_import(cohort).startswith("4 scans imported, 3 skipped: ")
 
 
 def test_permuted_header_is_put_in_atlas_order(tree, tmp_path):
     rng = np.random.default_rng(3)
-    for i, who in enumerate(["North_001", "South_004"]):  # the first scan too: the atlas sets the order, not it
+    for i, participant in enumerate(["North_001", "South_004"]):  # the first scan too: the atlas sets the order, not it
         shuffled = rng.permutation(116)
-        path = tree / "cpac" / "filt_global" / f"{who}_rois_aal.1D"
+        path = tree / "cpac" / "filt_global" / f"{participant}_rois_aal.1D"
         write_1d(path, scan(2 * i)[:, shuffled], [CODES[j] for j in shuffled])
     cohort = import_cohort("pcp", tree, tmp_path / "out", atlas="aal116")
     np.testing.assert_allclose(cohort.scan(0), scan(0), rtol=1e-6)
     np.testing.assert_allclose(cohort.scan(2), scan(2), rtol=1e-6)
 
 
-@pytest.mark.parametrize("who", ["North_001", "South_005"])
-def test_unknown_code(tree, tmp_path, who):
-    write_1d(tree / "cpac" / "filt_global" / f"{who}_rois_aal.1D", scan(1), ["9999", *CODES[1:]])
-    with pytest.raises(BrioError, match=rf"{who}_rois_aal\.1D: .*'9999'"):
+@pytest.mark.parametrize("participant", ["North_001", "South_005"])
+def test_unknown_code(tree, tmp_path, participant):
+    write_1d(tree / "cpac" / "filt_global" / f"{participant}_rois_aal.1D", scan(1), ["9999", *CODES[1:]])
+    with pytest.raises(BrioError, match=rf"{participant}_rois_aal\.1D: .*'9999'"):
         import_cohort("pcp", tree, tmp_path / "out")
     assert nothing_left(tmp_path / "out")
 
@@ -117,8 +117,8 @@ def test_header_is_required(tree, tmp_path):
 
 
 def test_cc200_beside_aal_must_be_chosen(tree, tmp_path):
-    for i, who in enumerate(["North_001", "North_002"]):
-        path = tree / "cpac" / "filt_global" / f"{who}_rois_cc200.1D"
+    for i, participant in enumerate(["North_001", "North_002"]):
+        path = tree / "cpac" / "filt_global" / f"{participant}_rois_cc200.1D"
         write_1d(path, scan(i, 200), [str(u + 1) for u in range(200)])
     with pytest.raises(BrioError, match="holds the atlases aal, cc200; choose one with --atlas"):
         import_cohort("pcp", tree, tmp_path / "out")
@@ -138,16 +138,16 @@ def test_two_pipelines_are_ambiguous(tree, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"DX_GROUP": [1, 3, 1, 2, 1, 2]}, "participant North_002 has DX_GROUP '3'"),
         ({"DX_GROUP": [1, 1, 1, 1, 1, 1]}, "one class only"),
         ({"FILE_ID": ["North_001", "North_001", "x", "South_004", "y", "z"]}, "North_001 appears more than once"),
     ],
 )
-def test_wrong_table(tree, tmp_path, changes, said):
+def test_wrong_table(tree, tmp_path, changes, message):
     phenotypic(**changes).to_csv(tree / CSV)
-    with pytest.raises(BrioError, match=said):
+    with pytest.raises(BrioError, match=message):
         import_cohort("pcp", tree, tmp_path / "out")
     assert nothing_left(tmp_path / "out")
 
@@ -169,8 +169,8 @@ def dead_roi_fill(calls: list):
         folder = Path(data_dir) / "ABIDE_pcp"
         folder.mkdir(parents=True)
         phenotypic().to_csv(folder / CSV)
-        for i, who in enumerate(["North_001", "North_002", "South_004", "South_005", "North_006"]):
-            write_1d(folder / "cpac" / "filt_global" / f"{who}_{derivatives[0]}.1D", scan(i), CODES)
+        for i, participant in enumerate(["North_001", "North_002", "South_004", "South_005", "North_006"]):
+            write_1d(folder / "cpac" / "filt_global" / f"{participant}_{derivatives[0]}.1D", scan(i), CODES)
         write_1d(folder / "cpac" / "nofilt_noglobal" / f"North_001_{derivatives[0]}.1D", scan(8), CODES)
 
     return fetch
@@ -221,13 +221,13 @@ def test_genuine_files_agree_with_the_packed_scans(abide_folder):
     files = sorted((abide_folder / "pcp-sample").rglob("*.1D"))
     assert files
     for path in files:
-        who, _, label = path.stem.partition("_rois_")
-        atlas = bundled_atlas(label)
+        participant, _, label = path.stem.partition("_rois_")
+        atlas = load_bundled_atlas(label)
         series = read_series(path)
         key = "code" if "code" in atlas.rois else "index"
         assert list(series.columns) == atlas.rois[key].astype(str).tolist()
         packed = np.load(abide_folder / f"{atlas.name}.npz", allow_pickle=False)
-        (i,) = np.flatnonzero(packed["participant_id"] == who)
+        (i,) = np.flatnonzero(packed["participant_id"] == participant)
         start = packed["n_frames"][:i].sum()
         theirs = packed["frames"][start : start + packed["n_frames"][i]] * packed["scale"][i]
         alive = packed["scale"][i] > 0
@@ -244,8 +244,8 @@ def test_genuine_phenotypes_agree_with_the_packed_table(abide_folder, tmp_path):
     src = tmp_path / "all"
     (src / "cpac").mkdir(parents=True)
     frames = "#" + "\t#".join(CODES) + "\n" + "\t".join(["1"] * 116) + "\n" + "\t".join(["2"] * 116) + "\n"
-    for who in table.loc[table["FILE_ID"] != "no_filename", "FILE_ID"]:
-        (src / "cpac" / f"{who}_rois_aal.1D").write_text(frames)
+    for participant in table.loc[table["FILE_ID"] != "no_filename", "FILE_ID"]:
+        (src / "cpac" / f"{participant}_rois_aal.1D").write_text(frames)
     cohort = import_cohort("pcp", src, tmp_path / "out", participants=next(sample.glob("*henotypic*.csv")))
     assert len(cohort) == 1035
     assert len(cohort.provenance["skipped"]) == 77

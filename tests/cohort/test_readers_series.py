@@ -9,7 +9,7 @@ import pytest
 from scipy.io import savemat
 
 from brio import BrioError
-from brio.cohort.readers.series import find_series, read_series, series_stem
+from brio.cohort.readers.series import find_series, get_series_stem, read_series
 
 X = np.random.default_rng(0).normal(size=(7, 4)).astype(np.float32)
 
@@ -73,7 +73,7 @@ def test_first_frame_of_missing_values_is_no_header(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("a.tsv", "a\tb\n1\t2\n3\toops\n", r"a\.tsv: line 3, column 2: 'oops' is not a number"),
         ("a.csv", "1,2,x\n3,4,5\n", r"line 1, column 3: 'x'"),
@@ -87,8 +87,8 @@ def test_first_frame_of_missing_values_is_no_header(tmp_path):
         ("a.txt", "1 1e300\n", r"frame 1, column 2: 1e\+300 is too large"),
     ],
 )
-def test_broken_text(tmp_path, name, text, said):
-    with pytest.raises(BrioError, match=said) as caught:
+def test_broken_text(tmp_path, name, text, message):
+    with pytest.raises(BrioError, match=message) as caught:
         read_series(write(tmp_path / name, text))
     assert "\n" not in str(caught.value)
 
@@ -127,7 +127,7 @@ def test_variable_by_name(tmp_path):
     np.testing.assert_array_equal(read_series(tmp_path / "a.mat", variable="two").frames, 2 * X)
     with pytest.raises(BrioError, match=r"a\.mat: has no variable 'three'"):
         read_series(tmp_path / "a.mat", variable="three")
-    with pytest.raises(BrioError, match=r"which array is the series\? It holds one 7x4, two 7x4"):
+    with pytest.raises(BrioError, match=r"which array is the series\. It holds one 7x4, two 7x4"):
         read_series(tmp_path / "a.mat")
 
 
@@ -153,7 +153,7 @@ def test_truncated_binary_names_the_file(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    ("array", "said"),
+    ("array", "message"),
     [
         (np.zeros((2, 3, 4)), r"two axes are needed .*\(2, 3, 4\)"),
         (np.zeros(5), r"two axes are needed"),
@@ -162,9 +162,9 @@ def test_truncated_binary_names_the_file(tmp_path, name):
         (np.ones((2, 2), dtype=complex), r"not numbers"),
     ],
 )
-def test_arrays_that_are_no_series(tmp_path, array, said):
+def test_arrays_that_are_no_series(tmp_path, array, message):
     np.save(tmp_path / "a.npy", array)
-    with pytest.raises(BrioError, match=said):
+    with pytest.raises(BrioError, match=message):
         read_series(tmp_path / "a.npy")
 
 
@@ -192,7 +192,7 @@ def test_cifti(tmp_path):
     np.testing.assert_array_equal(series.frames, X)
     assert series.columns == ("V1", "V2", "M1", "S1")
     assert series.tr == pytest.approx(0.8)
-    assert series_stem(path) == "a_timeseries"
+    assert get_series_stem(path) == "a_timeseries"
 
 
 def test_volume_is_no_cifti(tmp_path):
@@ -203,5 +203,5 @@ def test_volume_is_no_cifti(tmp_path):
 
 
 def test_unknown_suffix(tmp_path):
-    with pytest.raises(BrioError, match=r"a\.xlsx: not a kind of file"):
+    with pytest.raises(BrioError, match=r"a\.xlsx: not a time-series file"):
         read_series(tmp_path / "a.xlsx")

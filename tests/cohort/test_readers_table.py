@@ -8,8 +8,8 @@ from scipy.io import savemat
 
 import brio
 from brio import BrioError
-from brio.cohort.readers import READERS, import_cohort, import_summary
-from brio.cohort.readers.participants import binary_labels, read_participants
+from brio.cohort.readers import READERS, import_cohort, summarise_import
+from brio.cohort.readers.participants import map_labels, read_participants
 
 HEAD = "participant_id\tsite\tlabel\n"
 IDS = ("007", "p1", "p10", "p2")
@@ -71,7 +71,7 @@ def test_files_by_column(folder, tmp_path):
     assert cohort.participants["tr"].tolist() == [2.0, 1.5]
     assert "file" not in cohort.participants
     assert {s["participant_id"] for s in cohort.provenance["skipped"]} == {"c", "d"}
-    assert import_summary(cohort).startswith("2 scans imported, 2 skipped: ")
+    assert summarise_import(cohort).startswith("2 scans imported, 2 skipped: ")
     (folder / "people.csv").write_text("\n".join([*lines[:2], "b;X;1;scans/../scans/007.npy;2"]))
     with pytest.raises(BrioError, match=r"007\.npy: column 'file' names it for both a and b"):
         import_cohort("table", folder, tmp_path / "out2", participants="people.csv")
@@ -117,7 +117,7 @@ def test_bundled_atlas_needs_its_number_of_rois(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "message"),
     [
         (
             lambda scans: (scans / "p2.txt").write_text("1 2 3 4 5 6\n1 2 3 4 5 six\n"),
@@ -127,15 +127,15 @@ def test_bundled_atlas_needs_its_number_of_rois(folder, tmp_path):
         (lambda scans: np.save(scans / "007.npy", np.full((5, 6), np.nan)), r"participant 007: .*no finite value"),
     ],
 )
-def test_damaged_scan_leaves_nothing_behind(folder, tmp_path, damage, said):
+def test_damaged_scan_leaves_nothing_behind(folder, tmp_path, damage, message):
     damage(folder / "scans")
-    with pytest.raises(BrioError, match=said):
+    with pytest.raises(BrioError, match=message):
         import_cohort("table", folder, tmp_path / "out")
     assert nothing_left(tmp_path / "out")
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (HEAD + "p1\tA\t0\np2\tA\t1\np1\tB\t1\n", "participant p1 appears in rows 1 and 3"),
         (HEAD + "p1\tA\t0\n\tA\t1\n", "column 'participant_id' is empty in row 2"),
@@ -149,9 +149,9 @@ def test_damaged_scan_leaves_nothing_behind(folder, tmp_path, damage, said):
         (HEAD + "xx\tA\t0\nyy\tA\t1\n", "study: no scan to import: .*no file whose name .* \\(2\\)"),
     ],
 )
-def test_wrong_table(folder, tmp_path, text, said):
+def test_wrong_table(folder, tmp_path, text, message):
     (folder / "participants.tsv").write_text(text)
-    with pytest.raises(BrioError, match=said):
+    with pytest.raises(BrioError, match=message):
         import_cohort("table", folder, tmp_path / "out")
     assert nothing_left(tmp_path / "out")
 
@@ -193,29 +193,29 @@ def test_table_keeps_text(tmp_path):
     ],
 )
 def test_labels(values, patient, control, labels, classes):
-    assert binary_labels(values, "here", patient, control) == (labels, classes)
+    assert map_labels(values, "here", patient, control) == (labels, classes)
 
 
 @pytest.mark.parametrize(
-    ("values", "patient", "control", "said"),
+    ("values", "patient", "control", "message"),
     [
-        (["1", "2"], None, None, r"here holds '1' \(1\), '2' \(1\); say which two"),
-        (["a", "b", "c"], "a", None, "say which two"),
+        (["1", "2"], None, None, r"here holds '1' \(1\), '2' \(1\); name two values"),
+        (["a", "b", "c"], "a", None, "name two values"),
         (["a", "b"], "a", "a", "are both 'a'"),
         ([None, None], None, None, "here holds nothing"),
         (["a", "b"], "A", "b", "no value 'A' for --patient; it holds 'a' .1., 'b'"),
     ],
 )
-def test_labels_that_are_not_two_classes(values, patient, control, said):
-    with pytest.raises(BrioError, match=said):
-        binary_labels(values, "here", patient, control)
+def test_labels_that_are_not_two_classes(values, patient, control, message):
+    with pytest.raises(BrioError, match=message):
+        map_labels(values, "here", patient, control)
 
 
 def test_unknown_kind_and_options(folder, tmp_path):
     with pytest.raises(BrioError, match="no kind of cohort 'bid', did you mean 'bids'"):
         import_cohort("bid", folder, tmp_path / "out")
     with pytest.raises(
-        BrioError, match="kind 'pcp' has no use for --site-column; it uses --atlas, --participants, --name"
+        BrioError, match="kind 'pcp' does not take --site-column; its options are --atlas, --participants, --name"
     ):
         import_cohort("pcp", folder, tmp_path / "out", site_column="x", patient=None)
     with pytest.raises(BrioError, match="kind 'dpabi' needs --atlas"):

@@ -1,4 +1,4 @@
-"""Commands that make a cohort and look at it."""
+"""Commands that make and check cohorts: import, fetch, simulate and audit."""
 
 from __future__ import annotations
 
@@ -10,29 +10,48 @@ import typer
 
 from ..console import say
 from .app import app, fetch_app
-from .options import Out, Sets
+from .options import Companions, Out, Sets
 
 
 @app.command("import")
 def import_(
-    kind: Annotated[str, typer.Argument(help="pcp, dpabi, bids, table or packed.")],
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="Layout of the files: 'pcp' (ABIDE of the Preprocessed Connectomes Project), 'dpabi' (REST-meta-MDD), "
+            "'bids' (derivatives of XCP-D, HALFpipe, C-PAC or CIFTI pipelines), 'table' (a participants table and one "
+            "file per scan) or 'packed' (ABIDE as 8-bit integers)."
+        ),
+    ],
     src: Annotated[Path, typer.Argument(help="Folder with the files.")],
     out: Out,
-    atlas: Annotated[str | None, typer.Option(help="aal116, cc200, ...")] = None,
-    participants: Annotated[
-        Path | None, typer.Option(help="Table of participants, if not where it usually is.")
+    atlas: Annotated[
+        str | None, typer.Option(help="Atlas to read, for example aal116 or cc200; required if there are several.")
     ] = None,
-    site_column: Annotated[str | None, typer.Option(help="Column with the site.")] = None,
-    label_column: Annotated[str | None, typer.Option(help="Column with the diagnosis.")] = None,
-    patient: Annotated[str | None, typer.Option(help="Value of that column for patients.")] = None,
-    control: Annotated[str | None, typer.Option(help="Value of that column for controls.")] = None,
-    task: Annotated[str | None, typer.Option(help="bids: the task entity, e.g. rest.")] = None,
-    match: Annotated[str | None, typer.Option(help="bids: only files whose name holds this text.")] = None,
-    runs: Annotated[str | None, typer.Option(help="bids: 'first' or 'concatenate'.")] = None,
+    participants: Annotated[
+        Path | None, typer.Option(help="Participants table, if it is not in its usual place.")
+    ] = None,
+    site_column: Annotated[str | None, typer.Option(help="bids, table: column of the site; 'site' by default.")] = None,
+    label_column: Annotated[
+        str | None, typer.Option(help="bids, table: column of the diagnosis; 'label' by default.")
+    ] = None,
+    patient: Annotated[str | None, typer.Option(help="bids, table: value of that column for patients.")] = None,
+    control: Annotated[str | None, typer.Option(help="bids, table: value of that column for controls.")] = None,
+    task: Annotated[str | None, typer.Option(help="bids: task to read, for example rest.")] = None,
+    match: Annotated[
+        str | None, typer.Option(help="bids: read only files whose path contains this text; * and ? are wildcards.")
+    ] = None,
+    runs: Annotated[
+        str | None,
+        typer.Option(help="bids: 'first' (default) reads the first run of a participant, 'concatenate' joins all."),
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the cohort.")] = None,
 ) -> None:
-    """Read scans in a real file layout and write them as a cohort."""
-    from ..cohort.readers import import_cohort, import_summary
+    """Import scans from a folder and write them as a cohort.
+
+    Example: brio import table scans --label-column dx --patient MDD --control HC --out cohort
+    """
+    from ..cohort.readers import import_cohort, summarise_import
 
     cohort = import_cohort(
         kind,
@@ -49,62 +68,70 @@ def import_(
         runs=runs,
         name=name,
     )
-    say(import_summary(cohort))
-    say(f"{cohort!r} -> {out}")
+    say(summarise_import(cohort))
+    say(f"wrote {cohort!r} to {out}")
 
 
 @fetch_app.command("abide")
 def fetch_abide_(
     out: Out,
-    atlas: Annotated[str, typer.Option(help="aal or cc200.")] = "aal",
-    data_dir: Annotated[Path | None, typer.Option(help="Where the downloaded files are kept.")] = None,
-    n_subjects: Annotated[int | None, typer.Option(help="Only so many, for a try.")] = None,
+    atlas: Annotated[str, typer.Option(help="Atlas: aal or cc200.")] = "aal",
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder for the downloaded files; that of nilearn by default.")
+    ] = None,
+    n_subjects: Annotated[int | None, typer.Option(help="Import only the first so many participants.")] = None,
 ) -> None:
-    """Download ABIDE I (Preprocessed Connectomes Project) with nilearn."""
-    from ..cohort.readers import import_summary
-    from ..cohort.readers.fetch import fetch_abide
+    """Download ABIDE I (Preprocessed Connectomes Project, C-PAC pipeline) and write it as a cohort."""
+    from ..cohort.readers import fetch_abide, summarise_import
 
     cohort = fetch_abide(atlas, out, data_dir=data_dir, n_subjects=n_subjects)
-    say(import_summary(cohort))
-    say(f"{cohort!r} -> {out}")
+    say(summarise_import(cohort))
+    say(f"wrote {cohort!r} to {out}")
 
 
 @app.command()
 def simulate(
     out: Out,
-    sites: Annotated[int, typer.Option(help="Sites.")] = 6,
-    per_class: Annotated[int, typer.Option(help="Subjects of each class at a site, about.")] = 14,
-    rois: Annotated[int, typer.Option(help="ROIs, a multiple of four.")] = 24,
-    frames: Annotated[int, typer.Option(help="Frames of a scan, about.")] = 140,
-    seed: Annotated[int, typer.Option(help="Seed.")] = 0,
+    sites: Annotated[int, typer.Option(help="Number of sites.")] = 6,
+    per_class: Annotated[int, typer.Option(help="Participants per class at an average site.")] = 14,
+    rois: Annotated[int, typer.Option(help="Number of ROIs, a multiple of four.")] = 24,
+    frames: Annotated[int, typer.Option(help="Frames per scan at an average site.")] = 140,
+    seed: Annotated[int, typer.Option(help="Seed of the random numbers.")] = 0,
 ) -> None:
-    """Write a simulated multi-site cohort with known truth."""
-    from ..cohort.simulate import Simulation
-    from ..cohort.simulate import simulate as draw
+    """Simulate a multi-site cohort in which the truth is known.
 
-    cohort = draw(Simulation(n_sites=sites, per_class=per_class, n_rois=rois, frames=frames, seed=seed)).save(out)
-    say(f"{cohort!r} -> {out}")
+    Four networks are planted: a stable class effect, a short burst in patients,
+    an effect whose direction differs between sites, and a scanner effect.
+    """
+    from ..cohort.simulate import Simulation
+    from ..cohort.simulate import simulate as simulate_cohort
+
+    simulation = Simulation(n_sites=sites, per_class=per_class, n_rois=rois, frames=frames, seed=seed)
+    cohort = simulate_cohort(simulation).save(out)
+    say(f"wrote {cohort!r} to {out}")
 
 
 @app.command()
 def audit(
     cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
-    companion: Annotated[
-        list[Path] | None, typer.Option("--with", help="The same participants in another atlas; repeatable.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The whole audit as JSON.")] = False,
+    companion: Companions = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole audit as JSON.")] = False,
     setting: Sets = None,
 ) -> None:
-    """Look for what is wrong with a cohort and propose exclusions, with reasons."""
-    from ..cohort import Cohort
-    from ..cohort import audit as look
+    """Check a cohort for defects and propose exclusions, with reasons.
+
+    It looks for duplicate scans, regions without signal and short scans.
+    It reports how label, scan length and repetition time depend on the site.
+    Change its rules with --set, for example --set min_frames=60.
+    """
+    from ..cohort import Cohort, format_audit
+    from ..cohort import audit as audit_cohort
     from ..jobs.plan import rules_of
     from ..settings import parse_assignments
 
     rules = rules_of({k.removeprefix("audit."): v for k, v in parse_assignments(setting or []).items()})
-    found = look(Cohort.load(cohort), rules, [Cohort.load(c) for c in companion or []])
+    result = audit_cohort(Cohort.load(cohort), rules, [Cohort.load(folder) for folder in companion or []])
     if as_json:
-        print(json.dumps(found.to_dict(), indent=1))
+        print(json.dumps(result.to_dict(), indent=1))
     else:
-        for line in found.lines():
-            say(line)
+        say(format_audit(result))

@@ -1,8 +1,8 @@
-"""Cohorts: ragged scans with participants and atlas, readers of real file layouts, audit and simulator."""
+"""Cohorts: scans with their participants and atlas, readers of file layouts, the audit and the simulator."""
 
-from .atlas import Atlas, bundled_atlas
-from .auditing import Audit, AuditRules, audit
+from .atlas import Atlas, load_bundled_atlas
+from .auditing import Audit, AuditRules, audit, format_audit
 from .cohort import Cohort
 from .writer import CohortWriter
 
-__all__ = ["Atlas", "Audit", "AuditRules", "Cohort", "CohortWriter", "audit", "bundled_atlas"]
+__all__ = ["Atlas", "Audit", "AuditRules", "Cohort", "CohortWriter", "audit", "format_audit", "load_bundled_atlas"]

@@ -1,9 +1,8 @@
-"""`Cohort`: scans of unequal length end to end in one array, with a table of participants."""
+"""Define :class:`Cohort`: the scans of many participants, with a participants table and an atlas."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,36 +13,50 @@ import pandas as pd
 
 from ..errors import BrioError
 from .atlas import Atlas
+from .display import format_range, render_summary
+from .folder import (
+    ATLAS,
+    FRAMES,
+    PARTICIPANTS,
+    check_participants,
+    format_table,
+    hash_content,
+    hash_tables,
+    read_header,
+    read_table,
+)
+from .writer import CohortWriter
 
-__all__ = ["FORMAT", "REQUIRED_COLUMNS", "Cohort", "check_participants", "content_hash", "read_table", "table_text"]
-
-FORMAT = 1
-REQUIRED_COLUMNS = ("participant_id", "site", "label")
-FRAMES, PARTICIPANTS, ATLAS, HEADER = "frames.npy", "participants.tsv", "atlas.tsv", "cohort.json"
-MISSING = "n/a"
+__all__ = ["Cohort", "locate_scans"]
 
 
 @dataclass(frozen=True, eq=False)
 class Cohort:
-    """Ragged scans, participants, atlas and where they came from; never changed once made.
+    """Scans of unequal length, their participants, the atlas and the provenance. Immutable.
+
+    Build one with :meth:`from_scans`, :meth:`load`, :func:`brio.simulate` or a reader
+    (:func:`brio.cohort.readers.import_cohort`).
 
     Attributes
     ----------
     name : str
-    frames : ndarray of float32, shape [sum of lengths, P]
+    frames : ndarray of float32, shape [sum of T_i, P]
         All scans end to end; memory-mapped when loaded from a folder.
     starts, n_frames : ndarray of int64, shape [N]
-        Scan i owns ``frames[starts[i] : starts[i] + n_frames[i]]``.
-    participants : DataFrame
-        One row a scan: ``participant_id``, ``site``, ``label`` (0 or 1), and any covariates.
-        ``tr`` holds the repetition time in seconds where it is known.
+        Scan i is ``frames[starts[i] : starts[i] + n_frames[i]]``.
+    participants : DataFrame, N rows
+        One row per scan: ``participant_id``, ``site``, ``label`` (0 or 1) and any covariates.
+        ``tr`` is the repetition time in seconds, where it is known.
     atlas : Atlas
+        The P ROIs.
     classes : tuple of two str
-        What the labels 0 and 1 mean.
+        Names of the labels 0 and 1.
     provenance : dict
-        Reader, source and options that made the cohort.
+        Reader, source and options that produced the cohort.
     fingerprint : str
-        Hash of the content; names the cohort in every result.
+        Hash of the content. It identifies the cohort in every result.
+    path : Path or None
+        Folder that the cohort was loaded from.
 
     Examples
     --------
@@ -69,43 +82,103 @@ class Cohort:
         return len(self.participants)
 
     def __repr__(self) -> str:
-        frames = f"{self.n_frames.min()}-{self.n_frames.max()}" if len(self) else "no"
+        sites = f" at {self.participants['site'].nunique()} sites" if "site" in self.participants else ""
         return (
-            f"Cohort({self.name!r}: {len(self)} scans, {self.participants['site'].nunique()} sites, "
-            f"{self.n_rois} ROIs, {frames} frames, {self.fingerprint[:12]})"
+            f"Cohort({self.name!r}: {len(self)} scans{sites}, {self.n_rois} ROIs ({self.atlas.name}), "
+            f"{self._frames_range()}, fingerprint {self.fingerprint[:12] or 'not computed'})"
         )
+
+    def _repr_html_(self) -> str:
+        """Summarise the cohort as an HTML table, which notebooks display."""
+        facts = [
+            ("scans", str(len(self))),
+            ("ROIs", f"{self.n_rois} ({self.atlas.name})"),
+            ("length", self._frames_range()),
+            ("repetition time", self._repetition_time_range()),
+            ("fingerprint", self.fingerprint[:12] or "not computed"),
+        ]
+        title = f"Cohort {self.name}"
+        if not {"site", "label"} <= set(self.participants.columns):
+            return render_summary(title, facts)
+        controls, patients = ((self.labels == label) for label in (0, 1))
+        names = np.unique(self.sites)
+        facts.insert(1, ("sites", str(len(names))))
+        rows = [
+            (site, int((controls & (self.sites == site)).sum()), int((patients & (self.sites == site)).sum()))
+            for site in names
+        ]
+        return render_summary(title, facts, ("site", *self._class_headings()), rows)
+
+    def _frames_range(self) -> str:
+        return format_range(int(self.n_frames.min()), int(self.n_frames.max()), "frames") if len(self) else "no frames"
+
+    def _repetition_time_range(self) -> str:
+        if "tr" not in self.participants:
+            return "unknown"
+        tr = pd.to_numeric(self.participants["tr"], errors="coerce").dropna()
+        return format_range(float(tr.min()), float(tr.max()), "s") if len(tr) else "unknown"
+
+    def _class_headings(self) -> tuple[str, str]:
+        """Name both classes with their labels."""
+        zero, one = self.classes
+        return ("controls (0)", "patients (1)") if (zero, one) == ("0", "1") else (f"{zero} (0)", f"{one} (1)")
 
     @property
     def n_rois(self) -> int:
+        """Number of ROIs, P."""
         return int(self.frames.shape[1])
 
     @property
     def ids(self) -> np.ndarray:
+        """Participant of each scan. Shape [N], str."""
         return self.participants["participant_id"].to_numpy(dtype=str)
 
     @property
     def sites(self) -> np.ndarray:
+        """Site of each scan. Shape [N], str."""
         return self.participants["site"].to_numpy(dtype=str)
 
     @property
     def labels(self) -> np.ndarray:
+        """Label of each scan, 0 or 1. Shape [N], int64."""
         return self.participants["label"].to_numpy(dtype=np.int64)
 
     def scan(self, i: int) -> np.ndarray:
-        """The frames of scan ``i``, a view of shape [T_i, P]."""
+        """Return the frames of one scan, without copying them.
+
+        Parameters
+        ----------
+        i : int
+            Position of the scan in the cohort.
+
+        Returns
+        -------
+        ndarray of float32, shape [T_i, P]
+        """
         return self.frames[self.starts[i] : self.starts[i] + self.n_frames[i]]
 
     def select(self, keep: Sequence[int] | np.ndarray) -> Cohort:
-        """The cohort of the given scans (indices or a boolean mask); no frame is copied."""
+        """Return the cohort of some of the scans. No frame is copied.
+
+        Parameters
+        ----------
+        keep : sequence of int, or ndarray of bool with shape [N]
+            Positions of the scans, in the order wanted, or a mask.
+
+        Returns
+        -------
+        Cohort
+            With a fingerprint derived from that of this cohort and the selected participants.
+        """
         index = np.flatnonzero(keep) if np.asarray(keep).dtype == bool else np.asarray(keep, dtype=np.int64)
         if len(index) == len(self) and (index == np.arange(len(self))).all():
             return self
-        kept = self.participants.iloc[index].reset_index(drop=True)
+        selected = self.participants.iloc[index].reset_index(drop=True)
         digest = hashlib.sha256(self.fingerprint.encode())
-        digest.update("\n".join(kept["participant_id"].astype(str)).encode())
+        digest.update("\n".join(selected["participant_id"].astype(str)).encode())
         return replace(
             self,
-            participants=kept,
+            participants=selected,
             starts=self.starts[index],
             n_frames=self.n_frames[index],
             fingerprint=digest.hexdigest(),
@@ -126,23 +199,53 @@ class Cohort:
         name: str = "in memory",
         provenance: dict[str, Any] | None = None,
     ) -> Cohort:
-        """Build a cohort in memory from a list of arrays of shape [T_i, P]."""
+        """Build a cohort in memory from a list of arrays.
+
+        Parameters
+        ----------
+        scans : sequence of N arrays of shape [T_i, P]
+            Rows are frames, columns ROIs.
+        site : sequence of N site names
+        label : sequence of N labels
+            0 (control) or 1 (patient); both must occur.
+        participant_id : sequence of N str, optional
+            Unique names; ``s00001``, ``s00002``, ... by default.
+        covariates : DataFrame, N rows, optional
+            Further columns of the participants table, for example ``age``, ``sex`` and ``tr``.
+        atlas : Atlas, optional
+            The P ROIs; unnamed by default.
+        classes : tuple of two str
+            Names of the labels 0 and 1.
+        name : str
+        provenance : dict, optional
+
+        Returns
+        -------
+        Cohort
+
+        Raises
+        ------
+        BrioError
+            If the scans differ in their number of ROIs, or the participants table is not valid.
+        """
         if len(scans) == 0:
             raise BrioError("no scans were given")
         ids = [f"s{i + 1:05d}" for i in range(len(scans))] if participant_id is None else list(participant_id)
-        arrays = [np.asarray(s, dtype=np.float32) for s in scans]
-        for who, a in zip(ids, arrays, strict=True):
-            if a.ndim != 2:
-                raise BrioError(f"participant {who}: a scan needs two axes (frames, ROIs), this one has {a.ndim}")
-            if a.shape[1] != arrays[0].shape[1]:
+        arrays = [np.asarray(scan, dtype=np.float32) for scan in scans]
+        for participant, array in zip(ids, arrays, strict=True):
+            if array.ndim != 2:
                 raise BrioError(
-                    f"participant {who}: {a.shape[1]} ROIs, but {ids[0]} has {arrays[0].shape[1]}; "
+                    f"participant {participant}: a scan needs two axes (frames, ROIs), this one has {array.ndim}"
+                )
+            if array.shape[1] != arrays[0].shape[1]:
+                raise BrioError(
+                    f"participant {participant}: {array.shape[1]} ROIs, but {ids[0]} has {arrays[0].shape[1]}; "
                     "all scans need the same parcellation"
                 )
         table = pd.DataFrame({"participant_id": ids, "site": list(site), "label": list(label)})
         if covariates is not None:
             table = pd.concat([table, covariates.reset_index(drop=True)], axis=1)
-        lengths = np.array([len(a) for a in arrays], dtype=np.int64)
+        lengths = np.array([len(array) for array in arrays], dtype=np.int64)
         table["n_frames"] = lengths
         frames = np.concatenate(arrays)
         atlas = atlas or Atlas.unnamed(frames.shape[1])
@@ -152,19 +255,32 @@ class Cohort:
         return cls(
             name=name,
             frames=frames,
-            starts=np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64),
+            starts=locate_scans(lengths),
             n_frames=lengths,
             participants=table,
             atlas=atlas,
             classes=classes,
             provenance=provenance or {},
-            fingerprint=content_hash(frames, table_text(table), table_text(atlas.rois), classes),
+            fingerprint=hash_content(frames, format_table(table), format_table(atlas.rois), classes),
         )
 
     def save(self, path: str | Path) -> Cohort:
-        """Write the cohort as a folder of npy, tsv and json, and return it as loaded from there."""
-        from .writer import CohortWriter
+        """Write the cohort to a new folder of npy, tsv and json files, and load it from there.
 
+        Parameters
+        ----------
+        path : str or Path
+
+        Returns
+        -------
+        Cohort
+            With memory-mapped frames.
+
+        Raises
+        ------
+        BrioError
+            If ``path`` exists already.
+        """
         with CohortWriter(path, self.name, self.atlas, self.classes, self.provenance) as writer:
             for i, row in enumerate(self.participants.to_dict("records")):
                 writer.add(self.scan(i), row)
@@ -172,36 +288,49 @@ class Cohort:
 
     @classmethod
     def load(cls, path: str | Path) -> Cohort:
-        """Open a cohort folder. Frames are memory-mapped, not read.
+        """Open a cohort folder.
 
-        The tables are checked against the fingerprint here; the frames, which may be many
-        gigabytes, by :meth:`verify`, which every training command calls first.
+        The frames are memory-mapped, not read. The tables are checked against their hash here; the frames, which may
+        be many gigabytes, are checked by :meth:`verify`, which every command that trains calls first.
+
+        Parameters
+        ----------
+        path : str or Path
+
+        Returns
+        -------
+        Cohort
+
+        Raises
+        ------
+        BrioError
+            If ``path`` is not a cohort folder, or a file in it is missing or was changed.
         """
         folder = Path(path)
-        header = _read_header(folder)
+        header = read_header(folder)
         for part in (FRAMES, PARTICIPANTS, ATLAS):
             if not (folder / part).is_file():
                 raise BrioError(f"{folder}: {part} is missing; import the cohort again")
-        if _table_hash(folder) != header["tables"]:
+        if hash_tables(folder) != header["tables"]:
             raise BrioError(
-                f"{folder}: {PARTICIPANTS} or {ATLAS} changed since the fingerprint was taken; import again"
+                f"{folder}: {PARTICIPANTS} or {ATLAS} changed since the cohort was written; import it again"
             )
         try:
             frames = np.load(folder / FRAMES, mmap_mode="r", allow_pickle=False)
         except (ValueError, OSError, EOFError) as error:
             raise BrioError(f"{folder / FRAMES}: cannot be read ({error}); import the cohort again") from error
-        participants = read_table(folder / PARTICIPANTS, text=("participant_id", "site"))
-        rois = read_table(folder / ATLAS, text=("name",))
+        participants = read_table(folder / PARTICIPANTS, text_columns=("participant_id", "site"))
+        rois = read_table(folder / ATLAS, text_columns=("name",))
         lengths = participants["n_frames"].to_numpy(dtype=np.int64)
         if frames.shape != (lengths.sum(), len(rois)):
             raise BrioError(
-                f"{folder / FRAMES}: has shape {frames.shape}, but the participants own {lengths.sum()} frames of "
+                f"{folder / FRAMES}: has shape {frames.shape}, but the tables list {lengths.sum()} frames of "
                 f"{len(rois)} ROIs; import the cohort again"
             )
         return cls(
             name=header["name"],
             frames=frames,
-            starts=np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64),
+            starts=locate_scans(lengths),
             n_frames=lengths,
             participants=participants,
             atlas=Atlas(header["atlas"], rois),
@@ -212,103 +341,39 @@ class Cohort:
         )
 
     def verify(self) -> None:
-        """Compare the frames on disk with the fingerprint; raise if anything changed."""
+        """Check that the files on disk still match the fingerprint; does nothing for a cohort in memory.
+
+        Raises
+        ------
+        BrioError
+            If the frames, a table or the class names changed.
+        """
         if self.path is None:
             return
-        digest = content_hash(
+        digest = hash_content(
             self.frames,
             (self.path / PARTICIPANTS).read_text(encoding="utf-8"),
             (self.path / ATLAS).read_text(encoding="utf-8"),
             self.classes,
         )
         if digest != self.fingerprint:
-            raise BrioError(
-                f"{self.path}: the content changed since its fingerprint was taken; import the cohort again"
-            )
+            raise BrioError(f"{self.path}: the content changed since the cohort was written; import it again")
 
 
-def check_participants(table: pd.DataFrame, where: str) -> pd.DataFrame:
-    """Validate a participants table and return it with plain types."""
-    for column in REQUIRED_COLUMNS:
-        if column not in table.columns:
-            raise BrioError(f"{where}: column '{column}' is missing; it has {', '.join(map(str, table.columns))}")
-    table = table.copy()
-    for column in ("participant_id", "site"):
-        empty = table[column].isna() | (table[column].astype(str).str.strip() == "")
-        if empty.any():
-            raise BrioError(f"{where}: column '{column}' is empty in row {int(np.flatnonzero(empty)[0]) + 1}")
-        table[column] = table[column].astype(str)
-    doubled = table["participant_id"][table["participant_id"].duplicated()]
-    if len(doubled):
-        raise BrioError(f"{where}: participant {doubled.iloc[0]} appears more than once")
-    values = pd.to_numeric(table["label"], errors="coerce")
-    wrong = ~values.isin([0, 1])
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
-        raise BrioError(
-            f"{where}: participant {table['participant_id'].iloc[row]} has label "
-            f"'{table['label'].iloc[row]}'; labels must be 0 (control) or 1 (patient)"
-        )
-    table["label"] = values.astype(np.int64)
-    if table["label"].nunique() != 2:
-        raise BrioError(f"{where}: column 'label' holds one class only; two classes are needed")
-    return table
+def locate_scans(n_frames: np.ndarray) -> np.ndarray:
+    """Compute the first frame of each scan from the lengths of all.
 
+    Parameters
+    ----------
+    n_frames : ndarray of int64, shape [N]
 
-def table_text(table: pd.DataFrame) -> str:
-    """A table as it stands in a cohort folder."""
-    return table.to_csv(sep="\t", index=False, na_rep=MISSING, lineterminator="\n")
+    Returns
+    -------
+    ndarray of int64, shape [N]
 
-
-def content_hash(frames: np.ndarray, participants: str, atlas: str, classes: tuple[str, str]) -> str:
-    """SHA-256 over the frames, the text of both tables and the meaning of the labels."""
-    head = f"{frames.shape} {frames.dtype.str}\n{participants}\n{atlas}\n{json.dumps(list(classes))}"
-    digest = hashlib.sha256(head.encode())
-    rows = max(1, (64 << 20) // max(1, frames.shape[1] * frames.itemsize))
-    for start in range(0, len(frames), rows):
-        digest.update(np.ascontiguousarray(frames[start : start + rows]).data)
-    return digest.hexdigest()
-
-
-def read_table(path: Path, text: Sequence[str]) -> pd.DataFrame:
-    """Read a table of a cohort folder; the columns in ``text`` stay as they are written (``007``, ``None``, ``NA``)."""
-    table = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False, encoding="utf-8")
-    for column in table.columns.difference(list(text)):
-        table[column] = _typed(table[column])
-    return table
-
-
-def _typed(written: pd.Series) -> pd.Series:
-    """Whole numbers, numbers or text, whichever the known values are."""
-    missing = written.isin(["", MISSING])
-    for kind in (int, float):
-        try:
-            values = [kind(v) for v in written[~missing]]
-        except ValueError:
-            continue
-        if kind is int and not missing.any():
-            return pd.Series(values, index=written.index, dtype=np.int64)
-        out = np.full(len(written), np.nan)
-        out[~missing] = values
-        return pd.Series(out, index=written.index)
-    return written.mask(missing)
-
-
-def _table_hash(folder: Path) -> str:
-    return hashlib.sha256((folder / PARTICIPANTS).read_bytes() + (folder / ATLAS).read_bytes()).hexdigest()
-
-
-def _read_header(folder: Path) -> dict[str, Any]:
-    if not (folder / HEADER).is_file():
-        raise BrioError(f"{folder}: not a cohort folder ({HEADER} is missing); make one with 'brio import'")
-    try:
-        header = json.loads((folder / HEADER).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise BrioError(f"{folder / HEADER}: not valid JSON ({error}); import the cohort again") from error
-    found = header.get("format") if isinstance(header, dict) else None
-    if found != FORMAT:
-        raise BrioError(f"{folder / HEADER}: format {found}, this version reads {FORMAT}; import the cohort again")
-    gone = {"name", "atlas", "classes", "provenance", "tables", "fingerprint"} - set(header)
-    if gone:
-        raise BrioError(f"{folder / HEADER}: has no {', '.join(sorted(gone))}; import the cohort again")
-    return header
+    Examples
+    --------
+    >>> locate_scans(np.array([60, 50, 70]))
+    array([  0,  60, 110])
+    """
+    return np.concatenate([[0], np.cumsum(n_frames)[:-1]]).astype(np.int64)

@@ -1,8 +1,12 @@
-"""What is known of the participants besides their scans, as numbers, and what a method may find missing."""
+"""Read what a method may need besides the scans: covariates, repetition times and hemispheres.
+
+Each function raises an error that names the method or setting in need, the participant or column at fault and what to
+do about it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -10,73 +14,127 @@ import pandas as pd
 from ..errors import BrioError
 from .cohort import Cohort
 
-__all__ = ["COLUMNS", "covariates", "hemisphere", "repetition_time"]
+__all__ = ["COVARIATE_COLUMNS", "read_covariates", "read_hemispheres", "read_repetition_times"]
 
-COLUMNS = {"sex": "sex", "age": "age", "motion": "mean_fd"}
-"""Covariate -> column of the participants' table."""
+COVARIATE_COLUMNS = {"sex": "sex", "age": "age", "motion": "mean_fd"}
+"""Column of the participants table for each covariate."""
 
-_SEX = {"f": 0.0, "female": 0.0, "w": 0.0, "woman": 0.0, "m": 1.0, "male": 1.0, "man": 1.0}
-_MAY_HAVE_GAPS = {"motion"}
+_SEX_CODES = {"f": 0.0, "female": 0.0, "w": 0.0, "woman": 0.0, "m": 1.0, "male": 1.0, "man": 1.0}
+_MAY_BE_MISSING = {"motion"}
 
 
-def covariates(cohort: Cohort, names: Iterable[str], who: str) -> np.ndarray:
-    """Covariates as numbers, sex as 0 (female) and 1 (male). Shape [N, C], float64.
+def read_covariates(cohort: Cohort, names: Sequence[str], requester: str) -> np.ndarray:
+    """Read covariates as numbers.
 
-    A missing column, a sex that is neither, or a participant without a value is an error that says what to do; motion
-    alone may have gaps (NaN), which a method fills from its source scans.
+    Parameters
+    ----------
+    cohort : Cohort
+        N scans.
+    names : sequence of C str
+        Keys of ``COVARIATE_COLUMNS``.
+    requester : str
+        The method or setting that needs them, for error messages.
+
+    Returns
+    -------
+    ndarray of float64, shape [N, C]
+        Sex is 0 (female) or 1 (male). Motion may have gaps (NaN), which a method fills from its source scans.
+
+    Raises
+    ------
+    BrioError
+        If a column is missing, a sex is neither F nor M, or a participant has no value.
     """
-    return np.stack([_column(cohort, name, who) for name in names], axis=1) if names else np.zeros((len(cohort), 0))
+    if not names:
+        return np.zeros((len(cohort), 0))
+    return np.stack([_read_column(cohort, name, requester) for name in names], axis=1)
 
 
-def _column(cohort: Cohort, name: str, who: str) -> np.ndarray:
-    column = COLUMNS[name]
+def _read_column(cohort: Cohort, name: str, requester: str) -> np.ndarray:
+    column = COVARIATE_COLUMNS[name]
     if column not in cohort.participants:
         raise BrioError(
-            f"{who} needs the {name} of every participant; the cohort '{cohort.name}' has no column '{column}': "
-            "add it to the participants' table and import again"
+            f"{requester} needs the {name} of every participant; the cohort '{cohort.name}' has no column '{column}': "
+            "add it to the participants table and import again"
         )
     values = cohort.participants[column]
     if name == "sex":
         text = values.astype("string").str.strip().str.lower()
-        coded = text.map(_SEX).astype(float)
-        strange = text.notna() & coded.isna()
-        if strange.any():
+        numbers = text.map(_SEX_CODES).astype(float)
+        unknown = text.notna() & numbers.isna()
+        if unknown.any():
             raise BrioError(
-                f"{who}: sex of participant {cohort.ids[strange.to_numpy()][0]} is '{values[strange].iloc[0]}'; "
+                f"{requester}: sex of participant {cohort.ids[unknown.to_numpy()][0]} is '{values[unknown].iloc[0]}'; "
                 "write F and M, then import again"
             )
     else:
-        coded = pd.to_numeric(values, errors="coerce").astype(float)
-    array = coded.to_numpy(dtype=float)
-    gaps = np.isnan(array)
-    if gaps.all() or (gaps.any() and name not in _MAY_HAVE_GAPS):
+        numbers = pd.to_numeric(values, errors="coerce").astype(float)
+    array = numbers.to_numpy(dtype=float)
+    missing = np.isnan(array)
+    if missing.all() or (missing.any() and name not in _MAY_BE_MISSING):
         raise BrioError(
-            f"{who} needs the {name} of every participant; {int(gaps.sum())} of {len(array)} have none "
-            f"(the first is {cohort.ids[gaps][0]}): fill the column '{column}' or leave them out"
+            f"{requester} needs the {name} of every participant; {int(missing.sum())} of {len(array)} have none "
+            f"(the first is {cohort.ids[missing][0]}): fill the column '{column}' or leave them out"
         )
     return array
 
 
-def repetition_time(cohort: Cohort, who: str) -> np.ndarray:
-    """Seconds between frames of each scan. Shape [N], float64."""
+def read_repetition_times(cohort: Cohort, requester: str) -> np.ndarray:
+    """Read the repetition time of each scan.
+
+    Parameters
+    ----------
+    cohort : Cohort
+        N scans.
+    requester : str
+        The method that needs them, for error messages.
+
+    Returns
+    -------
+    ndarray of float64, shape [N]
+        Seconds between frames.
+
+    Raises
+    ------
+    BrioError
+        If the column ``tr`` is missing or a scan has no positive value in it.
+    """
     if "tr" not in cohort.participants:
         raise BrioError(
-            f"{who} reads BOLD on one clock and needs the repetition time; the cohort '{cohort.name}' has no column "
-            "'tr' (seconds): add it and import again, or give --set bold_tr=none to take frames as they are"
+            f"{requester} resamples BOLD to one clock and needs the repetition time; the cohort '{cohort.name}' has no "
+            "column 'tr' (seconds): add it and import again, or give --set bold_tr=none to use the frames as they are"
         )
     tr = pd.to_numeric(cohort.participants["tr"], errors="coerce").to_numpy(dtype=float)
     if not (tr > 0).all():
         raise BrioError(
-            f"{who} needs the repetition time of every scan; participant {cohort.ids[~(tr > 0)][0]} has none in the "
-            "column 'tr' (seconds): fill it, or give --set bold_tr=none to take frames as they are"
+            f"{requester} needs the repetition time of every scan; participant {cohort.ids[~(tr > 0)][0]} has none in "
+            "the column 'tr' (seconds): fill it, or give --set bold_tr=none to use the frames as they are"
         )
     return tr
 
 
-def hemisphere(cohort: Cohort, who: str) -> np.ndarray:
-    """Side of each ROI: -1 left, 1 right, 0 midline. Shape [P], int64.
+def read_hemispheres(cohort: Cohort, requester: str) -> np.ndarray:
+    """Read the hemisphere of each ROI.
 
-    Taken from the atlas column ``hemi`` (L, R, anything else is midline), or from the sign of the coordinate ``x``.
+    It is taken from the column ``hemi`` of the atlas (L, R, anything else is midline), else from the sign of the
+    coordinate ``x``.
+
+    Parameters
+    ----------
+    cohort : Cohort
+        P ROIs.
+    requester : str
+        The method that needs them, for error messages.
+
+    Returns
+    -------
+    ndarray of int64, shape [P]
+        -1 left, 1 right, 0 midline.
+
+    Raises
+    ------
+    BrioError
+        If the atlas has neither column, or fewer than two ROIs in a hemisphere.
     """
     rois = cohort.atlas.rois
     if "hemi" in rois:
@@ -85,9 +143,11 @@ def hemisphere(cohort: Cohort, who: str) -> np.ndarray:
         side = np.sign(rois["x"].to_numpy(dtype=float).round(1)).astype(np.int64)
     else:
         raise BrioError(
-            f"{who} needs the hemisphere of each ROI; the atlas '{cohort.atlas.name}' has neither a column 'hemi' nor "
-            "'x': import with an atlas table that has one"
+            f"{requester} needs the hemisphere of each ROI; the atlas '{cohort.atlas.name}' has neither a column "
+            "'hemi' nor 'x': import with an atlas table that has one"
         )
     if not ((side < 0).sum() >= 2 and (side > 0).sum() >= 2):
-        raise BrioError(f"{who} needs ROIs of both hemispheres; the atlas '{cohort.atlas.name}' has not two of each")
+        raise BrioError(
+            f"{requester} needs ROIs of both hemispheres; the atlas '{cohort.atlas.name}' has fewer than two of one"
+        )
     return side

@@ -1,18 +1,23 @@
-"""A simulated multi-site cohort whose truth is known.
+"""Simulate a multi-site cohort in which the truth is known.
 
-Four networks of ROIs, each with its own part in the story:
+The ROIs form four networks of equal size. Each network has one property planted in it:
 
-* ``stable``: stronger coupling in patients, in every minute of the scan and at every site; what a model should find;
-* ``unstable``: patients have one short burst of shared activity in it; it tends to separate the classes in the full
-  scan, but re-estimating the connectome from other minutes makes it come and go;
-* ``spurious``: coupling goes with the class at each site, but with a sign that differs between sites;
-* ``site``: its strength depends on the scanner alone.
+``stable``
+    Patients have stronger coupling than controls, throughout the scan and at every site. A model should use this.
+``unstable``
+    Patients have one short burst of shared activity. It tends to separate the classes in the full scan, but it comes
+    and goes when the connectome is re-estimated from other parts of the scan. BRIO should trust this less.
+``spurious``
+    Coupling differs between the classes at each site, but in opposite directions at odd and even sites. A model that
+    relies on it fails at new sites.
+``site``
+    Coupling depends on the scanner and not on the class.
 
-Beside these, patients may have slow courses of their own in two ROIs of each network (``dynamics``): signal that lies
-in single time series and in no correlation, since the courses are orthogonal to each other.
+Patients may also have slow time courses of their own in two ROIs of each network (``Simulation.dynamics``). These
+courses are orthogonal to each other, so they are visible in single time series and in no correlation.
 
-All series are autocorrelated, scan length and repetition time differ between sites, a few ROIs lie outside the
-field of view of some scans, and a scanner component with its own spatial pattern runs through each site.
+All series are autocorrelated. Scan length and repetition time differ between sites, a scanner component with its own
+spatial pattern runs through all scans of a site, and some scans have an ROI outside the field of view.
 """
 
 from __future__ import annotations
@@ -29,32 +34,48 @@ from .cohort import Cohort
 __all__ = ["Simulation", "simulate"]
 
 _NETWORKS = ("stable", "unstable", "spurious", "site")
+BURN_IN = 20
+"""Frames dropped at the start of an autoregressive series."""
+BURST_FRAMES = 6
+"""Length of the burst in the unstable network."""
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """How a cohort is simulated.
+    """Parameters of a simulated cohort; the module describes the planted networks.
 
     Attributes
     ----------
-    n_sites, per_class : int
-        Sites, and subjects of each class at each site (sites differ by up to a quarter around it).
+    n_sites : int
+        Number of sites.
+    per_class : int
+        Participants of each class at an average site; sites differ by up to a quarter.
     n_rois : int
-        ROIs, a multiple of four.
+        Number of ROIs, a multiple of four. Each network has a quarter of them.
     frames : int
-        Frames of the average site; sites lie between 0.7 and 1.3 of it.
-    stable, unstable, spurious : float
-        Strength of the three kinds of class effect.
+        Frames of a scan at an average site; sites lie between 0.7 and 1.3 of it.
+    stable : float
+        Difference in coupling strength between patients and controls in the stable network.
+    unstable : float
+        Strength of the burst in the unstable network; its peak is about twice this value.
+    spurious : float
+        Half the difference in coupling strength between the classes in the spurious network.
     reversed_sites : int
-        So many of the last sites have the burst of the unstable network in controls instead of patients: evidence that
-        all other sites agree on, and that misleads there.
+        At this many of the last sites controls have the burst instead of patients. All other sites then agree on
+        evidence that misleads at these.
     dynamics : float
-        Strength of the slow courses of single ROIs in patients.
+        Amplitude of the slow time courses of single ROIs in patients; 0 plants none.
     site_shift : float
-        Strength of what depends on the scanner.
+        Strength of everything that depends on the scanner.
     dead_share : float
-        Share of scans with an ROI outside the field of view.
+        Expected share of scans with an ROI outside the field of view.
     seed : int
+        Seed of all random numbers.
+
+    Examples
+    --------
+    >>> Simulation(n_rois=12).network("unstable")
+    array([3, 4, 5])
     """
 
     n_sites: int = 6
@@ -80,19 +101,41 @@ class Simulation:
         require(0 <= self.dead_share <= 1, "dead_share", self.dead_share, "between 0 and 1")
 
     def network(self, name: str) -> np.ndarray:
-        """ROIs (positions) of one of the four networks."""
+        """Return the ROIs of a network.
+
+        Parameters
+        ----------
+        name : {"stable", "unstable", "spurious", "site"}
+
+        Returns
+        -------
+        ndarray of int64, shape [n_rois / 4]
+            Positions in the atlas.
+        """
         size = self.n_rois // len(_NETWORKS)
         start = _NETWORKS.index(name) * size
         return np.arange(start, start + size)
 
     @property
     def dynamic_rois(self) -> np.ndarray:
-        """ROIs (positions) whose own course differs in patients: the last two of each network."""
+        """ROIs with slow time courses in patients: the last two of each network. Shape [8], int64."""
         return np.concatenate([self.network(name)[-2:] for name in _NETWORKS])
 
 
 def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - frozen
-    """Simulate a cohort; ``cohort.provenance["truth"]`` says which ROIs carry what.
+    """Simulate a multi-site cohort with planted truth.
+
+    Parameters
+    ----------
+    simulation : Simulation
+        Sizes, strengths of the planted effects and the seed.
+
+    Returns
+    -------
+    Cohort
+        With columns ``age``, ``sex``, ``tr`` and ``mean_fd``, none of which depends on the class.
+        ``cohort.provenance["truth"]`` lists the ROIs of each network, and those of the slow time courses as
+        ``dynamics`` where there are any.
 
     Examples
     --------
@@ -100,14 +143,15 @@ def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - f
     >>> cohort.provenance["truth"]["stable"]
     [0, 1, 2, 3, 4, 5]
     """
-    rng, moves = np.random.default_rng(simulation.seed), np.random.default_rng([simulation.seed, 1])
+    rng = np.random.default_rng(simulation.seed)
+    motion_rng = np.random.default_rng([simulation.seed, 1])  # separate: motion must not move the other draws
     scans: list[np.ndarray] = []
     rows: list[dict[str, object]] = []
     for e in range(simulation.n_sites):
         site = _Site.draw(simulation, e, rng)
         for label in (0, 1):
             for _ in range(site.per_class):
-                scans.append(_scan(simulation, site, label, rng))
+                scans.append(_draw_scan(simulation, site, label, rng))
                 rows.append(
                     {
                         "participant_id": f"sim{len(rows) + 1:04d}",
@@ -116,7 +160,7 @@ def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - f
                         "age": round(float(rng.uniform(8, 40)), 1),
                         "sex": str(rng.choice(["F", "M"])),
                         "tr": site.tr,
-                        "mean_fd": round(float(moves.lognormal(-2.0, 0.5)), 4),
+                        "mean_fd": round(float(motion_rng.lognormal(-2.0, 0.5)), 4),
                     }
                 )
     table = pd.DataFrame(rows)
@@ -126,7 +170,7 @@ def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - f
         label=table["label"],
         participant_id=table["participant_id"],
         covariates=table[["age", "sex", "tr", "mean_fd"]],
-        atlas=_atlas(simulation.n_rois),
+        atlas=_make_atlas(simulation.n_rois),
         classes=("control", "patient"),
         name="simulated",
         provenance={
@@ -142,19 +186,22 @@ def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - f
 
 @dataclass(frozen=True)
 class _Site:
+    """What all scans of a site share."""
+
     name: str
     per_class: int
     frames: int
     tr: float
     memory: float  # autocorrelation at lag one
-    coupling: float  # of the site network
-    sign: int  # of the spurious effect
-    burst_in: int  # class whose scans have the burst
-    pattern: np.ndarray  # of the scanner component
-    dead: int  # ROI at the edge of the field of view
+    coupling: float  # strength of the site network
+    sign: int  # direction of the spurious effect
+    burst_label: int  # class whose scans have the burst
+    pattern: np.ndarray  # scanner component in each ROI, shape [P]
+    edge_roi: int  # ROI that lies outside the field of view of some scans
 
     @classmethod
     def draw(cls, s: Simulation, e: int, rng: np.random.Generator) -> _Site:
+        """Draw the properties of site number ``e``. The order of the draws is part of the seed's meaning."""
         return cls(
             name=f"site{e + 1:02d}",
             per_class=max(2, round(s.per_class * rng.uniform(0.75, 1.25))),
@@ -163,48 +210,49 @@ class _Site:
             memory=float(rng.uniform(0.5, 0.7)),
             coupling=0.6 + s.site_shift * rng.normal(),
             sign=1 if e % 2 else -1,
-            burst_in=0 if e >= s.n_sites - s.reversed_sites else 1,
+            burst_label=0 if e >= s.n_sites - s.reversed_sites else 1,
             pattern=s.site_shift * rng.normal(size=s.n_rois),
-            dead=int(s.n_rois - 1 - rng.integers(0, s.n_rois // 4)),
+            edge_roi=int(s.n_rois - 1 - rng.integers(0, s.n_rois // 4)),
         )
 
 
-def _autocorrelated(n_frames: int, width: int, memory: float, rng: np.random.Generator) -> np.ndarray:
-    """Unit-variance first-order autoregressive series. Shape [T, width]."""
-    x = rng.normal(size=(n_frames + 20, width))
+def _draw_autocorrelated(n_frames: int, n_series: int, memory: float, rng: np.random.Generator) -> np.ndarray:
+    """Draw first-order autoregressive series of unit variance. Shape [T, n_series]."""
+    x = rng.normal(size=(n_frames + BURN_IN, n_series))
     for t in range(1, len(x)):
         x[t] = memory * x[t - 1] + np.sqrt(1 - memory**2) * x[t]
-    return x[20:]
+    return x[BURN_IN:]
 
 
-def _scan(s: Simulation, site: _Site, label: int, rng: np.random.Generator) -> np.ndarray:
-    latent = _autocorrelated(site.frames, len(_NETWORKS) + 1, site.memory, rng)
-    x = _autocorrelated(site.frames, s.n_rois, site.memory, rng) + latent[:, -1:] * site.pattern
-    side = label - 0.5
-    spread = 0.15 * rng.normal(size=3)
-    loading = {
-        "stable": 0.7 + s.stable * side + spread[0],
-        "unstable": 0.6 + spread[1],
-        "spurious": 0.7 + s.spurious * site.sign * 2 * side + spread[2],
+def _draw_scan(s: Simulation, site: _Site, label: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw one scan of shape [T, P]."""
+    latent = _draw_autocorrelated(site.frames, len(_NETWORKS) + 1, site.memory, rng)
+    x = _draw_autocorrelated(site.frames, s.n_rois, site.memory, rng) + latent[:, -1:] * site.pattern
+    contrast = label - 0.5  # -0.5 for controls, 0.5 for patients
+    individual = 0.15 * rng.normal(size=3)
+    coupling = {
+        "stable": 0.7 + s.stable * contrast + individual[0],
+        "unstable": 0.6 + individual[1],
+        "spurious": 0.7 + s.spurious * site.sign * 2 * contrast + individual[2],
         "site": site.coupling,
     }
     for k, name in enumerate(_NETWORKS):
-        x[:, s.network(name)] += loading[name] * latent[:, k : k + 1]
-    if label == site.burst_in:
-        length = 6
-        start = int(rng.integers(0, site.frames - length))
-        x[start : start + length, s.network("unstable")] += s.unstable * np.hanning(length + 2)[1:-1, None] * 2
+        x[:, s.network(name)] += coupling[name] * latent[:, k : k + 1]
+    if label == site.burst_label:
+        start = int(rng.integers(0, site.frames - BURST_FRAMES))
+        window = np.hanning(BURST_FRAMES + 2)[1:-1, None]
+        x[start : start + BURST_FRAMES, s.network("unstable")] += s.unstable * window * 2
     if label == 1 and s.dynamics:
-        clock = np.pi * (np.arange(site.frames) + 0.5) / site.frames
+        phase = np.pi * (np.arange(site.frames) + 0.5) / site.frames
         for k, u in enumerate(s.dynamic_rois, 1):
-            x[:, u] += s.dynamics * np.sqrt(2) * np.cos(k * clock)
+            x[:, u] += s.dynamics * np.sqrt(2) * np.cos(k * phase)
     if rng.uniform() < s.dead_share:
-        x[:, site.dead] = 0.0
+        x[:, site.edge_roi] = 0.0
     return x.astype(np.float32)
 
 
-def _atlas(n_rois: int) -> Atlas:
-    """ROIs spread over an ellipsoid of a brain's size, left and right in turn."""
+def _make_atlas(n_rois: int) -> Atlas:
+    """Spread the ROIs over an ellipsoid of the size of a brain, alternating between left and right."""
     turn = np.arange(n_rois) * np.pi * (3 - np.sqrt(5))
     height = np.linspace(0.95, -0.6, n_rois)
     ring = np.sqrt(1 - height**2)

@@ -1,4 +1,4 @@
-"""Writing a cohort folder scan by scan: nothing half-written is ever left behind."""
+"""Write a cohort folder scan by scan. The folder appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -14,27 +14,39 @@ import pandas as pd
 
 from ..errors import BrioError
 from .atlas import Atlas
-from .cohort import (
+from .folder import (
     ATLAS,
     FORMAT,
     FRAMES,
     HEADER,
     PARTICIPANTS,
-    _table_hash,
     check_participants,
-    content_hash,
-    table_text,
+    format_table,
+    hash_content,
+    hash_tables,
 )
 
 __all__ = ["CohortWriter"]
 
 
 class CohortWriter:
-    """Context manager that appends scans to a cohort folder and names it at the end.
+    """Context manager that writes scans one by one to a new cohort folder.
 
-    Scans are written to ``<out>.partial``; leaving the block without an error checks the participants,
-    takes the fingerprint and renames the folder to ``out``. An error removes the partial folder.
-    One scan is in memory at a time.
+    Scans go to ``<out>.partial``. Leaving the block without an error checks the participants, computes the fingerprint
+    and renames the folder to ``out``. An error removes the partial folder. One scan is in memory at a time.
+
+    Parameters
+    ----------
+    out : str or Path
+        The folder to write; must not exist yet.
+    name : str
+        Name of the cohort.
+    atlas : Atlas
+        The P ROIs of the scans.
+    classes : tuple of two str
+        Names of the labels 0 and 1.
+    provenance : dict, optional
+        Where the cohort came from; must be serialisable as JSON.
 
     Examples
     --------
@@ -78,15 +90,27 @@ class CohortWriter:
         return self
 
     def add(self, scan: np.ndarray, participant: dict[str, Any]) -> None:
-        """Append one scan of shape [T, P] and the row of its participant."""
-        who = participant.get("participant_id", f"row {len(self._rows) + 1}")
+        """Append one scan.
+
+        Parameters
+        ----------
+        scan : ndarray, shape [T, P]
+        participant : dict
+            Row of the participants table: ``participant_id``, ``site``, ``label`` and any covariates.
+
+        Raises
+        ------
+        BrioError
+            If the number of ROIs is not that of the atlas, or the scan holds no finite value.
+        """
+        participant_id = participant.get("participant_id", f"row {len(self._rows) + 1}")
         if scan.ndim != 2 or scan.shape[1] != len(self.atlas):
             raise BrioError(
-                f"participant {who}: scan of shape {tuple(scan.shape)}, "
+                f"participant {participant_id}: scan of shape {tuple(scan.shape)}, "
                 f"but atlas '{self.atlas.name}' has {len(self.atlas)} ROIs"
             )
         if not np.isfinite(scan).any():
-            raise BrioError(f"participant {who}: the scan holds no finite value at all")
+            raise BrioError(f"participant {participant_id}: the scan holds no finite value")
         self._file.write(np.ascontiguousarray(scan, dtype="<f4").data)
         self._rows.append({**participant, "n_frames": len(scan)})
         self._length += len(scan)
@@ -109,14 +133,14 @@ class CohortWriter:
 
     def _finish(self) -> None:
         if not self._rows:
-            raise BrioError(f"{self.out}: no scan was found to write")
+            raise BrioError(f"{self.out}: there is no scan to write")
         self._file.seek(0)
         self._write_npy_header()
         self._file.flush()
         os.fsync(self._file.fileno())
         table = check_participants(pd.DataFrame(self._rows), str(self.out))
         for name, part in ((PARTICIPANTS, table), (ATLAS, self.atlas.rois)):
-            (self._partial / name).write_text(table_text(part), encoding="utf-8", newline="")
+            (self._partial / name).write_text(format_table(part), encoding="utf-8", newline="")
         frames = np.load(self._partial / FRAMES, mmap_mode="r", allow_pickle=False)
         header = {
             "format": FORMAT,
@@ -126,8 +150,8 @@ class CohortWriter:
             "n_scans": len(table),
             "n_rois": len(self.atlas),
             "provenance": self.provenance,
-            "tables": _table_hash(self._partial),
-            "fingerprint": content_hash(frames, table_text(table), table_text(self.atlas.rois), self.classes),
+            "tables": hash_tables(self._partial),
+            "fingerprint": hash_content(frames, format_table(table), format_table(self.atlas.rois), self.classes),
         }
         (self._partial / HEADER).write_text(json.dumps(header, indent=2) + "\n", encoding="utf-8")
         self._partial.rename(self.out)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .. import draws
 from ..cohort import Cohort
-from ..cohort.signal import usable
+from ..cohort.signal import clean_scan
 from ..device import chunk_budget, resident_budget
 from ..errors import BrioError
 from .blocks import BlockRule, balanced_subset, fold_block_length, subject_horizon
@@ -57,7 +57,7 @@ class Connectomes:
         self._first = np.zeros(n, dtype=np.int64)  # where a scan begins in what is kept
         end = 0
         for i in range(n):
-            frames, alive[i] = usable(cohort.scan(i))
+            frames, alive[i] = clean_scan(cohort.scan(i))
             self.n_frames[i] = len(frames)
             if len(frames) < 4 or not alive[i].any():
                 raise BrioError(
@@ -89,7 +89,7 @@ class Connectomes:
         """Standardised valid frames of scan i. Shape [T_i, P]."""
         if self._resident is not None:
             return self._resident[self._first[i] :][: self.n_frames[i]]
-        return self._standardised(usable(self.cohort.scan(i))[0])
+        return self._standardised(clean_scan(self.cohort.scan(i))[0])
 
     def site_median(self, members: np.ndarray) -> Tensor:
         """Cached :func:`brio.connectome.support.site_median` of the given scans."""

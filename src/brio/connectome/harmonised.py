@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..cohort.covariates import covariates
+from ..cohort.covariates import read_covariates
 from .combat import Harmonise, fit_combat
 from .connectomes import Connectomes
 from .dead import fill_dead
@@ -32,7 +32,7 @@ class HarmonisedConnectomes(Connectomes):
         self._stand_in = source_mean(of_sites)
         known = None
         if rule.covariates:
-            known = covariates(plain.cohort, ["sex", "age"], "harmonise.covariates")
+            known = read_covariates(plain.cohort, ["sex", "age"], "harmonise.covariates")
             known = (known - known[source].mean(0)) / known[source].std(0).clip(1e-9)
         self._known = known
         x = self._edges(plain.full, plain.alive)

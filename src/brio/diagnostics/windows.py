@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from ..cohort import Cohort
-from ..cohort.signal import live_rois, valid_frames
+from ..cohort.signal import find_live_rois, find_valid_frames
 from ..connectome import Connectomes
 from ..connectome.harmonised import HarmonisedConnectomes
 from ..errors import BrioError
@@ -75,7 +75,7 @@ def _cut(connectomes: Connectomes, share: float, position: Position) -> Cohort:
             )
         if n < cohort.n_frames[i]:  # frames that the estimator drops do not count
             scan = cohort.scan(i)
-            valid = np.flatnonzero(valid_frames(scan, live_rois(scan)))
+            valid = np.flatnonzero(find_valid_frames(scan, find_live_rois(scan)))
             first, stop = int(valid[first]), int(valid[stop - 1]) + 1
         starts[i], lengths[i] = cohort.starts[i] + first, stop - first
     table = cohort.participants

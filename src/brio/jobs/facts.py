@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ..cohort import Cohort
-from ..cohort.covariates import COLUMNS
+from ..cohort.covariates import COVARIATE_COLUMNS
 
 __all__ = ["FACTS", "cohort_facts"]
 
@@ -64,7 +64,11 @@ def _group(cohort: Cohort, mine: np.ndarray) -> dict[str, Any]:
     if "tr" in table:
         tr = pd.to_numeric(table["tr"], errors="coerce").dropna()
         told["tr"] = [float(tr.min()), float(tr.max())] if len(tr) else None
-    told |= {"age": _numbers(table, COLUMNS["age"]), "motion": _numbers(table, COLUMNS["motion"]), "sex": _sexes(table)}
+    told |= {
+        "age": _numbers(table, COVARIATE_COLUMNS["age"]),
+        "motion": _numbers(table, COVARIATE_COLUMNS["motion"]),
+        "sex": _sexes(table),
+    }
     return told
 
 
@@ -81,7 +85,7 @@ def _numbers(table: pd.DataFrame, column: str) -> dict[str, Any] | None:
 
 def _sexes(table: pd.DataFrame) -> dict[str, int] | None:
     """Scans of each sex as the table writes it, those without one left out; None where few have one."""
-    column = COLUMNS["sex"]
+    column = COVARIATE_COLUMNS["sex"]
     if column not in table:
         return None
     known = table[column].dropna().astype(str).str.strip()

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..cohort import Audit, AuditRules, Cohort
-from ..cohort.covariates import covariates
+from ..cohort.covariates import read_covariates
 from ..connectome import Connectomes, Harmonise
 from ..device import device_word, memory_budget
 from ..errors import BrioError, nearest
@@ -197,7 +197,7 @@ def _check_harmonise(cohort: Cohort, harmonise: Harmonise, folds: Sequence[Fold]
             raise BrioError("harmonise.unseen and harmonise.covariates need harmonise.kind=combat")
         return
     if harmonise.covariates:
-        covariates(cohort, ["sex", "age"], "harmonise.covariates")
+        read_covariates(cohort, ["sex", "age"], "harmonise.covariates")
     for fold in folds if harmonise.unseen == "raise" else ():
         unseen = sorted(set(cohort.sites.tolist()) - set(cohort.sites[fold.source].tolist()))
         if unseen:

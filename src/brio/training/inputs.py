@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..cohort import Cohort
-from ..cohort.covariates import COLUMNS, covariates, hemisphere, repetition_time
+from ..cohort.covariates import COVARIATE_COLUMNS, read_covariates, read_hemispheres, read_repetition_times
 from ..connectome import BoldRule, Connectomes, Resamples, edge_cut
 
 __all__ = ["NEEDS", "InputShape", "Inputs", "Scans", "check_needs"]
@@ -61,11 +61,11 @@ class InputShape(NamedTuple):
 
 def check_needs(cohort: Cohort, needs: frozenset[str], settings: Any, who: str) -> None:
     """Raise an error for people if the cohort lacks what a method needs."""
-    covariates(cohort, _covariates(needs), who)
+    read_covariates(cohort, _covariates(needs), who)
     if "bold" in needs and bold_rule(settings).tr is not None:
-        repetition_time(cohort, who)
+        read_repetition_times(cohort, who)
     if "hemisphere" in needs:
-        hemisphere(cohort, who)
+        read_hemispheres(cohort, who)
 
 
 def bold_rule(settings: Any) -> BoldRule:
@@ -74,7 +74,7 @@ def bold_rule(settings: Any) -> BoldRule:
 
 
 def _covariates(needs: frozenset[str]) -> list[str]:
-    return [name for name in COLUMNS if name in needs]
+    return [name for name in COVARIATE_COLUMNS if name in needs]
 
 
 class Inputs:
@@ -91,14 +91,14 @@ class Inputs:
         if self._share is not None:
             self._cut = connectomes.edge_cut(self._share)
         self._n_frames = torch.from_numpy(connectomes.n_frames).to(device, dtype)
-        known = covariates(cohort, _covariates(needs), who)
+        known = read_covariates(cohort, _covariates(needs), who)
         self._covariates = torch.from_numpy(known).to(device, dtype)
         self._rule = bold_rule(settings) if "bold" in needs else None
         self._tr: np.ndarray | None = None
         if self._rule is None:
             self._bold = connectomes.full.new_zeros(len(connectomes), 0, connectomes.n_rois)
         else:
-            self._tr = None if self._rule.tr is None else repetition_time(cohort, who)
+            self._tr = None if self._rule.tr is None else read_repetition_times(cohort, who)
             self._bold = connectomes.bold(self._rule, self._tr)
 
     def shape(self, n_sites: int) -> InputShape:

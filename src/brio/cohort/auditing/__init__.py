@@ -1,6 +1,7 @@
-"""The audit of a cohort: what is wrong with it, what goes with what, and which scans to leave out."""
+"""The audit of a cohort: defects, associations with the site, and proposed exclusions."""
 
 from .audit import Audit, audit
 from .exclusions import AuditRules
+from .text import format_audit
 
-__all__ = ["Audit", "AuditRules", "audit"]
+__all__ = ["Audit", "AuditRules", "audit", "format_audit"]

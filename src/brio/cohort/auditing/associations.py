@@ -1,4 +1,8 @@
-"""Associations that let a classifier succeed without the brain: label, scan length and repetition time by site."""
+"""Measure associations that let a classifier succeed without looking at the brain.
+
+These are associations between site and label, scan length and site, scan length and label, and repetition time and
+site.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +20,25 @@ __all__ = [
     "LengthBySite",
     "RepetitionTime",
     "SiteCounts",
-    "class_counts",
-    "label_by_site",
-    "length_by_label",
-    "length_by_site",
-    "repetition_time",
-    "site_counts",
+    "count_by_site",
+    "count_classes",
+    "measure_label_by_site",
+    "measure_length_by_label",
+    "measure_length_by_site",
+    "summarise_repetition_times",
 ]
 
 
 @dataclass(frozen=True)
 class SiteCounts:
-    """Scans of a site in class 0 and class 1, as supplied and without the proposed exclusions."""
+    """Scans of one site, as supplied and without the proposed exclusions.
+
+    Attributes
+    ----------
+    site : str
+    before, after : tuple of two int
+        Scans with label 0 and label 1.
+    """
 
     site: str
     before: tuple[int, int]
@@ -36,16 +47,16 @@ class SiteCounts:
 
 @dataclass(frozen=True)
 class LabelBySite:
-    """Does the site tell the label?
+    """Whether the site predicts the label.
 
     Attributes
     ----------
     cramers_v : float or None
         0: the same share of patients at every site; 1: the site determines the label. None with one site or class.
     by_chance : float or None
-        Cramer's V expected where site and label are independent; it is not 0 in a finite cohort.
+        Cramer's V expected if site and label were independent; not 0 in a finite cohort.
     p : float or None
-        Chi-square test of independence.
+        p value of the chi-square test of independence.
     """
 
     cramers_v: float | None = None
@@ -55,18 +66,18 @@ class LabelBySite:
 
 @dataclass(frozen=True)
 class LengthBySite:
-    """Does the scan length tell the site?
+    """Whether the scan length predicts the site.
 
     Attributes
     ----------
     shortest, longest : int
-        Frames, over all scans.
+        Frames of the shortest and the longest scan.
     eta_squared : float or None
-        Share of the variance of the scan length that lies between sites. None where all lengths are the same.
+        Share of the variance of scan length that lies between sites. None if all scans have one length.
     differs_inside : dict of site to (shortest, longest)
-        Sites whose scans are not all of one length.
+        Sites whose scans differ in length.
     all_shortest : dict of site to number of scans
-        Sites at which every scan has the length of the shortest scan of a cohort of several lengths.
+        Sites at which every scan is as short as the shortest scan of the cohort. Empty if all scans have one length.
     """
 
     shortest: int
@@ -78,18 +89,18 @@ class LengthBySite:
 
 @dataclass(frozen=True)
 class LengthByLabel:
-    """Does the scan length tell the label?
+    """Whether the scan length predicts the label.
 
     Attributes
     ----------
     auc : float or None
-        Area under the curve with the number of frames as score for label 1, all sites pooled. None with one class.
+        AUC with the number of frames as the score for label 1, all sites pooled. None with one class.
     p : float or None
-        Mann-Whitney test, two-sided, all sites pooled.
+        p value of the two-sided Mann-Whitney test, all sites pooled.
     auc_inside : float or None
-        Mean of the areas inside sites, over the sites that have both classes and several lengths.
+        Mean of the AUCs within sites, over the sites that have both classes and several lengths.
     auc_by_site : dict of site to float
-        The areas that enter this mean.
+        The AUCs that enter this mean.
     """
 
     auc: float | None
@@ -100,14 +111,14 @@ class LengthByLabel:
 
 @dataclass(frozen=True)
 class RepetitionTime:
-    """Does the repetition time tell the site? From column ``tr`` of the participants.
+    """Repetition times of each site, from the column ``tr`` of the participants table.
 
     Attributes
     ----------
     unknown : int
         Scans without a repetition time.
     by_site : dict of site to dict of seconds to number of scans
-        Seconds are text, to three digits.
+        Seconds are text, rounded to milliseconds.
     differs_inside : tuple of str
         Sites with several repetition times.
     """
@@ -118,32 +129,64 @@ class RepetitionTime:
 
     @property
     def sites_by_value(self) -> dict[str, list[str]]:
-        """Seconds, rising, and the sites that have scans with it."""
+        """Sites that use each repetition time, in increasing order of the time."""
         values = sorted({tr for counts in self.by_site.values() for tr in counts}, key=float)
         return {tr: [site for site, counts in self.by_site.items() if tr in counts] for tr in values}
 
 
-def class_counts(labels: np.ndarray) -> tuple[int, int]:
-    """How many labels are 0 and how many are 1."""
+def count_classes(labels: np.ndarray) -> tuple[int, int]:
+    """Count the labels that are 0 and those that are 1.
+
+    Parameters
+    ----------
+    labels : ndarray of int64, shape [N]
+
+    Returns
+    -------
+    tuple of two int
+
+    Examples
+    --------
+    >>> count_classes(np.array([0, 1, 1]))
+    (1, 2)
+    """
     return int((labels == 0).sum()), int((labels == 1).sum())
 
 
-def site_counts(cohort: Cohort, keep: np.ndarray) -> tuple[SiteCounts, ...]:
-    """Scans of each site and class, of all scans and of those in the mask ``keep``."""
+def count_by_site(cohort: Cohort, keep: np.ndarray) -> tuple[SiteCounts, ...]:
+    """Count the scans of each site and class.
+
+    Parameters
+    ----------
+    cohort : Cohort
+        N scans.
+    keep : ndarray of bool, shape [N]
+        Scans that remain after the exclusions.
+
+    Returns
+    -------
+    tuple of SiteCounts
+        Sorted by site.
+    """
     sites, labels = cohort.sites, cohort.labels
     return tuple(
-        SiteCounts(str(s), class_counts(labels[sites == s]), class_counts(labels[(sites == s) & keep]))
+        SiteCounts(str(s), count_classes(labels[sites == s]), count_classes(labels[(sites == s) & keep]))
         for s in np.unique(sites)
     )
 
 
-def label_by_site(cohort: Cohort) -> LabelBySite:
-    """Cramer's V of site and label, with the chi-square test.
+def measure_label_by_site(cohort: Cohort) -> LabelBySite:
+    """Measure the association of site and label by Cramer's V, with a chi-square test.
+
+    Returns
+    -------
+    LabelBySite
 
     Examples
     --------
     >>> scans = [np.random.default_rng(i).normal(size=(50, 3)) for i in range(8)]
-    >>> label_by_site(Cohort.from_scans(scans, site=list("AAAABBBB"), label=[0, 0, 0, 0, 1, 1, 1, 1])).cramers_v
+    >>> cohort = Cohort.from_scans(scans, site=list("AAAABBBB"), label=[0, 0, 0, 0, 1, 1, 1, 1])
+    >>> measure_label_by_site(cohort).cramers_v
     1.0
     """
     table = pd.crosstab(cohort.sites, cohort.labels).to_numpy()
@@ -159,8 +202,13 @@ def label_by_site(cohort: Cohort) -> LabelBySite:
     )
 
 
-def length_by_site(cohort: Cohort) -> LengthBySite:
-    """How scan length differs between and inside sites; frames are counted as acquired, valid or not."""
+def measure_length_by_site(cohort: Cohort) -> LengthBySite:
+    """Measure how scan length differs between and within sites. All acquired frames count, valid or not.
+
+    Returns
+    -------
+    LengthBySite
+    """
     lengths = pd.Series(cohort.n_frames.astype(np.float64))
     groups = lengths.groupby(cohort.sites)
     total = float(((lengths - lengths.mean()) ** 2).sum())
@@ -176,38 +224,49 @@ def length_by_site(cohort: Cohort) -> LengthBySite:
     )
 
 
-def length_by_label(cohort: Cohort) -> LengthByLabel:
-    """Scan length as a score for the label, over all sites and inside each."""
+def measure_length_by_label(cohort: Cohort) -> LengthByLabel:
+    """Measure how well scan length predicts the label, over all sites and within each.
+
+    Returns
+    -------
+    LengthByLabel
+    """
     sites, lengths, labels = cohort.sites, cohort.n_frames, cohort.labels
-    inside: dict[str, float] = {}
+    within: dict[str, float] = {}
     for site in np.unique(sites):
-        here = sites == site
-        auc, _ = _area(lengths[here], labels[here])
-        if auc is not None and len(np.unique(lengths[here])) > 1:
-            inside[str(site)] = auc
-    auc, p = _area(lengths, labels)
-    return LengthByLabel(auc, p, float(np.mean(list(inside.values()))) if inside else None, inside)
+        at_site = sites == site
+        auc, _ = _compute_auc(lengths[at_site], labels[at_site])
+        if auc is not None and len(np.unique(lengths[at_site])) > 1:
+            within[str(site)] = auc
+    auc, p = _compute_auc(lengths, labels)
+    return LengthByLabel(auc, p, float(np.mean(list(within.values()))) if within else None, within)
 
 
-def repetition_time(cohort: Cohort) -> RepetitionTime | None:
-    """Repetition times by site, or None where the participants have no column ``tr``."""
+def summarise_repetition_times(cohort: Cohort) -> RepetitionTime | None:
+    """Count the repetition times of each site.
+
+    Returns
+    -------
+    RepetitionTime or None
+        None if the cohort states no repetition time.
+    """
     if "tr" not in cohort.participants.columns:
         return None
     tr = pd.to_numeric(cohort.participants["tr"], errors="coerce")
-    known = tr.notna().to_numpy()
-    if not known.any():
+    stated = tr.notna().to_numpy()
+    if not stated.any():
         return None
-    text = tr[known].round(3).map("{:g}".format)
-    counts = text.groupby(cohort.sites[known]).value_counts()
+    text = tr[stated].round(3).map("{:g}".format)
+    counts = text.groupby(cohort.sites[stated]).value_counts()
     by_site: dict[str, dict[str, int]] = {}
     for (site, value), n in sorted(counts.items(), key=lambda item: (item[0][0], float(item[0][1]))):
         by_site.setdefault(str(site), {})[str(value)] = int(n)
     several = tuple(site for site, values in by_site.items() if len(values) > 1)
-    return RepetitionTime(int((~known).sum()), by_site, several)
+    return RepetitionTime(int((~stated).sum()), by_site, several)
 
 
-def _area(score: np.ndarray, label: np.ndarray) -> tuple[float | None, float | None]:
-    """Area under the curve and its Mann-Whitney p value; (None, None) with one class."""
+def _compute_auc(score: np.ndarray, label: np.ndarray) -> tuple[float | None, float | None]:
+    """Compute the AUC and its Mann-Whitney p value; both are None with one class."""
     one, zero = score[label == 1], score[label == 0]
     if len(one) == 0 or len(zero) == 0:
         return None, None

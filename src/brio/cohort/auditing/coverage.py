@@ -1,4 +1,4 @@
-"""Coverage: which ROIs and frames of every scan carry signal, and whether missing ROIs give the site away."""
+"""Find the ROIs and frames of every scan that carry signal, and test whether missing ROIs reveal the site."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from functools import cached_property
 import numpy as np
 
 from ..cohort import Cohort
-from ..signal import live_rois, valid_frames
+from ..signal import find_live_rois, find_valid_frames
 
-__all__ = ["Coverage", "PatternTest", "pattern_test", "read_coverage"]
+__all__ = ["Coverage", "PatternTest", "predict_site_from_patterns", "read_coverage"]
 
 PERMUTATIONS = 999
 MOST_PATTERNS = 1000
-"""Patterns that enter the permutation test; a larger cohort is represented by a fixed draw of this size."""
+"""Most patterns in the permutation test; of a larger cohort, a fixed random sample of this size is used."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class Coverage:
     Attributes
     ----------
     alive : ndarray of bool, shape [N, P]
-        ROIs with signal, in the sense of :func:`brio.cohort.signal.usable`.
+        ROIs with signal, in the sense of :func:`brio.cohort.signal.clean_scan`.
     valid : tuple of N ndarrays of bool, shape [T_i]
         Frames in which every ROI with signal is finite.
     finite : ndarray of bool, shape [N]
@@ -37,23 +37,31 @@ class Coverage:
 
     @cached_property
     def n_valid(self) -> np.ndarray:
+        """Valid frames of each scan. Shape [N], int64."""
         return np.array([mask.sum() for mask in self.valid], dtype=np.int64)
 
     @cached_property
     def n_invalid(self) -> np.ndarray:
+        """Frames of each scan that are not valid. Shape [N], int64."""
         return np.array([(~mask).sum() for mask in self.valid], dtype=np.int64)
 
     @cached_property
     def n_dead(self) -> np.ndarray:
+        """ROIs without signal of each scan. Shape [N], int64."""
         return (~self.alive).sum(axis=1)
-
-    @cached_property
-    def dead_fraction(self) -> np.ndarray:
-        return self.n_dead / self.alive.shape[1]
 
 
 def read_coverage(cohort: Cohort) -> Coverage:
-    """Read every scan once, one in memory at a time, and note where it has signal.
+    """Read every scan once, one in memory at a time, and find where it has signal.
+
+    Parameters
+    ----------
+    cohort : Cohort
+        N scans with P ROIs.
+
+    Returns
+    -------
+    Coverage
 
     Examples
     --------
@@ -65,35 +73,35 @@ def read_coverage(cohort: Cohort) -> Coverage:
     alive, valid, finite = [], [], []
     for i in range(len(cohort)):
         scan = cohort.scan(i)
-        values = np.isfinite(scan)
-        has_signal = live_rois(scan)
+        finite_values = np.isfinite(scan)
+        has_signal = find_live_rois(scan)
         frames = np.ones(len(scan), dtype=bool)
-        if not values.all():
-            # without a single ROI with signal "every such ROI is finite" would hold for an empty frame
-            frames = valid_frames(scan, has_signal) if has_signal.any() else values.any(axis=1)
-            has_signal = has_signal & live_rois(scan[frames])
+        if not finite_values.all():
+            # with no ROI alive, "every live ROI is finite" would hold even for an empty frame
+            frames = find_valid_frames(scan, has_signal) if has_signal.any() else finite_values.any(axis=1)
+            has_signal = has_signal & find_live_rois(scan[frames])
         alive.append(has_signal)
         valid.append(frames)
-        finite.append(bool(values.any()))
+        finite.append(bool(finite_values.any()))
     return Coverage(np.array(alive), tuple(valid), np.array(finite))
 
 
 @dataclass(frozen=True)
 class PatternTest:
-    """Does the set of ROIs without signal tell the site? Leave-one-out, nearest neighbour.
+    """Whether the set of ROIs without signal predicts the site (nearest neighbour, leave-one-out).
 
     Attributes
     ----------
     n_scans : int
-        Scans with at least one ROI without signal that took part.
+        Scans with at least one ROI without signal that entered the test.
     accuracy : float
         Share of scans whose nearest pattern (largest Jaccard overlap of the missing ROIs) comes from the same site.
     by_chance : float
-        The same with the sites permuted, on average.
+        Mean accuracy with the sites permuted.
     largest_site : float
-        Share of the site with most of these scans: what naming that site every time would reach.
+        Share of these scans at the most frequent site: the accuracy of always predicting that site.
     p : float
-        Share of permutations of the sites that do at least as well (999 permutations, seed 0).
+        p value: share of 999 permutations of the sites (seed 0) that reach this accuracy.
     """
 
     n_scans: int
@@ -103,18 +111,30 @@ class PatternTest:
     p: float
 
 
-def pattern_test(alive: np.ndarray, sites: np.ndarray, ids: np.ndarray) -> PatternTest | None:
-    """Predict the site from the pattern of ROIs without signal, among scans that have any.
+def predict_site_from_patterns(alive: np.ndarray, sites: np.ndarray, ids: np.ndarray) -> PatternTest | None:
+    """Predict the site of each scan from its ROIs without signal, and test the accuracy by permutation.
 
-    Overlap and not the number of ROIs that differ: most patterns are one to three ROIs, and by that number any two
-    of these are close. Scans whose nearest neighbours tie count with the share of neighbours from their own site, so
-    that the order of the participants does not matter. None where fewer than three such scans or one site are there.
+    Patterns are compared by their Jaccard overlap and not by the number of ROIs that differ: most patterns have one to
+    three ROIs, and any two of these differ in few. Where several nearest neighbours tie, a scan counts with the share
+    of them at its own site, so that the order of the participants does not matter.
+
+    Parameters
+    ----------
+    alive : ndarray of bool, shape [N, P]
+        ROIs with signal. Scans with signal in every ROI take no part.
+    sites, ids : ndarray of str, shape [N]
+        Site and participant of each scan.
+
+    Returns
+    -------
+    PatternTest or None
+        None if fewer than three scans, or one site only, have ROIs without signal.
 
     Examples
     --------
     >>> alive = np.ones((40, 6), dtype=bool)
     >>> alive[:20, 0] = alive[20:, 5] = False
-    >>> result = pattern_test(alive, np.repeat(["A", "B"], 20), np.arange(40).astype(str))
+    >>> result = predict_site_from_patterns(alive, np.repeat(["A", "B"], 20), np.arange(40).astype(str))
     >>> result.accuracy, result.largest_site, result.p
     (1.0, 0.5, 0.001)
     """
@@ -127,7 +147,7 @@ def pattern_test(alive: np.ndarray, sites: np.ndarray, ids: np.ndarray) -> Patte
     if len(chosen) < 3 or len(names) < 2:
         return None
     dead = (~alive[chosen]).astype(np.float32)
-    both = (dead @ dead.T).astype(np.float64)  # whole numbers, so that equal overlaps are equal bit by bit
+    both = (dead @ dead.T).astype(np.float64)  # whole numbers, so that equal overlaps are equal bit for bit
     size = np.diag(both)
     overlap = both / (size[:, None] + size[None, :] - both)
     np.fill_diagonal(overlap, -1.0)

@@ -1,14 +1,14 @@
-"""Duplicates: scans that are in a cohort twice, under two names, possibly trimmed or processed a little differently.
+"""Find scans that are in a cohort twice, under two participants, possibly trimmed or processed differently.
 
-Comparing arrays for equality finds copies only. Two scans are one here when the rank correlation over time,
-taken for each ROI and then the median over ROIs, exceeds a threshold: different people at rest stay near zero
-(below 0.2 for any two of a thousand), a scan that was processed twice stays near one. Ranks, and a linear trend
-taken out of them, keep a spike or a drift that all scans share from making everyone a duplicate.
+Comparing arrays for equality would find exact copies only. Here two scans are duplicates if their rank correlation over
+time, computed for each ROI and then the median over ROIs, exceeds a threshold. Resting-state scans of different people
+stay near zero (below 0.2 for any two of a thousand); a scan that was processed twice stays near one. Ranks, with a
+linear trend removed, keep a spike or a drift that all scans share from making every pair a duplicate.
 
-All pairs are screened with a few matrix products: the ROIs of a scan are summed with 16 fixed sets of signs, and
-the ranks of these 16 series over a window are compared for all scans at once. Only pairs that pass are compared on
-all ROIs and all common frames. Windows are counted from the first frame and, separately, from the last, so a copy
-that lost frames at one end is found; a copy that lost frames at both ends is not.
+All pairs are screened with a few matrix products: each scan is reduced to 16 sums of its ROIs with fixed random signs,
+and the ranks of these 16 series over a window are compared for all scans at once. Only pairs that pass are compared on
+all ROIs and all common frames. Windows start at the first frame and, separately, at the last, so a copy that lost
+frames at one end is found. A copy that lost frames at both ends is not.
 """
 
 from __future__ import annotations
@@ -23,38 +23,42 @@ from scipy.stats import rankdata
 from ..cohort import Cohort
 from .coverage import Coverage
 
-__all__ = ["DuplicateSearch", "Match", "find_duplicates"]
+__all__ = ["DuplicateSearch", "Match", "compare_scans", "find_duplicates"]
 
 DIRECTIONS = 16
-"""Signed sums of the ROIs that stand for a scan in the screening."""
+"""Signed sums of the ROIs that represent a scan in the screening."""
 WINDOWS = (1, 2, 4)
-"""Lengths of the screening window in units of the shortest scan allowed; a pair uses the longest both can fill."""
+"""Lengths of the screening window, in units of ``min_frames``; a pair uses the longest that both scans fill."""
 SCREEN = 0.3
-"""Correlation of the signed sums from which a pair is compared in full; unrelated pairs scatter by 0.04 to 0.07."""
+"""Pairs whose signed sums correlate more than this are compared in full; unrelated pairs have an SD of 0.04 to 0.07."""
 NEAREST = 50
-"""Pairs below ``SCREEN`` that are compared in full all the same, to say how close unrelated scans come."""
+"""Pairs below ``SCREEN`` that are compared in full as well, to report how similar unrelated scans are."""
 MOST_COMPARED = 20_000
-"""Pairs compared in full at most, the most similar first; bounds the time where scans share a stimulus."""
+"""Most pairs compared in full, the most similar first; bounds the time where scans share a stimulus."""
 ROWS = 512
-"""Scans a matrix product compares with all others at a time: bounds memory."""
+"""Scans compared with all others in one matrix product; bounds memory."""
+IGNORED = -2.0
+"""Score of pairs that are not considered: below any correlation."""
 
 Aligned = Literal["start", "end", "both"]
 
 
 @dataclass(frozen=True)
 class Match:
-    """Two scans compared on all ROIs and all common frames; ``i`` and ``j`` are rows of the cohort.
+    """Two scans compared on all ROIs and all common frames.
 
     Attributes
     ----------
+    i, j : int
+        Positions in the cohort.
     correlation : float
-        Median over the ROIs with signal in both of the rank correlation over time.
+        Rank correlation over time, median over the ROIs with signal in both.
     aligned : {"start", "end", "both"}
-        The end of the longer scan at which the shorter was laid on it; "both" where they are of one length.
+        End of the longer scan at which the shorter one was aligned; "both" for scans of one length.
     common_frames : int
-        Valid frames that both scans have.
+        Frames that are valid in both scans.
     identical : bool
-        Same frames, and equal to 1e-4 after standardising each ROI.
+        Same valid frames, and equal to within 1e-4 after standardising each ROI.
     """
 
     i: int
@@ -67,16 +71,16 @@ class Match:
 
 @dataclass(frozen=True)
 class DuplicateSearch:
-    """What the search found.
+    """Result of the search for duplicates.
 
     Attributes
     ----------
     matches : tuple of Match
-        Pairs over the threshold, most similar first.
+        Pairs above the threshold, most similar first.
     next_closest : Match or None
-        The most similar pair under the threshold: how far unrelated scans are from being taken for one.
+        The most similar pair below the threshold: the margin by which different scans stay apart.
     not_compared : int
-        Pairs that passed the screening but not the limit on full comparisons; 0 but for odd cohorts.
+        Pairs that passed the screening but exceeded the limit on full comparisons; usually 0.
     """
 
     matches: tuple[Match, ...]
@@ -87,7 +91,7 @@ class DuplicateSearch:
 def find_duplicates(
     cohort: Cohort, coverage: Coverage, threshold: float = 0.5, min_frames: int = 40
 ) -> DuplicateSearch:
-    """Find pairs of scans that are one.
+    """Find pairs of duplicate scans.
 
     Parameters
     ----------
@@ -95,9 +99,13 @@ def find_duplicates(
     coverage : Coverage
         Of the same cohort, see :func:`brio.cohort.auditing.coverage.read_coverage`.
     threshold : float
-        Median over ROIs of the correlation over time above which two scans are one.
+        Two scans are duplicates if the median over ROIs of their rank correlation over time exceeds this.
     min_frames : int
-        Scans with fewer valid frames take no part: by chance alone short series correlate.
+        Scans with fewer valid frames take no part, because short series correlate by chance.
+
+    Returns
+    -------
+    DuplicateSearch
 
     Examples
     --------
@@ -108,16 +116,16 @@ def find_duplicates(
     >>> [(m.i, m.j, m.aligned) for m in find_duplicates(cohort, read_coverage(cohort)).matches]
     [(0, 3, 'end')]
     """
-    taking_part = np.flatnonzero((coverage.n_valid >= min_frames) & coverage.alive.any(axis=1))
+    eligible = np.flatnonzero((coverage.n_valid >= min_frames) & coverage.alive.any(axis=1))
     scores: list[np.ndarray] = []
     pairs: list[np.ndarray] = []
-    windows: list[Aligned] = ["start", "end"]
-    for aligned, sketches in zip(windows, _sketches(cohort, coverage, taking_part, min_frames), strict=True):
-        lengths = cohort.n_frames[taking_part]
-        for score, first, second in _screen(sketches, lengths, min_frames):
+    alignments: list[Aligned] = ["start", "end"]
+    for aligned, sketches in zip(alignments, _sketch_scans(cohort, coverage, eligible, min_frames), strict=True):
+        lengths = cohort.n_frames[eligible]
+        for score, first, second in _screen_pairs(sketches, lengths, min_frames):
             scores.append(score)
-            end = np.full(len(score), windows.index(aligned))
-            pairs.append(np.stack([taking_part[first], taking_part[second], end], axis=1))
+            end = np.full(len(score), alignments.index(aligned))
+            pairs.append(np.stack([eligible[first], eligible[second], end], axis=1))
     score = np.concatenate(scores) if scores else np.empty(0)
     pair = np.concatenate(pairs) if pairs else np.empty((0, 3), dtype=np.int64)
     order = np.lexsort((pair[:, 2], pair[:, 1], pair[:, 0], -score))
@@ -125,20 +133,38 @@ def find_duplicates(
     compared = min(passed, MOST_COMPARED)
     best: dict[tuple[int, int], Match] = {}
     for a, b, end in pair[np.concatenate([order[:compared], order[passed : passed + NEAREST]])].tolist():
-        match = compare(cohort, coverage, min(a, b), max(a, b), windows[end], min_frames)
+        match = compare_scans(cohort, coverage, min(a, b), max(a, b), alignments[end], min_frames)
         if match is not None:
-            known = best.setdefault((match.i, match.j), match)
-            best[match.i, match.j] = match if match.correlation > known.correlation else known
+            previous = best.setdefault((match.i, match.j), match)
+            best[match.i, match.j] = match if match.correlation > previous.correlation else previous
     ranked = sorted(best.values(), key=lambda m: (-m.correlation, m.i, m.j))
-    over = tuple(m for m in ranked if m.correlation > threshold)
-    under = next((m for m in ranked if m.correlation <= threshold), None)
-    return DuplicateSearch(over, under, passed - compared)
+    above = tuple(m for m in ranked if m.correlation > threshold)
+    below = next((m for m in ranked if m.correlation <= threshold), None)
+    return DuplicateSearch(above, below, passed - compared)
 
 
-def compare(
+def compare_scans(
     cohort: Cohort, coverage: Coverage, i: int, j: int, aligned: Aligned = "start", min_frames: int = 40
 ) -> Match | None:
-    """Compare two scans on all ROIs with signal in both and all common frames; None where too little is common."""
+    """Compare two scans on all ROIs with signal in both and all common frames.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    coverage : Coverage
+        Of the same cohort.
+    i, j : int
+        Positions of the scans.
+    aligned : {"start", "end"}
+        End of the longer scan at which the shorter one is aligned.
+    min_frames : int
+        Fewest common valid frames.
+
+    Returns
+    -------
+    Match or None
+        None if the scans have too few valid frames, or no ROI with signal, in common.
+    """
     common = int(min(cohort.n_frames[i], cohort.n_frames[j]))
     part = slice(0, common) if aligned == "start" else slice(-common, None)
     valid = coverage.valid[i][part] & coverage.valid[j][part]
@@ -146,7 +172,7 @@ def compare(
     if valid.sum() < min_frames or not rois.any():
         return None
     a, b = (cohort.scan(k)[part][valid][:, rois].astype(np.float64) for k in (i, j))
-    x, y = (_without_trend(rankdata(s.T, axis=1)) for s in (a, b))
+    x, y = (_remove_trend(rankdata(s.T, axis=1)) for s in (a, b))
     size = np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
     r = (x * y).sum(axis=1)[size > 0] / size[size > 0]
     if len(r) == 0:
@@ -155,66 +181,65 @@ def compare(
     same_frames = same_shape and (coverage.valid[i] == coverage.valid[j]).all()
     if cohort.n_frames[i] == cohort.n_frames[j]:
         aligned = "both"
-    identical = bool(same_frames and np.abs(_standardised(a) - _standardised(b)).max() <= 1e-4)
+    identical = bool(same_frames and np.abs(_standardise(a) - _standardise(b)).max() <= 1e-4)
     return Match(i, j, float(np.median(r)), aligned, int(valid.sum()), identical)
 
 
-def _sketches(
-    cohort: Cohort, coverage: Coverage, taking_part: np.ndarray, min_frames: int
+def _sketch_scans(
+    cohort: Cohort, coverage: Coverage, eligible: np.ndarray, min_frames: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Signed sums of the ROIs over the first frames, and over the last frames backwards. Each [n, 16, W].
+    """Compute signed sums of the ROIs over the first frames, and over the last frames backwards. Each [n, 16, W].
 
-    Backwards, so that two scans aligned at their ends lie on each other from index 0 on. Frames that are
-    missing or not valid are NaN.
+    Backwards, so that two scans aligned at their ends match from index 0 on. Missing or invalid frames are NaN.
     """
-    longest = int(cohort.n_frames[taking_part].max(initial=0))
+    longest = int(cohort.n_frames[eligible].max(initial=0))
     width = min(WINDOWS[-1] * min_frames, longest)
     rng = np.random.default_rng(0)
-    # as many plus as minus signs: a signal that all ROIs share, such as motion or breathing, falls out
+    # as many plus as minus signs: a signal that all ROIs share, such as motion or breathing, cancels
     half = np.where(np.arange(cohort.n_rois) % 2, 1.0, -1.0).astype(np.float32)
     signs = np.stack([rng.permutation(half) for _ in range(DIRECTIONS)], axis=1)
-    head = np.full((len(taking_part), DIRECTIONS, width), np.nan, dtype=np.float32)
+    head = np.full((len(eligible), DIRECTIONS, width), np.nan, dtype=np.float32)
     tail = head.copy()
-    for row, i in enumerate(taking_part):
+    for row, i in enumerate(eligible):
         valid = coverage.valid[i]
         frames = np.where(coverage.alive[i], cohort.scan(int(i)), 0.0)[valid].astype(np.float32, copy=False)
         sums = np.full((DIRECTIONS, len(valid)), np.nan, dtype=np.float32)
-        sums[:, valid] = (_standardised(frames) @ signs).T
+        sums[:, valid] = (_standardise(frames) @ signs).T
         head[row, :, : len(valid)] = sums[:, :width]
         tail[row, :, : len(valid)] = sums[:, ::-1][:, :width]
     return head, tail
 
 
-def _screen(
+def _screen_pairs(
     sketches: np.ndarray, lengths: np.ndarray, min_frames: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Score all pairs; yield those over ``SCREEN`` and the nearest of each scan below it, as (score, first, second)."""
+    """Score all pairs; yield (score, first, second) of those above ``SCREEN`` and of the best of each scan below it."""
     windows = np.array([min_frames * w for w in WINDOWS])
     level = np.searchsorted(windows, lengths, side="right") - 1
     order = np.argsort(-level, kind="stable")
     for k in range(len(windows) - 1, -1, -1):
-        # scans of this level meet those of the same or a longer window, so that each pair is met once
+        # scans of this level are compared with those of the same or a longer window: each pair once
         start, stop = int((level > k).sum()), int((level >= k).sum())
         if start == stop:
             continue
         unit = np.empty((stop, windows[k] * DIRECTIONS), dtype=np.float32)
         for a in range(0, stop, ROWS):
             block = order[a : min(a + ROWS, stop)]
-            unit[a : a + ROWS] = _unit_ranks(sketches[block, :, : windows[k]]).reshape(len(block), -1)
+            unit[a : a + ROWS] = _compute_unit_ranks(sketches[block, :, : windows[k]]).reshape(len(block), -1)
         for a in range(start, stop, ROWS):
             b = min(a + ROWS, stop)
             score = unit[a:b] @ unit[:b].T
-            score[:, a:b][np.triu_indices(b - a)] = -2.0
+            score[:, a:b][np.triu_indices(b - a)] = IGNORED  # a scan with itself, and pairs scored in the other half
             row, column = np.nonzero(score > SCREEN)
             yield score[row, column], order[a + row], order[column]
-            score[row, column] = -2.0
+            score[row, column] = IGNORED
             column = score.argmax(axis=1)
-            row = np.flatnonzero(score.max(axis=1) > -2.0)
+            row = np.flatnonzero(score.max(axis=1) > IGNORED)
             yield score[row, column[row]], order[a + row], order[column[row]]
 
 
-def _unit_ranks(x: np.ndarray) -> np.ndarray:
-    """Ranks over time (last axis) without trend; the squares of a scan sum to one. NaN and flat series give 0.
+def _compute_unit_ranks(x: np.ndarray) -> np.ndarray:
+    """Rank over time (last axis) and remove the trend; the squares of a scan sum to one. NaN and flat series give 0.
 
     Parameters
     ----------
@@ -225,16 +250,16 @@ def _unit_ranks(x: np.ndarray) -> np.ndarray:
     ranks = x.argsort(axis=2).argsort(axis=2).astype(np.float32)  # NaN is sorted last
     flat = np.fmax.reduce(x, axis=2) <= np.fmin.reduce(x, axis=2)
     ranks[flat] = 0.0
-    ranks = _without_trend(ranks, valid)
+    ranks = _remove_trend(ranks, valid)
     size = np.sqrt(np.einsum("nqt,nqt->nq", ranks, ranks))
     return ranks / (np.maximum(size, 1e-3) * np.float32(np.sqrt(x.shape[1])))[:, :, None]
 
 
-def _without_trend(x: np.ndarray, valid: np.ndarray | None = None) -> np.ndarray:
-    """Series (last axis) without mean and linear trend over their valid values, 0 elsewhere.
+def _remove_trend(x: np.ndarray, valid: np.ndarray | None = None) -> np.ndarray:
+    """Remove mean and linear trend over the valid values of each series (last axis); invalid values become 0.
 
-    The trend is taken out of ranks: in the values one spike at an end would bend it, and leave the same ramp in
-    every scan that has the spike.
+    This is applied to ranks: in raw values a spike at one end would tilt the trend and leave the same ramp in every
+    scan that has the spike.
 
     Parameters
     ----------
@@ -251,7 +276,7 @@ def _without_trend(x: np.ndarray, valid: np.ndarray | None = None) -> np.ndarray
     return x - slope * t
 
 
-def _standardised(x: np.ndarray) -> np.ndarray:
-    """Series (columns) with mean 0 and standard deviation 1; flat ones are 0."""
+def _standardise(x: np.ndarray) -> np.ndarray:
+    """Scale series (columns) to mean 0 and standard deviation 1; flat ones become 0."""
     spread = x.std(axis=0)
     return (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1.0)

@@ -1,4 +1,4 @@
-"""Findings: what an audit can say about one participant or one pair of participants."""
+"""Define what an audit can report about one participant or one pair of participants, and collect it."""
 
 from __future__ import annotations
 
@@ -15,28 +15,37 @@ from .coverage import Coverage
 from .duplicates import Aligned, Match
 
 __all__ = [
+    "DEAD_FRACTION_PREFIX",
     "DeadRois",
     "DuplicatePair",
     "NonFiniteFrames",
     "TooShort",
-    "dead_rois",
-    "duplicate_pair",
-    "non_finite_frames",
-    "stated_dead_rois",
-    "too_short",
+    "describe_pair",
+    "find_dead_rois",
+    "find_non_finite_frames",
+    "find_short_scans",
+    "read_stated_dead_rois",
 ]
 
-COLUMN = "dead_fraction_"
-"""A column of the participants that begins so states shares of ROIs without signal in the atlas it names."""
+DEAD_FRACTION_PREFIX = "dead_fraction_"
+"""A participants column ``dead_fraction_<atlas>`` states the share of ROIs without signal in that atlas."""
 
 Kind = Literal["identical", "near", "different"]
 
 
 @dataclass(frozen=True)
 class NonFiniteFrames:
-    """A scan of ``of`` frames, ``n_frames`` of which are NaN or infinite in an ROI that has signal.
+    """A scan with frames that are NaN or infinite in an ROI that has signal.
 
-    ``empty`` when the scan holds no finite value at all.
+    Attributes
+    ----------
+    participant_id, site, atlas : str
+    n_frames : int
+        Such frames.
+    of : int
+        Frames of the scan.
+    empty : bool
+        Whether the scan holds no finite value at all.
     """
 
     participant_id: str
@@ -49,9 +58,15 @@ class NonFiniteFrames:
 
 @dataclass(frozen=True)
 class DeadRois:
-    """A scan with ROIs that have no signal: constant, or missing in every frame.
+    """A scan with ROIs without signal: constant, or missing in every frame.
 
-    ``n_rois`` and ``of`` are None where only the share is known, from a column of the participants.
+    Attributes
+    ----------
+    participant_id, site, atlas : str
+    n_rois, of : int or None
+        ROIs without signal, and ROIs of the atlas. None where only the share is known, from the participants table.
+    share : float
+        Share of ROIs without signal, 0 to 1.
     """
 
     participant_id: str
@@ -64,7 +79,14 @@ class DeadRois:
 
 @dataclass(frozen=True)
 class TooShort:
-    """A scan with fewer valid frames than the rules ask for."""
+    """A scan with fewer valid frames than the rules require.
+
+    Attributes
+    ----------
+    participant_id, site, atlas : str
+    n_valid : int
+        Its valid frames.
+    """
 
     participant_id: str
     site: str
@@ -74,7 +96,7 @@ class TooShort:
 
 @dataclass(frozen=True)
 class DuplicatePair:
-    """Two participants whose scans are one or, of kind "different", come closest to it.
+    """Two participants with the same scan or, if ``kind`` is "different", with the most similar different scans.
 
     Attributes
     ----------
@@ -82,16 +104,16 @@ class DuplicatePair:
         Participants, in sorted order.
     sites : tuple of two str
     kind : {"identical", "near", "different"}
-        Equal after standardising; one scan, processed or trimmed differently; two scans.
+        Equal after standardising; one scan processed or trimmed in two ways; two different scans.
     correlation : float
-        Median over ROIs of the rank correlation over time.
+        Rank correlation over time, median over ROIs.
     aligned : {"start", "end", "both"}
-        The end of the longer scan at which the shorter was laid on it; "both" where they are of one length.
+        End of the longer scan at which the shorter one was aligned; "both" for scans of one length.
     common_frames : int
-        Valid frames that both have.
+        Frames that are valid in both scans.
     same_label, same_site : bool
     atlases : tuple of str
-        Where the pair was found; the figures are those of the first.
+        Atlases in which the pair was found; the numbers are those of the first.
     """
 
     first: str
@@ -106,55 +128,127 @@ class DuplicatePair:
     atlases: tuple[str, ...]
 
 
-def non_finite_frames(cohort: Cohort, coverage: Coverage, atlas: str) -> list[NonFiniteFrames]:
-    """Scans with frames that have to be dropped."""
+def find_non_finite_frames(cohort: Cohort, coverage: Coverage, atlas: str) -> list[NonFiniteFrames]:
+    """Find the scans with frames that must be dropped.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    coverage : Coverage
+        Of the same cohort.
+    atlas : str
+        Name under which the findings are reported.
+
+    Returns
+    -------
+    list of NonFiniteFrames
+    """
     return [
-        NonFiniteFrames(*_who(cohort, i), atlas, int(coverage.n_invalid[i]), int(cohort.n_frames[i]), empty)
-        for i, empty in zip(*_where(coverage.n_invalid > 0, ~coverage.finite), strict=True)
+        NonFiniteFrames(*_identify(cohort, i), atlas, int(coverage.n_invalid[i]), int(cohort.n_frames[i]), empty)
+        for i, empty in zip(*_select(coverage.n_invalid > 0, ~coverage.finite), strict=True)
     ]
 
 
-def dead_rois(cohort: Cohort, coverage: Coverage, atlas: str) -> list[DeadRois]:
-    """Scans with at least one ROI without signal."""
+def find_dead_rois(cohort: Cohort, coverage: Coverage, atlas: str) -> list[DeadRois]:
+    """Find the scans with at least one ROI without signal.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    coverage : Coverage
+        Of the same cohort.
+    atlas : str
+        Name under which the findings are reported.
+
+    Returns
+    -------
+    list of DeadRois
+    """
     return [
-        DeadRois(*_who(cohort, i), atlas, n, cohort.n_rois, n / cohort.n_rois)
-        for i, n in zip(*_where(coverage.n_dead > 0, coverage.n_dead), strict=True)
+        DeadRois(*_identify(cohort, i), atlas, n, cohort.n_rois, n / cohort.n_rois)
+        for i, n in zip(*_select(coverage.n_dead > 0, coverage.n_dead), strict=True)
     ]
 
 
-def too_short(cohort: Cohort, coverage: Coverage, atlas: str, min_frames: int) -> list[TooShort]:
-    """Scans with fewer valid frames than ``min_frames``."""
+def find_short_scans(cohort: Cohort, coverage: Coverage, atlas: str, min_frames: int) -> list[TooShort]:
+    """Find the scans with fewer than ``min_frames`` valid frames.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    coverage : Coverage
+        Of the same cohort.
+    atlas : str
+        Name under which the findings are reported.
+    min_frames : int
+
+    Returns
+    -------
+    list of TooShort
+    """
     return [
-        TooShort(*_who(cohort, i), atlas, n)
-        for i, n in zip(*_where(coverage.n_valid < min_frames, coverage.n_valid), strict=True)
+        TooShort(*_identify(cohort, i), atlas, n)
+        for i, n in zip(*_select(coverage.n_valid < min_frames, coverage.n_valid), strict=True)
     ]
 
 
-def stated_dead_rois(cohort: Cohort, read: Collection[str]) -> list[DeadRois]:
-    """Shares of ROIs without signal that the participants table states, for atlases other than those ``read``."""
-    found: list[DeadRois] = []
+def read_stated_dead_rois(cohort: Cohort, audited_atlases: Collection[str]) -> list[DeadRois]:
+    """Read shares of ROIs without signal from the columns ``dead_fraction_<atlas>`` of the participants table.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    audited_atlases : collection of str
+        Atlases whose scans the audit reads itself; their columns are ignored.
+
+    Returns
+    -------
+    list of DeadRois
+        For shares above 0.
+
+    Raises
+    ------
+    BrioError
+        If a value is not a share from 0 to 1.
+    """
+    findings: list[DeadRois] = []
     for column in map(str, cohort.participants.columns):
-        atlas = column.removeprefix(COLUMN)
-        if not column.startswith(COLUMN) or atlas in read:
+        atlas = column.removeprefix(DEAD_FRACTION_PREFIX)
+        if not column.startswith(DEAD_FRACTION_PREFIX) or atlas in audited_atlases:
             continue
-        stated = cohort.participants[column]
-        share = pd.to_numeric(stated, errors="coerce").to_numpy(dtype=np.float64)
-        wrong = stated.notna().to_numpy() & ~((share >= 0.0) & (share <= 1.0))
-        if wrong.any():
-            k = int(np.flatnonzero(wrong)[0])
+        values = cohort.participants[column]
+        share = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64)
+        invalid = values.notna().to_numpy() & ~((share >= 0.0) & (share <= 1.0))
+        if invalid.any():
+            i = int(np.flatnonzero(invalid)[0])
             raise BrioError(
-                f"participant {cohort.ids[k]}: {column} is '{stated.iloc[k]}'; it must be a share from 0 to 1"
+                f"participant {cohort.ids[i]}: {column} is '{values.iloc[i]}'; it must be a share from 0 to 1"
             )
-        found += [
-            DeadRois(*_who(cohort, i), atlas, None, None, s) for i, s in zip(*_where(share > 0.0, share), strict=True)
+        findings += [
+            DeadRois(*_identify(cohort, i), atlas, None, None, s)
+            for i, s in zip(*_select(share > 0.0, share), strict=True)
         ]
-    return found
+    return findings
 
 
-def duplicate_pair(cohort: Cohort, match: Match, atlas: str, kind: Kind) -> DuplicatePair:
-    """A match of the search for duplicates in terms of participants."""
+def describe_pair(cohort: Cohort, match: Match, atlas: str, kind: Kind) -> DuplicatePair:
+    """Describe a match of the search for duplicates by its participants.
+
+    Parameters
+    ----------
+    cohort : Cohort
+        The cohort that was searched.
+    match : Match
+    atlas : str
+        Name under which the pair is reported.
+    kind : {"identical", "near", "different"}
+
+    Returns
+    -------
+    DuplicatePair
+    """
     i, j = sorted((match.i, match.j), key=lambda k: str(cohort.ids[k]))
-    (first, first_site), (second, second_site) = _who(cohort, i), _who(cohort, j)
+    (first, first_site), (second, second_site) = _identify(cohort, i), _identify(cohort, j)
     return DuplicatePair(
         first=first,
         second=second,
@@ -169,11 +263,13 @@ def duplicate_pair(cohort: Cohort, match: Match, atlas: str, kind: Kind) -> Dupl
     )
 
 
-def _who(cohort: Cohort, i: int) -> tuple[str, str]:
+def _identify(cohort: Cohort, i: int) -> tuple[str, str]:
+    """Participant and site of scan i."""
     row = cohort.participants.iloc[i]
     return str(row["participant_id"]), str(row["site"])
 
 
-def _where(mask: np.ndarray, values: np.ndarray) -> tuple[list[int], list]:
-    rows = np.flatnonzero(mask)
-    return rows.tolist(), values[rows].tolist()
+def _select(mask: np.ndarray, values: np.ndarray) -> tuple[list[int], list]:
+    """Positions where the mask is set, and the values there."""
+    positions = np.flatnonzero(mask)
+    return positions.tolist(), values[positions].tolist()

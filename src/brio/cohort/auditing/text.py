@@ -1,216 +1,239 @@
-"""An audit as lines of plain text: a heading for each question, short lists in full, long ones by site."""
+"""Format an audit as plain text: one section per question, short lists in full, long ones counted by site."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .audit import Audit
-    from .findings import DuplicatePair
+from .audit import Audit
+from .findings import DuplicatePair
 
-__all__ = ["audit_lines"]
+__all__ = ["format_audit"]
 
 LONGEST_LIST = 12
-"""A longer list is given by site; all of it is in ``Audit.to_dict``."""
+"""Longer lists are counted by site; ``Audit.to_dict`` has them in full."""
 
 
-def audit_lines(found: Audit) -> list[str]:
-    """The whole audit, most important first."""
+def format_audit(audit: Audit) -> str:
+    """Format an audit as text to print, most important findings first.
+
+    Parameters
+    ----------
+    audit : Audit
+
+    Returns
+    -------
+    str
+        Several lines, without a line break at the end.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from brio.cohort import Cohort, audit
+    >>> scans = [np.random.default_rng(i).normal(size=(60, 20)) for i in range(4)]
+    >>> result = audit(Cohort.from_scans(scans, site=list("AABB"), label=[0, 1, 0, 1], name="small"))
+    >>> format_audit(result).splitlines()[1]
+    '4 scans at 2 sites: 2 with label 0, 2 with label 1'
+    """
     sections = {
-        "": _head(found),
-        "Proposed exclusions": _exclusions(found),
-        "Scans that are there twice": _duplicates(found),
-        "ROIs without signal": _dead(found),
-        "Frames with missing values": _non_finite(found),
-        f"Scans with fewer than {found.rules.min_frames} valid frames": _short(found),
-        "Sites that remain": _sites(found),
-        "Scan length": _length(found),
-        "Repetition time": _repetition_time(found),
+        "Proposed exclusions": _format_exclusions(audit),
+        "Duplicate scans": _format_duplicates(audit),
+        "ROIs without signal": _format_dead_rois(audit),
+        "Frames with missing values": _format_non_finite(audit),
+        f"Scans with fewer than {audit.rules.min_frames} valid frames": _format_short(audit),
+        "Remaining sites": _format_sites(audit),
+        "Scan length": _format_length(audit),
+        "Repetition time": _format_repetition_time(audit),
     }
-    lines: list[str] = []
+    lines = _format_head(audit)
     for heading, body in sections.items():
-        lines += (
-            ([""] if lines else []) + ([heading] if heading else []) + ["  " * bool(heading) + line for line in body]
-        )
-    return lines
+        lines += ["", heading, *(f"  {line}" for line in body)]
+    return "\n".join(lines)
 
 
-def _head(found: Audit) -> list[str]:
-    own, *others = found.atlases
-    also = [
-        f"{name} ({n} of {found.n_before})" if n < found.n_before else name
-        for name, n in list(found.atlases.items())[1:]
+def _format_head(audit: Audit) -> list[str]:
+    own, *others = audit.atlases
+    companions = [
+        f"{name} ({audit.atlases[name]} of {audit.n_before})" if audit.atlases[name] < audit.n_before else name
+        for name in others
     ]
     return [
-        f"Audit of {found.cohort}, {own}"
-        + (f", with {', '.join(also)}" if others else "")
-        + f" [{found.fingerprint[:12]}]",
-        f"{found.n_before} scans at {len(found.sites)} sites: {_classes(found, found.classes_before)}",
+        f"Audit of {audit.cohort}, {own}"
+        + (f", with {', '.join(companions)}" if companions else "")
+        + f" [{audit.fingerprint[:12]}]",
+        f"{audit.n_before} scans at {len(audit.sites)} sites: {_format_classes(audit, audit.classes_before)}",
     ]
 
 
-def _exclusions(found: Audit) -> list[str]:
-    if not found.exclusions:
+def _format_exclusions(audit: Audit) -> list[str]:
+    if not audit.exclusions:
         return ["none"]
-    lines = [
-        f"{len(found.exclusions)} of {found.n_before} scans; "
-        f"{found.n_after} remain ({_classes(found, found.classes_after)})"
+    summary = (
+        f"{len(audit.exclusions)} of {audit.n_before} scans; "
+        f"{audit.n_after} remain ({_format_classes(audit, audit.classes_after)})"
+    )
+    if len(audit.exclusions) > LONGEST_LIST:
+        return [summary, _count_by_site(audit.site_of[participant] for participant in audit.exclusions)]
+    rows = [
+        (participant, audit.site_of[participant], "; ".join(reasons))
+        for participant, reasons in audit.exclusions.items()
     ]
-    if len(found.exclusions) > LONGEST_LIST:
-        return [*lines, _by_site(found.site_of[who] for who in found.exclusions)]
-    rows = [(who, found.site_of[who], "; ".join(why)) for who, why in found.exclusions.items()]
-    return lines + _table(rows)
+    return [summary, *_align_columns(rows)]
 
 
-def _duplicates(found: Audit) -> list[str]:
-    lines = [f"rank correlation over time, median over ROIs, above {found.rules.duplicate_correlation:g}"]
-    if not found.duplicates:
+def _format_duplicates(audit: Audit) -> list[str]:
+    pairs = audit.duplicates
+    lines = [f"rank correlation over time, median over ROIs, above {audit.rules.duplicate_correlation:g}"]
+    if not pairs:
         lines.append("none")
-    elif len(found.duplicates) > LONGEST_LIST:
-        lines.append(f"{len(found.duplicates)} pairs: {_by_site(pair.sites[0] for pair in found.duplicates)}")
+    elif len(pairs) > LONGEST_LIST:
+        lines.append(f"{len(pairs)} pairs: {_count_by_site(pair.sites[0] for pair in pairs)}")
     else:
-        lines += _table([(p.first, p.second, f"{p.correlation:.2f}", _verdict(p)) for p in found.duplicates])
-    closest = [f"{pair.correlation:.2f} in {atlas}" for atlas, pair in found.next_closest.items()]
+        lines += _align_columns([(p.first, p.second, f"{p.correlation:.2f}", _describe_pair(p)) for p in pairs])
+    closest = [f"{pair.correlation:.2f} in {atlas}" for atlas, pair in audit.next_closest.items()]
     if closest:
-        lines.append(f"closest pair of different scans: {', '.join(closest)}")
-    if found.not_compared:
-        lines.append(f"{found.not_compared} further similar pairs were not compared: do the scans share a task?")
+        lines.append(f"most similar pair of different scans: {', '.join(closest)}")
+    if audit.not_compared:
+        lines.append(f"{audit.not_compared} more similar pairs were not compared; do the scans share a task?")
     return lines
 
 
-def _verdict(pair: DuplicatePair) -> str:
+def _describe_pair(pair: DuplicatePair) -> str:
     trimmed = f", the {pair.common_frames} frames at the {pair.aligned} of the longer" if pair.aligned != "both" else ""
-    doubts = [name for name, same in (("labels", pair.same_label), ("sites", pair.same_site)) if not same]
-    return f"{pair.kind}{trimmed}; " + (
-        f"DIFFERENT {' and '.join(doubts).upper()}" if doubts else "same label and site"
-    )
+    conflicts = [name for name, same in (("LABELS", pair.same_label), ("SITES", pair.same_site)) if not same]
+    return f"{pair.kind}{trimmed}; " + (f"DIFFERENT {' AND '.join(conflicts)}" if conflicts else "same label and site")
 
 
-def _dead(found: Audit) -> list[str]:
+def _format_dead_rois(audit: Audit) -> list[str]:
     lines = []
-    for atlas, by_site in found.dead_by_site.items():
-        here = [rois for rois in found.dead_rois if rois.atlas == atlas]
-        over = sum(rois.share > found.rules.max_dead_fraction for rois in here)
-        most = max(here, key=lambda rois: rois.share)
-        worst = f"up to {most.n_rois} of {most.of} ROIs" if most.of else f"up to {most.share:.0%} of the ROIs"
-        limit = f"over {found.rules.max_dead_fraction:.0%}: {over or 'none'}"
-        lines += [f"{atlas}: {len(here)} scans, {worst} ({limit})", f"  {_counts(by_site)}"]
-        if atlas in found.dead_patterns:
-            test = found.dead_patterns[atlas]
-            chance = f"{test.by_chance:.0%} by chance, {_p(test.p)}; largest site {test.largest_site:.0%}"
-            lines += [
-                f"  the pattern {'goes' if test.p < 0.05 else 'does not go'} with the site: "
-                f"nearest pattern from the same site in {test.accuracy:.0%} ({chance})"
-            ]
+    limit = audit.rules.max_dead_fraction
+    for atlas, by_site in audit.dead_by_site.items():
+        scans = [scan for scan in audit.dead_rois if scan.atlas == atlas]
+        above = sum(scan.share > limit for scan in scans)
+        worst = max(scans, key=lambda scan: scan.share)
+        most = f"up to {worst.n_rois} of {worst.of} ROIs" if worst.of else f"up to {worst.share:.0%} of the ROIs"
+        lines += [
+            f"{atlas}: {len(scans)} scans, {most} (above {limit:.0%}: {above or 'none'})",
+            f"  {_format_counts(by_site)}",
+        ]
+        if atlas in audit.dead_patterns:
+            test = audit.dead_patterns[atlas]
+            reference = f"{test.by_chance:.0%} by chance, {_format_p(test.p)}; largest site {test.largest_site:.0%}"
+            lines.append(
+                f"  the missing ROIs {'predict' if test.p < 0.05 else 'do not predict'} the site: "
+                f"nearest scan from the same site in {test.accuracy:.0%} ({reference})"
+            )
     return lines or ["none"]
 
 
-def _non_finite(found: Audit) -> list[str]:
-    scans = found.non_finite
+def _format_non_finite(audit: Audit) -> list[str]:
+    scans = audit.non_finite
+    if not scans:
+        return ["none"]
     if len(scans) > LONGEST_LIST:
-        return [f"{len(scans)} scans, up to {max(s.n_frames for s in scans)} frames", _by_site(s.site for s in scans)]
-    return _table([(s.participant_id, s.site, f"{s.n_frames} of {s.of} frames in {s.atlas}") for s in scans]) or [
-        "none"
-    ]
+        most = max(scan.n_frames for scan in scans)
+        return [f"{len(scans)} scans, up to {most} frames", _count_by_site(scan.site for scan in scans)]
+    return _align_columns(
+        [(scan.participant_id, scan.site, f"{scan.n_frames} of {scan.of} frames in {scan.atlas}") for scan in scans]
+    )
 
 
-def _short(found: Audit) -> list[str]:
-    scans = found.too_short
+def _format_short(audit: Audit) -> list[str]:
+    scans = audit.too_short
+    if not scans:
+        return ["none"]
     if len(scans) > LONGEST_LIST:
-        return [f"{len(scans)} scans", _by_site(s.site for s in scans)]
-    return _table([(s.participant_id, s.site, f"{s.n_valid} valid frames in {s.atlas}") for s in scans]) or ["none"]
+        return [f"{len(scans)} scans", _count_by_site(scan.site for scan in scans)]
+    return _align_columns(
+        [(scan.participant_id, scan.site, f"{scan.n_valid} valid frames in {scan.atlas}") for scan in scans]
+    )
 
 
-def _sites(found: Audit) -> list[str]:
-    sizes = {c.site: sum(c.after) for c in found.sites if sum(c.after)}
+def _format_sites(audit: Audit) -> list[str]:
+    sizes = {counts.site: sum(counts.after) for counts in audit.sites if sum(counts.after)}
     if not sizes:
         return ["none"]
-    small, large = min(sizes, key=lambda s: (sizes[s], s)), max(sizes, key=lambda s: (sizes[s], s))
-    lines = [f"{len(sizes)} sites, from {sizes[small]} scans ({small}) to {sizes[large]} ({large})"]
-    lost = [c.site for c in found.sites if not sum(c.after)]
+    smallest, largest = min(sizes, key=lambda s: (sizes[s], s)), max(sizes, key=lambda s: (sizes[s], s))
+    lines = [f"{len(sizes)} sites, from {sizes[smallest]} scans ({smallest}) to {sizes[largest]} ({largest})"]
+    lost = [counts.site for counts in audit.sites if not sum(counts.after)]
     if lost:
-        lines.append(f"without any scan after the exclusions: {_some(lost)}")
-    after = {c.site: f"{c.site} {c.after[0]}/{c.after[1]}" for c in found.sites}
-    names = "/".join(found.classes)
-    lines.append(f"one class only: {_some([after[s] for s in found.one_class]) or 'none'}")
-    lines.append(
-        f"fewer than {found.rules.min_class} in a class: "
-        + (f"{_some([after[s] for s in found.small_class])} ({names})" if found.small_class else "none")
-    )
-    label = found.label_by_site
+        lines.append(f"without any scan after the exclusions: {_shorten(lost)}")
+    classes = {counts.site: f"{counts.site} {counts.after[0]}/{counts.after[1]}" for counts in audit.sites}
+    lines.append(f"one class only: {_shorten([classes[s] for s in audit.one_class]) or 'none'}")
+    small = f"{_shorten([classes[s] for s in audit.small_class])} ({'/'.join(audit.classes)})"
+    lines.append(f"fewer than {audit.rules.min_class} in a class: {small if audit.small_class else 'none'}")
+    label = audit.label_by_site
     if label is not None and label.cramers_v is not None and label.p is not None:
-        chance = f"about {label.by_chance:.2f} by chance, chi-square {_p(label.p)}"
-        lines.append(f"label by site: Cramer's V {label.cramers_v:.2f} ({chance})")
+        reference = f"about {label.by_chance:.2f} by chance, chi-square {_format_p(label.p)}"
+        lines.append(f"label by site: Cramer's V {label.cramers_v:.2f} ({reference})")
     return lines
 
 
-def _length(found: Audit) -> list[str]:
-    site, label = found.length_by_site, found.length_by_label
+def _format_length(audit: Audit) -> list[str]:
+    site, label = audit.length_by_site, audit.length_by_label
     if site is None or label is None:
         return ["none"]
     if site.eta_squared is None:
-        return [f"{site.shortest} frames, all scans alike"]
+        return [f"{site.shortest} frames in every scan"]
     between = f"{site.eta_squared:.0%} of the variance lies between sites (eta squared)"
     lines = [f"{site.shortest} to {site.longest} frames; {between}"]
     if site.differs_inside:
-        lines.append(f"differs inside {_some([f'{s} ({a}-{b})' for s, (a, b) in site.differs_inside.items()])}")
+        ranges = [f"{name} ({low}-{high})" for name, (low, high) in site.differs_inside.items()]
+        lines.append(f"differs within {_shorten(ranges)}")
     if site.all_shortest:
-        who = _some([f"{s} ({n})" for s, n in site.all_shortest.items()])
-        lines.append(f"all scans have the shortest, {site.shortest} frames, at {who}")
+        sites = _shorten([f"{name} ({n})" for name, n in site.all_shortest.items()])
+        lines.append(f"all scans have the minimum of {site.shortest} frames at {sites}")
     if label.auc is not None and label.p is not None:
-        text = f"as a score for {found.classes[1]}: AUC {label.auc:.2f} over all sites (Mann-Whitney {_p(label.p)})"
+        text = f"as a score for {audit.classes[1]}: AUC {label.auc:.2f} over all sites"
+        text += f" (Mann-Whitney {_format_p(label.p)})"
         if label.auc_inside is not None:
-            text += f", {label.auc_inside:.2f} inside the {len(label.auc_by_site)} sites where it differs"
+            text += f", {label.auc_inside:.2f} within the {len(label.auc_by_site)} sites where it differs"
         lines.append(text)
     return lines
 
 
-def _repetition_time(found: Audit) -> list[str]:
-    tr = found.repetition_time
+def _format_repetition_time(audit: Audit) -> list[str]:
+    tr = audit.repetition_time
     if tr is None:
         return ["not stated (no column tr)"]
     values = tr.sites_by_value
-    lines = _table([(f"{value} s", _some(sites, most=6)) for value, sites in list(values.items())[:LONGEST_LIST]])
+    rows = [(f"{value} s", _shorten(sites, most=6)) for value, sites in list(values.items())[:LONGEST_LIST]]
+    lines = _align_columns(rows)
     if len(values) > LONGEST_LIST:
         lines.append(f"and {len(values) - LONGEST_LIST} more values")
     if tr.differs_inside:
-        lines.append(f"several values at {_some(tr.differs_inside)}")
+        lines.append(f"several values at {_shorten(tr.differs_inside)}")
     if tr.unknown:
         lines.append(f"not stated for {tr.unknown} scans")
     return lines
 
 
-def _classes(found: Audit, counts: tuple[int, int]) -> str:
-    return ", ".join(f"{n} {name}" for n, name in zip(counts, _class_names(found), strict=True))
+def _format_classes(audit: Audit, counts: tuple[int, int]) -> str:
+    names = audit.classes
+    if any(name.isdigit() for name in names):  # bare digits would read as numbers next to the counts
+        names = (f"with label {names[0]}", f"with label {names[1]}")
+    return ", ".join(f"{n} {name}" for n, name in zip(counts, names, strict=True))
 
 
-def _class_names(found: Audit) -> tuple[str, str]:
-    zero, one = found.classes
-    # bare digits would read as numbers next to the counts
-    return (f"with label {zero}", f"with label {one}") if zero.isdigit() or one.isdigit() else (zero, one)
-
-
-def _by_site(sites: Iterable[str]) -> str:
+def _count_by_site(sites: Iterable[str]) -> str:
     ranked = sorted(Counter(sites).items(), key=lambda item: (-item[1], item[0]))
-    return "by site: " + _counts(dict(ranked))
+    return "by site: " + _format_counts(dict(ranked))
 
 
-def _counts(by_site: Mapping[str, int]) -> str:
-    return _some([f"{site} {n}" for site, n in by_site.items()])
+def _format_counts(by_site: Mapping[str, int]) -> str:
+    return _shorten([f"{site} {n}" for site, n in by_site.items()])
 
 
-def _some(names: Sequence[str], most: int = LONGEST_LIST) -> str:
+def _shorten(names: Sequence[str], most: int = LONGEST_LIST) -> str:
+    """Join names by commas; after ``most`` of them, count the rest."""
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + rest
 
 
-def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Rows with their columns aligned."""
+def _align_columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def _p(p: float) -> str:
+def _format_p(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"

@@ -1,4 +1,7 @@
-"""What every reader ends in: one order of ROIs, one atlas, a cohort folder that says where it came from."""
+"""Assemble a cohort from the scans of a reader: one order of ROIs, one atlas, provenance.
+
+Every reader ends in :func:`write_scans`.
+"""
 
 from __future__ import annotations
 
@@ -12,40 +15,81 @@ import numpy as np
 import pandas as pd
 
 from ...errors import BrioError, nearest
-from ..atlas import Atlas, bundled_atlas
+from ...version import __version__
+from ..atlas import Atlas, load_bundled_atlas
 from ..cohort import Cohort
 from ..writer import CohortWriter
 from .series import Series
 
 __all__ = [
     "RoiOrder",
-    "canonical",
-    "choose",
-    "describe",
-    "reasons",
+    "Skipped",
+    "canonicalise_atlas_name",
+    "check_source_folder",
+    "choose_atlas_label",
+    "describe_import",
     "refuse_existing",
-    "settle_atlas",
-    "source_folder",
+    "resolve_atlas",
+    "summarise_skipped",
     "write_scans",
 ]
 
 Strictness = Literal["free", "count", "names"]
+Skipped = dict[str, str]
+"""Entry of ``provenance["skipped"]``: ``participant_id``, ``reason`` and perhaps ``file``."""
 
 
 @dataclass(frozen=True)
 class RoiOrder:
-    """The ROI columns all scans are brought to, and the file that set them."""
+    """Order of the ROI columns that all scans are brought into.
+
+    Attributes
+    ----------
+    n_rois : int
+    names : tuple of str, or None
+        Column names, where the files have a header.
+    path : Path
+        File that set the order, for error messages.
+    """
 
     n_rois: int
     names: tuple[str, ...] | None
     path: Path
 
     @classmethod
-    def of(cls, series: Series, path: Path) -> RoiOrder:
+    def from_series(cls, series: Series, path: Path) -> RoiOrder:
+        """Take the order of the columns of a series.
+
+        Parameters
+        ----------
+        series : Series, frames of shape [T, P]
+        path : Path
+            Its file.
+
+        Returns
+        -------
+        RoiOrder
+        """
         return cls(series.frames.shape[1], series.columns, path)
 
-    def bring(self, series: Series, path: Path) -> np.ndarray:
-        """Frames of shape [T, P] with the columns in this order; columns are moved by name, never guessed."""
+    def reorder(self, series: Series, path: Path) -> np.ndarray:
+        """Bring the columns of a scan into this order. Columns are matched by name, never guessed.
+
+        Parameters
+        ----------
+        series : Series, frames of shape [T, P]
+        path : Path
+            Its file, for error messages.
+
+        Returns
+        -------
+        ndarray of float32, shape [T, P]
+
+        Raises
+        ------
+        BrioError
+            If the number of columns or their names differ.
+        """
         if series.frames.shape[1] != self.n_rois:
             raise BrioError(
                 f"{path}: {series.frames.shape[1]} ROIs, but {self.path} has {self.n_rois}; "
@@ -58,33 +102,40 @@ class RoiOrder:
             raise BrioError(
                 f"{without}: has no column names, but {with_names} has; the order of ROIs cannot be checked"
             )
-        place = {name: i for i, name in enumerate(series.columns)}
-        if len(place) != self.n_rois:
-            raise BrioError(f"{path}: column '{_doubled(series.columns)}' appears more than once in the header")
-        absent = [n for n in self.names if n not in place]
+        position = {name: i for i, name in enumerate(series.columns)}
+        if len(position) != self.n_rois:
+            raise BrioError(f"{path}: column '{_find_repeated(series.columns)}' appears more than once in the header")
+        absent = [name for name in self.names if name not in position]
         if absent:
-            extra = sorted(set(place) - set(self.names))
+            extra = sorted(set(position) - set(self.names))
             raise BrioError(
                 f"{path}: has ROI '{extra[0]}' but not '{absent[0]}' of {self.path}; the parcellations differ"
             )
-        return series.frames[:, [place[n] for n in self.names]]
+        return series.frames[:, [position[name] for name in self.names]]
 
 
-def _doubled(names: Iterable[str]) -> str:
+def _find_repeated(names: Iterable[str]) -> str:
+    """Return the most frequent of some names."""
     counts = pd.Series(list(names)).value_counts()
     return str(counts.index[0])
 
 
-def settle_atlas(name: str, series: Series, path: Path, strictness: Strictness = "free") -> tuple[Atlas, RoiOrder, str]:
-    """The atlas of a cohort from its name and its first scan.
+def resolve_atlas(
+    name: str, series: Series, path: Path, strictness: Strictness = "free"
+) -> tuple[Atlas, RoiOrder, str]:
+    """Determine the atlas of a cohort from its name and its first scan.
 
-    A bundled atlas is taken where the number of ROIs agrees and the header, if there is one, holds its names,
-    codes or indices in any order. Else the header names the ROIs, else nothing does.
+    A bundled atlas is used if the number of ROIs agrees and the header, if there is one, holds its names, codes or
+    indices in any order. Otherwise the ROIs are named by the header, or stay unnamed.
 
     Parameters
     ----------
-    name, series, path
-        What the atlas is called; the first scan and its file.
+    name : str
+        Name of the atlas.
+    series : Series, frames of shape [T, P]
+        The first scan.
+    path : Path
+        Its file, for error messages.
     strictness : {"free", "count", "names"}
         What must agree with a bundled atlas of that name: nothing, the number of ROIs, or the header as well.
 
@@ -92,39 +143,42 @@ def settle_atlas(name: str, series: Series, path: Path, strictness: Strictness =
     -------
     atlas : Atlas
     order : RoiOrder
-        In the words of the files' header.
-    how : str
+        In terms of the column names of the files.
+    origin : str
         Where names and order came from, for the provenance.
+
+    Raises
+    ------
+    BrioError
+        If the file does not agree with the bundled atlas as ``strictness`` requires.
     """
-    n = series.frames.shape[1]
-    if series.columns is not None and len(set(series.columns)) < n:
-        raise BrioError(f"{path}: column '{_doubled(series.columns)}' appears more than once in the header")
-    bundled = bundled_atlas(name)
-    if bundled is not None and len(bundled) == n:
+    n_rois = series.frames.shape[1]
+    if series.columns is not None and len(set(series.columns)) < n_rois:
+        raise BrioError(f"{path}: column '{_find_repeated(series.columns)}' appears more than once in the header")
+    bundled = load_bundled_atlas(name)
+    if bundled is not None and len(bundled) == n_rois:
         if series.columns is None:
             if strictness == "names":
                 raise BrioError(
                     f"{path}: has no header; the order of its columns cannot be checked against {bundled.name}"
                 )
-            return (
-                bundled,
-                RoiOrder(n, None, path),
-                "the files name no columns: taken in the order of the bundled atlas",
-            )
+            origin = "the files name no columns: taken in the order of the bundled atlas"
+            return bundled, RoiOrder(n_rois, None, path), origin
         for key in ("name", "code", "index"):
-            words = tuple(bundled.rois[key].astype(str)) if key in bundled.rois else ()
-            if set(words) == set(series.columns):
-                return bundled, RoiOrder(n, words, path), f"header matched to the bundled atlas by {key}"
+            names = tuple(bundled.rois[key].astype(str)) if key in bundled.rois else ()
+            if set(names) == set(series.columns):
+                return bundled, RoiOrder(n_rois, names, path), f"header matched to the bundled atlas by {key}"
         if strictness == "names":
             key = "code" if "code" in bundled.rois else "index"
             unknown = sorted(set(series.columns) - set(bundled.rois[key].astype(str)))
             raise BrioError(f"{path}: the header names '{unknown[0]}', which is no {key} of {bundled.name}")
     elif bundled is not None and strictness != "free":
-        turned = "; its rows seem to be the ROIs: transpose the files" if len(series.frames) == len(bundled) else ""
-        raise BrioError(f"{path}: has {n} columns, atlas {bundled.name} has {len(bundled)} ROIs{turned}")
+        hint = "; its rows seem to be the ROIs: transpose the files" if len(series.frames) == len(bundled) else ""
+        raise BrioError(f"{path}: has {n_rois} columns, atlas {bundled.name} has {len(bundled)} ROIs{hint}")
     if series.columns is not None:
-        return Atlas(name, pd.DataFrame({"name": series.columns})), RoiOrder.of(series, path), "names from the header"
-    return Atlas.unnamed(n, name), RoiOrder(n, None, path), "the ROIs have no names"
+        atlas = Atlas(name, pd.DataFrame({"name": series.columns}))
+        return atlas, RoiOrder.from_series(series, path), "names from the header"
+    return Atlas.unnamed(n_rois, name), RoiOrder(n_rois, None, path), "the ROIs have no names"
 
 
 def write_scans(
@@ -137,65 +191,149 @@ def write_scans(
     provenance: dict[str, Any],
     strictness: Strictness = "free",
 ) -> Cohort:
-    """Write scans (participant row, file, series) one by one as a cohort folder and open it."""
+    """Write scans one by one to a cohort folder and open it.
+
+    Parameters
+    ----------
+    out : str or Path
+        Cohort folder to write.
+    scans : iterable of (dict, Path, Series)
+        Row of the participants table, file and series of each scan.
+    atlas : str
+        Name of the atlas.
+    name : str
+        Name of the cohort.
+    classes : tuple of two str
+        Names of the labels 0 and 1.
+    provenance : dict
+        From :func:`describe_import`.
+    strictness : {"free", "count", "names"}
+        See :func:`resolve_atlas`.
+
+    Returns
+    -------
+    Cohort
+
+    Raises
+    ------
+    BrioError
+        If there is no scan, or the scans differ in their ROIs.
+    """
     stream = iter(scans)
     first = next(stream, None)
     if first is None:
-        raise BrioError(f"{provenance['source']}: no scan to import: {reasons(provenance['skipped'])}")
-    known, order, provenance["rois"] = settle_atlas(atlas, first[2], first[1], strictness)
-    with CohortWriter(out, name, known, classes, provenance) as writer:
+        raise BrioError(f"{provenance['source']}: no scan to import: {summarise_skipped(provenance['skipped'])}")
+    resolved, order, provenance["rois"] = resolve_atlas(atlas, first[2], first[1], strictness)
+    with CohortWriter(out, name, resolved, classes, provenance) as writer:
         for row, path, series in chain([first], stream):
             tr = {} if series.tr is None or row.get("tr") is not None else {"tr": series.tr}
-            writer.add(order.bring(series, path), row | tr)
+            writer.add(order.reorder(series, path), row | tr)
     return Cohort.load(out)
 
 
-def describe(
-    kind: str, src: Path, options: Mapping[str, Any], n_files: int, skipped: list[dict[str, str]]
+def describe_import(
+    kind: str, src: Path, options: Mapping[str, Any], n_files: int, skipped: list[Skipped]
 ) -> dict[str, Any]:
-    """The provenance of an import; folders are named without their path."""
-    from ...version import __version__
+    """Describe an import for the provenance of the cohort. Folders are named without their path.
 
-    given = {k: v.name if isinstance(v, Path) else v for k, v in options.items() if v is not None}
+    Parameters
+    ----------
+    kind : str
+        The reader.
+    src : Path
+        Folder with the scans.
+    options : mapping
+        Options of the reader; None means not given.
+    n_files : int
+        Files that were read.
+    skipped : list of dict
+        Entries of :func:`brio.cohort.readers.participants.describe_skipped`.
+
+    Returns
+    -------
+    dict
+    """
     return {
         "kind": kind,
         "source": src.resolve().name,
-        "options": given,
+        "options": {k: v.name if isinstance(v, Path) else v for k, v in options.items() if v is not None},
         "brio": __version__,
         "n_files": n_files,
         "skipped": skipped,
     }
 
 
-def reasons(skipped: list[dict[str, str]]) -> str:
-    """Why entries were skipped, most frequent first: ``no file (12), no label (3)``."""
-    counts = pd.Series([s["reason"] for s in skipped], dtype=object).value_counts(sort=True)
+def summarise_skipped(skipped: list[Skipped]) -> str:
+    """Count the reasons for skipping, most frequent first.
+
+    Returns
+    -------
+    str
+        For example ``no file (12), no label (3)``.
+    """
+    counts = pd.Series([entry["reason"] for entry in skipped], dtype=object).value_counts(sort=True)
     return ", ".join(f"{reason} ({n})" for reason, n in counts.items()) or "nothing was found"
 
 
-def canonical(atlas: str) -> str:
-    """The bundled name of an atlas (``aal`` is ``aal116``), else the name as it is."""
-    bundled = bundled_atlas(atlas)
-    return atlas if bundled is None else bundled.name
+def canonicalise_atlas_name(name: str) -> str:
+    """Return the bundled name of an atlas (``aal116`` for ``aal``), or the name as it is.
+
+    Returns
+    -------
+    str
+    """
+    bundled = load_bundled_atlas(name)
+    return name if bundled is None else bundled.name
 
 
-def choose(found: Iterable[str], asked: str | None, src: Path) -> str:
-    """The one atlas label to read: the one asked for, or the only one there is."""
-    labels = sorted(set(found))
-    if asked is None:
+def choose_atlas_label(available: Iterable[str], requested: str | None, src: Path) -> str:
+    """Choose the atlas to read: the requested one, or the only one there is.
+
+    Parameters
+    ----------
+    available : iterable of str
+        Atlas labels in the names of the files.
+    requested : str or None
+        Value of ``--atlas``.
+    src : Path
+        Folder with the files, for error messages.
+
+    Returns
+    -------
+    str
+        A label as the files spell it.
+
+    Raises
+    ------
+    BrioError
+        If there are several and none is requested, or the requested one is not there.
+    """
+    labels = sorted(set(available))
+    if requested is None:
         if len(labels) != 1:
             raise BrioError(f"{src}: holds the atlases {', '.join(labels)}; choose one with --atlas")
         return labels[0]
-    chosen = [v for v in labels if v == asked] or [
-        v for v in labels if canonical(v).lower() == canonical(asked).lower()
-    ]
-    if not chosen:
-        raise BrioError(f"{src}: holds no atlas '{asked}', {nearest(asked, labels)}")
-    return chosen[0]
+    if requested in labels:
+        return requested
+    name = canonicalise_atlas_name(requested).lower()
+    matching = [label for label in labels if canonicalise_atlas_name(label).lower() == name]
+    if not matching:
+        raise BrioError(f"{src}: holds no atlas '{requested}', {nearest(requested, labels)}")
+    return matching[0]
 
 
-def source_folder(src: str | Path) -> Path:
-    """``src`` as a folder that exists."""
+def check_source_folder(src: str | Path) -> Path:
+    """Check that a folder exists.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    BrioError
+        If ``src`` is not a folder.
+    """
     src = Path(src)
     if not src.is_dir():
         raise BrioError(f"{src}: no such folder")
@@ -203,6 +341,6 @@ def source_folder(src: str | Path) -> Path:
 
 
 def refuse_existing(out: str | Path) -> None:
-    """Say that ``out`` is taken before any work is done."""
+    """Raise :class:`BrioError` if ``out`` exists, before any work is done."""
     if Path(out).exists():
         raise BrioError(f"{out}: exists already; choose another --out or remove it")

@@ -1,4 +1,4 @@
-"""File names of BIDS derivatives: which subject, which scan, which atlas."""
+"""Parse the file names of BIDS derivatives: subject, scan and atlas."""
 
 from __future__ import annotations
 
@@ -9,19 +9,31 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ...errors import BrioError, nearest
-from .assembly import canonical
-from .series import SUFFIXES, find_series, series_stem, series_suffix
+from .assembly import canonicalise_atlas_name
+from .series import SUFFIXES, find_series, get_series_stem, get_series_suffix
 
-__all__ = ["Found", "choose_atlas", "choose_task", "find_scans", "parse_name", "settle_variants"]
+__all__ = ["SeriesFile", "find_series_files", "group_by_subject", "parse_name", "select_atlas", "select_task"]
 
 SCAN_ENTITIES = ("ses", "task", "acq", "ce", "dir", "rec", "run", "echo")
-"""Entities that tell scans of a subject apart; all others tell how one scan was processed."""
-BARE = frozenset({"bold", "timeseries"})
+"""Entities that distinguish scans of a subject; all others say how a scan was processed."""
+SUFFIX_WORDS = frozenset({"bold", "timeseries"})
+"""Last words of a name, which are not part of an atlas label."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """One time-series file as its name describes it."""
+class SeriesFile:
+    """A time-series file as its name describes it.
+
+    Attributes
+    ----------
+    path : Path
+    subject : str
+        With ``sub-``.
+    atlas, feature, task : str
+        Labels of these entities; empty where the name has none.
+    scan : tuple of str
+        Entities that identify the scan of the subject: session, task, run and others.
+    """
 
     path: Path
     subject: str
@@ -29,32 +41,36 @@ class Found:
     feature: str
     task: str
     scan: tuple[str, ...]
-    variant: str
 
     @property
     def label(self) -> str:
-        """What ``--atlas`` may call it: the atlas, the feature, or ``feature/atlas`` where both are there."""
+        """What ``--atlas`` selects it by: the atlas, the feature, or ``feature/atlas`` where there are both."""
         return "/".join(filter(None, (self.feature, self.atlas)))
 
     @property
-    def order(self) -> list[str | int]:
-        """Sort key in which run-2 comes before run-10."""
+    def sort_key(self) -> list[str | int]:
+        """Name with its numbers as numbers: run-2 comes before run-10."""
         return [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", self.path.name)]
 
 
-def parse_name(path: Path) -> Found | None:
-    """Read the entities of a name; None for a file that is not a parcellated time series of a subject.
+def parse_name(path: Path) -> SeriesFile | None:
+    """Parse the entities of a file name.
 
-    Confounds (``desc-confounds_timeseries.tsv``) have no atlas and are therefore none. C-PAC may run an entity
-    into the next (``atlas-Yeo-17space-MNI152``) or break an atlas at an underscore; both are mended.
+    Confounds (``desc-confounds_timeseries.tsv``) have no atlas and are not parcellated series. C-PAC may join an entity
+    to the next (``atlas-Yeo-17space-MNI152``) or split an atlas at an underscore; both are repaired.
+
+    Returns
+    -------
+    SeriesFile or None
+        None for a file that is not a parcellated time series of a subject.
 
     Examples
     --------
-    >>> found = parse_name(Path("sub-01_ses-2_task-rest_atlas-Yeo-17space-MNI152_desc-Mean-1_timeseries.1D"))
-    >>> found.subject, found.atlas, found.scan
+    >>> file = parse_name(Path("sub-01_ses-2_task-rest_atlas-Yeo-17space-MNI152_desc-Mean-1_timeseries.1D"))
+    >>> file.subject, file.atlas, file.scan
     ('sub-01', 'Yeo-17', ('ses-2', 'task-rest'))
     """
-    suffix, stem = series_suffix(path), series_stem(path)
+    suffix, stem = get_series_suffix(path), get_series_stem(path)
     if not stem.startswith("sub-") or not (stem.endswith("_timeseries") or suffix == ".ptseries.nii"):
         return None
     entities: dict[str, str] = {}
@@ -63,7 +79,7 @@ def parse_name(path: Path) -> Found | None:
         key, dash, value = piece.partition("-")
         if dash:
             entities[key] = value
-        elif previous in ("atlas", "seg") and piece not in BARE:
+        elif previous in ("atlas", "seg") and piece not in SUFFIX_WORDS:
             entities[previous] += f"_{piece}"
             key = previous
         previous = key
@@ -72,78 +88,143 @@ def parse_name(path: Path) -> Found | None:
     if not (atlas or feature) or entities.pop("stat", "mean") != "mean":
         return None
     subject = "sub-" + entities.pop("sub")
-    return Found(
+    return SeriesFile(
         path=path,
         subject=subject,
         atlas=atlas,
         feature=feature,
         task=entities.get("task", ""),
         scan=tuple(f"{k}-{entities[k]}" for k in SCAN_ENTITIES if k in entities),
-        variant="_".join(f"{k}-{v}" for k, v in sorted(entities.items()) if k not in SCAN_ENTITIES),
     )
 
 
-def find_scans(src: Path, match: str | None) -> list[Found]:
-    """All time series below ``src`` whose path there holds ``match`` (wildcards allowed)."""
-    named = [f for path in find_series(src) if (f := parse_name(path))]
-    if not named:
+def find_series_files(src: Path, match: str | None) -> list[SeriesFile]:
+    """Find the parcellated time series below a folder.
+
+    Parameters
+    ----------
+    src : Path
+    match : str or None
+        Only files whose path below ``src`` holds this text; ``*`` and ``?`` are wildcards.
+
+    Returns
+    -------
+    list of SeriesFile
+
+    Raises
+    ------
+    BrioError
+        If there are none.
+    """
+    files = [file for path in find_series(src) if (file := parse_name(path))]
+    if not files:
         raise BrioError(
             f"{src}: no file named sub-*_atlas-<atlas>_*timeseries.tsv, .txt, .1D or .ptseries.nii below it"
         )
-    kept = [f for f in named if match is None or fnmatchcase(f.path.relative_to(src).as_posix(), f"*{match}*")]
-    if not kept:
+    matching = [f for f in files if match is None or fnmatchcase(f.path.relative_to(src).as_posix(), f"*{match}*")]
+    if not matching:
         raise BrioError(
-            f"{src}: none of the {len(named)} time series matches '{match}', for example {named[0].path.name}"
+            f"{src}: none of the {len(files)} time series matches '{match}', for example {files[0].path.name}"
         )
-    return kept
+    return matching
 
 
-def choose_atlas(found: list[Found], asked: str | None, src: Path) -> list[Found]:
-    """The files of one atlas: of the one asked for, or of the only one there is."""
-    kept = [f for f in found if asked is None or asked in (f.label, f.atlas, f.feature)]
-    if not kept and asked is not None:
-        # each name is resolved once: a folder holds thousands of files but few atlases
-        alike = {a for a in {f.atlas for f in found} if a and canonical(a).lower() == canonical(asked).lower()}
-        kept = [f for f in found if f.atlas in alike]
-    labels = sorted({f.label for f in kept})
-    if not kept:
-        raise BrioError(f"{src}: holds no atlas '{asked}', {nearest(asked or '', {f.label for f in found})}")
+def select_atlas(files: list[SeriesFile], requested: str | None, src: Path) -> list[SeriesFile]:
+    """Select the files of one atlas: the requested one, or the only one there is.
+
+    Parameters
+    ----------
+    files : list of SeriesFile
+    requested : str or None
+        Value of ``--atlas``.
+    src : Path
+        Folder with the files, for error messages.
+
+    Returns
+    -------
+    list of SeriesFile
+
+    Raises
+    ------
+    BrioError
+        If the requested atlas is not there, or several fit.
+    """
+    selected = [file for file in files if requested is None or requested in (file.label, file.atlas, file.feature)]
+    if not selected and requested is not None:
+        # each name is looked up once: a folder holds thousands of files but few atlases
+        name = canonicalise_atlas_name(requested).lower()
+        synonyms = {a for a in {file.atlas for file in files} if a and canonicalise_atlas_name(a).lower() == name}
+        selected = [file for file in files if file.atlas in synonyms]
+    labels = sorted({file.label for file in selected})
+    if not selected:
+        hint = nearest(requested or "", {file.label for file in files})
+        raise BrioError(f"{src}: holds no atlas '{requested}', {hint}")
     if len(labels) > 1:
         raise BrioError(f"{src}: holds the atlases {', '.join(labels)}; choose one with --atlas")
-    return kept
+    return selected
 
 
-def choose_task(found: list[Found], asked: str | None, src: Path) -> list[Found]:
-    """The files of one task; rest is never taken for a task of another name."""
-    tasks = sorted({f.task for f in found if f.task})
-    if asked is None:
+def select_task(files: list[SeriesFile], requested: str | None, src: Path) -> list[SeriesFile]:
+    """Select the files of one task: the requested one, or the only one there is.
+
+    Parameters
+    ----------
+    files : list of SeriesFile
+    requested : str or None
+        Value of ``--task``.
+    src : Path
+        Folder with the files, for error messages.
+
+    Returns
+    -------
+    list of SeriesFile
+
+    Raises
+    ------
+    BrioError
+        If the requested task is not there, or there are several and none is requested.
+    """
+    tasks = sorted({file.task for file in files if file.task})
+    if requested is None:
         if len(tasks) > 1:
             raise BrioError(f"{src}: holds the tasks {', '.join(tasks)}; choose one with --task")
-        return found
-    if asked not in tasks:
-        raise BrioError(f"{src}: holds no task '{asked}', {nearest(asked, tasks)}")
-    return [f for f in found if f.task == asked]
+        return files
+    if requested not in tasks:
+        raise BrioError(f"{src}: holds no task '{requested}', {nearest(requested, tasks)}")
+    return [file for file in files if file.task == requested]
 
 
-def settle_variants(found: Iterable[Found]) -> tuple[dict[str, list[Found]], int]:
-    """One file for each scan of each subject, scans in order; also how many copies in a second format there were.
+def group_by_subject(files: Iterable[SeriesFile]) -> tuple[dict[str, list[SeriesFile]], int]:
+    """Group files by subject, with one file for each scan.
 
-    A scan that was processed in two ways (``space-``, ``desc-``, ``reg-``...) is not two scans: the user must say
-    which one is meant.
+    A scan that was processed in two ways (``space-``, ``desc-``, ``reg-``, ...) is not two scans: the user must say
+    which of them to read.
+
+    Returns
+    -------
+    subjects : dict of subject to list of SeriesFile
+        Scans in the order of their names.
+    copies : int
+        Files left out because they hold the same series in a second format.
+
+    Raises
+    ------
+    BrioError
+        If a scan was processed in two ways.
     """
-    scans: dict[tuple[str, tuple[str, ...]], Found] = {}
+    scans: dict[tuple[str, tuple[str, ...]], SeriesFile] = {}
     copies = 0
-    for file in sorted(found, key=lambda f: (SUFFIXES.index(series_suffix(f.path) or ""), f.path)):
+    for file in sorted(files, key=lambda f: (SUFFIXES.index(get_series_suffix(f.path) or ""), f.path)):
         first = scans.setdefault((file.subject, file.scan), file)
         if first is file:
             continue
-        if first.path.parent != file.path.parent or series_stem(first.path) != series_stem(file.path):
+        if first.path.parent != file.path.parent or get_series_stem(first.path) != get_series_stem(file.path):
             raise BrioError(
                 f"{file.path}: the same scan as {first.path}, processed in another way; "
                 "choose by a part of the path with --match"
             )
         copies += 1
-    subjects: dict[str, list[Found]] = {}
-    for file in sorted(scans.values(), key=lambda f: f.order):
+    subjects: dict[str, list[SeriesFile]] = {}
+    for file in sorted(scans.values(), key=lambda file: file.sort_key):
         subjects.setdefault(file.subject, []).append(file)
     return subjects, copies

@@ -1,4 +1,4 @@
-"""REST-meta-MDD as DPABI writes it: ``ROISignals_S<site>-<group>-<number>.mat`` with all atlases side by side."""
+"""Read REST-meta-MDD as DPABI writes it: ``ROISignals_S<site>-<group>-<number>.mat``, all atlases side by side."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 from ...errors import BrioError, nearest
 from ..cohort import Cohort
-from .assembly import canonical, describe, source_folder, write_scans
-from .participants import Table, covariates, find_table, read_participants, skip
+from .assembly import Skipped, canonicalise_atlas_name, check_source_folder, describe_import, write_scans
+from .participants import TextTable, describe_skipped, extract_covariates, find_table, read_participants
 from .series import Series, find_series, read_series
 
-__all__ = ["COLUMNS", "read_dpabi"]
+__all__ = ["ATLAS_COLUMNS", "read_dpabi"]
 
-COLUMNS = {
+ATLAS_COLUMNS = {
     "aal116": (1, 116),
     "ho-cortical": (117, 212),
     "ho-subcortical": (213, 228),
@@ -26,10 +26,11 @@ COLUMNS = {
 }
 """First and last column of each atlas, counted from 1; column 1569 is the global signal."""
 
-RELEASED = 1833
-"""Columns since DPARSF 4.3; later versions append further atlases."""
-EARLIER = (1568, 1569)
-"""Columns before Power264 (DPARSF 4.2) and before the global signal; other counts are the user's own ROI list."""
+MIN_COLUMNS = 1833
+"""Columns of a file since DPARSF 4.3; later versions append further atlases."""
+OLDER_COLUMNS = (1568, 1569)
+"""Columns of a file before the global signal was added, and before Power264 was added (DPARSF 4.2). Any other count
+below ``MIN_COLUMNS`` comes from a custom list of ROIs."""
 
 NAME = re.compile(r"ROISignals_(?P<id>S(?P<site>\d+)-(?P<group>\d+)-\d+)", re.IGNORECASE)
 LABELS = {"1": 1, "2": 0}  # group: 1 MDD, 2 HC
@@ -44,49 +45,54 @@ def read_dpabi(
     participants: str | Path | None = None,
     name: str | None = None,
 ) -> Cohort:
-    """Import ROI signals of REST-meta-MDD.
+    """Import the ROI signals of REST-meta-MDD.
 
     Parameters
     ----------
     src : str or Path
-        Folder with ``ROISignals_S<site>-<group>-<number>.mat`` (or ``.txt``) anywhere below. The site and the label
-        are in the name: group 1 is MDD (label 1), group 2 HC (label 0).
+        Folder with files ``ROISignals_S<site>-<group>-<number>.mat`` (or ``.txt``), in any subfolder. The name holds
+        the site and the label: group 1 is MDD (label 1), group 2 is HC (label 0).
     out : str or Path
-        The cohort folder to write.
+        Cohort folder to write.
     atlas : str
-        Which columns to take: aal116, ho-cortical, ho-subcortical, cc200, zalesky980, dosenbach160 or power264.
+        The columns to read: aal116, ho-cortical, ho-subcortical, cc200, zalesky980, dosenbach160 or power264.
     participants : str or Path, optional
         A csv or tsv table of covariates with a column ``ID`` (or participant_id, SubID, subject).
     name : str, optional
-        Name of the cohort.
+        Name of the cohort; ``rest-meta-mdd-<atlas>`` by default.
+
+    Returns
+    -------
+    Cohort
     """
-    src = source_folder(src)
-    known = canonical(atlas).lower()
-    if known not in COLUMNS:
-        raise BrioError(f"no columns are known for atlas '{atlas}' in DPABI's files, {nearest(known, COLUMNS)}")
-    files, skipped = _find(src)
+    src = check_source_folder(src)
+    atlas_name = canonicalise_atlas_name(atlas).lower()
+    if atlas_name not in ATLAS_COLUMNS:
+        raise BrioError(f"the files of DPABI have no atlas '{atlas}', {nearest(atlas_name, ATLAS_COLUMNS)}")
+    files, skipped = _find_files(src)
     table = None if participants is None else read_participants(find_table(src, participants))
-    extra, without = _covariates(table, files, skipped)
-    people = [
-        {"participant_id": who, "site": f"S{match['site']}", "label": LABELS[match["group"]]} | extra.get(who, {})
-        for who, (match, _) in files.items()
+    covariates, without_covariates = _match_covariates(table, files, skipped)
+    rows = [
+        {"participant_id": participant, "site": f"S{match['site']}", "label": LABELS[match["group"]]}
+        | covariates.get(participant, {})
+        for participant, (match, _) in files.items()
     ]
-    options = {"atlas": known, "participants": participants and Path(participants)}
-    provenance = describe("dpabi", src, options, len(files), skipped)
-    if without:
-        provenance["without_covariates"] = without
+    options = {"atlas": atlas_name, "participants": participants and Path(participants)}
+    provenance = describe_import("dpabi", src, options, len(files), skipped)
+    if without_covariates:
+        provenance["without_covariates"] = without_covariates
     return write_scans(
         out,
-        _read(zip(people, (path for _, path in files.values()), strict=True), known),
-        atlas=known,
-        name=name or f"rest-meta-mdd-{known}",
+        _read_scans(zip(rows, (path for _, path in files.values()), strict=True), atlas_name),
+        atlas=atlas_name,
+        name=name or f"rest-meta-mdd-{atlas_name}",
         classes=("HC", "MDD"),
         provenance=provenance,
     )
 
 
-def _find(src: Path) -> tuple[dict[str, tuple[re.Match[str], Path]], list[dict[str, str]]]:
-    """Files by participant; the txt beside a mat of the same name is its copy."""
+def _find_files(src: Path) -> tuple[dict[str, tuple[re.Match[str], Path]], list[Skipped]]:
+    """Find the file of each participant. A txt file beside a mat file of the same name is a copy."""
     candidates = [
         p for p in find_series(src) if p.name.startswith("ROISignals_") and p.suffix.lower() in (".mat", ".txt")
     ]
@@ -100,22 +106,20 @@ def _find(src: Path) -> tuple[dict[str, tuple[re.Match[str], Path]], list[dict[s
             continue
         match = NAME.fullmatch(path.stem)
         if match is None:
-            skipped.append(skip(path.stem, "the file's name is not ROISignals_S<site>-<group>-<number>"))
+            skipped.append(describe_skipped(path.stem, "the file's name is not ROISignals_S<site>-<group>-<number>"))
         elif match["group"] not in LABELS:
-            skipped.append(skip(match["id"], "the group in the file's name is neither 1 (MDD) nor 2 (HC)"))
+            skipped.append(describe_skipped(match["id"], "the group in the file's name is neither 1 (MDD) nor 2 (HC)"))
         elif match["id"] in files:
-            raise BrioError(
-                f"{path}: participant {match['id']} is also at {files[match['id']][1]}; point at one folder"
-            )
+            raise BrioError(f"{path}: participant {match['id']} is also at {files[match['id']][1]}; import one folder")
         else:
             files[match["id"]] = (match, path)
     return files, skipped
 
 
-def _covariates(
-    table: Table | None, files: dict[str, Any], skipped: list[dict[str, str]]
+def _match_covariates(
+    table: TextTable | None, files: dict[str, Any], skipped: list[Skipped]
 ) -> tuple[dict[str, dict[str, str | None]], list[str]]:
-    """Covariates by participant, and the participants that have none; rows without a file go to ``skipped``."""
+    """Match covariates to participants, and list those without any. Rows without a file are added to ``skipped``."""
     if table is None:
         return {}, []
     column = next((c for c in table.columns if c.lower() in ID_COLUMNS), None)
@@ -123,19 +127,23 @@ def _covariates(
         raise BrioError(
             f"{table.path}: no column of identifiers ({', '.join(ID_COLUMNS)}); it has {', '.join(table.columns)}"
         )
-    rows = dict(zip(table.ids(column), table.rows, strict=True))
-    skipped += [skip(who, "no file ROISignals_<ID>") for who in rows if who not in files]
-    return {who: covariates(row, {column}) for who, row in rows.items()}, [who for who in files if who not in rows]
+    rows = dict(zip(table.read_ids(column), table.rows, strict=True))
+    skipped += [describe_skipped(p, "no file ROISignals_<ID>") for p in rows if p not in files]
+    covariates = {participant: extract_covariates(row, {column}) for participant, row in rows.items()}
+    return covariates, [participant for participant in files if participant not in rows]
 
 
-def _read(scans: Iterator[tuple[dict[str, Any], Path]], atlas: str) -> Iterator[tuple[dict[str, Any], Path, Series]]:
-    first, last = COLUMNS[atlas]
-    for person, path in scans:
+def _read_scans(
+    scans: Iterator[tuple[dict[str, Any], Path]], atlas: str
+) -> Iterator[tuple[dict[str, Any], Path, Series]]:
+    """Read the columns of one atlas from each file."""
+    first, last = ATLAS_COLUMNS[atlas]
+    for row, path in scans:
         frames = read_series(path, variable="ROISignals").frames
-        n = frames.shape[1]
-        if n < last or (n < RELEASED and n not in EARLIER):
+        n_columns = frames.shape[1]
+        if n_columns < last or (n_columns < MIN_COLUMNS and n_columns not in OLDER_COLUMNS):
             raise BrioError(
-                f"{path}: has {n} columns, {atlas} is in columns {first} to {last} of the {RELEASED} that DPARSF 4.3 "
-                "writes; extract the signals again with a current version"
+                f"{path}: has {n_columns} columns, {atlas} is in columns {first} to {last} of the {MIN_COLUMNS} that "
+                "DPARSF 4.3 writes; extract the signals again with a current version"
             )
-        yield person, path, Series(frames[:, first - 1 : last])
+        yield row, path, Series(frames[:, first - 1 : last])

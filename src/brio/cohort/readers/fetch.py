@@ -1,4 +1,4 @@
-"""ABIDE from the internet: nilearn downloads, the reader of its layout imports."""
+"""Download ABIDE with nilearn and import it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 from ...errors import BrioError, nearest
 from ..cohort import Cohort
-from .assembly import canonical, refuse_existing
+from .assembly import canonicalise_atlas_name, refuse_existing
 from .pcp import read_pcp
 
 __all__ = ["fetch_abide"]
 
 DERIVATIVES = {"aal116": "rois_aal", "cc200": "rois_cc200"}
+"""Name of each atlas in the release."""
 
 
 def fetch_abide(
@@ -25,28 +26,38 @@ def fetch_abide(
     name: str | None = None,
     fetcher: Callable[..., Any] | None = None,
 ) -> Cohort:
-    """Download ABIDE's ROI series (C-PAC, band-pass filtered, global signal regressed) and import them.
+    """Download the ROI series of ABIDE I and import them.
 
-    Every subject is taken, whatever the raters of the release said; excluding is left to the audit.
+    The series are those of the C-PAC pipeline, band-pass filtered and with global signal regression. All participants
+    are imported, whatever the quality ratings of the release; exclusions are left to the audit.
 
     Parameters
     ----------
     atlas : str
         ``aal116`` or ``cc200``.
     out : str or Path
-        The cohort folder to write.
+        Cohort folder to write.
     data_dir : str or Path, optional
-        Where the downloads are kept; by default nilearn's own folder. Files already there are not fetched again.
+        Folder for the downloads, that of nilearn by default. Files already there are not downloaded again.
     n_subjects : int, optional
-        Only the first so many.
+        Import only the first so many participants.
     name : str, optional
-        Name of the cohort.
+        Name of the cohort; ``abide-<atlas>`` by default.
     fetcher : callable, optional
-        Stands in for ``nilearn.datasets.fetch_abide_pcp``.
+        Replaces ``nilearn.datasets.fetch_abide_pcp``, for tests.
+
+    Returns
+    -------
+    Cohort
+
+    Raises
+    ------
+    BrioError
+        If the atlas is not offered, ``out`` exists, or the download fails.
     """
-    known = canonical(atlas).lower()
-    if known not in DERIVATIVES:
-        raise BrioError(f"ABIDE cannot be fetched for atlas '{atlas}', {nearest(known, DERIVATIVES)}")
+    atlas_name = canonicalise_atlas_name(atlas).lower()
+    if atlas_name not in DERIVATIVES:
+        raise BrioError(f"ABIDE is not offered for atlas '{atlas}', {nearest(atlas_name, DERIVATIVES)}")
     refuse_existing(out)
     if fetcher is None or data_dir is None:
         from nilearn import datasets
@@ -61,19 +72,19 @@ def fetch_abide(
             pipeline="cpac",
             band_pass_filtering=True,
             global_signal_regression=True,
-            derivatives=[DERIVATIVES[known]],
+            derivatives=[DERIVATIVES[atlas_name]],
             quality_checked=False,
         )
     except Exception as error:  # the network fails in many ways
-        said = (str(error).splitlines() or [type(error).__name__])[0]
+        message = (str(error).splitlines() or [type(error).__name__])[0]
         raise BrioError(
-            f"the download of ABIDE failed ({said}); run again, files already in {data_dir} are kept"
+            f"the download of ABIDE failed ({message}); run again, files already in {data_dir} are kept"
         ) from error
     folder = Path(data_dir) / "ABIDE_pcp"
     return read_pcp(
         folder / "cpac" / "filt_global",
         out,
-        atlas=DERIVATIVES[known].removeprefix("rois_"),
+        atlas=DERIVATIVES[atlas_name].removeprefix("rois_"),
         participants=folder / "Phenotypic_V1_0b_preprocessed1.csv",
         name=name,
     )

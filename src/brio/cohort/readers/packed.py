@@ -1,4 +1,4 @@
-"""ABIDE packed in 8 bits: ``participants.tsv`` and one ``<atlas>.npz`` for each atlas."""
+"""Read ABIDE packed as 8-bit integers: ``participants.tsv`` and one ``<atlas>.npz`` per atlas."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 
 from ...errors import BrioError
 from ..cohort import Cohort
-from ..signal import live_rois
-from .arrays import open_npz
-from .assembly import choose, describe, source_folder, write_scans
+from ..signal import find_live_rois
+from .arrays import read_npz_arrays
+from .assembly import check_source_folder, choose_atlas_label, describe_import, write_scans
 from .participants import read_participants
 from .series import Series
 
@@ -27,80 +27,82 @@ COVARIATES = {
     "eye_status": "eye_status",
     "tr": "tr_s",
 }
+"""Column of the source for each covariate."""
 
 
 def read_packed(src: str | Path, out: str | Path, *, atlas: str | None = None, name: str | None = None) -> Cohort:
-    """Import packed scans: series z-scored and stored as 8-bit integers, ``x = frames * scale``.
+    """Import packed scans: z-scored series stored as 8-bit integers, ``x = frames * scale``.
 
     Parameters
     ----------
     src : str or Path
         Folder with ``participants.tsv`` and ``<atlas>.npz`` (``frames``, ``scale``, ``n_frames``, ``participant_id``).
     out : str or Path
-        The cohort folder to write.
+        Cohort folder to write.
     atlas : str, optional
-        Which archive, for example ``aal116``; may be left out where there is one only.
+        The archive to read, for example ``aal116``; required if there are several.
     name : str, optional
-        Name of the cohort.
+        Name of the cohort; ``abide-<atlas>`` by default.
 
     Returns
     -------
     Cohort
-        Its participants have a column ``dead_fraction_<atlas>`` for every atlas in ``src``, so that an audit
-        leaves out the same people whichever atlas it looks at.
+        The participants table has a column ``dead_fraction_<atlas>`` for every atlas in ``src``, so that an audit
+        excludes the same participants whichever atlas is used.
     """
-    src = source_folder(src)
+    src = check_source_folder(src)
     archives = {p.stem: p for p in sorted(src.glob("*.npz"))}
     if not archives:
-        raise BrioError(f"{src}: no <atlas>.npz in it")
-    chosen = choose(archives, atlas, src)
-    people = _people(src / "participants.tsv")
+        raise BrioError(f"{src}: holds no <atlas>.npz")
+    chosen = choose_atlas_label(archives, atlas, src)
+    participants = _read_participants(src / "participants.tsv")
     for label, path in archives.items():
-        for person, scan in zip(people, _scans(path, people), strict=True):
-            person[f"dead_fraction_{label}"] = round(1.0 - float(live_rois(scan).mean()), 6)
-    rows = [{k: v for k, v in person.items() if k != "n_frames"} for person in people]
+        for row, scan in zip(participants, _read_scans(path, participants), strict=True):
+            row[f"dead_fraction_{label}"] = round(1.0 - float(find_live_rois(scan).mean()), 6)
+    rows = [{k: v for k, v in row.items() if k != "n_frames"} for row in participants]
     path = archives[chosen]
     return write_scans(
         out,
-        ((row, path, Series(scan)) for row, scan in zip(rows, _scans(path, people), strict=True)),
+        ((row, path, Series(scan)) for row, scan in zip(rows, _read_scans(path, participants), strict=True)),
         atlas=chosen,
         name=name or f"abide-{chosen}",
         classes=("TD", "ASD"),
-        provenance=describe("packed", src, {"atlas": chosen}, 1, []),
+        provenance=describe_import("packed", src, {"atlas": chosen}, 1, []),
         strictness="count",
     )
 
 
-def _people(path: Path) -> list[dict[str, Any]]:
+def _read_participants(path: Path) -> list[dict[str, Any]]:
+    """Read the rows of the participants table, with ``n_frames`` as text."""
     table = read_participants(path)
     for column in ("site", "diagnosis", "n_frames"):
-        table.require(column)
-    people = []
-    for who, row in zip(table.ids("participant_id"), table.rows, strict=True):
+        table.require_column(column)
+    participants = []
+    for participant, row in zip(table.read_ids("participant_id"), table.rows, strict=True):
         if row["diagnosis"] not in ("0", "1"):
             raise BrioError(
-                f"{path}: participant {who} has diagnosis '{row['diagnosis']}'; 1 (ASD) or 0 (TD) is needed"
+                f"{path}: participant {participant} has diagnosis '{row['diagnosis']}'; 1 (ASD) or 0 (TD) is needed"
             )
-        person: dict[str, Any] = {"participant_id": who, "site": row["site"], "label": int(row["diagnosis"])}
-        person |= {ours: row[theirs] for ours, theirs in COVARIATES.items() if theirs in table.columns}
-        people.append(person | {"n_frames": row["n_frames"]})
-    return people
+        values: dict[str, Any] = {"participant_id": participant, "site": row["site"], "label": int(row["diagnosis"])}
+        values |= {ours: row[theirs] for ours, theirs in COVARIATES.items() if theirs in table.columns}
+        participants.append(values | {"n_frames": row["n_frames"]})
+    return participants
 
 
-def _scans(path: Path, people: list[dict[str, Any]]) -> Iterator[np.ndarray]:
-    """The scans of an archive in the order of the table, float32 [T, P] each."""
-    packed = open_npz(path, ARRAYS)
+def _read_scans(path: Path, participants: list[dict[str, Any]]) -> Iterator[np.ndarray]:
+    """Unpack the scans of an archive, float32 [T, P] each; they must be in the order of the participants table."""
+    packed = read_npz_arrays(path, ARRAYS)
     frames, scale, lengths = packed["frames"], packed["scale"], packed["n_frames"]
     ids = [str(i) for i in packed["participant_id"]]
-    if len(ids) != len(people):
-        raise BrioError(f"{path}: has {len(ids)} participants, participants.tsv has {len(people)}")
-    for row, (packed_id, length, person) in enumerate(zip(ids, lengths, people, strict=True), start=1):
-        if packed_id != person["participant_id"]:
+    if len(ids) != len(participants):
+        raise BrioError(f"{path}: has {len(ids)} participants, participants.tsv has {len(participants)}")
+    for number, (packed_id, length, row) in enumerate(zip(ids, lengths, participants, strict=True), start=1):
+        if packed_id != row["participant_id"]:
             raise BrioError(
-                f"{path}: participant {row} is {packed_id}, but {person['participant_id']} in participants.tsv"
+                f"{path}: participant {number} is {packed_id}, but {row['participant_id']} in participants.tsv"
             )
-        if str(length) != person["n_frames"]:
-            raise BrioError(f"{path}: {packed_id} has {length} frames, but {person['n_frames']} in participants.tsv")
+        if str(length) != row["n_frames"]:
+            raise BrioError(f"{path}: {packed_id} has {length} frames, but {row['n_frames']} in participants.tsv")
     if frames.ndim != 2 or scale.shape != (len(ids), frames.shape[1]) or lengths.sum() != len(frames):
         raise BrioError(f"{path}: frames {frames.shape}, scale {scale.shape} and n_frames do not fit together")
     ends = np.cumsum(lengths)

@@ -1,4 +1,4 @@
-"""One time-series file of any format we read: frames in rows, ROIs in columns."""
+"""Find and read time-series files of all supported formats: frames in rows, ROIs in columns."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from ...errors import BrioError
 from .arrays import read_cifti, read_mat, read_npy, read_npz
 from .text import read_text
 
-__all__ = ["SUFFIXES", "Series", "find_series", "read_series", "series_stem", "series_suffix"]
+__all__ = ["SUFFIXES", "Series", "find_series", "get_series_stem", "get_series_suffix", "read_series"]
 
 TEXT = (".tsv", ".csv", ".txt", ".1d")
+"""Suffixes of delimited text."""
 SUFFIXES = (*TEXT, ".npy", ".npz", ".mat", ".ptseries.nii")
 
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """The series of one scan and what its file says about it.
+    """Time series of one scan, with what its file states about it.
 
     Attributes
     ----------
     frames : ndarray of float32, shape [T, P]
     columns : tuple of str, or None
-        Names of the ROIs where the file has them.
+        Names of the P ROIs, where the file has them.
     tr : float, or None
-        Repetition time in seconds where the file has it.
+        Repetition time in seconds, where the file has it.
     """
 
     frames: np.ndarray
@@ -36,35 +37,61 @@ class Series:
     tr: float | None = None
 
 
-def series_suffix(path: Path) -> str | None:
-    """The suffix of a file that holds a series, in lower case, or None for any other file."""
+def get_series_suffix(path: Path) -> str | None:
+    """Return the suffix of a time-series file.
+
+    Returns
+    -------
+    str or None
+        One of ``SUFFIXES``, in lower case; None for any other file.
+    """
     name = path.name.lower()
     return next((s for s in SUFFIXES if name.endswith(s)), None)
 
 
-def series_stem(path: Path) -> str:
-    """The name of a series file without its suffix (``.ptseries.nii`` goes as a whole)."""
-    return path.name[: len(path.name) - len(series_suffix(path) or "")]
+def get_series_stem(path: Path) -> str:
+    """Return the name of a time-series file without its suffix (``.ptseries.nii`` is one suffix).
+
+    Returns
+    -------
+    str
+    """
+    return path.name[: len(path.name) - len(get_series_suffix(path) or "")]
 
 
 def find_series(folder: Path) -> list[Path]:
-    """Every file below ``folder`` that could hold a series, sorted; hidden folders are left out."""
-    found = []
+    """List the files below a folder that may hold a time series. Hidden files and folders are ignored.
+
+    Returns
+    -------
+    list of Path
+        Sorted.
+    """
+    paths: list[Path] = []
     for here, folders, files in os.walk(folder, followlinks=True):
         folders[:] = [f for f in folders if not f.startswith(".")]
-        found += [Path(here, f) for f in files if not f.startswith(".") and series_suffix(Path(f))]
-    return sorted(found)
+        paths += [Path(here, f) for f in files if not f.startswith(".") and get_series_suffix(Path(f))]
+    return sorted(paths)
 
 
 def read_series(path: str | Path, variable: str | None = None) -> Series:
-    """Read one file; the frames are never transposed.
+    """Read a time-series file. The array is never transposed.
 
     Parameters
     ----------
     path : str or Path
         tsv, csv, txt, 1D (with or without header), npy, npz, mat or ptseries.nii.
     variable : str, optional
-        The variable to take from a MATLAB file.
+        Variable to read from a MATLAB file.
+
+    Returns
+    -------
+    Series
+
+    Raises
+    ------
+    BrioError
+        If the format is unknown, the file is damaged, or the array is not a matrix of numbers.
 
     Examples
     --------
@@ -76,7 +103,7 @@ def read_series(path: str | Path, variable: str | None = None) -> Series:
     (('left', 'right'), (2, 2))
     """
     path = Path(path)
-    suffix = series_suffix(path)
+    suffix = get_series_suffix(path)
     columns: tuple[str, ...] | None = None
     tr: float | None = None
     if suffix in TEXT:
@@ -90,11 +117,12 @@ def read_series(path: str | Path, variable: str | None = None) -> Series:
     elif suffix == ".ptseries.nii":
         array, columns, tr = read_cifti(path)
     else:
-        raise BrioError(f"{path}: not a kind of file that holds a series; known: {', '.join(SUFFIXES)}")
-    return Series(_frames(array, path), columns, tr)
+        raise BrioError(f"{path}: not a time-series file; supported: {', '.join(SUFFIXES)}")
+    return Series(_convert_frames(array, path), columns, tr)
 
 
-def _frames(array: np.ndarray, path: Path) -> np.ndarray:
+def _convert_frames(array: np.ndarray, path: Path) -> np.ndarray:
+    """Check an array and convert it to float32. Shape [T, P]."""
     if array.ndim != 2:
         raise BrioError(f"{path}: two axes are needed (frames, ROIs), this array has shape {array.shape}")
     if array.dtype.kind not in "fiu":
@@ -103,8 +131,8 @@ def _frames(array: np.ndarray, path: Path) -> np.ndarray:
         raise BrioError(f"{path}: is empty, its shape is {array.shape}")
     with np.errstate(over="ignore"):
         frames = np.ascontiguousarray(array, dtype=np.float32)
-    lost = np.isinf(frames) & np.isfinite(array)
-    if lost.any():
-        row, column = np.argwhere(lost)[0]
+    overflow = np.isinf(frames) & np.isfinite(array)
+    if overflow.any():
+        row, column = np.argwhere(overflow)[0]
         raise BrioError(f"{path}: frame {row + 1}, column {column + 1}: {array[row, column]} is too large for a signal")
     return frames

@@ -1,4 +1,4 @@
-"""A participants table and one file a scan: the layout of everyone who has no layout."""
+"""Read a participants table and one time-series file per participant: the layout for data without a standard one."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from ...errors import BrioError
 from ..cohort import Cohort
-from .assembly import canonical, describe, source_folder, write_scans
-from .participants import find_table, read_roster, skip
-from .series import Series, find_series, read_series, series_stem
+from .assembly import Skipped, canonicalise_atlas_name, check_source_folder, describe_import, write_scans
+from .participants import describe_skipped, find_table, read_roster
+from .series import Series, find_series, get_series_stem, read_series
 
 __all__ = ["read_files"]
 
@@ -28,39 +28,45 @@ def read_files(
     control: str | None = None,
     name: str | None = None,
 ) -> Cohort:
-    """Import a table of participants and one time-series file a participant.
+    """Import a participants table and one time-series file per participant.
 
     Parameters
     ----------
     src : str or Path
-        Folder with the files: npy, npz, csv, tsv, txt, mat, 1D or ptseries.nii, rows are frames. The file of a
-        participant is the one that the column ``file`` of the table names (relative to ``src``); without such a
-        column the one anywhere below whose name is the participant_id, or starts with it and goes on with a
-        character that is neither letter nor digit.
+        Folder with the files: npy, npz, csv, tsv, txt, mat, 1D or ptseries.nii, with frames in rows. The column
+        ``file`` of the table names the file of each participant, relative to ``src``. Without such a column the file
+        is found by its name, in any subfolder: the participant_id, alone or followed by a character that is neither a
+        letter nor a digit.
     out : str or Path
-        The cohort folder to write.
+        Cohort folder to write.
     atlas : str, optional
-        Name of the parcellation; ROI names and coordinates come along for ``aal116`` and ``cc200``.
+        Name of the parcellation; names and coordinates of the ROIs are bundled for ``aal116`` and ``cc200``.
     participants : str or Path, optional
         The table (tsv or csv, column ``participant_id``); by default participants.tsv or .csv in ``src``.
     site_column, label_column : str, optional
         Columns of the site and the label, ``site`` and ``label`` by default.
     patient, control : str, optional
-        Values of the label column for 1 and 0; needed unless the column holds 0 and 1.
+        Values of the label column for 1 and 0; required unless the column holds 0 and 1.
     name : str, optional
-        Name of the cohort.
+        Name of the cohort; that of the folder by default.
+
+    Returns
+    -------
+    Cohort
     """
-    src = source_folder(src)
+    src = check_source_folder(src)
     path = find_table(src, participants)
     roster = read_roster(path, site_column=site_column, label_column=label_column, patient=patient, control=control)
     if any("file" in row for row in roster.rows):
-        scans, skipped = _by_column(roster.rows, src)
+        scans, skipped = _match_by_column(roster.rows, src)
     else:
         files = [f for f in find_series(src) if f.resolve() != path.resolve()]
-        scans, skipped = _by_name(roster.rows, files, {s["participant_id"] for s in roster.skipped}, path.name)
-    known = None if atlas is None else canonical(atlas)
+        scans, skipped = _match_by_name(
+            roster.rows, files, {entry["participant_id"] for entry in roster.skipped}, path.name
+        )
+    atlas_name = None if atlas is None else canonicalise_atlas_name(atlas)
     options = {
-        "atlas": known,
+        "atlas": atlas_name,
         "participants": path,
         "site_column": site_column,
         "label_column": label_column,
@@ -69,11 +75,11 @@ def read_files(
     }
     return write_scans(
         out,
-        _read(scans),
-        atlas=known or "unknown",
+        _read_scans(scans),
+        atlas=atlas_name or "unknown",
         name=name or src.resolve().name,
         classes=roster.classes,
-        provenance=describe("table", src, options, len(scans), roster.skipped + skipped),
+        provenance=describe_import("table", src, options, len(scans), roster.skipped + skipped),
         strictness="count",
     )
 
@@ -81,72 +87,74 @@ def read_files(
 Scans = list[tuple[dict[str, Any], Path]]
 
 
-def _by_column(rows: list[dict[str, Any]], src: Path) -> tuple[Scans, list[dict[str, str]]]:
+def _match_by_column(rows: list[dict[str, Any]], src: Path) -> tuple[Scans, list[Skipped]]:
+    """Match rows with the files that their column ``file`` names."""
     scans: Scans = []
-    skipped = []
+    skipped: list[Skipped] = []
     owner: dict[Path, str] = {}
     for row in rows:
-        person = {k: v for k, v in row.items() if k != "file"}
-        who, file = row["participant_id"], row["file"]
+        participant, file = row["participant_id"], row["file"]
         if file is None:
-            skipped.append(skip(who, "no file in column 'file'"))
+            skipped.append(describe_skipped(participant, "no file in column 'file'"))
         elif not (src / file).is_file():
-            skipped.append(skip(who, "the file that column 'file' names is not there", file=file))
-        elif (other := owner.setdefault((src / file).resolve(), who)) != who:
-            raise BrioError(f"{src / file}: column 'file' names it for both {other} and {who}")
+            skipped.append(describe_skipped(participant, "the file that column 'file' names is not there", file=file))
+        elif (other := owner.setdefault((src / file).resolve(), participant)) != participant:
+            raise BrioError(f"{src / file}: column 'file' names it for both {other} and {participant}")
         else:
-            scans.append((person, src / file))
+            scans.append(({column: value for column, value in row.items() if column != "file"}, src / file))
     return scans, skipped
 
 
-def _by_name(
-    rows: list[dict[str, Any]], files: list[Path], left_out: set[str], table: str
-) -> tuple[Scans, list[dict[str, str]]]:
-    """Match files to rows; ``left_out`` are participants whose row was skipped, so that their files are no surprise."""
-    exact, starting = defaultdict(list), defaultdict(list)
+def _match_by_name(
+    rows: list[dict[str, Any]], files: list[Path], skipped_ids: set[str], table: str
+) -> tuple[Scans, list[Skipped]]:
+    """Match rows with files by name; files of participants in ``skipped_ids`` are not reported as unmatched."""
+    by_stem, by_prefix = defaultdict(list), defaultdict(list)
     for file in files:
-        stem = series_stem(file)
-        exact[stem].append(file)
-        for start in _starts(stem):
-            starting[start].append(file)
+        stem = get_series_stem(file)
+        by_stem[stem].append(file)
+        for prefix in _list_prefixes(stem):
+            by_prefix[prefix].append(file)
     scans: Scans = []
-    skipped = []
+    skipped: list[Skipped] = []
     owner: dict[Path, str] = {}
     for row in rows:
-        who = row["participant_id"]
-        found = exact.get(who) or starting.get(who) or []
-        if len(found) > 1:
+        participant = row["participant_id"]
+        candidates = by_stem.get(participant) or by_prefix.get(participant) or []
+        if len(candidates) > 1:
             raise BrioError(
-                f"participant {who}: {found[0]} and {found[1]} both match; name one in a column 'file' of {table}"
+                f"participant {participant}: {candidates[0]} and {candidates[1]} both match; "
+                f"name one in a column 'file' of {table}"
             )
-        if not found:
-            skipped.append(skip(who, "no file whose name starts with the participant_id"))
-        elif found[0] in owner:
+        if not candidates:
+            skipped.append(describe_skipped(participant, "no file whose name starts with the participant_id"))
+        elif candidates[0] in owner:
             raise BrioError(
-                f"{found[0]}: matches both {owner[found[0]]} and {who}; name the files in a column 'file' of {table}"
+                f"{candidates[0]}: matches both {owner[candidates[0]]} and {participant}; "
+                f"name the files in a column 'file' of {table}"
             )
         else:
-            owner[found[0]] = who
-            scans.append((row, found[0]))
-    taken = set(owner.values())
+            owner[candidates[0]] = participant
+            scans.append((row, candidates[0]))
+    matched = set(owner.values())
     for file in files:
-        names = {series_stem(file), *_starts(series_stem(file))}
-        if file in owner or names & left_out:
+        stem = get_series_stem(file)
+        names = {stem, *_list_prefixes(stem)}
+        if file in owner or names & skipped_ids:
             continue
-        if names & taken:
-            skipped.append(
-                skip(max(names & taken), "another file is named exactly after the participant", file=file.name)
-            )
+        if names & matched:
+            reason = "another file is named exactly after the participant"
+            skipped.append(describe_skipped(max(names & matched), reason, file=file.name))
         else:
-            skipped.append(skip(series_stem(file), f"no row in {table}", file=file.name))
+            skipped.append(describe_skipped(stem, f"no row in {table}", file=file.name))
     return scans, skipped
 
 
-def _starts(stem: str) -> Iterable[str]:
-    """Every start of a name that ends where a word ends, so that ``p1`` is not taken for ``p10``."""
+def _list_prefixes(stem: str) -> Iterable[str]:
+    """List the starts of a name that end where a word ends, so that ``p1`` does not match ``p10``."""
     return (stem[:i] for i in range(1, len(stem)) if not stem[i].isalnum())
 
 
-def _read(scans: Scans) -> Iterator[tuple[dict[str, Any], Path, Series]]:
-    for person, path in scans:
-        yield person, path, read_series(path)
+def _read_scans(scans: Scans) -> Iterator[tuple[dict[str, Any], Path, Series]]:
+    for row, path in scans:
+        yield row, path, read_series(path)

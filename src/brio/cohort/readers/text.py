@@ -1,4 +1,4 @@
-"""Time series in delimited text: tsv, csv, txt and AFNI's 1D."""
+"""Read time series from delimited text: tsv, csv, txt and the 1D format of AFNI."""
 
 from __future__ import annotations
 
@@ -13,42 +13,49 @@ from ...errors import BrioError
 __all__ = ["read_text"]
 
 MISSING = frozenset({"", "na", "n/a"})
-"""Spellings of a missing value besides those that ``float`` knows (nan, NaN)."""
+"""Spellings of a missing value, besides those that ``float`` accepts (nan, NaN)."""
 
-Line = tuple[int, str]  # number in the file, from 1, and text
+Line = tuple[int, str]
+"""Number of a line in its file, from 1, and its text."""
 
 
 def read_text(path: Path) -> tuple[np.ndarray, tuple[str, ...] | None]:
     """Read a text file whose rows are frames and whose columns are ROIs.
 
-    A header is a first row without a single number, a row of running numbers (0, 1, 2... or 1, 2, 3...,
-    which name nothing), or a leading ``#`` line with one name a column (``#2001  #2002``).
-    Other lines that start with ``#`` are comments.
+    A header is a first row without any number, a first row of consecutive numbers (0, 1, 2, ... or 1, 2, 3, ..., which
+    are not taken as names), or a leading ``#`` line with one name per column (``#2001  #2002``). Other lines that start
+    with ``#`` are comments.
 
     Returns
     -------
     frames : ndarray of float64, shape [T, P]
-    columns : tuple of str, or None where the file names no column
+    columns : tuple of P str, or None
+        None where the file has no column names.
+
+    Raises
+    ------
+    BrioError
+        If the file holds no frames, a cell is not a number, or rows differ in their number of cells.
     """
-    comments, body = _lines(path)
+    comments, body = _read_lines(path)
     if not body:
         raise BrioError(f"{path}: holds no frames; each row must be one frame, each column one ROI")
-    delimiter = _delimiter(path, body[0][1])
-    first = _cells(body[0][1], delimiter)
+    delimiter = _find_delimiter(path, body[0][1])
+    first = _split_cells(body[0][1], delimiter)
     columns = None
     if _is_header(first):
         header, body = first, body[1:]
         if not body:
             raise BrioError(f"{path}: has a header but holds no frames")
-        columns = None if _running_numbers(header) else _named(path, header)
-        _same_width(path, len(header), _cells(body[0][1], delimiter), body[0][0])
+        columns = None if _is_consecutive(header) else _clean_names(path, header)
+        _check_width(path, len(header), _split_cells(body[0][1], delimiter), body[0][0])
     elif comments:
-        columns = _comment_header(path, comments, delimiter, len(first))
-    return _numbers(path, body, delimiter), columns
+        columns = _read_comment_header(path, comments, delimiter, len(first))
+    return _parse_frames(path, body, delimiter), columns
 
 
-def _lines(path: Path) -> tuple[list[Line], list[Line]]:
-    """Comment lines before the first row, and the rows."""
+def _read_lines(path: Path) -> tuple[list[Line], list[Line]]:
+    """Read the comment lines before the first row, and the rows."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -64,78 +71,77 @@ def _lines(path: Path) -> tuple[list[Line], list[Line]]:
     return comments, body
 
 
-def _delimiter(path: Path, row: str) -> str | None:
-    """The character between cells, or None for any run of blanks."""
+def _find_delimiter(path: Path, row: str) -> str | None:
+    """Find the character between cells; None means any run of blanks."""
     candidates = {".tsv": "\t", ".csv": ",;\t"}.get(path.suffix.lower(), ",")
     return next((c for c in candidates if c in row), None)
 
 
-def _cells(row: str, delimiter: str | None) -> list[str]:
+def _split_cells(row: str, delimiter: str | None) -> list[str]:
     cells = row.split() if delimiter is None else next(csv.reader([row], delimiter=delimiter))
     return [c.strip() for c in cells]
 
 
-def _number(cell: str) -> float | None:
+def _parse_number(cell: str) -> float | None:
     if cell.lower() in MISSING:
         return math.nan
     try:
-        return None if "_" in cell else float(cell)  # Python alone reads 1_0 as ten
+        return None if "_" in cell else float(cell)  # Python reads 1_0 as ten, other programs do not
     except ValueError:
         return None
 
 
-def _running_numbers(cells: list[str]) -> bool:
+def _is_consecutive(cells: list[str]) -> bool:
     return len(cells) > 2 and any(cells == [str(i + base) for i in range(len(cells))] for base in (0, 1))
 
 
 def _is_header(cells: list[str]) -> bool:
-    if _running_numbers(cells):
+    if _is_consecutive(cells):
         return True
-    values = [_number(c) for c in cells]
+    values = [_parse_number(c) for c in cells]
     return None in values and not any(v is not None and math.isfinite(v) for v in values)
 
 
-def _named(path: Path, header: list[str]) -> tuple[str, ...]:
+def _clean_names(path: Path, header: list[str]) -> tuple[str, ...]:
     names = tuple(c.lstrip("#").strip() for c in header)
     if "" in names:
         raise BrioError(
-            f"{path}: column {names.index('') + 1} has no name in the header; "
-            "a column of row numbers is not an ROI, write the file without it"
+            f"{path}: column {names.index('') + 1} has no name in the header; remove the column if it holds row numbers"
         )
     return names
 
 
-def _comment_header(path: Path, comments: list[Line], delimiter: str | None, width: int) -> tuple[str, ...] | None:
+def _read_comment_header(path: Path, comments: list[Line], delimiter: str | None, width: int) -> tuple[str, ...] | None:
     for number, line in reversed(comments):
-        cells = _cells(line.lstrip("#").strip(), delimiter)
+        cells = _split_cells(line.lstrip("#").strip(), delimiter)
         if len(cells) == width:
-            return _named(path, cells)
+            return _clean_names(path, cells)
         if len(cells) > 1 and all(c.startswith("#") for c in cells[1:]):
             raise BrioError(f"{path}: the header in line {number} names {len(cells)} columns, the rows have {width}")
     return None
 
 
-def _same_width(path: Path, width: int, cells: list[str], number: int) -> None:
+def _check_width(path: Path, width: int, cells: list[str], number: int) -> None:
     if len(cells) != width:
         raise BrioError(
             f"{path}: line {number} has {len(cells)} cells where {width} were expected; the file may be cut short"
         )
 
 
-def _numbers(path: Path, body: list[Line], delimiter: str | None) -> np.ndarray:
+def _parse_frames(path: Path, body: list[Line], delimiter: str | None) -> np.ndarray:
     try:
         return np.loadtxt([line for _, line in body], delimiter=delimiter, comments=None, ndmin=2)
     except ValueError:
-        # missing values in words, or a fault that deserves its line and column: cell by cell
-        width = len(_cells(body[0][1], delimiter))
-        return np.array([_row(path, line, delimiter, width) for line in body])
+        # words for missing values, or an error whose line and column are worth naming: parse cell by cell
+        width = len(_split_cells(body[0][1], delimiter))
+        return np.array([_parse_row(path, line, delimiter, width) for line in body])
 
 
-def _row(path: Path, line: Line, delimiter: str | None, width: int) -> list[float]:
+def _parse_row(path: Path, line: Line, delimiter: str | None, width: int) -> list[float]:
     number, text = line
-    cells = _cells(text, delimiter)
-    _same_width(path, width, cells, number)
-    values = [_number(c) for c in cells]
+    cells = _split_cells(text, delimiter)
+    _check_width(path, width, cells, number)
+    values = [_parse_number(c) for c in cells]
     if None in values:
         column = values.index(None)
         raise BrioError(f"{path}: line {number}, column {column + 1}: '{cells[column]}' is not a number")

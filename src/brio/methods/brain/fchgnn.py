@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ...cohort.covariates import covariates, hemisphere
+from ...cohort.covariates import read_covariates, read_hemispheres
 from ...settings import require, setting
 from ...spaces import choice
 from ...training import (
@@ -230,8 +230,8 @@ class FCHGNN(NeuralMethod):
     def learn(self, source: SourceScans) -> Tensors:
         """Beside the mean connectome: sides of the ROIs, mean and standard deviation of the source scans' age."""
         graphs, who = source.connectomes, f"method '{self.name}'"
-        age = covariates(graphs.cohort, ["age"], who)[source.scans, 0]
-        found = {"side": hemisphere(graphs.cohort, who), "age": np.array([age.mean(), age.std() or 1.0])}
+        age = read_covariates(graphs.cohort, ["age"], who)[source.scans, 0]
+        found = {"side": read_hemispheres(graphs.cohort, who), "age": np.array([age.mean(), age.std() or 1.0])}
         held = {name: torch.tensor(a, device=graphs.device, dtype=graphs.dtype) for name, a in found.items()}
         return super().learn(source) | held
 
@@ -242,7 +242,7 @@ class FCHGNN(NeuralMethod):
         """Room for the bank, and what is known of its scans from the start."""
         s = self.settings
         index, real = bank_scans(stack, s.bank)
-        known = stack.tensor(covariates(stack.connectomes.cohort, ["sex", "age"], f"method '{self.name}'")[index])
+        known = stack.tensor(read_covariates(stack.connectomes.cohort, ["sex", "age"], f"method '{self.name}'")[index])
         moments, filled = stack.state.learned["age"], stack.tensor(real.astype(float))
         bank = stack.state.inference
         bank["bank_real"] = filled

@@ -1,0 +1,81 @@
+"""Render a short summary as a self-contained HTML table, for notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+__all__ = ["format_range", "render_summary"]
+
+MOST_ROWS = 40
+"""Rows of a table that are shown; the rest is counted."""
+
+
+def format_range(low: float, high: float, unit: str) -> str:
+    """Format a range of numbers with its unit.
+
+    Parameters
+    ----------
+    low, high : float
+    unit : str
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> format_range(98, 180, "frames"), format_range(2.0, 2.0, "s")
+    ('98 to 180 frames', '2 s')
+    """
+    return f"{low:g} {unit}" if low == high else f"{low:g} to {high:g} {unit}"
+
+
+def render_summary(
+    title: str,
+    facts: Sequence[tuple[str, str]],
+    columns: Sequence[str] = (),
+    rows: Sequence[Sequence[object]] = (),
+) -> str:
+    """Render a title, a list of facts and a table as HTML.
+
+    Parameters
+    ----------
+    title : str
+    facts : sequence of (name, value)
+        One line each.
+    columns : sequence of C str
+        Headings of the table; without any there is no table.
+    rows : sequence of rows of C cells
+        The first cell of a row is its name, the others are numbers.
+
+    Returns
+    -------
+    str
+        A ``div`` without scripts, external styles or links. All text is escaped.
+
+    Examples
+    --------
+    >>> "Tom &amp; Co" in render_summary("Tom & Co", [("scans", "3")])
+    True
+    """
+    lines = "".join(
+        f'<tr><th style="text-align:left">{escape(name)}</th><td style="text-align:left">{escape(value)}</td></tr>'
+        for name, value in facts
+    )
+    html = f"<div><strong>{escape(title)}</strong><table><tbody>{lines}</tbody></table>"
+    if columns:
+        head = "".join(
+            f'<th style="text-align:{"right" if k else "left"}">{escape(name)}</th>' for k, name in enumerate(columns)
+        )
+        body = "".join(f"<tr>{_render_cells(row)}</tr>" for row in rows[:MOST_ROWS])
+        if len(rows) > MOST_ROWS:
+            body += f'<tr><td colspan="{len(columns)}">and {len(rows) - MOST_ROWS} more</td></tr>'
+        html += f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return html + "</div>"
+
+
+def _render_cells(row: Sequence[object]) -> str:
+    return "".join(
+        f'<td style="text-align:{"right" if k else "left"}">{escape(str(cell))}</td>' for k, cell in enumerate(row)
+    )

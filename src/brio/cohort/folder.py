@@ -1,0 +1,205 @@
+"""Define the files of a cohort folder: their names, the text of the tables, and the hashes that protect them.
+
+A cohort folder holds ``frames.npy`` (all scans end to end), ``participants.tsv``, ``atlas.tsv`` and ``cohort.json``
+(name, class names, provenance and fingerprint).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..errors import BrioError
+
+__all__ = [
+    "ATLAS",
+    "FORMAT",
+    "FRAMES",
+    "HEADER",
+    "PARTICIPANTS",
+    "REQUIRED_COLUMNS",
+    "check_participants",
+    "format_table",
+    "hash_content",
+    "hash_tables",
+    "read_header",
+    "read_table",
+]
+
+FORMAT = 1
+"""Version of the folder layout."""
+FRAMES, PARTICIPANTS, ATLAS, HEADER = "frames.npy", "participants.tsv", "atlas.tsv", "cohort.json"
+REQUIRED_COLUMNS = ("participant_id", "site", "label")
+REQUIRED_KEYS = frozenset({"name", "atlas", "classes", "provenance", "tables", "fingerprint"})
+MISSING = "n/a"
+HASH_CHUNK_BYTES = 64 << 20
+
+
+def check_participants(table: pd.DataFrame, where: str) -> pd.DataFrame:
+    """Check a participants table and convert its required columns to plain types.
+
+    Parameters
+    ----------
+    table : DataFrame, N rows
+        One row per scan.
+    where : str
+        File or argument that holds the table, for error messages.
+
+    Returns
+    -------
+    DataFrame
+        A copy in which ``participant_id`` and ``site`` are text and ``label`` is 0 or 1.
+
+    Raises
+    ------
+    BrioError
+        If a required column is missing or has gaps, a participant appears twice, or the labels are not the two
+        classes 0 and 1.
+    """
+    for column in REQUIRED_COLUMNS:
+        if column not in table.columns:
+            raise BrioError(
+                f"{where}: column '{column}' is missing; the table has the columns {', '.join(map(str, table.columns))}"
+            )
+    table = table.copy()
+    for column in ("participant_id", "site"):
+        empty = table[column].isna() | (table[column].astype(str).str.strip() == "")
+        if empty.any():
+            raise BrioError(f"{where}: column '{column}' is empty in row {int(np.flatnonzero(empty)[0]) + 1}")
+        table[column] = table[column].astype(str)
+    repeated = table["participant_id"][table["participant_id"].duplicated()]
+    if len(repeated):
+        raise BrioError(f"{where}: participant {repeated.iloc[0]} appears more than once")
+    labels = pd.to_numeric(table["label"], errors="coerce")
+    invalid = ~labels.isin([0, 1])
+    if invalid.any():
+        row = int(np.flatnonzero(invalid)[0])
+        raise BrioError(
+            f"{where}: participant {table['participant_id'].iloc[row]} has label "
+            f"'{table['label'].iloc[row]}'; labels must be 0 (control) or 1 (patient)"
+        )
+    table["label"] = labels.astype(np.int64)
+    if table["label"].nunique() != 2:
+        raise BrioError(f"{where}: column 'label' holds one class only; two classes are needed")
+    return table
+
+
+def format_table(table: pd.DataFrame) -> str:
+    """Format a table as the tab-separated text that a cohort folder stores.
+
+    The fingerprint covers this text, so it must never change for a given table.
+
+    Returns
+    -------
+    str
+        With a header row; missing values are ``n/a``.
+    """
+    return table.to_csv(sep="\t", index=False, na_rep=MISSING, lineterminator="\n")
+
+
+def read_table(path: Path, text_columns: Sequence[str]) -> pd.DataFrame:
+    """Read a table of a cohort folder.
+
+    Parameters
+    ----------
+    path : Path
+        ``participants.tsv`` or ``atlas.tsv``.
+    text_columns : sequence of str
+        Columns that stay as they are written (``007``, ``None``, ``NA``). The others become whole numbers, numbers or
+        text, whichever fits all their values.
+
+    Returns
+    -------
+    DataFrame
+    """
+    table = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False, encoding="utf-8")
+    for column in table.columns.difference(list(text_columns)):
+        table[column] = _convert_column(table[column])
+    return table
+
+
+def _convert_column(column: pd.Series) -> pd.Series:
+    """Convert text to whole numbers, else to numbers, else leave it as text with gaps."""
+    missing = column.isin(["", MISSING])
+    for kind in (int, float):
+        try:
+            values = [kind(v) for v in column[~missing]]
+        except ValueError:
+            continue
+        if kind is int and not missing.any():
+            return pd.Series(values, index=column.index, dtype=np.int64)
+        numbers = np.full(len(column), np.nan)
+        numbers[~missing] = values
+        return pd.Series(numbers, index=column.index)
+    return column.mask(missing)
+
+
+def hash_content(frames: np.ndarray, participants: str, atlas: str, classes: tuple[str, str]) -> str:
+    """Compute the fingerprint of a cohort: SHA-256 of its frames, both tables and the class names.
+
+    Parameters
+    ----------
+    frames : ndarray, shape [sum of T_i, P]
+        All scans end to end. Read in chunks, so that a memory-mapped array need not fit into memory.
+    participants, atlas : str
+        The tables as :func:`format_table` writes them.
+    classes : tuple of two str
+        Names of the labels 0 and 1.
+
+    Returns
+    -------
+    str
+        64 hexadecimal digits.
+    """
+    head = f"{frames.shape} {frames.dtype.str}\n{participants}\n{atlas}\n{json.dumps(list(classes))}"
+    digest = hashlib.sha256(head.encode())
+    rows = max(1, HASH_CHUNK_BYTES // max(1, frames.shape[1] * frames.itemsize))
+    for start in range(0, len(frames), rows):
+        digest.update(np.ascontiguousarray(frames[start : start + rows]).data)
+    return digest.hexdigest()
+
+
+def hash_tables(folder: Path) -> str:
+    """Compute the hash of both tables of a folder, which is cheap enough to check on every load.
+
+    Returns
+    -------
+    str
+        SHA-256, 64 hexadecimal digits.
+    """
+    return hashlib.sha256((folder / PARTICIPANTS).read_bytes() + (folder / ATLAS).read_bytes()).hexdigest()
+
+
+def read_header(folder: Path) -> dict[str, Any]:
+    """Read and check ``cohort.json``.
+
+    Returns
+    -------
+    dict
+        With at least the keys ``name``, ``atlas``, ``classes``, ``provenance``, ``tables`` and ``fingerprint``.
+
+    Raises
+    ------
+    BrioError
+        If the folder is not a cohort folder, or has another format.
+    """
+    path = folder / HEADER
+    if not path.is_file():
+        raise BrioError(f"{folder}: not a cohort folder ({HEADER} is missing); make one with 'brio import'")
+    try:
+        header = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise BrioError(f"{path}: not valid JSON ({error}); import the cohort again") from error
+    version = header.get("format") if isinstance(header, dict) else None
+    if version != FORMAT:
+        raise BrioError(f"{path}: format {version}, this version reads {FORMAT}; import the cohort again")
+    absent = REQUIRED_KEYS - set(header)
+    if absent:
+        raise BrioError(f"{path}: has no {', '.join(sorted(absent))}; import the cohort again")
+    return header
