@@ -1,4 +1,4 @@
-"""AdamW over stacked parameters: every run has its own step count and may sit a step out."""
+"""AdamW over stacked parameters: every run has its own step count and may skip a step."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ __all__ = ["StackedAdamW"]
 class StackedAdamW:
     """Decoupled weight decay (Loshchilov & Hutter 2019) for parameters with a leading runs axis.
 
-    ``torch.optim.AdamW`` counts steps once for all; here each run counts its own, since the runs of a stack
-    have epochs of different lengths. A parameter without gradient is left alone, decay included.
+    ``torch.optim.AdamW`` has one step count for all parameters; here each run has its own, since the runs of a stack
+    have epochs of different lengths. A parameter without a gradient is not changed, not even by the decay.
 
     Parameters
     ----------
     params : dict of Tensor, shapes [R, ...]
         Updated in place.
+    learning_rate, weight_decay : float
+    betas : tuple of float
+        Decay of the running averages of gradients and of their squares.
+    epsilon : float
     """
 
     def __init__(
@@ -38,27 +42,27 @@ class StackedAdamW:
         self.rate = torch.full((), learning_rate, dtype=torch.float64, device=first.device)
 
     def set_rate(self, learning_rate: float) -> None:
-        """Change the learning rate, in place: a recorded step reads it anew."""
+        """Set the learning rate, in place, so that a recorded CUDA graph reads the new value."""
         self.rate.fill_(learning_rate)
 
     def forget(self) -> None:
-        """Start again, in place, as if no step had been taken."""
-        for held in (*self.mean.values(), *self.square.values(), self.steps):
-            held.zero_()
+        """Reset running averages and step counts, in place."""
+        for tensor in (*self.mean.values(), *self.square.values(), self.steps):
+            tensor.zero_()
 
     @torch.no_grad()
     def step(self, active: Tensor) -> None:
-        """One update of the active runs from the gradients in ``.grad``. ``active``: bool, shape [R]."""
+        """Update the active runs from the gradients in ``.grad``. ``active``: bool, shape [R]."""
         self.steps += active
-        given = {name: p.grad for name, p in self.params.items() if p.grad is not None}
-        if not given:
+        gradients = {name: p.grad for name, p in self.params.items() if p.grad is not None}
+        if not gradients:
             return
-        names, grads = list(given), list(given.values())
+        names, grads = list(gradients), list(gradients.values())
         params = [self.params[name] for name in names]
         mean, square = [self.mean[name] for name in names], [self.square[name] for name in names]
         beta1, beta2 = self.betas
         count = self.steps.clamp_min(1)
-        # a run that sits out has all its factors set to zero: nothing of it moves
+        # all factors of an inactive run are zero: nothing of it moves
         keep1, keep2, decay, size = (
             self._columns(params, torch.where(active, value, torch.zeros_like(value)))
             for value in (
@@ -82,12 +86,20 @@ class StackedAdamW:
 
     @staticmethod
     def _columns(params: list[Tensor], value: Tensor) -> list[Tensor]:
-        """One value a run, shaped to multiply each parameter."""
+        """One value per run, shaped to multiply each parameter."""
         value = value.to(params[0].dtype)
         return [value.view(-1, *(1,) * (p.ndim - 1)) for p in params]
 
     def select(self, params: dict[str, Tensor], keep: Tensor) -> None:
-        """Go on with some of the runs, whose parameters are given."""
+        """Continue with some of the runs.
+
+        Parameters
+        ----------
+        params : dict of Tensor
+            Their parameters.
+        keep : Tensor of int64
+            Their positions.
+        """
         self.params = params
         self.mean = {name: m[keep] for name, m in self.mean.items()}
         self.square = {name: s[keep] for name, s in self.square.items()}

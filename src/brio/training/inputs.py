@@ -23,7 +23,7 @@ NEEDS = {
     "motion": "mean framewise displacement",
     "hemisphere": "hemisphere of each ROI",
 }
-"""What a method may need besides connectomes and labels."""
+"""What a method may need besides connectomes and labels, and what each means."""
 
 
 class Scans(NamedTuple):
@@ -31,14 +31,20 @@ class Scans(NamedTuple):
 
     A: Tensor  # [B, P, P] FC, zero rows for ROIs without signal
     alive: Tensor  # [B, P] whether an ROI has signal
-    cut: Tensor  # [B] |FC| of the weakest edge that counts as strong; 0 where the method asks for none
+    cut: Tensor  # [B] |FC| of the weakest edge that counts as strong; 0 where the method has no edge_share
     n_frames: Tensor  # [B] valid frames of the scan
     bold: Tensor  # [B, T, P] z-scored BOLD of one length; T = 0 where it is not needed
     covariates: Tensor  # [B, C] sex, age, motion: those needed, in this order
 
     @staticmethod
     def of(A: Tensor, alive: Tensor | None = None) -> Scans:
-        """Connectomes alone, for methods that need nothing else.
+        """Make scans of connectomes alone, for methods that need nothing else.
+
+        Parameters
+        ----------
+        A : Tensor, shape [B, P, P]
+        alive : Tensor of bool, shape [B, P], optional
+            By default every ROI has signal.
 
         Examples
         --------
@@ -52,24 +58,40 @@ class Scans(NamedTuple):
 
 
 class InputShape(NamedTuple):
-    """What a network has to fit."""
+    """Sizes that a network is built for."""
 
     n_rois: int
     n_sites: int  # source sites, the largest number in the stack
     n_frames: int  # of the BOLD window, 0 where it is not needed
 
 
-def check_needs(cohort: Cohort, needs: frozenset[str], settings: Any, who: str) -> None:
-    """Raise an error for people if the cohort lacks what a method needs."""
-    read_covariates(cohort, _covariates(needs), who)
+def check_needs(cohort: Cohort, needs: frozenset[str], settings: Any, requester: str) -> None:
+    """Raise a user-facing error if the cohort lacks what a method needs.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    needs : set of str
+        Keys of :data:`NEEDS`.
+    settings : dataclass
+        Of the method.
+    requester : str
+        What needs it, for the message: ``"method 'core'"``.
+
+    Raises
+    ------
+    BrioError
+        Names the missing column.
+    """
+    read_covariates(cohort, _covariates(needs), requester)
     if "bold" in needs and bold_rule(settings).tr is not None:
-        read_repetition_times(cohort, who)
+        read_repetition_times(cohort, requester)
     if "hemisphere" in needs:
-        read_hemispheres(cohort, who)
+        read_hemispheres(cohort, requester)
 
 
 def bold_rule(settings: Any) -> BoldRule:
-    """The rule for BOLD from a method's settings ``bold_frames`` and ``bold_tr``."""
+    """Make the rule for BOLD from a method's settings ``bold_frames`` and ``bold_tr``."""
     return BoldRule(settings.bold_frames, settings.bold_tr)
 
 
@@ -81,9 +103,19 @@ class Inputs:
     """The scans of a cohort on a device, with what one method needs of them.
 
     Nothing here is learned: each row depends on its own scan alone.
+
+    Parameters
+    ----------
+    connectomes : Connectomes
+    needs : set of str
+        Keys of :data:`NEEDS`.
+    settings : dataclass
+        Of the method.
+    requester : str
+        Who needs them, for error messages.
     """
 
-    def __init__(self, connectomes: Connectomes, needs: frozenset[str], settings: Any, who: str) -> None:
+    def __init__(self, connectomes: Connectomes, needs: frozenset[str], settings: Any, requester: str) -> None:
         self.connectomes = connectomes
         cohort, device, dtype = connectomes.cohort, connectomes.device, connectomes.dtype
         self._share: float | None = getattr(settings, "edge_share", None)
@@ -91,46 +123,65 @@ class Inputs:
         if self._share is not None:
             self._cut = connectomes.edge_cut(self._share)
         self._n_frames = torch.from_numpy(connectomes.n_frames).to(device, dtype)
-        known = read_covariates(cohort, _covariates(needs), who)
-        self._covariates = torch.from_numpy(known).to(device, dtype)
+        covariates = read_covariates(cohort, _covariates(needs), requester)
+        self._covariates = torch.from_numpy(covariates).to(device, dtype)
         self._rule = bold_rule(settings) if "bold" in needs else None
         self._tr: np.ndarray | None = None
         if self._rule is None:
             self._bold = connectomes.full.new_zeros(len(connectomes), 0, connectomes.n_rois)
         else:
-            self._tr = None if self._rule.tr is None else read_repetition_times(cohort, who)
+            self._tr = None if self._rule.tr is None else read_repetition_times(cohort, requester)
             self._bold = connectomes.bold(self._rule, self._tr)
 
     def shape(self, n_sites: int) -> InputShape:
-        """What a network has to fit, with so many source sites at most."""
+        """Sizes that a network is built for, with at most ``n_sites`` source sites."""
         return InputShape(self.connectomes.n_rois, n_sites, self._bold.shape[1])
 
     def take(self, index: Tensor, A: Tensor | None = None) -> Scans:
-        """Full scans by position in the cohort; ``index`` may have any shape, which comes first in all fields.
+        """Gather scans by position in the cohort.
 
-        ``A`` are other connectomes of these scans."""
-        graphs = self.connectomes
+        Parameters
+        ----------
+        index : Tensor of int64
+            Of any shape, which comes first in all fields.
+        A : Tensor, optional
+            Other connectomes of these scans; by default those of the full scans.
+        """
+        connectomes = self.connectomes
         return Scans(
-            graphs.full[index] if A is None else A,
-            graphs.alive[index],
+            connectomes.full[index] if A is None else A,
+            connectomes.alive[index],
             self._cut[index],
             self._n_frames[index],
             self._bold[index],
             self._covariates[index],
         )
 
-    def reestimates(self, asked: Resamples, room: int | None = None) -> Iterator[tuple[np.ndarray, Scans]]:
-        """Yield re-estimates of the given scans chunk by chunk: positions into ``asked.scans``, then [n * K] scans.
+    def reestimates(self, request: Resamples, room: int | None = None) -> Iterator[tuple[np.ndarray, Scans]]:
+        """Iterate over re-estimates of scans, chunk by chunk.
 
         BOLD is made of the same resampled frames as the connectome.
+
+        Parameters
+        ----------
+        request : Resamples
+            Which scans, how often, with which block lengths and draws.
+        room : int, optional
+            Bytes that the re-estimates of one chunk may take.
+
+        Yields
+        ------
+        chunk : ndarray of int64, shape [n]
+            Positions into ``request.scans``.
+        scans : Scans, leading axis n * K
         """
-        graphs = self.connectomes
-        for chunk, A in graphs.reestimates(asked, room):
+        connectomes = self.connectomes
+        for chunk, A in connectomes.reestimates(request, room):
             flat = A.flatten(0, 1)
-            index = torch.from_numpy(asked.scans[chunk]).to(graphs.device).repeat_interleave(asked.K)
-            found = self.take(index, flat)
+            index = torch.from_numpy(request.scans[chunk]).to(connectomes.device).repeat_interleave(request.K)
+            scans = self.take(index, flat)
             if self._share is not None:
-                found = found._replace(cut=edge_cut(flat, self._share))
+                scans = scans._replace(cut=edge_cut(flat, self._share))
             if self._rule is not None:
-                found = found._replace(bold=graphs.resampled_bold(asked.of(chunk), self._rule, self._tr))
-            yield chunk, found
+                scans = scans._replace(bold=connectomes.resampled_bold(request.of(chunk), self._rule, self._tr))
+            yield chunk, scans

@@ -15,7 +15,12 @@ __all__ = ["SourceCells"]
 
 
 class SourceCells:
-    """Members of each (run, source site, class) cell.
+    """The scans of each cell (run, source site, class) of a stack.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    runs : sequence of Run
 
     Attributes
     ----------
@@ -37,18 +42,18 @@ class SourceCells:
             ]
             for run, n in zip(runs, names, strict=True)
         ]
-        for job, sites_of_job, found in zip(runs, names, cells, strict=True):
-            for e, (controls, patients) in zip(sites_of_job, found, strict=True):
+        for run, run_sites, run_cells in zip(runs, names, cells, strict=True):
+            for site, (controls, patients) in zip(run_sites, run_cells, strict=True):
                 if not len(controls) or not len(patients):
-                    raise BrioError(f"fold {job.fold.name}: source site {e} holds one class only; leave it out")
+                    raise BrioError(f"fold {run.fold.name}: source site {site} holds one class only; leave it out")
         most = max(len(m) for run in cells for site in run for m in site)
         shape = (len(runs), int(self.n_sites.max()), 2)
         self.size = np.zeros(shape, dtype=np.int64)
         self.members = np.zeros((*shape, most), dtype=np.int64)
-        for r, run in enumerate(cells):
-            self.members[r] = run[0][0][0]  # padding points at some source scan of the run; its weight is zero
-            for e, site in enumerate(run):
-                for c, scans in enumerate(site):
+        for r, run_cells in enumerate(cells):
+            self.members[r] = run_cells[0][0][0]  # padding points at some source scan of the run; its weight is zero
+            for e, site_cells in enumerate(run_cells):
+                for c, scans in enumerate(site_cells):
                     self.size[r, e, c] = len(scans)
                     self.members[r, e, c, : len(scans)] = scans
         self.seeds = np.array([run.seed for run in runs], dtype=np.int64)
@@ -92,7 +97,7 @@ class SourceCells:
         return scans, weight
 
     def select(self, keep: np.ndarray) -> SourceCells:
-        """The sources of some of the runs."""
+        """Select some of the runs (boolean mask, shape [R])."""
         out = object.__new__(SourceCells)
         out.n_sites, out.size, out.members = self.n_sites[keep], self.size[keep], self.members[keep]
         out.seeds, out._ids = self.seeds[keep], self._ids
@@ -103,22 +108,31 @@ class SourceCells:
         return np.maximum(1, self.size.sum((1, 2)) // (2 * self.n_sites * cell_batch))
 
     def batches(self, epoch: int, cell_batch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Scans of every step of an epoch, and which runs take the step.
+        """Draw the scans of every step of an epoch.
 
-        Each cell is walked in an order drawn from seed, epoch and participant; a cell with fewer scans
-        than the epoch asks for is walked again, so no scan of a cell is drawn more than once oftener than another.
+        The scans of a cell come in an order drawn from seed, epoch and participant. A cell with fewer scans than the
+        epoch needs starts over, so the counts of two scans of a cell differ by at most one.
+
+        Parameters
+        ----------
+        epoch : int
+            Counted from 1.
+        cell_batch : int
+            Scans of each cell in a batch.
 
         Returns
         -------
         batches : ndarray of int64, shape [steps, R, E, 2, cell_batch]
+            Positions in the cohort.
         active : ndarray of bool, shape [steps, R]
+            Which runs take the step; a run with fewer source scans has fewer steps.
         """
         steps = self.steps(cell_batch)
         key = draws.uniform(self.seeds[:, None, None, None], "batches", epoch, self._ids[self.members])
         beyond = np.arange(self.members.shape[-1]) >= self.size[..., None]
         order = np.argsort(np.where(beyond, 2.0, key), axis=-1, kind="stable")
-        walked = np.take_along_axis(self.members, order, axis=-1)
+        ordered = np.take_along_axis(self.members, order, axis=-1)
         slot = np.arange(int(steps.max()) * cell_batch) % np.maximum(self.size, 1)[..., None]
-        drawn = np.take_along_axis(walked, slot, axis=-1)  # [R, E, 2, steps * n]
+        drawn = np.take_along_axis(ordered, slot, axis=-1)  # [R, E, 2, steps * n]
         drawn = drawn.reshape(*self.size.shape, int(steps.max()), cell_batch)
         return np.moveaxis(drawn, 3, 0), np.arange(int(steps.max()))[:, None] < steps

@@ -149,11 +149,11 @@ class Stack:
         return self.tensor(scans), self.tensor(weight)
 
     def tensor(self, array: np.ndarray) -> Tensor:
-        """A host array on the device, floating point in the stack's precision."""
+        """Put an array on the device, floating point in the stack's precision."""
         return _place_like(torch.from_numpy(np.asarray(array, order="C")), next(iter(self.params.values())))
 
     def losses(self, scans: Tensor, key: Tensor, epoch: Tensor, stage: Stage) -> Tensor:
-        """Loss of every run on its batch.
+        """Compute the loss of every run on its batch.
 
         Parameters
         ----------
@@ -162,6 +162,8 @@ class Stack:
         key : Tensor of int64, shape [R]
             Address of the random numbers of the step.
         epoch : Tensor, scalar
+            Counted from 1.
+        stage : Stage
 
         Returns
         -------
@@ -203,16 +205,16 @@ class Stack:
 
     @torch.no_grad()
     def forward(self, scans: Scans, *, shared: bool = False, runs: Tensor | None = None) -> Any:
-        """Outputs of the networks without gradient, in as many passes as memory asks for.
+        """Run the networks without gradient, in as many passes as memory requires.
 
         Parameters
         ----------
         scans : Scans
             Leading axes [R, B], or [B] if ``shared``.
         shared : bool
-            All runs see the same scans.
+            Whether all runs see the same scans.
         runs : Tensor of int64, optional
-            Only these runs of the stack.
+            Positions of the runs to take; by default all.
 
         Returns
         -------
@@ -237,26 +239,35 @@ class Stack:
         return tree_map(lambda *t: torch.cat(t, dim=1), *parts)
 
     def graphs_in_a_pass(self, n_runs: int, A: Tensor | None = None) -> int:
-        """Scans of each run that fit into one pass."""
+        """Number of scans of each run that fit into one pass without gradient.
+
+        Parameters
+        ----------
+        n_runs : int
+        A : Tensor, optional
+            Graphs such as those of the pass; by default the connectomes of the cohort.
+        """
         A = self.connectomes.full if A is None else A
         room = pass_budget(A.device) if self._inputs is None else min(pass_budget(A.device), self.step_bytes)
         return max(1, int(room / (self.method.bytes_per_scan(A) * n_runs)))
 
     @functools.cached_property
     def step_bytes(self) -> int:
-        """What a training step may take, and at least 64 MiB: re-estimates made together, and a pass over them, take no
-        more each. Memory grows with the scans and with K until these are filled, and no further; smaller ones cost
-        time, since the host waits between them."""
+        """Bytes that a training step may take, at least 64 MiB.
+
+        Re-estimates made together, and a pass over them, take no more each. So memory stops growing with the number of
+        scans and with K once they fill this; less would cost time, since the host waits between passes.
+        """
         return max(64 << 20, sum(self.method.bytes_per_run(self.connectomes, run) for run in self.runs))
 
     def margins(self, scans: np.ndarray) -> np.ndarray:
-        """Logits of full scans, given by position for each run. Shape [R, n] in and out, float64."""
+        """Score full scans of each run. Positions in the cohort in, logits (float64) out, both of shape [R, n]."""
         passes = self.tensor(scans).split(self.graphs_in_a_pass(len(self)), 1)
         logits = [self.forward(self.inputs.take(i)).logit for i in passes]
         return torch.cat(logits, 1).double().cpu().numpy()
 
     def select(self, keep: np.ndarray) -> Stack:
-        """The stack of some of the runs (boolean mask)."""
+        """Select some of the runs (boolean mask, shape [R])."""
         index = torch.from_numpy(np.flatnonzero(keep)).to(self.connectomes.device)
         return Stack(
             self.method,

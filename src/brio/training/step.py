@@ -16,17 +16,23 @@ __all__ = ["Step"]
 class Step:
     """Loss, gradient and update of every active run under one stage.
 
-    The models are so small that a GPU spends most of a step waiting for the next kernel to be launched. The first call
-    runs as it stands, the second is recorded as a CUDA graph, and every further one replays it on new inputs.
-    Everything a step reads besides its inputs (parameters, context) is changed in place and never moved;
-    a new stage or a stack of other runs needs a new step.
+    The models are so small that a GPU spends most of a step waiting for the next kernel to be launched. So the second
+    call is recorded as a CUDA graph, and every later one replays it on new inputs. Everything else that a step reads
+    (parameters, state) must be changed in place and never moved; a new stage or a stack of other runs needs a new step.
+
+    Parameters
+    ----------
+    stack : Stack
+    optimiser : StackedAdamW
+        Over the parameters of the stack.
+    stage : Stage
     """
 
     def __init__(self, stack: Stack, optimiser: StackedAdamW, stage: Stage) -> None:
         self.stack, self.optimiser, self.stage = stack, optimiser, stage
         for name, p in stack.params.items():
             p.requires_grad_(not name.startswith(stage.frozen) if stage.frozen else True)
-        self._warm = False
+        self._called = False
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: tuple[Tensor, ...] = ()
 
@@ -44,25 +50,25 @@ class Step:
         epoch : int
         """
         inputs = tuple(self.stack.tensor(a) for a in (scans, active, key, np.array(float(epoch))))
-        if inputs[0].device.type == "cpu" or not self._warm:
-            self._take(*inputs)
-            self._warm = True
+        if inputs[0].device.type == "cpu" or not self._called:
+            self._take_step(*inputs)
+            self._called = True
             return
         if self._graph is None:
             self._inputs = inputs
             self._graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._graph):
-                self._take(*self._inputs)
+                self._take_step(*self._inputs)
         else:
-            for held, new in zip(self._inputs, inputs, strict=True):
-                held.copy_(new)
+            for recorded, new in zip(self._inputs, inputs, strict=True):
+                recorded.copy_(new)
         self._graph.replay()
 
-    def _take(self, scans: Tensor, active: Tensor, key: Tensor, epoch: Tensor) -> None:
+    def _take_step(self, scans: Tensor, active: Tensor, key: Tensor, epoch: Tensor) -> None:
         buffers = self.stack.buffers
         before = {name: b.clone() for name, b in buffers.items()}
         losses = self.stack.losses(scans, key, epoch, self.stage)
         torch.where(active, losses, torch.zeros_like(losses)).sum().backward()
         self.optimiser.step(active)
-        for name, b in buffers.items():  # a run that sits out keeps its statistics too
+        for name, b in buffers.items():  # an inactive run keeps its statistics too
             b.copy_(torch.where(active.view(-1, *[1] * (b.dim() - 1)), b, before[name]))

@@ -51,6 +51,14 @@ def alignment_loss(
     g : Tensor, shape [pairs, 2]
     pair_weight : Tensor, shape [pairs]
         2 / (E (E - 1)) for each pair of source sites.
+    epsilon : float
+        Entropic regularisation.
+    iterations : int
+        Sinkhorn iterations.
+
+    Returns
+    -------
+    Tensor, scalar
     """
     cosine = cosines(factors)
     first, second = torch.triu_indices(len(factors), len(factors), 1, device=factors.device)

@@ -19,6 +19,8 @@ def balanced(similarity: Tensor, iterations: int) -> Tensor:
     ----------
     similarity : Tensor, shape [J, P]
         Divided by the temperature already.
+    iterations : int
+        Log-domain iterations.
 
     Examples
     --------

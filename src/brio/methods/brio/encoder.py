@@ -96,10 +96,21 @@ class SignedEncoder(nn.Module):
         self.layers = nn.ModuleList(SignedLayer(d_h) for _ in range(layers))
 
     def forward(self, A: Tensor, S: Tensor, alive: Tensor | None = None, mean: Tensor | None = None) -> Tensor:
-        """ROI representations of graphs A [B, P, P] on the support S [P, P]. Shape [B, P, d_h].
+        """Encode graphs.
 
-        ROIs that are not ``alive`` [B, P] take their edges from the ``mean`` connectome [P, P]; left out, all are alive
-        and the mean is zero.
+        Parameters
+        ----------
+        A : Tensor, shape [B, P, P]
+        S : Tensor, shape [P, P]
+            Support.
+        alive : Tensor, shape [B, P], optional
+            Whether an ROI has signal; by default all have.
+        mean : Tensor, shape [P, P], optional
+            Connectome that gives the edges of ROIs without signal; by default zero.
+
+        Returns
+        -------
+        Tensor, shape [B, P, d_h]
         """
         alive = A.new_ones(A.shape[:-1]) if alive is None else alive
         mean = A.new_zeros(A.shape[-2:]) if mean is None else mean

@@ -1,4 +1,4 @@
-"""BRIO as a method: what it learns from source sites, its stages, its loss, its refresh."""
+"""BRIO as a method: what it learns from source scans, its stages, its loss and its refreshes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ..registry import PAPERS_OWN, method, variant
 from .alignment import alignment_loss
 from .encoder import find_gpu_twin
 from .network import BrioNetwork, FactorOutput
-from .qualification import qualify
+from .qualification import Qualification, qualify
 from .settings import BrioSettings
 
 __all__ = ["Brio"]
@@ -50,16 +50,16 @@ class Brio(NeuralMethod):
         return BrioNetwork(shape.n_rois, self.settings)
 
     def learn(self, source: SourceScans) -> Tensors:
-        """Support S (Eq. 3), mean connectome and block length of the source scans."""
-        s, graphs = self.settings, source.connectomes
-        strength = source_strength([graphs.site_median(m) for m in source.by_site()], graphs.n_rois)
-        learned = {"S": sym_top(strength, s.rho_g).to(graphs.dtype), "mean": self.dead_roi_fill(source)}
+        """Learn the support S (Eq. 3), the mean connectome and the block length of the source scans."""
+        s, connectomes = self.settings, source.connectomes
+        strength = source_strength([connectomes.site_median(m) for m in source.by_site()], connectomes.n_rois)
+        learned = {"S": sym_top(strength, s.rho_g).to(connectomes.dtype), "mean": self.dead_roi_fill(source)}
         if self._reestimates:
             l_b = s.block_length
             if l_b is None:
-                estimate = graphs.block_length(source.scans, source.site, source.label, s.block_rule, source.seed)
+                estimate = connectomes.block_length(source.scans, source.site, source.label, s.block_rule, source.seed)
                 l_b = s.block_scale * estimate
-            learned["block_length"] = torch.tensor(l_b, dtype=torch.float64, device=graphs.device)
+            learned["block_length"] = torch.tensor(l_b, dtype=torch.float64, device=connectomes.device)
         return learned
 
     def stages(self) -> list[Stage]:
@@ -84,7 +84,7 @@ class Brio(NeuralMethod):
         return loss
 
     def begin_stage(self, stack: Stack, stage: Stage) -> None:
-        """Cache the assignment when the warm-up is over; from then on pooling does not change."""
+        """Cache the assignment when the warm-up is over: from then on it does not change."""
         if stage.name != "guided":
             return
         roi = stack.params["encoder.roi"]
@@ -107,7 +107,7 @@ class Brio(NeuralMethod):
             qualification["g"] = roi.new_zeros(len(stack), pairs, 2)
 
     def refresh(self, stack: Stack, due: np.ndarray, count: np.ndarray) -> None:
-        """Renew the qualifications of the runs that are due, under their present weights."""
+        """Compute the qualifications of the runs that are due anew, under their present weights."""
         rows = np.flatnonzero(due)
         index = torch.from_numpy(rows).to(stack.connectomes.device)
         a, change = self._contributions(stack, rows, count)
@@ -117,12 +117,12 @@ class Brio(NeuralMethod):
         a, change = a.gather(1, own), change.gather(1, own)
         site_weight = stack.tensor((sources.size[:, :, 0] > 0) / sources.n_sites[:, None].astype(float))
 
-        def one(a: Tensor, change: Tensor, w: Tensor, membership: Tensor, site_weight: Tensor) -> tuple[Tensor, ...]:
-            return tuple(qualify(a, change, w, membership, site_weight, self.settings))
+        def qualify_run(a: Tensor, change: Tensor, w: Tensor, membership: Tensor, site_weight: Tensor) -> Qualification:
+            return qualify(a, change, w, membership, site_weight, self.settings)
 
         with torch.no_grad():
-            found = torch.vmap(one)(a, change, stack.params["w"][index], membership, site_weight)
-        for name, value in zip(("pi_task", "q_re", "alpha_bar", "g"), found, strict=True):
+            qualification = torch.vmap(qualify_run)(a, change, stack.params["w"][index], membership, site_weight)
+        for name, value in qualification._asdict().items():
             stack.state.training[name][index] = value
 
     def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]:
@@ -156,12 +156,12 @@ class Brio(NeuralMethod):
         return float(fitted.parameters["b"])
 
     def _contributions(self, stack: Stack, rows: np.ndarray, count: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Full-scan contributions a^(0) and mean squared changes under re-estimation. Shapes [runs, N, J].
+        """Full-scan contributions a^(0) and their mean squared changes under re-estimation. Shapes [runs, N, J].
 
         Runs of the same seed and block length share their re-estimates: the draws depend on nothing else.
         """
-        graphs, s = stack.connectomes, self.settings
-        a = graphs.full.new_zeros(len(rows), len(graphs), s.J)
+        connectomes, s = stack.connectomes, self.settings
+        a = connectomes.full.new_zeros(len(rows), len(connectomes), s.J)
         change = torch.zeros_like(a)
         length = stack.state.learned["block_length"].cpu().numpy() if self._reestimates else np.zeros(len(stack))
         groups: dict[tuple[int, int, int], list[int]] = {}
@@ -169,31 +169,31 @@ class Brio(NeuralMethod):
             key = (stack.runs[row].seed, int(np.floor(length[row] + 0.5)), int(count[row]))
             groups.setdefault(key, []).append(position)
         for (seed, rounded, refresh), positions in groups.items():
-            where = torch.tensor(positions, device=graphs.device)
-            runs = torch.from_numpy(rows[positions]).to(graphs.device)
+            where = torch.tensor(positions, device=connectomes.device)
+            runs = torch.from_numpy(rows[positions]).to(connectomes.device)
             scans = np.unique(np.concatenate([stack.runs[rows[p]].fold.source for p in positions]))
-            on_device = torch.from_numpy(scans).to(graphs.device)
+            on_device = torch.from_numpy(scans).to(connectomes.device)
             passes = on_device.split(stack.graphs_in_a_pass(len(positions)))  # never a copy of all connectomes
             parts = [stack.forward(stack.inputs.take(i), shared=True, runs=runs) for i in passes]
             full = torch.cat([part.contributions for part in parts], 1)
             a[where[:, None], on_device] = full
             if not self._reestimates:
                 continue
-            block = clip_block_length(rounded, graphs.n_frames[scans], s.block_rule)
-            asked = Resamples(scans, block, seed, refresh, s.K)
-            for chunk, resampled in stack.inputs.reestimates(asked, stack.step_bytes):
-                local = torch.from_numpy(chunk).to(graphs.device)
-                again = stack.forward(resampled, shared=True, runs=runs).contributions
-                again = again.unflatten(1, (len(chunk), s.K))
-                moved = (again - full[:, local].unsqueeze(2)).square().mean(2)
-                change[where[:, None], on_device[local]] = moved
+            block = clip_block_length(rounded, connectomes.n_frames[scans], s.block_rule)
+            request = Resamples(scans, block, seed, refresh, s.K)
+            for chunk, resampled in stack.inputs.reestimates(request, stack.step_bytes):
+                local = torch.from_numpy(chunk).to(connectomes.device)
+                reestimated = stack.forward(resampled, shared=True, runs=runs).contributions
+                reestimated = reestimated.unflatten(1, (len(chunk), s.K))
+                squared = (reestimated - full[:, local].unsqueeze(2)).square().mean(2)
+                change[where[:, None], on_device[local]] = squared
         return a, change
 
     def bytes_per_scan(self, A: Tensor) -> float:
         if find_gpu_twin(A, self.settings.d_h) is None:
             return super().bytes_per_scan(A)
         P = A.shape[-1]
-        return (P**2 + 5 * P * self.settings.d_h) * A.element_size()  # A; H before and after a layer, odds and ends
+        return (P**2 + 5 * P * self.settings.d_h) * A.element_size()  # A; H before and after a layer, and small tensors
 
     @property
     def _aligns(self) -> bool:
@@ -201,13 +201,13 @@ class Brio(NeuralMethod):
 
     @property
     def _reestimates(self) -> bool:
-        """Whether any re-estimate is looked at: not without alignment, nor where support plays no part."""
+        """Whether re-estimates are computed: not without alignment, nor where the variant ignores support."""
         return self._aligns and self.settings.variant not in ("w/o RS", "w/o QG")
 
 
-variant("brio-wo-rs", Brio, "relevance alone weighs factors, strength fixed to one", variant="w/o RS")
+variant("brio-wo-rs", Brio, "factors weighted by relevance alone, strength fixed to one", variant="w/o RS")
 variant("brio-wo-tr", Brio, "uniform weights instead of relevance, support kept", variant="w/o TR")
 variant("brio-wo-sm", Brio, "qualified weights, strength fixed to one", variant="w/o SM")
-variant("brio-wo-sf", Brio, "relevance alone weighs factors, strength modulated", variant="w/o SF")
+variant("brio-wo-sf", Brio, "factors weighted by relevance alone, strength modulated", variant="w/o SF")
 variant("brio-wo-qg", Brio, "equal weights and strength: alignment without qualification", variant="w/o QG")
 variant("backbone", Brio, "no alignment at all", variant="w/o QG", lambda_env=0.0)

@@ -18,7 +18,7 @@ __all__ = ["BrioNetwork", "FactorMap", "FactorOutput"]
 
 
 class FactorOutput(NamedTuple):
-    """What the network says of each graph."""
+    """What the network returns for each graph."""
 
     logit: Tensor  # [B] z, Eq. (10)
     representation: Tensor  # [B, J * d_t] s, Eq. (9)
@@ -58,7 +58,7 @@ class BrioNetwork(nn.Module):
         self.b = nn.Parameter(torch.zeros(()))
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> FactorOutput:
-        """Factors, contributions and logit of B graphs."""
+        """Compute factors, contributions and logits of B graphs."""
         J = len(self.w)
         H = self.encoder(scans.A, state.learned["S"], scans.alive, state.learned["mean"])
         Pi = state.inference["Pi_bar"] if "Pi_bar" in state.inference else self.assignment(self.encoder.roi)

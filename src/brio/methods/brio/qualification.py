@@ -30,7 +30,7 @@ __all__ = [
 
 
 class Qualification(NamedTuple):
-    """What a refresh finds."""
+    """What a refresh computes."""
 
     pi_task: Tensor  # [J]
     q_re: Tensor  # [E, 2, J]
@@ -45,6 +45,7 @@ def contribution_statistics(a: Tensor, membership: Tensor) -> tuple[Tensor, Tens
     ----------
     a : Tensor, shape [N, J]
         Full-scan contributions.
+    membership : Tensor, shape [E, 2, N]
 
     Returns
     -------
@@ -58,12 +59,38 @@ def contribution_statistics(a: Tensor, membership: Tensor) -> tuple[Tensor, Tens
 
 
 def source_balanced(V_sub: Tensor, Delta: Tensor, site_weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Equal-site averages V_pool [2, J] and Delta_j [J], Eq. (12); opposing contrasts cancel."""
+    """Averages with equal weights over sites, Eq. (12); opposing contrasts cancel.
+
+    Parameters
+    ----------
+    V_sub : Tensor, shape [E, 2, J]
+    Delta : Tensor, shape [E, J]
+    site_weight : Tensor, shape [E]
+
+    Returns
+    -------
+    V_pool : Tensor, shape [2, J]
+    Delta_j : Tensor, shape [J]
+    """
     return torch.einsum("e,ecj->cj", site_weight, V_sub), site_weight @ Delta
 
 
 def relevance(w: Tensor, Delta: Tensor, V_pool: Tensor, eps_w: float, eps_s: float) -> Tensor:
-    """Unnormalised predictive relevance R_task, Eq. (13). w: [J, d_t]; Delta: [J]; V_pool: [2, J]. Shape [J]."""
+    """Unnormalised predictive relevance R_task, Eq. (13).
+
+    Parameters
+    ----------
+    w : Tensor, shape [J, d_t]
+        Head weights of each factor.
+    Delta : Tensor, shape [J]
+    V_pool : Tensor, shape [2, J]
+    eps_w, eps_s : float
+        Stabilisers.
+
+    Returns
+    -------
+    Tensor, shape [J]
+    """
     norm = w.square().sum(-1)
     beta = norm / (norm.sum() + eps_w)
     return beta * Delta.square() / (V_pool.sum(0) + eps_s)
@@ -76,6 +103,7 @@ def reestimation_variation(squared_change: Tensor, membership: Tensor) -> Tensor
     ----------
     squared_change : Tensor, shape [N, J]
         Mean over the K re-estimates of (a^(k) - a^(0))^2.
+    membership : Tensor, shape [E, 2, N]
 
     Returns
     -------
@@ -93,7 +121,14 @@ def reestimation_support(T: Tensor, D_re: Tensor, eps_q: float) -> Tensor:
     """Task-calibrated re-estimation support q_re, Eq. (16), in (0, 1].
 
     Near 1 where contributions barely move under re-estimation compared with the spread and
-    separation they have at that site. T, D_re: [E, 2, J].
+    separation they have at that site; never 0.
+
+    Parameters
+    ----------
+    T, D_re : Tensor, shape [E, 2, J]
+        Local reference scale, Eq. (15), and mean squared change, Eq. (14).
+    eps_q : float
+        Stabiliser.
     """
     return (T + eps_q) / (T + D_re + eps_q)
 
@@ -106,6 +141,11 @@ def pair_support(q_re: Tensor) -> Tensor:
 
 def qualification_profile(pi: Tensor, q_pair: Tensor) -> tuple[Tensor, Tensor]:
     """Strength g and weights alpha_bar from alpha = pi q_pair, Eqs. (18) and (19).
+
+    Parameters
+    ----------
+    pi : Tensor, shape [J]
+    q_pair : Tensor, shape [pairs, 2, J]
 
     Returns
     -------
@@ -130,6 +170,17 @@ def variant_profile(variant: Variant, pi: Tensor, q_pair: Tensor) -> tuple[Tenso
     w/o SF       pi                                 sum pi q_pair
     w/o QG       1 / J                              1
     ============ ================================== =============
+
+    Parameters
+    ----------
+    variant : str
+    pi : Tensor, shape [J]
+    q_pair : Tensor, shape [pairs, 2, J]
+
+    Returns
+    -------
+    g : Tensor, shape [pairs, 2]
+    alpha_bar : Tensor, shape [pairs, 2, J]
     """
     uniform = torch.full_like(pi, 1.0 / pi.shape[-1])
     g, alpha_bar = qualification_profile(uniform if variant in ("w/o TR", "w/o QG") else pi, q_pair)
@@ -148,7 +199,20 @@ def qualify(
     """Relevance, support and pairwise qualification of one run, Eqs. (11)-(19).
 
     Where no factor has any relevance the cache C_Q stays empty, as the paper's algorithm says: g is zero
-    and the alignment loss with it (variants that do not use relevance go on).
+    and the alignment loss with it (except in variants that do not use relevance).
+
+    Parameters
+    ----------
+    a : Tensor, shape [N, J]
+        Full-scan contributions.
+    squared_change : Tensor, shape [N, J]
+        Mean over the re-estimates of their squared change.
+    w : Tensor, shape [J, d_t]
+        Head weights.
+    membership : Tensor, shape [E, 2, N]
+    site_weight : Tensor, shape [E]
+    s : BrioSettings
+        Its stabilisers and its variant are read.
     """
     _, V_sub, Delta = contribution_statistics(a, membership)
     V_pool, contrast = source_balanced(V_sub, Delta, site_weight)

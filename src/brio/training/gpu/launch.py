@@ -1,7 +1,7 @@
 """Triton kernels under the runs axis: where they run, how they are launched, how torch.vmap hands runs over to them.
 
-Nothing in here imports Triton before it is known to be of use; what does (``kernels`` and ``fused`` modules) is
-imported by those who asked :func:`kernels_run_on` first.
+This module imports without Triton. The other modules of ``gpu`` folders need it; they are imported only where
+:func:`kernels_run_on` says that kernels run.
 """
 
 from __future__ import annotations
@@ -32,30 +32,38 @@ class OverRuns(torch.autograd.Function):
             t = t.expand(n, *t.shape) if dim is None else t.movedim(dim, 0)  # what the runs share is not copied
             return t.flatten(0, 1)
 
-        found = cls.apply(*(runs(t, dim) for t, dim in zip(args, in_dims, strict=True)))
-        if isinstance(found, Tensor):
-            return found.unflatten(0, (n, -1)), 0
-        return tuple(t.unflatten(0, (n, -1)) for t in found), (0,) * len(found)
+        out = cls.apply(*(runs(t, dim) for t, dim in zip(args, in_dims, strict=True)))
+        if isinstance(out, Tensor):
+            return out.unflatten(0, (n, -1)), 0
+        return tuple(t.unflatten(0, (n, -1)) for t in out), (0,) * len(out)
 
 
 def launch(kernel: Any, programs: int | tuple[int, ...], *args: Any, **sizes: Any) -> None:
-    """Run a kernel on the GPU that holds its tensors, which need not be the current one."""
+    """Run a kernel on the GPU that holds its tensors, which need not be the current one.
+
+    Parameters
+    ----------
+    kernel : Triton kernel
+    programs : int or tuple of int
+        Size of its grid.
+    *args, **sizes
+        Tensors and numbers, the first a tensor; compile-time sizes.
+    """
     with torch.cuda.device_of(args[0]):
         kernel[programs if isinstance(programs, tuple) else (programs,)](*args, **sizes)
 
 
 def exact() -> bool:
-    """Whether products have the full precision of float32, as torch is told."""
+    """Whether torch is set to multiply float32 in full precision."""
     return torch.get_float32_matmul_precision() == "highest"
 
 
 @functools.cache
 def kernels_run_on(device: torch.device) -> bool:
-    """Whether Triton kernels run on this device. Asked once.
+    """Whether Triton kernels run on this device; found out once per device.
 
-    They do on an NVIDIA GPU of compute capability 8.0 (Ampere) or later. Triton must be installed (PyTorch for CUDA on
-    Linux brings it) and find what it builds its launchers with: a C compiler (``CC``, gcc or clang) and the header of
-    Python.
+    They do on an NVIDIA GPU of compute capability 8.0 (Ampere) or later, if Triton is installed (PyTorch for CUDA on
+    Linux brings it) and finds a C compiler (``CC``, gcc or clang) and ``Python.h``, with which it builds its launchers.
     """
     if device.type != "cuda" or torch.version.hip or torch.cuda.get_device_capability(device) < (8, 0):
         return False
