@@ -1,7 +1,6 @@
 """Report: pictures and tables of results, the HTML report. Reads what runs left, trains nothing."""
 
 from .comparisons import comparison_table, comparisons, together
-from .curves import draw_forest, draw_reliability, draw_roc
 from .html.page import write_report
 from .sites import draw_sites
 from .tables import markdown_table, paper_figures
@@ -9,9 +8,6 @@ from .tables import markdown_table, paper_figures
 __all__ = [
     "comparison_table",
     "comparisons",
-    "draw_forest",
-    "draw_reliability",
-    "draw_roc",
     "draw_sites",
     "markdown_table",
     "paper_figures",
