@@ -24,6 +24,7 @@ lint: .venv/installed
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache --no-logo
 
 browser:  ## the report is tested in Chromium: find it, or install it where we may (root on Debian), or say so
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
