@@ -3,11 +3,15 @@ BIN := .venv/bin
 # one thread a process: the tests run in two processes, and threads that wait for each other are slow
 TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: demo test soak lint browser clean
+.PHONY: demo test soak lint docs package browser clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+.venv/docs-installed: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
 
 demo: .venv/installed  ## the whole job on a simulated cohort: demo/results.csv, demo/summary.json, demo/sites.png
@@ -21,10 +25,19 @@ soak: .venv/installed  ## the long tests
 	$(TEST) -m soak
 
 lint: .venv/installed
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks docs
+	$(BIN)/ruff format --check src tests benchmarks docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
+
+docs: .venv/docs-installed  ## the documentation site, build/docs/index.html: gallery executed, warnings are errors, links checked
+	rm -rf build/docs docs/api/generated docs/auto_examples
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -q -W --keep-going -b html docs build/docs
+	$(BIN)/python docs/check_site.py build/docs
+
+package: .venv/installed  ## wheel and sdist in dist/
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist
 
 browser:  ## the report is tested in Chromium: find it, or install it where we may (root on Debian), or say so
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
@@ -34,4 +47,4 @@ browser:  ## the report is tested in Chromium: find it, or install it where we m
 	echo "no Chromium here: the browser tests of the report will be skipped"
 
 clean:
-	rm -rf .venv demo build .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv demo build dist docs/auto_examples docs/api/generated .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,134 @@
+"""Configuration of the documentation site. ``make docs`` builds it into ``build/docs``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import shutil
+import sys
+from importlib.metadata import files
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_ext"))
+
+import brio  # noqa: E402
+
+
+def _names(module: str) -> list[str]:
+    """Return what a module offers; nothing where there is no such module."""
+    return importlib.import_module(module).__all__ if importlib.util.find_spec(module) else []
+
+
+project = "brio"
+author = "The brio developers"
+copyright = "The brio developers"
+version = release = brio.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
+    "myst_parser",
+    "numpydoc",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+    "public_names",
+]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+templates_path = ["_templates"]
+exclude_patterns = ["examples/**", "gallery/**", "result_pages/**", "results.md", "results/*/**"]
+nitpicky = True
+nitpick_ignore_regex = [
+    ("py:class", r"(numpy|np|torch|nn|pd|pandas|sklearn|pathlib|collections|typing|abc|types|matplotlib)\b.*"),
+    ("py:class", r"(dict|list|tuple)\[.*"),
+]
+# API reference: every name that a room offers in __all__
+autosummary_generate = True
+autosummary_ignore_module_all = False
+autosummary_imported_members = True
+autosummary_context = {"documented_above": {*brio.__all__, *_names("brio.authoring")}}
+autodoc_default_options = {"member-order": "bysource"}
+autodoc_preserve_defaults = True
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 100
+numpydoc_show_class_members = False
+numpydoc_xref_param_type = False
+
+# Markdown
+myst_enable_extensions = ["amsmath", "attrs_inline", "colon_fence", "deflist", "dollarmath", "fieldlist"]
+myst_heading_anchors = 3
+myst_dmath_double_inline = True
+
+# Equations: one script without fonts, copied from a package at build time, so that pages read without a network
+mathjax_path = "tex-svg-full.js"
+mathjax3_config = {
+    "tex": {"macros": {"bm": ["\\boldsymbol{#1}", 1]}, "tags": "none"},
+    "options": {"enableMenu": False},
+}
+
+# Gallery: every example is executed, and one that fails stops the build
+sphinx_gallery_conf = {
+    "examples_dirs": "gallery",
+    "gallery_dirs": "auto_examples",
+    "filename_pattern": r"plot_.*\.py",
+    "within_subsection_order": "FileNameSortKey",
+    "abort_on_example_error": True,
+    "remove_config_comments": True,
+    "download_all_examples": False,
+    "show_signature": False,
+    "plot_gallery": True,
+    "write_computation_times": False,
+    "reset_modules": ("matplotlib",),
+    "image_scrapers": ("matplotlib",),
+    "capture_repr": ("_repr_html_", "__repr__"),
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = f"brio {release}"
+html_static_path = ["_static"]
+html_css_files = ["brio.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_sidebars = {"index": []}
+html_theme_options = {
+    "logo": {"text": "brio"},
+    "navbar_end": ["theme-switcher"],
+    "navbar_align": "left",
+    "header_links_before_dropdown": 6,
+    "show_toc_level": 2,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "pygments_light_style": "tango",
+    "pygments_dark_style": "monokai",
+}
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+
+def copy_mathjax(app: Any, error: Exception | None) -> None:
+    """Put MathJax beside the pages."""
+    if error is None and app.builder.format == "html":
+        script = next(f for f in files("sphinx-mathjax-offline") or () if f.name == "tex-svg-full.js")
+        shutil.copyfile(script.locate(), Path(app.outdir) / "_static" / script.name)
+
+
+def adapt_page(app: Any, name: str, source: list[str]) -> None:
+    """Do without the result pages where there are none yet; leave out their links to stored files."""
+    if not (HERE / "results" / "index.md").is_file():
+        source[0] = re.sub(r"\[([^\]]*)\]\(results/[^)]*\)", r"\1", source[0]).replace("results/index\n", "")
+    if name.startswith("results/"):
+        source[0] = re.sub(r"\[([^\]]*)\]\(\.\./\.\./evidence/[^)]*\)", r"\1", source[0])
+
+
+def setup(app: Any) -> None:
+    """Connect what is ours."""
+    app.connect("source-read", adapt_page)
+    app.connect("build-finished", copy_mathjax)
