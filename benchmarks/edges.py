@@ -16,10 +16,8 @@ from torch import Tensor
 from torch.func import functional_call, stack_module_state
 
 from brio.device import describe_device, resolve_device
-from brio.methods import layers
-from brio.methods.graph_ood import scorer
-from brio.methods.graph_ood.edges import Edges, list_edges
-from brio.training import ambient
+from brio.methods.edges import EdgeBatchNorm, EdgeInstanceNorm, EdgeMLP, Edges, list_edges, scorer
+from brio.training import StepContext, random_numbers
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--device", default="cuda", help="cuda or cuda-tf32")
@@ -38,14 +36,14 @@ args = parser.parse_args()
 if not torch.cuda.is_available():
     raise SystemExit("there is no GPU here, and kernels run on nothing else")
 device = resolve_device(args.device)
-norm = {"instance": scorer.EdgeInstanceNorm, "batch": scorer.EdgeBatchNorm}[args.norm]
-network = scorer.EdgeMLP(args.width, args.widths, args.dropout, norm).to("meta").train()
+norm = {"instance": EdgeInstanceNorm, "batch": EdgeBatchNorm}[args.norm]
+network = EdgeMLP(args.width, args.widths, args.dropout, norm).to("meta")
 
 
 def problem(runs: int, graphs: int, dtype: torch.dtype) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor, Edges]:
     """Parameters, running statistics, states of ROIs and edges."""
     torch.manual_seed(0)
-    made = [scorer.EdgeMLP(args.width, args.widths, args.dropout, norm) for _ in range(runs)]
+    made = [EdgeMLP(args.width, args.widths, args.dropout, norm) for _ in range(runs)]
     params, buffers = ({n: t.detach().to(device, dtype) for n, t in part.items()} for part in stack_module_state(made))
     H = torch.randn(runs, graphs, args.rois, args.width, device=device)
     lists = []
@@ -62,24 +60,23 @@ def step(params: dict[str, Tensor], buffers: dict[str, Tensor], H: Tensor, edges
     """Scores and gradients."""
     inputs = {n: t.detach().requires_grad_() for n, t in (params | {"H": H}).items()}
     keys, real = torch.arange(len(H), device=device) + 17, torch.ones(H.shape[1], device=device, dtype=H.dtype)
+    site = torch.zeros(H.shape[1], device=device, dtype=torch.long)
 
     def one(inputs: dict[str, Tensor], buffers: dict[str, Tensor], edges: Edges, key: Tensor) -> Tensor:
         own = {n: t for n, t in inputs.items() if n != "H"}
-        with ambient.during_step(key, real):
-            return functional_call(network, own | buffers, (inputs["H"], edges))
+        return functional_call(network, own | buffers, (inputs["H"], edges, StepContext(key, real, site)))
 
     dims = (0, 0, 0, None if args.one_seed else 0)
-    found = torch.vmap(one, in_dims=dims)(inputs, buffers, edges, keys[0] if args.one_seed else keys)
-    (found.sin() * edges.real).sum().backward()
-    return {n: t.grad for n, t in inputs.items()} | {"scores": (found * edges.real).detach()}
+    scores = torch.vmap(one, in_dims=dims)(inputs, buffers, edges, keys[0] if args.one_seed else keys)
+    (scores.sin() * edges.real).sum().backward()
+    return {n: t.grad for n, t in inputs.items()} | {"scores": (scores * edges.real).detach()}
 
 
 def use(path: str) -> None:
     """Draw and score by kernels or by tensor operations from here on."""
     plain = path == "plain"
-    scorer.kernels_for = (lambda H, widths: None) if plain else kernels_for
-    for module in (ambient, layers):
-        module.draw_kernels = (lambda like: None) if plain else draw_kernels
+    scorer.find_gpu_twin = (lambda H, widths: None) if plain else find_scorer
+    random_numbers._gpu_twin = (lambda like: None) if plain else find_random_numbers
 
 
 def difference(found: dict[str, Tensor], true: dict[str, Tensor]) -> tuple[float, str]:
@@ -96,12 +93,12 @@ def synchronised() -> float:
     return time.perf_counter()
 
 
-kernels_for, draw_kernels = scorer.kernels_for, ambient.draw_kernels
+find_scorer, find_random_numbers = scorer.find_gpu_twin, random_numbers._gpu_twin
 use("plain")
 true = step(*problem(2, 4, torch.float64))
 many = problem(args.runs, args.graphs, torch.float32)
-if kernels_for(many[2], args.widths) is None:
-    print("kernels cannot be used here (kernels_for in methods/graph_ood/scorer.py says when): both paths are plain")
+if find_scorer(many[2], args.widths) is None:
+    print("kernels cannot be used here (see find_gpu_twin in methods/edges/scorer.py): both paths are plain")
 print(f"{describe_device(device)}: {many[3].to.numel():,} edges")
 print("path        ms  peak GiB  difference")
 for path in ("plain", "kernels"):

@@ -21,9 +21,9 @@ def kernels_here():
     from triton.runtime.interpreter import InterpretedFunction
     from triton.runtime.jit import JITFunction
 
-    from brio.methods.brio import kernels as of_encoder
-    from brio.methods.graph_ood import edge_kernels as of_edges
-    from brio.training import kernels as of_draws
+    from brio.methods.brio.gpu import encoder_kernels
+    from brio.methods.edges.gpu import scorer_kernels
+    from brio.training.gpu import random_numbers_kernels
 
     class Interpreted(InterpretedFunction):
         """A launch adapts Triton's language to the interpreter; calls inside it need not do so again, nor for good."""
@@ -31,7 +31,7 @@ def kernels_here():
         def __call__(self, *args, **kwargs):
             return self.rewrite()(*args, **kwargs)
 
-    ours = (of_draws, of_encoder, of_edges)
+    ours = (random_numbers_kernels, encoder_kernels, scorer_kernels)
     with pytest.MonkeyPatch.context() as patch:
         for module in () if GPU else (*ours, language):
             for name, f in list(vars(module).items()):

@@ -5,13 +5,14 @@ import math
 import numpy as np
 import pytest
 import torch
+from steps import make_batch, make_step
 
 from brio.connectome import edge_cut
 from brio.methods import make_method
 from brio.methods.brain.agmgc import (
     AGMGCNetwork,
     AGMGCSettings,
-    GraphLearner,
+    AttentionGraph,
     MultiGraphLayer,
     SplineLayer,
     Views,
@@ -20,8 +21,7 @@ from brio.methods.brain.agmgc import (
     without_loops,
 )
 from brio.methods.losses import classification_loss
-from brio.training import Batch, InputShape, Scans, Stage
-from brio.training.ambient import during_step
+from brio.training import InputShape, RunState, Scans, Stage
 
 P, B, D = 11, 8, 6
 SETTINGS = AGMGCSettings(width=D, edge_share=0.3)
@@ -39,15 +39,14 @@ def scans():
 
 
 @pytest.fixture
-def context(scans):
-    mean = scans.A.mean(0)
-    return {"mean": mean}
+def state(scans):
+    return RunState.from_learned(mean=scans.A.mean(0))
 
 
 @pytest.fixture
 def network():
     torch.manual_seed(0)
-    network = AGMGCNetwork(InputShape(P, 2, 0), SETTINGS).double().eval()
+    network = AGMGCNetwork(InputShape(P, 2, 0), SETTINGS).double()
     for name, buffer in network.named_buffers():  # statistics as after some training
         buffer.uniform_(0.5, 1.5) if name.endswith("var") else buffer.normal_()
     return network
@@ -57,7 +56,7 @@ def batch_of(padded=0):
     weight = torch.zeros(2 + padded, 2, dtype=torch.float64)
     weight[:2] = 0.25
     A = torch.zeros((2 + padded) * 4, P, P, dtype=torch.float64)
-    return Batch(Scans.of(A), weight, torch.ones(1, dtype=torch.float64), torch.tensor(1.0))
+    return make_batch(Scans.of(A), weight)
 
 
 def weights(module):
@@ -119,7 +118,7 @@ def scaled(A, edges):
 
 def test_learned_graph_is_the_strongest_attention_of_each_scan(scans):
     torch.manual_seed(0)
-    learner = GraphLearner(D, 0.3).double()
+    learner = AttentionGraph(D, 0.3).double()
     H = torch.randn(B, P, D, dtype=torch.float64)
     found = learner(H, scans.alive).detach().numpy()
     for i in range(B):
@@ -133,7 +132,7 @@ def test_learned_graph_is_the_strongest_attention_of_each_scan(scans):
 
 def test_learned_graph_is_sparse_and_learns():
     torch.manual_seed(0)
-    learner = GraphLearner(D, 0.3).double()
+    learner = AttentionGraph(D, 0.3).double()
     H = torch.randn(B, P, D, dtype=torch.float64)
     H[..., 0] = H[..., 0].abs() + 1
     learner.query.weight.data.copy_(torch.eye(D))
@@ -177,7 +176,7 @@ def test_degrees_normalise_without_loops():
 
 def test_multi_graph_layer_sums_over_its_graphs():
     torch.manual_seed(0)
-    layer = MultiGraphLayer(D, 4, 3).double().eval()
+    layer = MultiGraphLayer(D, 4, 3).double()
     H, first, second = (torch.randn(B, P, n, dtype=torch.float64) for n in (D, P, P))
     state, said = layer(H, [first, second, None])
     W = layer.weight.detach().numpy()
@@ -189,8 +188,8 @@ def test_multi_graph_layer_sums_over_its_graphs():
         np.testing.assert_allclose(state[i].detach().numpy(), expected, atol=1e-12)
 
 
-def test_the_whole_network_in_plain_loops(network, scans, context):
-    out = network(scans, context)
+def test_the_whole_network_in_plain_loops(network, scans, state):
+    out = network(scans, state)
     w, live = weights(network), scans.alive.numpy()
 
     def linear(x, name):
@@ -202,7 +201,7 @@ def test_the_whole_network_in_plain_loops(network, scans, context):
     for i in range(B):
         A, edges = scans.A[i].numpy(), edges_of(scans, i)
         both = live[i][:, None] & live[i]
-        H = linear(np.where(both, A, context["mean"].numpy()), "embed")
+        H = linear(np.where(both, A, state.learned["mean"].numpy()), "embed")
         learned = symmetric(
             learned_graph(H, live[i], w["learner.query.weight"], w["learner.key.weight"], SETTINGS.edge_share)
         )
@@ -245,14 +244,12 @@ def test_the_loss_holds_the_contrast_by_its_weight():
     for weight in (0.0, 0.1, 0.7):
         method = make_method("agmgc", {"contrast_weight": weight, "temperature": 0.3})
         expected = classification_loss(logit, batch) + weight * contrast(first, second, batch, 0.3)
-        torch.testing.assert_close(method.loss(out, batch, {}, Stage("training", 1)), expected)
+        torch.testing.assert_close(method.loss(out, batch, RunState.from_learned(), Stage("training", 1)), expected)
     assert make_method("agmgc").settings.contrast_weight == 0.1
 
 
-def test_both_graphs_and_the_spline_learn_from_the_label_alone(network, scans, context):
-    network.train()
-    with during_step(torch.tensor(0), torch.ones(B, dtype=torch.float64)):
-        network(scans, context).logit.square().sum().backward()
+def test_both_graphs_and_the_spline_learn_from_the_label_alone(network, scans, state):
+    network(scans, state, make_step(B)).logit.square().sum().backward()
     for name in ("learner.query.weight", "spline.weight", "spline.root.weight", "layers.1.weight"):
         grad = dict(network.named_parameters())[name].grad
         assert grad.abs().max() > 0, name

@@ -4,20 +4,16 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
+from steps import make_batch, make_step
 from torch import nn
 
 from brio.connectome import psi
 from brio.methods import make_method
-from brio.methods.brain.brainnettf import BrainNetTFNetwork, BrainNetTFSettings, OCRead, encoder_layer, mixed
-from brio.training import Batch, InputShape, Output, Scans, Stage
-from brio.training.ambient import during_step
+from brio.methods.brain.brainnettf import BrainNetTFNetwork, BrainNetTFSettings, EncoderLayer, OCRead, mix_up
+from brio.training import InputShape, Output, RunState, Scans, Stage
 
 P, B = 12, 8
 SETTINGS = BrainNetTFSettings(feed_forward=20, centres=5)
-
-
-def step(number=0, real=None):
-    return during_step(torch.tensor(number), torch.ones(B, dtype=torch.float64) if real is None else real)
 
 
 @pytest.fixture
@@ -40,22 +36,22 @@ def network():
 
 
 @pytest.fixture
-def context():
-    return {"mean": torch.zeros(P, P, dtype=torch.float64)}
+def state():
+    return RunState.from_learned(mean=torch.zeros(P, P, dtype=torch.float64))
 
 
-def batch_of(scans, padded=0):
+def batch_of(scans, padded=0, key=0):
     """Two source sites, and so many that only pad."""
     weight = torch.zeros(2 + padded, 2, dtype=torch.float64)
     weight[:2] = 0.25
     fields = [torch.cat([f, f[: len(f) * padded // 2]]) for f in scans]
-    return Batch(Scans(*fields), weight, torch.ones(1, dtype=torch.float64), torch.tensor(1.0))
+    return make_batch(Scans(*fields), weight, key)
 
 
-def test_tokens_are_rows_of_pearson_correlations(network, bold, scans, context):
+def test_tokens_are_rows_of_pearson_correlations(network, bold, scans, state):
     seen = []
     network.layers[0].register_forward_hook(lambda _, inputs, __: seen.append(inputs[0]))
-    network.eval()(scans, context)
+    network(scans, state)
     for i in range(B):
         np.testing.assert_allclose(seen[0][i].numpy(), np.corrcoef(bold[i].numpy().T), atol=1e-6)
 
@@ -67,7 +63,7 @@ def test_rois_without_signal_are_filled_from_the_source_mean(network, scans):
     alive[:, 3] = False
     A = scans.A * (alive[:, :, None] & alive[:, None, :])
     mean = scans.A.mean(0)
-    network.eval()(scans._replace(A=A, alive=alive), {"mean": mean})
+    network(scans._replace(A=A, alive=alive), RunState.from_learned(mean=mean))
     expected = mean[3].tanh() + torch.eye(P, dtype=torch.float64)[3]
     torch.testing.assert_close(seen[0][:, 3], expected.expand(B, P))
 
@@ -75,17 +71,17 @@ def test_rois_without_signal_are_filled_from_the_source_mean(network, scans):
 @pytest.mark.parametrize("training", [False, True])
 def test_layers_are_those_of_torch(training):
     torch.manual_seed(0)
-    ours = encoder_layer(P, 4, 20, 0.0).double().train(training)
+    ours = EncoderLayer(P, 4, 20, 0.0).double().train(training)
     reference = nn.TransformerEncoderLayer(P, 4, 20, dropout=0.0, batch_first=True, dtype=torch.float64)
     reference.load_state_dict(ours.state_dict())
     x = torch.randn(B, P, P, dtype=torch.float64)
-    with step():
-        torch.testing.assert_close(ours(x), reference.train(training)(x))
+    step = make_step(B) if training else None
+    torch.testing.assert_close(ours(x, step), reference.train(training)(x))
 
 
 def test_attention_is_softmax_of_scaled_products_after_which_comes_the_norm():
     torch.manual_seed(0)
-    layer = encoder_layer(P, 4, 20, 0.3).double().eval()
+    layer = EncoderLayer(P, 4, 20, 0.3).double()
     x = torch.randn(P, P, dtype=torch.float64)
     w = {n: p.detach().numpy() for n, p in layer.named_parameters()}
     q, k, v = np.split(x.numpy() @ w["self_attn.in_proj_weight"].T + w["self_attn.in_proj_bias"], 3, axis=1)
@@ -111,7 +107,7 @@ def test_there_is_no_positional_encoding(network, scans):
     x = scans.A
 
     def encoded(x):
-        for layer in network.eval().layers:
+        for layer in network.layers:
             x = layer(x)
         return x
 
@@ -121,34 +117,33 @@ def test_there_is_no_positional_encoding(network, scans):
     assert ((encoded(moved) - encoded(x)).abs().amax(-1) > 1e-6).all()
 
 
-def test_neither_fused_kernels_nor_torchs_own_dropout_are_used(network, scans, context, monkeypatch):
+def test_neither_fused_kernels_nor_torchs_own_dropout_are_used(network, scans, state, monkeypatch):
     def fail(*_):
         raise AssertionError
 
     monkeypatch.setattr(torch, "_transformer_encoder_layer_fwd", fail)
     monkeypatch.setattr(torch, "_native_multi_head_attention", fail)
     with torch.no_grad():
-        network.eval()(scans, context)
+        network.eval()(scans, state)
+    network.train()
     assert not [m for m in network.modules() if isinstance(m, nn.Dropout)]
     assert all(layer.self_attn.dropout == 0 for layer in network.layers)
-    network.train()
     outs = []
     for number in (0, 0, 1):
         torch.manual_seed(number)
-        with step(number):
-            outs.append(network(scans, context).logit)
+        outs.append(network(scans, state, make_step(B, number)).logit)
     assert torch.equal(outs[0], outs[1])
     assert not torch.allclose(outs[0], outs[2])
 
 
 def test_each_layer_drops_out_in_three_places():
-    ours = encoder_layer(P, 4, 20, 0.5)
+    ours = EncoderLayer(P, 4, 20, 0.5)
     assert [getattr(ours, n).p for n in ("dropout", "dropout1", "dropout2")] == [0.5] * 3
 
 
 @pytest.mark.parametrize(("n_rois", "heads"), [(12, 4), (9, 3), (10, 2), (7, 1), (116, 4), (200, 4)])
 def test_heads_divide_the_number_of_rois(n_rois, heads):
-    assert encoder_layer(n_rois, 4, 8, 0.0).self_attn.num_heads == heads
+    assert EncoderLayer(n_rois, 4, 8, 0.0).self_attn.num_heads == heads
 
 
 def test_sizes_are_the_published_ones_where_the_atlas_allows():
@@ -186,8 +181,8 @@ def test_centres_are_orthonormal_and_frozen(network):
     assert "read.centres" not in dict(network.named_parameters())
 
 
-def test_all_of_the_readout_reaches_the_classifier(network, scans, context):
-    out = network.eval()(scans, context)
+def test_all_of_the_readout_reaches_the_classifier(network, scans, state):
+    out = network(scans, state)
     x = scans.A.tanh() + torch.eye(P, dtype=torch.float64)
     for layer in network.layers:
         x = layer(x)
@@ -213,13 +208,12 @@ def share_and_partner(r, found):
     return best
 
 
-def test_mixup_mixes_correlations_and_labels_by_one_share(scans, context):
-    batch = batch_of(scans)
+def test_mixup_mixes_correlations_and_labels_by_one_share(scans, state):
     r = scans.A.tanh()
     shares = []
     for number in range(4):
-        with step(number):
-            found, label = mixed(batch, context)
+        batch = batch_of(scans, key=number)
+        found, label = mix_up(batch, state)
         best = share_and_partner(r, found.A.tanh())
         assert max(gap for gap, *_ in best) < 1e-6
         partners = [j for *_, j in best]
@@ -234,48 +228,45 @@ def test_mixup_mixes_correlations_and_labels_by_one_share(scans, context):
     assert len({round(s, 4) for s in shares}) == 4
 
 
-def test_shares_are_uniform(scans, context):
-    batch, shares = batch_of(scans), []
+def test_shares_are_uniform(scans, state):
+    shares = []
     for number in range(400):
-        with step(number):
-            label = mixed(batch, context)[1]
+        batch = batch_of(scans, key=number)
+        label = mix_up(batch, state)[1]
         among = label[(batch.label == 1) & (label < 1)]  # patients mixed with a control
         shares += among[:1].tolist()
     assert len(shares) > 380
     assert scipy.stats.kstest(shares, "uniform").pvalue > 0.01
 
 
-def test_padding_is_never_mixed_into_a_scan(scans, context):
+def test_padding_is_never_mixed_into_a_scan(scans, state):
     batch = batch_of(scans, padded=2)
     noise = batch.scans.A.clone()
     noise[B:] = 3.0
-    real = torch.cat([torch.ones(B), torch.zeros(B)]).double()
+    assert batch.real.tolist() == [1] * B + [0] * B
     found = []
     for A in (batch.scans.A, noise):
-        with step(0, real):
-            found.append(mixed(batch._replace(scans=batch.scans._replace(A=A)), context))
+        padded = batch_of(scans, padded=2)
+        found.append(mix_up(padded._replace(scans=padded.scans._replace(A=A)), state))
     torch.testing.assert_close(found[0][0].A[:B], found[1][0].A[:B])
-    with step(0):
-        alone = mixed(batch_of(scans), context)
+    alone = mix_up(batch_of(scans), state)
     torch.testing.assert_close(found[0][0].A[:B], alone[0].A)
     torch.testing.assert_close(found[0][1][:B], alone[1])
 
 
 @pytest.mark.parametrize("mixup", [True, False])
-def test_the_loss_is_cross_entropy_on_soft_labels(scans, context, mixup):
+def test_the_loss_is_cross_entropy_on_soft_labels(scans, state, mixup):
     method = make_method("brainnettf", {"mixup": mixup})
-    batch = batch_of(scans)
     logit = torch.linspace(-2, 2, B, dtype=torch.float64)
     seen = []
 
-    def call(params, inputs):
+    def call(params, inputs, step):
         seen.append(inputs)
         return Output(logit, logit[:, None])
 
-    with step(3):
-        loss = method.objective(call, {}, batch, context, Stage("training", 1))
-    with step(3):
-        inputs, y = mixed(batch, context) if mixup else (batch.scans, batch.label)
+    loss = method.objective(call, {}, batch_of(scans, key=3), state, Stage("training", 1))
+    batch = batch_of(scans, key=3)
+    inputs, y = mix_up(batch, state) if mixup else (batch.scans, batch.label)
     assert torch.equal(seen[0].A, inputs.A)
     p = logit.sigmoid()
     torch.testing.assert_close(loss, -(y * p.log() + (1 - y) * (1 - p).log()).mean())

@@ -5,6 +5,7 @@ import torch
 from test_graph_ood import SHARE, SIZES, P, calls_of, graphs, in_batch, in_training, moved
 from torch_geometric.nn import DenseGINConv
 
+from brio.methods import edges as ed
 from brio.methods import find_method, make_method
 from brio.methods.brain.brainood import (
     BrainOOD,
@@ -15,7 +16,6 @@ from brio.methods.brain.brainood import (
     VirtualGIN,
     spread,
 )
-from brio.methods.graph_ood import edges as ed
 from brio.methods.graphs import profiles, strong_edges
 from brio.training import InputShape
 
@@ -28,20 +28,20 @@ def network():
     return moved(BrainOODNetwork(InputShape(P, 2, 0), BrainOODSettings(**SIZES, rounds=5)))
 
 
-def correlations(scans, context):
-    return profiles(scans, context).tanh() + torch.eye(P)
+def correlations(scans, state):
+    return profiles(scans, state).tanh() + torch.eye(P)
 
 
 def test_one_mask_of_features_serves_all_scans(network):
-    scans, context = graphs()
+    scans, state = graphs()
     seen = calls_of(network.encoder)
-    network(scans, context)
+    network(scans, state)
     M = (network.feature @ network.feature.T).sigmoid()
-    X = correlations(scans, context)
+    X = correlations(scans, state)
     assert len(seen) == 2  # one encoder for both passes
     for got, *_ in seen:
         torch.testing.assert_close(got, torch.stack([X[i] * M for i in range(8)]))
-    in_training(network, scans, context)
+    in_training(network, scans, state)
     dropped = seen[2][0] / X
     known = (X != 0).all(0)
     for i in range(8):
@@ -86,9 +86,9 @@ def test_the_virtual_node_is_added_before_every_layer_but_the_first(layers):
 
 
 def test_features_are_reconstructed_from_high_pass_states(network):
-    scans, context = graphs()
+    scans, state = graphs()
     encoded, rebuilt = calls_of(network.encoder), calls_of(network.reconstruct)
-    out = in_training(network, scans, context)
+    out = in_training(network, scans, state)
     H, A, R = rebuilt[0]
     assert torch.equal(H, encoded[0][-1])
     assert torch.equal(A, strong_edges(scans))
@@ -102,9 +102,9 @@ def test_features_are_reconstructed_from_high_pass_states(network):
 
 
 def test_edges_are_drawn_five_times_and_the_logits_averaged(network):
-    scans, context = graphs()
+    scans, state = graphs()
     encoded, scores = calls_of(network.encoder), calls_of(network.score)
-    out = in_training(network, scans, context)
+    out = in_training(network, scans, state)
     assert (out.kept - scores[0][-1].sigmoid()).abs().mean() > 0.1  # drawn from a relaxed sample, not from the score
     _, A, H = encoded[1]
     strong = strong_edges(scans)
@@ -119,18 +119,18 @@ def test_edges_are_drawn_five_times_and_the_logits_averaged(network):
     assert learns.abs().sum() > 0  # straight through both samples
     network.rounds = 4000
     encoded.clear()
-    out = in_training(network, scans, context)
-    probability = ed.dense(ed.symmetric(out.kept), out.edges, P)
+    out = in_training(network, scans, state)
+    probability = ed.scatter_edges(ed.average_directions(out.kept), out.edges, P)
     torch.testing.assert_close(encoded[1][1].mean(1), probability, atol=0.04, rtol=0)
 
 
 def test_after_training_the_probabilities_stand_in_for_the_draws(network):
-    scans, context = graphs()
+    scans, state = graphs()
     encoded, scores = calls_of(network.encoder), calls_of(network.score)
-    out = network(scans, context)
-    assert torch.equal(out.logit, network(scans, context).logit)
+    out = network(scans, state)
+    assert torch.equal(out.logit, network(scans, state).logit)
     (_, edges, logit), (_, A, H) = scores[0], encoded[1]
-    p = ed.dense(logit.sigmoid(), edges, P)
+    p = ed.scatter_edges(logit.sigmoid(), edges, P)
     torch.testing.assert_close(A, (p + p.mT) / 2)
     torch.testing.assert_close(out.logit, network.classify(H.mean(1)).squeeze(-1))
 
@@ -138,7 +138,7 @@ def test_after_training_the_probabilities_stand_in_for_the_draws(network):
 def test_alignment_is_the_standard_deviation_over_real_scans():
     scans, _ = graphs()
     edges = ed.list_edges(strong_edges(scans), SHARE)
-    logit = ed.dense(torch.randn(edges.to.shape, dtype=torch.float64), edges, P).requires_grad_()
+    logit = ed.scatter_edges(torch.randn(edges.to.shape, dtype=torch.float64), edges, P).requires_grad_()
     found = spread(logit, in_batch(scans, n_sites=2, padding=1))
     assert found.item() == pytest.approx(logit[:4].std(0).mean().item(), abs=1e-6)
     grad = torch.autograd.grad(found, logit)[0]
@@ -147,11 +147,11 @@ def test_alignment_is_the_standard_deviation_over_real_scans():
 
 
 def test_the_loss_adds_reconstruction_alignment_and_entropy_and_no_bottleneck(network):
-    scans, context = graphs()
+    scans, state = graphs()
     method = BrainOOD(BrainOODSettings())
     batch = in_batch(scans, n_sites=2, padding=1, epoch=30.0)
-    out = in_training(network, scans, context)
-    found = method.loss(out, batch, context, STAGE)
+    out = in_training(network, scans, state)
+    found = method.loss(out, batch, state, STAGE)
     label = torch.tensor([0.0, 0, 1, 1], dtype=torch.float64)
     ce = torch.nn.functional.binary_cross_entropy_with_logits(out.logit[:4], label)
     aligned = out.edge_logit[:4].std(0).mean()
@@ -160,7 +160,7 @@ def test_the_loss_adds_reconstruction_alignment_and_entropy_and_no_bottleneck(ne
     torch.testing.assert_close(out.edge_logit * (1 - strong_edges(scans)), torch.zeros_like(out.edge_logit))
     with_kl = BrainOOD(BrainOODSettings(information=1.0, final_r=0.5, epochs=120))
     kl = ed.bernoulli_kl(out.kept, out.edges, 0.7)[:4].mean()
-    torch.testing.assert_close(with_kl.loss(out, batch, context, STAGE), found + kl)
+    torch.testing.assert_close(with_kl.loss(out, batch, state, STAGE), found + kl)
 
 
 def test_the_bottleneck_is_off_by_default_and_on_by_name():

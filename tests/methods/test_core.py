@@ -8,6 +8,7 @@ import torch
 from contract_cohorts import SMALL, replaced, small, split, tiny
 from sklearn.linear_model import HuberRegressor, LogisticRegression
 from sklearn.metrics import roc_auc_score
+from steps import make_batch, make_step
 
 from brio import draws
 from brio.cohort.simulate import Simulation, simulate
@@ -15,7 +16,7 @@ from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.methods import make_method
 from brio.methods.brain.core import CORENetwork, CORESettings, describe, line_graph, trajectories, windows
-from brio.methods.brain.scaffold import (
+from brio.methods.scaffold import (
     Scaffold,
     ScaffoldSettings,
     adjusted,
@@ -25,8 +26,7 @@ from brio.methods.brain.scaffold import (
     scaffold,
     site_effects,
 )
-from brio.training import Batch, Run, Scans, SourceScans, Stage
-from brio.training.ambient import during_step
+from brio.training import Run, RunState, Scans, SourceScans, Stage
 
 f64 = torch.float64
 
@@ -216,15 +216,22 @@ def test_reproducible_edges_are_found_and_site_dependent_ones_are_not():
     assert min(every.agreement[at[e]] for e in inside["stable"]) == 1
 
 
-def test_nothing_of_the_validation_sites_reaches_the_context(run):
+def test_nothing_of_the_validation_sites_is_learned(run):
     method = small("core")
     real, noise = (
-        method.context(source_of(Connectomes(c), run)) for c in (tiny(), replaced(replaced(tiny(), "site05"), "site06"))
+        method.learn(source_of(Connectomes(c), run)) for c in (tiny(), replaced(replaced(tiny(), "site05"), "site06"))
     )
     assert real.keys() == noise.keys()
     assert all(torch.equal(real[name], noise[name]) for name in real)
-    other = method.context(source_of(Connectomes(replaced(tiny(), "site02")), run))
+    other = method.learn(source_of(Connectomes(replaced(tiny(), "site02")), run))
     assert not torch.equal(real["prior"], other["prior"])
+
+
+def test_learning_leaves_the_global_random_state_of_torch_as_it_was(graphs, run):
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    make_method("core", {"bold_frames": 40, "edges": 25}).learn(source_of(graphs, run))
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_labels_decide_the_scaffold(graphs, run):
@@ -343,13 +350,11 @@ def fitted(graphs, run):
     method = make_method("core", {"bold_frames": 40, "edges": 25, "width": 8, "dropout": 0.0})
     torch.manual_seed(0)
     net = CORENetwork(method.settings).double()
-    context = method.context(source_of(graphs, run))
+    state = RunState.from_learned(**method.learn(source_of(graphs, run)))
     scans = method.inputs(graphs).take(torch.from_numpy(run.fold.source))
-    net.train()
     for _ in range(20):
-        with during_step(torch.tensor(0), torch.ones(len(scans.A), dtype=f64)):
-            net(scans, context)
-    return method, net.eval(), context
+        net(scans, state, make_step(len(scans.A)))
+    return method, net, state
 
 
 def apply_norm(norm, x):
@@ -357,21 +362,22 @@ def apply_norm(norm, x):
 
 
 def test_the_network_is_gated_message_passing_over_the_line_graph(graphs, run, fitted):
-    method, net, context = fitted
+    method, net, state = fitted
     scans = method.inputs(graphs).take(torch.from_numpy(run.fold.test))
     assert not scans.alive.all()
-    out = net(scans, context)
-    u, v, prior = context["u"], context["v"], context["prior"]
+    out = net(scans, state)
+    learned = state.learned
+    u, v, prior = learned["u"], learned["v"], learned["prior"]
     shared = line_graph(u, v) + torch.eye(25)
     degree = shared.sum(1)
-    mean = context["mean"]
+    mean = learned["mean"]
     for i in range(len(scans.A)):
         live = [bool(scans.alive[i, u[e]] and scans.alive[i, v[e]]) for e in range(25)]
         full = torch.stack([scans.A[i, u[e], v[e]] if live[e] else mean[u[e], v[e]] for e in range(25)])[None]
         d = describe(full, trajectories(scans.bold[i : i + 1], u, v, 30, 5))[0]
-        off = scans.covariates[i] - context["covariate_mean"]
-        expected = context["level"] + torch.einsum("c,cmd->md", off, context["slope"])
-        x = ((d - expected) / context["scale"]).clamp(-5, 5)
+        off = scans.covariates[i] - learned["covariate_mean"]
+        expected = learned["level"] + torch.einsum("c,cmd->md", off, learned["slope"])
+        x = ((d - expected) / learned["scale"]).clamp(-5, 5)
         x = torch.stack([x[e] if live[e] else torch.zeros(7, dtype=f64) for e in range(25)])
         toward = torch.stack([x[e] * torch.sign(prior[e, 0]) for e in range(25)])
         H = apply_norm(net.embed_norm, net.embed(torch.cat([x, toward, prior], 1))).relu()
@@ -397,38 +403,40 @@ def test_the_network_is_gated_message_passing_over_the_line_graph(graphs, run, f
 
 
 def test_gates_depend_on_the_subject_and_on_the_prior(graphs, run, fitted):
-    method, net, context = fitted
+    method, net, state = fitted
     scans = method.inputs(graphs).take(torch.from_numpy(run.fold.test))
-    gate = net(scans, context).gate
+    gate = net(scans, state).gate
     assert gate.std(0).max() > 1e-3
-    flat = context | {"prior": context["prior"] * 0}
+    flat = RunState.from_learned(**state.learned | {"prior": state.learned["prior"] * 0})
     assert not torch.allclose(net(scans, flat).gate, gate)
 
 
 def test_trajectories_and_connectomes_both_reach_the_answer(graphs, run, fitted):
-    method, net, context = fitted
+    method, net, state = fitted
     scans = method.inputs(graphs).take(torch.from_numpy(run.fold.test))
-    logit = net(scans, context).logit
-    assert not torch.allclose(net(scans._replace(bold=scans.bold.roll(1, 0)), context).logit, logit)
-    assert not torch.allclose(net(scans._replace(A=scans.A.roll(1, 0)), context).logit, logit)
-    assert not torch.allclose(net(scans._replace(covariates=scans.covariates + 3), context).logit, logit)
+    logit = net(scans, state).logit
+    assert not torch.allclose(net(scans._replace(bold=scans.bold.roll(1, 0)), state).logit, logit)
+    assert not torch.allclose(net(scans._replace(A=scans.A.roll(1, 0)), state).logit, logit)
+    assert not torch.allclose(net(scans._replace(covariates=scans.covariates + 3), state).logit, logit)
 
 
 def test_open_gates_cost():
     method = make_method("core", {"sparsity": 0.5})
     weight = torch.tensor([[0.5, 0.5], [0.0, 0.0]])
     none = torch.zeros(4, 0, 0)
-    batch = Batch(Scans(*[none] * 6), weight, torch.zeros(1), torch.tensor(1.0))
+    batch = make_batch(Scans(*[none] * 6), weight)
     logit, gate = torch.zeros(4), torch.tensor([[0.2, 0.4], [0.6, 0.8], [0.9, 0.9], [0.9, 0.9]])
-    loss = method.loss(type("Out", (), {"logit": logit, "gate": gate}), batch, {}, Stage("training", 1))
+    loss = method.loss(
+        type("Out", (), {"logit": logit, "gate": gate}), batch, RunState.from_learned(), Stage("training", 1)
+    )
     assert float(loss) == pytest.approx(np.log(2) + 0.5 * 0.5)
 
 
 def test_the_scaffold_has_as_many_edges_as_the_atlas_allows(graphs, run):
     assert CORESettings().edges == 300
-    context = small("core").context(source_of(graphs, run))
-    assert len(context["u"]) == 12 * 11 // 2
-    assert len(small("core", edges=40).context(source_of(graphs, run))["u"]) == 40
+    learned = small("core").learn(source_of(graphs, run))
+    assert len(learned["u"]) == 12 * 11 // 2
+    assert len(small("core", edges=40).learn(source_of(graphs, run))["u"]) == 40
 
 
 # --- the companion ---------------------------------------------------------------------------------------------------
@@ -439,7 +447,7 @@ def test_the_companion_is_a_logistic_regression_on_the_adjusted_scaffold(graphs,
     (fitted,) = method.fit(graphs, [run])
     source, c = source_of(graphs, run), graphs.cohort
     edges = scaffold(source, scans_of(graphs, source.scans, "core-scaffold"), method.settings)
-    assert torch.equal(fitted.weights["u"], edges.u)
+    assert torch.equal(fitted.state.learned["u"], edges.u)
 
     def entries(where):
         scans = scans_of(graphs, where, "core-scaffold")

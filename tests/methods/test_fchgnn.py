@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from contract_cohorts import small, split, tiny, uneven
+from steps import make_step
 from torch_geometric.nn import ChebConv, GCNConv, SAGPooling, TransformerConv
 from torch_geometric.utils import dense_to_sparse
 
@@ -13,8 +14,7 @@ from brio.connectome import Connectomes
 from brio.methods.brain.fchgnn import Brain, ChebLayer, FCHGNNNetwork, FCHGNNSettings, HemisphereLayer
 from brio.methods.brain.population import Member, Population, PopulationLayer, Relation, bank_scans, neighbours, others
 from brio.methods.graphs import normalised
-from brio.training import InputShape, Run, Scans
-from brio.training.ambient import during_step
+from brio.training import InputShape, Run, RunState, Scans
 from brio.training.stack import Stack
 
 P, B = 11, 16  # two sites of eight scans
@@ -35,23 +35,26 @@ def scans():
 
 
 @pytest.fixture
-def context():
+def state():
     m = 9
-    return {
+    learned = {
         "mean": torch.zeros(P, P, dtype=torch.float64),
         "side": SIDE,
         "age": torch.tensor([20.0, 6.0], dtype=torch.float64),
+    }
+    bank = {
         "bank_sex": (torch.arange(m) % 2).double(),
         "bank_age": drawn(m, seed=3),
         "bank_real": torch.tensor([1.0] * 7 + [0.0] * 2, dtype=torch.float64),
         "bank_sent": drawn(3, m, 4 * 5, seed=4),
     }
+    return RunState(learned, {}, bank)
 
 
 @pytest.fixture
 def network():
     torch.manual_seed(0)
-    network = FCHGNNNetwork(InputShape(P, 2, 0), SETTINGS).double().eval()
+    network = FCHGNNNetwork(InputShape(P, 2, 0), SETTINGS).double()
     for name, buffer in network.named_buffers():
         buffer.uniform_(0.5, 1.5) if name.endswith("var") else buffer.normal_()
     return network
@@ -62,10 +65,9 @@ def strong(A):
     return edges, edges * A.abs()
 
 
-def in_training(network, scans, context, real=None):
+def in_training(network, scans, state, real=None):
     plain = {name: b.clone() for name, b in network.named_buffers()}
-    with during_step(torch.tensor(0), torch.ones(len(scans.A), dtype=torch.float64) if real is None else real):
-        out = network.train()(scans, context)
+    out = network(scans, state, make_step(len(scans.A), real=real, site=torch.arange(len(scans.A)) // 8))
     for name, b in network.named_buffers():
         b.copy_(plain[name])
     return out
@@ -93,17 +95,17 @@ def test_each_hemisphere_has_a_convolution_of_its_own(scans):
     assert (found[:, SIDE == 0] == 0).all()
 
 
-def test_hemispheres_meet_in_the_whole_brain_layer_only(scans, context):
+def test_hemispheres_meet_in_the_whole_brain_layer_only(scans, state):
     torch.manual_seed(0)
-    brain = Brain(P, SETTINGS).double().eval()
+    brain = Brain(P, SETTINGS).double()
     brain.alpha = 0.0  # everyone is linked
     seen = {}
     for name in ("first", "second", "whole"):
         getattr(brain, name).register_forward_hook(lambda _, __, out, name=name: seen.setdefault(name, []).append(out))
-    brain(scans, context)
+    brain(scans, state)
     A = scans.A.clone()
     A[:, 1, 3] = A[:, 3, 1] = 2.5  # an edge within the right hemisphere
-    brain(scans._replace(A=A), context)
+    brain(scans._replace(A=A), state)
     left, right, middle = SIDE == -1, SIDE == 1, SIDE == 0
     for name in ("first", "second"):
         before, after = seen[name]
@@ -148,12 +150,12 @@ def test_local_channel_is_that_of_sagpool(scans):
         torch.testing.assert_close(local[i, order], pooled)
 
 
-def test_kept_rois_take_up_their_clusters(scans, context):
+def test_kept_rois_take_up_their_clusters(scans, state):
     torch.manual_seed(0)
-    brain = Brain(P, SETTINGS).double().eval()
+    brain = Brain(P, SETTINGS).double()
     seen = []
     brain.whole.register_forward_hook(lambda _, __, out: seen.append(out))
-    found = brain(scans, context).detach().unflatten(1, (P, 5)).numpy()
+    found = brain(scans, state).detach().unflatten(1, (P, 5)).numpy()
     H = torch.nn.functional.leaky_relu(seen[0])
     edges, _ = strong(scans.A)
     local, kept = brain.local_channel(H, edges)
@@ -194,7 +196,7 @@ def test_relation_is_the_transformer_convolution_of_pyg():
 
 def test_layers_weigh_the_sexes_four_to_one_at_first_and_learn_the_balance():
     torch.manual_seed(0)
-    layer = PopulationLayer(6, 4).double().eval()
+    layer = PopulationLayer(6, 4).double()
     x, same, other = drawn(B, 6), drawn(B, B, seed=1) > 0, drawn(B, B, seed=2) > 0
     out, sent = layer(x, same, other)
     s, o = (r(x, r.send(x), heard) for r, heard in ((layer.same, same), (layer.other, other)))
@@ -211,7 +213,7 @@ def test_layers_weigh_the_sexes_four_to_one_at_first_and_learn_the_balance():
 
 def test_all_layers_describe_a_scan():
     torch.manual_seed(0)
-    population = Population(6, 4, 3, 0.3).double().eval()
+    population = Population(6, 4, 3, 0.3).double()
     x, same, other = drawn(B, 6), drawn(B, B, seed=1) > 0, drawn(B, B, seed=2) > 0
     states, sent = population(x, same, other)
     expected, messages = [], []
@@ -246,53 +248,53 @@ def test_neighbours_are_more_alike_than_most_of_their_sex(beta, site):
     assert count > 20
 
 
-def test_in_training_a_scan_hears_its_batch_as_typed_by_sex_and_age(network, scans, context):
+def test_in_training_a_scan_hears_its_batch_as_typed_by_sex_and_age(network, scans, state):
     network.population.dropout.p = network.brain.dropout.p = 0.0
-    out = in_training(network, scans, context)
+    out = in_training(network, scans, state)
     age = (scans.covariates[:, 1] - 20) / 6
     batch = Member(scans.covariates[:, 0], age, torch.arange(B) // 8)
     same, other = neighbours(batch, batch, others(B, age.device), 0.5, 1.0)
     assert same.any(1).sum() > 8
     assert other.any(1).sum() > 8
-    with during_step(torch.tensor(0), torch.ones(B, dtype=torch.float64)):
-        states, _ = network.train().population(out.embedding, same, other)
+    states, _ = network.population(out.embedding, same, other, None, make_step(B))
     torch.testing.assert_close(out.representation, states)
     torch.testing.assert_close(out.logit, network.classify(states)[:, 0])
     for changed in (  # all of these take part
         scans._replace(covariates=scans.covariates * torch.tensor([0.0, 1.0])),
         scans._replace(covariates=scans.covariates.flip(0)),
     ):
-        assert not torch.allclose(in_training(network, changed, context).logit, out.logit)
+        assert not torch.allclose(in_training(network, changed, state).logit, out.logit)
     network.site_likeness = False
-    assert not torch.allclose(in_training(network, scans, context).logit, out.logit)
+    assert not torch.allclose(in_training(network, scans, state).logit, out.logit)
 
 
-def test_padding_is_never_heard(network, scans, context):
+def test_padding_is_never_heard(network, scans, state):
     half = Scans(*(f[:8] for f in scans))
     alone = FCHGNNNetwork(InputShape(P, 1, 0), SETTINGS).double()
     alone.load_state_dict(network.state_dict())
-    expected = in_training(alone, half, context).logit
+    expected = in_training(alone, half, state).logit
     real = torch.cat([torch.ones(8), torch.zeros(8)]).double()
     for padding in (1.0, 40.0):
         A = scans.A.clone()
         A[8:] *= padding
-        found = in_training(network, scans._replace(A=A), context, real).logit
+        found = in_training(network, scans._replace(A=A), state, real).logit
         torch.testing.assert_close(found[:8], expected)
 
 
-def test_at_inference_a_scan_hears_the_bank_and_no_other_scan(network, scans, context):
-    out = network.eval()(scans, context)
+def test_at_inference_a_scan_hears_the_bank_and_no_other_scan(network, scans, state):
+    out = network(scans, state)
     for i in (0, 3):
-        alone = network(Scans(*(f[i : i + 1] for f in scans)), context)
+        alone = network(Scans(*(f[i : i + 1] for f in scans)), state)
         torch.testing.assert_close(alone.logit, out.logit[i : i + 1])
     age = (scans.covariates[:, 1] - 20) / 6
-    bank = Member(context["bank_sex"], context["bank_age"], None)
-    same, other = neighbours(Member(scans.covariates[:, 0], age, None), bank, context["bank_real"] > 0, 0.5, 1.0)
+    held = state.inference
+    bank = Member(held["bank_sex"], held["bank_age"], None)
+    same, other = neighbours(Member(scans.covariates[:, 0], age, None), bank, held["bank_real"] > 0, 0.5, 1.0)
     assert not same[:, 7:].any()
     assert not other[:, 7:].any()
-    states, _ = network.population(out.embedding, same, other, context["bank_sent"])
+    states, _ = network.population(out.embedding, same, other, held["bank_sent"])
     torch.testing.assert_close(out.representation, states)
-    silent = network(scans, context | {"bank_real": torch.zeros_like(context["bank_real"])})
+    silent = network(scans, state._replace(inference=held | {"bank_real": torch.zeros_like(held["bank_real"])}))
     hears = (same | other).any(1)
     assert hears.sum() > 4
     assert (~hears).sum() > 0
@@ -333,7 +335,7 @@ def test_a_cell_smaller_than_its_place_in_the_bank_is_padded():
     assert set(size) == {3, 5}
     assert index.shape == real.shape
     assert real.reshape(-1, 6).tolist() == [[True] * n + [False] * (6 - n) for n in size]
-    assert torch.equal(stack.context["bank_real"], torch.from_numpy(real).double())
+    assert torch.equal(stack.state.inference["bank_real"], torch.from_numpy(real).double())
 
 
 @pytest.mark.parametrize("site_likeness", [True, False])
@@ -346,22 +348,23 @@ def test_bank_sends_what_its_scans_say_after_hearing_each_other(site_likeness):
     index, real = bank_scans(stack, 3)
     r = 2  # two source sites of four that the stack has room for
     own = torch.from_numpy(index[r][real[r]])
-    network = method.network(stack.inputs.shape(4)).double().eval()
+    network = method.network(stack.inputs.shape(4)).double()
     network.load_state_dict({n: t[r].detach() for n, t in (stack.params | stack.buffers).items()})
-    context = {n: t[r] for n, t in stack.context.items()}
+    state = RunState(*({n: t[r] for n, t in group.items()} for group in stack.state))
+    learned, bank = state.learned, state.inference
     scans = stack.inputs.take(own)
-    age = (scans.covariates[:, 1] - context["age"][0]) / context["age"][1]
+    age = (scans.covariates[:, 1] - learned["age"][0]) / learned["age"][1]
     group = Member(scans.covariates[:, 0], age, torch.arange(12) // 6 if site_likeness else None)
     s = method.settings
     same, other = neighbours(group, group, others(12, age.device), s.age_window, s.beta)
     assert same.any()
     assert other.any()
     with torch.no_grad():
-        _, sent = network.population(network.brain(scans, context), same, other)
-    torch.testing.assert_close(context["bank_sent"][:, :12], sent)
-    torch.testing.assert_close(context["bank_sex"][:12], scans.covariates[:, 0])
-    torch.testing.assert_close(context["bank_age"][:12], age)
-    assert (context["bank_sent"][:, 12:] == 0).all()
+        _, sent = network.population(network.brain(scans, state), same, other)
+    torch.testing.assert_close(bank["bank_sent"][:, :12], sent)
+    torch.testing.assert_close(bank["bank_sex"][:12], scans.covariates[:, 0])
+    torch.testing.assert_close(bank["bank_age"][:12], age)
+    assert (bank["bank_sent"][:, 12:] == 0).all()
 
 
 def test_ages_are_standardised_over_the_source_scans():
@@ -369,27 +372,27 @@ def test_ages_are_standardised_over_the_source_scans():
     run = Run(split(cohort, [1, 2, 3], [4, 5], [6]), 0)
     _, stack = built([run])
     age = cohort.participants["age"].to_numpy(dtype=float)[run.fold.source]
-    np.testing.assert_allclose(stack.context["age"][0].numpy(), [age.mean(), age.std()])
+    np.testing.assert_allclose(stack.state.learned["age"][0].numpy(), [age.mean(), age.std()])
 
 
 def test_a_fitted_run_holds_no_connectome_of_its_bank():
     run = uneven(tiny())[0]
     method = small("fc-hgnn")
     (fitted,) = method.fit(Connectomes(tiny()), [run])
-    held = {n.removeprefix("context."): tuple(t.shape) for n, t in fitted.weights.items() if n.startswith("context.")}
+    held = {n: tuple(t.shape) for n, t in fitted.tensors.items() if not n.startswith("parameters.")}
     m, p = 3 * 2 * method.settings.bank, tiny().n_rois
     assert held == {
-        "mean": (p, p),
-        "side": (p,),
-        "age": (2,),
-        "bank_real": (m,),
-        "bank_sex": (m,),
-        "bank_age": (m,),
-        "bank_sent": (4, m, 80),
+        "learned.mean": (p, p),
+        "learned.side": (p,),
+        "learned.age": (2,),
+        "inference.bank_real": (m,),
+        "inference.bank_sex": (m,),
+        "inference.bank_age": (m,),
+        "inference.bank_sent": (4, m, 80),
     }
-    assert torch.equal(fitted.weights["context.side"], torch.tensor([-1.0, 1.0] * (p // 2)))
+    assert torch.equal(fitted.state.learned["side"], torch.tensor([-1.0, 1.0] * (p // 2)))
     # the bank belongs to the chosen weights, and the answer needs nothing else of the cohort
     scans = method.inputs(Connectomes(tiny())).take(torch.from_numpy(run.fold.test))
     np.testing.assert_allclose(method.predict(fitted, scans).margin, fitted.test_logit, atol=1e-5)
-    fitted.weights["context.bank_sent"] = fitted.weights["context.bank_sent"] + 1.0
+    fitted.state.inference["bank_sent"] += 1.0
     assert not np.allclose(method.predict(fitted, scans).margin, fitted.test_logit, atol=1e-4)

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 from contract_cohorts import small, tiny, uneven
+from steps import make_batch, make_step
 from torch import nn
 from torch.nn import functional as F
 from torch_geometric.nn import DenseGINConv, InstanceNorm
 
 from brio.connectome import Connectomes, edge_cut
+from brio.methods import edges as ed
 from brio.methods import make_method
-from brio.methods.graph_ood import edges as ed
 from brio.methods.graph_ood.cepg import CEPG, CEPGNetwork, CEPGSettings
 from brio.methods.graph_ood.disc import DisC, DisCNetwork, DisCSettings, generalised_cross_entropy
 from brio.methods.graph_ood.disco import (
@@ -28,10 +29,8 @@ from brio.methods.graph_ood.disco import (
     imbalance,
 )
 from brio.methods.graph_ood.gsat import GSAT, GSATNetwork, GSATOutput, GSATSettings
-from brio.methods.graph_ood.scorer import EdgeBatchNorm, EdgeMLP
 from brio.methods.graphs import profiles, strong_edges
-from brio.training import Batch, InputShape, Scans
-from brio.training.ambient import during_step
+from brio.training import InputShape, RunState, Scans, StepContext
 
 P, SHARE = 10, 0.4
 SIZES = {"width": 6, "edge_width": 2, "edge_share": SHARE}
@@ -48,23 +47,19 @@ def graphs(n=8, seed=0):
     A = A * (alive[:, :, None] & alive[:, None, :])
     scans = Scans.of(A, alive)._replace(cut=edge_cut(A, SHARE))
     mean = torch.randn(P, P, dtype=torch.float64, generator=g) / 9
-    return scans, {"mean": (mean + mean.T) * (1 - torch.eye(P))}
+    return scans, RunState.from_learned(mean=(mean + mean.T) * (1 - torch.eye(P)))
 
 
 def in_batch(scans, n_sites=2, padding=0, epoch=1.0):
     """The scans as a batch of equally many of each site and class; the last sites only pad."""
     real = torch.arange(n_sites) < n_sites - padding
     cell = (real[:, None] / (2.0 * (n_sites - padding))).expand(-1, 2).double()
-    first, second = torch.triu_indices(n_sites, n_sites, 1)
-    pair = (real[first] & real[second]).double()
-    return Batch(scans, cell, pair / pair.sum().clamp_min(1), torch.tensor(epoch, dtype=torch.float64))
+    return make_batch(scans, cell, epoch=epoch)
 
 
-def in_training(network, scans, context, key=0, real=None):
-    """What the network says in a training step."""
-    network.train()
-    with during_step(torch.tensor(key), torch.ones(len(scans.A), dtype=torch.float64) if real is None else real):
-        return network(scans, context)
+def in_training(network, scans, state, key=0, real=None):
+    """The output of the network in a training step."""
+    return network(scans, state, make_step(len(scans.A), key, real))
 
 
 def moved(network):
@@ -73,13 +68,17 @@ def moved(network):
     for name, t in [*network.named_parameters(), *network.named_buffers()]:
         noise = 0.2 * torch.randn(t.shape, generator=g, dtype=t.dtype)
         t.data.add_(noise.abs() if name.endswith("running_var") else noise)
-    return network.double().eval()
+    return network.double()
 
 
 def calls_of(module):
-    """A list that collects arguments and result of every call of a module."""
+    """A list that collects arguments, but for the step, and result of every call of a module."""
     seen = []
-    module.register_forward_hook(lambda _, args, out: seen.append((*args, out)))
+
+    def collect(_, args, out):
+        seen.append((*(a for a in args if not (a is None or isinstance(a, StepContext))), out))
+
+    module.register_forward_hook(collect)
     return seen
 
 
@@ -115,20 +114,20 @@ def test_values_of_edges_become_weights_of_messages():
             for place in range(values.shape[-1]):
                 if edges.real[i, place]:
                     expected[i, k, edges.to[i, place], edges.of[i, place]] = values[i, k, place]
-    assert torch.equal(ed.dense(values, edges, P), expected)
-    assert torch.equal(ed.dense(values[:, 0], edges, P), expected[:, 0])
-    both = ed.dense(ed.symmetric(values), edges, P)
+    assert torch.equal(ed.scatter_edges(values, edges, P), expected)
+    assert torch.equal(ed.scatter_edges(values[:, 0], edges, P), expected[:, 0])
+    both = ed.scatter_edges(ed.average_directions(values), edges, P)
     torch.testing.assert_close(both, (expected + expected.mT) / 2)
-    assert torch.equal(ed.dense(torch.ones_like(values[:, 0]), edges, P), A)
+    assert torch.equal(ed.scatter_edges(torch.ones_like(values[:, 0]), edges, P), A)
 
 
 def test_edge_scores_are_those_of_an_mlp_over_pairs_with_the_instance_norm_of_pyg():
     scans, _ = graphs()
     A = strong_edges(scans)
     edges = ed.list_edges(A, SHARE)
-    score = moved(EdgeMLP(5, (6, 4), dropout=0.5))
+    score = moved(ed.EdgeMLP(5, (6, 4), dropout=0.5))
     H = torch.randn(8, P, 5, dtype=torch.float64)
-    found = ed.dense(score(H, edges), edges, P)
+    found = ed.scatter_edges(score(H, edges), edges, P)
     pairs = [(i, u, v) for i in range(8) for u, v in pairs_of(A[i])]
     graph = torch.tensor([i for i, _, _ in pairs])
     x = torch.stack([torch.cat([H[i, u], H[i, v]]) for i, u, v in pairs])
@@ -143,23 +142,23 @@ def test_edge_scores_are_those_of_an_mlp_over_pairs_with_the_instance_norm_of_py
 def test_batch_norm_over_edges_is_that_of_torch_over_the_real_edges_of_real_graphs():
     scans, _ = graphs()
     edges = ed.list_edges(strong_edges(scans), SHARE)
-    ours, theirs = EdgeBatchNorm(3).double(), nn.BatchNorm1d(3).double()
+    ours, theirs = ed.EdgeBatchNorm(3).double(), nn.BatchNorm1d(3).double()
     x = torch.randn(8, edges.to.shape[1], 3, dtype=torch.float64)
     graph_real = torch.tensor([1.0] * 6 + [0.0] * 2, dtype=torch.float64)
     counted = (edges.real * graph_real[:, None]).bool()
-    with during_step(torch.tensor(0), graph_real):
-        for _ in range(2):
-            torch.testing.assert_close(ours(x, edges.real)[counted], theirs(x[counted]))
+    step = make_step(8, real=graph_real)
+    for _ in range(2):
+        torch.testing.assert_close(ours(x, edges.real, step)[counted], theirs(x[counted]))
     torch.testing.assert_close(ours.running_mean, theirs.running_mean)
     torch.testing.assert_close(ours.running_var, theirs.running_var)
-    torch.testing.assert_close(ours.eval()(x, edges.real)[counted], theirs.eval()(x[counted]))
+    torch.testing.assert_close(ours(x, edges.real)[counted], theirs.eval()(x[counted]))
 
 
 @pytest.mark.parametrize("residual", [False, True])
 def test_the_encoder_passes_weighted_messages_like_the_dense_gin_of_pyg(residual):
     encoder = moved(ed.GINEncoder(P, 6, 2, 0.5, residual))
-    scans, context = graphs()
-    X = profiles(scans, context)
+    scans, state = graphs()
+    X = profiles(scans, state)
     A = strong_edges(scans) * torch.rand(8, P, P, dtype=torch.float64)
     H = encoder.embed(X)
     for layer, norm in zip(encoder.layers, encoder.norms, strict=True):
@@ -170,9 +169,8 @@ def test_the_encoder_passes_weighted_messages_like_the_dense_gin_of_pyg(residual
 
 def test_relaxed_samples_cross_a_half_as_often_as_their_probability_says():
     logit = torch.tensor([-1.5, 0.0, 0.7], dtype=torch.float64).expand(20000, 3)
-    assert torch.equal(ed.concrete(logit, training=False), logit.sigmoid())
-    with during_step(torch.tensor(3), torch.ones(20000)):
-        sample = ed.concrete(logit, training=True)
+    assert torch.equal(ed.sample_concrete(logit, None), logit.sigmoid())
+    sample = ed.sample_concrete(logit, make_step(20000, key=3))
     np.testing.assert_allclose((sample > 0.5).double().mean(0), logit[0].sigmoid(), atol=0.012)
     assert sample.std(0).min() > 0.2  # spread out, not the probability itself
 
@@ -191,14 +189,14 @@ def test_the_prior_falls_in_steps_and_checkpoints_wait_for_its_end(epochs, final
     interval = max(1, epochs // 10)
     rates = [float(ed.keep_rate(torch.tensor(float(e)), epochs, final)) for e in range(1, epochs + 1)]
     assert rates == pytest.approx([max(final, 0.9 - 0.1 * ((e - 1) // interval)) for e in range(1, epochs + 1)])
-    stages = ed.decay_stages(epochs, final)
+    stages = ed.plan_decay_stages(epochs, final)
     assert [s.selectable for s in stages] == [False, True]
     assert sum(s.epochs for s in stages) == epochs
     assert stages[1].epochs >= 1
     if epochs > 4:
         assert rates[stages[0].epochs] == pytest.approx(final)
         assert rates[stages[0].epochs - 1] > final + 0.05
-    assert sum(s.epochs for s in ed.decay_stages(1, final)) == 1
+    assert sum(s.epochs for s in ed.plan_decay_stages(1, final)) == 1
 
 
 def test_the_information_term_is_the_divergence_of_two_coins():
@@ -222,40 +220,40 @@ def gsat():
 
 
 def test_gsat_runs_one_encoder_twice_and_weighs_messages_by_the_mean_of_both_directions(gsat):
-    scans, context = graphs()
+    scans, state = graphs()
     seen = calls_of(gsat.encoder)
-    out = in_training(gsat, scans, context)
+    out = in_training(gsat, scans, state)
     assert len(seen) == 2
     (X1, A1, _), (X2, A2, _) = seen
     assert torch.equal(X1, X2)
     assert torch.equal(A1, strong_edges(scans))
-    one_way = ed.dense(out.kept, out.edges, P)
+    one_way = ed.scatter_edges(out.kept, out.edges, P)
     torch.testing.assert_close(A2, (one_way + one_way.mT) / 2)
     assert not torch.allclose(one_way, one_way.mT)
 
 
 def test_gsat_attention_is_random_in_training_and_its_probability_afterwards(gsat):
-    scans, context = graphs()
-    one, same, other = (in_training(gsat, scans, context, key).kept for key in (0, 0, 1))
+    scans, state = graphs()
+    one, same, other = (in_training(gsat, scans, state, key).kept for key in (0, 0, 1))
     assert torch.equal(one, same)
     assert (one - other).abs().mean() > 0.05
     seen = calls_of(gsat.encoder)
     scores = calls_of(gsat.score)
-    out = gsat.eval()(scans, context)
-    assert torch.equal(out.logit, gsat(scans, context).logit)
+    out = gsat(scans, state)
+    assert torch.equal(out.logit, gsat(scans, state).logit)
     (_, edges, logit), (_, A, H) = scores[0], seen[1]
-    p = ed.dense(logit.sigmoid(), edges, P)
+    p = ed.scatter_edges(logit.sigmoid(), edges, P)
     torch.testing.assert_close(A, (p + p.mT) / 2)
     torch.testing.assert_close(out.logit, gsat.classify(H.mean(1)).squeeze(-1))
 
 
 @pytest.mark.parametrize(("stage", "epoch"), [(0, 1.0), (0, 13.0), (1, 60.0)])
 def test_gsat_loss_is_cross_entropy_and_divergence_from_a_falling_rate(gsat, stage, epoch):
-    scans, context = graphs()
+    scans, state = graphs()
     method = GSAT(GSATSettings(final_r=0.7, information=0.6, epochs=120))
-    out = in_training(gsat, scans, context)
+    out = in_training(gsat, scans, state)
     batch = in_batch(scans, n_sites=2, padding=1, epoch=epoch)
-    found = method.loss(out, batch, context, method.stages()[stage])
+    found = method.loss(out, batch, state, method.stages()[stage])
     r = max(0.7, 0.9 - 0.1 * ((epoch - 1) // 12))
     expected = 0.0
     for i in range(4):  # the other site pads
@@ -286,11 +284,11 @@ def disc():
 
 
 def test_disc_gives_two_encoders_complementary_parts_of_one_graph(disc):
-    scans, context = graphs()
+    scans, state = graphs()
     causal, bias = calls_of(disc.causal), calls_of(disc.bias)
-    out = in_training(disc, scans, context)
+    out = in_training(disc, scans, state)
     ((Xc, Ac, Hc),), ((Xb, Ab, Hb),) = causal, bias
-    X, A = profiles(scans, context), strong_edges(scans)
+    X, A = profiles(scans, state), strong_edges(scans)
     torch.testing.assert_close(Xc + Xb, X)
     torch.testing.assert_close(Ac + Ab, A)
     edge, node = Ac[A > 0], (Xc / X.where(X != 0, torch.ones_like(X)))[X != 0]
@@ -304,8 +302,8 @@ def test_disc_gives_two_encoders_complementary_parts_of_one_graph(disc):
 
 
 def test_disc_masker_averages_over_neighbours(disc):
-    scans, context = graphs()
-    X, A = profiles(scans, context), strong_edges(scans)
+    scans, state = graphs()
+    X, A = profiles(scans, state), strong_edges(scans)
     masker = disc.masker
     node = calls_of(masker.node)
     edge, mask = masker(X, A)
@@ -331,8 +329,8 @@ def test_disc_masker_averages_over_neighbours(disc):
 
 
 def test_each_disc_classifier_teaches_its_own_part_only(disc):
-    scans, context = graphs()
-    out = in_training(disc, scans, context)
+    scans, state = graphs()
+    out = in_training(disc, scans, state)
     for logit, own, other in [
         (out.logit, disc.causal, disc.bias),
         (out.swapped, disc.causal, disc.bias),
@@ -346,9 +344,9 @@ def test_each_disc_classifier_teaches_its_own_part_only(disc):
 
 
 def test_disc_swaps_biased_parts_between_real_scans_and_reads_them_at_test_time(disc):
-    scans, context = graphs()
+    scans, state = graphs()
     real = torch.tensor([1.0] * 6 + [0.0] * 2, dtype=torch.float64)
-    out = in_training(disc, scans, context, real=real)
+    out = in_training(disc, scans, state, real=real)
     assert sorted(out.order.tolist()) == list(range(8))
     assert sorted(out.order[6:].tolist()) == [6, 7]
     assert out.order.tolist() != list(range(8))
@@ -356,10 +354,10 @@ def test_disc_swaps_biased_parts_between_real_scans_and_reads_them_at_test_time(
     mixed = torch.cat([z_c, torch.stack([z_b[j] for j in out.order.tolist()])], -1)
     torch.testing.assert_close(out.swapped, disc.classify(mixed).squeeze(-1))
     torch.testing.assert_close(out.swapped_biased, disc.classify_bias(mixed).squeeze(-1))
-    before = disc.eval()(scans, context)
+    before = disc(scans, state)
     torch.testing.assert_close(before.logit, disc.classify(before.representation).squeeze(-1))
     disc.bias.embed.weight.data.add_(1.0)
-    assert not torch.allclose(disc(scans, context).logit, before.logit)
+    assert not torch.allclose(disc(scans, state).logit, before.logit)
 
 
 def test_the_generalised_cross_entropy_has_the_gradient_of_its_paper():
@@ -374,13 +372,13 @@ def test_the_generalised_cross_entropy_has_the_gradient_of_its_paper():
 
 @pytest.mark.parametrize("stage", [0, 1])
 def test_disc_loss_weighs_each_scan_by_its_own_difficulty(disc, stage):
-    scans, context = graphs()
+    scans, state = graphs()
     method = DisC(DisCSettings(**SIZES, layers=2, q=0.7, swap=3.0))
     batch = in_batch(scans, n_sites=2)
-    out = in_training(disc, scans, context)
+    out = in_training(disc, scans, state)
     leaves = [t.detach().requires_grad_() for t in (out.logit, out.biased, out.swapped, out.swapped_biased)]
     made = out._replace(logit=leaves[0], biased=leaves[1], swapped=leaves[2], swapped_biased=leaves[3])
-    found = method.loss(made, batch, context, method.stages()[stage])
+    found = method.loss(made, batch, state, method.stages()[stage])
     label = [0, 0, 1, 1] * 2
 
     def ce(z, y):
@@ -421,14 +419,14 @@ def cepg():
 
 
 def test_the_complement_gives_the_environment_code_that_gates_the_second_look(cepg):
-    scans, context = graphs()
+    scans, state = graphs()
     looks, passes = calls_of(cepg.score), calls_of(cepg.encoder)
-    out = cepg.eval()(scans, context)
+    out = cepg(scans, state)
     (H1, edges, first), (H2, _, second) = looks
     (_, A, H), (_, rest, Hs), (_, kept, Hc) = passes
     assert torch.equal(H1, H)
     assert torch.equal(A, strong_edges(scans))
-    p, q = (ed.dense(t.sigmoid(), edges, P) for t in (first, second))
+    p, q = (ed.scatter_edges(t.sigmoid(), edges, P) for t in (first, second))
     torch.testing.assert_close(rest, A - (p + p.mT) / 2)
     torch.testing.assert_close(kept, (q + q.mT) / 2)
     torch.testing.assert_close(H2, H * 2 * cepg.gate(Hs.mean(1)).sigmoid()[:, None])
@@ -437,20 +435,20 @@ def test_the_complement_gives_the_environment_code_that_gates_the_second_look(ce
 
 
 def test_the_environment_moves_scores_of_edges_and_learns_nothing_from_them(cepg):
-    scans, context = graphs()
+    scans, state = graphs()
     A = strong_edges(scans)
     edges = ed.list_edges(A, SHARE)
-    H = cepg.encoder(profiles(scans, context), A)
+    H = cepg.encoder(profiles(scans, state), A)
     code = torch.randn(2, 8, 6, dtype=torch.float64, requires_grad=True)
-    one, other = (cepg.score(cepg.gated(H, z), edges) for z in code)
+    one, other = (cepg.score(cepg.gate_states(H, z), edges) for z in code)
     assert (one - other).abs().mean() > 0.01  # a code added to all edges would vanish in the instance norm
     assert torch.autograd.grad(one.sum(), code, allow_unused=True)[0] is None
 
 
 def test_cepg_kept_part_unlearns_the_site(cepg):
-    scans, context = graphs(n=12)
+    scans, state = graphs(n=12)
     batch = in_batch(scans, n_sites=3)
-    out = in_training(cepg, scans, context)
+    out = in_training(cepg, scans, state)
     weight, bias = cepg.site_of_kept.weight, cepg.site_of_kept.bias
     target = batch.site
     reversed_ = torch.autograd.grad(
@@ -464,11 +462,11 @@ def test_cepg_kept_part_unlearns_the_site(cepg):
 
 
 def test_cepg_loss_has_all_its_terms(cepg):
-    scans, context = graphs(n=12)
+    scans, state = graphs(n=12)
     method = CEPG(CEPGSettings(environment=0.5, adversary=0.2, information=0.3, risk_variance=2.0, epochs=100))
     batch = in_batch(scans, n_sites=3, padding=1, epoch=60.0)
-    out = in_training(cepg, scans, context)
-    found = method.loss(out, batch, context, method.stages()[-1])
+    out = in_training(cepg, scans, state)
+    found = method.loss(out, batch, state, method.stages()[-1])
     risk = F.binary_cross_entropy_with_logits(out.logit, batch.label, reduction="none").view(3, 4).mean(1)[:2]
     site = torch.arange(2).repeat_interleave(4)
     rest, kept = (F.cross_entropy(t[:8, :2], site) for t in (out.site_of_rest, out.site_of_kept))
@@ -476,7 +474,7 @@ def test_cepg_loss_has_all_its_terms(cepg):
     kl = ed.bernoulli_kl(out.kept, out.edges, 0.5)[:8].mean()
     expected = risk.mean() + 0.5 * rest + 0.2 * ramp * kept + 0.3 * kl + 2.0 * risk.var(unbiased=False)
     torch.testing.assert_close(found, expected)
-    early = method.loss(out, batch._replace(epoch=torch.tensor(1.0)), context, method.stages()[0])
+    early = method.loss(out, batch._replace(epoch=torch.tensor(1.0)), state, method.stages()[0])
     kl = ed.bernoulli_kl(out.kept, out.edges, 0.9)[:8].mean()
     torch.testing.assert_close(early, risk.mean() + 0.5 * rest + 0.3 * kl + 2.0 * risk.var(unbiased=False))
 
@@ -492,7 +490,7 @@ def test_cepg_site_classifiers_start_at_zero_and_keep_their_own_sites():
         if name.startswith("site_of_"):
             assert not p.any()
             assert not many[name].any()
-            assert len(method.remove_padding(many, 2)[name]) == 2
+            assert len(method.remove_padding(many, RunState.from_learned(), 2)[0][name]) == 2
         else:
             assert torch.equal(p, many[name])
 
@@ -512,7 +510,7 @@ def test_every_expert_scores_edges_with_an_mlp_of_its_own():
     edges = ed.list_edges(A, SHARE)
     masks = moved(ExpertMasks(5, 4, 2))
     H = torch.randn(8, P, 5, dtype=torch.float64)
-    found = ed.dense(torch.cat([masks(H, edges)] * 2, -1), edges, P)
+    found = ed.scatter_edges(torch.cat([masks(H, edges)] * 2, -1), edges, P)
     first = torch.cat([masks.receiver.weight, masks.sender.weight], 1)
     for k in range(4):
         own = slice(2 * k, 2 * k + 2)
@@ -547,9 +545,9 @@ def test_every_expert_is_a_gin_layer_and_a_classifier_of_its_own():
 
 
 def test_disco_masks_are_binary_and_distinct_in_training_and_probabilities_afterwards(disco):
-    scans, context = graphs()
+    scans, state = graphs()
     seen = calls_of(disco.experts)
-    out = in_training(disco, scans, context)
+    out = in_training(disco, scans, state)
     A, strong = seen[0][1], strong_edges(scans)
     assert A.shape == (8, 4, P, P)
     assert set(A.unique().tolist()) == {0.0, 1.0}
@@ -561,17 +559,17 @@ def test_disco_masks_are_binary_and_distinct_in_training_and_probabilities_after
             assert not torch.allclose(out.keep[:, j], out.keep[:, k])
     learns = torch.autograd.grad(out.answers.sum(), disco.masks.weight)[0]
     assert (learns.abs().sum(1) > 0).all()  # straight through
-    after = disco.eval()(scans, context)
+    after = disco(scans, state)
     edges = ed.list_edges(strong, SHARE)
-    keep = disco.masks(disco.encoder(profiles(scans, context), strong), edges).sigmoid()
-    torch.testing.assert_close(seen[1][1], ed.dense(torch.cat([keep, keep], -1), edges, P))
-    assert torch.equal(after.logit, disco(scans, context).logit)
+    keep = disco.masks(disco.encoder(profiles(scans, state), strong), edges).sigmoid()
+    torch.testing.assert_close(seen[1][1], ed.scatter_edges(torch.cat([keep, keep], -1), edges, P))
+    assert torch.equal(after.logit, disco(scans, state).logit)
 
 
 def test_disco_answers_with_the_gated_sum_of_its_experts(disco):
-    scans, context = graphs()
+    scans, state = graphs()
     gate, experts = calls_of(disco.gate), calls_of(disco.experts)
-    out = disco.eval()(scans, context)
+    out = disco(scans, state)
     pooled, answers = experts[0][-1]
     p = answers.sigmoid()
     entropy = torch.distributions.Bernoulli(p).entropy()
@@ -579,7 +577,7 @@ def test_disco_answers_with_the_gated_sum_of_its_experts(disco):
     shares = gate[0][1].softmax(-1)
     torch.testing.assert_close(out.logit, (shares * answers).sum(-1))
     assert torch.equal(out.representation, pooled.flatten(1))
-    training = in_training(disco, scans, context)
+    training = in_training(disco, scans, state)
     through_gate = torch.autograd.grad(training.routing[:, 0].sum(), disco.experts.classify, allow_unused=True)[0]
     assert through_gate is None  # the gate looks at answers and does not change them
 
@@ -629,36 +627,36 @@ def expected_disco(out, s, warm):
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_disco_loss_has_all_its_terms(seed):
-    scans, context = graphs()
+    scans, state = graphs()
     s = DiSCOSettings(keep=0.4, diversity=0.7, gate=0.3, sparsity=0.2, balance=0.5, correlation=0.05, keep_weight=2.0)
     method, out = DiSCO(s), made_output(seed)
     batch = in_batch(scans, n_sites=2, padding=1)
     warm, after = method.stages()
-    assert method.loss(out, batch, context, warm).item() == pytest.approx(expected_disco(out, s, True), rel=1e-6)
-    assert method.loss(out, batch, context, after).item() == pytest.approx(expected_disco(out, s, False), rel=1e-6)
+    assert method.loss(out, batch, state, warm).item() == pytest.approx(expected_disco(out, s, True), rel=1e-6)
+    assert method.loss(out, batch, state, after).item() == pytest.approx(expected_disco(out, s, False), rel=1e-6)
 
 
 def test_the_teacher_of_the_gate_is_not_taught():
-    scans, context = graphs()
+    scans, state = graphs()
     method = DiSCO(DiSCOSettings(gate=1.0, sparsity=0.0, balance=0.0, diversity=0.0, keep_weight=0.0))
     out = made_output()
     answers = out.answers.clone().requires_grad_()
-    loss = method.loss(out._replace(answers=answers), in_batch(scans), context, method.stages()[1])
+    loss = method.loss(out._replace(answers=answers), in_batch(scans), state, method.stages()[1])
     found = torch.autograd.grad(loss, answers)[0]
     label = torch.tensor([0.0, 0, 1, 1] * 2, dtype=torch.float64)[:, None]
     torch.testing.assert_close(found, out.routing.exp() * (out.answers.sigmoid() - label) / 8)
 
 
 def test_disco_routes_uniformly_while_warming_up_and_chooses_no_checkpoint_then():
-    scans, context = graphs()
+    scans, state = graphs()
     method = DiSCO(DiSCOSettings(epochs=120))
     warm, after = method.stages()
     assert (warm.epochs, warm.selectable, after.selectable) == (12, False, True)
     one, other = made_output(0), made_output(1)
     batch = in_batch(scans)
     moved_gate = one._replace(routing=other.routing, logit=other.logit)
-    assert method.loss(one, batch, context, warm) == method.loss(moved_gate, batch, context, warm)
-    assert method.loss(one, batch, context, after) != method.loss(moved_gate, batch, context, after)
+    assert method.loss(one, batch, state, warm) == method.loss(moved_gate, batch, state, warm)
+    assert method.loss(one, batch, state, after) != method.loss(moved_gate, batch, state, after)
     assert [s.epochs for s in DiSCO(DiSCOSettings(epochs=1)).stages()] == [1]
 
 
@@ -688,7 +686,7 @@ def test_published_values_are_the_defaults(name):
 
 def test_outputs_are_kept_apart(gsat):
     """An output in training says more than one at test time, and begins alike."""
-    scans, context = graphs()
-    trained, tested = in_training(gsat, scans, context), copy.deepcopy(gsat).eval()(scans, context)
+    scans, state = graphs()
+    trained, tested = in_training(gsat, scans, state), copy.deepcopy(gsat)(scans, state)
     assert isinstance(trained, GSATOutput)
     assert trained._fields[:2] == tested._fields == ("logit", "representation")

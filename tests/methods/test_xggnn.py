@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from contract_cohorts import small, split, tiny
+from steps import make_batch, make_step
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
@@ -15,22 +16,22 @@ from brio.connectome import Connectomes, fill_dead
 from brio.methods import make_method
 from brio.methods.brain.courses import CourseEncoder, LinearConvolutions
 from brio.methods.brain.xggnn import (
-    GraphLearner,
+    ConnectomeLearner,
     XGNetwork,
     XGSettings,
     dice_gap,
     difference_maps,
     episode,
     map_entropy,
-    mixed,
+    mix_scans,
     site_partners,
 )
-from brio.training import Batch, InputShape, Run, Scans, Stage
-from brio.training.ambient import during_step, keep_statistics, uniform
+from brio.training import InputShape, Run, RunState, Scans, Stage
 from brio.training.stack import Stack
 
 P, T = 7, 60
 f64 = torch.float64
+NO_MEAN = RunState.from_learned(mean=torch.zeros(P, P, dtype=f64))
 
 
 def some_scans(n, seed=0, n_rois=P, n_frames=T):
@@ -72,8 +73,8 @@ def folded_and_plain():
     return folded, Plain(folded).double()
 
 
-def applied(folded, x):
-    kernel, offset = folded(x)
+def applied(folded, x, step=None):
+    kernel, offset = folded(x, step)
     return x.transpose(1, 2).unfold(-1, kernel.shape[-1], 2) @ kernel.T + offset  # [B, P, positions, channels]
 
 
@@ -81,8 +82,7 @@ def test_folded_convolutions_are_the_layers_one_after_the_other():
     folded, plain = folded_and_plain()
     for seed in range(3):
         x = some_scans(5, seed).bold * (1 + seed) + seed
-        with during_step(torch.tensor(0), torch.ones(5, dtype=f64)):
-            found = applied(folded, x)
+        found = applied(folded, x, make_step(5))
         expected = plain(x.transpose(1, 2).reshape(5 * P, 1, T)).unflatten(0, (5, P)).transpose(2, 3)
         assert found.shape[2] == folded.length(T)
         torch.testing.assert_close(found, expected)
@@ -96,7 +96,7 @@ def test_folded_convolutions_are_the_layers_one_after_the_other():
         mean = norm.running_mean - plain.layers[2 * i].bias.detach()
         torch.testing.assert_close(getattr(folded, f"running_mean_{i}"), mean)
         torch.testing.assert_close(getattr(folded, f"running_var_{i}"), norm.running_var)
-    folded.eval(), plain.eval()
+    plain.eval()
     x = some_scans(3, 9).bold
     expected = plain(x.transpose(1, 2).reshape(3 * P, 1, T)).unflatten(0, (3, P)).transpose(2, 3)
     torch.testing.assert_close(applied(folded, x), expected)
@@ -105,11 +105,9 @@ def test_folded_convolutions_are_the_layers_one_after_the_other():
 def test_graphs_that_pad_the_stack_do_not_count_and_looks_ahead_move_nothing():
     folded, _ = folded_and_plain()
     x = some_scans(6).bold
-    with during_step(torch.tensor(0), torch.ones(4, dtype=f64)), keep_statistics():
-        alone = folded(x[:4])
+    alone = folded(x[:4], make_step(4, update_statistics=False))
     assert (folded.running_mean_0 == 0).all()
-    with during_step(torch.tensor(0), torch.tensor([1.0, 1, 1, 1, 0, 0], dtype=f64)):
-        padded = folded(x)
+    padded = folded(x, make_step(6, real=torch.tensor([1.0, 1, 1, 1, 0, 0], dtype=f64)))
     for a, b in zip(alone, padded, strict=True):
         torch.testing.assert_close(a, b)
     assert (folded.running_mean_0 != 0).any()
@@ -125,8 +123,7 @@ def test_embeddings_are_pooled_convolutions_of_frames_normalised_over_rois():
     alive[1, 3] = False
     bold = scans.bold.clone()
     bold[1, :, 3] = 0
-    with during_step(torch.tensor(0), torch.ones(4, dtype=f64)):
-        found = net(bold, alive)
+    found = net(bold, alive, make_step(4))
     x = F.instance_norm(bold)  # frames as channels: mean and variance over ROIs
     x[1] = 0
     x[1][:, alive[1]] = F.instance_norm(bold[1:2, :, alive[1]])[0]
@@ -137,8 +134,7 @@ def test_embeddings_are_pooled_convolutions_of_frames_normalised_over_rois():
 @pytest.mark.parametrize("n_frames", [8, 9, 15, 40, 63])
 def test_short_windows_have_shorter_kernels(n_frames):
     net = CourseEncoder(n_frames, 8, 4).double()
-    with during_step(torch.tensor(0), torch.ones(3, dtype=f64)):
-        out = net(some_scans(3, n_frames=n_frames).bold, torch.ones(3, P))
+    out = net(some_scans(3, n_frames=n_frames).bold, torch.ones(3, P), make_step(3))
     assert out.shape == (3, P, 8)
     assert out.isfinite().all()
 
@@ -148,7 +144,7 @@ def test_short_windows_have_shorter_kernels(n_frames):
 
 def test_the_learned_connectome_is_the_product_of_attended_values():
     torch.manual_seed(3)
-    learner = GraphLearner(8, 4).double()
+    learner = ConnectomeLearner(8, 4).double()
     x = torch.randn(3, P, 8, dtype=f64)
 
     def heads(layer):
@@ -166,15 +162,13 @@ def test_the_learned_connectome_is_the_product_of_attended_values():
 def trained_network(n_rois=P, **values):
     torch.manual_seed(4)
     net = XGNetwork(InputShape(n_rois, 3, T), XGSettings(bold_frames=T, dropout=0.0, **values)).double()
-    with during_step(torch.tensor(0), torch.ones(8, dtype=f64)):
-        net(some_scans(8, 5, n_rois), {"mean": torch.zeros(n_rois, n_rois, dtype=f64)})
+    net(some_scans(8, 5, n_rois), RunState.from_learned(mean=torch.zeros(n_rois, n_rois, dtype=f64)), make_step(8))
     return net
 
 
 def test_neighbours_are_aggregated_under_the_learned_connectome():
-    net = trained_network().eval()
+    net = trained_network()
     scans = some_scans(3)
-    mean = torch.zeros(P, P, dtype=f64)
     m = net.learner(net.courses(scans.bold, scans.alive).softmax(-1))
 
     def run(layers, x):
@@ -188,12 +182,12 @@ def test_neighbours_are_aggregated_under_the_learned_connectome():
     x = run(net.third, torch.stack([sum(m[:, u, v, None] * x[:, v] for v in range(P)) for u in range(P)], 1))
     x = (x - net.norm.running_mean[:, None]) / (net.norm.running_var[:, None] + 1e-5).sqrt()
     expected = net.classify(net.read(x.flatten(1))).squeeze(-1)
-    out = net(scans, {"mean": mean})
+    out = net(scans, NO_MEAN)
     torch.testing.assert_close(out.logit, expected)
     assert out.learned.shape[1] == 0
     # the connectome is learned from BOLD: other courses, another answer
     other = scans._replace(bold=some_scans(3, 8).bold)
-    assert not torch.allclose(net(other, {"mean": mean}).logit, out.logit)
+    assert not torch.allclose(net(other, NO_MEAN).logit, out.logit)
 
 
 # --- episodes --------------------------------------------------------------------------------------------------------
@@ -233,7 +227,7 @@ def test_blends_are_blends_of_filled_connectomes_and_of_bold():
     scans = scans._replace(A=scans.A * both, alive=alive, bold=scans.bold * alive.unsqueeze(1))
     mean = some_scans(1, 3).A[0]
     partner, share = torch.tensor([1, 0, 3, 2]), torch.tensor([0.3, 0.8, 1.0, 0.5], dtype=f64)
-    found, label = mixed(scans, torch.tensor([0.0, 1, 0, 1], dtype=f64), partner, share, mean)
+    found, label = mix_scans(scans, torch.tensor([0.0, 1, 0, 1], dtype=f64), partner, share, mean)
     filled = scans.A * both + mean * (1 - both)
     for i, j in enumerate(partner):
         a = share[i]
@@ -284,33 +278,30 @@ def batch_of(n_sites, pad=0, n=2, seed=0):
     E = n_sites + pad
     weight = torch.zeros(E, 2, dtype=f64)
     weight[:n_sites] = 1 / (2 * n_sites)
-    return Batch(some_scans(E * 2 * n, seed), weight, torch.zeros(1), torch.tensor(1.0))
+    return make_batch(some_scans(E * 2 * n, seed), weight)
 
 
 def episode_of(key, batch):
     """Which sites the objective puts where under a key: the first draw of a step."""
     real = (batch.site_weight > 0).to(f64)
-    with during_step(torch.tensor(key), batch.real):
-        return episode(uniform(real.shape, real), real)
+    return episode(make_step(len(batch.real), key, batch.real, batch.site).draw_uniform(real.shape, real), real)
 
 
 def gradients(method, net, batch, key):
     params = {name: p.detach().clone().requires_grad_() for name, p in net.named_parameters()}
     buffers = {name: b.clone() for name, b in net.named_buffers()}
-    context = {"mean": torch.zeros(P, P, dtype=f64)}
 
-    def call(params, scans):
-        return functional_call(net, params | buffers, (scans, context))
+    def call(params, scans, step):
+        return functional_call(net, params | buffers, (scans, NO_MEAN, step))
 
-    with during_step(torch.tensor(key), batch.real):
-        loss = method.objective(call, params, batch, context, Stage("training", 1))
+    batch = batch._replace(step=make_step(len(batch.real), key, batch.real, batch.site))
+    loss = method.objective(call, params, batch, NO_MEAN, Stage("training", 1))
     loss.backward()
     return loss.detach(), {name: p.grad for name, p in params.items()}, buffers
 
 
 def plain_episode(net, batch, train, test, s):
     """One episode without vmap or torch.func: torch's Adam takes the step ahead, autograd does the rest."""
-    context = {"mean": torch.zeros(P, P, dtype=f64)}
     start = {name: p.detach().clone() for name, p in net.state_dict().items()}
     sites = range(len(train))
 
@@ -321,15 +312,13 @@ def plain_episode(net, batch, train, test, s):
         return 2 * F.binary_cross_entropy_with_logits(out.logit[rows(e)], batch.label[rows(e)])
 
     adam = torch.optim.Adam(net.parameters(), lr=s["inner_rate"])
-    with during_step(torch.tensor(0), train[batch.site]):
-        out = net(batch.scans, context)
+    out = net(batch.scans, NO_MEAN, make_step(len(batch.real), real=train[batch.site]))
     sum(site_loss(out, e) for e in sites if train[e]).backward()
     adam.step()
     net.zero_grad()
     for name, b in net.named_buffers():
         b.copy_(start[name])
-    with during_step(torch.tensor(0), test[batch.site]):
-        out = net(batch.scans, context)
+    out = net(batch.scans, NO_MEAN, make_step(len(batch.real), real=test[batch.site]))
     chosen = [e for e in sites if test[e]]
     loss = sum(site_loss(out, e) for e in chosen)
     maps = {e: difference_maps(out.learned[rows(e)], batch.label[rows(e)], (1, 2, 2)) for e in chosen}
@@ -344,9 +333,9 @@ def plain_episode(net, batch, train, test, s):
 @pytest.mark.parametrize(("n_sites", "pad", "key"), [(4, 0, 3), (5, 0, 8), (3, 2, 1), (2, 0, 5)])
 def test_the_objective_is_first_order_maml_over_an_episode(n_sites, pad, key):
     method, batch = make_method("xg-gnn", SETTINGS), batch_of(n_sites, pad)
-    loss, slope, buffers = gradients(method, trained_network().train(), batch, key)
+    loss, slope, buffers = gradients(method, trained_network(), batch, key)
     train, test = episode_of(key, batch)
-    expected = plain_episode(trained_network().train(), batch, train, test, SETTINGS)
+    expected = plain_episode(trained_network(), batch, train, test, SETTINGS)
     torch.testing.assert_close(loss, expected[0])
     for name in slope:
         torch.testing.assert_close(slope[name], expected[1][name], atol=1e-7, rtol=1e-5, msg=name)
@@ -358,7 +347,7 @@ def test_the_objective_is_first_order_maml_over_an_episode(n_sites, pad, key):
 def test_every_part_of_the_objective_reaches_the_gradient(name):
     batch, key = batch_of(5), 8
     whole, without = (
-        gradients(make_method("xg-gnn", values), trained_network().train(), batch, key)[1]
+        gradients(make_method("xg-gnn", values), trained_network(), batch, key)[1]
         for values in (SETTINGS, SETTINGS | {name: 0.0})
     )
     assert not torch.allclose(whole["learner.value.weight"], without["learner.value.weight"])
@@ -376,7 +365,7 @@ def test_meta_training_sites_matter_through_the_look_ahead_alone():
     )
     for rate, same in ((0.0, True), (0.01, False)):
         method = make_method("xg-gnn", SETTINGS | {"inner_rate": rate})
-        a, b = (gradients(method, trained_network().train(), x, key)[1] for x in (batch, noisy))
+        a, b = (gradients(method, trained_network(), x, key)[1] for x in (batch, noisy))
         close = [torch.allclose(a[name], b[name], atol=1e-10) for name in a]
         assert all(close) if same else not all(close)
 
@@ -385,7 +374,7 @@ def test_blends_stay_inside_a_site_and_reach_the_loss():
     # without the look ahead, meta-test sites hear nothing of meta-training sites
     batch, key = batch_of(4), 3
     plain, blended = (
-        gradients(make_method("xg-gnn", SETTINGS | {"mixup": m}), trained_network().train(), batch, key)[0]
+        gradients(make_method("xg-gnn", SETTINGS | {"mixup": m}), trained_network(), batch, key)[0]
         for m in (False, True)
     )
     assert not torch.allclose(plain, blended)
@@ -393,7 +382,7 @@ def test_blends_stay_inside_a_site_and_reach_the_loss():
     swap = train[batch.site].bool().view(-1, 1, 1)
     noisy = batch._replace(scans=batch.scans._replace(A=torch.where(swap, some_scans(16, 77).A, batch.scans.A)))
     method = make_method("xg-gnn", SETTINGS | {"mixup": True, "inner_rate": 0.0})
-    a, b = (gradients(method, trained_network().train(), x, key)[0] for x in (batch, noisy))
+    a, b = (gradients(method, trained_network(), x, key)[0] for x in (batch, noisy))
     torch.testing.assert_close(a, b)
 
 
@@ -425,4 +414,4 @@ def test_scans_are_scored_under_weights_that_did_not_look_ahead():
     start = Stack.build(method, graphs, [run])
     (fitted,) = method.fit(graphs, [run])
     for name, p in start.params.items():
-        torch.testing.assert_close(fitted.weights[name], p[0].detach(), atol=1e-6, rtol=0, msg=name)
+        torch.testing.assert_close(fitted.parameters[name], p[0].detach(), atol=1e-6, rtol=0, msg=name)

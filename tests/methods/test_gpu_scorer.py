@@ -6,17 +6,16 @@ import numpy as np
 import pytest
 import torch
 from interpreted import DEVICE, GPU, TOLERANCE, kernels_here, launches_of
+from steps import make_step
 from torch.func import functional_call, stack_module_state
 
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
-from brio.methods import layers, make_method
-from brio.methods.graph_ood import scorer
-from brio.methods.graph_ood.edges import Edges, list_edges
-from brio.methods.graph_ood.scorer import EdgeBatchNorm, EdgeInstanceNorm, EdgeMLP, edge_moments, kernels_for
+from brio.methods import make_method
+from brio.methods.edges import EdgeBatchNorm, EdgeInstanceNorm, EdgeMLP, Edges, list_edges, scorer
+from brio.methods.edges.scorer import edge_moments, find_gpu_twin
 from brio.protocol import leave_one_site_out
-from brio.training import Run, ambient
-from brio.training.ambient import during_step, real_graphs, uniform
+from brio.training import Run, random_numbers
 from brio.training.stack import Stack
 
 NORMS = [EdgeInstanceNorm, EdgeBatchNorm]
@@ -25,24 +24,23 @@ N_IN = 6
 
 
 @pytest.fixture(scope="module")
-def fused():
+def twin():
     with kernels_here():
-        from brio.methods.graph_ood import fused_edges
+        from brio.methods.edges.gpu import scorer
 
-        yield fused_edges
+        yield scorer
 
 
 @pytest.fixture
-def path(fused, monkeypatch):
+def path(twin, monkeypatch):
     """``path(True)``: edges are scored by kernels from here on, ``path(False)``: they are not. Those launched."""
-    launched = launches_of(fused, monkeypatch)
+    launched = launches_of(twin, monkeypatch)
 
     def choose(kernels):
-        monkeypatch.setattr(scorer, "kernels_for", lambda H, widths: fused if kernels else None)
+        monkeypatch.setattr(scorer, "find_gpu_twin", lambda H, widths: twin if kernels else None)
         return launched
 
-    for module in (ambient, layers):  # draws are those of the plain code
-        monkeypatch.setattr(module, "draw_kernels", lambda like: None)
+    monkeypatch.setattr(random_numbers, "_gpu_twin", lambda like: None)  # draws are those of the plain code
     return choose
 
 
@@ -77,21 +75,21 @@ def networks(R, widths, norm, p, dtype):
 class Written(EdgeMLP):
     """The MLP over edges, layer by layer: nothing folded, every norm from the edges themselves."""
 
-    def forward(self, H, edges):
+    def forward(self, H, edges, step=None):
         x = edges.at(self.receiver(H), edges.to) + edges.at(self.sender(H), edges.of)
         for norm, linear in zip(self.norms, self.linears, strict=True):
-            x = linear(self.dropped(self.normed(norm, x, edges.real).relu()))
+            x = linear(self.dropped(self.normed(norm, x, edges.real, step).relu(), step))
         return x.squeeze(-1)
 
-    def normed(self, norm, x, real):
+    def normed(self, norm, x, real, step):
         if isinstance(norm, EdgeInstanceNorm):
             n = real.sum(1).clamp_min(1)[:, None, None]
             mean = (real.unsqueeze(-1) * x).sum(1, keepdim=True) / n
             variance = (real.unsqueeze(-1) * (x - mean).square()).sum(1, keepdim=True) / n
             return (x - mean) / (variance + norm.eps).sqrt()
         mean, variance = norm.running_mean, norm.running_var
-        if self.training:
-            counted = (real * real_graphs()[:, None]).unsqueeze(-1)
+        if step is not None:
+            counted = (real * step.real[:, None]).unsqueeze(-1)
             n = counted.sum()
             mean = (counted * x).sum((0, 1)) / n
             variance = (counted * (x - mean).square()).sum((0, 1)) / n
@@ -99,21 +97,21 @@ class Written(EdgeMLP):
             norm.running_var.mul_(0.9).add_(0.1 * variance.detach() * n / (n - 1))
         return (x - mean) / (variance + norm.eps).sqrt() * norm.weight + norm.bias
 
-    def dropped(self, x):
-        if not self.training or self.dropout.p == 0:
+    def dropped(self, x, step):
+        if step is None or self.dropout.p == 0:
             return x
-        return x * (uniform(x.shape, x.float()) >= self.dropout.p) / (1 - self.dropout.p)
+        return x * (step.draw_uniform(x.shape, x.float()) >= self.dropout.p) / (1 - self.dropout.p)
 
 
-def scored(network, params, buffers, H, edges, keys, real, shared=()):
+def scored(network, params, buffers, H, edges, keys, real, shared=(), training=True):
     """Scores of all runs, gradients of a weighted sum of those of edges, and running statistics after the pass."""
     H = H.detach().requires_grad_()
     weight = torch.randn(edges.real.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
     one_seed = "seed" in shared
 
     def one(params, buffers, H, edges, key):
-        with during_step(key, real.to(H.dtype)):
-            return functional_call(network, params | buffers, (H, edges), strict=True)
+        step = make_step(len(real), key, real.to(H.dtype)) if training else None
+        return functional_call(network, params | buffers, (H, edges, step), strict=True)
 
     dims = (0, 0, None if "states" in shared else 0, None if "edges" in shared else 0, None if one_seed else 0)
     keys = keys.to(DEVICE)
@@ -142,14 +140,12 @@ def agree(path, R, B, P, widths, norm, p, training=True, padded=0, shared=(), to
     real = (torch.arange(B) < B - padded).double().to(DEVICE)
     keys = KEYS[torch.arange(R) % 2]
     network, *state = networks(R, widths, norm, p, torch.float64)
-    network.train(training)
     network.__class__ = Written
-    true, true_gradient, true_buffers = scored(network, *state, H, edges, keys, real, shared)
+    true, true_gradient, true_buffers = scored(network, *state, H, edges, keys, real, shared, training)
     network, *state = networks(R, widths, norm, p, torch.float32)
     launched = path(True)
     before = len(launched)
-    network.train(training)
-    found, gradient, buffers = scored(network, *state, *single(H, edges), keys, real, shared)
+    found, gradient, buffers = scored(network, *state, *single(H, edges), keys, real, shared, training)
     moments = 0 if norm is EdgeBatchNorm and not training else len(widths) - 1
     assert len(launched) - before == 2 * (len(widths) + moments)
     assert error(found, true) < tolerance
@@ -193,17 +189,17 @@ def test_runs_may_share_anything(path, norm, shared):
 
 
 @pytest.mark.parametrize(("block", "numbers"), [((16, 3), 64), ((32, 1), 512)])
-def test_other_blocks(fused, path, monkeypatch, block, numbers):
-    monkeypatch.setattr(fused, "BLOCK", fused.BLOCK | {"EDGES": block[0], "BLOCKS": block[1]})
-    monkeypatch.setattr(fused, "NUMBERS", numbers)
+def test_other_blocks(twin, path, monkeypatch, block, numbers):
+    monkeypatch.setattr(twin, "BLOCK", twin.BLOCK | {"EDGES": block[0], "BLOCKS": block[1]})
+    monkeypatch.setattr(twin, "NUMBERS", numbers)
     for norm in NORMS:
         agree(path, 2, 1, 36, (16, 8), norm, 0.5)
 
 
 @pytest.mark.parametrize(("P", "h", "numbers"), [(5, 3, 4096), (40, 17, 512), (130, 32, 4096)])
-def test_ends_of_edges_and_their_gradients(fused, monkeypatch, P, h, numbers):
+def test_ends_of_edges_and_their_gradients(twin, monkeypatch, P, h, numbers):
     """Against incidence matrices in float64, over programs that share the edges and the ROIs of a graph."""
-    monkeypatch.setattr(fused, "NUMBERS", numbers)
+    monkeypatch.setattr(twin, "NUMBERS", numbers)
     R, B = 2, 2
     _, edges = problem(R, B, P)
     g = torch.Generator().manual_seed(P)
@@ -214,7 +210,7 @@ def test_ends_of_edges_and_their_gradients(fused, monkeypatch, P, h, numbers):
     true = hears @ r + sends @ s
     expected = torch.autograd.grad((weight * true).sum(), (r, s))
     r, s = (t.detach().float().requires_grad_() for t in (r, s))
-    found = torch.vmap(fused.ends)(r, s, edges)
+    found = torch.vmap(twin.add_ends)(r, s, edges)
     assert error(found, true) < TOLERANCE
     for mine, one in zip(torch.autograd.grad((weight.float() * found).sum(), (r, s)), expected, strict=True):
         assert error(mine, one) < TOLERANCE
@@ -229,7 +225,7 @@ def test_the_same_gradients_again_bit_for_bit(path, norm):
     for _ in range(5):
         network, *state = networks(3, (32, 8), norm, 0.5, torch.float32)
         real = torch.ones(32, device=DEVICE)
-        _, gradient, _ = scored(network.train(), *state, H, edges, KEYS[torch.arange(3) % 2], real)
+        _, gradient, _ = scored(network, *state, H, edges, KEYS[torch.arange(3) % 2], real)
         found.append(gradient)
     for again in found[1:]:
         assert all(torch.equal(g, again[name]) for name, g in found[0].items())
@@ -253,7 +249,7 @@ def test_the_plain_code_computes_it_too(path, norm):
     for kind in (EdgeMLP, Written):
         network, *state = networks(2, (16, 8), norm, 0.5, torch.float64)
         network.__class__ = kind
-        found.append(scored(network.train(), *state, H, edges, KEYS, real))
+        found.append(scored(network, *state, H, edges, KEYS, real))
     for mine, true in zip(*found, strict=True):
         torch.testing.assert_close(mine, true, rtol=1e-9, atol=1e-9)
 
@@ -264,14 +260,12 @@ def test_a_stack_of_runs_is_run_by_run_and_one_network_needs_no_vmap(path, norm)
     real = torch.ones(3, device=DEVICE)
     path(True)
     network, params, buffers = networks(2, (16, 8), norm, 0.5, torch.float32)
-    network.train()
     together, gradient, statistics = scored(network, params, buffers, H, edges, KEYS, real)
     for r in range(2):
         _, params, buffers = networks(2, (16, 8), norm, 0.5, torch.float32)
         own = {n: t[r].detach().requires_grad_() for n, t in params.items()}, {n: t[r] for n, t in buffers.items()}
         h, mine = H[r].detach().requires_grad_(), Edges(*(t[r] for t in edges))
-        with during_step(KEYS[r].to(DEVICE), real):
-            alone = functional_call(network, own[0] | own[1], (h, mine))
+        alone = functional_call(network, own[0] | own[1], (h, mine, make_step(3, KEYS[r], real)))
         torch.testing.assert_close(alone, together[r], rtol=1e-5, atol=1e-5)
         weight = torch.randn(edges.real.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
         loss = (alone * mine.real * weight[r].to(alone)).sum()
@@ -288,7 +282,7 @@ def test_without_gradient_the_same_numbers_also_of_views(path, norm):
 
     @torch.no_grad()
     def score(H, edges):
-        one = torch.vmap(lambda p, *inputs: functional_call(network.eval(), p, inputs))
+        one = torch.vmap(lambda p, *inputs: functional_call(network, p, inputs))
         return one(params | buffers, H, edges)
 
     whole = score(H, edges)
@@ -303,7 +297,7 @@ def test_a_graph_without_edges_is_no_reason_for_nan(path):
     path(True)
     for norm in NORMS:
         network, *state = networks(1, (16, 8), norm, 0.5, torch.float32)
-        found, gradient, _ = scored(network.train(), *state, H, empty, KEYS[:1], torch.ones(2, device=DEVICE))
+        found, gradient, _ = scored(network, *state, H, empty, KEYS[:1], torch.ones(2, device=DEVICE))
         assert found.isfinite().all()
         assert all(g.isfinite().all() for g in gradient.values())
 
@@ -313,20 +307,20 @@ def test_what_is_not_a_number_stays_so(path):
     H[0, 1, 2, 0] = torch.nan
     path(True)
     network, *state = networks(1, (16, 8), EdgeInstanceNorm, 0.0, torch.float32)
-    found, _, _ = scored(network.train(), *state, H, edges, KEYS[:1], torch.ones(2, device=DEVICE))
+    found, _, _ = scored(network, *state, H, edges, KEYS[:1], torch.ones(2, device=DEVICE))
     assert found[0, 0].isfinite().all()
     assert found[0, 1].isnan().all()
 
 
-def test_moments_of_values_far_from_zero(fused):
+def test_moments_of_values_far_from_zero(twin):
     _, edges = problem(1, 3, 33)
     x = 3 + 1e-2 * torch.randn(3, edges.real.shape[-1], 5, generator=torch.Generator().manual_seed(0)).to(DEVICE)
-    found = fused.moments(x, edges.real[0].float())
+    found = twin.moments(x, edges.real[0].float())
     for mine, true in zip(found, edge_moments(x.double(), edges.real[0]), strict=True):
         torch.testing.assert_close(mine.double(), true, rtol=1e-4, atol=0)
 
 
-def test_nothing_beside_the_tensors_is_read_or_written(fused):
+def test_nothing_beside_the_tensors_is_read_or_written(twin):
     R, B, P, h, d = 2, 2, 20, 12, 5
     _, edges = problem(R, B, P)
     to, of, real, n = edges.to, edges.of, edges.real.float(), edges.to.shape[-1]
@@ -348,11 +342,11 @@ def test_nothing_beside_the_tensors_is_read_or_written(fused):
         inside(R, B, n, d),
         *(inside(R, B, h) for _ in range(2)),
     )
-    chunks, sizes, total = fused._chunks(n), fused._sizes(W, keys, n), fused._block_of_sums(h)
+    chunks, sizes, total = twin._chunks(n), twin._sizes(W, keys, n), twin._block_of_sums(h)
     ends, rois = inside(2, R, B, chunks, P, h), {"RS": 16}
     sums, dkc, moments = inside(R, B * chunks, d, h + 1), inside(R, B, chunks, 2, h), inside(R, B, 1, 2, h)
-    between, programs, launch, kernels = pool.isnan(), R * B * chunks, fused.launch, fused.kernels
-    rest, lists = (0.5, 2.0), fused._lists(to, of)
+    between, programs, launch, kernels = pool.isnan(), R * B * chunks, twin.launch, twin.kernels
+    rest, lists = (0.5, 2.0), twin._lists(to, of)
     launch(kernels.first, programs, r, s, *lists, W, bias, keys, out, B, P, n, *rest, **sizes)
     args = (grad, r, s, *lists, W, keys, *ends, sums, B, P, n, *rest)
     launch(kernels.first_backward, (programs, 2), *args, **sizes, **rois)
@@ -365,7 +359,7 @@ def test_nothing_beside_the_tensors_is_read_or_written(fused):
     assert torch.equal(pool.isnan(), between)
 
 
-def test_the_last_of_very_many_graphs(fused):
+def test_the_last_of_very_many_graphs(twin):
     """Numbers of edges that 32 bits do not count; the interpreter sees few graphs."""
     P, h = 40, 16
     _, edges = problem(1, 1, P)
@@ -383,9 +377,9 @@ def test_the_last_of_very_many_graphs(fused):
         to, of, real = (t[0].expand(B, n) for t in edges)
 
         def one(r, s, W, bias):
-            x = fused.first_layer(r, s, Edges(to, of, real), W, bias)
-            mean, variance = fused.moments(x, real.float())
-            return fused.later_layer(x, variance, mean, W, bias)[-1]
+            x = twin.first_layer(r, s, Edges(to, of, real), W, bias)
+            mean, variance = twin.moments(x, real.float())
+            return twin.later_layer(x, variance, mean, W, bias)[-1]
 
         y = torch.vmap(one)(*inputs)
         dr, ds, _, _ = torch.autograd.grad(y.square().sum(), inputs)
@@ -395,24 +389,24 @@ def test_the_last_of_very_many_graphs(fused):
         torch.testing.assert_close(many, alone, rtol=1e-4, atol=1e-4)
 
 
-def test_kernels_are_used_where_they_can_be(fused, monkeypatch):
+def test_kernels_are_used_where_they_can_be(twin, monkeypatch):
     class States:
         is_cuda, dtype, device = True, torch.float32, torch.device("cuda", 0)
 
     monkeypatch.setattr(scorer, "kernels_run_on", lambda device: device == torch.device("cuda", 0))
-    assert kernels_for(States(), (64, 8)) is fused
-    assert kernels_for(States(), (65, 8)) is None
+    assert find_gpu_twin(States(), (64, 8)) is twin
+    assert find_gpu_twin(States(), (65, 8)) is None
     for name, other in (("is_cuda", False), ("dtype", torch.float64), ("device", torch.device("cuda", 1))):
         states = States()
         setattr(states, name, other)
-        assert kernels_for(states, (32, 8)) is None, name
+        assert find_gpu_twin(states, (32, 8)) is None, name
 
 
 @pytest.mark.parametrize("name", ["gsat", "disc", "cepg", "disco", "brainood"])
 @pytest.mark.parametrize("seeds", [(0, 0), (0, 1)])
 def test_a_training_step(path, monkeypatch, name, seeds):
     """Losses of a stack and their gradients, with draws by kernels as well; runs of one seed share those."""
-    from brio.training import fused_draws
+    from brio.training.gpu import random_numbers as gpu_random_numbers
 
     cohort = simulate(Simulation(n_sites=5, per_class=2, n_rois=8, frames=40, dead_share=0.5))
     method = make_method(name, {"width": 8, "edge_width": 2, "cell_batch": 1, "layers": 1})
@@ -420,8 +414,7 @@ def test_a_training_step(path, monkeypatch, name, seeds):
     stage, found = method.stages()[-1], []
     for kernels in (False, True):
         launched = path(kernels)
-        for module in (ambient, layers):
-            monkeypatch.setattr(module, "draw_kernels", lambda like, use=kernels: fused_draws if use else None)
+        monkeypatch.setattr(random_numbers, "_gpu_twin", lambda like, use=kernels: gpu_random_numbers if use else None)
         stack = Stack.build(method, Connectomes(cohort, DEVICE, torch.float32), runs)
         batches, _ = stack.sources.batches(1, 1)
         key = np.array([5, 5 if seeds[0] == seeds[1] else 6])

@@ -3,31 +3,29 @@
 import pytest
 import torch
 from interpreted import DEVICE, GPU, kernels_here, launches_of
+from steps import make_step
 
-from brio.methods import layers
 from brio.methods.layers import Dropout
-from brio.training import ambient
-from brio.training.ambient import draw_kernels, during_step, uniform
+from brio.training import random_numbers
 
 KEYS = torch.tensor([3, -(2**62) + 17, 2**61 + 5])
 
 
 @pytest.fixture(scope="module")
-def fused():
+def twin():
     with kernels_here():
-        from brio.training import fused_draws
+        from brio.training.gpu import random_numbers
 
-        yield fused_draws
+        yield random_numbers
 
 
 @pytest.fixture
-def path(fused, monkeypatch):
+def path(twin, monkeypatch):
     """``path(True)``: draws are kernels from here on, ``path(False)``: they are not. Returns those launched."""
-    launched = launches_of(fused, monkeypatch)
+    launched = launches_of(twin, monkeypatch)
 
     def choose(kernels):
-        for module in (ambient, layers):
-            monkeypatch.setattr(module, "draw_kernels", lambda like: fused if kernels else None)
+        monkeypatch.setattr(random_numbers, "_gpu_twin", lambda like: twin if kernels else None)
         return launched
 
     return choose
@@ -42,14 +40,18 @@ def by_both(path, compute):
     return plain, compute(), len(launched) - before
 
 
+def step_of(key):
+    return make_step(2, key, torch.ones(2, device=DEVICE))
+
+
 def drawn(shape, keys, shared=False, skip=0):
     """Numbers of all runs, the draw after ``skip`` others."""
 
     def one(key, zero):
-        with during_step(key, torch.ones(2, device=DEVICE)):
-            for _ in range(skip):
-                uniform((1,), zero)
-            return zero + uniform(shape, zero)
+        step = step_of(key)
+        for _ in range(skip):
+            step.draw_uniform((1,), zero)
+        return zero + step.draw_uniform(shape, zero)
 
     zeros = torch.zeros(len(keys), device=DEVICE)
     keys = keys.to(DEVICE)
@@ -76,17 +78,16 @@ def test_later_draws_and_other_keys_are_others(path):
 
 def test_outside_of_vmap(path):
     def compute():
-        with during_step(KEYS[1].to(DEVICE), torch.ones(2)):
-            return uniform((6, 5), torch.zeros(1, device=DEVICE))
+        return step_of(KEYS[1]).draw_uniform((6, 5), torch.zeros(1, device=DEVICE))
 
     plain, found, _ = by_both(path, compute)
     assert torch.equal(found, plain)
 
 
-def test_numbers_wrap_around_at_32_bits(fused):
+def test_numbers_wrap_around_at_32_bits(twin):
     """The mixing function in 64-bit numbers, brought back to 32 bits at each step; keys at both ends."""
     keys = torch.tensor([[2**31 - 1, -(2**31)]], dtype=torch.int32, device=DEVICE)
-    n = 4 * fused.BLOCK + 3
+    n = 4 * twin.BLOCK + 3
     h = torch.arange(n, dtype=torch.int64, device=DEVICE)
 
     def wrapped(h):
@@ -100,16 +101,16 @@ def test_numbers_wrap_around_at_32_bits(fused):
     h = wrapped(wrapped(h ^ shift(h, 15) ^ -(2**31)) * -2073254261)
     h = wrapped(h ^ shift(h, 16))
     expected = ((h >> 9).double() + 0.5) / 2**23 + 0.5
-    assert torch.equal(fused.uniform(keys[0], (n,)).double(), expected)
+    assert torch.equal(twin.uniform_from_keys(keys[0], (n,)).double(), expected)
 
 
 def dropped(x, keys, p, shared):
     """Dropout of all runs, twice in one step, and the gradient of a weighted sum."""
-    layer = Dropout(p).train()
+    layer = Dropout(p)
 
     def one(x, key):
-        with during_step(key, torch.ones(2, device=DEVICE)):
-            return layer(layer(x.sin()))
+        step = step_of(key)
+        return layer(layer(x.sin(), step), step)
 
     x = x.detach().requires_grad_()
     keys = keys.to(DEVICE)
@@ -137,8 +138,7 @@ def test_what_is_not_a_number_stays_so(path):
 
     def dropped():
         def one(key, x):
-            with during_step(key, torch.ones(2, device=DEVICE)):
-                return layer(x)
+            return layer(x, step_of(key))
 
         return torch.vmap(one)(KEYS[:2].to(DEVICE), x)
 
@@ -150,11 +150,10 @@ def test_what_is_not_a_number_stays_so(path):
 
 def test_dropout_of_what_the_runs_share_and_of_views(path):
     x = torch.randn(9, 4, 37, generator=torch.Generator().manual_seed(1)).to(DEVICE)
-    layer = Dropout(0.4).train()
+    layer = Dropout(0.4)
 
     def one(key, x):
-        with during_step(key, torch.ones(2, device=DEVICE)):
-            return layer(x.mT[1:])
+        return layer(x.mT[1:], step_of(key))
 
     def compute():
         shared = torch.vmap(one, in_dims=(0, None))(KEYS.to(DEVICE), x)
@@ -168,12 +167,12 @@ def test_dropout_of_what_the_runs_share_and_of_views(path):
 
 def test_gradients_inside_vmap_and_of_gradients(path):
     """A look ahead takes its gradient inside of vmap (XG-GNN); second derivatives are there as well."""
-    layer = Dropout(0.5).train()
+    layer = Dropout(0.5)
     x = torch.randn(3, 60, generator=torch.Generator().manual_seed(1)).to(DEVICE)
 
     def loss(x, key):
-        with during_step(key, torch.ones(2, device=DEVICE)):
-            return layer(layer(x.square()).square()).sum() * uniform((1,), x).sum()
+        step = step_of(key)
+        return layer(layer(x.square(), step).square(), step).sum() * step.draw_uniform((1,), x).sum()
 
     def compute():
         own = torch.vmap(torch.func.grad(loss))(x, KEYS.to(DEVICE))
@@ -190,7 +189,7 @@ def test_gradients_inside_vmap_and_of_gradients(path):
         torch.testing.assert_close(mine, true, rtol=1e-5, atol=0)
 
 
-def test_nothing_beside_the_tensors_is_read_or_written(fused):
+def test_nothing_beside_the_tensors_is_read_or_written(twin):
     pool = torch.full((7000,), torch.nan, device=DEVICE)
     x, out, numbers = (pool[k : k + 2 * 1030].view(2, 1030) for k in (64, 2200, 4400))
     x.fill_(1.0)
@@ -198,39 +197,39 @@ def test_nothing_beside_the_tensors_is_read_or_written(fused):
     numbers.zero_()
     between = pool.isnan()
     keys = torch.tensor([[1, 2], [3, 4]], dtype=torch.int32, device=DEVICE)
-    fused.launch(fused.kernels.dropout, 4, x, keys, out, 1030, 0.5, 2.0, BLOCK=fused.BLOCK)
-    fused.launch(fused.kernels.uniform, 4, keys, numbers, 1030, BLOCK=fused.BLOCK)
+    twin.launch(twin.kernels.dropout, 4, x, keys, out, 1030, 0.5, 2.0, BLOCK=twin.BLOCK)
+    twin.launch(twin.kernels.uniform, 4, keys, numbers, 1030, BLOCK=twin.BLOCK)
     assert torch.equal(pool.isnan(), between)
     assert set(out.unique().tolist()) == {0.0, 2.0}
     assert torch.equal(out == 0, numbers < 0.5)
     assert (numbers > 0).all()
 
 
-def test_the_last_of_very_many_numbers(fused):
+def test_the_last_of_very_many_numbers(twin):
     """Numbers of several runs that 32 bits do not count; the interpreter sees few."""
     n = 2**30 + 7 if GPU else 2000
     if GPU and torch.cuda.mem_get_info()[0] < 60 << 30:
         pytest.skip("takes 50 GiB of GPU memory")
     keys = torch.tensor([[1, 2], [3, 4], [1, 2]], dtype=torch.int32, device=DEVICE)
-    numbers = torch.vmap(lambda keys: fused.uniform(keys, (n,)))(keys)
+    numbers = torch.vmap(lambda keys: twin.uniform_from_keys(keys, (n,)))(keys)
     assert torch.equal(numbers[2], numbers[0])
     assert not torch.equal(numbers[1, -50:], numbers[0, -50:])
-    kept = torch.vmap(lambda x, keys: fused.dropout(x, keys, 0.5))(torch.ones_like(numbers), keys)
+    kept = torch.vmap(lambda x, keys: twin.drop_out(x, keys, 0.5))(torch.ones_like(numbers), keys)
     assert torch.equal(kept[2] == 2, numbers[2] >= 0.5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_not_on_a_cpu(dtype):
-    assert draw_kernels(torch.zeros(3, dtype=dtype)) is None
+    assert random_numbers._gpu_twin(torch.zeros(3, dtype=dtype)) is None
 
 
-def test_in_single_precision_on_a_gpu(fused, monkeypatch):
+def test_in_single_precision_on_a_gpu(twin, monkeypatch):
     class Like:
         is_cuda, dtype, device = True, torch.float32, torch.device("cuda", 0)
 
-    monkeypatch.setattr(ambient, "kernels_run_on", lambda device: device == torch.device("cuda", 0))
-    assert draw_kernels(Like()) is fused
+    monkeypatch.setattr(random_numbers, "kernels_run_on", lambda device: device == torch.device("cuda", 0))
+    assert random_numbers._gpu_twin(Like()) is twin
     for name, other in (("is_cuda", False), ("dtype", torch.float64), ("device", torch.device("cuda", 1))):
         like = Like()
         setattr(like, name, other)
-        assert draw_kernels(like) is None, name
+        assert random_numbers._gpu_twin(like) is None, name

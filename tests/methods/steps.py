@@ -1,0 +1,23 @@
+"""Training steps and batches of single runs, as the trainer hands them to networks and losses."""
+
+import torch
+
+from brio.training import Batch, StepContext
+
+
+def make_step(n_graphs, key=0, real=None, site=None, **options):
+    """A step over so many graphs, by default all of one source site and none of them padding."""
+    real = torch.ones(n_graphs, dtype=torch.float64) if real is None else real
+    site = torch.zeros(n_graphs, dtype=torch.long, device=real.device) if site is None else site
+    return StepContext(torch.as_tensor(key, device=real.device), real, site, **options)
+
+
+def make_batch(scans, cell_weight, key=0, epoch=1.0):
+    """Scans as a batch, equally many of each site and class; sites of weight zero pad it."""
+    n_sites, own = len(cell_weight), cell_weight.sum(1) > 0
+    site = torch.arange(n_sites).repeat_interleave(len(scans.A) // n_sites)
+    first, second = torch.triu_indices(n_sites, n_sites, 1)
+    pair = (own[first] & own[second]).to(cell_weight.dtype)
+    step = make_step(len(site), key, own[site].to(cell_weight.dtype), site)
+    epoch = torch.tensor(epoch, dtype=cell_weight.dtype)
+    return Batch(scans, cell_weight, pair / pair.sum().clamp_min(1), epoch, step)
