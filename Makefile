@@ -3,7 +3,7 @@ BIN := .venv/bin
 # one thread a process: the tests run in two processes, and threads that wait for each other are slow
 TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: demo test soak lint browser clean
+.PHONY: demo results test soak lint browser clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -14,6 +14,9 @@ demo: .venv/installed  ## the whole job on a simulated cohort: demo/results.csv,
 	rm -rf demo
 	$(BIN)/brio demo --out demo
 
+results: .venv/installed  ## the result pages docs/results/*.md, and the table of the README, from evidence/
+	$(BIN)/python docs/generate_results.py
+
 test: lint browser  ## linter, type check and the fast tests
 	$(TEST) -m "not soak"
 
@@ -21,8 +24,8 @@ soak: .venv/installed  ## the long tests
 	$(TEST) -m soak
 
 lint: .venv/installed
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks docs/result_pages docs/generate_results.py
+	$(BIN)/ruff format --check src tests benchmarks docs/result_pages docs/generate_results.py
 	$(BIN)/mypy
 
 browser:  ## the report is tested in Chromium: find it, or install it where we may (root on Debian), or say so
