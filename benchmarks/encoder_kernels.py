@@ -1,12 +1,15 @@
-"""The signed encoder of BRIO on a GPU, by kernels and by tensor operations: time, memory, error to float64.
+"""Are the GPU kernels of BRIO's signed encoder faster than tensor operations, and as exact?
 
-    python benchmarks/encoder.py [--device cuda] [--rois 116] [--width 64] [--scale 1.0]
+    python benchmarks/encoder_kernels.py [--device cuda] [--rois 116] [--width 64] [--scale 1.0]
+
+Two kinds of work on simulated connectomes, every ROI with signal:
 
 step     60 runs, forward and backward on 136 scans of their own each
 refresh  20 runs, forward on 1200 scans that they share
 
-Simulated connectomes, every ROI with signal. The first call, which compiles kernels, is not timed; errors are those of
-two runs on two scans, of the representations (refresh) or of a gradient (step).
+Prints one line per work and path (plain tensor operations, kernels): milliseconds, peak memory, and the relative error
+against float64 of the representations (refresh) or of a gradient (step), for two runs on two scans. The first call,
+which compiles kernels, is not timed.
 """
 
 import argparse
@@ -30,29 +33,30 @@ device, P = resolve_device(args.device), args.rois
 network = encoder.SignedEncoder(P, 16, args.width, 2).to(device)
 
 
-def problem(runs: int, scans: int, shared: bool) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """Parameters, connectomes A and supports S."""
+def make_inputs(runs: int, scans: int, shared: bool) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+    """Return parameters, connectomes A and supports S."""
     torch.manual_seed(0)
     params, _ = stack_module_state([encoder.SignedEncoder(P, 16, args.width, 2) for _ in range(runs)])
     x = torch.randn(*(() if shared else (runs,)), scans, P, P, device=device)
-    off = 1 - torch.eye(P, device=device)
+    off_diagonal = 1 - torch.eye(P, device=device)
     S = (torch.rand(runs, P, P, device=device) > 0.8) | torch.eye(P, device=device).roll(1, 0).bool()
-    return {n: p.detach().to(device) for n, p in params.items()}, torch.tanh(0.3 * (x + x.mT)) * off, (S | S.mT) * off
+    params = {n: p.detach().to(device) for n, p in params.items()}
+    return params, torch.tanh(0.3 * (x + x.mT)) * off_diagonal, (S | S.mT) * off_diagonal
 
 
-def work(params: dict[str, Tensor], A: Tensor, S: Tensor, shared: bool) -> Tensor:
-    """Representations; where runs have scans of their own, the gradient of a map in the first layer."""
-    one = torch.vmap(lambda p, A, S: functional_call(network, p, (A, S)), in_dims=(0, None if shared else 0, 0))
+def encode(params: dict[str, Tensor], A: Tensor, S: Tensor, shared: bool) -> Tensor:
+    """Return representations; where runs have scans of their own, the gradient of a map in the first layer."""
+    encode_run = torch.vmap(lambda p, A, S: functional_call(network, p, (A, S)), in_dims=(0, None if shared else 0, 0))
     with torch.set_grad_enabled(not shared):
         params = {n: p.detach().requires_grad_(not shared) for n, p in params.items()}
-        H = one(params, A, S)
+        H = encode_run(params, A, S)
         if not shared:
             (H * torch.linspace(-1, 1, args.width, device=device)).square().sum().backward()
     return H if shared else params["layers.0.positive.weight"].grad
 
 
-def synchronised() -> float:
-    """Seconds on the clock when the GPU has nothing left to do."""
+def read_clock() -> float:
+    """Return the time in seconds once the GPU has nothing left to do."""
     torch.cuda.synchronize()
     return time.perf_counter()
 
@@ -60,19 +64,19 @@ def synchronised() -> float:
 find_gpu_twin = encoder.find_gpu_twin
 print("work     path     ms  peak GiB    error  device")
 for name, runs, scans, shared in (("step", 60, 136, False), ("refresh", 20, 1200, True)):
-    few, many = problem(2, 2, shared), problem(runs, max(1, round(args.scale * scans)), shared)
+    few, many = make_inputs(2, 2, shared), make_inputs(runs, max(1, round(args.scale * scans)), shared)
     if find_gpu_twin(many[1], args.width) is None:
-        print("kernels cannot be used here (find_gpu_twin in methods/brio/encoder.py says when): both paths are plain")
+        print("kernels cannot be used here (see find_gpu_twin in methods/brio/encoder.py): both paths are plain")
     encoder.find_gpu_twin = lambda A, width: None
-    true = work({n: p.double() for n, p in few[0].items()}, few[1].double(), few[2].double(), shared)
+    exact = encode({n: p.double() for n, p in few[0].items()}, few[1].double(), few[2].double(), shared)
     for path in ("plain", "kernels"):
         encoder.find_gpu_twin = find_gpu_twin if path == "kernels" else lambda A, width: None
-        error = float((work(*few, shared).double() - true).norm() / true.norm())
-        work(*many, shared)
+        error = float((encode(*few, shared).double() - exact).norm() / exact.norm())
+        encode(*many, shared)
         torch.cuda.reset_peak_memory_stats()
-        begin = synchronised()
+        start = read_clock()
         for _ in range(args.repeats):
-            work(*many, shared)
-        ms = 1e3 * (synchronised() - begin) / args.repeats
+            encode(*many, shared)
+        ms = 1e3 * (read_clock() - start) / args.repeats
         peak = torch.cuda.max_memory_allocated() / 2**30
         print(f"{name:8s} {path:7s} {ms:6.1f}  {peak:8.1f}  {error:.1e}  {describe_device(device)}")

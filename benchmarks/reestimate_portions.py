@@ -1,9 +1,10 @@
-"""Memory and time of BRIO where re-estimates are made and looked at in smaller portions than a step takes.
+"""What do smaller portions of re-estimates cost in time, and save in memory?
 
-    python benchmarks/portions.py COHORT [--device cuda-tf32] [--parts 1 0.5 0.25]
+    python benchmarks/reestimate_portions.py COHORT [--device cuda-tf32] [--parts 1 0.5 0.25]
 
-One run alone, at K = 2, 8 and 16 and with every second source scan at K = 8, each twice: peak memory, and milliseconds
-an epoch over M epochs, which hold as many refreshes as an epoch has steps.
+BRIO makes re-estimates in portions as large as a training step. This trains one run alone with portions of a part of
+that size, at K = 2, 8 and 16 and with every second source scan at K = 8, each twice. Prints one line per case: peak
+memory, and milliseconds per epoch over M epochs, which hold as many refreshes as an epoch has steps.
 """
 
 import argparse
@@ -21,54 +22,61 @@ from brio.protocol import Fold, leave_one_site_out
 from brio.training import Run
 from brio.training.stack import Stack
 
-WARM = 5
-
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("cohort")
-parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda-tf32")
-parser.add_argument("--parts", type=float, nargs="+", default=[1.0, 0.5, 0.25, 0.17], help="of a step")
-args = parser.parse_args()
-device = resolve_device(args.device)
-graphs = Connectomes(Cohort.load(args.cohort), device)
-fold = leave_one_site_out(graphs.cohort, 0)[0]
-half = dataclasses.replace(fold, source=fold.source[::2])
-usual = Stack.step_bytes
+WARM_UP_EPOCHS = 5
+FULL_STEP_BYTES = Stack.step_bytes
 
 
-class Part:
-    """What stands for ``Stack.step_bytes``: a part of it."""
+class PartOfStep:
+    """Replaces ``Stack.step_bytes`` by a part of it."""
 
     share = 1.0
 
     def __get__(self, stack: Stack, owner: type | None = None) -> int:
-        return int(self.share * usual.func(stack))
+        return int(self.share * FULL_STEP_BYTES.func(stack))
 
 
-def trained(fold: Fold, K: int) -> tuple[float, float]:
-    """Peak memory in MiB and milliseconds an epoch."""
+def measure_training(graphs: Connectomes, fold: Fold, K: int) -> tuple[float, float]:
+    """Train one run; return its peak memory in MiB and milliseconds per epoch."""
+    on_gpu = graphs.device.type == "cuda"
     M = make_method("brio").settings.M
-    method = make_method("brio", {"K": K, "epochs": WARM + M + 1, "patience": None, "T_w": 2})
-    starts: list[float] = []
+    method = make_method("brio", {"K": K, "epochs": WARM_UP_EPOCHS + M + 1, "patience": None, "T_w": 2})
+    epoch_starts: list[float] = []
 
-    def watch(message: str, share: float) -> None:
-        if device.type == "cuda":
+    def note_epoch(message: str, share: float) -> None:
+        if on_gpu:
             torch.cuda.synchronize()
-        starts.append(time.perf_counter())
+        epoch_starts.append(time.perf_counter())
 
-    before = torch.cuda.memory_allocated() if device.type == "cuda" else 0
-    if device.type == "cuda":
+    before = torch.cuda.memory_allocated() if on_gpu else 0
+    if on_gpu:
         torch.cuda.reset_peak_memory_stats()
-    method.fit(graphs, [Run(fold, 0)], watch)
-    peak = (torch.cuda.max_memory_allocated() - before) / 2**20 if device.type == "cuda" else np.nan
-    return peak, 1e3 * float(np.diff(starts)[WARM : WARM + M].mean())
+    method.fit(graphs, [Run(fold, 0)], note_epoch)
+    peak = (torch.cuda.max_memory_allocated() - before) / 2**20 if on_gpu else np.nan
+    return peak, 1e3 * float(np.diff(epoch_starts)[WARM_UP_EPOCHS : WARM_UP_EPOCHS + M].mean())
 
 
-part = Stack.step_bytes = Part()
-print(f"{describe_device(device)}: {len(fold.source)} source scans, {len(half.source)} of them half")
-trained(fold, 8)  # kernels are compiled, and what runs share is made
-CASES = [("K = 2", fold, 2), ("K = 8", fold, 8), ("K = 16", fold, 16), ("half of the scans", half, 8)]
-for share in args.parts:
-    part.share = share
-    for name, where, K in CASES:
-        (peak, once), (_, again) = trained(where, K), trained(where, K)
-        print(f"{share:5.2f} of a step  {name:18s} {peak:6.0f} MiB  {once:6.1f} and {again:.1f} ms", flush=True)
+def main() -> None:
+    """Measure every case and print its line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cohort")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda-tf32")
+    parser.add_argument("--parts", type=float, nargs="+", default=[1.0, 0.5, 0.25, 0.17], help="of a training step")
+    args = parser.parse_args()
+
+    device = resolve_device(args.device)
+    graphs = Connectomes(Cohort.load(args.cohort), device)
+    fold = leave_one_site_out(graphs.cohort, 0)[0]
+    half = dataclasses.replace(fold, source=fold.source[::2])
+    cases = [("K = 2", fold, 2), ("K = 8", fold, 8), ("K = 16", fold, 16), ("half of the scans", half, 8)]
+    part = Stack.step_bytes = PartOfStep()
+    print(f"{describe_device(device)}: {len(fold.source)} source scans, {len(half.source)} of them half")
+    measure_training(graphs, fold, 8)  # compiles kernels and makes what runs share
+    for share in args.parts:
+        part.share = share
+        for name, source, K in cases:
+            (peak, first), (_, second) = (measure_training(graphs, source, K) for _ in range(2))
+            print(f"{share:5.2f} of a step  {name:18s} {peak:6.0f} MiB  {first:6.1f} and {second:.1f} ms", flush=True)
+
+
+if __name__ == "__main__":
+    main()
