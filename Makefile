@@ -3,7 +3,7 @@ BIN := .venv/bin
 # one thread a process: the tests run in two processes, and threads that wait for each other are slow
 TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: demo test soak lint docs package browser clean
+.PHONY: demo results test soak lint docs package browser clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -17,6 +17,9 @@ TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 demo: .venv/installed  ## the whole job on a simulated cohort: demo/results.csv, demo/summary.json, demo/sites.png
 	rm -rf demo
 	$(BIN)/brio demo --out demo
+
+results: .venv/installed  ## the result pages docs/results/*.md, and the table of the README, from evidence/
+	$(BIN)/python docs/generate_results.py
 
 test: lint browser  ## linter, type check and the fast tests
 	$(TEST) -m "not soak"

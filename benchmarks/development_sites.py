@@ -1,9 +1,10 @@
-"""What tuning on some sites did: a method against others at the sites where it was developed, and at the rest.
+"""Did development on some sites flatter a method? Compare it with others at those sites and at the rest.
 
     python benchmarks/development_sites.py METHOD results.csv [results.csv ...]
 
-Sites of development are every second one by name. Seeds are averaged first; differences are paired over sites, METHOD
-less the other, with a 95 % interval by resampling sites and the exact signed-rank test.
+The development sites are every second one by name. Prints a Markdown table: the mean AUC of each method at the
+development sites, the other sites and all sites, and METHOD minus it, paired over sites, with a 95 % bootstrap interval
+and the exact signed-rank test. Seeds are averaged first; p values are not corrected.
 """
 
 import argparse
@@ -12,22 +13,29 @@ import pandas as pd
 
 from brio.protocol import paired_difference, run_scores
 
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("method")
-parser.add_argument("results", nargs="+")
-args = parser.parse_args()
-scores = 100 * run_scores(pd.concat([pd.read_csv(path) for path in args.results], ignore_index=True))
-names = sorted(scores.index)
-parts = {"development sites": names[::2], "other sites": names[1::2], "all sites": names}
 
-print(f"| method | {' | '.join(f'AUC, {part} | {args.method} less it' for part in parts)} |")
-print("| --- |" + " --- | --- |" * len(parts))
-for name in scores.columns:
-    cells = []
-    for sites in parts.values():
-        mine, other = scores.loc[sites, args.method], scores.loc[sites, name]
-        cells.append(f"{other.mean():.1f}")
-        d = paired_difference(mine, other)
-        told = f"{d.mean:+.1f} ({d.low:+.1f} to {d.high:+.1f}, p = {d.p:.2g})"
-        cells.append("-" if name == args.method else told)
-    print(f"| {name} | {' | '.join(cells)} |")
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("method")
+    parser.add_argument("results", nargs="+")
+    args = parser.parse_args()
+
+    scores = 100 * run_scores(pd.concat([pd.read_csv(path) for path in args.results], ignore_index=True))
+    sites = sorted(scores.index)
+    groups = {"development sites": sites[::2], "other sites": sites[1::2], "all sites": sites}
+    print(f"| method | {' | '.join(f'AUC, {group} | {args.method} minus it' for group in groups)} |")
+    print("| --- |" + " --- | --- |" * len(groups))
+    for name in scores.columns:
+        cells = []
+        for group in groups.values():
+            own, other = scores.loc[group, args.method], scores.loc[group, name]
+            difference = paired_difference(own, other)
+            interval = f"{difference.low:+.1f} to {difference.high:+.1f}"
+            compared = f"{difference.mean:+.1f} ({interval}, p = {difference.p:.2g})"
+            cells += [f"{other.mean():.1f}", "-" if name == args.method else compared]
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""How long does a whole leave-one-site-out training take, and how much GPU memory does it need?
+
+    python benchmarks/training_speed.py COHORT [--device cuda] [--epochs 100] [--seeds 1] [--method brio]
+
+Trains all folds of all seeds together, every run for all its epochs (no early stopping). Prints one line: seconds from
+the first weight to the last test score, seconds with the connectomes included, milliseconds per epoch and fold, and
+peak memory.
+"""
+
+import argparse
+import time
+
+import torch
+
+from brio.cohort import Cohort, audit
+from brio.connectome import Connectomes
+from brio.device import describe_device, resolve_device
+from brio.methods import make_method
+from brio.protocol import leave_one_site_out
+from brio.training import Run
+
+
+def main() -> None:
+    """Train and print the line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cohort")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda-tf32")
+    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--method", default="brio")
+    args = parser.parse_args()
+
+    device = resolve_device(args.device)
+    imported = Cohort.load(args.cohort)
+    cohort = imported.select(audit(imported).keep)
+    torch.zeros(1, device=device)  # start the driver before the clock
+    start = time.perf_counter()
+    graphs = Connectomes(cohort, device)
+    runs = [Run(fold, seed) for seed in range(args.seeds) for fold in leave_one_site_out(cohort, seed)]
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+    training_start = time.perf_counter()
+    make_method(args.method, {"epochs": args.epochs, "patience": None}).fit(graphs, runs)
+    end = time.perf_counter()
+    peak = f"{torch.cuda.max_memory_allocated() / 2**30:.2f} GiB" if device.type == "cuda" else "not measured"
+    per_epoch = 1e3 * (end - training_start) / (args.epochs * len(runs))
+    print(
+        "method  runs  epochs  scans  ROIs  training s  with connectomes s  ms per epoch and fold  peak memory  device"
+    )
+    print(
+        f"{args.method}  {len(runs)}  {args.epochs}  {len(cohort)}  {cohort.n_rois}  {end - training_start:.1f}  "
+        f"{end - start:.1f}  {per_epoch:.1f}  {peak}  {describe_device(device)}"
+    )
+
+
+if __name__ == "__main__":
+    main()

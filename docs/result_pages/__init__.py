@@ -1,0 +1,55 @@
+"""The result pages of the documentation, generated from the stored results in ``evidence/``.
+
+One module per page. :mod:`.evidence` reads files, :mod:`.comparisons` tests, :mod:`.markdown` formats.
+"""
+
+from __future__ import annotations
+
+from . import (
+    ablation,
+    brio_plus,
+    factors,
+    harmonisation,
+    in_distribution,
+    reproducibility,
+    scan_length,
+    sensitivity,
+    speed,
+    stability,
+    summary,
+    tuning,
+    unseen_sites,
+)
+
+__all__ = ["fill_readme", "generate_pages"]
+
+PAGES = (
+    unseen_sites,
+    brio_plus,
+    in_distribution,
+    ablation,
+    sensitivity,
+    stability,
+    factors,
+    scan_length,
+    harmonisation,
+    tuning,
+    reproducibility,
+    speed,
+)
+BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
+
+
+def generate_pages() -> dict[str, str]:
+    """Return the text of every page, by file name."""
+    titles = {module.FILE: module.TITLE for module in PAGES}
+    return {summary.FILE: summary.page(titles)} | {module.FILE: module.page() for module in PAGES}
+
+
+def fill_readme(text: str) -> str:
+    """Return the README with the small table of results between its two markers; without markers, as it is."""
+    if BEGIN not in text:
+        return text
+    before, rest = text.split(BEGIN, 1)
+    _, after = rest.split(END, 1)
+    return f"{before}{BEGIN}\n\n{summary.headline_table()}\n\n{summary.headline_note()}\n\n{END}{after}"

@@ -1,0 +1,138 @@
+"""Scores over sites, paired differences between methods, and the verdict on a claim.
+
+The tests are those of :mod:`brio.protocol`. All scores are in percent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import pandas as pd
+
+from brio.protocol import bootstrap_interval, compare, compare_folds, run_scores
+
+from .markdown import p_value, signed, signed_interval
+
+LEVEL = 0.05
+
+
+def site_scores(runs: pd.DataFrame, metric: str = "auc") -> pd.DataFrame:
+    """Return the score of each method at each test site, averaged over seeds. Shape [sites, methods]."""
+    return 100 * run_scores(runs, metric)
+
+
+def fold_scores(runs: pd.DataFrame, metric: str = "auc") -> pd.DataFrame:
+    """Return the score of each method in each fold of each seed of k-fold. Shape [seeds x folds, methods]."""
+    return 100 * run_scores(runs, metric, by=("seed", "fold"))
+
+
+def arm_scores(rows: pd.DataFrame, column: str = "auc", factor: float = 100.0) -> pd.DataFrame:
+    """Return a quantity of each arm of a study in each fold, averaged over seeds. Shape [folds, arms]."""
+    table = factor * rows.groupby(["fold", "arm"])[column].mean().unstack("arm")
+    return table[list(dict.fromkeys(rows["arm"]))]
+
+
+def describe_scores(scores: pd.DataFrame) -> pd.DataFrame:
+    """Return mean, SD and 95 % bootstrap interval over sites (or folds) of each method, highest mean first."""
+    bounds = {name: _cached_interval(tuple(scores[name])) for name in scores}
+    table = pd.DataFrame({"mean": scores.mean(), "sd": scores.std(ddof=1)})
+    table["low"] = [bounds[name][0] for name in table.index]
+    table["high"] = [bounds[name][1] for name in table.index]
+    return table.sort_values("mean", ascending=False, kind="stable")
+
+
+@cache  # several pages describe the same scores
+def _cached_interval(values: tuple[float, ...]) -> tuple[float, float]:
+    return bootstrap_interval(values)
+
+
+def compare_sites(scores: pd.DataFrame, reference: str, lower_is_better: bool = False) -> pd.DataFrame:
+    """Return the differences of all methods to a reference over sites, by method: each method minus the reference."""
+    table = compare(scores, reference, lower_is_better=lower_is_better).set_index("method")
+    return table.rename(columns={"mean_difference": "mean", "n_sites": "n"})
+
+
+def compare_kfold(runs: pd.DataFrame, reference: str) -> pd.DataFrame:
+    """Return the differences of all methods to a reference over folds (corrected resampled t-test), by method."""
+    sizes = runs[["n_test", "n_source"]].mean()
+    table = compare_folds(fold_scores(runs), sizes["n_test"], sizes["n_source"], reference).set_index("method")
+    return table.rename(columns={"mean_difference": "mean", "n_folds": "n"})
+
+
+def reverse(differences: pd.DataFrame) -> pd.DataFrame:
+    """Return the same comparisons as reference minus method."""
+    turned = differences.copy()
+    turned[["mean", "low", "high"]] = -differences[["mean", "high", "low"]].to_numpy()
+    return turned
+
+
+def compare_pair(scores: pd.DataFrame, first: str, second: str) -> pd.Series:
+    """Return the difference of two methods over sites: first minus second."""
+    return compare_sites(scores[[first, second]], second).loc[first]
+
+
+def difference_cells(differences: pd.DataFrame, name: str, digits: int = 1) -> list[str]:
+    """Return the table cells of one comparison: difference, interval and corrected p; empty for the reference."""
+    if name not in differences.index:
+        return ["", "", ""]
+    row = differences.loc[name]
+    return [signed(row["mean"], digits), signed_interval(row["low"], row["high"], digits), p_value(row["p_holm"])]
+
+
+def with_interval(row: pd.Series, digits: int = 1) -> str:
+    """Return a difference with its interval, for a sentence."""
+    return f"{signed(row['mean'], digits)} ({signed_interval(row['low'], row['high'], digits)})"
+
+
+def shown(differences: pd.DataFrame, direction: int) -> pd.DataFrame:
+    """Return the comparisons that are shown (corrected p at most 0.05) in one direction: 1 above, -1 below."""
+    return differences[(differences["p_holm"] <= LEVEL) & (direction * differences["mean"] > 0)]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a claim of the paper.
+
+    Attributes
+    ----------
+    claim : str
+        What the paper says.
+    measured : str
+        What was measured here.
+    word : str
+        ``agrees``, ``in part``, ``not shown`` or ``contradicted``.
+    page : str
+        File that reports the measurement.
+    """
+
+    claim: str
+    measured: str
+    word: str
+    page: str
+
+
+def judge(n_shown: int, n_opposite: int, n: int) -> str:
+    """Return the verdict on a claim that consists of ``n`` comparisons.
+
+    Parameters
+    ----------
+    n_shown, n_opposite : int
+        Comparisons that are shown as claimed, and shown the other way round.
+
+    Examples
+    --------
+    >>> judge(4, 0, 4), judge(2, 0, 4), judge(1, 0, 4), judge(3, 1, 4)
+    ('agrees', 'in part', 'not shown', 'contradicted')
+    """
+    if n_opposite:
+        return "contradicted"
+    return "agrees" if n_shown == n else "in part" if 2 * n_shown >= n else "not shown"
+
+
+JUDGEMENT = (
+    "Rule for the verdict: a claim consists of one or more paired comparisons, and a comparison is shown where its p "
+    f"value, corrected by Holm's method, is at most {LEVEL}. *Agrees*: all are shown. *In part*: at least half are. "
+    "*Not shown*: fewer than half are. *Contradicted*: at least one is shown the other way round. Claims that need no "
+    "test (ranks, regions, time, memory, propositions) agree where all of their parts hold, and in part where some do."
+)

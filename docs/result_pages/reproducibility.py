@@ -1,0 +1,140 @@
+"""Do the numbers come back?"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pandas as pd
+
+from .comparisons import compare_pair, site_scores
+from .evidence import count_fingerprints, name_source, read_runs
+from .markdown import (
+    arm_label,
+    atlas_label,
+    fixed,
+    p_in_words,
+    p_value,
+    signed,
+    signed_interval,
+    state,
+    write_page,
+    write_table,
+)
+
+FILE = "reproducibility.md"
+TITLE = "Do the numbers come back?"
+FULL = "repeats/aal116-full-precision"
+BEFORE_KERNELS = "repeats/aal116-before-encoder-kernels/arms"
+BEFORE_ORDER = "repeats/aal116-before-ordered-sums"
+STUDY_ARMS = "studies/aal116/arms"
+
+
+@cache
+def compare_jobs(method: str, first: str, second: str) -> pd.Series:
+    """Compare a method in two jobs with the same folds and seeds: second minus first.
+
+    Returns
+    -------
+    Series
+        The paired difference over sites, ``first`` and ``second`` (mean AUC), ``largest`` (the largest difference of a
+        single run in points), ``typical`` (their mean), ``equal`` and ``same_epoch`` (counts of runs), ``runs``.
+    """
+    runs = []
+    for folder in (first, second):
+        table = read_runs(folder)
+        runs.append(table[table["method"] == method].set_index(["fold", "seed"]).sort_index())
+    auc = pd.DataFrame({name: part["auc"] for name, part in zip(("first", "second"), runs, strict=True)})
+    sites = pd.DataFrame(
+        {name: site_scores(part.reset_index())[method] for name, part in zip(("first", "second"), runs, strict=True)}
+    )
+    moved = 100 * (auc["second"] - auc["first"]).abs()
+    more = {
+        "first": sites["first"].mean(),
+        "second": sites["second"].mean(),
+        "largest": moved.max(),
+        "typical": moved.mean(),
+        "equal": int((moved == 0).sum()),
+        "same_epoch": int((runs[0]["selected_epoch"] == runs[1]["selected_epoch"]).sum()),
+        "runs": len(moved),
+    }
+    return pd.concat([compare_pair(sites, "second", "first"), pd.Series(more, dtype=object)])
+
+
+def _rows(pairs: list[tuple[str, str, str, str]]) -> list[list[str]]:
+    rows = []
+    for label, method, first, second in pairs:
+        d = compare_jobs(method, first, second)
+        difference = [signed(d["mean"]), signed_interval(d["low"], d["high"]), p_value(d["p"])]
+        counts = [f"{d['same_epoch']} of {d['runs']}", f"{d['equal']} of {d['runs']}"]
+        rows.append([label, fixed(d["first"]), fixed(d["second"]), *difference, fixed(d["largest"]), *counts])
+    return rows
+
+
+HEADER = ["first job, second job", "first", "second", "second minus first", "95 % interval", "p"]
+HEADER += ["largest difference of a run", "runs with the same epoch", "runs with the same AUC"]
+
+
+def _arms() -> list[str]:
+    return sorted(read_runs(BEFORE_KERNELS)["method"].unique(), key=lambda name: (name != "brio", name))
+
+
+def page() -> str:
+    """Return the page."""
+    arms = {arm: compare_jobs(arm, BEFORE_KERNELS, f"{STUDY_ARMS}/{arm}") for arm in _arms()}
+    largest_mean = max(abs(d["mean"]) for d in arms.values())
+    largest_run = max(d["largest"] for d in arms.values())
+    tf32 = compare_jobs("gcn", "unseen-sites/cc200/gcn", "repeats/cc200-gcn-tf32")
+    first = compare_jobs("brio", FULL, BEFORE_KERNELS)
+    precision = [
+        ("BRIO, AAL116: full precision, TF32 with later code", "brio", FULL, BEFORE_KERNELS),
+        ("BRIO, AAL116: full precision, TF32 with still later code", "brio", FULL, f"{STUDY_ARMS}/brio"),
+        ("GCN, CC200: full precision, TF32", "gcn", "unseen-sites/cc200/gcn", "repeats/cc200-gcn-tf32"),
+    ]
+    kernels = [
+        (f"{arm_label(arm)}: before and after the encoder's kernels", arm, BEFORE_KERNELS, f"{STUDY_ARMS}/{arm}")
+        for arm in arms
+    ]
+    order = [
+        (f"`{m}`: same command, twice", m, f"{BEFORE_ORDER}/{m}", f"{STUDY_ARMS}/{m}") for m in ("gsat", "brainood")
+    ]
+    fingerprints = [
+        [atlas_label(atlas), fingerprint[:8], str(n)]
+        for (atlas, fingerprint), n in sorted(count_fingerprints().items())
+    ]
+    return write_page(
+        TITLE,
+        state(
+            "**Numbers of trained networks depend on the code and the precision.** Between two jobs with the same "
+            f"settings, folds and seeds but different code, a mean over {arms['brio']['runs']} runs moved by up to "
+            f"{fixed(largest_mean)} points and a single run by up to {fixed(largest_run)}. Differences of about a "
+            "point between two trained networks should not be read as gains.",
+            largest_mean > 1,
+        ),
+        "AUC in percent at unseen sites. Differences are paired over sites; p values are from Wilcoxon's signed-rank "
+        "test and not corrected.",
+        "## Precision",
+        state(
+            f"That TF32 costs anything is not shown, nor that it does not: for the GCN on CC200 the difference is "
+            f"{signed(tf32['mean'])} ({p_in_words(tf32['p'])}; better at {tf32['better']}, worse at {tf32['worse']} of "
+            f"{tf32['n']} sites). Between the two jobs of each row the code had changed as well.",
+            tf32["p"] > 0.05,
+        ),
+        write_table(HEADER, _rows(precision)),
+        f"A single run of BRIO differs by {fixed(first['typical'])} points on average between the first two jobs.",
+        "## Other code",
+        "The same arms on AAL116 in TF32, before and after the layers of the encoder became GPU kernels:",
+        write_table(HEADER, _rows(kernels)),
+        "## The order of sums",
+        "`gsat` and `brainood` did not repeat: their kernels added up the edges of a region in the order in which "
+        "programs ended. This was corrected after these jobs. Since then the order of every sum is fixed; `python "
+        "benchmarks/repeat_training.py abide-aal --device cuda-tf32` trains every network several times and compares "
+        "all weights.",
+        write_table(HEADER, _rows(order)),
+        "## Two imports of CC200",
+        "Some CC200 jobs ran on a second import of the same scans, made without the AAL116 archive, so without its "
+        "column of missing regions. Its fingerprint differs. Number of stored jobs:",
+        write_table(["atlas", "cohort fingerprint", "jobs"], fingerprints),
+        "No stored job is a smoke run: each has all folds and at least "
+        f"{read_runs('unseen-sites/aal116')['seed'].nunique()} seeds. The generator of these pages refuses any other.",
+        name_source(FULL, BEFORE_KERNELS, BEFORE_ORDER, STUDY_ARMS, "unseen-sites/cc200/gcn", "repeats/cc200-gcn-tf32"),
+    )

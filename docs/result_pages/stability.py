@@ -1,0 +1,242 @@
+"""Does agreement between sites mean stable predictions?"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pandas as pd
+
+from brio.diagnostics import DELTA_AUC, discordance_interval, discordance_rate, spearman, spearman_interval
+
+from .comparisons import Verdict, arm_scores, compare_sites, difference_cells, judge, shown
+from .evidence import describe_protocol, link_figure, name_source, read_paper_claim, read_runs, read_study
+from .markdown import arm_label, fixed, in_words, interval, p_in_words, p_value, signed, state, write_page, write_table
+
+FILE = "stability.md"
+TITLE = "Does agreement between sites mean stable predictions?"
+STUDIES = "studies/aal116"
+SHARED_SCANS = (
+    "Discrepancy and variation are measured on source scans, most of which folds share. The tests over folds speak of "
+    "other folds and seeds of these scans, not of other people."
+)
+
+
+def rows(study: str) -> pd.DataFrame:
+    """Return the runs of one of the studies: site discrepancy D_site, predictive variation D_re_pred, AUC."""
+    return read_study(f"{STUDIES}/{study}")
+
+
+@cache
+def variation(study: str) -> pd.DataFrame:
+    """Return the differences in predictive variation to BRIO, paired over folds (lower is better)."""
+    return compare_sites(arm_scores(rows(study), "D_re_pred", 1.0), "brio", lower_is_better=True)
+
+
+@cache
+def mismatch_differences(kind: str) -> pd.DataFrame:
+    """Return the differences in mismatch rate to BRIO in points, paired over folds (lower is better)."""
+    return compare_sites(arm_scores(rows("mismatch"), kind), "brio", lower_is_better=True)
+
+
+def aligned_arms() -> list[str]:
+    """Return the arms without qualification, by strength of alignment."""
+    by_strength = rows("alignment").groupby("arm")["lambda_env"].first().drop(["brio", "matched w/o QG"])
+    return list(by_strength.sort_values().index)
+
+
+def _label(arm: str) -> str:
+    strength = rows("alignment").groupby("arm")["lambda_env"].first().get(arm)
+    if arm in ("brio", "matched w/o QG") or strength is None:
+        return arm_label(arm)
+    return f"w/o QG, lambda_env = {strength:g}" if strength else "backbone (lambda_env = 0)"
+
+
+def _table(study: str, arms: list[str] | None = None) -> str:
+    means = rows(study).groupby("arm", sort=False)[["D_site", "D_re_pred", "auc"]].mean()
+    table = variation(study)
+    out = []
+    for arm in arms or list(means.index):
+        row = means.loc[arm]
+        cells = [_label(arm), f"{row['D_site']:.3g}", f"{row['D_re_pred']:.3f}", *difference_cells(table, arm, 3)]
+        out.append([*cells, fixed(100 * row["auc"])])
+    header = ["arm", "site discrepancy", "predictive variation", "variation minus BRIO", "95 % interval", "p", "AUC"]
+    return write_table(header, out)
+
+
+@cache
+def rho(leave_out: tuple[str, ...] = ()) -> tuple[float, float, float]:
+    """Return Spearman's rho of discrepancy and variation over runs, with its interval."""
+    runs = rows("agreement")
+    runs = runs[~runs["arm"].isin(leave_out)]
+    return (spearman(runs), *spearman_interval(runs))
+
+
+def _agreement() -> list[str]:
+    runs = rows("agreement").rename(columns={"arm": "method"})
+    most_alike = runs.groupby("method")["D_site"].mean().nsmallest(2).index
+    rest = rho(tuple(most_alike))
+    within = runs.groupby("method")[["D_site", "D_re_pred"]].apply(spearman).sort_values()
+    low, high = discordance_interval(runs)
+    return [
+        "## Across methods",
+        _table("agreement"),
+        write_table(
+            ["over runs", "value", "95 % interval"],
+            [
+                [f"Spearman's rho, all {len(runs)} runs", fixed(rho()[0], 2), interval(*rho()[1:], 2)],
+                [
+                    f"Spearman's rho without {in_words(arm_label(a) for a in most_alike)}, under which sites look "
+                    "most alike",
+                    fixed(rest[0], 2),
+                    interval(*rest[1:], 2),
+                ],
+                [
+                    "pairs of methods in a fold and seed in which the smaller discrepancy has the larger variation, %",
+                    fixed(100 * discordance_rate(runs), 0),
+                    interval(100 * low, 100 * high, 0),
+                ],
+            ],
+        ),
+        f"Within a method rho runs from {fixed(within.iloc[0], 2)} ({arm_label(str(within.index[0]))}) to "
+        f"{signed(within.iloc[-1], 2)} ({arm_label(str(within.index[-1]))}). Intervals draw folds with replacement.",
+        f"The paper: {read_paper_claim(f'{STUDIES}/agreement')}",
+        link_figure(f"{STUDIES}/agreement/figure.svg", "Site discrepancy and predictive variation of the methods"),
+    ]
+
+
+def _alignment() -> list[str]:
+    means = rows("alignment").groupby("arm")[["D_site", "D_re_pred", "auc", "validation_auc"]].mean()
+    arms, matched = aligned_arms(), variation("alignment").loc["matched w/o QG"]
+    falls = bool((np.diff(means.loc[arms, "D_site"]) < 0).all())
+    uneven = bool((np.diff(means.loc[arms, "D_re_pred"]) > 0).any())
+    return [
+        "## Alignment without qualification",
+        state(
+            "Stronger alignment lowers the discrepancy at every step, and the variation from "
+            f"{means.loc[arms[0], 'D_re_pred']:.3f} to {means.loc[arms[-1], 'D_re_pred']:.3f}, though not at every "
+            "step. BRIO's variation is lower at every strength. The matched setting, chosen by validation AUC in each "
+            f"fold and seed, has a validation AUC of {fixed(100 * means.loc['matched w/o QG', 'validation_auc'])} "
+            f"(BRIO {fixed(100 * means.loc['brio', 'validation_auc'])}), a lower discrepancy, and a variation that is "
+            f"higher by {matched['mean']:.3f} (in {matched['worse']} of {matched['n']} folds).",
+            falls and uneven and bool((variation("alignment").loc[arms, "mean"] > 0).all()),
+        ),
+        _table("alignment", [*arms, "matched w/o QG", "brio"]),
+        f"The paper: {read_paper_claim(f'{STUDIES}/alignment')}",
+        link_figure(f"{STUDIES}/alignment/figure.svg", "Discrepancy and variation along the strength of alignment"),
+    ]
+
+
+def _without_support() -> list[str]:
+    table, means = variation("agreement-of-ablations"), rows("agreement-of-ablations").groupby("arm")["D_site"].mean()
+    support = table.loc["brio-wo-rs"]
+    return [
+        "## Without re-estimation support",
+        state(
+            "**Predictions are as stable without support.** w/o RS weighs factors by relevance alone and sees no "
+            f"re-estimate in training. Its variation is lower than BRIO's by {-support['mean']:.3f} "
+            f"({-support['high']:.3f} to {-support['low']:.3f}, {p_in_words(support['p_holm'])}), and so is its "
+            f"discrepancy ({means['brio-wo-rs']:.3f} against {means['brio']:.3f}). Whether relevance or the strength "
+            "of alignment makes the difference would take w/o SF, w/o SM and w/o TR, whose weights were not kept.",
+            support["mean"] < 0 and support["p_holm"] <= 0.05 and means["brio-wo-rs"] < means["brio"],
+        ),
+        _table("agreement-of-ablations"),
+        "```\nbrio study agreement abide-aal --method brio --method brio-wo-rs --method backbone --method brio-wo-qg "
+        "--out abide-parts --device cuda-tf32\n```",
+    ]
+
+
+def _mismatch() -> list[str]:
+    runs = rows("mismatch")
+    median = runs["D_site"].median()
+    alike = 100 * (runs["D_site"] < median).groupby(runs["arm"]).mean()
+    rates = 100 * runs.groupby("arm", sort=False)[["mismatch", "auc_preserved_mismatch"]].mean()
+    total, preserved = (mismatch_differences(kind) for kind in rates)
+    out = []
+    for arm in [*aligned_arms(), "brio"]:
+        cells = [_label(arm), fixed(alike[arm], 0)]
+        for kind, table in (("mismatch", total), ("auc_preserved_mismatch", preserved)):
+            cells += [fixed(rates.loc[arm, kind]), p_value(table.loc[arm, "p_holm"]) if arm in table.index else ""]
+        out.append(cells)
+    header = ["arm", "runs below the median discrepancy, %", "mismatches, %", "p", "AUC-preserved mismatches, %", "p"]
+    few = [arm for arm in total.index if total.loc[arm, "warning"]]
+    return [
+        "## Mismatches",
+        "A mismatch is a run whose discrepancy is below the median of all runs and whose variation is above the "
+        "median. Part of what the rate compares is therefore how strongly an arm aligns: the first column of numbers. "
+        f"A validation AUC counts as preserved at no more than {100 * DELTA_AUC:g} point below the backbone's; this "
+        "tolerance is ours.",
+        write_table(header, out),
+        f"p values are against BRIO. Too few folds differ to reach p < 0.05: {in_words(_label(arm) for arm in few)}.",
+        f"The paper: {read_paper_claim(f'{STUDIES}/mismatch')}",
+        link_figure(f"{STUDIES}/mismatch/figure.svg", "Mismatch rates"),
+    ]
+
+
+def page() -> str:
+    """Return the page."""
+    steadier = shown(variation("agreement"), -1)
+    return write_page(
+        TITLE,
+        state(
+            f"**No, as the paper says.** Over runs of {rows('agreement')['arm'].nunique()} methods, lower site "
+            f"discrepancy does not go with lower predictive variation (Spearman's rho {fixed(rho()[0], 2)}, "
+            f"{interval(*rho()[1:], 2)}). BRIO's predictions change less under re-estimation than those of alignment "
+            "without qualification at every strength. But they are as stable without re-estimation support, and those "
+            f"of {in_words(arm.upper() for arm in steadier.index)} change less than BRIO's.",
+            rho()[2] < 0 and set(steadier.index) == {"coral", "irm"},
+        ),
+        f"AAL116; {describe_protocol(read_runs(f'{STUDIES}/arms/brio'))}; TF32. *Site discrepancy* measures how "
+        "differently representations are distributed across source sites; *predictive variation* how much a "
+        "prediction changes when the connectome is re-estimated from the same scan. Differences are paired over "
+        "folds; p values are from Wilcoxon's signed-rank test, corrected by Holm's method within each table.",
+        SHARED_SCANS,
+        *_agreement(),
+        *_alignment(),
+        *_without_support(),
+        *_mismatch(),
+        name_source(*(f"{STUDIES}/{s}" for s in ("agreement", "alignment", "agreement-of-ablations", "mismatch"))),
+    )
+
+
+@cache
+def verdicts() -> list[Verdict]:
+    """Return the verdicts on agreement, alignment and mismatch."""
+    value, low, high = rho()
+    arms = aligned_arms()
+    table = variation("alignment").loc[arms]
+    means = rows("alignment").groupby("arm")[["D_site", "D_re_pred"]].mean().loc[[arms[0], arms[-1]]]
+    lowered = bool((means.iloc[1] < means.iloc[0]).all())
+    out = [
+        Verdict(
+            "Lower site discrepancy does not consistently go with lower predictive variation",
+            f"Spearman's rho {fixed(value, 2)} ({interval(low, high, 2)})",
+            "contradicted" if low > 0 else "agrees",
+            FILE,
+        ),
+        Verdict(
+            "Stronger alignment lowers discrepancy and variation",
+            f"from lambda_env 0 to the strongest: discrepancy {means.iloc[0, 0]:.3f} to {means.iloc[1, 0]:.3f}, "
+            f"variation {means.iloc[0, 1]:.3f} to {means.iloc[1, 1]:.3f}",
+            "agrees" if lowered else "contradicted",
+            FILE,
+        ),
+        Verdict(
+            "BRIO has lower predictive variation than alignment without qualification",
+            f"shown at {len(shown(table, 1))} of {len(table)} strengths; but w/o RS is lower still "
+            f"({signed(variation('agreement-of-ablations').loc['brio-wo-rs', 'mean'], 3)})",
+            judge(len(shown(table, 1)), len(shown(table, -1)), len(table)),
+            FILE,
+        ),
+    ]
+    for kind, label in (("mismatch", "total"), ("auc_preserved_mismatch", "AUC-preserved")):
+        table = mismatch_differences(kind)
+        out.append(
+            Verdict(
+                f"BRIO has lower {label} mismatch rates than alignment without qualification",
+                f"shown at {len(shown(table, 1))} of {len(table)} strengths",
+                judge(len(shown(table, 1)), len(shown(table, -1)), len(table)),
+                FILE,
+            )
+        )
+    return out

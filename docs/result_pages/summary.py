@@ -1,0 +1,219 @@
+"""The first page: what holds of the paper, what does not, what to use."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import pandas as pd
+
+from . import (
+    ablation,
+    brio_plus,
+    factors,
+    in_distribution,
+    scan_length,
+    sensitivity,
+    speed,
+    stability,
+    unseen_scores,
+    unseen_sites,
+)
+from .comparisons import JUDGEMENT, Verdict, describe_scores, site_scores
+from .evidence import describe_protocol, read_methods, read_paper, read_runs
+from .markdown import (
+    atlas_label,
+    fixed,
+    in_words,
+    interval,
+    p_in_words,
+    p_value,
+    signed,
+    state,
+    write_page,
+    write_table,
+)
+
+FILE = "index.md"
+TITLE = "Results"
+ATLASES = ("aal116", "cc200")
+PAGES_WITH_VERDICTS = (unseen_sites, in_distribution, ablation, sensitivity, stability, factors, scan_length, speed)
+
+
+@cache
+def verdicts() -> tuple[Verdict, ...]:
+    """Return the verdicts on all claims of the paper."""
+    return tuple(verdict for module in PAGES_WITH_VERDICTS for verdict in module.verdicts())
+
+
+@cache
+def headline_scores(atlas: str) -> pd.DataFrame:
+    """Return the AUC at each test site of the five methods of the small table, all with the same folds and seeds."""
+    scores = unseen_scores.scores(atlas)
+    plus = read_runs(f"{brio_plus.folder(atlas, 17)}/brio-plus")
+    seeds = read_runs(unseen_scores.folder(atlas))["seed"].unique()
+    best = unseen_scores.networks(atlas)[0]
+    table = scores[["brio", best, "ridge", "fc-tangent-ridge"]]
+    return table.assign(**{"brio-plus": site_scores(plus[plus["seed"].isin(seeds)])["brio-plus"]})
+
+
+def headline_table() -> str:
+    """Return the small table of the summary and the README."""
+    labels = {
+        "brio": "BRIO as published (`brio`)",
+        "ridge": "ridge regression (`ridge`)",
+        "fc-tangent-ridge": "ridge with tangent space (`fc-tangent-ridge`)",
+        "brio-plus": "BRIO plus (`brio-plus`)",
+    }
+    described = {atlas: describe_scores(headline_scores(atlas)) for atlas in ATLASES}
+    rows = []
+    for k, name in enumerate(headline_scores("aal116")):
+        names = [str(headline_scores(atlas).columns[k]) for atlas in ATLASES]
+        label = labels.get(name, f"best network ({' / '.join(f'`{n}`' for n in dict.fromkeys(names))})")
+        row = [label]
+        for atlas, own in zip(ATLASES, names, strict=True):
+            found = described[atlas].loc[own]
+            row += [fixed(found["mean"]), interval(found["low"], found["high"])]
+        rows.append(row)
+    header = ["method"]
+    for atlas in ATLASES:
+        header += [f"AUC, {atlas_label(atlas)}", "95 % interval"]
+    return write_table(header, rows)
+
+
+def headline_note() -> str:
+    """Return what the numbers of the small table are."""
+    n = read_methods(unseen_scores.folder("aal116"))["ridge"]["n_scans"]
+    return (
+        f"Mean AUC in percent over test sites and its 95 % bootstrap interval over sites: ABIDE I, {n} scans, "
+        f"{describe_protocol(read_runs(unseen_scores.folder('aal116')))}."
+    )
+
+
+def _what_holds() -> list[str]:
+    ridge = {atlas: unseen_scores.differences(atlas, "brio").loc["ridge"] for atlas in ATLASES}
+    plus = {atlas: brio_plus.gains(atlas, 19).loc["ridge"] for atlas in ATLASES}
+    plus_mean = {atlas: brio_plus.scores(atlas, 19)["brio-plus"].mean() for atlas in ATLASES}
+    above = [
+        f"{len(unseen_scores.baselines_below_brio(a))} of {len(unseen_scores.baselines(a))} on {atlas_label(a)}"
+        for a in ATLASES
+    ]
+    relevance = [ablation.differences(a).loc["brio-wo-tr"] for a in ATLASES]
+    support = [ablation.differences(a).loc["brio-wo-rs"] for a in ATLASES]
+    return [
+        state(
+            "**Linear models are more accurate than BRIO.** Ridge regression on the entries of the connectome is "
+            f"{fixed(ridge['aal116']['mean'])} (AAL116) and {fixed(ridge['cc200']['mean'])} (CC200) points above BRIO "
+            f"as published ({p_in_words(ridge['aal116']['p_holm'])} and {p_in_words(ridge['cc200']['p_holm'])}). The "
+            "paper has no linear model in its table.",
+            all(d["p_holm"] <= 0.05 and d["mean"] > 0 for d in ridge.values()),
+        ),
+        state(
+            f"**BRIO is not shown to be above the paper's baselines.** It is shown above {in_words(above)}. Its mean "
+            f"AUC is {in_words(fixed(unseen_scores.scores(atlas)['brio'].mean()) for atlas in ATLASES)}; the paper "
+            f"reports {in_words(fixed(unseen_scores.paper(atlas).loc['brio', 'auc']) for atlas in ATLASES)}.",
+            all(v.word == "not shown" for v in unseen_sites.verdicts()[:2]),
+        ),
+        state(
+            "**Task relevance gains, support under re-estimation is not shown to.** Without relevance BRIO loses "
+            f"{fixed(-relevance[0]['mean'])} and {fixed(-relevance[1]['mean'])} points (shown); without support it "
+            f"changes by {signed(support[0]['mean'])} and {signed(support[1]['mean'])} (not shown).",
+            all(d["p_holm"] <= 0.05 for d in relevance) and all(d["p_holm"] > 0.05 for d in support),
+        ),
+        state(
+            "**What the paper says of stability holds.** Sites that agree do not imply stable predictions, and BRIO's "
+            "predictions change less under re-estimation than those of alignment without qualification. They do so "
+            "without support as well.",
+            all(v.word == "agrees" for v in stability.verdicts()[:3]),
+        ),
+        state(
+            "**BRIO plus has the highest mean, and no gain over ridge is shown.** With all other sites as source "
+            f"sites it has {fixed(plus_mean['aal116'])} and {fixed(plus_mean['cc200'])}, "
+            f"{fixed(plus['aal116']['mean'])} and {fixed(plus['cc200']['mean'])} points above ridge "
+            f"({p_in_words(plus['aal116']['p_holm'])} and {p_in_words(plus['cc200']['p_holm'])}).",
+            all(d["p_holm"] > 0.05 for d in plus.values()),
+        ),
+    ]
+
+
+def _what_to_use() -> list[str]:
+    mean = {atlas: headline_scores(atlas).mean() for atlas in ATLASES}
+    tangent = {atlas: unseen_scores.differences(atlas, "ridge").loc["fc-tangent-ridge"] for atlas in ATLASES}
+    best = [unseen_scores.networks(atlas)[0] for atlas in ATLASES]
+    behind = [unseen_scores.differences(atlas, "ridge").loc[b] for atlas, b in zip(ATLASES, best, strict=True)]
+    control = unseen_scores.scores("aal116")["covariates-only"].mean()
+    other = brio_plus.development_difference("aal116", "other sites", "ridge")
+    return [
+        "Start with `ridge`, and run the controls beside it: age, sex and motion alone reach "
+        f"{fixed(control)} here, and every other score has to be read against that.",
+        f"`fc-tangent-ridge` adds tangent space: {signed(tangent['aal116']['mean'])} and "
+        f"{signed(tangent['cc200']['mean'])} points, no gain shown.",
+        "`brio-plus` has the highest mean, calibrated probabilities, and shows what its factors contribute. A "
+        f"caution: at the sites of AAL116 that had no part in its making it is {fixed(-other['mean'])} points below "
+        f"ridge ({p_in_words(other['p'])}).",
+        f"If it must be a network: {in_words(dict.fromkeys(f'`{b}`' for b in best))}, {fixed(-behind[0]['mean'])} and "
+        f"{fixed(-behind[1]['mean'])} points below ridge (p = {p_value(behind[0]['p_holm'])} and "
+        f"{p_value(behind[1]['p_holm'])}).",
+        f"`brio` ({fixed(mean['aal116']['brio'])} and {fixed(mean['cc200']['brio'])}) if the question is which "
+        "factors carry the decision and whether they survive re-estimation; which regions they stress changes from "
+        "run to run.",
+    ]
+
+
+def _bullets(lines: list[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def page(titles: dict[str, str]) -> str:
+    """Return the page.
+
+    Parameters
+    ----------
+    titles : dict
+        Titles of the other pages, by file name.
+    """
+    words = Counter(verdict.word for verdict in verdicts())
+    n = read_methods(unseen_scores.folder("aal116"))["ridge"]
+    rows = [[v.claim, v.measured, f"[{v.word}]({v.page})"] for v in verdicts()]
+    return write_page(
+        TITLE,
+        _bullets(_what_holds()),
+        headline_table(),
+        headline_note() + " `brio-plus` chooses its penalty on inner folds, networks are tuned on AAL116.",
+        "## What to use",
+        _bullets(_what_to_use()),
+        "One disorder, one release of scans and one kind of preprocessing: a reason to start somewhere, not a law.",
+        "## What holds of the paper",
+        f"Of {len(verdicts())} claims {in_words(f'{k} {w}' for w, k in _in_order(words))}.",
+        write_table(["the paper", "measured here", "verdict"], rows),
+        JUDGEMENT,
+        "## One page for each question",
+        _bullets([f"[{title}]({file})" for file, title in titles.items()]),
+        "```{toctree}\n:hidden:\n\n" + "\n".join(file.removesuffix(".md") for file in titles) + "\n```",
+        "## How to read these pages",
+        _bullets(
+            [
+                "AUC, ACC and differences are in percent and points. Scores are per test site; seeds are averaged "
+                "first.",
+                "*Shown* means a p value of at most 0.05 after Holm's correction for the comparisons of the table. "
+                "*Not shown* does not mean equal.",
+                f"The audit leaves {n['n_scans']} scans and excludes {n['n_excluded']}. The paper's cohort has "
+                f"{read_paper()['n_scans']:,} scans and cannot be a subset of this release.",
+                "All results are of version 0.1.0. Networks ran on NVIDIA H200, linear models on CPUs. CC200 mixes "
+                "full precision and TF32, and two imports of the same scans: see "
+                "[reproducibility](reproducibility.md).",
+                "Every number is computed from the files in `evidence/` by `make results`; no participant-level row "
+                "is stored there.",
+            ]
+        ),
+    )
+
+
+def _in_order(words: Counter[str]) -> list[tuple[str, int]]:
+    plural = {
+        "agrees": "agree",
+        "in part": "agree in part",
+        "not shown": "are not shown",
+        "contradicted": "are contradicted",
+    }
+    return [(text, words[word]) for word, text in plural.items() if words[word]]

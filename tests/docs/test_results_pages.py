@@ -1,0 +1,65 @@
+"""The result pages: what is committed is what the evidence says, and the evidence names no participant."""
+
+import doctest
+import importlib
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGES = REPOSITORY / "docs" / "results"
+EVIDENCE = REPOSITORY / "evidence"
+RERUN = "run `make results` and commit the pages"
+
+
+@pytest.fixture
+def result_pages(monkeypatch):
+    monkeypatch.syspath_prepend(REPOSITORY / "docs")
+    return importlib.import_module("result_pages")
+
+
+def test_committed_pages_are_those_of_the_evidence(result_pages):
+    generated = result_pages.generate_pages()
+    assert sorted(generated) == sorted(path.name for path in PAGES.iterdir()), RERUN
+    stale = [name for name, text in generated.items() if (PAGES / name).read_text(encoding="utf-8") != text]
+    assert not stale, RERUN
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    assert result_pages.fill_readme(readme) == readme, RERUN
+
+
+def test_readme_table_replaces_only_what_is_between_the_markers(result_pages):
+    text = "before\n<!-- results:begin -->\nstale table\n<!-- results:end -->\nafter\n"
+    filled = result_pages.fill_readme(text)
+    assert filled.startswith("before\n<!-- results:begin -->\n\n| method |")
+    assert filled.endswith("<!-- results:end -->\nafter\n")
+    assert "stale" not in filled
+    assert result_pages.fill_readme(filled) == filled
+
+
+def test_sentence_without_support_in_the_evidence_stops_the_generator(result_pages):
+    markdown = importlib.import_module("result_pages.markdown")
+    assert markdown.state("holds", True) == "holds"
+    with pytest.raises(markdown.StaleSentenceError, match="rewrite it: does not hold"):
+        markdown.state("does not hold", False)
+
+
+@pytest.mark.parametrize("name", ["markdown", "comparisons"])
+def test_examples_in_docstrings(result_pages, name):
+    outcome = doctest.testmod(importlib.import_module(f"result_pages.{name}"))
+    assert outcome.attempted > 0
+    assert outcome.failed == 0
+
+
+def test_evidence_has_no_row_of_a_participant():
+    assert not list(EVIDENCE.rglob("predictions*"))
+    for file in EVIDENCE.rglob("*.csv"):
+        columns = pd.read_csv(file, nrows=0).columns
+        assert not {"participant_id", "subject", "label", "logit", "age", "sex"} & set(columns), file
+
+
+def test_every_folder_of_the_evidence_is_described():
+    described = (EVIDENCE / "README.md").read_text(encoding="utf-8")
+    folders = [path.name for path in EVIDENCE.iterdir() if path.is_dir()]
+    assert folders
+    assert not [name for name in folders if f"`{name}/" not in described]
