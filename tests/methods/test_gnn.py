@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from brio.training.ambient import during_step
 from torch import nn
 from torch.nn import functional as F
 from torch_geometric.nn import DenseGATConv, DenseGCNConv, DenseGINConv
@@ -16,7 +17,6 @@ from brio.methods.gnn.gat import GATNetwork, GATSettings
 from brio.methods.gnn.gcn import GCNNetwork, GCNSettings
 from brio.methods.gnn.gin import GINNetwork, GINSettings
 from brio.training import InputShape, Scans
-from brio.training.ambient import during_step
 
 P, B = 11, 6
 

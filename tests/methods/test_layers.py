@@ -5,13 +5,13 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from brio.training.ambient import during_step, keep_statistics, permutation, real_graphs, uniform
 from scipy import stats
 from torch import nn
 from torch_geometric.nn import DenseGATConv, DenseGCNConv, DenseGINConv
 
 from brio.methods.graphs import normalised
 from brio.methods.layers import BatchNorm, Dropout, GATLayer, GCNLayer, GINLayer, LayerNorm, Linear, mlp
-from brio.training.ambient import during_step, keep_statistics, permutation, real_graphs, uniform
 
 KEY = torch.tensor(12345)
 

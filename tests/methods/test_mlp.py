@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from brio.methods.mlp import MLPNetwork, MLPSettings
+from brio.training.ambient import during_step, uniform
 from torch import nn
 
 from brio.errors import BrioError
 from brio.methods import find_method, make_method
 from brio.methods.linear.base import fc_entries
-from brio.methods.mlp import MLPNetwork, MLPSettings
 from brio.training import InputShape, Scans
-from brio.training.ambient import during_step, uniform
 
 P, B = 9, 12
 

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from brio.training.ambient import during_step
 from contract_cohorts import small, split, tiny, uneven
 from torch import nn
 from torch.nn import functional as F
@@ -20,7 +21,6 @@ from brio.methods.ood.groupdro import GroupDRONetwork, GroupDROSettings
 from brio.methods.ood.irm import irm_penalty
 from brio.methods.ood.vrex import vrex_penalty
 from brio.training import Batch, InputShape, Run, Scans, Stage
-from brio.training.ambient import during_step
 from brio.training.selection import BestValidationEpoch
 from brio.training.source_cells import SourceCells
 
