@@ -32,7 +32,8 @@ def main() -> None:
 
     cohort = Cohort.load(args.cohort)
     cohort = cohort.select(audit(cohort).keep)
-    graphs = Connectomes(cohort, resolve_device(args.device))
+    compute = resolve_device(args.device)
+    graphs = Connectomes(cohort, compute.torch_device)
     method = make_method(args.method)
     by_validation = [Run(fold, seed) for seed in range(args.seeds) for fold in leave_one_site_out(cohort, seed)]
     by_test = [Run(replace(run.fold, validation=run.fold.test), run.seed) for run in by_validation]
@@ -40,7 +41,8 @@ def main() -> None:
     print(f"{args.method}, {len(cohort)} scans, {args.seeds} seeds\n")
     print("| checkpoint chosen on | AUC | 95 % interval | its own score |\n| --- | --- | --- | --- |")
     for chosen_on, runs in (("validation sites", by_validation), ("test site", by_test)):
-        fitted_runs = method.fit(graphs, runs)
+        with compute.network_precision():
+            fitted_runs = method.fit(graphs, runs)
         scores: dict[str, list[float]] = {}
         for fitted in fitted_runs:
             test = fitted.run.fold.test

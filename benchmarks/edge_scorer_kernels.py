@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, stack_module_state
 
-from brio.device import describe_device, resolve_device
+from brio.device import resolve_device
 from brio.methods.edges import EdgeBatchNorm, EdgeInstanceNorm, EdgeMLP, Edges, list_edges, scorer
 from brio.training import StepContext, random_numbers
 
@@ -37,7 +37,8 @@ parser.add_argument("--only", choices=["plain", "kernels"], help="the other one 
 args = parser.parse_args()
 if not torch.cuda.is_available():
     raise SystemExit("no GPU found: the kernels need one")
-device = resolve_device(args.device)
+compute = resolve_device(args.device)
+device = compute.torch_device
 norm = {"instance": EdgeInstanceNorm, "batch": EdgeBatchNorm}[args.norm]
 network = EdgeMLP(args.width, args.widths, args.dropout, norm).to("meta")
 
@@ -62,6 +63,7 @@ def make_inputs(
     return params, buffers, H.to(dtype), edges
 
 
+@compute.network_precision()
 def score_edges(params: dict[str, Tensor], buffers: dict[str, Tensor], H: Tensor, edges: Edges) -> dict[str, Tensor]:
     """Return scores and gradients."""
     inputs = {n: t.detach().requires_grad_() for n, t in (params | {"H": H}).items()}
@@ -111,7 +113,7 @@ exact = score_edges(*make_inputs(2, 4, torch.float64))
 many = make_inputs(args.runs, args.graphs, torch.float32)
 if find_scorer(many[2], args.widths) is None:
     print("kernels cannot be used here (see find_gpu_twin in methods/edges/scorer.py): both paths are plain")
-print(f"{describe_device(device)}: {many[3].to.numel():,} edges")
+print(f"{compute.describe()}: {many[3].to.numel():,} edges")
 print("path        ms  peak GiB  difference")
 for path in ("plain", "kernels"):
     if args.only in (path, None):

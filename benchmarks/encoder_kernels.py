@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, stack_module_state
 
-from brio.device import describe_device, resolve_device
+from brio.device import resolve_device
 from brio.methods.brio import encoder
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -29,7 +29,8 @@ parser.add_argument("--width", type=int, default=64)
 parser.add_argument("--scale", type=float, default=1.0, help="share of the scans, for smaller GPUs")
 parser.add_argument("--repeats", type=int, default=10)
 args = parser.parse_args()
-device, P = resolve_device(args.device), args.rois
+compute, P = resolve_device(args.device), args.rois
+device = compute.torch_device
 network = encoder.SignedEncoder(P, 16, args.width, 2).to(device)
 
 
@@ -44,6 +45,7 @@ def make_inputs(runs: int, scans: int, shared: bool) -> tuple[dict[str, Tensor],
     return params, torch.tanh(0.3 * (x + x.mT)) * off_diagonal, (S | S.mT) * off_diagonal
 
 
+@compute.network_precision()
 def encode(params: dict[str, Tensor], A: Tensor, S: Tensor, shared: bool) -> Tensor:
     """Return representations; where runs have scans of their own, the gradient of a map in the first layer."""
     encode_run = torch.vmap(lambda p, A, S: functional_call(network, p, (A, S)), in_dims=(0, None if shared else 0, 0))
@@ -79,4 +81,4 @@ for name, runs, scans, shared in (("step", 60, 136, False), ("refresh", 20, 1200
             encode(*many, shared)
         ms = 1e3 * (read_clock() - start) / args.repeats
         peak = torch.cuda.max_memory_allocated() / 2**30
-        print(f"{name:8s} {path:7s} {ms:6.1f}  {peak:8.1f}  {error:.1e}  {describe_device(device)}")
+        print(f"{name:8s} {path:7s} {ms:6.1f}  {peak:8.1f}  {error:.1e}  {compute.describe()}")

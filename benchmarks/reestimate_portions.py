@@ -16,7 +16,7 @@ import torch
 
 from brio.cohort import Cohort
 from brio.connectome import Connectomes
-from brio.device import describe_device, resolve_device
+from brio.device import ComputeDevice, resolve_device
 from brio.methods import make_method
 from brio.protocol import Fold, leave_one_site_out
 from brio.training import Run
@@ -35,7 +35,7 @@ class PartOfStep:
         return int(self.share * FULL_STEP_BYTES.func(stack))
 
 
-def measure_training(graphs: Connectomes, fold: Fold, K: int) -> tuple[float, float]:
+def measure_training(graphs: Connectomes, compute: ComputeDevice, fold: Fold, K: int) -> tuple[float, float]:
     """Train one run; return its peak memory in MiB and milliseconds per epoch."""
     on_gpu = graphs.device.type == "cuda"
     M = make_method("brio").settings.M
@@ -50,7 +50,8 @@ def measure_training(graphs: Connectomes, fold: Fold, K: int) -> tuple[float, fl
     before = torch.cuda.memory_allocated() if on_gpu else 0
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
-    method.fit(graphs, [Run(fold, 0)], note_epoch)
+    with compute.network_precision():
+        method.fit(graphs, [Run(fold, 0)], note_epoch)
     peak = (torch.cuda.max_memory_allocated() - before) / 2**20 if on_gpu else np.nan
     return peak, 1e3 * float(np.diff(epoch_starts)[WARM_UP_EPOCHS : WARM_UP_EPOCHS + M].mean())
 
@@ -63,18 +64,18 @@ def main() -> None:
     parser.add_argument("--parts", type=float, nargs="+", default=[1.0, 0.5, 0.25, 0.17], help="of a training step")
     args = parser.parse_args()
 
-    device = resolve_device(args.device)
-    graphs = Connectomes(Cohort.load(args.cohort), device)
+    compute = resolve_device(args.device)
+    graphs = Connectomes(Cohort.load(args.cohort), compute.torch_device)
     fold = leave_one_site_out(graphs.cohort, 0)[0]
     half = dataclasses.replace(fold, source=fold.source[::2])
     cases = [("K = 2", fold, 2), ("K = 8", fold, 8), ("K = 16", fold, 16), ("half of the scans", half, 8)]
     part = Stack.step_bytes = PartOfStep()
-    print(f"{describe_device(device)}: {len(fold.source)} source scans, {len(half.source)} of them half")
-    measure_training(graphs, fold, 8)  # compiles kernels and makes what runs share
+    print(f"{compute.describe()}: {len(fold.source)} source scans, {len(half.source)} of them half")
+    measure_training(graphs, compute, fold, 8)  # compiles kernels and makes what runs share
     for share in args.parts:
         part.share = share
         for name, source, K in cases:
-            (peak, first), (_, second) = (measure_training(graphs, source, K) for _ in range(2))
+            (peak, first), (_, second) = (measure_training(graphs, compute, source, K) for _ in range(2))
             print(f"{share:5.2f} of a step  {name:18s} {peak:6.0f} MiB  {first:6.1f} and {second:.1f} ms", flush=True)
 
 

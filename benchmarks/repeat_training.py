@@ -17,7 +17,7 @@ from torch import Tensor
 
 from brio.cohort import Cohort
 from brio.connectome import Connectomes
-from brio.device import describe_device, resolve_device
+from brio.device import resolve_device
 from brio.methods import find_method, list_methods, make_method
 from brio.protocol import leave_one_site_out
 from brio.training import NeuralMethod, Run
@@ -45,11 +45,11 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=3, help="number of trainings")
     args = parser.parse_args()
 
-    device = resolve_device(args.device)
-    graphs = Connectomes(Cohort.load(args.cohort), device)
+    compute = resolve_device(args.device)
+    graphs = Connectomes(Cohort.load(args.cohort), compute.torch_device)
     runs = [Run(fold, seed) for seed in range(3) for fold in leave_one_site_out(graphs.cohort, seed)][: args.runs]
     networks = [entry.name for entry in list_methods() if issubclass(entry.make, NeuralMethod)]
-    print(f"{describe_device(device)}: {len(runs)} runs, {args.epochs} epochs, {args.times} times")
+    print(f"{compute.describe()}: {len(runs)} runs, {args.epochs} epochs, {args.times} times")
     print("method           weights        seconds")
     for name in args.method or networks:
         fields = {field.name for field in dataclasses.fields(find_method(name).make.Settings)}
@@ -58,7 +58,8 @@ def main() -> None:
         trainings = []
         for _ in range(args.times):
             start = time.perf_counter()
-            fitted_runs = method.fit(graphs, runs)
+            with compute.network_precision():
+                fitted_runs = method.fit(graphs, runs)
             seconds = time.perf_counter() - start
             trainings.append([{key: w.double().cpu() for key, w in fitted.tensors.items()} for fitted in fitted_runs])
         worst = max(largest_difference(trainings[0], other) for other in trainings)

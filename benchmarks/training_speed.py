@@ -14,7 +14,7 @@ import torch
 
 from brio.cohort import Cohort, audit
 from brio.connectome import Connectomes
-from brio.device import describe_device, resolve_device
+from brio.device import resolve_device
 from brio.methods import make_method
 from brio.protocol import leave_one_site_out
 from brio.training import Run
@@ -30,7 +30,8 @@ def main() -> None:
     parser.add_argument("--method", default="brio")
     args = parser.parse_args()
 
-    device = resolve_device(args.device)
+    compute = resolve_device(args.device)
+    device = compute.torch_device
     imported = Cohort.load(args.cohort)
     cohort = imported.select(audit(imported).keep)
     torch.zeros(1, device=device)  # start the driver before the clock
@@ -41,7 +42,8 @@ def main() -> None:
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
     training_start = time.perf_counter()
-    make_method(args.method, {"epochs": args.epochs, "patience": None}).fit(graphs, runs)
+    with compute.network_precision():
+        make_method(args.method, {"epochs": args.epochs, "patience": None}).fit(graphs, runs)
     end = time.perf_counter()
     peak = f"{torch.cuda.max_memory_allocated() / 2**30:.2f} GiB" if device.type == "cuda" else "not measured"
     per_epoch = 1e3 * (end - training_start) / (args.epochs * len(runs))
@@ -50,7 +52,7 @@ def main() -> None:
     )
     print(
         f"{args.method}  {len(runs)}  {args.epochs}  {len(cohort)}  {cohort.n_rois}  {end - training_start:.1f}  "
-        f"{end - start:.1f}  {per_epoch:.1f}  {peak}  {describe_device(device)}"
+        f"{end - start:.1f}  {per_epoch:.1f}  {peak}  {compute.describe()}"
     )
 
 

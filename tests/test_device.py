@@ -1,40 +1,130 @@
+import contextlib
+from types import SimpleNamespace
+
 import pytest
 import torch
 
+import brio
+from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import fc
 from brio.device import (
     DEVICES,
+    ComputeDevice,
     chunk_budget,
-    describe_device,
-    exact_products,
+    full_precision,
     memory_budget,
     pass_budget,
     resident_budget,
     resolve_device,
 )
 from brio.errors import BrioError
+from brio.methods import BrioPlus, Ridge
+from brio.studies import study
+
+
+@pytest.fixture(params=["highest", "high", "medium"])
+def before(request):
+    """The precision that the process has before brio does anything."""
+    usual = matmul_precision()
+    torch.set_float32_matmul_precision(request.param)
+    yield request.param
+    torch.set_float32_matmul_precision(usual)
+
+
+def matmul_precision():
+    return torch.get_float32_matmul_precision()
 
 
 def test_a_device_that_is_not_there_is_not_replaced_by_another(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for name in ("cuda", "cuda-tf32"):
-        with pytest.raises(BrioError, match=f"device '{name}' was asked for, but this machine has no usable GPU"):
+        with pytest.raises(BrioError, match=f"device '{name}' was requested, but this machine has no usable GPU"):
             resolve_device(name)
-    assert {resolve_device(name).type for name in DEVICES if not name.startswith("cuda")} == {"cpu"}
+    devices = {resolve_device(name) for name in DEVICES if not name.startswith("cuda")}
+    assert devices == {ComputeDevice(torch.device("cpu"))}
 
 
 @pytest.mark.parametrize(("name", "precision"), [("cuda", "highest"), ("auto", "highest"), ("cuda-tf32", "high")])
-def test_only_tf32_rounds_products_and_the_results_say_so(monkeypatch, name, precision):
+def test_only_tf32_rounds_products_and_the_results_say_so(monkeypatch, before, name, precision):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
-    before = torch.get_float32_matmul_precision()
-    try:
-        found = resolve_device(name)
-        assert found.type == "cuda"
-        assert torch.get_float32_matmul_precision() == precision
-        assert describe_device(found) == ("cuda (a GPU, TF32)" if precision == "high" else "cuda (a GPU)")
-    finally:
-        torch.set_float32_matmul_precision(before)
+    device = resolve_device(name)
+    assert matmul_precision() == before, "resolving a device sets nothing"
+    assert device.torch_device.type == "cuda"
+    assert device.name == ("cuda" if name == "auto" else name)
+    assert device.describe() == ("cuda (a GPU, TF32)" if precision == "high" else "cuda (a GPU)")
+    with device.network_precision():
+        assert matmul_precision() == precision
+    assert matmul_precision() == before
+    with pytest.raises(ValueError, match="inside"), device.network_precision():
+        raise ValueError("inside")
+    assert matmul_precision() == before
+
+
+def test_a_cpu_is_described_as_such():
+    device = resolve_device("cpu")
+    assert (device.name, device.describe()) == ("cpu", "cpu")
+
+
+PRETENDED = ComputeDevice(torch.device("cpu"), tf32=True)
+"""A CPU that claims TF32 stands in for a GPU: torch takes the setting there too."""
+
+COHORT = Simulation(n_sites=5, per_class=3, n_rois=8, frames=60)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_job_trains_in_the_precision_of_its_device_and_restores_the_earlier_one(monkeypatch, before, tmp_path, fails):
+    monkeypatch.setattr("brio.jobs.prepare.resolve_device", lambda name: PRETENDED)
+    seen, fit = [], Ridge.fit
+
+    def watched(self, *args):
+        seen.append(matmul_precision())
+        if fails:
+            raise BrioError("diverged")
+        return fit(self, *args)
+
+    monkeypatch.setattr(Ridge, "fit", watched)
+    ends = pytest.raises(BrioError, match="diverged") if fails else contextlib.nullcontext()
+    with ends:
+        brio.run(simulate(COHORT), ["ridge"], out=tmp_path, folds=["site01"], device="cuda-tf32")
+    assert seen == ["high"]
+    assert matmul_precision() == before
+    assert '"device": "cuda-tf32"' in (tmp_path / "plan.json").read_text()
+
+
+def test_a_study_applies_networks_in_the_precision_of_its_device(monkeypatch, before):
+    seen = []
+
+    def find(bench):
+        seen.append(matmul_precision())
+        raise BrioError("nothing found")
+
+    monkeypatch.setitem(study._STUDIES, "watched", study.Study("watched", "", "", lambda bench: [], find))
+    bench = SimpleNamespace(say=print, train=len, prepared=SimpleNamespace(device=PRETENDED))
+    with pytest.raises(BrioError, match="nothing found"):
+        study.run_study("watched", bench)
+    assert seen == ["high"]
+    assert matmul_precision() == before
+
+
+def test_an_estimator_learns_and_predicts_in_the_precision_of_its_device(monkeypatch, before):
+    monkeypatch.setattr("brio.estimator.resolve_device", lambda name: PRETENDED)
+    seen = []
+    for name in ("fit", "predict", "contributions"):
+        usual = getattr(BrioPlus, name)
+
+        def watched(self, *args, name=name, usual=usual):
+            seen.append((name, matmul_precision()))
+            return usual(self, *args)
+
+        monkeypatch.setattr(BrioPlus, name, watched)
+    cohort = simulate(COHORT)
+    model = brio.BrioClassifier("brio-plus", J=2, K=2, random_state=0).fit(cohort)
+    model.predict_proba(cohort)
+    model.contributions(cohort)
+    assert {name for name, _ in seen} == {"fit", "predict", "contributions"}
+    assert {precision for _, precision in seen} == {"high"}
+    assert matmul_precision() == before
 
 
 def test_memory_is_a_share_of_a_gpu_and_less_of_it_where_others_fill_it(monkeypatch):
@@ -52,25 +142,16 @@ def test_memory_is_a_share_of_a_gpu_and_less_of_it_where_others_fill_it(monkeypa
     assert gigabytes(pass_budget, memory_budget) == pytest.approx([0.5, 1.2])
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 30 << 30)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 2 << 30)
-    assert gigabytes(pass_budget, memory_budget) == pytest.approx([7.5, 18]), "what torch keeps for later is free to us"
+    assert gigabytes(pass_budget, memory_budget) == pytest.approx([7.5, 18]), "memory that torch reserved is free to us"
     assert pass_budget(cpu) < chunk_budget(cpu) * 4 < resident_budget(cpu)
 
 
-def test_connectomes_are_estimated_in_full_precision(monkeypatch):
+def test_connectomes_are_estimated_in_full_precision(monkeypatch, before):
     seen = []
-    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: seen.append(_precision()) or torch.matmul(a, b))
-    before = _precision()
-    torch.set_float32_matmul_precision("high")
-    try:
-        fc.psi(torch.randn(20, 3), torch.tensor(20))
-        assert seen == ["highest"]
-        assert _precision() == "high"
-        with pytest.raises(ValueError, match="inside"), exact_products():
-            raise ValueError("inside")
-        assert _precision() == "high"
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-def _precision():
-    return torch.get_float32_matmul_precision()
+    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: seen.append(matmul_precision()) or torch.matmul(a, b))
+    fc.psi(torch.randn(20, 3), torch.tensor(20))
+    assert seen == ["highest"]
+    assert matmul_precision() == before
+    with pytest.raises(ValueError, match="inside"), full_precision():
+        raise ValueError("inside")
+    assert matmul_precision() == before

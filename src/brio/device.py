@@ -1,9 +1,10 @@
-"""Which device a job runs on, and how exactly it multiplies."""
+"""The device a job runs on, the precision of its matrix products, and how much of its memory to use."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 
@@ -11,10 +12,9 @@ from .errors import BrioError
 
 __all__ = [
     "DEVICES",
+    "ComputeDevice",
     "chunk_budget",
-    "describe_device",
-    "device_word",
-    "exact_products",
+    "full_precision",
     "memory_budget",
     "pass_budget",
     "resident_budget",
@@ -22,41 +22,80 @@ __all__ = [
 ]
 
 DEVICES = ("auto", "cpu", "cuda", "cuda-tf32")
+"""Names that ``--device`` accepts."""
 
 
-def resolve_device(name: str) -> torch.device:
-    """``auto`` takes the GPU where there is one; ``cuda`` insists on it; ``cpu`` never uses it.
+@dataclass(frozen=True)
+class ComputeDevice:
+    """A device, and whether networks multiply in TF32 on it.
 
-    ``cuda-tf32`` is a GPU whose networks multiply with ten bits of mantissa instead of 23 and add up in float32:
-    faster, and not the same to the last digits. Connectomes are estimated in full precision under any of them.
+    TF32 rounds the factors of a product to ten bits of mantissa (float32 has 23) and adds up in float32. It is faster,
+    and results differ in the last digits. Connectomes are estimated in full precision on every device.
+
+    Attributes
+    ----------
+    torch_device : torch.device
+    tf32 : bool
+        Whether networks multiply in TF32; only on a GPU.
+    """
+
+    torch_device: torch.device
+    tf32: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name that ``--device`` accepts: ``cpu``, ``cuda`` or ``cuda-tf32``."""
+        return "cuda-tf32" if self.tf32 else self.torch_device.type
+
+    def describe(self) -> str:
+        """Return the device with the model of its GPU, for result tables."""
+        if self.torch_device.type != "cuda":
+            return "cpu"
+        return f"cuda ({torch.cuda.get_device_name(self.torch_device)}{', TF32' if self.tf32 else ''})"
+
+    @contextmanager
+    def network_precision(self) -> Iterator[None]:
+        """Let networks multiply in the precision of this device; the earlier precision is restored on exit.
+
+        Enter it wherever networks are trained or applied: torch keeps this precision for the whole process.
+        """
+        with _matmul_precision("high" if self.tf32 else "highest"):
+            yield
+
+
+def resolve_device(name: str) -> ComputeDevice:
+    """Find the device that a name stands for. Nothing is set in torch.
+
+    Parameters
+    ----------
+    name : {"auto", "cpu", "cuda", "cuda-tf32"}
+        ``auto`` is the GPU where there is one, else the CPU; ``cuda-tf32`` is a GPU on which networks multiply in
+        TF32, see :class:`ComputeDevice`.
+
+    Raises
+    ------
+    BrioError
+        If the name is unknown, or a GPU is requested and there is none.
     """
     if name not in DEVICES:
         raise BrioError(f"device '{name}' is unknown; known: {', '.join(DEVICES)}")
     if name.startswith("cuda") and not torch.cuda.is_available():
-        raise BrioError(f"device '{name}' was asked for, but this machine has no usable GPU; use 'cpu' or 'auto'")
-    torch.set_float32_matmul_precision("high" if name == "cuda-tf32" else "highest")
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
-
-
-def describe_device(device: torch.device) -> str:
-    """The device in words, for the results."""
-    if device.type != "cuda":
-        return "cpu"
-    reduced = torch.get_float32_matmul_precision() == "high"
-    return f"cuda ({torch.cuda.get_device_name(device)}{', TF32' if reduced else ''})"
-
-
-def device_word(device: torch.device) -> str:
-    """The device as ``--device`` takes it; TF32 is one of its own, so that no job goes on in other precision."""
-    reduced = device.type == "cuda" and torch.get_float32_matmul_precision() == "high"
-    return "cuda-tf32" if reduced else device.type
+        raise BrioError(f"device '{name}' was requested, but this machine has no usable GPU; use 'cpu' or 'auto'")
+    on_gpu = name != "cpu" and torch.cuda.is_available()
+    return ComputeDevice(torch.device("cuda" if on_gpu else "cpu"), tf32=name == "cuda-tf32")
 
 
 @contextmanager
-def exact_products() -> Iterator[None]:
-    """Matrix products in here have the full precision of their type on every device."""
+def full_precision() -> Iterator[None]:
+    """Compute matrix products in the full precision of their type, on every device, while the context is open."""
+    with _matmul_precision("highest"):
+        yield
+
+
+@contextmanager
+def _matmul_precision(value: str) -> Iterator[None]:
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
+    torch.set_float32_matmul_precision(value)
     try:
         yield
     finally:
@@ -64,36 +103,37 @@ def exact_products() -> Iterator[None]:
 
 
 def memory_budget(device: torch.device) -> int:
-    """Bytes that the runs of one stack may take together.
+    """Return how many bytes the runs of one stack may take together.
 
-    On a GPU a good half of what is free. On a CPU four gigabytes: more runs in a stack make nothing faster there,
-    and a stack that is killed is computed again as a whole.
+    On a GPU 60 % of the free memory. On a CPU four gigabytes: larger stacks are not faster there, and a stack that is
+    killed has to be computed again as a whole.
     """
-    return int(0.6 * _memory(device)[0]) if device.type == "cuda" else 4 << 30
+    return int(0.6 * _gpu_memory(device)[0]) if device.type == "cuda" else 4 << 30
 
 
 def pass_budget(device: torch.device) -> int:
-    """Bytes that one pass of networks over scans, without gradients, may take: an eighth of a GPU, little of a CPU.
+    """Return how many bytes one pass of networks over scans may take, without gradients.
 
-    A quarter of what is free where that is less, as on a GPU that several jobs share.
+    On a GPU an eighth of its memory, or a quarter of the free memory where that is less, as on a GPU that several jobs
+    share. On a CPU 128 MiB.
     """
     if device.type != "cuda":
         return 128 << 20
-    free, total = _memory(device)
+    free, total = _gpu_memory(device)
     return min(total // 8, free // 4)
 
 
 def chunk_budget(device: torch.device) -> int:
-    """Bytes that re-estimates made together may take, resampled frames included."""
-    return min(2 << 30, _memory(device)[1] // 16) if device.type == "cuda" else 64 << 20
+    """Return how many bytes one chunk of re-estimates may take, resampled frames included."""
+    return min(2 << 30, _gpu_memory(device)[1] // 16) if device.type == "cuda" else 64 << 20
 
 
 def resident_budget(device: torch.device) -> int:
-    """Bytes of frames that stay on a device; those of a larger cohort are read again when they are needed."""
-    return _memory(device)[1] // 6 if device.type == "cuda" else 2 << 30
+    """Return how many bytes of frames may stay on the device; a larger cohort is read again whenever it is needed."""
+    return _gpu_memory(device)[1] // 6 if device.type == "cuda" else 2 << 30
 
 
-def _memory(device: torch.device) -> tuple[int, int]:
-    """Bytes of a GPU that are free, those that torch keeps for later among them, and all it has."""
+def _gpu_memory(device: torch.device) -> tuple[int, int]:
+    """Free and total bytes of a GPU; memory that torch has reserved but not allocated counts as free."""
     free, total = torch.cuda.mem_get_info(device)
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device), total

@@ -206,7 +206,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         if fold.left_out:
             warnings.warn(f"one class only at {', '.join(fold.left_out)}: not learned from", stacklevel=2)
         progress = _tell if self.verbose else silent
-        (fitted,) = method.fit(Connectomes(cohort, device), [Run(fold, seed)], progress)
+        with device.network_precision():
+            (fitted,) = method.fit(Connectomes(cohort, device.torch_device), [Run(fold, seed)], progress)
         fitted.require_finite(method.name)
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # of an earlier fit, perhaps of another method
@@ -224,7 +225,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> np.ndarray:
         """Logit margins for ``classes_[1]``. Shape [n]."""
         connectomes = self._connectomes(X)
-        return self.method_.margins(self.fitted_run_, connectomes, np.arange(len(connectomes)))
+        with resolve_device(self.device).network_precision():
+            return self.method_.margins(self.fitted_run_, connectomes, np.arange(len(connectomes)))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of both classes, the logistic function of the margins. Shape [n, 2].
@@ -247,7 +249,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         """
         connectomes = self._connectomes(X)
         scans = self.method_.inputs(connectomes).take(torch.arange(len(connectomes), device=connectomes.device))
-        return self.method_.contributions(self.fitted_run_, scans)
+        with resolve_device(self.device).network_precision():
+            return self.method_.contributions(self.fitted_run_, scans)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one safetensors file: weights, and all else as JSON in its header.
@@ -338,7 +341,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
             names = cohort.atlas.rois["name"].to_numpy(dtype=object)
             for u in np.flatnonzero(names != learned)[:1]:
                 raise BrioError(f"ROI {u + 1} of X is {names[u]}, but the model was fitted to {learned[u]} there")
-        return Connectomes(cohort, resolve_device(self.device))
+        return Connectomes(cohort, resolve_device(self.device).torch_device)
 
 
 def _is_named(atlas: Atlas) -> bool:

@@ -16,6 +16,7 @@ import torch
 
 import brio as package
 from brio.cohort.simulate import Simulation, simulate
+from brio.device import ComputeDevice
 from brio.errors import BrioError
 from brio.jobs.execute import planned
 from brio.jobs.plan import Plan
@@ -225,15 +226,13 @@ def test_another_job_in_the_same_folder(brio, copy, folder, tiny, words, differs
 @pytest.fixture
 def plan_on(folder):
     """The plan of a job as it is made on another device; nothing is computed for it."""
-    prepared, before = prepare(folder, device="cpu"), torch.get_float32_matmul_precision()
+    prepared = prepare(folder, device="cpu")
 
-    def plan_on(device: str, precision: str = "highest") -> Plan:
-        torch.set_float32_matmul_precision("high" if device == "cuda-tf32" else precision)
-        on = torch.device(device.removesuffix("-tf32"))
+    def plan_on(device: str) -> Plan:
+        on = ComputeDevice(torch.device(device.removesuffix("-tf32")), tf32=device == "cuda-tf32")
         return planned(dataclasses.replace(prepared, device=on), ["ridge"])
 
-    yield plan_on
-    torch.set_float32_matmul_precision(before)
+    return plan_on
 
 
 @pytest.mark.parametrize(("begun", "now"), [("cuda", "cuda-tf32"), ("cuda-tf32", "cuda"), ("cuda", "cpu")])
@@ -297,8 +296,13 @@ def test_a_finished_folder_keeps_its_tables_when_it_is_read_elsewhere(brio, copy
     assert content(copy) == before
 
 
-def test_the_precision_of_a_gpu_says_nothing_of_a_cpu(plan_on):
-    assert plan_on("cpu", "high").facts["device"] == "cpu"
+def test_the_precision_that_torch_has_says_nothing_of_the_device(plan_on):
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        assert [plan_on(name).facts["device"] for name in ("cpu", "cuda")] == ["cpu", "cuda"]
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def test_another_cohort_in_the_same_folder(brio, copy, tiny, tmp_path):

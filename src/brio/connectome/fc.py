@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..device import exact_products
+from ..device import full_precision
 
 __all__ = ["LARGEST_CORRELATION", "fisher_z", "psi", "standardise"]
 
@@ -57,7 +57,7 @@ def psi(x: Tensor, n: Tensor) -> Tensor:
     """
     n = n[..., None, None].to(x.dtype)
     mean = x.sum(-2, keepdim=True) / n
-    with exact_products():
+    with full_precision():
         covariance = x.transpose(-1, -2) @ x / n - mean.transpose(-1, -2) * mean
     variance = covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0)
     inverse = torch.where(variance > _FLAT, variance.clamp_min(_FLAT).rsqrt(), torch.zeros_like(variance))

@@ -14,7 +14,7 @@ import torch
 from ..cohort import Audit, AuditRules, Cohort
 from ..cohort.covariates import read_covariates
 from ..connectome import Connectomes, Harmonise
-from ..device import device_word, memory_budget
+from ..device import ComputeDevice, memory_budget
 from ..errors import BrioError, nearest
 from ..methods import find_method, list_methods, make_method
 from ..protocol import Fold, ProtocolSettings, make_folds
@@ -131,7 +131,7 @@ def make_plan(
     harmonise: Harmonise,
     seeds: Sequence[int],
     folds: Sequence[str] | None,
-    device: torch.device,
+    device: ComputeDevice,
     version: str,
 ) -> Plan:
     """Plan the runs of every method over the folds and seeds of a protocol; stacks are decided separately.
@@ -153,8 +153,8 @@ def make_plan(
         "harmonise": None if harmonise.kind == "none" else dataclasses.asdict(harmonise),
         "seeds": list(seeds),
         "folds": None if folds is None else sorted(folds),
-        "device": device_word(device),
-        "threads": torch.get_num_threads() if device.type == "cpu" else None,
+        "device": device.name,
+        "threads": torch.get_num_threads() if device.name == "cpu" else None,
     }
     jobs: dict[str, PlannedRun] = {}
     by_seed = {seed: make_folds(cohort, protocol, seed, protocol_settings) for seed in seeds}

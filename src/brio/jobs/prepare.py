@@ -9,11 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ..cohort import Audit, AuditRules, Cohort, audit
 from ..connectome import Connectomes, Harmonise
-from ..device import resolve_device
+from ..device import ComputeDevice, resolve_device
 from ..errors import BrioError
 from ..methods import find_method, make_method
 from ..progress import Progress, silent
@@ -40,7 +38,7 @@ class Prepared:
     of_methods: dict[str, Any]
     seeds: range
     folds: Sequence[str] | None
-    device: torch.device
+    device: ComputeDevice
     estimate: Callable[[], Connectomes]
     runs_per_stack: int | None
     records_only: bool
@@ -143,7 +141,7 @@ def prepare(
         range(seeds),
         folds,
         target,
-        cache(lambda: Connectomes(used, target)),
+        cache(lambda: Connectomes(used, target.torch_device)),
         runs_per_stack,
         records_only,
         progress,

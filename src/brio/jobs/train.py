@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..cohort import Cohort
 from ..connectome import Connectomes, harmonised
-from ..device import describe_device
 from ..errors import BrioError
 from ..methods import find_method
 from ..progress import Progress
@@ -50,12 +50,15 @@ def train(prepared: Prepared, plan: Plan, store: RunStore, searching: bool = Fal
         tell("starting", 0.0)
         start = time.perf_counter()
         seen = harmonised(graphs, jobs[0].run.fold.source, plan.harmonise)
-        fitted_runs = _fit(method, seen, [job.run for job in jobs], tell)
+        with prepared.device.network_precision():
+            fitted_runs = _fit(method, seen, [job.run for job in jobs], tell)
         seconds = (time.perf_counter() - start) / len(jobs)
         for job, fitted in zip(jobs, fitted_runs, strict=True):
             if not searching:
                 fitted.require_finite(method.name)
-            store.write(job.key, _record(plan, job, fitted, graphs, seconds), fitted.tensors)
+            store.write(
+                job.key, _record(plan, job, fitted, graphs.cohort, seconds, prepared.device.describe()), fitted.tensors
+            )
         before += effort
         prepared.progress(f"{title}: done", before / total)
 
@@ -88,9 +91,11 @@ def _folds(jobs: list[PlannedRun]) -> str:
     return f"fold {names[0]}" if len(names) == 1 else f"folds {names[0]} to {names[-1]}"
 
 
-def _record(plan: Plan, job: PlannedRun, fitted: FittedRun, graphs: Connectomes, seconds: float) -> dict[str, Any]:
+def _record(
+    plan: Plan, job: PlannedRun, fitted: FittedRun, cohort: Cohort, seconds: float, device: str
+) -> dict[str, Any]:
     """The row, the predictions and the notes of a finished run."""
-    cohort, fold = graphs.cohort, job.run.fold
+    fold = job.run.fold
     learned = job.method.training_scans(cohort, fold)
     label, logit = cohort.labels[fold.test], np.asarray(fitted.test_logit, dtype=float)
     finite = bool(np.isfinite(logit).all())
@@ -116,7 +121,7 @@ def _record(plan: Plan, job: PlannedRun, fitted: FittedRun, graphs: Connectomes,
             "selected_epoch": fitted.selected_epoch,
             "block_length": fitted.block_length,
             "seconds": round(seconds, 3),
-            "device": describe_device(graphs.device),
+            "device": device,
             "note": "; ".join(notes),
         },
         "details": {"trained_epochs": fitted.trained_epochs, **fitted.details},

@@ -13,7 +13,6 @@ import pandas as pd
 
 from ..cohort import Cohort
 from ..connectome import Connectomes
-from ..device import device_word
 from ..diagnostics import run_discrepancies, source_block_length
 from ..errors import BrioError, nearest
 from ..jobs.execute import announce, execute, planned
@@ -118,7 +117,7 @@ class Bench:
         """How a study with some arms was asked for, so that it can be asked for again; where its arms were trained,
         which need not be here. Of folders that were handed in the last two names."""
         trained = sorted(self.out.glob("arms/*/*/plan.json")) if arms else []
-        here = device_word(self.prepared.device)
+        here = self.prepared.device.name
         return self._asked | {"device": json.loads(trained[0].read_text("utf-8"))["device"] if trained else here}
 
     def smoke(self, arms: Sequence[Arm] = ()) -> str:

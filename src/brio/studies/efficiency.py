@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..device import describe_device
 from ..drawing import panels, style
 from ..methods import find_method, make_method
 from ..protocol import Fold, make_folds
@@ -56,7 +55,7 @@ def efficiency(bench: Bench) -> Finding:
             if "K" not in bench.prepared.given("brio") or "K" not in settings:
                 rows.append(measured(bench, label, "brio", where, settings))
     table = pd.DataFrame(rows, columns=COLUMNS).astype({"K": "Int64"})
-    text = [f"Device: {describe_device(bench.graphs.device)}."]
+    text = [f"Device: {bench.prepared.device.describe()}."]
     if rows:
         fastest = table.loc[table["seconds_an_epoch"].idxmin()]
         text[0] += f" Fastest: {fastest['arm']}, one run alone."
@@ -108,7 +107,7 @@ def measured(bench: Bench, label: str, name: str, fold: Fold, settings: dict[str
         "seconds_an_epoch": seconds,
         "peak_memory_mib": peak,
         "source_scans": len(fold.source),
-        "device": describe_device(device),
+        "device": bench.prepared.device.describe(),
         "folds": 1,
         "seeds": 1,
         "epochs": epochs,

@@ -113,7 +113,9 @@ def run_study(name: str, bench: Bench) -> Path:
     for s in chosen:
         bench.say(f"{s.name}: {s.title}")
         bench.train(s.arms(bench))
-        _write(s, s.find(bench), bench)
+        with bench.prepared.device.network_precision():  # diagnostics apply fitted networks
+            found = s.find(bench)
+        _write(s, found, bench)
     place = bench.out / "studies"
     return place if name == "paper" else place / name
 
