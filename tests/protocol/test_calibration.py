@@ -1,13 +1,13 @@
-"""Reliability, Brier parts and ROC bands against scikit-learn and plain loops."""
+"""Reliability, calibration error and ROC bands against scikit-learn and plain loops."""
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.calibration import calibration_curve
-from sklearn.metrics import brier_score_loss, roc_auc_score, roc_curve
+from sklearn.metrics import roc_auc_score, roc_curve
 
 from brio.errors import BrioError
-from brio.protocol import auc, bootstrap_interval, brier_decomposition, calibration_error, reliability, roc_band
+from brio.protocol import auc, bootstrap_interval, calibration_error, reliability, roc_band
 
 
 def said(n: int, seed: int, decimals: int = 12) -> tuple[np.ndarray, np.ndarray]:
@@ -106,26 +106,6 @@ def test_calibration_error_tells_calibrated_from_overconfident():
     sharp = 1 / (1 + (1 / truth - 1) ** 3)  # three times the logit
     assert calibration_error(label, sharp) > 0.1
     assert calibration_error(1 - label, 1 - truth) == pytest.approx(calibration_error(label, truth), abs=1e-9)
-
-
-@pytest.mark.parametrize("strategy", ["uniform", "quantile"])
-@pytest.mark.parametrize("decimals", [1, 12])
-def test_brier_parts_add_up_to_the_brier_score(strategy, decimals):
-    label, probability = said(120, 5, decimals)
-    parts = brier_decomposition(label, probability, 6, strategy)
-    total = parts["reliability"] - parts["resolution"] + parts["uncertainty"] + parts["within_bins"]
-    assert total == pytest.approx(brier_score_loss(label, probability))
-
-
-def test_brier_parts_equal_murphys_where_each_bin_is_one_probability():
-    label, probability = said(300, 6, decimals=1)
-    parts = brier_decomposition(label, probability, 20)
-    share = label.mean()
-    groups = [(v, (probability == v).sum(), label[probability == v].mean()) for v in np.unique(probability)]
-    assert parts["reliability"] == pytest.approx(sum(n * (v - o) ** 2 for v, n, o in groups) / 300)
-    assert parts["resolution"] == pytest.approx(sum(n * (o - share) ** 2 for _, n, o in groups) / 300)
-    assert parts["uncertainty"] == pytest.approx(share * (1 - share))
-    assert parts["within_bins"] == pytest.approx(0, abs=1e-12)
 
 
 def predictions(sites: int, seeds: int, per_site: int = 40, seed: int = 0) -> pd.DataFrame:

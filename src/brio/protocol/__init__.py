@@ -1,6 +1,6 @@
 """Protocols: folds, metrics and statistics over sites."""
 
-from .calibration import RocBand, brier_decomposition, calibration_error, reliability, roc_band
+from .calibration import RocBand, calibration_error, reliability, roc_band
 from .folds import (
     PROTOCOLS,
     Fold,
@@ -34,7 +34,6 @@ __all__ = [
     "SiteStratifiedKFold",
     "auc",
     "bootstrap_interval",
-    "brier_decomposition",
     "calibration_error",
     "compare",
     "compare_folds",

@@ -13,7 +13,7 @@ from sklearn.metrics import roc_curve
 from ..errors import BrioError
 from .metrics import bootstrap_interval
 
-__all__ = ["RocBand", "brier_decomposition", "calibration_error", "reliability", "roc_band"]
+__all__ = ["RocBand", "calibration_error", "reliability", "roc_band"]
 
 Bins = Literal["uniform", "quantile"]
 
@@ -119,37 +119,6 @@ def calibration_error(label: np.ndarray, probability: np.ndarray, bins: int = 10
     found = reliability(label, probability, bins, strategy)
     gap = (found["observed"] - found["probability"]).abs()
     return float((gap * found["count"]).sum() / found["count"].sum())
-
-
-def brier_decomposition(
-    label: np.ndarray, probability: np.ndarray, bins: int = 10, strategy: Bins = "uniform"
-) -> dict[str, float]:
-    """The parts of the Brier score: reliability - resolution + uncertainty + within_bins.
-
-    ``reliability`` is the squared gap of the reliability curve (0 is best), ``resolution`` how far the bins' shares of
-    patients lie apart (more is better), ``uncertainty`` the score of who only knows the share of patients, and
-    ``within_bins`` what bins hide: 0 if each holds one probability alone.
-
-    References
-    ----------
-    Murphy, Journal of Applied Meteorology 12, 595 (1973); Stephenson et al., Weather and Forecasting 23, 752 (2008).
-
-    Examples
-    --------
-    >>> parts = brier_decomposition(np.array([0, 0, 1, 1]), np.array([0.25, 0.25, 0.75, 0.75]))
-    >>> parts
-    {'reliability': 0.0625, 'resolution': 0.25, 'uncertainty': 0.25, 'within_bins': 0.0}
-    """
-    label, probability = np.asarray(label), np.asarray(probability, dtype=float)
-    found, (_, bin_of) = reliability(label, probability, bins, strategy), _bin_of(probability, bins, strategy)
-    predicted, observed = found["probability"].to_numpy()[bin_of], found["observed"].to_numpy()[bin_of]  # [n]
-    share, off, residual = label.mean(), probability - predicted, label - observed
-    return {
-        "reliability": float(((predicted - observed) ** 2).mean()),
-        "resolution": float(((observed - share) ** 2).mean()),
-        "uncertainty": float(share * (1 - share)),
-        "within_bins": float((off**2 - 2 * off * residual).mean()),
-    }
 
 
 @dataclass(frozen=True, eq=False)
