@@ -1,4 +1,4 @@
-"""The embedded default: one job from scans to a figure, on a cohort whose truth is known."""
+"""The demonstration behind ``brio demo``: one job from scans to a figure, on a simulated cohort."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .report import draw_sites
 __all__ = ["DEMO_SETTINGS", "run_demo"]
 
 DEMO_SETTINGS = {"epochs": 30, "T_w": 10, "M": 9, "K": 4}
-"""A small cohort learns in fewer epochs than real ones; these keep the demonstration under a minute."""
+"""The simulated cohort is small and needs few epochs; with these settings the demonstration takes under a minute."""
 
 
 def run_demo(
@@ -23,14 +23,28 @@ def run_demo(
     progress: Progress = silent,
     say: Callable[[str], None] = lambda line: None,
 ) -> Result:
-    """Simulate, audit, train BRIO, its backbone and ridge leaving one site out, and draw the result."""
+    """Simulate a cohort, audit it, compare BRIO, its backbone and ridge on every site, and draw the result.
+
+    Parameters
+    ----------
+    out : Path
+        Folder for the results; the figure is ``sites.png``.
+    seed : int
+        Of the simulation.
+    device : {"auto", "cpu", "cuda", "cuda-tf32"}
+    progress : Progress
+    say : function of one line of text
+        Receives what a user should read on the way.
+
+    Returns
+    -------
+    Result
+    """
     cohort = simulate(Simulation(per_class=12, seed=seed))
     truth = cohort.provenance["truth"]
     say(f"{cohort!r}")
     say(f"planted: stable evidence in ROIs {_range(truth['stable'])}, unstable in {_range(truth['unstable'])},")
-    say(
-        f"  of changing sign between sites in {_range(truth['spurious'])}, the scanner's own in {_range(truth['site'])}"
-    )
+    say(f"  changing sign between sites in {_range(truth['spurious'])}, site effects in {_range(truth['site'])}")
     result = run(
         cohort,
         ["brio", "backbone", "ridge"],

@@ -1,11 +1,11 @@
-"""Random numbers that are a function of what they are for.
+"""Random numbers that are a function of their purpose.
 
-Every draw is addressed by integers (a seed, a participant, a refresh, a slot, ...), not by its place
-in a stream. A draw for one participant therefore does not move when another participant, another
-run in the stack or another device enters the job, which is what makes a run inside a stack equal to
-the run alone and keeps held-out data out of the draws of the source sites.
+Every draw is addressed by integers and names (a seed, a purpose, a participant, a refresh, ...) and not by its place in
+a stream. A draw for one participant therefore does not change when another participant, another run in the stack or
+another device takes part in the job. This makes a run inside a stack equal to the run alone, and keeps the test site
+out of the draws of the source sites.
 
-The generator is the finaliser of splitmix64 (Steele, Lea & Flood 2014) chained over the address.
+The generator is the finaliser of splitmix64 (Steele, Lea & Flood 2014), chained over the parts of the address.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["address", "addresses", "key", "uniform", "uniform_tensor"]
+__all__ = ["address", "addresses", "draw_uniform", "draw_uniform_tensor", "key"]
 
 _GAMMA = 0x9E3779B97F4A7C15
 _MIX1 = 0xBF58476D1CE4E5B9
@@ -25,13 +25,13 @@ _MIX2 = 0x94D049BB133111EB
 
 
 def address(name: str) -> int:
-    """A stable signed 64-bit integer for a name (a participant, a site, a purpose)."""
+    """Hash a name (of a participant, a site, a purpose) to a signed 64-bit integer, the same on every machine."""
     digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
 
 
 def addresses(names: Iterable[str]) -> np.ndarray:
-    """:func:`address` of many names, int64."""
+    """Hash many names by :func:`address`. Shape [n], int64."""
     return np.array([address(str(n)) for n in names], dtype=np.int64)
 
 
@@ -42,7 +42,18 @@ def _mix(z: np.ndarray) -> np.ndarray:
 
 
 def key(*parts: int | str | np.ndarray) -> np.ndarray:
-    """Chain the parts of an address into one uint64 key; arrays broadcast."""
+    """Chain the parts of an address into one key.
+
+    Parameters
+    ----------
+    *parts : int, str or ndarray of int
+        Names are hashed by :func:`address`; arrays broadcast.
+
+    Returns
+    -------
+    ndarray of uint64
+        Of the broadcast shape.
+    """
     with np.errstate(over="ignore"):
         state = np.zeros((), np.uint64)
         for part in parts:
@@ -52,12 +63,22 @@ def key(*parts: int | str | np.ndarray) -> np.ndarray:
         return state
 
 
-def uniform(*parts: int | str | np.ndarray) -> np.ndarray:
-    """Uniform numbers in [0, 1) for an address; arrays broadcast.
+def draw_uniform(*parts: int | str | np.ndarray) -> np.ndarray:
+    """Draw uniform numbers in [0, 1) for an address.
+
+    Parameters
+    ----------
+    *parts : int, str or ndarray of int
+        As for :func:`key`.
+
+    Returns
+    -------
+    ndarray of float64
+        Of the broadcast shape.
 
     Examples
     --------
-    >>> float(uniform(0, "validation sites", 3)) == float(uniform(0, "validation sites", 3))
+    >>> float(draw_uniform(0, "validation sites", 3)) == float(draw_uniform(0, "validation sites", 3))
     True
     """
     return (key(*parts) >> np.uint64(11)).astype(np.float64) * 2.0**-53
@@ -72,15 +93,20 @@ def _shift(z: Tensor, bits: int) -> Tensor:
     return (z >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def uniform_tensor(start: Tensor, *counters: Tensor | int) -> Tensor:
-    """The same numbers as :func:`uniform`, drawn on a device from keys of :func:`key`.
+def draw_uniform_tensor(start: Tensor, *counters: Tensor | int) -> Tensor:
+    """Draw on a device the numbers that :func:`draw_uniform` draws on the host.
 
     Parameters
     ----------
     start : Tensor of int64
-        Keys made on the host, viewed as int64.
-    counters : Tensors of int64, or numbers
+        Keys made by :func:`key` on the host, viewed as int64.
+    *counters : Tensor of int64, or int
         Further parts of the address; they broadcast against ``start``.
+
+    Returns
+    -------
+    Tensor of float64
+        Of the broadcast shape.
     """
     gamma, mix1, mix2 = _signed(_GAMMA), _signed(_MIX1), _signed(_MIX2)
     state = start

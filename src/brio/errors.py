@@ -1,4 +1,4 @@
-"""The one kind of error a user should ever see."""
+"""The one user-facing error of brio."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ __all__ = ["BrioError", "nearest"]
 
 
 class BrioError(ValueError):
-    """Something in the user's input is wrong: what, where and what to do.
+    """An error in the user's input; its message says what is wrong, where, and what to do.
 
-    The command line prints its message as one line and leaves with exit status 2.
+    The command line prints the message as one line and ends with exit status 2.
     """
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint that names the known word closest to ``name``, or lists them all.
+    """Return a hint that suggests the known name closest to ``name``, or lists all known names.
 
     Examples
     --------
     >>> nearest("epoch", ["epochs", "K"])
     "did you mean 'epochs'?"
     """
-    known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(names)}"

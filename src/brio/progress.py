@@ -1,4 +1,4 @@
-"""How long work tells where it is: a call with words and a share done, drawn by whoever listens."""
+"""Progress of long work: a callback that receives a message and the share of the work that is done."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ["Progress", "silent"]
 
 
 class Progress(Protocol):
-    """Called with what is being done and the share of the present job that is done (0 to 1)."""
+    """A function that is called with what is being done and the share of the job that is done (0 to 1)."""
 
     def __call__(self, message: str, share: float) -> None: ...
 
 
 def silent(message: str, share: float) -> None:
-    """Tell nobody."""
+    """Show no progress."""

@@ -1,4 +1,4 @@
-"""Settings are frozen dataclasses; this reads and checks ``key=value`` against them."""
+"""Settings are frozen dataclasses. This module declares their fields and reads ``key=value`` text into them."""
 
 from __future__ import annotations
 
@@ -10,39 +10,67 @@ from typing import Any, Literal, TypeVar
 
 from .errors import BrioError, nearest
 
-__all__ = ["parse_assignments", "require", "setting", "with_values"]
+__all__ = ["parse_assignments", "replace_values", "require", "setting"]
 
 T = TypeVar("T")
 
 
 def setting(default: Any, space: Any = None) -> Any:
-    """A field of settings with a default and, where it is worth tuning, a space (:mod:`brio.spaces`)."""
+    """Declare a field of settings.
+
+    Parameters
+    ----------
+    default : Any
+    space : brio.spaces.Space, optional
+        Values to try when the setting is tuned; without a space it is not tuned.
+    """
     return dataclasses.field(default=default, metadata={"space": space})
 
 
 def parse_assignments(pairs: Iterable[str]) -> dict[str, str]:
-    """Split ``key=value`` words into a dictionary.
+    """Split ``key=value`` texts into a dictionary.
+
+    Raises
+    ------
+    BrioError
+        If a text has no ``=``, or a key occurs twice.
 
     Examples
     --------
     >>> parse_assignments(["K=4", "epochs=50"])
     {'K': '4', 'epochs': '50'}
     """
-    out: dict[str, str] = {}
+    values: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
             raise BrioError(f"--set {pair}: write it as key=value")
-        if name.strip() in out:
+        if name.strip() in values:
             raise BrioError(f"--set {name.strip()}: given twice")
-        out[name.strip()] = value.strip()
-    return out
+        values[name.strip()] = value.strip()
+    return values
 
 
-def with_values(settings: T, values: dict[str, Any], prefix: str = "") -> T:
-    """A copy of frozen settings with some fields replaced; text is read by the field's type.
+def replace_values(settings: T, values: dict[str, Any], prefix: str = "") -> T:
+    """Return a copy of settings with some values replaced.
 
-    Unknown names are errors that name the nearest known one.
+    Parameters
+    ----------
+    settings : dataclass
+    values : dict
+        New values by name of the field. Text is converted to the type of the field.
+    prefix : str
+        Written before names in error messages, such as ``"audit."``.
+
+    Returns
+    -------
+    dataclass
+        Of the same type as ``settings``.
+
+    Raises
+    ------
+    BrioError
+        If a name is unknown (the nearest known name is suggested), or a value does not fit its field.
     """
     hints = typing.get_type_hints(type(settings))
     known = {f.name for f in dataclasses.fields(settings)}  # type: ignore[arg-type]
@@ -51,11 +79,12 @@ def with_values(settings: T, values: dict[str, Any], prefix: str = "") -> T:
         if name not in known:
             hint = nearest(prefix + name, {prefix + k for k in known})
             raise BrioError(f"setting '{prefix}{name}' is unknown; {hint}")
-        changed[name] = _read(value, hints[name], f"setting '{prefix}{name}'")
+        changed[name] = _convert(value, hints[name], f"setting '{prefix}{name}'")
     return dataclasses.replace(settings, **changed)  # type: ignore[type-var]
 
 
-def _read(value: Any, hint: Any, where: str) -> Any:
+def _convert(value: Any, hint: Any, where: str) -> Any:
+    """The value in the type that a hint asks for; ``where`` names the setting in errors."""
     origin = typing.get_origin(hint)
     if origin is Literal:
         options = typing.get_args(hint)
@@ -66,7 +95,7 @@ def _read(value: Any, hint: Any, where: str) -> Any:
         inner = [a for a in typing.get_args(hint) if a is not type(None)]
         if value is None or (isinstance(value, str) and value.lower() in ("none", "")):
             return None
-        return _read(value, inner[0], where)
+        return _convert(value, inner[0], where)
     if hint is bool:
         text = str(value).lower()
         if text not in ("true", "false", "1", "0", "yes", "no"):
@@ -82,6 +111,21 @@ def _read(value: Any, hint: Any, where: str) -> Any:
 
 
 def require(holds: bool, name: str, value: Any, rule: str) -> None:
-    """Raise a :class:`BrioError` that names a setting whose value breaks its rule."""
+    """Raise an error that names a setting if its value breaks a rule.
+
+    Parameters
+    ----------
+    holds : bool
+        Whether the value keeps the rule.
+    name : str
+    value : Any
+    rule : str
+        What the value must be, such as "at least 1".
+
+    Raises
+    ------
+    BrioError
+        If the rule does not hold.
+    """
     if not holds:
         raise BrioError(f"setting '{name}'={value}: must be {rule}")

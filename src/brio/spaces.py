@@ -1,4 +1,4 @@
-"""Where a setting may lie when it is tuned, and configurations drawn from there."""
+"""Search spaces of settings, and configurations drawn from them for tuning."""
 
 from __future__ import annotations
 
@@ -9,23 +9,30 @@ from typing import Any
 
 from . import draws
 
-__all__ = ["Space", "choice", "configurations", "log_uniform", "uniform"]
+__all__ = ["Space", "choice", "draw_configurations", "log_uniform", "uniform"]
 
 
 @dataclass(frozen=True)
 class Space:
-    """A set of values for one setting: some values, or an interval."""
+    """The values that one setting may take when it is tuned; made by :func:`choice`, :func:`uniform`, ...
+
+    Attributes
+    ----------
+    kind : {"choice", "uniform", "log-uniform"}
+    values : tuple
+        The values of a choice, or both ends of an interval.
+    """
 
     kind: str
     values: tuple[Any, ...]
 
     def at(self, u: float) -> Any:
-        """The value at a share u in [0, 1) of the way through."""
+        """Return the value at a share u in [0, 1) of the space."""
         if self.kind == "choice":
             return self.values[int(u * len(self.values))]
         low, high = self.values
         if self.kind == "log-uniform":
-            # two figures are enough to search by and can be read
+            # two significant digits are fine enough for a search, and easy to read
             return float(f"{math.exp(math.log(low) + u * (math.log(high) - math.log(low))):.2g}")
         return float(f"{low + u * (high - low):.2g}")
 
@@ -36,48 +43,75 @@ class Space:
 
 
 def choice(*values: Any) -> Space:
-    """One of some values."""
+    """Make a space of some values, all equally likely.
+
+    Examples
+    --------
+    >>> print(choice(16, 32, 64))
+    16, 32, 64
+    """
     return Space("choice", values)
 
 
 def uniform(low: float, high: float) -> Space:
-    """Anywhere in an interval."""
+    """Make a space of the numbers in an interval, all equally likely.
+
+    Examples
+    --------
+    >>> print(uniform(0, 0.5))
+    0 to 0.5
+    """
     return Space("uniform", (low, high))
 
 
 def log_uniform(low: float, high: float) -> Space:
-    """Anywhere in an interval, evenly in the logarithm."""
+    """Make a space of the numbers in an interval, uniform in their logarithm.
+
+    Examples
+    --------
+    >>> print(log_uniform(1e-4, 1e-2))
+    0.0001 to 0.01 (log)
+    """
     return Space("log-uniform", (low, high))
 
 
-def configurations(settings: Any, budget: int, fixed: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-    """Values of the tunable settings for each of ``budget`` configurations; the first is the default.
+def draw_configurations(settings: Any, budget: int, fixed: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    """Draw configurations of the tunable settings of a method; the first one is the default.
 
-    Each value is drawn by its own address (name of the setting, number of the configuration), so another budget or a
-    further setting moves none of the others. A configuration that repeats an earlier one, or whose values break a
-    rule of the settings, is drawn again.
+    The address of a value is the name of its setting and the number of its configuration, so a larger budget or a
+    further setting changes none of the others. A configuration that repeats an earlier one, or that the settings
+    reject, is replaced by the next draw.
 
     Parameters
     ----------
     settings : dataclass
-        The settings of a method with its defaults; fields with a space (:func:`brio.settings.setting`) are tuned.
+        Settings of a method with their defaults. Fields with a space (:func:`brio.settings.setting`) are tuned.
+    budget : int
+        Number of configurations; there may be fewer if the spaces are small.
     fixed : dict, optional
         Settings that are not tuned.
+
+    Returns
+    -------
+    list of dict
+        Values of the tuned settings, by name.
     """
     spaces = {
         f.name: f.metadata["space"]
         for f in dataclasses.fields(settings)
         if f.metadata.get("space") is not None and f.name not in (fixed or {})
     }
-    out: list[dict[str, Any]] = [{name: getattr(settings, name) for name in spaces}]
+    configurations: list[dict[str, Any]] = [{name: getattr(settings, name) for name in spaces}]
     number = 0
-    while len(out) < budget and number < 100 * budget and spaces:
+    while len(configurations) < budget and number < 100 * budget and spaces:
         number += 1
-        drawn = {name: space.at(float(draws.uniform("configuration", name, number))) for name, space in spaces.items()}
+        drawn = {
+            name: space.at(float(draws.draw_uniform("configuration", name, number))) for name, space in spaces.items()
+        }
         try:
             dataclasses.replace(settings, **drawn)
         except ValueError:  # BrioError is one
             continue
-        if drawn not in out:
-            out.append(drawn)
-    return out
+        if drawn not in configurations:
+            configurations.append(drawn)
+    return configurations

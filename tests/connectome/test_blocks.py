@@ -65,12 +65,12 @@ def test_horizon_needs_two_consecutive_quiet_lags():
 def series_of(scan, alive, who, rule, seed):
     """ROI signals and products of ROI pairs that a participant's address draws, in plain loops."""
     live = np.flatnonzero(alive)
-    order = sorted(live, key=lambda u: float(draws.uniform(seed, "block length signals", who, int(u))))
+    order = sorted(live, key=lambda u: float(draws.draw_uniform(seed, "block length signals", who, int(u))))
     chosen = [scan[:, u] for u in order[: rule.signals]]
     pairs = set()
     for slot in range(rule.products):
-        u = int(float(draws.uniform(seed, "product, first ROI", who, slot)) * len(live))
-        step = 1 + int(float(draws.uniform(seed, "product, second ROI", who, slot)) * (len(live) - 1))
+        u = int(float(draws.draw_uniform(seed, "product, first ROI", who, slot)) * len(live))
+        step = 1 + int(float(draws.draw_uniform(seed, "product, second ROI", who, slot)) * (len(live) - 1))
         pairs.add(tuple(sorted((live[u], live[(u + step) % len(live)]))))
     assert all(u != v for u, v in pairs)
     return chosen + [scan[:, u] * scan[:, v] for u, v in sorted(pairs)]

@@ -118,7 +118,7 @@ def test_resampled_bold_is_the_window_of_the_resampled_frames(graphs):
         x = graphs.scan(int(i)).numpy()
         n, b, who = len(x), int(block[j]), graphs.cohort.ids[i]
         for k in range(K):
-            starts = [int(draws.uniform(9, "re-estimates", 1, str(who), k, m) * n) for m in range(-(-n // b))]
+            starts = [int(draws.draw_uniform(9, "re-estimates", 1, str(who), k, m) * n) for m in range(-(-n // b))]
             frames = np.array([(s + t) % n for s in starts for t in range(b)])[:n]
             np.testing.assert_allclose(found[j, k], window_of(x[frames], TR[i], rule), atol=1e-9)
     alone = graphs.resampled_bold(Resamples(scans[1:2], block[1:2], 9, 1, K), rule, TR)

@@ -38,34 +38,34 @@ def test_key_is_the_chained_finaliser(parts):
 def test_uniform_tensor_draws_the_numbers_of_uniform(parts, first, second):
     start = torch.from_numpy(np.atleast_1d(draws.key(*parts).view(np.int64)))
     on_device = uniform_of(start, first, second)
-    assert float(on_device) == float(draws.uniform(*parts, first, second))
+    assert float(on_device) == float(draws.draw_uniform(*parts, first, second))
 
 
 def uniform_of(start, *counters):
-    return draws.uniform_tensor(start, *(torch.tensor([c]) for c in counters))
+    return draws.draw_uniform_tensor(start, *(torch.tensor([c]) for c in counters))
 
 
 def test_uniform_tensor_broadcasts_as_uniform_does():
     ids, k, b = draws.addresses(["a", "b", "c"]), np.arange(4), np.arange(7)
-    host = draws.uniform(5, "re-estimates", 2, ids[:, None, None], k[None, :, None], b)
+    host = draws.draw_uniform(5, "re-estimates", 2, ids[:, None, None], k[None, :, None], b)
     start = torch.from_numpy(draws.key(5, "re-estimates", 2, ids).view(np.int64))
-    there = draws.uniform_tensor(start[:, None, None], torch.arange(4)[None, :, None], torch.arange(7))
+    there = draws.draw_uniform_tensor(start[:, None, None], torch.arange(4)[None, :, None], torch.arange(7))
     assert np.array_equal(host, there.numpy())
 
 
 def test_uniform_is_the_top_53_bits_of_the_key():
     ids = draws.addresses(f"p{i}" for i in range(200))
-    assert draws.uniform(1, ids).tolist() == [(splitmix64(1, int(i)) >> 11) / 2**53 for i in ids]
+    assert draws.draw_uniform(1, ids).tolist() == [(splitmix64(1, int(i)) >> 11) / 2**53 for i in ids]
 
 
 def test_a_draw_does_not_move_when_others_are_drawn_with_it():
     ids = draws.addresses(f"p{i}" for i in range(50))
-    together = draws.uniform(7, "batches", 3, ids)
-    assert [float(draws.uniform(7, "batches", 3, int(i))) for i in ids] == together.tolist()
+    together = draws.draw_uniform(7, "batches", 3, ids)
+    assert [float(draws.draw_uniform(7, "batches", 3, int(i))) for i in ids] == together.tolist()
 
 
 def test_order_and_purpose_are_part_of_the_address():
-    assert len({float(draws.uniform(*p)) for p in [(1, 2), (2, 1), (1, 2, 0), ("a", 1), ("b", 1), (1, "a")]}) == 6
+    assert len({float(draws.draw_uniform(*p)) for p in [(1, 2), (2, 1), (1, 2, 0), ("a", 1), ("b", 1), (1, "a")]}) == 6
 
 
 def test_address_is_stable_over_versions():
@@ -79,9 +79,9 @@ def test_address_is_stable_over_versions():
 def test_draws_are_uniform_over_counters_ids_and_seeds():
     ids = draws.addresses(f"sub-{i:04d}" for i in range(4000))
     for sample in (
-        draws.uniform(0, "x", np.arange(4000)),
-        draws.uniform(0, "x", 1, ids),
-        draws.uniform(np.arange(4000), "x", 1),
+        draws.draw_uniform(0, "x", np.arange(4000)),
+        draws.draw_uniform(0, "x", 1, ids),
+        draws.draw_uniform(np.arange(4000), "x", 1),
     ):
         assert 0 <= sample.min() < 0.002
         assert 0.998 < sample.max() < 1
@@ -89,6 +89,6 @@ def test_draws_are_uniform_over_counters_ids_and_seeds():
 
 
 def test_neighbouring_addresses_are_uncorrelated():
-    u = draws.uniform(np.arange(60)[:, None], "x", np.arange(400))
+    u = draws.draw_uniform(np.arange(60)[:, None], "x", np.arange(400))
     assert np.abs(np.corrcoef(u) - np.eye(60)).max() < 0.25
     assert abs(np.corrcoef(u[:, :-1].ravel(), u[:, 1:].ravel())[0, 1]) < 0.02

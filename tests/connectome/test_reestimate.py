@@ -24,7 +24,7 @@ def numpy_fc(x: np.ndarray) -> np.ndarray:
 def frames_of(seed: int, refresh: int, who: str, k: int, n_frames: int, block: int) -> np.ndarray:
     """Frames of one resample: ceil(T / b) uniform starts, circular blocks end to end, cut to T."""
     starts = [
-        int(float(draws.uniform(seed, "re-estimates", refresh, who, k, b)) * n_frames)
+        int(float(draws.draw_uniform(seed, "re-estimates", refresh, who, k, b)) * n_frames)
         for b in range(-(-n_frames // block))
     ]
     return np.array([(s + t) % n_frames for s in starts for t in range(block)])[:n_frames]
@@ -64,7 +64,7 @@ def test_circular_blocks_draw_every_frame_equally_often():
 def test_the_largest_draw_stays_inside_the_scan(monkeypatch):
     # u < 1, yet u * T must not round up to T
     module = sys.modules["brio.connectome.resampling"]  # the function of that name hides the module
-    monkeypatch.setattr(module, "uniform_tensor", lambda *_: torch.tensor(1.0 - 2.0**-53, dtype=torch.float64))
+    monkeypatch.setattr(module, "draw_uniform_tensor", lambda *_: torch.tensor(1.0 - 2.0**-53, dtype=torch.float64))
     n = torch.tensor([2, 3, 7, 1000, 2**31])
     assert block_starts(torch.zeros(5, dtype=torch.int64), n, 1, 1).flatten().tolist() == (n - 1).tolist()
 

@@ -73,7 +73,7 @@ def test_re_estimates_are_those_of_the_paper_by_plain_loops(graphs, runs):
             block = int(clip_block_length(length, T, BlockRule()))
             for k in range(K):
                 at = ("re-estimates", draws.address("diagnostics"), str(cohort.ids[i]), k)
-                starts = [int(float(draws.uniform(run.seed, *at, b)) * T) for b in range(math.ceil(T / block))]
+                starts = [int(float(draws.draw_uniform(run.seed, *at, b)) * T) for b in range(math.ceil(T / block))]
                 frames = scan[np.array([(s + t) % T for s in starts for t in range(block)])[:T]]
                 expected = np.arctanh(np.corrcoef(frames[:, 0], frames[:, 1])[0, 1])
                 assert answer.again[n, k] == pytest.approx(expected, abs=1e-6)

@@ -10,7 +10,7 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
 from brio.jobs import run, tune
 from brio.methods import make_method
-from brio.spaces import choice, configurations, log_uniform, uniform
+from brio.spaces import choice, draw_configurations, log_uniform, uniform
 
 SMALL = {"epochs": 3, "patience": "none", "cell_batch": 2}
 
@@ -134,12 +134,12 @@ def test_settings_given_by_hand_are_not_tuned(cohort, tmp_path):
 
 def test_configurations_begin_with_the_default_and_never_repeat():
     settings = make_method("gcn").settings
-    drawn = configurations(settings, 9)
+    drawn = draw_configurations(settings, 9)
     assert drawn[0] == {name: getattr(settings, name) for name in drawn[0]}
     assert len({json.dumps(d, sort_keys=True) for d in drawn}) == 9
-    assert configurations(settings, 3) == drawn[:3]
-    assert configurations(settings, 4, {"dropout": 0.1})[2].keys() == drawn[0].keys() - {"dropout"}
-    assert len(configurations(make_method("ridge").settings, 4)) == 1
+    assert draw_configurations(settings, 3) == drawn[:3]
+    assert draw_configurations(settings, 4, {"dropout": 0.1})[2].keys() == drawn[0].keys() - {"dropout"}
+    assert len(draw_configurations(make_method("ridge").settings, 4)) == 1
 
 
 def test_spaces_hold_what_they_say():

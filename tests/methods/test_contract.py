@@ -27,7 +27,7 @@ from brio.connectome import Connectomes, Resamples
 from brio.errors import BrioError
 from brio.methods import find_method, list_methods, make_method
 from brio.protocol import auc
-from brio.spaces import configurations
+from brio.spaces import draw_configurations
 from brio.training import Run
 from brio.training.inputs import NEEDS, check_needs
 from brio.training.selection import BestValidationEpoch
@@ -167,10 +167,10 @@ def test_it_says_what_it_is(name):
 
 @pytest.mark.parametrize("name", [n for n in NEURAL if not find_method(n).fixed])
 def test_a_budget_of_four_has_four_configurations(name):
-    drawn = configurations(make_method(name).settings, 4)
+    drawn = draw_configurations(make_method(name).settings, 4)
     assert len(drawn) == 4
     assert drawn[0] == {k: getattr(make_method(name).settings, k) for k in drawn[0]}
-    assert configurations(make_method(name).settings, 8)[:4] == drawn
+    assert draw_configurations(make_method(name).settings, 8)[:4] == drawn
 
 
 def test_every_method_of_the_comparison_is_there():

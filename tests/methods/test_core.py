@@ -107,7 +107,7 @@ def test_bootstrap_weights_belong_to_participants(graphs, run):
     source = source_of(graphs, run)
     weight = bootstrap_weights(source, 50)
     who = graphs.cohort.ids[source.scans]
-    assert weight[7, 3] == pytest.approx(-np.log1p(-float(draws.uniform(3, "scaffold", 7, str(who[3])))))
+    assert weight[7, 3] == pytest.approx(-np.log1p(-float(draws.draw_uniform(3, "scaffold", 7, str(who[3])))))
     few = SourceScans(graphs, source.scans[5:9], source.site[5:9], source.label[5:9], 3)
     assert np.array_equal(bootstrap_weights(few, 50), weight[:, 5:9])
     assert weight.min() >= 0

@@ -71,4 +71,4 @@ def table(paper):
 @pytest.fixture
 def undrawn(monkeypatch) -> None:
     """Figures are made but not rendered, which takes longest."""
-    monkeypatch.setattr(study, "save", lambda figure, path: path.write_text(f"{len(figure.axes)} axes"))
+    monkeypatch.setattr(study, "save_figure", lambda figure, path: path.write_text(f"{len(figure.axes)} axes"))

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from study_benches import tree
 
-from brio.drawing import STYLES, dodge, panels, save, style
+from brio.drawing import STYLES, horizontal_offset, make_panels, save_figure, series_style
 from brio.studies import propositions
 from brio.studies.arms import printed
 from brio.studies.study import find_study
@@ -15,21 +15,21 @@ from brio.studies.summaries import bars, draw_arms, draw_lines, p_in_words
 
 
 def drawn():
-    figure, (left, right) = panels(2, 5, 3, sharey=True)
-    left.plot([1, 2, 3], [3, 1, 2], **style(0))
+    figure, (left, right) = make_panels(2, 5, 3, sharey=True)
+    left.plot([1, 2, 3], [3, 1, 2], **series_style(0))
     right.set_xlabel("x")
     return figure
 
 
 def test_no_two_of_the_first_thirty_series_look_alike():
-    looks = [tuple(style(k).values()) for k in range(30)]
+    looks = [tuple(series_style(k).values()) for k in range(30)]
     assert len(set(looks)) == 30
-    assert [style(k)["color"] for k in range(7)] == [colour for colour, _ in STYLES]
+    assert [series_style(k)["color"] for k in range(7)] == [colour for colour, _ in STYLES]
     assert len({marker for _, marker in STYLES}) == 7, "told apart in print"
 
 
 def test_panels_have_no_frame_above_and_to_the_right():
-    figure, axes = panels(3, 9, 2)
+    figure, axes = make_panels(3, 9, 2)
     assert len(axes) == len(figure.axes) == 3
     assert figure.get_size_inches().tolist() == [9, 2]
     for axis in axes:
@@ -40,19 +40,19 @@ def test_panels_have_no_frame_above_and_to_the_right():
 @pytest.mark.parametrize("ending", ["svg", "png", "pdf"])
 def test_the_same_figure_gives_the_same_bytes(ending, tmp_path):
     for name in ("one", "two"):
-        assert save(drawn(), tmp_path / f"{name}.{ending}") == tmp_path / f"{name}.{ending}"
+        assert save_figure(drawn(), tmp_path / f"{name}.{ending}") == tmp_path / f"{name}.{ending}"
     found = tree(tmp_path)
     assert set(found) == {f"one.{ending}", f"two.{ending}"}
     assert found[f"one.{ending}"] == found[f"two.{ending}"]
 
 
 def test_a_figure_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
-    path = save(drawn(), tmp_path / "figure.svg")
+    path = save_figure(drawn(), tmp_path / "figure.svg")
     before = path.read_bytes()
     figure = drawn()
     monkeypatch.setattr(type(figure), "savefig", lambda self, path, **words: path.write_text("half") and 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        save(figure, path)
+        save_figure(figure, path)
     assert path.read_bytes() == before
     assert ElementTree.fromstring(before).tag.endswith("svg")
 
@@ -65,7 +65,7 @@ def test_bars_are_never_negative_and_gaps_stay_gaps():
 
 def test_series_beside_each_other_do_not_reach_the_next_place():
     for count in (1, 2, 3, 4, 12, 30):
-        shifts = [dodge(k, count, 25.0) for k in range(count)]
+        shifts = [horizontal_offset(k, count, 25.0) for k in range(count)]
         assert sum(shifts) == pytest.approx(0)
         assert shifts == sorted(shifts)
         assert len(set(shifts)) == count
@@ -150,14 +150,14 @@ def test_the_axes_of_the_bound_begin_at_the_smallest_point(theorem):
 def test_thousands_of_points_make_a_small_file(theorem, tmp_path):
     figure = propositions._draw(*theorem)
     assert all(cloud.get_rasterized() for cloud in figure.axes[0].collections)
-    path = save(figure, tmp_path / "figure.svg")
+    path = save_figure(figure, tmp_path / "figure.svg")
     assert path.stat().st_size < 200_000
-    assert save(propositions._draw(*theorem), tmp_path / "again.svg").read_bytes() == path.read_bytes()
+    assert save_figure(propositions._draw(*theorem), tmp_path / "again.svg").read_bytes() == path.read_bytes()
 
 
 def test_lines_go_through_the_means(found):
     table = found("sensitivity").summary.query("setting == 'J'")
-    _, (axis,) = panels(1)
+    _, (axis,) = make_panels(1)
     draw_lines(axis, table["value"], table, 0)
     line = axis.lines[0]
     np.testing.assert_array_equal(line.get_xdata(), table["value"])

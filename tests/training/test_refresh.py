@@ -23,7 +23,8 @@ def fc(x):
 def resampled(scan, who, seed, refresh, k, block):
     T = len(scan)
     starts = [
-        int(float(draws.uniform(seed, "re-estimates", refresh, who, k, b)) * T) for b in range(math.ceil(T / block))
+        int(float(draws.draw_uniform(seed, "re-estimates", refresh, who, k, b)) * T)
+        for b in range(math.ceil(T / block))
     ]
     return scan[np.array([(s + t) % T for s in starts for t in range(block)])[:T]]
 

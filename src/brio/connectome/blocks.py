@@ -71,7 +71,7 @@ def balanced_subset(ids: np.ndarray, site: np.ndarray, label: np.ndarray, most: 
     for i, cell in enumerate(zip(site.tolist(), label.tolist(), strict=True)):
         cells.setdefault(cell, []).append(i)
     quota = max(1, most // len(cells))
-    order = draws.uniform(seed, "block length subjects", ids)
+    order = draws.draw_uniform(seed, "block length subjects", ids)
     chosen = [i for members in cells.values() for i in sorted(members, key=lambda i: order[i])[:quota]]
     return np.sort(np.array(sorted(chosen, key=lambda i: order[i])[:most], dtype=np.int64))
 
@@ -79,13 +79,13 @@ def balanced_subset(ids: np.ndarray, site: np.ndarray, label: np.ndarray, most: 
 def _sample_series(x: Tensor, alive: np.ndarray, id_: int, rule: BlockRule, seed: int) -> Tensor:
     """ROI signals and products of ROI pairs of one scan, centred. Shape [<= signals + products, T]."""
     live = np.flatnonzero(alive)
-    rank = np.argsort(draws.uniform(seed, "block length signals", id_, live), kind="stable")
+    rank = np.argsort(draws.draw_uniform(seed, "block length signals", id_, live), kind="stable")
     signals = x[:, live[rank[: rule.signals]]].T
     if len(live) < 2:
         return signals - signals.mean(-1, keepdim=True)
     slot = np.arange(rule.products)
-    u = (draws.uniform(seed, "product, first ROI", id_, slot) * len(live)).astype(np.int64)
-    step = (draws.uniform(seed, "product, second ROI", id_, slot) * (len(live) - 1)).astype(np.int64) + 1
+    u = (draws.draw_uniform(seed, "product, first ROI", id_, slot) * len(live)).astype(np.int64)
+    step = (draws.draw_uniform(seed, "product, second ROI", id_, slot) * (len(live) - 1)).astype(np.int64) + 1
     v = (u + step) % len(live)
     pairs = np.unique(np.sort(np.stack([live[u], live[v]], 1), axis=1), axis=0)
     products = (x[:, pairs[:, 0]] * x[:, pairs[:, 1]]).T

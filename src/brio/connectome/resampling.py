@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..draws import uniform_tensor
+from ..draws import draw_uniform_tensor
 from .fc import psi
 
 __all__ = ["Resamples", "block_indices", "block_starts", "reestimate"]
@@ -43,7 +43,7 @@ def block_starts(keys: Tensor, n_frames: Tensor, n_resamples: int, n_blocks: int
     """
     k = torch.arange(n_resamples, device=keys.device)[None, :, None]
     b = torch.arange(n_blocks, device=keys.device)[None, None, :]
-    u = uniform_tensor(keys[:, None, None], k, b)
+    u = draw_uniform_tensor(keys[:, None, None], k, b)
     return (u * n_frames[:, None, None]).long()
 
 

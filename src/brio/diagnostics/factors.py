@@ -145,7 +145,7 @@ def factor_ranking(evidence: FactorEvidence, by: Ranking, seed: int = 0) -> np.n
     pi_task, support = evidence.qualification.pi_task, pair_support(evidence.qualification.q_re)
     J = len(pi_task)
     if by == "random":
-        score = torch.from_numpy(draws.uniform(seed, "random ranking of factors", np.arange(J)))
+        score = torch.from_numpy(draws.draw_uniform(seed, "random ranking of factors", np.arange(J)))
     else:
         score = {
             "qualification": (pi_task * support).mean((0, 1)),

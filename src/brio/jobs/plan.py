@@ -18,7 +18,7 @@ from ..device import ComputeDevice, memory_budget
 from ..errors import BrioError, nearest
 from ..methods import find_method, list_methods, make_method
 from ..protocol import Fold, ProtocolSettings, make_folds
-from ..settings import with_values
+from ..settings import replace_values
 from ..training import Method, Run
 from ..training.inputs import check_needs
 
@@ -238,14 +238,14 @@ def stacked(plan: Plan, connectomes: Connectomes, runs_per_stack: int | None) ->
 
 def protocol_of(values: dict[str, str]) -> ProtocolSettings:
     """Protocol settings from ``key=value`` text."""
-    return with_values(ProtocolSettings(), values, "protocol.")
+    return replace_values(ProtocolSettings(), values, "protocol.")
 
 
 def rules_of(values: dict[str, str]) -> AuditRules:
     """Audit rules from ``key=value`` text."""
-    return with_values(AuditRules(), values, "audit.")
+    return replace_values(AuditRules(), values, "audit.")
 
 
 def harmonise_of(values: dict[str, str]) -> Harmonise:
     """Harmonisation settings from ``key=value`` text."""
-    return with_values(Harmonise(), values, "harmonise.")
+    return replace_values(Harmonise(), values, "harmonise.")

@@ -15,7 +15,7 @@ from ..cohort import Cohort
 from ..errors import BrioError
 from ..methods import find_method, make_method
 from ..settings import require
-from ..spaces import configurations
+from ..spaces import draw_configurations
 from ..training import Method
 from .execute import Result, execute, settled
 from .plan import Candidates, all_asked, described, method_settings, named, split_settings
@@ -81,7 +81,7 @@ def tune(
 def _drawn(name: str, values: dict[str, Any], budget: int) -> list[tuple[dict[str, Any], Method]]:
     """The configurations of a method: values of its tuned settings, and the method with them."""
     given = {k: v for k, v in values.items() if k in _fields(name) and k not in find_method(name).fixed}
-    tried = configurations(make_method(name, given).settings, budget, {**find_method(name).fixed, **given})
+    tried = draw_configurations(make_method(name, given).settings, budget, {**find_method(name).fixed, **given})
     return [(values, make_method(name, {**given, **values})) for values in tried]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import BrioError, nearest
-from ..settings import with_values
+from ..settings import replace_values
 from ..training import Method, NeuralMethod
 from ..training.inputs import NEEDS
 
@@ -165,7 +165,7 @@ def make_method(name: str, values: dict[str, Any] | None = None) -> Method:
     for key in values or {}:
         if key in found.fixed:
             raise BrioError(f"method '{name}' fixes '{key}' to {found.fixed[key]!r}; use '{found.make.name}' to set it")
-    made = found.make(with_values(found.make.Settings(), {**(values or {}), **found.fixed}))
+    made = found.make(replace_values(found.make.Settings(), {**(values or {}), **found.fixed}))
     made.name = name  # type: ignore[misc]
     return made
 

@@ -139,7 +139,7 @@ def bootstrap_weights(source: SourceScans, n: int) -> np.ndarray:
     to nobody else, and no resample of a small cell loses all but one of its members.
     """
     who = source.connectomes.ids[source.scans]
-    return -np.log1p(-draws.uniform(source.seed, "scaffold", np.arange(n)[:, None], who))
+    return -np.log1p(-draws.draw_uniform(source.seed, "scaffold", np.arange(n)[:, None], who))
 
 
 def site_effects(r: Tensor, live: Tensor, label: Tensor, weight: Tensor, spread: Tensor) -> Tensor:

@@ -63,7 +63,7 @@ class Fold:
 def ring_of_sites(sites: np.ndarray, seed: int) -> np.ndarray:
     """The sites in an order drawn from the seed and their names alone."""
     names = np.unique(sites)
-    return names[np.argsort(draws.uniform(seed, "ring of sites", draws.addresses(names)), kind="stable")]
+    return names[np.argsort(draws.draw_uniform(seed, "ring of sites", draws.addresses(names)), kind="stable")]
 
 
 def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> list[Fold]:
@@ -135,7 +135,7 @@ def stratified_assignment(
     Subjects of a cell are dealt to the folds in an order drawn from the seed; each cell goes on where
     the one before it stopped, so that the folds stay equally large even if cells are small.
     """
-    order = draws.uniform(seed, "k-fold order", ids)
+    order = draws.draw_uniform(seed, "k-fold order", ids)
     fold = np.empty(len(ids), dtype=np.int64)
     dealt = 0
     for site in np.unique(sites):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..drawing import STYLES, panels, save
+from ..drawing import STYLES, make_panels, save_figure
 
 __all__ = ["draw_sites"]
 
@@ -29,7 +29,7 @@ def draw_sites(rows: pd.DataFrame, summary: dict[str, Any], path: str | Path, ti
     methods = list(summary["methods"])
     order = scores.mean(axis=1).sort_values(na_position="first").index
     height = np.arange(len(order), dtype=float) + 1.8
-    figure, (axis,) = panels(1, 7.2, 1.9 + 0.3 * (len(order) + len(methods)))
+    figure, (axis,) = make_panels(1, 7.2, 1.9 + 0.3 * (len(order) + len(methods)))
     for y in height:
         axis.axhline(y, color="0.92", linewidth=0.8, zorder=0)
     for k, name in enumerate(methods):
@@ -73,4 +73,4 @@ def draw_sites(rows: pd.DataFrame, summary: dict[str, Any], path: str | Path, ti
     seeds = len(summary["seeds"])
     note = f"{summary['n_scans']} scans, {len(order)} held-out {unit}s, {seeds} seed{'s' if seeds > 1 else ''}"
     axis.set_title(f"{title or summary['cohort']}: {note}", loc="left", fontsize=10)
-    return save(figure, path)
+    return save_figure(figure, path)

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from ..diagnostics import discordance_interval, discordance_rate, spearman, spearman_interval
-from ..drawing import panels, style
+from ..drawing import make_panels, series_style
 from .arms import Arm, arm, printed
 from .bench import Bench
 from .comparison import without
@@ -101,9 +101,9 @@ def _between(low: float, high: float, form: str) -> str:
 
 
 def _draw(rows: pd.DataFrame, summary: pd.DataFrame, title: list[str]) -> Any:
-    figure, (axis,) = panels(1, 6.4, 4.2)
+    figure, (axis,) = make_panels(1, 6.4, 4.2)
     for k, row in summary.iterrows():
-        look, mine = style(int(str(k))), rows[rows["arm"] == row["arm"]]
+        look, mine = series_style(int(str(k))), rows[rows["arm"] == row["arm"]]
         axis.scatter(mine["D_site"], mine["D_re_pred"], s=9, alpha=0.25, linewidths=0, **look)
         axis.scatter(
             row["D_site"], row["D_re_pred"], s=80, edgecolors="white", label=printed(row["arm"]), zorder=3, **look

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..drawing import panels, style
+from ..drawing import make_panels, series_style
 from .agreement import OVERLAP, diagnosed, means, steadiness
 from .arms import Arm, arm, printed
 from .bench import Bench
@@ -72,19 +72,19 @@ def alignment(bench: Bench) -> Finding:
 
 
 def _draw(summary: pd.DataFrame, against: pd.DataFrame) -> Any:
-    figure, (axis,) = panels(1, 7.4, 4.0)
+    figure, (axis,) = make_panels(1, 7.4, 4.0)
     p = against.set_index("arm")["p"]
     line = summary[summary["lambda_env"].notna() & (summary["arm"] != MATCHED)].sort_values("lambda_env")
     least, most = (p_in_words(f(p[line["arm"]])) for f in (min, max))
     label = f"w/o QG\n({least if least == most else f'{least} to {most}'})"
-    axis.plot(line["D_site"], line["D_re_pred"], "-", linewidth=1.2, markersize=6, label=label, **style(0))
+    axis.plot(line["D_site"], line["D_re_pred"], "-", linewidth=1.2, markersize=6, label=label, **series_style(0))
     for _, row in line.iterrows():
         beside = {"xytext": (-4, 6), "textcoords": "offset points", "fontsize": 8, "ha": "right"}
         axis.annotate(f"{row['lambda_env']:g}", (row["D_site"], row["D_re_pred"]), **beside)
     for k, name in enumerate(("brio", MATCHED), 1):
         row = summary[summary["arm"] == name].iloc[0]
         label = "\n".join([printed(name), *(f"({p_in_words(v)})" for v in p[p.index == name])])
-        axis.scatter(row["D_site"], row["D_re_pred"], s=80, zorder=3, label=label, **style(k))
+        axis.scatter(row["D_site"], row["D_re_pred"], s=80, zorder=3, label=label, **series_style(k))
     axis.set_xlabel("site discrepancy D_site of source sites", fontsize=9)
     axis.set_ylabel("normalised predictive variation", fontsize=9)
     axis.set_xscale("log")

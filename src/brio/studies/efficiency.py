@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..drawing import panels, style
+from ..drawing import make_panels, series_style
 from ..methods import find_method, make_method
 from ..protocol import Fold, make_folds
 from ..training import NeuralMethod, Run
@@ -126,10 +126,12 @@ def _half(bench: Bench, fold: Fold) -> Fold:
 
 def _draw(table: pd.DataFrame) -> Any:
     with_memory = table["peak_memory_mib"].notna().all()
-    figure, axes = panels(2 if with_memory else 1, 8.4 if with_memory else 5.4, 1.0 + 0.26 * len(table), sharey=True)
+    figure, axes = make_panels(
+        2 if with_memory else 1, 8.4 if with_memory else 5.4, 1.0 + 0.26 * len(table), sharey=True
+    )
     columns = [("seconds_an_epoch", "seconds an epoch, one run"), ("peak_memory_mib", "peak memory, MiB")]
     for k, (axis, (column, label)) in enumerate(zip(axes, columns, strict=False)):
-        bars = axis.barh(np.arange(len(table)), table[column], color=style(k)["color"], height=0.7)
+        bars = axis.barh(np.arange(len(table)), table[column], color=series_style(k)["color"], height=0.7)
         axis.bar_label(bars, fmt="%.3g", padding=3, fontsize=8)
         axis.margins(x=0.15)
         axis.set_xlabel(label, fontsize=9)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ..diagnostics import DELTA_AUC, mismatch_rates, mismatches
-from ..drawing import panels, style
+from ..drawing import make_panels, series_style
 from .agreement import OVERLAP, diagnosed
 from .alignment import sweep
 from .arms import Arm, arm
@@ -59,10 +59,12 @@ def mismatch(bench: Bench) -> Finding:
 
 
 def _draw(summary: pd.DataFrame, labels: dict[str, str], p: dict[str, pd.Series]) -> Any:
-    figure, (axis,) = panels(1, 7.4, 3.6)
+    figure, (axis,) = make_panels(1, 7.4, 3.6)
     x = np.arange(len(summary))
     for k, (kind, label) in enumerate((("mismatch", "total"), ("auc_preserved_mismatch", "AUC-preserved"))):
-        look = {"color": style(k)["color"], "label": label} | ({"hatch": "//", "edgecolor": "white"} if k else {})
+        look = {"color": series_style(k)["color"], "label": label} | (
+            {"hatch": "//", "edgecolor": "white"} if k else {}
+        )
         bars = axis.bar(x + 0.36 * (k - 0.5), summary[f"{kind}_rate"], 0.34, **look)
         told = [p_value(p[kind][name]) if name in p[kind] else "" for name in summary["arm"]]
         axis.bar_label(bars, told, padding=2, fontsize=7, color="0.3")

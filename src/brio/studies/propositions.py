@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ..diagnostics import factor_evidence, proposition_1, proposition_2
-from ..drawing import panels, style
+from ..drawing import make_panels, series_style
 from .arms import Arm, arm
 from .bench import Bench
 from .study import Finding, study
@@ -68,11 +68,11 @@ def propositions(bench: Bench) -> Finding:
 
 
 def _draw(first: pd.DataFrame, second: pd.DataFrame) -> Any:
-    figure, (left, right) = panels(2, 8.6, 3.6)
+    figure, (left, right) = make_panels(2, 8.6, 3.6)
     applies = first["sign_condition"].astype(bool)
     for k, (those, label) in enumerate(((~applies, "sign rule silent"), (applies, "sign rule applies"))):
         mine = first[those]
-        look = style(k)
+        look = series_style(k)
         left.scatter(mine["bound"], mine["change"], s=6, alpha=0.3, linewidths=0, label=label, rasterized=True, **look)
     left.set_xscale("log")
     left.set_yscale("log")
@@ -86,7 +86,9 @@ def _draw(first: pd.DataFrame, second: pd.DataFrame) -> Any:
     left.set_xlabel("bound on the change of the class contrast", fontsize=9)
     left.set_ylabel("change under re-estimation", fontsize=9)
     left.legend(fontsize=8, frameon=False, loc="lower right", markerscale=1.8)
-    right.hist(second["gain"], bins=np.linspace(0, max(float(second["gain"].max()), 1e-6), 30), color=style(0)["color"])
+    right.hist(
+        second["gain"], bins=np.linspace(0, max(float(second["gain"].max()), 1e-6), 30), color=series_style(0)["color"]
+    )
     right.set_yscale("log")
     right.set_xlabel("reweighting gain", fontsize=9)
     right.set_ylabel("site pairs and classes", fontsize=9)

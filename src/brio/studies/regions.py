@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ..diagnostics import factor_evidence, global_qualification, roi_profile
-from ..drawing import panels
+from ..drawing import make_panels
 from .arms import Arm, arm
 from .bench import Bench
 from .study import Finding, study
@@ -131,7 +131,7 @@ def _why_no_brain(atlas: str, where: np.ndarray | None) -> list[str]:
 def _draw(table: pd.DataFrame, where: np.ndarray | None) -> Any:
     """The highest regions and, where coordinates and nilearn are there, the same ones in a brain in their colours."""
     brain = None if where is None else _plotting()
-    figure, axes = panels(1 if brain is None else 2, 5.4 if brain is None else 10.4, 4.2)
+    figure, axes = make_panels(1 if brain is None else 2, 5.4 if brain is None else 10.4, 4.2)
     top = table.sort_values("S_hat")[-SHOWN:]
     y, score = np.arange(len(top)), top["times_1_over_P"].to_numpy()
     axes[0].errorbar(score, y, xerr=top["SD"] * len(table), fmt="none", ecolor="0.6", capsize=2)

@@ -18,7 +18,7 @@ from ..diagnostics import (
     factor_ranking,
     retained_margin,
 )
-from ..drawing import dodge, panels, style
+from ..drawing import horizontal_offset, make_panels, series_style
 from ..protocol import auc, bootstrap_interval, compare
 from ..training import FittedRun
 from .arms import Arm, arm
@@ -95,12 +95,12 @@ def _scores(evidence: FactorEvidence, a: Tensor, fitted: FittedRun, label: np.nd
 
 
 def _draw(by_site: pd.Series) -> Any:
-    figure, (axis,) = panels(1, 5.6, 3.8)
+    figure, (axis,) = make_panels(1, 5.6, 3.8)
     for k, by in enumerate(RANKINGS):
         table = 100 * by_site.loc[by].unstack("share")
         low, high = np.array([bootstrap_interval(table[s].to_numpy()) for s in table.columns]).T
-        mean, x = table.mean(), table.columns + dodge(k, len(RANKINGS), 100 / len(table.columns))
-        axis.errorbar(x, mean, yerr=bars(mean, low, high), capsize=2, linewidth=1.2, label=by, **style(k))
+        mean, x = table.mean(), table.columns + horizontal_offset(k, len(RANKINGS), 100 / len(table.columns))
+        axis.errorbar(x, mean, yerr=bars(mean, low, high), capsize=2, linewidth=1.2, label=by, **series_style(k))
         axis.set_xticks(table.columns, [f"{s:.0f}" for s in table.columns])
     axis.set_xlabel("factors kept, %", fontsize=9)
     axis.set_ylabel("AUC at held-out sites, % (95 % interval)", fontsize=9)

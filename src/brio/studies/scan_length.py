@@ -9,7 +9,7 @@ import pandas as pd
 
 from ..connectome import Connectomes
 from ..diagnostics import POSITIONS, windowed
-from ..drawing import dodge, panels, style
+from ..drawing import horizontal_offset, make_panels, series_style
 from ..protocol import auc, bootstrap_interval, compare
 from .arms import Arm, arm, printed
 from .bench import Bench
@@ -77,15 +77,19 @@ def _rows(bench: Bench) -> pd.DataFrame:
 
 
 def _draw(change: pd.Series) -> Any:
-    figure, (axis,) = panels(1, 5.6, 3.6)
+    figure, (axis,) = make_panels(1, 5.6, 3.6)
     names = list(dict.fromkeys(change.index.get_level_values("arm")))
     for k, name in enumerate(names):
         table = change.loc[name].unstack("share")
         shares = [100.0, *table.columns]
         mean = [0.0, *table.mean()]
         low, high = np.array([(0.0, 0.0), *(bootstrap_interval(table[s].to_numpy()) for s in table.columns)]).T
-        x = [s - dodge(k, len(names), 25.0) for s in shares]  # the axis runs down, the first arm stands left
-        axis.errorbar(x, mean, yerr=bars(mean, low, high), capsize=2, linewidth=1.2, label=printed(name), **style(k))
+        x = [
+            s - horizontal_offset(k, len(names), 25.0) for s in shares
+        ]  # the axis runs down, the first arm stands left
+        axis.errorbar(
+            x, mean, yerr=bars(mean, low, high), capsize=2, linewidth=1.2, label=printed(name), **series_style(k)
+        )
         axis.set_xticks(shares, [f"{s:g}" for s in shares])
     axis.invert_xaxis()
     axis.axhline(0, color="0.7", linewidth=0.8, zorder=0)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..drawing import panels
+from ..drawing import make_panels
 from .arms import Arm, arm
 from .bench import Bench
 from .study import Finding, study
@@ -88,7 +88,7 @@ def _length(lengths: pd.Series, seconds: float | None) -> str:
 
 
 def _draw(summary: pd.DataFrame) -> Any:
-    figure, axes = panels(3, 9.6, 3.2, sharey=True)
+    figure, axes = make_panels(3, 9.6, 3.2, sharey=True)
     for k, (axis, (setting, table)) in enumerate(zip(axes, summary.groupby("setting", sort=False), strict=True)):
         draw_lines(axis, table["value"], table, k)
         axis.set_xscale("log", base=2)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..drawing import save
+from ..drawing import save_figure
 from ..errors import BrioError, nearest
 from ..jobs.store import write_atomically
 from ..version import __version__
@@ -127,7 +127,7 @@ def _write(s: Study, found: Finding, bench: Bench) -> None:
     write_atomically(place / "table.csv", found.table.to_csv(index=False, lineterminator="\n", float_format=form))
     figure = found.draw()
     for ending in ("svg", "png"):
-        save(figure, place / f"figure.{ending}")
+        save_figure(figure, place / f"figure.{ending}")
     smoke = bench.smoke(s.arms(bench))
     head = [f"This is a smoke run ({smoke}): no basis for a claim."] if smoke else []
     lines = [f"# {s.title}", "", *(line for text in (*head, *found.text, *_where(s, bench)) for line in (text, ""))]

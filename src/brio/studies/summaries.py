@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..drawing import panels, style
+from ..drawing import make_panels, series_style
 from ..protocol import bootstrap_interval, compare, compare_folds
 from .arms import printed
 
@@ -182,7 +182,7 @@ def draw_arms(summary: pd.DataFrame, reference: str, label: Callable[[str], str]
     column = f"to {reference}"
     compared = summary[column].notna()
     width = (3, 10.4) if compared.any() else (2, 8.4)
-    figure, axes = panels(*width, 1.0 + 0.34 * len(summary), sharey=True)
+    figure, axes = make_panels(*width, 1.0 + 0.34 * len(summary), sharey=True)
     for axis, mean, sd in zip(axes, ("AUC", "ACC"), ("SD", "ACC SD"), strict=False):
         for y, (_, row) in enumerate(summary.iterrows()):
             _mark(axis, y, row[mean], row[sd], 0 if row["arm"] == reference else 1)
@@ -193,7 +193,7 @@ def draw_arms(summary: pd.DataFrame, reference: str, label: Callable[[str], str]
             beside = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 8, "color": "0.3"}
             axes[2].annotate(p_in_words(row["p"]), (1.02, y), **beside)
     if compared.any():
-        axes[2].axvline(0, color=style(0)["color"], linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
+        axes[2].axvline(0, color=series_style(0)["color"], linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
         axes[2].set_xlabel(f"AUC, points to {label(reference)}\n(95 % interval, corrected p)", fontsize=9)
     for axis in axes:
         axis.locator_params(axis="x", nbins=5)
@@ -206,11 +206,11 @@ def draw_arms(summary: pd.DataFrame, reference: str, label: Callable[[str], str]
 
 def _mark(axis: Any, y: int, x: float, length: Any, k: int) -> None:
     """A mean with its bar in the row of an arm."""
-    look = style(k)
+    look = series_style(k)
     axis.errorbar(x, y, xerr=length, fmt=look["marker"], color=look["color"], capsize=2, markersize=6)
 
 
 def draw_lines(axis: Any, x: Sequence[float], summary: pd.DataFrame, k: int, label: str = "") -> None:
     """Mean AUC with its interval over sites along a setting."""
     length = bars(summary["AUC"], summary["low"], summary["high"])
-    axis.errorbar(list(x), summary["AUC"], yerr=length, capsize=3, label=label, **style(k))
+    axis.errorbar(list(x), summary["AUC"], yerr=length, capsize=3, label=label, **series_style(k))

@@ -128,7 +128,7 @@ class SourceCells:
             Which runs take the step; a run with fewer source scans has fewer steps.
         """
         steps = self.steps(cell_batch)
-        key = draws.uniform(self.seeds[:, None, None, None], "batches", epoch, self._ids[self.members])
+        key = draws.draw_uniform(self.seeds[:, None, None, None], "batches", epoch, self._ids[self.members])
         beyond = np.arange(self.members.shape[-1]) >= self.size[..., None]
         order = np.argsort(np.where(beyond, 2.0, key), axis=-1, kind="stable")
         ordered = np.take_along_axis(self.members, order, axis=-1)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..draws import uniform_tensor
+from ..draws import draw_uniform_tensor
 from .random_numbers import uniform_from_keys
 
 __all__ = ["StepContext"]
@@ -41,7 +41,7 @@ class StepContext:
     def draw_keys(self) -> Tensor:
         """Draw two keys for the next random numbers of the step, other ones at each call. Shape [2], int32."""
         self._n_draws += 1
-        words = [uniform_tensor(self.key, 2 * self._n_draws + i) * 2.0**32 - 2.0**31 for i in (0, 1)]
+        words = [draw_uniform_tensor(self.key, 2 * self._n_draws + i) * 2.0**32 - 2.0**31 for i in (0, 1)]
         return torch.stack(words).to(torch.int32)
 
     def draw_uniform(self, shape: Sequence[int], like: Tensor) -> Tensor:

@@ -153,7 +153,7 @@ def bank_scans(stack: Stack, per_cell: int) -> tuple[np.ndarray, np.ndarray]:
     sources, slot = stack.sources, np.arange(per_cell)
     members, size = sources.members, sources.size[..., None]
     ids = draws.addresses(stack.connectomes.cohort.ids)
-    key = draws.uniform(sources.seeds[:, None, None, None], "bank", ids[members])
+    key = draws.draw_uniform(sources.seeds[:, None, None, None], "bank", ids[members])
     order = np.argsort(np.where(np.arange(members.shape[-1]) < size, key, 2.0), axis=-1, kind="stable")
     index = np.take_along_axis(members, order[..., np.minimum(slot, members.shape[-1] - 1)], axis=-1)
     return index.reshape(len(stack), -1), (slot < size).reshape(len(stack), -1)
