@@ -31,7 +31,7 @@ class Qualified:
         self.cohort = simulate(simulation)
         graphs = Connectomes(self.cohort, dtype=torch.float64)
         scans, rule = np.arange(len(self.cohort)), BlockRule()
-        l_b = graphs.block_length(scans, self.cohort.sites, self.cohort.labels, rule, seed=0)
+        l_b = graphs.estimate_block_length(scans, self.cohort.sites, self.cohort.labels, rule, seed=0)
         block = clip_block_length(int(np.floor(l_b + 0.5)), graphs.n_frames, rule)
         self.a = mean_fc(graphs.full, simulation)
         change = torch.zeros_like(self.a)

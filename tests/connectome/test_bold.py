@@ -7,7 +7,7 @@ import torch
 from brio import draws
 from brio.cohort import Cohort
 from brio.connectome import BoldRule, Connectomes, Resamples
-from brio.connectome.bold import bold_positions, bold_window
+from brio.connectome.bold import bold_positions, interpolate_frames
 from brio.connectome.fc import psi
 from brio.errors import BrioError
 
@@ -69,11 +69,11 @@ def test_one_clock_shows_the_same_course_whatever_the_repetition_time():
     for tr in (0.8, 1.5, 2.0, 2.7):
         seconds = (np.arange(round(300 / tr)) - (round(300 / tr) - 1) / 2) * tr  # counted from the middle
         x = torch.from_numpy(np.sin(2 * np.pi * seconds / 50)[:, None])
-        windows.append(bold_window(x, bold_positions(len(x), tr, BoldRule(80, 2.0))))
+        windows.append(interpolate_frames(x, bold_positions(len(x), tr, BoldRule(80, 2.0))))
     for other in windows[1:]:
         assert np.corrcoef(other[:, 0], windows[0][:, 0])[0, 1] > 0.97
     as_they_are = [
-        bold_window(torch.arange(90.0)[:, None], bold_positions(90, tr, BoldRule(80, None))) for tr in (1, 3)
+        interpolate_frames(torch.arange(90.0)[:, None], bold_positions(90, tr, BoldRule(80, None))) for tr in (1, 3)
     ]
     assert torch.equal(*as_they_are)
 
@@ -102,7 +102,7 @@ def test_resampled_bold_has_the_connectome_of_its_re_estimate(graphs):
     whole = [0, 2]
     (chunk, A), *more = graphs.reestimates(Resamples(np.array(whole), np.array([7, 4]), 5, 2, 3))
     assert not more
-    asked = Resamples(np.array(whole), np.array([7, 4]), 5, 2, 3).of(chunk)
+    asked = Resamples(np.array(whole), np.array([7, 4]), 5, 2, 3).select(chunk)
     bold = graphs.resampled_bold(asked, BoldRule(60, None), None)
     assert bold.shape == (6, 60, P)
     again = psi(bold, torch.full((6,), 60)).unflatten(0, (2, 3))

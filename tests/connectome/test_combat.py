@@ -8,7 +8,7 @@ from neuroCombat import neuroCombat
 
 from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
-from brio.connectome import Connectomes, Harmonise, Resamples, fit_combat, harmonised
+from brio.connectome import Connectomes, HarmonisationRule, Resamples, fit_combat, harmonise_connectomes
 from brio.errors import BrioError
 
 
@@ -42,28 +42,28 @@ def test_policies_at_a_site_it_was_not_fitted_to(data):
     X, site, _, _ = data
     inside, left = site != "dog", site == "dog"
     fitted = fit_combat(X[inside], site[inside])
-    same = fitted.with_unseen(X, site, "identity")
+    same = fitted.extend_to_unseen_sites(X, site, "identity")
     np.testing.assert_allclose(same.apply(X, site)[left], X[left], atol=1e-12)
-    pooled = fitted.with_unseen(X, site, "pooled").apply(X, site)[left]
+    pooled = fitted.extend_to_unseen_sites(X, site, "pooled").apply(X, site)[left]
     z = (X[left] - fitted.alpha) / fitted.sigma
     expected = (z - fitted.gamma.mean(0)) / np.sqrt(fitted.delta.mean(0)) * fitted.sigma + fitted.alpha
     np.testing.assert_allclose(pooled, expected, atol=1e-12)
-    free = fitted.with_unseen(X, site, "unlabelled").apply(X, site)[left]
+    free = fitted.extend_to_unseen_sites(X, site, "unlabelled").apply(X, site)[left]
     gap = lambda y: np.abs(y.mean(0) - fitted.alpha).mean()  # noqa: E731
     assert gap(free) < 0.3 * gap(X[left])
     assert (
         np.abs(np.log(free.std(0) / fitted.sigma)).mean() < 0.5 * np.abs(np.log(X[left].std(0) / fitted.sigma)).mean()
     )
     with pytest.raises(BrioError, match=r"site dog.*unseen=raise"):
-        fitted.with_unseen(X, site, "raise")
+        fitted.extend_to_unseen_sites(X, site, "raise")
     for policy in ("identity", "pooled", "unlabelled"):  # whatever happens there, source sites stay as they were
-        again = fitted.with_unseen(X, site, policy).apply(X, site)[inside]
+        again = fitted.extend_to_unseen_sites(X, site, policy).apply(X, site)[inside]
         np.testing.assert_allclose(again, fitted.apply(X[inside], site[inside]), atol=1e-12)
 
 
 def test_a_site_with_one_scan_is_refused(data):
     X, site, _, _ = data
-    with pytest.raises(BrioError, match="two scans of each site; eel"):
+    with pytest.raises(BrioError, match="at least two scans of each site; eel"):
         fit_combat(X, np.where(np.arange(len(site)) == 3, "eel", site))
 
 
@@ -83,7 +83,7 @@ def spread(graphs, scans):
 
 def test_connectomes_lose_site_effects_and_stay_connectomes(graphs):
     source = np.flatnonzero(graphs.cohort.sites <= "site03")
-    flat = harmonised(graphs, source, Harmonise("combat"))
+    flat = harmonise_connectomes(graphs, source, HarmonisationRule("combat"))
     assert spread(flat, source) < 0.5 * spread(graphs, source)
     assert torch.equal(flat.full, flat.full.mT)
     dead = ~graphs.alive
@@ -91,12 +91,12 @@ def test_connectomes_lose_site_effects_and_stay_connectomes(graphs):
     assert flat.full[dead].abs().max() == 0
     left = np.flatnonzero(graphs.cohort.sites > "site03")
     torch.testing.assert_close(flat.full[left], graphs.full[left], atol=1e-5, rtol=0)
-    assert harmonised(graphs, source, Harmonise()) is graphs
+    assert harmonise_connectomes(graphs, source, HarmonisationRule()) is graphs
 
 
 def test_re_estimates_go_through_the_same_map(graphs):
     source = np.flatnonzero(graphs.cohort.sites <= "site03")
-    flat = harmonised(graphs, source, Harmonise("combat", covariates=True))
+    flat = harmonise_connectomes(graphs, source, HarmonisationRule("combat", covariates=True))
     scans = source[:5]
     asked = Resamples(scans, np.full(5, 4), 0, 0, 2)
     (_, plain), (_, mapped) = (next(g.reestimates(asked)) for g in (graphs, flat))
@@ -107,7 +107,7 @@ def test_re_estimates_go_through_the_same_map(graphs):
             continue
         e = c.sites.index(sites[scan])
         x = plain[i, 1, u, v].double().numpy()
-        stand = c.alpha + flat._known[scan] @ c.beta
+        stand = c.alpha + flat._covariates[scan] @ c.beta
         expected = ((x - stand) / c.sigma - c.gamma[e]) / np.sqrt(c.delta[e]) * c.sigma + stand
         np.testing.assert_allclose(mapped[i, 1, u, v].numpy(), expected, atol=1e-5)
 
@@ -122,5 +122,5 @@ def test_the_held_out_site_does_not_move_the_others(graphs, policy):
     ]
     other = Connectomes(Cohort.from_scans(scans, site=cohort.sites, label=cohort.labels, participant_id=cohort.ids))
     rest = torch.from_numpy(np.flatnonzero(cohort.sites != "site05"))
-    one, two = (harmonised(g, source, Harmonise("combat", policy)) for g in (graphs, other))
+    one, two = (harmonise_connectomes(g, source, HarmonisationRule("combat", policy)) for g in (graphs, other))
     assert torch.equal(one.full[rest], two.full[rest])

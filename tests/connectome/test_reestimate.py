@@ -12,7 +12,7 @@ from scipy import stats
 from brio import draws
 from brio.cohort import Cohort
 from brio.connectome import Connectomes, Resamples, connectomes
-from brio.connectome.resampling import block_indices, block_starts, reestimate
+from brio.connectome.resampling import block_indices, draw_block_starts, reestimate
 
 
 def numpy_fc(x: np.ndarray) -> np.ndarray:
@@ -44,7 +44,7 @@ def test_block_indices_follow_the_rule_of_arch(n_frames, block):
 def test_starts_are_uniform_over_the_frames_of_each_scan():
     keys = torch.from_numpy(draws.key(0, draws.addresses(["a", "b"])).view(np.int64))
     n = torch.tensor([40, 13])
-    starts = block_starts(keys, n, 400, 20).numpy()
+    starts = draw_block_starts(keys, n, 400, 20).numpy()
     for i, frames in enumerate((40, 13)):
         count = np.bincount(starts[i].ravel(), minlength=frames)
         assert len(count) == frames
@@ -53,7 +53,7 @@ def test_starts_are_uniform_over_the_frames_of_each_scan():
 
 def test_circular_blocks_draw_every_frame_equally_often():
     n = torch.tensor([37])
-    starts = block_starts(torch.tensor([11]), n, 3000, 10)
+    starts = draw_block_starts(torch.tensor([11]), n, 3000, 10)
     index = block_indices(starts, torch.tensor([5]), n, 37).numpy()
     count = np.bincount(index.ravel(), minlength=37)
     assert np.abs(count / count.mean() - 1).max() < 0.08
@@ -66,7 +66,7 @@ def test_the_largest_draw_stays_inside_the_scan(monkeypatch):
     module = sys.modules["brio.connectome.resampling"]  # the function of that name hides the module
     monkeypatch.setattr(module, "draw_uniform_tensor", lambda *_: torch.tensor(1.0 - 2.0**-53, dtype=torch.float64))
     n = torch.tensor([2, 3, 7, 1000, 2**31])
-    assert block_starts(torch.zeros(5, dtype=torch.int64), n, 1, 1).flatten().tolist() == (n - 1).tolist()
+    assert draw_block_starts(torch.zeros(5, dtype=torch.int64), n, 1, 1).flatten().tolist() == (n - 1).tolist()
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def test_on_a_gpu_scans_of_like_length_go_together_on_a_cpu_each_alone():
     chunk = np.arange(7)
 
     def groups(device):
-        found = Connectomes._alike(SimpleNamespace(device=torch.device(device)), chunk, lengths)
+        found = Connectomes._batches(SimpleNamespace(device=torch.device(device)), chunk, lengths)
         return [lengths[some].tolist() for some in found]
 
     assert groups("cuda") == [[100, 101, 125], [126, 126, 157], [158]]
@@ -144,7 +144,7 @@ def test_on_a_gpu_scans_of_like_length_go_together_on_a_cpu_each_alone():
 def test_scans_that_go_together_are_found_whether_kept_or_read_again(graphs, resident, monkeypatch):
     scans, block = np.array([3, 0, 5, 1]), np.array([9, 7, 4, 7])
     alone = collected(graphs, scans, block)
-    monkeypatch.setattr(Connectomes, "_alike", lambda self, chunk, lengths: [chunk])
+    monkeypatch.setattr(Connectomes, "_batches", lambda self, chunk, lengths: [chunk])
     if not resident:
         monkeypatch.setattr(graphs, "_resident", None)
     together = collected(graphs, scans, block.astype(float))
@@ -153,7 +153,7 @@ def test_scans_that_go_together_are_found_whether_kept_or_read_again(graphs, res
 
 
 def resampled(n, block, K):
-    starts = block_starts(torch.tensor([1]), torch.tensor([n]), K, -(-n // block))
+    starts = draw_block_starts(torch.tensor([1]), torch.tensor([n]), K, -(-n // block))
     return block_indices(starts, torch.tensor([block]), torch.tensor([n]), n)[0]
 
 

@@ -6,7 +6,7 @@ import torch
 from diagnostic_cohorts import small
 
 from brio.cohort import Cohort
-from brio.connectome import Connectomes, Harmonise, harmonised
+from brio.connectome import Connectomes, HarmonisationRule, harmonise_connectomes
 from brio.diagnostics import POSITIONS, frame_window, windowed
 from brio.errors import BrioError
 
@@ -133,4 +133,4 @@ def test_what_cannot_be_cut_is_told(graphs, runs):
     with pytest.raises(BrioError, match=r"participant sim0001.*too few"):
         windowed(graphs, 0.03, "first")
     with pytest.raises(BrioError, match="harmonised"):
-        windowed(harmonised(graphs, runs[0].fold.source, Harmonise(kind="combat")), 0.5, "first")
+        windowed(harmonise_connectomes(graphs, runs[0].fold.source, HarmonisationRule(kind="combat")), 0.5, "first")

@@ -42,7 +42,7 @@ def blocks(monkeypatch):
 @pytest.mark.parametrize("scale", [0.5, 1.0, 2.0])
 def test_the_estimate_is_scaled_unrounded(scale, graphs, run):
     source, cohort = run.fold.source, graphs.cohort
-    estimate = graphs.block_length(source, cohort.sites[source], cohort.labels[source], BlockRule(), run.seed)
+    estimate = graphs.estimate_block_length(source, cohort.sites[source], cohort.labels[source], BlockRule(), run.seed)
     assert estimate != round(estimate)
     (fitted,) = make_method("brio", {**SMALL, "block_scale": scale}).fit(graphs, [run])
     assert fitted.block_length == scale * estimate
@@ -54,7 +54,7 @@ def test_the_estimate_is_scaled_unrounded(scale, graphs, run):
     [(0.5, 3), (1.0, 5), (2.0, 11), (20.0, 30), (0.01, 2)],  # of 5.4375: 2.72, 5.44, 10.9; then the rule's bounds
 )
 def test_it_is_rounded_after_it_is_scaled_and_clipped_last(scale, block, graphs, run, blocks, monkeypatch):
-    monkeypatch.setattr(Connectomes, "block_length", lambda *words: 5.4375)
+    monkeypatch.setattr(Connectomes, "estimate_block_length", lambda *words: 5.4375)
     make_method("brio", {**SMALL, "block_scale": scale}).fit(graphs, [run])
     (asked,) = blocks
     frames = graphs.n_frames[run.fold.source]

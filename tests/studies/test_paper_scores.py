@@ -214,7 +214,7 @@ def test_block_lengths_scale_the_unrounded_estimate(table, bench):
     for seed in (0, 1):
         for fold in make_folds(bench.cohort, "loso", seed, settings):
             site, label = graphs.cohort.sites[fold.source], graphs.cohort.labels[fold.source]
-            estimate = graphs.block_length(fold.source, site, label, rule, seed)
+            estimate = graphs.estimate_block_length(fold.source, site, label, rule, seed)
             seen.add(estimate)
             here = block[(block["fold"] == fold.name) & (block["seed"] == seed)].set_index("value")["block_length"]
             assert here.to_dict() == {0.5: 0.5 * estimate, 1.0: estimate, 2.0: 2.0 * estimate}

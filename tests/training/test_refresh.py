@@ -107,7 +107,7 @@ def test_variants_without_support_draw_no_reestimates(graphs, uneven, monkeypatc
         raise AssertionError("re-estimates were drawn")
 
     monkeypatch.setattr(type(graphs), "reestimates", refuse)
-    monkeypatch.setattr(type(graphs), "block_length", refuse)
+    monkeypatch.setattr(type(graphs), "estimate_block_length", refuse)
     for name in ("brio-wo-rs", "brio-wo-qg", "backbone"):
         small(name, epochs=3).fit(graphs, uneven[:1])
     with pytest.raises(AssertionError):

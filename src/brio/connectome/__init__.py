@@ -1,13 +1,12 @@
-"""Connectomes: the FC estimator Psi, block length, re-estimation and the propagation support S."""
+"""Connectomes: the FC estimator Psi, block length, re-estimation, the propagation support S and harmonisation."""
 
-from .blocks import BlockRule, clip_block_length
+from .block_length import BlockRule, clip_block_length
 from .bold import BoldRule
-from .combat import Combat, Harmonise, fit_combat
+from .combat import Combat, fit_combat
 from .connectomes import Connectomes
-from .dead import fill_dead
-from .fc import psi
-from .harmonised import harmonised
-from .logs import log_connectome
+from .fc import fill_dead, psi
+from .harmonisation import HarmonisationRule, HarmonisedConnectomes, harmonise_connectomes
+from .log_euclidean import log_connectome
 from .resampling import Resamples, reestimate
 from .support import edge_cut, source_mean, source_strength, sym_top
 
@@ -16,13 +15,14 @@ __all__ = [
     "BoldRule",
     "Combat",
     "Connectomes",
-    "Harmonise",
+    "HarmonisationRule",
+    "HarmonisedConnectomes",
     "Resamples",
     "clip_block_length",
     "edge_cut",
     "fill_dead",
     "fit_combat",
-    "harmonised",
+    "harmonise_connectomes",
     "log_connectome",
     "psi",
     "reestimate",

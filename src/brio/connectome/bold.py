@@ -1,8 +1,8 @@
-"""BOLD of one length: the rule shared by every method that reads time series instead of connectomes.
+"""BOLD windows of one length: the rule shared by all methods that read time series instead of connectomes.
 
-Scans differ in repetition time and length, and both give the site away. A scan is read on one clock (linear
-interpolation to ``tr`` seconds), and its middle ``frames`` are taken; a scan that is shorter goes on as its own mirror
-image at both ends. Nothing is learned, so the rule is the same inside and outside a fold.
+Scans differ in repetition time and in length, and both reveal the site. Every scan is therefore interpolated linearly
+to frames ``tr`` seconds apart, and its middle ``frames`` are used. A scan that is too short is extended by its mirror
+image at both ends. Nothing is learned from data.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from torch import Tensor
 
 from ..settings import require
 
-__all__ = ["BoldRule", "bold_positions", "bold_window"]
+__all__ = ["BoldRule", "bold_positions", "interpolate_frames"]
 
 
 @dataclass(frozen=True)
 class BoldRule:
-    """Length and clock of the BOLD a method reads.
+    """Length and repetition time of the BOLD windows that a method reads.
 
     Attributes
     ----------
     frames : int
         Frames of the window.
     tr : float or None
-        Seconds between its frames; None takes a scan's own frames as they are.
+        Seconds between its frames; None keeps each scan's own frames.
     """
 
     frames: int = 100
@@ -38,11 +38,24 @@ class BoldRule:
 
 
 def bold_positions(n_frames: int, tr: float | None, rule: BoldRule) -> Tensor:
-    """Where in a scan the frames of the window lie, counted in the scan's own frames. Shape [frames], float64.
+    """Compute where the frames of the window lie in a scan.
+
+    Parameters
+    ----------
+    n_frames : int
+        Frames of the scan.
+    tr : float or None
+        Seconds between them; needed unless the rule keeps the scan's own frames.
+    rule : BoldRule
+
+    Returns
+    -------
+    Tensor of float64, shape [frames]
+        Positions in units of the scan's own frames.
 
     Examples
     --------
-    Five frames of 3 s hold seven frames of 2 s; eight are asked for, so one is mirrored.
+    Five frames, 3 s apart, contain seven that are 2 s apart. The window has eight, so one is mirrored.
 
     >>> bold_positions(5, 3.0, BoldRule(frames=8, tr=2.0)).mul(3).round().int().tolist()  # in seconds
     [2, 0, 2, 4, 6, 8, 10, 12]
@@ -58,13 +71,14 @@ def bold_positions(n_frames: int, tr: float | None, rule: BoldRule) -> Tensor:
     return (at.double() * ratio).clamp_max(n_frames - 1)
 
 
-def bold_window(x: Tensor, position: Tensor) -> Tensor:
-    """Frames at fractional positions, by linear interpolation.
+def interpolate_frames(x: Tensor, position: Tensor) -> Tensor:
+    """Interpolate a scan linearly at fractional positions.
 
     Parameters
     ----------
     x : Tensor, shape [..., T, P]
     position : Tensor, shape [frames]
+        In units of frames of ``x``.
 
     Returns
     -------

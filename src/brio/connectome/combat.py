@@ -1,56 +1,23 @@
-"""ComBat: site effects estimated on source sites by empirical Bayes, with a stated policy for a site not among them.
+"""ComBat: site effects of source sites, estimated by empirical Bayes, and policies for all other sites.
 
-Johnson et al. 2007, as carried to imaging by Fortin et al. 2018. ComBat knows nothing about a site it was not fitted
-to, so what happens there is a choice that must be visible: see :class:`Harmonise`.
+Johnson et al. 2007, applied to imaging by Fortin et al. 2018. ComBat knows nothing about a site it was not fitted to,
+so what happens there is an explicit choice: see :class:`brio.connectome.HarmonisationRule`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
 from ..errors import BrioError
-from ..settings import require
 
-__all__ = ["Combat", "Harmonise", "fit_combat"]
-
-
-@dataclass(frozen=True)
-class Harmonise:
-    """Whether and how connectomes are harmonised before a method sees them.
-
-    Attributes
-    ----------
-    kind : {"none", "combat"}
-        ComBat is fitted to the source scans of each run, edge by edge.
-    unseen : {"identity", "pooled", "raise", "unlabelled"}
-        Scans of a site that ComBat was not fitted to (validation and test sites): as they are; adjusted by the average
-        site effect; refused; or adjusted by an effect estimated from all scans of that site without their labels,
-        which is transductive and marked so.
-    covariates : bool
-        Keep what age and sex explain.
-    """
-
-    kind: Literal["none", "combat"] = "none"
-    unseen: Literal["identity", "pooled", "raise", "unlabelled"] = "identity"
-    covariates: bool = False
-
-    def __post_init__(self) -> None:
-        require(self.kind in ("none", "combat"), "harmonise.kind", self.kind, "none or combat")
-
-    @property
-    def transductive(self) -> bool:
-        return self.kind != "none" and self.unseen == "unlabelled"
-
-    def __str__(self) -> str:
-        return "" if self.kind == "none" else f"ComBat, unseen sites: {self.unseen}"
+__all__ = ["Combat", "fit_combat"]
 
 
 @dataclass(frozen=True, eq=False)
 class Combat:
-    """Fitted site effects; shapes for d features and E sites.
+    """Fitted site effects of d features, E sites and C covariates.
 
     Attributes
     ----------
@@ -73,19 +40,36 @@ class Combat:
     delta: np.ndarray
     prior: np.ndarray
 
-    def with_unseen(self, X: np.ndarray, site: np.ndarray, policy: str, covariates: np.ndarray | None = None) -> Combat:
-        """Effects for further sites too, by a policy of :class:`Harmonise`; ``X`` are all scans of those sites."""
+    def extend_to_unseen_sites(
+        self, X: np.ndarray, site: np.ndarray, policy: str, covariates: np.ndarray | None = None
+    ) -> Combat:
+        """Return a copy that also has effects for the sites it was not fitted to.
+
+        Parameters
+        ----------
+        X : ndarray, shape [n, d]
+            Features of all scans of the new sites; scans of other sites may be among them.
+        site : ndarray of str, shape [n]
+        policy : {"identity", "pooled", "raise", "unlabelled"}
+            See :class:`brio.connectome.HarmonisationRule`.
+        covariates : ndarray, shape [n, C], optional
+
+        Raises
+        ------
+        BrioError
+            If there is such a site and the policy is "raise".
+        """
         new = [str(name) for name in np.unique(site) if name not in self.sites]
         if new and policy == "raise":
             raise BrioError(
                 f"ComBat was not fitted to site {new[0]} (harmonise.unseen=raise); choose identity, pooled or "
-                "unlabelled (transductive), or a protocol that holds out no site"
+                "unlabelled (transductive), or a protocol without test sites (kfold)"
             )
         gamma, delta = list(self.gamma), list(self.delta)
         for name in new:
             here = site == name
             if policy == "unlabelled":
-                z = (X[here] - self._stand(None if covariates is None else covariates[here])) / self.sigma
+                z = (X[here] - self.expected_value(None if covariates is None else covariates[here])) / self.sigma
                 shift, variance = _posterior(z, *self.prior)
             elif policy == "pooled":
                 shift, variance = self.gamma.mean(0), self.delta.mean(0)
@@ -96,14 +80,26 @@ class Combat:
         return replace(self, sites=(*self.sites, *new), gamma=np.stack(gamma), delta=np.stack(delta))
 
     def apply(self, X: np.ndarray, site: np.ndarray, covariates: np.ndarray | None = None) -> np.ndarray:
-        """Features with the site effects taken out. Shapes [n, d] and [n]; every site must be known."""
-        index = np.array([self.sites.index(str(name)) for name in site], dtype=np.int64)
-        stand = self._stand(covariates)
-        z = (X - stand) / self.sigma
-        return (z - self.gamma[index]) / np.sqrt(self.delta[index]) * self.sigma + stand
+        """Remove the site effects from features.
 
-    def _stand(self, covariates: np.ndarray | None) -> np.ndarray:
-        """What a scan would have at no site in particular."""
+        Parameters
+        ----------
+        X : ndarray, shape [n, d]
+        site : ndarray of str, shape [n]
+            Each must be one of ``sites``.
+        covariates : ndarray, shape [n, C], optional
+
+        Returns
+        -------
+        ndarray, shape [n, d]
+        """
+        index = np.array([self.sites.index(str(name)) for name in site], dtype=np.int64)
+        expected = self.expected_value(covariates)
+        z = (X - expected) / self.sigma
+        return (z - self.gamma[index]) / np.sqrt(self.delta[index]) * self.sigma + expected
+
+    def expected_value(self, covariates: np.ndarray | None) -> np.ndarray:
+        """Return the expected features without any site effect. Shape [d], or [n, d] with covariates."""
         return self.alpha if covariates is None else self.alpha + covariates @ self.beta
 
 
@@ -115,12 +111,21 @@ def fit_combat(X: np.ndarray, site: np.ndarray, covariates: np.ndarray | None = 
     X : ndarray, shape [n, d]
     site : ndarray of str, shape [n]
     covariates : ndarray, shape [n, C], optional
-        What is to be kept; never the label, which a test scan does not have.
+        Effects to preserve; never the label, which a test scan does not have.
+
+    Returns
+    -------
+    Combat
+
+    Raises
+    ------
+    BrioError
+        If a site has one scan only.
     """
     names, index = np.unique(site, return_inverse=True)
     count = np.bincount(index)
     if (count < 2).any():
-        raise BrioError(f"ComBat needs two scans of each site; {names[count < 2][0]} has one")
+        raise BrioError(f"ComBat needs at least two scans of each site; {names[count < 2][0]} has one")
     one_hot = np.eye(len(names))[index]
     design = one_hot if covariates is None else np.hstack([one_hot, covariates])
     effects = np.linalg.lstsq(design, X, rcond=None)[0]
@@ -128,8 +133,8 @@ def fit_combat(X: np.ndarray, site: np.ndarray, covariates: np.ndarray | None = 
     beta = effects[len(names) :]
     variance = np.square(X - design @ effects).mean(0)
     sigma = np.sqrt(np.where(variance > 0, variance, 1.0))
-    stand = alpha if covariates is None else alpha + covariates @ beta
-    z = (X - stand) / sigma
+    expected = alpha if covariates is None else alpha + covariates @ beta
+    z = (X - expected) / sigma
     gammas, deltas, priors = [], [], []
     for e in range(len(names)):
         prior = _prior(z[index == e])
@@ -143,7 +148,7 @@ def fit_combat(X: np.ndarray, site: np.ndarray, covariates: np.ndarray | None = 
 
 
 def _prior(z: np.ndarray) -> tuple[float, float, float, float]:
-    """Moments over the features of a site's shifts (normal) and variances (inverse gamma)."""
+    """Prior of a site from moments over features: of the shifts (normal) and of the variances (inverse gamma)."""
     gamma, delta = z.mean(0), z.var(0, ddof=1)
     m, s2 = delta.mean(), max(delta.var(ddof=1), 1e-12)
     return float(gamma.mean()), float(gamma.var(ddof=1)), float((2 * s2 + m**2) / s2), float((m * s2 + m**3) / s2)

@@ -1,4 +1,4 @@
-"""The FC estimator Psi: Pearson correlation and Fisher z, batched, for scans and for their resamples."""
+"""The FC estimator Psi: Pearson correlation and Fisher z, batched over scans and resamples; ROIs without signal."""
 
 from __future__ import annotations
 
@@ -7,22 +7,26 @@ from torch import Tensor
 
 from ..device import full_precision
 
-__all__ = ["LARGEST_CORRELATION", "fisher_z", "psi", "standardise"]
+__all__ = ["LARGEST_CORRELATION", "fill_dead", "fisher_z", "psi", "standardise"]
 
 LARGEST_CORRELATION = 1.0 - 1e-6
-"""Correlations are held inside this bound so that Fisher z stays finite (at most 7.25)."""
+"""Correlations are clipped to this magnitude so that Fisher z stays finite (at most 7.25)."""
 
-_FLAT = 1e-6
+_FLAT = 1e-6  # variance of standardised frames at or below which an ROI has no signal
 
 
 def standardise(x: Tensor, mask: Tensor) -> Tensor:
-    """z-score each ROI over the frames of its scan; flat ROIs and masked frames become zero.
+    """Compute z-scores of each ROI over the frames of its scan; flat ROIs and masked frames become zero.
 
     Parameters
     ----------
     x : Tensor, shape [..., T, P]
     mask : Tensor, shape [..., T]
         1 for frames of the scan, 0 for padding.
+
+    Returns
+    -------
+    Tensor, shape [..., T, P]
     """
     weight = mask.unsqueeze(-1).to(x.dtype)
     n = weight.sum(-2, keepdim=True).clamp_min(1)
@@ -33,21 +37,30 @@ def standardise(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def fisher_z(r: Tensor) -> Tensor:
-    """Fisher z of correlations, diagonal set to zero. Shape [..., P, P]."""
+    """Compute Fisher z of correlations, with a zero diagonal.
+
+    Parameters
+    ----------
+    r : Tensor, shape [..., P, P]
+
+    Returns
+    -------
+    Tensor, shape [..., P, P]
+    """
     z = r.clamp(-LARGEST_CORRELATION, LARGEST_CORRELATION).atanh()
     return z - torch.diag_embed(z.diagonal(dim1=-2, dim2=-1))
 
 
 def psi(x: Tensor, n: Tensor) -> Tensor:
-    """The FC estimator Psi of zero-padded scans: Pearson, Fisher z, zero diagonal.
+    """Estimate the FC of zero-padded scans by Psi: Pearson correlation, Fisher z, zero diagonal.
 
-    ROIs without variance have no correlation and get zero rows here; how they enter a model is
-    decided inside a fold (:mod:`brio.connectome.dead`).
+    ROIs without variance have no correlation and get zero rows. How they enter a model is decided inside a fold, see
+    :func:`fill_dead`.
 
     Parameters
     ----------
     x : Tensor, shape [..., T, P]
-        Frames, about standardised, zero beyond the end of a scan.
+        Frames, approximately standardised, zero beyond the end of a scan.
     n : Tensor, shape [...]
         Number of frames of each scan.
 
@@ -62,3 +75,26 @@ def psi(x: Tensor, n: Tensor) -> Tensor:
     variance = covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0)
     inverse = torch.where(variance > _FLAT, variance.clamp_min(_FLAT).rsqrt(), torch.zeros_like(variance))
     return fisher_z(covariance * inverse.unsqueeze(-1) * inverse.unsqueeze(-2))
+
+
+def fill_dead(A: Tensor, alive: Tensor, mean: Tensor) -> Tensor:
+    """Replace the edges of ROIs without signal by those of the source mean connectome.
+
+    Zeros would reveal the site, since the scanner's field of view decides which ROIs lack signal. With a ``mean`` of
+    zeros this is plain zero filling.
+
+    Parameters
+    ----------
+    A : Tensor, shape [..., P, P]
+        FC with zero rows for ROIs without signal.
+    alive : Tensor, shape [..., P]
+        Above 0 where the ROI has signal, else 0.
+    mean : Tensor, shape [P, P]
+        Mean connectome of the source sites of the fold, zero diagonal.
+
+    Returns
+    -------
+    Tensor, shape [..., P, P]
+    """
+    live = alive > 0
+    return torch.where(live.unsqueeze(-1) & live.unsqueeze(-2), A, mean)

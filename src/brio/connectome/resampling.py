@@ -11,31 +11,48 @@ from torch import Tensor
 from ..draws import draw_uniform_tensor
 from .fc import psi
 
-__all__ = ["Resamples", "block_indices", "block_starts", "reestimate"]
+__all__ = ["Resamples", "block_indices", "draw_block_starts", "reestimate"]
 
 
 class Resamples(NamedTuple):
-    """Which re-estimates are asked for; the draws depend on seed, refresh and participant only."""
+    """Which resamples to draw: K of each scan. Draws depend on seed, refresh and participant alone.
 
-    scans: np.ndarray  # [n] positions in the cohort
-    block_length: np.ndarray  # [n] frames
+    Attributes
+    ----------
+    scans : ndarray of int64, shape [n]
+        Positions in the cohort.
+    block_length : ndarray of int64, shape [n]
+        Frames, see :func:`brio.connectome.clip_block_length`.
+    seed : int
+    refresh : int
+        Number of the refresh; another number gives other draws.
+    K : int
+        Resamples of each scan.
+    """
+
+    scans: np.ndarray
+    block_length: np.ndarray
     seed: int
     refresh: int
     K: int
 
-    def of(self, chunk: np.ndarray) -> Resamples:
-        """Those of some of the scans."""
+    def select(self, chunk: np.ndarray) -> Resamples:
+        """Return the same resamples for some of the scans, by position in ``scans``."""
         return self._replace(scans=self.scans[chunk], block_length=self.block_length[chunk])
 
 
-def block_starts(keys: Tensor, n_frames: Tensor, n_resamples: int, n_blocks: int) -> Tensor:
-    """Uniform first frames of the blocks, one draw for each (scan, resample, block).
+def draw_block_starts(keys: Tensor, n_frames: Tensor, n_resamples: int, n_blocks: int) -> Tensor:
+    """Draw the first frame of every block uniformly, one draw for each scan, resample and block.
 
     Parameters
     ----------
     keys : Tensor of int64, shape [n]
-        One address for each scan (seed, refresh, participant).
+        One key for each scan, made of seed, refresh and participant (:func:`brio.draws.key`).
     n_frames : Tensor of int64, shape [n]
+    n_resamples : int
+        K.
+    n_blocks : int
+        Blocks of each resample.
 
     Returns
     -------
@@ -48,14 +65,14 @@ def block_starts(keys: Tensor, n_frames: Tensor, n_resamples: int, n_blocks: int
 
 
 def block_indices(starts: Tensor, block_length: Tensor, n_frames: Tensor, width: int) -> Tensor:
-    """Frames of circular moving-block resamples: blocks laid end to end, cut to the scan's length.
+    """Compute the frames of circular moving-block resamples: blocks end to end, cut to the length of the scan.
 
     Parameters
     ----------
     starts : Tensor of int64, shape [n, K, n_blocks]
     block_length, n_frames : Tensor of int64, shape [n]
     width : int
-        Padded length; indices beyond a scan's own length are meaningless and must be masked.
+        Padded length. Indices beyond a scan's own length are meaningless and must be masked.
 
     Returns
     -------
@@ -75,16 +92,18 @@ def reestimate(
     keys: np.ndarray,
     n_resamples: int,
 ) -> Tensor:
-    """FC re-estimates A^(k) = Psi(R_k(X)) of scans, Eq. (2).
+    """Re-estimate the FC of scans from resampled frames: A^(k) = Psi(R_k(X)), Eq. (2).
 
-    All ROIs of a resample share its frames, so their temporal correspondence is kept.
+    All ROIs of a resample share its frames, so they keep their temporal correspondence.
 
     Parameters
     ----------
     frames : Tensor, shape [F, P]
         Standardised frames of scans, one scan after the other.
-    first, n_frames, block_length, keys : ndarray of int64, shape [n]
-        Where a scan begins, its length, that of its blocks, and the address of its draws.
+    first, n_frames, block_length : ndarray of int64, shape [n]
+        First frame of each scan in ``frames``, its number of frames, and its block length.
+    keys : ndarray of int64, shape [n]
+        Keys of the draws of each scan, see :func:`draw_block_starts`.
     n_resamples : int
         K.
 
@@ -95,7 +114,7 @@ def reestimate(
     width = int(n_frames.max())
     n_blocks = -(-width // max(1, int(block_length.min())))
     start, size, block, key = torch.from_numpy(np.stack([first, n_frames, block_length, keys])).to(frames.device)
-    index = block_indices(block_starts(key, size, n_resamples, n_blocks), block, size, width)  # [n, K, T]
+    index = block_indices(draw_block_starts(key, size, n_resamples, n_blocks), block, size, width)  # [n, K, T]
     x = frames.index_select(0, (index + start[:, None, None]).flatten()).view(*index.shape, -1)
     if n_frames.min() < width:
         x *= (torch.arange(width, device=x.device) < size[:, None])[:, None, :, None]

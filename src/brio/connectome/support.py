@@ -12,7 +12,17 @@ __all__ = ["edge_cut", "masked_median", "site_mean", "site_median", "source_mean
 
 
 def masked_median(x: Tensor, valid: Tensor) -> Tensor:
-    """Median over the first axis of the valid entries (mean of the middle two); NaN where there is none."""
+    """Compute the median of the valid entries over the first axis: the mean of the middle two, NaN if there are none.
+
+    Parameters
+    ----------
+    x : Tensor, shape [n, ...]
+    valid : Tensor of bool, shape [n, ...]
+
+    Returns
+    -------
+    Tensor, shape [...]
+    """
     ordered = torch.where(valid, x, torch.full_like(x, torch.inf)).sort(dim=0).values
     count = valid.sum(0)
     low = ordered.gather(0, ((count - 1) // 2).clamp_min(0)[None])[0]
@@ -21,7 +31,7 @@ def masked_median(x: Tensor, valid: Tensor) -> Tensor:
 
 
 def site_median(A: Tensor, alive: Tensor) -> Tensor:
-    """Median over the subjects of one site of |A_uv|, for u < v, among subjects with signal in both ROIs.
+    """Compute the median of |A_uv| over the scans of one site that have signal in both ROIs, for u < v.
 
     Parameters
     ----------
@@ -31,6 +41,7 @@ def site_median(A: Tensor, alive: Tensor) -> Tensor:
     Returns
     -------
     Tensor, shape [P (P - 1) / 2]
+        NaN for an edge that no scan has signal for.
     """
     u, v = torch.triu_indices(A.shape[-1], A.shape[-1], 1, device=A.device)
     chunk = max(1, (1 << 24) // max(1, len(A)))
@@ -42,9 +53,19 @@ def site_median(A: Tensor, alive: Tensor) -> Tensor:
 
 
 def source_strength(site_medians: Sequence[Tensor], n_rois: int) -> Tensor:
-    """Matrix A-bar of Eq. (3): median over source sites of the medians within sites, zero diagonal.
+    """Compute the matrix A-bar of Eq. (3): the median over source sites of the medians within sites.
 
-    An edge that no source subject has signal for gets strength zero.
+    Parameters
+    ----------
+    site_medians : sequence of Tensor, shape [P (P - 1) / 2]
+        See :func:`site_median`.
+    n_rois : int
+        P.
+
+    Returns
+    -------
+    Tensor, shape [P, P]
+        Zero on the diagonal, and for an edge that no source scan has signal for.
     """
     stacked = torch.stack(list(site_medians))
     strength = torch.nan_to_num(masked_median(stacked, ~stacked.isnan()), nan=0.0)
@@ -55,10 +76,17 @@ def source_strength(site_medians: Sequence[Tensor], n_rois: int) -> Tensor:
 
 
 def sym_top(strength: Tensor, rho_g: float) -> Tensor:
-    """Support S = SymTop_m of Eq. (3), m = ceil(rho_g (P - 1)).
+    """Compute the support S = SymTop_m of Eq. (3), m = ceil(rho_g (P - 1)).
 
-    Each ROI selects its m strongest partners; an edge is kept if either end selected it.
-    Equal strengths go to the partner with the smaller index.
+    Each ROI selects its m strongest partners; an edge is in the support if either end selected it. Of equally strong
+    partners, the one with the smaller index is selected.
+
+    Parameters
+    ----------
+    strength : Tensor, shape [P, P]
+        See :func:`source_strength`.
+    rho_g : float
+        Share of the other ROIs that each ROI selects.
 
     Returns
     -------
@@ -74,14 +102,25 @@ def sym_top(strength: Tensor, rho_g: float) -> Tensor:
     p = len(strength)
     m = math.ceil(rho_g * (p - 1) - 1e-9)
     off_diagonal = strength.clone().fill_diagonal_(-torch.inf)
-    chosen = off_diagonal.sort(dim=1, descending=True, stable=True).indices[:, :m]
+    selected = off_diagonal.sort(dim=1, descending=True, stable=True).indices[:, :m]
     S = torch.zeros(p, p, dtype=torch.bool, device=strength.device)
-    S.scatter_(1, chosen, True)
+    S.scatter_(1, selected, True)
     return S | S.T
 
 
 def edge_cut(A: Tensor, share: float) -> Tensor:
-    """|FC| of the weakest of the strongest ``share`` of the edges of each graph. Shape [..., P, P] -> [...].
+    """Compute the threshold on |FC| above or at which the strongest ``share`` of the edges of each graph lie.
+
+    Parameters
+    ----------
+    A : Tensor, shape [..., P, P]
+    share : float
+        Of the P (P - 1) / 2 edges; at least one edge counts.
+
+    Returns
+    -------
+    Tensor, shape [...]
+        |FC| of the weakest of the strong edges.
 
     Examples
     --------
@@ -91,15 +130,27 @@ def edge_cut(A: Tensor, share: float) -> Tensor:
     p = A.shape[-1]
     u, v = torch.triu_indices(p, p, 1, device=A.device)
     count = len(u)
-    keep = max(1, min(count, round(share * count)))
+    n_strong = max(1, min(count, round(share * count)))
     flat = A.reshape(-1, p, p)
     size = max(1, (1 << 26) // count)
-    parts = [part[:, u, v].abs().kthvalue(count - keep + 1, dim=-1).values for part in flat.split(size)]
+    parts = [part[:, u, v].abs().kthvalue(count - n_strong + 1, dim=-1).values for part in flat.split(size)]
     return torch.cat(parts).reshape(A.shape[:-2])
 
 
 def site_mean(A: Tensor, alive: Tensor) -> Tensor:
-    """Mean FC over the subjects of one site that have signal in both ROIs; NaN where none has. Shape [P, P]."""
+    """Compute the mean FC over the scans of one site that have signal in both ROIs.
+
+    Parameters
+    ----------
+    A : Tensor, shape [n, P, P]
+        Zero rows for ROIs without signal.
+    alive : Tensor of bool, shape [n, P]
+
+    Returns
+    -------
+    Tensor, shape [P, P]
+        NaN for an edge that no scan has signal for.
+    """
     live = alive.to(A.dtype)
     count = live.T @ live
     total = A.sum(0)  # rows of ROIs without signal are zero already
@@ -107,6 +158,17 @@ def site_mean(A: Tensor, alive: Tensor) -> Tensor:
 
 
 def source_mean(site_means: Sequence[Tensor]) -> Tensor:
-    """Mean connectome of the source sites, each site with equal weight; zero where no site has signal."""
+    """Compute the mean connectome of the source sites, each site with equal weight.
+
+    Parameters
+    ----------
+    site_means : sequence of Tensor, shape [P, P]
+        See :func:`site_mean`.
+
+    Returns
+    -------
+    Tensor, shape [P, P]
+        Zero on the diagonal, and for an edge that no site has signal for.
+    """
     stacked = torch.stack(list(site_means))
     return torch.nan_to_num(stacked.nanmean(0), nan=0.0).fill_diagonal_(0.0)

@@ -40,7 +40,7 @@ class SourceAnswers(NamedTuple):
 def source_block_length(connectomes: Connectomes, run: Run) -> float:
     """The block length that all methods share for a fold and seed: the fold-level estimate from its source scans."""
     cohort, source = connectomes.cohort, run.fold.source
-    return connectomes.block_length(source, cohort.sites[source], cohort.labels[source], BlockRule(), run.seed)
+    return connectomes.estimate_block_length(source, cohort.sites[source], cohort.labels[source], BlockRule(), run.seed)
 
 
 def source_answers(

@@ -11,7 +11,7 @@ import numpy as np
 from ..cohort import Cohort
 from ..cohort.signal import find_live_rois, find_valid_frames
 from ..connectome import Connectomes
-from ..connectome.harmonised import HarmonisedConnectomes
+from ..connectome.harmonisation import HarmonisedConnectomes
 from ..errors import BrioError
 from ..settings import require
 

@@ -13,7 +13,7 @@ import torch
 
 from ..cohort import Audit, AuditRules, Cohort
 from ..cohort.covariates import read_covariates
-from ..connectome import Connectomes, Harmonise
+from ..connectome import Connectomes, HarmonisationRule
 from ..device import ComputeDevice, memory_budget
 from ..errors import BrioError, nearest
 from ..methods import find_method, list_methods, make_method
@@ -47,7 +47,7 @@ class Plan:
     facts: dict[str, Any]
     jobs: dict[str, PlannedRun]
     stacks: list[list[str]]
-    harmonise: Harmonise
+    harmonise: HarmonisationRule
 
     @property
     def document(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def make_plan(
     candidates: dict[str, Candidates],
     protocol: str,
     protocol_settings: ProtocolSettings,
-    harmonise: Harmonise,
+    harmonise: HarmonisationRule,
     seeds: Sequence[int],
     folds: Sequence[str] | None,
     device: ComputeDevice,
@@ -190,10 +190,10 @@ def make_plan(
     return Plan(facts, jobs, [], harmonise)
 
 
-def _check_harmonise(cohort: Cohort, harmonise: Harmonise, folds: Sequence[Fold]) -> None:
+def _check_harmonise(cohort: Cohort, harmonise: HarmonisationRule, folds: Sequence[Fold]) -> None:
     """Raise what harmonisation would find wrong later, before anything is written."""
     if harmonise.kind == "none":
-        if harmonise != Harmonise():
+        if harmonise != HarmonisationRule():
             raise BrioError("harmonise.unseen and harmonise.covariates need harmonise.kind=combat")
         return
     if harmonise.covariates:
@@ -246,6 +246,6 @@ def rules_of(values: dict[str, str]) -> AuditRules:
     return replace_values(AuditRules(), values, "audit.")
 
 
-def harmonise_of(values: dict[str, str]) -> Harmonise:
+def harmonise_of(values: dict[str, str]) -> HarmonisationRule:
     """Harmonisation settings from ``key=value`` text."""
-    return replace_values(Harmonise(), values, "harmonise.")
+    return replace_values(HarmonisationRule(), values, "harmonise.")

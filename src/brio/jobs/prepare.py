@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cohort import Audit, AuditRules, Cohort, audit
-from ..connectome import Connectomes, Harmonise
+from ..connectome import Connectomes, HarmonisationRule
 from ..device import ComputeDevice, resolve_device
 from ..errors import BrioError
 from ..methods import find_method, make_method
@@ -34,7 +34,7 @@ class Prepared:
     rules: AuditRules
     protocol: str
     protocol_settings: ProtocolSettings
-    harmonise: Harmonise
+    harmonise: HarmonisationRule
     of_methods: dict[str, Any]
     seeds: range
     folds: Sequence[str] | None

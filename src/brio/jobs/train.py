@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..cohort import Cohort
-from ..connectome import Connectomes, harmonised
+from ..connectome import Connectomes, harmonise_connectomes
 from ..errors import BrioError
 from ..methods import find_method
 from ..progress import Progress
@@ -49,7 +49,7 @@ def train(prepared: Prepared, plan: Plan, store: RunStore, searching: bool = Fal
 
         tell("starting", 0.0)
         start = time.perf_counter()
-        seen = harmonised(graphs, jobs[0].run.fold.source, plan.harmonise)
+        seen = harmonise_connectomes(graphs, jobs[0].run.fold.source, plan.harmonise)
         with prepared.device.network_precision():
             fitted_runs = _fit(method, seen, [job.run for job in jobs], tell)
         seconds = (time.perf_counter() - start) / len(jobs)

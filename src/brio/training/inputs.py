@@ -183,5 +183,5 @@ class Inputs:
             if self._share is not None:
                 scans = scans._replace(cut=edge_cut(flat, self._share))
             if self._rule is not None:
-                scans = scans._replace(bold=connectomes.resampled_bold(request.of(chunk), self._rule, self._tr))
+                scans = scans._replace(bold=connectomes.resampled_bold(request.select(chunk), self._rule, self._tr))
             yield chunk, scans

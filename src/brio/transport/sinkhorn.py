@@ -1,8 +1,8 @@
 """Entropic optimal transport between many small point clouds, in the log domain.
 
-Everything is batched over leading axes. Gradients come from the envelope theorem: the dual potentials are
-found without a tape and held fixed, and differentiating the dual objective with respect to the cost then
-gives the optimal coupling. No iteration is ever unrolled.
+All functions are batched over leading axes. Gradients come from the envelope theorem: the dual potentials are computed
+without gradients and held fixed; differentiating the dual objective with respect to the cost then gives the optimal
+coupling. Iterations are never unrolled.
 
 References: Cuturi 2013; Feydy et al. 2019; paper, appendix on the debiased Sinkhorn divergence.
 """
@@ -14,15 +14,15 @@ from torch import Tensor
 
 __all__ = ["coupling", "entropic_cost", "potential_sums", "sinkhorn_divergence"]
 
-_NOTHING = -1e4
-"""Log weight of a padded point: exp of it is exactly zero, yet sums and differences of it stay finite."""
+_LOG_ZERO = -1e4
+"""Log weight of a padded point: its exp is exactly zero, yet its sums and differences stay finite."""
 
 
 def _log_weights(C: Tensor, log_eta: Tensor | None, log_zeta: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Log marginals as a column and a row; uniform where none are given, padding made finite."""
+    """Log marginals as a column and a row; uniform by default, padding made finite."""
     n, m = C.shape[-2:]
-    eta = C.new_full((n,), 1.0 / n).log() if log_eta is None else log_eta.clamp_min(_NOTHING)
-    zeta = C.new_full((m,), 1.0 / m).log() if log_zeta is None else log_zeta.clamp_min(_NOTHING)
+    eta = C.new_full((n,), 1.0 / n).log() if log_eta is None else log_eta.clamp_min(_LOG_ZERO)
+    zeta = C.new_full((m,), 1.0 / m).log() if log_zeta is None else log_zeta.clamp_min(_LOG_ZERO)
     return eta.unsqueeze(-1), zeta.unsqueeze(-2)
 
 
@@ -33,21 +33,27 @@ def potential_sums(
     log_eta: Tensor | None = None,
     log_zeta: Tensor | None = None,
 ) -> Tensor:
-    """Sums phi_i + psi_h of the dual potentials after alternating log-domain updates.
+    """Compute the sums phi_i + psi_h of the dual potentials by alternating log-domain updates.
 
     The updates are those of the paper (``phi_i <- -eps LSE_h(log zeta_h + (psi_h - C_ih) / eps)``, then psi), carried
-    out on the logarithm of the coupling: normalising its rows to eta is the update of phi, normalising its
-    columns to zeta that of psi. The last update is that of psi, so column sums are exact.
+    out on the logarithm of the coupling: normalising its rows to eta updates phi, normalising its columns to zeta
+    updates psi. The last update is that of psi, so column sums are exact.
 
     Parameters
     ----------
     C : Tensor, shape [..., n, n']
+        Costs.
+    epsilon : float
+        Regularisation.
+    iterations : int
+        Updates of each potential.
     log_eta, log_zeta : Tensor, shapes [..., n] and [..., n'], optional
-        Log marginals, uniform if left out; ``-inf`` marks padding.
+        Log marginals, uniform by default; ``-inf`` marks padding.
 
     Returns
     -------
-    Tensor, shape [..., n, n'], without gradient
+    Tensor, shape [..., n, n']
+        Without gradient.
     """
     with torch.no_grad():
         eta, zeta = _log_weights(C, log_eta, log_zeta)
@@ -61,7 +67,21 @@ def potential_sums(
 def coupling(
     C: Tensor, sums: Tensor, epsilon: float, log_eta: Tensor | None = None, log_zeta: Tensor | None = None
 ) -> Tensor:
-    """Coupling Gamma_ih = eta_i zeta_h exp((phi_i + psi_h - C_ih) / eps). Shape [..., n, n']."""
+    """Compute the coupling Gamma_ih = eta_i zeta_h exp((phi_i + psi_h - C_ih) / eps).
+
+    Parameters
+    ----------
+    C : Tensor, shape [..., n, n']
+        Costs.
+    sums : Tensor, shape [..., n, n']
+        Sums of the dual potentials, see :func:`potential_sums`.
+    epsilon, log_eta, log_zeta
+        As for :func:`potential_sums`.
+
+    Returns
+    -------
+    Tensor, shape [..., n, n']
+    """
     eta, zeta = _log_weights(C, log_eta, log_zeta)
     return ((sums - C) / epsilon + eta + zeta).exp()
 
@@ -69,9 +89,16 @@ def coupling(
 def entropic_cost(
     C: Tensor, epsilon: float, iterations: int, log_eta: Tensor | None = None, log_zeta: Tensor | None = None
 ) -> Tensor:
-    """Entropic transport cost OT_eps with d OT / d C = Gamma*, the envelope theorem.
+    """Compute the entropic transport cost OT_eps, with the gradient d OT / d C = Gamma* of the envelope theorem.
 
-    The value is the dual objective at the potentials found, a lower bound that is tight at convergence.
+    The value is the dual objective at the computed potentials, a lower bound that is tight at convergence.
+
+    Parameters
+    ----------
+    C : Tensor, shape [..., n, n']
+        Costs.
+    epsilon, iterations, log_eta, log_zeta
+        As for :func:`potential_sums`.
 
     Returns
     -------
@@ -79,7 +106,7 @@ def entropic_cost(
     """
     sums = potential_sums(C, epsilon, iterations, log_eta, log_zeta)
     eta, zeta = _log_weights(C, log_eta, log_zeta)
-    linear = ((eta + zeta).exp() * sums).sum((-2, -1))  # eta . phi + zeta . psi, both marginals having mass one
+    linear = ((eta + zeta).exp() * sums).sum((-2, -1))  # eta . phi + zeta . psi: both marginals have mass one
     mass = coupling(C, sums, epsilon, log_eta, log_zeta).sum((-2, -1))
     return linear - epsilon * (mass - 1.0)
 
@@ -93,9 +120,18 @@ def sinkhorn_divergence(
     log_eta: Tensor | None = None,
     log_zeta: Tensor | None = None,
 ) -> Tensor:
-    """Debiased divergence S_eps = OT(x, y) - OT(x, x) / 2 - OT(y, y) / 2, one epsilon for all three.
+    """Compute the debiased divergence S_eps = OT(x, y) - OT(x, x) / 2 - OT(y, y) / 2, one epsilon for all three.
 
     Clouds of equal size with uniform weights are solved in one batch.
+
+    Parameters
+    ----------
+    C_xy, C_xx, C_yy : Tensor, shapes [..., n, n'], [..., n, n] and [..., n', n']
+        Costs between and within the clouds.
+    epsilon, iterations
+        As for :func:`potential_sums`.
+    log_eta, log_zeta : Tensor, shapes [..., n] and [..., n'], optional
+        Log weights of the points of x and of y, uniform by default; ``-inf`` marks padding.
 
     Returns
     -------

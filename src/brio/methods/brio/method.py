@@ -57,7 +57,9 @@ class Brio(NeuralMethod):
         if self._reestimates:
             l_b = s.block_length
             if l_b is None:
-                estimate = connectomes.block_length(source.scans, source.site, source.label, s.block_rule, source.seed)
+                estimate = connectomes.estimate_block_length(
+                    source.scans, source.site, source.label, s.block_rule, source.seed
+                )
                 l_b = s.block_scale * estimate
             learned["block_length"] = torch.tensor(l_b, dtype=torch.float64, device=connectomes.device)
         return learned

@@ -92,7 +92,9 @@ class BrioPlus(Method):
         if not s.reestimates or s.block_length is not None:
             return s.block_length if s.reestimates else None
         cohort, scans = connectomes.cohort, run.fold.source
-        return connectomes.block_length(scans, cohort.sites[scans], cohort.labels[scans], s.block_rule, run.seed)
+        return connectomes.estimate_block_length(
+            scans, cohort.sites[scans], cohort.labels[scans], s.block_rule, run.seed
+        )
 
 
 class _Solved(NamedTuple):

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...cohort import AuditRules
-from ...connectome import Harmonise
+from ...connectome import HarmonisationRule
 from ...errors import BrioError
 from ...methods import make_method
 from ...protocol import ProtocolSettings
@@ -155,7 +155,7 @@ def _command(job: PlannedRun, where: str = "DIR") -> str:
     for prefix, usual in (
         ("protocol", ProtocolSettings()),
         ("audit", AuditRules()),
-        ("harmonise", Harmonise()),
+        ("harmonise", HarmonisationRule()),
     ):
         given = plan.get("protocol_settings" if prefix == "protocol" else prefix)
         for name, value in (given or {}).items():

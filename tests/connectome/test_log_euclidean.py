@@ -6,7 +6,7 @@ import torch
 from scipy.linalg import logm
 
 from brio.connectome import log_connectome
-from brio.connectome.logs import by_axes, by_series
+from brio.connectome.log_euclidean import log_by_chebyshev, log_by_eigenvectors
 
 
 def close(a, b, tolerance):
@@ -41,8 +41,10 @@ def test_the_series_is_the_logarithm(P, T, shrinkage):
     R = correlations(3, P, T)
     R[0] = 1.0  # all ROIs alike: the eigenvalue P, as large as one can be
     expected = torch.from_numpy(np.stack([logm((1 - shrinkage) * m + shrinkage * np.eye(P)).real for m in R.numpy()]))
-    close(by_series(R, shrinkage), expected, 1e-8)
-    close(by_series(R.float().double(), shrinkage), expected, 1e-5)  # rounded, so that eigenvalues fall below zero
+    close(log_by_chebyshev(R, shrinkage), expected, 1e-8)
+    close(
+        log_by_chebyshev(R.float().double(), shrinkage), expected, 1e-5
+    )  # rounded, so that eigenvalues fall below zero
 
 
 def test_a_matrix_with_a_negative_part_is_left_to_its_axes():
@@ -50,11 +52,11 @@ def test_a_matrix_with_a_negative_part_is_left_to_its_axes():
     R[1, 0, 1] = R[1, 1, 0] = -0.99
     R[1, 0, 2] = R[1, 2, 0] = R[1, 1, 2] = R[1, 2, 1] = 0.99
     assert torch.linalg.eigvalsh(R[1])[0] < -0.5
-    close(by_series(R, 0.5), by_axes(R, 0.5), 1e-8)
-    assert by_series(R, 0.5).isfinite().all()
+    close(log_by_chebyshev(R, 0.5), log_by_eigenvectors(R, 0.5), 1e-8)
+    assert log_by_chebyshev(R, 0.5).isfinite().all()
 
 
 def test_any_shape_of_graphs():
     R = correlations(6, 5, 40).view(2, 3, 5, 5)
-    close(by_series(R, 0.5), by_axes(R, 0.5), 1e-8)
-    close(by_series(R[0, 0], 0.5), by_axes(R[0, 0], 0.5), 1e-8)
+    close(log_by_chebyshev(R, 0.5), log_by_eigenvectors(R, 0.5), 1e-8)
+    close(log_by_chebyshev(R[0, 0], 0.5), log_by_eigenvectors(R[0, 0], 0.5), 1e-8)

@@ -1,4 +1,4 @@
-"""The block length of the resampling: how long neighbouring frames stay correlated."""
+"""The block length of the resampling: how long frames of a scan stay correlated (paper, appendix on preprocessing)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,32 @@ from .. import draws
 __all__ = [
     "BlockRule",
     "autocorrelation_horizon",
-    "balanced_subset",
+    "choose_balanced_subset",
     "clip_block_length",
-    "fold_block_length",
-    "subject_horizon",
+    "estimate_horizon",
+    "pool_horizons",
 ]
 
 
 @dataclass(frozen=True)
 class BlockRule:
-    """Constants of the block-length rule (paper, appendix on preprocessing)."""
+    """Constants of the block-length rule.
+
+    Attributes
+    ----------
+    subjects : int
+        Most participants that the estimate of a fold reads.
+    signals, products : int
+        ROI signals, and products of two ROI signals, that are drawn from each scan.
+    tau_ac : float
+        An autocorrelation below this magnitude counts as none.
+    largest_lag : int
+        Longest lag in frames.
+    quantile : float
+        Over the series of a scan.
+    l_min, l_max : int
+        Shortest and longest block in frames.
+    """
 
     subjects: int = 128
     signals: int = 24
@@ -35,11 +51,11 @@ class BlockRule:
 
 
 def autocorrelation_horizon(series: Tensor, n: Tensor, tau: float, largest_lag: int) -> Tensor:
-    """Smallest lag at which |autocorrelation| stays below ``tau`` for two consecutive lags.
+    """Find the smallest lag at which |autocorrelation| is below ``tau`` at this lag and the next.
 
-    Lags are searched up to min(largest_lag, n // 2). Where no such pair of lags exists the horizon
-    is the last lag searched: dependence at least that long was seen, and a longer block is the
-    cautious choice (the paper does not say).
+    Lags are searched up to min(largest_lag, n // 2). If there is no such lag, the horizon is the last lag searched: the
+    series is correlated for at least that long, and a longer block is the cautious choice. The paper does not treat
+    this case.
 
     Parameters
     ----------
@@ -47,6 +63,8 @@ def autocorrelation_horizon(series: Tensor, n: Tensor, tau: float, largest_lag: 
         Centred series, zero beyond their own length.
     n : Tensor of int64, shape [m]
         Their lengths.
+    tau : float
+    largest_lag : int
 
     Returns
     -------
@@ -60,13 +78,29 @@ def autocorrelation_horizon(series: Tensor, n: Tensor, tau: float, largest_lag: 
         below.append(product.abs() < tau * energy)
     quiet = torch.stack(below, -1)  # [m, lags]
     lags = torch.arange(1, largest_lag, device=series.device)
-    found = quiet[:, :-1] & quiet[:, 1:] & (lags + 1 <= last[:, None])
-    first = torch.where(found, lags, torch.full_like(lags, largest_lag + 1)).amin(-1)
-    return torch.where(found.any(-1), first, last)
+    both_quiet = quiet[:, :-1] & quiet[:, 1:] & (lags + 1 <= last[:, None])
+    first = torch.where(both_quiet, lags, torch.full_like(lags, largest_lag + 1)).amin(-1)
+    return torch.where(both_quiet.any(-1), first, last)
 
 
-def balanced_subset(ids: np.ndarray, site: np.ndarray, label: np.ndarray, most: int, seed: int) -> np.ndarray:
-    """Positions of at most ``most`` subjects, equally many from each site and class where they have them."""
+def choose_balanced_subset(ids: np.ndarray, site: np.ndarray, label: np.ndarray, most: int, seed: int) -> np.ndarray:
+    """Choose participants at random, equally many from each site and class as far as there are enough.
+
+    Parameters
+    ----------
+    ids : ndarray of int64, shape [n]
+        Addresses of the participants (:func:`brio.draws.addresses`).
+    site : ndarray of str, shape [n]
+    label : ndarray of int, shape [n]
+    most : int
+        Largest size of the subset.
+    seed : int
+
+    Returns
+    -------
+    ndarray of int64
+        Positions in ``ids``, ascending.
+    """
     cells: dict[tuple[str, int], list[int]] = {}
     for i, cell in enumerate(zip(site.tolist(), label.tolist(), strict=True)):
         cells.setdefault(cell, []).append(i)
@@ -93,16 +127,26 @@ def _sample_series(x: Tensor, alive: np.ndarray, id_: int, rule: BlockRule, seed
     return series - series.mean(-1, keepdim=True)
 
 
-def subject_horizon(x: Tensor, alive: np.ndarray, id_: int, rule: BlockRule, seed: int) -> float:
-    """The 0.75 quantile of the horizons over the sampled series of a subject, who alone decides it.
+def estimate_horizon(x: Tensor, alive: np.ndarray, id_: int, rule: BlockRule, seed: int) -> float:
+    """Estimate how long the frames of one scan stay correlated: a quantile of the horizons of its sampled series.
+
+    The result depends on this scan alone.
 
     Parameters
     ----------
     x : Tensor, shape [T, P]
         Standardised scan.
     alive : ndarray of bool, shape [P]
+        Whether an ROI has signal.
     id_ : int
         Address of the participant (:func:`brio.draws.addresses`).
+    rule : BlockRule
+    seed : int
+
+    Returns
+    -------
+    float
+        Frames.
     """
     series = _sample_series(x, alive, id_, rule, seed)
     length = torch.full((len(series),), series.shape[1], device=series.device)
@@ -110,25 +154,41 @@ def subject_horizon(x: Tensor, alive: np.ndarray, id_: int, rule: BlockRule, see
     return float(np.quantile(horizon.cpu().numpy(), rule.quantile))
 
 
-def fold_block_length(horizon: np.ndarray, site: np.ndarray) -> float:
-    """Fold-level block length l_b, unrounded: median over the subjects of a site, median over sites.
+def pool_horizons(horizon: np.ndarray, site: np.ndarray) -> float:
+    """Pool horizons into the block length l_b of a fold, unrounded: the median over sites of the medians within sites.
 
     Parameters
     ----------
     horizon : ndarray, shape [n]
-        Of each of a balanced subset of the source subjects.
+        Of a balanced subset of the source scans.
     site : ndarray, shape [n]
+
+    Returns
+    -------
+    float
+        Frames.
 
     Examples
     --------
-    >>> fold_block_length(np.array([4.0, 6.0, 9.0]), np.array(["a", "a", "b"]))
+    >>> pool_horizons(np.array([4.0, 6.0, 9.0]), np.array(["a", "a", "b"]))
     7.0
     """
     return float(np.median([np.median(horizon[site == e]) for e in np.unique(site)]))
 
 
 def clip_block_length(l_b: float, n_frames: np.ndarray | int, rule: BlockRule) -> np.ndarray:
-    """Block length for each scan: clip(round(l_b), l_min, min(l_max, T // 2)).
+    """Compute the block length of each scan: clip(round(l_b), l_min, min(l_max, T // 2)).
+
+    Parameters
+    ----------
+    l_b : float
+        Block length of the fold, see :func:`pool_horizons`.
+    n_frames : ndarray of int64, shape [n], or int
+    rule : BlockRule
+
+    Returns
+    -------
+    ndarray of int64, shape [n]
 
     Examples
     --------

@@ -10,7 +10,12 @@ from brio import draws
 from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import BlockRule, Connectomes, clip_block_length
-from brio.connectome.blocks import autocorrelation_horizon, balanced_subset, fold_block_length, subject_horizon
+from brio.connectome.block_length import (
+    autocorrelation_horizon,
+    choose_balanced_subset,
+    estimate_horizon,
+    pool_horizons,
+)
 
 
 def horizon(series: np.ndarray, tau: float, largest: int) -> int:
@@ -78,9 +83,7 @@ def series_of(scan, alive, who, rule, seed):
 
 def block_length(scans, alive, ids, site, rule, seed):
     those = zip(scans, alive, ids, strict=True)
-    return fold_block_length(
-        np.array([subject_horizon(torch.from_numpy(x), a, i, rule, seed) for x, a, i in those]), site
-    )
+    return pool_horizons(np.array([estimate_horizon(torch.from_numpy(x), a, i, rule, seed) for x, a, i in those]), site)
 
 
 def test_fold_block_length_is_quantile_then_median_then_median():
@@ -123,7 +126,7 @@ def test_block_length_of_a_fold_reads_its_source_scans_alone():
 
     def length(tail):
         c = Cohort.from_scans(scans[:8] + tail, site=site, label=label)
-        return Connectomes(c, dtype=torch.float64).block_length(source, site[:8], label[:8], BlockRule(), 1)
+        return Connectomes(c, dtype=torch.float64).estimate_block_length(source, site[:8], label[:8], BlockRule(), 1)
 
     other = [rng.normal(size=(200, 5)) for _ in range(4)]
     assert length(scans[8:]) == length(other)
@@ -161,7 +164,7 @@ def test_balanced_subset_takes_equally_many_of_each_site_and_class():
     site = rng.choice(list("ABCD"), 300, p=[0.5, 0.3, 0.15, 0.05])
     label = rng.integers(0, 2, 300)
     ids = draws.addresses(f"p{i}" for i in range(300))
-    chosen = balanced_subset(ids, site, label, 64, seed=2)
+    chosen = choose_balanced_subset(ids, site, label, 64, seed=2)
     assert len(set(chosen.tolist())) == len(chosen) <= 64
     for e in "ABCD":
         for c in (0, 1):
@@ -174,10 +177,10 @@ def test_balanced_subset_follows_participants_not_rows():
     site, label = np.repeat(list("ABC"), 30), np.tile([0, 1], 45)
     ids = draws.addresses(f"p{i}" for i in range(90))
     order = rng.permutation(90)
-    first = set(ids[balanced_subset(ids, site, label, 24, 1)].tolist())
-    again = set(ids[order][balanced_subset(ids[order], site[order], label[order], 24, 1)].tolist())
+    first = set(ids[choose_balanced_subset(ids, site, label, 24, 1)].tolist())
+    again = set(ids[order][choose_balanced_subset(ids[order], site[order], label[order], 24, 1)].tolist())
     assert first == again
-    assert first != set(ids[balanced_subset(ids, site, label, 24, 2)].tolist())
+    assert first != set(ids[choose_balanced_subset(ids, site, label, 24, 2)].tolist())
 
 
 def test_balanced_subset_with_more_cells_than_places_follows_participants_too():
@@ -186,8 +189,8 @@ def test_balanced_subset_with_more_cells_than_places_follows_participants_too():
     site, label = np.repeat([f"s{i:02d}" for i in range(20)], 4), np.tile([0, 1], 40)
     ids = draws.addresses(f"p{i}" for i in range(80))
     order = rng.permutation(80)
-    first = set(ids[balanced_subset(ids, site, label, 24, 1)].tolist())
-    again = set(ids[order][balanced_subset(ids[order], site[order], label[order], 24, 1)].tolist())
+    first = set(ids[choose_balanced_subset(ids, site, label, 24, 1)].tolist())
+    again = set(ids[order][choose_balanced_subset(ids[order], site[order], label[order], 24, 1)].tolist())
     assert len(first) == len(again) <= 24
     assert first == again
 
@@ -201,6 +204,6 @@ def test_horizons_are_shared_within_a_seed_and_a_rule_alone():
     found = []
     for source, seed, rule in asked:
         words = source, cohort.sites[source], cohort.labels[source], rule, seed
-        found.append(shared.block_length(*words))
-        assert found[-1] == Connectomes(cohort).block_length(*words)
+        found.append(shared.estimate_block_length(*words))
+        assert found[-1] == Connectomes(cohort).estimate_block_length(*words)
     assert len(set(found)) > 2  # else nothing could have been mixed up
