@@ -16,7 +16,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
 
 from brio import Atlas, BrioError, Cohort
-from brio.estimator import MAIN_SETTINGS, BrioClassifier, training_fold
+from brio.estimator import MAIN_SETTINGS, BrioClassifier, make_training_fold
 from brio.methods import BrioSettings
 from brio.protocol import leave_one_site_out
 from brio.protocol.splitters import LeaveOneSiteOut, SiteStratifiedKFold
@@ -118,7 +118,7 @@ def test_a_scan_is_scored_alone(fitted):
 def test_validation_sites_are_the_ring_of_the_protocol():
     cohort = cohort_of()
     for seed in range(5):
-        fold = training_fold(cohort, seed, 2)
+        fold = make_training_fold(cohort, seed, 2)
         # the ring is closed: the site that stands last in it is followed by those that stand first
         followers = [f.validation_sites for f in leave_one_site_out(cohort, seed, 2)]
         assert fold.validation_sites in followers
@@ -447,7 +447,7 @@ def test_labels_that_are_refused(y, message):
     ("sites", "message"),
     [
         (None, "needs the site of every scan"),
-        (["NYU"] * 60, "1 of the 1 sites hold both classes, but 2 are needed for validation and at least 2 to learn"),
+        (["NYU"] * 60, "1 of the 1 sites hold both classes, but 2 are needed for validation and at least 2 as source"),
         (np.array(["A", "B", "C"])[np.arange(60) // 20], "3 of the 3 sites"),
         (SITES[:-1], "inconsistent numbers of samples"),
         ([None, *SITES[1:]], "'site' is empty in row 1"),

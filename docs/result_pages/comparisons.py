@@ -10,7 +10,7 @@ from functools import cache
 
 import pandas as pd
 
-from brio.protocol import bootstrap_interval, compare, compare_folds, run_scores
+from brio.protocol import bootstrap_interval, compare_over_folds, compare_over_sites, run_scores
 
 from .markdown import p_value, signed, signed_interval
 
@@ -49,14 +49,14 @@ def _cached_interval(values: tuple[float, ...]) -> tuple[float, float]:
 
 def compare_sites(scores: pd.DataFrame, reference: str, lower_is_better: bool = False) -> pd.DataFrame:
     """Return the differences of all methods to a reference over sites, by method: each method minus the reference."""
-    table = compare(scores, reference, lower_is_better=lower_is_better).set_index("method")
+    table = compare_over_sites(scores, reference, lower_is_better=lower_is_better).set_index("method")
     return table.rename(columns={"mean_difference": "mean", "n_sites": "n"})
 
 
 def compare_kfold(runs: pd.DataFrame, reference: str) -> pd.DataFrame:
     """Return the differences of all methods to a reference over folds (corrected resampled t-test), by method."""
     sizes = runs[["n_test", "n_source"]].mean()
-    table = compare_folds(fold_scores(runs), sizes["n_test"], sizes["n_source"], reference).set_index("method")
+    table = compare_over_folds(fold_scores(runs), sizes["n_test"], sizes["n_source"], reference).set_index("method")
     return table.rename(columns={"mean_difference": "mean", "n_folds": "n"})
 
 

@@ -26,7 +26,7 @@ from .errors import BrioError
 from .estimator_input import build_labelled_cohort, build_unlabelled_cohort, convert_scans
 from .methods import find_method, make_method
 from .progress import silent
-from .protocol import Fold, training_fold
+from .protocol import Fold, make_training_fold
 from .training import FittedRun, Method, Run, group_tensors
 
 __all__ = ["BrioClassifier"]
@@ -202,7 +202,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         if self.validation_sites < 1 and method.needs_validation:
             raise BrioError(f"validation_sites={self.validation_sites}: at least one site must choose the checkpoint")
-        fold = training_fold(cohort, seed, self.validation_sites)
+        fold = make_training_fold(cohort, seed, self.validation_sites)
         if fold.left_out:
             warnings.warn(f"one class only at {', '.join(fold.left_out)}: not learned from", stacklevel=2)
         progress = _tell if self.verbose else silent

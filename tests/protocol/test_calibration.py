@@ -7,7 +7,7 @@ from sklearn.calibration import calibration_curve
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from brio.errors import BrioError
-from brio.protocol import auc, bootstrap_interval, calibration_error, reliability, roc_band
+from brio.protocol import auc, bootstrap_interval, calibration_error, reliability_curve, roc_band
 
 
 def said(n: int, seed: int, decimals: int = 12) -> tuple[np.ndarray, np.ndarray]:
@@ -23,7 +23,7 @@ def said(n: int, seed: int, decimals: int = 12) -> tuple[np.ndarray, np.ndarray]
 @pytest.mark.parametrize("bins", [1, 5, 10])
 def test_reliability_equals_scikit_learn(strategy, decimals, bins):
     label, probability = said(200, bins, decimals)
-    found = reliability(label, probability, bins, strategy)
+    found = reliability_curve(label, probability, bins, strategy)
     observed, predicted = calibration_curve(label, probability, n_bins=bins, strategy=strategy)
     full = found[found["count"] > 0]
     assert full["observed"].to_numpy() == pytest.approx(observed)
@@ -33,7 +33,7 @@ def test_reliability_equals_scikit_learn(strategy, decimals, bins):
 
 
 def test_empty_bins_are_kept_and_hold_nothing():
-    found = reliability(np.array([0, 1, 1]), np.array([0.05, 0.95, 1.0]), bins=10)
+    found = reliability_curve(np.array([0, 1, 1]), np.array([0.05, 0.95, 1.0]), bins=10)
     assert found["count"].tolist() == [1, 0, 0, 0, 0, 0, 0, 0, 0, 2]
     assert found["observed"].isna().sum() == 8
     assert found["right"].tolist() == pytest.approx(np.arange(1, 11) / 10)
@@ -41,11 +41,11 @@ def test_empty_bins_are_kept_and_hold_nothing():
 
 def test_quantile_bins_hold_equally_many_scans():
     label, probability = said(100, 0)
-    assert reliability(label, probability, 4, "quantile")["count"].tolist() == [25] * 4
+    assert reliability_curve(label, probability, 4, "quantile")["count"].tolist() == [25] * 4
 
 
 def test_one_probability_is_one_bin():
-    found = reliability(np.array([0, 1, 1, 1]), np.full(4, 0.5), 5, "quantile")
+    found = reliability_curve(np.array([0, 1, 1, 1]), np.full(4, 0.5), 5, "quantile")
     assert found[["count", "observed"]].to_numpy().tolist() == [[4, 0.75]]
 
 
@@ -53,7 +53,7 @@ def test_reliability_interval_draws_sites():
     rng = np.random.default_rng(1)
     site = np.repeat([f"s{k}" for k in range(30)], 20)
     label, probability = said(600, 3)
-    found = reliability(label, probability, 4, site=site)
+    found = reliability_curve(label, probability, 4, site=site)
     assert (found["low"] < found["observed"]).all()
     assert (found["observed"] < found["high"]).all()
     share, n = found["observed"], found["count"]
@@ -61,28 +61,28 @@ def test_reliability_interval_draws_sites():
     assert ((found["high"] - found["low"]) / normal).between(0.7, 1.3).all()
     # sites that agree within and differ between: the interval must be that of sites, not of scans
     label = np.repeat(rng.integers(0, 2, 30), 20)
-    wide = reliability(label, probability, 1, site=site)
+    wide = reliability_curve(label, probability, 1, site=site)
     low, high = bootstrap_interval(label.reshape(30, 20).mean(axis=1))
     assert (wide["low"].item(), wide["high"].item()) == pytest.approx((low, high), abs=0.04)
 
 
 def test_reliability_interval_needs_two_sites():
-    found = reliability(np.array([0, 1, 0]), np.array([0.1, 0.2, 0.9]), 2, site=np.array(["a", "b", "b"]))
+    found = reliability_curve(np.array([0, 1, 0]), np.array([0.1, 0.2, 0.9]), 2, site=np.array(["a", "b", "b"]))
     assert found["low"].isna().tolist() == [False, True]
-    alone = reliability(np.array([0, 1]), np.array([0.1, 0.9]), 2, site=np.array(["a", "a"]))
+    alone = reliability_curve(np.array([0, 1]), np.array([0.1, 0.9]), 2, site=np.array(["a", "a"]))
     assert alone[["low", "high"]].isna().all(axis=None)
 
 
 @pytest.mark.parametrize(("bins", "kind", "message"), [(0, "uniform", "bins=0"), (3, "equal", "'equal'.*quantile")])
 def test_unknown_bins_are_refused(bins, kind, message):
     with pytest.raises(BrioError, match=message):
-        reliability(np.array([0, 1]), np.array([0.1, 0.9]), bins, kind)
+        reliability_curve(np.array([0, 1]), np.array([0.1, 0.9]), bins, kind)
 
 
 @pytest.mark.parametrize("wrong", [1.2, -0.1, np.nan])
 def test_logits_are_not_taken_for_probabilities(wrong):
     with pytest.raises(BrioError, match="between 0 and 1"):
-        reliability(np.array([0, 1]), np.array([0.5, wrong]))
+        reliability_curve(np.array([0, 1]), np.array([0.5, wrong]))
 
 
 @pytest.mark.parametrize("strategy", ["uniform", "quantile"])

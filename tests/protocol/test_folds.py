@@ -8,7 +8,7 @@ import pytest
 from brio.cohort import Cohort
 from brio.errors import BrioError
 from brio.protocol import ProtocolSettings, leave_one_site_out, make_folds, site_stratified_kfold
-from brio.protocol.folds import training_fold
+from brio.protocol.folds import make_training_fold
 
 
 def cohort(sizes: dict[str, tuple[int, int]], seed: int = 0) -> Cohort:
@@ -157,14 +157,14 @@ def test_kfold_refuses_too_few_folds_and_sites():
 @pytest.mark.parametrize("seed", range(3))
 def test_a_model_to_keep_learns_from_all_sites_but_those_that_validate(seed):
     c = cohort(EVEN | {"only0": (6, 0)})
-    fold = training_fold(c, seed, 2)
+    fold = make_training_fold(c, seed, 2)
     assert len(fold.test) == 0
     assert fold.left_out == ("only0",)
     assert set(c.sites[fold.validation]) == set(fold.validation_sites)
     assert len(fold.validation_sites) == 2
     assert set(c.sites[fold.source]) == set(EVEN) - set(fold.validation_sites)
     with pytest.raises(BrioError, match="both classes"):
-        training_fold(cohort({"a": (3, 3), "b": (3, 3), "c": (3, 3)}), seed, 2)
+        make_training_fold(cohort({"a": (3, 3), "b": (3, 3), "c": (3, 3)}), seed, 2)
 
 
 def test_protocols_by_name():

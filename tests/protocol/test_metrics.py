@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as sk
 
-from brio.protocol import auc, bootstrap_interval, scores
+from brio.protocol import auc, bootstrap_interval, score_predictions
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -24,7 +24,7 @@ def test_scores_equal_scikit_learn(seed):
         "specificity": sk.recall_score(label, said, pos_label=0),
         "brier": np.mean((p - label) ** 2),
     }
-    assert scores(label, logit) == pytest.approx(expected, abs=1e-12)
+    assert score_predictions(label, logit) == pytest.approx(expected, abs=1e-12)
 
 
 def test_auc_is_the_share_of_pairs_in_order():
@@ -34,13 +34,13 @@ def test_auc_is_the_share_of_pairs_in_order():
 
 
 def test_what_is_not_a_number_has_no_order():
-    with pytest.raises(ValueError, match="not a number"):
+    with pytest.raises(ValueError, match="some logits are NaN"):
         auc(np.array([0, 1, 1]), np.array([0.0, np.nan, 1.0]))
 
 
 @pytest.mark.parametrize("label", [0, 1])
 def test_one_class_has_no_auc_but_an_accuracy(label):
-    found = scores(np.full(4, label), np.array([-2.0, 1.0, 3.0, -1.0]))
+    found = score_predictions(np.full(4, label), np.array([-2.0, 1.0, 3.0, -1.0]))
     assert math.isnan(found["auc"])
     assert math.isnan(found["balanced_acc"])
     assert math.isnan(found["specificity" if label else "sensitivity"])
@@ -50,7 +50,7 @@ def test_one_class_has_no_auc_but_an_accuracy(label):
 
 
 def test_extreme_logits_stay_finite():
-    found = scores(np.array([0, 1, 0, 1]), np.array([-1e4, 1e4, 1e4, -1e4]))
+    found = score_predictions(np.array([0, 1, 0, 1]), np.array([-1e4, 1e4, 1e4, -1e4]))
     assert found["brier"] == pytest.approx(0.5)
     assert found["auc"] == 0.5
 

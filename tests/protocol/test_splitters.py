@@ -149,10 +149,10 @@ def test_missing_sites_are_refused(cv):
 def test_other_refusals():
     with pytest.raises(BrioError, match="needs the site"):
         LeaveOneSiteOut().get_n_splits(SCANS, LABELS)
-    with pytest.raises(BrioError, match="at least two sites, all scans are from NYU"):
+    with pytest.raises(BrioError, match="at least two sites; all scans are from NYU"):
         next(LeaveOneSiteOut().split(SCANS[:3], LABELS[:3], ["NYU"] * 3))
     with pytest.raises(BrioError, match="needs y"):
         next(SiteStratifiedKFold(3).split(SCANS, None, SITES))
     for n_splits in (1, 41):
-        with pytest.raises(BrioError, match=f"n_splits={n_splits}, but it must lie in 2 to 40"):
+        with pytest.raises(BrioError, match=f"n_splits={n_splits}, but it must be from 2 to 40"):
             next(SiteStratifiedKFold(n_splits).split(SCANS, LABELS, SITES))

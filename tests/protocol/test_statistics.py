@@ -12,15 +12,15 @@ from scipy import stats
 
 from brio.errors import BrioError
 from brio.protocol import (
+    adjust_holm,
     bootstrap_interval,
-    compare,
-    compare_folds,
+    compare_over_folds,
+    compare_over_sites,
     corrected_resampled_t,
-    holm,
     paired_difference,
     run_scores,
     signed_rank_p,
-    smallest_p,
+    smallest_reachable_p,
 )
 
 few_sizes = st.lists(st.integers(-4, 4), min_size=1, max_size=9)  # so that zeros and ties are common
@@ -58,10 +58,10 @@ def test_signed_rank_p_of_many_sites_is_near_the_normal_approximation():
 def test_smallest_p_is_reached_when_all_sites_agree_and_not_before():
     for n in range(1, 11):
         d = np.arange(1, n + 1) / 10
-        assert signed_rank_p(d) == pytest.approx(smallest_p(n)) == pytest.approx(min(1, 2 / 2**n))
+        assert signed_rank_p(d) == pytest.approx(smallest_reachable_p(n)) == pytest.approx(min(1, 2 / 2**n))
         others = [signed_rank_p(np.where(np.arange(n) == k, -d, d)) for k in range(n)]
-        assert min(others) >= smallest_p(n)
-    assert smallest_p(0) == 1.0
+        assert min(others) >= smallest_reachable_p(n)
+    assert smallest_reachable_p(0) == 1.0
     assert signed_rank_p([]) == signed_rank_p([0.0, 0.0]) == 1.0
 
 
@@ -116,12 +116,14 @@ def test_holm_equals_closed_testing(p):
     members = range(len(p))
     subsets = [s for size in range(1, len(p) + 1) for s in itertools.combinations(members, size)]
     expected = [max(min(1.0, len(s) * min(p[j] for j in s)) for s in subsets if i in s) for i in members]
-    assert holm(p) == pytest.approx(np.array(expected), abs=1e-12)
+    assert adjust_holm(p) == pytest.approx(np.array(expected), abs=1e-12)
 
 
 def test_holm_passes_over_what_was_not_tested():
-    assert holm([np.nan, 0.02, 0.01, np.nan]) == pytest.approx(np.array([np.nan, 0.02, 0.02, np.nan]), nan_ok=True)
-    assert len(holm([])) == 0
+    assert adjust_holm([np.nan, 0.02, 0.01, np.nan]) == pytest.approx(
+        np.array([np.nan, 0.02, 0.02, np.nan]), nan_ok=True
+    )
+    assert len(adjust_holm([])) == 0
 
 
 def table(**columns: list[float]) -> pd.DataFrame:
@@ -135,9 +137,9 @@ def random_scores(n_sites: int, names: str, seed: int = 0) -> pd.DataFrame:
 
 def test_compare_makes_all_pairs_or_all_against_one():
     scores = random_scores(9, "abcd")
-    pairs = compare(scores)
+    pairs = compare_over_sites(scores)
     assert list(zip(pairs["method"], pairs["other"], strict=True)) == list(itertools.combinations("abcd", 2))
-    against = compare(scores, "b")
+    against = compare_over_sites(scores, "b")
     assert list(against["method"]) == ["a", "c", "d"]
     assert set(against["other"]) == {"b"}
     for row in against.itertuples():
@@ -145,12 +147,12 @@ def test_compare_makes_all_pairs_or_all_against_one():
         assert row.mean_difference == pytest.approx(d.mean())
         assert row.p == pytest.approx(stats.wilcoxon(d, method="exact").pvalue)
         assert (row.n_sites, row.left_out, row.better) == (9, 0, (d > 0).sum())
-    assert against["p_holm"].to_numpy() == pytest.approx(holm(against["p"].to_numpy()))
+    assert against["p_holm"].to_numpy() == pytest.approx(adjust_holm(against["p"].to_numpy()))
 
 
 def test_compare_is_antisymmetric():
     scores = random_scores(8, "ab", seed=4)
-    there, back = compare(scores, "b").iloc[0], compare(scores, "a").iloc[0]
+    there, back = compare_over_sites(scores, "b").iloc[0], compare_over_sites(scores, "a").iloc[0]
     assert there["mean_difference"] == pytest.approx(-back["mean_difference"])
     assert there["p"] == pytest.approx(back["p"])
     assert (there["better"], there["worse"]) == (back["worse"], back["better"])
@@ -159,7 +161,7 @@ def test_compare_is_antisymmetric():
 def test_compare_pairs_only_sites_that_both_have():
     scores = random_scores(9, "abc")
     scores.loc["site1", "a"] = scores.loc["site4", "b"] = np.nan
-    found = compare(scores, "a").set_index("method")
+    found = compare_over_sites(scores, "a").set_index("method")
     assert found.loc["b", ["n_sites", "left_out"]].tolist() == [7, 2]
     assert found.loc["c", ["n_sites", "left_out"]].tolist() == [8, 1]
     known = scores.drop(index=["site1", "site4"])
@@ -172,16 +174,16 @@ def test_compare_warns_where_no_result_could_reach_the_level(n_sites, methods, w
     scores = table(
         **{name: [0.5 + 0.01 * k * (s + 1) for s in range(n_sites)] for k, name in enumerate("abcd"[:methods])}
     )
-    found = compare(scores, "a")
+    found = compare_over_sites(scores, "a")
     assert (found["better"] == n_sites).all()
     assert ((found["warning"] != "") == warns).all()
     assert ((found["p_holm"] > 0.05) == warns).all()  # all sites agree, and still
-    assert (compare(scores, "a", alpha=0.25)["warning"] == "").all()
+    assert (compare_over_sites(scores, "a", alpha=0.25)["warning"] == "").all()
 
 
 def test_the_warning_tells_the_numbers():
     scores = table(a=[0.5] * 5, b=[0.6] * 5, c=[0.7] * 4 + [0.5])
-    told = compare(scores, "a").set_index("method")["warning"]
+    told = compare_over_sites(scores, "a").set_index("method")["warning"]
     assert "5 sites that differ" in told["b"]
     assert "0.062" in told["b"]
     assert "4 sites that differ" in told["c"]
@@ -191,19 +193,19 @@ def test_the_warning_tells_the_numbers():
 def test_a_comparison_without_common_sites_is_said_and_not_counted():
     scores = random_scores(7, "abc")
     scores["d"] = np.nan
-    found = compare(scores, "a").set_index("method")
+    found = compare_over_sites(scores, "a").set_index("method")
     assert "nothing to compare" in found.loc["d", "warning"]
     assert math.isnan(found.loc["d", "p_holm"])
-    without = compare(scores[["a", "b", "c"]], "a").set_index("method")
+    without = compare_over_sites(scores[["a", "b", "c"]], "a").set_index("method")
     assert found.loc["b", "p_holm"] == without.loc["b", "p_holm"]
 
 
 def test_compare_says_what_is_missing():
     scores = random_scores(4, "ab").rename(columns={"a": "ridge", "b": "brio"})
     with pytest.raises(BrioError, match=r"'rigde'.*did you mean 'ridge'"):
-        compare(scores, "rigde")
+        compare_over_sites(scores, "rigde")
     with pytest.raises(BrioError, match="needs two methods"):
-        compare(scores[["brio"]])
+        compare_over_sites(scores[["brio"]])
 
 
 def plain_corrected_t(d: list[float], n_test: float, n_train: float) -> tuple[float, float]:
@@ -247,11 +249,11 @@ def test_corrected_resampled_t_without_variance_and_with_gaps():
 
 def test_compare_folds_tests_every_pair_and_corrects():
     scores = random_scores(20, "abc", seed=1)
-    found = compare_folds(scores, 10, 70, "c")
+    found = compare_over_folds(scores, 10, 70, "c")
     assert list(found["n_folds"]) == [20, 20]
     for row in found.itertuples():
         assert row.p == pytest.approx(plain_corrected_t(list(scores[row.method] - scores["c"]), 10, 70)[1], rel=1e-6)
-    assert found["p_holm"].to_numpy() == pytest.approx(holm(found["p"].to_numpy()))
+    assert found["p_holm"].to_numpy() == pytest.approx(adjust_holm(found["p"].to_numpy()))
     assert (found["warning"] == "").all()
 
 
@@ -266,7 +268,7 @@ def test_seeds_are_averaged_before_sites_are_compared():
     assert list(scores.columns) == ["b", "a"]
     assert scores.shape == (6, 2)
     assert scores.loc["s2", "a"] == pytest.approx(np.mean([values["a", "s2", seed] for seed in range(3)]))
-    assert compare(scores)["n_sites"].item() == 6
+    assert compare_over_sites(scores)["n_sites"].item() == 6
     by_run = run_scores(rows_of(values), by=("seed", "fold"))
     assert by_run.shape == (18, 2)
     assert by_run.loc[(1, "s2"), "a"] == values["a", "s2", 1]
@@ -283,5 +285,5 @@ def test_a_site_without_all_its_scores_has_none():
 
 def test_runs_that_are_there_twice_are_refused():
     rows = rows_of({("a", "s1", 0): 0.5, ("b", "s1", 0): 0.6})
-    with pytest.raises(BrioError, match="'a', fold s1, seed 0 is there twice"):
+    with pytest.raises(BrioError, match="'a', fold s1, seed 0 occurs twice"):
         run_scores(pd.concat([rows, rows.iloc[:1]]))

@@ -17,7 +17,7 @@ from ..connectome import Connectomes, harmonise_connectomes
 from ..errors import BrioError
 from ..methods import find_method
 from ..progress import Progress
-from ..protocol import scores
+from ..protocol import score_predictions
 from ..protocol.metrics import ONE_CLASS
 from ..training import FittedRun, Method, Run
 from .plan import Plan, PlannedRun
@@ -99,7 +99,7 @@ def _record(
     learned = job.method.training_scans(cohort, fold)
     label, logit = cohort.labels[fold.test], np.asarray(fitted.test_logit, dtype=float)
     finite = bool(np.isfinite(logit).all())
-    scored = scores(label, logit if finite else np.zeros(len(logit)))
+    scored = score_predictions(label, logit if finite else np.zeros(len(logit)))
     found = {name: None if math.isnan(value) or not finite else value for name, value in scored.items()}
     notes = ["training diverged"] if not finite else [ONE_CLASS] if found["auc"] is None else []
     if fold.left_out:

@@ -1,28 +1,26 @@
-"""Protocols: folds, metrics and statistics over sites."""
+"""Protocols: folds, metrics, calibration and statistics over sites."""
 
-from .calibration import RocBand, calibration_error, reliability, roc_band
+from .calibration import RocBand, calibration_error, reliability_curve, roc_band
 from .folds import (
     PROTOCOLS,
     Fold,
     ProtocolSettings,
     leave_one_site_out,
     make_folds,
+    make_training_fold,
     site_stratified_kfold,
-    training_fold,
 )
-from .metrics import auc, bootstrap_interval, scores
-from .splitters import LeaveOneSiteOut, SiteStratifiedKFold
-from .statistics import (
+from .metrics import auc, bootstrap_interval, score_predictions
+from .paired_tests import (
     Difference,
-    compare,
-    compare_folds,
+    adjust_holm,
     corrected_resampled_t,
-    holm,
     paired_difference,
-    run_scores,
     signed_rank_p,
-    smallest_p,
+    smallest_reachable_p,
 )
+from .splitters import LeaveOneSiteOut, SiteStratifiedKFold
+from .statistics import compare_over_folds, compare_over_sites, run_scores
 
 __all__ = [
     "PROTOCOLS",
@@ -32,22 +30,22 @@ __all__ = [
     "ProtocolSettings",
     "RocBand",
     "SiteStratifiedKFold",
+    "adjust_holm",
     "auc",
     "bootstrap_interval",
     "calibration_error",
-    "compare",
-    "compare_folds",
+    "compare_over_folds",
+    "compare_over_sites",
     "corrected_resampled_t",
-    "holm",
     "leave_one_site_out",
     "make_folds",
+    "make_training_fold",
     "paired_difference",
-    "reliability",
+    "reliability_curve",
     "roc_band",
     "run_scores",
-    "scores",
+    "score_predictions",
     "signed_rank_p",
     "site_stratified_kfold",
-    "smallest_p",
-    "training_fold",
+    "smallest_reachable_p",
 ]

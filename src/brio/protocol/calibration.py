@@ -1,4 +1,4 @@
-"""Whether probabilities mean what they say, and the ROC curve over sites with its band."""
+"""Calibration of predicted probabilities, and the mean ROC curve over sites with its bootstrap band."""
 
 from __future__ import annotations
 
@@ -13,61 +13,70 @@ from sklearn.metrics import roc_curve
 from ..errors import BrioError
 from .metrics import bootstrap_interval
 
-__all__ = ["RocBand", "calibration_error", "reliability", "roc_band"]
+__all__ = ["BinStrategy", "RocBand", "calibration_error", "reliability_curve", "roc_band"]
 
-Bins = Literal["uniform", "quantile"]
+BinStrategy = Literal["uniform", "quantile"]
+"""Bins of equal width, or with equal numbers of scans."""
 
 
-def _bin_of(probability: np.ndarray, bins: int, strategy: Bins) -> tuple[np.ndarray, np.ndarray]:
-    """Edges of the bins, shape [bins + 1], and the bin of each probability; a value on an edge is in the lower bin."""
+def _assign_bins(probability: np.ndarray, bins: int, strategy: BinStrategy) -> tuple[np.ndarray, np.ndarray]:
+    """Edges of the bins [bins + 1] and the bin of each probability [n]; a value on an edge is in the lower bin."""
     if bins < 1:
         raise BrioError(f"bins={bins}: at least 1 is needed")
     if strategy not in ("uniform", "quantile"):
-        raise BrioError(f"bins of kind '{strategy}' are unknown; known: quantile, uniform")
+        raise BrioError(f"bin strategy '{strategy}' is unknown; known: quantile, uniform")
     if not ((probability >= 0) & (probability <= 1)).all():
-        raise BrioError("probabilities must lie between 0 and 1; turn logits into probabilities first")
-    at = np.linspace(0, 1, bins + 1)
-    edges = at if strategy == "uniform" else np.unique(np.quantile(probability, at))
+        raise BrioError("probabilities must lie between 0 and 1; convert logits to probabilities first")
+    grid = np.linspace(0, 1, bins + 1)
+    edges = grid if strategy == "uniform" else np.unique(np.quantile(probability, grid))
     if len(edges) == 1:  # all probabilities are the same
         edges = np.repeat(edges, 2)
     return edges, np.searchsorted(edges[1:-1], probability)
 
 
-def reliability(
+def reliability_curve(
     label: np.ndarray,
     probability: np.ndarray,
     bins: int = 10,
-    strategy: Bins = "uniform",
+    strategy: BinStrategy = "uniform",
     site: np.ndarray | None = None,
     level: float = 0.95,
 ) -> pd.DataFrame:
-    """Reliability curve: how often those were patients of whom it was said with about the same probability.
+    """Compute the reliability curve: the share of patients among scans with similar predicted probabilities.
 
     Parameters
     ----------
     label : ndarray, shape [n]
         1 for patients, 0 for controls.
     probability : ndarray, shape [n]
+        Predicted probability of being a patient.
     bins : int
     strategy : {"uniform", "quantile"}
-        Bins of equal width, or with equally many scans (fewer where many probabilities are the same).
+        Bins of equal width, or with equal numbers of scans. Quantile bins are fewer where probabilities are tied.
     site : ndarray, shape [n], optional
-        If given, ``low`` and ``high`` hold an interval of ``observed`` that draws sites with replacement.
+        If given, the columns ``low`` and ``high`` hold the bootstrap interval of ``observed`` over sites.
+    level : float
+        Of the interval.
 
     Returns
     -------
     DataFrame
-        One row a bin: ``left``, ``right``, ``count``, mean ``probability`` and ``observed`` share of patients, NaN
-        where a bin is empty.
+        One row per bin: ``left``, ``right``, ``count``, mean ``probability`` and ``observed`` share of patients; NaN
+        for an empty bin.
+
+    Raises
+    ------
+    BrioError
+        If a probability lies outside [0, 1].
 
     Examples
     --------
-    >>> found = reliability(np.array([0, 0, 1, 1]), np.array([0.1, 0.3, 0.4, 0.9]), bins=2)
-    >>> found[["left", "right", "count", "observed"]].to_numpy().round(3).tolist()
+    >>> curve = reliability_curve(np.array([0, 0, 1, 1]), np.array([0.1, 0.3, 0.4, 0.9]), bins=2)
+    >>> curve[["left", "right", "count", "observed"]].to_numpy().round(3).tolist()
     [[0.0, 0.5, 3.0, 0.333], [0.5, 1.0, 1.0, 1.0]]
     """
     label, probability = np.asarray(label), np.asarray(probability, dtype=float)
-    edges, bin_of = _bin_of(probability, bins, strategy)
+    edges, bin_of = _assign_bins(probability, bins, strategy)
     n_bins = len(edges) - 1
     count = np.bincount(bin_of, minlength=n_bins)
     with np.errstate(invalid="ignore"):  # 0 / 0 in empty bins
@@ -88,7 +97,7 @@ def reliability(
 def _observed_interval(
     label: np.ndarray, bin_of: np.ndarray, site: np.ndarray, n_bins: int, level: float, resamples: int = 2_000
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Percentile interval of the share of patients in each bin, sites drawn with replacement; NaN for one site."""
+    """Bootstrap interval over sites of the share of patients in each bin; NaN where a bin has one site only."""
     names, site_of = np.unique(site, return_inverse=True)
     cell, n_cells = site_of * n_bins + bin_of, len(names) * n_bins
     scans = np.bincount(cell, minlength=n_cells).reshape(-1, n_bins)  # [sites, bins]
@@ -96,16 +105,24 @@ def _observed_interval(
     drawn = np.random.default_rng(0).integers(0, len(names), (resamples, len(names)))
     with np.errstate(invalid="ignore"):  # a draw may miss all sites of a bin
         shares = patients[drawn].sum(axis=1) / scans[drawn].sum(axis=1)  # [resamples, bins]
-    several = (scans > 0).sum(axis=0) > 1
+    several_sites = (scans > 0).sum(axis=0) > 1
     interval = np.full((2, n_bins), np.nan)
-    interval[:, several] = np.nanquantile(shares[:, several], [(1 - level) / 2, (1 + level) / 2], axis=0)
+    interval[:, several_sites] = np.nanquantile(shares[:, several_sites], [(1 - level) / 2, (1 + level) / 2], axis=0)
     return interval[0], interval[1]
 
 
-def calibration_error(label: np.ndarray, probability: np.ndarray, bins: int = 10, strategy: Bins = "uniform") -> float:
-    """Expected calibration error: the mean gap between observed and predicted share, bins weighed by their scans.
+def calibration_error(
+    label: np.ndarray, probability: np.ndarray, bins: int = 10, strategy: BinStrategy = "uniform"
+) -> float:
+    """Compute the expected calibration error: the mean gap between observed and predicted share of patients.
 
-    It is above zero even for a perfectly calibrated model, the more so the fewer scans a bin holds.
+    Bins are weighted by their number of scans. The error is above zero even for a perfectly calibrated model, the more
+    so the fewer scans a bin holds.
+
+    Parameters
+    ----------
+    label, probability, bins, strategy
+        As for :func:`reliability_curve`.
 
     References
     ----------
@@ -116,9 +133,9 @@ def calibration_error(label: np.ndarray, probability: np.ndarray, bins: int = 10
     >>> round(calibration_error(np.array([0, 0, 1, 1]), np.array([0.25, 0.25, 0.75, 0.75]), bins=2), 6)
     0.25
     """
-    found = reliability(label, probability, bins, strategy)
-    gap = (found["observed"] - found["probability"]).abs()
-    return float((gap * found["count"]).sum() / found["count"].sum())
+    curve = reliability_curve(label, probability, bins, strategy)
+    gap = (curve["observed"] - curve["probability"]).abs()
+    return float((gap * curve["count"]).sum() / curve["count"].sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,12 +146,13 @@ class RocBand:
     ----------
     false_positive_rate : ndarray, shape [points]
     true_positive_rate, low, high : ndarray, shape [points]
-        Mean over sites and its interval, at each false-positive rate by itself.
+        Mean over sites and its bootstrap interval, separately at each false-positive rate.
     auc, auc_low, auc_high : float
-        Mean over sites of the exact AUC, and its interval.
+        Mean over sites of the exact AUC, and its bootstrap interval.
     n_sites : int
+        Sites with a curve.
     left_out : tuple of str
-        Sites with one class, which have no curve.
+        Sites with one class only, which have no curve.
     """
 
     false_positive_rate: np.ndarray
@@ -155,24 +173,40 @@ def roc_band(
     level: float = 0.95,
     resamples: int = 2_000,
 ) -> RocBand:
-    """ROC curves of the sites, each interpolated on common false-positive rates, their mean and its bootstrap band.
+    """Compute the mean ROC curve over sites and its bootstrap band.
 
-    The curves of a site's seeds are averaged first. Sites count equally, whatever their size: scans of different
-    sites are not ranked against each other.
+    The curve of each site is interpolated on common false-positive rates. Curves of the seeds of a site are averaged
+    first. Sites have equal weight, whatever their size, and scans of different sites are not ranked against each other.
 
     Parameters
     ----------
     predictions : DataFrame
         ``predictions.csv`` of one method: fold, seed, label, logit.
-    by : names of columns
-        What has a curve: a site (fold); ``("seed", "fold")`` under k-fold, where another seed makes other folds.
+    by : sequence of str
+        Columns whose values together have one curve: the fold (a test site), or ``("seed", "fold")`` under k-fold,
+        where every seed has its own folds.
     points : int
-        False-positive rates, equally spaced from 0 to 1.
+        Number of false-positive rates, equally spaced from 0 to 1.
+    level : float
+        Of the intervals.
+    resamples : int
+        Bootstrap draws for the band.
+
+    Returns
+    -------
+    RocBand
+
+    Raises
+    ------
+    BrioError
+        If no site has both classes.
 
     Examples
     --------
-    >>> said = pd.DataFrame({"fold": ["A"] * 4 + ["B"] * 2, "seed": 0, "label": [0, 1, 0, 1, 1, 1], "logit": range(6)})
-    >>> band = roc_band(said, points=3)
+    >>> predictions = pd.DataFrame(
+    ...     {"fold": ["A"] * 4 + ["B"] * 2, "seed": 0, "label": [0, 1, 0, 1, 1, 1], "logit": range(6)}
+    ... )
+    >>> band = roc_band(predictions, points=3)
     >>> band.n_sites, band.left_out, band.auc, band.true_positive_rate.tolist()
     (1, ('B',), 0.75, [0.5, 1.0, 1.0])
     """
@@ -183,12 +217,12 @@ def roc_band(
             left_out.append(", ".join(map(str, name)))
             continue
         steps = [roc_curve(run["label"], run["logit"])[:2] for _, run in unit.groupby("seed")]
-        # on a vertical step np.interp takes the upper end
+        # on a vertical step, np.interp returns the upper end
         curves.append(np.mean([np.interp(grid, *step) for step in steps], axis=0))
         areas.append(np.mean([np.trapezoid(true, false) for false, true in steps]))
     if not curves:
         raise BrioError(f"no ROC curve: one class only at {'; '.join(left_out) or 'nothing'}")
-    # one seed, so the same draws of sites at every false-positive rate
+    # bootstrap_interval has a fixed seed: every false-positive rate sees the same draws of sites
     band = np.array([bootstrap_interval(rates, level, resamples) for rates in np.transpose(curves)])
     low, high = bootstrap_interval(np.array(areas), level)
     return RocBand(

@@ -1,4 +1,4 @@
-"""Folds: which scans a run learns from, chooses its checkpoint by, and is judged on."""
+"""Folds: which scans a run is trained on, which choose its checkpoint, and which test it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from ..errors import BrioError
 from ..settings import require
 
 __all__ = [
+    "PROTOCOLS",
     "Fold",
     "ProtocolSettings",
+    "assign_stratified_folds",
+    "draw_ring_of_sites",
     "leave_one_site_out",
     "make_folds",
-    "ring_of_sites",
+    "make_training_fold",
     "site_stratified_kfold",
-    "stratified_assignment",
-    "training_fold",
 ]
 
 LEAST_SOURCE_SITES = 2
 PROTOCOLS = ("loso", "kfold")
+"""Names of the protocols: leave one site out, and k-fold stratified by site and class."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,12 +35,12 @@ class Fold:
     Attributes
     ----------
     name : str
-        ``"NYU"`` (the test site) or ``"3"`` (the test fold).
+        The test site (``"NYU"``) or the number of the test fold (``"3"``).
     source, validation, test : ndarray of int64
         Positions in the cohort. Source sites hold both classes.
     test_sites, validation_sites : tuple of str
     left_out : tuple of str
-        Sites that could not be source because they hold one class only.
+        Sites that cannot be source because they hold one class only.
     """
 
     name: str
@@ -50,7 +52,7 @@ class Fold:
     left_out: tuple[str, ...] = ()
 
     def without_validation(self, cohort: Cohort) -> Fold:
-        """The same fold with its validation scans among the source scans, but for those of sites left out."""
+        """Return the fold with its validation scans as further source scans, except those of sites left out."""
         joining = self.validation[~np.isin(cohort.sites[self.validation], self.left_out)]
         return replace(
             self,
@@ -60,21 +62,50 @@ class Fold:
         )
 
 
-def ring_of_sites(sites: np.ndarray, seed: int) -> np.ndarray:
-    """The sites in an order drawn from the seed and their names alone."""
+def draw_ring_of_sites(sites: np.ndarray, seed: int) -> np.ndarray:
+    """Draw an order of the sites from the seed and their names alone.
+
+    Parameters
+    ----------
+    sites : ndarray of str, shape [n]
+        Of each scan.
+    seed : int
+
+    Returns
+    -------
+    ndarray of str
+        Each site once.
+    """
     names = np.unique(sites)
     return names[np.argsort(draws.draw_uniform(seed, "ring of sites", draws.addresses(names)), kind="stable")]
 
 
 def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> list[Fold]:
-    """One fold for each site: that site tests, the next ones in a ring validate, the rest is source.
+    """Make one fold for each site: it is the test site, the next sites in a ring validate, all others are source.
 
-    The ring is a permutation of the sites drawn from the seed, so that every site validates equally often
-    and the choice looks at nothing but names. Sites with one class cannot validate or be source
-    (the method needs both classes at each source site); they are still tested.
+    The ring is drawn from the seed and the names of the sites (:func:`draw_ring_of_sites`), so that every site
+    validates equally often and the choice does not depend on scans. Sites with one class can be neither validation nor
+    source sites, since methods need both classes at each source site. They are still test sites.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    seed : int
+    validation_sites : int
+        Number of validation sites of each fold.
+
+    Returns
+    -------
+    list of Fold
+        In the order of the names of the test sites.
+
+    Raises
+    ------
+    BrioError
+        If too few sites hold both classes.
     """
     sites, labels = cohort.sites, cohort.labels
-    ring = ring_of_sites(sites, seed)
+    ring = draw_ring_of_sites(sites, seed)
     both = {str(s): len(np.unique(labels[sites == s])) == 2 for s in ring}
     folds = []
     for k, test in enumerate(ring):
@@ -100,20 +131,32 @@ def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> 
     return sorted(folds, key=lambda f: f.name)
 
 
-def training_fold(cohort: Cohort, seed: int, validation_sites: int) -> Fold:
-    """All scans of a cohort as source and validation, none as test.
+def make_training_fold(cohort: Cohort, seed: int, validation_sites: int) -> Fold:
+    """Make a fold without test scans, to train on a whole cohort.
 
-    The sites stand in the ring that :func:`leave_one_site_out` draws from the seed; the first ones
-    with both classes validate, the others with both classes are source.
+    In the ring of sites (:func:`draw_ring_of_sites`), the first sites with both classes validate; all others with both
+    classes are source.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    seed : int
+    validation_sites : int
+        Number of validation sites.
+
+    Raises
+    ------
+    BrioError
+        If too few sites hold both classes.
     """
     sites, labels = cohort.sites, cohort.labels
-    ring = ring_of_sites(sites, seed)
+    ring = draw_ring_of_sites(sites, seed)
     both = [str(s) for s in ring if len(np.unique(labels[sites == s])) == 2]
     require(validation_sites >= 0, "validation_sites", validation_sites, "0 or more")
     if len(both) < validation_sites + LEAST_SOURCE_SITES:
         raise BrioError(
             f"{len(both)} of the {len(ring)} sites hold both classes, but {validation_sites} are needed for "
-            f"validation and at least {LEAST_SOURCE_SITES} to learn from; add sites or lower validation_sites"
+            f"validation and at least {LEAST_SOURCE_SITES} as source; add sites or lower validation_sites"
         )
     validate, source = both[:validation_sites], both[validation_sites:]
     return Fold(
@@ -127,13 +170,27 @@ def training_fold(cohort: Cohort, seed: int, validation_sites: int) -> Fold:
     )
 
 
-def stratified_assignment(
+def assign_stratified_folds(
     ids: np.ndarray, sites: np.ndarray, labels: np.ndarray, n_folds: int, seed: int
 ) -> np.ndarray:
-    """Number of the fold of each subject, stratified by site and class.
+    """Assign each scan to a fold, stratified by site and class.
 
-    Subjects of a cell are dealt to the folds in an order drawn from the seed; each cell goes on where
-    the one before it stopped, so that the folds stay equally large even if cells are small.
+    The scans of each site and class are dealt to the folds in random order. Each cell continues where the one before it
+    stopped, so that folds stay equally large even if cells are small.
+
+    Parameters
+    ----------
+    ids : ndarray of int64, shape [n]
+        Addresses of the participants (:func:`brio.draws.addresses`).
+    sites : ndarray of str, shape [n]
+    labels : ndarray of int, shape [n]
+    n_folds : int
+    seed : int
+
+    Returns
+    -------
+    ndarray of int64, shape [n]
+        Number of the fold, from 0.
     """
     order = draws.draw_uniform(seed, "k-fold order", ids)
     fold = np.empty(len(ids), dtype=np.int64)
@@ -148,9 +205,31 @@ def stratified_assignment(
 
 
 def site_stratified_kfold(cohort: Cohort, seed: int, n_folds: int = 10, validation_folds: int = 2) -> list[Fold]:
-    """Folds stratified by site and class: one tests, the next two validate, the rest is source (7:2:1)."""
+    """Make folds stratified by site and class: each fold tests once, the next two validate, all others are source.
+
+    With ten folds, source, validation and test scans are 7:2:1. Sites that hold one class only among the source scans
+    are left out of them.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    seed : int
+        Draws the folds.
+    n_folds : int
+    validation_folds : int
+
+    Returns
+    -------
+    list of Fold
+        Named "1", "2", ...
+
+    Raises
+    ------
+    BrioError
+        If there are too few scans, or fewer than two source sites with both classes.
+    """
     sites, labels = cohort.sites, cohort.labels
-    part = stratified_assignment(draws.addresses(cohort.ids), sites, labels, n_folds, seed)
+    part = assign_stratified_folds(draws.addresses(cohort.ids), sites, labels, n_folds, seed)
     if len(np.unique(part)) < n_folds:
         raise BrioError(f"protocol.n_folds={n_folds}: {len(cohort)} scans are too few for so many folds")
     folds = []
@@ -181,8 +260,8 @@ class ProtocolSettings:
     Attributes
     ----------
     validation_sites : int
-        Sites of a leave-one-site-out fold that choose the checkpoint. With 0 all other sites are source: for methods
-        that choose by leaving out source sites in turn (``brio-plus``; linear models with ``choose_by=source-sites``).
+        Sites of a leave-one-site-out fold that choose the checkpoint. With 0, all other sites are source; this is for
+        methods that choose by inner folds (``brio-plus``; linear models with ``choose_by=source-sites``).
     n_folds : int
         Folds of the k-fold protocol.
     validation_folds : int
@@ -201,7 +280,25 @@ class ProtocolSettings:
 
 
 def make_folds(cohort: Cohort, protocol: str, seed: int, settings: ProtocolSettings) -> list[Fold]:
-    """Folds of a protocol by name, ``loso`` or ``kfold``."""
+    """Make the folds of a protocol.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    protocol : {"loso", "kfold"}
+        :func:`leave_one_site_out` or :func:`site_stratified_kfold`.
+    seed : int
+    settings : ProtocolSettings
+
+    Returns
+    -------
+    list of Fold
+
+    Raises
+    ------
+    BrioError
+        If the protocol is unknown or the cohort too small for it.
+    """
     if protocol == "loso":
         return leave_one_site_out(cohort, seed, settings.validation_sites)
     if protocol == "kfold":

@@ -1,4 +1,4 @@
-"""Scores of a run on its test scans, and their summary over sites."""
+"""Scores of a run on its test scans, and the bootstrap interval of a mean over sites."""
 
 from __future__ import annotations
 
@@ -7,16 +7,33 @@ from collections.abc import Sequence
 import numpy as np
 from sklearn.metrics import brier_score_loss
 
-__all__ = ["ONE_CLASS", "auc", "bootstrap_interval", "scores"]
+__all__ = ["ONE_CLASS", "auc", "bootstrap_interval", "score_predictions"]
 
 ONE_CLASS = "the test scans hold one class only"
+"""Why a run has no AUC, as results state it."""
 
 
 def auc(label: np.ndarray, logit: np.ndarray) -> float:
-    """Area under the ROC curve: the share of pairs in order, ties by half. NaN where only one class is present.
+    """Compute the area under the ROC curve: the share of pairs of patient and control in order, ties counted as half.
 
-    Counted here and not by scikit-learn, whose checks of its input take a hundred times longer than the counting: a
-    penalty that is chosen by leaving out sites in turn asks for thousands of areas.
+    scikit-learn's function is not used: its input checks take a hundred times longer than the counting, and choosing a
+    penalty by inner folds computes thousands of areas.
+
+    Parameters
+    ----------
+    label : ndarray, shape [n]
+        1 for patients, 0 for controls.
+    logit : ndarray, shape [n]
+
+    Returns
+    -------
+    float
+        NaN if there is one class only.
+
+    Raises
+    ------
+    ValueError
+        If a logit is NaN.
 
     Examples
     --------
@@ -27,24 +44,35 @@ def auc(label: np.ndarray, logit: np.ndarray) -> float:
     if not len(control) or not len(patient):
         return float("nan")
     if np.isnan(logit).any():
-        raise ValueError("some logits are not a number: there is no order to score")
+        raise ValueError("some logits are NaN, so scans cannot be ordered")
     below = np.searchsorted(control, patient, "left") + np.searchsorted(control, patient, "right")
     return float(below.sum() / (2 * len(control) * len(patient)))
 
 
-def _share(hit: np.ndarray) -> float:
-    return float(hit.mean()) if len(hit) else float("nan")
+def _share(flags: np.ndarray) -> float:
+    return float(flags.mean()) if len(flags) else float("nan")
 
 
-def scores(label: np.ndarray, logit: np.ndarray) -> dict[str, float]:
-    """Scores at logit threshold 0 (probability one half); NaN where a score has no meaning."""
-    said = logit > 0
-    right = said == (label == 1)
-    sensitivity, specificity = _share(right[label == 1]), _share(right[label == 0])
+def score_predictions(label: np.ndarray, logit: np.ndarray) -> dict[str, float]:
+    """Score predictions; the predicted class is that with probability above one half (logit above 0).
+
+    Parameters
+    ----------
+    label : ndarray, shape [n]
+        1 for patients, 0 for controls.
+    logit : ndarray, shape [n]
+
+    Returns
+    -------
+    dict of float
+        ``auc``, ``acc``, ``balanced_acc``, ``sensitivity``, ``specificity``, ``brier``; NaN where a score is undefined.
+    """
+    correct = (logit > 0) == (label == 1)
+    sensitivity, specificity = _share(correct[label == 1]), _share(correct[label == 0])
     probability = 0.5 * (1.0 + np.tanh(0.5 * logit))
     return {
         "auc": auc(label, logit),
-        "acc": _share(right),
+        "acc": _share(correct),
         "balanced_acc": 0.5 * (sensitivity + specificity),
         "sensitivity": sensitivity,
         "specificity": specificity,
@@ -55,12 +83,28 @@ def scores(label: np.ndarray, logit: np.ndarray) -> dict[str, float]:
 def bootstrap_interval(
     values: Sequence[float] | np.ndarray, level: float = 0.95, resamples: int = 10_000, seed: int = 0
 ) -> tuple[float, float]:
-    """Percentile interval of the mean over sites, sites drawn with replacement. NaN for fewer than two sites."""
-    known = np.asarray(values, dtype=float)
-    known = known[~np.isnan(known)]
-    if len(known) < 2:
+    """Compute the percentile bootstrap interval of the mean over sites.
+
+    Parameters
+    ----------
+    values : shape [sites]
+        NaN are ignored.
+    level : float
+    resamples : int
+        Draws of sites with replacement.
+    seed : int
+        Of the draws.
+
+    Returns
+    -------
+    low, high : float
+        NaN for fewer than two sites.
+    """
+    present = np.asarray(values, dtype=float)
+    present = present[~np.isnan(present)]
+    if len(present) < 2:
         return float("nan"), float("nan")
-    draws = np.random.default_rng(seed).integers(0, len(known), (resamples, len(known)))
-    means = known[draws].mean(axis=1)
+    draws = np.random.default_rng(seed).integers(0, len(present), (resamples, len(present)))
+    means = present[draws].mean(axis=1)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)

@@ -1,4 +1,4 @@
-"""The protocols as scikit-learn splitters, for ``cross_validate``, ``GridSearchCV`` and their kin."""
+"""The protocols as scikit-learn splitters, for ``cross_validate``, ``GridSearchCV`` and the like."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length
 
 from ..errors import BrioError
-from .folds import stratified_assignment
+from .folds import assign_stratified_folds
 
 __all__ = ["LeaveOneSiteOut", "SiteStratifiedKFold"]
 
 
 class _SiteSplitter(BaseCrossValidator):
-    """A splitter whose ``groups`` are the sites of the scans; of ``X`` it needs the length alone."""
+    """A splitter whose ``groups`` are the sites of the scans; of ``X`` it needs only the length."""
 
     __metadata_request__split = {"groups": True}  # noqa: RUF012 (read by scikit-learn's metadata routing)
 
@@ -39,13 +39,13 @@ class _SiteSplitter(BaseCrossValidator):
 
 
 class LeaveOneSiteOut(_SiteSplitter):
-    """Each site is the test set once, sites in sorted order; all other sites train.
+    """Leave one site out: each site is the test set once, in sorted order; all other sites are the training set.
 
-    A site with one class is still split off, so that its scans are scored, but a warning names it: its AUC is
-    undefined, which scikit-learn's scorer reports as NaN.
+    A site with one class is also a test set, so that its scans are predicted, but a warning names it: its AUC is
+    undefined, and scikit-learn's scorer reports NaN.
 
-    Which of the training sites choose the checkpoint is the estimator's matter
-    (``BrioClassifier(validation_sites=2)``), so that the test site is never looked at.
+    The estimator chooses its validation sites among the training sites (``BrioClassifier(validation_sites=2)``), so the
+    test site takes no part in any choice.
 
     Examples
     --------
@@ -63,7 +63,7 @@ class LeaveOneSiteOut(_SiteSplitter):
     """
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """How many sites there are; ``X`` and ``y`` are ignored."""
+        """Return the number of sites; ``X`` and ``y`` are ignored."""
         return len(np.unique(self._sites(groups)))
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -73,14 +73,14 @@ class LeaveOneSiteOut(_SiteSplitter):
         ----------
         X : sequence of scans
         y : sequence of labels, optional
-            Only looked at to warn of sites with one class.
+            Used only to warn about sites with one class.
         groups : sequence of sites
         """
         sites = self._sites(groups)
         check_consistent_length(X, y, sites)
         names = np.unique(sites)
         if len(names) < 2:
-            raise BrioError(f"LeaveOneSiteOut needs at least two sites, all scans are from {names[0]}")
+            raise BrioError(f"LeaveOneSiteOut needs at least two sites; all scans are from {names[0]}")
         if y is not None:
             labels = np.asarray(y)
             single = [str(s) for s in names if len(np.unique(labels[sites == s])) < 2]
@@ -95,13 +95,14 @@ class LeaveOneSiteOut(_SiteSplitter):
 class SiteStratifiedKFold(_SiteSplitter):
     """K folds in which every site and class is represented as evenly as its size allows.
 
-    Training and test scans come from the same sites: scores speak of new patients at known hospitals.
+    Training and test scans come from the same sites, so scores hold for new patients at known hospitals.
 
     Parameters
     ----------
     n_splits : int
+        Number of folds.
     random_state : int, RandomState or None
-        Deals the scans of each site and class to the folds.
+        Decides which scans of each site and class go to which fold.
 
     Examples
     --------
@@ -118,7 +119,7 @@ class SiteStratifiedKFold(_SiteSplitter):
         self.random_state = random_state
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """The number of folds; all arguments are ignored."""
+        """Return the number of folds; all arguments are ignored."""
         return self.n_splits
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -135,8 +136,8 @@ class SiteStratifiedKFold(_SiteSplitter):
             raise BrioError("SiteStratifiedKFold stratifies by site and class: it needs y")
         check_consistent_length(X, y, sites)
         if not 2 <= self.n_splits <= len(sites):
-            raise BrioError(f"SiteStratifiedKFold: n_splits={self.n_splits}, but it must lie in 2 to {len(sites)}")
+            raise BrioError(f"SiteStratifiedKFold: n_splits={self.n_splits}, but it must be from 2 to {len(sites)}")
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        fold = stratified_assignment(np.arange(len(sites)), sites, np.asarray(y), self.n_splits, seed)
+        fold = assign_stratified_folds(np.arange(len(sites)), sites, np.asarray(y), self.n_splits, seed)
         for k in range(self.n_splits):
             yield np.flatnonzero(fold != k), np.flatnonzero(fold == k)

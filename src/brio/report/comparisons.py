@@ -8,7 +8,7 @@ import pandas as pd
 
 from ..errors import BrioError, nearest
 from ..methods import list_methods
-from ..protocol import compare, compare_folds, run_scores
+from ..protocol import compare_over_folds, compare_over_sites, run_scores
 
 __all__ = ["comparison_table", "comparisons", "paired_scores", "together"]
 
@@ -58,7 +58,7 @@ def comparisons(rows: pd.DataFrame, reference: str, metric: str = "auc", alpha: 
     """Differences of all methods to a reference, for each cohort and protocol; each of these is a family of its own.
 
     Over sites (:func:`brio.protocol.compare`) where one site is left out; by the corrected resampled t-test over the
-    folds of all seeds (:func:`brio.protocol.compare_folds`) under k-fold, the source scans being those that train.
+    folds of all seeds (:func:`brio.protocol.compare_over_folds`) under k-fold, the source scans being those that train.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def comparisons(rows: pd.DataFrame, reference: str, metric: str = "auc", alpha: 
         scores, lower_is_better = paired_scores(group, metric), metric in LOSSES
         if protocol == "kfold":
             sizes = group[["n_test", "n_source"]].mean()
-            found = compare_folds(
+            found = compare_over_folds(
                 scores,
                 sizes["n_test"],
                 sizes["n_source"],
@@ -87,7 +87,7 @@ def comparisons(rows: pd.DataFrame, reference: str, metric: str = "auc", alpha: 
                 lower_is_better=lower_is_better,
             ).rename(columns={"n_folds": "n"})
         else:
-            found = compare(scores, reference, alpha=alpha, lower_is_better=lower_is_better)
+            found = compare_over_sites(scores, reference, alpha=alpha, lower_is_better=lower_is_better)
             found = found.rename(columns={"n_sites": "n"})
         found.insert(0, "protocol", protocol)
         found.insert(0, "cohort", cohort)

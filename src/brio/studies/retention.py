@@ -19,7 +19,7 @@ from ..diagnostics import (
     retained_margin,
 )
 from ..drawing import horizontal_offset, make_panels, series_style
-from ..protocol import auc, bootstrap_interval, compare
+from ..protocol import auc, bootstrap_interval, compare_over_sites
 from ..training import FittedRun
 from .arms import Arm, arm
 from .bench import Bench
@@ -52,7 +52,7 @@ def retention(bench: Bench) -> Finding:
     for share in [s for s in means.columns if s < 100]:
         scores = 100 * by_site.xs(share, level="share").unstack("ranking")
         best = means[share].idxmax()
-        tests = compare(scores, "qualification").set_index("method")
+        tests = compare_over_sites(scores, "qualification").set_index("method")
         told = [f"{m} {signed(-t['mean_difference'])} ({p_in_words(t['p_holm'])})" for m, t in tests.iterrows()]
         text.append(f"{share:g} % of the factors: highest mean AUC by {best}; qualification against {', '.join(told)}.")
     full = means[100.0]

@@ -10,7 +10,7 @@ import pandas as pd
 from ..connectome import Connectomes
 from ..diagnostics import POSITIONS, windowed
 from ..drawing import horizontal_offset, make_panels, series_style
-from ..protocol import auc, bootstrap_interval, compare
+from ..protocol import auc, bootstrap_interval, compare_over_sites
 from .arms import Arm, arm, printed
 from .bench import Bench
 from .comparison import reference_of
@@ -47,7 +47,7 @@ def scan_length(bench: Bench) -> Finding:
         text.append(f"With {share:g} % of the frames the mean AUC changes by {told}.")
         scores = change.xs(share, level="share").unstack("arm")
         if scores.shape[1] > 1:
-            tests = compare(scores, first)
+            tests = compare_over_sites(scores, first)
             said = ", ".join(
                 f"{printed(t['method'])} ({signed(t['mean_difference'])}, {p_in_words(t['p_holm'])})"
                 for _, t in tests.iterrows()

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ..drawing import make_panels, series_style
-from ..protocol import bootstrap_interval, compare, compare_folds
+from ..protocol import bootstrap_interval, compare_over_folds, compare_over_sites
 from .arms import printed
 
 __all__ = [
@@ -54,10 +54,10 @@ def arm_summary(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
     differences = pd.DataFrame()
     if auc.shape[1] > 1:
         if (rows["protocol"] == "loso").all():
-            differences = compare(auc, reference).set_index("method")
+            differences = compare_over_sites(auc, reference).set_index("method")
         else:
             sizes = rows[["n_test", "n_source"]].mean()
-            differences = compare_folds(auc, sizes["n_test"], sizes["n_source"], reference).set_index("method")
+            differences = compare_over_folds(auc, sizes["n_test"], sizes["n_source"], reference).set_index("method")
     out = []
     for name in auc.columns:
         mine = rows[rows["arm"] == name]
@@ -85,7 +85,7 @@ def paired(rows: pd.DataFrame, column: str, reference: str) -> pd.DataFrame:
     difference.
     """
     values = rows.groupby(["fold", "arm"])[column].mean().unstack("arm")[list(dict.fromkeys(rows["arm"]))]
-    found = compare(values, reference, lower_is_better=True)
+    found = compare_over_sites(values, reference, lower_is_better=True)
     return pd.DataFrame(
         {
             "arm": found["method"],

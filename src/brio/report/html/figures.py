@@ -11,7 +11,7 @@ import pandas as pd
 
 from ...errors import BrioError
 from ...jobs.tables import METRICS
-from ...protocol.calibration import calibration_error, reliability, roc_band
+from ...protocol.calibration import calibration_error, reliability_curve, roc_band
 from .reading import Arm
 from .verdict import Comparison
 from .words import count, interval, percent
@@ -231,7 +231,7 @@ def calibration(arm: Arm) -> dict[str, Any] | None:
     if said.empty:
         return None
     label, probability = said["label"].to_numpy(), said["probability"].to_numpy(dtype=float)
-    table = reliability(label, probability, strategy="quantile", site=said["site"].to_numpy())
+    table = reliability_curve(label, probability, strategy="quantile", site=said["site"].to_numpy())
     frame = Frame(0, 1, 0, 1)
     points = [
         {

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...protocol.statistics import compare, compare_folds, run_scores
+from ...protocol.statistics import compare_over_folds, compare_over_sites, run_scores
 from .reading import Arm, Evidence
 from .words import count, interval, listed, p_value, percent, signed
 
@@ -64,9 +64,11 @@ def _tested(arms: Sequence[Arm], reference: str) -> pd.DataFrame:
         return pd.DataFrame(columns=["method"])
     rows = pd.concat([arm.rows for arm in arms], ignore_index=True)
     if arms[0].protocol == "loso":
-        return compare(run_scores(rows), reference, alpha=ALPHA).rename(columns={"n_sites": "n"})
+        return compare_over_sites(run_scores(rows), reference, alpha=ALPHA).rename(columns={"n_sites": "n"})
     scores = run_scores(rows, by=("seed", "fold"))
-    tested = compare_folds(scores, float(rows["n_test"].mean()), float(rows["n_source"].mean()), reference, alpha=ALPHA)
+    tested = compare_over_folds(
+        scores, float(rows["n_test"].mean()), float(rows["n_source"].mean()), reference, alpha=ALPHA
+    )
     return tested.rename(columns={"n_folds": "n"})
 
 
