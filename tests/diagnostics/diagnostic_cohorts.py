@@ -1,4 +1,4 @@
-"""A small simulated cohort, folds of unlike numbers of source sites, and methods with small settings."""
+"""A small simulated cohort, folds with different numbers of source sites, small methods, and their outputs."""
 
 import dataclasses
 
@@ -6,9 +6,11 @@ import numpy as np
 
 from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation
+from brio.connectome import Connectomes
+from brio.diagnostics import SourceOutputs, iterate_source_outputs
 from brio.methods import find_method, make_method
 from brio.protocol import Fold
-from brio.training import Method, Run
+from brio.training import FittedRun, Method, Run
 
 TINY = Simulation(n_sites=6, per_class=5, n_rois=12, frames=60, dead_share=0.2, seed=3)
 
@@ -52,3 +54,12 @@ def uneven(cohort: Cohort) -> list[Run]:
         Run(fold(cohort, [5, 6], [1, 2], [3]), 0),
         Run(fold(cohort, [1, 3, 6], [4, 5], [2]), 0),
     ]
+
+
+def collect_outputs(
+    method: Method, fitted_runs: list[FittedRun], graphs: Connectomes, lengths: list[float], K: int
+) -> list[SourceOutputs]:
+    """Logits and representations of every run, and logits of its re-estimates, in the order of the runs."""
+    fields = ("logit", "representation"), ("logit",)
+    outputs = {o.position: o for o in iterate_source_outputs(method, fitted_runs, graphs, lengths, K, *fields)}
+    return [outputs[i] for i in range(len(fitted_runs))]

@@ -3,17 +3,16 @@
 import numpy as np
 import ot
 import pytest
-from diagnostic_cohorts import small
+from diagnostic_cohorts import collect_outputs, small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brio.diagnostics import discrepancy as discrepancy_module
 from brio.diagnostics import (
+    measure_discrepancies,
     pair_divergences,
     predictive_variation,
-    run_discrepancies,
     site_discrepancy,
-    source_answers,
 )
 from brio.errors import BrioError
 
@@ -76,7 +75,7 @@ def test_batches_of_any_size_give_the_same(monkeypatch):
         solved.append(C.shape)
         return entropic_cost(C, *rest)
 
-    monkeypatch.setattr(discrepancy_module, "_PASS", 40)
+    monkeypatch.setattr(discrepancy_module, "_COSTS_AT_A_TIME", 40)
     monkeypatch.setattr(discrepancy_module, "entropic_cost", recorded)
     np.testing.assert_allclose(pair_divergences(x, site, label), whole, atol=1e-13)
     assert sum(shape[0] for shape in solved) == 6 * 2 + 4 * 2  # every pair and class, every site and class once
@@ -111,7 +110,7 @@ def test_site_discrepancy_does_not_depend_on_scale_rotation_or_order(seed, scale
     assert site_discrepancy(x[order], site[order], label[order]) == pytest.approx(found, abs=1e-10)
 
 
-def test_a_lone_site_or_class_is_an_error_for_people():
+def test_a_lone_site_or_class_is_a_user_facing_error():
     x, site, label = scans(3)
     with pytest.raises(BrioError, match="two source sites"):
         site_discrepancy(x[site == "site1"], site[site == "site1"], label[site == "site1"])
@@ -160,19 +159,18 @@ def test_predictions_that_do_not_move_have_no_variation():
     assert predictive_variation(constant, np.ones((len(site), 3)), site, label) == 0
 
 
-def test_rows_of_runs_hold_both_numbers_of_their_answers(graphs, fitted):
+def test_rows_of_runs_hold_both_measures_of_their_outputs(graphs, fitted):
     method, fitted_runs = fitted
     lengths = [4.0, 5.0, 4.0, 6.0]
-    rows = run_discrepancies(method, fitted_runs, graphs, lengths, 3)
+    rows = measure_discrepancies(method, fitted_runs, graphs, lengths, 3)
     assert rows["fold"].tolist() == ["site06", "site01", "site03", "site02"]
     assert rows["seed"].tolist() == [0, 1, 0, 0]
-    for row, fitted, said in zip(
-        rows.itertuples(), fitted_runs, source_answers(method, fitted_runs, graphs, lengths, 3), strict=True
-    ):
+    outputs = collect_outputs(method, fitted_runs, graphs, lengths, 3)
+    for row, fitted, (_, full, reestimated) in zip(rows.itertuples(), fitted_runs, outputs, strict=True):
         source = fitted.run.fold.source
         cells = graphs.cohort.sites[source], graphs.cohort.labels[source]
-        assert pytest.approx(site_discrepancy(said.representation, *cells), abs=1e-9) == row.D_site
-        assert row.D_re_pred == pytest.approx(variation_by_loops(said.margin, said.again, *cells), rel=1e-6)
+        assert pytest.approx(site_discrepancy(full["representation"], *cells), abs=1e-9) == row.D_site
+        assert row.D_re_pred == pytest.approx(variation_by_loops(full["logit"], reestimated["logit"], *cells), rel=1e-6)
         assert row.validation_auc == fitted.validation_auc
 
 
@@ -182,6 +180,6 @@ def test_representations_of_single_precision_are_measured_in_double(graphs, runs
         site_discrepancy(x, site, label), abs=1e-6
     )
     ridge = small("ridge")
-    rows = run_discrepancies(ridge, ridge.fit(graphs, runs[:1]), graphs, [4.0], 2)
+    rows = measure_discrepancies(ridge, ridge.fit(graphs, runs[:1]), graphs, [4.0], 2)
     assert rows["method"].tolist() == ["ridge"]
     assert (rows[["D_site", "D_re_pred"]] > 0).all(axis=None)

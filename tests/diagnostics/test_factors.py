@@ -3,20 +3,19 @@
 import numpy as np
 import pytest
 import torch
-from diagnostic_cohorts import small, uneven
+from diagnostic_cohorts import collect_outputs, small, uneven
 
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.diagnostics import (
     RANKINGS,
-    contributions,
-    factor_evidence,
-    factor_ranking,
+    compute_contributions,
+    estimate_source_block_length,
+    gather_factor_evidence,
     global_qualification,
+    rank_factors,
     retained_margin,
     roi_profile,
-    source_answers,
-    source_block_length,
 )
 from brio.errors import BrioError
 from brio.methods.brio import Brio
@@ -26,11 +25,11 @@ from brio.training import Run
 
 def test_contributions_add_up_to_the_margins_of_the_run(graphs, fitted, evidence):
     method, fitted_runs = fitted
-    said = source_answers(method, fitted_runs, graphs, [4.0] * 4, 5)
-    for fitted, found, answer in zip(fitted_runs, evidence, said, strict=True):
+    outputs = collect_outputs(method, fitted_runs, graphs, [4.0] * 4, 5)
+    for fitted, found, (_, full, reestimated) in zip(fitted_runs, evidence, outputs, strict=True):
         b, J = float(fitted.parameters["b"]), found.a.shape[1]
-        np.testing.assert_allclose(found.a.sum(-1).numpy() / J**0.5 + b, answer.margin, atol=1e-12)
-        np.testing.assert_allclose(found.again.sum(-1).numpy() / J**0.5 + b, answer.again, atol=1e-12)
+        np.testing.assert_allclose(found.a.sum(-1).numpy() / J**0.5 + b, full["logit"], atol=1e-12)
+        np.testing.assert_allclose(found.a_reestimated.sum(-1).numpy() / J**0.5 + b, reestimated["logit"], atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -39,7 +38,7 @@ def test_all_factors_retained_are_the_model_bit_for_bit(dtype, cohort, fitted):
     inputs = method.inputs(Connectomes(cohort, dtype=dtype))
     for fitted in fitted_runs:
         scans = inputs.take(torch.from_numpy(fitted.run.fold.test))
-        a = contributions(method, fitted, scans)
+        a = compute_contributions(method, fitted, scans)
         margin = method.predict(fitted, scans).margin
         for order in ([0, 1, 2], [2, 0, 1]):
             assert np.array_equal(retained_margin(a, fitted, order), margin)
@@ -53,7 +52,7 @@ def test_all_factors_retained_are_the_model_bit_for_bit(dtype, cohort, fitted):
 def by_loops(graphs, run, found, w, s):
     """pi_task and q_re by sums over subjects."""
     site, label = graphs.cohort.sites[run.fold.source], graphs.cohort.labels[run.fold.source]
-    a, again = found.a.numpy(), found.again.numpy()
+    a, again = found.a.numpy(), found.a_reestimated.numpy()
     names = sorted(set(site))
     mu, V, D = (np.zeros((len(names), 2, a.shape[1])) for _ in range(3))
     for e, name in enumerate(names):
@@ -81,7 +80,7 @@ def test_qualifications_are_those_of_the_frozen_model(graphs, fitted, evidence):
             found.qualification.alpha_bar.numpy(), alpha / alpha.sum(-1, keepdims=True), atol=1e-10
         )
         assert found.sites.tolist() == sorted(set(graphs.cohort.sites[fitted.run.fold.source]))
-        orders = {by: factor_ranking(found, by) for by in RANKINGS}
+        orders = {by: rank_factors(found, by) for by in RANKINGS}
         assert orders["qualification"].tolist() == np.argsort(-alpha.mean((0, 1))).tolist()
         assert orders["relevance"].tolist() == np.argsort(-pi).tolist()
         pairs = np.sqrt(q[first] * q[second])
@@ -91,18 +90,18 @@ def test_qualifications_are_those_of_the_frozen_model(graphs, fitted, evidence):
 def test_variants_are_qualified_as_the_full_method_does(graphs, runs):
     method = small("brio-wo-qg")
     (fitted,) = method.fit(graphs, runs[:1])
-    (found,) = factor_evidence(method, [fitted], graphs, [4.0], 3)
+    (found,) = gather_factor_evidence(method, [fitted], graphs, [4.0], 3)
     assert found.settings.variant == "w/o QG"
     assert (found.qualification.g < 1).all()
     assert not torch.allclose(found.qualification.alpha_bar, torch.full((3, 2, 3), 1 / 3, dtype=torch.float64))
 
 
 def test_random_rankings_come_from_their_seed(evidence):
-    orders = [tuple(factor_ranking(evidence[0], "random", seed)) for seed in range(40)]
-    assert orders == [tuple(factor_ranking(evidence[1], "random", seed)) for seed in range(40)]
+    orders = [tuple(rank_factors(evidence[0], "random", seed)) for seed in range(40)]
+    assert orders == [tuple(rank_factors(evidence[1], "random", seed)) for seed in range(40)]
     assert set(orders) == {(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)}
     with pytest.raises(BrioError, match="'luck'"):
-        factor_ranking(evidence[0], "luck")
+        rank_factors(evidence[0], "luck")
 
 
 def test_roi_profiles_are_distributions(evidence):
@@ -143,12 +142,12 @@ def test_a_network_planted_to_be_unstable_has_the_lower_support_though_it_is_the
     method = OneFactorANetwork(small("brio", J=4, epochs=16, T_w=4, d_h=16).settings)
     run = Run(uneven(graphs.cohort)[1].fold, 0)
     (fitted,) = method.fit(graphs, [run])
-    (found,) = factor_evidence(method, [fitted], graphs, [source_block_length(graphs, run)], 8)
+    (found,) = gather_factor_evidence(method, [fitted], graphs, [estimate_source_block_length(graphs, run)], 8)
     stable, unstable = 0, 1  # factors in the order of the networks
     assert planted.network("unstable").tolist() == torch.nonzero(found.Pi_bar[unstable]).flatten().tolist()
     of_patients = found.qualification.q_re.mean(0)[1]  # whose burst comes and goes
     assert of_patients[unstable] < of_patients[stable] - 0.15
-    by_relevance, by_support = (factor_ranking(found, by).tolist() for by in ("relevance", "support"))
+    by_relevance, by_support = (rank_factors(found, by).tolist() for by in ("relevance", "support"))
     assert by_relevance[0] == unstable
     assert by_support.index(stable) < by_support.index(unstable)
 
@@ -156,4 +155,4 @@ def test_a_network_planted_to_be_unstable_has_the_lower_support_though_it_is_the
 def test_methods_without_factors_are_refused(graphs, runs):
     ridge = small("ridge")
     with pytest.raises(BrioError, match="'ridge' has no factors"):
-        factor_evidence(ridge, ridge.fit(graphs, runs[:1]), graphs, [4.0])
+        gather_factor_evidence(ridge, ridge.fit(graphs, runs[:1]), graphs, [4.0])

@@ -10,8 +10,8 @@ from scipy.stats import rankdata
 from brio.diagnostics import (
     discordance_interval,
     discordance_rate,
+    mark_mismatches,
     mismatch_rates,
-    mismatches,
     spearman,
     spearman_interval,
 )
@@ -82,7 +82,7 @@ def test_intervals_draw_whole_folds(statistic, interval):
     rows, rng = table(0, folds=6), np.random.default_rng(1)
     parts = [part for _, part in rows.groupby("fold")]
     found = []
-    for _ in range(1000):  # other draws than those of the interval; a fold drawn twice is two folds
+    for _ in range(400):  # other draws than those of the interval; a fold drawn twice is two folds
         drawn = [parts[i].assign(fold=str(k)) for k, i in enumerate(rng.integers(0, 6, 6))]
         found.append(statistic(pd.concat(drawn)))
     low, high = interval(rows)
@@ -125,10 +125,10 @@ def test_an_auc_at_the_tolerance_is_preserved():
             "validation_auc": [0.7, 0.69, 0.7],
         }
     )
-    found = mismatches(rows, "backbone", 0.01)
+    found = mark_mismatches(rows, "backbone", 0.01)
     assert found["mismatch"].tolist() == [False, True, False]
     assert found["auc_preserved_mismatch"].tolist() == [False, True, False]
-    assert not mismatches(rows, "backbone", 0.009)["auc_preserved_mismatch"].any()
+    assert not mark_mismatches(rows, "backbone", 0.009)["auc_preserved_mismatch"].any()
 
 
 @pytest.mark.parametrize("at_median", ["D_site", "D_re_pred"])
@@ -145,12 +145,14 @@ def test_a_run_at_a_median_is_neither_below_nor_above(at_median):
             "validation_auc": 0.7,
         }
     )
-    assert not mismatches(rows, "backbone")["mismatch"][0]
+    assert not mark_mismatches(rows, "backbone")["mismatch"][0]
 
 
 def test_a_reference_that_is_missing_or_double_is_named():
     rows = table(6)
     with pytest.raises(BrioError, match=r"fold site1, seed 1.*'backbone'"):
-        mismatches(rows[(rows["method"] != "backbone") | (rows["fold"] != "site1") | (rows["seed"] != 1)], "backbone")
+        mark_mismatches(
+            rows[(rows["method"] != "backbone") | (rows["fold"] != "site1") | (rows["seed"] != 1)], "backbone"
+        )
     with pytest.raises(BrioError, match="more than one run"):
-        mismatches(pd.concat([rows, rows[rows["method"] == "backbone"]]), "backbone")
+        mark_mismatches(pd.concat([rows, rows[rows["method"] == "backbone"]]), "backbone")

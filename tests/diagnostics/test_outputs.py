@@ -1,17 +1,17 @@
-"""Answers of fitted runs: the same re-estimates for every method, the same answers in a group and alone."""
+"""Outputs of fitted runs: the same re-estimates for every method, the same outputs in a group and alone."""
 
 import math
 
 import numpy as np
 import pytest
 import torch
-from diagnostic_cohorts import fold, small, uneven
+from diagnostic_cohorts import collect_outputs, fold, small, uneven
 
 from brio import draws
 from brio.connectome import BlockRule, Connectomes, Resamples, clip_block_length
 from brio.connectome import connectomes as connectomes_module
+from brio.diagnostics import estimate_source_block_length
 from brio.diagnostics import outputs as outputs_module
-from brio.diagnostics import source_answers, source_block_length
 from brio.errors import BrioError
 from brio.training import FittedRun, Method, Prediction, Run, Scans
 from brio.training import stack as stack_module
@@ -40,34 +40,41 @@ class Listener(Method):
 
 
 def heard(graphs, runs, lengths):
+    """The scans that a listener is shown, and its margins of the re-estimates of each run."""
     method = Listener()
-    said = source_answers(method, method.fit(graphs, runs), graphs, lengths, K)
-    return method.seen, said
+    outputs = collect_outputs(method, method.fit(graphs, runs), graphs, lengths, K)
+    return method.seen, [o.reestimated["logit"] for o in outputs]
 
 
 @pytest.mark.parametrize("name", ["brio", "ridge", "deci", "fc-hgnn"])
 def test_a_run_in_a_group_answers_as_it_does_alone(name, graphs, runs, fitted):
     method, fitted_runs = fitted if name == "brio" else (small(name), None)
     fitted_runs = fitted_runs or method.fit(graphs, runs)
-    together = source_answers(method, fitted_runs, graphs, LENGTHS, K)
-    for fitted, length, said in zip(fitted_runs, LENGTHS, together, strict=True):
+    together = collect_outputs(method, fitted_runs, graphs, LENGTHS, K)
+    for fitted, length, (_, full, reestimated) in zip(fitted_runs, LENGTHS, together, strict=True):
         n = len(fitted.run.fold.source)
-        assert said.margin.shape == (n,)
-        assert said.again.shape == (n, K)
-        assert len(said.representation) == n
-        (alone,) = source_answers(method, [fitted], graphs, [length], K)
-        for one, other in zip(said, alone, strict=True):
-            np.testing.assert_allclose(one, other, atol=1e-9)
-        full = method.predict(fitted, method.inputs(graphs).take(torch.from_numpy(fitted.run.fold.source)))
-        np.testing.assert_allclose(said.margin, full.margin, atol=1e-9)
-        np.testing.assert_allclose(said.representation, full.representation, atol=1e-9)
-        assert np.abs(said.again - said.margin[:, None]).max() > 1e-3
+        assert full["logit"].shape == (n,)
+        assert reestimated["logit"].shape == (n, K)
+        assert len(full["representation"]) == n
+        (alone,) = collect_outputs(method, [fitted], graphs, [length], K)
+        same_outputs((full, reestimated), (alone.full, alone.reestimated))
+        expected = method.predict(fitted, method.inputs(graphs).take(torch.from_numpy(fitted.run.fold.source)))
+        np.testing.assert_allclose(full["logit"], expected.margin, atol=1e-9)
+        np.testing.assert_allclose(full["representation"], expected.representation, atol=1e-9)
+        assert np.abs(reestimated["logit"] - full["logit"][:, None]).max() > 1e-3
+
+
+def same_outputs(one, other):
+    for fields, others in zip(one, other, strict=True):
+        assert fields.keys() == others.keys()
+        for name, values in fields.items():
+            np.testing.assert_allclose(values, others[name], atol=1e-9)
 
 
 def test_re_estimates_are_those_of_the_paper_by_plain_loops(graphs, runs):
-    _, said = heard(graphs, runs, LENGTHS)
+    _, margins = heard(graphs, runs, LENGTHS)
     cohort = graphs.cohort
-    for run, length, answer in zip(runs, LENGTHS, said, strict=True):
+    for run, length, again in zip(runs, LENGTHS, margins, strict=True):
         for n, i in list(enumerate(run.fold.source))[::7]:
             scan, T = cohort.scan(int(i)).astype(float), len(cohort.scan(int(i)))
             block = int(clip_block_length(length, T, BlockRule()))
@@ -76,28 +83,29 @@ def test_re_estimates_are_those_of_the_paper_by_plain_loops(graphs, runs):
                 starts = [int(float(draws.draw_uniform(run.seed, *at, b)) * T) for b in range(math.ceil(T / block))]
                 frames = scan[np.array([(s + t) % T for s in starts for t in range(block)])[:T]]
                 expected = np.arctanh(np.corrcoef(frames[:, 0], frames[:, 1])[0, 1])
-                assert answer.again[n, k] == pytest.approx(expected, abs=1e-6)
+                assert again[n, k] == pytest.approx(expected, abs=1e-6)
 
 
-def test_every_method_is_asked_about_the_same_re_estimates(graphs, runs, fitted):
+def test_every_method_sees_the_same_re_estimates(graphs, runs, fitted):
     brio, fitted_runs = fitted
     deci = small("deci")
     (of_deci,) = deci.fit(graphs, runs[:1])
     (again, *_), _ = heard(graphs, runs[:1], LENGTHS[:1])
     n = len(runs[0].fold.source)
     assert len(again.A) == n * K
-    (said,) = source_answers(brio, fitted_runs[:1], graphs, LENGTHS[:1], K)
-    np.testing.assert_allclose(brio.predict(fitted_runs[0], again).margin.reshape(n, K), said.again, atol=1e-9)
-    # a method that reads BOLD hears the frames that these connectomes are made of
+    (outputs,) = collect_outputs(brio, fitted_runs[:1], graphs, LENGTHS[:1], K)
+    expected = brio.predict(fitted_runs[0], again).margin.reshape(n, K)
+    np.testing.assert_allclose(outputs.reestimated["logit"], expected, atol=1e-9)
+    # a method that reads BOLD is shown the frames that these connectomes are estimated from
     shown = []
-    answer = type(deci).predict
+    predict = type(deci).predict
 
-    class Deaf(type(deci)):
-        def predict(self, fitted, scans):  # an answer of its own: asked one run after another
+    class Watched(type(deci)):
+        def predict(self, fitted, scans):  # with a predict of its own it is not stacked
             shown.append(scans)
-            return answer(self, fitted, scans)
+            return predict(self, fitted, scans)
 
-    source_answers(Deaf(deci.settings), [of_deci], graphs, LENGTHS[:1], K)
+    collect_outputs(Watched(deci.settings), [of_deci], graphs, LENGTHS[:1], K)
     assert torch.equal(shown[0].A, again.A)
     assert shown[0].bold.shape == (n * K, 40, graphs.n_rois)
 
@@ -108,21 +116,21 @@ def test_draws_depend_on_seed_and_participant_alone(graphs, cohort):
     shared = np.intersect1d(two[0].fold.source, two[1].fold.source)
     assert len(shared)
     at = [np.searchsorted(run.fold.source, shared) for run in two]
-    assert np.array_equal(one.again[at[0]], other.again[at[1]])
+    assert np.array_equal(one[at[0]], other[at[1]])
     _, (reseeded,) = heard(graphs, [Run(two[0].fold, 1)], [5.0])
-    assert not np.allclose(one.again, reseeded.again, atol=1e-3)
+    assert not np.allclose(one, reseeded, atol=1e-3)
     smaller = Connectomes(cohort.select(two[0].fold.source), dtype=torch.float64)
     alone = Run(fold(smaller.cohort, [1, 2, 3], [4, 5], [6]), 0)
-    assert np.array_equal(heard(smaller, [alone], [5.0])[1][0].again, one.again)
+    assert np.array_equal(heard(smaller, [alone], [5.0])[1][0], one)
 
 
 def test_draws_are_not_those_of_a_refresh(graphs, runs):
-    _, (said,) = heard(graphs, runs[:1], [5.0])
+    _, (margins,) = heard(graphs, runs[:1], [5.0])
     source = runs[0].fold.source
     blocks = clip_block_length(5.0, graphs.n_frames[source], BlockRule())
     for refresh in range(3):
         for chunk, A in graphs.reestimates(Resamples(source, blocks, runs[0].seed, refresh, K)):
-            assert not np.isclose(A[:, :, 0, 1].numpy(), said.again[chunk]).any()
+            assert not np.isclose(A[:, :, 0, 1].numpy(), margins[chunk]).any()
 
 
 def test_re_estimates_are_made_once_for_runs_that_share_them(graphs, runs, fitted, monkeypatch):
@@ -135,39 +143,32 @@ def test_re_estimates_are_made_once_for_runs_that_share_them(graphs, runs, fitte
         return reestimates(self, asked, *rest)
 
     monkeypatch.setattr(Connectomes, "reestimates", counted)
-    source_answers(method, fitted_runs, graphs, LENGTHS, K)
+    collect_outputs(method, fitted_runs, graphs, LENGTHS, K)
     union = len(np.union1d(runs[0].fold.source, runs[2].fold.source))
     assert made == [(0, union), (1, len(runs[1].fold.source)), (0, len(runs[3].fold.source))]
 
 
 @pytest.mark.parametrize("name", ["brio", "ridge"])
-def test_small_portions_give_the_same_answers(name, graphs, runs, fitted, monkeypatch):
+def test_small_portions_give_the_same_outputs(name, graphs, runs, fitted, monkeypatch):
     method, fitted_runs = fitted if name == "brio" else (small(name), None)
     fitted_runs = fitted_runs or method.fit(graphs, runs)
-    whole = source_answers(method, fitted_runs, graphs, LENGTHS, K)
-    monkeypatch.setattr(outputs_module, "_TAKEN", 4)
+    whole = collect_outputs(method, fitted_runs, graphs, LENGTHS, K)
+    monkeypatch.setattr(outputs_module, "_SCANS_AT_A_TIME", 4)
     monkeypatch.setattr(outputs_module, "_PASS_BYTES", 5 * 8 * graphs.n_rois**2)
     monkeypatch.setattr(stack_module, "pass_budget", lambda device: 5 << 16)
     monkeypatch.setattr(connectomes_module, "chunk_budget", lambda device: 7 * K * 8 * graphs.n_rois**2)
-    for one, other in zip(whole, source_answers(method, fitted_runs, graphs, LENGTHS, K), strict=True):
-        for a, b in zip(one, other, strict=True):
-            np.testing.assert_allclose(a, b, atol=1e-9)
-
-
-def test_representations_keep_the_precision_of_the_connectomes(cohort, runs):
-    plain, ridge = Connectomes(cohort), small("ridge")
-    (said,) = source_answers(ridge, ridge.fit(plain, runs[:1]), plain, [4.0], 1)
-    assert said.representation.dtype == np.float32
-    assert said.margin.dtype == said.again.dtype == np.float64
+    for one, other in zip(whole, collect_outputs(method, fitted_runs, graphs, LENGTHS, K), strict=True):
+        assert one.position == other.position
+        same_outputs(one[1:], other[1:])
 
 
 def test_the_shared_block_length_is_that_of_the_default_rule(graphs, cohort):
     run = uneven(cohort)[1]
     brio = small("brio", block_signals=24, block_products=48)
     (fitted,) = brio.fit(graphs, [run])
-    assert source_block_length(graphs, run) == fitted.block_length
+    assert estimate_source_block_length(graphs, run) == fitted.block_length
 
 
 def test_a_run_without_weights_is_named(graphs, runs):
     with pytest.raises(BrioError, match=r"fold site06, seed 0.*weights"):
-        source_answers(small("ridge"), [FittedRun(runs[0], np.empty(0), 0.5)], graphs, [4.0], K)
+        collect_outputs(small("ridge"), [FittedRun(runs[0], np.empty(0), 0.5)], graphs, [4.0], K)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from brio.diagnostics import contrast_stability, proposition_1, proposition_2, reweighting_gain
+from brio.diagnostics import check_proposition_1, check_proposition_2, contrast_stability, reweighting_gain
 from brio.methods.brio.qualification import (
     contribution_statistics,
     pair_support,
@@ -16,13 +16,13 @@ from brio.methods.brio.qualification import (
 
 def statistics(found):
     _, V, Delta = contribution_statistics(found.a, found.membership)
-    _, _, Delta_re = contribution_statistics(found.again.mean(1), found.membership)
+    _, _, Delta_re = contribution_statistics(found.a_reestimated.mean(1), found.membership)
     return V, Delta, Delta_re, reestimation_variation(found.squared_change, found.membership)
 
 
 def test_proposition_1_holds_for_every_site_and_factor_of_trained_runs(evidence, graphs, runs):
     for found, run in zip(evidence, runs, strict=True):
-        table = proposition_1(found)
+        table = check_proposition_1(found)
         sites = sorted(set(graphs.cohort.sites[run.fold.source]))
         assert table[["site", "factor"]].values.tolist() == [[s, j] for s in sites for j in range(3)]
         assert table["holds"].all()
@@ -33,8 +33,8 @@ def test_proposition_1_holds_for_every_site_and_factor_of_trained_runs(evidence,
 def test_proposition_1_rows_equal_the_loops(evidence, graphs, runs):
     found, run = evidence[1], runs[1]
     site, label = graphs.cohort.sites[run.fold.source], graphs.cohort.labels[run.fold.source]
-    a, again, eps = found.a.numpy(), found.again.numpy(), found.settings.eps_q
-    for row in proposition_1(found).itertuples():
+    a, again, eps = found.a.numpy(), found.a_reestimated.numpy(), found.settings.eps_q
+    for row in check_proposition_1(found).itertuples():
         cells = [(site == row.site) & (label == c) for c in (0, 1)]
         j = row.factor
         Delta = a[cells[1], j].mean() - a[cells[0], j].mean()
@@ -88,7 +88,7 @@ def kl(p, q):
 
 def test_proposition_2_on_trained_runs_equals_the_loops(evidence, graphs, runs):
     for found, run in zip(evidence, runs, strict=True):
-        table = proposition_2(found)
+        table = check_proposition_2(found)
         sites = sorted(set(graphs.cohort.sites[run.fold.source]))
         pairs = [(s, t) for i, s in enumerate(sites) for t in sites[i + 1 :]]
         assert table[["site_1", "site_2", "label"]].values.tolist() == [[*p, c] for p in pairs for c in (0, 1)]

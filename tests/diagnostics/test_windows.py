@@ -7,7 +7,7 @@ from diagnostic_cohorts import small
 
 from brio.cohort import Cohort
 from brio.connectome import Connectomes, HarmonisationRule, harmonise_connectomes
-from brio.diagnostics import POSITIONS, frame_window, windowed
+from brio.diagnostics import POSITIONS, frame_window, window_connectomes
 from brio.errors import BrioError
 
 
@@ -56,7 +56,7 @@ def cut(cohort, share, position):
 @pytest.mark.parametrize("share", [0.5, 0.75])
 def test_windows_equal_scans_cut_by_hand(awkward, share, position):
     graphs = Connectomes(awkward, dtype=torch.float64)
-    found = windowed(graphs, share, position)
+    found = window_connectomes(graphs, share, position)
     expected = Connectomes(cut(awkward, share, position), dtype=torch.float64)
     odd = np.abs(found.n_frames - expected.n_frames)
     assert (odd <= 1).all()  # round halves up here, to even there
@@ -73,8 +73,8 @@ def test_windows_equal_scans_cut_by_hand(awkward, share, position):
 def test_a_share_of_one_is_the_full_scan(awkward):
     graphs = Connectomes(awkward)
     for position in POSITIONS:
-        assert torch.equal(windowed(graphs, 1.0, position).full, graphs.full)
-    nearly = windowed(graphs, 0.999, "last")  # all frames again, by the other way
+        assert torch.equal(window_connectomes(graphs, 1.0, position).full, graphs.full)
+    nearly = window_connectomes(graphs, 0.999, "last")  # all frames again, by the other way
     assert np.array_equal(nearly.n_frames, graphs.n_frames)
     assert torch.equal(nearly.full, graphs.full)
     assert torch.equal(nearly.alive, graphs.alive)
@@ -83,7 +83,7 @@ def test_a_share_of_one_is_the_full_scan(awkward):
 def test_an_roi_without_signal_in_the_window_is_dead_there_alone(awkward):
     graphs = Connectomes(awkward, dtype=torch.float64)
     assert graphs.alive[1, 5]
-    first, last = windowed(graphs, 0.5, "first"), windowed(graphs, 0.5, "last")
+    first, last = window_connectomes(graphs, 0.5, "first"), window_connectomes(graphs, 0.5, "last")
     assert not first.alive[1, 5]
     assert (first.full[1, 5] == 0).all()
     assert (first.full[1, :, 5] == 0).all()
@@ -95,7 +95,7 @@ def test_frames_that_are_dropped_do_not_count(awkward):
     graphs = Connectomes(awkward)
     assert graphs.n_frames[0] == awkward.n_frames[0] - 4
     for position in POSITIONS:
-        half = windowed(graphs, 0.5, position)
+        half = window_connectomes(graphs, 0.5, position)
         assert np.array_equal(half.n_frames, np.floor(graphs.n_frames / 2 + 0.5).astype(int))
 
 
@@ -105,14 +105,14 @@ def test_fitted_runs_answer_for_windows(name, graphs, cohort, runs):
     (fitted,) = method.fit(graphs, runs[:1])
     test = runs[0].fold.test
     by_hand = Connectomes(cut(cohort, 0.75, "middle"), dtype=torch.float64)
-    found = windowed(graphs, 0.75, "middle")
+    found = window_connectomes(graphs, 0.75, "middle")
     same = found.n_frames[test] == by_hand.n_frames[test]
     assert same.any()
     margins = method.margins(fitted, found, test)
     np.testing.assert_allclose(margins[same], method.margins(fitted, by_hand, test)[same], atol=1e-9)
     assert not np.allclose(margins, fitted.test_logit, atol=1e-3)
     np.testing.assert_allclose(
-        method.margins(fitted, windowed(graphs, 1, "first"), test), fitted.test_logit, atol=1e-12
+        method.margins(fitted, window_connectomes(graphs, 1, "first"), test), fitted.test_logit, atol=1e-12
     )
 
 
@@ -127,10 +127,12 @@ def test_windows_lie_where_their_names_say():
 
 def test_what_cannot_be_cut_is_told(graphs, runs):
     with pytest.raises(BrioError, match="share"):
-        windowed(graphs, 0.0, "first")
+        window_connectomes(graphs, 0.0, "first")
     with pytest.raises(BrioError, match="position"):
-        windowed(graphs, 0.5, "centre")
+        window_connectomes(graphs, 0.5, "centre")
     with pytest.raises(BrioError, match=r"participant sim0001.*too few"):
-        windowed(graphs, 0.03, "first")
+        window_connectomes(graphs, 0.03, "first")
     with pytest.raises(BrioError, match="harmonised"):
-        windowed(harmonise_connectomes(graphs, runs[0].fold.source, HarmonisationRule(kind="combat")), 0.5, "first")
+        window_connectomes(
+            harmonise_connectomes(graphs, runs[0].fold.source, HarmonisationRule(kind="combat")), 0.5, "first"
+        )

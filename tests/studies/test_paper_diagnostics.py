@@ -14,10 +14,10 @@ from study_benches import METHODS, bench_on, read, shorter
 
 from brio.connectome import Connectomes
 from brio.diagnostics import (
-    contributions,
+    compute_contributions,
     discordance_interval,
-    factor_evidence,
-    factor_ranking,
+    gather_factor_evidence,
+    rank_factors,
     retained_margin,
     spearman_interval,
 )
@@ -257,14 +257,14 @@ def test_retention_keeps_the_best_factors_and_averages_random_orders(table, benc
     inputs = method.inputs(bench.graphs)
     rows = table("retention").set_index(["fold", "seed", "ranking", "factors"])["auc"]
     moved = 0
-    some = factor_evidence(method, fitted_runs[:4], bench.graphs, lengths[:4])
+    some = gather_factor_evidence(method, fitted_runs[:4], bench.graphs, lengths[:4])
     for fitted, evidence in zip(fitted_runs[:4], some, strict=True):
         fold, seed = fitted.run.fold, fitted.run.seed
-        a = contributions(method, fitted, inputs.take(torch.from_numpy(fold.test)))
+        a = compute_contributions(method, fitted, inputs.take(torch.from_numpy(fold.test)))
         label = bench.cohort.labels[fold.test]
 
         def score(by, kept, seed=0, a=a, fitted=fitted, evidence=evidence, label=label):
-            return auc(label, retained_margin(a, fitted, factor_ranking(evidence, by, seed)[:kept]))
+            return auc(label, retained_margin(a, fitted, rank_factors(evidence, by, seed)[:kept]))
 
         for kept in (1, 2, 3):
             for by in ("qualification", "relevance", "support"):
@@ -338,7 +338,9 @@ def test_profiles_sum_to_one_and_are_averaged_over_runs(table, bench):
     assert rows["S_hat"].sum() == pytest.approx(1)
     np.testing.assert_allclose(rows["times_1_over_P"], 12 * rows["S_hat"])
     method, fitted_runs = bench.fitted(arm("brio"))
-    evidence = factor_evidence(method, fitted_runs, bench.graphs, [bench.block_length(o.run) for o in fitted_runs])
+    evidence = gather_factor_evidence(
+        method, fitted_runs, bench.graphs, [bench.block_length(o.run) for o in fitted_runs]
+    )
     profiles = []
     for e in evidence:
         alpha, Pi = e.qualification.alpha_bar, e.Pi_bar

@@ -1,13 +1,13 @@
-"""Diagnostics: what can be said of fitted runs with everything frozen. Pure functions; no files, no figures."""
+"""Diagnostics of fitted runs with everything frozen: pure functions without files or figures."""
 
-from .discrepancy import pair_divergences, predictive_variation, run_discrepancies, site_discrepancy
+from .discrepancy import measure_discrepancies, pair_divergences, predictive_variation, site_discrepancy
 from .factors import (
     RANKINGS,
     FactorEvidence,
-    contributions,
-    factor_evidence,
-    factor_ranking,
+    compute_contributions,
+    gather_factor_evidence,
     global_qualification,
+    rank_factors,
     retained_margin,
     roi_profile,
 )
@@ -15,43 +15,43 @@ from .mismatch import (
     DELTA_AUC,
     discordance_interval,
     discordance_rate,
+    mark_mismatches,
     mismatch_rates,
-    mismatches,
     spearman,
     spearman_interval,
 )
-from .outputs import SourceAnswers, source_answers, source_block_length
-from .propositions import contrast_stability, proposition_1, proposition_2, reweighting_gain
-from .windows import POSITIONS, frame_window, windowed
+from .outputs import SourceOutputs, estimate_source_block_length, iterate_source_outputs
+from .propositions import check_proposition_1, check_proposition_2, contrast_stability, reweighting_gain
+from .windows import POSITIONS, frame_window, window_connectomes
 
 __all__ = [
     "DELTA_AUC",
     "POSITIONS",
     "RANKINGS",
     "FactorEvidence",
-    "SourceAnswers",
+    "SourceOutputs",
+    "check_proposition_1",
+    "check_proposition_2",
+    "compute_contributions",
     "contrast_stability",
-    "contributions",
     "discordance_interval",
     "discordance_rate",
-    "factor_evidence",
-    "factor_ranking",
+    "estimate_source_block_length",
     "frame_window",
+    "gather_factor_evidence",
     "global_qualification",
+    "iterate_source_outputs",
+    "mark_mismatches",
+    "measure_discrepancies",
     "mismatch_rates",
-    "mismatches",
     "pair_divergences",
     "predictive_variation",
-    "proposition_1",
-    "proposition_2",
+    "rank_factors",
     "retained_margin",
     "reweighting_gain",
     "roi_profile",
-    "run_discrepancies",
     "site_discrepancy",
-    "source_answers",
-    "source_block_length",
     "spearman",
     "spearman_interval",
-    "windowed",
+    "window_connectomes",
 ]

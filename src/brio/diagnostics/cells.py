@@ -1,4 +1,4 @@
-"""The cells of source scans: those of one site and one class."""
+"""Cells of source scans: the scans of one site and one class."""
 
 from __future__ import annotations
 
@@ -8,15 +8,32 @@ from torch import Tensor
 
 from ..errors import BrioError
 
-__all__ = ["cell_members", "membership"]
+__all__ = ["cell_membership", "group_by_cell"]
 
 
-def cell_members(site: np.ndarray, label: np.ndarray) -> tuple[np.ndarray, list[list[np.ndarray]]]:
-    """Names of the sites, sorted, and the positions of the scans of each site and class.
+def group_by_cell(site: np.ndarray, label: np.ndarray) -> tuple[np.ndarray, list[list[np.ndarray]]]:
+    """List the scans of each site and class.
+
+    Parameters
+    ----------
+    site : ndarray of str, shape [n]
+    label : ndarray of int, shape [n]
+
+    Returns
+    -------
+    names : ndarray of str, shape [E]
+        The sites, sorted.
+    members : list of E lists of two ndarrays
+        Positions of the controls and of the patients of each site.
+
+    Raises
+    ------
+    BrioError
+        If a site holds one class only.
 
     Examples
     --------
-    >>> names, members = cell_members(np.array(["b", "a", "a", "b"]), np.array([0, 1, 0, 1]))
+    >>> names, members = group_by_cell(np.array(["b", "a", "a", "b"]), np.array([0, 1, 0, 1]))
     >>> names.tolist(), [[m.tolist() for m in both] for both in members]
     (['a', 'b'], [[[2], [1]], [[0], [3]]])
     """
@@ -28,9 +45,20 @@ def cell_members(site: np.ndarray, label: np.ndarray) -> tuple[np.ndarray, list[
     return names, members
 
 
-def membership(site: np.ndarray, label: np.ndarray) -> Tensor:
-    """1 / N_ec for the scans of site e and class c, else 0: averages over cells are products. Shape [E, 2, n]."""
-    names, members = cell_members(site, label)
+def cell_membership(site: np.ndarray, label: np.ndarray) -> Tensor:
+    """Return the weights that average scans over cells: 1 / N_ec for scans of site e and class c, else 0.
+
+    Parameters
+    ----------
+    site : ndarray of str, shape [n]
+    label : ndarray of int, shape [n]
+
+    Returns
+    -------
+    Tensor of float64, shape [E, 2, n]
+        Sites in sorted order.
+    """
+    names, members = group_by_cell(site, label)
     weight = torch.zeros(len(names), 2, len(site), dtype=torch.float64)
     for e, both in enumerate(members):
         for c, scans in enumerate(both):

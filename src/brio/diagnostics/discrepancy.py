@@ -1,4 +1,4 @@
-"""Two numbers of a fitted run: how far its sites lie apart, and how much its predictions move under re-estimation."""
+"""Two measures of a fitted run: how far its source sites lie apart, and how much its predictions vary."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..methods.brio import BrioSettings
 from ..methods.brio.qualification import contribution_statistics, reestimation_variation, reference_scale
 from ..training import FittedRun, Method
 from ..transport import entropic_cost
-from .cells import cell_members, membership
-from .outputs import RESAMPLES, source_outputs
+from .cells import cell_membership, group_by_cell
+from .outputs import RESAMPLES, iterate_source_outputs
 
-__all__ = ["pair_divergences", "predictive_variation", "run_discrepancies", "site_discrepancy"]
+__all__ = ["measure_discrepancies", "pair_divergences", "predictive_variation", "site_discrepancy"]
 
 _PAPER = BrioSettings()
-_PASS = 1 << 24  # entries of the costs of one batch
+_COSTS_AT_A_TIME = 1 << 24  # entries of the cost matrices of one batch of transport problems
 
 
 def site_discrepancy(
@@ -32,17 +32,19 @@ def site_discrepancy(
     iterations: int = _PAPER.sinkhorn_iterations,
     device: torch.device | str = "cpu",
 ) -> float:
-    """Class-conditional site discrepancy D_site of the appendix: lower means that source sites look more alike.
+    """Compute the class-conditional site discrepancy D_site (appendix); lower means that source sites are more alike.
 
-    The mean over pairs of source sites and both classes of the debiased Sinkhorn divergence between the unit-normalised
-    full-scan representations, all scans of a site with equal weight, no qualification.
+    D_site is the mean of :func:`pair_divergences` over pairs of source sites and both classes.
 
     Parameters
     ----------
     representation : ndarray or Tensor, shape [n, d]
+        Of full scans.
     site, label : ndarray, shape [n]
-    epsilon, iterations : float, int
-        Of every transport problem, the same for all methods.
+    epsilon : float
+        Regularisation of the transport problems; the same for all methods.
+    iterations : int
+        Sinkhorn iterations; the same for all methods.
     device : torch.device or str
         Where to compute.
 
@@ -64,54 +66,72 @@ def pair_divergences(
     iterations: int = _PAPER.sinkhorn_iterations,
     device: torch.device | str = "cpu",
 ) -> Tensor:
-    """Debiased divergence of every pair of sites, pairs as ``triu_indices`` has them, and class. Shape [pairs, 2]."""
-    names, members = cell_members(site, label)
+    """Compute the debiased Sinkhorn divergence between every pair of sites, class by class.
+
+    Representations are normalised to unit length. All scans of a cell have equal weight; nothing is qualified.
+
+    Parameters
+    ----------
+    representation, site, label, epsilon, iterations, device
+        As for :func:`site_discrepancy`.
+
+    Returns
+    -------
+    Tensor of float64, shape [pairs, 2]
+        Pairs of sorted sites in the order of ``numpy.triu_indices``.
+
+    Raises
+    ------
+    BrioError
+        If there is one site only, or a site holds one class only.
+    """
+    names, members = group_by_cell(site, label)
     if len(names) < 2:
-        raise BrioError("a discrepancy between sites needs two source sites at least")
+        raise BrioError("a discrepancy between sites needs at least two source sites")
     cost = _squared_distances(torch.as_tensor(representation).to(device, torch.float64))
     first, second = np.triu_indices(len(names), 1)
-    flat = [scans for both in members for scans in both]  # cell 2 e + c
-    cells = np.arange(len(flat))
-    own = _transport(cost, flat, cells, cells, epsilon, iterations).view(-1, 2)  # once a cell, not once a pair
+    cells = [scans for both in members for scans in both]  # cell 2 e + c
+    every = np.arange(len(cells))
+    within = _entropic_costs(cost, cells, every, every, epsilon, iterations).view(-1, 2)  # once per cell, not per pair
     left, right = ((2 * e[:, None] + np.arange(2)).reshape(-1) for e in (first, second))
-    across = _transport(cost, flat, left, right, epsilon, iterations).view(-1, 2)
-    return (across - 0.5 * own[first] - 0.5 * own[second]).cpu()
+    across = _entropic_costs(cost, cells, left, right, epsilon, iterations).view(-1, 2)
+    return (across - 0.5 * within[first] - 0.5 * within[second]).cpu()
 
 
 def _squared_distances(x: Tensor) -> Tensor:
-    """Squared distances of unit-normalised rows. Shape [n, d] -> [n, n]."""
+    """Squared distances between unit-normalised rows. Shape [n, d] -> [n, n]."""
     unit = torch.nn.functional.normalize(x, dim=-1)
     square = unit.square().sum(-1)
     distance = square[:, None] + square - 2.0 * unit @ unit.T
     return distance.clamp_min(0.0).fill_diagonal_(0.0)
 
 
-def _transport(
+def _entropic_costs(
     cost: Tensor, cells: list[np.ndarray], left: np.ndarray, right: np.ndarray, epsilon: float, iterations: int
 ) -> Tensor:
-    """Entropic costs between cells, problem by problem as ``left`` and ``right`` name them. Shape [problems].
+    """Entropic costs between cells ``left[i]`` and ``right[i]``. Shape [problems].
 
-    Problems whose sides round up to the same powers of two are solved in one batch; points that only fill it up have no
-    mass.
+    Sides are padded to powers of two with points without mass, and problems of the same padded shape are solved in one
+    batch.
     """
-    room = np.array([1 << (len(scans) - 1).bit_length() for scans in cells])
+    width = np.array([1 << (len(scans) - 1).bit_length() for scans in cells])
     out = cost.new_empty(len(left))
-    shapes = np.stack([room[left], room[right]], 1)
+    shapes = np.stack([width[left], width[right]], 1)
     for n, m in np.unique(shapes, axis=0):
         problems = np.flatnonzero((shapes == [n, m]).all(1))
-        size = max(1, _PASS // int(n * m))
+        size = max(1, _COSTS_AT_A_TIME // int(n * m))
         for part in (problems[start : start + size] for start in range(0, len(problems), size)):
-            rows, log_eta = _padded(cells, left[part], n, cost)
-            columns, log_zeta = _padded(cells, right[part], m, cost)
+            rows, log_eta = _pad_cells(cells, left[part], n, cost)
+            columns, log_zeta = _pad_cells(cells, right[part], m, cost)
             C = cost[rows[:, :, None], columns[:, None, :]]
             out[torch.from_numpy(part).to(cost.device)] = entropic_cost(C, epsilon, iterations, log_eta, log_zeta)
     return out
 
 
-def _padded(cells: list[np.ndarray], which: np.ndarray, width: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Scans of cells filled up to one width, and log weights of the points, -inf for filling. Shapes [b, width]."""
-    index, weight = np.zeros((len(which), width), dtype=np.int64), np.zeros((len(which), width))
-    for row, cell in enumerate(which):
+def _pad_cells(cells: list[np.ndarray], chosen: np.ndarray, width: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Scans of the chosen cells, and their log weights, -inf for padding. Shapes [b, width]."""
+    index, weight = np.zeros((len(chosen), width), dtype=np.int64), np.zeros((len(chosen), width))
+    for row, cell in enumerate(chosen):
         scans = cells[cell]
         index[row], index[row, : len(scans)] = scans[0], scans
         weight[row, : len(scans)] = 1.0 / len(scans)
@@ -119,29 +139,32 @@ def _padded(cells: list[np.ndarray], which: np.ndarray, width: int, like: Tensor
 
 
 def predictive_variation(
-    margin: np.ndarray, again: np.ndarray, site: np.ndarray, label: np.ndarray, epsilon: float = 1e-12
+    margin: np.ndarray, reestimated: np.ndarray, site: np.ndarray, label: np.ndarray, epsilon: float = 1e-12
 ) -> float:
-    """Normalised predictive re-estimation variation of the appendix: how much logits move, relative to their spread.
+    """Compute the normalised predictive re-estimation variation (appendix).
 
-    The mean over source sites and classes of D_re / (T + epsilon), Eqs. (14) and (15) with the logit margin in place of
-    a contribution; multiplying all logits by one number changes nothing.
+    It says how much logits vary under re-estimation, relative to their spread: the mean over source sites and classes
+    of D_re / (T + epsilon), Eqs. (14) and (15) with the logit margin in place of a contribution. Scaling all logits
+    does not change it.
 
     Parameters
     ----------
     margin : ndarray, shape [n]
-        Of full scans.
-    again : ndarray, shape [n, K]
-        Of re-estimates.
+        Logit margins of full scans.
+    reestimated : ndarray, shape [n, K]
+        Logit margins of their re-estimates.
     site, label : ndarray, shape [n]
+    epsilon : float
+        Keeps the ratio finite where logits do not vary at all.
     """
-    cells = membership(site, label)
-    full, other = torch.from_numpy(margin).double()[:, None], torch.from_numpy(again).double()
+    cells = cell_membership(site, label)
+    full, other = torch.from_numpy(margin).double()[:, None], torch.from_numpy(reestimated).double()
     _, V, Delta = contribution_statistics(full, cells)
     D_re = reestimation_variation((other - full).square().mean(1, keepdim=True), cells)
     return float((D_re / (reference_scale(V, Delta) + epsilon)).mean())
 
 
-def run_discrepancies(
+def measure_discrepancies(
     method: Method,
     fitted_runs: Sequence[FittedRun],
     connectomes: Connectomes,
@@ -150,20 +173,27 @@ def run_discrepancies(
     epsilon: float = _PAPER.epsilon,
     iterations: int = _PAPER.sinkhorn_iterations,
 ) -> pd.DataFrame:
-    """D_site and the predictive variation of each run, representations let go one by one.
+    """Measure the site discrepancy and the predictive variation of each fitted run of a method.
+
+    Parameters
+    ----------
+    method, fitted_runs, connectomes, block_length, n_resamples
+        As for :func:`brio.diagnostics.outputs.iterate_source_outputs`.
+    epsilon, iterations : float, int
+        As for :func:`site_discrepancy`.
 
     Returns
     -------
     DataFrame
-        One row a run, in the order of ``fitted_runs``: ``method``, ``fold``, ``seed``, ``validation_auc``, ``D_site``,
-        ``D_re_pred``; what :mod:`brio.diagnostics.mismatch` reads.
+        One row per run, in the order of ``fitted_runs``: ``method``, ``fold``, ``seed``, ``validation_auc``,
+        ``D_site``, ``D_re_pred``. The functions of :mod:`brio.diagnostics.mismatch` read it.
     """
     cohort = connectomes.cohort
     rows: dict[int, dict[str, object]] = {}
-    walk = source_outputs(
-        method, fitted_runs, connectomes, block_length, n_resamples, ("logit", "representation"), ("logit",)
-    )
-    for position, (margin, representation), (again,) in walk:
+    fields = ("logit", "representation")
+    for position, full, reestimated in iterate_source_outputs(
+        method, fitted_runs, connectomes, block_length, n_resamples, fields, ("logit",)
+    ):
         fitted = fitted_runs[position]
         source = fitted.run.fold.source
         site, label = cohort.sites[source], cohort.labels[source]
@@ -172,8 +202,8 @@ def run_discrepancies(
             "fold": fitted.run.fold.name,
             "seed": fitted.run.seed,
             "validation_auc": fitted.validation_auc,
-            "D_site": site_discrepancy(representation, site, label, epsilon, iterations, connectomes.device),
-            "D_re_pred": predictive_variation(margin, again, site, label),
+            "D_site": site_discrepancy(full["representation"], site, label, epsilon, iterations, connectomes.device),
+            "D_re_pred": predictive_variation(full["logit"], reestimated["logit"], site, label),
         }
     columns = ["method", "fold", "seed", "validation_auc", "D_site", "D_re_pred"]
     return pd.DataFrame([rows[i] for i in range(len(fitted_runs))], columns=columns)

@@ -1,4 +1,4 @@
-"""The factors of a frozen BRIO run: what each contributes, how it qualifies, which ones to keep."""
+"""The factors of a frozen BRIO run: contributions, qualification, rankings, retention."""
 
 from __future__ import annotations
 
@@ -18,49 +18,52 @@ from ..methods.brio import Brio, BrioSettings
 from ..methods.brio.qualification import Qualification, pair_support, qualify
 from ..training import FittedRun, Method, Scans
 from ..training.stack import Stack
-from .cells import cell_members, membership
-from .outputs import RESAMPLES, source_outputs
+from .cells import cell_membership, group_by_cell
+from .outputs import RESAMPLES, iterate_source_outputs
 
 __all__ = [
     "RANKINGS",
     "FactorEvidence",
     "Ranking",
-    "contributions",
-    "factor_evidence",
-    "factor_ranking",
+    "compute_contributions",
+    "gather_factor_evidence",
     "global_qualification",
+    "rank_factors",
     "retained_margin",
     "roi_profile",
 ]
 
 Ranking = Literal["qualification", "relevance", "support", "random"]
 RANKINGS: tuple[Ranking, ...] = get_args(Ranking)
+"""Scores by which :func:`rank_factors` orders factors."""
 
 
 @dataclass(frozen=True, eq=False)
 class FactorEvidence:
-    """What the factors of one frozen run say of its source scans, in float64 on the host.
+    """Contributions and qualification of the factors of one frozen run on its source scans.
+
+    Tensors are float64 on the host.
 
     Attributes
     ----------
     sites : ndarray of str, shape [E]
-        Source sites, sorted: the order of every axis E, and of pairs by ``triu_indices``.
+        Source sites, sorted. Every axis E has this order, and pairs of sites that of ``triu_indices``.
     a : Tensor, shape [n, J]
-        Full-scan contributions, scans in the order of ``run.fold.source``.
-    again : Tensor, shape [n, K, J]
+        Contributions of full scans, in the order of ``run.fold.source``.
+    a_reestimated : Tensor, shape [n, K, J]
         Contributions of the re-estimates.
     membership : Tensor, shape [E, 2, n]
         1 / N_ec for the scans of site e and class c, else 0.
     qualification : Qualification
-        pi_task, q_re, alpha_bar and g of the frozen run, as the full method qualifies, whatever variant trained it.
+        pi_task, q_re, alpha_bar and g of the frozen run, computed as in the full method, whatever variant was trained.
     Pi_bar : Tensor, shape [J, P]
-        The assignment retained after the warm-up.
+        The assignment, fixed after the warm-up.
     settings : BrioSettings
     """
 
     sites: np.ndarray
     a: Tensor
-    again: Tensor
+    a_reestimated: Tensor
     membership: Tensor
     qualification: Qualification
     Pi_bar: Tensor
@@ -69,41 +72,67 @@ class FactorEvidence:
     @property
     def squared_change(self) -> Tensor:
         """Mean over the re-estimates of (a^(k) - a^(0))^2. Shape [n, J]."""
-        return (self.again - self.a[:, None]).square().mean(1)
+        return (self.a_reestimated - self.a[:, None]).square().mean(1)
 
 
-def factor_evidence(
+def gather_factor_evidence(
     method: Method,
     fitted_runs: Sequence[FittedRun],
     connectomes: Connectomes,
     block_length: Sequence[float],
     n_resamples: int = RESAMPLES,
 ) -> list[FactorEvidence]:
-    """Contributions and qualifications of fitted BRIO runs on the re-estimates that all diagnostics share.
+    """Compute contributions and qualifications of fitted BRIO runs on the re-estimates that all diagnostics share.
 
-    Parameters are those of :func:`brio.diagnostics.source_answers`.
+    Parameters
+    ----------
+    method : Method
+        BRIO or a variant of it, with the settings the runs were fitted with.
+    fitted_runs, connectomes, block_length, n_resamples
+        As for :func:`brio.diagnostics.outputs.iterate_source_outputs`.
+
+    Returns
+    -------
+    list of FactorEvidence
+        In the order of ``fitted_runs``.
+
+    Raises
+    ------
+    BrioError
+        If the method has no factors.
     """
-    settings = _brio(method).settings
+    settings = _require_brio(method).settings
     cohort = connectomes.cohort
-    found: dict[int, FactorEvidence] = {}
+    evidence: dict[int, FactorEvidence] = {}
     fields = ("contributions",)
-    walk = source_outputs(method, fitted_runs, connectomes, block_length, n_resamples, fields, fields)
-    for position, (full,), (other,) in walk:
+    for position, full, reestimated in iterate_source_outputs(
+        method, fitted_runs, connectomes, block_length, n_resamples, fields, fields
+    ):
         fitted = fitted_runs[position]
         source = fitted.run.fold.source
         site, label = cohort.sites[source], cohort.labels[source]
-        a, again = torch.from_numpy(full).double(), torch.from_numpy(other).double()
-        cells, w = membership(site, label), fitted.parameters["w"].double().cpu()
+        a = torch.from_numpy(full["contributions"]).double()
+        a_reestimated = torch.from_numpy(reestimated["contributions"]).double()
+        cells, w = cell_membership(site, label), fitted.parameters["w"].double().cpu()
         site_weight = torch.full((len(cells),), 1.0 / len(cells), dtype=torch.float64)
-        change = (again - a[:, None]).square().mean(1)
+        change = (a_reestimated - a[:, None]).square().mean(1)
         qualification = qualify(a, change, w, cells, site_weight, replace(settings, variant="full"))
         Pi_bar = fitted.state.inference["Pi_bar"].double().cpu()
-        found[position] = FactorEvidence(cell_members(site, label)[0], a, again, cells, qualification, Pi_bar, settings)
-    return [found[i] for i in range(len(fitted_runs))]
+        names, _ = group_by_cell(site, label)
+        evidence[position] = FactorEvidence(names, a, a_reestimated, cells, qualification, Pi_bar, settings)
+    return [evidence[i] for i in range(len(fitted_runs))]
 
 
 def global_qualification(alpha_bar: Tensor) -> Tensor:
-    """Global factor qualification, appendix on interpretability: the mean over pairs and classes. [pairs, 2, J] -> [J].
+    """Compute the global qualification of each factor: the mean over pairs and classes (appendix, interpretability).
+
+    Parameters
+    ----------
+    alpha_bar : Tensor, shape [pairs, 2, J]
+
+    Returns
+    -------
+    Tensor, shape [J]
 
     Examples
     --------
@@ -114,31 +143,45 @@ def global_qualification(alpha_bar: Tensor) -> Tensor:
 
 
 def roi_profile(alpha_global: Tensor, Pi_bar: Tensor) -> Tensor:
-    """ROI profile S_hat, appendix on interpretability: qualifications seen through the assignment; sums to one.
+    """Compute the ROI profile S_hat: global qualifications assigned to ROIs (appendix, interpretability).
 
     Parameters
     ----------
     alpha_global : Tensor, shape [J]
-        :func:`global_qualification`.
+        See :func:`global_qualification`.
     Pi_bar : Tensor, shape [J, P]
-        Rows sum to 1 / J, up to the iterations that balanced them; so the score is divided by its own sum.
+        Rows sum to 1 / J only approximately, after a limited number of balancing iterations. The profile is therefore
+        divided by its own sum.
 
     Returns
     -------
     Tensor, shape [P]
+        Sums to one.
     """
     S = alpha_global @ Pi_bar
     return S / S.sum()
 
 
-def factor_ranking(evidence: FactorEvidence, by: Ranking, seed: int = 0) -> np.ndarray:
-    """Factors from the best to the worst; equal scores in the order of their numbers. Shape [J], int64.
+def rank_factors(evidence: FactorEvidence, by: Ranking, seed: int = 0) -> np.ndarray:
+    """Order the factors from best to worst; factors with equal scores keep their order.
 
     Parameters
     ----------
+    evidence : FactorEvidence
     by : {"qualification", "relevance", "support", "random"}
-        alpha = pi_task q_pair averaged over pairs of source sites and classes; pi_task; q_pair averaged likewise; or an
-        order drawn from the seed.
+        alpha = pi_task q_pair averaged over pairs of source sites and classes; pi_task; q_pair averaged in the same
+        way; or a random order.
+    seed : int
+        Of the random order.
+
+    Returns
+    -------
+    ndarray of int64, shape [J]
+
+    Raises
+    ------
+    BrioError
+        If the ranking is unknown.
     """
     if by not in RANKINGS:
         raise BrioError(f"ranking '{by}' is unknown; known: {', '.join(RANKINGS)}")
@@ -155,34 +198,56 @@ def factor_ranking(evidence: FactorEvidence, by: Ranking, seed: int = 0) -> np.n
     return score.sort(descending=True, stable=True).indices.numpy()
 
 
-def contributions(method: Method, fitted: FittedRun, scans: Scans) -> Tensor:
-    """Contributions a of any scans under a fitted BRIO run, in the precision of the scans. Shape [n, J]."""
-    return Stack.restore(_brio(method), scans, [fitted]).forward(scans, shared=True).contributions[0]
+def compute_contributions(method: Method, fitted: FittedRun, scans: Scans) -> Tensor:
+    """Compute the contributions a of any scans under a fitted BRIO run.
+
+    Parameters
+    ----------
+    method : Method
+        BRIO or a variant of it, with the settings the run was fitted with.
+    fitted : FittedRun
+        With its weights.
+    scans : Scans
+        n scans.
+
+    Returns
+    -------
+    Tensor, shape [n, J]
+        In the precision of the scans.
+
+    Raises
+    ------
+    BrioError
+        If the method has no factors.
+    """
+    return Stack.restore(_require_brio(method), scans, [fitted]).forward(scans, shared=True).contributions[0]
 
 
 def retained_margin(a: Tensor, fitted: FittedRun, retained: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Logit of some factors alone, Eq. (10) with the others left out: the same classifier, nothing trained again.
+    """Compute the logit from some of the factors: Eq. (10) without the others, with the same classifier.
 
-    All factors retained give the margins of the run.
+    With all factors retained, these are the margins of the run.
 
     Parameters
     ----------
     a : Tensor, shape [n, J]
-        :func:`contributions` of the scans.
+        Contributions of the scans, see :func:`compute_contributions`.
+    fitted : FittedRun
+        With its weights.
     retained : sequence of int
-        Numbers of the factors that stay.
+        Indices of the factors to retain.
 
     Returns
     -------
-    ndarray, shape [n], float64
+    ndarray of float64, shape [n]
     """
-    stays = torch.zeros(a.shape[-1], dtype=a.dtype, device=a.device)
-    stays[torch.as_tensor(np.asarray(retained, dtype=np.int64), device=a.device)] = 1.0
-    logit = (a * stays).sum(-1) / math.sqrt(a.shape[-1]) + fitted.parameters["b"].to(a)
+    mask = torch.zeros(a.shape[-1], dtype=a.dtype, device=a.device)
+    mask[torch.as_tensor(np.asarray(retained, dtype=np.int64), device=a.device)] = 1.0
+    logit = (a * mask).sum(-1) / math.sqrt(a.shape[-1]) + fitted.parameters["b"].to(a)
     return logit.double().cpu().numpy()
 
 
-def _brio(method: Method) -> Brio:
+def _require_brio(method: Method) -> Brio:
     if not isinstance(method, Brio):
-        raise BrioError(f"method '{method.name}' has no factors; give runs of brio or of one of its variants")
+        raise BrioError(f"method '{method.name}' has no factors; use runs of brio or of one of its variants")
     return method

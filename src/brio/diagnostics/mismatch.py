@@ -1,8 +1,8 @@
-"""How site discrepancy and predictive variation go together over runs.
+"""How site discrepancy and predictive variation are related over runs.
 
-Every function reads one row a run with the columns ``method`` (or the name of an arm), ``fold``, ``seed``, ``D_site``,
-``D_re_pred`` and, for the mismatch, ``validation_auc``: what :func:`brio.diagnostics.run_discrepancies` gives. Rates
-are shares, not percentages.
+Every function reads a table with one row per run, as :func:`brio.diagnostics.measure_discrepancies` returns it:
+``method`` (or the name of an arm), ``fold``, ``seed``, ``D_site``, ``D_re_pred`` and, for the mismatch,
+``validation_auc``. Rates are shares, not percentages.
 """
 
 from __future__ import annotations
@@ -20,30 +20,31 @@ __all__ = [
     "DELTA_AUC",
     "discordance_interval",
     "discordance_rate",
+    "mark_mismatches",
     "mismatch_rates",
-    "mismatches",
     "spearman",
     "spearman_interval",
 ]
 
 DELTA_AUC = 0.01
-"""Tolerance for a preserved AUC; the paper does not give its value."""
+"""Tolerance for a preserved AUC; the paper does not state its value."""
 
-_BOTH = ["D_site", "D_re_pred"]
+_MEASURES = ["D_site", "D_re_pred"]
 
 
 def spearman(rows: pd.DataFrame) -> float:
-    """Spearman's rho of D_site and the predictive variation over runs; NaN where one of them does not vary."""
-    return _rho([rows[_BOTH].to_numpy(dtype=float)])
+    """Compute Spearman's rho of D_site and the predictive variation over runs; NaN where one of them is constant."""
+    return _rho([rows[_MEASURES].to_numpy(dtype=float)])
 
 
 def spearman_interval(rows: pd.DataFrame, level: float = 0.95) -> tuple[float, float]:
-    """Interval of :func:`spearman`, folds drawn with replacement."""
-    return _interval([part[_BOTH].to_numpy(dtype=float) for _, part in rows.groupby("fold")], _rho, level)
+    """Compute the bootstrap interval of :func:`spearman` over folds; NaN for one fold."""
+    parts = [part[_MEASURES].to_numpy(dtype=float) for _, part in rows.groupby("fold")]
+    return _bootstrap_folds(parts, _rho, level)
 
 
 def _rho(parts: Sequence[np.ndarray]) -> float:
-    """Spearman's rho of the two columns of arrays, one under the other."""
+    """Spearman's rho of the two columns of concatenated arrays."""
     values = np.concatenate(parts)
     if len(values) < 2 or (values == values[0]).all(0).any():
         return float("nan")
@@ -51,59 +52,59 @@ def _rho(parts: Sequence[np.ndarray]) -> float:
 
 
 def discordance_rate(rows: pd.DataFrame) -> float:
-    """R_discord: share of pairs of methods in a fold and seed where the smaller D_site has the larger variation.
+    """Compute R_discord: among pairs of methods, the share in which the smaller D_site has the larger variation.
 
-    Pairs that tie in either number do not count; NaN where no pair is left.
+    Methods are compared within a fold and seed. Pairs that tie in either measure do not count; NaN if no pair is left.
 
     Examples
     --------
     >>> rows = pd.DataFrame({"fold": "A", "seed": 0, "D_site": [1.0, 2.0, 3.0], "D_re_pred": [5.0, 4.0, 6.0]})
-    >>> round(discordance_rate(rows), 3)  # the first two disagree, the third agrees with both
+    >>> round(discordance_rate(rows), 3)  # the first two are discordant; the third is concordant with both
     0.333
     """
-    return _rate([_discordant(part) for _, part in rows.groupby("fold")])
+    return _rate([_count_discordant(part) for _, part in rows.groupby("fold")])
 
 
 def discordance_interval(rows: pd.DataFrame, level: float = 0.95) -> tuple[float, float]:
-    """Interval of :func:`discordance_rate`, folds drawn with replacement."""
-    return _interval([_discordant(part) for _, part in rows.groupby("fold")], _rate, level)
+    """Compute the bootstrap interval of :func:`discordance_rate` over folds; NaN for one fold."""
+    return _bootstrap_folds([_count_discordant(part) for _, part in rows.groupby("fold")], _rate, level)
 
 
-def _discordant(rows: pd.DataFrame) -> np.ndarray:
-    """Pairs of methods that are discordant, and all that do not tie."""
-    found = np.zeros(2)
-    for _, together in rows.groupby(["fold", "seed"]):
-        a, b = np.triu_indices(len(together), 1)
-        D_site, D_re = together[_BOTH].to_numpy(dtype=float).T
+def _count_discordant(rows: pd.DataFrame) -> np.ndarray:
+    """Numbers of discordant pairs of methods and of pairs without ties. Shape [2]."""
+    counts = np.zeros(2)
+    for _, group in rows.groupby(["fold", "seed"]):
+        a, b = np.triu_indices(len(group), 1)
+        D_site, D_re = group[_MEASURES].to_numpy(dtype=float).T
         direction = np.sign(D_site[a] - D_site[b]) * np.sign(D_re[a] - D_re[b])
-        found += (direction < 0).sum(), (direction != 0).sum()
-    return found
+        counts += (direction < 0).sum(), (direction != 0).sum()
+    return counts
 
 
 def _rate(counts: Sequence[np.ndarray]) -> float:
-    discordant, counted = np.sum(counts, axis=0)
-    return float(discordant / counted) if counted else float("nan")
+    discordant, total = np.sum(counts, axis=0)
+    return float(discordant / total) if total else float("nan")
 
 
-def _interval(
+def _bootstrap_folds(
     parts: list[Any], statistic: Callable[[list[Any]], float], level: float, resamples: int = 2000
 ) -> tuple[float, float]:
-    """Percentile interval of a statistic of folds; NaN for fewer than two of them, or where one is not defined."""
+    """Percentile bootstrap interval over folds; NaN for fewer than two folds, or if a resample has no value."""
     if len(parts) < 2:
         return float("nan"), float("nan")
     draws = np.random.default_rng(0).integers(0, len(parts), (resamples, len(parts)))
-    found = [statistic([parts[i] for i in drawn]) for drawn in draws]
-    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
+    values = [statistic([parts[i] for i in drawn]) for drawn in draws]
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 
-def mismatches(rows: pd.DataFrame, reference: str, delta_auc: float = DELTA_AUC) -> pd.DataFrame:
-    """Which runs are mismatches: sites look alike, yet predictions move.
+def mark_mismatches(rows: pd.DataFrame, reference: str, delta_auc: float = DELTA_AUC) -> pd.DataFrame:
+    """Mark the runs that are mismatches: their source sites look alike, yet their predictions vary.
 
     Parameters
     ----------
     rows : DataFrame
-        All runs whose medians are pooled.
+        All runs over which the medians are taken.
     reference : str
         The method whose validation AUC is to be preserved: BRIO w/o QG with lambda_env = 0.
     delta_auc : float
@@ -112,37 +113,46 @@ def mismatches(rows: pd.DataFrame, reference: str, delta_auc: float = DELTA_AUC)
     Returns
     -------
     DataFrame
-        The rows with the columns ``mismatch`` (D_site below its median and variation above its median) and
+        The rows with two further columns: ``mismatch`` (D_site below its median and variation above its median) and
         ``auc_preserved_mismatch``.
+
+    Raises
+    ------
+    BrioError
+        If the reference does not have exactly one run in every fold and seed.
     """
-    held = rows[rows["method"] == reference]
-    if held.duplicated(["fold", "seed"]).any():
+    of_reference = rows[rows["method"] == reference]
+    if of_reference.duplicated(["fold", "seed"]).any():
         raise BrioError(f"'{reference}' has more than one run in a fold and seed; it cannot be the reference")
-    known = held.set_index(["fold", "seed"])["validation_auc"]
-    where = pd.MultiIndex.from_frame(rows[["fold", "seed"]])
-    lacking = ~where.isin(known.index)
-    if lacking.any():
-        fold, seed = where[lacking][0]
-        raise BrioError(
-            f"fold {fold}, seed {seed}: '{reference}', which AUCs are compared with, has no run there; run it as well"
-        )
+    reference_auc = of_reference.set_index(["fold", "seed"])["validation_auc"]
+    fold_and_seed = pd.MultiIndex.from_frame(rows[["fold", "seed"]])
+    missing = ~fold_and_seed.isin(reference_auc.index)
+    if missing.any():
+        fold, seed = fold_and_seed[missing][0]
+        raise BrioError(f"fold {fold}, seed {seed}: the reference '{reference}' has no run there; run it as well")
     mismatch = (rows["D_site"] < rows["D_site"].median()) & (rows["D_re_pred"] > rows["D_re_pred"].median())
-    slack = 1e-12  # an AUC just at the tolerance counts as preserved, however it was rounded
-    preserved = rows["validation_auc"].to_numpy() >= known.loc[where].to_numpy() - delta_auc - slack
+    slack = 1e-12  # an AUC exactly at the tolerance is preserved, however it was rounded
+    least = reference_auc.loc[fold_and_seed].to_numpy() - delta_auc - slack
+    preserved = rows["validation_auc"].to_numpy() >= least
     return rows.assign(mismatch=mismatch, auc_preserved_mismatch=mismatch & preserved)
 
 
 def mismatch_rates(rows: pd.DataFrame, reference: str, delta_auc: float = DELTA_AUC) -> pd.DataFrame:
-    """Total and AUC-preserved mismatch rates of each method, both over all its runs.
+    """Compute the total and the AUC-preserved mismatch rate of each method, both over all its runs.
+
+    Parameters
+    ----------
+    rows, reference, delta_auc
+        As for :func:`mark_mismatches`.
 
     Returns
     -------
     DataFrame
-        One row a method, in the order of ``rows``: ``method``, ``runs``, ``mismatch_rate``,
-        ``auc_preserved_mismatch_rate``; medians are pooled over all rows.
+        One row per method, in the order of ``rows``: ``method``, ``runs``, ``mismatch_rate``,
+        ``auc_preserved_mismatch_rate``. Medians are taken over all rows.
     """
-    found = mismatches(rows, reference, delta_auc).groupby("method", sort=False)
-    return found.agg(
+    by_method = mark_mismatches(rows, reference, delta_auc).groupby("method", sort=False)
+    return by_method.agg(
         runs=("mismatch", "size"),
         mismatch_rate=("mismatch", "mean"),
         auc_preserved_mismatch_rate=("auc_preserved_mismatch", "mean"),

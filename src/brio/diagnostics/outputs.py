@@ -1,7 +1,7 @@
-"""What fitted runs say of their source scans at full length, and of re-estimates of them.
+"""Outputs of fitted runs on their source scans, and on re-estimates of these scans.
 
-Every method is asked about the same re-estimates: their draws depend on the seed of the run, the participant and one
-address that training never uses, and their block length is given in, one for each fold and seed.
+Every method sees the same re-estimates. Their draws depend on the seed of the run, the participant and an address that
+training never uses; their block length is a parameter, one value for each fold and seed.
 """
 
 from __future__ import annotations
@@ -19,59 +19,78 @@ from ..errors import BrioError
 from ..training import FittedRun, Inputs, Method, NeuralMethod, Run, Scans
 from ..training.stack import Stack, is_training_only
 
-__all__ = ["RESAMPLES", "SourceAnswers", "source_answers", "source_block_length", "source_outputs"]
+__all__ = ["RESAMPLES", "SourceOutputs", "estimate_source_block_length", "iterate_source_outputs"]
 
 RESAMPLES = 8
-"""Re-estimates of each scan, as many as BRIO makes at a refresh by default."""
+"""Re-estimates of each scan by default; BRIO draws as many at a refresh."""
 
-_ADDRESS = draws.address("diagnostics")  # stands where training has the number of a refresh: 0, 1, 2, ...
-_TAKEN = 256  # full scans gathered at a time
-_PASS_BYTES = 64 << 20  # of features of a method without a stack, float64
-
-
-class SourceAnswers(NamedTuple):
-    """What one fitted run says of its source scans, in the order of ``run.fold.source``."""
-
-    margin: np.ndarray  # [n] logit margin of the full scan, float64
-    representation: np.ndarray  # [n, d] what the classifier reads, in the precision of the connectomes
-    again: np.ndarray  # [n, K] logit margins of the re-estimates, float64
+_REFRESH = draws.address("diagnostics")  # training numbers its refreshes 0, 1, 2, ...: this is none of them
+_SCANS_AT_A_TIME = 256  # full scans gathered together
+_PASS_BYTES = 64 << 20  # float64 features of one pass, for methods that are not stacked
 
 
-def source_block_length(connectomes: Connectomes, run: Run) -> float:
-    """The block length that all methods share for a fold and seed: the fold-level estimate from its source scans."""
+class SourceOutputs(NamedTuple):
+    """Outputs of one fitted run, scans in the order of ``run.fold.source``.
+
+    Attributes
+    ----------
+    position : int
+        Of the run in the sequence of fitted runs.
+    full : dict of ndarray, shapes [n, ...]
+        Requested fields for full scans.
+    reestimated : dict of ndarray, shapes [n, K, ...]
+        Requested fields for K re-estimates of each scan.
+    """
+
+    position: int
+    full: dict[str, np.ndarray]
+    reestimated: dict[str, np.ndarray]
+
+
+def estimate_source_block_length(connectomes: Connectomes, run: Run) -> float:
+    """Estimate the block length that all methods share for a fold and seed, from the source scans of the fold."""
     cohort, source = connectomes.cohort, run.fold.source
     return connectomes.estimate_block_length(source, cohort.sites[source], cohort.labels[source], BlockRule(), run.seed)
 
 
-def source_answers(
+def iterate_source_outputs(
     method: Method,
     fitted_runs: Sequence[FittedRun],
     connectomes: Connectomes,
     block_length: Sequence[float],
-    n_resamples: int = RESAMPLES,
-) -> list[SourceAnswers]:
-    """What fitted runs of one method say of their source scans and of K re-estimates of each.
+    n_resamples: int,
+    full_fields: Sequence[str],
+    reestimated_fields: Sequence[str],
+) -> Iterator[SourceOutputs]:
+    """Yield the outputs of fitted runs of one method, run by run.
 
-    Representations can be wide (a linear model reads every edge); to keep few of them at a time, hand over few runs at
-    a time or walk through :func:`source_outputs`.
+    Representations can be wide (a linear model reads every edge), so outputs of full scans are held for one run at a
+    time. Runs of one seed and block length share their re-estimates, which are drawn once for all of them.
 
     Parameters
     ----------
     method : Method
         With the settings the runs were fitted with.
     fitted_runs : sequence of FittedRun
-        Fitted runs, with weights.
+        With their weights.
     connectomes : Connectomes
-        What the runs were fitted on.
+        The connectomes the runs were fitted on.
     block_length : sequence of float
-        For each run, see :func:`source_block_length`.
+        One for each run, see :func:`estimate_source_block_length`.
     n_resamples : int
         K.
+    full_fields, reestimated_fields : sequence of str
+        Fields of the output of the method's network; every method has ``logit`` and ``representation``.
 
-    Returns
-    -------
-    list of SourceAnswers
-        In the order of ``fitted_runs``.
+    Yields
+    ------
+    SourceOutputs
+        Runs that share re-estimates come together, so not in the order of ``fitted_runs``.
+
+    Raises
+    ------
+    BrioError
+        If the weights of a run were not stored.
 
     Examples
     --------
@@ -80,74 +99,40 @@ def source_answers(
     >>> from brio.protocol import leave_one_site_out
     >>> graphs = Connectomes(simulate(Simulation(n_sites=5, per_class=4, n_rois=8, frames=60)))
     >>> ridge, run = make_method("ridge"), Run(leave_one_site_out(graphs.cohort, 0)[0], 0)
-    >>> (said,) = source_answers(ridge, ridge.fit(graphs, [run]), graphs, [source_block_length(graphs, run)])
-    >>> said.again.shape == (len(run.fold.source), 8)
+    >>> fitted_runs, lengths = ridge.fit(graphs, [run]), [estimate_source_block_length(graphs, run)]
+    >>> (outputs,) = iterate_source_outputs(ridge, fitted_runs, graphs, lengths, 3, ["logit"], ["logit"])
+    >>> outputs.reestimated["logit"].shape == (len(run.fold.source), 3)
     True
     """
-    found: dict[int, SourceAnswers] = {}
-    walk = source_outputs(
-        method, fitted_runs, connectomes, block_length, n_resamples, ("logit", "representation"), ("logit",)
-    )
-    for position, (margin, representation), (again,) in walk:
-        found[position] = SourceAnswers(
-            margin.astype(np.float64),
-            representation.astype(connectomes.full.new_empty(0).cpu().numpy().dtype),
-            again.astype(np.float64),
-        )
-    return [found[i] for i in range(len(fitted_runs))]
-
-
-def source_outputs(
-    method: Method,
-    fitted_runs: Sequence[FittedRun],
-    connectomes: Connectomes,
-    block_length: Sequence[float],
-    n_resamples: int,
-    of_full: tuple[str, ...],
-    of_again: tuple[str, ...],
-) -> Iterator[tuple[int, list[np.ndarray], list[np.ndarray]]]:
-    """Walk through fitted runs: fields of a method's output on source scans, and on K re-estimates of each.
-
-    Runs of one seed and block length are asked together about the same re-estimates, which are made once.
-
-    Parameters
-    ----------
-    of_full, of_again : tuple of str
-        Fields of the output of the method's network; ``logit`` and ``representation`` of any method.
-
-    Yields
-    ------
-    position : int
-        Into ``fitted_runs``; runs come group by group.
-    full : list of ndarray, shapes [n, ...]
-        The fields ``of_full``, scans in the order of the run's ``fold.source``.
-    again : list of ndarray, shapes [n, K, ...]
-        The fields ``of_again``.
-    """
     inputs = method.inputs(connectomes)
-    for (seed, rounded), positions in _groups(method, fitted_runs, block_length):
-        runs = _Runs(method, [fitted_runs[p] for p in positions], inputs)
+    for (seed, rounded), positions in _group_runs(method, fitted_runs, block_length):
+        group = _RunGroup(method, [fitted_runs[p] for p in positions], inputs)
         sources = [fitted_runs[p].run.fold.source for p in positions]
-        again = _asked_again(runs, inputs, sources, rounded, seed, n_resamples, of_again)
+        reestimated = _compute_reestimated(group, inputs, sources, rounded, seed, n_resamples, reestimated_fields)
         for r, position in enumerate(positions):
             index = torch.from_numpy(sources[r]).to(connectomes.device)
-            parts = [runs.say(inputs.take(part), of_full, [r]) for part in index.split(_TAKEN)]
-            yield position, [np.concatenate(fields, axis=1)[0] for fields in zip(*parts, strict=True)], again[r]
+            parts = [group.compute(inputs.take(part), full_fields, [r]) for part in index.split(_SCANS_AT_A_TIME)]
+            full = [np.concatenate(field, axis=1)[0] for field in zip(*parts, strict=True)]
+            yield SourceOutputs(
+                position,
+                dict(zip(full_fields, full, strict=True)),
+                dict(zip(reestimated_fields, reestimated[r], strict=True)),
+            )
 
 
-def _groups(
+def _group_runs(
     method: Method, fitted_runs: Sequence[FittedRun], block_length: Sequence[float]
 ) -> Iterator[tuple[tuple[int, float], list[int]]]:
-    """Runs that see the same re-estimates and whose weights have the same shapes."""
+    """Seed, rounded block length and positions of runs that share re-estimates and the shapes of their weights."""
     groups: dict[tuple[int, float, tuple[tuple[int, ...], ...]], list[int]] = {}
     for position, (fitted, length) in enumerate(zip(fitted_runs, block_length, strict=True)):
         if not fitted.parameters:
             raise BrioError(
                 f"method '{method.name}', fold {fitted.run.fold.name}, seed {fitted.run.seed}: the weights of this "
-                "run were not kept; run it again without --records-only"
+                "run were not stored; run it again without --records-only"
             )
         shapes: tuple[tuple[int, ...], ...] = ()
-        if isinstance(method, NeuralMethod) and _stackable(method):  # a bank grows with source sites
+        if isinstance(method, NeuralMethod) and _is_stackable(method):  # a bank grows with the source sites
             shapes = tuple(tuple(t.shape) for t in _inference_tensors(method, fitted))
         key = (fitted.run.seed, float(np.floor(length + 0.5)), shapes)
         groups.setdefault(key, []).append(position)
@@ -155,7 +140,7 @@ def _groups(
         yield (seed, rounded), positions
 
 
-def _stackable(method: Method) -> bool:
+def _is_stackable(method: Method) -> bool:
     return isinstance(method, NeuralMethod) and type(method).predict is NeuralMethod.predict
 
 
@@ -165,61 +150,60 @@ def _inference_tensors(method: NeuralMethod, fitted: FittedRun) -> list[Tensor]:
     return [*read, *fitted.state.learned.values(), *fitted.state.inference.values()]
 
 
-def _asked_again(
-    runs: _Runs,
+def _compute_reestimated(
+    group: _RunGroup,
     inputs: Inputs,
     sources: list[np.ndarray],
     block_length: float,
     seed: int,
     n_resamples: int,
-    names: tuple[str, ...],
+    names: Sequence[str],
 ) -> list[list[np.ndarray]]:
-    """The named outputs of every run on re-estimates of its own source scans. Shapes [n, K, ...]."""
+    """Fields of every run on re-estimates of its own source scans. Shapes [n, K, ...]."""
     graphs = inputs.connectomes
     scans = np.unique(np.concatenate(sources))
     blocks = clip_block_length(block_length, graphs.n_frames[scans], BlockRule())
-    row = np.full((len(sources), len(scans)), -1)  # where a run has a scan, -1 where it is not its own
+    row = np.full((len(sources), len(scans)), -1)  # row of a scan in the outputs of a run; -1: not one of its scans
     for r, source in enumerate(sources):
         row[r, np.searchsorted(scans, source)] = np.arange(len(source))
-    found: list[list[np.ndarray]] = [[] for _ in sources]
-    asked = Resamples(scans, blocks, seed, _ADDRESS, n_resamples)
-    for chunk, resampled in inputs.reestimates(asked):
-        for r, fields in enumerate(zip(*runs.say(resampled, names), strict=True)):
+    outputs: list[list[np.ndarray]] = [[] for _ in sources]
+    for chunk, resampled in inputs.reestimates(Resamples(scans, blocks, seed, _REFRESH, n_resamples)):
+        for r, fields in enumerate(zip(*group.compute(resampled, names), strict=True)):
             own = row[r, chunk]
             for k, field in enumerate(fields):
-                if len(found[r]) == k:
-                    found[r].append(np.empty((len(sources[r]), n_resamples, *field.shape[1:]), field.dtype))
-                found[r][k][own[own >= 0]] = field.reshape(len(chunk), n_resamples, *field.shape[1:])[own >= 0]
-    return found
+                if len(outputs[r]) == k:
+                    outputs[r].append(np.empty((len(sources[r]), n_resamples, *field.shape[1:]), field.dtype))
+                outputs[r][k][own[own >= 0]] = field.reshape(len(chunk), n_resamples, *field.shape[1:])[own >= 0]
+    return outputs
 
 
-class _Runs:
-    """Fitted runs of one method that are asked together: as a stack where it is a network, else one after another."""
+class _RunGroup:
+    """Fitted runs of one method that see the same scans: networks as a stack, other methods run by run."""
 
     def __init__(self, method: Method, fitted_runs: Sequence[FittedRun], inputs: Inputs) -> None:
         self.method, self.fitted_runs = method, fitted_runs
         self.stack: Stack | None = None
-        if isinstance(method, NeuralMethod) and _stackable(method):
+        if isinstance(method, NeuralMethod) and _is_stackable(method):
             like = inputs.take(torch.zeros(1, dtype=torch.int64, device=inputs.connectomes.device))
             self.stack = Stack.restore(method, like, fitted_runs)
 
-    def say(self, scans: Scans, names: tuple[str, ...], among: Sequence[int] | None = None) -> list[np.ndarray]:
-        """The named outputs of some of the runs, or all, on the same scans. Shapes [R, B, ...]."""
-        chosen = range(len(self.fitted_runs)) if among is None else among
+    def compute(self, scans: Scans, names: Sequence[str], runs: Sequence[int] | None = None) -> list[np.ndarray]:
+        """Fields of the outputs of some of the runs (default: all) on the same scans. Shapes [R, B, ...]."""
+        chosen = range(len(self.fitted_runs)) if runs is None else runs
         parts = []
-        for part in self._passes(scans, len(chosen)):
+        for part in self._split(scans, len(chosen)):
             if self.stack is None:
-                answers = [self.method.predict(self.fitted_runs[r], part) for r in chosen]
-                told = [{"logit": a.margin, "representation": a.representation} for a in answers]
-                parts.append([np.stack([one[name] for one in told]) for name in names])
+                predictions = [self.method.predict(self.fitted_runs[r], part) for r in chosen]
+                fields = [{"logit": p.margin, "representation": p.representation} for p in predictions]
+                parts.append([np.stack([one[name] for one in fields]) for name in names])
             else:
-                index = None if among is None else torch.tensor(list(among), device=scans.A.device)
+                index = None if runs is None else torch.tensor(list(runs), device=scans.A.device)
                 out = self.stack.forward(part, shared=True, runs=index)
                 parts.append([getattr(out, name).cpu().numpy() for name in names])
         return [np.concatenate(fields, axis=1) for fields in zip(*parts, strict=True)]
 
-    def _passes(self, scans: Scans, n_runs: int) -> Iterator[Scans]:
-        """The scans in portions for which memory suffices."""
+    def _split(self, scans: Scans, n_runs: int) -> Iterator[Scans]:
+        """Scans in portions that fit into memory."""
         size = max(1, _PASS_BYTES // (8 * scans.A.shape[-1] ** 2))
         if self.stack is not None:
             size = self.stack.graphs_in_a_pass(n_runs, scans.A)

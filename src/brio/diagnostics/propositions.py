@@ -1,4 +1,4 @@
-"""Both propositions of the paper, checked on what a frozen BRIO run shows."""
+"""Check both propositions of the paper on a frozen BRIO run."""
 
 from __future__ import annotations
 
@@ -17,25 +17,28 @@ from ..methods.brio.qualification import (
 )
 from .factors import FactorEvidence
 
-__all__ = ["contrast_stability", "proposition_1", "proposition_2", "reweighting_gain"]
+__all__ = ["check_proposition_1", "check_proposition_2", "contrast_stability", "reweighting_gain"]
 
-_ROUNDING = 1e-7  # of a bound that is the root of a difference of numbers near 1 in float64
+_ROUNDING = 1e-7  # a bound is the root of a difference of numbers near 1, in float64
 
 
 def contrast_stability(V_sub: Tensor, Delta: Tensor, Delta_re: Tensor, D_re: Tensor, eps_q: float) -> dict[str, Tensor]:
-    """The quantities of Proposition 1, Eq. (17), for every site and factor.
+    """Compute the quantities of Proposition 1, Eq. (17), for every site and factor.
 
     Parameters
     ----------
     V_sub, D_re : Tensor, shape [E, 2, J]
+        Variance of the contributions of each cell, Eq. (11), and their mean squared change, Eq. (14).
     Delta, Delta_re : Tensor, shape [E, J]
         Class contrast of full scans, and of contributions averaged over scans and re-estimates.
+    eps_q : float
 
     Returns
     -------
     dict of Tensor
-        ``q_re``, ``kappa`` and ``threshold`` [E, 2, J]; ``bound``, ``holds`` (|Delta_re - Delta| is within the bound),
-        ``sign_condition`` (both supports exceed (1 + kappa) / (1 + 2 kappa)) and ``sign_kept`` [E, J].
+        Of shape [E, 2, J]: ``q_re``, ``kappa``, ``threshold``. Of shape [E, J]: ``bound``; ``holds``, whether
+        |Delta_re - Delta| is within the bound; ``sign_condition``, whether both supports exceed
+        (1 + kappa) / (1 + 2 kappa); ``sign_kept``, whether both contrasts have the same sign.
     """
     T = reference_scale(V_sub, Delta)
     q_re = reestimation_support(T, D_re, eps_q)
@@ -54,27 +57,29 @@ def contrast_stability(V_sub: Tensor, Delta: Tensor, Delta_re: Tensor, D_re: Ten
     }
 
 
-def proposition_1(evidence: FactorEvidence) -> pd.DataFrame:
-    """Class-contrast stability under re-estimation, for each source site and factor of a frozen run.
+def check_proposition_1(evidence: FactorEvidence) -> pd.DataFrame:
+    """Check that class contrasts are stable under re-estimation, for each source site and factor of a frozen run.
+
+    Proposition 1 says that ``holds`` is true in every row, and ``sign_kept`` wherever ``sign_condition`` is.
 
     Returns
     -------
     DataFrame
-        ``site``, ``factor``, ``Delta``, ``Delta_re``, ``change`` (of the contrast), ``bound``, ``holds``, ``q_0``,
-        ``q_1``, ``threshold_0``, ``threshold_1`` (by class), ``sign_condition``, ``sign_kept``. The proposition says:
-        ``holds`` everywhere, and ``sign_kept`` wherever the condition holds.
+        One row per site and factor: ``site``, ``factor``, ``Delta``, ``Delta_re``, ``change`` (of the contrast),
+        ``bound``, ``holds``; by class ``q_0``, ``q_1``, ``threshold_0``, ``threshold_1``; ``sign_condition``,
+        ``sign_kept``. See :func:`contrast_stability`.
     """
     a, cells = evidence.a, evidence.membership
     _, V_sub, Delta = contribution_statistics(a, cells)
-    _, _, Delta_re = contribution_statistics(evidence.again.mean(1), cells)
+    _, _, Delta_re = contribution_statistics(evidence.a_reestimated.mean(1), cells)
     D_re = reestimation_variation(evidence.squared_change, cells)
-    found = contrast_stability(V_sub, Delta, Delta_re, D_re, evidence.settings.eps_q)
+    stability = contrast_stability(V_sub, Delta, Delta_re, D_re, evidence.settings.eps_q)
     E, J = Delta.shape
     columns: dict[str, Tensor] = {"Delta": Delta, "Delta_re": Delta_re, "change": (Delta_re - Delta).abs()}
-    columns |= {name: found[name] for name in ("bound", "holds")}
-    columns |= {f"q_{c}": found["q_re"][:, c] for c in (0, 1)}
-    columns |= {f"threshold_{c}": found["threshold"][:, c] for c in (0, 1)}
-    columns |= {name: found[name] for name in ("sign_condition", "sign_kept")}
+    columns |= {name: stability[name] for name in ("bound", "holds")}
+    columns |= {f"q_{c}": stability["q_re"][:, c] for c in (0, 1)}
+    columns |= {f"threshold_{c}": stability["threshold"][:, c] for c in (0, 1)}
+    columns |= {name: stability[name] for name in ("sign_condition", "sign_kept")}
     table = pd.DataFrame({name: t.flatten().numpy() for name, t in columns.items()})
     table.insert(0, "factor", np.tile(np.arange(J), E))
     table.insert(0, "site", np.repeat(evidence.sites, J))
@@ -82,14 +87,19 @@ def proposition_1(evidence: FactorEvidence) -> pd.DataFrame:
 
 
 def reweighting_gain(pi: Tensor, q_pair: Tensor) -> dict[str, Tensor]:
-    """What reweighting by support saves in support penalty, proof of Proposition 2. Shapes [J] and [pairs, 2, J].
+    """Compute how much support penalty reweighting by support saves (proof of Proposition 2).
+
+    Parameters
+    ----------
+    pi : Tensor, shape [J]
+    q_pair : Tensor, shape [pairs, 2, J]
 
     Returns
     -------
     dict of Tensor, shape [pairs, 2]
-        ``penalty_relevance``: sum_j pi_j log(1 / q_j), of relevance-only weights; ``penalty``: -log g, the least value
-        of the objective; ``objective``: its value at alpha_bar; ``gain``: the difference of the penalties; ``kl``:
-        KL(pi || alpha_bar), which equals it.
+        ``penalty_relevance``: sum_j pi_j log(1 / q_j), for relevance-only weights; ``penalty``: -log g, the minimum of
+        the objective; ``objective``: its value at alpha_bar; ``gain``: the difference of the two penalties; ``kl``:
+        KL(pi || alpha_bar), which equals the gain.
     """
     g, alpha_bar = qualification_profile(pi, q_pair)
     penalty_relevance = -torch.xlogy(pi, q_pair).sum(-1)
@@ -103,22 +113,22 @@ def reweighting_gain(pi: Tensor, q_pair: Tensor) -> dict[str, Tensor]:
     }
 
 
-def proposition_2(evidence: FactorEvidence) -> pd.DataFrame:
-    """The variational form of the qualification, for each pair of source sites and class of a frozen run.
+def check_proposition_2(evidence: FactorEvidence) -> pd.DataFrame:
+    """Check the variational form of the qualification, for each pair of source sites and class of a frozen run.
 
     Returns
     -------
     DataFrame
-        ``site_1``, ``site_2``, ``label``, ``g``, ``penalty_relevance``, ``penalty``, ``objective``, ``gain``, ``kl``
-        (see :func:`reweighting_gain`) and ``holds``: the objective at alpha_bar is -log g, and the gain is the
-        divergence and not negative.
+        One row per pair and class: ``site_1``, ``site_2``, ``label``, ``g``; ``penalty_relevance``, ``penalty``,
+        ``objective``, ``gain``, ``kl`` (see :func:`reweighting_gain`); and ``holds``: the objective at alpha_bar is
+        -log g, and the gain equals the KL divergence and is not negative.
     """
     qualification = evidence.qualification
-    found = reweighting_gain(qualification.pi_task, pair_support(qualification.q_re))
-    near = _ROUNDING * (1.0 + found["penalty_relevance"])
-    holds = (found["objective"] - found["penalty"]).abs() <= near
-    holds &= ((found["gain"] - found["kl"]).abs() <= near) & (found["gain"] >= -near)
-    columns = {"g": (-found["penalty"]).exp(), **found, "holds": holds}
+    gains = reweighting_gain(qualification.pi_task, pair_support(qualification.q_re))
+    tolerance = _ROUNDING * (1.0 + gains["penalty_relevance"])
+    holds = (gains["objective"] - gains["penalty"]).abs() <= tolerance
+    holds &= ((gains["gain"] - gains["kl"]).abs() <= tolerance) & (gains["gain"] >= -tolerance)
+    columns = {"g": (-gains["penalty"]).exp(), **gains, "holds": holds}
     table = pd.DataFrame({name: t.flatten().numpy() for name, t in columns.items()})
     first, second = np.triu_indices(len(evidence.sites), 1)
     table.insert(0, "label", np.tile([0, 1], len(first)))

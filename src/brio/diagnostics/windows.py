@@ -10,21 +10,33 @@ import numpy as np
 
 from ..cohort import Cohort
 from ..cohort.signal import find_live_rois, find_valid_frames
-from ..connectome import Connectomes
-from ..connectome.harmonisation import HarmonisedConnectomes
+from ..connectome import Connectomes, HarmonisedConnectomes
+from ..connectome.connectomes import LEAST_FRAMES
 from ..errors import BrioError
 from ..settings import require
 
-__all__ = ["POSITIONS", "Position", "frame_window", "windowed"]
+__all__ = ["POSITIONS", "Position", "frame_window", "window_connectomes"]
 
 Position = Literal["first", "middle", "last"]
 POSITIONS: tuple[Position, ...] = get_args(Position)
-
-_LEAST_FRAMES = 4  # as for a full scan
+"""Where in a scan its window may lie."""
 
 
 def frame_window(n_frames: int, share: float, position: Position) -> slice:
-    """Which of a scan's frames a window holds.
+    """Return the frames of a scan that its window holds.
+
+    Parameters
+    ----------
+    n_frames : int
+        Valid frames of the scan.
+    share : float
+        Share of them in the window, above 0 and at most 1.
+    position : {"first", "middle", "last"}
+
+    Raises
+    ------
+    BrioError
+        If the share or the position is not allowed.
 
     Examples
     --------
@@ -38,42 +50,62 @@ def frame_window(n_frames: int, share: float, position: Position) -> slice:
     return slice(start, start + length)
 
 
-def windowed(connectomes: Connectomes, share: float, position: Position) -> Connectomes:
-    """The connectomes of the cohort as if every scan held only a share of its valid frames.
+def window_connectomes(connectomes: Connectomes, share: float, position: Position) -> Connectomes:
+    """Estimate the connectomes of a cohort from a share of the valid frames of every scan.
 
-    Everything is made from the window by the same rules as from a full scan: Psi, ROIs without signal in it, the number
-    of frames, BOLD of one length. Scans keep their positions, so ``method.margins(fitted, windowed(...), fold.test)``
-    asks a fitted run about the windows. A share of 1 gives the connectomes themselves; no frame is copied.
+    A window is treated as a full scan: Psi, ROIs without signal, the number of frames and the BOLD of one length are
+    all computed from it. Scans keep their positions in the cohort, so
+    ``method.margins(fitted, window_connectomes(...), fold.test)`` applies a fitted run to windows. Frames are not
+    copied.
+
+    Parameters
+    ----------
+    connectomes : Connectomes
+        Of full scans, not harmonised.
+    share, position
+        As for :func:`frame_window`.
+
+    Returns
+    -------
+    Connectomes
+        The same object if the share is 1.
+
+    Raises
+    ------
+    BrioError
+        If the connectomes are harmonised, or a window is too short for a connectome.
 
     Examples
     --------
     >>> from brio.cohort.simulate import Simulation, simulate
     >>> graphs = Connectomes(simulate(Simulation(n_sites=4, per_class=3, n_rois=8, frames=60)))
-    >>> half = windowed(graphs, 0.5, "middle")
-    >>> bool((abs(2 * half.n_frames - graphs.n_frames) <= 1).all()), windowed(graphs, 1.0, "first") is graphs
-    (True, True)
+    >>> half = window_connectomes(graphs, 0.5, "middle")
+    >>> bool((abs(2 * half.n_frames - graphs.n_frames) <= 1).all())
+    True
+    >>> window_connectomes(graphs, 1.0, "first") is graphs
+    True
     """
-    frame_window(1, share, position)  # words first
+    frame_window(1, share, position)  # check both values first
     if share == 1:
         return connectomes
     if isinstance(connectomes, HarmonisedConnectomes):
-        raise BrioError("windows of harmonised connectomes cannot be made; give runs without harmonisation")
-    return Connectomes(_cut(connectomes, share, position), connectomes.device, connectomes.dtype)
+        raise BrioError("harmonised connectomes cannot be cut to windows; use runs without harmonisation")
+    return Connectomes(_cut_cohort(connectomes, share, position), connectomes.device, connectomes.dtype)
 
 
-def _cut(connectomes: Connectomes, share: float, position: Position) -> Cohort:
-    """A view of the cohort in which every scan begins and ends with its window."""
+def _cut_cohort(connectomes: Connectomes, share: float, position: Position) -> Cohort:
+    """A view of the cohort in which every scan is its window."""
     cohort = connectomes.cohort
     starts, lengths = cohort.starts.copy(), cohort.n_frames.copy()
     for i, n in enumerate(connectomes.n_frames):
         window = frame_window(int(n), share, position)
         first, stop = window.start, window.stop
-        if stop - first < _LEAST_FRAMES:
+        if stop - first < LEAST_FRAMES:
             raise BrioError(
                 f"participant {cohort.ids[i]}: a share of {share:g} of its {n} frames is {stop - first}, too few for a "
-                "connectome; take a larger share or leave the scan out"
+                "connectome; use a larger share or exclude the scan"
             )
-        if n < cohort.n_frames[i]:  # frames that the estimator drops do not count
+        if n < cohort.n_frames[i]:  # from positions among the valid frames to positions in the scan
             scan = cohort.scan(i)
             valid = np.flatnonzero(find_valid_frames(scan, find_live_rois(scan)))
             first, stop = int(valid[first]), int(valid[stop - 1]) + 1
@@ -81,5 +113,5 @@ def _cut(connectomes: Connectomes, share: float, position: Position) -> Cohort:
     table = cohort.participants
     if "n_frames" in table:
         table = table.assign(n_frames=lengths)
-    name = hashlib.sha256(f"{cohort.fingerprint} {share} {position}".encode()).hexdigest()
-    return replace(cohort, starts=starts, n_frames=lengths, participants=table, fingerprint=name, path=None)
+    fingerprint = hashlib.sha256(f"{cohort.fingerprint} {share} {position}".encode()).hexdigest()
+    return replace(cohort, starts=starts, n_frames=lengths, participants=table, fingerprint=fingerprint, path=None)

@@ -13,7 +13,7 @@ import pandas as pd
 
 from ..cohort import Cohort
 from ..connectome import Connectomes
-from ..diagnostics import run_discrepancies, source_block_length
+from ..diagnostics import estimate_source_block_length, measure_discrepancies
 from ..errors import BrioError, nearest
 from ..jobs.execute import announce, execute, planned
 from ..jobs.fitted import load_fitted_runs, load_run_details
@@ -204,7 +204,7 @@ class Bench:
         if arm not in self._discrepancies:
             method, fitted_runs = self.fitted(arm)
             lengths = [self.block_length(o.run) for o in fitted_runs]
-            found = run_discrepancies(method, fitted_runs, self.graphs, lengths)
+            found = measure_discrepancies(method, fitted_runs, self.graphs, lengths)
             scores = self.trained(arm).rows.set_index(["fold", "seed"])["auc"]
             where = pd.MultiIndex.from_frame(found[["fold", "seed"]])
             self._discrepancies[arm] = found.assign(method=arm.name, auc=scores.loc[where].to_numpy())
@@ -214,7 +214,7 @@ class Bench:
         """The block length of a fold and seed that all diagnostics share."""
         key = run.fold.name, run.seed
         if key not in self._block_lengths:
-            self._block_lengths[key] = source_block_length(self.graphs, run)
+            self._block_lengths[key] = estimate_source_block_length(self.graphs, run)
         return self._block_lengths[key]
 
     def _planned(self, arm: Arm) -> Plan:

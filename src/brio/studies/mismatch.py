@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..diagnostics import DELTA_AUC, mismatch_rates, mismatches
+from ..diagnostics import DELTA_AUC, mark_mismatches, mismatch_rates
 from ..drawing import make_panels, series_style
 from .agreement import OVERLAP, diagnosed
 from .alignment import sweep
@@ -33,7 +33,7 @@ def mismatch(bench: Bench) -> Finding:
     """Total and AUC-preserved mismatch rates (appendix); the tolerance on validation AUC is ours."""
     rows = diagnosed(bench, _arms(bench))
     named = rows.rename(columns={"arm": "method"})
-    table = mismatches(named, "backbone").rename(columns={"method": "arm"})
+    table = mark_mismatches(named, "backbone").rename(columns={"method": "arm"})
     summary = mismatch_rates(named, "backbone").rename(columns={"method": "arm"})
     summary[["mismatch_rate", "auc_preserved_mismatch_rate"]] *= 100
     summary = summary.merge(rows.groupby("arm", sort=False)[FACTS].first().astype("Int64").reset_index(), on="arm")

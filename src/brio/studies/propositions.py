@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..diagnostics import factor_evidence, proposition_1, proposition_2
+from ..diagnostics import check_proposition_1, check_proposition_2, gather_factor_evidence
 from ..drawing import make_panels, series_style
 from .arms import Arm, arm
 from .bench import Bench
@@ -32,10 +32,12 @@ def propositions(bench: Bench) -> Finding:
     method, fitted_runs = bench.fitted(arm("brio"))
     lengths = [bench.block_length(o.run) for o in fitted_runs]
     firsts, seconds = [], []
-    for fitted, evidence in zip(fitted_runs, factor_evidence(method, fitted_runs, bench.graphs, lengths), strict=True):
+    for fitted, evidence in zip(
+        fitted_runs, gather_factor_evidence(method, fitted_runs, bench.graphs, lengths), strict=True
+    ):
         who = {"fold": fitted.run.fold.name, "seed": fitted.run.seed}
-        firsts.append(proposition_1(evidence).assign(**who))
-        seconds.append(proposition_2(evidence).assign(**who))
+        firsts.append(check_proposition_1(evidence).assign(**who))
+        seconds.append(check_proposition_2(evidence).assign(**who))
     first, second = pd.concat(firsts, ignore_index=True), pd.concat(seconds, ignore_index=True)
     facts = bench.trained(arm("brio")).facts
     applies = first[first["sign_condition"]]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..diagnostics import factor_evidence, global_qualification, roi_profile
+from ..diagnostics import gather_factor_evidence, global_qualification, roi_profile
 from ..drawing import make_panels
 from .arms import Arm, arm
 from .bench import Bench
@@ -34,7 +34,7 @@ def regions(bench: Bench) -> Finding:
     """ROI profile S_hat (appendix on interpretability), averaged over folds and seeds; 1/P is no emphasis at all."""
     method, fitted_runs = bench.fitted(arm("brio"))
     lengths = [bench.block_length(o.run) for o in fitted_runs]
-    evidence = factor_evidence(method, fitted_runs, bench.graphs, lengths)
+    evidence = gather_factor_evidence(method, fitted_runs, bench.graphs, lengths)
     S_hat = np.stack([roi_profile(global_qualification(e.qualification.alpha_bar), e.Pi_bar).numpy() for e in evidence])
     table = _profile(bench, S_hat).assign(**bench.trained(arm("brio")).facts)
     ordered = table.sort_values("S_hat", ascending=False).reset_index(drop=True)

@@ -13,9 +13,9 @@ from torch import Tensor
 from ..diagnostics import (
     RANKINGS,
     FactorEvidence,
-    contributions,
-    factor_evidence,
-    factor_ranking,
+    compute_contributions,
+    gather_factor_evidence,
+    rank_factors,
     retained_margin,
 )
 from ..drawing import horizontal_offset, make_panels, series_style
@@ -67,9 +67,11 @@ def _rows(bench: Bench) -> pd.DataFrame:
     lengths = [bench.block_length(o.run) for o in fitted_runs]
     inputs = method.inputs(bench.graphs)
     rows = []
-    for fitted, evidence in zip(fitted_runs, factor_evidence(method, fitted_runs, bench.graphs, lengths), strict=True):
+    for fitted, evidence in zip(
+        fitted_runs, gather_factor_evidence(method, fitted_runs, bench.graphs, lengths), strict=True
+    ):
         fold = fitted.run.fold
-        a = contributions(method, fitted, inputs.take(torch.from_numpy(fold.test).to(bench.graphs.device)))
+        a = compute_contributions(method, fitted, inputs.take(torch.from_numpy(fold.test).to(bench.graphs.device)))
         scores = _scores(evidence, a, fitted, bench.cohort.labels[fold.test])
         rows.append(scores.assign(fold=fold.name, seed=fitted.run.seed))
     told = pd.concat(rows, ignore_index=True)
@@ -86,7 +88,7 @@ def _scores(evidence: FactorEvidence, a: Tensor, fitted: FittedRun, label: np.nd
 
     rows = []
     for by in RANKINGS:
-        orders = [factor_ranking(evidence, by, seed) for seed in range(RANDOM_ORDERS if by == "random" else 1)]
+        orders = [rank_factors(evidence, by, seed) for seed in range(RANDOM_ORDERS if by == "random" else 1)]
         for kept in range(1, J + 1):
             sets = [frozenset(order[:kept].tolist()) for order in (orders if kept < J else orders[:1])]
             mean = float(np.mean([score(one) for one in sets]))

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ..connectome import Connectomes
-from ..diagnostics import POSITIONS, windowed
+from ..diagnostics import POSITIONS, window_connectomes
 from ..drawing import horizontal_offset, make_panels, series_style
 from ..protocol import auc, bootstrap_interval, compare_over_sites
 from .arms import Arm, arm, printed
@@ -61,7 +61,11 @@ def scan_length(bench: Bench) -> Finding:
 
 def _rows(bench: Bench) -> pd.DataFrame:
     views: dict[tuple[float, str], Connectomes] = {(1.0, "all"): bench.graphs}
-    views |= {(share, position): windowed(bench.graphs, share, position) for share in SHARES for position in POSITIONS}
+    views |= {
+        (share, position): window_connectomes(bench.graphs, share, position)
+        for share in SHARES
+        for position in POSITIONS
+    }
     rows = []
     for a in _arms(bench):
         method, fitted_runs = bench.fitted(a)
@@ -84,9 +88,8 @@ def _draw(change: pd.Series) -> Any:
         shares = [100.0, *table.columns]
         mean = [0.0, *table.mean()]
         low, high = np.array([(0.0, 0.0), *(bootstrap_interval(table[s].to_numpy()) for s in table.columns)]).T
-        x = [
-            s - horizontal_offset(k, len(names), 25.0) for s in shares
-        ]  # the axis runs down, the first arm stands left
+        # the axis is inverted: the first arm is drawn on the left
+        x = [s - horizontal_offset(k, len(names), 25.0) for s in shares]
         axis.errorbar(
             x, mean, yerr=bars(mean, low, high), capsize=2, linewidth=1.2, label=printed(name), **series_style(k)
         )
