@@ -113,7 +113,7 @@ def test_re_estimates_go_through_the_same_map(graphs):
 
 
 @pytest.mark.parametrize("policy", ["identity", "pooled"])
-def test_the_held_out_site_does_not_move_the_others(graphs, policy):
+def test_the_test_site_does_not_move_the_others(graphs, policy):
     cohort = graphs.cohort
     source = np.flatnonzero(cohort.sites <= "site03")
     rng = np.random.default_rng(1)

@@ -138,7 +138,7 @@ def test_connectomes_are_the_same_in_small_chunks_and_from_disk(ragged, monkeypa
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("longest", [700, 1100])
 def test_fc_of_a_scan_does_not_depend_on_the_length_of_others_bit_for_bit(dtype, longest):
-    # otherwise the lengths of a held-out site's scans reach the weights through the order of summation
+    # otherwise the lengths of the test site's scans reach the weights through the order of summation
     rng = np.random.default_rng(7)
     mine = [bold(rng, n, 12) for n in (390, 500, 450)]  # matrix products block their sums from about 380 frames on
 

@@ -47,7 +47,7 @@ def heard(graphs, runs, lengths):
 
 
 @pytest.mark.parametrize("name", ["brio", "ridge", "deci", "fc-hgnn"])
-def test_a_run_in_a_group_answers_as_it_does_alone(name, graphs, runs, fitted):
+def test_a_run_in_a_group_has_the_outputs_it_has_alone(name, graphs, runs, fitted):
     method, fitted_runs = fitted if name == "brio" else (small(name), None)
     fitted_runs = fitted_runs or method.fit(graphs, runs)
     together = collect_outputs(method, fitted_runs, graphs, LENGTHS, K)

@@ -10,7 +10,7 @@ from brio.errors import BrioError
 from brio.protocol import auc, bootstrap_interval, calibration_error, reliability_curve, roc_band
 
 
-def said(n: int, seed: int, decimals: int = 12) -> tuple[np.ndarray, np.ndarray]:
+def simulate_predictions(n: int, seed: int, decimals: int = 12) -> tuple[np.ndarray, np.ndarray]:
     """Labels and probabilities that are overconfident; few decimals make many ties and values on edges."""
     rng = np.random.default_rng(seed)
     truth = rng.uniform(size=n)
@@ -22,7 +22,7 @@ def said(n: int, seed: int, decimals: int = 12) -> tuple[np.ndarray, np.ndarray]
 @pytest.mark.parametrize("decimals", [1, 12])
 @pytest.mark.parametrize("bins", [1, 5, 10])
 def test_reliability_equals_scikit_learn(strategy, decimals, bins):
-    label, probability = said(200, bins, decimals)
+    label, probability = simulate_predictions(200, bins, decimals)
     found = reliability_curve(label, probability, bins, strategy)
     observed, predicted = calibration_curve(label, probability, n_bins=bins, strategy=strategy)
     full = found[found["count"] > 0]
@@ -40,7 +40,7 @@ def test_empty_bins_are_kept_and_hold_nothing():
 
 
 def test_quantile_bins_hold_equally_many_scans():
-    label, probability = said(100, 0)
+    label, probability = simulate_predictions(100, 0)
     assert reliability_curve(label, probability, 4, "quantile")["count"].tolist() == [25] * 4
 
 
@@ -52,7 +52,7 @@ def test_one_probability_is_one_bin():
 def test_reliability_interval_draws_sites():
     rng = np.random.default_rng(1)
     site = np.repeat([f"s{k}" for k in range(30)], 20)
-    label, probability = said(600, 3)
+    label, probability = simulate_predictions(600, 3)
     found = reliability_curve(label, probability, 4, site=site)
     assert (found["low"] < found["observed"]).all()
     assert (found["observed"] < found["high"]).all()
@@ -87,7 +87,7 @@ def test_logits_are_not_taken_for_probabilities(wrong):
 
 @pytest.mark.parametrize("strategy", ["uniform", "quantile"])
 def test_calibration_error_equals_a_plain_loop(strategy):
-    label, probability = said(150, 4)
+    label, probability = simulate_predictions(150, 4)
     edges = np.linspace(0, 1, 8) if strategy == "uniform" else np.quantile(probability, np.linspace(0, 1, 8))
     total = 0.0
     for k in range(7):

@@ -15,13 +15,13 @@ def test_scores_equal_scikit_learn(seed):
     label = rng.integers(0, 2, 40)
     logit = (rng.normal(size=40) + label).round(1)  # rounding makes ties
     p = 1 / (1 + np.exp(-logit))
-    said = (logit > 0).astype(int)
+    predicted = (logit > 0).astype(int)
     expected = {
         "auc": sk.roc_auc_score(label, p),
-        "acc": sk.accuracy_score(label, said),
-        "balanced_acc": sk.balanced_accuracy_score(label, said),
-        "sensitivity": sk.recall_score(label, said),
-        "specificity": sk.recall_score(label, said, pos_label=0),
+        "acc": sk.accuracy_score(label, predicted),
+        "balanced_acc": sk.balanced_accuracy_score(label, predicted),
+        "sensitivity": sk.recall_score(label, predicted),
+        "specificity": sk.recall_score(label, predicted, pos_label=0),
         "brier": np.mean((p - label) ** 2),
     }
     assert score_predictions(label, logit) == pytest.approx(expected, abs=1e-12)

@@ -183,11 +183,11 @@ def test_compare_warns_where_no_result_could_reach_the_level(n_sites, methods, w
 
 def test_the_warning_tells_the_numbers():
     scores = table(a=[0.5] * 5, b=[0.6] * 5, c=[0.7] * 4 + [0.5])
-    told = compare_over_sites(scores, "a").set_index("method")["warning"]
-    assert "5 sites that differ" in told["b"]
-    assert "0.062" in told["b"]
-    assert "4 sites that differ" in told["c"]
-    assert "0.12 (0.12 after Holm" in told["c"]  # Holm: 2 * 0.0625 for the first, then 1 * 0.125
+    warnings = compare_over_sites(scores, "a").set_index("method")["warning"]
+    assert "5 sites that differ" in warnings["b"]
+    assert "0.062" in warnings["b"]
+    assert "4 sites that differ" in warnings["c"]
+    assert "0.12 (0.12 after Holm" in warnings["c"]  # Holm: 2 * 0.0625 for the first, then 1 * 0.125
 
 
 def test_a_comparison_without_common_sites_is_said_and_not_counted():
