@@ -30,6 +30,7 @@ from .markdown import (
     signed_interval,
     state,
     with_sd,
+    write_commands,
     write_page,
     write_table,
 )
@@ -166,7 +167,9 @@ def page() -> str:
         "values are from Wilcoxon's signed-rank test over sites, corrected by Holm's method for "
         f"{len(differences('aal116'))} comparisons.",
         write_table(["arm", "what it does"], [[arm_label(arm), text] for arm, text in ARMS.items()]),
-        "```\nbrio study ablation abide-aal --out abide-studies --device cuda-tf32\n```",
+        write_commands(
+            "brio study ablation abide-aal --out abide-studies --device cuda-tf32",
+        ),
         *(
             block
             for atlas in ATLASES

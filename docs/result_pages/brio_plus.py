@@ -34,6 +34,7 @@ from .markdown import (
     signed_interval,
     state,
     with_sd,
+    write_commands,
     write_page,
     write_table,
 )
@@ -189,9 +190,12 @@ def page() -> str:
         *_conclusion(),
         "[What BRIO plus is](../brio-plus.md) is described with its method. p values are from Wilcoxon's signed-rank "
         "test over sites, corrected by Holm's method for the rows of a table, unless a table says otherwise.",
-        "```\nbrio run abide-aal --method brio-plus --method brio-plus-linear --method brio-plus-factors --seeds 5 "
-        "--device cuda --out brio-plus\nbrio run abide-aal --method ridge --method fc-tangent-ridge --seeds 5 --set "
-        "protocol.validation_sites=0 --set choose_by=source-sites --out linear\n```",
+        write_commands(
+            "brio run abide-aal --method brio-plus --method brio-plus-linear --method brio-plus-factors --seeds "
+            "5 --device cuda --out brio-plus",
+            "brio run abide-aal --method ridge --method fc-tangent-ridge --seeds 5 --set "
+            "protocol.validation_sites=0 --set choose_by=source-sites --out linear",
+        ),
         *blocks,
         f"BRIO plus is above its own linear path (`brio-plus-linear`) by {in_words(fixed(v) for v in linear.values())} "
         f"points; this is shown in {len(shown_linear)} of {len(linear)} settings "
@@ -202,8 +206,9 @@ def page() -> str:
         "The development sites are every second one by name: "
         f"{in_words(development_parts('aal116')['development sites'])}. The others were never test sites while BRIO "
         f"plus was made, but they were among the source sites. {SOURCES[0]} source sites; p values are not corrected.",
-        "```\npython benchmarks/development_sites.py brio-plus "
-        "evidence/brio-plus/aal116-19-source-sites/*/results.csv\n```",
+        write_commands(
+            "python benchmarks/development_sites.py brio-plus evidence/brio-plus/aal116-19-source-sites/*/results.csv",
+        ),
         *(block for atlas in ATLASES for block in (f"### {atlas_label(atlas)}, halves", _development_table(atlas))),
         *write_parts(),
         *write_in_distribution(),

@@ -13,7 +13,7 @@ from .comparisons import (
     with_interval,
 )
 from .evidence import link_figure, read_measured_table, read_runs, read_study
-from .markdown import atlas_label, fixed, p_value, state, with_sd, write_frame, write_table
+from .markdown import atlas_label, fixed, p_value, state, with_sd, write_commands, write_frame, write_table
 
 ATLASES = ("aal116", "cc200")
 PARTS = "brio-plus/aal116-parts"
@@ -63,8 +63,9 @@ def write_parts() -> list[str]:
             f"logarithm costs most: {with_interval(table.loc[worst])}.",
             bool((table["p_holm"] > 0.05).all()) and worst == "brio-plus,shrinkage=0.99",
         ),
-        "```\nbrio study plus abide-aal --seeds 5 --set protocol.validation_sites=0 --device cuda --out "
-        "plus-study\n```",
+        write_commands(
+            "brio study plus abide-aal --seeds 5 --set protocol.validation_sites=0 --device cuda --out plus-study",
+        ),
         write_table(header, out),
         "*AUC on inner folds* is the mean AUC over source sites withheld in turn, by which the penalty is chosen. "
         "*Share of factors* is the share of the logit's variance from the factors' own kernels. The ACC of *one "

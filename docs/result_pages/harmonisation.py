@@ -6,7 +6,7 @@ import pandas as pd
 
 from .comparisons import compare_sites, describe_scores, difference_cells, site_scores
 from .evidence import describe_protocol, name_source, read_runs
-from .markdown import fixed, interval, state, with_sd, write_page, write_table
+from .markdown import fixed, interval, state, with_sd, write_commands, write_page, write_table
 
 FILE = "harmonisation.md"
 TITLE = "Does ComBat help at unseen sites?"
@@ -55,8 +55,10 @@ def page() -> str:
         f"AAL116, ridge; {describe_protocol(plain)}. ComBat is fitted to the source sites of each fold. p values are "
         "from Wilcoxon's signed-rank test over sites, corrected by Holm's method for three comparisons. No network "
         "was tried.",
-        "```\nbrio run abide-aal --method ridge --seeds 3 --set harmonise.kind=combat --set harmonise.unseen=identity "
-        "--out combat/identity\n```",
+        write_commands(
+            "brio run abide-aal --method ridge --seeds 3 --set harmonise.kind=combat --set "
+            "harmonise.unseen=identity --out combat/identity",
+        ),
         write_table(header, rows),
         name_source(FOLDER, "unseen-sites/aal116/linear"),
     )

@@ -8,7 +8,18 @@ import pandas as pd
 
 from .comparisons import Verdict, compare_kfold, describe_scores, difference_cells, fold_scores, shown
 from .evidence import link_figure, name_source, read_methods, read_paper_claim, read_runs
-from .markdown import code, fixed, in_words, interval, p_in_words, state, with_sd, write_page, write_table
+from .markdown import (
+    code,
+    fixed,
+    in_words,
+    interval,
+    p_in_words,
+    state,
+    with_sd,
+    write_commands,
+    write_page,
+    write_table,
+)
 from .unseen_scores import baselines
 
 FILE = "in-distribution.md"
@@ -86,8 +97,10 @@ def page() -> str:
         f"{runs()['seed'].nunique()} seeds, every method with its own settings. SD and interval are over the folds of "
         "all seeds; the interval is too narrow, because folds share scans. p values are from the corrected resampled "
         f"t-test (Nadeau and Bengio), corrected by Holm's method for {len(table)} comparisons.",
-        "```\nbrio run abide-aal --protocol kfold --method gcn --seeds 3 --device cuda-tf32 --out "
-        "in-distribution/aal116/gcn\n```",
+        write_commands(
+            "brio run abide-aal --protocol kfold --method gcn --seeds 3 --device cuda-tf32 --out "
+            "in-distribution/aal116/gcn",
+        ),
         _table(),
         f"The paper: {read_paper_claim(STUDY)}",
         link_figure(f"{STUDY}/figure.svg", "AUC and ACC in distribution"),

@@ -8,7 +8,18 @@ import pandas as pd
 
 from .comparisons import Verdict, arm_scores, compare_sites, describe_scores, judge, shown
 from .evidence import describe_protocol, link_figure, name_source, read_paper, read_paper_claim, read_runs, read_study
-from .markdown import atlas_label, fixed, p_in_words, p_value, signed, state, with_sd, write_page, write_table
+from .markdown import (
+    atlas_label,
+    fixed,
+    p_in_words,
+    p_value,
+    signed,
+    state,
+    with_sd,
+    write_commands,
+    write_page,
+    write_table,
+)
 
 FILE = "sensitivity.md"
 TITLE = "How much do K, J and the block length matter?"
@@ -82,7 +93,9 @@ def page() -> str:
         f"BRIO with one setting changed; {describe_protocol(read_runs('studies/aal116/arms/brio'))}; TF32. The total "
         "width of the factors (J times d_t) is fixed. p values are from Wilcoxon's signed-rank test over sites, "
         "corrected by Holm's method for the other values of the setting.",
-        "```\nbrio study sensitivity abide-aal --out abide-studies --device cuda-tf32\n```",
+        write_commands(
+            "brio study sensitivity abide-aal --out abide-studies --device cuda-tf32",
+        ),
         _table(),
         f"The paper: {read_paper_claim('studies/aal116/sensitivity')}",
         *(

@@ -11,7 +11,19 @@ from brio.diagnostics import DELTA_AUC, discordance_interval, discordance_rate, 
 
 from .comparisons import Verdict, arm_scores, compare_sites, difference_cells, judge, shown
 from .evidence import describe_protocol, link_figure, name_source, read_paper_claim, read_runs, read_study
-from .markdown import arm_label, fixed, in_words, interval, p_in_words, p_value, signed, state, write_page, write_table
+from .markdown import (
+    arm_label,
+    fixed,
+    in_words,
+    interval,
+    p_in_words,
+    p_value,
+    signed,
+    state,
+    write_commands,
+    write_page,
+    write_table,
+)
 
 FILE = "stability.md"
 TITLE = "Does agreement between sites mean stable predictions?"
@@ -141,8 +153,10 @@ def _without_support() -> list[str]:
             support["mean"] < 0 and support["p_holm"] <= 0.05 and means["brio-wo-rs"] < means["brio"],
         ),
         _table("agreement-of-ablations"),
-        "```\nbrio study agreement abide-aal --method brio --method brio-wo-rs --method backbone --method brio-wo-qg "
-        "--out abide-parts --device cuda-tf32\n```",
+        write_commands(
+            "brio study agreement abide-aal --method brio --method brio-wo-rs --method backbone --method "
+            "brio-wo-qg --out abide-parts --device cuda-tf32",
+        ),
     ]
 
 

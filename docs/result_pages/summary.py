@@ -86,7 +86,8 @@ def headline_note() -> str:
     n = read_methods(unseen_scores.folder("aal116"))["ridge"]["n_scans"]
     return (
         f"Mean AUC in percent over test sites and its 95 % bootstrap interval over sites: ABIDE I, {n} scans, "
-        f"{describe_protocol(read_runs(unseen_scores.folder('aal116')))}."
+        f"{describe_protocol(read_runs(unseen_scores.folder('aal116')))}. `brio-plus` chooses its penalty on inner "
+        "folds, networks are tuned on AAL116."
     )
 
 
@@ -179,7 +180,7 @@ def page(titles: dict[str, str]) -> str:
         TITLE,
         _bullets(_what_holds()),
         headline_table(),
-        headline_note() + " `brio-plus` chooses its penalty on inner folds, networks are tuned on AAL116.",
+        headline_note(),
         "## What to use",
         _bullets(_what_to_use()),
         "One disorder, one release of scans and one kind of preprocessing: a reason to start somewhere, not a law.",

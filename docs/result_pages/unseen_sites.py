@@ -8,7 +8,7 @@ import pandas as pd
 
 from .comparisons import Verdict, compare_pair, compare_sites, judge, shown, with_interval
 from .evidence import describe_protocol, link_figure, name_source, read_methods, read_runs
-from .markdown import atlas_label, code, fixed, p_in_words, signed_interval, state, write_page
+from .markdown import atlas_label, code, fixed, p_in_words, signed_interval, state, write_commands, write_page
 from .unseen_scores import (
     ATLASES,
     above_paper,
@@ -24,11 +24,12 @@ from .unseen_scores import (
     site_penalty_differences,
 )
 from .unseen_tables import (
-    write_comparison,
     write_deci,
     write_devices,
+    write_differences,
     write_paper_figures,
     write_provenance,
+    write_scores,
     write_site_penalties,
 )
 
@@ -105,25 +106,32 @@ def page() -> str:
         TITLE,
         _conclusion(),
         f"ABIDE I, {n} scans: {describe_protocol(read_runs(folder('aal116')))}. AUC and ACC are means over test sites "
-        "in percent, with their SD; seeds are averaged first. Intervals are 95 % bootstrap intervals over sites. p "
-        "values are from Wilcoxon's signed-rank test over sites, corrected by Holm's method for the "
-        f"{len(differences('aal116', 'ridge'))} comparisons of a column. The paper's cohort cannot be a subset of "
-        "this release, so its figures are a guide only.",
+        "in percent, with their SD; seeds are averaged first. *Seeds averaged* is the AUC of the logits averaged over "
+        "seeds. Intervals are 95 % bootstrap intervals over sites. p values are from Wilcoxon's signed-rank test over "
+        f"sites, corrected by Holm's method for the {len(differences('aal116', 'ridge'))} comparisons of a column. "
+        "The paper's cohort cannot be a subset of this release, so its figures are a guide only.",
         "## AAL116",
         "Each network was tuned: the default settings and three drawn ones were trained with seed 0, and the best on "
         "the validation sites of the fold was kept. Linear models choose their penalty on the same sites. Networks "
         "ran in full precision on one H200.",
-        "```\nbrio tune gcn abide-aal --budget 4 --seeds 3 --device cuda --records-only --out "
-        "unseen-sites/aal116/gcn\n```",
-        write_comparison("aal116"),
+        write_commands(
+            "brio tune gcn abide-aal --budget 4 --seeds 3 --device cuda --records-only --out unseen-sites/aal116/gcn",
+        ),
+        write_scores("aal116"),
+        "Paired differences in AUC:",
+        write_differences("aal116"),
         name_source(folder("aal116")),
         "## CC200",
         "Settings are those chosen on AAL116; only the penalty of linear models is chosen here. Ridge is "
         f"{fixed(atlases['mean'])} points higher than on AAL116 at the same sites "
         f"({signed_interval(atlases['low'], atlases['high'])}, {p_in_words(atlases['p'])}).",
-        "```\nbrio run abide-cc --method gat --tuned unseen-sites/aal116/gat --seeds 3 --device cuda-tf32 "
-        "--records-only --out unseen-sites/cc200/gat\n```",
-        write_comparison("cc200"),
+        write_commands(
+            "brio run abide-cc --method gat --tuned unseen-sites/aal116/gat --seeds 3 --device cuda-tf32 "
+            "--records-only --out unseen-sites/cc200/gat",
+        ),
+        write_scores("cc200"),
+        "Paired differences in AUC:",
+        write_differences("cc200"),
         name_source(folder("cc200")),
         "Rows of this table mix two precisions and two imports of the same scans (the second without the AAL116 "
         "archive, so without its column of missing regions). Half a point between two rows should not be read as a "

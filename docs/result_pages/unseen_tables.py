@@ -17,30 +17,33 @@ from .unseen_scores import (
 )
 
 
-def write_comparison(atlas: str) -> str:
-    """Return the scores of all methods with their differences to ridge and to BRIO."""
-    auc, acc = describe_scores(scores(atlas)), scores(atlas, "acc")
-    found, to_ridge, to_brio = read_methods(folder(atlas)), differences(atlas, "ridge"), differences(atlas, "brio")
-    header = ["method", "family", "AUC", "95 % interval", "AUC, seeds averaged", "ACC", "paper's AUC"]
-    header += ["AUC minus ridge", "95 % interval", "p", "AUC minus BRIO", "95 % interval", "p"]
+def write_scores(atlas: str) -> str:
+    """Return the scores of all methods beside the paper's, highest mean AUC first."""
+    acc, theirs, found = scores(atlas, "acc").mean(), paper(atlas), read_methods(folder(atlas))
     rows = []
-    for name, row in auc.iterrows():
-        ensemble = found[name]["auc_of_averaged_logits"]
-        theirs = paper(atlas)
+    for name, row in describe_scores(scores(atlas)).iterrows():
         rows.append(
             [
                 f"`{name}`",
                 "control" if found[name]["control"] else found[name]["family"],
                 with_sd(row["mean"], row["sd"]),
                 interval(row["low"], row["high"]),
-                fixed(100 * ensemble["mean"]),
-                fixed(acc[name].mean()),
+                fixed(100 * found[name]["auc_of_averaged_logits"]["mean"]),
+                fixed(acc[name]),
                 with_sd(theirs.loc[name, "auc"], theirs.loc[name, "auc_sd"]) if name in theirs.index else "",
-                *difference_cells(to_ridge, name),
-                *difference_cells(to_brio, name),
             ]
         )
-    return write_table(header, rows)
+    return write_table(["method", "family", "AUC", "95 % interval", "seeds averaged", "ACC", "paper's AUC"], rows)
+
+
+def write_differences(atlas: str) -> str:
+    """Return the differences in AUC of all methods to ridge and to BRIO, in the same order."""
+    to_ridge, to_brio = differences(atlas, "ridge"), differences(atlas, "brio")
+    rows = [
+        [f"`{name}`", *difference_cells(to_ridge, str(name)), *difference_cells(to_brio, str(name))]
+        for name in describe_scores(scores(atlas)).index
+    ]
+    return write_table(["method", "minus ridge", "95 % interval", "p", "minus BRIO", "95 % interval", "p"], rows)
 
 
 def write_paper_figures() -> str:
