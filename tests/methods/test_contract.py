@@ -67,11 +67,11 @@ def test_a_run_in_a_stack_equals_the_run_alone(name, last_epoch):
     together = method.fit(graphs, runs)
     for run, fitted in zip(runs, together, strict=True):
         (alone,) = method.fit(graphs, [run])
-        assert alone.weights.keys() == fitted.weights.keys()
+        assert alone.tensors.keys() == fitted.tensors.keys()
         assert alone.selected_epoch == fitted.selected_epoch == 4
-        for key, value in alone.weights.items():
-            assert value.shape == fitted.weights[key].shape, key
-            torch.testing.assert_close(fitted.weights[key], value, atol=1e-8, rtol=0, msg=key)
+        for key, value in alone.tensors.items():
+            assert value.shape == fitted.tensors[key].shape, key
+            torch.testing.assert_close(fitted.tensors[key], value, atol=1e-8, rtol=0, msg=key)
         np.testing.assert_allclose(fitted.test_logit, alone.test_logit, atol=1e-7)
     assert not np.allclose(together[0].test_logit[:4], together[2].test_logit[:4])
 
@@ -83,7 +83,7 @@ def test_nothing_of_the_held_out_site_reaches_a_weight(name):
     method = small(name)
     (real,) = method.fit(Connectomes(cohort), [run])
     (noise,) = method.fit(Connectomes(replaced(cohort, "site06")), [run])
-    assert same_weights(real.weights, noise.weights)
+    assert same_weights(real.tensors, noise.tensors)
     assert (real.validation_auc, real.selected_epoch) == (noise.validation_auc, noise.selected_epoch)
     if name in METHODS:
         assert not np.array_equal(real.test_logit, noise.test_logit)
@@ -94,11 +94,11 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(name):
     graphs, method = Connectomes(tiny()), small(name)
     run = uneven(tiny())[0]
     (one,), (again,) = method.fit(graphs, [run]), method.fit(graphs, [run])
-    assert same_weights(one.weights, again.weights)
+    assert same_weights(one.tensors, again.tensors)
     assert np.array_equal(one.test_logit, again.test_logit)
     if name in NEURAL:
         (other,) = method.fit(graphs, [Run(run.fold, 7)])
-        assert not same_weights(one.weights, other.weights)
+        assert not same_weights(one.tensors, other.tensors)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU")
@@ -108,7 +108,7 @@ def test_a_stack_on_a_gpu_gives_the_same_bits_again(name):
     graphs = Connectomes(simulate(dataclasses.replace(TINY, n_rois=96)), "cuda", torch.float32)
     method, runs = small(name), uneven(graphs.cohort)
     for one, again in zip(method.fit(graphs, runs), method.fit(graphs, runs), strict=True):
-        assert same_weights(one.weights, again.weights)
+        assert same_weights(one.tensors, again.tensors)
         assert np.array_equal(one.test_logit, again.test_logit)
 
 

@@ -100,7 +100,7 @@ def test_the_reference_is_the_mean_of_the_source_alone(graphs, fold):
     (fitted,) = method.fit(graphs, [Run(fold, 0)])
     index = torch.from_numpy(fold.source)
     S = shrunk_correlation(graphs.full[index], torch.from_numpy(graphs.n_frames[fold.source]).double(), None)
-    W = fitted.weights["whitening"]
+    W = fitted.state.learned["whitening"]
     torch.testing.assert_close(W @ S.mean(0) @ W, torch.eye(12, dtype=torch.float64), atol=1e-8, rtol=0)
 
 
@@ -108,7 +108,7 @@ def test_fc_and_tangent_together_have_equal_weight(graphs, fold):
     method = make_method("fc-tangent-ridge")
     run = Run(fold, 0)
     (fitted,) = method.fit(graphs, [run])
-    x = method.features(method.inputs(graphs).take(torch.from_numpy(fold.source)), fitted.weights)
+    x = method.features(method.inputs(graphs).take(torch.from_numpy(fold.source)), fitted.state.learned)
     x = x - x.mean(0)
     n_fc = 12 * 11 // 2
     assert (x[:, :n_fc] ** 2).sum(1).mean() == pytest.approx(1.0)

@@ -175,7 +175,7 @@ def test_where_unstable_evidence_misleads_it_wins_and_its_qualification_says_why
         found = auc(graphs.cohort.labels[last[0].fold.test], fitted.test_logit)
         gains.append(found - _auc(make_method("ridge"), graphs, last))
         truth = graphs.cohort.provenance["truth"]
-        Pi = fitted.weights["context.Pi_bar"]
+        Pi = fitted.state.inference["Pi_bar"]
         of = {name: int(Pi[:, truth[name]].sum(1).argmax()) for name in ("stable", "unstable")}
         assert of["stable"] != of["unstable"]
         support = fitted.details["support"]
@@ -204,7 +204,7 @@ def test_weights_of_another_version_are_refused_in_words():
     graphs, runs = _regime(0)
     method = make_method("brio-plus-linear")
     (fitted,) = method.fit(graphs, runs[:1])
-    del fitted.weights["factors.Pi"]
+    del fitted.parameters["factors.Pi"]
     with pytest.raises(BrioError, match=r"another version of 'brio-plus' \(no factors.Pi\)"):
         method.margins(fitted, graphs, runs[0].fold.test)
 
@@ -214,7 +214,7 @@ def test_contributions_add_up_to_the_logit_and_survive_being_kept():
     method = make_method("brio-plus", {"refreshes": 1})
     (fitted,) = method.fit(graphs, runs[:1])
     test = torch.from_numpy(runs[0].fold.test)
-    model = Model.of(fitted.weights, graphs.full)
+    model = Model.from_tensors(fitted.parameters, graphs.full)
     x = model.view(edges(graphs.full[test], 0.5), live_edges(graphs.alive[test]))
     a = model.contributions(x)
     assert a.shape == (len(test), 4)
@@ -229,7 +229,7 @@ def test_variants_leave_out_what_their_names_say():
     assert linear.block_length is None  # no re-estimate was looked at
     (factors,) = make_method("brio-plus-factors").fit(graphs, runs[:1])
     assert factors.details["share_of_factors"] == pytest.approx(1.0)
-    assert factors.weights["theta"].abs().max() == 0
+    assert factors.parameters["theta"].abs().max() == 0
 
 
 def test_the_penalty_on_changes_makes_predictions_survive_re_estimation():
@@ -239,7 +239,7 @@ def test_the_penalty_on_changes_makes_predictions_survive_re_estimation():
         method = make_method("brio-plus", {"lambda_re": weight, "lambda_env": 0.0})
         (fitted,) = method.fit(graphs, runs[:1])
         scans = runs[0].fold.test
-        model = Model.of(fitted.weights, graphs.full)
+        model = Model.from_tensors(fitted.parameters, graphs.full)
         live = live_edges(graphs.alive[torch.from_numpy(scans)])
         full = model.contributions(model.view(edges(graphs.full[torch.from_numpy(scans)], 0.5), live)).sum(-1)
         (again,) = Reestimates(graphs, scans, 7, BrioPlusSettings().block_rule, 9, 3, 0.5)
@@ -265,7 +265,7 @@ def test_few_source_sites_never_turn_the_order_round():
         cohort = simulate(Simulation(n_sites=5, per_class=8, frames=100, seed=seed))
         graphs = Connectomes(cohort)
         for fitted in make_method("brio-plus").fit(graphs, [Run(f, 0) for f in leave_one_site_out(cohort, 0)]):
-            slopes.append(float(fitted.weights["calibration"][0]))
+            slopes.append(float(fitted.parameters["calibration"][0]))
             found.append(auc(cohort.labels[fitted.run.fold.test], fitted.test_logit))
     assert min(slopes) > 0
     assert np.mean(found) > 0.6
@@ -304,7 +304,7 @@ def test_alignment_brings_the_sites_of_a_class_together():
     apart = {}
     for weight in (0.0, 10.0):
         (fitted,) = make_method("brio-plus", {"lambda_env": weight, "lambda_re": 0.0}).fit(graphs, runs[:1])
-        model = Model.of(fitted.weights, graphs.full)
+        model = Model.from_tensors(fitted.parameters, graphs.full)
         a = model.contributions(model.view(edges(graphs.full[source], 0.5), live_edges(graphs.alive[source]))).sum(-1)
         means = np.array([[a.numpy()[(site == e) & (label == c)].mean() for e in np.unique(site)] for c in (0, 1)])
         apart[weight] = means.std(1).mean() / float(a.std())
