@@ -6,10 +6,11 @@ job together. ``docs/examples/my_method.py`` is a complete example.
 >>> from brio.authoring import NeuralMethod, method
 """
 
-from .methods.graphs import normalised, profiles, strong_edges
+from .methods.graphs import build_profiles, normalise_adjacency, select_strong_edges
 from .methods.layers import BatchNorm, Chain, Dropout, LayerNorm, Linear, build_mlp
-from .methods.losses import bce, class_loss, classification_loss, site_losses
+from .methods.losses import average_by_site, average_losses, bce, classification_loss
 from .methods.registry import Provenance, method, variant
+from .methods.settings import require_above, require_at_least, require_share
 from .settings import require, setting
 from .spaces import choice, log_uniform, uniform
 from .training import (
@@ -58,19 +59,22 @@ __all__ = [
     "Stage",
     "StepContext",
     "Tensors",
+    "average_by_site",
+    "average_losses",
     "bce",
     "build_mlp",
+    "build_profiles",
     "choice",
-    "class_loss",
     "classification_loss",
     "log_uniform",
     "method",
-    "normalised",
-    "profiles",
+    "normalise_adjacency",
     "require",
+    "require_above",
+    "require_at_least",
+    "require_share",
+    "select_strong_edges",
     "setting",
-    "site_losses",
-    "strong_edges",
     "uniform",
     "variant",
 ]

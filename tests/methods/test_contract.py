@@ -37,7 +37,7 @@ NEURAL = [name for name in METHODS if neural(name)]
 
 
 def mean_auc(name, runs, graphs, epochs):
-    own = {f.name for f in dataclasses.fields(find_method(name).make.Settings)} - set(find_method(name).fixed)
+    own = {f.name for f in dataclasses.fields(find_method(name).method_class.Settings)} - set(find_method(name).fixed)
     method = make_method(name, {k: v for k, v in {**LEARNING, "epochs": epochs}.items() if k in own})
     labels = graphs.cohort.labels
     return np.mean([auc(labels[o.run.fold.test], o.test_logit) for o in method.fit(graphs, runs)])
@@ -197,4 +197,4 @@ def test_every_method_of_the_comparison_is_there():
     brio = ["brio", "brio-wo-rs", "brio-wo-tr", "brio-wo-sm", "brio-wo-sf", "brio-wo-qg", "backbone"]
     assert set(published + linear + beyond + brio) <= set(METHODS)
     assert {"covariates-only", "length-only", "dead-rois-only"} <= set(CONTROLS)
-    assert len({e.make for e in list_methods() if e.name in published}) == 16
+    assert len({e.method_class for e in list_methods() if e.name in published}) == 16

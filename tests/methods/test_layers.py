@@ -9,7 +9,7 @@ from scipy import stats
 from torch import nn
 from torch_geometric.nn import DenseGATConv, DenseGCNConv, DenseGINConv
 
-from brio.methods.graphs import normalised
+from brio.methods.graphs import normalise_adjacency
 from brio.methods.layers import BatchNorm, Dropout, GATLayer, GCNLayer, GINLayer, LayerNorm, Linear, build_mlp
 from brio.training import StepContext
 
@@ -51,7 +51,7 @@ def test_gcn_layer_is_that_of_pyg():
     ours, theirs = GCNLayer(5, 4), DenseGCNConv(5, 4)
     nn.init.normal_(ours.bias)
     theirs.lin.weight, theirs.bias = ours.weight, ours.bias
-    close(ours(H, normalised(A)), theirs(H, A))
+    close(ours(H, normalise_adjacency(A)), theirs(H, A))
 
 
 class _Flat(nn.Module):
@@ -361,4 +361,4 @@ def test_layer_normalisation_by_reductions_is_that_of_torch(width):
         layer.weight.copy_(torch.randn(width))
         layer.bias.copy_(torch.randn(width))
     x = 3.0 + 2.0 * torch.randn(4, 7, width, dtype=torch.float64)
-    torch.testing.assert_close(layer.by_reductions(x), torch.nn.LayerNorm.forward(layer, x))
+    torch.testing.assert_close(layer.normalise_by_reductions(x), torch.nn.LayerNorm.forward(layer, x))

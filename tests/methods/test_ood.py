@@ -15,7 +15,7 @@ from brio.methods import find_method, make_method
 from brio.methods.gnn.gcn import GCNNetwork
 from brio.methods.losses import reverse_gradient, site_cross_entropy
 from brio.methods.ood.coral import coral_penalty
-from brio.methods.ood.dann import DANNNetwork, DANNSettings, ramp
+from brio.methods.ood.dann import DANNNetwork, DANNSettings, ramp_up
 from brio.methods.ood.groupdro import GroupDRONetwork, GroupDROSettings
 from brio.methods.ood.irm import irm_penalty
 from brio.methods.ood.vrex import vrex_penalty
@@ -332,11 +332,11 @@ def test_site_is_told_from_among_the_source_sites(padding):
 
 
 def test_ramp_is_that_of_ganin():
-    found = [float(ramp(torch.tensor(float(epoch)), 120)) for epoch in range(1, 121)]
+    found = [float(ramp_up(torch.tensor(float(epoch)), 120)) for epoch in range(1, 121)]
     expected = 2 / (1 + np.exp(-10 * np.arange(120) / 119)) - 1
     np.testing.assert_allclose(found, expected, atol=1e-12)
     assert found[0] == 0
-    assert float(ramp(torch.tensor(1.0), 1)) == 0
+    assert float(ramp_up(torch.tensor(1.0), 1)) == 0
 
 
 @pytest.mark.parametrize("epoch", [1.0, 5.0, 40.0])

@@ -10,7 +10,7 @@ from torch import Tensor
 from ...connectome import fill_dead
 from ...settings import require
 from ...training import MethodFacts, Scans, SourceScans
-from ..registry import method, our_reading
+from ..registry import method, reconstruct
 from ..scaffold import Confounds, ScaffoldSettings, adjusted, confounds, scaffold
 from .base import Dual, LinearMethod, LinearSettings
 from .logistic import logistic_dual
@@ -39,7 +39,7 @@ class CoreScaffoldSettings(ScaffoldSettings, LinearSettings):
     "core-scaffold",
     family="linear",
     needs={"sites", "sex", "age"},
-    provenance=our_reading("the companion of our reading of CORE"),
+    provenance=reconstruct("the companion of our reading of CORE"),
     reference="Wang, Zhang et al., When Brain Networks Travel (CORE), arXiv 2605.06050; scikit-learn",
 )
 class CoreScaffold(LinearMethod):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ...settings import require, setting
 from ...spaces import choice
 from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext
-from ..graphs import profiles
+from ..graphs import build_profiles
 from ..layers import BatchNorm, Dropout, Identity
 from ..losses import classification_loss
 from ..registry import TEXTBOOK, method
@@ -57,7 +57,7 @@ class MLPNetwork(nn.Module):
         self.classify = nn.Linear(s.width, 1)
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
-        A = profiles(scans, state)
+        A = build_profiles(scans, state)
         u, v = torch.triu_indices(A.shape[-1], A.shape[-1], 1, device=A.device)
         hidden = self.dropout(self.norm(self.hidden(A[:, u, v]), step).relu(), step)
         return Output(self.classify(hidden).squeeze(-1), hidden)
