@@ -7,7 +7,7 @@ from torch import nn
 
 from brio.errors import BrioError
 from brio.methods import find_method, make_method
-from brio.methods.linear.base import fc_entries
+from brio.methods.linear.base import vectorise_fc
 from brio.methods.linear.mlp import MLPNetwork, MLPSettings
 from brio.training import InputShape, RunState, Scans, StepContext
 
@@ -35,7 +35,7 @@ def train_step() -> StepContext:
 def test_network_is_that_of_torch_on_the_entries_of_linear_models(norm, training):
     scans, state = draw_scans()
     net = MLPNetwork(InputShape(P, 1, 0), MLPSettings(width=7, norm=norm))
-    x = torch.from_numpy(fc_entries(scans, state.learned["mean"])).float()
+    x = torch.from_numpy(vectorise_fc(scans, state.learned["mean"])).float()
     assert x.shape == (B, P * (P - 1) // 2)
     theirs = nn.Sequential(net.hidden, nn.BatchNorm1d(7) if norm else nn.Identity(), nn.ReLU()).train(training)
     hidden = theirs(x)

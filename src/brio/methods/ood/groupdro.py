@@ -43,9 +43,7 @@ class GroupOutput(NamedTuple):
 
     logit: Tensor  # [B]
     representation: Tensor  # [B, width]
-    log_share: (
-        Tensor  # [E] log weight of each source site, up to a constant: the buffer, which the loss moves
-    )
+    log_share: Tensor  # [E] log weight of each source site, up to a constant: the buffer, which the loss moves
 
 
 class GroupDRONetwork(GCNNetwork):
