@@ -21,16 +21,19 @@ from contract_cohorts import (
     uneven,
     without,
 )
+from torch import nn
 
 from brio.cohort.simulate import simulate
 from brio.connectome import Connectomes, Resamples
 from brio.errors import BrioError
 from brio.methods import find_method, list_methods, make_method
+from brio.methods.gnn.gcn import GCN, GCNNetwork
 from brio.protocol import auc
 from brio.spaces import configurations
-from brio.training import Run
+from brio.training import Output, Run
 from brio.training.inputs import NEEDS, check_needs
 from brio.training.selection import BestValidationEpoch
+from brio.training.stack import Stack
 
 LEARNING = {"patience": None, "cell_batch": 4, "learning_rate": 3e-3, "bold_frames": 80, "K": 2, "T_w": 8}
 NEURAL = [name for name in METHODS if neural(name)]
@@ -137,6 +140,57 @@ def test_a_fitted_run_answers_for_scans_and_for_re_estimates(name):
         assert np.isfinite(moved.margin).all()
         if name in METHODS:
             assert not np.allclose(moved.margin[::3], answer.margin)
+
+
+class GatedNetwork(GCNNetwork):
+    """A GCN with a gate that inference reads, and a part g that it does not, whose name begins the gate's."""
+
+    def __init__(self, shape, settings):
+        super().__init__(shape, settings)
+        self.gate = nn.Linear(settings.width, settings.width)
+        self.g = nn.Linear(settings.width, 1)
+
+    def forward(self, scans, state, step=None):
+        h = super().forward(scans, state, step).representation
+        h = h * self.gate(h).sigmoid()
+        logit = self.classify(h) if step is None else self.classify(h) + self.g(h)
+        return Output(logit.squeeze(-1), h)
+
+
+class GatedMethod(GCN):
+    training_only = ("g",)
+
+    def network(self, shape):
+        return GatedNetwork(shape, self.settings)
+
+
+@pytest.fixture(scope="module")
+def gated():
+    """A method with a gate, a fitted run of it and its test scans."""
+    method = GatedMethod(small("gcn").settings)
+    (fitted,) = method.fit(Connectomes(tiny()), [uneven(tiny())[0]])
+    scans = method.inputs(Connectomes(tiny())).take(torch.from_numpy(fitted.run.fold.test))
+    return method, fitted, scans
+
+
+def test_what_only_training_reads_is_named_whole_not_by_how_it_begins(gated):
+    method, fitted, scans = gated
+    restored = Stack.restore(method, scans, [fitted])
+    assert {name for name in restored.params if name.startswith("g")} == {"gate.weight", "gate.bias"}
+    assert torch.equal(restored.params["gate.weight"][0], fitted.parameters["gate.weight"])
+    np.testing.assert_allclose(method.predict(fitted, scans).margin, fitted.test_logit, atol=1e-6)
+    trained = {n: t for n, t in fitted.parameters.items() if n not in ("g.weight", "g.bias")}
+    assert len(trained) == len(fitted.parameters) - 2
+    without_g = dataclasses.replace(fitted, parameters=trained)
+    assert np.array_equal(method.predict(without_g, scans).margin, method.predict(fitted, scans).margin)
+
+
+@pytest.mark.parametrize("missing", ["gate.weight", "gate.bias", "classify.weight", "norms.0.running_mean"])
+def test_a_fitted_run_without_a_tensor_that_inference_reads_is_refused(gated, missing):
+    method, fitted, scans = gated
+    rest = {name: t for name, t in fitted.parameters.items() if name != missing}
+    with pytest.raises(BrioError, match=f"lack '{missing}'"):
+        method.predict(dataclasses.replace(fitted, parameters=rest), scans)
 
 
 @pytest.mark.parametrize("name", METHODS + CONTROLS)
