@@ -3,6 +3,13 @@
 A method is a frozen dataclass of settings, a network and a loss, both written for ONE run; brio trains all runs of a
 job together. ``docs/examples/my_method.py`` is a complete example.
 
+- Declare a method: ``method``, ``variant``, ``NeuralMethod`` (or ``Method`` for one that is not trained by gradient
+  steps), ``NeuralSettings``, ``setting`` with ``choice``, ``uniform`` or ``log_uniform``, and the checks ``require*``.
+- Types it meets: ``Scans``, ``RunState``, ``StepContext``, ``Output``, ``Batch``, ``Stage``.
+- Graphs: ``build_profiles``, ``select_strong_edges``, ``normalise_adjacency``.
+- Layers that give a run the same numbers alone and in a stack: ``Dropout``, ``BatchNorm``, ``Chain``, ``build_mlp``.
+- Losses: ``classification_loss``, ``bce``, ``average_losses``, ``average_by_site``.
+
 >>> from brio.authoring import NeuralMethod, method
 """
 

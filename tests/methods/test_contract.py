@@ -1,4 +1,4 @@
-"""The suite that every method passes: it learns, alone and in a stack, without leakage, from its seed, and answers."""
+"""The suite that every method passes: it learns, alone and in a stack, without leakage, from its seed, and predicts."""
 
 import dataclasses
 import json
@@ -80,7 +80,7 @@ def test_a_run_in_a_stack_equals_the_run_alone(name, last_epoch):
 
 
 @pytest.mark.parametrize("name", METHODS + CONTROLS)
-def test_nothing_of_the_held_out_site_reaches_a_weight(name):
+def test_nothing_of_the_test_site_reaches_a_weight(name):
     cohort = tiny()
     run = Run(split(cohort, [1, 2, 3], [4, 5], [6]), 0)
     method = small(name)
@@ -116,30 +116,30 @@ def test_a_stack_on_a_gpu_gives_the_same_bits_again(name):
 
 
 @pytest.mark.parametrize("name", METHODS + CONTROLS)
-def test_a_fitted_run_answers_for_scans_and_for_re_estimates(name):
+def test_a_fitted_run_predicts_for_scans_and_for_re_estimates(name):
     graphs, method = Connectomes(tiny()), small(name)
     run = uneven(tiny())[0]
     (fitted,) = method.fit(graphs, [run])
     inputs = method.inputs(graphs)
     test = torch.from_numpy(run.fold.test)
-    answer = method.predict(fitted, inputs.take(test))
-    np.testing.assert_allclose(answer.margin, fitted.test_logit, atol=1e-5)
-    assert answer.representation.ndim == 2
-    assert len(answer.representation) == len(test)
-    assert np.isfinite(answer.representation).all()
-    # each scan is answered for by itself
+    prediction = method.predict(fitted, inputs.take(test))
+    np.testing.assert_allclose(prediction.margin, fitted.test_logit, atol=1e-5)
+    assert prediction.representation.ndim == 2
+    assert len(prediction.representation) == len(test)
+    assert np.isfinite(prediction.representation).all()
+    # each scan is scored by itself
     alone = method.predict(fitted, inputs.take(test[2:3]))
-    np.testing.assert_allclose(alone.margin, answer.margin[2:3], atol=1e-5)
-    np.testing.assert_allclose(alone.representation, answer.representation[2:3], atol=1e-5)
+    np.testing.assert_allclose(alone.margin, prediction.margin[2:3], atol=1e-5)
+    np.testing.assert_allclose(alone.representation, prediction.representation[2:3], atol=1e-5)
     again = method.predict(fitted, inputs.take(test))
-    assert np.array_equal(again.margin, answer.margin)
+    assert np.array_equal(again.margin, prediction.margin)
     blocks = np.full(len(test), 5)
     for _, resampled in inputs.reestimates(Resamples(run.fold.test, blocks, 0, 0, 3)):
         moved = method.predict(fitted, resampled)
         assert len(moved.margin) == 3 * len(test)
         assert np.isfinite(moved.margin).all()
         if name in METHODS:
-            assert not np.allclose(moved.margin[::3], answer.margin)
+            assert not np.allclose(moved.margin[::3], prediction.margin)
 
 
 class GatedNetwork(GCNNetwork):

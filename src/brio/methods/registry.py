@@ -36,7 +36,7 @@ M = TypeVar("M", bound=type[Method])
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where an implementation comes from; shown beside the method's scores in every table.
+    """Where an implementation comes from; every table shows it with the method's scores.
 
     Attributes
     ----------
@@ -261,7 +261,7 @@ def load_methods(path: str | Path) -> list[str]:
     """
     file = Path(path)
     if not file.is_file():
-        raise BrioError(f"{file}: there is no such file; it should hold a method of your own")
+        raise BrioError(f"{file}: there is no such file; name a Python file with a method of your own")
     module_name = f"brio_methods_{file.resolve()}"
     if module_name not in sys.modules:
         _run_file(file, module_name)

@@ -74,7 +74,7 @@ class LinearMethod(Method):
     settings: LinearSettings
     uses_seed = True
     """Whether anything may depend on the seed. If not, runs whose folds hold the same scans share one solution. A
-    subclass of a model without seed that draws random numbers must set this again."""
+    subclass that draws random numbers must set it back to True."""
 
     @property
     def needs_validation(self) -> bool:  # type: ignore[override]

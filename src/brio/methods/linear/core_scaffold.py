@@ -59,15 +59,15 @@ class CoreScaffold(LinearMethod):
         mean = super().learn(source, scans)["mean"]
         edges = scaffold(source, scans, self.settings)
         values, live = _read_edges(scans, edges.u, edges.v, mean)
-        known = confounds(source, values, live, scans.covariates)
+        effects = confounds(source, values, live, scans.covariates)
         return {"mean": mean, "u": edges.u.cpu(), "v": edges.v.cpu()} | {
-            name: t.cpu() for name, t in known._asdict().items()
+            name: t.cpu() for name, t in effects._asdict().items()
         }
 
     def extract_features(self, scans: Scans, learned: Tensors) -> np.ndarray:
-        known = Confounds(*(learned[name].to(scans.A) for name in Confounds._fields))
+        effects = Confounds(*(learned[name].to(scans.A) for name in Confounds._fields))
         values, live = _read_edges(scans, learned["u"], learned["v"], learned["mean"])
-        return adjusted(values, live, scans.covariates, known).double().cpu().numpy()
+        return adjusted(values, live, scans.covariates, effects).double().cpu().numpy()
 
 
 def _read_edges(scans: Scans, u: Tensor, v: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:

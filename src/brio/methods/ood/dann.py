@@ -43,8 +43,8 @@ class SiteOutput(NamedTuple):
 
     logit: Tensor  # [B]
     representation: Tensor  # [B, width]
-    site_logit: Tensor  # [B, E] its gradient reaches the features reversed
-    held_site_logit: Tensor  # [B, E] the same numbers; their gradient stops at the site classifier
+    site_logit: Tensor  # [B, E] its gradient reaches the features, reversed
+    detached_site_logit: Tensor  # [B, E] the same numbers; their gradient stops at the site classifier
 
 
 class DANNNetwork(GCNNetwork):
@@ -100,9 +100,9 @@ class DANN(GCNMethod):
         The ramp scales the gradient of the features only; the site classifier learns at full size throughout.
         """
         size = self.settings.strength * ramp_up(batch.epoch, self.settings.epochs)
-        site = size * site_cross_entropy(out.site_logit, batch)
-        held = (1 - size) * site_cross_entropy(out.held_site_logit, batch)
-        return classification_loss(out.logit, batch) + site + held
+        adversarial = size * site_cross_entropy(out.site_logit, batch)
+        detached = (1 - size) * site_cross_entropy(out.detached_site_logit, batch)
+        return classification_loss(out.logit, batch) + adversarial + detached
 
     def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]:
         own = {name: parameters[name][:n_sites].clone() for name in ("site.2.weight", "site.2.bias")}

@@ -90,7 +90,7 @@ class RunFit:
         Parameters
         ----------
         block_length : float or None
-            Fold-level block length of the re-estimates, to be kept with the fitted run.
+            Fold-level block length of the re-estimates, stored with the fitted run.
         """
         s = self.s
         solution = self._solve(None)
@@ -225,16 +225,16 @@ class RunFit:
         self, fit: KernelRidgeFit, penalised: PenalisedKernels, T: list[Functionals] | None
     ) -> FactorModel:
         """Build the model of a solution, not calibrated yet: its logit is f."""
-        seen = (fit.alpha @ self.x).expand(self.s.J, -1)
+        edges = (fit.alpha @ self.x).expand(self.s.J, -1)
         weight = pad(fit.alpha, (self.points.shape[1] - len(self.x), 0)).expand(self.s.J, -1)
         if T is not None:
             removed = penalised.removed @ fit.alpha  # [J, rows]
-            seen = seen - torch.stack([t @ rows.edges for t, rows in zip(removed, T, strict=True)])
+            edges = edges - torch.stack([t @ rows.edges for t, rows in zip(removed, T, strict=True)])
             weight = weight - torch.stack([t @ rows.points for t, rows in zip(removed, T, strict=True)])
         return FactorModel(
             centre=self.centre,
             factors=self.factors,
-            theta=self.weights.linear * seen * self.factors.shares / self.factors.scale,
+            theta=self.weights.linear * edges * self.factors.shares / self.factors.scale,
             points=self.points,
             beta=self.weights.own * weight,
             gamma=self._tensor(np.array(self.weights.gamma)),
