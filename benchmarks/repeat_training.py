@@ -48,11 +48,11 @@ def main() -> None:
     compute = resolve_device(args.device)
     graphs = Connectomes(Cohort.load(args.cohort), compute.torch_device)
     runs = [Run(fold, seed) for seed in range(3) for fold in leave_one_site_out(graphs.cohort, seed)][: args.runs]
-    networks = [entry.name for entry in list_methods() if issubclass(entry.make, NeuralMethod)]
+    networks = [entry.name for entry in list_methods() if issubclass(entry.method_class, NeuralMethod)]
     print(f"{compute.describe()}: {len(runs)} runs, {args.epochs} epochs, {args.times} times")
     print("method           weights        seconds")
     for name in args.method or networks:
-        fields = {field.name for field in dataclasses.fields(find_method(name).make.Settings)}
+        fields = {field.name for field in dataclasses.fields(find_method(name).method_class.Settings)}
         settings = {"epochs": args.epochs} | {key: value for key, value in SHORT_TRAINING.items() if key in fields}
         method = make_method(name, settings)
         trainings = []

@@ -22,11 +22,11 @@ from brio.authoring import (
     Scans,
     Stage,
     StepContext,
+    build_profiles,
     choice,
     classification_loss,
     log_uniform,
     method,
-    profiles,
     setting,
 )
 
@@ -54,7 +54,7 @@ class GatedProfiles(nn.Module):
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
         """Score B scans; ``step`` is the training step, None at inference."""
-        states = self.embed(self.dropout(profiles(scans, state), step)).relu()  # [B, P, width]
+        states = self.embed(self.dropout(build_profiles(scans, state), step)).relu()  # [B, P, width]
         pooled = (self.gate.softmax(0)[:, None] * states).sum(1)
         return Output(self.classify(pooled).squeeze(-1), pooled)
 

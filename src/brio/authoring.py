@@ -3,13 +3,21 @@
 A method is a frozen dataclass of settings, a network and a loss, both written for ONE run; brio trains all runs of a
 job together. ``docs/examples/my_method.py`` is a complete example.
 
+- Declare a method: ``method``, ``variant``, ``NeuralMethod`` (or ``Method`` for one that is not trained by gradient
+  steps), ``NeuralSettings``, ``setting`` with ``choice``, ``uniform`` or ``log_uniform``, and the checks ``require*``.
+- Types it meets: ``Scans``, ``RunState``, ``StepContext``, ``Output``, ``Batch``, ``Stage``.
+- Graphs: ``build_profiles``, ``select_strong_edges``, ``normalise_adjacency``.
+- Layers that give a run the same numbers alone and in a stack: ``Dropout``, ``BatchNorm``, ``Chain``, ``build_mlp``.
+- Losses: ``classification_loss``, ``bce``, ``average_losses``, ``average_by_site``.
+
 >>> from brio.authoring import NeuralMethod, method
 """
 
-from .methods.graphs import normalised, profiles, strong_edges
+from .methods.graphs import build_profiles, normalise_adjacency, select_strong_edges
 from .methods.layers import BatchNorm, Chain, Dropout, LayerNorm, Linear, build_mlp
-from .methods.losses import bce, class_loss, classification_loss, site_losses
+from .methods.losses import average_by_site, average_losses, bce, classification_loss
 from .methods.registry import Provenance, method, variant
+from .methods.settings import require_above, require_at_least, require_share
 from .settings import require, setting
 from .spaces import choice, log_uniform, uniform
 from .training import (
@@ -58,19 +66,22 @@ __all__ = [
     "Stage",
     "StepContext",
     "Tensors",
+    "average_by_site",
+    "average_losses",
     "bce",
     "build_mlp",
+    "build_profiles",
     "choice",
-    "class_loss",
     "classification_loss",
     "log_uniform",
     "method",
-    "normalised",
-    "profiles",
+    "normalise_adjacency",
     "require",
+    "require_above",
+    "require_at_least",
+    "require_share",
+    "select_strong_edges",
     "setting",
-    "site_losses",
-    "strong_edges",
     "uniform",
     "variant",
 ]

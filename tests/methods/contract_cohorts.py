@@ -53,7 +53,7 @@ def tiny() -> Cohort:
 
 def small(name: str, **values: object) -> Method:
     """A method with small settings."""
-    own = {f.name for f in dataclasses.fields(find_method(name).make.Settings)} - set(find_method(name).fixed)
+    own = {f.name for f in dataclasses.fields(find_method(name).method_class.Settings)} - set(find_method(name).fixed)
     return make_method(name, {k: v for k, v in {**SMALL, **values}.items() if k in own})
 
 

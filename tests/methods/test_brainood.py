@@ -16,7 +16,7 @@ from brio.methods.brain.brainood import (
     VirtualGIN,
     spread,
 )
-from brio.methods.graphs import profiles, strong_edges
+from brio.methods.graphs import build_profiles, select_strong_edges
 from brio.training import InputShape
 
 STAGE = BrainOOD(BrainOODSettings()).stages()[0]
@@ -29,7 +29,7 @@ def network():
 
 
 def correlations(scans, state):
-    return profiles(scans, state).tanh() + torch.eye(P)
+    return build_profiles(scans, state).tanh() + torch.eye(P)
 
 
 def test_one_mask_of_features_serves_all_scans(network):
@@ -91,7 +91,7 @@ def test_features_are_reconstructed_from_high_pass_states(network):
     out = in_training(network, scans, state)
     H, A, R = rebuilt[0]
     assert torch.equal(H, encoded[0][-1])
-    assert torch.equal(A, strong_edges(scans))
+    assert torch.equal(A, select_strong_edges(scans))
     masked = encoded[0][0]
     M = torch.where((masked == 0).all(0), 0, (network.feature @ network.feature.T).sigmoid() / 0.8)
     for i in range(8):
@@ -107,7 +107,7 @@ def test_edges_are_drawn_five_times_and_the_logits_averaged(network):
     out = in_training(network, scans, state)
     assert (out.kept - scores[0][-1].sigmoid()).abs().mean() > 0.1  # drawn from a relaxed sample, not from the score
     _, A, H = encoded[1]
-    strong = strong_edges(scans)
+    strong = select_strong_edges(scans)
     assert A.shape == (8, 5, P, P)
     assert set(A.unique().tolist()) == {0.0, 1.0}
     assert torch.equal(A, A.mT)
@@ -137,7 +137,7 @@ def test_after_training_the_probabilities_stand_in_for_the_draws(network):
 
 def test_alignment_is_the_standard_deviation_over_real_scans():
     scans, _ = graphs()
-    edges = ed.list_edges(strong_edges(scans), SHARE)
+    edges = ed.list_edges(select_strong_edges(scans), SHARE)
     logit = ed.scatter_edges(torch.randn(edges.to.shape, dtype=torch.float64), edges, P).requires_grad_()
     found = spread(logit, in_batch(scans, n_sites=2, padding=1))
     assert found.item() == pytest.approx(logit[:4].std(0).mean().item(), abs=1e-6)
@@ -157,7 +157,7 @@ def test_the_loss_adds_reconstruction_alignment_and_entropy_and_no_bottleneck(ne
     aligned = out.edge_logit[:4].std(0).mean()
     expected = ce + 0.5 * out.error[:4].mean() + 0.1 * aligned + 0.01 * out.entropy
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
-    torch.testing.assert_close(out.edge_logit * (1 - strong_edges(scans)), torch.zeros_like(out.edge_logit))
+    torch.testing.assert_close(out.edge_logit * (1 - select_strong_edges(scans)), torch.zeros_like(out.edge_logit))
     with_kl = BrainOOD(BrainOODSettings(information=1.0, final_r=0.5, epochs=120))
     kl = ed.bernoulli_kl(out.kept, out.edges, 0.7)[:4].mean()
     torch.testing.assert_close(with_kl.loss(out, batch, state, STAGE), found + kl)
@@ -167,4 +167,4 @@ def test_the_bottleneck_is_off_by_default_and_on_by_name():
     s = make_method("brainood").settings
     assert (s.information, s.rounds, s.reconstruction, s.alignment, s.entropy) == (0.0, 5, 0.5, 0.1, 0.01)
     assert make_method("brainood-kl").settings.information == 1.0
-    assert find_method("brainood-kl").make is BrainOOD
+    assert find_method("brainood-kl").method_class is BrainOOD

@@ -1,4 +1,4 @@
-"""The suite that every method passes: it learns, alone and in a stack, without leakage, from its seed, and answers."""
+"""The suite that every method passes: it learns, alone and in a stack, without leakage, from its seed, and predicts."""
 
 import dataclasses
 import json
@@ -21,23 +21,26 @@ from contract_cohorts import (
     uneven,
     without,
 )
+from torch import nn
 
 from brio.cohort.simulate import simulate
 from brio.connectome import Connectomes, Resamples
 from brio.errors import BrioError
 from brio.methods import find_method, list_methods, make_method
+from brio.methods.gnn.gcn import GCN, GCNNetwork
 from brio.protocol import auc
 from brio.spaces import draw_configurations
-from brio.training import Run
+from brio.training import Output, Run
 from brio.training.inputs import NEEDS, check_needs
 from brio.training.selection import BestValidationEpoch
+from brio.training.stack import Stack
 
 LEARNING = {"patience": None, "cell_batch": 4, "learning_rate": 3e-3, "bold_frames": 80, "K": 2, "T_w": 8}
 NEURAL = [name for name in METHODS if neural(name)]
 
 
 def mean_auc(name, runs, graphs, epochs):
-    own = {f.name for f in dataclasses.fields(find_method(name).make.Settings)} - set(find_method(name).fixed)
+    own = {f.name for f in dataclasses.fields(find_method(name).method_class.Settings)} - set(find_method(name).fixed)
     method = make_method(name, {k: v for k, v in {**LEARNING, "epochs": epochs}.items() if k in own})
     labels = graphs.cohort.labels
     return np.mean([auc(labels[o.run.fold.test], o.test_logit) for o in method.fit(graphs, runs)])
@@ -67,23 +70,23 @@ def test_a_run_in_a_stack_equals_the_run_alone(name, last_epoch):
     together = method.fit(graphs, runs)
     for run, fitted in zip(runs, together, strict=True):
         (alone,) = method.fit(graphs, [run])
-        assert alone.weights.keys() == fitted.weights.keys()
+        assert alone.tensors.keys() == fitted.tensors.keys()
         assert alone.selected_epoch == fitted.selected_epoch == 4
-        for key, value in alone.weights.items():
-            assert value.shape == fitted.weights[key].shape, key
-            torch.testing.assert_close(fitted.weights[key], value, atol=1e-8, rtol=0, msg=key)
+        for key, value in alone.tensors.items():
+            assert value.shape == fitted.tensors[key].shape, key
+            torch.testing.assert_close(fitted.tensors[key], value, atol=1e-8, rtol=0, msg=key)
         np.testing.assert_allclose(fitted.test_logit, alone.test_logit, atol=1e-7)
     assert not np.allclose(together[0].test_logit[:4], together[2].test_logit[:4])
 
 
 @pytest.mark.parametrize("name", METHODS + CONTROLS)
-def test_nothing_of_the_held_out_site_reaches_a_weight(name):
+def test_nothing_of_the_test_site_reaches_a_weight(name):
     cohort = tiny()
     run = Run(split(cohort, [1, 2, 3], [4, 5], [6]), 0)
     method = small(name)
     (real,) = method.fit(Connectomes(cohort), [run])
     (noise,) = method.fit(Connectomes(replaced(cohort, "site06")), [run])
-    assert same_weights(real.weights, noise.weights)
+    assert same_weights(real.tensors, noise.tensors)
     assert (real.validation_auc, real.selected_epoch) == (noise.validation_auc, noise.selected_epoch)
     if name in METHODS:
         assert not np.array_equal(real.test_logit, noise.test_logit)
@@ -94,11 +97,11 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(name):
     graphs, method = Connectomes(tiny()), small(name)
     run = uneven(tiny())[0]
     (one,), (again,) = method.fit(graphs, [run]), method.fit(graphs, [run])
-    assert same_weights(one.weights, again.weights)
+    assert same_weights(one.tensors, again.tensors)
     assert np.array_equal(one.test_logit, again.test_logit)
     if name in NEURAL:
         (other,) = method.fit(graphs, [Run(run.fold, 7)])
-        assert not same_weights(one.weights, other.weights)
+        assert not same_weights(one.tensors, other.tensors)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU")
@@ -108,35 +111,86 @@ def test_a_stack_on_a_gpu_gives_the_same_bits_again(name):
     graphs = Connectomes(simulate(dataclasses.replace(TINY, n_rois=96)), "cuda", torch.float32)
     method, runs = small(name), uneven(graphs.cohort)
     for one, again in zip(method.fit(graphs, runs), method.fit(graphs, runs), strict=True):
-        assert same_weights(one.weights, again.weights)
+        assert same_weights(one.tensors, again.tensors)
         assert np.array_equal(one.test_logit, again.test_logit)
 
 
 @pytest.mark.parametrize("name", METHODS + CONTROLS)
-def test_a_fitted_run_answers_for_scans_and_for_re_estimates(name):
+def test_a_fitted_run_predicts_for_scans_and_for_re_estimates(name):
     graphs, method = Connectomes(tiny()), small(name)
     run = uneven(tiny())[0]
     (fitted,) = method.fit(graphs, [run])
     inputs = method.inputs(graphs)
     test = torch.from_numpy(run.fold.test)
-    answer = method.predict(fitted, inputs.take(test))
-    np.testing.assert_allclose(answer.margin, fitted.test_logit, atol=1e-5)
-    assert answer.representation.ndim == 2
-    assert len(answer.representation) == len(test)
-    assert np.isfinite(answer.representation).all()
-    # each scan is answered for by itself
+    prediction = method.predict(fitted, inputs.take(test))
+    np.testing.assert_allclose(prediction.margin, fitted.test_logit, atol=1e-5)
+    assert prediction.representation.ndim == 2
+    assert len(prediction.representation) == len(test)
+    assert np.isfinite(prediction.representation).all()
+    # each scan is scored by itself
     alone = method.predict(fitted, inputs.take(test[2:3]))
-    np.testing.assert_allclose(alone.margin, answer.margin[2:3], atol=1e-5)
-    np.testing.assert_allclose(alone.representation, answer.representation[2:3], atol=1e-5)
+    np.testing.assert_allclose(alone.margin, prediction.margin[2:3], atol=1e-5)
+    np.testing.assert_allclose(alone.representation, prediction.representation[2:3], atol=1e-5)
     again = method.predict(fitted, inputs.take(test))
-    assert np.array_equal(again.margin, answer.margin)
+    assert np.array_equal(again.margin, prediction.margin)
     blocks = np.full(len(test), 5)
     for _, resampled in inputs.reestimates(Resamples(run.fold.test, blocks, 0, 0, 3)):
         moved = method.predict(fitted, resampled)
         assert len(moved.margin) == 3 * len(test)
         assert np.isfinite(moved.margin).all()
         if name in METHODS:
-            assert not np.allclose(moved.margin[::3], answer.margin)
+            assert not np.allclose(moved.margin[::3], prediction.margin)
+
+
+class GatedNetwork(GCNNetwork):
+    """A GCN with a gate that inference reads, and a part g that it does not, whose name begins the gate's."""
+
+    def __init__(self, shape, settings):
+        super().__init__(shape, settings)
+        self.gate = nn.Linear(settings.width, settings.width)
+        self.g = nn.Linear(settings.width, 1)
+
+    def forward(self, scans, state, step=None):
+        h = super().forward(scans, state, step).representation
+        h = h * self.gate(h).sigmoid()
+        logit = self.classify(h) if step is None else self.classify(h) + self.g(h)
+        return Output(logit.squeeze(-1), h)
+
+
+class GatedMethod(GCN):
+    training_only = ("g",)
+
+    def network(self, shape):
+        return GatedNetwork(shape, self.settings)
+
+
+@pytest.fixture(scope="module")
+def gated():
+    """A method with a gate, a fitted run of it and its test scans."""
+    method = GatedMethod(small("gcn").settings)
+    (fitted,) = method.fit(Connectomes(tiny()), [uneven(tiny())[0]])
+    scans = method.inputs(Connectomes(tiny())).take(torch.from_numpy(fitted.run.fold.test))
+    return method, fitted, scans
+
+
+def test_what_only_training_reads_is_named_whole_not_by_how_it_begins(gated):
+    method, fitted, scans = gated
+    restored = Stack.restore(method, scans, [fitted])
+    assert {name for name in restored.params if name.startswith("g")} == {"gate.weight", "gate.bias"}
+    assert torch.equal(restored.params["gate.weight"][0], fitted.parameters["gate.weight"])
+    np.testing.assert_allclose(method.predict(fitted, scans).margin, fitted.test_logit, atol=1e-6)
+    trained = {n: t for n, t in fitted.parameters.items() if n not in ("g.weight", "g.bias")}
+    assert len(trained) == len(fitted.parameters) - 2
+    without_g = dataclasses.replace(fitted, parameters=trained)
+    assert np.array_equal(method.predict(without_g, scans).margin, method.predict(fitted, scans).margin)
+
+
+@pytest.mark.parametrize("missing", ["gate.weight", "gate.bias", "classify.weight", "norms.0.running_mean"])
+def test_a_fitted_run_without_a_tensor_that_inference_reads_is_refused(gated, missing):
+    method, fitted, scans = gated
+    rest = {name: t for name, t in fitted.parameters.items() if name != missing}
+    with pytest.raises(BrioError, match=f"lack '{missing}'"):
+        method.predict(dataclasses.replace(fitted, parameters=rest), scans)
 
 
 @pytest.mark.parametrize("name", METHODS + CONTROLS)
@@ -197,4 +251,4 @@ def test_every_method_of_the_comparison_is_there():
     brio = ["brio", "brio-wo-rs", "brio-wo-tr", "brio-wo-sm", "brio-wo-sf", "brio-wo-qg", "backbone"]
     assert set(published + linear + beyond + brio) <= set(METHODS)
     assert {"covariates-only", "length-only", "dead-rois-only"} <= set(CONTROLS)
-    assert len({e.make for e in list_methods() if e.name in published}) == 16
+    assert len({e.method_class for e in list_methods() if e.name in published}) == 16

@@ -13,7 +13,7 @@ from torch_geometric.utils import dense_to_sparse
 from brio.connectome import Connectomes
 from brio.methods.brain.fchgnn import Brain, ChebLayer, FCHGNNNetwork, FCHGNNSettings, HemisphereLayer
 from brio.methods.brain.population import Member, Population, PopulationLayer, Relation, bank_scans, neighbours, others
-from brio.methods.graphs import normalised
+from brio.methods.graphs import normalise_adjacency
 from brio.training import InputShape, Run, RunState, Scans
 from brio.training.stack import Stack
 
@@ -80,7 +80,7 @@ def test_each_hemisphere_has_a_convolution_of_its_own(scans):
     torch.manual_seed(0)
     layer = HemisphereLayer(P, 6).double()
     _, weights = strong(scans.A)
-    within = normalised(weights * (SIDE[:, None] * SIDE == 1))
+    within = normalise_adjacency(weights * (SIDE[:, None] * SIDE == 1))
     found = layer(scans.A, within, SIDE)
     for side, own in ((-1, layer.left), (1, layer.right)):
         reference = GCNConv(P, 6).double()

@@ -29,7 +29,7 @@ from brio.methods.graph_ood.disco import (
     imbalance,
 )
 from brio.methods.graph_ood.gsat import GSAT, GSATNetwork, GSATOutput, GSATSettings
-from brio.methods.graphs import profiles, strong_edges
+from brio.methods.graphs import build_profiles, select_strong_edges
 from brio.training import InputShape, RunState, Scans, StepContext
 
 P, SHARE = 10, 0.4
@@ -91,7 +91,7 @@ def pairs_of(adjacency):
 
 
 def test_every_edge_is_listed_once_in_each_direction_and_empty_places_are_marked():
-    A = strong_edges(graphs()[0])
+    A = select_strong_edges(graphs()[0])
     edges = ed.list_edges(A, SHARE)
     half = edges.to.shape[1] // 2
     assert half == round(SHARE * P * (P - 1) / 2)
@@ -105,7 +105,7 @@ def test_every_edge_is_listed_once_in_each_direction_and_empty_places_are_marked
 
 
 def test_values_of_edges_become_weights_of_messages():
-    A = strong_edges(graphs()[0])
+    A = select_strong_edges(graphs()[0])
     edges = ed.list_edges(A, SHARE)
     values = torch.randn(8, 3, edges.to.shape[1], dtype=torch.float64)
     expected = torch.zeros(8, 3, P, P, dtype=torch.float64)
@@ -123,7 +123,7 @@ def test_values_of_edges_become_weights_of_messages():
 
 def test_edge_scores_are_those_of_an_mlp_over_pairs_with_the_instance_norm_of_pyg():
     scans, _ = graphs()
-    A = strong_edges(scans)
+    A = select_strong_edges(scans)
     edges = ed.list_edges(A, SHARE)
     score = moved(ed.EdgeMLP(5, (6, 4), dropout=0.5))
     H = torch.randn(8, P, 5, dtype=torch.float64)
@@ -141,7 +141,7 @@ def test_edge_scores_are_those_of_an_mlp_over_pairs_with_the_instance_norm_of_py
 
 def test_batch_norm_over_edges_is_that_of_torch_over_the_real_edges_of_real_graphs():
     scans, _ = graphs()
-    edges = ed.list_edges(strong_edges(scans), SHARE)
+    edges = ed.list_edges(select_strong_edges(scans), SHARE)
     ours, theirs = ed.EdgeBatchNorm(3).double(), nn.BatchNorm1d(3).double()
     x = torch.randn(8, edges.to.shape[1], 3, dtype=torch.float64)
     graph_real = torch.tensor([1.0] * 6 + [0.0] * 2, dtype=torch.float64)
@@ -158,8 +158,8 @@ def test_batch_norm_over_edges_is_that_of_torch_over_the_real_edges_of_real_grap
 def test_the_encoder_passes_weighted_messages_like_the_dense_gin_of_pyg(residual):
     encoder = moved(ed.GINEncoder(P, 6, 2, 0.5, residual))
     scans, state = graphs()
-    X = profiles(scans, state)
-    A = strong_edges(scans) * torch.rand(8, P, P, dtype=torch.float64)
+    X = build_profiles(scans, state)
+    A = select_strong_edges(scans) * torch.rand(8, P, P, dtype=torch.float64)
     H = encoder.embed(X)
     for layer, norm in zip(encoder.layers, encoder.norms, strict=True):
         new = norm(DenseGINConv(layer.update, eps=layer.eps.item())(H, A)).relu()
@@ -200,7 +200,7 @@ def test_the_prior_falls_in_steps_and_checkpoints_wait_for_its_end(epochs, final
 
 
 def test_the_information_term_is_the_divergence_of_two_coins():
-    edges = ed.list_edges(strong_edges(graphs()[0]), SHARE)
+    edges = ed.list_edges(select_strong_edges(graphs()[0]), SHARE)
     kept = torch.rand(edges.to.shape, dtype=torch.float64)
     coin = torch.distributions.Bernoulli
     each = torch.distributions.kl_divergence(coin(kept), coin(torch.tensor(0.7, dtype=torch.float64)))
@@ -226,7 +226,7 @@ def test_gsat_runs_one_encoder_twice_and_weighs_messages_by_the_mean_of_both_dir
     assert len(seen) == 2
     (X1, A1, _), (X2, A2, _) = seen
     assert torch.equal(X1, X2)
-    assert torch.equal(A1, strong_edges(scans))
+    assert torch.equal(A1, select_strong_edges(scans))
     one_way = ed.scatter_edges(out.kept, out.edges, P)
     torch.testing.assert_close(A2, (one_way + one_way.mT) / 2)
     assert not torch.allclose(one_way, one_way.mT)
@@ -288,7 +288,7 @@ def test_disc_gives_two_encoders_complementary_parts_of_one_graph(disc):
     causal, bias = calls_of(disc.causal), calls_of(disc.bias)
     out = in_training(disc, scans, state)
     ((Xc, Ac, Hc),), ((Xb, Ab, Hb),) = causal, bias
-    X, A = profiles(scans, state), strong_edges(scans)
+    X, A = build_profiles(scans, state), select_strong_edges(scans)
     torch.testing.assert_close(Xc + Xb, X)
     torch.testing.assert_close(Ac + Ab, A)
     edge, node = Ac[A > 0], (Xc / X.where(X != 0, torch.ones_like(X)))[X != 0]
@@ -303,7 +303,7 @@ def test_disc_gives_two_encoders_complementary_parts_of_one_graph(disc):
 
 def test_disc_masker_averages_over_neighbours(disc):
     scans, state = graphs()
-    X, A = profiles(scans, state), strong_edges(scans)
+    X, A = build_profiles(scans, state), select_strong_edges(scans)
     masker = disc.masker
     node = calls_of(masker.node)
     edge, mask = masker(X, A)
@@ -425,7 +425,7 @@ def test_the_complement_gives_the_environment_code_that_gates_the_second_look(ce
     (H1, edges, first), (H2, _, second) = looks
     (_, A, H), (_, rest, Hs), (_, kept, Hc) = passes
     assert torch.equal(H1, H)
-    assert torch.equal(A, strong_edges(scans))
+    assert torch.equal(A, select_strong_edges(scans))
     p, q = (ed.scatter_edges(t.sigmoid(), edges, P) for t in (first, second))
     torch.testing.assert_close(rest, A - (p + p.mT) / 2)
     torch.testing.assert_close(kept, (q + q.mT) / 2)
@@ -436,9 +436,9 @@ def test_the_complement_gives_the_environment_code_that_gates_the_second_look(ce
 
 def test_the_environment_moves_scores_of_edges_and_learns_nothing_from_them(cepg):
     scans, state = graphs()
-    A = strong_edges(scans)
+    A = select_strong_edges(scans)
     edges = ed.list_edges(A, SHARE)
-    H = cepg.encoder(profiles(scans, state), A)
+    H = cepg.encoder(build_profiles(scans, state), A)
     code = torch.randn(2, 8, 6, dtype=torch.float64, requires_grad=True)
     one, other = (cepg.score(cepg.gate_states(H, z), edges) for z in code)
     assert (one - other).abs().mean() > 0.01  # a code added to all edges would vanish in the instance norm
@@ -506,7 +506,7 @@ def disco():
 
 def test_every_expert_scores_edges_with_an_mlp_of_its_own():
     scans, _ = graphs()
-    A = strong_edges(scans)
+    A = select_strong_edges(scans)
     edges = ed.list_edges(A, SHARE)
     masks = moved(ExpertMasks(5, 4, 2))
     H = torch.randn(8, P, 5, dtype=torch.float64)
@@ -548,7 +548,7 @@ def test_disco_masks_are_binary_and_distinct_in_training_and_probabilities_after
     scans, state = graphs()
     seen = calls_of(disco.experts)
     out = in_training(disco, scans, state)
-    A, strong = seen[0][1], strong_edges(scans)
+    A, strong = seen[0][1], select_strong_edges(scans)
     assert A.shape == (8, 4, P, P)
     assert set(A.unique().tolist()) == {0.0, 1.0}
     assert torch.equal(A, A.mT)
@@ -561,7 +561,7 @@ def test_disco_masks_are_binary_and_distinct_in_training_and_probabilities_after
     assert (learns.abs().sum(1) > 0).all()  # straight through
     after = disco(scans, state)
     edges = ed.list_edges(strong, SHARE)
-    keep = disco.masks(disco.encoder(profiles(scans, state), strong), edges).sigmoid()
+    keep = disco.masks(disco.encoder(build_profiles(scans, state), strong), edges).sigmoid()
     torch.testing.assert_close(seen[1][1], ed.scatter_edges(torch.cat([keep, keep], -1), edges, P))
     assert torch.equal(after.logit, disco(scans, state).logit)
 
@@ -583,7 +583,7 @@ def test_disco_answers_with_the_gated_sum_of_its_experts(disco):
 
 
 def test_only_correlation_beyond_tau_costs():
-    edges = ed.list_edges(strong_edges(graphs()[0]), SHARE)
+    edges = ed.list_edges(select_strong_edges(graphs()[0]), SHARE)
     real = edges.real[:, : edges.real.shape[1] // 2]
     keep = torch.rand(8, 4, real.shape[1], dtype=torch.float64)
     keep[:, 1] = 0.3 + 0.5 * keep[:, 0]  # the same mask, shifted and scaled
@@ -599,7 +599,7 @@ def test_only_correlation_beyond_tau_costs():
 
 def made_output(seed=0, K=4):
     g = torch.Generator().manual_seed(seed)
-    edges = ed.list_edges(strong_edges(graphs()[0]), SHARE)
+    edges = ed.list_edges(select_strong_edges(graphs()[0]), SHARE)
     real = edges.real[:, : edges.real.shape[1] // 2]
     answers = torch.randn(8, K, dtype=torch.float64, generator=g)
     routing = torch.randn(8, K, dtype=torch.float64, generator=g).log_softmax(-1)

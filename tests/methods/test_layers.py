@@ -5,15 +5,21 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from brio.training.ambient import during_step, keep_statistics, permutation, real_graphs, uniform
 from scipy import stats
 from torch import nn
 from torch_geometric.nn import DenseGATConv, DenseGCNConv, DenseGINConv
 
-from brio.methods.graphs import normalised
-from brio.methods.layers import BatchNorm, Dropout, GATLayer, GCNLayer, GINLayer, LayerNorm, Linear, mlp
+from brio.methods.graphs import normalise_adjacency
+from brio.methods.layers import BatchNorm, Dropout, GATLayer, GCNLayer, GINLayer, LayerNorm, Linear, build_mlp
+from brio.training import StepContext
 
 KEY = torch.tensor(12345)
+
+
+def step_of(real, key=KEY, **kwargs):
+    """A step whose scans are all of one site; ``real`` is their number, or 0 for those that pad the stack."""
+    real = torch.ones(real) if isinstance(real, int) else real
+    return StepContext(key, real, torch.zeros(len(real), dtype=torch.long), **kwargs)
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +51,7 @@ def test_gcn_layer_is_that_of_pyg():
     ours, theirs = GCNLayer(5, 4), DenseGCNConv(5, 4)
     nn.init.normal_(ours.bias)
     theirs.lin.weight, theirs.bias = ours.weight, ours.bias
-    close(ours(H, normalised(A)), theirs(H, A))
+    close(ours(H, normalise_adjacency(A)), theirs(H, A))
 
 
 class _Flat(nn.Module):
@@ -67,10 +73,7 @@ def test_gin_layer_is_that_of_pyg(training):
     theirs = DenseGINConv(nn.Sequential(nn.Linear(5, 4), _Flat(4), nn.ReLU(), nn.Linear(4, 4)), 0.3, train_eps=True)
     for i in (0, 3):
         theirs.nn[i].load_state_dict(ours.update[i].state_dict())
-    ours.train(training)
-    theirs.train(training)
-    with during_step(KEY, torch.ones(3)):
-        close(ours(H, A), theirs(H, A))
+    close(ours(H, A, step_of(3) if training else None), theirs.train(training)(H, A))
     assert any(p is ours.eps for p in ours.parameters())
 
 
@@ -78,7 +81,7 @@ def test_gin_layer_is_that_of_pyg(training):
 def test_gat_layer_is_that_of_pyg(concat):
     H, A = graphs()
     A = A * (torch.rand(A.shape) < 0.6)  # who hears whom need not be mutual
-    ours, theirs = GATLayer(5, 4, 3, concat, 0.4).eval(), DenseGATConv(5, 4, 3, concat)
+    ours, theirs = GATLayer(5, 4, 3, concat, 0.4), DenseGATConv(5, 4, 3, concat)
     nn.init.normal_(ours.bias)
     theirs.lin.weight, theirs.bias = ours.weight, ours.bias
     theirs.att_dst.data, theirs.att_src.data = ours.receive.data[None, None], ours.send.data[None, None]
@@ -90,10 +93,8 @@ def test_gat_layer_is_that_of_pyg(concat):
 def test_gat_drops_attention_and_nothing_else():
     H, A = graphs()
     layer = GATLayer(5, 4, 2, True, 0.4)
-    with during_step(KEY, torch.ones(3)):
-        dropped = layer(H, A)
-    with during_step(KEY, torch.ones(3)):
-        keep = (uniform((3, 2, 7, 7), H) >= 0.4) / 0.6
+    dropped = layer(H, A, step_of(3))
+    keep = (step_of(3).draw_uniform((3, 2, 7, 7), H) >= 0.4) / 0.6
     x = (H @ layer.weight.T).unflatten(-1, (2, 4))
     expected = torch.zeros(3, 7, 2, 4)
     for b, h, u in itertools.product(range(3), range(2), range(7)):
@@ -105,12 +106,12 @@ def test_gat_drops_attention_and_nothing_else():
 
 
 def test_mlp_has_its_pieces_in_order():
-    made = mlp(5, 4, 3, 2, dropout=0.1, norm=True)
+    made = build_mlp(5, 4, 3, 2, dropout=0.1, norm=True)
     kinds = [Linear, BatchNorm, nn.ReLU, Dropout]
     assert [type(m) for m in made] == [*kinds, *kinds, Linear]
     assert [(m.in_features, m.out_features) for m in made if isinstance(m, Linear)] == [(5, 4), (4, 3), (3, 2)]
-    assert [type(m) for m in mlp(5, 2)] == [Linear]
-    assert BatchNorm not in [type(m) for m in mlp(5, 4, 2)]
+    assert [type(m) for m in build_mlp(5, 2)] == [Linear]
+    assert BatchNorm not in [type(m) for m in build_mlp(5, 4, 2)]
 
 
 # batch norm
@@ -126,8 +127,7 @@ def test_batch_norm_is_that_of_torch(shape):
     for _ in range(3):
         x = (2 * torch.randn(shape) + 1).requires_grad_()
         y = x.detach().clone().requires_grad_()
-        with during_step(KEY, torch.ones(6)):
-            out = ours(x)
+        out = ours(x, step_of(6))
         expected = theirs(y.flatten(0, -2)).reshape(shape)
         close(out, expected)
         (out * target).sum().backward()
@@ -136,7 +136,6 @@ def test_batch_norm_is_that_of_torch(shape):
         close(ours.weight.grad, theirs.weight.grad)
         close(ours.running_mean, theirs.running_mean)
         close(ours.running_var, theirs.running_var)
-    ours.eval()
     theirs.eval()
     close(ours(x), theirs(x.flatten(0, -2)).reshape(shape))
 
@@ -145,10 +144,8 @@ def test_batch_norm_is_that_of_torch(shape):
 def test_batch_norm_does_not_see_what_pads_the_stack(shape):
     alone, stacked = BatchNorm(4), BatchNorm(4)
     x, padding = torch.randn(6, *shape), 100 * torch.randn(3, *shape)
-    with during_step(KEY, torch.ones(6)):
-        expected = alone(x)
-    with during_step(KEY, torch.cat([torch.ones(6), torch.zeros(3)])):
-        out = stacked(torch.cat([x, padding]))
+    expected = alone(x, step_of(6))
+    out = stacked(torch.cat([x, padding]), step_of(torch.cat([torch.ones(6), torch.zeros(3)])))
     close(out[:6], expected)
     for name in ("running_mean", "running_var"):
         close(getattr(stacked, name), getattr(alone, name))
@@ -158,20 +155,18 @@ def test_batch_norm_does_not_see_what_pads_the_stack(shape):
 def test_batch_norm_takes_several_passes_that_lie_end_to_end():
     x, real = torch.randn(2, 6, 4), torch.tensor([1.0, 1, 1, 1, 0, 0])
     ours, theirs = BatchNorm(4), nn.BatchNorm1d(4)
-    with during_step(KEY, real):
-        out = ours(x.flatten(0, 1)).unflatten(0, (2, 6))
+    out = ours(x.flatten(0, 1), step_of(real)).unflatten(0, (2, 6))
     close(out[:, :4].flatten(0, 1), theirs(x[:, :4].flatten(0, 1)))
     close(ours.running_var, theirs.running_var)
 
 
 def test_a_look_ahead_leaves_statistics_alone():
     norm, x = BatchNorm(4), torch.randn(6, 4)
-    with during_step(KEY, torch.ones(6)):
-        with keep_statistics():
-            ahead = norm(x)
-        assert torch.equal(norm.running_mean, torch.zeros(4))
-        close(norm(x), ahead)
-        assert not torch.equal(norm.running_mean, torch.zeros(4))
+    ahead = norm(x, step_of(6, update_statistics=False))
+    assert torch.equal(norm.running_mean, torch.zeros(4))
+    assert torch.equal(norm.running_var, torch.ones(4))
+    close(norm(x, step_of(6)), ahead)
+    assert not torch.equal(norm.running_mean, torch.zeros(4))
 
 
 def test_batch_norm_over_stacked_runs_is_that_of_each_run():
@@ -181,14 +176,12 @@ def test_batch_norm_over_stacked_runs_is_that_of_each_run():
     held = {n: b.repeat(3, 1) for n, b in norm.named_buffers()}
 
     def one(buffers, x, real, key):
-        with during_step(key, real):
-            return torch.func.functional_call(norm, buffers, (x,))
+        return torch.func.functional_call(norm, buffers, (x, step_of(real, key)))
 
     out = torch.vmap(one)(held, x, real, torch.arange(3))
     for r in range(3):
         n, fresh = int(real[r].sum()), BatchNorm(4)
-        with during_step(KEY, torch.ones(n)):
-            close(out[r, :n], fresh(x[r, :n]))
+        close(out[r, :n], fresh(x[r, :n], step_of(n)))
         close(held["running_var"][r], fresh.running_var)
 
 
@@ -196,10 +189,10 @@ def test_batch_norm_over_stacked_runs_is_that_of_each_run():
 
 
 def drawn(*shape, key=12345, skip=0, dtype=torch.float64):
-    with during_step(torch.tensor(key), torch.ones(shape[0])):
-        for _ in range(skip):
-            uniform((1,), torch.zeros(1))
-        return uniform(shape, torch.zeros(1, dtype=dtype)).flatten().numpy()
+    step = step_of(shape[0], torch.tensor(key))
+    for _ in range(skip):
+        step.draw_uniform((1,), torch.zeros(1))
+    return step.draw_uniform(shape, torch.zeros(1, dtype=dtype)).flatten().numpy()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -255,8 +248,8 @@ def test_a_stack_draws_the_numbers_of_its_runs(shape):
     like = torch.zeros(1)
 
     def two(key):
-        with during_step(key, torch.ones(6)):
-            return uniform(shape, like), uniform(shape, like)
+        step = step_of(6, key)
+        return step.draw_uniform(shape, like), step.draw_uniform(shape, like)
 
     first, second = torch.vmap(two)(keys)
     for r, key in enumerate(keys):
@@ -266,10 +259,15 @@ def test_a_stack_draws_the_numbers_of_its_runs(shape):
     assert len(set(torch.stack([first, second]).reshape(6, -1)[:, 0].tolist())) == 6
 
 
-def test_there_are_no_random_numbers_outside_a_step():
-    for ask in (real_graphs, permutation, lambda: uniform((1,), torch.zeros(1))):
-        with pytest.raises(RuntimeError, match="training step"):
-            ask()
+def test_inference_draws_nothing_whatever_the_mode_of_the_module():
+    x = torch.randn(6, 7, 5)
+    _, A = graphs(6)
+    for layer, more in ((Dropout(0.5), ()), (GATLayer(5, 4, 2, True, 0.4), (A,)), (GINLayer(5, 4), (A,))):
+        held = {name: t.clone() for name, t in layer.named_buffers()}
+        expected = layer.eval()(x, *more)
+        assert torch.equal(layer.train()(x, *more), expected)
+        assert all(torch.equal(t, held[name]) for name, t in layer.named_buffers())
+        assert not torch.allclose(layer.eval()(x, *more, step_of(6)), expected)
 
 
 # dropout
@@ -277,16 +275,18 @@ def test_there_are_no_random_numbers_outside_a_step():
 
 def test_dropout_drops_its_share_and_keeps_the_mean():
     layer, x = Dropout(0.3), torch.ones(200, 300)
-    with during_step(KEY, torch.ones(200)):
-        once, again = layer(x), layer(x)
+    step = step_of(200)
+    once, again = layer(x, step), layer(x, step)
     dropped = float((once == 0).double().mean())
     assert stats.binomtest(round(dropped * x.numel()), x.numel(), 0.3).pvalue > 1e-3
     close(once[once != 0], torch.full_like(once[once != 0], 1 / 0.7))
     assert not torch.equal(once, again)
     both = float(((once == 0) & (again == 0)).double().mean())
     assert both == pytest.approx(0.09, abs=4 * np.sqrt(0.09 * 0.91 / x.numel()))
-    assert torch.equal(layer.eval()(x), x)
-    assert torch.equal(Dropout(0.0)(x), x)  # draws nothing, so needs no step
+    assert torch.equal(layer(x), x)
+    step = step_of(200)
+    assert torch.equal(Dropout(0.0)(x, step), x)
+    assert torch.equal(layer(x, step), once)  # a share of 0 draws nothing
 
 
 def test_dropout_is_the_same_alone_and_in_a_stack_with_padding():
@@ -294,8 +294,7 @@ def test_dropout_is_the_same_alone_and_in_a_stack_with_padding():
     real = torch.tensor([[1.0] * 8, [1.0] * 5 + [0.0] * 3])
 
     def one(x, real, key):
-        with during_step(key, real):
-            return layer(x)
+        return layer(x, step_of(real, key))
 
     keys = torch.tensor([3, 4])
     together = torch.vmap(one)(x, real, keys)
@@ -307,8 +306,7 @@ def test_dropout_is_the_same_alone_and_in_a_stack_with_padding():
 
 
 def one_order(key, real):
-    with during_step(key, real):
-        return permutation()
+    return step_of(real, key).draw_permutation()
 
 
 def orders(n, real):
@@ -363,4 +361,4 @@ def test_layer_normalisation_by_reductions_is_that_of_torch(width):
         layer.weight.copy_(torch.randn(width))
         layer.bias.copy_(torch.randn(width))
     x = 3.0 + 2.0 * torch.randn(4, 7, width, dtype=torch.float64)
-    torch.testing.assert_close(layer.by_reductions(x), torch.nn.LayerNorm.forward(layer, x))
+    torch.testing.assert_close(layer.normalise_by_reductions(x), torch.nn.LayerNorm.forward(layer, x))

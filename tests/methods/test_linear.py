@@ -16,7 +16,7 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.jobs import run as evaluate
 from brio.methods import find_method, make_method
-from brio.methods.linear.tangent import geometric_mean, shrunk_correlation, tangent_vectors
+from brio.methods.linear.tangent import geometric_mean, map_to_tangent_space, shrink_correlations
 from brio.training import Run
 
 WHOLE = Simulation(n_sites=6, per_class=6, n_rois=12, frames=80, dead_share=0.0, stable=0.6)
@@ -64,25 +64,25 @@ def test_shrinkage_is_scikit_learns_oas(graphs):
         x = graphs.scan(i).numpy()
         expected, share = oas(x)
         assert 0 < share < 1
-        found = shrunk_correlation(graphs.full[i : i + 1], torch.tensor([float(len(x))]), None)[0]
+        found = shrink_correlations(graphs.full[i : i + 1], torch.tensor([float(len(x))]), None)[0]
         np.testing.assert_allclose(found.numpy(), expected, atol=1e-6)
-        fixed = shrunk_correlation(graphs.full[i : i + 1], torch.tensor([float(len(x))]), 0.25)[0].numpy()
+        fixed = shrink_correlations(graphs.full[i : i + 1], torch.tensor([float(len(x))]), 0.25)[0].numpy()
         np.testing.assert_allclose(fixed, 0.75 * np.corrcoef(x.T) + 0.25 * np.eye(12), atol=1e-5)
 
 
-def test_tangent_vectors_are_nilearns(graphs, fold):
+def test_map_to_tangent_space_are_nilearns(graphs, fold):
     scans = [graphs.scan(int(i)).numpy() for i in fold.source]
     theirs = ConnectivityMeasure(OAS(store_precision=False), kind="tangent", standardize="zscore_sample").fit(scans)
     S = torch.stack(
         [
-            shrunk_correlation(graphs.full[int(i)][None], torch.tensor([float(len(x))]), None)[0]
+            shrink_correlations(graphs.full[int(i)][None], torch.tensor([float(len(x))]), None)[0]
             for i, x in zip(fold.source, scans, strict=True)
         ]
     )
     mean = geometric_mean(S, iterations=50)
     np.testing.assert_allclose(mean.numpy(), _geometric_mean(list(S.numpy()), max_iter=60, tol=1e-10), atol=1e-6)
     whitening = torch.from_numpy(theirs.whitening_)
-    found = tangent_vectors(S[:3], whitening).numpy()
+    found = map_to_tangent_space(S[:3], whitening).numpy()
     from nilearn.connectome import sym_matrix_to_vec
 
     for k in range(3):
@@ -99,8 +99,8 @@ def test_the_reference_is_the_mean_of_the_source_alone(graphs, fold):
     method = make_method("tangent-ridge")
     (fitted,) = method.fit(graphs, [Run(fold, 0)])
     index = torch.from_numpy(fold.source)
-    S = shrunk_correlation(graphs.full[index], torch.from_numpy(graphs.n_frames[fold.source]).double(), None)
-    W = fitted.weights["whitening"]
+    S = shrink_correlations(graphs.full[index], torch.from_numpy(graphs.n_frames[fold.source]).double(), None)
+    W = fitted.state.learned["whitening"]
     torch.testing.assert_close(W @ S.mean(0) @ W, torch.eye(12, dtype=torch.float64), atol=1e-8, rtol=0)
 
 
@@ -108,7 +108,7 @@ def test_fc_and_tangent_together_have_equal_weight(graphs, fold):
     method = make_method("fc-tangent-ridge")
     run = Run(fold, 0)
     (fitted,) = method.fit(graphs, [run])
-    x = method.features(method.inputs(graphs).take(torch.from_numpy(fold.source)), fitted.weights)
+    x = method.extract_features(method.inputs(graphs).take(torch.from_numpy(fold.source)), fitted.state.learned)
     x = x - x.mean(0)
     n_fc = 12 * 11 // 2
     assert (x[:, :n_fc] ** 2).sum(1).mean() == pytest.approx(1.0)
@@ -158,8 +158,13 @@ def test_seeds_with_the_same_scans_share_a_solution_where_nothing_is_drawn(graph
     other = split(graphs.cohort, [1, 2, 4], [3, 5], [6])
     method = make_method(name)
     calls = []
-    fit = type(method)._fit
-    monkeypatch.setattr(type(method), "_fit", lambda self, run, *more: calls.append(run) or fit(self, run, *more))
+    learn = type(method).learn_features
+
+    def learn_and_count(self, source, scans):
+        calls.append(source)
+        return learn(self, source, scans)
+
+    monkeypatch.setattr(type(method), "learn_features", learn_and_count)
     runs = [Run(f, seed) for seed in (0, 1) for f in (fold, other)]
     fitted_runs = method.fit(graphs, runs)
     assert len(calls) == solutions

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from brio.methods.mlp import MLPNetwork, MLPSettings
-from brio.training.ambient import during_step, uniform
 from torch import nn
 
 from brio.errors import BrioError
 from brio.methods import find_method, make_method
-from brio.methods.linear.base import fc_entries
-from brio.training import InputShape, Scans
+from brio.methods.linear.base import vectorise_fc
+from brio.methods.linear.mlp import MLPNetwork, MLPSettings
+from brio.training import InputShape, RunState, Scans, StepContext
 
 P, B = 9, 12
 
@@ -24,27 +23,25 @@ def draw_scans():
     A[2, 4] = A[2, :, 4] = 0
     mean = torch.randn(P, P).tril(-1)
     scans = Scans(A, alive, torch.zeros(B), torch.ones(B), torch.zeros(B, 0, P), torch.zeros(B, 0))
-    return scans, {"mean": mean + mean.mT}
+    return scans, RunState.from_learned(mean=mean + mean.mT)
 
 
-def predict(network, scans, context):
-    with during_step(torch.tensor(0), torch.ones(B)):
-        return network(scans, context)
+def train_step() -> StepContext:
+    return StepContext(torch.tensor(0), torch.ones(B), torch.zeros(B, dtype=torch.long))
 
 
 @pytest.mark.parametrize("norm", [True, False])
 @pytest.mark.parametrize("training", [True, False])
 def test_network_is_that_of_torch_on_the_entries_of_linear_models(norm, training):
-    scans, context = draw_scans()
-    net = MLPNetwork(InputShape(P, 1, 0), MLPSettings(width=7, norm=norm)).train(training)
-    x = torch.from_numpy(fc_entries(scans, context["mean"])).float()
+    scans, state = draw_scans()
+    net = MLPNetwork(InputShape(P, 1, 0), MLPSettings(width=7, norm=norm))
+    x = torch.from_numpy(vectorise_fc(scans, state.learned["mean"])).float()
     assert x.shape == (B, P * (P - 1) // 2)
     theirs = nn.Sequential(net.hidden, nn.BatchNorm1d(7) if norm else nn.Identity(), nn.ReLU()).train(training)
     hidden = theirs(x)
     if training:
-        with during_step(torch.tensor(0), torch.ones(B)):
-            hidden = hidden * (uniform((B, 7), x) >= 0.5) / 0.5
-    out = predict(net, scans, context)
+        hidden = hidden * (train_step().draw_uniform((B, 7), x) >= 0.5) / 0.5
+    out = net(scans, state, train_step() if training else None)
     torch.testing.assert_close(out.representation, hidden)
     torch.testing.assert_close(out.logit, net.classify(hidden)[:, 0])
 
@@ -52,10 +49,10 @@ def test_network_is_that_of_torch_on_the_entries_of_linear_models(norm, training
 def test_it_is_listed_beside_the_linear_models_and_reads_no_graph():
     assert find_method("mlp").family == "linear"
     assert not hasattr(make_method("mlp").settings, "edge_share")
-    scans, context = draw_scans()
-    net = MLPNetwork(InputShape(P, 1, 0), MLPSettings()).eval()
+    scans, state = draw_scans()
+    net = MLPNetwork(InputShape(P, 1, 0), MLPSettings())
     other = scans._replace(cut=torch.full((B,), 9.0))
-    assert torch.equal(net(other, context).logit, net(scans, context).logit)
+    assert torch.equal(net(other, state).logit, net(scans, state).logit)
 
 
 def test_sizes_are_those_of_the_atlas():

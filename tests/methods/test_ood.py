@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from brio.training.ambient import during_step
 from contract_cohorts import small, split, tiny, uneven
 from torch import nn
 from torch.nn import functional as F
@@ -16,14 +15,15 @@ from brio.methods import find_method, make_method
 from brio.methods.gnn.gcn import GCNNetwork
 from brio.methods.losses import reverse_gradient, site_cross_entropy
 from brio.methods.ood.coral import coral_penalty
-from brio.methods.ood.dann import DANNNetwork, DANNSettings, ramp
+from brio.methods.ood.dann import DANNNetwork, DANNSettings, ramp_up
 from brio.methods.ood.groupdro import GroupDRONetwork, GroupDROSettings
 from brio.methods.ood.irm import irm_penalty
 from brio.methods.ood.vrex import vrex_penalty
-from brio.training import Batch, InputShape, Run, Scans, Stage
+from brio.training import Batch, InputShape, Run, RunState, Scans, Stage, StepContext
 from brio.training.selection import BestValidationEpoch
 from brio.training.source_cells import SourceCells
 
+NOTHING_LEARNED = RunState.from_learned()
 OOD = ["coral", "irm", "vrex", "groupdro", "dann"]
 P = 9
 
@@ -42,7 +42,7 @@ def last_epoch(monkeypatch):
     monkeypatch.setattr(BestValidationEpoch, "score", lambda self, logit: np.nextafter(self.best.clip(0), 2))
 
 
-def batch_of(sites: int, n: int = 4, padding: int = 0, epoch: float = 1.0) -> Batch:
+def batch_of(sites: int, n: int = 4, padding: int = 0, epoch: float = 1.0, key: int = 0) -> Batch:
     """A batch of ``sites`` source sites, padded with further ones."""
     E = sites + padding
     A = torch.randn(E * 2 * n, P, P).tril(-1)
@@ -55,7 +55,20 @@ def batch_of(sites: int, n: int = 4, padding: int = 0, epoch: float = 1.0) -> Ba
         A, torch.ones(B, P, dtype=torch.bool), edge_cut(A, 0.2), torch.ones(B), A.new_zeros(B, 0, P), A.new_zeros(B, 0)
     )
     cell_weight = (real / (2.0 * sites))[:, None].expand(E, 2)
-    return Batch(scans, cell_weight, (real[first] & real[second]) / float(pairs), torch.tensor(epoch))
+    pair_weight = (real[first] & real[second]) / float(pairs)
+    step = step_of(real, n, key)
+    return Batch(scans, cell_weight, pair_weight, torch.tensor(epoch), step)
+
+
+def step_of(real: torch.Tensor, n: int, key: int = 0) -> StepContext:
+    """A step whose batch has n scans of each class at each site; ``real`` is 0 for sites that pad the stack."""
+    site = torch.arange(len(real)).repeat_interleave(2 * n)
+    return StepContext(torch.tensor(key), real.double()[site], site)
+
+
+def zero_mean() -> RunState:
+    """A state whose mean connectome is zero."""
+    return RunState.from_learned(mean=torch.zeros(P, P))
 
 
 def by_site(x: torch.Tensor, sites: int, n: int) -> list[torch.Tensor]:
@@ -130,7 +143,7 @@ def test_coral_adds_its_penalty_to_the_mean_risk():
         method = make_method("coral", {"penalty": 2.5, "means": means})
         risk = np.mean([float(F.binary_cross_entropy_with_logits(z, labels(4))) for z in by_site(logit, 3, 4)])
         expected = risk + 2.5 * float(coral_penalty(x, batch, means))
-        found = method.loss(Out(logit, x), batch, {}, method.stages()[0])
+        found = method.loss(Out(logit, x), batch, NOTHING_LEARNED, method.stages()[0])
         assert float(found) == pytest.approx(expected, abs=1e-12)
 
 
@@ -171,9 +184,8 @@ def test_irm_halves_an_odd_number_of_scans_within_each_class():
 def test_irm_is_not_fooled_by_noise():
     # logits without any relation to the class: over many sites the product estimates the squared mean derivative
     sites = 20000
-    batch = Batch(
-        Scans(*[torch.zeros(sites * 4)] * 6), torch.full((sites, 2), 0.5 / sites), torch.zeros(0), torch.tensor(1.0)
-    )
+    scans, cell_weight = Scans(*[torch.zeros(sites * 4)] * 6), torch.full((sites, 2), 0.5 / sites)
+    batch = Batch(scans, cell_weight, torch.zeros(0), torch.tensor(1.0), step_of(torch.ones(sites), 2))
     logit = torch.randn(sites * 4)
     grid = torch.linspace(-9, 9, 20001)
     density = torch.exp(-(grid**2) / 2) / np.sqrt(2 * np.pi)
@@ -223,7 +235,7 @@ def test_weight_of_the_penalty_is_one_and_then_its_own(name):
     risk = float(F.binary_cross_entropy_with_logits(logit, batch.label))
     penalty = float({"irm": irm_penalty, "vrex": vrex_penalty}[name](logit, batch))
     for stage, weight in ((first, 1.0), (then, 100.0)):
-        found = float(method.loss(Out(logit), batch, {}, stage))
+        found = float(method.loss(Out(logit), batch, NOTHING_LEARNED, stage))
         assert found == pytest.approx(risk + weight * penalty, abs=1e-12)
     assert (first.epochs, then.epochs) == (12, 108)
     assert not first.selectable
@@ -253,7 +265,7 @@ def test_the_optimiser_starts_anew_at_the_switch(last_epoch):
     annealed = make_method("irm", common | {"epochs": 4, "annealing": 0.0, "penalty": 1.0})
     (after,), (before,) = switched.fit(graphs, run), annealed.fit(graphs, run)
     for name in ("classify.weight", "layers.0.weight"):
-        moved = (after.weights[name] - before.weights[name]).abs()
+        moved = (after.parameters[name] - before.parameters[name]).abs()
         torch.testing.assert_close(moved, torch.full_like(moved, 1e-3), rtol=0.02, atol=0)
 
 
@@ -268,17 +280,16 @@ def test_groupdro_follows_the_published_update(padding):
     method = make_method("groupdro", {"step_size": eta})
     q = torch.ones(sites)
     for step in range(5):
-        batch = batch_of(sites, n, padding)
-        with during_step(torch.tensor(step), batch.real):
-            out = net(batch.scans, {"mean": torch.zeros(P, P)})
+        batch = batch_of(sites, n, padding, key=step)
+        out = net(batch.scans, zero_mean(), batch.step)
         risks = [F.binary_cross_entropy_with_logits(z, labels(n)) for z in by_site(out.logit, sites, n)]
         for e in range(sites):
             q[e] *= float((eta * risks[e].detach()).exp())
         q = q / q.sum()
         expected = sum(float(q[e]) * risks[e] for e in range(sites))
-        torch.testing.assert_close(out.site_share[:sites], q)
-        assert not out.site_share[sites:].any()
-        found = method.loss(out, batch, {}, Stage("training", 1))
+        found = method.loss(out, batch, NOTHING_LEARNED, Stage("training", 1))
+        torch.testing.assert_close(net.log_share[:sites].softmax(0), q)
+        assert not net.log_share[sites:].any()
         torch.testing.assert_close(found, expected)
         ours, theirs = (
             torch.autograd.grad(loss, net.classify.weight, retain_graph=True)[0] for loss in (found, expected)
@@ -287,18 +298,18 @@ def test_groupdro_follows_the_published_update(padding):
     assert q.std() > 0.001
     held = net.log_share.clone()
     assert not held[sites:].any()
-    assert len(net.eval()(batch.scans, {"mean": torch.zeros(P, P)})) == 2
+    assert len(net(batch.scans, zero_mean())) == 2
     assert torch.equal(net.log_share, held)
 
 
 def test_groupdro_remembers_shares_over_steps_and_tells_those_of_its_own_sites(last_epoch):
     graphs = Connectomes(tiny(), dtype=torch.float64)
     fitted_runs = small("groupdro", step_size=0.1).fit(graphs, uneven(tiny()))
-    assert [len(o.weights["log_share"]) for o in fitted_runs] == [3, 4, 2]
+    assert [len(o.parameters["log_share"]) for o in fitted_runs] == [3, 4, 2]
     short = small("groupdro", step_size=0.1, epochs=2).fit(graphs, uneven(tiny()))
     for longer, shorter in zip(fitted_runs, short, strict=True):
-        assert (longer.weights["log_share"] > shorter.weights["log_share"] + 0.05).all()  # 4 steps of about 0.07
-        assert (shorter.weights["log_share"] > 0.05).all()
+        assert (longer.parameters["log_share"] > shorter.parameters["log_share"] + 0.05).all()  # 4 steps of about 0.07
+        assert (shorter.parameters["log_share"] > 0.05).all()
 
 
 # DANN
@@ -321,11 +332,11 @@ def test_site_is_told_from_among_the_source_sites(padding):
 
 
 def test_ramp_is_that_of_ganin():
-    found = [float(ramp(torch.tensor(float(epoch)), 120)) for epoch in range(1, 121)]
+    found = [float(ramp_up(torch.tensor(float(epoch)), 120)) for epoch in range(1, 121)]
     expected = 2 / (1 + np.exp(-10 * np.arange(120) / 119)) - 1
     np.testing.assert_allclose(found, expected, atol=1e-12)
     assert found[0] == 0
-    assert float(ramp(torch.tensor(1.0), 1)) == 0
+    assert float(ramp_up(torch.tensor(1.0), 1)) == 0
 
 
 @pytest.mark.parametrize("epoch", [1.0, 5.0, 40.0])
@@ -336,12 +347,11 @@ def test_features_climb_where_the_site_classifier_descends(epoch, padding):
     net = DANNNetwork(InputShape(P, 3 + padding, 0), settings)
     nn.init.normal_(net.site[-1].weight)
     method = make_method("dann", {"strength": 3.0, "epochs": 40})
-    with during_step(torch.tensor(0), batch.real):
-        out = net(batch.scans, {"mean": torch.zeros(P, P)})
+    out = net(batch.scans, zero_mean(), batch.step)
     plain = net.site(out.representation)[:, :3]
     site = F.cross_entropy(plain[:24], torch.arange(3).repeat_interleave(8))
     risk = F.binary_cross_entropy_with_logits(out.logit[:24], batch.label[:24])
-    found = method.loss(out, batch, {}, Stage("training", 40))
+    found = method.loss(out, batch, NOTHING_LEARNED, Stage("training", 40))
     torch.testing.assert_close(found, risk + site)
     size = 3.0 * (2 / (1 + np.exp(-10 * (epoch - 1) / 39)) - 1)
     for name, p in net.named_parameters():
@@ -370,12 +380,12 @@ def test_site_classifier_begins_at_zero_and_is_no_part_of_the_answer():
         else:
             assert torch.equal(p, q)
             assert name.startswith("site.") or torch.equal(p, plain[name])
-    assert len(nets[0].eval()(batch_of(3).scans, {"mean": torch.zeros(P, P)})) == 2
+    assert len(nets[0](batch_of(3).scans, zero_mean())) == 2
 
 
 def test_dann_tells_the_site_classifier_of_its_own_sites():
     fitted_runs = small("dann").fit(Connectomes(tiny()), uneven(tiny()))
-    assert [tuple(o.weights["site.2.weight"].shape) for o in fitted_runs] == [(3, 64), (4, 64), (2, 64)]
+    assert [tuple(o.parameters["site.2.weight"].shape) for o in fitted_runs] == [(3, 64), (4, 64), (2, 64)]
 
 
 # all of them
@@ -403,8 +413,8 @@ def test_without_its_own_term_it_is_the_gcn_with_mean_readout(name, last_epoch):
     run = [Run(split(tiny(), [1, 2, 3], [4, 5], [6]), 0)]
     (plain,) = small("gcn", readout="mean").fit(graphs, run)
     (off,), (on,) = (small(name, **values[name]).fit(graphs, run) for values in (OFF, ON))
-    for key, value in plain.weights.items():
-        torch.testing.assert_close(off.weights[key], value, atol=1e-9, rtol=0, msg=key)
+    for key, value in plain.parameters.items():
+        torch.testing.assert_close(off.parameters[key], value, atol=1e-9, rtol=0, msg=key)
     assert np.abs(on.test_logit - plain.test_logit).max() > 1e-6
     np.testing.assert_allclose(off.test_logit, plain.test_logit, atol=1e-8)
 

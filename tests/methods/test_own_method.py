@@ -50,7 +50,7 @@ def test_a_file_is_loaded_once_and_named_by_its_methods():
         (
             "from brio.methods import method\nfrom brio.training import Method\n"
             "@method('new', family='x', provenance='y', reference='z')\nclass A(Method): pass\n",
-            "does not define answer, fit",
+            "does not define fit, predict",
         ),
     ],
 )

@@ -12,11 +12,11 @@ from brio.errors import BrioError
 from brio.estimator import BrioClassifier
 from brio.methods import make_method
 from brio.methods.plus import BrioPlusSettings
-from brio.methods.plus.factors import Factors, assign, edge_shares
-from brio.methods.plus.model import Model
-from brio.methods.plus.penalties import Functionals, Penalised
-from brio.methods.plus.solver import alignment_functionals, left_out, solve
-from brio.methods.plus.views import Reestimates, edges, live_edges
+from brio.methods.plus.factors import FactorSpace, assign_rois, edge_shares
+from brio.methods.plus.log_edges import ReestimatedLogEdges, extract_log_edges, find_live_edges
+from brio.methods.plus.model import FactorModel
+from brio.methods.plus.penalties import Functionals, KernelWeights, penalise_kernels
+from brio.methods.plus.solver import build_alignment_functionals, predict_inner_folds, solve_kernel_ridge
 from brio.protocol import auc, leave_one_site_out
 from brio.training import Run
 
@@ -37,7 +37,7 @@ def problem():
 
 def test_the_solution_minimises_the_penalised_squares_with_an_intercept_for_each_site(problem):
     x, K, y, sites = problem
-    fit = solve(K, y, sites, 0.7)
+    fit = solve_kernel_ridge(K, y, sites, 0.7)
     theta = torch.zeros(50, dtype=torch.float64, requires_grad=True)
     b = torch.zeros(4, dtype=torch.float64, requires_grad=True)
     primal = x.T @ fit.alpha / 50**0.5
@@ -49,24 +49,26 @@ def test_the_solution_minimises_the_penalised_squares_with_an_intercept_for_each
     assert max(theta.grad.abs().max(), b.grad.abs().max()) < 1e-9
 
 
-def test_leaving_a_site_out_is_exactly_a_fit_without_it(problem):
+def test_an_inner_fold_is_exactly_a_fit_without_its_site(problem):
     _, K, y, sites = problem
-    found = left_out(solve(K, y, sites, 0.3), y, sites)
+    found = predict_inner_folds(solve_kernel_ridge(K, y, sites, 0.3), y, sites)
     for e in range(4):
         out = sites[:, e] > 0
         inside = ~out
-        fit = solve(K[inside][:, inside], y[inside], sites[inside][:, [k for k in range(4) if k != e]], 0.3)
+        fit = solve_kernel_ridge(
+            K[inside][:, inside], y[inside], sites[inside][:, [k for k in range(4) if k != e]], 0.3
+        )
         close(found[out], K[out][:, inside] @ fit.alpha)
 
 
-def test_leaving_a_site_out_keeps_an_intercept_in_common(problem):
+def test_an_inner_fold_keeps_a_common_intercept(problem):
     _, K, y, sites = problem
     one = torch.ones(30, 1, dtype=torch.float64)
-    found = left_out(solve(K, y, one, 0.3), y, sites)
+    found = predict_inner_folds(solve_kernel_ridge(K, y, one, 0.3), y, sites)
     for e in range(4):
         out = sites[:, e] > 0
         inside = ~out
-        fit = solve(K[inside][:, inside], y[inside], one[inside], 0.3)
+        fit = solve_kernel_ridge(K[inside][:, inside], y[inside], one[inside], 0.3)
         close(found[out], K[out][:, inside] @ fit.alpha + fit.intercept)
 
 
@@ -86,16 +88,16 @@ def test_alignment_adds_up_to_the_weighted_differences_of_site_means():
             for c in (0, 1)
         ]
     )
-    assert float((alignment_functionals(alpha_bar, g, membership) @ a).square().sum()) == pytest.approx(expected)
+    assert float((build_alignment_functionals(alpha_bar, g, membership) @ a).square().sum()) == pytest.approx(expected)
 
 
 def _pieces(n=20, n_rois=8, J=2, K=1):
     torch.manual_seed(2)
     x = torch.randn(n, n_rois * (n_rois - 1) // 2, dtype=torch.float64)
-    Pi = assign(torch.randn(n_rois, n_rois).double(), J, 0.5, 200, 0)
-    factors, linear, r = Factors.learn(x, Pi, 5)
+    Pi = assign_rois(torch.randn(n_rois, n_rois).double(), J, 0.5, 200, 0)
+    factors, linear, r = FactorSpace.learn(x, Pi, 5)
     moved = x + 0.3 * torch.randn_like(x)
-    points = torch.cat([factors.coordinates(moved), r], 1)
+    points = torch.cat([factors.project(moved), r], 1)
     return x, moved, factors, linear, r, points
 
 
@@ -108,7 +110,7 @@ def test_a_penalised_kernel_is_the_inverse_of_the_penalised_norm(linear_weight, 
     rows = Functionals(T @ everything, T)
     own = factors.kernel(r, r, 0.8)
     K = linear_weight * linear + own_weight * own
-    found = Penalised.of(K, [rows, rows], x, factors, points, linear_weight, own_weight, 0.8)
+    found = penalise_kernels(K, [rows, rows], x, factors, points, KernelWeights(linear_weight, own_weight, 0.8))
     for j in range(2):
         share = factors.shares[j]
         whole = linear_weight * (everything * share) @ everything.T / factors.scale
@@ -126,7 +128,7 @@ def test_shares_of_an_edge_sum_to_one_and_the_linear_path_splits_exactly():
 
 def test_the_assignment_is_balanced_and_finds_planted_networks():
     mean = torch.kron(torch.eye(2), torch.ones(4, 4)).double()
-    Pi = assign(mean, 2, 0.1, 200, 3)
+    Pi = assign_rois(mean, 2, 0.1, 200, 3)
     close(Pi.sum(0), torch.full((8,), 1 / 8, dtype=torch.float64))
     close(Pi.sum(1), torch.full((2,), 1 / 2, dtype=torch.float64), 1e-6)
     group = Pi.argmax(0)
@@ -137,16 +139,16 @@ def test_the_assignment_is_balanced_and_finds_planted_networks():
 
 def test_coordinates_of_source_scans_are_those_they_were_learned_with():
     x, _, factors, _, r, _ = _pieces()
-    close(factors.coordinates(x), r)
+    close(factors.project(x), r)
 
 
 def test_a_factor_that_few_scans_span_has_no_directions_of_rounding():
     x = torch.zeros(4, 28, dtype=torch.float64)
     x[0, 0], x[1, 1] = 1.0, -1.0
-    factors, _, r = Factors.learn(x, assign(torch.randn(8, 8).double(), 2, 0.5, 60, 0), 4)
+    factors, _, r = FactorSpace.learn(x, assign_rois(torch.randn(8, 8).double(), 2, 0.5, 60, 0), 4)
     assert torch.isfinite(factors.axes).all()
     assert factors.axes.abs().max() < 1e3
-    close(factors.coordinates(x), r)
+    close(factors.project(x), r)
 
 
 def _regime(seed, **kwargs):
@@ -175,7 +177,7 @@ def test_where_unstable_evidence_misleads_it_wins_and_its_qualification_says_why
         found = auc(graphs.cohort.labels[last[0].fold.test], fitted.test_logit)
         gains.append(found - _auc(make_method("ridge"), graphs, last))
         truth = graphs.cohort.provenance["truth"]
-        Pi = fitted.weights["context.Pi_bar"]
+        Pi = fitted.state.inference["Pi_bar"]
         of = {name: int(Pi[:, truth[name]].sum(1).argmax()) for name in ("stable", "unstable")}
         assert of["stable"] != of["unstable"]
         support = fitted.details["support"]
@@ -204,7 +206,7 @@ def test_weights_of_another_version_are_refused_in_words():
     graphs, runs = _regime(0)
     method = make_method("brio-plus-linear")
     (fitted,) = method.fit(graphs, runs[:1])
-    del fitted.weights["factors.Pi"]
+    del fitted.parameters["factors.Pi"]
     with pytest.raises(BrioError, match=r"another version of 'brio-plus' \(no factors.Pi\)"):
         method.margins(fitted, graphs, runs[0].fold.test)
 
@@ -214,8 +216,8 @@ def test_contributions_add_up_to_the_logit_and_survive_being_kept():
     method = make_method("brio-plus", {"refreshes": 1})
     (fitted,) = method.fit(graphs, runs[:1])
     test = torch.from_numpy(runs[0].fold.test)
-    model = Model.of(fitted.weights, graphs.full)
-    x = model.view(edges(graphs.full[test], 0.5), live_edges(graphs.alive[test]))
+    model = FactorModel.from_tensors(fitted.parameters, graphs.full)
+    x = model.centre_edges(extract_log_edges(graphs.full[test], 0.5), find_live_edges(graphs.alive[test]))
     a = model.contributions(x)
     assert a.shape == (len(test), 4)
     np.testing.assert_allclose(model.logit(a).numpy(), fitted.test_logit, atol=1e-4)
@@ -229,7 +231,7 @@ def test_variants_leave_out_what_their_names_say():
     assert linear.block_length is None  # no re-estimate was looked at
     (factors,) = make_method("brio-plus-factors").fit(graphs, runs[:1])
     assert factors.details["share_of_factors"] == pytest.approx(1.0)
-    assert factors.weights["theta"].abs().max() == 0
+    assert factors.parameters["theta"].abs().max() == 0
 
 
 def test_the_penalty_on_changes_makes_predictions_survive_re_estimation():
@@ -239,12 +241,14 @@ def test_the_penalty_on_changes_makes_predictions_survive_re_estimation():
         method = make_method("brio-plus", {"lambda_re": weight, "lambda_env": 0.0})
         (fitted,) = method.fit(graphs, runs[:1])
         scans = runs[0].fold.test
-        model = Model.of(fitted.weights, graphs.full)
-        live = live_edges(graphs.alive[torch.from_numpy(scans)])
-        full = model.contributions(model.view(edges(graphs.full[torch.from_numpy(scans)], 0.5), live)).sum(-1)
-        (again,) = Reestimates(graphs, scans, 7, BrioPlusSettings().block_rule, 9, 3, 0.5)
+        model = FactorModel.from_tensors(fitted.parameters, graphs.full)
+        live = find_live_edges(graphs.alive[torch.from_numpy(scans)])
+        full = model.contributions(
+            model.centre_edges(extract_log_edges(graphs.full[torch.from_numpy(scans)], 0.5), live)
+        ).sum(-1)
+        (again,) = ReestimatedLogEdges(graphs, scans, 7, BrioPlusSettings().block_rule, 9, 3, 0.5)
         order = np.argsort(np.argsort(again[0]))
-        other = [model.contributions(model.view(again[1][order, k], live)).sum(-1) for k in range(3)]
+        other = [model.contributions(model.centre_edges(again[1][order, k], live)).sum(-1) for k in range(3)]
         moved[weight] = float((torch.stack(other) - full).square().mean() / full.var())
     assert moved[1.0] < 0.8 * moved[0.0]
 
@@ -259,33 +263,33 @@ def test_settings_that_make_no_model_are_refused(setting, message):
 
 
 def test_few_source_sites_never_turn_the_order_round():
-    """Offsets between two sites left out in turn lie the wrong way; the calibration must not follow them."""
-    slopes, found = [], []
+    """Offsets between the sites of two inner folds have the wrong sign; the calibration must not follow them."""
+    slopes, scores = [], []
     for seed in range(3):
         cohort = simulate(Simulation(n_sites=5, per_class=8, frames=100, seed=seed))
         graphs = Connectomes(cohort)
         for fitted in make_method("brio-plus").fit(graphs, [Run(f, 0) for f in leave_one_site_out(cohort, 0)]):
-            slopes.append(float(fitted.weights["calibration"][0]))
-            found.append(auc(cohort.labels[fitted.run.fold.test], fitted.test_logit))
+            slopes.append(float(fitted.parameters["calibration"][0]))
+            scores.append(auc(cohort.labels[fitted.run.fold.test], fitted.test_logit))
     assert min(slopes) > 0
-    assert np.mean(found) > 0.6
+    assert np.mean(scores) > 0.6
 
 
-def test_alignment_does_not_flatter_the_left_out_sites():
-    """Alignment looks at the labels of all source sites; what is said of left-out ones must be said without it."""
+def test_alignment_does_not_flatter_the_inner_folds():
+    """Alignment uses the labels of all source sites, so inner folds are scored without it."""
     graphs, runs = _regime(3, unstable=0.0)
-    told = [make_method("brio-plus", {"lambda_env": w}).fit(graphs, runs[:1])[0].details for w in (0.0, 100.0)]
-    assert told[0]["left_out_auc"] == pytest.approx(told[1]["left_out_auc"])
-    assert told[0]["penalty"] == told[1]["penalty"]
+    details = [make_method("brio-plus", {"lambda_env": w}).fit(graphs, runs[:1])[0].details for w in (0.0, 100.0)]
+    assert details[0]["left_out_auc"] == pytest.approx(details[1]["left_out_auc"])
+    assert details[0]["penalty"] == details[1]["penalty"]
 
 
-def test_what_cannot_be_fitted_is_told():
+def test_what_cannot_be_fitted_is_refused():
     graphs, runs = _regime(0, unstable=0.0)
     with pytest.raises(BrioError, match="there are 24 ROIs"):
         make_method("brio-plus", {"J": 30}).fit(graphs, runs[:1])
     fold = runs[0].fold
     one = np.flatnonzero(graphs.cohort.sites == graphs.cohort.sites[fold.source[0]])
-    with pytest.raises(BrioError, match="two source sites at least"):
+    with pytest.raises(BrioError, match="at least two source sites"):
         make_method("brio-plus").fit(graphs, [Run(dataclasses.replace(fold, source=one), 0)])
 
 
@@ -304,8 +308,10 @@ def test_alignment_brings_the_sites_of_a_class_together():
     apart = {}
     for weight in (0.0, 10.0):
         (fitted,) = make_method("brio-plus", {"lambda_env": weight, "lambda_re": 0.0}).fit(graphs, runs[:1])
-        model = Model.of(fitted.weights, graphs.full)
-        a = model.contributions(model.view(edges(graphs.full[source], 0.5), live_edges(graphs.alive[source]))).sum(-1)
+        model = FactorModel.from_tensors(fitted.parameters, graphs.full)
+        a = model.contributions(
+            model.centre_edges(extract_log_edges(graphs.full[source], 0.5), find_live_edges(graphs.alive[source]))
+        ).sum(-1)
         means = np.array([[a.numpy()[(site == e) & (label == c)].mean() for e in np.unique(site)] for c in (0, 1)])
         apart[weight] = means.std(1).mean() / float(a.std())
     assert apart[10.0] < 0.7 * apart[0.0]

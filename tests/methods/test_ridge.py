@@ -69,7 +69,7 @@ def test_ridge_is_the_model_of_scikit_learn_with_the_penalty_that_validates_best
     (fitted,) = method.fit(graphs, [run])
     assert fitted.validation_auc == pytest.approx(max(aucs), abs=1e-12)
     assert fitted.details["penalty"] == pytest.approx(penalties[best])
-    np.testing.assert_allclose(fitted.weights["coefficients"].numpy(), models[best].coef_, atol=1e-9)
+    np.testing.assert_allclose(fitted.parameters["coefficients"].numpy(), models[best].coef_, atol=1e-9)
     np.testing.assert_allclose(fitted.test_logit, models[best].predict(X[run.fold.test]), atol=1e-9)
     np.testing.assert_allclose(method.margins(fitted, graphs, np.arange(len(X))), models[best].predict(X), atol=1e-9)
 
@@ -89,14 +89,14 @@ def test_choice_by_source_sites_leaves_each_out_in_turn(graphs, run):
     (fitted,) = method.fit(graphs, [run])
     best = int(np.argmax(scores))
     assert fitted.details["penalty"] == pytest.approx(penalties[best])
-    np.testing.assert_allclose(fitted.weights["coefficients"].numpy(), models[best].coef_, atol=1e-9)
+    np.testing.assert_allclose(fitted.parameters["coefficients"].numpy(), models[best].coef_, atol=1e-9)
     validation = run.fold.validation
     assert fitted.validation_auc == pytest.approx(roc_auc_score(y[validation], models[best].predict(X[validation])))
 
 
 def test_zero_filling_of_dead_rois_is_a_setting(graphs, run):
     (fitted,) = make_method("ridge", {"dead_rois": "zero"}).fit(graphs, [run])
-    assert (fitted.weights["mean"] == 0).all()
+    assert (fitted.state.learned["mean"] == 0).all()
     (filled,) = make_method("ridge").fit(graphs, [run])
     dead = ~graphs.alive[run.fold.test].all(1).numpy()
     assert 0 < dead.sum() < len(dead)

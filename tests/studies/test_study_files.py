@@ -284,7 +284,9 @@ def test_brio_is_measured_with_few_and_many_reestimates(cohort, tmp_path, monkey
 def test_all_trained_methods_are_measured(cohort, tmp_path):
     bench = bench_on(cohort, tmp_path, methods=None)
     rows = find_study("efficiency").find(bench).table
-    names = [a.method for a in comparison.compared(bench) if issubclass(find_method(a.method).make, NeuralMethod)]
+    names = [
+        a.method for a in comparison.compared(bench) if issubclass(find_method(a.method).method_class, NeuralMethod)
+    ]
     assert len(names) > 15
     assert rows["arm"].tolist()[: len(names)] == names
     assert (rows["seconds_an_epoch"] > 0).all()

@@ -48,8 +48,8 @@ def methods(
         return
     found = find_method(name)
     listing = Table("setting", "value", "tuned over", box=None, pad_edge=False)
-    for f in dataclasses.fields(found.make.Settings):
-        value, space = found.fixed.get(f.name, getattr(found.make.Settings(), f.name)), f.metadata.get("space")
+    for f in dataclasses.fields(found.method_class.Settings):
+        value, space = found.fixed.get(f.name, getattr(found.method_class.Settings(), f.name)), f.metadata.get("space")
         fixed = f.name in found.fixed
         listing.add_row(f.name, f"{value} (fixed)" if fixed else str(value), "" if fixed or not space else str(space))
     wanted = ", ".join(found.needs) or "connectomes and labels alone"
@@ -57,7 +57,7 @@ def methods(
         say(line)
     say(f"reference: {found.reference}")
     console.print(listing)
-    settings = found.make.Settings
+    settings = found.method_class.Settings
     say(f"What each means: help({settings.__module__}.{settings.__name__})")
 
 
@@ -65,7 +65,7 @@ def _in_words(e: Any) -> dict[str, Any]:
     """A method as 'brio methods --json' tells it."""
     import dataclasses
 
-    fields = dataclasses.fields(e.make.Settings)
+    fields = dataclasses.fields(e.method_class.Settings)
     return {
         "name": e.name,
         "family": e.family,
@@ -75,7 +75,7 @@ def _in_words(e: Any) -> dict[str, Any]:
         "control": e.control,
         "provenance": str(e.provenance),
         "reference": e.reference,
-        "settings": {**dataclasses.asdict(e.make.Settings()), **e.fixed},
+        "settings": {**dataclasses.asdict(e.method_class.Settings()), **e.fixed},
         "tuned_over": {
             f.name: str(f.metadata["space"]) for f in fields if f.metadata.get("space") and f.name not in e.fixed
         },

@@ -84,7 +84,7 @@ def method_settings(names: Sequence[str], values: dict[str, Any]) -> dict[str, M
 
     A setting that no method takes is an error that names the nearest one.
     """
-    fields = {name: {f.name for f in dataclasses.fields(find_method(name).make.Settings)} for name in names}
+    fields = {name: {f.name for f in dataclasses.fields(find_method(name).method_class.Settings)} for name in names}
     everything = set().union(*fields.values())
     for key in values:
         if key not in everything:

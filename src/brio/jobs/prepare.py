@@ -59,7 +59,7 @@ class Prepared:
     def given(self, name: str) -> dict[str, Any]:
         """Of the settings of methods that were given, those that a method has and its name does not fix."""
         kind = find_method(name)
-        known = {f.name for f in dataclasses.fields(kind.make.Settings)} - set(kind.fixed)
+        known = {f.name for f in dataclasses.fields(kind.method_class.Settings)} - set(kind.fixed)
         return {k: v for k, v in self.of_methods.items() if k in known}
 
     def lack(self, name: str) -> str:

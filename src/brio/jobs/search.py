@@ -86,7 +86,7 @@ def _drawn(name: str, values: dict[str, Any], budget: int) -> list[tuple[dict[st
 
 
 def _fields(name: str) -> set[str]:
-    return {f.name for f in dataclasses.fields(find_method(name).make.Settings)}
+    return {f.name for f in dataclasses.fields(find_method(name).method_class.Settings)}
 
 
 def _search(

@@ -90,7 +90,9 @@ class Tuned:
 
     def candidates(self, name: str, values: dict[str, Any]) -> Candidates:
         """The method with the settings chosen for a fold; settings given by hand stay as they are."""
-        known = {f.name for f in dataclasses.fields(find_method(name).make.Settings)} - set(find_method(name).fixed)
+        known = {f.name for f in dataclasses.fields(find_method(name).method_class.Settings)} - set(
+            find_method(name).fixed
+        )
         given = {k: v for k, v in self.given.items() if k in known}
         own = {k: v for k, v in values.items() if k in known}
         made: dict[str, Method] = {}

@@ -1,7 +1,7 @@
 """From connectomes to the graphs that GNNs read: one convention for every method.
 
-Node features are the rows of the filled FC matrix (an ROI's connection profile); edges are the strongest fifth of the
-absolute FC of each scan, without sign. ROIs without signal have no edges and the source mean as their profile.
+Node features are the rows of the filled FC matrix (an ROI's connection profile). Edges are the strongest fifth of the
+absolute FC of each scan, without sign. ROIs without signal have no edges, and the source mean as their profile.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from ..connectome import fill_dead
 from ..settings import require, setting
 from ..spaces import choice
 from ..training import RunState, Scans
-from .settings import BaselineSettings
+from .settings import BaselineSettings, require_at_least, require_share
 
-__all__ = ["GraphSettings", "normalised", "profiles", "strong_edges"]
+__all__ = ["GraphSettings", "build_profiles", "normalise_adjacency", "select_strong_edges"]
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,12 @@ class GraphSettings(BaselineSettings):
 
     Attributes
     ----------
-    width, layers : int
-        Hidden width and number of message-passing layers.
+    width : int
+        Hidden width.
+    layers : int
+        Message-passing layers.
     dropout : float
+        Share of the hidden states dropped in training.
     edge_share : float
         Share of the edges of a scan, the strongest in absolute value, that make its graph.
     """
@@ -41,25 +44,57 @@ class GraphSettings(BaselineSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("width", "layers"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        require(0 <= self.dropout < 1, "dropout", self.dropout, "0 or more and below 1")
+        require_at_least(self, 1, "width", "layers")
+        require_share(self, "dropout")
         require(0 < self.edge_share <= 1, "edge_share", self.edge_share, "above 0 and at most 1")
 
 
-def profiles(scans: Scans, state: RunState) -> Tensor:
-    """Node features: rows of the FC matrix, ROIs without signal filled in. Shape [B, P, P]."""
+def build_profiles(scans: Scans, state: RunState) -> Tensor:
+    """Build the node features of a graph: rows of the FC matrix, with edges of ROIs without signal filled in.
+
+    Parameters
+    ----------
+    scans : Scans
+        B scans.
+    state : RunState
+        With the mean connectome of the source sites, ``state.learned["mean"]``, shape [P, P].
+
+    Returns
+    -------
+    Tensor, shape [B, P, P]
+    """
     return fill_dead(scans.A, scans.alive, state.learned["mean"])
 
 
-def strong_edges(scans: Scans) -> Tensor:
-    """1 for the strongest edges of each scan, 0 elsewhere and on the diagonal; symmetric. Shape [B, P, P]."""
-    size = scans.A.abs()
-    return ((size >= scans.cut[:, None, None]) & (size > 0)).to(scans.A.dtype)
+def select_strong_edges(scans: Scans) -> Tensor:
+    """Select the strongest edges of each scan, as many as the setting ``edge_share`` says.
+
+    Parameters
+    ----------
+    scans : Scans
+        B scans.
+
+    Returns
+    -------
+    Tensor, shape [B, P, P]
+        1 for a selected edge, else 0; symmetric, with a diagonal of zeros.
+    """
+    strength = scans.A.abs()
+    return ((strength >= scans.cut[:, None, None]) & (strength > 0)).to(scans.A.dtype)
 
 
-def normalised(adjacency: Tensor) -> Tensor:
-    """D^-1/2 (A + I) D^-1/2 for non-negative weights. Shape [..., P, P]."""
-    looped = adjacency + torch.eye(adjacency.shape[-1], device=adjacency.device, dtype=adjacency.dtype)
+def normalise_adjacency(A: Tensor) -> Tensor:
+    """Compute D^-1/2 (A + I) D^-1/2, with D the degrees of A + I (Kipf & Welling 2017).
+
+    Parameters
+    ----------
+    A : Tensor, shape [..., P, P]
+        Non-negative weights of edges.
+
+    Returns
+    -------
+    Tensor, shape [..., P, P]
+    """
+    looped = A + torch.eye(A.shape[-1], device=A.device, dtype=A.dtype)
     root = looped.sum(-1).rsqrt()
     return root.unsqueeze(-1) * looped * root.unsqueeze(-2)

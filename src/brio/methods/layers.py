@@ -1,7 +1,7 @@
 """Layers that several networks share.
 
-A layer that draws random numbers or keeps batch statistics is handed the :class:`~brio.training.StepContext` of the
-training step; at inference it is handed None.
+A layer that draws random numbers or keeps batch statistics is called as ``layer(x, step)``, with the
+:class:`~brio.training.StepContext` of the training step; at inference ``step`` is None.
 """
 
 from __future__ import annotations
@@ -32,42 +32,60 @@ __all__ = [
 
 
 class StepLayer(nn.Module):
-    """A layer that is handed the training step: ``forward(x, step)``, None at inference."""
+    """Base of layers that :class:`Chain` calls as ``layer(x, step)``; ``step`` is None at inference."""
 
 
 class Identity(StepLayer):
-    """Nothing, where another network has a layer that is handed the step."""
+    """Return the input: a placeholder for a :class:`StepLayer` that a network does without."""
 
     def forward(self, x: Tensor, step: StepContext | None = None) -> Tensor:
+        """Return x."""
         return x
 
 
 class Chain(nn.Sequential):
-    """Layers one after another; those that are a :class:`StepLayer` are handed the step."""
+    """Layers one after another, like ``nn.Sequential``; those that are a :class:`StepLayer` are handed the step."""
 
     def forward(self, x: Tensor, step: StepContext | None = None) -> Tensor:
+        """Apply the layers to x in order."""
         for layer in self:
             x = layer(x, step) if isinstance(layer, StepLayer) else layer(x)
         return x
 
 
 class Dropout(StepLayer):
-    """Dropout whose draws are the same for a run alone and in a stack."""
+    """Dropout whose draws are the same for a run alone and in a stack.
+
+    Parameters
+    ----------
+    p : float
+        Share of the entries that is dropped.
+    """
 
     def __init__(self, p: float) -> None:
         super().__init__()
         self.p = p
 
     def forward(self, x: Tensor, step: StepContext | None = None) -> Tensor:
-        """Drop a share p of the entries of x, of any shape, and scale the others; x itself at inference."""
+        """Drop entries of x and scale the others by 1 / (1 - p); return x itself at inference. Any shape."""
         return x if step is None or self.p == 0 else drop_out(x, step.draw_keys(), self.p)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x W^T + b for x [B, ..., d], the graph first.
+    """Compute x W^T + b, with the graph as the first axis of x.
 
-    The gradient of a small weight is a sum over all ROIs (or edges) of all graphs of the batch; on a GPU one such sum
-    keeps few of its processors busy. There the graphs go in several groups, whose sums are added at the end.
+    The gradient of a small weight is a sum over all ROIs (or edges) of all graphs of the batch. On a GPU a single such
+    sum keeps few of its processors busy, so there the graphs are split into groups, whose sums are added at the end.
+
+    Parameters
+    ----------
+    x : Tensor, shape [B, ..., n_in]
+    weight : Tensor, shape [n_out, n_in]
+    bias : Tensor, shape [n_out], optional
+
+    Returns
+    -------
+    Tensor, shape [B, ..., n_out]
     """
     groups = max(k for k in range(1, 17) if len(x) % k == 0)
     if x.device.type == "cpu" or x.dim() == 2 or groups == 1 or not torch.is_grad_enabled():
@@ -78,25 +96,28 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 class Linear(nn.Linear):
-    """A linear layer on [B, ..., d], the graph first; see :func:`linear`."""
+    """A linear layer for inputs with the graph as their first axis; see :func:`linear`."""
 
     def forward(self, input: Tensor) -> Tensor:
+        """Map [B, ..., n_in] to [B, ..., n_out]."""
         return linear(input, self.weight, self.bias)
 
 
 class LayerNorm(nn.LayerNorm):
     """Layer normalisation of the last axis.
 
-    The GPU's own kernel gives each row a block of threads, most of which have nothing to do when a row is an ROI's few
-    dozen numbers. Where no gradient is asked for (a refresh, scoring), plain reductions do the same much sooner.
+    The GPU's own kernel gives each row a block of threads, most of which are idle when a row is the few dozen numbers
+    of an ROI. Where no gradient is needed (a refresh, scoring), plain reductions give the same result much faster.
     """
 
     def forward(self, input: Tensor) -> Tensor:
+        """Normalise an input of shape [..., width]."""
         if input.device.type == "cpu" or torch.is_grad_enabled():
             return super().forward(input)
-        return self.by_reductions(input)
+        return self.normalise_by_reductions(input)
 
-    def by_reductions(self, x: Tensor) -> Tensor:
+    def normalise_by_reductions(self, x: Tensor) -> Tensor:
+        """Normalise x of shape [..., width] by a mean and a variance of each row."""
         variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
         return torch.addcmul(self.bias, (x - mean) * (variance + self.eps).rsqrt(), self.weight)
 
@@ -104,7 +125,16 @@ class LayerNorm(nn.LayerNorm):
 class BatchNorm(StepLayer):
     """Batch normalisation of the last axis over all others; graphs that pad the stack do not count.
 
-    As ``torch.nn.BatchNorm1d`` (biased variance in the batch, unbiased in the running average).
+    Like ``torch.nn.BatchNorm1d`` (biased variance in the batch, unbiased in the running average).
+
+    Parameters
+    ----------
+    width : int
+        Length of the last axis.
+    momentum : float
+        Share of a batch in the running averages.
+    eps : float
+        Added to the variance.
     """
 
     running_mean: Tensor
@@ -119,11 +149,11 @@ class BatchNorm(StepLayer):
         self.register_buffer("running_var", torch.ones(width))
 
     def forward(self, x: Tensor, step: StepContext | None = None) -> Tensor:
-        """Normalise x of shape [B, ..., width], the graph first."""
+        """Normalise x of shape [B, ..., width], by the statistics of the batch or, at inference, the running ones."""
         if step is None:
             return self.scale(x - self.running_mean, self.running_var)
         middle = tuple(range(1, x.dim() - 1))
-        real = step.real.repeat(len(x) // len(step.real))  # several passes of the batch may lie end to end
+        real = step.real.repeat(len(x) // len(step.real))  # several passes over the batch may lie end to end
         share = (real / real.sum()).unsqueeze(-1)
         mean = (share * (x.mean(middle) if middle else x)).sum(0)
         centred = x - mean
@@ -133,19 +163,34 @@ class BatchNorm(StepLayer):
         return self.scale(centred, variance)
 
     def update_statistics(self, mean: Tensor, variance: Tensor, count: Tensor, step: StepContext) -> None:
-        """Move the running averages towards the mean and variance of ``count`` values. Shapes [width], scalar."""
+        """Move the running averages towards the mean and variance of a batch.
+
+        Parameters
+        ----------
+        mean, variance : Tensor, shape [width]
+        count : Tensor, scalar
+            Values that each of them averages.
+        step : StepContext
+            Decides whether statistics are updated at all.
+        """
         if step.update_statistics:
             unbiased = variance.detach() * count / (count - 1).clamp_min(1)
             self.running_mean.mul_(1 - self.momentum).add_(self.momentum * mean.detach())
             self.running_var.mul_(1 - self.momentum).add_(self.momentum * unbiased)
 
     def scale(self, centred: Tensor, variance: Tensor) -> Tensor:
-        """Divide centred values by the root of a variance, then apply weight and bias."""
+        """Divide centred values [..., width] by the root of a variance [width], then apply weight and bias."""
         return centred * ((variance + self.eps).rsqrt() * self.weight) + self.bias
 
 
 class GCNLayer(nn.Module):
-    """A_hat H W + b (Kipf & Welling 2017); A_hat: :func:`brio.methods.graphs.normalised`."""
+    """Graph convolution A_hat H W + b (Kipf & Welling 2017).
+
+    Parameters
+    ----------
+    n_in, n_out : int
+        Width of the states before and after.
+    """
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
@@ -153,12 +198,31 @@ class GCNLayer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(n_out))
 
     def forward(self, H: Tensor, A_hat: Tensor) -> Tensor:
-        """H: [B, P, n_in]; A_hat: [B, P, P]."""
+        """Update the states of the nodes.
+
+        Parameters
+        ----------
+        H : Tensor, shape [B, P, n_in]
+        A_hat : Tensor, shape [B, P, P]
+            See :func:`brio.methods.graphs.normalise_adjacency`.
+
+        Returns
+        -------
+        Tensor, shape [B, P, n_out]
+        """
         return A_hat @ linear(H, self.weight) + self.bias
 
 
 class GINLayer(nn.Module):
-    """MLP((1 + eps) h_u + sum_v a_uv h_v) (Xu et al. 2019), MLP = linear, batch norm, ReLU, linear; eps is learned."""
+    """MLP((1 + eps) h_u + sum_v a_uv h_v) with learned eps (Xu et al. 2019).
+
+    The MLP is a linear layer, batch norm, ReLU and a linear layer.
+
+    Parameters
+    ----------
+    n_in, n_out : int
+        Width of the states before and after.
+    """
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
@@ -166,12 +230,35 @@ class GINLayer(nn.Module):
         self.update = Chain(Linear(n_in, n_out), BatchNorm(n_out), nn.ReLU(), Linear(n_out, n_out))
 
     def forward(self, H: Tensor, A: Tensor, step: StepContext | None = None) -> Tensor:
-        """H: [B, P, n_in]; A: [B, P, P], A[u, v] weighs the message of v to u."""
+        """Update the states of the nodes.
+
+        Parameters
+        ----------
+        H : Tensor, shape [B, P, n_in]
+        A : Tensor, shape [B, P, P]
+            A[u, v] is the weight of the message from v to u.
+        step : StepContext or None
+
+        Returns
+        -------
+        Tensor, shape [B, P, n_out]
+        """
         return self.update((1 + self.eps) * H + A @ H, step)
 
 
 class GATLayer(nn.Module):
-    """Masked attention over neighbours and self (Velickovic et al. 2018), heads concatenated or averaged."""
+    """Masked attention over a node and its neighbours (Velickovic et al. 2018).
+
+    Parameters
+    ----------
+    n_in, n_out : int
+        Width of the states before, and of each head.
+    heads : int
+    concat : bool
+        Whether heads are concatenated (width heads * n_out) or averaged (width n_out).
+    dropout : float
+        Share of the attention weights dropped in training.
+    """
 
     def __init__(self, n_in: int, n_out: int, heads: int, concat: bool, dropout: float) -> None:
         super().__init__()
@@ -183,7 +270,19 @@ class GATLayer(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, H: Tensor, mask: Tensor, step: StepContext | None = None) -> Tensor:
-        """H: [B, P, n_in]; mask: [B, P, P], nonzero where u receives from v. Self-loops are added."""
+        """Update the states of the nodes.
+
+        Parameters
+        ----------
+        H : Tensor, shape [B, P, n_in]
+        mask : Tensor, shape [B, P, P]
+            mask[u, v] is nonzero where u receives from v. Self-loops are added.
+        step : StepContext or None
+
+        Returns
+        -------
+        Tensor, shape [B, P, heads * n_out] or [B, P, n_out]
+        """
         x = linear(H, self.weight).unflatten(-1, (self.heads, -1))  # [B, P, heads, d]
         to, of = (x * self.receive).sum(-1), (x * self.send).sum(-1)  # [B, P, heads]
         score = F.leaky_relu(to.transpose(-1, -2).unsqueeze(-1) + of.transpose(-1, -2).unsqueeze(-2), 0.2)
@@ -194,15 +293,21 @@ class GATLayer(nn.Module):
 
 
 def build_mlp(*widths: int, dropout: float = 0.0, norm: bool = False) -> Chain:
-    """Build linear layers with (batch norm,) ReLU and dropout between them.
+    """Build linear layers with batch norm (where asked for), ReLU and dropout between them.
 
     Parameters
     ----------
     *widths : int
         Of the input, of each hidden layer and of the output.
     dropout : float
+        Share of the hidden units dropped in training.
     norm : bool
-        Batch norm after every hidden layer.
+        Whether there is a batch norm after the linear map of every hidden layer.
+
+    Returns
+    -------
+    Chain
+        Maps [B, ..., widths[0]] to [B, ..., widths[-1]].
     """
     layers: list[nn.Module] = []
     for n_in, n_out in itertools.pairwise(widths[:-1]):

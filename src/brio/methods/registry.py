@@ -1,4 +1,4 @@
-"""The methods by name. A method registers itself with a decorator; a variant fixes some of its settings."""
+"""The registry of methods: register a class under a name, find it, make it with settings, load a user's own file."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = [
     "MethodEntry",
     "Provenance",
     "find_method",
+    "follow_paper",
     "list_methods",
     "load_methods",
     "make_method",
     "method",
-    "our_reading",
-    "papers_intent",
+    "reconstruct",
     "variant",
 ]
 
@@ -36,7 +36,15 @@ M = TypeVar("M", bound=type[Method])
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where an implementation comes from, for every table that shows its figures."""
+    """Where an implementation comes from; every table shows it with the method's scores.
+
+    Attributes
+    ----------
+    kind : str
+        One phrase, such as "textbook".
+    note : str
+        What a reader has to know besides; may be empty.
+    """
 
     kind: str
     note: str = ""
@@ -50,22 +58,48 @@ PUBLISHED = Provenance("as the published code reads")
 TEXTBOOK = Provenance("textbook")
 
 
-def papers_intent(how: str) -> Provenance:
-    """The published code differs from its paper, and the paper was followed; ``how`` says in what."""
-    return Provenance("paper's intent", f"published code differs: {how}")
+def follow_paper(difference: str) -> Provenance:
+    """Declare that a paper was followed where its published code differs; ``difference`` says in what."""
+    return Provenance("paper's intent", f"published code differs: {difference}")
 
 
-def our_reading(why: str) -> Provenance:
-    """No public text or code gives the method whole."""
-    return Provenance("our reading", why)
+def reconstruct(reason: str) -> Provenance:
+    """Declare that no public text or code describes the method completely; ``reason`` says what is missing."""
+    return Provenance("our reading", reason)
 
 
 @dataclass(frozen=True)
 class MethodEntry:
-    """A method as a user can ask for it."""
+    """A registered method.
+
+    Attributes
+    ----------
+    name : str
+    method_class : type
+        Subclass of :class:`~brio.training.Method` that implements it; variants share it.
+    family : str
+        Heading under which tables list it.
+    reference : str
+        What to cite.
+    summary : str
+        One line: the first of the class's docstring, or the variant's own.
+    provenance : Provenance
+    needs : tuple of str
+        What it needs besides connectomes and labels, see :data:`brio.training.inputs.NEEDS`.
+    transductive : bool
+        Whether unlabelled scans of the test site take part in its fit.
+    control : bool
+        Whether it sees no connectome at all.
+    fixed : dict
+        Settings that the name fixes, with their values; empty unless it is a variant.
+    file : str
+        File of a user's own method; empty for those of brio.
+    code : str
+        Hash of that file, part of the key of its runs.
+    """
 
     name: str
-    make: type[Method]
+    method_class: type[Method]
     family: str
     reference: str
     summary: str
@@ -74,8 +108,8 @@ class MethodEntry:
     transductive: bool = False
     control: bool = False
     fixed: dict[str, Any] = field(default_factory=dict)
-    file: str = ""  # of a user's own method
-    code: str = ""  # hash of that file, part of the name of its runs
+    file: str = ""
+    code: str = ""
 
 
 _ENTRIES: dict[str, MethodEntry] = {}
@@ -91,7 +125,7 @@ def method(
     transductive: bool = False,
     control: bool = False,
 ) -> Callable[[M], M]:
-    """Register a method class under a name.
+    """Register a method class under a name (a class decorator).
 
     Parameters
     ----------
@@ -99,104 +133,159 @@ def method(
     family : str
         Heading under which tables list it.
     reference : str
-        Whom to cite.
+        What to cite.
     provenance : Provenance or str
         Where the implementation comes from; text of your own is fine.
-    needs : names
+    needs : iterable of str
         What it needs besides connectomes and labels, see :data:`brio.training.inputs.NEEDS`.
     transductive : bool
-        Whether unlabelled scans of the unseen site take part in its fit.
+        Whether unlabelled scans of the test site take part in its fit.
     control : bool
-        Whether it looks at no connectome at all, so that anything above chance is a warning about the cohort.
+        Whether it sees no connectome at all, so that a score above chance is a warning about the cohort.
+
+    Returns
+    -------
+    decorator
+        Registers the class and returns it.
+
+    Raises
+    ------
+    BrioError
+        If a need is unknown, the class lacks a method it has to define, or the name is taken.
     """
-    asked = {needs} if isinstance(needs, str) else set(needs)
-    wanted = tuple(need for need in NEEDS if need in asked)
-    for need in sorted(asked):
+    requested = {needs} if isinstance(needs, str) else set(needs)
+    for need in sorted(requested):
         if need not in NEEDS:
             raise BrioError(f"method '{name}': need '{need}' is unknown; {nearest(need, NEEDS)}")
+    in_order = tuple(need for need in NEEDS if need in requested)
 
     def register(cls: M) -> M:
-        missing = sorted(getattr(cls, "__abstractmethods__", ()))
+        undefined = sorted(getattr(cls, "__abstractmethods__", ()))
         if issubclass(cls, NeuralMethod) and cls.loss is NeuralMethod.loss and cls.objective is NeuralMethod.objective:
-            missing.append("loss")
-        if missing:
-            raise BrioError(f"method '{name}': class {cls.__name__} does not define {', '.join(missing)}")
+            undefined.append("loss")
+        if undefined:
+            raise BrioError(f"method '{name}': class {cls.__name__} does not define {', '.join(undefined)}")
         cls.name = name
-        cls.needs = frozenset(wanted)
-        origin = provenance if isinstance(provenance, Provenance) else Provenance(provenance)
+        cls.needs = frozenset(in_order)
         summary = (cls.__doc__ or "").strip().split("\n")[0]
-        _add(MethodEntry(name, cls, family, reference, summary, origin, wanted, transductive, control))
+        origin = provenance if isinstance(provenance, Provenance) else Provenance(provenance)
+        _add_entry(MethodEntry(name, cls, family, reference, summary, origin, in_order, transductive, control))
         return cls
 
     return register
 
 
 def variant(name: str, base: type[Method], summary: str, **fixed: Any) -> None:
-    """Register a method with some settings fixed by its name."""
-    p = next(e for e in _ENTRIES.values() if e.make is base and not e.fixed)
-    _add(
-        MethodEntry(
-            name, base, p.family, p.reference, summary, p.provenance, p.needs, p.transductive, p.control, dict(fixed)
-        )
-    )
+    """Register a registered class a second time, with some settings fixed by the name.
+
+    Parameters
+    ----------
+    name : str
+    base : type
+        A class that is registered under a name of its own.
+    summary : str
+        One line that says how the variant differs.
+    **fixed
+        Settings and their values; a user cannot set them under this name.
+    """
+    base_entry = next(e for e in _ENTRIES.values() if e.method_class is base and not e.fixed)
+    _add_entry(replace(base_entry, name=name, summary=summary, fixed=dict(fixed), file="", code=""))
 
 
-def _add(new: MethodEntry) -> None:
-    if new.name in _ENTRIES:
-        raise BrioError(f"method '{new.name}' is registered twice")
-    _ENTRIES[new.name] = new
+def _add_entry(entry: MethodEntry) -> None:
+    if entry.name in _ENTRIES:
+        raise BrioError(f"method '{entry.name}' is registered twice")
+    _ENTRIES[entry.name] = entry
 
 
 def list_methods() -> list[MethodEntry]:
-    """All methods, in the order they were registered."""
+    """List all registered methods, in the order of their registration."""
     return list(_ENTRIES.values())
 
 
 def find_method(name: str) -> MethodEntry:
-    """The method of that name."""
+    """Find the registered method of a name.
+
+    Raises
+    ------
+    BrioError
+        If there is none; the message names the nearest.
+    """
     if name not in _ENTRIES:
         raise BrioError(f"method '{name}' is unknown; {nearest(name, _ENTRIES)}")
     return _ENTRIES[name]
 
 
 def make_method(name: str, values: dict[str, Any] | None = None) -> Method:
-    """A method with its settings; what its name fixes cannot be set."""
-    found = find_method(name)
-    for key in values or {}:
-        if key in found.fixed:
-            raise BrioError(f"method '{name}' fixes '{key}' to {found.fixed[key]!r}; use '{found.make.name}' to set it")
-    made = found.make(replace_values(found.make.Settings(), {**(values or {}), **found.fixed}))
-    made.name = name  # type: ignore[misc]
-    return made
+    """Make a method with its settings.
+
+    Parameters
+    ----------
+    name : str
+    values : dict, optional
+        Values of settings by name; text is read by the type of the setting.
+
+    Raises
+    ------
+    BrioError
+        If the name or a setting is unknown, a value is not allowed, or the name fixes the setting.
+    """
+    entry, values = find_method(name), values or {}
+    for key in values:
+        if key in entry.fixed:
+            base = entry.method_class.name
+            raise BrioError(f"method '{name}' fixes '{key}' to {entry.fixed[key]!r}; use '{base}' to set it")
+    instance = entry.method_class(replace_values(entry.method_class.Settings(), {**values, **entry.fixed}))
+    instance.name = name  # type: ignore[misc]
+    return instance
 
 
 def load_methods(path: str | Path) -> list[str]:
-    """Run a Python file whose decorators register methods of a user's own; returns their names.
+    """Run a Python file whose decorators register a user's own methods.
 
     A file that was loaded before is not run again.
+
+    Parameters
+    ----------
+    path : str or Path
+
+    Returns
+    -------
+    list of str
+        Names of the methods that the file registers.
+
+    Raises
+    ------
+    BrioError
+        If the file is not there, fails, or registers no method.
     """
     file = Path(path)
     if not file.is_file():
-        raise BrioError(f"{file}: there is no such file; it should hold a method of your own")
-    name = f"brio_methods_{file.resolve()}"
-    before = set(_ENTRIES)
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, file)
-        if spec is None or spec.loader is None:
-            raise BrioError(f"{file}: its name must end in .py")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        try:
-            spec.loader.exec_module(module)
-            code = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
-            for added in set(_ENTRIES) - before:
-                _ENTRIES[added] = replace(_ENTRIES[added], file=str(file), code=code)
-        except (Exception, SystemExit) as error:
-            del sys.modules[name]
-            for added in set(_ENTRIES) - before:
-                del _ENTRIES[added]
-            raise BrioError(f"{file}: {type(error).__name__}: {error}") from error
-    found = [e.name for e in list_methods() if e.make.__module__ == name]
-    if not found:
+        raise BrioError(f"{file}: there is no such file; name a Python file with a method of your own")
+    module_name = f"brio_methods_{file.resolve()}"
+    if module_name not in sys.modules:
+        _run_file(file, module_name)
+    names = [e.name for e in list_methods() if e.method_class.__module__ == module_name]
+    if not names:
         raise BrioError(f"{file}: registers no method; put the decorator @brio.methods.method(...) above your class")
-    return found
+    return names
+
+
+def _run_file(file: Path, module_name: str) -> None:
+    """Run a file as a module and mark what it registers; where it fails, nothing of it stays registered."""
+    spec = importlib.util.spec_from_file_location(module_name, file)
+    if spec is None or spec.loader is None:
+        raise BrioError(f"{file}: its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    registered_before = set(_ENTRIES)
+    try:
+        spec.loader.exec_module(module)
+        code = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+        for name in set(_ENTRIES) - registered_before:
+            _ENTRIES[name] = replace(_ENTRIES[name], file=str(file), code=code)
+    except (Exception, SystemExit) as error:
+        del sys.modules[module_name]
+        for name in set(_ENTRIES) - registered_before:
+            del _ENTRIES[name]
+        raise BrioError(f"{file}: {type(error).__name__}: {error}") from error

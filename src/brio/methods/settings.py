@@ -1,12 +1,14 @@
-"""Settings that several methods share."""
+"""Settings that several methods share, and checks of values that many settings need."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from ..settings import require
 from ..training import NeuralSettings
 
-__all__ = ["BaselineSettings", "BoldSettings"]
+__all__ = ["BaselineSettings", "BoldSettings", "require_above", "require_at_least", "require_share"]
 
 
 @dataclass(frozen=True)
@@ -31,3 +33,39 @@ class BoldSettings(BaselineSettings):
 
     bold_frames: int = 100
     bold_tr: float | None = 2.0
+
+
+def require_at_least(settings: Any, least: float, *names: str) -> None:
+    """Require that some settings are not below a bound.
+
+    Parameters
+    ----------
+    settings : dataclass
+    least : float
+        The smallest value that is allowed.
+    *names : str
+        Of the settings.
+
+    Raises
+    ------
+    BrioError
+        Naming the first setting that breaks the rule, with its value.
+
+    Examples
+    --------
+    >>> require_at_least(BoldSettings(), 1, "epochs", "bold_frames")
+    """
+    for name in names:
+        require(getattr(settings, name) >= least, name, getattr(settings, name), f"at least {least}")
+
+
+def require_above(settings: Any, bound: float, *names: str) -> None:
+    """Require that some settings are above a bound; see :func:`require_at_least`."""
+    for name in names:
+        require(getattr(settings, name) > bound, name, getattr(settings, name), f"above {bound}")
+
+
+def require_share(settings: Any, *names: str) -> None:
+    """Require that some settings are shares: at least 0 and below 1; see :func:`require_at_least`."""
+    for name in names:
+        require(0 <= getattr(settings, name) < 1, name, getattr(settings, name), "at least 0 and below 1")

@@ -252,7 +252,7 @@ class Bench:
 def _check_words(settings: dict[str, Any]) -> None:
     """Raise what is wrong with settings before anything is read: those unknown to every method, and harmonisation."""
     parts = split_settings(settings)
-    known = {f.name for e in list_methods() for f in dataclasses.fields(e.make.Settings)}
+    known = {f.name for e in list_methods() for f in dataclasses.fields(e.method_class.Settings)}
     for key in parts[""]:
         if key not in known:
             raise BrioError(f"setting '{key}' is unknown to every method; {nearest(key, known)}")

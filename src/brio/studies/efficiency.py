@@ -43,7 +43,7 @@ COLUMNS = [
 def efficiency(bench: Bench) -> Finding:
     """Seconds an epoch of one run alone and peak memory, all trained methods; BRIO's memory against K and scans."""
     fold = make_folds(bench.cohort, "loso", 0, bench.prepared.protocol_settings)[0]
-    names = [a.method for a in compared(bench) if issubclass(find_method(a.method).make, NeuralMethod)]
+    names = [a.method for a in compared(bench) if issubclass(find_method(a.method).method_class, NeuralMethod)]
     rows = [measured(bench, name, name, fold, {}) for name in names]
     if "brio" in names:
         half = _half(bench, fold)
@@ -78,7 +78,7 @@ def measured(bench: Bench, label: str, name: str, fold: Fold, settings: dict[str
     """Train one run for a few epochs and measure."""
     graphs, device = bench.graphs, bench.graphs.device
     kind = find_method(name)
-    known = {f.name for f in dataclasses.fields(kind.make.Settings)}
+    known = {f.name for f in dataclasses.fields(kind.method_class.Settings)}
     given = {**bench.prepared.given(name), **settings}
     counted = make_method(name, given).settings.M if "M" in known else COUNTED
     epochs = WARM + counted + 1  # the last one has no next, at whose beginning it would end

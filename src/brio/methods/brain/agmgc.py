@@ -13,10 +13,10 @@ from torch.nn import functional as F
 from ...settings import require, setting
 from ...spaces import choice
 from ...training import Batch, InputShape, NeuralMethod, RunState, Scans, Stage, StepContext
-from ..graphs import GraphSettings, profiles, strong_edges
+from ..graphs import GraphSettings, build_profiles, select_strong_edges
 from ..layers import BatchNorm, Dropout, Linear, build_mlp
 from ..losses import classification_loss
-from ..registry import method, our_reading
+from ..registry import method, reconstruct
 
 __all__ = [
     "AGMGC",
@@ -163,8 +163,8 @@ class AGMGCNetwork(nn.Module):
         self.classify = build_mlp(2 * s.width, s.width, 1, dropout=s.dropout)
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Views:
-        edges = strong_edges(scans)
-        H = self.embed(profiles(scans, state))
+        edges = select_strong_edges(scans)
+        H = self.embed(build_profiles(scans, state))
         learned = without_loops(self.learner(H, scans.alive))
         correlation = without_loops(edges * scans.A.abs())
         H = self.spline(H, spline_position(scans.A, edges), edges)
@@ -194,7 +194,7 @@ def contrast(first: Tensor, second: Tensor, batch: Batch, temperature: float) ->
     "agmgc",
     family="brain networks",
     reference="Noman et al., AGMGC, MICCAI 2025",
-    provenance=our_reading("an abstract is public, neither the full text nor code; all sizes are ours"),
+    provenance=reconstruct("an abstract is public, neither the full text nor code; all sizes are ours"),
 )
 class AGMGC(NeuralMethod):
     """Spline and multi-graph convolution over a learned and a correlation graph that agree by contrast."""

@@ -23,10 +23,10 @@ from ...training import (
     StepContext,
     Tensors,
 )
-from ..graphs import profiles
+from ..graphs import build_profiles
 from ..layers import Dropout, Linear
-from ..losses import bce, class_loss
-from ..registry import method, papers_intent
+from ..losses import average_losses, bce
+from ..registry import follow_paper, method
 from ..settings import BaselineSettings
 
 __all__ = ["BrainNetTF", "BrainNetTFNetwork", "BrainNetTFSettings", "EncoderLayer", "OCRead", "mix_up"]
@@ -152,7 +152,7 @@ class BrainNetTFNetwork(nn.Module):
 def undo_fisher_z(scans: Scans, state: RunState) -> Tensor:
     """Pearson correlations, which the published network reads: Fisher z undone, ones on the diagonal. [B, P, P]."""
     eye = torch.eye(scans.A.shape[-1], device=scans.A.device, dtype=scans.A.dtype)
-    return profiles(scans, state).tanh() + eye
+    return build_profiles(scans, state).tanh() + eye
 
 
 def mix_up(batch: Batch, state: RunState) -> tuple[Scans, Tensor]:
@@ -170,7 +170,7 @@ def mix_up(batch: Batch, state: RunState) -> tuple[Scans, Tensor]:
     "brainnettf",
     family="brain networks",
     reference="Kan et al., Brain Network Transformer, NeurIPS 2022",
-    provenance=papers_intent("the first of its orthogonal centres is not brought to unit length"),
+    provenance=follow_paper("the first of its orthogonal centres is not brought to unit length"),
 )
 class BrainNetTF(NeuralMethod):
     """Transformer over connection profiles, orthonormal clustering readout, trained on mixtures."""
@@ -185,4 +185,4 @@ class BrainNetTF(NeuralMethod):
     def objective(self, call: NetworkCall, params: Tensors, batch: Batch, state: RunState, stage: Stage) -> Tensor:
         """Binary cross-entropy on the mixed labels."""
         scans, label = mix_up(batch, state) if self.settings.mixup else (batch.scans, batch.label)
-        return class_loss(bce(call(params, scans, batch.step).logit, label), batch)
+        return average_losses(bce(call(params, scans, batch.step).logit, label), batch)

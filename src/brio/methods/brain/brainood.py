@@ -25,9 +25,9 @@ from ..edges import (
     scatter_edges,
     straight_through,
 )
-from ..graphs import profiles, strong_edges
+from ..graphs import build_profiles, select_strong_edges
 from ..layers import BatchNorm, Chain, Dropout, GINLayer, linear
-from ..losses import class_loss, classification_loss
+from ..losses import average_losses, classification_loss
 from ..registry import PUBLISHED, method, variant
 
 __all__ = ["BrainOOD", "BrainOODNetwork", "BrainOODSettings", "HighPassLayer", "VirtualGIN", "spread"]
@@ -149,10 +149,10 @@ class BrainOODNetwork(nn.Module):
         self.reconstruct = VirtualGIN(s.width, s.width, s.layers, s.dropout, HighPassLayer)
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> BrainOODOutput | Output:
-        A = strong_edges(scans)
+        A = select_strong_edges(scans)
         p = A.shape[-1]
         M = self.feature_dropout((self.feature @ self.feature.T).sigmoid(), step)
-        X = M * (profiles(scans, state).tanh() + torch.eye(p, device=A.device, dtype=A.dtype))
+        X = M * (build_profiles(scans, state).tanh() + torch.eye(p, device=A.device, dtype=A.dtype))
         H = self.encoder(X, A, step)
         edges = list_edges(A, self.edge_share)
         edge_logit = self.score(H, edges, step)
@@ -207,13 +207,13 @@ class BrainOOD(NeuralMethod):
         s = self.settings
         loss = (
             classification_loss(out.logit, batch)
-            + s.reconstruction * class_loss(out.error, batch)
+            + s.reconstruction * average_losses(out.error, batch)
             + s.alignment * spread(out.edge_logit, batch)
             + s.entropy * out.entropy
         )
         if s.information > 0:
             r = keep_rate(batch.epoch, s.epochs, s.final_r)
-            loss = loss + s.information * class_loss(bernoulli_kl(out.kept, out.edges, r), batch)
+            loss = loss + s.information * average_losses(bernoulli_kl(out.kept, out.edges, r), batch)
         return loss
 
 

@@ -12,10 +12,10 @@ from ...connectome import fill_dead
 from ...settings import require, setting
 from ...spaces import choice, log_uniform
 from ...training import Batch, InputShape, NeuralMethod, RunState, Scans, SourceScans, Stage, StepContext, Tensors
-from ..graphs import normalised
+from ..graphs import normalise_adjacency
 from ..layers import BatchNorm, Dropout, Linear, build_mlp
-from ..losses import class_loss, classification_loss
-from ..registry import method, our_reading
+from ..losses import average_losses, classification_loss
+from ..registry import method, reconstruct
 from ..scaffold import Confounds, ScaffoldSettings, adjusted, confounds, scaffold
 from ..settings import BoldSettings
 
@@ -176,7 +176,7 @@ def describe_edges(scans: Scans, learned: Tensors, window: int, step: int) -> Te
     "core",
     family="brain networks",
     needs={"bold", "sites", "sex", "age"},
-    provenance=our_reading("its parts are named in the abstract and a public summary; sizes and formulas are ours"),
+    provenance=reconstruct("its parts are named in the abstract and a public summary; sizes and formulas are ours"),
     reference="Wang, Zhang et al., When Brain Networks Travel (CORE), arXiv 2605.06050",
 )
 class CORE(NeuralMethod):
@@ -195,11 +195,11 @@ class CORE(NeuralMethod):
         scans = self.inputs(graphs).take(torch.from_numpy(source.scans).to(graphs.device))
         edges = scaffold(source, scans, self.settings)
         learned = {"mean": self.dead_roi_fill(source), "u": edges.u, "v": edges.v, "prior": edges.priors()}
-        learned["line"] = normalised(line_graph(edges.u, edges.v).to(graphs.dtype))
+        learned["line"] = normalise_adjacency(line_graph(edges.u, edges.v).to(graphs.dtype))
         s, pieces = self.settings, zip(*(field.split(128) for field in scans), strict=True)
         x = torch.cat([describe_edges(Scans(*piece), learned, s.window, s.step) for piece in pieces])
         live = (scans.alive[:, edges.u] & scans.alive[:, edges.v]).to(x.dtype).unsqueeze(-1).expand_as(x)
         return learned | confounds(source, x, live, scans.covariates)._asdict()
 
     def loss(self, out: COREOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
-        return classification_loss(out.logit, batch) + self.settings.sparsity * class_loss(out.gate.mean(-1), batch)
+        return classification_loss(out.logit, batch) + self.settings.sparsity * average_losses(out.gate.mean(-1), batch)

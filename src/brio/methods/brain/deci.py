@@ -13,7 +13,7 @@ from ...spaces import choice
 from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext
 from ..layers import Chain, Dropout, LayerNorm, Linear
 from ..losses import classification_loss
-from ..registry import method, papers_intent
+from ..registry import follow_paper, method
 from ..settings import BoldSettings
 
 __all__ = ["CausalConvolution", "Cycle", "DeCI", "DeCIBlock", "DeCINetwork", "DeCISettings"]
@@ -125,7 +125,7 @@ class DeCINetwork(nn.Module):
     "deci",
     family="brain networks",
     needs={"bold"},
-    provenance=papers_intent(
+    provenance=follow_paper(
         "its binary loss compares every prediction with the labels of the whole batch, gradients pile up from step to "
         "step, and the checkpoint is chosen on the reported fold"
     ),

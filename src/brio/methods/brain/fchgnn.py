@@ -30,10 +30,10 @@ from ...training import (
     StepContext,
     Tensors,
 )
-from ..graphs import normalised, profiles
+from ..graphs import build_profiles, normalise_adjacency
 from ..layers import Dropout, GCNLayer
 from ..losses import classification_loss
-from ..registry import method, papers_intent
+from ..registry import follow_paper, method
 from ..settings import BaselineSettings
 from .population import Member, Population, bank_scans, neighbours, others
 
@@ -155,10 +155,10 @@ class Brain(nn.Module):
         strength, side = scans.A.abs(), state.learned["side"]
         edges = (strength > self.alpha).to(strength.dtype)
         weights = edges * strength
-        within = normalised(weights * (side[:, None] * side == 1).to(weights.dtype))
-        H = self.first(self.dropout(profiles(scans, state), step), within, side)
+        within = normalise_adjacency(weights * (side[:, None] * side == 1).to(weights.dtype))
+        H = self.first(self.dropout(build_profiles(scans, state), step), within, side)
         H = self.second(self.dropout(H, step), within, side)
-        H = F.leaky_relu(self.whole(H, normalised(weights)))
+        H = F.leaky_relu(self.whole(H, normalise_adjacency(weights)))
         local, kept = self.local_channel(H, edges)
         assignment = self.assign(H, edges).softmax(-1)
         clusters = assignment.transpose(-1, -2) @ H
@@ -210,7 +210,7 @@ class FCHGNNNetwork(nn.Module):
     family="brain networks",
     needs={"sex", "age", "hemisphere", "sites"},
     reference="Gu et al., FC-HGNN, Information Fusion 2025",
-    provenance=papers_intent(
+    provenance=follow_paper(
         "it puts scans of the unseen site into the population graph, chooses the epoch by test accuracy, "
         "lets messages run from earlier to later scans only and mixes up ROIs between its pooling channels"
     ),

@@ -22,10 +22,10 @@ from ...training import (
     StepContext,
     Tensors,
 )
-from ..graphs import profiles
+from ..graphs import build_profiles
 from ..layers import BatchNorm, Chain, Dropout, Linear
-from ..losses import bce, site_losses
-from ..registry import method, papers_intent
+from ..losses import average_by_site, bce
+from ..registry import follow_paper, method
 from ..settings import BoldSettings
 from .courses import CourseEncoder
 
@@ -126,7 +126,7 @@ class XGNetwork(nn.Module):
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> XGOutput:
         m = self.learner(self.courses(scans.bold, scans.alive, step).softmax(-1))
-        x = self.second(m @ self.first(m @ profiles(scans, state), step), step)
+        x = self.second(m @ self.first(m @ build_profiles(scans, state), step), step)
         x = self.third(m @ x, step)  # [B, P, 8]
         x = self.norm(x.transpose(1, 2), step).transpose(1, 2)  # each ROI by itself
         representation = self.read(x.flatten(1))
@@ -230,7 +230,7 @@ def dice_gap(S: Tensor) -> Tensor:
     "xg-gnn",
     family="brain networks",
     needs={"bold", "sites"},
-    provenance=papers_intent(
+    provenance=follow_paper(
         "its graph step rescales each ROI and aggregates no neighbours, its Dice compares a map with itself, values "
         "reuse the key projection, blended scans count by their unblended label, the loss sees sigmoids as logits"
     ),
@@ -275,7 +275,7 @@ class XGGNN(NeuralMethod):
         return loss + s.consistency * (dice_gap(S) * (test[:, None] * test)).triu(1).sum()
 
     def _site_losses(self, out: XGOutput, label: Tensor, batch: Batch) -> Tensor:
-        return site_losses(bce(out.logit, label), batch)
+        return average_by_site(bce(out.logit, label), batch)
 
 
 def first_adam_step(gradient: Tensor) -> Tensor:

@@ -11,10 +11,11 @@ from torch.nn import functional as F
 from ...settings import require, setting
 from ...spaces import choice
 from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext
-from ..graphs import GraphSettings, profiles, strong_edges
+from ..graphs import GraphSettings, build_profiles, select_strong_edges
 from ..layers import Dropout, GATLayer
 from ..losses import classification_loss
 from ..registry import PUBLISHED, method
+from ..settings import require_at_least, require_share
 
 __all__ = ["GAT", "GATNetwork", "GATSettings"]
 
@@ -26,8 +27,8 @@ class GATSettings(GraphSettings):
     Attributes
     ----------
     heads : int
-        Attention heads of every layer. All layers but the last set heads of width ``width / heads`` side by side;
-        the last averages heads of full width.
+        Attention heads of every layer. All layers but the last concatenate heads of width ``width / heads``; the last
+        averages heads of full width.
     attention_dropout : float
         Share of the attention weights dropped in training.
     """
@@ -37,33 +38,34 @@ class GATSettings(GraphSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.heads >= 1, "heads", self.heads, "at least 1")
+        require_at_least(self, 1, "heads")
         require(self.width % self.heads == 0, "heads", self.heads, f"a divisor of width={self.width}")
-        require(0 <= self.attention_dropout < 1, "attention_dropout", self.attention_dropout, "0 or more and below 1")
+        require_share(self, "attention_dropout")
 
 
 class GATNetwork(nn.Module):
-    """Layers H <- dropout(ELU(attention(H))), mean over ROIs and a linear classifier.
+    """Layers H <- dropout(ELU(attention(H))), the mean over ROIs, and a linear classifier.
 
-    An ROI attends to itself and to the partners of its strongest edges; how strong an edge is plays no further part,
-    as in the original, which knows no edge weights. There is no batch norm either.
+    An ROI attends to itself and to its neighbours along the strongest edges. As in the original, edges have no weights,
+    and there is no batch norm.
     """
 
     def __init__(self, shape: InputShape, s: GATSettings) -> None:
         super().__init__()
-        inner = s.layers - 1
-        beside = [
+        n_concatenated = s.layers - 1
+        concatenated = [
             GATLayer(s.width if i else shape.n_rois, s.width // s.heads, s.heads, True, s.attention_dropout)
-            for i in range(inner)
+            for i in range(n_concatenated)
         ]
-        averaged = GATLayer(s.width if inner else shape.n_rois, s.width, s.heads, False, s.attention_dropout)
-        self.layers = nn.ModuleList([*beside, averaged])
+        averaged = GATLayer(s.width if n_concatenated else shape.n_rois, s.width, s.heads, False, s.attention_dropout)
+        self.layers = nn.ModuleList([*concatenated, averaged])
         self.dropout = Dropout(s.dropout)
         self.classify = nn.Linear(s.width, 1)
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
-        mask = strong_edges(scans)
-        H = profiles(scans, state)
+        """Return logits [B] and pooled states [B, width]; ``step`` is None at inference."""
+        mask = select_strong_edges(scans)
+        H = build_profiles(scans, state)
         for layer in self.layers:
             H = self.dropout(F.elu(layer(H, mask, step)), step)
         pooled = H.mean(1)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ...settings import setting
 from ...spaces import choice
 from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext
-from ..graphs import GraphSettings, normalised, profiles, strong_edges
+from ..graphs import GraphSettings, build_profiles, normalise_adjacency, select_strong_edges
 from ..layers import BatchNorm, Dropout, GCNLayer
 from ..losses import classification_loss
 from ..registry import PUBLISHED, method
@@ -26,14 +26,22 @@ class GCNSettings(GraphSettings):
     Attributes
     ----------
     readout : {"mean", "concat"}
-        Mean of the ROIs' last states, or all of them side by side.
+        Mean of the last states of all ROIs, or these states concatenated.
     """
 
     readout: Literal["mean", "concat"] = setting("mean", choice("mean", "concat"))
 
 
 class GCNNetwork(nn.Module):
-    """Layers H <- dropout(ReLU(BN(A_hat H W))), a readout and a linear classifier."""
+    """Layers H <- dropout(ReLU(BN(A_hat H W))), a readout, and a linear classifier.
+
+    Parameters
+    ----------
+    shape : InputShape
+    s : GraphSettings
+    readout : {"mean", "concat"}
+        Mean of the last states of all ROIs, or these states concatenated.
+    """
 
     def __init__(self, shape: InputShape, s: GraphSettings, readout: str = "mean") -> None:
         super().__init__()
@@ -45,8 +53,9 @@ class GCNNetwork(nn.Module):
         self.classify = nn.Linear(s.width * (shape.n_rois if readout == "concat" else 1), 1)
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
-        A_hat = normalised(strong_edges(scans) * scans.A.abs())
-        H = profiles(scans, state)
+        """Return logits [B] and pooled states [B, width] or [B, P * width]; ``step`` is None at inference."""
+        A_hat = normalise_adjacency(select_strong_edges(scans) * scans.A.abs())
+        H = build_profiles(scans, state)
         for layer, norm in zip(self.layers, self.norms, strict=True):
             H = self.dropout(norm(layer(H, A_hat), step).relu(), step)
         pooled = H.flatten(1) if self.readout == "concat" else H.mean(1)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ...settings import setting
 from ...spaces import choice
 from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext
-from ..graphs import GraphSettings, profiles, strong_edges
+from ..graphs import GraphSettings, build_profiles, select_strong_edges
 from ..layers import BatchNorm, Dropout, GINLayer
 from ..losses import classification_loss
 from ..registry import PUBLISHED, method
@@ -27,18 +27,18 @@ class GINSettings(GraphSettings):
     Attributes
     ----------
     readout : {"every", "last"}
-        Whether the classifier reads the ROIs' profiles and their states after every layer, as in the original, or
-        after the last layer only, as in later benchmarks.
+        Whether the classifier reads the profiles of the ROIs and their states after every layer, as in the original,
+        or their states after the last layer only, as in later benchmarks.
     """
 
     readout: Literal["every", "last"] = setting("every", choice("every", "last"))
 
 
 class GINNetwork(nn.Module):
-    """Layers H <- dropout(ReLU(BN(MLP((1 + eps) H + A H)))), readouts and a linear classifier.
+    """Layers H <- dropout(ReLU(BN(MLP((1 + eps) H + A H)))), readouts, and a linear classifier.
 
-    A is binary, so an ROI receives the plain sum over its neighbours. A readout is the sum over ROIs divided by their
-    number: every scan has the same ROIs, so this tells apart whatever the sum does, without its large values.
+    A is binary, so an ROI receives the plain sum over its neighbours. A readout is the mean over ROIs. Every scan has
+    the same number of ROIs, so the mean separates whatever the original's sum separates, without its large values.
     """
 
     def __init__(self, shape: InputShape, s: GINSettings) -> None:
@@ -51,12 +51,13 @@ class GINNetwork(nn.Module):
         self.classify = nn.Linear(sum(widths) if s.readout == "every" else s.width, 1)
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
-        A = strong_edges(scans)
-        states = [profiles(scans, state)]
+        """Return logits [B] and pooled states, concatenated over layers, [B, d]; ``step`` is None at inference."""
+        A = select_strong_edges(scans)
+        states = [build_profiles(scans, state)]
         for layer, norm in zip(self.layers, self.norms, strict=True):
             states.append(self.dropout(norm(layer(states[-1], A, step), step).relu(), step))
-        read = states if self.readout == "every" else states[-1:]
-        pooled = torch.cat([H.mean(1) for H in read], -1)
+        read_out = states if self.readout == "every" else states[-1:]
+        pooled = torch.cat([H.mean(1) for H in read_out], -1)
         return Output(self.classify(pooled).squeeze(-1), pooled)
 
 

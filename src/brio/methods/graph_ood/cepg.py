@@ -23,10 +23,10 @@ from ..edges import (
     sample_concrete,
     scatter_edges,
 )
-from ..graphs import profiles, strong_edges
-from ..losses import bce, class_loss, classification_loss, reverse_gradient, site_cross_entropy, site_losses
-from ..ood.dann import ramp
-from ..registry import method, our_reading
+from ..graphs import build_profiles, select_strong_edges
+from ..losses import average_by_site, average_losses, bce, classification_loss, reverse_gradient, site_cross_entropy
+from ..ood.dann import ramp_up
+from ..registry import method, reconstruct
 
 __all__ = ["CEPG", "CEPGNetwork", "CEPGSettings"]
 
@@ -94,7 +94,7 @@ class CEPGNetwork(nn.Module):
             nn.init.zeros_(p)  # as many rows as the stack has sites: nothing drawn may depend on that
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> CEPGOutput | Output:
-        X, A = profiles(scans, state), strong_edges(scans)
+        X, A = build_profiles(scans, state), select_strong_edges(scans)
         edges = list_edges(A, self.edge_share)
         H = self.encoder(X, A, step)
         first = sample_concrete(self.score(H, edges, step), step)
@@ -118,7 +118,7 @@ class CEPGNetwork(nn.Module):
     "cepg",
     family="graph OOD",
     needs={"sites"},
-    provenance=our_reading("no public text or code; from its title, a one-sentence description and the related LECI"),
+    provenance=reconstruct("no public text or code; from its title, a one-sentence description and the related LECI"),
     reference="Wang et al. 2026",
 )
 class CEPG(NeuralMethod):
@@ -139,13 +139,13 @@ class CEPG(NeuralMethod):
         """Class, site of the complement, adversarial site of the kept part, information, variance of site risks."""
         s = self.settings
         r = keep_rate(batch.epoch, s.epochs, s.final_r) if stage.name == "decay" else s.final_r
-        risks = site_losses(bce(out.logit, batch.label), batch)
+        risks = average_by_site(bce(out.logit, batch.label), batch)
         mean = (batch.site_weight * risks).sum()
         return (
             classification_loss(out.logit, batch)
             + s.environment * site_cross_entropy(out.site_of_rest, batch)
-            + s.adversary * ramp(batch.epoch, s.epochs) * site_cross_entropy(out.site_of_kept, batch)
-            + s.information * class_loss(bernoulli_kl(out.kept, out.edges, r), batch)
+            + s.adversary * ramp_up(batch.epoch, s.epochs) * site_cross_entropy(out.site_of_kept, batch)
+            + s.information * average_losses(bernoulli_kl(out.kept, out.edges, r), batch)
             + s.risk_variance * (batch.site_weight * (risks - mean).square()).sum()
         )
 

@@ -12,10 +12,10 @@ from ...settings import require, setting
 from ...spaces import choice
 from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext
 from ..edges import EdgeBatchNorm, EdgeMLP, EdgeSettings, GINEncoder, list_edges, scatter_edges
-from ..graphs import profiles, strong_edges
+from ..graphs import build_profiles, select_strong_edges
 from ..layers import BatchNorm, Dropout, Linear, build_mlp
-from ..losses import bce, class_loss
-from ..registry import method, papers_intent
+from ..losses import average_losses, bce
+from ..registry import follow_paper, method
 
 __all__ = ["DisC", "DisCNetwork", "DisCSettings", "generalised_cross_entropy"]
 
@@ -105,7 +105,7 @@ class DisCNetwork(nn.Module):
         self.classify_bias = nn.Linear(2 * s.width, 1)
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> DisCOutput | Output:
-        X, A = profiles(scans, state), strong_edges(scans)
+        X, A = build_profiles(scans, state), select_strong_edges(scans)
         edge, node = self.masker(X, A, step)
         z_c = self.causal(X * node, A * edge, step).mean(1)
         z_b = self.bias(X * (1 - node), A * (1 - edge), step).mean(1)
@@ -132,7 +132,7 @@ def generalised_cross_entropy(losses: Tensor, q: float) -> Tensor:
 @method(
     "disc",
     family="graph OOD",
-    provenance=papers_intent("one difficulty weight for a whole batch instead of one for each sample"),
+    provenance=follow_paper("one difficulty weight for a whole batch instead of one for each sample"),
     reference="Fan et al. 2022",
 )
 class DisC(NeuralMethod):
@@ -156,9 +156,9 @@ class DisC(NeuralMethod):
         s, label = self.settings, batch.label
         causal, biased = bce(out.logit, label), bce(out.biased, label)
         difficulty = (biased / (biased + causal + 1e-8)).detach()
-        loss = class_loss(difficulty * causal + generalised_cross_entropy(biased, s.q), batch)
+        loss = average_losses(difficulty * causal + generalised_cross_entropy(biased, s.q), batch)
         if stage.name == "swapping":
             causal, biased = bce(out.swapped, label), bce(out.swapped_biased, label[out.order])
             swapped = difficulty * causal + generalised_cross_entropy(biased, s.q)
-            loss = loss + s.swap * class_loss(swapped, batch)
+            loss = loss + s.swap * average_losses(swapped, batch)
         return loss

@@ -22,10 +22,10 @@ from ..edges import (
     scatter_edges,
     straight_through,
 )
-from ..graphs import profiles, strong_edges
+from ..graphs import build_profiles, select_strong_edges
 from ..layers import BatchNorm, Linear, build_mlp, linear
-from ..losses import bce, class_loss
-from ..registry import method, our_reading
+from ..losses import average_losses, bce
+from ..registry import method, reconstruct
 
 __all__ = ["DiSCO", "DiSCONetwork", "DiSCOSettings", "excess_correlation", "imbalance"]
 
@@ -149,7 +149,7 @@ class DiSCONetwork(nn.Module):
         self.gate = build_mlp(3 * s.experts, 4 * s.experts, s.experts)
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> DiSCOOutput | Output:
-        X, A = profiles(scans, state), strong_edges(scans)
+        X, A = build_profiles(scans, state), select_strong_edges(scans)
         edges = list_edges(A, self.edge_share)
         H = self.encoder(X, A, step)
         logit = self.masks(H, edges)
@@ -199,7 +199,7 @@ def imbalance(shares: Tensor, batch: Batch) -> Tensor:
 @method(
     "disco",
     family="graph OOD",
-    provenance=our_reading("no public code; from public summaries and reviews, which leave out weights and widths"),
+    provenance=reconstruct("no public code; from public summaries and reviews, which leave out weights and widths"),
     reference="Sun et al. 2026",
 )
 class DiSCO(NeuralMethod):
@@ -226,10 +226,10 @@ class DiSCO(NeuralMethod):
         each = s.keep_weight * (rate - s.keep).square().mean(-1)
         each = each + s.diversity * excess_correlation(out.keep, out.real, s.correlation)
         if stage.name == "warm-up":
-            return class_loss(losses.mean(-1) + each, batch)
+            return average_losses(losses.mean(-1) + each, batch)
         shares = out.routing.exp()
         teacher = F.log_softmax(-losses.detach(), -1)
         towards_teacher = (shares * (out.routing - teacher)).sum(-1)
         entropy = -(shares * out.routing).sum(-1)
         each = each + (shares * losses).sum(-1) + s.gate * (towards_teacher + s.sparsity * entropy)
-        return class_loss(each, batch) + s.gate * s.balance * imbalance(shares, batch)
+        return average_losses(each, batch) + s.gate * s.balance * imbalance(shares, batch)

@@ -23,8 +23,8 @@ from ..edges import (
     sample_concrete,
     scatter_edges,
 )
-from ..graphs import profiles, strong_edges
-from ..losses import class_loss, classification_loss
+from ..graphs import build_profiles, select_strong_edges
+from ..losses import average_losses, classification_loss
 from ..registry import PUBLISHED, method
 
 __all__ = ["GSAT", "GSATNetwork", "GSATSettings"]
@@ -74,7 +74,7 @@ class GSATNetwork(nn.Module):
         self.classify = nn.Linear(s.width, 1)
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> GSATOutput | Output:
-        X, A = profiles(scans, state), strong_edges(scans)
+        X, A = build_profiles(scans, state), select_strong_edges(scans)
         edges = list_edges(A, self.edge_share)
         kept = sample_concrete(self.score(self.encoder(X, A, step), edges, step), step)
         weights = scatter_edges(average_directions(kept), edges, A.shape[-1])
@@ -102,5 +102,5 @@ class GSAT(NeuralMethod):
         """Cross-entropy + weight * KL(Bernoulli(a) || Bernoulli(r)) over the edges."""
         s = self.settings
         r = keep_rate(batch.epoch, s.epochs, s.final_r) if stage.name == "decay" else s.final_r
-        information = class_loss(bernoulli_kl(out.kept, out.edges, r), batch)
+        information = average_losses(bernoulli_kl(out.kept, out.edges, r), batch)
         return classification_loss(out.logit, batch) + s.information * information

@@ -1,4 +1,4 @@
-"""Linear models, the plain perceptron beside them, and controls that look at no connectome."""
+"""Linear models, a plain perceptron to compare them with, and controls that see no connectome."""
 
 from . import ridge, logistic, svm, tangent  # isort: skip # noqa: F401
 from . import mlp, core_scaffold  # isort: skip # noqa: F401

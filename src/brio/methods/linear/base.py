@@ -1,11 +1,11 @@
-"""Linear models with a penalty chosen on validation scans, all solved in the dual: scans are fewer than edges."""
+"""Linear models with a chosen penalty. All are solved in the dual, because there are fewer scans than edges."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -16,12 +16,18 @@ from ...errors import BrioError
 from ...progress import Progress, silent
 from ...protocol import auc
 from ...settings import require
-from ...training import FittedRun, Method, MethodFacts, Prediction, Run, RunState, Scans, SourceScans
+from ...training import FittedRun, Method, MethodFacts, Prediction, Run, RunState, Scans, SourceScans, Tensors
+from ...training.inputs import Inputs
+from ..settings import require_above, require_at_least
 
-__all__ = ["Dual", "LinearMethod", "LinearSettings", "fc_entries"]
+__all__ = ["DualSolution", "LinearMethod", "LinearSettings", "vectorise_fc"]
 
-Dual = tuple[np.ndarray, float]
-"""Weights of the source scans, and an intercept: margin = k(x, source) @ weights + intercept."""
+
+class DualSolution(NamedTuple):
+    """A linear model in terms of its source scans: margin = k(x, source) @ weights + intercept."""
+
+    weights: np.ndarray  # [n] one for each source scan
+    intercept: float
 
 
 @dataclass(frozen=True)
@@ -31,13 +37,14 @@ class LinearSettings:
     Attributes
     ----------
     least_penalty, largest_penalty : float
-        Ends of the grid of penalties, as multiples of the mean squared norm of a centred source scan's features, so
-        that the same grid serves any atlas and estimator.
+        Ends of the grid of penalties, as multiples of the mean squared norm of the centred features of a source scan,
+        so that the same grid serves any atlas and estimator.
     penalties : int
-        Steps of the grid, evenly spaced in the logarithm.
+        Number of penalties in the grid, evenly spaced in the logarithm.
     choose_by : {"validation", "source-sites"}
         The penalty with the best AUC on the validation scans, as every other method chooses; or with the best mean
-        AUC over source sites left out in turn, which a closed-form model can afford and which is less noisy.
+        AUC over inner folds, in each of which one source site is withheld. A closed-form model can afford the latter,
+        which is less noisy.
     dead_rois : {"source-mean", "zero"}
         What the edges of an ROI without signal hold.
     """
@@ -49,12 +56,14 @@ class LinearSettings:
     dead_rois: Literal["source-mean", "zero"] = "source-mean"
 
     def __post_init__(self) -> None:
-        require(self.penalties >= 1, "penalties", self.penalties, "at least 1")
-        require(self.least_penalty > 0, "least_penalty", self.least_penalty, "above 0")
-        require(self.largest_penalty >= self.least_penalty, "largest_penalty", self.largest_penalty, "the larger one")
+        require_at_least(self, 1, "penalties")
+        require_above(self, 0, "least_penalty")
+        rule = "at least the least penalty"
+        require(self.largest_penalty >= self.least_penalty, "largest_penalty", self.largest_penalty, rule)
 
     @property
     def grid(self) -> np.ndarray:
+        """Penalties to choose from, before they are scaled. Shape [penalties]."""
         return np.logspace(np.log10(self.least_penalty), np.log10(self.largest_penalty), self.penalties)
 
 
@@ -63,99 +72,126 @@ class LinearMethod(Method):
 
     Settings = LinearSettings
     settings: LinearSettings
-    draws = True
-    """Whether anything may depend on the seed. If not, seeds whose folds hold the same scans share one solution; a
-    subclass of such a model that draws something has to say so again."""
+    uses_seed = True
+    """Whether anything may depend on the seed. If not, runs whose folds hold the same scans share one solution. A
+    subclass that draws random numbers must set it back to True."""
 
     @property
     def needs_validation(self) -> bool:  # type: ignore[override]
+        """Whether the penalty is chosen on validation scans."""
         return self.settings.choose_by == "validation"
 
     @property
     def facts(self) -> MethodFacts:
+        """What a job plans and prints with."""
         return MethodFacts(dead_rois=self.settings.dead_rois, without_validation="choose_by=source-sites")
 
     @abstractmethod
-    def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> Dual:
-        """The model for centred features with this Gram matrix and labels -1 and 1."""
+    def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
+        """Fit the model for one penalty.
 
-    def learn(self, source: SourceScans, scans: Scans) -> dict[str, Tensor]:
-        """What the features learn from the source scans, under names of their own."""
+        Parameters
+        ----------
+        gram : ndarray, shape [n, n]
+            Products of the centred features of the source scans.
+        y : ndarray, shape [n]
+            Labels, -1 or 1.
+        penalty : float
+
+        Returns
+        -------
+        DualSolution
+        """
+
+    def learn(self, source: SourceScans, scans: Scans) -> Tensors:
+        """Learn what the features need from the source scans.
+
+        Parameters
+        ----------
+        source : SourceScans
+            n source scans of a run.
+        scans : Scans
+            The same scans as inputs of the method.
+
+        Returns
+        -------
+        dict of Tensor
+            Here the mean connectome that fills the edges of ROIs without signal, ``mean`` [P, P]. On the CPU.
+        """
         mean = torch.zeros_like(source.connectomes.full[0])
         if self.settings.dead_rois == "source-mean":
             mean = source_mean([source.connectomes.site_mean(m) for m in source.by_site()])
         return {"mean": mean.cpu()}
 
-    def features(self, scans: Scans, learned: dict[str, Tensor]) -> np.ndarray:
-        """Features of scans, here the entries of the FC matrix. Shape [n, d], float64."""
-        return fc_entries(scans, learned["mean"])
+    def extract_features(self, scans: Scans, learned: Tensors) -> np.ndarray:
+        """Extract the features of scans, here the entries of the FC matrix.
 
-    def learn_features(self, source: SourceScans, scans: Scans) -> tuple[dict[str, Tensor], np.ndarray]:
-        """What the features learn, and the features of the source scans."""
+        Parameters
+        ----------
+        scans : Scans
+            n scans.
+        learned : dict of Tensor
+            What :meth:`learn` returned.
+
+        Returns
+        -------
+        ndarray of float64, shape [n, d]
+        """
+        return vectorise_fc(scans, learned["mean"])
+
+    def learn_features(self, source: SourceScans, scans: Scans) -> tuple[Tensors, np.ndarray]:
+        """Learn what the features need, and extract those of the source scans. Parameters as of :meth:`learn`."""
         learned = self.learn(source, scans)
-        return learned, self.features(scans, learned)
+        return learned, self.extract_features(scans, learned)
 
     def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[FittedRun]:
-        fitted_runs = []
-        solved: dict[tuple[bytes, ...], FittedRun] = {}
+        """Fit every run and score its test scans."""
+        fitted_runs: list[FittedRun] = []
+        fitted_by_scans: dict[tuple[bytes, ...], FittedRun] = {}
         inputs = self.inputs(connectomes)
+        for i, run in enumerate(runs):
+            progress(f"{len(runs)} runs, fold {run.fold.name}", i / len(runs))
+            scans = tuple(part.tobytes() for part in (run.fold.source, run.fold.validation, run.fold.test))
+            if self.uses_seed or scans not in fitted_by_scans:
+                fitted_by_scans[scans] = self._fit_run(inputs, run)
+            fitted_runs.append(replace(fitted_by_scans[scans], run=run))
+        return fitted_runs
+
+    def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
+        """Predict margins; the representation is the centred features."""
+        p = fitted.parameters
+        centred = self.extract_features(scans, fitted.state.learned) - p["centre"].double().numpy()
+        return Prediction(centred @ p["coefficients"].double().numpy() + float(p["intercept"]), centred)
+
+    def _fit_run(self, inputs: Inputs, run: Run) -> FittedRun:
+        """Learn features, choose the penalty, and score the test scans of one run."""
+        connectomes, fold = inputs.connectomes, run.fold
 
         def take(scans: np.ndarray) -> Scans:
             return inputs.take(torch.from_numpy(scans).to(connectomes.device))
 
-        for i, run in enumerate(runs):
-            progress(f"{len(runs)} runs, fold {run.fold.name}", i / len(runs))
-            fold, cohort = run.fold, connectomes.cohort
-            same = tuple(scans.tobytes() for scans in (fold.source, fold.validation, fold.test))
-            if same in solved and not self.draws:
-                fitted_runs.append(replace(solved[same], run=run))
-                continue
-            source = SourceScans(
-                connectomes, fold.source, cohort.sites[fold.source], cohort.labels[fold.source], run.seed
-            )
-            learned, x = self.learn_features(source, take(fold.source))
-            across = self.features(take(fold.validation), learned)
-            fitted_runs.append(self._fit(run, source, learned, x, across, cohort.labels[fold.validation]))
-            fitted_runs[-1].test_logit = self.predict(fitted_runs[-1], take(fold.test)).margin
-            solved[same] = fitted_runs[-1]
-        return fitted_runs
-
-    def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
-        p = fitted.parameters
-        centred = self.features(scans, fitted.state.learned) - p["centre"].double().numpy()
-        return Prediction(centred @ p["coefficients"].double().numpy() + float(p["intercept"]), centred)
-
-    def _fit(
-        self,
-        run: Run,
-        source: SourceScans,
-        learned: dict[str, Tensor],
-        x: np.ndarray,
-        validation: np.ndarray,
-        label: np.ndarray,
-    ) -> FittedRun:
+        source = SourceScans.of_run(connectomes, run)
+        learned, x = self.learn_features(source, take(fold.source))
+        x_validation = self.extract_features(take(fold.validation), learned)
         centre = x.mean(0)
         x = x - centre
         y = 2.0 * source.label - 1.0
         gram = x @ x.T
         penalties = self.settings.grid * max(np.trace(gram) / len(gram), 1e-9)  # features may all be constant
-        across = (validation - centre) @ x.T
-        duals = [self.solve(gram, y, penalty) for penalty in penalties]
+        solutions = [self.solve(gram, y, penalty) for penalty in penalties]
+        validation_label = connectomes.cohort.labels[fold.validation]
+        across = (x_validation - centre) @ x.T
         by_sites = self.settings.choose_by == "source-sites"
-        left_out = self._left_out_auc(gram, y, source.site, penalties) if by_sites else np.empty(0)
-        found = np.array([auc(label, across @ weights) for weights, _ in duals]) if len(label) else left_out
-        choice = left_out if by_sites else found
-        if np.isnan(choice).all():
-            raise BrioError(
-                f"fold {run.fold.name}: the validation scans hold one class only, so no penalty can be chosen; "
-                "use more validation sites"
-            )
-        best = int(np.nanargmax(choice))
-        weights, intercept = duals[best]
-        return FittedRun(
+        inner_auc = self._score_inner_folds(gram, y, source.site, penalties) if by_sites else np.empty(0)
+        validation_auc = inner_auc
+        if len(validation_label):
+            validation_auc = np.array([auc(validation_label, across @ solution.weights) for solution in solutions])
+        best = _choose_penalty(inner_auc if by_sites else validation_auc, fold.name)
+        weights, intercept = solutions[best]
+        fitted = FittedRun(
             run=run,
             test_logit=np.empty(0),
-            validation_auc=float(found[best]),
+            validation_auc=float(validation_auc[best]),
             details={"penalty": float(penalties[best])},
             state=RunState.from_learned(**learned),
             parameters={
@@ -164,24 +200,50 @@ class LinearMethod(Method):
                 "intercept": torch.tensor(intercept, dtype=torch.float64),
             },
         )
+        fitted.test_logit = self.predict(fitted, take(fold.test)).margin
+        return fitted
 
-    def _left_out_auc(self, gram: np.ndarray, y: np.ndarray, site: np.ndarray, penalties: np.ndarray) -> np.ndarray:
-        """Mean AUC over source sites left out in turn, for each penalty; centred anew without the site."""
-        found = []
+    def _score_inner_folds(
+        self, gram: np.ndarray, y: np.ndarray, site: np.ndarray, penalties: np.ndarray
+    ) -> np.ndarray:
+        """Mean AUC over inner folds, each with one source site withheld, for each penalty. Shape [penalties]."""
+        scores = []
         for e in np.unique(site):
-            inside, left = np.flatnonzero(site != e), np.flatnonzero(site == e)
+            inside, withheld = np.flatnonzero(site != e), np.flatnonzero(site == e)
             inner = gram[np.ix_(inside, inside)]
-            row, total = inner.mean(0), inner.mean()
+            row, total = inner.mean(0), inner.mean()  # features are centred on the scans of the inner fold
             inner = inner - row - row[:, None] + total
-            across = gram[np.ix_(left, inside)]
+            across = gram[np.ix_(withheld, inside)]
             across = across - across.mean(1, keepdims=True) - row + total
-            duals = [self.solve(inner, y[inside], penalty)[0] for penalty in penalties]
-            found.append([auc(y[left] > 0, across @ weights) for weights in duals])
-        return np.mean(found, axis=0)
+            solutions = [self.solve(inner, y[inside], penalty) for penalty in penalties]
+            scores.append([auc(y[withheld] > 0, across @ solution.weights) for solution in solutions])
+        return np.mean(scores, axis=0)
 
 
-def fc_entries(scans: Scans, mean: Tensor) -> np.ndarray:
-    """Upper triangle of the filled FC matrices, float64. Shape [n, P (P - 1) / 2]."""
+def _choose_penalty(scores: np.ndarray, fold_name: str) -> int:
+    """Position of the penalty with the best AUC."""
+    if np.isnan(scores).all():
+        raise BrioError(
+            f"fold {fold_name}: the validation scans hold one class only, so no penalty can be chosen; "
+            "use more validation sites"
+        )
+    return int(np.nanargmax(scores))
+
+
+def vectorise_fc(scans: Scans, mean: Tensor) -> np.ndarray:
+    """Read the upper triangle of the FC matrices, with edges of ROIs without signal filled in.
+
+    Parameters
+    ----------
+    scans : Scans
+        n scans.
+    mean : Tensor, shape [P, P]
+        Fills the edges of ROIs without signal.
+
+    Returns
+    -------
+    ndarray of float64, shape [n, P (P - 1) / 2]
+    """
     A = fill_dead(scans.A, scans.alive, mean.to(scans.A))
     u, v = torch.triu_indices(A.shape[-1], A.shape[-1], 1, device=A.device)
     return A[:, u, v].double().cpu().numpy()

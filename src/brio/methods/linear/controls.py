@@ -1,4 +1,4 @@
-"""Controls: models that see no connectome. Above chance they say that the cohort has a shortcut."""
+"""Controls: models that see no connectome. A score above chance means that the cohort has a shortcut."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...training import Scans, SourceScans
+from ...training import Scans, SourceScans, Tensors
 from ..registry import TEXTBOOK, method
-from .base import Dual, LinearMethod
-from .logistic import logistic_dual
+from .base import DualSolution, LinearMethod
+from .logistic import solve_logistic
 
 __all__ = ["CovariatesOnly", "DeadRoisOnly", "LengthOnly"]
 
 
 class _Control(LinearMethod):
-    """Logistic regression on features standardised over the source scans; gaps hold the source mean."""
+    """Logistic regression on features standardised over the source scans; missing values are the source mean."""
 
-    def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> Dual:
-        return logistic_dual(gram, y, penalty)
+    def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
+        return solve_logistic(gram, y, penalty)
 
     @abstractmethod
-    def columns(self, scans: Scans) -> Tensor:
-        """Features of scans. Shape [n, d]."""
+    def read_columns(self, scans: Scans) -> Tensor:
+        """Read the features of scans before they are standardised; NaN where missing. Shape [n, d]."""
 
-    def learn(self, source: SourceScans, scans: Scans) -> dict[str, Tensor]:
-        x = self.columns(scans).double().cpu()
+    def learn(self, source: SourceScans, scans: Scans) -> Tensors:
+        x = self.read_columns(scans).double().cpu()
         mean = x.nanmean(0)
         spread = (x - mean).square().nanmean(0).sqrt()
         return {"mean": mean, "spread": torch.where(spread > 0, spread, torch.ones_like(spread))}
 
-    def features(self, scans: Scans, learned: dict[str, Tensor]) -> np.ndarray:
-        x = (self.columns(scans).double().cpu() - learned["mean"]) / learned["spread"]
+    def extract_features(self, scans: Scans, learned: Tensors) -> np.ndarray:
+        x = (self.read_columns(scans).double().cpu() - learned["mean"]) / learned["spread"]
         return torch.nan_to_num(x, nan=0.0).numpy()
 
 
@@ -48,7 +48,7 @@ class _Control(LinearMethod):
 class CovariatesOnly(_Control):
     """Age, sex and head motion, no connectome."""
 
-    def columns(self, scans: Scans) -> Tensor:
+    def read_columns(self, scans: Scans) -> Tensor:
         return scans.covariates
 
 
@@ -56,7 +56,7 @@ class CovariatesOnly(_Control):
 class LengthOnly(_Control):
     """The number of frames of a scan, no connectome."""
 
-    def columns(self, scans: Scans) -> Tensor:
+    def read_columns(self, scans: Scans) -> Tensor:
         return torch.stack([scans.n_frames, scans.n_frames.log()], dim=-1)
 
 
@@ -64,5 +64,5 @@ class LengthOnly(_Control):
 class DeadRoisOnly(_Control):
     """Which ROIs have no signal, no connectome."""
 
-    def columns(self, scans: Scans) -> Tensor:
+    def read_columns(self, scans: Scans) -> Tensor:
         return 1.0 - scans.alive.to(scans.A.dtype)

@@ -1,4 +1,4 @@
-"""What CORE's network adds: its scaffold under a plain logistic regression."""
+"""Logistic regression on the scaffold of CORE, to compare its network with."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch import Tensor
 
 from ...connectome import fill_dead
 from ...settings import require
-from ...training import MethodFacts, Scans, SourceScans
-from ..registry import method, our_reading
+from ...training import MethodFacts, Scans, SourceScans, Tensors
+from ..registry import method, reconstruct
 from ..scaffold import Confounds, ScaffoldSettings, adjusted, confounds, scaffold
-from .base import Dual, LinearMethod, LinearSettings
-from .logistic import logistic_dual
+from .base import DualSolution, LinearMethod, LinearSettings
+from .logistic import solve_logistic
 
 __all__ = ["CoreScaffold", "CoreScaffoldSettings"]
 
@@ -22,8 +22,8 @@ __all__ = ["CoreScaffold", "CoreScaffoldSettings"]
 class CoreScaffoldSettings(ScaffoldSettings, LinearSettings):
     """Settings of the scaffold and of the logistic regression on it.
 
-    Edges are chosen by the labels of all source scans, so a source site left out has been seen: the penalty is chosen
-    on validation scans alone. Chosen edges ask for stronger penalties than all edges do.
+    Edges are chosen by the labels of all source scans. An inner fold would have seen the labels of its withheld site,
+    so the penalty is chosen on validation scans only. Few chosen edges need stronger penalties than all edges.
     """
 
     largest_penalty: float = 100.0
@@ -39,11 +39,11 @@ class CoreScaffoldSettings(ScaffoldSettings, LinearSettings):
     "core-scaffold",
     family="linear",
     needs={"sites", "sex", "age"},
-    provenance=our_reading("the companion of our reading of CORE"),
+    provenance=reconstruct("the companion of our reading of CORE"),
     reference="Wang, Zhang et al., When Brain Networks Travel (CORE), arXiv 2605.06050; scikit-learn",
 )
 class CoreScaffold(LinearMethod):
-    """Logistic regression (l2) on CORE's scaffold: reproducible edges, age and sex taken out."""
+    """Logistic regression (l2) on CORE's scaffold: reproducible edges, adjusted for age and sex."""
 
     Settings = CoreScaffoldSettings
     settings: CoreScaffoldSettings
@@ -52,26 +52,26 @@ class CoreScaffold(LinearMethod):
     def facts(self) -> MethodFacts:
         return replace(super().facts, without_validation="")
 
-    def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> Dual:
-        return logistic_dual(gram, y, penalty)
+    def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
+        return solve_logistic(gram, y, penalty)
 
-    def learn(self, source: SourceScans, scans: Scans) -> dict[str, Tensor]:
+    def learn(self, source: SourceScans, scans: Scans) -> Tensors:
         mean = super().learn(source, scans)["mean"]
         edges = scaffold(source, scans, self.settings)
-        values, live = _entries(scans, edges.u, edges.v, mean)
-        known = confounds(source, values, live, scans.covariates)
+        values, live = _read_edges(scans, edges.u, edges.v, mean)
+        effects = confounds(source, values, live, scans.covariates)
         return {"mean": mean, "u": edges.u.cpu(), "v": edges.v.cpu()} | {
-            name: t.cpu() for name, t in known._asdict().items()
+            name: t.cpu() for name, t in effects._asdict().items()
         }
 
-    def features(self, scans: Scans, learned: dict[str, Tensor]) -> np.ndarray:
-        known = Confounds(*(learned[name].to(scans.A) for name in Confounds._fields))
-        values, live = _entries(scans, learned["u"], learned["v"], learned["mean"])
-        return adjusted(values, live, scans.covariates, known).double().cpu().numpy()
+    def extract_features(self, scans: Scans, learned: Tensors) -> np.ndarray:
+        effects = Confounds(*(learned[name].to(scans.A) for name in Confounds._fields))
+        values, live = _read_edges(scans, learned["u"], learned["v"], learned["mean"])
+        return adjusted(values, live, scans.covariates, effects).double().cpu().numpy()
 
 
-def _entries(scans: Scans, u: Tensor, v: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
-    """FC of some edges, and 1 where both ends have signal. Shapes [n, M]."""
+def _read_edges(scans: Scans, u: Tensor, v: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
+    """Read the FC of M edges, and 1 where both ends have signal. Shapes [n, M]."""
     u, v = u.to(scans.A.device), v.to(scans.A.device)
     A = fill_dead(scans.A, scans.alive, mean.to(scans.A))
     return A[:, u, v], (scans.alive[:, u] & scans.alive[:, v]).to(A.dtype)

@@ -6,32 +6,44 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from ..registry import TEXTBOOK, method
-from .base import Dual, LinearMethod
+from .base import DualSolution, LinearMethod
 
-__all__ = ["Logistic", "logistic_dual"]
+__all__ = ["Logistic", "solve_logistic"]
 
 
-def logistic_dual(gram: np.ndarray, y: np.ndarray, penalty: float) -> Dual:
-    """l2-penalised logistic regression, by scikit-learn, in the coordinates that the Gram matrix spans.
+def solve_logistic(gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
+    """Fit l2-penalised logistic regression by scikit-learn, in the coordinates that the Gram matrix spans.
 
-    A quarter of the penalty: the curvature of the logistic loss is at most a quarter of that of the squared one, so
-    one grid serves both.
+    The curvature of the logistic loss is at most a quarter of that of the squared loss. So a quarter of the penalty is
+    used, and one grid serves both.
+
+    Parameters
+    ----------
+    gram : ndarray, shape [n, n]
+        Products of centred features.
+    y : ndarray, shape [n]
+        Labels, -1 or 1.
+    penalty : float
+
+    Returns
+    -------
+    DualSolution
     """
     size, axes = np.linalg.eigh(gram)
     spanned = size > 1e-10 * max(size[-1], 1e-300)
     root, axes = np.sqrt(size[spanned]), axes[:, spanned]
     if not spanned.any():
         share = float((y > 0).mean())
-        return np.zeros(len(y)), float(np.log(share / (1 - share)))
+        return DualSolution(np.zeros(len(y)), float(np.log(share / (1 - share))))
     fitted = LogisticRegression(C=4.0 / penalty, max_iter=1000, tol=1e-6).fit(axes * root, y > 0)
-    return axes @ (fitted.coef_[0] / root), float(fitted.intercept_[0])
+    return DualSolution(axes @ (fitted.coef_[0] / root), float(fitted.intercept_[0]))
 
 
 @method("logistic", family="linear", provenance=TEXTBOOK, reference="scikit-learn's LogisticRegression")
 class Logistic(LinearMethod):
     """Logistic regression (l2) on the Fisher z entries."""
 
-    draws = False
+    uses_seed = False
 
-    def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> Dual:
-        return logistic_dual(gram, y, penalty)
+    def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
+        return solve_logistic(gram, y, penalty)

@@ -1,4 +1,4 @@
-"""A small multi-layer perceptron on the FC entries: what a network gains without any graph."""
+"""A small multi-layer perceptron on the FC entries: a network without any graph."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ...settings import require, setting
+from ...settings import setting
 from ...spaces import choice
 from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext
-from ..graphs import profiles
+from ..graphs import build_profiles
 from ..layers import BatchNorm, Dropout, Identity
 from ..losses import classification_loss
 from ..registry import TEXTBOOK, method
-from ..settings import BaselineSettings
+from ..settings import BaselineSettings, require_at_least, require_share
 
 __all__ = ["MLP", "MLPNetwork", "MLPSettings"]
 
@@ -31,7 +31,7 @@ class MLPSettings(BaselineSettings):
     dropout : float
         Share of the hidden units dropped in training.
     norm : bool
-        Batch norm before the activation.
+        Whether there is a batch norm before the activation.
     """
 
     learning_rate: float = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
@@ -42,8 +42,8 @@ class MLPSettings(BaselineSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.width >= 1, "width", self.width, "at least 1")
-        require(0 <= self.dropout < 1, "dropout", self.dropout, "0 or more and below 1")
+        require_at_least(self, 1, "width")
+        require_share(self, "dropout")
 
 
 class MLPNetwork(nn.Module):
@@ -57,7 +57,8 @@ class MLPNetwork(nn.Module):
         self.classify = nn.Linear(s.width, 1)
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
-        A = profiles(scans, state)
+        """Return logits [B] and hidden units [B, width]; ``step`` is None at inference."""
+        A = build_profiles(scans, state)
         u, v = torch.triu_indices(A.shape[-1], A.shape[-1], 1, device=A.device)
         hidden = self.dropout(self.norm(self.hidden(A[:, u, v]), step).relu(), step)
         return Output(self.classify(hidden).squeeze(-1), hidden)

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.svm import SVC
 
 from ..registry import TEXTBOOK, method
-from .base import Dual, LinearMethod
+from .base import DualSolution, LinearMethod
 
 __all__ = ["LinearSVM"]
 
@@ -15,10 +15,10 @@ __all__ = ["LinearSVM"]
 class LinearSVM(LinearMethod):
     """Linear support vector machine on the Fisher z entries."""
 
-    draws = False
+    uses_seed = False
 
-    def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> Dual:
+    def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
         fitted = SVC(C=1.0 / penalty, kernel="precomputed").fit(gram, y)
         weights = np.zeros(len(y))
         weights[fitted.support_] = fitted.dual_coef_[0]
-        return weights, float(fitted.intercept_[0])
+        return DualSolution(weights, float(fitted.intercept_[0]))

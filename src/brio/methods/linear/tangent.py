@@ -1,4 +1,4 @@
-"""Ridge regression in tangent space: covariances as points of a curved space, seen from the mean of the source."""
+"""Ridge regression on correlation matrices mapped to the tangent space at the mean of the source scans."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from torch import Tensor
 
 from ...connectome import fill_dead
 from ...settings import require
-from ...training import Scans, SourceScans
+from ...training import Scans, SourceScans, Tensors
 from ..registry import TEXTBOOK, method
-from .base import Dual, LinearMethod, LinearSettings, fc_entries
-from .ridge import ridge_dual
+from .base import DualSolution, LinearMethod, LinearSettings, vectorise_fc
+from .ridge import solve_ridge
 
 __all__ = [
     "FCTangentRidge",
     "TangentRidge",
     "TangentSettings",
     "geometric_mean",
-    "shrunk_correlation",
-    "tangent_vectors",
+    "map_to_tangent_space",
+    "shrink_correlations",
 ]
 
-_SMALLEST = 1e-6
+_SMALLEST_EIGENVALUE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class TangentSettings(LinearSettings):
         Share of the identity in each scan's correlation matrix; ``none`` estimates it for each scan from its matrix
         and number of frames (oracle approximating shrinkage, Chen et al. 2010).
     reference : {"euclidean", "geometric"}
-        Mean of the source scans at which the tangent space touches: the plain one, or the Frechet mean.
+        Mean of the source scans at which the tangent space is taken: the arithmetic or the Frechet mean.
     """
 
     shrinkage: float | None = None
@@ -50,10 +50,22 @@ class TangentSettings(LinearSettings):
         require(s is None or 0 < s <= 1, "shrinkage", s, "above 0 and at most 1, or none for the estimate")
 
 
-def shrunk_correlation(A: Tensor, n_frames: Tensor, shrinkage: float | None) -> Tensor:
-    """Correlation matrices from Fisher z, shrunk towards the identity. Shapes [n, P, P] and [n], float64.
+def shrink_correlations(A: Tensor, n_frames: Tensor, shrinkage: float | None) -> Tensor:
+    """Turn Fisher z back into correlations and shrink them towards the identity.
 
-    With ``shrinkage`` None by scikit-learn's formula for OAS, which needs no more than the matrix and its frames.
+    Parameters
+    ----------
+    A : Tensor, shape [n, P, P]
+        Fisher z of each scan.
+    n_frames : Tensor, shape [n]
+        Frames of each scan.
+    shrinkage : float or None
+        Share of the identity; None estimates it by scikit-learn's formula for OAS, which needs nothing but the matrix
+        and its number of frames.
+
+    Returns
+    -------
+    Tensor of float64, shape [n, P, P]
     """
     p = A.shape[-1]
     eye = torch.eye(p, dtype=torch.float64, device=A.device)
@@ -67,36 +79,56 @@ def shrunk_correlation(A: Tensor, n_frames: Tensor, shrinkage: float | None) -> 
     return (1 - share) * R + share * eye
 
 
-def _spectral(S: Tensor, function: str) -> Tensor:
-    """A function of the eigenvalues of symmetric matrices, held above a small positive number."""
+def _apply_to_eigenvalues(S: Tensor, function: str) -> Tensor:
+    """Apply a function to the eigenvalues of symmetric matrices, which are clipped to stay positive."""
     size, axes = torch.linalg.eigh(S)
-    size = size if function == "exp" else size.clamp_min(_SMALLEST)
+    size = size if function == "exp" else size.clamp_min(_SMALLEST_EIGENVALUE)
     value = {"log": torch.log, "exp": torch.exp, "root": torch.sqrt, "inverse root": torch.rsqrt}[function](size)
     return (axes * value.unsqueeze(-2)) @ axes.mT
 
 
 def geometric_mean(S: Tensor, iterations: int = 10, tolerance: float = 1e-7) -> Tensor:
-    """Frechet mean of positive definite matrices [n, P, P] under the affine-invariant metric."""
+    """Compute the Frechet mean of positive definite matrices under the affine-invariant metric.
+
+    Parameters
+    ----------
+    S : Tensor, shape [n, P, P]
+    iterations : int
+        Largest number of steps.
+    tolerance : float
+        Stop once no entry of a step is larger.
+
+    Returns
+    -------
+    Tensor, shape [P, P]
+    """
     mean = S.mean(0)
     for _ in range(iterations):
-        root, inverse = _spectral(mean, "root"), _spectral(mean, "inverse root")
-        step = _spectral(inverse @ S @ inverse, "log").mean(0)
-        mean = root @ _spectral(step, "exp") @ root
+        root, inverse = _apply_to_eigenvalues(mean, "root"), _apply_to_eigenvalues(mean, "inverse root")
+        step = _apply_to_eigenvalues(inverse @ S @ inverse, "log").mean(0)
+        mean = root @ _apply_to_eigenvalues(step, "exp") @ root
         mean = (mean + mean.mT) / 2
         if float(step.abs().max()) < tolerance:
             break
     return mean
 
 
-def tangent_vectors(S: Tensor, whitening: Tensor) -> Tensor:
-    """log(W S W) for the inverse root W of the reference, vectorised so that norms are kept.
+def map_to_tangent_space(S: Tensor, whitening: Tensor) -> Tensor:
+    """Compute log(W S W), with W the inverse root of the reference, as vectors of the same norm.
+
+    Parameters
+    ----------
+    S : Tensor, shape [n, P, P]
+        Positive definite matrices.
+    whitening : Tensor, shape [P, P]
+        W.
 
     Returns
     -------
     Tensor, shape [n, P (P + 1) / 2]
         Entries above the diagonal times the root of two, and the diagonal.
     """
-    T = _spectral(whitening @ S @ whitening, "log")
+    T = _apply_to_eigenvalues(whitening @ S @ whitening, "log")
     u, v = torch.triu_indices(T.shape[-1], T.shape[-1], device=T.device)
     return T[:, u, v] * torch.where(u == v, 1.0, 2.0**0.5).to(T)
 
@@ -112,24 +144,24 @@ class TangentRidge(LinearMethod):
 
     Settings = TangentSettings
     settings: TangentSettings
-    draws = False
+    uses_seed = False
 
-    def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> Dual:
-        return ridge_dual(gram, y, penalty)
+    def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
+        return solve_ridge(gram, y, penalty)
 
-    def learn(self, source: SourceScans, scans: Scans) -> dict[str, Tensor]:
+    def learn(self, source: SourceScans, scans: Scans) -> Tensors:
         learned = super().learn(source, scans)
-        S = self._covariances(scans, learned)
+        S = self._shrink_scans(scans, learned)
         reference = geometric_mean(S) if self.settings.reference == "geometric" else S.mean(0)
-        return learned | {"whitening": _spectral(reference, "inverse root").cpu()}
+        return learned | {"whitening": _apply_to_eigenvalues(reference, "inverse root").cpu()}
 
-    def features(self, scans: Scans, learned: dict[str, Tensor]) -> np.ndarray:
-        S = self._covariances(scans, learned)
-        return tangent_vectors(S, learned["whitening"].to(S)).cpu().numpy()
+    def extract_features(self, scans: Scans, learned: Tensors) -> np.ndarray:
+        S = self._shrink_scans(scans, learned)
+        return map_to_tangent_space(S, learned["whitening"].to(S)).cpu().numpy()
 
-    def _covariances(self, scans: Scans, learned: dict[str, Tensor]) -> Tensor:
+    def _shrink_scans(self, scans: Scans, learned: Tensors) -> Tensor:
         filled = fill_dead(scans.A, scans.alive, learned["mean"].to(scans.A))
-        return shrunk_correlation(filled, scans.n_frames, self.settings.shrinkage)
+        return shrink_correlations(filled, scans.n_frames, self.settings.shrinkage)
 
 
 @method(
@@ -141,16 +173,16 @@ class TangentRidge(LinearMethod):
 class FCTangentRidge(TangentRidge):
     """Ridge regression on FC entries and tangent space together, both scaled to the same mean square."""
 
-    def learn_features(self, source: SourceScans, scans: Scans) -> tuple[dict[str, Tensor], np.ndarray]:
+    def learn_features(self, source: SourceScans, scans: Scans) -> tuple[Tensors, np.ndarray]:
         learned = self.learn(source, scans)
-        parts = self._parts(scans, learned)  # once: the logarithms of all matrices are what this method costs
+        parts = self._parts(scans, learned)  # once, since the matrix logarithms are the costly part
         scale = [float(np.sqrt(((x - x.mean(0)) ** 2).sum(1).mean())) for x in parts]
         learned["scale"] = torch.tensor(scale, dtype=torch.float64)
         return learned, np.concatenate([x / s for x, s in zip(parts, scale, strict=True)], axis=1)
 
-    def features(self, scans: Scans, learned: dict[str, Tensor]) -> np.ndarray:
+    def extract_features(self, scans: Scans, learned: Tensors) -> np.ndarray:
         scale = learned["scale"].tolist()
         return np.concatenate([x / s for x, s in zip(self._parts(scans, learned), scale, strict=True)], axis=1)
 
-    def _parts(self, scans: Scans, learned: dict[str, Tensor]) -> tuple[np.ndarray, np.ndarray]:
-        return fc_entries(scans, learned["mean"]), super().features(scans, learned)
+    def _parts(self, scans: Scans, learned: Tensors) -> tuple[np.ndarray, np.ndarray]:
+        return vectorise_fc(scans, learned["mean"]), super().extract_features(scans, learned)

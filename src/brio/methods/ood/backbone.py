@@ -1,4 +1,4 @@
-"""What the methods for unseen domains share: the GCN they train, and the stages of a penalty that is annealed."""
+"""What the domain generalisation methods share: the GCN they train, and the stages of an annealed penalty."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from ...settings import require
 from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Stage
 from ..gnn.gcn import GCNNetwork
 from ..graphs import GraphSettings
 from ..losses import classification_loss
+from ..settings import require_at_least, require_share
 
 __all__ = ["AnnealedMethod", "AnnealedSettings", "GCNMethod"]
 
@@ -19,8 +19,8 @@ __all__ = ["AnnealedMethod", "AnnealedSettings", "GCNMethod"]
 class GCNMethod(NeuralMethod):
     """The GCN with mean readout, trained under a loss that knows the source sites.
 
-    A batch holds 2 ``cell_batch`` scans of each site, 8 by default: whatever a loss estimates for a site, it
-    estimates from as few. A larger ``cell_batch`` makes the estimates better and the steps fewer.
+    A batch holds 2 ``cell_batch`` scans of each site, 8 by default, and a loss estimates whatever it needs of a site
+    from these few. A larger ``cell_batch`` makes the estimates better and the steps fewer.
     """
 
     Settings = GraphSettings
@@ -32,14 +32,14 @@ class GCNMethod(NeuralMethod):
 
 @dataclass(frozen=True)
 class AnnealedSettings(GraphSettings):
-    """Settings of a penalty that begins at weight one.
+    """Settings of a penalty whose weight is 1 at first.
 
     Attributes
     ----------
     penalty : float
-        Weight of the penalty once the annealing is over.
+        Weight of the penalty after annealing.
     annealing : float
-        Share of the epochs in which the penalty has weight one. Their checkpoints cannot be chosen.
+        Share of the epochs, the first ones, in which the penalty has weight 1. Their checkpoints cannot be chosen.
     """
 
     penalty: float = 1.0
@@ -47,14 +47,14 @@ class AnnealedSettings(GraphSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.penalty >= 0, "penalty", self.penalty, "0 or more")
-        require(0 <= self.annealing < 1, "annealing", self.annealing, "0 or more and below 1")
+        require_at_least(self, 0, "penalty")
+        require_share(self, "annealing")
 
 
 class AnnealedMethod(GCNMethod):
-    """Mean risk and a penalty, whose weight jumps when the annealing is over; the optimiser starts anew there.
+    """The mean risk and a penalty whose weight jumps when annealing ends.
 
-    The optimiser's running averages are those of gradients of another size, so they are forgotten.
+    The optimiser starts afresh there, because its running averages are those of gradients of another size.
     """
 
     Settings = AnnealedSettings
@@ -62,7 +62,17 @@ class AnnealedMethod(GCNMethod):
 
     @abstractmethod
     def penalty(self, logit: Tensor, batch: Batch) -> Tensor:
-        """What is added to the mean risk, before its weight."""
+        """Compute the penalty, before its weight.
+
+        Parameters
+        ----------
+        logit : Tensor, shape [B]
+        batch : Batch
+
+        Returns
+        -------
+        Tensor, scalar
+        """
 
     def stages(self) -> list[Stage]:
         s = self.settings

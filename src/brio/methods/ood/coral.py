@@ -1,4 +1,4 @@
-"""CORAL: source sites agree in the second moments of what the classifier reads."""
+"""CORAL: penalise differences between source sites in the covariance of what the classifier reads."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...settings import require, setting
+from ...settings import setting
 from ...spaces import log_uniform
 from ...training import Batch, Output, RunState, Stage
 from ..graphs import GraphSettings
 from ..losses import classification_loss
 from ..registry import PUBLISHED, method
+from ..settings import require_at_least
 from .backbone import GCNMethod
 
 __all__ = ["CORAL", "CORALSettings", "coral_penalty"]
@@ -27,7 +28,7 @@ class CORALSettings(GraphSettings):
     penalty : float
         Weight of the distance between source sites.
     means : bool
-        Compare the sites' means too, as DomainBed does; the paper compares covariances alone.
+        Whether means are compared too, as in DomainBed; the paper compares covariances alone.
     """
 
     penalty: float = setting(1.0, log_uniform(0.1, 10.0))
@@ -35,11 +36,11 @@ class CORALSettings(GraphSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.penalty >= 0, "penalty", self.penalty, "0 or more")
+        require_at_least(self, 0, "penalty")
 
 
 def coral_penalty(x: Tensor, batch: Batch, means: bool) -> Tensor:
-    """Mean over pairs of source sites of the mean squared entry of C_e - C_e' (and of m_e - m_e').
+    """Average over pairs of source sites the mean squared entry of C_e - C_e' (and of m_e - m_e').
 
     C is the centred covariance of the site's scans in the batch, both classes together. With 8 scans its rank is at
     most 7, and the distance of two such estimates is mostly their noise; this holds for the published code too.
@@ -47,21 +48,29 @@ def coral_penalty(x: Tensor, batch: Batch, means: bool) -> Tensor:
     Parameters
     ----------
     x : Tensor, shape [B, d]
+        What the classifier reads.
+    batch : Batch
+    means : bool
+        Whether the means m are compared too.
+
+    Returns
+    -------
+    Tensor, scalar
     """
     of_site = x.unflatten(0, (batch.cells[0], -1))  # [E, 2 n, d]
     mean = of_site.mean(1, keepdim=True)
     centred = of_site - mean
     covariance = centred.transpose(-1, -2) @ centred / (of_site.shape[1] - 1)
-    distance = _differences(covariance.flatten(1)).square().mean(-1)
+    distance = _subtract_pairs(covariance.flatten(1)).square().mean(-1)
     if means:
-        distance = distance + _differences(mean.squeeze(1)).square().mean(-1)
+        distance = distance + _subtract_pairs(mean.squeeze(1)).square().mean(-1)
     return (batch.pair_weight * distance).sum()
 
 
-def _differences(x: Tensor) -> Tensor:
-    """x_e - x_e' for e < e', in the order of the pairs' weights. Shape [E, k] -> [E (E - 1) / 2, k].
+def _subtract_pairs(x: Tensor) -> Tensor:
+    """Compute x_e - x_e' for e < e', in the order of ``batch.pair_weight``. Shape [E, k] -> [E (E - 1) / 2, k].
 
-    A product with a constant matrix: its gradient sums in the same order every time, unlike that of an indexing.
+    As a product with a constant matrix: its gradient is summed in the same order every time, unlike that of indexing.
     """
     one = torch.eye(len(x), device=x.device, dtype=x.dtype)
     first, second = torch.triu_indices(len(x), len(x), 1, device=x.device)
@@ -70,7 +79,7 @@ def _differences(x: Tensor) -> Tensor:
 
 @method("coral", family="OOD", needs={"sites"}, provenance=PUBLISHED, reference="Sun & Saenko 2016; DomainBed")
 class CORAL(GCNMethod):
-    """GCN whose pooled states have like covariances (and means) at all source sites."""
+    """GCN whose pooled states have similar covariances (and means) at all source sites."""
 
     Settings = CORALSettings
     settings: CORALSettings

@@ -1,4 +1,4 @@
-"""DANN: features from which the source site cannot be told."""
+"""DANN: features from which a classifier cannot infer the source site."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...settings import require, setting
+from ...settings import setting
 from ...spaces import log_uniform
 from ...training import Batch, InputShape, RunState, Scans, Stage, StepContext, Tensors
 from ..gnn.gcn import GCNNetwork
 from ..graphs import GraphSettings
 from ..losses import classification_loss, reverse_gradient, site_cross_entropy
 from ..registry import PUBLISHED, method
+from ..settings import require_at_least
 from .backbone import GCNMethod
 
-__all__ = ["DANN", "DANNNetwork", "DANNSettings", "SiteOutput", "ramp"]
+__all__ = ["DANN", "DANNNetwork", "DANNSettings", "SiteOutput", "ramp_up"]
 
 
 @dataclass(frozen=True)
@@ -34,29 +35,29 @@ class DANNSettings(GraphSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.strength >= 0, "strength", self.strength, "0 or more")
+        require_at_least(self, 0, "strength")
 
 
 class SiteOutput(NamedTuple):
-    """What the network says of a batch in training."""
+    """Output of the network in training."""
 
     logit: Tensor  # [B]
     representation: Tensor  # [B, width]
-    site_logit: Tensor  # [B, E] its gradient reaches the features reversed
-    held_site_logit: Tensor  # [B, E] the same numbers; their gradient stops at the site classifier
+    site_logit: Tensor  # [B, E] its gradient reaches the features, reversed
+    detached_site_logit: Tensor  # [B, E] the same numbers; their gradient stops at the site classifier
 
 
 class DANNNetwork(GCNNetwork):
-    """The GCN and a site classifier of one hidden layer, which only training asks."""
+    """The GCN and a site classifier with one hidden layer, which only training uses."""
 
     def __init__(self, shape: InputShape, s: DANNSettings) -> None:
         super().__init__(shape, s)
         self.site = nn.Sequential(nn.Linear(s.width, s.width), nn.ReLU(), nn.Linear(s.width, shape.n_sites))
         for p in self.site[-1].parameters():
-            nn.init.zeros_(p)  # as many rows as the stack has sites: nothing drawn may depend on that
+            nn.init.zeros_(p)  # it has as many rows as the stack has sites, and no random draw may depend on that
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Any:
-        """A :class:`SiteOutput` in training, else an :class:`~brio.training.Output`."""
+        """Return a :class:`SiteOutput` in training, else an :class:`~brio.training.Output`."""
         out = super().forward(scans, state, step)
         if step is None:
             return out
@@ -64,8 +65,20 @@ class DANNNetwork(GCNNetwork):
         return SiteOutput(out.logit, h, self.site(reverse_gradient(h, 1.0)), self.site(h.detach()))
 
 
-def ramp(epoch: Tensor, epochs: int) -> Tensor:
-    """Growth of the reversed gradient from 0 in the first epoch to almost 1 in the last, steep at the beginning."""
+def ramp_up(epoch: Tensor, epochs: int) -> Tensor:
+    """Scale the reversed gradient from 0 in the first epoch to almost 1 in the last, steeply at first (Ganin et al.).
+
+    Parameters
+    ----------
+    epoch : Tensor, scalar
+        Counted from 1.
+    epochs : int
+        Of the whole training.
+
+    Returns
+    -------
+    Tensor, scalar
+    """
     progress = (epoch - 1) / max(1, epochs - 1)
     return 2 * torch.sigmoid(10 * progress) - 1
 
@@ -82,11 +95,14 @@ class DANN(GCNMethod):
         return DANNNetwork(shape, self.settings)
 
     def loss(self, out: SiteOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
-        """Both risks; the ramp holds for the features alone, the site classifier learns at full size throughout."""
-        size = self.settings.strength * ramp(batch.epoch, self.settings.epochs)
-        site = size * site_cross_entropy(out.site_logit, batch)
-        held = (1 - size) * site_cross_entropy(out.held_site_logit, batch)
-        return classification_loss(out.logit, batch) + site + held
+        """Add the risks of both classifiers.
+
+        The ramp scales the gradient of the features only; the site classifier learns at full size throughout.
+        """
+        size = self.settings.strength * ramp_up(batch.epoch, self.settings.epochs)
+        adversarial = size * site_cross_entropy(out.site_logit, batch)
+        detached = (1 - size) * site_cross_entropy(out.detached_site_logit, batch)
+        return classification_loss(out.logit, batch) + adversarial + detached
 
     def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]:
         own = {name: parameters[name][:n_sites].clone() for name in ("site.2.weight", "site.2.bias")}

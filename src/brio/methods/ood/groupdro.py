@@ -1,4 +1,4 @@
-"""GroupDRO: the worst source site counts most."""
+"""GroupDRO: give the source sites with the largest losses the largest weights."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...settings import require, setting
+from ...settings import setting
 from ...spaces import log_uniform
 from ...training import Batch, InputShape, RunState, Scans, Stage, StepContext, Tensors
 from ..gnn.gcn import GCNNetwork
 from ..graphs import GraphSettings
-from ..losses import bce, site_losses
+from ..losses import average_by_site, bce
 from ..registry import PUBLISHED, method
+from ..settings import require_at_least
 from .backbone import GCNMethod
 
 __all__ = ["GroupDRO", "GroupDRONetwork", "GroupDROSettings", "GroupOutput"]
@@ -34,19 +35,19 @@ class GroupDROSettings(GraphSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.step_size >= 0, "step_size", self.step_size, "0 or more")
+        require_at_least(self, 0, "step_size")
 
 
 class GroupOutput(NamedTuple):
-    """What the network returns for a batch in training."""
+    """Output of the network in training."""
 
     logit: Tensor  # [B]
     representation: Tensor  # [B, width]
-    log_share: Tensor  # [E] logarithm of each source site's weight, up to a constant: the buffer, which the loss moves
+    log_share: Tensor  # [E] log weight of each source site, up to a constant: the buffer, which the loss moves
 
 
 class GroupDRONetwork(GCNNetwork):
-    """The GCN, and the weights of the source sites as a buffer."""
+    """The GCN with a buffer that holds the weights of the source sites."""
 
     log_share: Tensor
 
@@ -55,14 +56,14 @@ class GroupDRONetwork(GCNNetwork):
         self.register_buffer("log_share", torch.zeros(shape.n_sites))
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Any:
-        """A :class:`GroupOutput` in training, else an :class:`~brio.training.Output`."""
+        """Return a :class:`GroupOutput` in training, else an :class:`~brio.training.Output`."""
         out = super().forward(scans, state, step)
         return out if step is None else GroupOutput(*out, self.log_share)
 
 
 @method("groupdro", family="OOD", needs={"sites"}, provenance=PUBLISHED, reference="Sagawa et al. 2020; DomainBed")
 class GroupDRO(GCNMethod):
-    """GCN that weighs source sites by how badly it has done there."""
+    """GCN that weights source sites by their losses so far."""
 
     Settings = GroupDROSettings
     settings: GroupDROSettings
@@ -72,8 +73,8 @@ class GroupDRO(GCNMethod):
         return GroupDRONetwork(shape, self.settings)
 
     def loss(self, out: GroupOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
-        """Mean loss of the source sites under their weights, after one exponentiated-gradient step of these."""
-        losses = site_losses(bce(out.logit, batch.label), batch)
+        """Take one exponentiated-gradient step of the site weights, then average the losses of the sites by them."""
+        losses = average_by_site(bce(out.logit, batch.label), batch)
         real = (batch.site_weight > 0).to(losses.dtype)
         out.log_share.add_(self.settings.step_size * real * losses.detach())
         share = torch.where(real > 0, out.log_share, torch.full_like(losses, -torch.inf)).softmax(0)

@@ -1,4 +1,4 @@
-"""IRM: one classifier that no source site would want to rescale."""
+"""IRM: a classifier whose scale is optimal at every source site."""
 
 from __future__ import annotations
 
@@ -22,29 +22,35 @@ class IRMSettings(AnnealedSettings):
     Attributes
     ----------
     penalty : float
-        Weight of the penalty once the annealing is over. Published values differ by four orders of magnitude: 100
-        in DomainBed, 0.01 for connectomes. A very large one makes all logits alike.
+        Weight of the penalty after annealing. Published values differ by four orders of magnitude: 100 in DomainBed,
+        0.01 for connectomes. A very large weight makes all logits equal.
     """
 
     penalty: float = setting(1.0, choice(0.01, 1.0, 100.0))
 
 
 def irm_penalty(logit: Tensor, batch: Batch) -> Tensor:
-    """IRMv1: squared derivative of each site's risk by a factor w on the logits at w = 1, mean over source sites.
+    """Average over source sites the squared derivative of the site's risk by a factor w on the logits, at w = 1.
 
-    For cross-entropy the derivative is known, d/dw bce(w z, y) = (sigmoid(z) - y) z at w = 1, so one backward pass is
-    enough. Its square over a few scans would mostly be noise; the product over two halves of the site's scans, each
-    with both classes, estimates it without bias and can be negative. One scan of each class cannot be halved: there
-    the square stands. Nor are halves independent where a site has fewer scans of a class than a batch asks for.
+    This is IRMv1. For cross-entropy the derivative is known, d/dw bce(w z, y) = (sigmoid(z) - y) z at w = 1, so one
+    backward pass is enough. The square of a mean over a few scans would mostly be noise. The product of the means over
+    two halves of the site's scans, each with both classes, is an unbiased estimate, and can be negative. Where a batch
+    has one scan of each class, there are no halves and the square is used. Halves are not independent where a site
+    has fewer scans of a class than a batch takes.
 
     Parameters
     ----------
     logit : Tensor, shape [B]
+    batch : Batch
+
+    Returns
+    -------
+    Tensor, scalar
     """
     derivative = ((logit.sigmoid() - batch.label) * logit).unflatten(0, batch.cells)  # [E, 2, n]
     halves = (derivative[..., ::2], derivative[..., 1::2]) if batch.cells[2] > 1 else (derivative, derivative)
-    one, other = (half.mean((1, 2)) for half in halves)
-    return (batch.site_weight * one * other).sum()
+    first, second = (half.mean((1, 2)) for half in halves)
+    return (batch.site_weight * first * second).sum()
 
 
 @method("irm", family="OOD", needs={"sites"}, provenance=PUBLISHED, reference="Arjovsky et al. 2019; DomainBed")

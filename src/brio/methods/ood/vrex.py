@@ -1,4 +1,4 @@
-"""V-REx: source sites with equal risks."""
+"""V-REx: penalise the variance of the risks of the source sites."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from ...settings import setting
 from ...spaces import log_uniform
 from ...training import Batch
-from ..losses import bce, site_losses
+from ..losses import average_by_site, bce
 from ..registry import PUBLISHED, method
 from .backbone import AnnealedMethod, AnnealedSettings
 
@@ -23,29 +23,34 @@ class VRExSettings(AnnealedSettings):
     Attributes
     ----------
     penalty : float
-        Weight of the variance once the annealing is over.
+        Weight of the variance after annealing.
     """
 
     penalty: float = setting(10.0, log_uniform(0.1, 1000.0))
 
 
 def vrex_penalty(logit: Tensor, batch: Batch) -> Tensor:
-    """Variance of the source sites' risks about their mean.
+    """Compute the variance of the risks of the source sites.
 
-    The risk of a site over 8 scans varies by itself, so part of the variance does not come from the site.
+    The risk of a site is estimated from a few scans (8 by default), so part of the variance is sampling noise.
 
     Parameters
     ----------
     logit : Tensor, shape [B]
+    batch : Batch
+
+    Returns
+    -------
+    Tensor, scalar
     """
-    risk = site_losses(bce(logit, batch.label), batch)
+    risk = average_by_site(bce(logit, batch.label), batch)
     mean = (batch.site_weight * risk).sum()
     return (batch.site_weight * (risk - mean).square()).sum()
 
 
 @method("vrex", family="OOD", needs={"sites"}, provenance=PUBLISHED, reference="Krueger et al. 2021; DomainBed")
 class VREx(AnnealedMethod):
-    """GCN with the variance of the source sites' risks as a penalty."""
+    """GCN with a penalty on the variance of the source sites' risks."""
 
     Settings = VRExSettings
     settings: VRExSettings

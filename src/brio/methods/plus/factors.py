@@ -1,4 +1,4 @@
-"""The factors of BRIO plus: which share of each edge a factor has, and what it sees of a scan."""
+"""The factors of BRIO plus: the share of each edge that belongs to a factor, and the kernel of a factor."""
 
 from __future__ import annotations
 
@@ -11,29 +11,42 @@ from torch import Tensor
 from ...errors import BrioError
 from ..brio.assignment import balanced
 
-__all__ = ["Factors", "assign", "edge_shares"]
+__all__ = ["FactorSpace", "assign_rois", "edge_shares"]
 
-_NO_DIRECTION = 1e-9
-"""Share of the largest variance below which a principal direction is rounding alone."""
+_LEAST_VARIANCE = 1e-9
+"""Share of the largest variance below which a principal direction is rounding error."""
 
 
-def assign(mean: Tensor, J: int, temperature: float, iterations: int, seed: int) -> Tensor:
-    """Balanced assignment Pi of ROIs to factors, Eq. (7), from the mean connectome of the source sites.
+def assign_rois(mean: Tensor, J: int, temperature: float, iterations: int, seed: int) -> Tensor:
+    """Compute the balanced assignment Pi of ROIs to factors, Eq. (7), from the mean connectome of the source sites.
 
-    ROIs whose mean connectivity is alike go together: queries are the centres of a k-means of its rows, similarities
+    ROIs with similar mean connectivity share a factor: queries are the centres of a k-means of its rows, similarities
     are negative squared distances in units of their mean.
 
     Parameters
     ----------
     mean : Tensor, shape [P, P]
+    J : int
+        Number of factors.
+    temperature : float
+        Of the similarities; low values give each ROI to one factor.
+    iterations : int
+        Of the balancing, in the log domain.
+    seed : int
+        Of the k-means.
 
     Returns
     -------
     Tensor, shape [J, P]
-        Columns sum to 1 / P exactly, rows to 1 / J about.
+        Columns sum to 1 / P exactly, rows to 1 / J approximately.
+
+    Raises
+    ------
+    BrioError
+        If there are more factors than ROIs.
     """
     if len(mean) < J:
-        raise BrioError(f"setting 'J'={J}: there are {len(mean)} ROIs, and a factor needs one at least")
+        raise BrioError(f"setting 'J'={J}: there are {len(mean)} ROIs, and each factor needs at least one; lower J")
     rows = mean.double().cpu()
     centres = KMeans(J, n_init=10, random_state=seed % 2**32).fit(rows.numpy()).cluster_centers_
     distance = torch.cdist(torch.from_numpy(centres), rows).square()
@@ -41,7 +54,15 @@ def assign(mean: Tensor, J: int, temperature: float, iterations: int, seed: int)
 
 
 def edge_shares(Pi: Tensor) -> Tensor:
-    """Share of every factor in every edge, P (Pi_ju + Pi_jv) / 2; those of an edge sum to one. [J, P] -> [J, edges].
+    """Compute the share of every factor in every edge, P (Pi_ju + Pi_jv) / 2; the shares of an edge sum to one.
+
+    Parameters
+    ----------
+    Pi : Tensor, shape [J, P]
+
+    Returns
+    -------
+    Tensor, shape [J, edges]
 
     Examples
     --------
@@ -54,49 +75,78 @@ def edge_shares(Pi: Tensor) -> Tensor:
     return P * (Pi[:, u] + Pi[:, v]) / 2
 
 
-class Factors(NamedTuple):
-    """What J factors see of centred log-connectomes x [n, edges], learned from source scans.
+class FactorSpace(NamedTuple):
+    """What J factors read from centred log-connectomes x [n, edges], learned from source scans.
 
-    The linear kernel of factor j is the sum over edges of share x x'; over all factors that is the linear kernel of the
-    whole connectome. Its own kernel reads the first principal coordinates of the same weighted edges.
+    The linear kernel of factor j is the sum over edges of share * x * x'; over all factors these add up to the linear
+    kernel of the whole connectome. The factor's own kernel reads the first principal coordinates of the same weighted
+    edges.
     """
 
     Pi: Tensor  # [J, P] assignment of ROIs
-    scale: Tensor  # mean squared norm of a source scan
+    scale: Tensor  # scalar, mean squared norm of a source scan
     axes: Tensor  # [J, edges, d_t] principal directions
-    width: Tensor  # [J] mean squared distance of source scans in the coordinates
+    width: Tensor  # [J] mean squared distance between source scans in the coordinates
 
     @staticmethod
-    def learn(x: Tensor, Pi: Tensor, d_t: int) -> tuple[Factors, Tensor, Tensor]:
-        """Factors of source scans, their linear kernels [J, n, n] and coordinates [J, n, d_t]."""
+    def learn(x: Tensor, Pi: Tensor, d_t: int) -> tuple[FactorSpace, Tensor, Tensor]:
+        """Learn the factors from source scans.
+
+        Parameters
+        ----------
+        x : Tensor, shape [n, edges]
+            Centred log-connectomes of the source scans.
+        Pi : Tensor, shape [J, P]
+        d_t : int
+            Principal coordinates of each factor.
+
+        Returns
+        -------
+        space : FactorSpace
+        linear : Tensor, shape [J, n, n]
+            Linear kernels between the source scans.
+        r : Tensor, shape [J, n, d_t]
+            Coordinates of the source scans.
+        """
         scale = x.square().sum(1).mean()
         linear, coordinates, axes = [], [], []
         for share in edge_shares(Pi):
-            own = x * share.sqrt()
-            gram = own @ own.T
+            weighted = x * share.sqrt()
+            gram = weighted @ weighted.T
             size, vectors = torch.linalg.eigh(gram)
             size, vectors = size[-d_t:], vectors[:, -d_t:]
-            there = (
-                size > _NO_DIRECTION * size[-1]
-            )  # few scans, or an empty factor, span fewer directions than asked for
-            length = torch.where(there, size, torch.ones_like(size)).sqrt()
+            spanned = size > _LEAST_VARIANCE * size[-1]  # few scans, or an empty factor, span fewer than d_t directions
+            length = torch.where(spanned, size, torch.ones_like(size)).sqrt()
             linear.append(gram / scale)
-            coordinates.append(vectors * (length * there))
-            axes.append(own.T @ (vectors * (there / length)))
+            coordinates.append(vectors * (length * spanned))
+            axes.append(weighted.T @ (vectors * (spanned / length)))
         r = torch.stack(coordinates)
         width = (2 * r.var(1, correction=0).sum(-1)).clamp_min(torch.finfo(x.dtype).tiny)
-        return Factors(Pi, scale, torch.stack(axes), width), torch.stack(linear), r
+        return FactorSpace(Pi, scale, torch.stack(axes), width), torch.stack(linear), r
 
     @property
     def shares(self) -> Tensor:
         """Share of every factor in every edge. Shape [J, edges]."""
         return edge_shares(self.Pi)
 
-    def coordinates(self, x: Tensor) -> Tensor:
-        """Principal coordinates of scans. Shape [J, n, d_t]."""
+    def project(self, x: Tensor) -> Tensor:
+        """Compute the principal coordinates of scans. Shape [n, edges] -> [J, n, d_t]."""
         return torch.stack([(x * share.sqrt()) @ axes for share, axes in zip(self.shares, self.axes, strict=True)])
 
     def kernel(self, r: Tensor, other: Tensor, gamma: float, j: int | slice = slice(None)) -> Tensor:
-        """exp(-gamma |r - r'|^2 / width), of all factors or of one. [J, n, d_t], [J, m, d_t] -> [J, n, m]."""
+        """Compute the factors' own kernels, exp(-gamma |r - r'|^2 / width).
+
+        Parameters
+        ----------
+        r : Tensor, shape [J, n, d_t]
+        other : Tensor, shape [J, m, d_t]
+        gamma : float
+        j : int, optional
+            Factor of the coordinates, whose first axis then has length 1; by default all factors.
+
+        Returns
+        -------
+        Tensor, shape [J, n, m]
+        """
         width = self.width[j].reshape(-1, 1, 1)
         return torch.exp(-gamma * torch.cdist(r, other).square() / width)

@@ -1,4 +1,4 @@
-"""A fitted BRIO plus: what it makes of log-connectomes, factor by factor."""
+"""A fitted BRIO plus model: contributions of factors to the logit, from log-connectomes."""
 
 from __future__ import annotations
 
@@ -9,56 +9,92 @@ from torch import Tensor
 
 from ...errors import BrioError
 from ...training import Tensors
-from .factors import Factors
+from .factors import FactorSpace
 
-__all__ = ["Model"]
+__all__ = ["FactorModel"]
+
+_MANY = 1000
+"""Tensors with more numbers than this are stored in float32."""
 
 
-class Model(NamedTuple):
+class FactorModel(NamedTuple):
     """Contributions a_j = linear path of the factor + its own kernel; the logit is their calibrated sum."""
 
     centre: Tensor  # [edges] mean log-connectome of the source scans
-    factors: Factors
+    factors: FactorSpace
     theta: Tensor  # [J, edges] linear path of each factor
-    points: Tensor  # [J, m, d_t] coordinates of the source scans and of their re-estimates
+    points: Tensor  # [J, m, d_t] coordinates of the re-estimates (where there are any), then of the source scans
     beta: Tensor  # [J, m] their weights in each factor's own kernel
     gamma: Tensor  # scalar
     calibration: Tensor  # [2] slope and intercept of the logit
 
-    def view(self, log: Tensor, live: Tensor) -> Tensor:
-        """Centred edges; an edge without signal says nothing. Shape [n, edges]."""
+    def centre_edges(self, log: Tensor, live: Tensor) -> Tensor:
+        """Subtract the centre from log-connectomes; edges without signal become 0.
+
+        Parameters
+        ----------
+        log : Tensor, shape [n, edges]
+        live : Tensor of bool, shape [n, edges]
+
+        Returns
+        -------
+        Tensor, shape [n, edges]
+        """
         x = log.to(self.centre) - self.centre
         return torch.where(live, x, torch.zeros_like(x))
 
-    def parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Linear and own contributions [n, J] of viewed scans, and their coordinates [J, n, d_t]."""
-        r = self.factors.coordinates(x)
+    def split_contributions(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Compute the two parts of the contributions.
+
+        Parameters
+        ----------
+        x : Tensor, shape [n, edges]
+            Centred log-connectomes.
+
+        Returns
+        -------
+        linear : Tensor, shape [n, J]
+            Of the linear path.
+        own : Tensor, shape [n, J]
+            Of the factors' own kernels.
+        r : Tensor, shape [J, n, d_t]
+            Coordinates of the scans.
+        """
+        r = self.factors.project(x)
         own = torch.einsum("jnm,jm->nj", self.factors.kernel(r, self.points, float(self.gamma)), self.beta)
         return x @ self.theta.T, own, r
 
     def contributions(self, x: Tensor) -> Tensor:
-        """a [n, J]."""
-        linear, own, _ = self.parts(x)
+        """Compute the contributions a of centred log-connectomes. Shape [n, edges] -> [n, J]."""
+        linear, own, _ = self.split_contributions(x)
         return linear + own
 
     def logit(self, a: Tensor) -> Tensor:
+        """Compute the calibrated logit from contributions. Shape [n, J] -> [n]."""
         return self.calibration[0] * a.sum(-1) + self.calibration[1]
 
     def to_tensors(self) -> Tensors:
-        """Tensors to keep; float32 where numbers are many."""
-        kept = self._asdict()
-        del kept["factors"]
-        named = kept | {f"factors.{name}": t for name, t in self.factors._asdict().items()}
-        return {name: (t.float() if t.numel() > 1000 else t).cpu().contiguous().clone() for name, t in named.items()}
+        """Return the tensors to store, by name, on the CPU; large ones in float32."""
+        own = self._asdict()
+        del own["factors"]
+        named = own | {f"factors.{name}": t for name, t in self.factors._asdict().items()}
+        return {name: (t.float() if t.numel() > _MANY else t).cpu().contiguous().clone() for name, t in named.items()}
 
     @staticmethod
-    def from_tensors(weights: Tensors, like: Tensor) -> Model:
-        """The model of kept tensors, in float64 on the device of another tensor."""
-        needed = {*Model._fields, *(f"factors.{name}" for name in Factors._fields)} - {"factors"}
-        if lacking := sorted(needed - set(weights)):
+    def from_tensors(tensors: Tensors, like: Tensor) -> FactorModel:
+        """Rebuild a model from stored tensors, in float64 on the device of ``like``.
+
+        Raises
+        ------
+        BrioError
+            If a tensor is missing.
+        """
+        needed = {*FactorModel._fields, *(f"factors.{name}" for name in FactorSpace._fields)} - {"factors"}
+        if missing := sorted(needed - set(tensors)):
             raise BrioError(
-                f"these weights are of another version of 'brio-plus' (no {', '.join(lacking)}): fit it again"
+                f"these weights are of another version of 'brio-plus' (no {', '.join(missing)}): fit it again"
             )
-        there = {name: t.to(like.device, torch.float64) for name, t in weights.items()}
-        factors = Factors(*(there[f"factors.{name}"] for name in Factors._fields))
-        return Model(factors=factors, **{name: there[name] for name in Model._fields if name != "factors"})
+        placed = {name: t.to(like.device, torch.float64) for name, t in tensors.items()}
+        factors = FactorSpace(*(placed[f"factors.{name}"] for name in FactorSpace._fields))
+        own = {name: placed[name] for name in FactorModel._fields if name != "factors"}
+        return FactorModel(factors=factors, **own)
