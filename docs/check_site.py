@@ -15,6 +15,7 @@ LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "sourc
 """Elements that fetch what they name, and the attribute that names it."""
 
 NETWORK = re.compile(r"^(https?:)?//")
+SPLIT_TAG = re.compile(r"\\begin\{split\}(?:(?!\\end\{split\}).)*\\tag\{", re.DOTALL)
 CSS_NETWORK = re.compile(r"(?:url\(\s*['\"]?|@import\s+['\"])\s*((?:https?:)?//[^'\")\s]+)")
 
 
@@ -57,6 +58,8 @@ def check(site: Path) -> list[str]:
     problems = []
     for path, page in pages.items():
         name = path.relative_to(site)
+        if SPLIT_TAG.search(path.read_text(encoding="utf-8")):
+            problems.append(f"{name}: an equation of several lines has a tag; write it as an equation environment")
         for target in page.loaded:
             if NETWORK.match(target):
                 problems.append(f"{name}: loads {target} from a network")

@@ -40,6 +40,7 @@ extensions = [
     "docstrings",
 ]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+highlight_language = "none"  # plain blocks are commands
 templates_path = ["_templates"]
 exclude_patterns = ["examples/**", "gallery/**", "result_pages/**", "results.md", "results/*/**"]
 nitpicky = True
