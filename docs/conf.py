@@ -37,13 +37,15 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
-    "public_names",
+    "docstrings",
 ]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+highlight_language = "none"  # plain blocks are commands
 templates_path = ["_templates"]
 exclude_patterns = ["examples/**", "gallery/**", "result_pages/**", "results.md", "results/*/**"]
 nitpicky = True
 nitpick_ignore_regex = [
+    ("py:class", r"Module"),  # in a docstring that networks inherit from torch
     ("py:class", r"(numpy|np|torch|nn|pd|pandas|sklearn|pathlib|collections|typing|abc|types|matplotlib)\b.*"),
     ("py:class", r"(dict|list|tuple)\[.*"),
 ]

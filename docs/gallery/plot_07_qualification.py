@@ -47,8 +47,7 @@ model = brio.BrioClassifier("brio-plus", random_state=0, device="cpu").fit(cohor
 # The assignment of regions to factors is part of the fitted run.
 
 truth = cohort.provenance["truth"]
-weights = model.fitted_run_.weights
-assignment = next(value for key, value in weights.items() if key.endswith("Pi")).numpy()
+assignment = model.fitted_run_.state.inference["Pi_bar"].numpy()
 networks = ["stable", "unstable", "spurious", "site"]
 factor_of = {name: int(assignment[:, truth[name]].sum(1).argmax()) for name in networks}
 print(factor_of)
