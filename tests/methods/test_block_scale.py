@@ -27,16 +27,16 @@ def run(graphs):
 
 @pytest.fixture
 def blocks(monkeypatch):
-    """Block lengths that re-estimates were asked for."""
-    asked = []
-    again = Inputs.reestimates
+    """Block lengths of the re-estimates that were computed."""
+    lengths = []
+    reestimates = Inputs.reestimates
 
-    def watched(self, resamples, room=None):
-        asked.append(resamples.block_length)
-        return again(self, resamples, room)
+    def record_and_reestimate(self, resamples, room=None):
+        lengths.append(resamples.block_length)
+        return reestimates(self, resamples, room)
 
-    monkeypatch.setattr(Inputs, "reestimates", watched)
-    return asked
+    monkeypatch.setattr(Inputs, "reestimates", record_and_reestimate)
+    return lengths
 
 
 @pytest.mark.parametrize("scale", [0.5, 1.0, 2.0])
@@ -54,11 +54,11 @@ def test_the_estimate_is_scaled_unrounded(scale, graphs, run):
     [(0.5, 3), (1.0, 5), (2.0, 11), (20.0, 30), (0.01, 2)],  # of 5.4375: 2.72, 5.44, 10.9; then the rule's bounds
 )
 def test_it_is_rounded_after_it_is_scaled_and_clipped_last(scale, block, graphs, run, blocks, monkeypatch):
-    monkeypatch.setattr(Connectomes, "estimate_block_length", lambda *words: 5.4375)
+    monkeypatch.setattr(Connectomes, "estimate_block_length", lambda *args: 5.4375)
     make_method("brio", {**SMALL, "block_scale": scale}).fit(graphs, [run])
-    (asked,) = blocks
+    (lengths,) = blocks
     frames = graphs.n_frames[run.fold.source]
-    assert asked.tolist() == np.minimum(block, frames // 2).tolist()
+    assert lengths.tolist() == np.minimum(block, frames // 2).tolist()
 
 
 def test_a_fixed_length_is_not_scaled(graphs, run, blocks):

@@ -366,7 +366,7 @@ def test_features_climb_where_the_site_classifier_descends(epoch, padding):
             torch.testing.assert_close(got, of_risk - size * of_site, msg=name)
 
 
-def test_site_classifier_begins_at_zero_and_is_no_part_of_the_answer():
+def test_site_classifier_begins_at_zero_and_is_no_part_of_the_prediction():
     nets = []
     for sites in (3, 5):
         torch.manual_seed(4)

@@ -16,11 +16,11 @@ EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "my_method.py"
 def test_the_example_of_the_documentation_runs_and_is_tuned(tmp_path):
     cohort = brio.simulate(brio.Simulation(n_sites=5, per_class=6, n_rois=12, frames=60, stable=1.0))
     cohort.save(tmp_path / "cohort")
-    words = ["--load", EXAMPLE, "--set", "epochs=12", "--set", "learning_rate=0.01", "--device", "cpu", "--quiet"]
-    run = [sys.executable, "-m", "brio", "run", tmp_path / "cohort", *words, "--out", tmp_path / "o"]
-    said = subprocess.run(list(map(str, run)), capture_output=True, text=True, check=True)
-    assert "gated-profiles" in said.stdout
-    tune = [sys.executable, "-m", "brio", "tune", "gated-profiles", tmp_path / "cohort", *words, "--budget", "2"]
+    options = ["--load", EXAMPLE, "--set", "epochs=12", "--set", "learning_rate=0.01", "--device", "cpu", "--quiet"]
+    run = [sys.executable, "-m", "brio", "run", tmp_path / "cohort", *options, "--out", tmp_path / "o"]
+    listing = subprocess.run(list(map(str, run)), capture_output=True, text=True, check=True)
+    assert "gated-profiles" in listing.stdout
+    tune = [sys.executable, "-m", "brio", "tune", "gated-profiles", tmp_path / "cohort", *options, "--budget", "2"]
     tune += ["--seeds", "1", "--fold", "site01", "--out", tmp_path / "t"]
     subprocess.run(list(map(str, tune)), capture_output=True, check=True)
     assert (tmp_path / "t" / "tuning.json").is_file()
@@ -32,7 +32,7 @@ def test_a_file_is_loaded_once_and_named_by_its_methods():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("x = 1\n", "registers no method"),
         ("import nowhere_to_be_found\n", "ModuleNotFoundError"),
@@ -54,10 +54,10 @@ def test_a_file_is_loaded_once_and_named_by_its_methods():
         ),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(tmp_path, text, said):
+def test_what_is_wrong_with_a_file_is_named(tmp_path, text, message):
     file = tmp_path / "mine.py"
     file.write_text(text)
-    with pytest.raises(BrioError, match=said) as caught:
+    with pytest.raises(BrioError, match=message) as caught:
         load_methods(file)
     assert str(file) in str(caught.value)
     with pytest.raises(BrioError, match="no such file"):
@@ -67,8 +67,8 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path, text, said):
 def test_runs_of_a_changed_file_are_not_taken_for_those_of_the_old_one(tmp_path):
     brio.simulate(brio.Simulation(n_sites=5, per_class=5, n_rois=12, frames=60)).save(tmp_path / "cohort")
     file = tmp_path / "mine.py"
-    words = ["--load", file, "--set", "epochs=2", "--device", "cpu", "--quiet", "--fold", "site01"]
-    run = list(map(str, [sys.executable, "-m", "brio", "run", tmp_path / "cohort", *words, "--out", tmp_path / "o"]))
+    options = ["--load", file, "--set", "epochs=2", "--device", "cpu", "--quiet", "--fold", "site01"]
+    run = list(map(str, [sys.executable, "-m", "brio", "run", tmp_path / "cohort", *options, "--out", tmp_path / "o"]))
     text = EXAMPLE.read_text()
     file.write_text(text)
     subprocess.run(run, capture_output=True, check=True)
