@@ -19,7 +19,6 @@ from .statistics import (
     corrected_resampled_t,
     holm,
     paired_difference,
-    run_scores,
     signed_rank_p,
     smallest_p,
 )
@@ -45,7 +44,6 @@ __all__ = [
     "paired_difference",
     "reliability",
     "roc_band",
-    "run_scores",
     "scores",
     "signed_rank_p",
     "site_stratified_kfold",

@@ -25,7 +25,6 @@ __all__ = [
     "corrected_resampled_t",
     "holm",
     "paired_difference",
-    "run_scores",
     "signed_rank_p",
     "smallest_p",
 ]
@@ -62,35 +61,6 @@ class Difference:
     worse: int
     p: float
     smallest_p: float
-
-
-def run_scores(rows: pd.DataFrame, metric: str = "auc", by: Sequence[str] = ("fold",)) -> pd.DataFrame:
-    """Scores as they are compared: one row for each site, one column for each method, the mean over seeds.
-
-    A site at which a run of the method has no score (one class only) has none; a mean over what is left of its seeds
-    would be of other runs than at the other sites.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        ``results.csv`` of one or more jobs: method, fold, seed and the metric.
-    by : names of columns
-        What makes a row. ``("seed", "fold")`` under k-fold, where another seed deals the scans to other folds.
-
-    Examples
-    --------
-    >>> rows = pd.DataFrame({"method": ["a", "a", "b"], "fold": "NYU", "seed": [0, 1, 0], "auc": [0.5, 0.75, 0.75]})
-    >>> run_scores(rows).loc["NYU"].to_dict()
-    {'a': 0.625, 'b': 0.75}
-    """
-    twice = rows[rows.duplicated(["method", "fold", "seed"])]
-    if len(twice):
-        method, fold, seed = twice.iloc[0][["method", "fold", "seed"]]
-        raise BrioError(
-            f"method '{method}', fold {fold}, seed {seed} is there twice; give methods of several jobs a name each"
-        )
-    scores = rows.groupby([*by, "method"], sort=True)[metric].agg(lambda seeds: seeds.mean(skipna=False))
-    return scores.unstack("method")[list(dict.fromkeys(rows["method"]))]
 
 
 def _pairs(first: Values, second: Values) -> tuple[np.ndarray, int]:
@@ -250,7 +220,7 @@ def compare(
     Parameters
     ----------
     scores : DataFrame, [site x method]
-        One score for each site and method, seeds averaged (:func:`run_scores`); NaN where there is none.
+        One score for each site and method, averaged over seeds (:func:`brio.results.average_seeds`); NaN where none.
     reference : str, optional
         Differences are then ``method`` less reference.
     alpha : float

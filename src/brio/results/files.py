@@ -99,7 +99,7 @@ def write_csv(path: Path, table: pd.DataFrame, float_format: str | None = None) 
 
 
 def read_csv(path: Path, columns: Sequence[str] = ()) -> pd.DataFrame:
-    """Read a table of a job or a study: text stays text, numbers come back to the last bit, empty cells are missing.
+    """Read a table of a job or a study: text stays text, empty cells are missing.
 
     Parameters
     ----------
@@ -118,7 +118,6 @@ def read_csv(path: Path, columns: Sequence[str] = ()) -> pd.DataFrame:
             dtype=dict.fromkeys(TEXT_COLUMNS, str),
             na_values=[""],
             keep_default_na=False,
-            float_precision="round_trip",
         )
     except (OSError, ValueError) as error:
         raise file_error(path, f"cannot be read ({error})") from error

@@ -20,6 +20,8 @@ from .run_record import RunRecord
 __all__ = ["RunStore", "lock_folder", "read_tensors"]
 
 RUN_AGAIN = "remove its folder and run again"
+STATE_GROUPS = ("learned.", "training.", "inference.", "context.")
+"""Groups of tensors besides the parameters; the last one in files of version 0.1.0."""
 
 
 @contextmanager
@@ -107,7 +109,7 @@ class RunStore:
 
 
 def read_tensors(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """Read some tensors of a file of weights by the part of their names behind the group.
+    """Read some tensors of a fitted run that are not parameters, by their names without the group.
 
     ``g`` reads ``training.g`` and, from files of version 0.1.0, ``context.g``; names that are not there are left out.
 
@@ -118,7 +120,8 @@ def read_tensors(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
     wanted = set(names)
     try:
         with safe_open(str(path), framework="numpy") as file:
-            stored_names = {full.partition(".")[2]: full for full in file.keys()}  # noqa: SIM118 - not a dict
+            full_names = [name for name in file.keys() if name.startswith(STATE_GROUPS)]  # noqa: SIM118 - not a dict
+            stored_names = {full.partition(".")[2]: full for full in full_names}
             return {n: file.get_tensor(stored_names[n]).astype(np.float64) for n in wanted & stored_names.keys()}
     except (SafetensorError, OSError, TypeError) as error:
         raise file_error(path, f"cannot be read ({error})", RUN_AGAIN) from error
