@@ -11,7 +11,8 @@ import argparse
 
 import pandas as pd
 
-from brio.protocol import paired_difference, run_scores
+from brio.protocol import paired_difference
+from brio.results import average_seeds
 
 
 def main() -> None:
@@ -21,7 +22,7 @@ def main() -> None:
     parser.add_argument("results", nargs="+")
     args = parser.parse_args()
 
-    scores = 100 * run_scores(pd.concat([pd.read_csv(path) for path in args.results], ignore_index=True))
+    scores = 100 * average_seeds(pd.concat([pd.read_csv(path) for path in args.results], ignore_index=True))
     sites = sorted(scores.index)
     groups = {"development sites": sites[::2], "other sites": sites[1::2], "all sites": sites}
     print(f"| method | {' | '.join(f'AUC, {group} | {args.method} minus it' for group in groups)} |")

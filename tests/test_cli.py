@@ -433,7 +433,7 @@ def test_what_simulate_refuses(here, words, message):
     ("words", "message"),
     [
         (["nowhere"], "nowhere: has no summary.json"),
-        (["cohort"], "cohort: has no summary.json; 'brio run' writes it when a run is finished"),
+        (["cohort"], "cohort: has no summary.json; 'brio run' writes it when a job is finished"),
         (["job", "cohort"], "cohort: has no summary.json"),
         (["job", "--figure", "sites.xls"], "sites.xls"),
         (["job", "--figure", "sites"], "sites"),

@@ -26,8 +26,8 @@ def test_the_demonstration_leaves_tables_and_a_figure(small, tmp_path):
     rows = pd.read_csv(out / "results.csv")
     assert rows["method"].unique().tolist() == ["brio", "backbone", "ridge"]
     assert len(rows) == 3 * 5
-    assert list(result.summary["methods"]) == ["brio", "backbone", "ridge"]
-    assert result.summary["smoke_run"]
+    assert list(result.summary.methods) == ["brio", "backbone", "ridge"]
+    assert result.summary.smoke_run
     assert "stable evidence in ROIs 1-2, unstable in 3-4," in told[1]
     assert "5-6" in told[2]
     assert "7-8" in told[2]
@@ -50,14 +50,14 @@ def test_the_demonstration_goes_on_and_draws_again(small, tmp_path):
     (tmp_path / "demo" / "sites.png").unlink()
     told = []
     demo.run_demo(tmp_path / "demo", say=told.append)
-    assert "going on: 15 of 15 runs are finished" in told
+    assert "resuming: 15 of 15 runs are finished" in told
     assert (tmp_path / "demo" / "sites.png").is_file()
 
 
 @pytest.mark.soak
 def test_the_demonstration_finds_what_was_planted(tmp_path):
     result = demo.run_demo(tmp_path / "demo")
-    found = {name: m["auc"]["mean"] for name, m in result.summary["methods"].items()}
+    found = {name: m.auc.mean for name, m in result.summary.methods.items()}
     assert found["brio"] > 0.6
     assert found["ridge"] > 0.6
-    assert result.summary["methods"]["brio"]["auc"]["interval"][0] > 0.5
+    assert result.summary.methods["brio"].auc.interval[0] > 0.5

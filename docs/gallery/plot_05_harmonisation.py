@@ -43,7 +43,9 @@ grand_mean = edges[~unseen].mean(0)
 figure, axes = plt.subplots(1, 4, figsize=(10, 2.9), layout="constrained", sharey=True)
 adjusted = {"no ComBat": edges}
 for policy in policies:
-    extended = combat.extend_to_unseen_sites(edges[unseen], cohort.sites[unseen], policy)
+    extended = combat.extend_to_unseen_sites(
+        edges[unseen], cohort.sites[unseen], policy
+    )
     adjusted[policy] = extended.apply(edges, cohort.sites)
 for axis, (policy, values) in zip(axes, adjusted.items(), strict=True):
     for k, site in enumerate(np.unique(cohort.sites)):

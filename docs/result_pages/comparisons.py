@@ -10,7 +10,8 @@ from functools import cache
 
 import pandas as pd
 
-from brio.protocol import bootstrap_interval, compare_over_folds, compare_over_sites, run_scores
+from brio.protocol import bootstrap_interval, compare_over_folds, compare_over_sites
+from brio.results import average_seeds, score_units
 
 from .markdown import p_value, signed, signed_interval
 
@@ -19,12 +20,12 @@ LEVEL = 0.05
 
 def site_scores(runs: pd.DataFrame, metric: str = "auc") -> pd.DataFrame:
     """Return the score of each method at each test site, averaged over seeds. Shape [sites, methods]."""
-    return 100 * run_scores(runs, metric)
+    return 100 * average_seeds(runs, metric)
 
 
 def fold_scores(runs: pd.DataFrame, metric: str = "auc") -> pd.DataFrame:
     """Return the score of each method in each fold of each seed of k-fold. Shape [seeds x folds, methods]."""
-    return 100 * run_scores(runs, metric, by=("seed", "fold"))
+    return 100 * average_seeds(runs, metric, units=score_units("kfold"))
 
 
 def arm_scores(rows: pd.DataFrame, column: str = "auc", factor: float = 100.0) -> pd.DataFrame:

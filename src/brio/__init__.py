@@ -16,10 +16,10 @@ from .errors import BrioError
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .api import Result, run, tune
     from .cohort import Atlas, AuditRules, Cohort, audit
     from .cohort.simulate import Simulation, simulate
     from .estimator import BrioClassifier
-    from .jobs import Result, run, tune
     from .protocol import LeaveOneSiteOut, SiteStratifiedKFold
 
 __all__ = [
@@ -45,7 +45,7 @@ _ROOMS = {
     "cohort.simulate": ("Simulation", "simulate"),
     "estimator": ("BrioClassifier",),
     "protocol": ("LeaveOneSiteOut", "SiteStratifiedKFold"),
-    "jobs": ("Result", "run", "tune"),
+    "api": ("Result", "run", "tune"),
 }
 
 

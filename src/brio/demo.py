@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from .api import Result, run
 from .cohort.simulate import Simulation, simulate
-from .jobs import Result, run
 from .progress import Progress, silent
 from .report import draw_sites
 

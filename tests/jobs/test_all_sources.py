@@ -2,9 +2,9 @@
 
 import pytest
 
+from brio import run
 from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
-from brio.jobs import run
 
 COHORT = simulate(Simulation(n_sites=4, per_class=6, frames=60))
 ALL = {"protocol.validation_sites": 0}
@@ -19,7 +19,7 @@ def test_every_other_site_is_source(name, settings):
     assert len(rows) == 4
     assert (rows["n_validation"] == 0).all()
     assert (rows["n_source"] + rows["n_test"] == len(COHORT)).all()
-    assert rows["validation_auc"].between(0, 1).all()  # that of the source sites left out in turn
+    assert rows["validation_auc"].between(0, 1).all()  # that of inner folds of the source sites
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ import torch
 
 from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
-from brio.jobs.execute import execute
+from brio.jobs import JobSpec, prepare_job
+from brio.jobs.execute import execute_plan
 from brio.jobs.fitted import load_fitted_runs
-from brio.jobs.prepare import prepare
+from brio.jobs.plan import build_plan
 from brio.protocol import auc
 
 OF_ALL = {"epochs": "5", "learning_rate": "0.01"}
@@ -24,23 +25,23 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory):
-    """A finished job of each method: what it was prepared with, and its folder."""
+    """A finished job of each method: the job and its folder."""
     cohort = simulate(Simulation(n_sites=5, per_class=4, n_rois=8, frames=60, stable=1.0))
     made = {}
     for name, settings in SETTINGS.items():
-        prepared = prepare(cohort, seeds=2, settings=settings, device="cpu", runs_per_stack=4)
-        made[name] = prepared, execute(prepared, [name], tmp_path_factory.mktemp("fitted") / name).folder
+        job = prepare_job(JobSpec(cohort, seeds=2, settings=settings, device="cpu", runs_per_stack=4))
+        made[name] = job, execute_plan(job, build_plan(job, [name]), tmp_path_factory.mktemp("fitted") / name).folder
     return made
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_runs_answer_as_they_did(name, jobs):
-    prepared, folder = jobs[name]
-    method, fitted_runs = load_fitted_runs(prepared, name, folder)
+    job, folder = jobs[name]
+    method, fitted_runs = load_fitted_runs(job, name, folder)
     assert method.name == name
     rows = pd.read_csv(folder / "results.csv", dtype={"fold": str}).query("method == @name").reset_index(drop=True)
     said = pd.read_csv(folder / "predictions.csv", dtype={"fold": str}).query("method == @name")
-    graphs, labels = prepared.graphs, prepared.used.labels
+    graphs, labels = job.connectomes, job.cohort.labels
     assert [(o.run.seed, o.run.fold.name) for o in fitted_runs] == [
         (s, f"site0{k}") for s in (0, 1) for k in range(1, 6)
     ]
@@ -48,7 +49,7 @@ def test_runs_answer_as_they_did(name, jobs):
     for fitted, row in zip(fitted_runs, rows.to_dict("records"), strict=True):
         fold, seed = fitted.run.fold, fitted.run.seed
         mine = said[(said["fold"] == fold.name) & (said["seed"] == seed)]
-        assert mine["participant_id"].tolist() == prepared.used.ids[fold.test].tolist()
+        assert mine["participant_id"].tolist() == job.cohort.ids[fold.test].tolist()
         assert fitted.test_logit.tolist() == mine["logit"].tolist()
         np.testing.assert_array_equal(method.margins(fitted, graphs, fold.test), fitted.test_logit)
         assert auc(labels[fold.test], fitted.test_logit) == row["auc"]
@@ -58,10 +59,10 @@ def test_runs_answer_as_they_did(name, jobs):
 
 
 def test_weights_and_facts_are_those_of_the_fit(jobs):
-    prepared, folder = jobs["brio"]
-    method, fitted_runs = load_fitted_runs(prepared, "brio", folder)
+    job, folder = jobs["brio"]
+    method, fitted_runs = load_fitted_runs(job, "brio", folder)
     assert method.settings.epochs == 5
-    again = method.fit(prepared.graphs, [o.run for o in fitted_runs[:4]])  # the first stack
+    again = method.fit(job.connectomes, [o.run for o in fitted_runs[:4]])  # the first stack
     for kept, fresh in zip(fitted_runs[:4], again, strict=True):
         assert kept.tensors.keys() == fresh.tensors.keys()
         assert all(torch.equal(kept.tensors[n], fresh.tensors[n]) for n in fresh.tensors)
@@ -70,27 +71,27 @@ def test_weights_and_facts_are_those_of_the_fit(jobs):
         assert kept.block_length is not None
         assert kept.details["validation_curve"] == fresh.details["validation_curve"]
         assert [epoch for epoch, _ in kept.details["validation_curve"]] == [3, 4, 5]
-    prepared, folder = jobs["ridge"]
-    assert load_fitted_runs(prepared, "ridge", folder)[1][0].trained_epochs is None
+    job, folder = jobs["ridge"]
+    assert load_fitted_runs(job, "ridge", folder)[1][0].trained_epochs is None
 
 
 def test_weights_that_were_not_kept_are_told(jobs, tmp_path):
-    prepared, folder = jobs["ridge"]
+    job, folder = jobs["ridge"]
     copy = tmp_path / "job"
     shutil.copytree(folder, copy)
-    _, fitted_runs = load_fitted_runs(prepared, "ridge", copy)
+    _, fitted_runs = load_fitted_runs(job, "ridge", copy)
     assert len(fitted_runs) == 10
     for file in copy.rglob("weights.safetensors"):
         file.unlink()
     with pytest.raises(BrioError, match="was not kept"):
-        load_fitted_runs(prepared, "ridge", copy)
+        load_fitted_runs(job, "ridge", copy)
     shutil.rmtree(copy / "runs")
     with pytest.raises(BrioError, match="cannot be read"):
-        load_fitted_runs(prepared, "ridge", copy)
+        load_fitted_runs(job, "ridge", copy)
 
 
 def test_runs_with_other_settings_are_not_these(jobs):
-    prepared, folder = jobs["brio"]
-    other = prepare(prepared.used, seeds=2, settings={**SETTINGS["brio"], "K": "3"}, device="cpu")
+    job, folder = jobs["brio"]
+    other = job.with_spec(settings={**SETTINGS["brio"], "K": "3"})
     with pytest.raises(BrioError, match="cannot be read"):
         load_fitted_runs(other, "brio", folder)

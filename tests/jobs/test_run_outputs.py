@@ -10,11 +10,10 @@ from scipy.special import expit
 from scipy.stats import bootstrap
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, brier_score_loss, recall_score, roc_auc_score
 
-from brio import Cohort
+from brio import Cohort, run
 from brio.connectome import Connectomes
-from brio.jobs import RunStore, run
-from brio.jobs.tables import COLUMNS, METRICS
 from brio.methods import make_method
+from brio.results import COLUMNS, METRICS, RunStore
 from brio.training import FittedRun, group_tensors
 
 SITES = [f"site{e:02d}" for e in range(1, 6)]
@@ -54,7 +53,7 @@ def job(brio, folder, tiny, tmp_path_factory):
 
 
 def test_files(job):
-    names = {"audit.json", "exclusions.tsv", "facts.json", "plan.json", "runs"}
+    names = {"audit.json", "exclusions.tsv", "facts.json", "plan.json", "runs", ".lock"}
     names |= {"predictions.csv", "results.csv", "summary.json"}
     assert {p.name for p in job.folder.iterdir()} == names
     runs = list((job.folder / "runs").iterdir())
@@ -182,12 +181,12 @@ def test_the_weights_kept_are_those_that_were_judged(job):
     settings = {"epochs": 4, "T_w": 2, "M": 2, "K": 2}
     methods = {"brio": make_method("brio", settings), "ridge": make_method("ridge")}
     for path in sorted(store.folder.iterdir())[::4]:
-        record = store.record(path.name)
-        parameters, state = group_tensors(store.weights(path.name))
+        record = store.read_record(path.name)
+        parameters, state = group_tensors(store.read_weights(path.name))
         fitted = FittedRun(None, np.empty(0), 0.0, parameters=parameters, state=state)
-        scans = np.flatnonzero(used.sites == record["row"]["fold"])
-        again = methods[record["row"]["method"]].margins(fitted, graphs, scans)
-        np.testing.assert_allclose(again, record["predictions"]["logit"], rtol=1e-5, atol=1e-6)
+        scans = np.flatnonzero(used.sites == record.row.fold)
+        again = methods[record.row.method].margins(fitted, graphs, scans)
+        np.testing.assert_allclose(again, record.predictions.logit, rtol=1e-5, atol=1e-6)
 
 
 # ---------------------------------------------------------------- exclusions, smoke runs
@@ -302,7 +301,7 @@ def kfold(brio, folder, tmp_path_factory):
 
 def test_kfold_tests_every_scan_once_a_seed(kfold, folder):
     assert kfold.rows["fold"].tolist() == list("1234") * 3
-    assert "4 held-out folds, 3 seeds" in kfold.said.out
+    assert "4 test folds, 3 seeds" in kfold.said.out
     ids = set(Cohort.load(folder).ids) - {"twin"}
     for _, part in kfold.predictions.groupby("seed"):
         assert len(part) == len(ids)
@@ -334,7 +333,7 @@ def test_a_spread_of_zero_is_a_number(brio, tmp_path):
         scan[:, :3] += 3 * rng.normal(size=(80, 1))
     cohort = Cohort.from_scans(scans, site=np.repeat(list("ABCDE"), 6), label=[0, 1] * 15)
     result = run(cohort, ["ridge"], out=tmp_path / "r", device="cpu")
-    assert result.summary["methods"]["ridge"]["auc"]["sd"] == 0.0
+    assert result.summary.methods["ridge"].auc.sd == 0.0
     table = result.table()
     assert table.loc["ridge", "AUC"] == 100.0
     assert table.loc["ridge", "SD"] == 0.0

@@ -18,10 +18,9 @@ import brio as package
 from brio.cohort.simulate import Simulation, simulate
 from brio.device import ComputeDevice
 from brio.errors import BrioError
-from brio.jobs.execute import planned
-from brio.jobs.plan import Plan
-from brio.jobs.prepare import prepare
-from brio.jobs.resume import going_on
+from brio.jobs import JobSpec, prepare_job
+from brio.jobs.plan import JobPlan, build_plan
+from brio.jobs.resume import resume_plan
 from brio.methods import Ridge
 from brio.training import NeuralMethod
 
@@ -120,7 +119,7 @@ def test_killed_right_after_the_plan(brio, finished, folder, tiny, tmp_path):
     assert done < N_RUNS
     said = brio("run", folder, "--out", out, *JOB, *tiny)
     assert said.status == 0
-    assert f"going on: {done} of {N_RUNS} runs are finished" in said.out
+    assert f"resuming: {done} of {N_RUNS} runs are finished" in said.out
     assert_same(out, finished)
 
 
@@ -156,7 +155,7 @@ def test_finished_runs_are_not_computed_again(brio, finished, copy, folder, tiny
     before = times(copy / "runs")
     said = brio("run", folder, "--out", copy, *JOB, *tiny)
     assert said.status == 0
-    assert f"going on: {N_RUNS} of {N_RUNS} runs are finished" in said.out
+    assert f"resuming: {N_RUNS} of {N_RUNS} runs are finished" in said.out
     assert times(copy / "runs") == before
     assert_same(copy, finished)
     assert (copy / "results.csv").read_bytes() == (finished / "results.csv").read_bytes()
@@ -170,7 +169,7 @@ def test_a_run_missing_from_a_stack_is_computed_again(brio, finished, copy, fold
     before = times(copy / "runs")
     said = brio("run", folder, "--out", copy, *JOB, *tiny)
     assert said.status == 0
-    assert f"going on: {N_RUNS - 1} of {N_RUNS} runs are finished" in said.out
+    assert f"resuming: {N_RUNS - 1} of {N_RUNS} runs are finished" in said.out
     assert_same(copy, finished)
     after = times(copy / "runs")
     assert before.items() <= after.items()
@@ -217,7 +216,7 @@ def test_another_job_in_the_same_folder(brio, copy, folder, tiny, words, differs
     said = brio("run", folder, "--out", copy, *JOB, *tiny, *words)
     assert said.status == 2
     assert said.err.startswith("brio: ")
-    assert "belongs to another run" in said.err
+    assert "belongs to another job" in said.err
     assert differs in said.err
     assert content(copy) == before
     assert times(copy) == when
@@ -226,40 +225,40 @@ def test_another_job_in_the_same_folder(brio, copy, folder, tiny, words, differs
 @pytest.fixture
 def plan_on(folder):
     """The plan of a job as it is made on another device; nothing is computed for it."""
-    prepared = prepare(folder, device="cpu")
+    job = prepare_job(JobSpec(folder, device="cpu"))
 
-    def plan_on(device: str) -> Plan:
+    def plan_on(device: str) -> JobPlan:
         on = ComputeDevice(torch.device(device.removesuffix("-tf32")), tf32=device == "cuda-tf32")
-        return planned(dataclasses.replace(prepared, device=on), ["ridge"])
+        return build_plan(dataclasses.replace(job, device=on), ["ridge"])
 
     return plan_on
 
 
 @pytest.mark.parametrize(("begun", "now"), [("cuda", "cuda-tf32"), ("cuda-tf32", "cuda"), ("cuda", "cpu")])
 def test_a_job_does_not_go_on_in_another_precision(plan_on, begun, now, tmp_path):
-    earlier = json.loads(json.dumps(plan_on(begun).document)) | {"stacks": [["a"]]}
-    assert earlier["device"] == begun, "the word that --device takes"
-    assert going_on(earlier, plan_on(begun), tmp_path).stacks == [["a"]]
+    earlier = dataclasses.replace(plan_on(begun).stored, stacks=(("a",),))
+    assert earlier.device == begun, "the word that --device takes"
+    assert resume_plan(earlier, plan_on(begun), tmp_path).stored.stacks == (("a",),)
     with pytest.raises(BrioError, match=f"device: {begun} there, {now} here.*--device {begun}") as told:
-        going_on(earlier, plan_on(now), tmp_path)
+        resume_plan(earlier, plan_on(now), tmp_path)
     assert str(tmp_path) in str(told.value)
-    assert set(plan_on(begun).jobs) == set(plan_on(now).jobs), "runs are named by what they are made of, not where"
+    assert set(plan_on(begun).runs) == set(plan_on(now).runs), "runs are named by what they are made of, not where"
 
 
 def test_a_finished_job_is_read_on_any_device(plan_on, tmp_path):
     begun, here = plan_on("cuda-tf32"), plan_on("cpu")
-    earlier = json.loads(json.dumps(begun.document)) | {"stacks": [["a"]]}
-    keys = list(begun.jobs)
+    earlier = dataclasses.replace(begun.stored, stacks=(("a",),))
+    keys = list(begun.runs)
     for key in keys[:-1]:
         (tmp_path / "runs" / key).mkdir(parents=True)
     with pytest.raises(BrioError, match="device: cuda-tf32 there, cpu here"):
-        going_on(earlier, here, tmp_path)  # one run is left
+        resume_plan(earlier, here, tmp_path)  # one run is left
     (tmp_path / "runs" / keys[-1]).mkdir()
-    read = going_on(earlier, here, tmp_path)
-    assert (read.facts["device"], read.facts["threads"]) == ("cuda-tf32", None), "where it was computed"
-    assert read.stacks == [["a"]]
-    with pytest.raises(BrioError, match=r"seeds.*belongs to another run|belongs to another run.*seeds"):
-        going_on(earlier | {"seeds": [7]}, here, tmp_path)
+    read = resume_plan(earlier, here, tmp_path).stored
+    assert (read.device, read.threads) == ("cuda-tf32", None), "where it was computed"
+    assert read.stacks == (("a",),)
+    with pytest.raises(BrioError, match=r"belongs to another job.*seeds"):
+        resume_plan(dataclasses.replace(earlier, seeds=(7,)), here, tmp_path)
 
 
 def elsewhere(*plans: Path) -> None:
@@ -296,15 +295,6 @@ def test_a_finished_folder_keeps_its_tables_when_it_is_read_elsewhere(brio, copy
     assert content(copy) == before
 
 
-def test_the_precision_that_torch_has_says_nothing_of_the_device(plan_on):
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    try:
-        assert [plan_on(name).facts["device"] for name in ("cpu", "cuda")] == ["cpu", "cuda"]
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
 def test_another_cohort_in_the_same_folder(brio, copy, tiny, tmp_path):
     simulate(Simulation(n_sites=5, per_class=4, n_rois=8, frames=60, seed=1)).save(tmp_path / "other")
     when = times(copy)
@@ -322,7 +312,7 @@ def test_a_folder_with_other_files(brio, folder, tiny, tmp_path, name):
     said = brio("run", folder, "--out", out, *JOB, *tiny)
     assert said.status == 2
     assert said.err.startswith("brio: ")
-    assert "files that are not of a brio run" in said.err
+    assert "files that are not of a brio job" in said.err
     assert [p for p in out.rglob("*") if p.is_file()] == [out / name]
     assert (out / name).read_text() == "mine"
 

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from brio import run, tune
 from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
-from brio.jobs import run, tune
 from brio.methods import make_method
 from brio.spaces import choice, draw_configurations, log_uniform, uniform
 
@@ -105,7 +105,7 @@ def test_choices_are_carried_to_another_cohort_fold_by_fold(tuned, tmp_path):
         record = json.loads(path.read_text())
         if record["row"]["method"] == "gcn":
             assert record["settings"]["learning_rate"] == chosen[record["row"]["fold"]]["learning_rate"]
-    assert result.summary["methods"]["gcn"]["tuning"]["budget"] == 3
+    assert result.summary.methods["gcn"].tuning.budget == 3
     more = simulate(Simulation(n_sites=6, per_class=5, n_rois=12, frames=60))
     with pytest.raises(BrioError, match=r"not tuned for fold site06"):
         run(more, ["gcn"], tuned=tuned, out=tmp_path / "p", settings=SMALL, device="cpu")
@@ -154,9 +154,9 @@ def test_harmonised_runs_are_named_and_differ(cohort, tmp_path):
     flat = run(cohort, ["ridge"], out=tmp_path / "b", device="cpu", settings={"harmonise.kind": "combat"})
     free = {"harmonise.kind": "combat", "harmonise.unseen": "unlabelled"}
     seen = run(cohort, ["ridge"], out=tmp_path / "c", device="cpu", settings=free)
-    assert plain.summary["harmonise"] is None
-    assert flat.summary["harmonise"] == "ComBat, unseen sites: identity"
-    assert [r.summary["methods"]["ridge"]["transductive"] for r in (plain, flat, seen)] == [False, False, True]
+    assert plain.summary.harmonise is None
+    assert flat.summary.harmonise == "ComBat, unseen sites: identity"
+    assert [r.summary.methods["ridge"].transductive for r in (plain, flat, seen)] == [False, False, True]
     logits = [r.predictions["logit"].to_numpy() for r in (plain, flat, seen)]
     assert not np.allclose(logits[0], logits[1])
     assert not np.allclose(logits[1], logits[2])
@@ -220,11 +220,9 @@ def test_a_configuration_that_diverges_is_not_chosen_and_ends_nothing(cohort, tm
 
 def test_tables_say_what_was_given_to_the_tuning(tuned):
     from brio.report import markdown_table
+    from brio.results import Summary
 
-    rows = {
-        row.split(" | ")[2]: row
-        for row in markdown_table([json.loads((tuned / "summary.json").read_text())]).splitlines()
-    }
+    rows = {row.split(" | ")[2]: row for row in markdown_table([Summary.read(tuned)]).splitlines()}
     assert "| best of 3 on validation scans; epochs=3, patience=None, cell_batch=2 |" in rows["gcn"]
     assert "| default |" in rows["ridge"], "nothing to tune, none of the settings its own"
 
@@ -233,7 +231,7 @@ def test_a_setting_that_a_variant_fixes_may_be_given_for_the_others(cohort, tmp_
     given = {**SMALL, "T_w": "1", "lambda_env": "0.3", "K": "1"}
     words = {"budget": 2, "seeds": 1, "settings": given, "device": "cpu", "folds": ["site01"]}
     result = tune(cohort, ["brio", "backbone"], out=tmp_path / "o", **words)
-    assert set(result.summary["methods"]) == {"brio", "backbone"}
+    assert set(result.summary.methods) == {"brio", "backbone"}
     from brio.report import markdown_table
 
     assert "best of" not in markdown_table([result.summary])  # nothing was left to tune
@@ -247,7 +245,7 @@ def test_a_method_with_nothing_to_tune_is_run_and_named(cohort, tmp_path):
     assert [line for line in said if "nothing to tune" in line] == [
         "method 'ridge' has nothing to tune and is run with the settings it has"
     ]
-    assert result.summary["methods"]["ridge"]["tuning"]["budget"] == 1
+    assert result.summary.methods["ridge"].tuning.budget == 1
 
 
 def test_networks_are_not_trained_again_on_sites_that_are_not_harmonised(cohort, tmp_path):
@@ -271,18 +269,18 @@ def test_harmonisation_is_refused_before_anything_is_written(cohort, tmp_path):
 
 
 def test_all_are_those_that_the_cohort_can_feed_and_the_others_are_named(tmp_path, monkeypatch):
-    from brio.jobs import plan
+    from brio.jobs import spec
 
-    few = [e for e in plan.list_methods() if e.name in ("ridge", "covariates-only", "brio-plus", "brio-plus-linear")]
-    monkeypatch.setattr(plan, "list_methods", lambda: few)
+    few = [e for e in spec.list_methods() if e.name in ("ridge", "covariates-only", "brio-plus", "brio-plus-linear")]
+    monkeypatch.setattr(spec, "list_methods", lambda: few)
     bare = simulate(Simulation(n_sites=5, per_class=5, n_rois=12, frames=60))
     del bare.participants["mean_fd"]
     said = []
     words = {"seeds": 1, "device": "cpu", "folds": ["site01"], "say": said.append}
     for asked in ("all", ["all"]):
         result = run(bare, asked, out=tmp_path / str(len(asked)), **words)
-        assert list(result.summary["methods"]) == ["ridge", "brio-plus"], "no variant, nothing that lacks a column"
+        assert list(result.summary.methods) == ["ridge", "brio-plus"], "no variant, nothing that lacks a column"
     assert sum(line.startswith("left out: method 'covariates-only'") for line in said) == 2
-    assert list(tune(bare, "all", out=tmp_path / "t", budget=2, **words).summary["methods"]) == ["ridge", "brio-plus"]
+    assert list(tune(bare, "all", out=tmp_path / "t", budget=2, **words).summary.methods) == ["ridge", "brio-plus"]
     with pytest.raises(BrioError, match="mean_fd"):
         run(bare, ["covariates-only"], out=tmp_path / "n", **words)

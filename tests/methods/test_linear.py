@@ -11,10 +11,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.svm import SVC
 
+from brio import run as evaluate
 from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
-from brio.jobs import run as evaluate
 from brio.methods import find_method, make_method
 from brio.methods.linear.tangent import geometric_mean, map_to_tangent_space, shrink_correlations
 from brio.training import Run
@@ -143,11 +143,11 @@ def test_a_control_finds_its_shortcut_and_says_so(name):
     assert find_method(name).control
     result = evaluate(shortcut_cohort(name), [name], device="cpu", exclude=False)
     assert result.rows["auc"].mean() > 0.6
-    (warning,) = result.summary["warnings"]
+    (warning,) = result.summary.warnings
     assert warning.startswith(f"{name} reaches AUC")
     assert "at unseen sites" in warning
     folds = evaluate(shortcut_cohort(name), [name], device="cpu", exclude=False, protocol="kfold")
-    assert "in held-out folds" in folds.summary["warnings"][0]
+    assert "in test folds" in folds.summary.warnings[0]
     others = [n for n in ("covariates-only", "length-only", "dead-rois-only") if n != name]
     quiet = evaluate(shortcut_cohort(name), others, device="cpu", exclude=False)
     assert quiet.rows.groupby("method")["auc"].mean().between(0.3, 0.65).all()

@@ -18,7 +18,6 @@ from brio.protocol import (
     compare_over_sites,
     corrected_resampled_t,
     paired_difference,
-    run_scores,
     signed_rank_p,
     smallest_reachable_p,
 )
@@ -255,35 +254,3 @@ def test_compare_folds_tests_every_pair_and_corrects():
         assert row.p == pytest.approx(plain_corrected_t(list(scores[row.method] - scores["c"]), 10, 70)[1], rel=1e-6)
     assert found["p_holm"].to_numpy() == pytest.approx(adjust_holm(found["p"].to_numpy()))
     assert (found["warning"] == "").all()
-
-
-def rows_of(scores: dict[tuple[str, str, int], float]) -> pd.DataFrame:
-    return pd.DataFrame([{"method": m, "fold": f, "seed": s, "auc": v} for (m, f, s), v in scores.items()])
-
-
-def test_seeds_are_averaged_before_sites_are_compared():
-    rng = np.random.default_rng(0)
-    values = {(m, f"s{k}", seed): rng.uniform() for m in ("b", "a") for k in range(6) for seed in range(3)}
-    scores = run_scores(rows_of(values))
-    assert list(scores.columns) == ["b", "a"]
-    assert scores.shape == (6, 2)
-    assert scores.loc["s2", "a"] == pytest.approx(np.mean([values["a", "s2", seed] for seed in range(3)]))
-    assert compare_over_sites(scores)["n_sites"].item() == 6
-    by_run = run_scores(rows_of(values), by=("seed", "fold"))
-    assert by_run.shape == (18, 2)
-    assert by_run.loc[(1, "s2"), "a"] == values["a", "s2", 1]
-
-
-def test_a_site_without_all_its_scores_has_none():
-    scores = run_scores(
-        rows_of({("a", "s1", 0): 0.5, ("a", "s1", 1): np.nan, ("a", "s2", 0): 0.7, ("b", "s1", 0): 0.6})
-    )
-    assert math.isnan(scores.loc["s1", "a"])
-    assert scores.loc["s2", "a"] == 0.7
-    assert math.isnan(scores.loc["s2", "b"])  # no run there
-
-
-def test_runs_that_are_there_twice_are_refused():
-    rows = rows_of({("a", "s1", 0): 0.5, ("b", "s1", 0): 0.6})
-    with pytest.raises(BrioError, match="'a', fold s1, seed 0 occurs twice"):
-        run_scores(pd.concat([rows, rows.iloc[:1]]))

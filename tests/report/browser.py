@@ -170,8 +170,8 @@ class Browser:
                 out.append(str(told["exceptionDetails"]))
             if method == "Runtime.consoleAPICalled" and told["type"] in ("error", "assert"):
                 out.append(str(told["args"]))
-            if method == "Log.entryAdded" and told["find_method"]["level"] == "error":
-                out.append(told["find_method"]["text"])
+            if method == "Log.entryAdded" and told["entry"]["level"] == "error":
+                out.append(told["entry"]["text"])
         return out
 
     @property

@@ -11,7 +11,7 @@ from harmful import NASTY, SITES
 from brio import Cohort, run
 from brio.cohort.atlas import Atlas
 from brio.cohort.simulate import Simulation, simulate
-from brio.report.html import write_report
+from brio.report import write_report
 
 TINY = {"epochs": 4, "T_w": 2, "M": 2, "K": 2}
 

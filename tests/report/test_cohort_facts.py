@@ -7,11 +7,12 @@ import pandas as pd
 
 from brio import Cohort
 from brio.cohort.simulate import Simulation, simulate
-from brio.jobs.facts import FACTS, cohort_facts
+from brio.jobs.cohort_facts import describe_cohort
+from brio.results.files import COHORT_FACTS
 
 
 def test_counts_and_ranges_are_those_of_the_participants(cohort):
-    facts = cohort_facts(cohort)
+    facts = describe_cohort(cohort)
     table = cohort.participants.assign(frames=cohort.n_frames)
     assert facts["classes"] == ["control", "patient"]
     assert [s["site"] for s in facts["sites"]] == sorted(table["site"].unique())
@@ -26,7 +27,7 @@ def test_counts_and_ranges_are_those_of_the_participants(cohort):
 
 
 def test_regions_keep_their_place(cohort):
-    rois = cohort_facts(cohort)["rois"]
+    rois = describe_cohort(cohort)["rois"]
     assert rois["name"] == cohort.atlas.rois["name"].tolist()
     assert np.allclose(rois["xyz"], cohort.atlas.rois[["x", "y", "z"]])
     assert rois["hemi"] == cohort.atlas.rois["hemi"].tolist()
@@ -38,7 +39,7 @@ def test_nobody_is_named_and_few_people_are_not_described():
     keep[np.flatnonzero(made.sites == "site01")[1:-2]] = False  # too few to average over without telling of one
     small = made.select(keep)
     n = int((small.sites == "site01").sum())
-    facts = cohort_facts(small)
+    facts = describe_cohort(small)
     assert not [who for who in made.ids if who in json.dumps(facts)]
     first = facts["sites"][0]
     assert sum(first["n"]) == n
@@ -55,7 +56,7 @@ def test_what_is_not_known_is_none():
         label=[0, 1] * 6,
         covariates=pd.DataFrame({"age": [np.nan] * 12, "tr": [np.nan] * 12}),
     )
-    facts = cohort_facts(bare)
+    facts = describe_cohort(bare)
     assert facts["rois"]["xyz"] is None
     assert facts["rois"]["hemi"] is None
     for key in ("tr", "age", "motion", "sex"):
@@ -64,8 +65,8 @@ def test_what_is_not_known_is_none():
 
 
 def test_every_run_writes_the_facts_of_the_scans_it_uses(finished, cohort):
-    written = json.loads((finished / FACTS).read_text())
+    written = json.loads((finished / COHORT_FACTS).read_text())
     plan = json.loads((finished / "plan.json").read_text())
     used = cohort.select(~np.isin(cohort.ids, list(plan["excluded"])))
-    assert written == json.loads(json.dumps(cohort_facts(used)))
+    assert written == json.loads(json.dumps(describe_cohort(used)))
     assert sum(written["all"]["n"]) == plan["n_scans"] == len(cohort) - 1

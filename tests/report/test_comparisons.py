@@ -6,7 +6,8 @@ import pytest
 from scipy import stats
 
 from brio.errors import BrioError
-from brio.report.comparisons import comparison_table, comparisons, paired_scores, together
+from brio.report.comparisons import compare_methods, comparison_table, join_jobs, paired_scores
+from brio.results.format import format_p
 
 RUN = {"cohort": "small", "n_source": 70, "n_validation": 20, "n_test": 10}
 
@@ -34,7 +35,7 @@ def lines(text: str) -> list[list[str]]:
 
 def test_seeds_are_averaged_and_sites_paired():
     made = rows({"ridge": 0.6, "brio": 0.65, "gcn": 0.6})
-    found = comparisons(made, "ridge").set_index("method")
+    found = compare_methods(made, "ridge").set_index("method")
     wide = made.pivot_table(index="fold", columns="method", values="auc")  # the mean over seeds
     for method in ("brio", "gcn"):
         d = wide[method] - wide["ridge"]
@@ -50,8 +51,8 @@ def test_seeds_are_averaged_and_sites_paired():
         f"{100 * told['low']:+.1f} to {100 * told['high']:+.1f}",
         str(told["better"]),
         str(told["worse"]),
-        f"{told['p']:.3f}",
-        f"{told['p_holm']:.3f}",
+        format_p(told["p"]),
+        format_p(told["p_holm"]),
     ]
 
 
@@ -72,7 +73,7 @@ def test_only_common_sites_are_paired_and_the_others_named():
     made = made[~((made["method"] == "gcn") & made["fold"].isin(["s1", "s2"]))]
     made.loc[made["fold"] == "s4", "auc"] = np.nan
     made.loc[(made["fold"] == "s5") & (made["method"] == "brio"), "auc"] = np.nan
-    found = comparisons(made, "ridge").set_index("method")
+    found = compare_methods(made, "ridge").set_index("method")
     assert found["n"].to_dict() == {"brio": 6, "gcn": 5}
     kept = made[~made["fold"].isin(["s1", "s2", "s4"])].pivot_table(index="fold", columns="method", values="auc")
     assert found.loc["gcn", "mean_difference"] == pytest.approx((kept["gcn"] - kept["ridge"]).mean())
@@ -93,7 +94,7 @@ def test_too_few_sites_are_said_to_be_too_few():
 
 def test_kfold_takes_the_corrected_test_over_the_folds_of_all_seeds():
     made = rows({"ridge": 0.6, "brio": 0.62}, folds=5, seeds=3, protocol="kfold")
-    found = comparisons(made, "ridge").iloc[0]
+    found = compare_methods(made, "ridge").iloc[0]
     wide = made.pivot(index=["seed", "fold"], columns="method", values="auc")
     d = wide["brio"] - wide["ridge"]
     t = d.mean() / np.sqrt((1 / 15 + 10 / 70) * d.var())
@@ -110,7 +111,7 @@ def test_kfold_takes_the_corrected_test_over_the_folds_of_all_seeds():
 
 def test_losses_are_better_when_lower():
     made = rows({"ridge": 0.6, "brio": 0.75})
-    found = comparisons(made, "ridge", "brier").iloc[0]
+    found = compare_methods(made, "ridge", "brier").iloc[0]
     assert found["mean_difference"] < 0
     assert (found["better"], found["worse"]) == (8, 0)
     assert "Difference in Brier score to ridge" in comparison_table(made, "ridge", "brier")
@@ -120,12 +121,12 @@ def test_each_cohort_and_protocol_has_a_table_of_its_own():
     first, second = rows({"ridge": 0.6, "brio": 0.7}), rows({"ridge": 0.6, "gcn": 0.5}, folds=9)
     third = rows({"gin": 0.6}, protocol="kfold")
     made = pd.concat([first, second.assign(cohort="other"), third])
-    found = comparisons(made, "ridge")
+    found = compare_methods(made, "ridge")
     assert found[["cohort", "protocol", "method", "n"]].to_numpy().tolist() == [
         ["small", "loso", "brio", 8],
         ["other", "loso", "gcn", 9],
     ]
-    alone = comparisons(second.assign(cohort="other"), "ridge")
+    alone = compare_methods(second.assign(cohort="other"), "ridge")
     assert found.loc[1, "p_holm"] == alone.loc[0, "p_holm"]  # one comparison a family
     text = comparison_table(made, "ridge")
     assert text.count("Difference in AUC to ridge") == 2
@@ -156,7 +157,7 @@ def test_methods_tested_on_other_scans_are_not_compared():
     made = rows({"ridge": 0.6, "brio": 0.65})
     made.loc[(made["method"] == "ridge") & (made["fold"] == "s3"), "n_test"] = 9
     with pytest.raises(BrioError, match="small, s3: some methods were tested on 9 scans, others on 10"):
-        comparisons(made, "ridge")
+        compare_methods(made, "ridge")
     with pytest.raises(BrioError, match="one at a time"):
         paired_scores(pd.concat([made, made.assign(cohort="other")]))
 
@@ -164,19 +165,19 @@ def test_methods_tested_on_other_scans_are_not_compared():
 def test_runs_of_several_jobs_come_together():
     one, two = rows({"ridge": 0.6, "brio": 0.65}), rows({"ridge": 0.6, "gcn": 0.5})
     two.loc[two["method"] == "ridge"] = one[one["method"] == "ridge"].to_numpy()  # run twice, with the same numbers
-    made = together({"a": one, "b": two.assign(seconds=3.0)})
+    made = join_jobs({"a": one, "b": two.assign(seconds=3.0)})
     assert made["method"].value_counts().to_dict() == {"ridge": 16, "brio": 16, "gcn": 16}
-    assert list(comparisons(made, "ridge")["n"]) == [8, 8]
+    assert list(compare_methods(made, "ridge")["n"]) == [8, 8]
 
 
 def test_a_method_with_other_numbers_in_another_job_is_another_method():
     one, two = rows({"ridge": 0.6, "brio": 0.65}), rows({"ridge": 0.62})
-    made = together({"plain": one, "combat": two})
+    made = join_jobs({"plain": one, "combat": two})
     assert list(made["method"].unique()) == ["ridge (plain)", "brio", "ridge (combat)"]
     assert len(made) == 48
-    assert list(comparisons(made, "ridge (plain)")["method"]) == ["ridge (combat)", "brio"]
+    assert list(compare_methods(made, "ridge (plain)")["method"]) == ["ridge (combat)", "brio"]
     # folds of one job split over two folders are one method
     half = one["fold"] < "s4"
-    assert set(together({"x": one[half], "y": one[~half]})["method"]) == {"ridge", "brio"}
+    assert set(join_jobs({"x": one[half], "y": one[~half]})["method"]) == {"ridge", "brio"}
     # and so are a method's runs on another cohort
-    assert set(together({"x": one, "y": two.assign(cohort="other")})["method"]) == {"ridge", "brio"}
+    assert set(join_jobs({"x": one, "y": two.assign(cohort="other")})["method"]) == {"ridge", "brio"}

@@ -4,14 +4,14 @@ import json
 
 import pytest
 
+from brio.report import write_report
 from brio.report.card import model_card
-from brio.report.html import write_report
-from brio.report.html.reading import read_folder
+from brio.report.html.reading import read_evidence
 
 
 @pytest.fixture(scope="module")
 def card(finished):
-    return model_card(read_folder(finished))
+    return model_card(read_evidence(finished))
 
 
 def test_it_has_the_numbers_of_the_summary(card, finished):
@@ -46,4 +46,4 @@ def test_names_cannot_break_its_tables(card):
 
 def test_it_is_written_beside_the_page(copy):
     write_report(copy)
-    assert (copy / "MODEL_CARD.md").read_text() == model_card(read_folder(copy))
+    assert (copy / "MODEL_CARD.md").read_text() == model_card(read_evidence(copy))

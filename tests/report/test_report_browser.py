@@ -5,7 +5,8 @@ from unittest import mock
 import pytest
 from browser import Browser, chromium
 
-from brio.report.html import page, write_report
+from brio.report import write_report
+from brio.report.html import page
 
 
 @pytest.fixture(scope="module")

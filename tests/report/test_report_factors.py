@@ -2,7 +2,6 @@
 
 import json
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,9 +9,9 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 import brio
-from brio.report.html import write_report
+from brio.report import write_report
 from brio.report.html.factors import Factors, assignment, qualification, read_factors
-from brio.report.html.reading import read_folder
+from brio.report.html.reading import read_evidence
 
 RNG = np.random.default_rng(3)
 
@@ -61,12 +60,12 @@ def test_without_re_estimation_there_is_no_support():
 
 
 def test_factors_are_numbered_by_relevance(finished):
-    arm = next(a for a in read_folder(finished).arms if a.name == "brio")
+    arm = next(a for a in read_evidence(finished).arms if a.name == "brio")
     runs = read_factors(arm)
     assert len(runs) == 15
-    for run, record in zip(runs, arm.records, strict=True):
+    for run, stored in zip(runs, arm.runs, strict=True):
         assert (np.diff(run.pi_task) <= 0).all()
-        with safe_open(str(Path(record["folder"]) / "weights.safetensors"), "numpy") as file:
+        with safe_open(str(arm.job.store.folder / stored.key / "weights.safetensors"), "numpy") as file:
             pi, alpha, assigned = (
                 file.get_tensor(n) for n in ("training.pi_task", "training.alpha_bar", "inference.Pi_bar")
             )
@@ -74,12 +73,12 @@ def test_factors_are_numbered_by_relevance(finished):
         assert run.pi_task[0] == pytest.approx(pi[most])
         assert np.allclose(run.alpha_bar[..., 0], alpha[..., most])
         assert np.allclose(run.Pi_bar[0], assigned[most])
-        assert run.sites == sorted(record["source_sites"])
+        assert run.sites == sorted(stored.record.source_sites)
         assert len(run.alpha_bar) == len(run.sites) * (len(run.sites) - 1) // 2
 
 
 def test_the_page_holds_the_qualifications(page, finished):
-    arm = next(a for a in read_folder(finished).arms if a.name == "brio")
+    arm = next(a for a in read_evidence(finished).arms if a.name == "brio")
     start = page.index('id="q-data">') + len('id="q-data">')
     data = json.loads(page[start : page.index("</script>", start)])
     assert data["arms"]["brio"] == json.loads(json.dumps(qualification(read_factors(arm))))
@@ -87,7 +86,7 @@ def test_the_page_holds_the_qualifications(page, finished):
 
 
 def test_methods_without_factors_have_none(finished):
-    arm = next(a for a in read_folder(finished).arms if a.name == "ridge")
+    arm = next(a for a in read_evidence(finished).arms if a.name == "ridge")
     assert read_factors(arm) == []
 
 
@@ -96,7 +95,7 @@ def test_a_run_without_support_still_has_factors(copy):
         with safe_open(str(path), "numpy") as file:
             kept = {k: file.get_tensor(k) for k in file.keys() if k != "training.q_re"}  # noqa: SIM118
         save_file(kept, path)
-    arm = next(a for a in read_folder(copy).arms if a.name == "brio")
+    arm = next(a for a in read_evidence(copy).arms if a.name == "brio")
     assert all(run.q_re is None for run in read_factors(arm))
 
 
@@ -123,17 +122,17 @@ def test_the_brain_shows_the_run_with_the_best_validation_auc():
 def test_pairs_are_those_of_the_sites_that_were_learned_from(cohort, tmp_path, method, settings, learned):
     tiny = {"epochs": 4, "T_w": 2, "M": 2, "K": 2} if method == "brio" else {}
     brio.run(cohort, [method], out=tmp_path / "run", settings={**tiny, **settings}, device="cpu")
-    (arm,) = read_folder(tmp_path / "run").arms
+    (arm,) = read_evidence(tmp_path / "run").arms
     runs = read_factors(arm)
     total = json.loads((tmp_path / "run" / "plan.json").read_text())["n_scans"]
     assert len(runs) == 5
-    for found, record in zip(runs, arm.records, strict=True):
+    for found, stored in zip(runs, arm.runs, strict=True):
+        row = stored.record.row
         assert len(found.sites) == learned
         assert found.q_re.shape[0] == learned
         assert len(found.g) == len(list(combinations(found.sites, 2)))
-        assert record["row"]["fold"] not in found.sites
-        row = record["row"]
-        others = 0 if learned == 4 else row["n_validation"]
-        assert row["n_source"] + others + row["n_test"] == total
+        assert row.fold not in found.sites
+        others = 0 if learned == 4 else row.n_validation
+        assert row.n_source + others + row.n_test == total
     assert qualification(runs).keys() == {run.fold for run in runs}
     assert write_report(tmp_path / "run").is_file()

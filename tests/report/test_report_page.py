@@ -15,10 +15,10 @@ from harmful import NASTY
 from scipy.stats import wilcoxon
 
 from brio import BrioError
-from brio.jobs.facts import FACTS
+from brio.report import write_report
 from brio.report.html import page as page_module
-from brio.report.html import write_report
 from brio.report.html.brain import flat_views, turning_brain
+from brio.results.files import COHORT_FACTS
 
 METRICS = ("auc", "acc", "balanced_acc", "sensitivity", "specificity", "brier")
 
@@ -125,7 +125,7 @@ def test_participants_are_named_among_the_exclusions_alone(page, finished, cohor
     assert len(excluded) == 1
     assert [name for name in who if name in left_out] == ["who002", "who046"], "the twin, and whose it is"
     assert not [name for name in who if name in rest]
-    for path in (finished / "MODEL_CARD.md", finished / FACTS):
+    for path in (finished / "MODEL_CARD.md", finished / COHORT_FACTS):
         assert not [name for name in who if name in path.read_text()], path.name
 
 
@@ -139,7 +139,7 @@ def test_settings_that_were_changed_and_versions(page, finished):
 
 
 def test_folders_made_before_cohorts_were_described(copy):
-    (copy / FACTS).unlink()
+    (copy / COHORT_FACTS).unlink()
     text = write_report(copy).read_text(encoding="utf-8")
     assert "scan lengths, repetition times, age, sex and motion are not known here" in text
     assert "does not say where the regions lie" in text
@@ -170,9 +170,9 @@ def test_an_audit_that_was_not_copied_is_not_one_that_was_switched_off(copy):
 
 
 def test_without_coordinates_weights_or_curves_the_page_says_so(copy):
-    facts = json.loads((copy / FACTS).read_text())
+    facts = json.loads((copy / COHORT_FACTS).read_text())
     facts["rois"]["xyz"] = None
-    (copy / FACTS).write_text(json.dumps(facts))
+    (copy / COHORT_FACTS).write_text(json.dumps(facts))
     text = write_report(copy).read_text(encoding="utf-8")
     assert "has no coordinates" in text
     assert "<iframe" not in text
@@ -249,7 +249,7 @@ def _spoil_summary(folder: Path) -> None:
 
 def _empty_method(folder: Path) -> None:
     summary = json.loads((folder / "summary.json").read_text())
-    del summary["methods"]["brio"]["auc"]["mean"]
+    del summary["methods"]["brio"]["auc"]
     (folder / "summary.json").write_text(json.dumps(summary))
 
 
@@ -288,14 +288,14 @@ def _broken_study(folder: Path) -> None:
     ("spoil", "says"),
     [
         (_spoil_summary, "summary.json: cannot be read"),
-        (_empty_method, "'mean'"),
+        (_empty_method, "'methods.brio.auc' is missing"),
         (_no_column, "has no column 'auc'"),
         (_no_predictions, "predictions.csv: cannot be read"),
         (_broken_weights, "weights.safetensors: cannot be read"),
         (_unfinished, "not finished"),
         (_empty, "holds no results"),
         (_gone, "no such folder"),
-        (_broken_study, "study.json: holds no table of facts"),
+        (_broken_study, "study.json: holds no JSON object"),
     ],
 )
 def test_broken_folders_are_errors_for_people(copy, spoil, says):

@@ -16,13 +16,14 @@ import pytest
 from brio import run, tune
 from brio.cli import main
 from brio.cohort.simulate import Simulation, simulate
+from brio.jobs import JobSpec
 from brio.methods import load_methods, registry
-from brio.report.html import write_report
+from brio.report import write_report
 from brio.report.html.page import _context
-from brio.report.html.reading import read_folder
+from brio.report.html.reading import read_evidence
 from brio.report.html.repeat import commands, in_lines
 from brio.report.html.verdict import comparison
-from brio.studies import Bench, run_study
+from brio.studies import StudyContext, run_study
 from brio.studies.study import PAPER
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9"/></svg>'
@@ -56,14 +57,14 @@ def studies(small, tmp_path_factory):
         pd.DataFrame({"arm": ["<u>a</u>"] * 40, "auc": [0.123456] * 40}).to_csv(place / "table.csv", index=False)
         (place / "figure.svg").write_text(SVG)
         text = f"# {title}\n\nFound **little** <script>window.pwned=1</script>.\n\nThe paper: no.\n\n![x](figure.png)\n"
-        (place / "found.md").write_text(
+        (place / "finding.md").write_text(
             text + ("\n| a | b |\n| --- | --- |\n| 1 | 2 |\n" if name == "ablation" else "")
         )
     return folder
 
 
 @pytest.fixture(scope="module")
-def handed_in(small, tmp_path_factory):
+def reused(small, tmp_path_factory):
     """A study whose arms were all run elsewhere: one job kept what it said of scans, the other its rows only."""
     place = tmp_path_factory.mktemp("elsewhere")
     for name, methods, settings in (("linear", ["ridge", "covariates-only"], {}), ("net", ["mlp"], {"epochs": 3})):
@@ -73,61 +74,61 @@ def handed_in(small, tmp_path_factory):
         (place / "tuned" / unwanted).unlink()
     names = ["ridge", "covariates-only", "mlp", "gcn"]
     finished = [place / name for name in ("linear", "net", "tuned")]
-    bench = Bench(small, place / "out", methods=names, finished=finished, device="cpu")
-    run_study("comparison", bench)
+    spec = JobSpec(small, methods=names, seeds=3, device="cpu")
+    run_study("comparison", StudyContext(spec, place / "out", reuse=finished))
     return place / "out"
 
 
-def test_a_report_tells_of_rows_that_were_handed_in(handed_in):
-    evidence = read_folder(handed_in)
+def test_a_report_shows_reused_results(reused):
+    evidence = read_evidence(reused)
     assert {arm.name for arm in evidence.main} == {"ridge", "covariates-only", "mlp", "gcn"}
     assert evidence.elsewhere == []
-    text = write_report(handed_in).read_text(encoding="utf-8")
+    text = write_report(reused).read_text(encoding="utf-8")
     assert "nothing to rank" not in text
     assert "the highest of 3 methods" in text
     assert "best of 2 settings" in text
-    assert "FINISHED where the folders lie" in text
+    assert "REUSED the folder above" in text
     assert {c["look"].name for c in _context(evidence, comparison(evidence.main))["roc"]} == {
         "ridge",
         "covariates-only",
         "mlp",
     }
     (command, _) = commands(evidence)
-    assert [w for w in shlex.split(command) if w.startswith("FINISHED")] == [
-        f"FINISHED/{handed_in.parent.name}/{name}" for name in ("linear", "net", "tuned")
+    assert [w for w in shlex.split(command) if w.startswith("REUSED")] == [
+        f"REUSED/{reused.parent.name}/{name}" for name in ("linear", "net", "tuned")
     ]
-    assert "--set" not in command, "settings of rows that were handed in are not those of the study"
+    assert "--set" not in command, "settings of reused results are not those of the study"
 
 
-def test_what_was_trained_here_comes_before_what_was_handed_in(handed_in, small, tmp_path):
-    copy = shutil.copytree(handed_in, tmp_path / "copy")
+def test_what_was_trained_here_comes_before_what_is_reused(reused, small, tmp_path):
+    copy = shutil.copytree(reused, tmp_path / "copy")
     run(small, ["ridge"], seeds=1, out=copy / "arms" / "loso" / "ridge", device="cpu")
-    (ridge,) = [arm for arm in read_folder(copy).arms if arm.name == "ridge"]
+    (ridge,) = [arm for arm in read_evidence(copy).arms if arm.name == "ridge"]
     assert ridge.job.folder == copy / "arms" / "loso" / "ridge"
 
 
-def test_an_audit_beside_any_arm_is_told(handed_in, tmp_path):
-    copy = shutil.copytree(handed_in, tmp_path / "copy")
-    first = read_folder(copy).main[0].job.folder
+def test_an_audit_beside_any_arm_is_told(reused, tmp_path):
+    copy = shutil.copytree(reused, tmp_path / "copy")
+    first = read_evidence(copy).main[0].job.folder
     (first / "audit.json").unlink()
     told = "No scan is there twice."
     assert told in write_report(copy).read_text(encoding="utf-8")
     assert told in (copy / "MODEL_CARD.md").read_text()
 
 
-def test_scans_left_out_are_those_of_the_plan(handed_in, tmp_path):
-    """Rows may have been handed in from a job on a cohort that had been cleaned before."""
-    copy = shutil.copytree(handed_in, tmp_path / "copy")
-    for path in copy.glob("handed-in/*/*/plan.json"):
+def test_scans_left_out_are_those_of_the_plan(reused, tmp_path):
+    """Results may be reused from a job on a cohort that had been cleaned before."""
+    copy = shutil.copytree(reused, tmp_path / "copy")
+    for path in copy.glob("reused/*/*/plan.json"):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"excluded": {"someone": ["too short"]}}))
-    n = read_folder(copy).main[0].job.summary["n_scans"]
+    n = read_evidence(copy).main[0].job.summary.n_scans
     text = write_report(copy).read_text(encoding="utf-8")
     assert f"{n} of {n + 1} scans are used; 1 were left out" in text
     assert f"the audit left out 1 of {n + 1} scans" in text
 
 
-def test_nothing_is_said_of_handing_in_where_nothing_was(text):
-    assert "FINISHED" not in text
+def test_nothing_is_said_of_reused_results_where_there_are_none(text):
+    assert "REUSED" not in text
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +137,7 @@ def text(studies):
 
 
 def test_arms_are_told_apart(studies):
-    evidence = read_folder(studies)
+    evidence = read_evidence(studies)
     assert {a.name for a in evidence.main} == {"ridge", "logistic", "covariates-only"}
     assert [a.name for a in evidence.varied] == ["mlp,epochs=2"]
     assert evidence.protocol == "loso"
@@ -202,7 +203,7 @@ def test_the_command_makes_the_same_runs(small, tmp_path, methods, words):
 
 def again(cohort, place):
     """Give the commands that a report of ``first`` tells, with ``again`` as their folder."""
-    *told, report = commands(read_folder(place / "first"))
+    *told, report = commands(read_evidence(place / "first"))
     assert report == "brio report DIR"
     for command in told:
         give(command, cohort, place)
@@ -210,7 +211,7 @@ def again(cohort, place):
 
 def give(command, cohort, place):
     places = {"COHORT": str(cohort.path), "DIR": str(place / "again")}
-    argv = [places.get(w, w).replace("FINISHED", str(place.parent)) for w in shlex.split(command)]
+    argv = [places.get(w, w).replace("REUSED", str(place.parent)) for w in shlex.split(command)]
     given, quiet = mock.patch.object(sys, "argv", [*argv, "--quiet"]), contextlib.redirect_stdout(io.StringIO())
     with given, quiet, pytest.raises(SystemExit) as end:
         main()
@@ -233,7 +234,7 @@ def test_the_command_of_a_study_makes_it_again(small, tmp_path, words, elsewhere
     for name, folder in zip(elsewhere, finished, strict=True):
         own = {k: v for k, v in words["settings"].items() if k != "epochs" or name == "mlp"}
         run(small, [name], out=folder, **words | {"settings": own})
-    first = Bench(small, tmp_path / "first", methods=["ridge", "mlp"], finished=finished, **words)
+    first = StudyContext(JobSpec(small, methods=["ridge", "mlp"], **words), tmp_path / "first", reuse=finished)
     for name in ("comparison", "agreement"):
         run_study(name, first)
     again(small, tmp_path)
@@ -249,11 +250,11 @@ def test_all_studies_of_the_paper_are_one_command(tmp_path):
             place = tmp_path / "out" / "studies" / name
             place.mkdir(parents=True, exist_ok=True)
             asked = {"methods": None, "seeds": 2, "device": "cuda-tf32"} | others.get(name, {})
-            told = {"name": name, "title": name, "paper": "", "text": [], "arms": [], "asked": asked}
+            told = {"name": name, "title": name, "paper": "", "text": [], "arms": [], "options": asked}
             (place / "study.json").write_text(json.dumps(told))
-            (place / "found.md").write_text("# Found\n")
+            (place / "finding.md").write_text("# Found\n")
             (place / "table.csv").write_text("a\n1\n")
-        return commands(read_folder(tmp_path / "out"))
+        return commands(read_evidence(tmp_path / "out"))
 
     rest = "--seeds 2 --device cuda-tf32 --out DIR"
     assert ask() == [f"brio study paper COHORT {rest}", f"brio study plus COHORT {rest}", "brio report DIR"]
@@ -275,10 +276,10 @@ def test_the_command_says_that_a_method_is_of_the_users_own(small, tmp_path, mon
     monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
     load_methods(file)
     words = {"seeds": 1, "device": "cpu", "folds": ["site01"]}
-    run_study("comparison", Bench(small, tmp_path / "study", methods=["mine", "ridge"], **words))
+    run_study("comparison", StudyContext(JobSpec(small, methods=["mine", "ridge"], **words), tmp_path / "study"))
     run(small, ["mine"], out=tmp_path / "run", **words)
     run(small, ["ridge"], out=tmp_path / "usual", **words)
-    told = {name: commands(read_folder(tmp_path / name))[0] for name in ("study", "run", "usual")}
+    told = {name: commands(read_evidence(tmp_path / name))[0] for name in ("study", "run", "usual")}
     assert {name: "--load METHODS.py" in line for name, line in told.items()} == {
         "study": True,
         "run": True,
@@ -289,28 +290,26 @@ def test_the_command_says_that_a_method_is_of_the_users_own(small, tmp_path, mon
 
 @pytest.mark.parametrize("width", [1, 30, 70, 1000])
 def test_a_command_over_several_lines_is_the_same_to_a_shell(width):
-    words = ["brio", "study", "paper", "COHORT", "--seeds", "3", *(["--finished", "FINISHED/it's/my own"] * 5)]
+    words = ["brio", "study", "paper", "COHORT", "--seeds", "3", *(["--reuse", "REUSED/it's/my own"] * 5)]
     told = in_lines(shlex.join(words), width)
-    assert told.count("\n") == {1: 6, 30: 6, 70: 4, 1000: 0}[width]
+    assert told.count("\n") == {1: 6, 30: 6, 70: 2, 1000: 0}[width]
     shell = subprocess.run(["sh", "-c", f"printf '%s|' {told}"], capture_output=True, text=True, check=True)
     assert shell.stdout.split("|") == [*words, ""]
 
 
 def test_the_command_tells_where_arms_were_trained(small, tmp_path):
     """A folder that came from a GPU and is read here."""
-    bench = Bench(small, tmp_path / "out", methods=["ridge"], seeds=1, device="cpu", folds=["site01"])
-    run_study("comparison", bench)
+    context = StudyContext(JobSpec(small, methods=["ridge"], device="cpu", folds=["site01"]), tmp_path / "out")
+    run_study("comparison", context)
     plan = tmp_path / "out/arms/loso/ridge/plan.json"
     plan.write_text(plan.read_text().replace('"device": "cpu"', '"device": "cuda-tf32"'))
-    run_study("comparison", bench)
-    assert "--device cuda-tf32" in commands(read_folder(tmp_path / "out"))[0]
+    run_study("comparison", context)
+    assert "--device cuda-tf32" in commands(read_evidence(tmp_path / "out"))[0]
 
 
 def test_the_command_of_a_search(small, tmp_path):
-    from brio.jobs import tune
-
     tune(small, ["mlp"], out=tmp_path / "tuned", budget=2, seeds=1, settings={"epochs": 2}, device="cpu")
-    command = commands(read_folder(tmp_path / "tuned"))[0]
+    command = commands(read_evidence(tmp_path / "tuned"))[0]
     expected = "brio tune mlp COHORT --budget 2 --protocol loso --seeds 1 --set epochs=2 --device cpu --out DIR"
     assert command == expected
     text = write_report(tmp_path / "tuned").read_text(encoding="utf-8")

@@ -1,5 +1,6 @@
 """The verdict on doctored results: it claims what the numbers allow, and no more."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -7,8 +8,19 @@ import pandas as pd
 import pytest
 
 from brio.protocol import bootstrap_interval
-from brio.report.html.reading import Arm, Evidence, PlannedRun, Study
+from brio.report.html.reading import Evidence, EvidenceArm
 from brio.report.html.verdict import comparison, verdict
+from brio.results import (
+    MethodSummary,
+    MetricSummary,
+    Plan,
+    PlannedMethod,
+    StoredJob,
+    StoredStudy,
+    StudyRecord,
+    Summary,
+    summarise_scores,
+)
 
 AUDIT = {"label_by_site": None, "length_by_label": None, "dead_patterns": {}, "one_class": []}
 BASE = np.linspace(0.55, 0.85, 20)
@@ -17,26 +29,52 @@ BASE = np.linspace(0.55, 0.85, 20)
 def arm(name, scores, *, control=False, transductive=False, smoke=False, audit=AUDIT, protocol="loso", plain=True):
     """An arm with these scores at sites (or folds) A, B, ..., one seed each."""
     scores = np.asarray(scores, dtype=float)
-    low, high = bootstrap_interval(scores)
-    found = {
-        "auc": {"mean": float(scores.mean()), "interval": [low, high], "sd": 0.1, "n": len(scores)},
-        "control": control,
-        "transductive": transductive,
-        "family": "any",
-    }
     folds = [f"{k:02d}" for k in range(len(scores))]
     rows = {"method": name, "fold": folds, "seed": 0, "auc": scores, "n_test": 10, "n_source": 90}
-    summary = {
-        "methods": {name: found},
-        "protocol": protocol,
-        "smoke_run": smoke,
-        "seeds": [0],
-        "folds": folds,
-        "n_scans": 97,
-    }
-    plan = {"audit": None if audit is None else {"min_frames": 40}, "excluded": {who: ["short"] for who in "abc"}}
-    job = PlannedRun(Path("."), plan, summary, pd.DataFrame(rows), pd.DataFrame(), audit, None, None)
-    return Arm(name, name, job, plain)
+    none = MetricSummary()
+    method = MethodSummary(
+        family="any",
+        provenance="",
+        transductive=transductive,
+        control=control,
+        runs=len(scores),
+        folds=len(scores),
+        seeds=1,
+        auc=dataclasses.replace(summarise_scores(scores), interval=bootstrap_interval(scores)),
+        **dict.fromkeys(("acc", "balanced_acc", "sensitivity", "specificity", "brier"), none),
+        auc_of_averaged_logits=none,
+    )
+    summary = Summary(
+        cohort="",
+        atlas="",
+        fingerprint="",
+        n_scans=97,
+        n_excluded=3,
+        protocol=protocol,
+        folds=tuple(folds),
+        seeds=(0,),
+        smoke_run=smoke,
+        methods={name: method},
+    )
+    plan = Plan(
+        brio="",
+        cohort="",
+        atlas="",
+        fingerprint_before_exclusions="",
+        fingerprint="",
+        n_scans=97,
+        excluded=dict.fromkeys("abc", ("short",)),
+        audit=None if audit is None else {"min_frames": 40},
+        methods={name: PlannedMethod(1, {})},
+        protocol=protocol,
+        protocol_settings={},
+        harmonise=None,
+        seeds=(0,),
+        folds=None,
+        device="cpu",
+        threads=1,
+    )
+    return EvidenceArm(name, name, StoredJob(Path("."), summary, pd.DataFrame(rows), plan, audit=audit), plain)
 
 
 def said(*arms, studies=()):
@@ -103,7 +141,7 @@ def test_smoke_runs_are_called_that_and_claim_nothing():
     assert best.startswith("A smoke run (1 seed, 20 folds) and no basis for a claim:")
     assert "not tested against each other in a smoke run" in difference
     assert "luck explains" not in difference
-    study = Study("ablation", Path("."), {"smoke": "epochs=3"}, "", None)
+    study = StoredStudy(Path("ablation"), StudyRecord(name="ablation", smoke="epochs=3"), "", None)
     assert said(arm("brio", BASE), studies=[study])[0].startswith("A smoke run (epochs=3)")
 
 

@@ -11,11 +11,11 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from study_benches import SIMULATION, bench_on, make_paper, read
+from study_contexts import SIMULATION, context_on, make_paper, read
 
 from brio.cohort import Cohort
 from brio.cohort.simulate import simulate
-from brio.studies import Bench, study
+from brio.studies import StudyContext, study
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +25,7 @@ def cohort() -> Cohort:
 
 @pytest.fixture(scope="session")
 def paper(tmp_path_factory) -> Path:
-    """The folder of :func:`study_benches.make_paper`, made by the first process that asks for it; never changed."""
+    """The folder of :func:`study_contexts.make_paper`, made by the first process that asks for it; never changed."""
     base = tmp_path_factory.getbasetemp()
     root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "paper"
     with root.with_suffix(".lock").open("w") as lock:
@@ -43,11 +43,11 @@ def seen(paper) -> dict:
 
 
 @pytest.fixture(scope="session")
-def bench(cohort, paper, tmp_path_factory) -> Bench:
-    """A bench of this process on a copy of the finished arms."""
-    out = tmp_path_factory.mktemp("bench") / "out"
+def context(cohort, paper, tmp_path_factory) -> StudyContext:
+    """A context of this process on a copy of the finished arms."""
+    out = tmp_path_factory.mktemp("context") / "out"
     shutil.copytree(paper / "out", out)
-    return bench_on(cohort, out)
+    return context_on(cohort, out)
 
 
 @pytest.fixture(scope="session")

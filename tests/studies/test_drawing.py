@@ -5,13 +5,14 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pandas as pd
 import pytest
-from study_benches import tree
+from study_contexts import tree
 
 from brio.drawing import STYLES, horizontal_offset, make_panels, save_figure, series_style
+from brio.results.format import state_p
 from brio.studies import propositions
-from brio.studies.arms import printed
+from brio.studies.arms import display_name
 from brio.studies.study import find_study
-from brio.studies.summaries import bars, draw_arms, draw_lines, p_in_words
+from brio.studies.summaries import draw_arms, draw_lines, error_bars
 
 
 def drawn():
@@ -59,7 +60,7 @@ def test_a_figure_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatc
 
 def test_bars_are_never_negative_and_gaps_stay_gaps():
     mean = np.array([50.0, 60.0, np.nan])
-    length = bars(mean, [50.0 + 1e-13, 55.0, np.nan], [50.0 - 1e-13, 70.0, np.nan])
+    length = error_bars(mean, [50.0 + 1e-13, 55.0, np.nan], [50.0 - 1e-13, 70.0, np.nan])
     np.testing.assert_array_equal(length, [[0.0, 5.0, np.nan], [0.0, 10.0, np.nan]])
 
 
@@ -86,7 +87,7 @@ def test_arms_are_drawn_in_the_order_of_the_summary_with_their_differences(found
     left, middle, right = figure.axes
     low, high = left.get_ylim()
     assert low > high, "the first is at the top"
-    assert [label.get_text() for label in left.get_yticklabels()] == [printed(a) for a in summary["arm"]]
+    assert [label.get_text() for label in left.get_yticklabels()] == [display_name(a) for a in summary["arm"]]
     assert left.get_yticks().tolist() == list(range(len(summary)))
     for axis, mean, sd in ((left, "AUC", "SD"), (middle, "ACC", "ACC SD")):
         drawn = places(axis)
@@ -97,20 +98,20 @@ def test_arms_are_drawn_in_the_order_of_the_summary_with_their_differences(found
     assert set(drawn) == set(told) == set(others.index)
     for y, row in others.iterrows():
         assert drawn[y] == pytest.approx(row[["to brio", "from", "until"]].tolist())
-        assert told[y] == p_in_words(row["p"])
+        assert told[y] == state_p(row["p"])
     assert right.get_xlabel().startswith("AUC, points to BRIO")
     assert len(draw_arms(summary[summary["arm"] == "brio"].reset_index(drop=True), "brio").axes) == 2
 
 
-def test_the_ablation_has_the_order_of_the_paper_and_tells_what_is_ours(bench):
-    figure = find_study("ablation").find(bench).draw()
+def test_the_ablation_has_the_order_of_the_paper_and_tells_what_is_ours(context):
+    figure = find_study("ablation").find(context).draw()
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
         *("BRIO", "w/o RS", "w/o TR", "w/o SM", "w/o SF", "w/o QG (ours)", "backbone (ours)")
     ]
 
 
-def test_markers_of_scan_length_stand_side_by_side_at_every_length(bench):
-    (axis,) = find_study("scan-length").find(bench).draw().axes
+def test_markers_of_scan_length_stand_side_by_side_at_every_length(context):
+    (axis,) = find_study("scan-length").find(context).draw().axes
     assert [text.get_text() for text in axis.get_legend().get_texts()] == ["ridge", "gcn", "BRIO"]
     lines = [line for line in axis.lines if line.get_marker() in {m for _, m in STYLES}]
     for k, place in enumerate([100, 75, 50]):

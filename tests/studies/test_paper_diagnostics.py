@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from study_benches import METHODS, bench_on, read, shorter
+from study_contexts import METHODS, context_on, read, shorter
 
 from brio.connectome import Connectomes
 from brio.diagnostics import (
@@ -70,7 +70,7 @@ def test_agreement_has_the_scores_of_the_same_runs(table, paper):
     assert both["validation_auc_x"].tolist() == both["validation_auc_y"].tolist()
 
 
-def test_all_methods_are_asked_about_the_same_reestimates(bench, cohort, monkeypatch):
+def test_all_methods_are_asked_about_the_same_reestimates(context, cohort, monkeypatch):
     asked = {}
     again = Connectomes.reestimates
 
@@ -80,7 +80,7 @@ def test_all_methods_are_asked_about_the_same_reestimates(bench, cohort, monkeyp
         return again(self, resamples, room)
 
     monkeypatch.setattr(Connectomes, "reestimates", watched)
-    fresh = bench_on(cohort, bench.out)  # nothing is kept from before
+    fresh = context_on(cohort, context.out)  # nothing is kept from before
     for name in METHODS:
         asked[name] = set()
         fresh.discrepancies(arm(name))
@@ -89,8 +89,8 @@ def test_all_methods_are_asked_about_the_same_reestimates(bench, cohort, monkeyp
     assert len({scan for seed, scan, *_ in asked["ridge"] if seed == 0}) == len(cohort)
 
 
-def test_agreement_without_a_comparison_says_nothing_of_pairs(bench, cohort):
-    alone = bench_on(cohort, bench.out, methods=["ridge"])
+def test_agreement_without_a_comparison_says_nothing_of_pairs(context, cohort):
+    alone = context_on(cohort, context.out, methods=["ridge"])
     text = find_study("agreement").find(alone).text
     assert text[0].startswith("Spearman's rho")
     assert len(text) == 2
@@ -101,7 +101,7 @@ def test_agreement_without_a_comparison_says_nothing_of_pairs(bench, cohort):
 
 
 def test_the_sweep_begins_with_the_backbone_and_shares_the_default(cohort, tmp_path):
-    found = sweep(bench_on(cohort, tmp_path))
+    found = sweep(context_on(cohort, tmp_path))
     assert list(found) == [0.0, 0.1, 0.25, 0.5, 1.0, 2.0]
     assert found[0.0] == arm("backbone")
     assert found[0.5] == arm("brio-wo-qg")
@@ -110,8 +110,8 @@ def test_the_sweep_begins_with_the_backbone_and_shares_the_default(cohort, tmp_p
 
 @pytest.mark.parametrize(("given", "plain"), [("2", [2.0]), ("0.3", []), ("0", [])])
 def test_the_sweep_follows_a_strength_given_for_all(given, plain, cohort, tmp_path):
-    bench = bench_on(cohort, tmp_path / "out", settings={"lambda_env": given})
-    found = sweep(bench)
+    context = context_on(cohort, tmp_path / "out", settings={"lambda_env": given})
+    found = sweep(context)
     assert found[0.0] == arm("backbone")
     assert [v for v, a in found.items() if a == arm("brio-wo-qg")] == plain
 
@@ -161,8 +161,8 @@ def test_the_choice_looks_at_validation_alone():
     assert (matched(best)["lambda_env"] > 0).all(), "the backbone is not in the choice"
 
 
-def test_doctored_test_scores_change_no_choice_of_the_study(bench, cohort, table):
-    fresh, rng = bench_on(cohort, bench.out), np.random.default_rng(0)
+def test_doctored_test_scores_change_no_choice_of_the_study(context, cohort, table):
+    fresh, rng = context_on(cohort, context.out), np.random.default_rng(0)
     with shorter():
         for a in [*sweep(fresh).values(), arm("brio")]:
             rows = table("alignment").query("arm == @a.name").rename(columns={"arm": "method"})
@@ -229,7 +229,7 @@ def test_differences_to_brio_are_paired_over_folds(table, found, study, column, 
     assert any("not for other people" in line for line in found(study).text)
     if study != "mismatch":
         assert sum(line.startswith("Predictive variation, paired over folds.") for line in found(study).text) == 1
-    few = "Nor could it have been|Could not have been shown at"
+    few = "Nor could it have been|Too few sites or folds that differ"
     told = [line for line in found(study).text if re.search(few, line)]
     assert told, "five folds cannot show a difference"
     assert all(" folds" in line and "sites" not in line for line in told)
@@ -251,17 +251,17 @@ def test_all_factors_give_the_model_under_every_ranking(table, paper):
     assert (rows["factors"] * 25.0 == rows["share"]).all()
 
 
-def test_retention_keeps_the_best_factors_and_averages_random_orders(table, bench):
-    method, fitted_runs = bench.fitted(arm("brio"))
-    lengths = [bench.block_length(o.run) for o in fitted_runs]
-    inputs = method.inputs(bench.graphs)
+def test_retention_keeps_the_best_factors_and_averages_random_orders(table, context):
+    method, fitted_runs = context.fitted_runs(arm("brio"))
+    lengths = [context.block_length(o.run) for o in fitted_runs]
+    inputs = method.inputs(context.connectomes)
     rows = table("retention").set_index(["fold", "seed", "ranking", "factors"])["auc"]
     moved = 0
-    some = gather_factor_evidence(method, fitted_runs[:4], bench.graphs, lengths[:4])
+    some = gather_factor_evidence(method, fitted_runs[:4], context.connectomes, lengths[:4])
     for fitted, evidence in zip(fitted_runs[:4], some, strict=True):
         fold, seed = fitted.run.fold, fitted.run.seed
         a = compute_contributions(method, fitted, inputs.take(torch.from_numpy(fold.test)))
-        label = bench.cohort.labels[fold.test]
+        label = context.cohort.labels[fold.test]
 
         def score(by, kept, seed=0, a=a, fitted=fitted, evidence=evidence, label=label):
             return auc(label, retained_margin(a, fitted, rank_factors(evidence, by, seed)[:kept]))
@@ -332,14 +332,14 @@ def test_shorter_scans_of_a_clear_signal_cost_a_little(found, table):
 # ---------------------------------------------------------------- regions
 
 
-def test_profiles_sum_to_one_and_are_averaged_over_runs(table, bench):
+def test_profiles_sum_to_one_and_are_averaged_over_runs(table, context):
     rows = table("regions")
-    assert rows["roi"].tolist() == bench.cohort.atlas.rois["name"].tolist()
+    assert rows["roi"].tolist() == context.cohort.atlas.rois["name"].tolist()
     assert rows["S_hat"].sum() == pytest.approx(1)
     np.testing.assert_allclose(rows["times_1_over_P"], 12 * rows["S_hat"])
-    method, fitted_runs = bench.fitted(arm("brio"))
+    method, fitted_runs = context.fitted_runs(arm("brio"))
     evidence = gather_factor_evidence(
-        method, fitted_runs, bench.graphs, [bench.block_length(o.run) for o in fitted_runs]
+        method, fitted_runs, context.connectomes, [context.block_length(o.run) for o in fitted_runs]
     )
     profiles = []
     for e in evidence:
@@ -351,10 +351,10 @@ def test_profiles_sum_to_one_and_are_averaged_over_runs(table, bench):
     assert rows["S_hat"].std() > 1e-4, "else uniform weights would not be told apart"
 
 
-def test_uniform_weights_emphasise_no_region(bench, monkeypatch):
+def test_uniform_weights_emphasise_no_region(context, monkeypatch):
     uniform = lambda alpha_bar: torch.full((alpha_bar.shape[-1],), 0.25, dtype=torch.float64)  # noqa: E731
     monkeypatch.setattr(regions, "global_qualification", uniform)
-    table = find_study("regions").find(bench).table
+    table = find_study("regions").find(context).table
     np.testing.assert_allclose(table["times_1_over_P"], 1.0, atol=2e-3)  # the assignment is balanced by iterations
 
 
@@ -409,7 +409,7 @@ def test_shared_regions_by_plain_loops():
     )
 
 
-def test_one_seed_cannot_tell_whether_regions_come_back(bench, found):
+def test_one_seed_cannot_tell_whether_regions_come_back(context, found):
     S_hat, seed = planted(np.random.default_rng(0), 1.0, 1.0, seeds=1)
     assert np.isnan(regions.shared_regions(S_hat, seed)).all()
     text = regions._come_back(S_hat, seed)
@@ -419,13 +419,13 @@ def test_one_seed_cannot_tell_whether_regions_come_back(bench, found):
     assert found("regions").text[2].endswith(f"where {100 * 5 / 12:.0f} % would be chance."), "of two seeds it can"
 
 
-def test_a_figure_without_a_brain_says_why_and_what_to_do(bench, found, table, monkeypatch):
-    where = regions.coordinates(bench)
+def test_a_figure_without_a_brain_says_why_and_what_to_do(context, found, table, monkeypatch):
+    where = regions.coordinates(context)
     assert where is not None
     assert "No brain" not in " ".join(found("regions").text)
     assert len(regions._draw(table("regions"), where).axes) > 2, "nilearn puts its views beside the panels"
     monkeypatch.setitem(sys.modules, "nilearn", None)  # as on a machine without it
-    text = find_study("regions").find(bench).text
+    text = find_study("regions").find(context).text
     assert [line for line in text if line.startswith("No brain is drawn: nilearn is not installed here.")] == text[3:]
     assert "pip install nilearn" in text[3]
     assert len(regions._draw(table("regions"), where).axes) == 1
@@ -456,12 +456,12 @@ def test_six_digits_of_the_propositions_are_written(table, found, paper):
     assert max(len(d) for d in digits if d.isdigit()) == 6
 
 
-def test_both_propositions_hold_everywhere(found, bench):
+def test_both_propositions_hold_everywhere(found, context):
     rows = found("propositions").table
     first, second = (rows[rows["proposition"] == k] for k in (1, 2))
     sites = {
-        (o.run.fold.name, o.run.seed): len(set(bench.cohort.sites[o.run.fold.source]))
-        for o in bench.fitted(arm("brio"))[1]
+        (o.run.fold.name, o.run.seed): len(set(context.cohort.sites[o.run.fold.source]))
+        for o in context.fitted_runs(arm("brio"))[1]
     }
     assert len(first) == sum(4 * n for n in sites.values())
     assert len(second) == sum(n * (n - 1) for n in sites.values())  # pairs and two classes

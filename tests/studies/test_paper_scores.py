@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from scipy import stats
-from study_benches import METHODS, SETTINGS, VARIANTS, bench_on, read
+from study_contexts import METHODS, SETTINGS, VARIANTS, context_on, read
 
 from brio.connectome import BlockRule
 from brio.protocol import make_folds
@@ -98,7 +98,7 @@ def test_comparison_tests_pairs_of_sites_and_corrects(found, paper):
     assert summary.loc[list(raw), "p"].to_dict() == pytest.approx(expected)
     assert summary.loc["brio", ["to brio", "p"]].isna().all()
     told = "\n".join(found("comparison").text)
-    few = r"are too few to reach p <= 0.05|shown at level 0.05, since too few differ"
+    few = r"cannot show a difference at level 0.05|Too few sites or folds that differ to reach p < 0.05"
     assert re.search(few, told), "of five sites none can"
 
 
@@ -197,7 +197,7 @@ def test_sensitivity_does_not_train_the_default_twice(seen):
 
 
 def test_sensitivity_varies_what_the_paper_varies(cohort, tmp_path):
-    groups = _groups(bench_on(cohort, tmp_path))
+    groups = _groups(context_on(cohort, tmp_path))
     assert groups == {
         "K": {2: arm("brio")} | {k: arm("brio", K=k) for k in (4, 8, 16)},
         "J": {j: arm("brio", J=j, d_t=16 // j) if j != 4 else arm("brio") for j in (1, 2, 4, 8, 16)},
@@ -205,14 +205,14 @@ def test_sensitivity_varies_what_the_paper_varies(cohort, tmp_path):
     }
 
 
-def test_block_lengths_scale_the_unrounded_estimate(table, bench):
+def test_block_lengths_scale_the_unrounded_estimate(table, context):
     rows = table("sensitivity")
     block = rows[rows["setting"] == "block"]
     rule = BlockRule(subjects=12, signals=4, products=4)
-    settings, graphs = bench.prepared.protocol_settings, bench.graphs
+    settings, graphs = context.job.spec.protocol_settings, context.connectomes
     seen = set()
     for seed in (0, 1):
-        for fold in make_folds(bench.cohort, "loso", seed, settings):
+        for fold in make_folds(context.cohort, "loso", seed, settings):
             site, label = graphs.cohort.sites[fold.source], graphs.cohort.labels[fold.source]
             estimate = graphs.estimate_block_length(fold.source, site, label, rule, seed)
             seen.add(estimate)
@@ -232,10 +232,10 @@ def test_sensitivity_tells_block_lengths_in_seconds(found, cohort):
 
 def test_fewer_values_are_varied_where_the_width_does_not_divide(cohort, tmp_path):
     # a default off the grid is on it all the same, and J that do not divide the width are left out
-    bench = bench_on(
+    context = context_on(
         cohort, tmp_path / "out", settings={**SETTINGS, "K": "3", "J": "6", "d_t": "4", "block_scale": "1.5"}
     )
-    groups = _groups(bench)
+    groups = _groups(context)
     assert {name: list(along) for name, along in groups.items()} == {
         "K": [2, 3, 4, 8, 16],
         "J": [1, 2, 4, 6, 8],
@@ -244,4 +244,4 @@ def test_fewer_values_are_varied_where_the_width_does_not_divide(cohort, tmp_pat
     assert groups["K"][3] == groups["J"][6] == groups["block"][1.5] == arm("brio")
     assert groups["J"][8] == arm("brio", J=8, d_t=3)
     assert groups["block"][1.0] == arm("brio", block_scale=1.0)
-    assert len(_arms(bench)) == 1 + 4 + 4 + 3
+    assert len(_arms(context)) == 1 + 4 + 4 + 3

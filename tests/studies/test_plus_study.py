@@ -6,7 +6,8 @@ import pytest
 
 import brio
 from brio.cohort.simulate import Simulation, simulate
-from brio.studies import Bench, run_study
+from brio.jobs import JobSpec
+from brio.studies import StudyContext, run_study
 from brio.studies.plus import FACTORS, LINEAR, PARTS, WHOLE
 
 SETTINGS = {"d_t": 4, "sketch": 32, "penalties": 2}
@@ -19,8 +20,8 @@ def cohort():
 
 @pytest.fixture(scope="module")
 def place(cohort, tmp_path_factory):
-    bench = Bench(cohort, tmp_path_factory.mktemp("plus"), seeds=2, settings=SETTINGS)
-    return run_study("plus", bench)
+    context = StudyContext(JobSpec(cohort, seeds=2, settings=SETTINGS), tmp_path_factory.mktemp("plus"))
+    return run_study("plus", context)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,7 @@ def test_rows_are_those_of_an_ordinary_run(rows, cohort, tmp_path):
 def test_the_gain_is_paired_over_sites(rows, place):
     by_site = rows.groupby(["fold", "arm"])["auc"].mean().unstack("arm")
     gain = 100 * (by_site[WHOLE.name] - by_site[LINEAR.name]).mean()
-    told = (place / "found.md").read_text()
+    told = (place / "finding.md").read_text()
     assert f"The whole has {gain:+.1f} points" in told.replace("has 0.0 points", "has +0.0 points")
 
 
@@ -57,7 +58,7 @@ def test_shares_of_the_two_paths(rows):
 
 
 def test_readers_see_words(place):
-    told = (place / "found.md").read_text()
+    told = (place / "finding.md").read_text()
     for words in PARTS.values():
         assert words in told
     assert "brio-plus,J=1" not in told

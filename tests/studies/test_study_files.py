@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from study_benches import FACTS, METHODS, SETTINGS, SIMULATION, bare, bench_on, read, shorter, tree, watched
+from study_contexts import FACTS, METHODS, SETTINGS, SIMULATION, bare, context_on, read, shorter, tree, watched
 from typer.testing import CliRunner
 
 from brio.cli import app, main
@@ -14,13 +14,14 @@ from brio.cohort.simulate import simulate
 from brio.errors import BrioError
 from brio.methods import find_method, list_methods, make_method
 from brio.methods.brio.method import Brio
-from brio.studies import Finding, arm, comparison, efficiency, known_studies, run_study, study
-from brio.studies.arms import printed
-from brio.studies.study import PAPER, Study, find_study, markdown
-from brio.studies.summaries import in_words, p_in_words, signed
+from brio.results.format import format_frame, format_signed, state_p
+from brio.studies import Finding, arm, comparison, efficiency, list_studies, run_study, study
+from brio.studies.arms import display_name
+from brio.studies.study import PAPER, Study, find_study
+from brio.studies.summaries import describe_differences
 from brio.training import NeuralMethod
 
-FILES = {"table.csv", "figure.svg", "figure.png", "found.md", "study.json"}
+FILES = {"table.csv", "figure.svg", "figure.png", "finding.md", "study.json"}
 NAMES = list(PAPER)
 WHY = "2 seeds, " + ", ".join(f"{k}={v}" for k, v in SETTINGS.items() if "." not in k)
 
@@ -30,7 +31,7 @@ def test_these_are_the_studies():
         *("comparison", "in-distribution", "ablation", "sensitivity", "agreement", "alignment", "mismatch"),
         *("retention", "scan-length", "efficiency", "regions", "propositions"),
     ] == NAMES
-    assert [s.name for s in known_studies()] == [*NAMES, "plus"]
+    assert [s.name for s in list_studies()] == [*NAMES, "plus"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -55,7 +56,7 @@ def test_every_study_leaves_the_same_five_files(name, paper, table, cohort):
     assert told["folds"] == (1 if name == "efficiency" else 5)
     assert told["epochs"] == ([12, 24] if name == "efficiency" else [3])
     with shorter():
-        assert told["arms"] == [a.name for a in find_study(name).arms(bench_on(cohort, paper / "none"))]
+        assert told["arms"] == [a.name for a in find_study(name).arms(context_on(cohort, paper / "none"))]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -65,7 +66,7 @@ def test_smoke_runs_are_called_that_and_say_why(name, paper):
     assert told["smoke"] == WHY
     line = f"This is a smoke run ({WHY}): no basis for a claim."
     assert told["text"][0] == line
-    text = (place / "found.md").read_text()
+    text = (place / "finding.md").read_text()
     assert line in text
     assert text.startswith(f"# {told['title']}\n")
     assert f"The paper: {told['paper']}" in text
@@ -75,8 +76,8 @@ def test_smoke_runs_are_called_that_and_say_why(name, paper):
 
 @pytest.mark.usefixtures("undrawn")
 def test_whole_runs_are_not_called_smoke(cohort, tmp_path):
-    place = run_study("comparison", bench_on(cohort, tmp_path, methods=["ridge"], seeds=3, settings={}))
-    assert "smoke" not in (place / "found.md").read_text()
+    place = run_study("comparison", context_on(cohort, tmp_path, methods=["ridge"], seeds=3, settings={}))
+    assert "smoke" not in (place / "finding.md").read_text()
     assert json.loads((place / "study.json").read_text())["smoke"] == ""
 
 
@@ -91,8 +92,8 @@ def test_nothing_but_arms_and_studies_is_written(paper, seen):
 
 
 @pytest.mark.parametrize("name", ["ablation", "regions"])
-def test_the_same_study_gives_the_same_bytes(name, paper, bench):
-    place = run_study(name, bench)
+def test_the_same_study_gives_the_same_bytes(name, paper, context):
+    place = run_study(name, context)
     assert tree(place) == tree(paper / "out" / "studies" / name)
 
 
@@ -113,14 +114,14 @@ def finding(draw) -> Finding:
 def test_a_figure_that_fails_leaves_the_old_files_whole(cohort, tmp_path, monkeypatch):
     from matplotlib.figure import Figure
 
-    bench = bench_on(cohort, tmp_path, methods=["ridge"])
+    context = context_on(cohort, tmp_path, methods=["ridge"])
 
     def draw():
         figure = Figure()
         figure.subplots().plot([1, 2])
         return figure
 
-    study._write(Study("x", "X", "nothing.", lambda b: [], lambda b: finding(draw)), finding(draw), bench)
+    study._write_finding(Study("x", "X", "nothing.", lambda b: [], lambda b: finding(draw)), finding(draw), context)
     place = tmp_path / "studies" / "x"
     before = tree(place)
     assert set(before) == FILES
@@ -131,7 +132,7 @@ def test_a_figure_that_fails_leaves_the_old_files_whole(cohort, tmp_path, monkey
 
     monkeypatch.setattr(Figure, "savefig", broken)
     with pytest.raises(OSError, match="no space"):
-        study._write(Study("x", "X", "nothing.", lambda b: [], lambda b: finding(draw)), finding(draw), bench)
+        study._write_finding(Study("x", "X", "nothing.", lambda b: [], lambda b: finding(draw)), finding(draw), context)
     assert {name: content for name, content in tree(place).items() if ".partial" not in name} == before
 
 
@@ -147,61 +148,68 @@ def test_markdown_of_numbers_gaps_and_bars():
             "better at": ["3 of 5", None],
         }
     )
-    assert markdown(table).splitlines() == [
+    assert format_frame(table).splitlines() == [
         "| arm | AUC | gain | p | K | none | better at |",
         "| --- | --- | --- | --- | --- | --- | --- |",
         "| a\\|b | 71.2 | 0.0 | 0.031 | 8 | - | 3 of 5 |",
-        "| c | - | 12.0 | 1.0 | - | - | - |",
+        "| c | - | 12.0 | 1.00 | - | - | - |",
     ]
 
 
 @pytest.mark.parametrize(
     ("p", "told"),
     [
-        (1.0, "p = 1.0"),
+        (1.0, "p = 1.00"),
         (0.2, "p = 0.20"),
         (0.0521, "p = 0.052"),
-        (0.001, "p = 0.0010"),
+        (0.001, "p = 0.001"),
         (0.00099, "p < 0.001"),
         (0.0, "p < 0.001"),
         (float("nan"), "no test"),
     ],
 )
 def test_p_in_words_and_in_tables(p, told):
-    assert p_in_words(p) == told
-    cell = markdown(pd.DataFrame({"p": [p, 0.5]})).splitlines()[2]
+    assert state_p(p) == told
+    cell = format_frame(pd.DataFrame({"p": [p, 0.5]})).splitlines()[2]
     assert cell == f"| {told.removeprefix('p ').removeprefix('= ').replace('no test', '-')} |"
 
 
 def test_differences_that_round_to_nothing_have_no_sign():
-    assert [signed(v) for v in (-0.04, -0.0, 0.0, 0.04, -0.06, 12.34)] == ["0.0", "0.0", "0.0", "0.0", "-0.1", "+12.3"]
+    assert [format_signed(v) for v in (-0.04, -0.0, 0.0, 0.04, -0.06, 12.34)] == [
+        "0.0",
+        "0.0",
+        "0.0",
+        "0.0",
+        "-0.1",
+        "+12.3",
+    ]
     summary = pd.DataFrame({"arm": ["brio", "brio-wo-rs", "gcn"], "to brio": [None, -0.01, -3.0], "warning": ""})
-    assert in_words(summary.assign(p=[None, 1.0, 0.0001]), "brio") == [
+    assert describe_differences(summary.assign(p=[None, 1.0, 0.0001]), "brio") == [
         "Clearly below BRIO (p at most 0.05 after Holm's correction): gcn (-3.0).",
-        "Not shown to differ from BRIO: w/o RS (0.0, p = 1.0).",
+        "Not shown to differ from BRIO: w/o RS (0.0, p = 1.00).",
     ]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_arms_are_printed_alike_everywhere_and_found_by_name_in_the_table(name, paper, table):
-    text = (paper / "out" / "studies" / name / "found.md").read_text()
+    text = (paper / "out" / "studies" / name / "finding.md").read_text()
     assert "-0.0 " not in text
     assert "-0.0," not in text
     shown = [line for line in text.splitlines() if line.startswith("| ")]
     for word in ("brio-wo", "| brio ", "| brio,", "to brio"):
         assert not any(word in line for line in shown), word
     if "arm" in table(name):
-        known = {a.method for a in find_study(name).arms(bench_on(simulate(SIMULATION), paper / "none"))}
+        known = {a.method for a in find_study(name).arms(context_on(simulate(SIMULATION), paper / "none"))}
         known |= {*METHODS, "matched w/o QG"}
         assert {a.split(",")[0] for a in table(name)["arm"]} <= known
 
 
 def test_one_place_gives_arms_their_printed_names():
-    assert printed(arm("brio-wo-sm").name) == "w/o SM"
-    assert printed(arm("brio", J=8, d_t=2).name) == "BRIO, J=8, d_t=2"
-    assert printed("brio, half of the scans") == "BRIO, half of the scans"
-    assert printed(arm("backbone").name) == "backbone"
-    shown = {printed(e.name) for e in list_methods()}
+    assert display_name(arm("brio-wo-sm").name) == "w/o SM"
+    assert display_name(arm("brio", J=8, d_t=2).name) == "BRIO, J=8, d_t=2"
+    assert display_name("brio, half of the scans") == "BRIO, half of the scans"
+    assert display_name(arm("backbone").name) == "backbone"
+    shown = {display_name(e.name) for e in list_methods()}
     assert len(shown) == len(list_methods()), "no two look alike"
     assert not any("brio-wo" in name for name in shown)
 
@@ -228,17 +236,17 @@ def ticking(monkeypatch):
 
 
 def test_six_epochs_count_after_the_first_five(ticking, cohort, tmp_path):
-    bench = bench_on(cohort, tmp_path, methods=["gcn"])
-    fold = next(iter(bench._planned(arm("gcn")).jobs.values())).run.fold
-    row = efficiency.measured(bench, "gcn", "gcn", fold, {})
+    context = context_on(cohort, tmp_path, methods=["gcn"])
+    fold = next(iter(context.plan_arm(arm("gcn")).runs.values())).run.fold
+    row = efficiency.measured(context, "gcn", "gcn", fold, {})
     assert row["seconds_an_epoch"] == sum(2 * k + 1 for k in range(5, 11)) / 6
     assert next(ticking) == row["epochs"] == 12
 
 
 @pytest.mark.parametrize("M", [3, 7])
 def test_epochs_of_brio_hold_their_share_of_refreshes(ticking, cohort, tmp_path, monkeypatch, M):
-    bench = bench_on(cohort, tmp_path, methods=["brio"])
-    fold, seen = next(iter(bench._planned(arm("brio")).jobs.values())).run.fold, []
+    context = context_on(cohort, tmp_path, methods=["brio"])
+    fold, seen = next(iter(context.plan_arm(arm("brio")).runs.values())).run.fold, []
     plain = Brio.refresh
 
     def watched(self, *words):
@@ -249,7 +257,7 @@ def test_epochs_of_brio_hold_their_share_of_refreshes(ticking, cohort, tmp_path,
     starts: list[float] = []
     perf_counter = efficiency.time.perf_counter
     monkeypatch.setattr(efficiency.time, "perf_counter", lambda: starts.append(perf_counter()) or starts[-1])
-    row = efficiency.measured(bench, "brio", "brio", fold, {"M": M})
+    row = efficiency.measured(context, "brio", "brio", fold, {"M": M})
     assert row["epochs"] == len(starts) == 5 + M + 1
     first, last = (round(starts[k] ** 0.5) for k in (5, 5 + M))
     assert row["seconds_an_epoch"] == (starts[5 + M] - starts[5]) / M
@@ -260,13 +268,13 @@ def test_epochs_of_brio_hold_their_share_of_refreshes(ticking, cohort, tmp_path,
 def test_brio_is_measured_with_few_and_many_reestimates(cohort, tmp_path, monkeypatch):
     asked = []
 
-    def measured(bench, label, name, fold, settings):
+    def measured(context, label, name, fold, settings):
         asked.append((label, len(fold.source), settings))
         return dict.fromkeys(efficiency.COLUMNS, 1.0) | {"arm": label, "peak_memory_mib": 10.0 * len(asked), "K": 8}
 
     monkeypatch.setattr(efficiency, "measured", measured)
-    bench = bench_on(cohort, tmp_path, settings={"epochs": "30"})
-    found = find_study("efficiency").find(bench)
+    context = context_on(cohort, tmp_path, settings={"epochs": "30"})
+    found = find_study("efficiency").find(context)
     n = asked[0][1]
     assert [(label, settings) for label, _, settings in asked] == [
         ("gcn", {}),
@@ -282,11 +290,10 @@ def test_brio_is_measured_with_few_and_many_reestimates(cohort, tmp_path, monkey
 
 @pytest.mark.soak
 def test_all_trained_methods_are_measured(cohort, tmp_path):
-    bench = bench_on(cohort, tmp_path, methods=None)
-    rows = find_study("efficiency").find(bench).table
-    names = [
-        a.method for a in comparison.compared(bench) if issubclass(find_method(a.method).method_class, NeuralMethod)
-    ]
+    context = context_on(cohort, tmp_path, methods=None)
+    rows = find_study("efficiency").find(context).table
+    compared = [a.method for a in comparison.compared(context)]
+    names = [name for name in compared if issubclass(find_method(name).method_class, NeuralMethod)]
     assert len(names) > 15
     assert rows["arm"].tolist()[: len(names)] == names
     assert (rows["seconds_an_epoch"] > 0).all()
@@ -297,10 +304,10 @@ def test_all_trained_methods_are_measured(cohort, tmp_path):
 def test_the_whole_paper_with_every_method_that_can_be_fed(hungry, cohort, tmp_path):
     said: list[str] = []
     used = bare(cohort) if hungry else cohort
-    bench = bench_on(used, tmp_path, methods=None, seeds=1, say=said.append)
-    place = run_study("paper", bench)
+    context = context_on(used, tmp_path, methods=None, seeds=1, say=said.append)
+    place = run_study("paper", context)
     assert {p.name for p in place.iterdir()} == set(NAMES)
-    assert set(bench.left_out) == hungry
+    assert set(context.left_out) == hungry
     assert sum("left out" in line for line in said) == len(hungry)
     every = {e.name for e in list_methods() if not e.fixed and not e.file}
     for name in ("comparison", "in-distribution"):
@@ -367,18 +374,18 @@ def test_a_study_by_command(folder, monkeypatch, capsys, cohort):
     assert "figure.png" not in out
     assert out.rstrip().endswith(f"results: {place}")
     assert set(read(place / "table.csv")["fold"]) == {"site01", "site02"}
-    # the rows of this folder, handed in elsewhere
+    # the results of this folder, reused elsewhere
     with watched() as seen:
         status, _, err = said(
             *(monkeypatch, capsys, "study", "comparison", folder / "cohort", "--out", folder / "other", *words, *more),
-            *("--finished", folder / "out" / "arms" / "loso" / "ridge"),
+            *("--reuse", folder / "out" / "arms" / "loso" / "ridge"),
         )
     assert (status, err) == (0, "")
     assert seen["executed"] == ["loso/logistic"]
     trained, given = (tree(folder / at / "studies") for at in ("out", "other"))
     told = [json.loads(files.pop("comparison/study.json")) for files in (trained, given)]
     assert given == trained
-    assert [one["asked"].pop("finished") for one in told] == [[], ["loso/ridge"]]
+    assert [one["options"].pop("reuse") for one in told] == [[], ["loso/ridge"]]
     assert told[0] == told[1]
 
 
@@ -389,7 +396,7 @@ def test_a_wrong_word_of_a_study_is_one_line(folder, monkeypatch, capsys):
         (["--method", "rigde"], "did you mean 'ridge'?"),
         (["--set", "epohcs=3"], "did you mean 'epochs'?"),
         (["--fold", "site9"], "fold 'site9' is unknown"),
-        (["--finished", folder], "is not a folder of finished runs"),
+        (["--reuse", folder], "has no summary.json"),
     ):
         status, _, err = said(monkeypatch, capsys, *place, *words)
         assert status == 2
@@ -401,10 +408,10 @@ def test_a_wrong_word_of_a_study_is_one_line(folder, monkeypatch, capsys):
 def test_the_list_of_studies():
     listed = CliRunner().invoke(app, ["studies"])
     assert listed.exit_code == 0
-    for s in known_studies():
+    for s in list_studies():
         assert s.name in listed.stdout
     told = json.loads(CliRunner().invoke(app, ["studies", "--json"]).stdout)
-    assert [t["name"] for t in told] == [s.name for s in known_studies()]
+    assert [t["name"] for t in told] == [s.name for s in list_studies()]
     assert all(set(t) == {"name", "title", "summary", "paper"} and all(t.values()) for t in told)
     by = {t["name"]: t for t in told}
     assert by["retention"]["title"] == find_study("retention").title

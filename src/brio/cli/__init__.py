@@ -1,4 +1,4 @@
-"""The command line. Thin: every command reads its words, calls the package and prints."""
+"""The command line: every command reads its options, calls the package and prints."""
 
 from . import data, listing, running, showing, studying  # noqa: F401 - importing adds their commands
 from .app import app, main

@@ -11,7 +11,7 @@ from ..errors import BrioError
 __all__ = ["app", "fetch_app", "main"]
 
 app = typer.Typer(
-    help="Patients from controls by their connectomes, at hospitals the model has not seen.",
+    help="Classify patients and controls from functional connectomes, at hospitals the model was not trained on.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -21,7 +21,7 @@ app.add_typer(fetch_app, name="fetch")
 
 
 def main() -> None:
-    """Entry point: errors meant for people are one line on standard error and exit status 2."""
+    """Entry point: user-facing errors are one line on standard error and exit status 2."""
     try:
         app()
     except BrioError as error:

@@ -126,10 +126,10 @@ def audit(
     """
     from ..cohort import Cohort, format_audit
     from ..cohort import audit as audit_cohort
-    from ..jobs.plan import rules_of
+    from ..jobs.spec import make_audit_rules
     from ..settings import parse_assignments
 
-    rules = rules_of({k.removeprefix("audit."): v for k, v in parse_assignments(setting or []).items()})
+    rules = make_audit_rules({k.removeprefix("audit."): v for k, v in parse_assignments(setting or []).items()})
     result = audit_cohort(Cohort.load(cohort), rules, [Cohort.load(folder) for folder in companion or []])
     if as_json:
         print(json.dumps(result.to_dict(), indent=1))

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ..console import console, say
 from .app import app
-from .options import Load, load_own
+from .options import Load, load_own_methods
 
 
 @app.command()
@@ -25,7 +25,7 @@ def methods(
 
     from ..methods import find_method, list_methods
 
-    load_own(load)
+    load_own_methods(load)
     if as_json:
         listed = [_in_words(e) for e in list_methods() if name is None or e is find_method(name)]
         print(json.dumps(listed, indent=1))
@@ -85,15 +85,15 @@ def _in_words(e: Any) -> dict[str, Any]:
 @app.command()
 def studies(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
     """List the paper's experiments, and what goes beyond it, each a command."""
-    from ..studies import known_studies
+    from ..studies import list_studies
     from ..studies.study import BEYOND
 
     if as_json:
-        told = [{"name": s.name, "title": s.title, "summary": s.summary, "paper": s.paper} for s in known_studies()]
+        told = [{"name": s.name, "title": s.title, "summary": s.summary, "paper": s.paper} for s in list_studies()]
         print(json.dumps(told, indent=1))
         return
     table = Table.grid(padding=(0, 2))
-    for s in known_studies():
+    for s in list_studies():
         table.add_row(Text(f"  {s.name}", style="bold"), Text(s.title))
         table.add_row("", Text(s.summary, style="dim"))
     console.print(table)

@@ -1,30 +1,36 @@
-"""Options that several commands share, and what they mean to the package."""
+"""Options that several commands share, and the specification of a job that they make."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from ..jobs import JobSpec
+
 Out = Annotated[Path, typer.Option("--out", help="Folder to write; must not exist yet.")]
+JobOut = Annotated[Path, typer.Option("--out", help="Folder for results; an interrupted job is resumed there.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="A setting, key=value; repeatable.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, or cuda-tf32: faster, rounded products in networks.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
-Protocol = Annotated[str, typer.Option(help="loso or kfold.")]
+Device = Annotated[
+    str, typer.Option(help="auto, cpu, cuda, or cuda-tf32: faster, with rounded matrix products in networks.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+Protocol = Annotated[str, typer.Option(help="loso (leave one site out) or kfold.")]
 Seeds = Annotated[int, typer.Option(help="Number of seeds.")]
 Folds = Annotated[list[str] | None, typer.Option("--fold", help="Only this fold (test site); repeatable.")]
 Companions = Annotated[
-    list[Path] | None, typer.Option("--with", help="The same participants in another atlas; repeatable.")
+    list[Path] | None, typer.Option("--with", help="Cohort of the same participants in another atlas; repeatable.")
 ]
 KeepAll = Annotated[bool, typer.Option("--keep-all", help="Do not apply the audit's exclusions.")]
-RunsPerStack = Annotated[int | None, typer.Option(help="Runs that train together.")]
-RecordsOnly = Annotated[bool, typer.Option("--records-only", help="Keep scores and predictions, no weights.")]
+RunsPerStack = Annotated[int | None, typer.Option(help="Runs that train together; by default what memory allows.")]
+RecordsOnly = Annotated[bool, typer.Option("--records-only", help="Store scores and predictions, no weights.")]
 Load = Annotated[list[Path] | None, typer.Option("--load", help="Python file with methods of your own; repeatable.")]
 
 
-def load_own(files: list[Path] | None) -> list[str]:
-    """Names of the methods in a user's own files."""
+def load_own_methods(files: list[Path] | None) -> list[str]:
+    """Load a user's own methods; returns their names."""
     if not files:
         return []
     from ..methods import load_methods
@@ -32,8 +38,11 @@ def load_own(files: list[Path] | None) -> list[str]:
     return [name for file in files for name in load_methods(file)]
 
 
-def words(
-    protocol: str,
+def job_options(
+    cohort: Path,
+    methods: list[str],
+    *,
+    protocol: str = "loso",
     seeds: int,
     setting: list[str] | None,
     fold: list[str] | None,
@@ -41,20 +50,26 @@ def words(
     keep_all: bool,
     device: str,
     runs_per_stack: int | None,
-    records_only: bool,
-) -> dict[str, Any]:
-    """What 'run' and 'tune' have in common, as the package calls it."""
+    records_only: bool = False,
+    tuned: Path | None = None,
+) -> JobSpec:
+    """Make the specification of a job from the options of a command."""
     from ..cohort import Cohort
+    from ..jobs import JobSpec
+    from ..results import TuningRecord
     from ..settings import parse_assignments
 
-    return {
-        "protocol": protocol,
-        "seeds": seeds,
-        "settings": dict(parse_assignments(setting or [])),
-        "folds": fold,
-        "companions": [Cohort.load(c) for c in companion or []],
-        "exclude": not keep_all,
-        "device": device,
-        "runs_per_stack": runs_per_stack,
-        "records_only": records_only,
-    }
+    return JobSpec(
+        cohort=cohort,
+        methods=methods,
+        protocol=protocol,
+        seeds=seeds,
+        settings=parse_assignments(setting or []),
+        folds=fold,
+        companions=[Cohort.load(folder) for folder in companion or []],
+        exclude=not keep_all,
+        device=device,
+        runs_per_stack=runs_per_stack,
+        records_only=records_only,
+        tuned=None if tuned is None else TuningRecord.read(tuned),
+    )

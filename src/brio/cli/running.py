@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
-from ..console import print_result, say, show_progress
+from ..console import console, say, show_progress
 from ..errors import BrioError
 from ..version import __version__
 from .app import app
@@ -15,6 +16,7 @@ from .options import (
     Companions,
     Device,
     Folds,
+    JobOut,
     KeepAll,
     Load,
     Protocol,
@@ -23,15 +25,29 @@ from .options import (
     RunsPerStack,
     Seeds,
     Sets,
-    load_own,
-    words,
+    job_options,
+    load_own_methods,
 )
+
+if TYPE_CHECKING:
+    from ..api import Result
+
+
+def print_result(result: Result) -> None:
+    """Print the table of a job and what a reader should know about it."""
+    header, rows = result.cells()
+    table = Table(*header, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+    for line in [*result.notes, f"results: {result.folder}"]:
+        say(line)
 
 
 @app.command()
 def run(
     cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder for results; an interrupted run goes on there.")],
+    out: JobOut,
     method: Annotated[
         list[str] | None, typer.Option(help="Method, see 'brio methods'; repeatable; 'all' for all.")
     ] = None,
@@ -39,7 +55,7 @@ def run(
     seeds: Seeds = 1,
     setting: Sets = None,
     tuned: Annotated[
-        Path | None, typer.Option(help="Folder of 'brio tune': carry its choices over, fold by fold.")
+        Path | None, typer.Option(help="Folder of 'brio tune': use the settings it chose for each fold.")
     ] = None,
     fold: Folds = None,
     companion: Companions = None,
@@ -50,28 +66,35 @@ def run(
     records_only: RecordsOnly = False,
     quiet: Quiet = False,
 ) -> None:
-    """Evaluate methods at sites they have not seen."""
-    from ..jobs import run as execute
+    """Evaluate methods at sites they were not trained on."""
+    from ..api import Result
+    from ..jobs import run_job
 
-    own = load_own(load)
+    own = load_own_methods(load)
+    spec = job_options(
+        cohort,
+        method or own or ["brio"],
+        protocol=protocol,
+        seeds=seeds,
+        setting=setting,
+        fold=fold,
+        companion=companion,
+        keep_all=keep_all,
+        device=device,
+        runs_per_stack=runs_per_stack,
+        records_only=records_only,
+        tuned=tuned,
+    )
     with show_progress(quiet) as progress:
-        result = execute(
-            cohort,
-            method or own or ["brio"],
-            out=out,
-            tuned=tuned,
-            **words(protocol, seeds, setting, fold, companion, keep_all, device, runs_per_stack, records_only),
-            progress=progress,
-            say=say,
-        )
-    print_result(result)
+        finished = run_job(spec, out, progress, say)
+    print_result(Result.of(finished))
 
 
 @app.command()
 def tune(
-    method: Annotated[str, typer.Argument(help="Method, or several with commas between them; 'all' for all.")],
+    method: Annotated[str, typer.Argument(help="Method, or several separated by commas; 'all' for all.")],
     cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder for results; an interrupted run goes on there.")],
+    out: JobOut,
     budget: Annotated[int, typer.Option(help="Configurations tried for each method and fold.")] = 4,
     oracle: Annotated[
         bool, typer.Option("--oracle", help="Also record what choosing by the test scans would reach.")
@@ -88,25 +111,30 @@ def tune(
     records_only: RecordsOnly = False,
     quiet: Quiet = False,
 ) -> None:
-    """Choose settings on the validation sites of each fold, the same number of tries for every method, and evaluate."""
-    from ..jobs import tune as search
+    """Choose settings on the validation sites of each fold, with the same budget for every method, and evaluate."""
+    from ..api import Result
+    from ..jobs import tune_job
 
-    load_own(load)
+    load_own_methods(load)
     names = [m.strip() for m in method.split(",") if m.strip()]
     if not names:
         raise BrioError("name a method to tune; 'brio methods' lists them")
+    spec = job_options(
+        cohort,
+        names,
+        protocol=protocol,
+        seeds=seeds,
+        setting=setting,
+        fold=fold,
+        companion=companion,
+        keep_all=keep_all,
+        device=device,
+        runs_per_stack=runs_per_stack,
+        records_only=records_only,
+    )
     with show_progress(quiet) as progress:
-        result = search(
-            cohort,
-            names,
-            out=out,
-            budget=budget,
-            oracle=oracle,
-            **words(protocol, seeds, setting, fold, companion, keep_all, device, runs_per_stack, records_only),
-            progress=progress,
-            say=say,
-        )
-    print_result(result)
+        finished = tune_job(spec, out, budget=budget, oracle=oracle, progress=progress, say=say)
+    print_result(Result.of(finished))
 
 
 @app.command()

@@ -1,8 +1,7 @@
-"""Commands that show what finished runs found."""
+"""Commands that show what finished jobs found."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -15,50 +14,44 @@ from .app import app
 
 @app.command()
 def table(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of finished runs.")],
+    folders: Annotated[list[Path], typer.Argument(help="Folders of finished jobs.")],
     figure: Annotated[Path | None, typer.Option(help="Also draw the AUC at every site (png, svg or pdf).")] = None,
-    paper: Annotated[bool, typer.Option("--paper", help="The paper's figures beside ours.")] = False,
+    paper: Annotated[bool, typer.Option("--paper", help="Show the paper's numbers beside ours.")] = False,
     csv: Annotated[Path | None, typer.Option(help="Also write every run of all folders as one csv file.")] = None,
-    versus: Annotated[
-        str | None, typer.Option("--compare", help="Compare all methods with this one, site by site, instead.")
+    reference: Annotated[
+        str | None,
+        typer.Option("--compare", help="Compare all methods with this one, site by site, instead."),
     ] = None,
 ) -> None:
-    """Print the results of runs as a Markdown table."""
-    import pandas as pd
-
-    from ..report import comparison_table, draw_sites, markdown_table, together
+    """Print the results of jobs as a Markdown table."""
+    from ..report import comparison_table, draw_sites, join_jobs, markdown_table
+    from ..results import StoredJob
+    from ..results.files import write_csv
 
     if figure is not None and len(folders) != 1:
         raise BrioError("--figure draws one folder at a time")
     if figure is not None and figure.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise BrioError(f"--figure {figure}: must end in .png, .svg or .pdf")
-    summaries = []
-    for folder in folders:
-        if not (folder / "summary.json").is_file():
-            raise BrioError(f"{folder}: has no summary.json; 'brio run' writes it when a run is finished")
-        try:
-            summaries.append(json.loads((folder / "summary.json").read_text(encoding="utf-8")))
-            text = markdown_table(summaries, paper)
-        except (ValueError, KeyError, TypeError) as error:
-            raise BrioError(f"{folder / 'summary.json'}: cannot be read ({error}); run 'brio run' again") from error
-    read = {"dtype": {"fold": str}, "na_values": [""], "keep_default_na": False}
+    jobs = [StoredJob.read(folder) for folder in folders]
+    text = markdown_table([job.summary for job in jobs], paper)
     if figure is not None:
-        draw_sites(pd.read_csv(folders[0] / "results.csv", **read), summaries[0], figure)
-    if csv is not None or versus is not None:
-        jobs = {folder.name: pd.read_csv(folder / "results.csv", **read) for folder in folders}
-        if csv is not None:
-            pd.concat(jobs.values(), ignore_index=True).to_csv(csv, index=False, lineterminator="\n")
-        if versus is not None:
-            text = comparison_table(together(jobs), versus)
+        draw_sites(jobs[0].rows, jobs[0].summary, figure)
+    rows = {job.folder.name: job.rows for job in jobs}
+    if csv is not None:
+        import pandas as pd
+
+        write_csv(csv, pd.concat(rows.values(), ignore_index=True))
+    if reference is not None:
+        text = comparison_table(join_jobs(rows), reference)
     print(text, end="")
 
 
 @app.command()
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of 'brio run', 'brio tune' or 'brio study'.")],
-    out: Annotated[Path | None, typer.Option("--out", help="File to write; FOLDER/report.html if left out.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="File to write; by default FOLDER/report.html.")] = None,
 ) -> None:
-    """Make one self-contained HTML file of what was found, and a model card beside it."""
+    """Write one self-contained HTML file with the results, and a model card beside it."""
     from ..report import write_report
 
     say(f"report: {write_report(folder, out)}")

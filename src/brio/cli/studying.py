@@ -9,24 +9,40 @@ import typer
 
 from ..console import say, show_progress
 from .app import app
-from .options import Companions, Device, Folds, KeepAll, Load, Quiet, RunsPerStack, Seeds, Sets, load_own, words
+from .options import (
+    Companions,
+    Device,
+    Folds,
+    KeepAll,
+    Load,
+    Quiet,
+    RunsPerStack,
+    Seeds,
+    Sets,
+    job_options,
+    load_own_methods,
+)
 
 
 @app.command()
 def study(
-    name: Annotated[str, typer.Argument(help="A study, see 'brio studies', or 'paper' for all of them.")],
+    name: Annotated[str, typer.Argument(help="A study, see 'brio studies', or 'paper' for all of the paper's.")],
     cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder for results; studies there share their runs and go on.")],
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder for results; studies there share their runs and are resumed.")
+    ],
     method: Annotated[
-        list[str] | None, typer.Option(help="What to compare, instead of what the paper does; repeatable.")
+        list[str] | None, typer.Option(help="Compare this method instead of the paper's; repeatable.")
     ] = None,
-    finished: Annotated[
+    reuse: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Folder of 'brio run', or of 'brio tune' for studies that compare methods, whose rows stand for its "
-            "methods; repeatable."
+            "--reuse",
+            help="Folder of 'brio run', or of 'brio tune' for studies that compare methods: reuse its finished "
+            "results instead of training again; repeatable.",
         ),
     ] = None,
+    finished: Annotated[list[Path] | None, typer.Option("--finished", hidden=True)] = None,
     seeds: Seeds = 3,
     setting: Sets = None,
     fold: Folds = None,
@@ -38,18 +54,30 @@ def study(
     quiet: Quiet = False,
 ) -> None:
     """Make a table and figure of the paper: train what is missing, write what was found."""
-    from ..studies import Bench, run_study
-    from ..studies.study import find_study
+    from ..results import StoredStudy
+    from ..studies import StudyContext, run_study
+    from ..studies.study import PAPER, find_study
 
-    load_own(load)
+    load_own_methods(load)
     if name != "paper":
-        find_study(name)  # an unknown name is told before anything is read
-    shared = words("loso", seeds, setting, fold, companion, keep_all, device, runs_per_stack, False)
-    del shared["protocol"]
+        find_study(name)  # an unknown name is reported before anything is read
+    if finished:
+        say("--finished is now called --reuse; the old name will go in a later version")
+    spec = job_options(
+        cohort,
+        method or [],
+        seeds=seeds,
+        setting=setting,
+        fold=fold,
+        companion=companion,
+        keep_all=keep_all,
+        device=device,
+        runs_per_stack=runs_per_stack,
+    )
     with show_progress(quiet) as progress:
-        bench = Bench(cohort, out, methods=method, finished=finished or (), progress=progress, say=say, **shared)
-        place = run_study(name, bench)
-    for found in sorted(place.glob("*/found.md") if name == "paper" else [place / "found.md"]):
+        context = StudyContext(spec, out, reuse=[*(reuse or ()), *(finished or ())], progress=progress, say=say)
+        place = run_study(name, context)
+    for folder in [place / one for one in sorted(PAPER)] if name == "paper" else [place]:
         say("")
-        say(found.read_text(encoding="utf-8").rsplit("\n![", 1)[0].strip())
+        say(StoredStudy.read(folder).finding.rsplit("\n![", 1)[0].strip())
     say(f"\nresults: {place}")

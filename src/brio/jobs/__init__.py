@@ -1,8 +1,9 @@
-"""Runs: what a job is, the store of finished runs, tuning, and the engine that executes jobs on this machine."""
+"""Jobs: what a job is, planning, resuming, tuning, and the engine that trains its runs on this machine."""
 
-from .execute import Result, run
-from .search import tune
-from .store import RunStore
-from .tuned import Tuned
+from .execute import FinishedJob
+from .job import Job, prepare_job
+from .run import run_job
+from .spec import JobSpec
+from .tuning import tune_job
 
-__all__ = ["Result", "RunStore", "Tuned", "run", "tune"]
+__all__ = ["FinishedJob", "Job", "JobSpec", "prepare_job", "run_job", "tune_job"]

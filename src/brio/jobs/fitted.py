@@ -1,4 +1,4 @@
-"""Finished runs brought back to life: methods and fitted_runs with their weights, for diagnostics."""
+"""Fitted runs of a finished job with their weights, for diagnostics."""
 
 from __future__ import annotations
 
@@ -7,38 +7,55 @@ from typing import Any
 
 import numpy as np
 
+from ..results import RunStore
+from ..results.files import RUNS
 from ..training import FittedRun, Method, Run, group_tensors
-from .execute import planned
-from .prepare import Prepared
-from .store import RunStore
+from .job import Job
+from .plan import build_plan
 
 __all__ = ["load_fitted_runs", "load_run_details"]
 
 
-def load_fitted_runs(prepared: Prepared, name: str, folder: Path) -> tuple[Method, list[FittedRun]]:
-    """A method and its fitted runs, in the order of seeds and folds, from a folder that kept their weights."""
-    jobs = list(planned(prepared, [name]).jobs.values())
-    store = RunStore(folder / "runs")
+def load_fitted_runs(job: Job, name: str, folder: Path) -> tuple[Method, list[FittedRun]]:
+    """Load a method and its fitted runs, in the order of seeds and folds.
+
+    Parameters
+    ----------
+    job : Job
+        As it was when the runs were trained.
+    name : str
+        Of the method.
+    folder : Path
+        Job folder that kept the weights.
+
+    Raises
+    ------
+    BrioError
+        If a run, or its weights, is not there.
+    """
+    planned_runs = list(build_plan(job, [name]).runs.values())
+    store = RunStore(folder / RUNS)
     fitted_runs = []
-    for job in jobs:
-        record = store.record(job.key)
-        row = record["row"]
+    for planned in planned_runs:
+        record = store.read_record(planned.key)
+        row, logit = record.row, record.predictions.logit
         fitted_runs.append(
             FittedRun(
-                job.run,
-                np.array(record["predictions"]["logit"]),
-                row["validation_auc"],
-                row["selected_epoch"],
-                record["details"].get("trained_epochs"),
-                row["block_length"],
-                *group_tensors(store.weights(job.key)),
-                record["details"],
+                planned.run,
+                np.array([] if logit is None else logit),
+                float("nan") if row.validation_auc is None else row.validation_auc,
+                row.selected_epoch,
+                record.details.get("trained_epochs"),
+                row.block_length,
+                *group_tensors(store.read_weights(planned.key)),
+                record.details,
             )
         )
-    return jobs[0].method, fitted_runs
+    return planned_runs[0].method, fitted_runs
 
 
-def load_run_details(prepared: Prepared, name: str, folder: Path) -> list[tuple[Run, dict[str, Any]]]:
-    """What the runs of a method noted, in the order of seeds and folds; weights need not have been kept."""
-    store = RunStore(folder / "runs")
-    return [(job.run, store.record(job.key)["details"]) for job in planned(prepared, [name]).jobs.values()]
+def load_run_details(job: Job, name: str, folder: Path) -> list[tuple[Run, dict[str, Any]]]:
+    """Load the details that the runs of a method left, in the order of seeds and folds; weights are not needed."""
+    store = RunStore(folder / RUNS)
+    planned_runs = build_plan(job, [name]).runs.values()
+    return [(planned.run, store.read_record(planned.key).details) for planned in planned_runs]

@@ -1,74 +1,151 @@
-"""Going on with a job: is this folder new, the same job begun earlier, or somebody else's?"""
+"""Opening a job folder: is it new, does it hold the same job, or another one?"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ..errors import BrioError
-from .facts import FACTS
-from .plan import Plan
-from .store import RunStore
+from ..results import Plan, RunStore, lock_folder, write_plan
+from ..results.files import AUDIT, COHORT_FACTS, CONFIGURATIONS, EXCLUSIONS, LOCK, PARTIAL, PLAN, RUNS, SEARCH, TUNING
+from .cohort_facts import describe_cohort
+from .job import Job
+from .plan import JobPlan, assign_stacks
 
-__all__ = ["earlier_plan", "going_on"]
+__all__ = ["open_job", "read_earlier_plan", "resume_plan", "write_job_plan"]
 
-_WHERE = ("device", "threads")
+_BEFORE_THE_PLAN = {COHORT_FACTS, AUDIT, EXCLUSIONS, PLAN, LOCK, SEARCH, TUNING, CONFIGURATIONS}
+"""What a job leaves that was killed while planning, and a search that comes before it."""
+
+_PLACE = ("device", "threads")
+"""What a plan says about where runs are computed, and not about what they are."""
+
+OTHER_OUT = "choose another --out"
 
 
-def earlier_plan(folder: Path) -> dict[str, Any] | None:
-    """The plan of a job begun earlier in this folder, None for a new folder; an error if it is not one of ours."""
+def read_earlier_plan(folder: Path) -> Plan | None:
+    """Read the plan of the job that a folder belongs to; None for a new folder.
+
+    Raises
+    ------
+    BrioError
+        If the folder is a file, or holds files that no job wrote.
+    """
     for place in (folder, *folder.parents):
         if place.exists() and not place.is_dir():
-            raise BrioError(f"{place}: is a file, not a folder; choose another --out")
-    # what a job leaves that was killed while planning, and a search that comes before it
-    before_the_plan = {FACTS, "audit.json", "exclusions.tsv", "plan.json", ".lock"}
-    before_the_plan |= {"search", "tuning.json", "configurations.csv"}
-    names = {p.name.removesuffix(".partial") for p in folder.iterdir()} if folder.is_dir() else set()
-    path = folder / "plan.json"
-    if not path.is_file():
-        if names <= before_the_plan:
-            return None
-        raise BrioError(f"{folder}: holds files that are not of a brio run; choose another --out")
-    try:
-        earlier = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise BrioError(f"{path}: not valid JSON ({error}); choose another --out") from error
-    if not isinstance(earlier, dict) or not isinstance(earlier.get("stacks"), list):
-        raise BrioError(f"{path}: not the plan of a brio run; choose another --out")
-    return earlier
+            raise BrioError(f"{place}: is a file, not a folder; {OTHER_OUT}")
+    if (folder / PLAN).is_file():
+        return Plan.read(folder, OTHER_OUT)
+    names = {path.name.removesuffix(PARTIAL) for path in folder.iterdir()} if folder.is_dir() else set()
+    if names <= _BEFORE_THE_PLAN:
+        return None
+    raise BrioError(f"{folder}: holds files that are not of a brio job; {OTHER_OUT}")
 
 
-def going_on(earlier: dict[str, Any], plan: Plan, folder: Path, anywhere: bool = True) -> Plan:
-    """The plan of the same job begun earlier, with its stacks; an error that says what differs if it is another job.
+def resume_plan(earlier: Plan, plan: JobPlan, folder: Path, allow_other_device: bool = True) -> JobPlan:
+    """Return the plan of a job begun earlier with the stacks it has.
 
-    A job whose runs are all finished may be read on another device than it was computed on, where ``anywhere``; its
-    plan still says where that was.
+    Parameters
+    ----------
+    earlier : Plan
+        As the folder has it.
+    plan : JobPlan
+        As it is made now.
+    folder : Path
+    allow_other_device : bool
+        Whether a job whose runs are all finished may have been computed on another device. Its plan still says which.
+
+    Raises
+    ------
+    BrioError
+        If the folder belongs to another job; the message says what differs.
     """
-    mine = json.loads(json.dumps(plan.facts))
-    theirs = {k: v for k, v in earlier.items() if k != "stacks"}
-    elsewhere = mine | {name: theirs[name] for name in _WHERE if name in theirs}
-    store = RunStore(folder / "runs")
-    if anywhere and all(key in store for key in plan.jobs):
-        mine = elsewhere
-    if theirs == mine:
-        return dataclasses.replace(plan, facts=mine, stacks=earlier["stacks"])
-    if theirs == elsewhere and theirs["device"] != mine["device"]:
+    here, there = _comparable(plan.stored), _comparable(earlier)
+    here_as_there = here | {name: there[name] for name in _PLACE}
+    store = RunStore(folder / RUNS)
+    if allow_other_device and all(key in store for key in plan.runs):
+        here = here_as_there
+    if there == here:
+        stored = dataclasses.replace(plan.stored, device=here["device"], threads=here["threads"], stacks=earlier.stacks)
+        return dataclasses.replace(plan, stored=stored)
+    if there == here_as_there and there["device"] != here["device"]:
         raise BrioError(
-            f"{folder}: was begun on another device and is not finished (device: {theirs['device']} there, "
-            f"{mine['device']} here); go on with --device {theirs['device']}, or choose another --out"
+            f"{folder}: was begun on another device and is not finished (device: {there['device']} there, "
+            f"{here['device']} here); resume it with --device {there['device']}, or {OTHER_OUT}"
         )
-    found = [f"{name}: {was} there, {now} here" for name, was, now in _differences(theirs, mine)]
-    if theirs.get("threads") != mine["threads"]:
-        found.append("numbers repeat exactly only with as many threads, see OMP_NUM_THREADS")
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    raise BrioError(f"{folder}: belongs to another run ({'; '.join(found[:3])}{more}); choose another --out")
+    differences = [f"{name}: {was} there, {now} here" for name, was, now in _list_differences(there, here)]
+    if there["threads"] != here["threads"]:
+        differences.append("numbers repeat exactly only with as many threads, see OMP_NUM_THREADS")
+    more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
+    raise BrioError(f"{folder}: belongs to another job ({'; '.join(differences[:3])}{more}); {OTHER_OUT}")
 
 
-def _differences(a: Any, b: Any, name: str = "") -> list[tuple[str, str, str]]:
-    """Where two plans differ: dotted name and both values, shortened."""
+def _comparable(plan: Plan) -> dict[str, Any]:
+    """A plan without its stacks, as JSON gives it back."""
+    return json.loads(json.dumps(dataclasses.replace(plan, stacks=()).to_json()))
+
+
+def _list_differences(a: Any, b: Any, name: str = "") -> list[tuple[str, str, str]]:
+    """List where two plans differ: dotted name and both values, shortened."""
     if isinstance(a, dict) and isinstance(b, dict):
         keys = sorted({*a, *b})
-        return [d for k in keys for d in _differences(a.get(k), b.get(k), f"{name}.{k}" if name else k)]
+        return [d for k in keys for d in _list_differences(a.get(k), b.get(k), f"{name}.{k}" if name else k)]
     return [] if a == b else [(name, str(a)[:40], str(b)[:40])]
+
+
+@contextmanager
+def open_job(
+    job: Job, plan: JobPlan, folder: Path, quiet: bool = False, allow_other_device: bool = True
+) -> Iterator[tuple[JobPlan, RunStore]]:
+    """Reserve the folder of a job, and write its plan or resume the job that was begun there.
+
+    Parameters
+    ----------
+    job : Job
+    plan : JobPlan
+    folder : Path
+    quiet : bool
+        Do not say which scans are excluded.
+    allow_other_device : bool
+        See :func:`resume_plan`.
+
+    Yields
+    ------
+    plan : JobPlan
+        With its stacks, new or as begun earlier.
+    store : RunStore
+    """
+    earlier = read_earlier_plan(folder)
+    if earlier is not None:
+        resume_plan(earlier, plan, folder, allow_other_device)  # before anything is written, the lock included
+    if not quiet:
+        job.announce_exclusions()
+    with lock_folder(folder):
+        earlier = read_earlier_plan(folder)
+        store = RunStore(folder / RUNS, job.spec.records_only)
+        if earlier is None:
+            plan = assign_stacks(plan, job.connectomes, job.spec.runs_per_stack)
+            write_job_plan(job, plan.stored, folder)
+            store.remove_partial_runs()
+        else:
+            plan = resume_plan(earlier, plan, folder, allow_other_device)
+            store.remove_partial_runs()
+            finished = sum(key in store for key in plan.runs)
+            job.say(f"resuming: {finished} of {len(plan.runs)} runs are finished")
+        yield plan, store
+
+
+def write_job_plan(job: Job, plan: Plan, folder: Path) -> None:
+    """Write the plan of a job with what is known of its cohort."""
+    audited = job.audit
+    write_plan(
+        folder,
+        plan,
+        describe_cohort(job.cohort),
+        None if audited is None else audited.to_dict(),
+        {} if audited is None else audited.exclusions,
+    )

@@ -20,7 +20,7 @@ from .paired_tests import (
     smallest_reachable_p,
 )
 from .splitters import LeaveOneSiteOut, SiteStratifiedKFold
-from .statistics import compare_over_folds, compare_over_sites, run_scores
+from .statistics import compare_over_folds, compare_over_sites
 
 __all__ = [
     "PROTOCOLS",
@@ -43,7 +43,6 @@ __all__ = [
     "paired_difference",
     "reliability_curve",
     "roc_band",
-    "run_scores",
     "score_predictions",
     "signed_rank_p",
     "site_stratified_kfold",

@@ -8,7 +8,7 @@ its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import combinations
 
 import numpy as np
@@ -17,49 +17,7 @@ import pandas as pd
 from ..errors import BrioError, nearest
 from .paired_tests import Difference, adjust_holm, corrected_resampled_t, paired_difference
 
-__all__ = ["compare_over_folds", "compare_over_sites", "run_scores"]
-
-
-def run_scores(rows: pd.DataFrame, metric: str = "auc", by: Sequence[str] = ("fold",)) -> pd.DataFrame:
-    """Average the scores of runs over seeds, for comparisons.
-
-    If any seed of a method has no score at a site, the method has no score there: a mean over the other seeds would be
-    of other runs than at the other sites.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        ``results.csv`` of one or more jobs: method, fold, seed and the metric.
-    metric : str
-        Name of its column.
-    by : sequence of str
-        Columns that identify a unit of the comparison: the fold (a test site), or ``("seed", "fold")`` under k-fold,
-        where every seed has its own folds.
-
-    Returns
-    -------
-    DataFrame
-        One row per unit, one column per method in the order of ``rows``; NaN where there is no score.
-
-    Raises
-    ------
-    BrioError
-        If a run occurs twice.
-
-    Examples
-    --------
-    >>> rows = pd.DataFrame({"method": ["a", "a", "b"], "fold": "NYU", "seed": [0, 1, 0], "auc": [0.5, 0.75, 0.75]})
-    >>> run_scores(rows).loc["NYU"].to_dict()
-    {'a': 0.625, 'b': 0.75}
-    """
-    repeated = rows[rows.duplicated(["method", "fold", "seed"])]
-    if len(repeated):
-        method, fold, seed = repeated.iloc[0][["method", "fold", "seed"]]
-        raise BrioError(
-            f"method '{method}', fold {fold}, seed {seed} occurs twice; give methods of several jobs different names"
-        )
-    scores = rows.groupby([*by, "method"], sort=True)[metric].agg(lambda seeds: seeds.mean(skipna=False))
-    return scores.unstack("method")[list(dict.fromkeys(rows["method"]))]
+__all__ = ["compare_over_folds", "compare_over_sites"]
 
 
 def compare_over_sites(
@@ -72,7 +30,8 @@ def compare_over_sites(
     Parameters
     ----------
     scores : DataFrame, shape [sites, methods]
-        One score for each site and method, seeds averaged (:func:`run_scores`); NaN where there is none.
+        One score for each site and method, seeds averaged (:func:`brio.results.average_seeds`); NaN where it is
+        missing.
     reference : str, optional
         Compare all methods with this one, differences being ``method`` minus reference; by default, compare all pairs.
     alpha : float

@@ -1,16 +1,16 @@
-"""Report: pictures and tables of results, the HTML report. Reads what runs left, trains nothing."""
+"""Reports: tables and figures of results, the HTML report. Reads results, trains nothing."""
 
-from .comparisons import comparison_table, comparisons, together
-from .html.page import write_report
+from .comparisons import compare_methods, comparison_table, join_jobs
 from .sites import draw_sites
 from .tables import markdown_table, paper_figures
+from .write import write_report
 
 __all__ = [
+    "compare_methods",
     "comparison_table",
-    "comparisons",
     "draw_sites",
+    "join_jobs",
     "markdown_table",
     "paper_figures",
-    "together",
     "write_report",
 ]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
+from ..results.format import format_table
 from ..version import __version__
 from .html.cohort import cohort_section, findings
 from .html.figures import calibration_gap
-from .html.reading import Arm, Evidence
+from .html.reading import Evidence, EvidenceArm
 from .html.repeat import commands, versions
 from .html.verdict import Comparison, comparison, verdict
 from .html.words import count, interval, listed, percent
@@ -57,7 +58,7 @@ def _plain(text: str) -> str:
 
 def _head(evidence: Evidence, found: Comparison) -> str:
     names = [arm.name for arm in found.ranked] or [arm.name for arm in evidence.arms]
-    cohort = evidence.main[0].job.summary["cohort"] if evidence.main else evidence.folder.resolve().name
+    cohort = evidence.main[0].job.summary.cohort if evidence.main else evidence.folder.resolve().name
     title = f"# Model card: {_plain(listed(names, most=4))} on {_plain(cohort)}"
     return f"{title}\n\nWritten by brio {__version__} from the results."
 
@@ -65,11 +66,11 @@ def _head(evidence: Evidence, found: Comparison) -> str:
 def _details(evidence: Evidence) -> list[str]:
     lines = []
     for arm in evidence.main:
-        told = arm.job.plan["methods"][arm.method]
-        facts = [arm.found["family"], arm.found.get("provenance", ""), f"version {told.get('version')}"]
-        facts += [f"needs {', '.join(arm.found['needs'])}"] if arm.found.get("needs") else []
+        planned = arm.plan.methods[arm.method]
+        facts = [arm.summary.family, arm.summary.provenance, f"version {planned.version}"]
+        facts += [f"needs {', '.join(arm.summary.needs)}"] if arm.summary.needs else []
         facts += ["sees no connectome: a control"] if arm.control else []
-        facts += ["is given unlabelled scans of the site it is tested on"] if arm.found["transductive"] else []
+        facts += ["is given unlabelled scans of the site it is tested on"] if arm.summary.transductive else []
         lines.append(f"- **{_plain(arm.name)}**: {_plain('; '.join(f for f in facts if f))}")
     return lines or ["No methods were run here."]
 
@@ -92,8 +93,8 @@ def _data(evidence: Evidence) -> list[str]:
         return ["Not described in this folder."]
     summary = job.summary
     lines = [
-        f"{_plain(summary['cohort'])}, atlas {_plain(summary['atlas'])}, fingerprint `{summary['fingerprint'][:16]}`: "
-        f"{count(summary['n_scans'], 'scan')} used, {job.n_excluded} left out by the audit.",
+        f"{_plain(summary.cohort)}, atlas {_plain(summary.atlas)}, fingerprint `{summary.fingerprint[:16]}`: "
+        f"{count(summary.n_scans, 'scan')} used, {len(job.require_plan().excluded)} left out by the audit.",
     ]
     if cohort:
         first, second = (_plain(name) for name in cohort["classes"])
@@ -108,14 +109,14 @@ def _evaluation(evidence: Evidence) -> list[str]:
         return ["Nothing was evaluated."]
     summary = evidence.main[0].job.summary
     unseen = evidence.protocol == "loso"
-    units = count(len(summary["folds"]), "site" if unseen else "fold")
+    units = count(len(summary.folds), "site" if unseen else "fold")
     how = (
         f"Leave one site out: each of {units} is tested by models that never saw it"
         if unseen
         else f"k-fold: {units}, every site seen in training"
     )
-    seeds = count(len(summary["seeds"]), "seed")
-    rows = [_row(arm) for arm in sorted(evidence.main, key=lambda a: -(a.found["auc"]["mean"] or 0.0))]
+    seeds = count(len(summary.seeds), "seed")
+    rows = [_row(arm) for arm in sorted(evidence.main, key=lambda a: -(a.summary.auc.mean or 0.0))]
     return [
         f"{how}; {seeds}. Checkpoints, penalties and settings are chosen on validation scans or on source sites left "
         "out in turn, never on test scans. "
@@ -125,22 +126,21 @@ def _evaluation(evidence: Evidence) -> list[str]:
     ]
 
 
-def _row(arm: Arm) -> tuple[str, ...]:
-    auc = arm.found["auc"]
-    rest = (percent(arm.found[name]["mean"]) for _, name in _COLUMNS)
-    return arm.name, percent(auc["mean"]), interval(auc["interval"]), *rest, percent(calibration_gap(arm))
+def _row(arm: EvidenceArm) -> tuple[str, ...]:
+    auc = arm.summary.auc
+    rest = (percent(arm.summary.metric(name).mean) for _, name in _COLUMNS)
+    return arm.name, percent(auc.mean), interval(auc.interval), *rest, percent(calibration_gap(arm))
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [list(header), ["---"] * len(header), *([_plain(cell) for cell in row] for row in rows)]
-    return ["| " + " | ".join(line) + " |" for line in lines]
+    return format_table(header, [[_plain(cell) for cell in row] for row in rows]).splitlines()
 
 
 def _limits(evidence: Evidence, found: Comparison) -> list[str]:
     lines = []
     if found.ranked:
         best = found.ranked[0]
-        if best.job.summary["smoke_run"]:
+        if best.job.summary.smoke_run:
             lines.append("- A smoke run: too few seeds or folds for any claim.")
         scores = best.rows.groupby("fold")["auc"].mean().dropna()
         if len(scores) > 1:
@@ -151,12 +151,12 @@ def _limits(evidence: Evidence, found: Comparison) -> list[str]:
             )
         if len(found.ranked) > 1:
             lines.append("- The best of several methods on the same test scans looks a little better than it is.")
-        for fold, why in best.found.get("without_auc", {}).items():
+        for fold, why in best.summary.without_auc.items():
             lines.append(f"- {_plain(str(fold))} has no AUC: {_plain(str(why))}.")
     for arm in evidence.main:
-        if arm.control and arm.found["auc"]["interval"] and arm.found["auc"]["interval"][0] > 0.5:
+        if arm.control and arm.summary.is_above_chance:
             lines.append(
-                f"- {_plain(arm.name)} is above chance ({percent(arm.found['auc']['mean'])}) without a connectome: "
+                f"- {_plain(arm.name)} is above chance ({percent(arm.summary.auc.mean)}) without a connectome: "
                 "part of any score may be that."
             )
     if evidence.unfinished:

@@ -8,9 +8,11 @@ import pandas as pd
 
 from ..errors import BrioError, nearest
 from ..methods import list_methods
-from ..protocol import compare_over_folds, compare_over_sites, run_scores
+from ..protocol import compare_over_folds, compare_over_sites
+from ..results import average_seeds, score_units
+from ..results.format import format_interval, format_p, format_points, format_table
 
-__all__ = ["comparison_table", "comparisons", "paired_scores", "together"]
+__all__ = ["compare_methods", "comparison_table", "join_jobs", "paired_scores"]
 
 METRIC_NAMES = {
     "auc": "AUC",
@@ -21,16 +23,15 @@ METRIC_NAMES = {
     "brier": "Brier score",
 }
 LOSSES = ("brier",)
-UNITS = {"loso": ("fold",), "kfold": ("seed", "fold")}  # what is paired; a seed of k-fold deals other folds
 PROTOCOL_NAMES = {"loso": "leave one site out", "kfold": "k-fold"}
 MOST_NAMED = 12
 
 
-def together(jobs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Rows of several jobs under each other.
+def join_jobs(jobs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Join the rows of several jobs.
 
-    Runs that two jobs have alike are kept once. A method with other numbers in another job is another method: each of
-    them gets the name of its job beside its own.
+    Runs that two jobs share are kept once. A method with other numbers in another job counts as another method: the
+    name of the job is added to both.
 
     Parameters
     ----------
@@ -40,35 +41,41 @@ def together(jobs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     Examples
     --------
     >>> run = {"cohort": "c", "method": "ridge", "protocol": "loso", "fold": "NYU", "seed": 0, "auc": 0.7}
-    >>> rows = together({"plain": pd.DataFrame([run]), "combat": pd.DataFrame([run | {"auc": 0.6}])})
+    >>> rows = join_jobs({"plain": pd.DataFrame([run]), "combat": pd.DataFrame([run | {"auc": 0.6}])})
     >>> rows["method"].tolist()
     ['ridge (plain)', 'ridge (combat)']
     """
-    run = ["cohort", "method", "protocol", "fold", "seed"]
+    run_columns = ["cohort", "method", "protocol", "fold", "seed"]
     rows = pd.concat([frame.assign(job=name) for name, frame in jobs.items()], ignore_index=True)
     scores = [name for name in ("n_test", *METRIC_NAMES) if name in rows]
-    rows = rows.drop_duplicates([*run, *scores])
-    clashing = rows.loc[rows.duplicated(run, keep=False), ["cohort", "protocol", "method"]].drop_duplicates()
+    rows = rows.drop_duplicates([*run_columns, *scores])
+    clashing = rows.loc[rows.duplicated(run_columns, keep=False), ["cohort", "protocol", "method"]].drop_duplicates()
     clash = pd.MultiIndex.from_frame(rows[["cohort", "protocol", "method"]]).isin(pd.MultiIndex.from_frame(clashing))
     method = rows["method"].where(~clash, rows["method"] + " (" + rows["job"] + ")")
     return rows.assign(method=method).drop(columns="job")
 
 
-def comparisons(rows: pd.DataFrame, reference: str, metric: str = "auc", alpha: float = 0.05) -> pd.DataFrame:
-    """Differences of all methods to a reference, for each cohort and protocol; each of these is a family of its own.
+def compare_methods(rows: pd.DataFrame, reference: str, metric: str = "auc", alpha: float = 0.05) -> pd.DataFrame:
+    """Compare all methods with a reference, for each cohort and protocol; p values are corrected within each.
 
-    Over sites (:func:`brio.protocol.compare`) where one site is left out; by the corrected resampled t-test over the
-    folds of all seeds (:func:`brio.protocol.compare_over_folds`) under k-fold, the source scans being those that train.
+    Leave-one-site-out scores are compared over sites (:func:`brio.protocol.compare_over_sites`), k-fold scores by the
+    corrected resampled t-test over the folds of all seeds (:func:`brio.protocol.compare_over_folds`), with the source
+    scans as training scans.
 
     Parameters
     ----------
     rows : DataFrame
-        ``results.csv`` of jobs, methods with a name each (:func:`together`).
+        ``results.csv`` of jobs, methods with different names (:func:`join_jobs`).
+    reference : str
+        Method to compare with.
+    metric : str
+    alpha : float
+        Level of the tests; intervals have level 1 - alpha.
 
     Returns
     -------
     DataFrame
-        The table of :func:`brio.protocol.compare` with cohort and protocol before it; ``n`` counts the pairs.
+        Cohort and protocol, then the columns of :func:`brio.protocol.compare_over_sites`; ``n`` counts the pairs.
     """
     _require(rows, reference, metric)
     parts = []
@@ -78,7 +85,7 @@ def comparisons(rows: pd.DataFrame, reference: str, metric: str = "auc", alpha: 
         scores, lower_is_better = paired_scores(group, metric), metric in LOSSES
         if protocol == "kfold":
             sizes = group[["n_test", "n_source"]].mean()
-            found = compare_over_folds(
+            differences = compare_over_folds(
                 scores,
                 sizes["n_test"],
                 sizes["n_source"],
@@ -87,20 +94,25 @@ def comparisons(rows: pd.DataFrame, reference: str, metric: str = "auc", alpha: 
                 lower_is_better=lower_is_better,
             ).rename(columns={"n_folds": "n"})
         else:
-            found = compare_over_sites(scores, reference, alpha=alpha, lower_is_better=lower_is_better)
-            found = found.rename(columns={"n_sites": "n"})
-        found.insert(0, "protocol", protocol)
-        found.insert(0, "cohort", cohort)
-        parts.append(found)
+            differences = compare_over_sites(scores, reference, alpha=alpha, lower_is_better=lower_is_better)
+            differences = differences.rename(columns={"n_sites": "n"})
+        differences.insert(0, "protocol", protocol)
+        differences.insert(0, "cohort", cohort)
+        parts.append(differences)
     if not parts:
         raise BrioError(f"nothing to compare with '{reference}': no cohort and protocol has it beside another method")
     return pd.concat(parts, ignore_index=True)
 
 
 def comparison_table(rows: pd.DataFrame, reference: str, metric: str = "auc", alpha: float = 0.05) -> str:
-    """Differences of all methods to a reference in Markdown, in points (hundredths), with what was tested and how.
+    """Write comparisons of all methods with a reference in Markdown, in percentage points, and how they were made.
 
-    Only sites (or folds of a seed) that both methods have are paired; those left out are named below the table.
+    Only sites (or folds of a seed) that both methods have are paired; the others are named below the table.
+
+    Parameters
+    ----------
+    rows, reference, metric, alpha
+        As for :func:`compare_methods`.
 
     Examples
     --------
@@ -110,18 +122,19 @@ def comparison_table(rows: pd.DataFrame, reference: str, metric: str = "auc", al
     >>> print(comparison_table(pd.DataFrame(rows), "ridge").splitlines()[4])
     | brio | 6 | +3.0 | +2.0 to +4.0 | 6 | 0 | 0.031 | 0.031 |
     """
-    found = comparisons(rows, reference, metric, alpha)
+    differences = compare_methods(rows, reference, metric, alpha)
     texts = []
     for cohort, protocol, group in _groups(rows):
-        mine = found[(found["cohort"] == cohort) & (found["protocol"] == protocol)]
+        selected = differences[(differences["cohort"] == cohort) & (differences["protocol"] == protocol)]
         name = f"{cohort}, {PROTOCOL_NAMES[protocol]}"
-        if not len(mine):
-            there = ", ".join(dict.fromkeys(group["method"]))
-            texts.append(f"{name}: nothing to compare with {reference}, only {there} ran there\n")
+        if not len(selected):
+            methods = ", ".join(dict.fromkeys(group["method"]))
+            texts.append(f"{name}: nothing to compare with {reference}, only {methods} ran there\n")
             continue
         title = f"Difference in {METRIC_NAMES[metric]} to {reference}, in points: {name}"
-        notes = [_how(group, protocol, len(mine)), *_left_out(group, protocol, metric), *_warnings(mine)]
-        texts.append("\n".join([title, "", _markdown(mine, protocol, alpha), "", *notes]) + "\n")
+        notes = [_describe_test(group, protocol, len(selected)), *_name_missing(group, protocol, metric)]
+        notes += _list_warnings(selected)
+        texts.append("\n".join([title, "", _format_differences(selected, protocol, alpha), "", *notes]) + "\n")
     return "\n".join(texts)
 
 
@@ -140,52 +153,52 @@ def _groups(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
 
 
 def paired_scores(rows: pd.DataFrame, metric: str = "auc") -> pd.DataFrame:
-    """Scores of the methods on the same test scans of one cohort under one protocol, [site x method].
+    """Return the scores of methods on the same test scans of one cohort under one protocol.
 
-    Sites are averaged over seeds; under k-fold the rows are the folds of each seed. Methods come in the order of
-    ``brio methods``.
+    Parameters
+    ----------
+    rows : DataFrame
+        ``results.csv`` of jobs, methods with different names.
+    metric : str
+
+    Returns
+    -------
+    DataFrame, [site x method]
+        Averaged over seeds; under k-fold the rows are the folds of each seed. Methods in the order of
+        ``brio methods``.
     """
     if rows[["cohort", "protocol"]].drop_duplicates().shape[0] != 1:
         raise BrioError("scores of several cohorts or protocols are not paired; take one at a time")
-    cohort, by = rows["cohort"].iloc[0], UNITS[rows["protocol"].iloc[0]]
-    n_test = rows.groupby(list(by))["n_test"].agg(["min", "max"])
+    cohort, units = rows["cohort"].iloc[0], score_units(rows["protocol"].iloc[0])
+    n_test = rows.groupby(units)["n_test"].agg(["min", "max"])
     for unit, least, most in n_test[n_test["min"] != n_test["max"]].itertuples():
         raise BrioError(
-            f"{cohort}, {_unit(unit)}: some methods were tested on {least} scans, others on {most}; "
+            f"{cohort}, {_name_unit(unit)}: some methods were tested on {least} scans, others on {most}; "
             "run them with the same exclusions and folds"
         )
-    scores = run_scores(rows, metric, by)
+    scores = average_seeds(rows, metric, units=units)
     place = {entry.name: k for k, entry in enumerate(list_methods())}
     return scores[sorted(scores.columns, key=lambda name: place.get(name.split(" (")[0], len(place)))]
 
 
-def _unit(index: object) -> str:
+def _name_unit(index: object) -> str:
     return f"fold {index[1]} of seed {index[0]}" if isinstance(index, tuple) else str(index)
 
 
-def p_value(value: float) -> str:
-    """A p value as it is printed."""
-    return "-" if pd.isna(value) else "< 0.001" if value < 0.0005 else f"{value:.3f}"
-
-
-def signed(difference: float) -> str:
-    """A difference as it is printed, in points."""
-    return "-" if pd.isna(difference) else f"{100 * difference:+.1f}"
-
-
-def _markdown(found: pd.DataFrame, protocol: str, alpha: float) -> str:
+def _format_differences(differences: pd.DataFrame, protocol: str, alpha: float) -> str:
     units = "folds" if protocol == "kfold" else "sites"
-    lines = [["method", units, "difference", f"{100 * (1 - alpha):g} % interval", "better", "worse", "p", "p, Holm"]]
-    lines.append(["---"] * len(lines[0]))
-    for row in found.itertuples():
-        interval = "-" if pd.isna(row.low) else f"{signed(row.low)} to {signed(row.high)}"
-        counts = [str(row.n), signed(row.mean_difference), interval, str(row.better), str(row.worse)]
-        lines.append([str(row.method), *counts, p_value(row.p), p_value(row.p_holm)])
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    header = ["method", units, "difference", f"{100 * (1 - alpha):g} % interval", "better", "worse", "p", "p, Holm"]
+    rows = []
+    for row in differences.itertuples():
+        counts = [str(row.better), str(row.worse)]
+        interval = format_interval([row.low, row.high], format_points)
+        cells = [str(row.method), str(row.n), format_points(row.mean_difference), interval, *counts]
+        rows.append([*cells, format_p(row.p), format_p(row.p_holm)])
+    return format_table(header, rows)
 
 
-def _how(group: pd.DataFrame, protocol: str, comparisons: int) -> str:
-    """What the numbers are, in a sentence for the caption."""
+def _describe_test(group: pd.DataFrame, protocol: str, comparisons: int) -> str:
+    """Describe what was tested and how, for the caption."""
     corrected = f"; p, Holm: corrected for {comparisons} comparisons." if comparisons > 1 else "."
     if protocol == "kfold":
         return f"Two-sided corrected resampled t-test over the folds of all seeds (Nadeau & Bengio 2003){corrected}"
@@ -195,14 +208,13 @@ def _how(group: pd.DataFrame, protocol: str, comparisons: int) -> str:
     else:
         mean = f"scores averaged over seeds, not equally many ({', '.join(f'{m} {n}' for m, n in seeds.items())})"
     return (
-        f"Wilcoxon's signed-rank test over sites (exact, two-sided), {mean}; "
-        f"interval: sites drawn with replacement{corrected}"
+        f"Wilcoxon's signed-rank test over sites (exact, two-sided), {mean}; interval: bootstrap over sites{corrected}"
     )
 
 
-def _left_out(group: pd.DataFrame, protocol: str, metric: str) -> list[str]:
-    """Which sites are not paired, and for want of what."""
-    scores, by = paired_scores(group, metric), list(UNITS[protocol])
+def _name_missing(group: pd.DataFrame, protocol: str, metric: str) -> list[str]:
+    """Name the sites that are not paired, and what they lack."""
+    scores, by = paired_scores(group, metric), score_units(protocol)
     ran = group.assign(ran=True).groupby([*by, "method"])["ran"].any().unstack("method")[scores.columns].notna()
     parts = []
     for index in scores.index[scores.isna().any(axis=1)]:
@@ -212,7 +224,7 @@ def _left_out(group: pd.DataFrame, protocol: str, metric: str) -> list[str]:
         if silent:
             everywhere = len(silent) + len(absent) == len(scores.columns)
             why.append(f"no {METRIC_NAMES[metric]}" + ("" if everywhere else f" of {', '.join(silent)}"))
-        parts.append(f"{_unit(index)} ({'; '.join(why)})")
+        parts.append(f"{_name_unit(index)} ({'; '.join(why)})")
     if not parts:
         return []
     more = f" and {len(parts) - MOST_NAMED} more" if len(parts) > MOST_NAMED else ""
@@ -220,6 +232,6 @@ def _left_out(group: pd.DataFrame, protocol: str, metric: str) -> list[str]:
     return [f"Only {units} that both methods have are paired. Missing: {'; '.join(parts[:MOST_NAMED])}{more}."]
 
 
-def _warnings(found: pd.DataFrame) -> list[str]:
-    told = found[found["warning"] != ""].groupby("warning", sort=False)["method"].agg(", ".join)
-    return [f"{methods}: {warning}." for warning, methods in told.items()]
+def _list_warnings(differences: pd.DataFrame) -> list[str]:
+    warned = differences[differences["warning"] != ""].groupby("warning", sort=False)["method"].agg(", ".join)
+    return [f"{methods}: {warning}." for warning, methods in warned.items()]

@@ -1,32 +1,35 @@
-"""One picture of a job: the AUC of every method at every held-out site."""
+"""One picture of a job: the AUC of every method at every test site."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ..drawing import STYLES, make_panels, save_figure
+from ..results import Summary
+from ..results.format import format_count, format_percent
 
 __all__ = ["draw_sites"]
 
 
-def draw_sites(rows: pd.DataFrame, summary: dict[str, Any], path: str | Path, title: str = "") -> Path:
-    """Draw the AUC at each held-out site (mean over seeds) and, below, the mean with its 95 % interval over sites.
+def draw_sites(rows: pd.DataFrame, summary: Summary, path: str | Path, title: str = "") -> Path:
+    """Draw the AUC at each test site (mean over seeds) and, below, the mean over sites with its 95 % interval.
 
     Parameters
     ----------
     rows : DataFrame
         ``results.csv`` of a job.
-    summary : dict
-        Its ``summary.json``.
+    summary : Summary
+        Of the job.
     path : path of the picture to write (png, svg or pdf)
+    title : str
+        By default the name of the cohort.
     """
     scores = 100 * rows.groupby(["fold", "method"])["auc"].mean().unstack("method")
     sizes = rows.groupby("fold")["n_test"].first()
-    methods = list(summary["methods"])
+    methods = list(summary.methods)
     order = scores.mean(axis=1).sort_values(na_position="first").index
     height = np.arange(len(order), dtype=float) + 1.8
     figure, (axis,) = make_panels(1, 7.2, 1.9 + 0.3 * (len(order) + len(methods)))
@@ -36,17 +39,17 @@ def draw_sites(rows: pd.DataFrame, summary: dict[str, Any], path: str | Path, ti
         colour, marker = STYLES[k % len(STYLES)]
         shift = min(0.22, 0.75 / len(methods)) * ((len(methods) - 1) / 2 - k)
         axis.scatter(scores.loc[order, name], height + shift, s=30, color=colour, marker=marker, zorder=3)
-        found = summary["methods"][name]["auc"]
-        if found["mean"] is None:
+        auc = summary.methods[name].auc
+        if auc.mean is None:
             continue
         y = 0.6 - 0.42 * k
-        if found["interval"] is not None:
-            axis.plot(100 * np.array(found["interval"]), [y, y], color=colour, linewidth=2.5, solid_capstyle="butt")
-        axis.scatter([100 * found["mean"]], [y], s=56, color=colour, marker=marker, zorder=3)
-        ends = [100 * v for v in found["interval"] or [found["mean"]]]
+        if auc.interval is not None:
+            axis.plot(100 * np.array(auc.interval), [y, y], color=colour, linewidth=2.5, solid_capstyle="butt")
+        axis.scatter([100 * auc.mean], [y], s=56, color=colour, marker=marker, zorder=3)
+        ends = [100 * v for v in auc.interval or [auc.mean]]
         right = ends[-1] < 82  # else the words go to the left, inside the picture
         axis.annotate(
-            f"{name}  {100 * found['mean']:.1f}",
+            f"{name}  {format_percent(auc.mean)}",
             (ends[-1] if right else ends[0], y),
             xytext=(9 if right else -9, 0),
             textcoords="offset points",
@@ -61,16 +64,16 @@ def draw_sites(rows: pd.DataFrame, summary: dict[str, Any], path: str | Path, ti
     axis.axhline(1.2, color="0.35", linewidth=0.8)
     lowest = 0.6 - 0.42 * (len(methods) - 1)
     axis.set_yticks([(0.6 + lowest) / 2, *height])
-    unit = "site" if summary["protocol"] == "loso" else "fold"
+    unit = "site" if summary.protocol == "loso" else "fold"
     axis.set_yticklabels([f"mean over {unit}s,\n95 % interval", *(f"{f}  (n = {sizes[f]})" for f in order)], fontsize=9)
     axis.set_ylim(lowest - 0.5, height[-1] + 0.9)
     least = float(scores.min().min())
     axis.set_xlim(min(45.0, 50.0 if np.isnan(least) else least - 4), 102)
     axis.set_xticks([t for t in range(0, 101, 10) if t >= axis.get_xlim()[0]])
-    axis.set_xlabel("AUC on the held-out " + unit + ", %")
+    axis.set_xlabel(f"AUC at the test {unit}, %")
     axis.tick_params(axis="y", length=0)
     axis.spines["left"].set_visible(False)
-    seeds = len(summary["seeds"])
-    note = f"{summary['n_scans']} scans, {len(order)} held-out {unit}s, {seeds} seed{'s' if seeds > 1 else ''}"
-    axis.set_title(f"{title or summary['cohort']}: {note}", loc="left", fontsize=10)
+    counts = (format_count(len(order), f"test {unit}"), format_count(len(summary.seeds), "seed"))
+    note = ", ".join([f"{summary.n_scans} scans", *counts])
+    axis.set_title(f"{title or summary.cohort}: {note}", loc="left", fontsize=10)
     return save_figure(figure, path)

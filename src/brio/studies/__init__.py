@@ -1,4 +1,4 @@
-"""Studies: each table and figure of the paper, and beyond it, as arms to train and something to find in them."""
+"""Studies: each table and figure of the paper, and beyond it, as arms to train and a finding to make from them."""
 
 from . import (  # noqa: F401 - importing registers them
     ablation,
@@ -16,7 +16,7 @@ from . import (  # noqa: F401 - importing registers them
     sensitivity,
 )
 from .arms import Arm, arm
-from .bench import Bench
-from .study import Finding, Study, known_studies, run_study
+from .context import StudyContext
+from .study import Finding, Study, list_studies, run_study
 
-__all__ = ["Arm", "Bench", "Finding", "Study", "arm", "known_studies", "run_study"]
+__all__ = ["Arm", "Finding", "Study", "StudyContext", "arm", "list_studies", "run_study"]

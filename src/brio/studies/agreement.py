@@ -9,11 +9,12 @@ import pandas as pd
 
 from ..diagnostics import discordance_interval, discordance_rate, spearman, spearman_interval
 from ..drawing import make_panels, series_style
-from .arms import Arm, arm, printed
-from .bench import Bench
+from ..results.format import format_signed
+from .arms import Arm, arm, display_name
 from .comparison import without
+from .context import StudyContext
 from .study import Finding, study
-from .summaries import FACTS, in_words, paired, signed
+from .summaries import FACTS, describe_differences, pair_with_reference
 
 __all__ = ["OVERLAP", "agreement", "diagnosed", "means", "steadiness"]
 
@@ -26,9 +27,9 @@ OVERLAP = (
 )
 
 
-def diagnosed(bench: Bench, arms: list[Arm]) -> pd.DataFrame:
+def diagnosed(context: StudyContext, arms: list[Arm]) -> pd.DataFrame:
     """One row a run: D_site, predictive variation, validation and test AUC, and what the runs are made of."""
-    parts = [bench.discrepancies(a).assign(**bench.trained(a).facts) for a in arms]
+    parts = [context.discrepancies(a).assign(**context.trained_results(a).facts) for a in arms]
     return pd.concat(parts, ignore_index=True).rename(columns={"method": "arm"})
 
 
@@ -48,14 +49,14 @@ def means(rows: pd.DataFrame) -> pd.DataFrame:
 
 def steadiness(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """Predictive variation of each arm against that of BRIO, paired over folds, and what may be said of it."""
-    found = paired(rows, "D_re_pred", "brio")
-    compared = in_words(found, "brio", form=partial(signed, digits=3))
+    found = pair_with_reference(rows, "D_re_pred", "brio")
+    compared = describe_differences(found, "brio", write=partial(format_signed, digits=3))
     table = found.rename(columns={"to brio": "variation to BRIO"}).drop(columns="warning")
     return table, " ".join(["Predictive variation, paired over folds.", *compared])
 
 
-def _arms(bench: Bench) -> list[Arm]:
-    return [arm(name) for name in bench.methods or bench.fed(METHODS)]
+def _arms(context: StudyContext) -> list[Arm]:
+    return [arm(name) for name in context.methods or context.runnable_methods(METHODS)]
 
 
 @study(
@@ -65,9 +66,9 @@ def _arms(bench: Bench) -> list[Arm]:
     "agreement between sites alone does not imply stable predictions within a subject.",
     _arms,
 )
-def agreement(bench: Bench) -> Finding:
+def agreement(context: StudyContext) -> Finding:
     """D_site and normalised predictive variation (appendix) over methods, Spearman's rho over runs, discordance."""
-    rows = diagnosed(bench, _arms(bench))
+    rows = diagnosed(context, _arms(context))
     named = rows.rename(columns={"arm": "method"})
     rho, discord = spearman(named), discordance_rate(named)
     summary = means(rows)
@@ -82,8 +83,8 @@ def agreement(bench: Bench) -> Finding:
         told = f"{100 * discord:.0f} %{_between(100 * low, 100 * high, '.0f')}"
         text += [
             f"Pairs of methods in a fold and seed in which the smaller D_site has the larger variation: {told}.",
-            f"Sites look most alike under {printed(alike['arm'])}; predictions move least under "
-            f"{printed(steady['arm'])}.",
+            f"Sites look most alike under {display_name(alike['arm'])}; predictions move least under "
+            f"{display_name(steady['arm'])}.",
         ]
         title += [f"discordant pairs {told}"]
     if "brio" in set(rows["arm"]) and len(summary) > 1:
@@ -92,7 +93,7 @@ def agreement(bench: Bench) -> Finding:
         text += [told]
     if any("(" in told for told in title):
         text += [f"In brackets: 95 % intervals, folds drawn with replacement. {OVERLAP}"]
-    text += without(bench, METHODS)
+    text += without(context, METHODS)
     return Finding(rows, summary, text, lambda: _draw(rows, summary, title))
 
 
@@ -106,7 +107,7 @@ def _draw(rows: pd.DataFrame, summary: pd.DataFrame, title: list[str]) -> Any:
         look, mine = series_style(int(str(k))), rows[rows["arm"] == row["arm"]]
         axis.scatter(mine["D_site"], mine["D_re_pred"], s=9, alpha=0.25, linewidths=0, **look)
         axis.scatter(
-            row["D_site"], row["D_re_pred"], s=80, edgecolors="white", label=printed(row["arm"]), zorder=3, **look
+            row["D_site"], row["D_re_pred"], s=80, edgecolors="white", label=display_name(row["arm"]), zorder=3, **look
         )
     axis.set_xlabel("site discrepancy D_site of source sites", fontsize=9)
     axis.set_ylabel("normalised predictive variation", fontsize=9)

@@ -7,11 +7,11 @@ from typing import Any
 import pandas as pd
 
 from ..drawing import make_panels, series_style
+from ..results.format import state_p
 from .agreement import OVERLAP, diagnosed, means, steadiness
-from .arms import Arm, arm, printed
-from .bench import Bench
+from .arms import Arm, arm, display_name
+from .context import StudyContext
 from .study import Finding, study
-from .summaries import p_in_words
 
 __all__ = ["alignment", "sweep"]
 
@@ -19,15 +19,15 @@ LAMBDAS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
 MATCHED = "matched w/o QG"
 
 
-def sweep(bench: Bench) -> dict[float, Arm]:
+def sweep(context: StudyContext) -> dict[float, Arm]:
     """w/o QG at each lambda_env; zero is the backbone, the default the plain variant, as in other studies."""
-    default = bench.settings("brio-wo-qg").lambda_env
+    default = context.settings_of("brio-wo-qg").lambda_env
     plain = {default: arm("brio-wo-qg"), 0.0: arm("backbone")}
     return {v: plain.get(v, arm("brio-wo-qg", lambda_env=v)) for v in LAMBDAS}
 
 
-def _arms(bench: Bench) -> list[Arm]:
-    return [*sweep(bench).values(), arm("brio")]
+def _arms(context: StudyContext) -> list[Arm]:
+    return [*sweep(context).values(), arm("brio")]
 
 
 def matched(rows: pd.DataFrame) -> pd.DataFrame:
@@ -44,13 +44,13 @@ def matched(rows: pd.DataFrame) -> pd.DataFrame:
     "comparable site discrepancy.",
     _arms,
 )
-def alignment(bench: Bench) -> Finding:
+def alignment(context: StudyContext) -> Finding:
     """D_site and predictive variation of w/o QG along lambda_env, the full method and the matched setting beside it.
 
     The matched setting is chosen for each fold and seed on its own validation scans.
     """
-    strengths = sweep(bench)
-    rows = diagnosed(bench, _arms(bench))
+    strengths = sweep(context)
+    rows = diagnosed(context, _arms(context))
     known = {a.name: value for value, a in strengths.items()}
     rows = rows.assign(lambda_env=rows["arm"].map(known))
     rows = pd.concat([rows, matched(rows)], ignore_index=True)
@@ -75,7 +75,7 @@ def _draw(summary: pd.DataFrame, against: pd.DataFrame) -> Any:
     figure, (axis,) = make_panels(1, 7.4, 4.0)
     p = against.set_index("arm")["p"]
     line = summary[summary["lambda_env"].notna() & (summary["arm"] != MATCHED)].sort_values("lambda_env")
-    least, most = (p_in_words(f(p[line["arm"]])) for f in (min, max))
+    least, most = (state_p(f(p[line["arm"]])) for f in (min, max))
     label = f"w/o QG\n({least if least == most else f'{least} to {most}'})"
     axis.plot(line["D_site"], line["D_re_pred"], "-", linewidth=1.2, markersize=6, label=label, **series_style(0))
     for _, row in line.iterrows():
@@ -83,7 +83,7 @@ def _draw(summary: pd.DataFrame, against: pd.DataFrame) -> Any:
         axis.annotate(f"{row['lambda_env']:g}", (row["D_site"], row["D_re_pred"]), **beside)
     for k, name in enumerate(("brio", MATCHED), 1):
         row = summary[summary["arm"] == name].iloc[0]
-        label = "\n".join([printed(name), *(f"({p_in_words(v)})" for v in p[p.index == name])])
+        label = "\n".join([display_name(name), *(f"({state_p(v)})" for v in p[p.index == name])])
         axis.scatter(row["D_site"], row["D_re_pred"], s=80, zorder=3, label=label, **series_style(k))
     axis.set_xlabel("site discrepancy D_site of source sites", fontsize=9)
     axis.set_ylabel("normalised predictive variation", fontsize=9)

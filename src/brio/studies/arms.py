@@ -1,16 +1,20 @@
-"""Arms of a study: a method with settings under a protocol, each an ordinary folder of runs."""
+"""Arms of a study: a method with settings under a protocol, each an ordinary job folder."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
-__all__ = ["Arm", "Finished", "arm", "printed"]
+from ..results import MethodSummary, StoredJob
 
-_PRINTED = {
+__all__ = ["TUNED", "Arm", "ArmResults", "arm", "display_name"]
+
+TUNED = " (tuned)"
+"""What the folder of an arm ends in where its reused results are tuned."""
+
+_PAPER_NAMES = {
     "brio": "BRIO",
     "brio-wo-rs": "w/o RS",
     "brio-wo-tr": "w/o TR",
@@ -22,10 +26,16 @@ _PRINTED = {
 
 @dataclass(frozen=True)
 class Arm:
-    """A method, the settings in which it departs from its own, and the protocol it is run under.
+    """A method, the settings in which it differs from its defaults, and the protocol it is run under.
 
-    ``tuned``: rows of a tuned job, where some are handed in, may stand for it. So it is where methods are compared with
-    each other, and not where a method is compared with parts of itself, which nobody tuned.
+    Attributes
+    ----------
+    method : str
+    settings : tuple of (str, value)
+    protocol : {"loso", "kfold"}
+    tuned : bool
+        Whether reused results of a tuned job may stand for it. They may where methods are compared with each other,
+        and not where a method is compared with parts of itself, which nobody tuned.
     """
 
     method: str
@@ -35,17 +45,26 @@ class Arm:
 
     @property
     def name(self) -> str:
-        """What tables and folders call it: ``brio``, ``brio,K=2``."""
+        """Its name in tables and folders: ``brio``, ``brio,K=2``."""
         return ",".join([self.method, *(f"{key}={value}" for key, value in self.settings)])
 
     @property
     def untuned(self) -> Arm:
-        """The arm for which tuned rows do not stand."""
+        """The same arm, for which tuned results do not stand."""
         return replace(self, tuned=False)
 
 
 def arm(method: str, protocol: str = "loso", *, tuned: bool = False, **settings: Any) -> Arm:
-    """An arm from keywords.
+    """Make an arm from keywords.
+
+    Parameters
+    ----------
+    method : str
+    protocol : {"loso", "kfold"}
+    tuned : bool
+        See :class:`Arm`.
+    **settings
+        Settings in which it differs from the defaults of the method.
 
     Examples
     --------
@@ -55,39 +74,49 @@ def arm(method: str, protocol: str = "loso", *, tuned: bool = False, **settings:
     return Arm(method, tuple(settings.items()), protocol, tuned)
 
 
-def printed(name: str) -> str:
-    """What readers are shown instead of an arm's name: the paper's words where it has some, settings behind them.
+def display_name(name: str) -> str:
+    """Return the name of an arm as readers see it: the paper's words where it has some, then the settings.
 
     Examples
     --------
-    >>> printed("brio-wo-rs"), printed("brio,K=2"), printed("ridge")
+    >>> display_name("brio-wo-rs"), display_name("brio,K=2"), display_name("ridge")
     ('w/o RS', 'BRIO, K=2', 'ridge')
     """
     method, *settings = name.split(",")
-    return ", ".join([_PRINTED.get(method, method), *(one.strip() for one in settings)])
+    return ", ".join([_PAPER_NAMES.get(method, method), *(one.strip() for one in settings)])
 
 
 @dataclass(frozen=True, eq=False)
-class Finished:
-    """The finished runs of an arm: its rows, the summary over sites, and the folder they came from.
+class ArmResults:
+    """The results of an arm, trained here or reused.
 
-    ``changed`` holds settings of runs that were handed in where they are not the method's own.
+    Attributes
+    ----------
+    arm : Arm
+    job : StoredJob
+        The job they are from.
+    rows : DataFrame
+        One row per run of the arm.
+    reused : bool
     """
 
     arm: Arm
-    folder: Path
+    job: StoredJob
     rows: pd.DataFrame
-    summary: dict[str, Any]
-    changed: dict[str, Any] = field(default_factory=dict)
+    reused: bool = False
 
     @property
-    def tuned(self) -> bool:
-        """Whether settings were chosen among several for each fold."""
-        return (self.summary["methods"][self.arm.method].get("tuning") or {"budget": 1})["budget"] > 1
+    def summary(self) -> MethodSummary:
+        """What the method reached in that job, which may have more runs than the arm."""
+        return self.job.summary.methods[self.arm.method]
+
+    @property
+    def changed_settings(self) -> dict[str, Any]:
+        """Settings of reused runs that are not the method's defaults."""
+        return dict(self.summary.changed or {}) if self.reused else {}
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What every row of a study says of the runs behind it."""
-        found = self.summary["methods"][self.arm.method]
-        counted = {"folds": self.rows["fold"].nunique(), "seeds": self.rows["seed"].nunique()}
-        return counted | {name: found[name] for name in ("epochs", "K")}
+        """What every row of a study says about the runs behind it: folds, seeds, epochs and K."""
+        counts = {"folds": self.rows["fold"].nunique(), "seeds": self.rows["seed"].nunique()}
+        return counts | {"epochs": self.summary.epochs, "K": self.summary.K}

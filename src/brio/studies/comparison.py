@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..methods import list_methods
-from .arms import Arm, arm, printed
-from .bench import Bench
+from .arms import Arm, arm, display_name
+from .context import StudyContext
 from .study import Finding, study
-from .summaries import arm_summary, draw_arms, in_words, tidy
+from .summaries import describe_differences, draw_arms, summarise_arms, tidy_rows
 
 __all__ = ["compared", "comparison", "ranked", "reference_of", "without"]
 
 
-def compared(bench: Bench, protocol: str = "loso") -> list[Arm]:
+def compared(context: StudyContext, protocol: str = "loso") -> list[Arm]:
     """Arms of a comparison of methods: those asked for, or all that the cohort can feed but variants of another one."""
-    names = bench.methods or bench.fed([e.name for e in list_methods() if not e.fixed and not e.file])
+    names = context.methods or context.runnable_methods([e.name for e in list_methods() if not e.fixed and not e.file])
     return [arm(name, protocol, tuned=True) for name in names]
 
 
-def without(bench: Bench, names: Collection[str] | None = None) -> list[str]:
+def without(context: StudyContext, names: Collection[str] | None = None) -> list[str]:
     """Which methods (of some) are left out and why, a sentence each."""
-    return [f"Left out: {why}." for name, why in bench.left_out.items() if names is None or name in names]
+    return [f"Left out: {why}." for name, why in context.left_out.items() if names is None or name in names]
 
 
 def reference_of(arms: list[Arm]) -> str:
@@ -30,24 +30,24 @@ def reference_of(arms: list[Arm]) -> str:
     return "brio" if "brio" in names else names[0]
 
 
-def ranked(bench: Bench, arms: list[Arm]) -> Finding:
+def ranked(context: StudyContext, arms: list[Arm]) -> Finding:
     """The arms by mean AUC, each paired with the reference."""
     reference = reference_of(arms)
-    rows = bench.rows(arms)
-    summary = arm_summary(rows, reference).sort_values("AUC", ascending=False).reset_index(drop=True)
+    rows = context.rows(arms)
+    summary = summarise_arms(rows, reference).sort_values("AUC", ascending=False).reset_index(drop=True)
     best = summary.iloc[0]
     interval = f" ({best['low']:.1f} to {best['high']:.1f})" if best["low"] == best["low"] else ""
     spread = f", SD {best['SD']:.1f}" if best["SD"] == best["SD"] else ""
     text = [f"Highest mean AUC: {best['arm']}, {best['AUC']:.1f}{interval}{spread}."]
-    text += in_words(summary, reference) if len(arms) > 1 else []
-    text += _tuned(bench, arms)
-    text += without(bench)
-    return Finding(tidy(rows), summary, text, lambda: draw_arms(summary, reference))
+    text += describe_differences(summary, reference) if len(arms) > 1 else []
+    text += _tuned(context, arms)
+    text += without(context)
+    return Finding(tidy_rows(rows), summary, text, lambda: draw_arms(summary, reference))
 
 
-def _tuned(bench: Bench, arms: list[Arm]) -> list[str]:
+def _tuned(context: StudyContext, arms: list[Arm]) -> list[str]:
     """Whose settings were chosen on validation scans, where some were."""
-    names = [printed(a.name) for a in arms if bench.finished(a).tuned]
+    names = [display_name(a.name) for a in arms if context.results_of(a).summary.is_tuned]
     if not names:
         return []
     rest = "" if len(names) == len(arms) else "; the others have their own"
@@ -61,6 +61,6 @@ def _tuned(bench: Bench, arms: list[Arm]) -> list[str]:
     "the best brain network methods are better than graph OOD methods. Linear models are not in its table.",
     compared,
 )
-def comparison(bench: Bench) -> Finding:
+def comparison(context: StudyContext) -> Finding:
     """Main table: leave one site out, all methods, mean and SD over sites."""
-    return ranked(bench, compared(bench))
+    return ranked(context, compared(context))

@@ -14,9 +14,9 @@ from ..drawing import make_panels, series_style
 from ..methods import find_method, make_method
 from ..protocol import Fold, make_folds
 from ..training import NeuralMethod, Run
-from .arms import printed
-from .bench import Bench
+from .arms import display_name
 from .comparison import compared, without
+from .context import StudyContext
 from .study import Finding, study
 
 __all__ = ["efficiency", "measured"]
@@ -38,24 +38,24 @@ COLUMNS = [
     "Seconds an epoch and memory",
     "BRIO takes more time and memory than FC-HGNN and CORE, less time than BrainOOD with slightly more memory, and "
     "less of both than DiSCO; peak memory does not depend on K or on the number of source subjects.",
-    lambda bench: [],
+    lambda context: [],
 )
-def efficiency(bench: Bench) -> Finding:
+def efficiency(context: StudyContext) -> Finding:
     """Seconds an epoch of one run alone and peak memory, all trained methods; BRIO's memory against K and scans."""
-    fold = make_folds(bench.cohort, "loso", 0, bench.prepared.protocol_settings)[0]
-    names = [a.method for a in compared(bench) if issubclass(find_method(a.method).method_class, NeuralMethod)]
-    rows = [measured(bench, name, name, fold, {}) for name in names]
+    fold = make_folds(context.cohort, "loso", 0, context.job.spec.protocol_settings)[0]
+    names = [a.method for a in compared(context) if issubclass(find_method(a.method).method_class, NeuralMethod)]
+    rows = [measured(context, name, name, fold, {}) for name in names]
     if "brio" in names:
-        half = _half(bench, fold)
+        half = _half(context, fold)
         for label, where, settings in (
             ("brio, K = 2", fold, {"K": 2}),
             ("brio, K = 16", fold, {"K": 16}),
             ("brio, half of the scans", half, {}),
         ):
-            if "K" not in bench.prepared.given("brio") or "K" not in settings:
-                rows.append(measured(bench, label, "brio", where, settings))
+            if "K" not in context.job.spec.settings_of("brio") or "K" not in settings:
+                rows.append(measured(context, label, "brio", where, settings))
     table = pd.DataFrame(rows, columns=COLUMNS).astype({"K": "Int64"})
-    text = [f"Device: {bench.prepared.device.describe()}."]
+    text = [f"Device: {context.job.device.describe()}."]
     if rows:
         fastest = table.loc[table["seconds_an_epoch"].idxmin()]
         text[0] += f" Fastest: {fastest['arm']}, one run alone."
@@ -70,16 +70,16 @@ def efficiency(bench: Bench) -> Finding:
         )
     elif memory.isna().any():
         text.append("Peak memory is measured on a GPU only.")
-    text += without(bench)
+    text += without(context)
     return Finding(table, table, text, lambda: _draw(table))
 
 
-def measured(bench: Bench, label: str, name: str, fold: Fold, settings: dict[str, Any]) -> dict[str, Any]:
+def measured(context: StudyContext, label: str, name: str, fold: Fold, settings: dict[str, Any]) -> dict[str, Any]:
     """Train one run for a few epochs and measure."""
-    graphs, device = bench.graphs, bench.graphs.device
+    graphs, device = context.connectomes, context.connectomes.device
     kind = find_method(name)
     known = {f.name for f in dataclasses.fields(kind.method_class.Settings)}
-    given = {**bench.prepared.given(name), **settings}
+    given = {**context.job.spec.settings_of(name), **settings}
     counted = make_method(name, given).settings.M if "M" in known else COUNTED
     epochs = WARM + counted + 1  # the last one has no next, at whose beginning it would end
     short = {"epochs": epochs, "patience": None} | ({"T_w": 2} if "T_w" in known else {})
@@ -100,14 +100,14 @@ def measured(bench: Bench, label: str, name: str, fold: Fold, settings: dict[str
     method.fit(graphs, [Run(fold, 0)], watch)
     peak = (torch.cuda.max_memory_allocated() - before) / 2**20 if device.type == "cuda" else np.nan
     seconds = float(np.diff(starts)[WARM : WARM + counted].mean())
-    bench.say(f"  {label}: {seconds:.3g} s an epoch")
+    context.say(f"  {label}: {seconds:.3g} s an epoch")
     return {
         "arm": label,
         "family": kind.family,
         "seconds_an_epoch": seconds,
         "peak_memory_mib": peak,
         "source_scans": len(fold.source),
-        "device": bench.prepared.device.describe(),
+        "device": context.job.device.describe(),
         "folds": 1,
         "seeds": 1,
         "epochs": epochs,
@@ -115,10 +115,12 @@ def measured(bench: Bench, label: str, name: str, fold: Fold, settings: dict[str
     }
 
 
-def _half(bench: Bench, fold: Fold) -> Fold:
+def _half(context: StudyContext, fold: Fold) -> Fold:
     """The fold with every second source scan of each site and class, at least one of each."""
     kept = []
-    cells = list(zip(bench.cohort.sites[fold.source].tolist(), bench.cohort.labels[fold.source].tolist(), strict=True))
+    cells = list(
+        zip(context.cohort.sites[fold.source].tolist(), context.cohort.labels[fold.source].tolist(), strict=True)
+    )
     for cell in dict.fromkeys(cells):
         kept += [i for i, c in zip(fold.source, cells, strict=True) if c == cell][::2]
     return dataclasses.replace(fold, source=np.sort(np.array(kept)))
@@ -135,6 +137,6 @@ def _draw(table: pd.DataFrame) -> Any:
         axis.bar_label(bars, fmt="%.3g", padding=3, fontsize=8)
         axis.margins(x=0.15)
         axis.set_xlabel(label, fontsize=9)
-    axes[0].set_yticks(np.arange(len(table)), table["arm"].map(printed), fontsize=8)
+    axes[0].set_yticks(np.arange(len(table)), table["arm"].map(display_name), fontsize=8)
     axes[0].invert_yaxis()
     return figure

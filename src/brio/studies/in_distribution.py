@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from .arms import Arm
-from .bench import Bench
 from .comparison import compared, ranked
+from .context import StudyContext
 from .study import Finding, study
 
 __all__ = ["in_distribution"]
 
 
-def _arms(bench: Bench) -> list[Arm]:
-    return compared(bench, "kfold")
+def _arms(context: StudyContext) -> list[Arm]:
+    return compared(context, "kfold")
 
 
 @study(
@@ -21,6 +21,6 @@ def _arms(bench: Bench) -> list[Arm]:
     "BrainNetTF (AAL116) and DeCI (CC200) have the highest ACC there.",
     _arms,
 )
-def in_distribution(bench: Bench) -> Finding:
+def in_distribution(context: StudyContext) -> Finding:
     """Ten folds stratified by site and class, 7:2:1, mean and SD over test folds."""
-    return ranked(bench, _arms(bench))
+    return ranked(context, _arms(context))

@@ -9,18 +9,19 @@ import pandas as pd
 
 from ..diagnostics import DELTA_AUC, mark_mismatches, mismatch_rates
 from ..drawing import make_panels, series_style
+from ..results.format import format_p
 from .agreement import OVERLAP, diagnosed
 from .alignment import sweep
 from .arms import Arm, arm
-from .bench import Bench
+from .context import StudyContext
 from .study import Finding, study
-from .summaries import FACTS, in_words, p_value, paired
+from .summaries import FACTS, describe_differences, pair_with_reference
 
 __all__ = ["mismatch"]
 
 
-def _arms(bench: Bench) -> list[Arm]:
-    return [*sweep(bench).values(), arm("brio")]
+def _arms(context: StudyContext) -> list[Arm]:
+    return [*sweep(context).values(), arm("brio")]
 
 
 @study(
@@ -29,16 +30,16 @@ def _arms(bench: Bench) -> list[Arm]:
     "BRIO has lower total and AUC-preserved mismatch rates than the evaluated w/o QG settings.",
     _arms,
 )
-def mismatch(bench: Bench) -> Finding:
+def mismatch(context: StudyContext) -> Finding:
     """Total and AUC-preserved mismatch rates (appendix); the tolerance on validation AUC is ours."""
-    rows = diagnosed(bench, _arms(bench))
+    rows = diagnosed(context, _arms(context))
     named = rows.rename(columns={"arm": "method"})
     table = mark_mismatches(named, "backbone").rename(columns={"method": "arm"})
     summary = mismatch_rates(named, "backbone").rename(columns={"method": "arm"})
     summary[["mismatch_rate", "auc_preserved_mismatch_rate"]] *= 100
     summary = summary.merge(rows.groupby("arm", sort=False)[FACTS].first().astype("Int64").reset_index(), on="arm")
     kinds = ("mismatch", "auc_preserved_mismatch")
-    total, preserved = (paired(table.assign(rate=100 * table[kind]), "rate", "brio") for kind in kinds)
+    total, preserved = (pair_with_reference(table.assign(rate=100 * table[kind]), "rate", "brio") for kind in kinds)
     told = {"to brio": "total to BRIO"}
     shown = summary.merge(total.rename(columns=told).drop(columns="warning"), on="arm", how="left")
     rates = summary.set_index("arm")["mismatch_rate"]
@@ -49,11 +50,11 @@ def mismatch(bench: Bench) -> Finding:
         f"pooled over all {len(rows)} runs.",
         f"A validation AUC counts as preserved at no more than {100 * DELTA_AUC:g} point below that of the backbone "
         "in the same fold and seed.",
-        " ".join(["Total rates in points, paired over folds.", *in_words(total, "brio")]),
-        " ".join(["AUC-preserved rates.", *in_words(preserved, "brio")]),
+        " ".join(["Total rates in points, paired over folds.", *describe_differences(total, "brio")]),
+        " ".join(["AUC-preserved rates.", *describe_differences(preserved, "brio")]),
         OVERLAP,
     ]
-    labels = {a.name: f"w/o QG,\n{v:g}" for v, a in sweep(bench).items()} | {"brio": "BRIO"}
+    labels = {a.name: f"w/o QG,\n{v:g}" for v, a in sweep(context).items()} | {"brio": "BRIO"}
     p = {kind: found.set_index("arm")["p"] for kind, found in zip(kinds, (total, preserved), strict=True)}
     return Finding(table, shown, text, lambda: _draw(summary, labels, p))
 
@@ -66,7 +67,7 @@ def _draw(summary: pd.DataFrame, labels: dict[str, str], p: dict[str, pd.Series]
             {"hatch": "//", "edgecolor": "white"} if k else {}
         )
         bars = axis.bar(x + 0.36 * (k - 0.5), summary[f"{kind}_rate"], 0.34, **look)
-        told = [p_value(p[kind][name]) if name in p[kind] else "" for name in summary["arm"]]
+        told = [format_p(p[kind][name]) if name in p[kind] else "" for name in summary["arm"]]
         axis.bar_label(bars, told, padding=2, fontsize=7, color="0.3")
     axis.set_xticks(x, [labels[str(name)] for name in summary["arm"]], fontsize=8)
     axis.set_ylabel("mismatches, % of runs", fontsize=9)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pandas as pd
 
+from ..results.format import format_signed
 from .arms import Arm, arm
-from .bench import Bench
+from .context import StudyContext
 from .study import Finding, study
-from .summaries import arm_summary, draw_arms, in_words, signed, tidy
+from .summaries import describe_differences, draw_arms, summarise_arms, tidy_rows
 
 __all__ = ["plus"]
 
@@ -33,7 +34,7 @@ of 0.99 leaves the correlations nearly as they are.
 """
 
 
-def _arms(bench: Bench) -> list[Arm]:
+def _arms(context: StudyContext) -> list[Arm]:
     return list(PARTS)
 
 
@@ -43,12 +44,13 @@ def _arms(bench: Bench) -> list[Arm]:
     "has no such model. It asks for factors, support under re-estimation and qualified alignment; so does this one.",
     _arms,
 )
-def plus(bench: Bench) -> Finding:
+def plus(context: StudyContext) -> Finding:
     """BRIO plus against its linear path, its factors, and itself without each of its parts."""
-    rows = bench.rows(_arms(bench))
-    summary = arm_summary(rows, WHOLE.name)
+    rows = context.rows(_arms(context))
+    summary = summarise_arms(rows, WHOLE.name)
     shares = pd.concat(
-        [bench.details(a, "share_of_factors", "left_out_auc").assign(arm=a.name) for a in PARTS], ignore_index=True
+        [context.run_details(a, "share_of_factors", "left_out_auc").assign(arm=a.name) for a in PARTS],
+        ignore_index=True,
     )
     share = 100 * shares.groupby("arm")["share_of_factors"].mean()
     left_out = 100 * shares.groupby("arm")["left_out_auc"].mean()
@@ -58,11 +60,11 @@ def plus(bench: Bench) -> Finding:
     told = summary.assign(arm=summary["arm"].map(named)).rename(columns={f"to {WHOLE.name}": "to BRIO plus"})
     gain = summary.set_index("arm").loc[LINEAR.name]
     low, high = -gain["until"], -gain["from"]
-    how = f" (95 % interval {signed(low)} to {signed(high)})" if low == low else ""
+    how = f" (95 % interval {format_signed(low)} to {format_signed(high)})" if low == low else ""
     text = [
-        f"The whole has {signed(-gain[f'to {WHOLE.name}'])} points of AUC over its own linear path{how}; "
+        f"The whole has {format_signed(-gain[f'to {WHOLE.name}'])} points of AUC over its own linear path{how}; "
         f"{share[WHOLE.name]:.0f} % of the variance of its logit comes from the factors' own kernels."
     ]
-    text += in_words(told, "BRIO plus")
-    table = tidy(rows).merge(shares, on=["arm", "fold", "seed"], how="left")
+    text += describe_differences(told, "BRIO plus")
+    table = tidy_rows(rows).merge(shares, on=["arm", "fold", "seed"], how="left")
     return Finding(table, told, text, lambda: draw_arms(told, "BRIO plus"))

@@ -10,13 +10,13 @@ import pandas as pd
 from ..diagnostics import check_proposition_1, check_proposition_2, gather_factor_evidence
 from ..drawing import make_panels, series_style
 from .arms import Arm, arm
-from .bench import Bench
+from .context import StudyContext
 from .study import Finding, study
 
 __all__ = ["propositions"]
 
 
-def _arms(bench: Bench) -> list[Arm]:
+def _arms(context: StudyContext) -> list[Arm]:
     return [arm("brio")]
 
 
@@ -27,19 +27,19 @@ def _arms(bench: Bench) -> list[Arm]:
     "often its sign rule applies, the paper does not report.",
     _arms,
 )
-def propositions(bench: Bench) -> Finding:
+def propositions(context: StudyContext) -> Finding:
     """Bound and sign rule of Proposition 1, Eq. (17), and the reweighting gain of Proposition 2, Eqs. (20) and (21)."""
-    method, fitted_runs = bench.fitted(arm("brio"))
-    lengths = [bench.block_length(o.run) for o in fitted_runs]
+    method, fitted_runs = context.fitted_runs(arm("brio"))
+    lengths = [context.block_length(o.run) for o in fitted_runs]
     firsts, seconds = [], []
     for fitted, evidence in zip(
-        fitted_runs, gather_factor_evidence(method, fitted_runs, bench.graphs, lengths), strict=True
+        fitted_runs, gather_factor_evidence(method, fitted_runs, context.connectomes, lengths), strict=True
     ):
         who = {"fold": fitted.run.fold.name, "seed": fitted.run.seed}
         firsts.append(check_proposition_1(evidence).assign(**who))
         seconds.append(check_proposition_2(evidence).assign(**who))
     first, second = pd.concat(firsts, ignore_index=True), pd.concat(seconds, ignore_index=True)
-    facts = bench.trained(arm("brio")).facts
+    facts = context.trained_results(arm("brio")).facts
     applies = first[first["sign_condition"]]
     kept = 100 * applies["sign_kept"].mean() if len(applies) else float("nan")
     tight = (first["change"] / first["bound"].where(first["bound"] > 0)).median()

@@ -10,7 +10,7 @@ import pandas as pd
 from ..diagnostics import gather_factor_evidence, global_qualification, roi_profile
 from ..drawing import make_panels
 from .arms import Arm, arm
-from .bench import Bench
+from .context import StudyContext
 from .study import Finding, study
 
 __all__ = ["regions"]
@@ -19,7 +19,7 @@ TOP, SHOWN = 5, 15
 COLOURS = "viridis_r"
 
 
-def _arms(bench: Bench) -> list[Arm]:
+def _arms(context: StudyContext) -> list[Arm]:
     return [arm("brio")]
 
 
@@ -30,21 +30,21 @@ def _arms(bench: Bench) -> list[Arm]:
     "posterior cingulate gyrus, left medial superior frontal gyrus and right fusiform gyrus.",
     _arms,
 )
-def regions(bench: Bench) -> Finding:
+def regions(context: StudyContext) -> Finding:
     """ROI profile S_hat (appendix on interpretability), averaged over folds and seeds; 1/P is no emphasis at all."""
-    method, fitted_runs = bench.fitted(arm("brio"))
-    lengths = [bench.block_length(o.run) for o in fitted_runs]
-    evidence = gather_factor_evidence(method, fitted_runs, bench.graphs, lengths)
+    method, fitted_runs = context.fitted_runs(arm("brio"))
+    lengths = [context.block_length(o.run) for o in fitted_runs]
+    evidence = gather_factor_evidence(method, fitted_runs, context.connectomes, lengths)
     S_hat = np.stack([roi_profile(global_qualification(e.qualification.alpha_bar), e.Pi_bar).numpy() for e in evidence])
-    table = _profile(bench, S_hat).assign(**bench.trained(arm("brio")).facts)
+    table = _profile(context, S_hat).assign(**context.trained_results(arm("brio")).facts)
     ordered = table.sort_values("S_hat", ascending=False).reset_index(drop=True)
-    where = coordinates(bench)
+    where = coordinates(context)
     text = [
         f"Highest mean scores: {', '.join(ordered['roi'][:TOP])}.",
         f"The highest is {ordered['times_1_over_P'][0]:.2f} times 1/P.",
         _come_back(S_hat, np.array([o.run.seed for o in fitted_runs])),
     ]
-    text += _why_no_brain(bench.cohort.atlas.name, where)
+    text += _why_no_brain(context.cohort.atlas.name, where)
     return Finding(table, ordered[: SHOWN - 5], text, lambda: _draw(table, where))
 
 
@@ -88,16 +88,16 @@ def _come_back(S_hat: np.ndarray, seed: np.ndarray) -> str:
     )
 
 
-def _profile(bench: Bench, S_hat: np.ndarray) -> pd.DataFrame:
-    names = bench.cohort.atlas.rois["name"].tolist()
+def _profile(context: StudyContext, S_hat: np.ndarray) -> pd.DataFrame:
+    names = context.cohort.atlas.rois["name"].tolist()
     mean, runs = S_hat.mean(0), len(S_hat)
     spread = S_hat.std(0, ddof=1) if runs > 1 else np.full(len(mean), np.nan)
     return pd.DataFrame({"roi": names, "S_hat": mean, "SD": spread, "times_1_over_P": mean * len(mean), "runs": runs})
 
 
-def coordinates(bench: Bench) -> np.ndarray | None:
+def coordinates(context: StudyContext) -> np.ndarray | None:
     """Coordinates of the ROIs, where the atlas has them. Shape [P, 3]."""
-    atlas = bench.cohort.atlas
+    atlas = context.cohort.atlas
     if not atlas.has_coordinates:
         return None
     found = atlas.rois[["x", "y", "z"]].apply(pd.to_numeric, errors="coerce").to_numpy(dtype=float)

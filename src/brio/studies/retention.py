@@ -20,11 +20,12 @@ from ..diagnostics import (
 )
 from ..drawing import horizontal_offset, make_panels, series_style
 from ..protocol import auc, bootstrap_interval, compare_over_sites
+from ..results.format import format_signed, state_p
 from ..training import FittedRun
 from .arms import Arm, arm
-from .bench import Bench
+from .context import StudyContext
 from .study import Finding, study
-from .summaries import bars, p_in_words, signed
+from .summaries import error_bars
 
 __all__ = ["retention"]
 
@@ -32,7 +33,7 @@ RANDOM_ORDERS = 20
 """Random rankings whose AUCs are averaged for each run."""
 
 
-def _arms(bench: Bench) -> list[Arm]:
+def _arms(context: StudyContext) -> list[Arm]:
     return [arm("brio")]
 
 
@@ -43,9 +44,9 @@ def _arms(bench: Bench) -> list[Arm]:
     "weaker; all rankings agree at full retention.",
     _arms,
 )
-def retention(bench: Bench) -> Finding:
+def retention(context: StudyContext) -> Finding:
     """AUC at held-out sites from the best factors alone, fixed classifier; factors ranked on source sites."""
-    rows = _rows(bench)
+    rows = _rows(context)
     by_site = rows.groupby(["ranking", "share", "fold"], sort=False)["auc"].mean()
     means = 100 * by_site.groupby(["ranking", "share"], sort=False).mean().unstack("share")
     text = []
@@ -53,26 +54,27 @@ def retention(bench: Bench) -> Finding:
         scores = 100 * by_site.xs(share, level="share").unstack("ranking")
         best = means[share].idxmax()
         tests = compare_over_sites(scores, "qualification").set_index("method")
-        told = [f"{m} {signed(-t['mean_difference'])} ({p_in_words(t['p_holm'])})" for m, t in tests.iterrows()]
+        told = [f"{m} {format_signed(-t['mean_difference'])} ({state_p(t['p_holm'])})" for m, t in tests.iterrows()]
         text.append(f"{share:g} % of the factors: highest mean AUC by {best}; qualification against {', '.join(told)}.")
     full = means[100.0]
     text.append(f"All factors: {full.iloc[0]:.1f} under every ranking.")
-    facts = bench.trained(arm("brio")).facts
+    facts = context.trained_results(arm("brio")).facts
     summary = means.rename(columns=lambda s: f"{s:g} %").reset_index().assign(**facts)
     return Finding(rows.assign(**facts), summary, text, lambda: _draw(by_site))
 
 
-def _rows(bench: Bench) -> pd.DataFrame:
-    method, fitted_runs = bench.fitted(arm("brio"))
-    lengths = [bench.block_length(o.run) for o in fitted_runs]
-    inputs = method.inputs(bench.graphs)
+def _rows(context: StudyContext) -> pd.DataFrame:
+    method, fitted_runs = context.fitted_runs(arm("brio"))
+    lengths = [context.block_length(o.run) for o in fitted_runs]
+    inputs = method.inputs(context.connectomes)
     rows = []
     for fitted, evidence in zip(
-        fitted_runs, gather_factor_evidence(method, fitted_runs, bench.graphs, lengths), strict=True
+        fitted_runs, gather_factor_evidence(method, fitted_runs, context.connectomes, lengths), strict=True
     ):
         fold = fitted.run.fold
-        a = compute_contributions(method, fitted, inputs.take(torch.from_numpy(fold.test).to(bench.graphs.device)))
-        scores = _scores(evidence, a, fitted, bench.cohort.labels[fold.test])
+        test = torch.from_numpy(fold.test).to(context.connectomes.device)
+        a = compute_contributions(method, fitted, inputs.take(test))
+        scores = _scores(evidence, a, fitted, context.cohort.labels[fold.test])
         rows.append(scores.assign(fold=fold.name, seed=fitted.run.seed))
     told = pd.concat(rows, ignore_index=True)
     return told[["fold", "seed", "ranking", "factors", "share", "auc"]]
@@ -102,7 +104,7 @@ def _draw(by_site: pd.Series) -> Any:
         table = 100 * by_site.loc[by].unstack("share")
         low, high = np.array([bootstrap_interval(table[s].to_numpy()) for s in table.columns]).T
         mean, x = table.mean(), table.columns + horizontal_offset(k, len(RANKINGS), 100 / len(table.columns))
-        axis.errorbar(x, mean, yerr=bars(mean, low, high), capsize=2, linewidth=1.2, label=by, **series_style(k))
+        axis.errorbar(x, mean, yerr=error_bars(mean, low, high), capsize=2, linewidth=1.2, label=by, **series_style(k))
         axis.set_xticks(table.columns, [f"{s:.0f}" for s in table.columns])
     axis.set_xlabel("factors kept, %", fontsize=9)
     axis.set_ylabel("AUC at held-out sites, % (95 % interval)", fontsize=9)

@@ -11,11 +11,12 @@ from ..connectome import Connectomes
 from ..diagnostics import POSITIONS, window_connectomes
 from ..drawing import horizontal_offset, make_panels, series_style
 from ..protocol import auc, bootstrap_interval, compare_over_sites
-from .arms import Arm, arm, printed
-from .bench import Bench
+from ..results.format import format_signed, state_p
+from .arms import Arm, arm, display_name
 from .comparison import reference_of
+from .context import StudyContext
 from .study import Finding, study
-from .summaries import bars, p_in_words, signed
+from .summaries import error_bars
 
 __all__ = ["scan_length"]
 
@@ -23,8 +24,8 @@ SHARES = (0.75, 0.5)
 METHODS = ("brio", "brio-wo-rs", "brio-wo-qg")
 
 
-def _arms(bench: Bench) -> list[Arm]:
-    return [arm(name) for name in bench.methods or METHODS]
+def _arms(context: StudyContext) -> list[Arm]:
+    return [arm(name) for name in context.methods or METHODS]
 
 
 @study(
@@ -34,49 +35,49 @@ def _arms(bench: Bench) -> list[Arm]:
     "the scan.",
     _arms,
 )
-def scan_length(bench: Bench) -> Finding:
+def scan_length(context: StudyContext) -> Finding:
     """Change of AUC when held-out FC is made from 75 or 50 % of the frames: first, middle, last; checkpoints fixed."""
-    rows = _rows(bench)
+    rows = _rows(context)
     shorter = rows[rows["share"] < 100]
     change = 100 * shorter.groupby(["arm", "share", "fold"], sort=False)["change"].mean()  # over windows and seeds
     table = change.groupby(["arm", "share"], sort=False).mean().unstack("share")
     text = []
-    first = reference_of(_arms(bench))
+    first = reference_of(_arms(context))
     for share in table.columns:
-        told = ", ".join(f"{printed(str(a))} {signed(v)}" for a, v in table[share].items())
+        told = ", ".join(f"{display_name(str(a))} {format_signed(v)}" for a, v in table[share].items())
         text.append(f"With {share:g} % of the frames the mean AUC changes by {told}.")
         scores = change.xs(share, level="share").unstack("arm")
         if scores.shape[1] > 1:
             tests = compare_over_sites(scores, first)
             said = ", ".join(
-                f"{printed(t['method'])} ({signed(t['mean_difference'])}, {p_in_words(t['p_holm'])})"
+                f"{display_name(t['method'])} ({format_signed(t['mean_difference'])}, {state_p(t['p_holm'])})"
                 for _, t in tests.iterrows()
             )
-            text.append(f"Compared with the change of {printed(first)}: {said}.")
-    facts = pd.DataFrame([{"arm": a.name, **bench.trained(a).facts} for a in _arms(bench)])
+            text.append(f"Compared with the change of {display_name(first)}: {said}.")
+    facts = pd.DataFrame([{"arm": a.name, **context.trained_results(a).facts} for a in _arms(context)])
     facts = facts.astype({"epochs": "Int64", "K": "Int64"})
     summary = table.rename(columns=lambda s: f"change at {s:g} %").reset_index().merge(facts, on="arm")
     return Finding(rows.merge(facts, on="arm"), summary, text, lambda: _draw(change))
 
 
-def _rows(bench: Bench) -> pd.DataFrame:
-    views: dict[tuple[float, str], Connectomes] = {(1.0, "all"): bench.graphs}
+def _rows(context: StudyContext) -> pd.DataFrame:
+    views: dict[tuple[float, str], Connectomes] = {(1.0, "all"): context.connectomes}
     views |= {
-        (share, position): window_connectomes(bench.graphs, share, position)
+        (share, position): window_connectomes(context.connectomes, share, position)
         for share in SHARES
         for position in POSITIONS
     }
     rows = []
-    for a in _arms(bench):
-        method, fitted_runs = bench.fitted(a)
+    for a in _arms(context):
+        method, fitted_runs = context.fitted_runs(a)
         for fitted in fitted_runs:
             fold = fitted.run.fold
-            label = bench.cohort.labels[fold.test]
-            who = {"arm": a.name, "fold": fold.name, "seed": fitted.run.seed}
-            found = {key: auc(label, method.margins(fitted, view, fold.test)) for key, view in views.items()}
-            for (share, position), score in found.items():
-                change = score - found[1.0, "all"]
-                rows.append({**who, "share": 100 * share, "window": position, "auc": score, "change": change})
+            label = context.cohort.labels[fold.test]
+            run = {"arm": a.name, "fold": fold.name, "seed": fitted.run.seed}
+            scores = {key: auc(label, method.margins(fitted, view, fold.test)) for key, view in views.items()}
+            for (share, position), score in scores.items():
+                change = score - scores[1.0, "all"]
+                rows.append({**run, "share": 100 * share, "window": position, "auc": score, "change": change})
     return pd.DataFrame(rows)
 
 
@@ -88,11 +89,9 @@ def _draw(change: pd.Series) -> Any:
         shares = [100.0, *table.columns]
         mean = [0.0, *table.mean()]
         low, high = np.array([(0.0, 0.0), *(bootstrap_interval(table[s].to_numpy()) for s in table.columns)]).T
-        # the axis is inverted: the first arm is drawn on the left
-        x = [s - horizontal_offset(k, len(names), 25.0) for s in shares]
-        axis.errorbar(
-            x, mean, yerr=bars(mean, low, high), capsize=2, linewidth=1.2, label=printed(name), **series_style(k)
-        )
+        x = [s - horizontal_offset(k, len(names), 25.0) for s in shares]  # the axis is inverted
+        bars = error_bars(mean, low, high)
+        axis.errorbar(x, mean, yerr=bars, capsize=2, linewidth=1.2, label=display_name(name), **series_style(k))
         axis.set_xticks(shares, [f"{s:g}" for s in shares])
     axis.invert_xaxis()
     axis.axhline(0, color="0.7", linewidth=0.8, zorder=0)

@@ -10,18 +10,18 @@ import pandas as pd
 
 from ..drawing import make_panels
 from .arms import Arm, arm
-from .bench import Bench
+from .context import StudyContext
 from .study import Finding, study
-from .summaries import arm_summary, draw_lines, in_words, tidy
+from .summaries import describe_differences, draw_lines, summarise_arms, tidy_rows
 
 __all__ = ["sensitivity"]
 
 K_VALUES, J_VALUES, SCALES = (2, 4, 8, 16), (1, 2, 4, 8, 16), (0.5, 1.0, 2.0)
 
 
-def _groups(bench: Bench) -> dict[str, dict[float, Arm]]:
+def _groups(context: StudyContext) -> dict[str, dict[float, Arm]]:
     """Arms along each setting; the default is the plain method, shared with other studies."""
-    own = bench.settings("brio")
+    own = context.settings_of("brio")
     width = own.J * own.d_t
 
     def along(values: Iterable[float], default: float, vary: Callable[[Any], Arm]) -> dict[float, Arm]:
@@ -34,8 +34,8 @@ def _groups(bench: Bench) -> dict[str, dict[float, Arm]]:
     }
 
 
-def _arms(bench: Bench) -> list[Arm]:
-    return list(dict.fromkeys(a for along in _groups(bench).values() for a in along.values()))
+def _arms(context: StudyContext) -> list[Arm]:
+    return list(dict.fromkeys(a for along in _groups(context).values() for a in along.values()))
 
 
 @study(
@@ -45,17 +45,17 @@ def _arms(bench: Bench) -> list[Arm]:
     "the estimated block length is better than half and twice of it.",
     _arms,
 )
-def sensitivity(bench: Bench) -> Finding:
+def sensitivity(context: StudyContext) -> Finding:
     """K, J with the total width J d_t fixed, and the block length at half and twice its unrounded estimate."""
-    groups = _groups(bench)
-    rows = bench.rows(_arms(bench))
-    seconds = _seconds(bench)
+    groups = _groups(context)
+    rows = context.rows(_arms(context))
+    seconds = _seconds(context)
     parts, tables = [], []
     for setting, along in groups.items():
         names = [a.name for a in along.values()]
         mine = pd.concat([rows[rows["arm"] == name].assign(value=v) for v, name in zip(along, names, strict=True)])
-        parts.append(tidy(mine.assign(setting=setting), "setting", "value", "block_length"))
-        table = arm_summary(mine, "brio")
+        parts.append(tidy_rows(mine.assign(setting=setting), "setting", "value", "block_length"))
+        table = summarise_arms(mine, "brio")
         table.insert(0, "setting", setting)
         table.insert(1, "value", list(along))
         lengths = [_length(mine[mine["arm"] == name]["block_length"], seconds) for name in names]
@@ -66,18 +66,18 @@ def sensitivity(bench: Bench) -> Finding:
     for setting, table in summary.groupby("setting", sort=False):
         best = table.loc[table["AUC"].idxmax()]
         text.append(f"{_TITLES[str(setting)]}: highest mean AUC {best['AUC']:.1f} at {best['value']:g}.")
-        text += in_words(table, "brio")
+        text += describe_differences(table, "brio")
     return Finding(pd.concat(parts, ignore_index=True), summary, text, lambda: _draw(summary))
 
 
 _TITLES = {"K": "Re-estimates K", "J": "Factors J", "block": "Block length, times the estimate"}
 
 
-def _seconds(bench: Bench) -> float | None:
+def _seconds(context: StudyContext) -> float | None:
     """Median repetition time of the cohort, where it is known."""
-    if "tr" not in bench.cohort.participants:
+    if "tr" not in context.cohort.participants:
         return None
-    median = pd.to_numeric(bench.cohort.participants["tr"], errors="coerce").median()
+    median = pd.to_numeric(context.cohort.participants["tr"], errors="coerce").median()
     return None if np.isnan(median) else float(median)
 
 

@@ -1,5 +1,1 @@
-"""The report: one HTML file that needs nothing else."""
-
-from .page import write_report
-
-__all__ = ["write_report"]
+"""The HTML page of a report: one file that needs nothing else."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .reading import Evidence, PlannedRun
-from .words import count, listed, number, p_value, percent, span
+from ...results import StoredJob
+from .reading import Evidence
+from .words import count, listed, number, percent, span, stated_p
 
 __all__ = ["Finding", "cohort_section", "exclusions", "findings"]
 
@@ -17,9 +18,9 @@ ALPHA = 0.05
 
 def cohort_section(evidence: Evidence) -> dict[str, Any] | None:
     """Sites with their counts and ranges; from the facts of the run, else what the audit counted, else None."""
-    job = next((arm.job for arm in evidence.main if arm.job.facts), None)
-    if job is not None and job.facts is not None:
-        facts = job.facts
+    job = next((arm.job for arm in evidence.main if arm.job.cohort_facts), None)
+    if job is not None and job.cohort_facts is not None:
+        facts = job.cohort_facts
         rows = [_site(site) for site in facts["sites"]]
         return {
             "classes": facts["classes"],
@@ -63,10 +64,10 @@ def _site(told: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def findings(job: PlannedRun) -> list[Finding]:
+def findings(job: StoredJob) -> list[Finding]:
     """What the audit found, without naming anyone."""
     found = job.audit
-    if job.plan.get("audit") is None:
+    if job.require_plan().audit is None:
         return [("warn", "The cohort was used as it is: the audit's exclusions were not applied (--keep-all).")]
     if found is None:
         missing = "What else the audit found is not in this folder (it has no audit.json)."
@@ -75,11 +76,11 @@ def findings(job: PlannedRun) -> list[Finding]:
     return [line for line in [*out, *_length(found), *_clock(found)] if line is not None]
 
 
-def _excluded(job: PlannedRun) -> Finding:
-    n = job.n_excluded
+def _excluded(job: StoredJob) -> Finding:
+    used, n = job.summary.n_scans, len(job.require_plan().excluded)
     if not n:
-        return "ok", f"All {count(job.n_before, 'scan')} are used."
-    return "note", f"{job.n_before - n:,} of {count(job.n_before, 'scan')} are used; {n:,} were left out, see below."
+        return "ok", f"All {count(used, 'scan')} are used."
+    return "note", f"{used:,} of {count(used + n, 'scan')} are used; {n:,} were left out, see below."
 
 
 def _twice(found: dict[str, Any]) -> Finding:
@@ -130,7 +131,7 @@ def _label(found: dict[str, Any]) -> Finding | None:
     label = found["label_by_site"] or {}
     if label.get("cramers_v") is None or label.get("p") is None:
         return None
-    size = f"Cramér's V {number(label['cramers_v'])}, {number(label['by_chance'])} by chance, p {_p(label['p'])}"
+    size = f"Cramér's V {number(label['cramers_v'])}, {number(label['by_chance'])} by chance, {stated_p(label['p'])}"
     if label["p"] < ALPHA:
         return "warn", f"The site tells something of the label ({size})."
     return "ok", f"The share of patients is about the same at all sites ({size})."
@@ -144,7 +145,7 @@ def _length(found: dict[str, Any]) -> list[Finding]:
         frames = f"{site['shortest']} to {site['longest']} frames"
         out.append(("note", f"Scans have {frames}; {share} of the variance lies between sites."))
     if label.get("auc") is not None and label.get("p") is not None and site.get("eta_squared") is not None:
-        size = f"AUC {percent(label['auc'])} over all sites, p {_p(label['p'])}"
+        size = f"AUC {percent(label['auc'])} over all sites, {stated_p(label['p'])}"
         if label["p"] < ALPHA:
             out.append(("warn", f"Scan length goes with the label ({size})."))
         else:
@@ -162,15 +163,10 @@ def _clock(found: dict[str, Any]) -> list[Finding]:
     return [("note", f"Repetition times from {values[0]:g} to {values[-1]:g} s differ between sites.")]
 
 
-def _p(p: float) -> str:
-    text = p_value(p)
-    return text if text.startswith("<") else f"= {text}"
-
-
 def exclusions(evidence: Evidence) -> list[dict[str, str]]:
     """Who was left out, and why: the only place of a report that names participants."""
     seen: dict[str, str] = {}
     for arm in evidence.main:
-        for who, reasons in arm.job.plan["excluded"].items():
+        for who, reasons in arm.plan.excluded.items():
             seen.setdefault(str(who), "; ".join(map(str, reasons)))
     return [{"who": who, "why": why} for who, why in sorted(seen.items())]

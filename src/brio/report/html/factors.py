@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...errors import BrioError
-from .reading import Arm
+from .reading import EvidenceArm
 
 __all__ = ["Factors", "assignment", "qualification", "read_factors"]
 
-WEIGHTS = "weights.safetensors"
 _NAMES = ("alpha_bar", "g", "q_re", "pi_task", "Pi_bar")
-_GROUPS = ("training.", "inference.", "context.")  # the last one in files of version 0.1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,43 +46,29 @@ class Factors:
     Pi_bar: np.ndarray
 
 
-def read_factors(arm: Arm) -> list[Factors]:
+def read_factors(arm: EvidenceArm) -> list[Factors]:
     """The factors of every run of an arm that kept them; none for other methods, or where weights were not kept."""
     return list(_factors(arm))
 
 
-def _factors(arm: Arm) -> Iterator[Factors]:
-    for record in arm.records:
-        found = _tensors(record["folder"] / WEIGHTS)
+def _factors(arm: EvidenceArm) -> Iterator[Factors]:
+    for run in arm.runs:
+        found = arm.job.store.read_tensors(run.key, _NAMES)
         if not {"alpha_bar", "g", "pi_task", "Pi_bar"} <= set(found):
             continue
         order = np.argsort(-found["pi_task"], kind="stable")
-        row = record["row"]
+        row = run.record.row
         yield Factors(
-            fold=str(row["fold"]),
-            seed=int(row["seed"]),
-            validation_auc=float(row["validation_auc"] or 0.0),
-            sites=list(record["source_sites"]),
+            fold=row.fold,
+            seed=row.seed,
+            validation_auc=row.validation_auc or 0.0,
+            sites=list(run.record.source_sites),
             pi_task=found["pi_task"][order],
             alpha_bar=found["alpha_bar"][..., order],
             g=found["g"],
             q_re=found["q_re"][..., order] if "q_re" in found else None,
             Pi_bar=found["Pi_bar"][order],
         )
-
-
-def _tensors(path: Path) -> dict[str, np.ndarray]:
-    """The few tensors a report shows; the others are not read."""
-    if not path.is_file():
-        return {}
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(str(path), framework="numpy") as file:
-            stored = {name.rpartition(".")[2]: name for name in file.keys() if name.startswith(_GROUPS)}  # noqa: SIM118
-            return {n: file.get_tensor(stored[n]).astype(np.float64) for n in _NAMES if n in stored}
-    except (SafetensorError, OSError, TypeError) as error:
-        raise BrioError(f"{path}: cannot be read ({error}); remove its folder and run again") from error
 
 
 def qualification(runs: Sequence[Factors]) -> dict[str, Any]:

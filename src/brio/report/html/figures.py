@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from ...errors import BrioError
-from ...jobs.tables import METRICS
 from ...protocol.calibration import calibration_error, reliability_curve, roc_band
-from .reading import Arm
+from ...results import METRICS, score_units
+from .reading import EvidenceArm
 from .verdict import Comparison
 from .words import count, interval, percent
 
@@ -42,7 +42,7 @@ class Look:
         return f"mk{self.key % MARKERS}"
 
 
-def looks(arms: Sequence[Arm], found: Comparison) -> dict[str, Look]:
+def looks(arms: Sequence[EvidenceArm], found: Comparison) -> dict[str, Look]:
     """The look of every arm: first the best, the reference and BRIO, then by rank, then controls and other arms."""
     names = {arm.name for arm in arms}
     first = [arm.name for arm in found.ranked[:1]]
@@ -77,24 +77,24 @@ def _scale(values: Iterable[float | None]) -> Scale:
     return Scale(float(np.floor(min([44.0, *known]) / 5) * 5), 100.0)
 
 
-def result_table(arms: Sequence[Arm], found: Comparison) -> dict[str, Any]:
+def result_table(arms: Sequence[EvidenceArm], found: Comparison) -> dict[str, Any]:
     """One row for each arm, best first: every metric as the summary has it, and the difference from the reference."""
-    lows = [a.found["auc"]["interval"][0] for a in arms if a.found["auc"]["interval"]]
-    scale = _scale([*lows, *(a.found["auc"]["mean"] for a in arms)])
-    all_smoke = all(arm.job.summary["smoke_run"] for arm in arms)
+    lows = [a.summary.auc.interval[0] for a in arms if a.summary.auc.interval]
+    scale = _scale([*lows, *(a.summary.auc.mean for a in arms)])
+    all_smoke = all(arm.job.summary.smoke_run for arm in arms)
     rows = []
-    for arm in sorted(arms, key=lambda a: -(a.found["auc"]["mean"] or 0.0)):
-        auc = arm.found["auc"]
+    for arm in sorted(arms, key=lambda a: -(a.summary.auc.mean or 0.0)):
+        auc = arm.summary.auc
         rows.append(
             {
                 "name": arm.name,
-                "family": arm.found["family"],
+                "family": arm.summary.family,
                 "remarks": _remarks(arm, found, all_smoke),
                 "auc": auc,
-                "bar": None if auc["interval"] is None else [scale.at(100 * v) for v in auc["interval"]],
-                "dot": None if auc["mean"] is None else scale.at(100 * auc["mean"]),
-                "averaged": arm.found["auc_of_averaged_logits"]["mean"],
-                **{m: arm.found[m]["mean"] for m in METRICS if m != "auc"},
+                "bar": None if auc.interval is None else [scale.at(100 * v) for v in auc.interval],
+                "dot": None if auc.mean is None else scale.at(100 * auc.mean),
+                "averaged": arm.summary.auc_of_averaged_logits.mean,
+                **{m: arm.summary.metric(m).mean for m in METRICS if m != "auc"},
                 "against": found.against.get(arm.name) if arm.plain else None,
                 "reference": arm is found.reference,
             }
@@ -102,18 +102,18 @@ def result_table(arms: Sequence[Arm], found: Comparison) -> dict[str, Any]:
     return {"rows": rows, "scale": scale, "chance": scale.at(50.0)}
 
 
-def _remarks(arm: Arm, found: Comparison, all_smoke: bool) -> list[str]:
-    tuning = arm.found.get("tuning")
+def _remarks(arm: EvidenceArm, found: Comparison, all_smoke: bool) -> list[str]:
+    tuning = arm.summary.tuning
     out = ["reference"] if arm is found.reference else []
     out += ["control"] if arm.control else []
-    out += ["smoke run"] if arm.job.summary["smoke_run"] and not all_smoke else []
-    out += ["sees unlabelled test scans"] if arm.found["transductive"] else []
-    out += [f"best of {tuning['budget']} settings"] if tuning and tuning["budget"] > 1 else []
+    out += ["smoke run"] if arm.job.summary.smoke_run and not all_smoke else []
+    out += ["sees unlabelled test scans"] if arm.summary.transductive else []
+    out += [f"best of {tuning.budget} settings"] if tuning and arm.summary.is_tuned else []
     out += [] if arm.plain or arm.control else [f"{arm.method} with other settings"]
     return out
 
 
-def forest(arms: Sequence[Arm], look: dict[str, Look], facts: dict[str, Any] | None) -> dict[str, Any]:
+def forest(arms: Sequence[EvidenceArm], look: dict[str, Look], facts: dict[str, Any] | None) -> dict[str, Any]:
     """AUC at each held-out site (mean over seeds, and their range) and the mean over sites with its interval."""
     rows = pd.concat([arm.rows for arm in arms], ignore_index=True)
     rivals = {arm.name for arm in arms if not arm.control} or {arm.name for arm in arms}
@@ -133,14 +133,14 @@ def forest(arms: Sequence[Arm], look: dict[str, Look], facts: dict[str, Any] | N
     ]
     means = []
     for arm in ordered:
-        auc = arm.found["auc"]
+        auc = arm.summary.auc
         means.append(
             {
                 "look": look[arm.name],
-                "value": auc["mean"],
-                "dot": None if auc["mean"] is None else scale.at(100 * auc["mean"]),
-                "bar": None if auc["interval"] is None else [scale.at(100 * v) for v in auc["interval"]],
-                "tip": f"{arm.name}: {percent(auc['mean'])} (95 % interval {interval(auc['interval'])})",
+                "value": auc.mean,
+                "dot": None if auc.mean is None else scale.at(100 * auc.mean),
+                "bar": None if auc.interval is None else [scale.at(100 * v) for v in auc.interval],
+                "tip": f"{arm.name}: {percent(auc.mean)} (95 % interval {interval(auc.interval)})",
             }
         )
     off = any(lane["dot"] is not None and lane["dot"] < 0 for site in sites for lane in site["lanes"])
@@ -193,14 +193,10 @@ class Frame:
         return f"{self.path(at, low[known])} {self.path(at[::-1], high[known][::-1])}".strip()
 
 
-def _units(arm: Arm) -> tuple[str, ...]:
-    return ("fold",) if arm.protocol == "loso" else ("seed", "fold")
-
-
-def roc(arm: Arm) -> dict[str, Any] | None:
+def roc(arm: EvidenceArm) -> dict[str, Any] | None:
     """Mean ROC curve over sites with its band; None where no site has both classes."""
     try:
-        found = roc_band(arm.predictions, by=_units(arm), points=51)
+        found = roc_band(arm.predictions, by=score_units(arm.protocol), points=51)
     except BrioError:
         return None
     frame = Frame(0, 1, 0, 1)
@@ -217,7 +213,7 @@ def roc(arm: Arm) -> dict[str, Any] | None:
     }
 
 
-def calibration_gap(arm: Arm) -> float | None:
+def calibration_gap(arm: EvidenceArm) -> float | None:
     """Expected calibration error over ten bins of equally many predictions; None where nothing was said."""
     said = arm.predictions
     if said.empty:
@@ -225,7 +221,7 @@ def calibration_gap(arm: Arm) -> float | None:
     return calibration_error(said["label"].to_numpy(), said["probability"].to_numpy(dtype=float), strategy="quantile")
 
 
-def calibration(arm: Arm) -> dict[str, Any] | None:
+def calibration(arm: EvidenceArm) -> dict[str, Any] | None:
     """Observed share of patients against the predicted one, ten bins of equally many scans; intervals over sites."""
     said = arm.predictions
     if said.empty:
@@ -247,12 +243,12 @@ def calibration(arm: Arm) -> dict[str, Any] | None:
     return {"frame": frame, "points": points, "error": calibration_gap(arm)}
 
 
-def training(arm: Arm) -> dict[str, Any] | None:
+def training(arm: EvidenceArm) -> dict[str, Any] | None:
     """Validation AUC over epochs: mean over runs, 10 to 90 % of them, and the epochs that were chosen."""
     curves = [
         pd.Series({int(e): float(v) for e, v in curve if v is not None})
-        for record in arm.records
-        if (curve := record.get("details", {}).get("validation_curve"))
+        for run in arm.runs
+        if (curve := run.record.details.get("validation_curve"))
     ]
     if not curves:
         return None

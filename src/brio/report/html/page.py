@@ -1,4 +1,4 @@
-"""The page: everything gathered, drawn by the template, written as one file."""
+"""The page: everything gathered and drawn by the template."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ...errors import BrioError
-from ...jobs.store import write_atomically
+from ...results import StoredStudy
 from ...version import __version__
 from . import words
 from .brain import COLOURS, flat_views, turning_brain
 from .cohort import cohort_section, exclusions, findings
 from .factors import assignment, qualification, read_factors
 from .figures import calibration, forest, looks, result_table, roc, training
-from .reading import Arm, Evidence, Study, read_folder
+from .reading import Evidence, EvidenceArm
 from .repeat import commands, in_lines, settings_of, versions
 from .verdict import Comparison, comparison, verdict
 
-__all__ = ["CARD", "PAGE", "write_report"]
+__all__ = ["render_page"]
 
-PAGE, CARD = "report.html", "MODEL_CARD.md"
 LONGEST_OPEN = 8
 """Rows of a study's table that is shown as it is."""
 LARGEST = 5_000_000
@@ -33,49 +31,22 @@ LONGEST_TABLE = 30
 LARGEST_FIGURE = 200_000
 
 
-def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
-    """Write the report of a folder of results as one HTML file, and ``MODEL_CARD.md`` beside it.
-
-    The page needs no network and no other file; it reads results and trains nothing.
+def render_page(evidence: Evidence, found: Comparison) -> str:
+    """Render the report as one HTML page that needs no network and no other file.
 
     Parameters
     ----------
-    folder : path
-        What ``brio run``, ``brio tune`` or ``brio study`` left.
-    out : path, optional
-        The page to write, by default ``report.html`` in the folder.
-
-    Returns
-    -------
-    Path
-        Of the page.
-
-    Examples
-    --------
-    >>> import brio, tempfile
-    >>> from brio.cohort.simulate import Simulation, simulate
-    >>> folder = tempfile.mkdtemp()
-    >>> _ = brio.run(simulate(Simulation(n_sites=5, per_class=6)), ["ridge"], out=folder, device="cpu")
-    >>> write_report(folder).name
-    'report.html'
+    evidence : Evidence
+    found : Comparison
+        Of the main arms of the evidence.
     """
-    from ..card import model_card  # which reads this package
-
-    evidence = read_folder(Path(folder))
-    page = Path(folder) / PAGE if out is None else Path(out)
-    if page.is_dir():
-        raise BrioError(f"{page}: is a folder; give the name of the page, for example {page / PAGE}")
-    found = comparison(evidence.main)
     context = _context(evidence, found)
     text = _render(context)
     if len(text.encode()) > LARGEST and context["brain"] and context["brain"]["page"]:
         context["brain"]["page"] = None
         context["brain"]["why"] = "The brain that turns was left out to keep this page under 5 MB."
         text = _render(context)
-    page.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(page.with_name(CARD), model_card(evidence, found))
-    write_atomically(page, text)
-    return page
+    return text
 
 
 def _context(evidence: Evidence, found: Comparison) -> dict[str, Any]:
@@ -88,13 +59,13 @@ def _context(evidence: Evidence, found: Comparison) -> dict[str, Any]:
     kept = _factors(ordered)
     trained = _each(ordered, look, training)
     with_curves = {chart["look"] for chart in trained}
-    facts = next((arm.job.facts for arm in arms if arm.job.facts), None)
+    facts = next((arm.job.cohort_facts for arm in arms if arm.job.cohort_facts), None)
     return {
         "evidence": evidence,
         "version": __version__,
         "summary": first.summary if first else None,
-        "smoke": bool(evidence.smoke) or any(arm.job.summary["smoke_run"] for arm in found.ranked[:1]),
-        "title": first.summary["cohort"] if first else evidence.folder.resolve().name,
+        "smoke": bool(evidence.smoke) or any(arm.job.summary.smoke_run for arm in found.ranked[:1]),
+        "title": first.summary.cohort if first else evidence.folder.resolve().name,
         "unseen": evidence.protocol == "loso",
         "verdict": verdict(evidence, found),
         "found": found,
@@ -110,9 +81,9 @@ def _context(evidence: Evidence, found: Comparison) -> dict[str, Any]:
         "roc": _each(ordered, look, roc),
         "calibration": _each(ordered, look, calibration),
         "training": trained,
-        "without_curves": [a.name for a in ordered if a.found.get("epochs") and look[a.name] not in with_curves],
+        "without_curves": [a.name for a in ordered if a.summary.epochs and look[a.name] not in with_curves],
         "qualification": {name: qualification(runs) for name, runs in kept.items()},
-        "neural": any(arm.found["family"] == "BRIO" for arm in arms),
+        "neural": any(arm.summary.family == "BRIO" for arm in arms),
         "brain": _brain(kept, facts),
         "studies": [_study(study) for study in evidence.studies],
         "exclusions": exclusions(evidence),
@@ -123,13 +94,15 @@ def _context(evidence: Evidence, found: Comparison) -> dict[str, Any]:
     }
 
 
-def _each(arms: list[Arm], look: dict[str, Any], draw: Callable[[Arm], dict[str, Any] | None]) -> list[dict[str, Any]]:
+def _each(
+    arms: list[EvidenceArm], look: dict[str, Any], draw: Callable[[EvidenceArm], dict[str, Any] | None]
+) -> list[dict[str, Any]]:
     """A small chart for each arm that has one."""
     drawn = [(look[arm.name], draw(arm)) for arm in arms]
     return [{"look": how, **chart} for how, chart in drawn if chart is not None]
 
 
-def _others(arms: list[Arm]) -> dict[str, Any] | None:
+def _others(arms: list[EvidenceArm]) -> dict[str, Any] | None:
     """A table of further arms, where there are some: of the other protocol, or with other settings."""
     if not arms:
         return None
@@ -137,11 +110,11 @@ def _others(arms: list[Arm]) -> dict[str, Any] | None:
     return {"table": result_table(arms, found), "found": found}
 
 
-def _factors(arms: list[Arm]) -> dict[str, Any]:
+def _factors(arms: list[EvidenceArm]) -> dict[str, Any]:
     """Factors of the arms that have them: of BRIO as it is meant, since an ablation has no qualification to show."""
     out = {}
     for arm in arms:
-        settings = arm.job.plan["methods"][arm.method]["settings"]
+        settings = arm.plan.methods[arm.method].settings
         if settings.get("variant", "full") == "full" and (runs := read_factors(arm)):
             out[arm.name] = runs
     return out
@@ -175,10 +148,10 @@ def _brain(kept: dict[str, Any], facts: dict[str, Any] | None) -> dict[str, Any]
     return told
 
 
-def _study(study: Study) -> dict[str, Any]:
+def _study(study: StoredStudy) -> dict[str, Any]:
     """A study as the page shows it: its text with the small table in it, else the first rows of the long one."""
-    told, shown = study.told, None
-    text = _markdown(_without_frame(study.found))
+    record, shown = study.record, None
+    text = _markdown(_without_frame(study.finding))
     if study.table is not None and "<table" not in text:
         head = study.table.head(LONGEST_TABLE)
         shown = {
@@ -187,9 +160,9 @@ def _study(study: Study) -> dict[str, Any]:
         }
     return {
         "name": study.name,
-        "title": str(told.get("title") or study.name),
-        "paper": str(told.get("paper") or ""),
-        "smoke": str(told.get("smoke") or ""),
+        "title": record.title or study.name,
+        "paper": record.paper,
+        "smoke": record.smoke,
         "figure": _figure(study.folder),
         "text": text,
         "table": shown,

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...protocol.statistics import compare_over_folds, compare_over_sites, run_scores
-from .reading import Arm, Evidence
-from .words import count, interval, listed, p_value, percent, signed
+from ...protocol.statistics import compare_over_folds, compare_over_sites
+from ...results import average_seeds, score_units
+from .reading import Evidence, EvidenceArm
+from .words import count, interval, listed, percent, signed, stated_p
 
 __all__ = ["ALPHA", "Comparison", "audit_warnings", "comparison", "verdict"]
 
@@ -27,9 +28,9 @@ class Comparison:
 
     Attributes
     ----------
-    ranked : list of Arm
+    ranked : list of EvidenceArm
         Without controls, without arms that only vary a setting and, where others are whole, without smoke runs.
-    reference : Arm or None
+    reference : EvidenceArm or None
         What the others are compared with: a linear model, else BRIO, else the best.
     linear : bool
         Whether the reference is a linear model.
@@ -37,17 +38,17 @@ class Comparison:
         For each other method its row of :func:`brio.protocol.statistics.compare`.
     """
 
-    ranked: list[Arm]
-    reference: Arm | None
+    ranked: list[EvidenceArm]
+    reference: EvidenceArm | None
     linear: bool
     against: dict[str, dict[str, Any]]
 
 
-def comparison(arms: Sequence[Arm]) -> Comparison:
+def comparison(arms: Sequence[EvidenceArm]) -> Comparison:
     """Rank the methods of one protocol by their mean AUC and test them against the reference."""
-    rivals = [arm for arm in arms if arm.plain and not arm.control and arm.found["auc"]["mean"] is not None]
-    whole = [arm for arm in rivals if not arm.job.summary["smoke_run"]]
-    ranked = sorted(whole or rivals, key=lambda arm: -arm.found["auc"]["mean"])
+    rivals = [arm for arm in arms if arm.plain and not arm.control and arm.summary.auc.mean is not None]
+    whole = [arm for arm in rivals if not arm.job.summary.smoke_run]
+    ranked = sorted(whole or rivals, key=lambda arm: -(arm.summary.auc.mean or 0.0))
     if not ranked:
         return Comparison([], None, False, {})
     by_name = {arm.name: arm for arm in ranked}
@@ -58,17 +59,16 @@ def comparison(arms: Sequence[Arm]) -> Comparison:
     return Comparison(ranked, reference, linear is not None, {str(k): v for k, v in against.items()})
 
 
-def _tested(arms: Sequence[Arm], reference: str) -> pd.DataFrame:
+def _tested(arms: Sequence[EvidenceArm], reference: str) -> pd.DataFrame:
     """The comparisons with the reference, one family for Holm's correction."""
     if len(arms) < 2:
         return pd.DataFrame(columns=["method"])
     rows = pd.concat([arm.rows for arm in arms], ignore_index=True)
+    scores = average_seeds(rows, units=score_units(arms[0].protocol))
     if arms[0].protocol == "loso":
-        return compare_over_sites(run_scores(rows), reference, alpha=ALPHA).rename(columns={"n_sites": "n"})
-    scores = run_scores(rows, by=("seed", "fold"))
-    tested = compare_over_folds(
-        scores, float(rows["n_test"].mean()), float(rows["n_source"].mean()), reference, alpha=ALPHA
-    )
+        return compare_over_sites(scores, reference, alpha=ALPHA).rename(columns={"n_sites": "n"})
+    n_test, n_source = float(rows["n_test"].mean()), float(rows["n_source"].mean())
+    tested = compare_over_folds(scores, n_test, n_source, reference, alpha=ALPHA)
     return tested.rename(columns={"n_folds": "n"})
 
 
@@ -87,28 +87,28 @@ def _smoke(evidence: Evidence, found: Comparison) -> str:
     """Why the numbers are no basis for a claim, or nothing."""
     if evidence.smoke:
         return evidence.smoke
-    jobs = [arm.job.summary for arm in found.ranked if arm.job.summary["smoke_run"]]
+    jobs = [arm.job.summary for arm in found.ranked if arm.job.summary.smoke_run]
     if not jobs:
         return ""
-    seeds = min(len(s["seeds"]) for s in jobs)
-    folds = min(len(s["folds"]) for s in jobs)
+    seeds = min(len(s.seeds) for s in jobs)
+    folds = min(len(s.folds) for s in jobs)
     return f"{count(seeds, 'seed')}, {count(folds, 'fold')}"
 
 
 def _best(evidence: Evidence, found: Comparison) -> str:
     best = found.ranked[0]
-    auc = best.found["auc"]
+    auc = best.summary.auc
     unseen = best.protocol == "loso"
-    units = count(auc["n"], "site" if unseen else "fold")
+    units = count(auc.n, "site" if unseen else "fold")
     where = "at sites it has not seen" if unseen else "on scans it has not seen, of sites it has"
-    reach = f"a mean AUC of {percent(auc['mean'])}"
-    reach += f" (95 % interval {interval(auc['interval'])}, over {units})" if auc["interval"] else f" (over {units})"
+    reach = f"a mean AUC of {percent(auc.mean)}"
+    reach += f" (95 % interval {interval(auc.interval)}, over {units})" if auc.interval else f" (over {units})"
     n = len({arm.method for arm in found.ranked})  # one may be there tuned and with its own settings
     rank = f", the highest of {n} methods" if n > 1 else ""
     text = f"{best.name} reaches {reach} {where}{rank}"
-    if auc["interval"] is not None and auc["interval"][0] <= 0.5:
+    if auc.interval is not None and auc.interval[0] <= 0.5:
         text += "; the interval includes chance"
-    if best.found["transductive"]:
+    if best.summary.transductive:
         text += "; it was given the unlabelled scans of the site it is tested on"
     smoke = _smoke(evidence, found)
     return f"A smoke run ({smoke}) and no basis for a claim: {text}." if smoke else f"{text}."
@@ -136,15 +136,14 @@ def _difference(evidence: Evidence, found: Comparison) -> str:
     test = "Wilcoxon" if who.protocol == "loso" else "corrected resampled t"
     many = len(found.against)
     corrected = f", corrected for {many} comparisons" if many > 1 else ""
-    p = p_value(row["p_holm"])
-    basis = f"p {p if p.startswith('<') else '= ' + p}, {test} over {units}{corrected}"
+    basis = f"{stated_p(row['p_holm'])}, {test} over {units}{corrected}"
     if row["p_holm"] <= ALPHA:
         side = "above" if row["mean_difference"] > 0 else "below"
         return f"{lead}{who.name} is {side} {other.name} by more than luck explains: {apart}; {basis}."
     return f"{lead}{pair} cannot be told apart: {apart}; {basis}."
 
 
-def _opponents(found: Comparison, best: Arm, reference: Arm) -> tuple[Arm, Arm]:
+def _opponents(found: Comparison, best: EvidenceArm, reference: EvidenceArm) -> tuple[EvidenceArm, EvidenceArm]:
     """The best and the reference; where a linear model is best, BRIO, else the best that is none, and the reference."""
     if best is not reference and best.name not in LINEAR:
         return best, reference
@@ -155,10 +154,10 @@ def _opponents(found: Comparison, best: Arm, reference: Arm) -> tuple[Arm, Arm]:
 
 
 def _doubts(evidence: Evidence) -> str:
-    controls = [arm for arm in evidence.main if arm.control and arm.found["auc"]["mean"] is not None]
-    above = [a for a in controls if a.found["auc"]["interval"] is not None and a.found["auc"]["interval"][0] > 0.5]
+    controls = [arm for arm in evidence.main if arm.control and arm.summary.auc.mean is not None]
+    above = [a for a in controls if a.summary.is_above_chance]
     if above:
-        told = listed([f"{a.name} ({percent(a.found['auc']['mean'])})" for a in above])
+        told = listed([f"{a.name} ({percent(a.summary.auc.mean)})" for a in above])
         text = f"{told} {'is' if len(above) == 1 else 'are'} above chance without looking at a connectome"
         text += ", so part of any score here may not be about the brain"
     elif controls:
@@ -172,10 +171,12 @@ def _audited(evidence: Evidence) -> str:
     job = evidence.audited
     if job is None:
         return "no cohort was audited here"
-    if job.plan.get("audit") is None:
+    if job.require_plan().audit is None:
         return "the audit's exclusions were not applied"
-    n = job.n_excluded
-    text = f"the audit left out {n:,} of {count(job.n_before, 'scan')}" if n else "the audit left out no scan"
+    n = len(job.require_plan().excluded)
+    text = (
+        f"the audit left out {n:,} of {count(job.summary.n_scans + n, 'scan')}" if n else "the audit left out no scan"
+    )
     if job.audit is None:
         return f"{text}; what it warned of is not in this folder"
     warnings = audit_warnings(job.audit)

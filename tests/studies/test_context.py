@@ -1,4 +1,4 @@
-"""The bench: arms trained once and kept, rows handed in, what is told before anything is trained."""
+"""What studies share: arms trained once, reused results, what is reported before anything is trained."""
 
 import dataclasses
 import functools
@@ -7,19 +7,20 @@ import shutil
 
 import numpy as np
 import pytest
-from study_benches import METHODS, SETTINGS, bare, bench_on, read, tree, watched
+from study_contexts import METHODS, SETTINGS, bare, context_on, read, tree, watched
 
 import brio
 from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
-from brio.jobs.store import RunStore
 from brio.methods import find_method, list_methods
-from brio.report.html import write_report
-from brio.report.html.reading import read_folder
+from brio.report import write_report
+from brio.report.html.reading import read_evidence
 from brio.report.html.repeat import commands
-from brio.studies import Arm, Bench, arm, comparison, known_studies, run_study
+from brio.results import RunStore
+from brio.studies import Arm, StudyContext, arm, comparison, list_studies, run_study
 from brio.studies.comparison import compared, reference_of
+from brio.studies.reused import ReusedResults
 from brio.studies.study import find_study
 
 QUICK = {"epochs": "2", "T_w": "1", "d_h": "8"}
@@ -36,14 +37,14 @@ def test_arms_are_named_after_what_they_are():
 
 
 def test_settings_reach_the_methods_that_have_them(cohort, tmp_path):
-    bench = bench_on(cohort, tmp_path, settings={"epochs": "7", "T_w": "3", "lambda_env": "2", "variant": "w/o SM"})
-    assert bench.prepared.given("ridge") == {}
-    assert bench.prepared.given("gcn") == {"epochs": "7"}
-    assert bench.prepared.given("backbone") == {"epochs": "7", "T_w": "3"}  # its name fixes the others
-    assert bench.prepared.given("brio") == {"epochs": "7", "T_w": "3", "lambda_env": "2", "variant": "w/o SM"}
-    assert bench.settings("brio").lambda_env == 2.0
-    assert bench.settings("backbone").lambda_env == 0.0
-    assert bench._prepared(arm("brio", T_w=1)).of_methods["T_w"] == 1, "what makes the arm comes last"
+    context = context_on(cohort, tmp_path, settings={"epochs": "7", "T_w": "3", "lambda_env": "2", "variant": "w/o SM"})
+    assert context.job.spec.settings_of("ridge") == {}
+    assert context.job.spec.settings_of("gcn") == {"epochs": "7"}
+    assert context.job.spec.settings_of("backbone") == {"epochs": "7", "T_w": "3"}  # its name fixes the others
+    assert context.job.spec.settings_of("brio") == {"epochs": "7", "T_w": "3", "lambda_env": "2", "variant": "w/o SM"}
+    assert context.settings_of("brio").lambda_env == 2.0
+    assert context.settings_of("backbone").lambda_env == 0.0
+    assert context.job_of(arm("brio", T_w=1)).spec.method_settings["T_w"] == 1, "what makes the arm comes last"
 
 
 @pytest.mark.parametrize(
@@ -53,12 +54,12 @@ def test_settings_reach_the_methods_that_have_them(cohort, tmp_path):
         ({"settings": {"harmonise.kind": "combat"}}, "harmonise is not for studies"),
         ({"methods": ["rigde"]}, "'rigde' is unknown; did you mean 'ridge'?"),
         ({"seeds": 0}, "at least 1"),
-        ({"finished": ["nowhere"]}, "nowhere: is not a folder of finished runs"),
+        ({"reuse": ["nowhere"]}, "nowhere: has no summary.json"),
     ],
 )
 def test_wrong_words_are_told_before_anything_is_written(words, told, cohort, tmp_path):
     with pytest.raises(BrioError, match=told.replace("?", r"\?")):
-        bench_on(cohort, tmp_path / "out", **words)
+        context_on(cohort, tmp_path / "out", **words)
     assert not (tmp_path / "out").exists()
 
 
@@ -73,22 +74,22 @@ def test_wrong_words_are_told_before_anything_is_written(words, told, cohort, tm
     ],
 )
 def test_what_an_arm_cannot_be_is_told_before_the_first_is_trained(study, words, told, cohort, tmp_path):
-    bench = bench_on(cohort, tmp_path / "out", **words)
+    context = context_on(cohort, tmp_path / "out", **words)
     with watched() as seen, pytest.raises(BrioError, match=told):
-        run_study(study, bench)
+        run_study(study, context)
     assert seen["executed"] == []
     assert not (tmp_path / "out").exists()
 
 
 def test_some_folds_are_as_many_in_distribution(cohort, tmp_path):
-    bench = bench_on(cohort, tmp_path, folds=["site02", "site05", "site02"])
+    context = context_on(cohort, tmp_path, folds=["site02", "site05", "site02"])
 
-    def folds(bench, protocol):
-        return {job.run.fold.name for job in bench._planned(arm("ridge", protocol)).jobs.values()}
+    def folds(context, protocol):
+        return {job.run.fold.name for job in context.plan_arm(arm("ridge", protocol)).runs.values()}
 
-    assert folds(bench, "loso") == {"site02", "site05"}
-    assert folds(bench, "kfold") == {"1", "2"}
-    few = bench_on(cohort, tmp_path, folds=list(np.unique(cohort.sites)), settings={"protocol.n_folds": "4"})
+    assert folds(context, "loso") == {"site02", "site05"}
+    assert folds(context, "kfold") == {"1", "2"}
+    few = context_on(cohort, tmp_path, folds=list(np.unique(cohort.sites)), settings={"protocol.n_folds": "4"})
     assert folds(few, "kfold") == {"1", "2", "3", "4"}
 
 
@@ -108,83 +109,83 @@ def test_some_folds_are_as_many_in_distribution(cohort, tmp_path):
     ],
 )
 def test_what_makes_a_smoke_run(words, why, cohort, tmp_path):
-    assert bench_on(cohort, tmp_path, **{"settings": None, **words}).smoke() == why
+    assert context_on(cohort, tmp_path, **{"settings": None, **words}).explain_smoke() == why
 
 
-def test_runs_handed_in_with_other_settings_make_a_smoke_run(cohort, tmp_path):
+def test_results_reused_with_other_settings_make_a_smoke_run(cohort, tmp_path):
     brio.run(cohort, ["ridge", "gcn"], seeds=3, out=tmp_path / "job", settings={"epochs": "2"}, device="cpu")
-    bench = bench_on(cohort, tmp_path / "out", settings=None, seeds=3, finished=[tmp_path / "job"])
-    assert bench.smoke([arm("ridge")]) == ""
-    assert bench.smoke([arm("ridge"), arm("gcn")]) == "gcn handed in with epochs=2"
+    context = context_on(cohort, tmp_path / "out", settings=None, seeds=3, reuse=[tmp_path / "job"])
+    assert context.explain_smoke([arm("ridge")]) == ""
+    assert context.explain_smoke([arm("ridge"), arm("gcn")]) == "gcn reused with epochs=2"
     brio.tune(cohort, "gcn", seeds=3, budget=2, out=tmp_path / "tuned", settings={"epochs": "2"}, device="cpu")
-    tuned = bench_on(cohort, tmp_path / "out", settings=None, seeds=3, finished=[tmp_path / "tuned"])
-    told = tuned.smoke([Arm("gcn", tuned=True)])
-    assert told == "gcn handed in with epochs=2", "not with what was chosen on validation scans"
+    tuned = context_on(cohort, tmp_path / "out", settings=None, seeds=3, reuse=[tmp_path / "tuned"])
+    told = tuned.explain_smoke([Arm("gcn", tuned=True)])
+    assert told == "gcn reused with epochs=2", "not with what was chosen on validation scans"
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_tuned_rows_count_among_methods_and_not_among_parts_of_one(cohort, tmp_path):
     brio.tune(cohort, "gcn", seeds=2, budget=2, out=tmp_path / "tuned", settings={"epochs": "2"}, device="cpu")
-    bench = bench_on(cohort, tmp_path / "out", methods=["gcn", "ridge"], finished=[tmp_path / "tuned"])
+    context = context_on(cohort, tmp_path / "out", methods=["gcn", "ridge"], reuse=[tmp_path / "tuned"])
     said = []
-    bench.say = said.append
+    context.say = said.append
     with watched() as seen:
-        place = run_study("comparison", bench)
+        place = run_study("comparison", context)
         rows = read(place / "table.csv")
         assert seen["executed"] == ["loso/ridge"]
-        own = bench.rows([arm("gcn"), arm("ridge")])
+        own = context.rows([arm("gcn"), arm("ridge")])
     assert seen["executed"] == ["loso/ridge", "loso/gcn"], "an arm without tuning is trained, the other one shared"
     given = read(tmp_path / "tuned" / "results.csv")["auc"].tolist()
     assert rows[rows["arm"] == "gcn"]["auc"].tolist() == given
     assert own[own["arm"] == "gcn"]["auc"].tolist() != given
     assert (
         "Settings of gcn were chosen on validation scans; the others have their own."
-        in (place / "found.md").read_text()
+        in (place / "finding.md").read_text()
     )
-    assert [line for line in said if "tuned rows are not compared" in line] == [
-        "gcn: tuned rows are not compared with parts of it that nobody tuned; it is trained here"
+    assert [line for line in said if "tuned results are not compared" in line] == [
+        "gcn: tuned results are not compared with parts of it that nobody tuned; it is trained here"
     ]
-    assert [p.name for p in sorted((tmp_path / "out" / "handed-in" / "loso").iterdir())] == ["gcn (tuned)"]
-    evidence = read_folder(tmp_path / "out")
+    assert [p.name for p in sorted((tmp_path / "out" / "reused" / "loso").iterdir())] == ["gcn (tuned)"]
+    evidence = read_evidence(tmp_path / "out")
     shown = {a.name: a for a in evidence.main}
     assert set(shown) == {"ridge", "gcn", "gcn (tuned)"}, "both are told of"
     assert shown["gcn (tuned)"].rows["auc"].tolist() == given
     assert evidence.elsewhere == []
-    assert f"FINISHED/{tmp_path.name}/tuned" in commands(evidence)[0]
+    assert f"REUSED/{tmp_path.name}/tuned" in commands(evidence)[0]
     assert "the highest of 2 methods" in write_report(tmp_path / "out").read_text(encoding="utf-8")
 
 
 def test_what_had_nothing_to_tune_is_the_methods_own(cohort, tmp_path):
     brio.tune(cohort, "dead-rois-only", seeds=2, budget=3, out=tmp_path / "tuned", device="cpu")
-    bench = bench_on(cohort, tmp_path / "out", finished=[tmp_path / "tuned"])
+    context = context_on(cohort, tmp_path / "out", reuse=[tmp_path / "tuned"])
     with watched() as seen:
-        bench.rows([arm("dead-rois-only")])
+        context.rows([arm("dead-rois-only")])
     assert seen["executed"] == []
 
 
 def test_an_arm_that_was_begun_elsewhere_is_refused_before_another_is_trained(cohort, tmp_path):
-    first = bench_on(cohort, tmp_path)
+    first = context_on(cohort, tmp_path)
     first.train([arm("ridge"), arm("logistic")])
     plan = tmp_path / "arms" / "loso" / "logistic" / "plan.json"
     plan.write_text(json.dumps(json.loads(plan.read_text()) | {"device": "cuda", "threads": None}))
     with watched() as seen:
-        bench_on(cohort, tmp_path).train([arm("ridge"), arm("logistic")])  # finished: read here as well
+        context_on(cohort, tmp_path).train([arm("ridge"), arm("logistic")])  # finished: read here as well
     shutil.rmtree(next((tmp_path / "arms" / "loso" / "logistic" / "runs").iterdir()))
     with watched() as seen, pytest.raises(BrioError, match=r"begun on another device.*--device cuda,"):
-        bench_on(cohort, tmp_path).train([arm("svm"), arm("logistic")])
+        context_on(cohort, tmp_path).train([arm("svm"), arm("logistic")])
     assert seen["executed"] == []
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_study_says_where_its_arms_were_computed(cohort, tmp_path):
-    bench = bench_on(cohort, tmp_path, methods=["ridge", "logistic"])
-    assert "Computed on" not in (run_study("comparison", bench) / "found.md").read_text()
+    context = context_on(cohort, tmp_path, methods=["ridge", "logistic"])
+    assert "Computed on" not in (run_study("comparison", context) / "finding.md").read_text()
     for path in (tmp_path / "arms" / "loso" / "logistic" / "runs").glob("*/run.json"):
         record = json.loads(path.read_text())
         record["row"]["device"] = "cuda (a GPU)"
         path.write_text(json.dumps(record))
-    again = bench_on(cohort, tmp_path, methods=["ridge", "logistic"])
-    assert "Computed on cpu; on cuda (a GPU): logistic." in (run_study("comparison", again) / "found.md").read_text()
+    again = context_on(cohort, tmp_path, methods=["ridge", "logistic"])
+    assert "Computed on cpu; on cuda (a GPU): logistic." in (run_study("comparison", again) / "finding.md").read_text()
 
 
 # ---------------------------------------------------------------- sharing and resuming
@@ -197,24 +198,24 @@ def test_studies_share_runs(seen):
     assert sum(n for _, n in seen["fitted"]) == 10 * len(seen["executed"])
 
 
-def test_a_finished_folder_is_not_trained_again(bench, cohort):
+def test_a_finished_folder_is_not_trained_again(context, cohort):
     with watched() as seen:
-        again = bench_on(cohort, bench.out)
+        again = context_on(cohort, context.out)
         rows = again.rows([arm("brio"), arm("ridge", "kfold")])
     assert seen["fitted"] == []
     assert len(rows) == 20
 
 
-def test_another_job_in_the_folder_is_refused(bench, cohort):
-    other = bench_on(cohort, bench.out, settings={**SETTINGS, "epochs": "9"})
-    with pytest.raises(BrioError, match="belongs to another run"):
-        other.finished(arm("brio"))
+def test_another_job_in_the_folder_is_refused(context, cohort):
+    other = context_on(cohort, context.out, settings={**SETTINGS, "epochs": "9"})
+    with pytest.raises(BrioError, match="belongs to another job"):
+        other.results_of(arm("brio"))
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_study_that_was_killed_goes_on(cohort, tmp_path, monkeypatch):
     words = {"methods": ["ridge", "gcn", "logistic"], "settings": QUICK, "seeds": 1, "runs_per_stack": 2}
-    whole = run_study("comparison", bench_on(cohort, tmp_path / "whole", **words))
+    whole = run_study("comparison", context_on(cohort, tmp_path / "whole", **words))
     write, kept = RunStore.write, []
 
     def killed(self, key, record, weights):
@@ -226,12 +227,12 @@ def test_a_study_that_was_killed_goes_on(cohort, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(RunStore, "write", killed)
         with pytest.raises(KeyboardInterrupt):
-            run_study("comparison", bench_on(cohort, tmp_path / "killed", **words))
+            run_study("comparison", context_on(cohort, tmp_path / "killed", **words))
     assert not (tmp_path / "killed" / "studies").exists()
     partial = tmp_path / "killed" / "arms" / "loso" / "gcn" / "runs" / "half.partial"
     partial.mkdir()  # of a kill while writing
     with watched() as seen:
-        again = run_study("comparison", bench_on(cohort, tmp_path / "killed", **words))
+        again = run_study("comparison", context_on(cohort, tmp_path / "killed", **words))
     # five runs in stacks of two, two and one: ridge is whole, gcn has one stack, logistic nothing
     assert seen["fitted"] == [["gcn", 2], ["gcn", 1], ["logistic", 2], ["logistic", 2], ["logistic", 1]]
     assert not partial.exists()
@@ -240,15 +241,15 @@ def test_a_study_that_was_killed_goes_on(cohort, tmp_path, monkeypatch):
 
 def test_a_removed_arm_is_trained_again_and_no_other(cohort, tmp_path):
     words = {"methods": ["ridge", "logistic"], "seeds": 1, "settings": {}}
-    before = find_study("comparison").find(bench_on(cohort, tmp_path / "out", **words))
+    before = find_study("comparison").find(context_on(cohort, tmp_path / "out", **words))
     shutil.rmtree(tmp_path / "out" / "arms" / "loso" / "logistic")
     with watched() as seen:
-        after = find_study("comparison").find(bench_on(cohort, tmp_path / "out", **words))
+        after = find_study("comparison").find(context_on(cohort, tmp_path / "out", **words))
     assert seen["fitted"] == [["logistic", 5]]
     assert after.table.equals(before.table)
 
 
-# ---------------------------------------------------------------- rows handed in
+# ---------------------------------------------------------------- reused results
 
 
 @pytest.fixture(scope="module")
@@ -262,10 +263,10 @@ def linear(cohort, tmp_path_factory):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_rows_handed_in_stand_for_their_methods(linear, cohort, tmp_path):
-    bench = bench_on(cohort, tmp_path / "out", methods=["logistic", "svm", "ridge"], finished=[linear])
+def test_reused_results_stand_for_their_methods(linear, cohort, tmp_path):
+    context = context_on(cohort, tmp_path / "out", methods=["logistic", "svm", "ridge"], reuse=[linear])
     with watched() as seen:
-        place = run_study("comparison", bench)
+        place = run_study("comparison", context)
     assert seen["executed"] == ["loso/svm"]
     rows, given = read(place / "table.csv"), read(linear / "results.csv")
     for name in ("ridge", "logistic"):
@@ -277,11 +278,11 @@ def test_rows_handed_in_stand_for_their_methods(linear, cohort, tmp_path):
 
 
 def test_only_the_folds_and_seeds_of_the_study_count(linear, cohort, tmp_path):
-    bench = bench_on(cohort, tmp_path, seeds=1, folds=["site04", "site02"], methods=["ridge"], finished=[linear])
-    rows = bench.rows([arm("ridge")])
+    context = context_on(cohort, tmp_path, seeds=1, folds=["site04", "site02"], methods=["ridge"], reuse=[linear])
+    rows = context.rows([arm("ridge")])
     assert rows[["fold", "seed"]].to_numpy().tolist() == [["site02", 0], ["site04", 0]]
-    assert bench.finished(arm("ridge")).facts == {"folds": 2, "seeds": 1, "epochs": None, "K": None}
-    kept = tmp_path / "handed-in" / "loso" / "ridge"
+    assert context.results_of(arm("ridge")).facts == {"folds": 2, "seeds": 1, "epochs": None, "K": None}
+    kept = tmp_path / "reused" / "loso" / "ridge"
     assert read(kept / "results.csv")["auc"].tolist() == rows["auc"].tolist()
     said = read(kept / "predictions.csv")
     assert set(zip(said["method"], said["fold"], said["seed"], strict=True)) == {
@@ -297,46 +298,63 @@ def test_only_the_folds_and_seeds_of_the_study_count(linear, cohort, tmp_path):
     assert not (tmp_path / "arms").exists()
 
 
-def test_handed_in_runs_that_are_too_few_are_refused(linear, cohort, tmp_path):
-    bench = bench_on(cohort, tmp_path / "out", seeds=3, methods=["svm", "ridge"], finished=[linear])
+def test_reused_runs_that_are_too_few_are_refused(linear, cohort, tmp_path):
+    context = context_on(cohort, tmp_path / "out", seeds=3, methods=["svm", "ridge"], reuse=[linear])
     with watched() as seen, pytest.raises(BrioError, match="no run of 'ridge' for fold site01, seed 2"):
-        run_study("comparison", bench)
+        run_study("comparison", context)
     assert seen["executed"] == []
 
 
 def test_rows_of_another_cohort_or_of_other_folds_are_refused(linear, tmp_path, cohort):
     other = simulate(Simulation(n_sites=5, per_class=5, n_rois=12, frames=60, seed=7))
     with pytest.raises(BrioError, match="another cohort"):
-        bench_on(other, tmp_path / "out", methods=["svm"], finished=[linear])
+        context_on(other, tmp_path / "out", methods=["svm"], reuse=[linear])
     fewer = cohort.select(np.arange(len(cohort)) > 0)
     with pytest.raises(BrioError, match="other exclusions"):
-        bench_on(fewer, tmp_path / "out", methods=["svm"], finished=[linear])
+        context_on(fewer, tmp_path / "out", methods=["svm"], reuse=[linear])
     with pytest.raises(BrioError, match=r"protocol\.validation_sites is 2 there, 1 here"):
-        bench_on(cohort, tmp_path / "out", settings={"protocol.validation_sites": "1"}, finished=[linear])
+        context_on(cohort, tmp_path / "out", settings={"protocol.validation_sites": "1"}, reuse=[linear])
     assert not (tmp_path / "out").exists()
 
 
 def test_arms_with_settings_other_protocols_and_harmonised_runs_are_not_taken(linear, cohort, tmp_path):
-    bench = bench_on(cohort, tmp_path, methods=["ridge"], finished=[linear])
-    (folder,) = bench.handed_in
+    context = context_on(cohort, tmp_path, methods=["ridge"], reuse=[linear])
+    (reused,) = context.reused
     runs = [("site01", 0)]
-    assert len(folder.runs_of(arm("ridge"), runs).rows) == 1
-    assert folder.runs_of(arm("ridge", penalties="1"), runs) is None
-    assert folder.runs_of(arm("ridge", "kfold"), runs) is None
-    assert folder.runs_of(arm("svm"), runs) is None
-    combat = dataclasses.replace(folder, summary=folder.summary | {"harmonise": "combat"})
-    assert combat.runs_of(arm("ridge"), runs) is None
+    assert len(reused.find_arm(arm("ridge"), runs).rows) == 1
+    assert reused.find_arm(arm("ridge", penalties="1"), runs) is None
+    assert reused.find_arm(arm("ridge", "kfold"), runs) is None
+    assert reused.find_arm(arm("svm"), runs) is None
+    summary = dataclasses.replace(reused.job.summary, harmonise="combat")
+    combat = ReusedResults(dataclasses.replace(reused.job, summary=summary))
+    assert combat.find_arm(arm("ridge"), runs) is None
 
 
-def test_studies_of_models_train_what_was_handed_in_and_leave_its_rows(linear, cohort, tmp_path):
-    bench = bench_on(cohort, tmp_path / "out", seeds=1, methods=["ridge", "logistic"], finished=[linear])
-    before = find_study("comparison").find(bench)
+@pytest.mark.usefixtures("undrawn")
+def test_participants_keep_their_leading_zeros_in_reused_results(cohort, tmp_path):
+    """ABIDE numbers its participants 0050002, 0050003, ...: read as numbers they would be others."""
+    ids = [f"{50002 + k:07d}" for k in range(len(cohort))]
+    numbered = bare(cohort, participant_id=ids)
+    brio.run(numbered, ["ridge"], seeds=1, out=tmp_path / "job", device="cpu")
+    context = context_on(numbered, tmp_path / "out", seeds=1, methods=["ridge"], settings={}, reuse=[tmp_path / "job"])
     with watched() as seen:
-        diagnosed = bench.discrepancies(arm("ridge"))
+        run_study("comparison", context)
+    assert seen["executed"] == []
+    kept = tmp_path / "out" / "reused" / "loso" / "ridge" / "predictions.csv"
+    assert kept.read_bytes() == (tmp_path / "job" / "predictions.csv").read_bytes()
+    (ridge,) = read_evidence(tmp_path / "out").arms
+    assert set(ridge.predictions["participant_id"]) == set(ids)
+
+
+def test_studies_of_models_train_what_was_reused_and_leave_its_rows(linear, cohort, tmp_path):
+    context = context_on(cohort, tmp_path / "out", seeds=1, methods=["ridge", "logistic"], reuse=[linear])
+    before = find_study("comparison").find(context)
+    with watched() as seen:
+        diagnosed = context.discrepancies(arm("ridge"))
     assert seen["executed"] == ["loso/ridge"]
     truth = read(tmp_path / "out" / "arms" / "loso" / "ridge" / "results.csv")
     assert diagnosed["auc"].tolist() == truth["auc"].tolist(), "those of the models that were looked into"
-    after = find_study("comparison").find(bench)
+    after = find_study("comparison").find(context)
     assert after.table.equals(before.table), "whichever study comes first"
     assert before.table["auc"].tolist() != truth["auc"].tolist()
 
@@ -349,16 +367,19 @@ def test_a_folder_of_an_earlier_version_is_told_so(linear, cohort, tmp_path):
         del functools.reduce(dict.__getitem__, where, summary)[key]
         (old / "summary.json").write_text(json.dumps(summary))
         with pytest.raises(BrioError, match="written by an earlier version"):
-            bench_on(cohort, tmp_path / "out", finished=[old])
+            context_on(cohort, tmp_path / "out", reuse=[old])
 
 
-@pytest.mark.parametrize("harm", ["summary.json", "results.csv"])
-def test_a_folder_that_cannot_be_read_is_told(harm, linear, cohort, tmp_path):
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [("summary.json", "summary.json: holds no JSON object"), ("results.csv", "results.csv: has no column 'method'")],
+)
+def test_a_folder_that_cannot_be_read_is_told(harm, message, linear, cohort, tmp_path):
     broken = tmp_path / "broken"
     shutil.copytree(linear, broken)
     (broken / harm).write_text("[]")
-    with pytest.raises(BrioError, match="is not a folder of finished runs"):
-        bench_on(cohort, tmp_path / "out", finished=[broken])
+    with pytest.raises(BrioError, match=message):
+        context_on(cohort, tmp_path / "out", reuse=[broken])
 
 
 # ---------------------------------------------------------------- what a cohort lacks
@@ -372,38 +393,38 @@ def test_methods_that_the_cohort_cannot_feed_are_left_out_with_a_line_each(cohor
     names = {e.name for e in list_methods() if not e.fixed and not e.file}
     hungry = {name for name in names if LACKING & set(find_method(name).needs)}
     assert {"core", "fc-hgnn", "deci", "covariates-only"} <= hungry
-    bench = bench_on(bare(cohort), tmp_path / "out", methods=None, say=said.append, settings=None)
+    context = context_on(bare(cohort), tmp_path / "out", methods=None, say=said.append, settings=None)
     for protocol in ("loso", "kfold", "loso"):
-        assert {a.method for a in compared(bench, protocol)} == names - hungry
-    assert set(bench.left_out) == hungry
+        assert {a.method for a in compared(context, protocol)} == names - hungry
+    assert set(context.left_out) == hungry
     lines = [line for line in said if line.startswith("left out: ")]
     assert len(lines) == len(hungry), "once"
     assert sum("'sex'" in line for line in lines) >= 3
     assert any("'deci'" in line and "'tr'" in line for line in lines)
-    assert [a.method for a in find_study("agreement").arms(bench)] == [
+    assert [a.method for a in find_study("agreement").arms(context)] == [
         *("coral", "irm", "gsat", "brainood", "backbone", "brio")
     ]
-    full = bench_on(cohort, tmp_path / "out", methods=None, say=said.append, settings=None)
+    full = context_on(cohort, tmp_path / "out", methods=None, say=said.append, settings=None)
     assert {a.method for a in compared(full)} == names
     assert full.left_out == {}
 
 
 def test_a_setting_may_feed_a_method(cohort, tmp_path):
-    bench = bench_on(bare(cohort), tmp_path, methods=None, settings={"bold_tr": "none"})
-    assert "deci" in {a.method for a in compared(bench)}
-    assert "core" in bench.left_out
+    context = context_on(bare(cohort), tmp_path, methods=None, settings={"bold_tr": "none"})
+    assert "deci" in {a.method for a in compared(context)}
+    assert "core" in context.left_out
 
 
 def test_a_gap_in_a_column_is_a_lack(cohort, tmp_path):
     gap = cohort.participants[["age", "sex", "tr", "mean_fd"]].copy()
     gap.loc[gap.index[3], "age"] = np.nan
-    bench = bench_on(bare(cohort, covariates=gap, atlas=cohort.atlas), tmp_path, methods=None, settings=None)
-    assert {"core", "fc-hgnn", "covariates-only"} <= {*known(bench)} - {a.method for a in compared(bench)}
-    assert "deci" in {a.method for a in compared(bench)}
-    assert "1 of" in bench.left_out["core"]
+    context = context_on(bare(cohort, covariates=gap, atlas=cohort.atlas), tmp_path, methods=None, settings=None)
+    assert {"core", "fc-hgnn", "covariates-only"} <= {*known(context)} - {a.method for a in compared(context)}
+    assert "deci" in {a.method for a in compared(context)}
+    assert "1 of" in context.left_out["core"]
 
 
-def known(bench: Bench) -> list[str]:
+def known(context: StudyContext) -> list[str]:
     return [e.name for e in list_methods() if not e.fixed and not e.file]
 
 
@@ -411,25 +432,25 @@ def known(bench: Bench) -> list[str]:
 def test_what_is_left_out_is_written_down(cohort, tmp_path, monkeypatch):
     few = [find_method(name) for name in ("ridge", "core", "logistic", "covariates-only")]
     monkeypatch.setattr(comparison, "list_methods", lambda: few)
-    bench = bench_on(bare(cohort), tmp_path / "out", methods=None, seeds=1, settings=None)
-    place = run_study("comparison", bench)
+    context = context_on(bare(cohort), tmp_path / "out", methods=None, seeds=1, settings=None)
+    place = run_study("comparison", context)
     assert set(read(place / "table.csv")["arm"]) == {"ridge", "logistic"}
-    text = (place / "found.md").read_text()
+    text = (place / "finding.md").read_text()
     for name in ("core", "covariates-only"):
         assert f"Left out: method '{name}' needs the sex of every participant" in text
     assert sum("Left out" in line for line in json.loads((place / "study.json").read_text())["text"]) == 2
     for study in ("in-distribution", "efficiency"):
-        assert sum("Left out" in line for line in find_study(study).find(bench).text) == 2
+        assert sum("Left out" in line for line in find_study(study).find(context).text) == 2
 
 
 def test_a_method_that_was_asked_for_is_an_error_before_anything_is_trained(cohort, tmp_path):
-    bench = bench_on(bare(cohort), tmp_path / "out", methods=["ridge", "core"])
+    context = context_on(bare(cohort), tmp_path / "out", methods=["ridge", "core"])
     for study in ("comparison", "paper", "agreement", "scan-length"):
         with watched() as seen, pytest.raises(BrioError, match=r"'core' needs the sex .* no column 'sex'"):
-            run_study(study, bench)
+            run_study(study, context)
         assert seen["executed"] == []
     with pytest.raises(BrioError, match="'core' needs the sex"):
-        run_study("efficiency", bench)
+        run_study("efficiency", context)
 
 
 def test_the_reference_is_brio_where_it_takes_part():
@@ -449,8 +470,8 @@ def one_class() -> Cohort:
 
 
 def test_a_site_without_both_classes_counts_nowhere(one_class, tmp_path):
-    bench = bench_on(one_class, tmp_path, methods=["ridge", "logistic"], settings={}, seeds=1)
-    found = find_study("comparison").find(bench)
+    context = context_on(one_class, tmp_path, methods=["ridge", "logistic"], settings={}, seeds=1)
+    found = find_study("comparison").find(context)
     assert found.table.groupby("arm")["auc"].apply(lambda s: s.isna().sum()).to_dict() == {"logistic": 1, "ridge": 1}
     summary = found.summary.set_index("arm")
     known = found.table.dropna(subset=["auc"])
@@ -461,26 +482,26 @@ def test_a_site_without_both_classes_counts_nowhere(one_class, tmp_path):
 
 
 def test_folds_that_cannot_be_scored_are_refused(one_class, tmp_path):
-    bench = bench_on(one_class, tmp_path / "out", methods=["ridge"], folds=["site03"])
+    context = context_on(one_class, tmp_path / "out", methods=["ridge"], folds=["site03"])
     with pytest.raises(BrioError, match="site03: the test scans hold one class only"):
-        run_study("comparison", bench)
+        run_study("comparison", context)
     assert not (tmp_path / "out").exists()
 
 
 POOR = ["comparison", "agreement", "retention", "scan-length", "efficiency"]
-REST = [s.name for s in known_studies() if s.name not in POOR]
+REST = [s.name for s in list_studies() if s.name not in POOR]
 
 
 @pytest.mark.parametrize("names", [POOR, pytest.param(REST, marks=pytest.mark.soak)], ids=["some", "rest"])
 def test_one_site_and_a_linear_method_are_enough(names, one_class, tmp_path):
     """No arm to compare with, one site that can be scored, one that cannot: nothing breaks, no text says nan."""
-    bench = bench_on(one_class, tmp_path / "out", methods=["ridge"], folds=["site03", "site01"], seeds=1)
+    context = context_on(one_class, tmp_path / "out", methods=["ridge"], folds=["site03", "site01"], seeds=1)
     for name in names:
-        place = run_study(name, bench)
-        assert "nan" not in (place / "found.md").read_text()
+        place = run_study(name, context)
+        assert "nan" not in (place / "finding.md").read_text()
         told = json.loads((place / "study.json").read_text())
         assert told["smoke"].startswith("not every fold, 1 seed, epochs=3")
         assert told["folds"] == (2 if name not in ("efficiency",) else 0)
         assert (place / "figure.png").stat().st_size > 1000
     if names == POOR:
-        assert "None of the methods compared is trained in epochs." in (place / "found.md").read_text()
+        assert "None of the methods compared is trained in epochs." in (place / "finding.md").read_text()

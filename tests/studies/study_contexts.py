@@ -12,8 +12,8 @@ import pandas as pd
 import brio
 from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
-from brio.jobs import train
-from brio.studies import Bench, alignment, bench, run_study, sensitivity, study
+from brio.jobs import JobSpec, train
+from brio.studies import StudyContext, alignment, context, run_study, sensitivity, study
 
 SIMULATION = Simulation(n_sites=5, per_class=5, n_rois=12, frames=60, stable=0.8)
 SETTINGS = {
@@ -39,9 +39,11 @@ SEEDS = 2
 FACTS = ["folds", "seeds", "epochs", "K"]
 
 
-def bench_on(cohort: Cohort | Path, out: Path, **words: object) -> Bench:
-    """A bench with small settings."""
-    return Bench(cohort, out, **{"settings": SETTINGS, "seeds": SEEDS, "device": "cpu", "methods": METHODS, **words})
+def context_on(cohort: Cohort | Path, out: Path, *, reuse=(), say=None, **options: object) -> StudyContext:
+    """A context with small settings; None for the default of an option."""
+    small = {"settings": SETTINGS, "seeds": SEEDS, "device": "cpu", "methods": METHODS}
+    spec = JobSpec(cohort, **{name: value for name, value in {**small, **options}.items() if value is not None})
+    return StudyContext(spec, out, reuse=reuse, **({} if say is None else {"say": say}))
 
 
 def bare(cohort: Cohort, **words: object) -> Cohort:
@@ -53,7 +55,8 @@ def bare(cohort: Cohort, **words: object) -> Cohort:
 
 def read(path: Path) -> pd.DataFrame:
     """A csv file as it was written."""
-    return pd.read_csv(path, dtype={"fold": str, "note": str})
+    text = {"fold": str, "note": str, "participant_id": str}
+    return pd.read_csv(path, dtype=text)
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -65,17 +68,17 @@ def tree(folder: Path) -> dict[str, bytes]:
 def watched() -> Iterator[dict[str, list]]:
     """What is executed (folders of arms) and fitted (method and number of runs) meanwhile."""
     seen: dict[str, list] = {"executed": [], "fitted": []}
-    execute, fit = bench.execute, train._fit
+    execute, fit = context.execute_plan, train._fit
 
-    def executed(prepared, names, folder, *more):
+    def executed(job, plan, folder):
         seen["executed"].append("/".join(folder.parts[-2:]))
-        return execute(prepared, names, folder, *more)
+        return execute(job, plan, folder)
 
-    def fitted(method, graphs, runs, progress):
+    def fitted(method, connectomes, runs, progress):
         seen["fitted"].append([method.name, len(runs)])
-        return fit(method, graphs, runs, progress)
+        return fit(method, connectomes, runs, progress)
 
-    with mock.patch.object(bench, "execute", executed), mock.patch.object(train, "_fit", fitted):
+    with mock.patch.object(context, "execute_plan", executed), mock.patch.object(train, "_fit", fitted):
         yield seen
 
 
@@ -92,14 +95,14 @@ def make_paper(root: Path) -> None:
     cohort = simulate(SIMULATION)
     said: list[str] = []
     findings = {}
-    write = study._write
+    write = study._write_finding
 
     def kept(s, found, on):
         findings[s.name] = {"table": found.table, "summary": found.summary, "text": found.text}
         write(s, found, on)
 
-    with watched() as seen, shorter(), mock.patch.object(study, "_write", kept):
-        run_study("paper", bench_on(cohort, root / "out", say=said.append))
+    with watched() as seen, shorter(), mock.patch.object(study, "_write_finding", kept):
+        run_study("paper", context_on(cohort, root / "out", say=said.append))
     (root / "seen.json").write_text(json.dumps(seen | {"said": said}))
     (root / "findings.pickle").write_bytes(pickle.dumps(findings))
     words = {"seeds": SEEDS, "settings": SETTINGS, "device": "cpu"}

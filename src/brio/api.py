@@ -1,0 +1,263 @@
+"""Evaluate methods from Python: :func:`run`, :func:`tune` and the :class:`Result` they return."""
+
+from __future__ import annotations
+
+import html
+import math
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from .cohort import Audit, Cohort
+from .jobs import FinishedJob, JobSpec, run_job, tune_job
+from .jobs.job import Say, ignore
+from .progress import Progress, silent
+from .report import write_report
+from .results import Summary, TuningRecord
+from .results.format import MISSING, format_interval, format_number, typeset
+
+__all__ = ["Result", "run", "tune"]
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a job computed.
+
+    Attributes
+    ----------
+    folder : Path
+        Where everything is stored.
+    rows : DataFrame
+        One row per run: its scores, the sites it learned from, the epoch it chose.
+    predictions : DataFrame
+        One row per test scan of each run.
+    summary : Summary
+        Means over test sites with intervals, for each method.
+    audit : Audit or None
+        What the audit found; None where exclusions were not applied.
+    """
+
+    folder: Path
+    rows: pd.DataFrame
+    predictions: pd.DataFrame
+    summary: Summary
+    audit: Audit | None
+
+    @classmethod
+    def of(cls, finished: FinishedJob) -> Result:
+        """Make the result of a finished job."""
+        job, stored = finished
+        assert stored.predictions is not None  # a job that was just executed has them
+        return cls(stored.folder, stored.rows, stored.predictions, stored.summary, job.audit)
+
+    def table(self) -> pd.DataFrame:
+        """Return mean, SD over sites and 95 % interval of each method, in percent."""
+        rows = {}
+        for name, method in self.summary.methods.items():
+            low, high = method.auc.interval or (None, None)
+            rows[name] = {
+                "AUC": _percent(method.auc.mean),
+                "SD": _percent(method.auc.sd),
+                "low": _percent(low),
+                "high": _percent(high),
+                "AUC, seeds averaged": _percent(method.auc_of_averaged_logits.mean),
+                "ACC": _percent(method.acc.mean),
+                "balanced ACC": _percent(method.balanced_acc.mean),
+                "folds": method.folds,
+                "seeds": method.seeds,
+                "epochs": method.epochs,
+                "K": method.K,
+            }
+        return pd.DataFrame(rows).T
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader should know about the table, a sentence each."""
+        summary = self.summary
+        units = "test sites" if summary.protocol == "loso" else "test folds"
+        seeds = f"{len(summary.seeds)} seed{'s' if len(summary.seeds) > 1 else ''}"
+        notes = [f"{len(summary.folds)} {units}, {seeds}, {summary.n_scans} scans"]
+        if summary.smoke_run:
+            notes.append("This is a smoke run (fewer than three seeds, or not every fold): no basis for a claim.")
+        without_auc = {fold: why for m in summary.methods.values() for fold, why in m.without_auc.items()}
+        notes += [f"no AUC for {fold}: {why}" for fold, why in without_auc.items()]
+        return [*notes, *(f"warning: {warning}" for warning in summary.warnings)]
+
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        """Return the header and the rows of the table as text, for a terminal or a page."""
+        several = len(self.summary.seeds) > 1
+        header = ["method", "AUC", "95 % interval", "SD", "ACC", "balanced ACC"]
+        header += ["AUC, seeds averaged"] if several else []
+        rows = []
+        for name, row in self.table().iterrows():
+            interval = format_interval([row["low"], row["high"]], _one_decimal)
+            cells = [_one_decimal(row["AUC"]), interval, *(_one_decimal(row[c]) for c in ("SD", "ACC", "balanced ACC"))]
+            rows.append([str(name), *cells, *([_one_decimal(row["AUC, seeds averaged"])] if several else [])])
+        return header, rows
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """Write the HTML report of the job, and a model card beside it.
+
+        Parameters
+        ----------
+        path : path, optional
+            The page to write; by default ``report.html`` in the folder of the job.
+
+        Returns
+        -------
+        Path
+            Of the page.
+        """
+        return write_report(self.folder, path)
+
+    def _repr_html_(self) -> str:
+        header, rows = self.cells()
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in header)
+        body = "".join(
+            f"<tr><th>{html.escape(name)}</th>"
+            + "".join(f'<td style="text-align:right">{html.escape(typeset(cell))}</td>' for cell in cells)
+            + "</tr>"
+            for name, *cells in rows
+        )
+        notes = "<br>".join(html.escape(note) for note in self.notes)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{notes}</p>"
+
+
+def _percent(share: float | None) -> float:
+    return math.nan if share is None else 100 * share
+
+
+def _one_decimal(value: float) -> str:
+    return MISSING if value != value else format_number(float(value), 1)
+
+
+def run(
+    cohort: Cohort | str | Path,
+    methods: Sequence[str] | str = ("brio",),
+    *,
+    protocol: str = "loso",
+    seeds: int = 1,
+    out: str | Path | None = None,
+    tuned: str | Path | TuningRecord | None = None,
+    settings: dict[str, Any] | None = None,
+    folds: Sequence[str] | None = None,
+    companions: Sequence[Cohort] = (),
+    exclude: bool = True,
+    device: str = "auto",
+    runs_per_stack: int | None = None,
+    records_only: bool = False,
+    progress: Progress = silent,
+    say: Say = ignore,
+) -> Result:
+    """Evaluate methods on a cohort under a protocol.
+
+    Runs that are finished in ``out`` are not computed again, so an interrupted job is resumed by the same call.
+
+    Parameters
+    ----------
+    cohort : Cohort or path of a cohort folder
+    methods : names, see ``brio methods``, or "all"
+        All are those that the cohort has all inputs for, without variants of another one.
+    protocol : {"loso", "kfold"}
+        Leave one site out, or folds stratified by site and class.
+    seeds : int
+        Seeds 0 to seeds - 1; a seed decides initial weights, random draws and which sites validate.
+    out : path, optional
+        Folder of the job; a temporary one by default.
+    tuned : path or TuningRecord, optional
+        Folder of ``brio tune``: the settings chosen there are used, fold by fold, for the methods tuned there.
+    settings : dict, optional
+        Settings of the methods, the protocol (``protocol.validation_sites``), the audit (``audit.min_frames``) and
+        the harmonisation of sites (``harmonise.kind``).
+    folds : names, optional
+        Only these folds (test sites); the result is then marked as a smoke run.
+    companions : cohorts
+        The same participants in other atlases; all are audited, and exclusions hold for all alike.
+    exclude : bool
+        Apply the exclusions that the audit proposes.
+    device : {"auto", "cpu", "cuda", "cuda-tf32"}
+    runs_per_stack : int, optional
+        Runs that train together; by default as many as memory allows.
+    records_only : bool
+        Store scores and predictions of each run, not its weights.
+    progress : Progress
+        Called with what is being done and the share that is done.
+    say : function of a line
+        Called with each line that the job has to say, such as exclusions.
+
+    Returns
+    -------
+    Result
+
+    Raises
+    ------
+    BrioError
+        If something in these options or in the cohort is wrong, or ``out`` belongs to another job.
+
+    Examples
+    --------
+    >>> from brio.cohort.simulate import Simulation, simulate
+    >>> result = run(simulate(Simulation(n_sites=5, per_class=6)), ["ridge"], device="cpu")
+    >>> sorted(result.rows["fold"])
+    ['site01', 'site02', 'site03', 'site04', 'site05']
+    """
+    spec = JobSpec(
+        cohort=cohort,
+        methods=methods,
+        protocol=protocol,
+        seeds=seeds,
+        settings=settings or {},
+        folds=folds,
+        companions=companions,
+        exclude=exclude,
+        device=device,
+        runs_per_stack=runs_per_stack,
+        records_only=records_only,
+        tuned=tuned if tuned is None or isinstance(tuned, TuningRecord) else TuningRecord.read(Path(tuned)),
+    )
+    folder = Path(tempfile.mkdtemp(prefix="brio-")) if out is None else Path(out)
+    return Result.of(run_job(spec, folder, progress, say))
+
+
+def tune(
+    cohort: Cohort | str | Path,
+    methods: Sequence[str] | str,
+    *,
+    out: str | Path,
+    budget: int = 4,
+    oracle: bool = False,
+    progress: Progress = silent,
+    say: Say = ignore,
+    **options: Any,
+) -> Result:
+    """Try configurations of methods, choose one for each fold, and evaluate the choice with all seeds.
+
+    Every configuration is trained with seed 0 on every fold; the one with the best AUC on the fold's validation scans
+    is chosen for that fold, the default where they tie. The test scans of a fold choose nothing. The first
+    configuration is the default, the others are drawn from the method's spaces (``brio methods NAME``).
+
+    Parameters
+    ----------
+    cohort, methods, progress, say, **options
+        As for :func:`brio.run`. Settings that are given are not tuned.
+    out : path
+        Folder of the job: ``tuning.json`` and ``configurations.csv`` hold the search, the rest is as :func:`brio.run`
+        leaves it.
+    budget : int
+        Configurations for each method and fold. A method with nothing to tune is run as it is.
+    oracle : bool
+        Also write what each configuration reached on the test scans, and what choosing by them would have reached: an
+        upper bound that no honest choice can promise, used for nothing else.
+
+    Returns
+    -------
+    Result
+        Of the chosen configurations.
+    """
+    spec = JobSpec(cohort=cohort, methods=methods, **options | {"settings": options.get("settings") or {}})
+    finished = tune_job(spec, Path(out), budget=budget, oracle=oracle, progress=progress, say=say)
+    return Result.of(finished)

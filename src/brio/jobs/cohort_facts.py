@@ -1,0 +1,96 @@
+"""Counts and ranges of a cohort, for a report that is made without it: nothing about any one participant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..cohort import Cohort
+from ..cohort.covariates import COVARIATE_COLUMNS
+
+__all__ = ["describe_cohort"]
+
+SMALLEST_GROUP = 5
+"""A group with fewer scans gets counts alone: mean and SD of three ages are nearly the ages."""
+
+
+def describe_cohort(cohort: Cohort) -> dict[str, Any]:
+    """Describe a cohort without describing any one participant, ready for ``json.dumps``.
+
+    Returns
+    -------
+    dict
+        Names of the cohort, its atlas and its classes; the ROIs with coordinates and hemisphere where they are known;
+        and for the whole cohort and each site the scans of both classes, frames, repetition times and, where the
+        participants' table has them, age, motion and sex.
+
+    Examples
+    --------
+    >>> from brio.cohort.simulate import Simulation, simulate
+    >>> facts = describe_cohort(simulate(Simulation(n_sites=2, per_class=6, n_rois=8)))
+    >>> facts["sites"][0]["site"], facts["sites"][0]["n"], facts["rois"]["name"][0]
+    ('site01', [6, 6], 'stable_1_L')
+    """
+    sites = cohort.sites
+    return {
+        "name": cohort.name,
+        "fingerprint": cohort.fingerprint,
+        "classes": list(cohort.classes),
+        "atlas": cohort.atlas.name,
+        "rois": _describe_rois(cohort),
+        "all": _describe_group(cohort, np.ones(len(cohort), dtype=bool)),
+        "sites": [{"site": str(s), **_describe_group(cohort, sites == s)} for s in np.unique(sites)],
+    }
+
+
+def _describe_rois(cohort: Cohort) -> dict[str, Any]:
+    rois = cohort.atlas.rois
+    described: dict[str, Any] = {"name": rois["name"].astype(str).tolist(), "xyz": None, "hemi": None}
+    if cohort.atlas.has_coordinates:
+        xyz = rois[["x", "y", "z"]].apply(pd.to_numeric, errors="coerce").to_numpy(dtype=float)
+        if np.isfinite(xyz).all():
+            described["xyz"] = xyz.round(1).tolist()
+    if "hemi" in rois:
+        described["hemi"] = rois["hemi"].astype(str).tolist()
+    return described
+
+
+def _describe_group(cohort: Cohort, members: np.ndarray) -> dict[str, Any]:
+    """Counts and ranges of some scans; ``members`` is a mask, shape [scans]."""
+    table = cohort.participants[members]
+    n = np.bincount(cohort.labels[members], minlength=2)
+    frames = cohort.n_frames[members]
+    group: dict[str, Any] = {"n": n.tolist(), "frames": [int(frames.min()), int(frames.max())], "tr": None}
+    if "tr" in table:
+        tr = pd.to_numeric(table["tr"], errors="coerce").dropna()
+        group["tr"] = [float(tr.min()), float(tr.max())] if len(tr) else None
+    group |= {
+        "age": _mean_sd(table, COVARIATE_COLUMNS["age"]),
+        "motion": _mean_sd(table, COVARIATE_COLUMNS["motion"]),
+        "sex": _count_sexes(table),
+    }
+    return group
+
+
+def _mean_sd(table: pd.DataFrame, column: str) -> dict[str, Any] | None:
+    """Mean and SD of a column and how many scans have it; None where few have."""
+    if column not in table:
+        return None
+    known = pd.to_numeric(table[column], errors="coerce").dropna().astype(float)
+    known = known[np.isfinite(known)]
+    if len(known) < SMALLEST_GROUP:
+        return None
+    return {"mean": round(float(known.mean()), 4), "sd": round(float(known.std(ddof=1)), 4), "n": len(known)}
+
+
+def _count_sexes(table: pd.DataFrame) -> dict[str, int] | None:
+    """Count scans of each sex as the table writes it; None where few have one."""
+    column = COVARIATE_COLUMNS["sex"]
+    if column not in table:
+        return None
+    known = table[column].dropna().astype(str).str.strip()
+    if len(known) < SMALLEST_GROUP:
+        return None
+    return {str(k): int(v) for k, v in known.value_counts().sort_index().items()}

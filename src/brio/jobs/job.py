@@ -1,0 +1,122 @@
+"""A job that is ready to be planned: its specification, the audited cohort and the device."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from ..cohort import Audit, Cohort, audit
+from ..connectome import Connectomes
+from ..device import ComputeDevice, resolve_device
+from ..errors import BrioError
+from ..methods import make_method
+from ..progress import Progress, silent
+from ..training.inputs import check_needs
+from .spec import JobSpec
+
+__all__ = ["Job", "Say", "ignore", "prepare_job"]
+
+Say = Callable[[str], None]
+"""Called with each line that a job has to say to its user."""
+
+
+def ignore(line: str) -> None:
+    """Say nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A specification and what it comes to on its cohort.
+
+    Attributes
+    ----------
+    spec : JobSpec
+    whole : Cohort
+        The cohort as it was given.
+    cohort : Cohort
+        The scans that are used.
+    audit : Audit or None
+        None where its exclusions are not applied.
+    device : ComputeDevice
+    estimate : function
+        Estimates the connectomes, once for all jobs that share it.
+    progress : Progress
+    say : function of a line
+    """
+
+    spec: JobSpec
+    whole: Cohort
+    cohort: Cohort
+    audit: Audit | None
+    device: ComputeDevice
+    estimate: Callable[[], Connectomes]
+    progress: Progress = silent
+    say: Say = ignore
+
+    @property
+    def connectomes(self) -> Connectomes:
+        """The connectomes of the scans that are used, estimated when they are first needed."""
+        return self.estimate()
+
+    @property
+    def seeds(self) -> range:
+        """Seeds of its runs."""
+        return range(self.spec.seeds)
+
+    def with_spec(self, **changes: Any) -> Job:
+        """Return the same job with some fields of its specification changed; the cohort is not audited again."""
+        return dataclasses.replace(self, spec=dataclasses.replace(self.spec, **changes))
+
+    @property
+    def protocol_identity(self) -> dict[str, Any]:
+        """What the names of its folds mean: the protocol and, for k-fold, the scans that it deals out."""
+        identity = {"name": self.spec.protocol, "settings": dataclasses.asdict(self.spec.protocol_settings)}
+        return identity | ({"fingerprint": self.cohort.fingerprint} if self.spec.protocol == "kfold" else {})
+
+    def missing_inputs(self, name: str) -> str:
+        """Return what the cohort lacks for a method, in words; empty where it lacks nothing."""
+        method = make_method(name, self.spec.settings_of(name))
+        try:
+            check_needs(self.cohort, method.needs, method.settings, f"method '{name}'")
+        except BrioError as missing:
+            return str(missing)
+        return ""
+
+    def runnable_methods(self, names: Sequence[str]) -> list[str]:
+        """Return those methods that the cohort has all inputs for, and say what it lacks for the others."""
+        missing = {name: self.missing_inputs(name) for name in names}
+        for words in filter(None, missing.values()):
+            self.say(f"left out: {words}")
+        return [name for name, words in missing.items() if not words]
+
+    def announce_exclusions(self) -> None:
+        """Say which scans are used and why the others are not."""
+        if self.audit is None:
+            self.say(f"{len(self.whole)} scans, no exclusions applied")
+            return
+        exclusions = self.audit.exclusions
+        ending = ", excluded by the audit:" if exclusions else ""
+        self.say(f"{len(self.cohort)} of {len(self.whole)} scans are used{ending}")
+        for participant, reasons in exclusions.items():
+            self.say(f"  {participant}: {'; '.join(reasons)}")
+
+
+def prepare_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> Job:
+    """Load and audit the cohort of a job and find its device.
+
+    Raises
+    ------
+    BrioError
+        If the cohort cannot be read, the device is not there, or the audit excludes every scan.
+    """
+    whole = spec.cohort if isinstance(spec.cohort, Cohort) else Cohort.load(spec.cohort)
+    device = resolve_device(spec.device)
+    whole.verify()
+    audited = audit(whole, spec.audit_rules, spec.companions) if spec.exclude else None
+    used = whole if audited is None else whole.select(audited.keep)
+    if len(used) == 0:
+        raise BrioError(f"{whole.name}: the audit excludes every scan; see 'brio audit', or change its rules")
+    return Job(spec, whole, used, audited, device, cache(lambda: Connectomes(used, device.torch_device)), progress, say)

@@ -1,0 +1,172 @@
+"""What a job is asked to do: one frozen value from the command line, Python or a study to the plan."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..cohort import AuditRules, Cohort
+from ..connectome import HarmonisationRule
+from ..errors import BrioError, nearest
+from ..methods import find_method, list_methods, make_method
+from ..protocol import PROTOCOLS, ProtocolSettings
+from ..results import TuningRecord
+from ..settings import replace_values, require
+from ..training import Method
+
+__all__ = ["JobSpec", "make_audit_rules", "make_methods", "resolve_methods", "split_settings", "wants_all_methods"]
+
+
+@dataclass(frozen=True, eq=False)
+class JobSpec:
+    """What a job is asked to do.
+
+    Attributes
+    ----------
+    cohort : Cohort or path of a cohort folder
+    methods : tuple of str
+        Names, see ``brio methods``, or ``("all",)``.
+    protocol : {"loso", "kfold"}
+    seeds : int
+        Seeds 0 to seeds - 1.
+    settings : dict
+        Settings of the methods, the protocol (``protocol.validation_sites``), the audit (``audit.min_frames``) and
+        the harmonisation of sites (``harmonise.kind``).
+    folds : tuple of str or None
+        Only these folds.
+    companions : tuple of Cohort
+        The same participants in other atlases.
+    exclude : bool
+        Apply the exclusions that the audit proposes.
+    device : {"auto", "cpu", "cuda", "cuda-tf32"}
+    runs_per_stack : int or None
+        Runs that train together; by default as many as memory allows.
+    records_only : bool
+        Store no weights.
+    tuned : TuningRecord or None
+        Settings chosen for each fold by an earlier search.
+
+    Raises
+    ------
+    BrioError
+        If a value is out of range, or a setting of the protocol, audit or harmonisation is unknown.
+    """
+
+    cohort: Cohort | str | Path
+    methods: Sequence[str] = ()
+    protocol: str = "loso"
+    seeds: int = 1
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    folds: Sequence[str] | None = None
+    companions: Sequence[Cohort] = ()
+    exclude: bool = True
+    device: str = "auto"
+    runs_per_stack: int | None = None
+    records_only: bool = False
+    tuned: TuningRecord | None = None
+
+    def __post_init__(self) -> None:
+        methods = (self.methods,) if isinstance(self.methods, str) else tuple(dict.fromkeys(self.methods))
+        object.__setattr__(self, "methods", methods)
+        object.__setattr__(self, "settings", dict(self.settings))
+        object.__setattr__(self, "folds", None if self.folds is None else tuple(self.folds))
+        object.__setattr__(self, "companions", tuple(self.companions))
+        require(self.seeds >= 1, "seeds", self.seeds, "at least 1")
+        per_stack = self.runs_per_stack
+        require(per_stack is None or per_stack >= 1, "runs_per_stack", per_stack, "at least 1")
+        require(self.protocol in PROTOCOLS, "protocol", self.protocol, " or ".join(PROTOCOLS))
+        _ = self.audit_rules, self.protocol_settings, self.harmonise  # wrong values are reported here
+
+    @property
+    def method_settings(self) -> dict[str, Any]:
+        """Settings of the methods."""
+        return split_settings(self.settings)[""]
+
+    @property
+    def audit_rules(self) -> AuditRules:
+        """Rules of the audit."""
+        return make_audit_rules(split_settings(self.settings)["audit"])
+
+    @property
+    def protocol_settings(self) -> ProtocolSettings:
+        """Settings of the protocol."""
+        return replace_values(ProtocolSettings(), split_settings(self.settings)["protocol"], "protocol.")
+
+    @property
+    def harmonise(self) -> HarmonisationRule:
+        """How sites are harmonised."""
+        return replace_values(HarmonisationRule(), split_settings(self.settings)["harmonise"], "harmonise.")
+
+    def settings_of(self, method: str) -> dict[str, Any]:
+        """Return the given settings that a method has and its name does not fix."""
+        entry = find_method(method)
+        known = {f.name for f in dataclasses.fields(entry.method_class.Settings)} - set(entry.fixed)
+        return {k: v for k, v in self.method_settings.items() if k in known}
+
+
+def split_settings(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Split settings into those of the methods (under ``""``), the protocol, the audit and the harmonisation.
+
+    Examples
+    --------
+    >>> split_settings({"K": 4, "audit.min_frames": 60})["audit"]
+    {'min_frames': 60}
+    """
+    parts: dict[str, dict[str, Any]] = {"": {}, "protocol": {}, "audit": {}, "harmonise": {}}
+    for name, value in values.items():
+        part, _, key = name.rpartition(".")
+        if part not in parts:
+            known = " or ".join(f"'{p}.'" for p in parts if p)
+            raise BrioError(f"setting '{name}' is unknown; settings with a dot begin with {known}")
+        parts[part][key] = value
+    return parts
+
+
+def make_audit_rules(values: Mapping[str, Any]) -> AuditRules:
+    """Make rules of the audit from ``key=value`` text."""
+    return replace_values(AuditRules(), dict(values), "audit.")
+
+
+def wants_all_methods(methods: Sequence[str] | str) -> bool:
+    """Whether methods are not named, but asked for as ``all``."""
+    return methods == "all" or list(methods) == ["all"]
+
+
+def resolve_methods(methods: Sequence[str] | str) -> list[str]:
+    """Return names of methods, each once; ``all`` is every method that is not a variant of another one."""
+    if wants_all_methods(methods):
+        return [e.name for e in list_methods() if not e.fixed]
+    return [methods] if isinstance(methods, str) else list(dict.fromkeys(methods))
+
+
+def make_methods(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, Method]:
+    """Make methods, each with those settings that it has and that its name does not fix.
+
+    Parameters
+    ----------
+    names : names of methods
+    values : dict
+        Settings; each must be taken by one of the methods at least.
+
+    Raises
+    ------
+    BrioError
+        If a method is unknown, or no method takes a setting; the message names the nearest one.
+    """
+    fields = {name: {f.name for f in dataclasses.fields(find_method(name).method_class.Settings)} for name in names}
+    known = set().union(*fields.values())
+    for key in values:
+        if key not in known:
+            raise BrioError(f"setting '{key}' is unknown to {', '.join(names)}; {nearest(key, known)}")
+        if not any(key in fields[name] and key not in find_method(name).fixed for name in names):
+            entry = find_method(next(name for name in names if key in fields[name]))
+            raise BrioError(f"method '{entry.name}' fixes '{key}' to {entry.fixed[key]!r}")
+    return {
+        name: make_method(
+            name, {k: v for k, v in values.items() if k in fields[name] and k not in find_method(name).fixed}
+        )
+        for name in names
+    }

@@ -1,0 +1,226 @@
+"""Tuning: the same number of configurations for every method, chosen on validation scans inside each fold.
+
+What was chosen is stored in a :class:`brio.results.TuningRecord` and goes, fold by fold, to other jobs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ..errors import BrioError
+from ..methods import find_method, make_method
+from ..progress import Progress, silent
+from ..protocol import Fold
+from ..results import RunStore, TuningRecord
+from ..results.files import PLAN, RUNS, SEARCH
+from ..settings import require
+from ..spaces import draw_configurations
+from ..training import Method
+from .execute import FinishedJob, execute_plan, start_job
+from .job import Job, Say, ignore
+from .plan import JobPlan, MethodRuns, build_plan, describe_method, identify_method, plan_runs
+from .resume import open_job, read_earlier_plan
+from .spec import JobSpec
+from .train import train_stacks
+
+__all__ = ["plan_tuned_methods", "tune_job"]
+
+
+class Configuration(NamedTuple):
+    """Values of the tuned settings of a method, and the method with them."""
+
+    values: dict[str, Any]
+    method: Method
+
+
+def tune_job(
+    spec: JobSpec,
+    out: Path,
+    *,
+    budget: int = 4,
+    oracle: bool = False,
+    progress: Progress = silent,
+    say: Say = ignore,
+) -> FinishedJob:
+    """Try configurations of methods, choose one for each fold, and evaluate the choice with all seeds.
+
+    Parameters
+    ----------
+    spec : JobSpec
+    out : Path
+        Folder of the job; the search is stored in a folder of its own inside.
+    budget : int
+        Configurations for each method and fold.
+    oracle : bool
+        Also write what each configuration reached on the test scans.
+    progress : Progress
+    say : function of a line
+    """
+    require(budget >= 1, "budget", budget, "at least 1")
+    if spec.protocol == "kfold" and spec.seeds > 1:
+        raise BrioError(
+            "under k-fold another seed deals other scans to a fold, so test scans would choose settings; tune with "
+            "--seeds 1, or with --protocol loso"
+        )
+    if not (out / SEARCH / PLAN).is_file() and read_earlier_plan(out) is not None:
+        raise BrioError(f"{out}: belongs to another job, not to a search; choose another --out")
+    job, names = start_job(spec, progress, say)
+    drawn = {name: _draw_configurations(name, spec, budget) for name in names}
+    for name, tried in drawn.items():
+        if len(tried) == 1 < budget:
+            say(f"method '{name}' has nothing to tune and is run with the settings it has")
+    record = _search(job, drawn, out, budget, oracle)
+    job = job.with_spec(tuned=record)
+    plan = build_plan(job, names, plan_tuned_methods(job, names))
+    return FinishedJob(job, execute_plan(job, plan, out, quiet=True, finished_runs=out / SEARCH / RUNS))
+
+
+def _draw_configurations(name: str, spec: JobSpec, budget: int) -> list[Configuration]:
+    """Draw the configurations of a method; settings that the user gave are not tuned."""
+    given = spec.settings_of(name)
+    drawn = draw_configurations(make_method(name, given).settings, budget, {**find_method(name).fixed, **given})
+    return [Configuration(values, make_method(name, {**given, **values})) for values in drawn]
+
+
+def _search(
+    job: Job, drawn: Mapping[str, Sequence[Configuration]], folder: Path, budget: int, oracle: bool
+) -> TuningRecord:
+    """Train every configuration with seed 0, choose one for each fold, and store what was tried."""
+    plan = plan_runs(job, {name: _try_all(tried) for name, tried in drawn.items()}, [0])
+    # until its plan is written, the job would copy runs that the search computed on another device
+    planned = (folder / PLAN).is_file()
+    with open_job(job, plan, folder / SEARCH, allow_other_device=planned) as (plan, store):
+        train_stacks(job, plan, store, allow_divergence=True)
+        table = _tabulate(plan, store, drawn, oracle)
+        choices = {name: _choose(table[table["method"] == name], tried) for name, tried in drawn.items()}
+        table["chosen"] = [choices[r.method][r.fold] == json.loads(r.values) for r in table.itertuples(index=False)]
+        record = TuningRecord(
+            budget=budget,
+            cohort=job.cohort.name,
+            atlas=job.cohort.atlas.name,
+            protocol=job.protocol_identity,
+            validation_sites={p.run.fold.name: p.run.fold.validation_sites for p in plan.runs.values()},
+            given_settings=job.spec.method_settings,
+            tried={name: len(tried) for name, tried in drawn.items()},
+            choices=choices,
+            oracle=_score_oracle(table) if oracle else None,
+        )
+        record.write(folder, table)
+    return record
+
+
+def _try_all(tried: Sequence[Configuration]) -> MethodRuns:
+    description = dataclasses.replace(
+        describe_method(tried[0].method), configurations=tuple(one.values for one in tried)
+    )
+    return MethodRuns(description, lambda fold: [one.method for one in tried])
+
+
+def _tabulate(
+    plan: JobPlan, store: RunStore, drawn: Mapping[str, Sequence[Configuration]], oracle: bool
+) -> pd.DataFrame:
+    """One row per method, fold and configuration."""
+    numbered = {
+        identify_method(one.method): (name, k, one.values)
+        for name, tried in drawn.items()
+        for k, one in enumerate(tried)
+    }
+    rows = []
+    for key, planned in plan.runs.items():
+        name, number, values = numbered[identify_method(planned.method)]
+        row = store.read_record(key).row
+        rows.append(
+            {
+                "method": name,
+                "fold": planned.run.fold.name,
+                "configuration": number,
+                "values": json.dumps(values, sort_keys=True),
+                "validation_auc": row.validation_auc,
+                **({"test_auc": row.auc} if oracle else {}),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _choose(table: pd.DataFrame, tried: Sequence[Configuration]) -> dict[str, dict[str, Any]]:
+    """Choose the configuration with the best validation AUC for each fold; the first where they tie."""
+    choices = {}
+    for fold, rows in table.groupby("fold", sort=True):
+        ordered = rows.sort_values("configuration")
+        validation_auc = ordered["validation_auc"].to_numpy(dtype=float)
+        if np.isnan(validation_auc).all():
+            raise BrioError(f"fold {fold}: no configuration has a score on the validation scans")
+        best = int(np.nanargmax(validation_auc))
+        choices[str(fold)] = tried[int(ordered["configuration"].iloc[best])].values
+    return choices
+
+
+def _score_oracle(table: pd.DataFrame) -> dict[str, float]:
+    """Mean over folds of the best test AUC of any configuration, by method."""
+    best = table.groupby(["method", "fold"])["test_auc"].max()
+    return {str(name): float(value) for name, value in best.groupby("method").mean().items()}
+
+
+def plan_tuned_methods(job: Job, names: Sequence[str]) -> dict[str, MethodRuns]:
+    """Plan those methods that the job has tuned settings for; the others are named, and run with their own.
+
+    Raises
+    ------
+    BrioError
+        If none was tuned, or scans that chose settings could be test scans of this job.
+    """
+    record = job.spec.tuned
+    if record is None:
+        return {}
+    _check_test_scans(record, job)
+    tuned = [name for name in names if name in record.choices]
+    if not tuned:
+        raise BrioError(f"none of {', '.join(names)} was tuned there; known: {', '.join(record.choices)}")
+    if len(tuned) < len(names):
+        untuned = [name for name in names if name not in record.choices]
+        job.say(f"not tuned there, run with their own settings: {', '.join(untuned)}")
+    return {name: _plan_tuned_method(record, name, job.spec) for name in tuned}
+
+
+def _check_test_scans(record: TuningRecord, job: Job) -> None:
+    """Raise an error if scans that chose settings could be test scans of the job."""
+    here = job.protocol_identity
+    if here["name"] != record.protocol["name"]:
+        raise BrioError(f"was tuned under {record.protocol['name']}, not under {here['name']}; tune again")
+    if here["name"] == "kfold" and (job.spec.seeds > 1 or here != record.protocol):
+        raise BrioError(
+            "under k-fold another seed or another split deals other scans to a fold, so its test scans may have "
+            "chosen its settings; use one seed and the same cohort and folds, or loso"
+        )
+
+
+def _plan_tuned_method(record: TuningRecord, name: str, spec: JobSpec) -> MethodRuns:
+    """Run a method with the settings chosen for each fold; settings that the user gives stay as they are."""
+    own = make_method(name, spec.settings_of(name))
+    description = dataclasses.replace(describe_method(own), tuned=record.choice(name))
+    return MethodRuns(description, _tuned_candidates(record, name, spec))
+
+
+def _tuned_candidates(record: TuningRecord, name: str, spec: JobSpec) -> Callable[[Fold], list[Method]]:
+    then = dataclasses.replace(spec, settings=record.given_settings).settings_of(name)
+    now, made = spec.settings_of(name), dict[str, Method]()
+
+    def candidates(fold: Fold) -> list[Method]:
+        if fold.name not in record.choices[name]:
+            raise BrioError(f"method '{name}' was not tuned for fold {fold.name}; tune it with the same folds")
+        if record.protocol["name"] == "loso" and set(fold.test_sites) & set(record.validation_sites[fold.name]):
+            raise BrioError(f"fold {fold.name}: its test site chose its settings; tune again")
+        values = {**then, **record.choices[name][fold.name], **now}
+        key = json.dumps(values, sort_keys=True)
+        if key not in made:
+            made[key] = make_method(name, values)
+        return [made[key]]
+
+    return candidates

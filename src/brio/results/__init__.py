@@ -1,0 +1,51 @@
+"""The files of a job and nothing else: typed records, aggregation from seeds to sites, formatting.
+
+No other room reads or writes these files.
+"""
+
+from .aggregate import average_seeds, score_units, summarise_ensemble, summarise_metrics, summarise_scores
+from .job import StoredJob, StoredRun, write_plan
+from .plan import Plan, PlannedMethod, TunedChoice
+from .run_record import Predictions, RunRecord, RunRow
+from .store import RunStore, lock_folder
+from .study import StoredStudy, StudyOptions, StudyRecord
+from .summarise import FULL_SEEDS, changed_settings, summarise
+from .summary import METRICS, MethodSummary, MetricSummary, Summary, TuningBudget
+from .tables import COLUMNS, prediction_rows, read_results, result_rows, write_tables
+from .tuning import TuningRecord
+
+__all__ = [
+    "COLUMNS",
+    "FULL_SEEDS",
+    "METRICS",
+    "MethodSummary",
+    "MetricSummary",
+    "Plan",
+    "PlannedMethod",
+    "Predictions",
+    "RunRecord",
+    "RunRow",
+    "RunStore",
+    "StoredJob",
+    "StoredRun",
+    "StoredStudy",
+    "StudyOptions",
+    "StudyRecord",
+    "Summary",
+    "TunedChoice",
+    "TuningBudget",
+    "TuningRecord",
+    "average_seeds",
+    "changed_settings",
+    "lock_folder",
+    "prediction_rows",
+    "read_results",
+    "result_rows",
+    "score_units",
+    "summarise",
+    "summarise_ensemble",
+    "summarise_metrics",
+    "summarise_scores",
+    "write_plan",
+    "write_tables",
+]

@@ -1,0 +1,127 @@
+"""Names of the files of a job, and how they are read and written.
+
+Every file is written atomically: a reader, or a process that is killed, sees the old file or the new one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ..errors import BrioError
+
+__all__ = [
+    "file_error",
+    "read_csv",
+    "read_json",
+    "write_atomically",
+    "write_csv",
+    "write_json",
+]
+
+PLAN, SUMMARY, RESULTS, PREDICTIONS = "plan.json", "summary.json", "results.csv", "predictions.csv"
+AUDIT, EXCLUSIONS, COHORT_FACTS = "audit.json", "exclusions.tsv", "facts.json"
+TUNING, CONFIGURATIONS, SEARCH = "tuning.json", "configurations.csv", "search"
+RUNS, RECORD, WEIGHTS = "runs", "run.json", "weights.safetensors"
+STUDY, TABLE, FINDING = "study.json", "table.csv", "finding.md"
+FINDING_OF_0_1 = "found.md"
+LOCK = ".lock"
+PARTIAL = ".partial"
+"""Ending of files and folders that are being written."""
+
+TEXT_COLUMNS = (
+    *("cohort", "method", "protocol", "fold", "test_sites", "validation_sites", "device", "note"),
+    *("participant_id", "site", "arm", "roi"),
+)
+"""Columns that are text even where every value looks like a number: ``0050002`` is a participant, ``1`` a fold."""
+
+
+def file_error(path: Path, problem: str, remedy: str = "repeat the job that wrote it") -> BrioError:
+    """Make the error for a file that cannot be used.
+
+    Parameters
+    ----------
+    path : Path
+        The file, or the folder where it is missing.
+    problem : str
+        What is wrong with it.
+    remedy : str
+        What to do about it.
+
+    Examples
+    --------
+    >>> str(file_error(Path("job/summary.json"), "is empty"))
+    'job/summary.json: is empty; repeat the job that wrote it'
+    """
+    return BrioError(f"{path}: {problem}; {remedy}")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file under another name and rename it when it is whole."""
+    partial = path.with_name(path.name + PARTIAL)
+    with partial.open("w", encoding="utf-8", newline="") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def write_json(path: Path, document: dict[str, Any], indent: int = 1) -> None:
+    """Write a JSON object."""
+    write_atomically(path, json.dumps(document, indent=indent) + "\n")
+
+
+def read_json(path: Path, remedy: str = "repeat the job that wrote it") -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises
+    ------
+    BrioError
+        If the file cannot be read or holds something else.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise file_error(path, f"cannot be read ({error})", remedy) from error
+    if not isinstance(document, dict):
+        raise file_error(path, "holds no JSON object", remedy)
+    return document
+
+
+def write_csv(path: Path, table: pd.DataFrame, float_format: str | None = None) -> None:
+    """Write a table; by default numbers have all their digits."""
+    write_atomically(path, table.to_csv(index=False, lineterminator="\n", float_format=float_format))
+
+
+def read_csv(path: Path, columns: Sequence[str] = ()) -> pd.DataFrame:
+    """Read a table of a job or a study: text stays text, empty cells are missing.
+
+    Parameters
+    ----------
+    path : Path
+    columns : names
+        Columns that must be there.
+
+    Raises
+    ------
+    BrioError
+        If the file cannot be read or lacks a column.
+    """
+    try:
+        table = pd.read_csv(
+            path,
+            dtype=dict.fromkeys(TEXT_COLUMNS, str),
+            na_values=[""],
+            keep_default_na=False,
+        )
+    except (OSError, ValueError) as error:
+        raise file_error(path, f"cannot be read ({error})") from error
+    for column in columns:
+        if column not in table:
+            raise file_error(path, f"has no column '{column}'")
+    return table

@@ -1,0 +1,217 @@
+"""How numbers, intervals, p values and Markdown tables are written, everywhere in the package.
+
+Plain ASCII for terminals, csv and Markdown; :func:`typeset` gives the same text the minus and dash of a printed page.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pandas as pd
+
+__all__ = [
+    "MISSING",
+    "format_count",
+    "format_frame",
+    "format_interval",
+    "format_number",
+    "format_p",
+    "format_percent",
+    "format_points",
+    "format_range",
+    "format_signed",
+    "format_table",
+    "join_names",
+    "state_p",
+    "typeset",
+]
+
+MISSING = "-"
+SMALLEST_P = 0.001
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
+
+
+def format_number(value: float | None, digits: int = 2) -> str:
+    """Write a number with some decimals.
+
+    Examples
+    --------
+    >>> format_number(0.123456), format_number(-0.001), format_number(None)
+    ('0.12', '0.00', '-')
+    """
+    return MISSING if _is_missing(value) else f"{value:z.{digits}f}"
+
+
+def format_percent(share: float | None) -> str:
+    """Write a share in percent with one decimal.
+
+    Examples
+    --------
+    >>> format_percent(0.7371), format_percent(None)
+    ('73.7', '-')
+    """
+    return MISSING if share is None or _is_missing(share) else format_number(100 * share, 1)
+
+
+def format_signed(difference: float | None, digits: int = 1) -> str:
+    """Write a difference with its sign; what rounds to zero has none.
+
+    Examples
+    --------
+    >>> format_signed(0.26), format_signed(-0.04), format_signed(float("nan"))
+    ('+0.3', '0.0', '-')
+    """
+    if _is_missing(difference):
+        return MISSING
+    text = f"{difference:+z.{digits}f}"
+    return text if float(text) else text[1:]
+
+
+def format_points(difference: float | None) -> str:
+    """Write a difference of shares in percentage points, with its sign.
+
+    Examples
+    --------
+    >>> format_points(0.012), format_points(-0.0711)
+    ('+1.2', '-7.1')
+    """
+    return MISSING if difference is None or _is_missing(difference) else format_signed(100 * difference)
+
+
+def format_interval(ends: Sequence[float] | None, write: Callable[[float], str] = format_percent) -> str:
+    """Write both ends of an interval.
+
+    Examples
+    --------
+    >>> format_interval([0.685, 0.767]), format_interval([-0.01, 0.02], format_points), format_interval(None)
+    ('68.5 to 76.7', '-1.0 to +2.0', '-')
+    """
+    if ends is None or any(_is_missing(end) for end in ends):
+        return MISSING
+    return f"{write(ends[0])} to {write(ends[1])}"
+
+
+def format_p(p: float | None) -> str:
+    """Write a p value: three decimals below 0.1, two above, and no digits below 0.001.
+
+    Examples
+    --------
+    >>> format_p(0.0007), format_p(0.0312), format_p(0.25), format_p(1.0), format_p(None)
+    ('< 0.001', '0.031', '0.25', '1.00', '-')
+    """
+    if p is None or _is_missing(p):
+        return MISSING
+    return f"< {SMALLEST_P}" if p < SMALLEST_P else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+
+
+def state_p(p: float | None) -> str:
+    """Write a p value as a sentence has it.
+
+    Examples
+    --------
+    >>> state_p(0.0007), state_p(0.2), state_p(float("nan"))
+    ('p < 0.001', 'p = 0.20', 'no test')
+    """
+    if p is None or _is_missing(p):
+        return "no test"
+    return f"p {format_p(p)}" if p < SMALLEST_P else f"p = {format_p(p)}"
+
+
+def format_count(n: int, one: str, many: str = "") -> str:
+    """Write a number of things, with separated thousands.
+
+    Examples
+    --------
+    >>> format_count(1, "site"), format_count(1030, "scan"), format_count(2, "scan has", "scans have")
+    ('1 site', '1,030 scans', '2 scans have')
+    """
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
+def format_range(low: float, high: float, digits: int = 0) -> str:
+    """Write a range, or its one value.
+
+    Examples
+    --------
+    >>> format_range(78, 316), format_range(2.0, 2.0, 1)
+    ('78–316', '2.0')
+    """
+    a, b = f"{low:.{digits}f}", f"{high:.{digits}f}"
+    return a if a == b else f"{a}–{b}"
+
+
+def join_names(names: Iterable[str], most: int = 6) -> str:
+    """Join names for a sentence; the rest of a long list is counted.
+
+    Examples
+    --------
+    >>> join_names(["a", "b", "c"]), join_names("abcdefgh", most=3)
+    ('a, b and c', 'a, b, c and 5 more')
+    """
+    every = list(names)
+    if len(every) > most:
+        return f"{', '.join(every[:most])} and {len(every) - most} more"
+    return " and ".join([", ".join(every[:-1]), every[-1]] if len(every) > 1 else every)
+
+
+def format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    r"""Write a table in Markdown; bars inside cells are escaped.
+
+    Examples
+    --------
+    >>> print(format_table(["arm", "AUC"], [["a|b", "71.2"]]))
+    | arm | AUC |
+    | --- | --- |
+    | a\|b | 71.2 |
+    """
+    lines = [list(header), ["---"] * len(header)]
+    lines += [[re.sub(r"(?<!\\)\|", r"\\|", cell) for cell in row] for row in rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def format_frame(table: pd.DataFrame) -> str:
+    """Write a data frame in Markdown: numbers with as many digits as they deserve, missing ones as a dash.
+
+    A column of percentages (some value of 5 or more) has one decimal, others three significant digits; a column ``p``
+    is written by :func:`format_p`.
+
+    Examples
+    --------
+    >>> print(format_frame(pd.DataFrame({"arm": ["a"], "auc": [71.234], "p": [0.0007]})))
+    | arm | auc | p |
+    | --- | --- | --- |
+    | a | 71.2 | < 0.001 |
+    """
+    columns = [_format_column(table[name]) for name in table.columns]
+    return format_table([str(name) for name in table.columns], list(zip(*columns, strict=True)))
+
+
+def _format_column(column: pd.Series) -> list[str]:
+    numbers = pd.to_numeric(column, errors="coerce").dropna().abs()
+    pattern = "{:z.1f}" if (numbers >= 5).any() else "{:z.3g}"  # z: what rounds to zero is not negative
+
+    def write(value: Any) -> str:
+        if _is_missing(value):
+            return MISSING
+        if not isinstance(value, float):
+            return str(value)
+        return format_p(value) if column.name == "p" else pattern.format(value)
+
+    return [write(value) for value in column]
+
+
+def typeset(text: str) -> str:
+    """Give a formatted number the minus sign, and a missing one the dash, of a printed page.
+
+    Examples
+    --------
+    >>> typeset("-7.1 to +0.2"), typeset("-")
+    ('−7.1 to +0.2', '–')
+    """
+    return "–" if text == MISSING else re.sub(r"(?<![\w.)])-(?=\d)", "−", text)

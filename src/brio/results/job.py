@@ -1,0 +1,141 @@
+"""A job folder, read once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from .files import (
+    AUDIT,
+    COHORT_FACTS,
+    EXCLUSIONS,
+    PLAN,
+    RUNS,
+    TUNING,
+    file_error,
+    read_json,
+    write_atomically,
+    write_json,
+)
+from .plan import Plan
+from .run_record import RunRecord
+from .store import RunStore
+from .summary import Summary
+from .tables import read_predictions, read_results
+from .tuning import TuningRecord
+
+__all__ = ["StoredJob", "StoredRun", "write_plan"]
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRun:
+    """A finished run of a job folder: its key in the store, and its record."""
+
+    key: str
+    record: RunRecord
+
+
+@dataclass(frozen=True, eq=False)
+class StoredJob:
+    """What a finished job left in its folder.
+
+    Attributes
+    ----------
+    folder : Path
+    summary : Summary
+    rows : DataFrame
+        One row per run, ``results.csv``.
+    plan : Plan or None
+        None where only tables were kept.
+    predictions : DataFrame or None
+        One row per test scan of each run; None where they were not kept.
+    audit, cohort_facts : dict or None
+        What the audit found; counts and ranges of the cohort.
+    tuning : TuningRecord or None
+        Where settings were tuned here.
+    """
+
+    folder: Path
+    summary: Summary
+    rows: pd.DataFrame
+    plan: Plan | None = None
+    predictions: pd.DataFrame | None = None
+    audit: dict[str, Any] | None = None
+    cohort_facts: dict[str, Any] | None = None
+    tuning: TuningRecord | None = None
+
+    @classmethod
+    def read(cls, folder: Path) -> StoredJob:
+        """Read a folder of ``brio run`` or ``brio tune``; only the summary and the rows have to be there.
+
+        Raises
+        ------
+        BrioError
+            If the job is not finished, or a file of it cannot be read.
+        """
+
+        def read_if_there(name: str) -> dict[str, Any] | None:
+            return read_json(folder / name) if (folder / name).is_file() else None
+
+        return cls(
+            folder=folder,
+            summary=Summary.read(folder),
+            rows=read_results(folder),
+            plan=Plan.read(folder) if (folder / PLAN).is_file() else None,
+            predictions=read_predictions(folder),
+            audit=read_if_there(AUDIT),
+            cohort_facts=read_if_there(COHORT_FACTS),
+            tuning=TuningRecord.read(folder) if (folder / TUNING).is_file() else None,
+        )
+
+    def require_plan(self) -> Plan:
+        """Return the plan, or raise an error where only tables were kept."""
+        if self.plan is None:
+            raise file_error(self.folder, f"has no {PLAN}", "give a folder that 'brio run' or 'brio tune' wrote")
+        return self.plan
+
+    @property
+    def store(self) -> RunStore:
+        """The store of its runs."""
+        return RunStore(self.folder / RUNS)
+
+    @cached_property
+    def runs(self) -> list[StoredRun]:
+        """Its finished runs that the folder still holds, in the order of the plan."""
+        stacks = self.plan.stacks if self.plan is not None else ()
+        keys = [key for stack in stacks for key in stack if key in self.store]
+        return [StoredRun(key, self.store.read_record(key)) for key in keys]
+
+
+def write_plan(
+    folder: Path,
+    plan: Plan,
+    cohort_facts: dict[str, Any],
+    audit: dict[str, Any] | None,
+    exclusions: Mapping[str, Sequence[str]],
+) -> None:
+    """Write what was decided; the plan comes last, and with it the folder belongs to this job.
+
+    Parameters
+    ----------
+    folder : Path
+    plan : Plan
+    cohort_facts : dict
+        Counts and ranges of the scans that are used.
+    audit : dict or None
+        What the audit found; None where its exclusions are not applied.
+    exclusions : dict
+        Participant -> reasons.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / COHORT_FACTS, cohort_facts)
+    if audit is not None:
+        write_json(folder / AUDIT, audit)
+        lines = ["participant_id\treasons", *(f"{p}\t{'; '.join(reasons)}" for p, reasons in exclusions.items())]
+        write_atomically(folder / EXCLUSIONS, "\n".join(lines) + "\n")
+    write_json(folder / PLAN, plan.to_json())

@@ -1,0 +1,121 @@
+"""``plan.json``: everything that decides the numbers of a job, written before the first run is trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .files import PLAN, read_json
+from .records import OMIT_NONE, formerly, from_json, to_json
+
+__all__ = ["Plan", "PlannedMethod", "TunedChoice"]
+
+
+@dataclass(frozen=True)
+class TunedChoice:
+    """Settings of a method that a search chose for each fold.
+
+    Attributes
+    ----------
+    budget : int
+        Configurations that were tried.
+    cohort, atlas : str
+        Where it searched.
+    folds : dict
+        Fold -> values of the tuned settings.
+    """
+
+    budget: int
+    cohort: str
+    atlas: str
+    folds: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class PlannedMethod:
+    """What a plan says about one method.
+
+    Attributes
+    ----------
+    version : int
+        Of the method.
+    settings : dict
+        All settings; of a tuned method those that it has without the tuned values.
+    code : str or None
+        Hash of the file of a user's own method.
+    configurations : tuple of dict or None
+        In the plan of a search: values of the tuned settings that are tried.
+    tuned : TunedChoice or None
+        Settings chosen for each fold.
+    """
+
+    version: int
+    settings: dict[str, Any]
+    code: str | None = field(default=None, metadata=OMIT_NONE)
+    configurations: tuple[dict[str, Any], ...] | None = field(default=None, metadata=OMIT_NONE)
+    tuned: TunedChoice | None = field(default=None, metadata=OMIT_NONE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything that decides the numbers of a job.
+
+    Attributes
+    ----------
+    brio : str
+        Version.
+    cohort, atlas : str
+    fingerprint_before_exclusions, fingerprint : str
+        Of the cohort as it was given, and of the scans that are used.
+    n_scans : int
+        Scans that are used.
+    excluded : dict
+        Participant -> reasons.
+    audit : dict or None
+        Rules of the audit; None where its exclusions were not applied.
+    methods : dict of PlannedMethod
+    protocol : {"loso", "kfold"}
+    protocol_settings : dict
+    harmonise : dict or None
+    seeds : tuple of int
+    folds : tuple of str or None
+        Folds that were asked for; None for all.
+    device : str
+        As ``--device`` takes it.
+    threads : int or None
+        On a CPU.
+    stacks : tuple of tuple of str
+        Keys of the runs that train together; an interrupted job is resumed with the same stacks.
+    reused_from : str or None
+        Folder whose rows stand here for an arm of a study.
+    """
+
+    brio: str
+    cohort: str
+    atlas: str
+    fingerprint_before_exclusions: str
+    fingerprint: str
+    n_scans: int
+    excluded: dict[str, tuple[str, ...]]
+    audit: dict[str, Any] | None
+    methods: dict[str, PlannedMethod]
+    protocol: str
+    protocol_settings: dict[str, Any]
+    harmonise: dict[str, Any] | None
+    seeds: tuple[int, ...]
+    folds: tuple[str, ...] | None
+    device: str
+    threads: int | None
+    stacks: tuple[tuple[str, ...], ...] = ()
+    reused_from: str | None = field(default=None, metadata=OMIT_NONE | formerly("handed_in"))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as it is written to ``plan.json``."""
+        return to_json(self)
+
+    @classmethod
+    def read(cls, folder: Path, remedy: str = "repeat the job that wrote it") -> Plan:
+        """Read the plan of a job folder."""
+        path = folder / PLAN
+        return from_json(cls, read_json(path, remedy), path, remedy)

@@ -1,0 +1,78 @@
+"""``run.json``: what is stored of one finished run, besides its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from .records import formerly, to_json
+
+__all__ = ["Predictions", "RunRecord", "RunRow"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRow:
+    """One row of ``results.csv``; a score is None where it has no meaning or training diverged."""
+
+    cohort: str
+    method: str
+    protocol: str
+    fold: str
+    test_sites: str
+    validation_sites: str
+    seed: int
+    n_source: int
+    n_validation: int
+    n_test: int
+    auc: float | None
+    acc: float | None
+    balanced_acc: float | None
+    sensitivity: float | None
+    specificity: float | None
+    brier: float | None
+    validation_auc: float | None
+    selected_epoch: int | None
+    block_length: float | None
+    seconds: float
+    device: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a run predicts for its test scans, in their order; ``logit`` is None where training diverged."""
+
+    participant_id: tuple[str, ...] = ()
+    site: tuple[str, ...] = ()
+    label: tuple[int, ...] = ()
+    logit: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """What is stored of a finished run.
+
+    Attributes
+    ----------
+    row : RunRow
+    details : dict
+        Plain facts that the method left (a penalty, the validation curve, ...).
+    settings : dict
+        Of the method.
+    source_sites : tuple of str
+        Sites that the model learned from, sorted.
+    predictions : Predictions
+    versions : dict
+        Of brio, torch and numpy.
+    """
+
+    row: RunRow
+    details: dict[str, Any] = field(default_factory=dict, metadata=formerly("notes"))
+    settings: dict[str, Any]
+    source_sites: tuple[str, ...]
+    predictions: Predictions
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as it is written to ``run.json``."""
+        return to_json(self)

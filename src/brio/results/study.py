@@ -1,0 +1,135 @@
+"""``study.json``, ``table.csv`` and ``finding.md``: what a study left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from .files import FINDING, FINDING_OF_0_1, STUDY, TABLE, read_csv, read_json, write_atomically, write_csv, write_json
+from .records import formerly, from_json, to_json
+
+__all__ = ["StoredStudy", "StudyOptions", "StudyRecord"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyOptions:
+    """Options with which a study was called, so that it can be repeated.
+
+    Attributes
+    ----------
+    methods : tuple of str or None
+        Methods that were named; None for those of the paper.
+    seeds : int
+    settings : dict
+    folds : tuple of str or None
+    companions : tuple of str
+        Atlases of the cohorts that were audited along with it.
+    exclude : bool
+        Whether the audit's exclusions were applied.
+    runs_per_stack : int or None
+    reuse : tuple of str
+        Folders whose results were reused, the last two parts of each path.
+    device : str or None
+        Where the arms were trained; None where a file of an earlier version does not say.
+    """
+
+    methods: tuple[str, ...] | None = None
+    seeds: int = 3
+    settings: dict[str, Any] = field(default_factory=dict)
+    folds: tuple[str, ...] | None = None
+    companions: tuple[str, ...] = ()
+    exclude: bool = True
+    runs_per_stack: int | None = None
+    reuse: tuple[str, ...] = field(default=(), metadata=formerly("finished"))
+    device: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyRecord:
+    """What ``study.json`` says about a study.
+
+    Attributes
+    ----------
+    name, title : str
+    paper : str
+        What the paper reports.
+    text : tuple of str
+        What was found, a sentence each.
+    smoke : str
+        Why it is a smoke run; empty where it is not.
+    cohort, atlas, fingerprint : str
+    n_scans, folds, seeds : int
+    epochs, K : tuple of int
+        Those of its runs.
+    arms : tuple of str
+    options : StudyOptions or None
+        None where a file of an earlier version does not say.
+    brio : str
+        Version.
+    """
+
+    name: str
+    title: str = ""
+    paper: str = ""
+    text: tuple[str, ...] = ()
+    smoke: str = ""
+    cohort: str = ""
+    atlas: str = ""
+    fingerprint: str = ""
+    n_scans: int = 0
+    folds: int = 0
+    seeds: int = 3
+    epochs: tuple[int, ...] = ()
+    K: tuple[int, ...] = ()
+    arms: tuple[str, ...] = ()
+    options: StudyOptions | None = field(default=None, metadata=formerly("asked"))
+    brio: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class StoredStudy:
+    """A study folder: its record, what was found in Markdown, and its table (None where it was not kept)."""
+
+    folder: Path
+    record: StudyRecord
+    finding: str
+    table: pd.DataFrame | None
+
+    @property
+    def name(self) -> str:
+        """Name of the study."""
+        return self.folder.name
+
+    @classmethod
+    def read(cls, folder: Path) -> StoredStudy:
+        """Read the folder of a study.
+
+        Raises
+        ------
+        BrioError
+            If a file of it cannot be read.
+        """
+        path = folder / STUDY
+        document = {"name": folder.name} | read_json(path)
+        texts = [folder / name for name in (FINDING, FINDING_OF_0_1) if (folder / name).is_file()]
+        finding = texts[0].read_text(encoding="utf-8", errors="replace") if texts else ""
+        table = read_csv(folder / TABLE) if (folder / TABLE).is_file() else None
+        return cls(folder, from_json(StudyRecord, document, path), finding, table)
+
+    def write(self, float_format: str | None = None) -> None:
+        """Write the files of the study; figures are drawn elsewhere.
+
+        Parameters
+        ----------
+        float_format : str, optional
+            Of the numbers in the table, by default all digits.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self.table is not None:
+            write_csv(self.folder / TABLE, self.table, float_format)
+        write_atomically(self.folder / FINDING, self.finding)
+        (self.folder / FINDING_OF_0_1).unlink(missing_ok=True)
+        write_json(self.folder / STUDY, to_json(self.record))

@@ -1,0 +1,113 @@
+"""The summary of a job from its plan and its tables."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from ..connectome import HarmonisationRule
+from ..methods import find_method, make_method
+from ..training import MethodFacts
+from .aggregate import summarise_ensemble, summarise_metrics
+from .format import format_interval, format_percent
+from .plan import Plan
+from .summary import MethodSummary, Summary, TuningBudget
+
+__all__ = ["FULL_SEEDS", "changed_settings", "summarise"]
+
+FULL_SEEDS = 3
+"""With fewer seeds a job is a smoke run."""
+
+SELECTION = "AUC on validation scans of each run, or on inner folds of the source sites; never on test scans"
+
+
+def changed_settings(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those settings of a method that differ from its defaults.
+
+    Examples
+    --------
+    >>> changed_settings("ridge", {"choose_by": "source-sites", "penalties": 5})
+    {'choose_by': 'source-sites'}
+    """
+    defaults = json.loads(json.dumps(dataclasses.asdict(make_method(method).settings)))
+    return {k: v for k, v in settings.items() if k in defaults and defaults[k] != v}
+
+
+def summarise(plan: Plan, rows: pd.DataFrame, predictions: pd.DataFrame, facts: Mapping[str, MethodFacts]) -> Summary:
+    """Summarise a job: mean and SD over sites of the means over seeds, with a 95 % bootstrap interval over sites.
+
+    Under k-fold every fold of every seed counts, since another seed deals the scans to other folds.
+
+    Parameters
+    ----------
+    plan : Plan
+    rows, predictions : DataFrame
+        The tables of the job.
+    facts : dict of MethodFacts
+        What each method declares about itself.
+    """
+    harmonise = HarmonisationRule(**plan.harmonise) if plan.harmonise else HarmonisationRule()
+    methods = {
+        name: _summarise_method(plan, name, rows, predictions, facts[name], harmonise.transductive)
+        for name in plan.methods
+    }
+    return Summary(
+        cohort=plan.cohort,
+        atlas=plan.atlas,
+        fingerprint=plan.fingerprint,
+        n_scans=plan.n_scans,
+        n_excluded=len(plan.excluded),
+        protocol=plan.protocol,
+        protocol_settings=plan.protocol_settings,
+        folds=tuple(sorted(set(rows["fold"]))),
+        seeds=plan.seeds,
+        smoke_run=plan.folds is not None or len(plan.seeds) < FULL_SEEDS,
+        harmonise=str(harmonise) or None,
+        warnings=tuple(_warn_of_shortcuts(methods, plan.protocol)),
+        selection=SELECTION,
+        methods=methods,
+    )
+
+
+def _summarise_method(
+    plan: Plan, name: str, rows: pd.DataFrame, predictions: pd.DataFrame, facts: MethodFacts, transductive: bool
+) -> MethodSummary:
+    entry, planned = find_method(name), plan.methods[name]
+    own = rows[rows["method"] == name]
+    validation_auc = own["validation_auc"].mean()
+    without_auc = own[own["auc"].isna()].drop_duplicates("fold").set_index("fold")["note"]
+    tuned = planned.tuned
+    return MethodSummary(
+        family=entry.family,
+        provenance=str(entry.provenance),
+        needs=tuple(entry.needs),
+        transductive=entry.transductive or transductive,
+        control=entry.control,
+        tuning=None if tuned is None else TuningBudget(tuned.budget, tuned.cohort, tuned.atlas),
+        runs=len(own),
+        folds=own["fold"].nunique(),
+        seeds=len(plan.seeds),
+        epochs=facts.epochs,
+        K=facts.reestimates if own["block_length"].notna().any() else None,
+        dead_rois=facts.dead_rois,
+        changed=changed_settings(name, planned.settings),
+        **summarise_metrics(own, plan.protocol),
+        auc_of_averaged_logits=summarise_ensemble(predictions[predictions["method"] == name], plan.protocol),
+        validation_auc=None if pd.isna(validation_auc) else float(validation_auc),
+        without_auc={str(fold): str(note) for fold, note in without_auc.items()},
+    )
+
+
+def _warn_of_shortcuts(methods: Mapping[str, MethodSummary], protocol: str) -> list[str]:
+    """Warn of controls above chance: they are right without looking at the brain."""
+    where = "at unseen sites" if protocol == "loso" else "in test folds"
+    return [
+        f"{name} reaches AUC {format_percent(m.auc.mean)} ({format_interval(m.auc.interval)}) {where} without a "
+        "connectome: part of what any method scores may be that"
+        for name, m in methods.items()
+        if m.control and m.is_above_chance
+    ]

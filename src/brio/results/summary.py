@@ -1,0 +1,178 @@
+"""``summary.json``: what each method of a job reached, over test sites or folds."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .files import SUMMARY, file_error, read_json
+from .records import from_json, to_json
+
+__all__ = ["METRICS", "MethodSummary", "MetricSummary", "Summary", "TuningBudget"]
+
+METRICS = ("auc", "acc", "balanced_acc", "sensitivity", "specificity", "brier")
+EARLIER_THAN_0_1 = "it was written before version 0.1.0: run the job again"
+
+
+@dataclass(frozen=True)
+class MetricSummary:
+    """A metric over test sites, or over the folds of all seeds under k-fold.
+
+    Attributes
+    ----------
+    mean, sd : float or None
+        As shares of one; None where no site, or only one, has a score.
+    interval : tuple of float or None
+        95 % bootstrap interval of the mean over sites.
+    n : int
+        Sites (folds) that have a score.
+    """
+
+    mean: float | None = None
+    sd: float | None = None
+    interval: tuple[float, ...] | None = None
+    n: int = 0
+
+
+@dataclass(frozen=True)
+class TuningBudget:
+    """How the settings of a method were tuned: configurations tried, and on which cohort and atlas."""
+
+    budget: int
+    cohort: str
+    atlas: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodSummary:
+    """What one method of a job reached.
+
+    Attributes
+    ----------
+    family, provenance : str
+    needs : tuple of str
+        What it needs besides connectomes and labels.
+    transductive : bool
+        Whether unlabelled scans of the test site took part in its fit.
+    control : bool
+        Whether it sees no connectome.
+    tuning : TuningBudget or None
+    runs, folds, seeds : int
+        How many there are.
+    epochs : int or None
+        Largest number of epochs; None where nothing is trained by epochs.
+    K : int or None
+        Re-estimates of each scan; None where nothing is re-estimated.
+    dead_rois : str or None
+        What the edges of ROIs without signal hold.
+    changed : dict or None
+        Settings that differ from the method's defaults; None where an earlier version did not keep them.
+    auc, acc, balanced_acc, sensitivity, specificity, brier : MetricSummary
+        Over sites, seeds averaged first.
+    auc_of_averaged_logits : MetricSummary
+        AUC of an ensemble of the seeds.
+    validation_auc : float or None
+        Mean over runs.
+    without_auc : dict
+        Fold -> why it has no AUC.
+    """
+
+    family: str
+    provenance: str
+    needs: tuple[str, ...] = ()
+    transductive: bool
+    control: bool
+    tuning: TuningBudget | None = None
+    runs: int
+    folds: int
+    seeds: int
+    epochs: int | None = None
+    K: int | None = None
+    dead_rois: str | None = None
+    changed: dict[str, Any] | None = None
+    auc: MetricSummary
+    acc: MetricSummary
+    balanced_acc: MetricSummary
+    sensitivity: MetricSummary
+    specificity: MetricSummary
+    brier: MetricSummary
+    auc_of_averaged_logits: MetricSummary
+    validation_auc: float | None = None
+    without_auc: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def metric(self, name: str) -> MetricSummary:
+        """Return the summary of a metric by its name, one of :data:`METRICS`."""
+        return getattr(self, name)
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether settings were chosen among several for each fold."""
+        return self.tuning is not None and self.tuning.budget > 1
+
+    @property
+    def is_above_chance(self) -> bool:
+        """Whether the whole interval of its AUC lies above one half."""
+        return self.auc.interval is not None and self.auc.interval[0] > 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What a job reached.
+
+    Attributes
+    ----------
+    cohort, atlas, fingerprint : str
+    n_scans, n_excluded : int
+    protocol : {"loso", "kfold"}
+    protocol_settings : dict or None
+        None where an earlier version did not keep them.
+    folds : tuple of str
+    seeds : tuple of int
+    smoke_run : bool
+        Fewer than three seeds, or not every fold: no basis for a claim.
+    harmonise : str or None
+        How sites were harmonised.
+    warnings : tuple of str
+    selection : str
+        By what checkpoints and settings were chosen.
+    methods : dict of MethodSummary
+    """
+
+    cohort: str
+    atlas: str
+    fingerprint: str
+    n_scans: int
+    n_excluded: int
+    protocol: str
+    protocol_settings: dict[str, Any] | None = None
+    folds: tuple[str, ...]
+    seeds: tuple[int, ...]
+    smoke_run: bool
+    harmonise: str | None = None
+    warnings: tuple[str, ...] = ()
+    selection: str = ""
+    methods: dict[str, MethodSummary]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the summary as it is written to ``summary.json``."""
+        return to_json(self)
+
+    @classmethod
+    def read(cls, folder: Path) -> Summary:
+        """Read the summary of a job folder.
+
+        Raises
+        ------
+        BrioError
+            If there is none, or it does not fit.
+        """
+        path = folder / SUMMARY
+        if not path.is_file():
+            raise file_error(folder, f"has no {SUMMARY}", "'brio run' writes it when a job is finished")
+        document = read_json(path)
+        methods = document.get("methods")
+        if isinstance(methods, dict) and any(isinstance(m, dict) and "family" not in m for m in methods.values()):
+            raise file_error(path, "does not say what kinds of methods it holds", EARLIER_THAN_0_1)
+        return from_json(cls, document, path)

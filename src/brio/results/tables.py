@@ -1,0 +1,59 @@
+"""``results.csv`` and ``predictions.csv``: one row per run, one row per prediction."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from .files import PREDICTIONS, RESULTS, SUMMARY, read_csv, write_csv, write_json
+from .run_record import RunRecord, RunRow
+from .summary import METRICS, Summary
+
+__all__ = ["COLUMNS", "prediction_rows", "read_predictions", "read_results", "result_rows", "write_tables"]
+
+COLUMNS = [f.name for f in dataclasses.fields(RunRow)]
+PREDICTION_COLUMNS = ["method", "fold", "seed", "participant_id", "site", "label", "logit", "probability"]
+
+
+def result_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
+    """Make the rows of ``results.csv`` from records, in their order."""
+    rows = [dataclasses.asdict(record.row) for record in records]
+    numbers = dict.fromkeys((*METRICS, "validation_auc", "block_length"), float)  # also where none is known
+    return pd.DataFrame(rows, columns=COLUMNS).astype(numbers | {"selected_epoch": "Int64"})
+
+
+def prediction_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
+    """Make the rows of ``predictions.csv`` from records: one per test scan of each run."""
+    parts = []
+    for record in records:
+        part = pd.DataFrame(dataclasses.asdict(record.predictions))
+        part.insert(0, "seed", record.row.seed)
+        part.insert(0, "fold", record.row.fold)
+        part.insert(0, "method", record.row.method)
+        parts.append(part)
+    table = pd.concat(parts, ignore_index=True)
+    table["probability"] = 0.5 * (1.0 + np.tanh(0.5 * table["logit"]))
+    return table
+
+
+def read_results(folder: Path) -> pd.DataFrame:
+    """Read ``results.csv`` of a job folder, one row per run."""
+    return read_csv(folder / RESULTS, ("method", "fold", "seed", "auc", "n_test", "n_source"))
+
+
+def read_predictions(folder: Path) -> pd.DataFrame | None:
+    """Read ``predictions.csv`` of a job folder, one row per test scan of each run; None where it was not kept."""
+    path = folder / PREDICTIONS
+    return read_csv(path, ("method", "fold", "seed", "site", "label", "logit")) if path.is_file() else None
+
+
+def write_tables(folder: Path, rows: pd.DataFrame, predictions: pd.DataFrame | None, summary: Summary) -> None:
+    """Write the tables of a finished job; the summary comes last, and with it the job is finished."""
+    write_csv(folder / RESULTS, rows)
+    if predictions is not None:
+        write_csv(folder / PREDICTIONS, predictions)
+    write_json(folder / SUMMARY, summary.to_json(), indent=2)

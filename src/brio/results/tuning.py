@@ -1,0 +1,73 @@
+"""``tuning.json`` and ``configurations.csv``: what a search tried and chose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from .files import CONFIGURATIONS, TUNING, read_json, write_csv, write_json
+from .plan import TunedChoice
+from .records import OMIT_NONE, formerly, from_json, to_json
+
+__all__ = ["TuningRecord"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuningRecord:
+    """What a search chose.
+
+    Attributes
+    ----------
+    budget : int
+        Configurations that were tried for each method and fold.
+    cohort, atlas : str
+        Where it searched.
+    protocol : dict
+        Name and settings of the protocol and, for k-fold, whose folds are mere numbers, the cohort's fingerprint.
+    validation_sites : dict
+        Fold -> the sites that chose for it.
+    given_settings : dict
+        Settings given by the user, which were not tuned and go with the choices.
+    tried : dict
+        Method -> number of configurations that were tried.
+    choices : dict
+        Method -> fold -> values of the tuned settings.
+    oracle : dict or None
+        Method -> mean AUC that choosing by the test scans would have reached; an upper bound, used for nothing.
+    """
+
+    budget: int
+    cohort: str
+    atlas: str
+    protocol: dict[str, Any]
+    validation_sites: dict[str, tuple[str, ...]]
+    given_settings: dict[str, Any] = field(metadata=formerly("given"))
+    tried: dict[str, int]
+    choices: dict[str, dict[str, dict[str, Any]]]
+    oracle: dict[str, float] | None = field(default=None, metadata=OMIT_NONE)
+
+    def choice(self, method: str) -> TunedChoice:
+        """Return what was chosen for a method, as a plan has it."""
+        return TunedChoice(self.tried[method], self.cohort, self.atlas, self.choices[method])
+
+    def write(self, folder: Path, configurations: pd.DataFrame) -> None:
+        """Write the search to a job folder.
+
+        Parameters
+        ----------
+        folder : Path
+        configurations : DataFrame
+            One row per method, fold and configuration.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        write_csv(folder / CONFIGURATIONS, configurations)
+        write_json(folder / TUNING, to_json(self))
+
+    @classmethod
+    def read(cls, folder: Path) -> TuningRecord:
+        """Read what ``brio tune`` left in a folder."""
+        path, remedy = folder / TUNING, "give the folder of 'brio tune'"
+        return from_json(cls, read_json(path, remedy), path, remedy)

@@ -1,0 +1,267 @@
+"""What studies share: one audited cohort, and arms that are trained when they are first needed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..cohort import Cohort
+from ..connectome import Connectomes
+from ..diagnostics import estimate_source_block_length, measure_discrepancies
+from ..errors import BrioError, nearest
+from ..jobs import Job, JobSpec, prepare_job
+from ..jobs.execute import execute_plan
+from ..jobs.fitted import load_fitted_runs, load_run_details
+from ..jobs.job import Say, ignore
+from ..jobs.plan import JobPlan, build_plan
+from ..jobs.resume import read_earlier_plan, resume_plan
+from ..jobs.spec import split_settings
+from ..methods import find_method, list_methods, make_method
+from ..progress import Progress, silent
+from ..protocol.metrics import ONE_CLASS
+from ..results import FULL_SEEDS, Plan, StudyOptions
+from ..results.files import PLAN
+from ..training import FittedRun, Method, Run
+from .arms import Arm, ArmResults
+from .reused import REUSED, read_reused_results, write_reused_results
+
+__all__ = ["StudyContext"]
+
+
+class StudyContext:
+    """The audited cohort, the protocol and the arms that studies share.
+
+    An arm is an ordinary job in a folder of its own, so two studies that need the same arm share its runs, and a study
+    that was interrupted is resumed.
+
+    Parameters
+    ----------
+    spec : JobSpec
+        ``methods`` are those that studies compare instead of the paper's, where some are named; ``folds`` are test
+        sites (and as many of the folds in distribution). Settings of methods make a smoke run.
+    out : path
+        ``arms/<protocol>/<arm>`` and ``studies/<name>`` are written here, reused results to
+        ``reused/<protocol>/<arm>``.
+    reuse : folders
+        Of ``brio run`` or ``brio tune``: their results stand for the arms they hold, tuned ones where methods are
+        compared with each other. Studies that look into fitted models train these arms themselves.
+    progress : Progress
+    say : function of a line
+
+    Attributes
+    ----------
+    job : Job
+        The specification on the audited cohort.
+    left_out : dict of str
+        Methods that :meth:`runnable_methods` left out, and why.
+    """
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        out: str | Path,
+        *,
+        reuse: Sequence[str | Path] = (),
+        progress: Progress = silent,
+        say: Say = ignore,
+    ) -> None:
+        self.out, self.progress, self.say = Path(out), progress, say
+        for name in spec.methods:
+            find_method(name)  # an unknown name is reported before anything is read
+        _check_settings(spec)
+        self.methods = list(spec.methods) or None
+        self.job = prepare_job(spec)
+        self.reused = [
+            read_reused_results(Path(folder), self.cohort.fingerprint, spec.protocol_settings) for folder in reuse
+        ]
+        dataclasses.replace(self.job, say=say).announce_exclusions()
+        self.left_out: dict[str, str] = {}
+        self._results: dict[Arm, ArmResults] = {}
+        self._trained: dict[Arm, ArmResults] = {}
+        self._discrepancies: dict[Arm, pd.DataFrame] = {}
+        self._block_lengths: dict[tuple[str, int], float] = {}
+
+    @property
+    def cohort(self) -> Cohort:
+        """The scans that are used."""
+        return self.job.cohort
+
+    @property
+    def connectomes(self) -> Connectomes:
+        """Connectomes of the scans that are used."""
+        return self.job.connectomes
+
+    def options(self, arms: Sequence[Arm]) -> StudyOptions:
+        """Return the options with which a study with some arms was called; the device is where arms were trained."""
+        spec = self.job.spec
+        trained = sorted(self.out.glob(f"arms/*/*/{PLAN}")) if arms else []
+        return StudyOptions(
+            methods=None if self.methods is None else tuple(self.methods),
+            seeds=spec.seeds,
+            settings=dict(spec.settings),
+            folds=None if spec.folds is None else tuple(spec.folds),
+            companions=tuple(companion.atlas.name for companion in spec.companions),
+            exclude=spec.exclude,
+            runs_per_stack=spec.runs_per_stack,
+            reuse=tuple("/".join(r.job.folder.resolve().parts[-2:]) for r in self.reused),
+            device=Plan.read(trained[0].parent).device if trained else self.job.device.name,
+        )
+
+    def explain_smoke(self, arms: Sequence[Arm] = ()) -> str:
+        """Say why some arms are a smoke run; empty with all folds, three seeds and the methods' own settings."""
+        spec = self.job.spec
+        why = ["not every fold"] if spec.folds is not None else []
+        why += [f"{spec.seeds} seed{'s' if spec.seeds > 1 else ''}"] if spec.seeds < FULL_SEEDS else []
+        why += [f"{key}={value}" for key, value in spec.method_settings.items()]
+        for a in arms:
+            changed = self.results_of(a).changed_settings
+            why += [f"{a.name} reused with {key}={value}" for key, value in changed.items()]
+        return ", ".join(why)
+
+    def runnable_methods(self, names: Sequence[str]) -> list[str]:
+        """Return those methods that the cohort has all inputs for, and say once what it lacks for each other one."""
+        missing = {name: self.job.missing_inputs(name) for name in names}
+        for name, words in missing.items():
+            if words and name not in self.left_out:
+                self.left_out[name] = words
+                self.say(f"left out: {words}")
+        return [name for name, words in missing.items() if not words]
+
+    def settings_of(self, method: str) -> Any:
+        """Return the settings of a method's plain arm."""
+        return make_method(method, self.job.spec.settings_of(method)).settings
+
+    def train(self, arms: Sequence[Arm]) -> None:
+        """Train every arm that has no results; what one lacks is reported before the first is trained."""
+        wanted = [a for a in dict.fromkeys(arms) if a not in self._results]
+        plans = {a: self.plan_arm(a) for a in wanted}
+        reused = {a: results for a in wanted if (results := self._find_reused(a, plans[a])) is not None}
+        missing = [a for a in wanted if a not in reused]
+        for a in missing:
+            earlier = read_earlier_plan(self._folder_of(a))
+            if earlier is not None:
+                resume_plan(earlier, plans[a], self._folder_of(a))
+        for a, results in reused.items():
+            place = self.out / REUSED / a.protocol
+            write_reused_results(results, plans[a].stored, self.job_of(a), place)
+            self._results[a] = results
+        to_train = [a for a in dict.fromkeys(a.untuned for a in missing) if a not in self._results]
+        for number, a in enumerate(to_train):
+
+            def report(message: str, share: float, number: int = number) -> None:
+                prefix = f"arm {number + 1} of {len(to_train)}, " if len(to_train) > 1 else ""
+                self.progress(f"{prefix}{message}", (number + share) / len(to_train))
+
+            self._results[a] = self._execute(a, report)
+        self._results |= {a: self._results[a.untuned] for a in missing}
+
+    def results_of(self, arm: Arm) -> ArmResults:
+        """Return the results of an arm, trained here or reused."""
+        self.train([arm])
+        return self._results[arm]
+
+    def trained_results(self, arm: Arm) -> ArmResults:
+        """Return the results of an arm that was trained here and has its weights, also where it has reused results."""
+        if arm not in self._trained:
+            results = self.results_of(arm)
+            self._trained[arm] = self._execute(arm, self.progress) if results.reused else results
+        return self._trained[arm]
+
+    def rows(self, arms: Sequence[Arm]) -> pd.DataFrame:
+        """Return every run of some arms, with the name of its arm, epochs and K."""
+        self.train(arms)
+        parts = []
+        for a in arms:
+            results = self._results[a]
+            facts = {key: results.facts[key] for key in ("epochs", "K")}
+            parts.append(results.rows.assign(arm=a.name, **facts))
+        return pd.concat(parts, ignore_index=True)
+
+    def fitted_runs(self, arm: Arm) -> tuple[Method, list[FittedRun]]:
+        """Return the method and the fitted runs of an arm, with their weights."""
+        return load_fitted_runs(self.job_of(arm), arm.method, self.trained_results(arm).job.folder)
+
+    def run_details(self, arm: Arm, *names: str) -> pd.DataFrame:
+        """Return fold, seed and some details of every run of an arm, as its method left them."""
+        runs = load_run_details(self.job_of(arm), arm.method, self.trained_results(arm).job.folder)
+        return pd.DataFrame([{"fold": r.fold.name, "seed": r.seed} | {n: d.get(n) for n in names} for r, d in runs])
+
+    def discrepancies(self, arm: Arm) -> pd.DataFrame:
+        """Return D_site and predictive variation of every run of an arm, on the same re-estimates for all arms."""
+        if arm not in self._discrepancies:
+            method, fitted_runs = self.fitted_runs(arm)
+            lengths = [self.block_length(fitted.run) for fitted in fitted_runs]
+            table = measure_discrepancies(method, fitted_runs, self.connectomes, lengths)
+            auc = self.trained_results(arm).rows.set_index(["fold", "seed"])["auc"]
+            order = pd.MultiIndex.from_frame(table[["fold", "seed"]])
+            self._discrepancies[arm] = table.assign(method=arm.name, auc=auc.loc[order].to_numpy())
+        return self._discrepancies[arm]
+
+    def block_length(self, run: Run) -> float:
+        """Return the block length of a fold and seed that all diagnostics share."""
+        key = run.fold.name, run.seed
+        if key not in self._block_lengths:
+            self._block_lengths[key] = estimate_source_block_length(self.connectomes, run)
+        return self._block_lengths[key]
+
+    def plan_arm(self, arm: Arm) -> JobPlan:
+        """Plan the runs of an arm.
+
+        Raises
+        ------
+        BrioError
+            If it lacks something, or none of its runs can be scored.
+        """
+        plan = build_plan(self.job_of(arm), [arm.method])
+        folds = [planned.run.fold for planned in plan.runs.values()]
+        if all(len(np.unique(self.cohort.labels[fold.test])) < 2 for fold in folds):
+            names = ", ".join(dict.fromkeys(fold.name for fold in folds))
+            raise BrioError(f"fold {names}: {ONE_CLASS}, so there is no AUC to study; choose other folds")
+        return plan
+
+    def job_of(self, arm: Arm, progress: Progress = silent) -> Job:
+        """Return the job of an arm."""
+        spec, folds = self.job.spec, self.job.spec.folds
+        if folds is not None and arm.protocol == "kfold":
+            n_folds = min(len(set(folds)), spec.protocol_settings.n_folds)
+            folds = tuple(str(k + 1) for k in range(n_folds))
+        shared = {key: value for key, value in spec.settings.items() if "." in key}
+        settings = shared | spec.settings_of(arm.method) | dict(arm.settings)
+        job = self.job.with_spec(protocol=arm.protocol, settings=settings, folds=folds)
+        return dataclasses.replace(job, progress=progress)
+
+    def _find_reused(self, arm: Arm, plan: JobPlan) -> ArmResults | None:
+        """Find the results of an arm in the first reused folder that has it."""
+        runs = [(planned.run.fold.name, planned.run.seed) for planned in plan.runs.values()]
+        results = next(filter(None, (reused.find_arm(arm, runs) for reused in self.reused)), None)
+        tuned = dataclasses.replace(arm, tuned=True)
+        if results is None and any(reused.find_arm(tuned, runs) for reused in self.reused):
+            self.say(
+                f"{arm.name}: tuned results are not compared with parts of it that nobody tuned; it is trained here"
+            )
+        return results
+
+    def _execute(self, arm: Arm, progress: Progress) -> ArmResults:
+        job = self.job_of(arm, progress)
+        stored = execute_plan(job, build_plan(job, [arm.method]), self._folder_of(arm))
+        return ArmResults(arm, stored, stored.rows)
+
+    def _folder_of(self, arm: Arm) -> Path:
+        return self.out / "arms" / arm.protocol / arm.name
+
+
+def _check_settings(spec: JobSpec) -> None:
+    """Raise what is wrong with settings before anything is read: those unknown to every method, and harmonisation."""
+    known = {f.name for entry in list_methods() for f in dataclasses.fields(entry.method_class.Settings)}
+    for key in spec.method_settings:
+        if key not in known:
+            raise BrioError(f"setting '{key}' is unknown to every method; {nearest(key, known)}")
+    if split_settings(spec.settings)["harmonise"]:
+        raise BrioError(
+            "harmonise is not for studies, which look into models of connectomes as they are; 'brio run' takes it"
+        )

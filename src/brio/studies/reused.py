@@ -1,0 +1,127 @@
+"""Results of finished jobs that a study reuses instead of training its arms again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import BrioError
+from ..jobs.job import Job
+from ..jobs.resume import write_job_plan
+from ..protocol import ProtocolSettings
+from ..results import MetricSummary, Plan, StoredJob, summarise_metrics, write_tables
+from .arms import TUNED, Arm, ArmResults
+
+__all__ = ["REUSED", "ReusedResults", "read_reused_results", "write_reused_results"]
+
+REUSED, REUSED_OF_0_1 = "reused", "handed-in"
+"""Folder of a study in which reused results are kept, and its name in version 0.1.0."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReusedResults:
+    """A finished job whose results stand for the methods it holds."""
+
+    job: StoredJob
+
+    def find_arm(self, arm: Arm, runs: Iterable[tuple[str, int]]) -> ArmResults | None:
+        """Find the results of an arm; None where the job does not have it.
+
+        A job does not have an arm with settings of its own, nor, where its results are tuned, an arm that nobody
+        tuned.
+
+        Parameters
+        ----------
+        arm : Arm
+        runs : pairs of fold and seed
+            Runs that the study compares.
+
+        Raises
+        ------
+        BrioError
+            If the job lacks one of the runs: means over other sites would be compared.
+        """
+        summary = self.job.summary
+        if arm.settings or arm.method not in summary.methods or summary.protocol != arm.protocol or summary.harmonise:
+            return None
+        wanted = list(runs)
+        rows = self.job.rows[self.job.rows["method"] == arm.method].set_index(["fold", "seed"], drop=False)
+        for fold, seed in wanted:
+            if (fold, seed) not in rows.index:
+                raise BrioError(
+                    f"{self.job.folder}: has no run of '{arm.method}' for fold {fold}, seed {seed}, which this study "
+                    "compares; run the rest there, or do not reuse the folder"
+                )
+        if summary.methods[arm.method].is_tuned and not arm.tuned:
+            return None
+        return ArmResults(arm, self.job, rows.loc[wanted].reset_index(drop=True), reused=True)
+
+
+def read_reused_results(folder: Path, fingerprint: str, protocol_settings: ProtocolSettings) -> ReusedResults:
+    """Read a job folder whose results a study is to reuse.
+
+    Parameters
+    ----------
+    folder : Path
+        Of ``brio run`` or ``brio tune``.
+    fingerprint : str
+        Of the scans that the study uses.
+    protocol_settings : ProtocolSettings
+        Of the study.
+
+    Raises
+    ------
+    BrioError
+        If the folder cannot be read, or holds results of another cohort or of other folds.
+    """
+    job = StoredJob.read(folder)
+    summary, theirs = job.summary, job.summary.protocol_settings
+    if theirs is None or any(method.changed is None for method in summary.methods.values()):
+        raise BrioError(f"{folder}: was written by an earlier version, which did not store all settings; run it again")
+    if summary.fingerprint != fingerprint:
+        raise BrioError(f"{folder}: its runs are of another cohort, or of one with other exclusions")
+    ours = dataclasses.asdict(protocol_settings)
+    for name in ["validation_sites"] if summary.protocol == "loso" else ["n_folds", "validation_folds"]:
+        if theirs.get(name) != ours[name]:
+            raise BrioError(
+                f"{folder}: its folds are others: protocol.{name} is {theirs.get(name)} there, {ours[name]} here"
+            )
+    return ReusedResults(job)
+
+
+def write_reused_results(results: ArmResults, plan: Plan, job: Job, place: Path) -> None:
+    """Write reused results of an arm as a job folder of its own, so that a report can show them.
+
+    Parameters
+    ----------
+    results : ArmResults
+    plan : Plan
+        Of the arm, had it been trained here; settings that were changed or tuned are put in.
+    job : Job
+        Likewise.
+    place : Path
+        Folder in which the job folder is made.
+    """
+    name, rows, source = results.arm.method, results.rows, results.job
+    folder = place / (results.arm.name + (TUNED if results.summary.is_tuned else ""))
+    planned = plan.methods[name]
+    tuned = source.tuning.choice(name) if source.tuning is not None and name in source.tuning.choices else None
+    planned = dataclasses.replace(planned, settings=planned.settings | results.changed_settings, tuned=tuned)
+    seeds = tuple(sorted(int(seed) for seed in rows["seed"].unique()))
+    plan = dataclasses.replace(plan, methods={name: planned}, seeds=seeds, reused_from=str(source.folder))
+    write_job_plan(job, plan, folder)
+    metrics: dict[str, Any] = {**summarise_metrics(rows, results.arm.protocol)}
+    method = dataclasses.replace(results.summary, **metrics, runs=len(rows), seeds=len(seeds))
+    if results.summary.seeds != len(seeds):  # the AUC of an ensemble of other seeds is not known from rows
+        method = dataclasses.replace(method, auc_of_averaged_logits=MetricSummary())
+    predictions = source.predictions
+    if predictions is not None:
+        selected = predictions["method"].eq(name) & predictions["seed"].isin(seeds)
+        predictions = predictions[selected & predictions["fold"].isin(rows["fold"])]
+    summary = dataclasses.replace(
+        source.summary, methods={name: method}, n_excluded=len(plan.excluded), seeds=seeds, warnings=()
+    )
+    write_tables(folder, rows, predictions, summary)

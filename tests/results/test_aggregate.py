@@ -1,0 +1,83 @@
+"""From the scores of runs to sites and means: one policy for missing scores, wherever they are averaged."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from brio.errors import BrioError
+from brio.protocol import bootstrap_interval, compare_over_sites
+from brio.report.comparisons import compare_methods
+from brio.results import METRICS, average_seeds, score_units, summarise_metrics, summarise_scores
+from brio.studies.summaries import summarise_arms
+
+
+def rows_of(scores: dict[tuple[str, str, int], float]) -> pd.DataFrame:
+    return pd.DataFrame([{"method": m, "fold": f, "seed": s, "auc": v} for (m, f, s), v in scores.items()])
+
+
+def test_seeds_are_averaged_before_sites_are_compared():
+    rng = np.random.default_rng(0)
+    values = {(m, f"s{k}", seed): rng.uniform() for m in ("b", "a") for k in range(6) for seed in range(3)}
+    scores = average_seeds(rows_of(values))
+    assert list(scores.columns) == ["b", "a"]
+    assert scores.shape == (6, 2)
+    assert scores.loc["s2", "a"] == pytest.approx(np.mean([values["a", "s2", seed] for seed in range(3)]))
+    assert compare_over_sites(scores)["n_sites"].item() == 6
+    by_run = average_seeds(rows_of(values), units=score_units("kfold"))
+    assert by_run.shape == (18, 2)
+    assert by_run.loc[(1, "s2"), "a"] == values["a", "s2", 1]
+
+
+def test_a_site_without_all_its_scores_has_none():
+    scores = average_seeds(
+        rows_of({("a", "s1", 0): 0.5, ("a", "s1", 1): np.nan, ("a", "s2", 0): 0.7, ("b", "s1", 0): 0.6})
+    )
+    assert math.isnan(scores.loc["s1", "a"])
+    assert scores.loc["s2", "a"] == 0.7
+    assert math.isnan(scores.loc["s2", "b"])  # no run there
+
+
+def test_runs_that_are_there_twice_are_refused():
+    rows = rows_of({("a", "s1", 0): 0.5, ("b", "s1", 0): 0.6})
+    with pytest.raises(BrioError, match="'a', fold s1, seed 0 is there twice"):
+        average_seeds(pd.concat([rows, rows.iloc[:1]]))
+
+
+def test_one_policy_for_missing_scores_in_summaries_comparisons_and_studies():
+    """A run of one seed has no score at s1: the site counts nowhere, for the method that lacks it."""
+    auc = {"a": [0.5, 0.6, 0.7, 0.8], "b": [0.6, 0.65, 0.72, 0.81]}
+    run = {"cohort": "c", "protocol": "loso", "n_test": 10, "n_source": 90, "epochs": 1, "K": None}
+    rows = pd.DataFrame(
+        [
+            run
+            | {"method": m, "arm": m, "fold": f"s{k}", "seed": seed}
+            | dict.fromkeys((*METRICS, "validation_auc"), auc[m][k])
+            for m in auc
+            for seed in range(2)
+            for k in range(4)
+        ]
+    )
+    rows.loc[(rows["method"] == "a") & (rows["fold"] == "s1") & (rows["seed"] == 1), "auc"] = np.nan
+    known = [0.5, 0.7, 0.8]
+    job = summarise_metrics(rows[rows["method"] == "a"], "loso")
+    assert (job["auc"].mean, job["auc"].n, job["acc"].n) == (pytest.approx(np.mean(known)), 3, 4)
+    study = summarise_arms(rows, "a").set_index("arm")
+    assert study.loc["a", "AUC"] == pytest.approx(100 * np.mean(known))
+    assert study.loc["b", "better at"] == "3 of 3"
+    table = compare_methods(rows, "a").iloc[0]
+    assert (table["n"], table["left_out"]) == (3, 1)
+    assert 100 * table["mean_difference"] == pytest.approx(study.loc["b", "to a"])
+
+
+def test_a_summary_is_mean_sd_and_bootstrap_interval_of_the_sites_that_have_a_score():
+    scores = [0.5, math.nan, 0.75, 0.8]
+    known = np.array([0.5, 0.75, 0.8])
+    summary = summarise_scores(scores)
+    assert (summary.mean, summary.sd) == (pytest.approx(known.mean()), pytest.approx(known.std(ddof=1)))
+    assert summary.interval == bootstrap_interval(known)
+    assert summary.n == 3
+    one, none = summarise_scores([0.5, math.nan]), summarise_scores([math.nan])
+    assert (one.mean, one.sd, one.interval, one.n) == (0.5, None, None, 1)
+    assert (none.mean, none.n) == (None, 0)

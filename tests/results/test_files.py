@@ -1,0 +1,248 @@
+"""The files of a job: typed, read once, with one kind of error; folders of version 0.1.0 are read."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import brio
+from brio.cohort.simulate import Simulation, simulate
+from brio.errors import BrioError
+from brio.jobs import JobSpec
+from brio.report import write_report
+from brio.results import Plan, RunStore, StoredJob, StoredStudy, Summary, TuningRecord, lock_folder
+from brio.results.files import read_csv, write_csv
+from brio.studies import StudyContext, run_study
+
+
+@pytest.fixture(scope="module")
+def cohort():
+    return simulate(Simulation(n_sites=5, per_class=4, n_rois=8, frames=60))
+
+
+@pytest.fixture(scope="module")
+def tuned(cohort, tmp_path_factory) -> Path:
+    """A tuned job of two methods."""
+    folder = tmp_path_factory.mktemp("results") / "tuned"
+    settings = {"epochs": 2, "patience": "none", "T_w": 1, "K": 2, "M": 2}
+    brio.tune(cohort, ["brio", "ridge"], out=folder, budget=2, seeds=1, settings=settings, device="cpu")
+    return folder
+
+
+def test_what_is_written_is_what_is_read(tuned):
+    job = StoredJob.read(tuned)
+    for name, record in (("plan.json", job.plan), ("summary.json", job.summary)):
+        assert json.loads((tuned / name).read_text()) == record.to_json()
+    assert job.tuning.choices["brio"].keys() == set(job.summary.folds)
+    assert job.plan.methods["brio"].tuned == job.tuning.choice("brio")
+    assert len(job.runs) == len(job.rows) == 10
+    assert [run.record.row.fold for run in job.runs][:5] == job.rows["fold"].tolist()[:5]
+    for run in job.runs:
+        path = tuned / "runs" / run.key / "run.json"
+        assert json.loads(path.read_text()) == run.record.to_json()
+    assert len(job.predictions) == 2 * job.summary.n_scans
+    assert sum(job.cohort_facts["all"]["n"]) == job.summary.n_scans
+
+
+def as_0_1(folder: Path) -> None:
+    """Rename what version 0.1.0 named otherwise, in a folder of today."""
+    for path in folder.rglob("run.json"):
+        record = json.loads(path.read_text())
+        record["notes"] = record.pop("details")
+        path.write_text(json.dumps(record))
+    for path in folder.rglob("tuning.json"):
+        tuning = json.loads(path.read_text())
+        tuning["given"] = tuning.pop("given_settings")
+        path.write_text(json.dumps(tuning))
+    for path in folder.rglob("plan.json"):
+        plan = json.loads(path.read_text())
+        if "reused_from" in plan:
+            plan["handed_in"] = plan.pop("reused_from")
+        path.write_text(json.dumps(plan | {"brio": "0.1.0"}))
+    for path in folder.rglob("weights.safetensors"):
+        named = {
+            name.partition(".")[2] if name.startswith("parameters.") else name: t for name, t in load_file(path).items()
+        }
+        groups = ("learned.", "training.", "inference.")
+        save_file(
+            {("context." + n.partition(".")[2] if n.startswith(groups) else n): t for n, t in named.items()}, path
+        )
+    for path in folder.rglob("study.json"):
+        study = json.loads(path.read_text())
+        study["asked"] = study.pop("options")
+        study["asked"]["finished"] = study["asked"].pop("reuse")
+        path.write_text(json.dumps(study))
+        (path.parent / "finding.md").rename(path.parent / "found.md")
+    for path in list(folder.rglob("reused")):
+        path.rename(path.with_name("handed-in"))
+
+
+def test_a_job_of_version_0_1_0_is_read(tuned, tmp_path):
+    old = tmp_path / "old"
+    shutil.copytree(tuned, old)
+    as_0_1(old)
+    now, then = StoredJob.read(tuned), StoredJob.read(old)
+    assert then.plan.brio == "0.1.0"
+    assert then.summary == now.summary
+    assert then.tuning == now.tuning
+    assert [run.record for run in then.runs] == [run.record for run in now.runs]
+    wanted = ("alpha_bar", "pi_task", "Pi_bar", "g")
+    assert any(run.record.row.method == "brio" for run in then.runs)
+    for run in then.runs:
+        one, other = (job.store.read_tensors(run.key, wanted) for job in (now, then))
+        assert one.keys() == other.keys()
+        assert set(one) == (set(wanted) if run.record.row.method == "brio" else set())
+        assert all((one[name] == other[name]).all() for name in one)
+    pages = [write_report(folder, tmp_path / f"{k}.html").read_text("utf-8") for k, folder in enumerate((tuned, old))]
+    assert pages[1].replace("0.1.0", brio.__version__) == pages[0].replace("0.1.0", brio.__version__)
+
+
+def test_a_job_of_version_0_1_0_goes_on_or_is_refused_in_a_sentence(cohort, tmp_path):
+    brio.run(cohort, ["ridge"], out=tmp_path / "old", device="cpu")
+    as_0_1(tmp_path / "old")
+    if brio.__version__ == "0.1.0":
+        assert brio.run(cohort, ["ridge"], out=tmp_path / "old", device="cpu").summary.methods.keys() == {"ridge"}
+        return
+    with pytest.raises(BrioError, match=r"belongs to another job \(brio: 0\.1\.0 there, .* choose another --out"):
+        brio.run(cohort, ["ridge"], out=tmp_path / "old", device="cpu")
+
+
+def test_tuned_settings_of_version_0_1_0_are_carried_over(tuned, cohort, tmp_path):
+    old = tmp_path / "old"
+    shutil.copytree(tuned, old)
+    as_0_1(old)
+    result = brio.run(cohort, ["brio"], tuned=old, out=tmp_path / "new", device="cpu", folds=["site02"])
+    assert result.summary.methods["brio"].tuning.budget == 2
+    (run,) = StoredJob.read(tmp_path / "new").runs
+    assert run.record.settings["epochs"] == 2
+    with pytest.raises(BrioError, match=r"tuning\.json: cannot be read .* give the folder of 'brio tune'"):
+        brio.run(cohort, ["brio"], tuned=tmp_path / "new", out=tmp_path / "other", device="cpu")
+
+
+def test_a_study_of_version_0_1_0_is_read(cohort, tmp_path):
+    brio.run(cohort, ["ridge", "logistic"], out=tmp_path / "job", seeds=1, device="cpu")
+    context = StudyContext(
+        JobSpec(cohort, ["ridge", "logistic"], device="cpu"), tmp_path / "out", reuse=[tmp_path / "job"]
+    )
+    place = run_study("comparison", context)
+    before = StoredStudy.read(place)
+    page = write_report(tmp_path / "out", tmp_path / "new.html").read_text("utf-8")
+    as_0_1(tmp_path / "out")
+    assert not (place / "finding.md").exists()
+    after = StoredStudy.read(place)
+    assert after.record == before.record
+    assert after.record.options.reuse == (f"{tmp_path.name}/job",)
+    assert after.finding == before.finding != ""
+    assert write_report(tmp_path / "out", tmp_path / "old.html").read_text("utf-8") == page
+    run_study("comparison", context)
+    assert (place / "finding.md").is_file()
+    assert not (place / "found.md").exists(), "of the two only the new one"
+
+
+def test_tables_alone_are_enough_for_brio_table(tuned, tmp_path):
+    """As our own evidence is stored."""
+    for name in ("summary.json", "results.csv"):
+        shutil.copy(tuned / name, tmp_path / name)
+    job = StoredJob.read(tmp_path)
+    assert (job.plan, job.predictions, job.audit, job.runs) == (None, None, None, [])
+    with pytest.raises(BrioError, match=r"has no plan\.json; give a folder that 'brio run' or 'brio tune' wrote"):
+        write_report(tmp_path)
+
+
+def test_a_summary_from_before_0_1_0_is_refused_in_a_sentence(tuned, tmp_path):
+    summary = json.loads((tuned / "summary.json").read_text())
+    for method in summary["methods"].values():
+        del method["family"]
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    with pytest.raises(BrioError, match=r"it was written before version 0\.1\.0: run the job again"):
+        Summary.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s.pop("n_scans"), "'n_scans' is missing"),
+        (lambda s: s.update(n_scans="many"), "'n_scans' is not a whole number"),
+        (lambda s: s.update(smoke_run=0), "'smoke_run' is not true or false"),
+        (lambda s: s.update(folds="NYU"), "'folds' is not a list"),
+        (lambda s: s.update(methods=[]), "'methods' is not an object"),
+        (lambda s: s["methods"]["ridge"]["auc"].update(mean="high"), "'methods.ridge.auc.mean' is not a number"),
+        (lambda s: s["methods"]["ridge"].update(needs=[1]), "'methods.ridge.needs[0]' is not text"),
+    ],
+)
+def test_what_does_not_fit_is_named(tuned, tmp_path, change, message):
+    summary = json.loads((tuned / "summary.json").read_text())
+    change(summary)
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    with pytest.raises(BrioError) as told:
+        Summary.read(tmp_path)
+    where = tmp_path / "summary.json"
+    assert str(told.value) == (
+        f"{where}: was not written by this version of brio ({message}); repeat the job that wrote it"
+    )
+
+
+@pytest.mark.parametrize("read", [Plan.read, TuningRecord.read])
+def test_a_file_that_is_no_json_is_named(read, tmp_path):
+    for name in ("plan.json", "tuning.json"):
+        (tmp_path / name).write_text("{")
+    with pytest.raises(BrioError, match=r"\.json: cannot be read"):
+        read(tmp_path)
+
+
+def test_names_that_look_like_numbers_stay_text(tmp_path):
+    table = pd.DataFrame(
+        {"participant_id": ["0050002", "1e5"], "fold": ["01", "NA"], "site": ["7", ""], "auc": [0.1, None]}
+    )
+    write_csv(tmp_path / "t.csv", table)
+    read = read_csv(tmp_path / "t.csv")
+    assert read["participant_id"].tolist() == ["0050002", "1e5"]
+    assert read["fold"].tolist() == ["01", "NA"], "a site may be called NA"
+    assert read["site"].isna().tolist() == [False, True]
+    assert read["auc"].dtype == float
+
+
+def test_a_run_is_stored_whole_or_not_at_all(tuned, tmp_path):
+    record = StoredJob.read(tuned).runs[0].record
+    store = RunStore(tmp_path / "runs")
+    store.remove_partial_runs()
+    store.write("a", record, {"w": torch.ones(2)})
+    store.write("a", record, {"w": torch.zeros(2)})
+    assert torch.equal(store.read_weights("a")["w"], torch.ones(2)), "the first one stays"
+    assert store.read_record("a") == record
+    (tmp_path / "runs" / "b.partial").mkdir()
+    assert "b" not in store
+    store.remove_partial_runs()
+    assert [p.name for p in (tmp_path / "runs").iterdir()] == ["a"]
+    other = RunStore(tmp_path / "other")
+    other.remove_partial_runs()
+    other.copy_finished_runs(store.folder, ["a", "b"])
+    assert other.read_record("a") == record
+    assert "b" not in other
+
+
+def test_a_folder_is_locked_for_one_process(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from brio.results import lock_folder\n"
+        "with lock_folder(Path(sys.argv[1])): print('locked')"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path)]
+    with lock_folder(tmp_path):
+        said = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert "another brio is at work there; wait for it or choose another --out" in said.stderr
+        assert said.stdout == ""
+    said = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert said.stdout == "locked\n"
+
+
+def test_a_job_takes_the_lock_before_its_first_file(cohort, tmp_path):
+    with lock_folder(tmp_path / "job"), pytest.raises(BrioError, match="another brio is at work there"):
+        brio.run(cohort, ["ridge"], out=tmp_path / "job", device="cpu")
+    assert [p.name for p in (tmp_path / "job").iterdir()] == [".lock"]
+    assert brio.run(cohort, ["ridge"], out=tmp_path / "job", device="cpu").folder == tmp_path / "job"

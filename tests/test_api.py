@@ -1,0 +1,42 @@
+"""What Python users see: the result of a job as text, as a page in a notebook and as a report."""
+
+import dataclasses
+
+import pytest
+
+import brio
+from brio.cohort.simulate import Simulation, simulate
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    cohort = simulate(Simulation(n_sites=5, per_class=4, n_rois=8, frames=60))
+    return brio.run(cohort, ["ridge", "length-only"], seeds=2, out=tmp_path_factory.mktemp("api") / "o", device="cpu")
+
+
+def test_the_table_is_the_summary_in_percent(result):
+    table = result.table()
+    assert list(table.index) == ["ridge", "length-only"]
+    ridge = result.summary.methods["ridge"]
+    assert table.loc["ridge", "AUC"] == 100 * ridge.auc.mean
+    assert table.loc["ridge", "low"] == 100 * ridge.auc.interval[0]
+
+
+def test_a_notebook_shows_the_table_with_what_to_know_about_it(result):
+    page = result._repr_html_()
+    auc = f"{100 * result.summary.methods['ridge'].auc.mean:.1f}"
+    assert page.count("<tr>") == 3
+    assert f'<th>ridge</th><td style="text-align:right">{auc}</td>' in page
+    assert "This is a smoke run" in page
+    warned = dataclasses.replace(result.summary, warnings=("a <b>shortcut</b>",), smoke_run=False)
+    page = dataclasses.replace(result, summary=warned)._repr_html_()
+    assert "warning: a &lt;b&gt;shortcut&lt;/b&gt;" in page
+    assert "smoke run" not in page
+
+
+def test_a_result_writes_its_report(result, tmp_path):
+    assert result.report() == result.folder / "report.html"
+    page = result.report(tmp_path / "mine.html")
+    assert page == tmp_path / "mine.html"
+    assert "ridge" in page.read_text(encoding="utf-8")
+    assert (tmp_path / "MODEL_CARD.md").is_file()
