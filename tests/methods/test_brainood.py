@@ -138,7 +138,7 @@ def test_after_training_the_probabilities_stand_in_for_the_draws(network):
 def test_alignment_is_the_standard_deviation_over_real_scans():
     scans, _ = graphs()
     edges = ed.list_edges(select_strong_edges(scans), SHARE)
-    logit = ed.scatter_edges(torch.randn(edges.to.shape, dtype=torch.float64), edges, P).requires_grad_()
+    logit = ed.scatter_edges(torch.randn(edges.receiver.shape, dtype=torch.float64), edges, P).requires_grad_()
     found = spread(logit, in_batch(scans, n_sites=2, padding=1))
     assert found.item() == pytest.approx(logit[:4].std(0).mean().item(), abs=1e-6)
     grad = torch.autograd.grad(found, logit)[0]

@@ -93,13 +93,13 @@ def pairs_of(adjacency):
 def test_every_edge_is_listed_once_in_each_direction_and_empty_places_are_marked():
     A = select_strong_edges(graphs()[0])
     edges = ed.list_edges(A, SHARE)
-    half = edges.to.shape[1] // 2
+    half = edges.receiver.shape[1] // 2
     assert half == round(SHARE * P * (P - 1) / 2)
-    assert torch.equal(edges.to[:, :half], edges.of[:, half:])
-    assert torch.equal(edges.of[:, :half], edges.to[:, half:])
+    assert torch.equal(edges.receiver[:, :half], edges.sender[:, half:])
+    assert torch.equal(edges.sender[:, :half], edges.receiver[:, half:])
     for i in range(len(A)):
         real = edges.real[i].bool()
-        listed = list(zip(edges.to[i, real].tolist(), edges.of[i, real].tolist(), strict=True))
+        listed = list(zip(edges.receiver[i, real].tolist(), edges.sender[i, real].tolist(), strict=True))
         assert sorted(listed) == pairs_of(A[i])
     assert (edges.real.sum(1) < 2 * half).tolist() == [False, False, True] + [False] * 5
 
@@ -107,13 +107,13 @@ def test_every_edge_is_listed_once_in_each_direction_and_empty_places_are_marked
 def test_values_of_edges_become_weights_of_messages():
     A = select_strong_edges(graphs()[0])
     edges = ed.list_edges(A, SHARE)
-    values = torch.randn(8, 3, edges.to.shape[1], dtype=torch.float64)
+    values = torch.randn(8, 3, edges.receiver.shape[1], dtype=torch.float64)
     expected = torch.zeros(8, 3, P, P, dtype=torch.float64)
     for i in range(8):
         for k in range(3):
             for place in range(values.shape[-1]):
                 if edges.real[i, place]:
-                    expected[i, k, edges.to[i, place], edges.of[i, place]] = values[i, k, place]
+                    expected[i, k, edges.receiver[i, place], edges.sender[i, place]] = values[i, k, place]
     assert torch.equal(ed.scatter_edges(values, edges, P), expected)
     assert torch.equal(ed.scatter_edges(values[:, 0], edges, P), expected[:, 0])
     both = ed.scatter_edges(ed.average_directions(values), edges, P)
@@ -143,7 +143,7 @@ def test_batch_norm_over_edges_is_that_of_torch_over_the_real_edges_of_real_grap
     scans, _ = graphs()
     edges = ed.list_edges(select_strong_edges(scans), SHARE)
     ours, theirs = ed.EdgeBatchNorm(3).double(), nn.BatchNorm1d(3).double()
-    x = torch.randn(8, edges.to.shape[1], 3, dtype=torch.float64)
+    x = torch.randn(8, edges.receiver.shape[1], 3, dtype=torch.float64)
     graph_real = torch.tensor([1.0] * 6 + [0.0] * 2, dtype=torch.float64)
     counted = (edges.real * graph_real[:, None]).bool()
     step = make_step(8, real=graph_real)
@@ -187,7 +187,7 @@ def test_a_binary_sample_hands_its_gradient_to_the_probability():
 @pytest.mark.parametrize("final", [0.5, 0.7])
 def test_the_prior_falls_in_steps_and_checkpoints_wait_for_its_end(epochs, final):
     interval = max(1, epochs // 10)
-    rates = [float(ed.keep_rate(torch.tensor(float(e)), epochs, final)) for e in range(1, epochs + 1)]
+    rates = [float(ed.schedule_keep_rate(torch.tensor(float(e)), epochs, final)) for e in range(1, epochs + 1)]
     assert rates == pytest.approx([max(final, 0.9 - 0.1 * ((e - 1) // interval)) for e in range(1, epochs + 1)])
     stages = ed.plan_decay_stages(epochs, final)
     assert [s.selectable for s in stages] == [False, True]
@@ -201,7 +201,7 @@ def test_the_prior_falls_in_steps_and_checkpoints_wait_for_its_end(epochs, final
 
 def test_the_information_term_is_the_divergence_of_two_coins():
     edges = ed.list_edges(select_strong_edges(graphs()[0]), SHARE)
-    kept = torch.rand(edges.to.shape, dtype=torch.float64)
+    kept = torch.rand(edges.receiver.shape, dtype=torch.float64)
     coin = torch.distributions.Bernoulli
     each = torch.distributions.kl_divergence(coin(kept), coin(torch.tensor(0.7, dtype=torch.float64)))
     expected = torch.stack([each[i, edges.real[i].bool()].mean() for i in range(8)])

@@ -19,10 +19,10 @@ from ..edges import (
     EdgeSettings,
     average_directions,
     bernoulli_kl,
-    keep_rate,
     list_edges,
     sample_concrete,
     scatter_edges,
+    schedule_keep_rate,
     straight_through,
 )
 from ..graphs import build_profiles, select_strong_edges
@@ -212,7 +212,7 @@ class BrainOOD(NeuralMethod):
             + s.entropy * out.entropy
         )
         if s.information > 0:
-            r = keep_rate(batch.epoch, s.epochs, s.final_r)
+            r = schedule_keep_rate(batch.epoch, s.epochs, s.final_r)
             loss = loss + s.information * average_losses(bernoulli_kl(out.kept, out.edges, r), batch)
         return loss
 

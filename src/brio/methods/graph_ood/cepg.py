@@ -17,11 +17,11 @@ from ..edges import (
     GINEncoder,
     average_directions,
     bernoulli_kl,
-    keep_rate,
     list_edges,
     plan_decay_stages,
     sample_concrete,
     scatter_edges,
+    schedule_keep_rate,
 )
 from ..graphs import build_profiles, select_strong_edges
 from ..losses import average_by_site, average_losses, bce, classification_loss, reverse_gradient, site_cross_entropy
@@ -138,7 +138,7 @@ class CEPG(NeuralMethod):
     def loss(self, out: CEPGOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
         """Class, site of the complement, adversarial site of the kept part, information, variance of site risks."""
         s = self.settings
-        r = keep_rate(batch.epoch, s.epochs, s.final_r) if stage.name == "decay" else s.final_r
+        r = schedule_keep_rate(batch.epoch, s.epochs, s.final_r) if stage.name == "decay" else s.final_r
         risks = average_by_site(bce(out.logit, batch.label), batch)
         mean = (batch.site_weight * risks).sum()
         return (

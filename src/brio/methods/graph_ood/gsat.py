@@ -17,11 +17,11 @@ from ..edges import (
     GINEncoder,
     average_directions,
     bernoulli_kl,
-    keep_rate,
     list_edges,
     plan_decay_stages,
     sample_concrete,
     scatter_edges,
+    schedule_keep_rate,
 )
 from ..graphs import build_profiles, select_strong_edges
 from ..losses import average_losses, classification_loss
@@ -101,6 +101,6 @@ class GSAT(NeuralMethod):
     def loss(self, out: GSATOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
         """Cross-entropy + weight * KL(Bernoulli(a) || Bernoulli(r)) over the edges."""
         s = self.settings
-        r = keep_rate(batch.epoch, s.epochs, s.final_r) if stage.name == "decay" else s.final_r
+        r = schedule_keep_rate(batch.epoch, s.epochs, s.final_r) if stage.name == "decay" else s.final_r
         information = average_losses(bernoulli_kl(out.kept, out.edges, r), batch)
         return classification_loss(out.logit, batch) + s.information * information
