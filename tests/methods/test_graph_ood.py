@@ -24,9 +24,9 @@ from brio.methods.graph_ood.disco import (
     DiSCOOutput,
     DiSCOSettings,
     ExpertMasks,
-    Experts,
+    GraphExperts,
     excess_correlation,
-    imbalance,
+    expert_imbalance,
 )
 from brio.methods.graph_ood.gsat import GSAT, GSATNetwork, GSATOutput, GSATSettings
 from brio.methods.graphs import build_profiles, select_strong_edges
@@ -523,7 +523,7 @@ def test_every_expert_scores_edges_with_an_mlp_of_its_own():
 
 
 def test_every_expert_is_a_gin_layer_and_a_classifier_of_its_own():
-    experts = moved(Experts(5, 4, 3))
+    experts = moved(GraphExperts(5, 4, 3))
     H, A = torch.randn(8, P, 5, dtype=torch.float64), torch.rand(8, 4, P, P, dtype=torch.float64)
     pooled, answers = experts(H, A)
     for k in range(4):
@@ -557,7 +557,7 @@ def test_disco_masks_are_binary_and_distinct_in_training_and_probabilities_after
         for k in range(j):
             assert (A[:, j] != A[:, k]).any()
             assert not torch.allclose(out.keep[:, j], out.keep[:, k])
-    learns = torch.autograd.grad(out.answers.sum(), disco.masks.weight)[0]
+    learns = torch.autograd.grad(out.expert_logit.sum(), disco.masks.weight)[0]
     assert (learns.abs().sum(1) > 0).all()  # straight through
     after = disco(scans, state)
     edges = ed.list_edges(strong, SHARE)
@@ -611,7 +611,7 @@ def expected_disco(out, s, warm):
     """Loss of four real scans, term by term; the second site pads."""
     total, use = 0.0, np.zeros(4)
     for i, y in enumerate([0, 0, 1, 1]):
-        z, pi = out.answers[i].numpy(), out.routing[i].exp().numpy()
+        z, pi = out.expert_logit[i].numpy(), out.routing[i].exp().numpy()
         ce = np.log1p(np.exp(-z if y else z))
         rate = out.keep[i][:, out.real[i].bool()].mean(1).numpy()
         total += s.keep_weight * np.mean((rate - s.keep) ** 2)
@@ -640,11 +640,11 @@ def test_the_teacher_of_the_gate_is_not_taught():
     scans, state = graphs()
     method = DiSCO(DiSCOSettings(gate=1.0, sparsity=0.0, balance=0.0, diversity=0.0, keep_weight=0.0))
     out = made_output()
-    answers = out.answers.clone().requires_grad_()
-    loss = method.loss(out._replace(answers=answers), in_batch(scans), state, method.stages()[1])
+    answers = out.expert_logit.clone().requires_grad_()
+    loss = method.loss(out._replace(expert_logit=answers), in_batch(scans), state, method.stages()[1])
     found = torch.autograd.grad(loss, answers)[0]
     label = torch.tensor([0.0, 0, 1, 1] * 2, dtype=torch.float64)[:, None]
-    torch.testing.assert_close(found, out.routing.exp() * (out.answers.sigmoid() - label) / 8)
+    torch.testing.assert_close(found, out.routing.exp() * (out.expert_logit.sigmoid() - label) / 8)
 
 
 def test_disco_routes_uniformly_while_warming_up_and_chooses_no_checkpoint_then():
@@ -664,9 +664,9 @@ def test_use_of_the_experts_is_balanced_over_the_batch():
     batch = in_batch(graphs()[0], n_sites=2, padding=1)
     alone = torch.zeros(8, 4, dtype=torch.float64)
     alone[:, 0] = 1
-    assert imbalance(alone, batch).item() == pytest.approx(3.0)
+    assert expert_imbalance(alone, batch).item() == pytest.approx(3.0)
     turns = torch.eye(4, dtype=torch.float64).repeat(2, 1)
-    assert imbalance(turns, batch).item() == pytest.approx(0.0)
+    assert expert_imbalance(turns, batch).item() == pytest.approx(0.0)
 
 
 # ---------------------------------------------------------------- settings
