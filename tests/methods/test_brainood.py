@@ -14,7 +14,7 @@ from brio.methods.brain.brainood import (
     EarlyGINLayer,
     HighPassLayer,
     VirtualGIN,
-    spread,
+    logit_spread,
 )
 from brio.methods.graphs import build_profiles, select_strong_edges
 from brio.training import InputShape
@@ -80,7 +80,7 @@ def test_the_virtual_node_is_added_before_every_layer_but_the_first(layers):
         H = step(1, H.relu() + gin.virtual)
     if layers > 2:
         H = H.relu()
-        virtual = gin.hear(H.sum(1) + gin.virtual)
+        virtual = gin.update_virtual(H.sum(1) + gin.virtual)
         H = step(2, H + virtual[:, None])
     torch.testing.assert_close(gin(X, A), H)
 
@@ -139,7 +139,7 @@ def test_alignment_is_the_standard_deviation_over_real_scans():
     scans, _ = graphs()
     edges = ed.list_edges(select_strong_edges(scans), SHARE)
     logit = ed.scatter_edges(torch.randn(edges.receiver.shape, dtype=torch.float64), edges, P).requires_grad_()
-    found = spread(logit, in_batch(scans, n_sites=2, padding=1))
+    found = logit_spread(logit, in_batch(scans, n_sites=2, padding=1))
     assert found.item() == pytest.approx(logit[:4].std(0).mean().item(), abs=1e-6)
     grad = torch.autograd.grad(found, logit)[0]
     assert torch.isfinite(grad).all()
