@@ -59,8 +59,8 @@ def test_messages_are_those_of_pyg_and_high_pass_layers_take_them_off(network):
     torch.testing.assert_close(low(H, A), theirs(H, A))
     by_hand = torch.zeros_like(H)
     for u in range(P):
-        heard = (1 + high.eps) * H[:, u] + sum(A[:, u, v, None] * H[:, v] for v in range(P))
-        by_hand[:, u] = H[:, u] - heard
+        received = (1 + high.eps) * H[:, u] + sum(A[:, u, v, None] * H[:, v] for v in range(P))
+        by_hand[:, u] = H[:, u] - received
     torch.testing.assert_close(high(H, A), high.update(by_hand))
     assert all(isinstance(layer, HighPassLayer) for layer in network.reconstruct.layers)
     assert not any(isinstance(layer, HighPassLayer) for layer in network.encoder.layers)
@@ -105,7 +105,9 @@ def test_edges_are_drawn_five_times_and_the_logits_averaged(network):
     scans, state = graphs()
     encoded, scores = calls_of(network.encoder), calls_of(network.score)
     out = in_training(network, scans, state)
-    assert (out.kept - scores[0][-1].sigmoid()).abs().mean() > 0.1  # drawn from a relaxed sample, not from the score
+    assert (
+        out.edge_sample - scores[0][-1].sigmoid()
+    ).abs().mean() > 0.1  # drawn from a relaxed sample, not from the score
     _, A, H = encoded[1]
     strong = select_strong_edges(scans)
     assert A.shape == (8, 5, P, P)
@@ -120,7 +122,7 @@ def test_edges_are_drawn_five_times_and_the_logits_averaged(network):
     network.rounds = 4000
     encoded.clear()
     out = in_training(network, scans, state)
-    probability = ed.scatter_edges(ed.average_directions(out.kept), out.edges, P)
+    probability = ed.scatter_edges(ed.average_directions(out.edge_sample), out.edges, P)
     torch.testing.assert_close(encoded[1][1].mean(1), probability, atol=0.04, rtol=0)
 
 
@@ -159,7 +161,7 @@ def test_the_loss_adds_reconstruction_alignment_and_entropy_and_no_bottleneck(ne
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
     torch.testing.assert_close(out.edge_logit * (1 - select_strong_edges(scans)), torch.zeros_like(out.edge_logit))
     with_kl = BrainOOD(BrainOODSettings(information=1.0, final_r=0.5, epochs=120))
-    kl = ed.bernoulli_kl(out.kept, out.edges, 0.7)[:4].mean()
+    kl = ed.bernoulli_kl(out.edge_sample, out.edges, 0.7)[:4].mean()
     torch.testing.assert_close(with_kl.loss(out, batch, state, STAGE), found + kl)
 
 

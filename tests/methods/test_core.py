@@ -393,13 +393,13 @@ def test_the_network_is_gated_message_passing_over_the_line_graph(graphs, run, f
 
         for layer in range(2):
             g, sent = gates(layer, H), net.message[layer](H)
-            heard = torch.stack(
+            received = torch.stack(
                 [
                     sum(g[b] * sent[b] / (degree[a] * degree[b]).sqrt() for b in range(25) if shared[a, b])
                     for a in range(25)
                 ]
             )
-            H = H + apply_norm(net.norms[layer], net.own[layer](H) + heard).relu()
+            H = H + apply_norm(net.norms[layer], net.own[layer](H) + received).relu()
         g = gates(2, H)
         pooled = sum(g[e] * H[e] for e in range(25)) / sum(g)
         torch.testing.assert_close(out.gate[i], g)

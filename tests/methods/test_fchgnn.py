@@ -183,7 +183,7 @@ def test_kept_rois_take_up_their_clusters(scans, state):
 
 def test_sizes_are_the_published_ones_for_the_published_atlas():
     network = FCHGNNNetwork(InputShape(111, 2, 0), FCHGNNSettings())
-    assert network.encode.n_kept == 100
+    assert network.encode.n_selected == 100
     assert network.encode.assign.mix.out_features == 56
     assert network.encode.first.left.weight.shape == (64, 111)
     assert [layer.same.query.out_features for layer in network.population.layers] == [20] * 4

@@ -206,8 +206,8 @@ def test_ends_of_edges_and_their_gradients(twin, monkeypatch, P, h, numbers):
     r, s = (torch.randn(R, B, P, h, generator=g, dtype=torch.float64).to(DEVICE).requires_grad_() for _ in range(2))
     weight = torch.randn(R, B, edges.receiver.shape[-1], h, generator=g, dtype=torch.float64).to(DEVICE)
     rois = torch.arange(P, device=DEVICE)
-    hears, sends = ((end.unsqueeze(-1) == rois).double() for end in (edges.receiver, edges.sender))
-    true = hears @ r + sends @ s
+    receives, sends = ((end.unsqueeze(-1) == rois).double() for end in (edges.receiver, edges.sender))
+    true = receives @ r + sends @ s
     expected = torch.autograd.grad((weight * true).sum(), (r, s))
     r, s = (t.detach().float().requires_grad_() for t in (r, s))
     found = torch.vmap(twin.add_ends)(r, s, edges)

@@ -227,14 +227,14 @@ def test_gsat_runs_one_encoder_twice_and_weighs_messages_by_the_mean_of_both_dir
     (X1, A1, _), (X2, A2, _) = seen
     assert torch.equal(X1, X2)
     assert torch.equal(A1, select_strong_edges(scans))
-    one_way = ed.scatter_edges(out.kept, out.edges, P)
+    one_way = ed.scatter_edges(out.edge_sample, out.edges, P)
     torch.testing.assert_close(A2, (one_way + one_way.mT) / 2)
     assert not torch.allclose(one_way, one_way.mT)
 
 
 def test_gsat_attention_is_random_in_training_and_its_probability_afterwards(gsat):
     scans, state = graphs()
-    one, same, other = (in_training(gsat, scans, state, key).kept for key in (0, 0, 1))
+    one, same, other = (in_training(gsat, scans, state, key).edge_sample for key in (0, 0, 1))
     assert torch.equal(one, same)
     assert (one - other).abs().mean() > 0.05
     seen = calls_of(gsat.encoder)
@@ -259,7 +259,7 @@ def test_gsat_loss_is_cross_entropy_and_divergence_from_a_falling_rate(gsat, sta
     for i in range(4):  # the other site pads
         y = float(i >= 2)
         p = out.logit[i].sigmoid()
-        a = out.kept[i][out.edges.real[i].bool()]
+        a = out.edge_sample[i][out.edges.real[i].bool()]
         kl = (a * (a / r).log() + (1 - a) * ((1 - a) / (1 - r)).log()).mean()
         expected += (-(y * p.log() + (1 - y) * (1 - p).log()) + 0.6 * kl) / 4
     torch.testing.assert_close(found, expected)
@@ -471,11 +471,11 @@ def test_cepg_loss_has_all_its_terms(cepg):
     site = torch.arange(2).repeat_interleave(4)
     rest, kept = (F.cross_entropy(t[:8, :2], site) for t in (out.site_of_rest, out.site_of_kept))
     ramp = 2 / (1 + math.exp(-10 * 59 / 99)) - 1
-    kl = ed.bernoulli_kl(out.kept, out.edges, 0.5)[:8].mean()
+    kl = ed.bernoulli_kl(out.edge_sample, out.edges, 0.5)[:8].mean()
     expected = risk.mean() + 0.5 * rest + 0.2 * ramp * kept + 0.3 * kl + 2.0 * risk.var(unbiased=False)
     torch.testing.assert_close(found, expected)
     early = method.loss(out, batch._replace(epoch=torch.tensor(1.0)), state, method.stages()[0])
-    kl = ed.bernoulli_kl(out.kept, out.edges, 0.9)[:8].mean()
+    kl = ed.bernoulli_kl(out.edge_sample, out.edges, 0.9)[:8].mean()
     torch.testing.assert_close(early, risk.mean() + 0.5 * rest + 0.3 * kl + 2.0 * risk.var(unbiased=False))
 
 

@@ -369,7 +369,7 @@ def test_meta_training_sites_matter_through_the_look_ahead_alone():
 
 
 def test_blends_stay_inside_a_site_and_reach_the_loss():
-    # without the look ahead, meta-test sites hear nothing of meta-training sites
+    # without the look ahead, nothing of the meta-training sites reaches the meta-test sites
     batch, key = batch_of(4), 3
     plain, blended = (
         gradients(make_method("xg-gnn", SETTINGS | {"mixup": m}), trained_network(), batch, key)[0]

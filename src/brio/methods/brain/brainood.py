@@ -79,7 +79,7 @@ class BrainOODOutput(NamedTuple):
     error: Tensor  # [B] of the reconstruction
     entropy: Tensor  # scalar, of the feature mask
     edge_logit: Tensor  # [B, P, P], 0 where there is no edge
-    kept: Tensor  # [B, 2 M] relaxed sample of each edge
+    edge_sample: Tensor  # [B, 2 M] relaxed sample of each edge
     edges: Edges
 
 
@@ -205,18 +205,18 @@ class BrainOODNetwork(nn.Module):
         H = self.encoder(X, A, step)
         edges = list_edges(A, self.edge_share)
         edge_logit = self.score(H, edges, step)
-        kept = sample_concrete(edge_logit, step)
+        edge_sample = sample_concrete(edge_logit, step)
         if step is None:
-            pooled = self.encoder(X, scatter_edges(average_directions(kept), edges, p)).mean(-2)
+            pooled = self.encoder(X, scatter_edges(average_directions(edge_sample), edges, p)).mean(-2)
             return Output(self.classify(pooled).squeeze(-1), pooled)
-        masks = self._draw_masks(average_directions(kept), step)
+        masks = self._draw_masks(average_directions(edge_sample), step)
         pooled = self.encoder(X.unsqueeze(1), scatter_edges(masks, edges, p), step).mean((1, 2))  # over rounds and ROIs
         R = self.reconstruct(H, A, step)
         error = ((R @ R.mT).tanh() * M - X).square().mean((-1, -2))
         row = F.log_softmax(M, -1)
         entropy = -(row.exp() * row).sum(-1).mean()
         logit = self.classify(pooled).squeeze(-1)
-        return BrainOODOutput(logit, pooled, error, entropy, scatter_edges(edge_logit, edges, p), kept, edges)
+        return BrainOODOutput(logit, pooled, error, entropy, scatter_edges(edge_logit, edges, p), edge_sample, edges)
 
     def _draw_masks(self, probability: Tensor, step: StepContext) -> Tensor:
         """Draw binary masks, the same in both directions. Shape [B, 2 M] -> [B, rounds, 2 M]."""
@@ -268,7 +268,7 @@ class BrainOOD(NeuralMethod):
         )
         if s.information > 0:
             r = schedule_keep_rate(batch.epoch, s.epochs, s.final_r)
-            loss = loss + s.information * average_losses(bernoulli_kl(out.kept, out.edges, r), batch)
+            loss = loss + s.information * average_losses(bernoulli_kl(out.edge_sample, out.edges, r), batch)
         return loss
 
 

@@ -74,8 +74,8 @@ class ChebLayer(nn.Module):
 class ScanEncoder(nn.Module):
     """Convolution within hemispheres and over the whole brain, then pooling by two channels.
 
-    The local channel keeps the ROIs of highest score and weighs them by it (SAGPool, Lee et al. 2019). The global
-    channel assigns ROIs softly to clusters. A kept ROI adds the features of its clusters, weighed by its assignment.
+    The local channel selects the ROIs of highest score and weighs them by it (SAGPool, Lee et al. 2019). The global
+    channel assigns ROIs softly to clusters. A selected ROI adds the features of its clusters, weighed by its assignment.
     Dropped ROIs leave zeros, so that every other ROI keeps its position when the graph is flattened.
 
     Parameters
@@ -103,7 +103,7 @@ class ScanEncoder(nn.Module):
     ) -> None:
         super().__init__()
         self.alpha = alpha
-        self.n_kept = max(1, math.ceil(kept_share * n_rois - 1e-9))
+        self.n_selected = max(1, math.ceil(kept_share * n_rois - 1e-9))
         self.first, self.second = HemisphereLayer(n_rois, width), HemisphereLayer(width, state)
         self.whole = GCNLayer(state, state)
         self.score_own, self.score_near = nn.Linear(state, 1), nn.Linear(state, 1, bias=False)
@@ -133,13 +133,13 @@ class ScanEncoder(nn.Module):
         H = self.first(self.dropout(build_profiles(scans, state), step), within, side)
         H = self.second(self.dropout(H, step), within, side)
         H = F.leaky_relu(self.whole(H, normalise_adjacency(weights)))
-        local, kept = self.pool_locally(H, edges)
+        local, selected = self.pool_locally(H, edges)
         assignment = self.assign(H, edges).softmax(-1)
         clusters = assignment.transpose(-1, -2) @ H
-        return (kept * (local + assignment @ clusters)).flatten(1)
+        return (selected * (local + assignment @ clusters)).flatten(1)
 
     def pool_locally(self, H: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
-        """Weigh ROIs by their score, and keep those of highest score.
+        """Weigh ROIs by their score, and select those of highest score.
 
         Parameters
         ----------
@@ -151,9 +151,9 @@ class ScanEncoder(nn.Module):
         -------
         local : Tensor, shape [B, P, d]
             States times their score.
-        kept : Tensor, shape [B, P, 1]
+        selected : Tensor, shape [B, P, 1]
             1 for the ROIs of highest score, else 0.
         """
         score = (self.score_own(H) + edges @ self.score_near(H)).tanh()
         rank = score.detach().squeeze(-1).argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
-        return score * H, (rank < self.n_kept).to(H.dtype).unsqueeze(-1)
+        return score * H, (rank < self.n_selected).to(H.dtype).unsqueeze(-1)

@@ -96,12 +96,12 @@ def plan_decay_stages(epochs: int, final: float) -> list[Stage]:
     return [*first, Stage("constant rate", epochs - falling)]
 
 
-def bernoulli_kl(kept: Tensor, edges: Edges, r: Tensor | float) -> Tensor:
+def bernoulli_kl(probability: Tensor, edges: Edges, r: Tensor | float) -> Tensor:
     """KL(Bernoulli(a) || Bernoulli(r)), mean over the edges of each graph.
 
     Parameters
     ----------
-    kept : Tensor, shape [B, 2 M]
+    probability : Tensor, shape [B, 2 M]
         a, between 0 and 1.
     edges : Edges
     r : Tensor, scalar, or float
@@ -111,5 +111,5 @@ def bernoulli_kl(kept: Tensor, edges: Edges, r: Tensor | float) -> Tensor:
     -------
     Tensor, shape [B]
     """
-    a = kept.clamp(1e-6, 1 - 1e-6)
+    a = probability.clamp(1e-6, 1 - 1e-6)
     return average_edges(a * (a / r).log() + (1 - a) * ((1 - a) / (1 - r)).log(), edges)

@@ -70,7 +70,7 @@ class CEPGOutput(NamedTuple):
 
     logit: Tensor  # [B]
     representation: Tensor  # [B, width] kept part
-    kept: Tensor  # [B, 2 M] relaxed sample of each edge
+    edge_sample: Tensor  # [B, 2 M] relaxed sample of each edge
     edges: Edges
     site_of_rest: Tensor  # [B, E] site logits from the complement
     site_of_kept: Tensor  # [B, E] site logits from the kept part, gradient reversed
@@ -113,12 +113,14 @@ class CEPGNetwork(nn.Module):
         H = self.encoder(X, A, step)
         first = sample_concrete(self.score(H, edges, step), step)
         z_s = self._encode_part(X, 1 - first, edges, step)
-        kept = sample_concrete(self.score(self.gate_states(H, z_s), edges, step), step)
-        z_c = self._encode_part(X, kept, edges, step)
+        edge_sample = sample_concrete(self.score(self.gate_states(H, z_s), edges, step), step)
+        z_c = self._encode_part(X, edge_sample, edges, step)
         out = Output(self.classify(z_c).squeeze(-1), z_c)
         if step is None:
             return out
-        return CEPGOutput(*out, kept, edges, self.site_of_rest(z_s), self.site_of_kept(reverse_gradient(z_c, 1.0)))
+        return CEPGOutput(
+            *out, edge_sample, edges, self.site_of_rest(z_s), self.site_of_kept(reverse_gradient(z_c, 1.0))
+        )
 
     def gate_states(self, H: Tensor, z_s: Tensor) -> Tensor:
         """Scale the channels of ROI states [B, P, d] by the environment code [B, d], which gets no gradient."""
@@ -163,7 +165,7 @@ class CEPG(NeuralMethod):
             classification_loss(out.logit, batch)
             + s.environment * site_cross_entropy(out.site_of_rest, batch)
             + s.adversary * ramp_up(batch.epoch, s.epochs) * site_cross_entropy(out.site_of_kept, batch)
-            + s.information * average_losses(bernoulli_kl(out.kept, out.edges, r), batch)
+            + s.information * average_losses(bernoulli_kl(out.edge_sample, out.edges, r), batch)
             + s.risk_variance * (batch.site_weight * (risks - mean).square()).sum()
         )
 

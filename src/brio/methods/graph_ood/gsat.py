@@ -56,7 +56,7 @@ class GSATOutput(NamedTuple):
 
     logit: Tensor  # [B]
     representation: Tensor  # [B, width]
-    kept: Tensor  # [B, 2 M] attention sampled for each direction of each edge
+    edge_sample: Tensor  # [B, 2 M] attention sampled for each direction of each edge
     edges: Edges
 
 
@@ -88,11 +88,11 @@ class GSATNetwork(nn.Module):
         """
         X, A = build_profiles(scans, state), select_strong_edges(scans)
         edges = list_edges(A, self.edge_share)
-        kept = sample_concrete(self.score(self.encoder(X, A, step), edges, step), step)
-        weights = scatter_edges(average_directions(kept), edges, A.shape[-1])
+        edge_sample = sample_concrete(self.score(self.encoder(X, A, step), edges, step), step)
+        weights = scatter_edges(average_directions(edge_sample), edges, A.shape[-1])
         pooled = self.encoder(X, weights, step).mean(1)
         out = Output(self.classify(pooled).squeeze(-1), pooled)
-        return GSATOutput(*out, kept, edges) if step is not None else out
+        return GSATOutput(*out, edge_sample, edges) if step is not None else out
 
 
 @method("gsat", family="graph OOD", provenance=PUBLISHED, reference="Miao et al. 2022")
@@ -114,5 +114,5 @@ class GSAT(NeuralMethod):
         """Cross-entropy + information * KL(Bernoulli(a) || Bernoulli(r)) over the edges."""
         s = self.settings
         r = schedule_keep_rate(batch.epoch, s.epochs, s.final_r) if stage.name == "decay" else s.final_r
-        information = average_losses(bernoulli_kl(out.kept, out.edges, r), batch)
+        information = average_losses(bernoulli_kl(out.edge_sample, out.edges, r), batch)
         return classification_loss(out.logit, batch) + s.information * information
