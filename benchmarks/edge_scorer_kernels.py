@@ -113,7 +113,7 @@ exact = score_edges(*make_inputs(2, 4, torch.float64))
 many = make_inputs(args.runs, args.graphs, torch.float32)
 if find_scorer(many[2], args.widths) is None:
     print("kernels cannot be used here (see find_gpu_twin in methods/edges/scorer.py): both paths are plain")
-print(f"{compute.describe()}: {many[3].to.numel():,} edges")
+print(f"{compute.describe()}: {many[3].receiver.numel():,} edges")
 print("path        ms  peak GiB  difference")
 for path in ("plain", "kernels"):
     if args.only in (path, None):

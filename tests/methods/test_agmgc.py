@@ -11,14 +11,14 @@ from brio.connectome import edge_cut
 from brio.methods import make_method
 from brio.methods.brain.agmgc import (
     AGMGCNetwork,
+    AGMGCOutput,
     AGMGCSettings,
     AttentionGraph,
     MultiGraphLayer,
     SplineLayer,
-    Views,
-    contrast,
-    spline_position,
-    without_loops,
+    compute_spline_position,
+    normalise_without_loops,
+    nt_xent,
 )
 from brio.methods.losses import classification_loss
 from brio.training import InputShape, RunState, Scans, Stage
@@ -149,7 +149,7 @@ def test_spline_kernel_equals_the_degree_one_b_spline(scans):
     layer = SplineLayer(D, 4, 5).double()
     H = torch.randn(B, P, D, dtype=torch.float64)
     edges = torch.stack([torch.from_numpy(edges_of(scans, i)) for i in range(B)])
-    position = spline_position(scans.A, edges)
+    position = compute_spline_position(scans.A, edges)
     found = layer(H, position, edges).detach().numpy()
     for i in range(B):
         np.testing.assert_allclose(position[i].numpy(), scaled(scans.A[i].numpy(), edges[i].numpy()), atol=1e-12)
@@ -164,14 +164,14 @@ def test_spline_position_of_a_scan_without_edges_is_finite():
     A[1] = 0.7
     edges = torch.zeros(2, P, P)
     edges[1] = 1
-    assert torch.isfinite(spline_position(A, edges)).all()
+    assert torch.isfinite(compute_spline_position(A, edges)).all()
 
 
 def test_degrees_normalise_without_loops():
     A = np.abs(np.random.default_rng(0).normal(size=(P, P)))
     A = A + A.T
     A[3] = A[:, 3] = 0
-    np.testing.assert_allclose(without_loops(torch.from_numpy(A)).numpy(), symmetric(A), atol=1e-12)
+    np.testing.assert_allclose(normalise_without_loops(torch.from_numpy(A)).numpy(), symmetric(A), atol=1e-12)
 
 
 def test_multi_graph_layer_sums_over_its_graphs():
@@ -231,8 +231,8 @@ def test_contrast_finds_each_scan_among_all_views_of_the_batch(padded):
         partner = (i + B) % (2 * B)
         every = [math.exp(views[i] @ views[j] / 0.5) for j in range(2 * B) if j != i]
         total += -math.log(math.exp(views[i] @ views[partner] / 0.5) / sum(every)) / (2 * B)
-    assert contrast(first, second, batch, 0.5).item() == pytest.approx(total, abs=1e-10)
-    assert contrast(first, first, batch, 0.5) < contrast(first, second, batch, 0.5)
+    assert nt_xent(first, second, batch, 0.5).item() == pytest.approx(total, abs=1e-10)
+    assert nt_xent(first, first, batch, 0.5) < nt_xent(first, second, batch, 0.5)
 
 
 def test_the_loss_holds_the_contrast_by_its_weight():
@@ -240,10 +240,10 @@ def test_the_loss_holds_the_contrast_by_its_weight():
     batch = batch_of(1)
     n = len(batch.label)
     logit, first, second = (torch.randn(*s, dtype=torch.float64, generator=g) for s in ((n,), (n, D), (n, D)))
-    out = Views(logit, first, first, second)
+    out = AGMGCOutput(logit, first, first, second)
     for weight in (0.0, 0.1, 0.7):
         method = make_method("agmgc", {"contrast_weight": weight, "temperature": 0.3})
-        expected = classification_loss(logit, batch) + weight * contrast(first, second, batch, 0.3)
+        expected = classification_loss(logit, batch) + weight * nt_xent(first, second, batch, 0.3)
         torch.testing.assert_close(method.loss(out, batch, RunState.from_learned(), Stage("training", 1)), expected)
     assert make_method("agmgc").settings.contrast_weight == 0.1
 

@@ -113,7 +113,7 @@ def test_there_is_no_positional_encoding(network, scans):
 
     torch.testing.assert_close(encoded(x[:, order]), encoded(x)[:, order])
     moved = x.clone()
-    moved[:, 4] += 1.0  # every token hears every other one
+    moved[:, 4] += 1.0  # every token receives from every other one
     assert ((encoded(moved) - encoded(x)).abs().amax(-1) > 1e-6).all()
 
 

@@ -14,7 +14,7 @@ from brio.methods.brain.brainood import (
     EarlyGINLayer,
     HighPassLayer,
     VirtualGIN,
-    spread,
+    logit_spread,
 )
 from brio.methods.graphs import build_profiles, select_strong_edges
 from brio.training import InputShape
@@ -59,8 +59,8 @@ def test_messages_are_those_of_pyg_and_high_pass_layers_take_them_off(network):
     torch.testing.assert_close(low(H, A), theirs(H, A))
     by_hand = torch.zeros_like(H)
     for u in range(P):
-        heard = (1 + high.eps) * H[:, u] + sum(A[:, u, v, None] * H[:, v] for v in range(P))
-        by_hand[:, u] = H[:, u] - heard
+        received = (1 + high.eps) * H[:, u] + sum(A[:, u, v, None] * H[:, v] for v in range(P))
+        by_hand[:, u] = H[:, u] - received
     torch.testing.assert_close(high(H, A), high.update(by_hand))
     assert all(isinstance(layer, HighPassLayer) for layer in network.reconstruct.layers)
     assert not any(isinstance(layer, HighPassLayer) for layer in network.encoder.layers)
@@ -80,7 +80,7 @@ def test_the_virtual_node_is_added_before_every_layer_but_the_first(layers):
         H = step(1, H.relu() + gin.virtual)
     if layers > 2:
         H = H.relu()
-        virtual = gin.hear(H.sum(1) + gin.virtual)
+        virtual = gin.update_virtual(H.sum(1) + gin.virtual)
         H = step(2, H + virtual[:, None])
     torch.testing.assert_close(gin(X, A), H)
 
@@ -105,7 +105,9 @@ def test_edges_are_drawn_five_times_and_the_logits_averaged(network):
     scans, state = graphs()
     encoded, scores = calls_of(network.encoder), calls_of(network.score)
     out = in_training(network, scans, state)
-    assert (out.kept - scores[0][-1].sigmoid()).abs().mean() > 0.1  # drawn from a relaxed sample, not from the score
+    assert (
+        out.edge_sample - scores[0][-1].sigmoid()
+    ).abs().mean() > 0.1  # drawn from a relaxed sample, not from the score
     _, A, H = encoded[1]
     strong = select_strong_edges(scans)
     assert A.shape == (8, 5, P, P)
@@ -120,7 +122,7 @@ def test_edges_are_drawn_five_times_and_the_logits_averaged(network):
     network.rounds = 4000
     encoded.clear()
     out = in_training(network, scans, state)
-    probability = ed.scatter_edges(ed.average_directions(out.kept), out.edges, P)
+    probability = ed.scatter_edges(ed.average_directions(out.edge_sample), out.edges, P)
     torch.testing.assert_close(encoded[1][1].mean(1), probability, atol=0.04, rtol=0)
 
 
@@ -138,8 +140,8 @@ def test_after_training_the_probabilities_stand_in_for_the_draws(network):
 def test_alignment_is_the_standard_deviation_over_real_scans():
     scans, _ = graphs()
     edges = ed.list_edges(select_strong_edges(scans), SHARE)
-    logit = ed.scatter_edges(torch.randn(edges.to.shape, dtype=torch.float64), edges, P).requires_grad_()
-    found = spread(logit, in_batch(scans, n_sites=2, padding=1))
+    logit = ed.scatter_edges(torch.randn(edges.receiver.shape, dtype=torch.float64), edges, P).requires_grad_()
+    found = logit_spread(logit, in_batch(scans, n_sites=2, padding=1))
     assert found.item() == pytest.approx(logit[:4].std(0).mean().item(), abs=1e-6)
     grad = torch.autograd.grad(found, logit)[0]
     assert torch.isfinite(grad).all()
@@ -159,7 +161,7 @@ def test_the_loss_adds_reconstruction_alignment_and_entropy_and_no_bottleneck(ne
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
     torch.testing.assert_close(out.edge_logit * (1 - select_strong_edges(scans)), torch.zeros_like(out.edge_logit))
     with_kl = BrainOOD(BrainOODSettings(information=1.0, final_r=0.5, epochs=120))
-    kl = ed.bernoulli_kl(out.kept, out.edges, 0.7)[:4].mean()
+    kl = ed.bernoulli_kl(out.edge_sample, out.edges, 0.7)[:4].mean()
     torch.testing.assert_close(with_kl.loss(out, batch, state, STAGE), found + kl)
 
 

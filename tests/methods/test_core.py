@@ -15,16 +15,21 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.methods import make_method
-from brio.methods.brain.core import CORENetwork, CORESettings, describe, line_graph, trajectories, windows
+from brio.methods.brain.core import (
+    CORENetwork,
+    CORESettings,
+    build_line_graph,
+    build_window_matrix,
+    compute_trajectories,
+    describe_trajectories,
+)
+from brio.methods.confounds import fit_confounds, fit_huber, remove_confounds
 from brio.methods.scaffold import (
     Scaffold,
     ScaffoldSettings,
-    adjusted,
-    bootstrap_weights,
-    confounds,
-    huber,
-    scaffold,
-    site_effects,
+    build_scaffold,
+    compute_site_effects,
+    draw_bootstrap_weights,
 )
 from brio.training import Run, RunState, Scans, SourceScans, Stage
 
@@ -69,13 +74,13 @@ def sklearn_huber(X, y):
 def test_huber_regressions_are_those_of_scikit_learn():
     X, y = regression()
     full = torch.ones(y.shape, dtype=f64)
-    b, r = huber(torch.from_numpy(y), full, torch.from_numpy(X))
+    b, r = fit_huber(torch.from_numpy(y), full, torch.from_numpy(X))
     least_squares = np.linalg.lstsq(X, y, rcond=None)[0]
     for e in range(y.shape[1]):
         np.testing.assert_allclose(b[:, e], sklearn_huber(X, y[:, e]), atol=2e-3)
     assert np.abs(b.numpy() - least_squares).max() > 0.1
     np.testing.assert_allclose(r, y - X @ b.numpy(), atol=1e-9)
-    more, _ = huber(torch.from_numpy(y), full, torch.from_numpy(X), iterations=500)
+    more, _ = fit_huber(torch.from_numpy(y), full, torch.from_numpy(X), iterations=500)
     exact = np.stack([sklearn_huber(X, y[:, e]) for e in range(y.shape[1])], 1)
     np.testing.assert_allclose(more, exact, atol=2e-4)
 
@@ -84,7 +89,7 @@ def test_missing_values_are_left_out_of_a_regression():
     X, y = regression(columns=5)
     live = np.random.default_rng(1).uniform(size=y.shape) > 0.2
     holed = np.where(live, y, 1e3)  # whatever stands there
-    b, r = huber(torch.from_numpy(holed), torch.from_numpy(live).double(), torch.from_numpy(X), iterations=500)
+    b, r = fit_huber(torch.from_numpy(holed), torch.from_numpy(live).double(), torch.from_numpy(X), iterations=500)
     for e in range(5):
         np.testing.assert_allclose(b[:, e], sklearn_huber(X[live[:, e]], y[live[:, e], e]), atol=1e-3)
     assert (r.numpy()[~live] == 0).all()
@@ -94,7 +99,7 @@ def test_a_site_with_one_sex_has_no_slope_on_it():
     X, y = regression(columns=5)
     flat = X.copy()
     flat[:, 2] = 0.0
-    b, _ = huber(torch.from_numpy(y), torch.ones(y.shape, dtype=f64), torch.from_numpy(flat), iterations=500)
+    b, _ = fit_huber(torch.from_numpy(y), torch.ones(y.shape, dtype=f64), torch.from_numpy(flat), iterations=500)
     assert (b[2].abs() < 1e-12).all()
     for e in range(5):
         np.testing.assert_allclose(b[:2, e], sklearn_huber(flat[:, :2], y[:, e]), atol=2e-3)
@@ -105,15 +110,15 @@ def test_a_site_with_one_sex_has_no_slope_on_it():
 
 def test_bootstrap_weights_belong_to_participants(graphs, run):
     source = source_of(graphs, run)
-    weight = bootstrap_weights(source, 50)
+    weight = draw_bootstrap_weights(source, 50)
     who = graphs.cohort.ids[source.scans]
     assert weight[7, 3] == pytest.approx(-np.log1p(-float(draws.draw_uniform(3, "scaffold", 7, str(who[3])))))
     few = SourceScans(graphs, source.scans[5:9], source.site[5:9], source.label[5:9], 3)
-    assert np.array_equal(bootstrap_weights(few, 50), weight[:, 5:9])
+    assert np.array_equal(draw_bootstrap_weights(few, 50), weight[:, 5:9])
     assert weight.min() >= 0
     assert weight.mean() == pytest.approx(1, abs=0.1)
     other = SourceScans(graphs, source.scans, source.site, source.label, 4)
-    assert not np.allclose(bootstrap_weights(other, 50), weight)
+    assert not np.allclose(draw_bootstrap_weights(other, 50), weight)
 
 
 def loop_scaffold(graphs, source, s, weight):
@@ -131,7 +136,7 @@ def loop_scaffold(graphs, source, s, weight):
             here = [i for i in source.scans[source.site == site] if alive[i, u] and alive[i, v]]
             X = np.column_stack([np.ones(len(here)), male[here] - male[here].mean(), age[here] - age[here].mean()])
             y = A[here, u, v]
-            b, _ = huber(torch.from_numpy(y[:, None]), torch.ones(len(here), 1, dtype=f64), torch.from_numpy(X))
+            b, _ = fit_huber(torch.from_numpy(y[:, None]), torch.ones(len(here), 1, dtype=f64), torch.from_numpy(X))
             left[site] = (np.array(here), y - X @ b[:, 0].numpy())
             for label in (0, 1):
                 cell = left[site][1][c.labels[here] == label]
@@ -158,8 +163,8 @@ def test_the_scaffold_is_that_of_a_loop_over_edges_sites_and_bootstraps(graphs, 
     keep = source.scans[where]  # whole scans: with missing values the two ways agree only in the limit
     source = SourceScans(graphs, keep, source.site[where], source.label[where], 3)
     s = ScaffoldSettings(edges=12, bootstraps=25, top_share=0.3, stability=0.6)
-    found = scaffold(source, scans_of(graphs, keep), s)
-    pairs, effect, agreement, stability, score = loop_scaffold(graphs, source, s, bootstrap_weights(source, 25))
+    found = build_scaffold(source, scans_of(graphs, keep), s)
+    pairs, effect, agreement, stability, score = loop_scaffold(graphs, source, s, draw_bootstrap_weights(source, 25))
     stable = np.flatnonzero(stability >= 0.6)
     others = np.flatnonzero(stability < 0.6)
     order = [*stable[np.argsort(-score[stable])], *others[np.argsort(-score[others])]]
@@ -179,7 +184,7 @@ def test_missing_edges_drop_out_of_effects():
     live[label == 1, 2] = 0
     weight = rng.exponential(size=(2, 10))
     args = (torch.from_numpy(x.astype(float)) for x in (r, live, label, weight))
-    t = site_effects(*args, torch.ones(3, dtype=f64)).numpy()
+    t = compute_site_effects(*args, torch.ones(3, dtype=f64)).numpy()
     patient, seen = label == 1, live[:, 1] == 1
     for k in range(2):
         one, zero = (np.average(r[m & seen, 1], weights=weight[k, m & seen]) for m in (patient, ~patient))
@@ -195,13 +200,13 @@ def test_reproducible_edges_are_found_and_site_dependent_ones_are_not():
     where = np.arange(len(c))
     source = SourceScans(graphs, where, c.sites, c.labels, 0)
     # whole atlas of 120 edges, 6 of them in each network
-    found = scaffold(source, scans_of(graphs, where, "core-scaffold"), ScaffoldSettings(edges=6, top_share=0.05))
+    found = build_scaffold(source, scans_of(graphs, where, "core-scaffold"), ScaffoldSettings(edges=6, top_share=0.05))
     inside = {n: set(combinations(truth.network(n).tolist(), 2)) for n in ("stable", "spurious")}
     chosen = {(int(u), int(v)) for u, v in zip(found.u, found.v, strict=True)}
     assert chosen == inside["stable"]
     assert (found.effect > 0).all()
     assert found.stability.min() > 0.7
-    every = scaffold(source, scans_of(graphs, where, "core-scaffold"), ScaffoldSettings(edges=120, bootstraps=1))
+    every = build_scaffold(source, scans_of(graphs, where, "core-scaffold"), ScaffoldSettings(edges=120, bootstraps=1))
     at = {(int(u), int(v)): e for e, (u, v) in enumerate(zip(every.u, every.v, strict=True))}
 
     def gaps(u, v):
@@ -239,7 +244,7 @@ def test_labels_decide_the_scaffold(graphs, run):
     s = ScaffoldSettings(edges=10, bootstraps=10)
     scans = scans_of(graphs, source.scans)
     turned = SourceScans(graphs, source.scans, source.site, 1 - source.label, 3)
-    a, b = scaffold(source, scans, s), scaffold(turned, scans, s)
+    a, b = build_scaffold(source, scans, s), build_scaffold(turned, scans, s)
     torch.testing.assert_close(a.effect, -b.effect)
     assert torch.equal(a.u, b.u)
 
@@ -254,7 +259,7 @@ def test_what_covariates_explain_is_learned_at_source_sites_and_taken_out_anywhe
     slope = torch.from_numpy(rng.normal(size=(2, 6)))
     level = {site: torch.from_numpy(rng.normal(size=6)) for site in np.unique(source.site)}
     y = torch.stack([level[site] for site in source.site]) + cov @ slope
-    known = confounds(source, y, torch.ones_like(y), cov)
+    known = fit_confounds(source, y, torch.ones_like(y), cov)
     torch.testing.assert_close(known.slope, slope, atol=1e-6, rtol=0)
     at_mean = torch.stack(list(level.values())).mean(0) + cov.mean(0) @ slope
     torch.testing.assert_close(known.level, at_mean, atol=1e-6, rtol=0)
@@ -263,12 +268,12 @@ def test_what_covariates_explain_is_learned_at_source_sites_and_taken_out_anywhe
     # an unseen site: other people, the same slopes
     there = scans_of(graphs, run.fold.test).covariates + torch.tensor([0.0, 30.0])
     unseen = at_mean + (there - cov.mean(0)) @ slope + 0.5 * spread
-    left = adjusted(unseen, torch.ones_like(unseen), there, known)
+    left = remove_confounds(unseen, torch.ones_like(unseen), there, known)
     torch.testing.assert_close(left, torch.full_like(left, 0.5), atol=1e-5, rtol=0)
     live = torch.ones_like(unseen)
     live[0, 2] = 0
-    assert adjusted(unseen, live, there, known)[0, 2] == 0
-    assert adjusted(unseen + 1e6, live, there, known).max() == 5
+    assert remove_confounds(unseen, live, there, known)[0, 2] == 0
+    assert remove_confounds(unseen + 1e6, live, there, known).max() == 5
 
 
 def test_one_outlier_does_not_move_what_is_expected(graphs, run):
@@ -280,7 +285,7 @@ def test_one_outlier_does_not_move_what_is_expected(graphs, run):
     own = torch.from_numpy(np.unique(source.site)[:, None] == source.site).double()  # a level of its own for each site
     design = torch.cat([own.T, cov], 1)
     plain, moved = (torch.linalg.lstsq(design, x).solution[-2:] for x in (y, far))
-    a, b = (confounds(source, x, torch.ones_like(x), cov).slope for x in (y, far))
+    a, b = (fit_confounds(source, x, torch.ones_like(x), cov).slope for x in (y, far))
     assert ((a - b).abs().amax(1) < (plain - moved).abs().amax(1) / 4).all()
     assert (a - plain).abs().max() < 0.3  # and where nothing is wrong, about least squares
 
@@ -290,13 +295,13 @@ def test_one_outlier_does_not_move_what_is_expected(graphs, run):
 
 def test_windows_slide_and_there_are_at_least_three():
     like = torch.zeros(1, dtype=f64)
-    rows = windows(100, 30, 5, like)
+    rows = build_window_matrix(100, 30, 5, like)
     assert rows.shape == (15, 100)
     for k, row in enumerate(rows):
         assert np.flatnonzero(row).tolist() == list(range(5 * k, 5 * k + 30))
     torch.testing.assert_close(rows.sum(1), torch.ones(15, dtype=f64))
     for n in (8, 9, 13, 40, 60):
-        assert len(windows(n, 30, 5, like)) >= 3
+        assert len(build_window_matrix(n, 30, 5, like)) >= 3
 
 
 def test_trajectories_are_correlations_in_windows():
@@ -304,7 +309,7 @@ def test_trajectories_are_correlations_in_windows():
     bold = rng.normal(size=(3, 50, 6)).cumsum(1)
     bold = (bold - bold.mean(1, keepdims=True)) / bold.std(1, keepdims=True)
     u, v = torch.tensor([0, 1, 4]), torch.tensor([2, 5, 5])
-    z = trajectories(torch.from_numpy(bold), u, v, 20, 6).numpy()
+    z = compute_trajectories(torch.from_numpy(bold), u, v, 20, 6).numpy()
     assert z.shape == (3, 6, 3)
     for i in range(3):
         for k in range(6):
@@ -316,7 +321,7 @@ def test_trajectories_are_correlations_in_windows():
 def test_descriptors_say_what_their_names_say():
     z = np.random.default_rng(1).normal(0.1, 0.4, size=(4, 9, 5))
     full = np.random.default_rng(2).normal(size=(4, 5))
-    found = describe(torch.from_numpy(full), torch.from_numpy(z)).numpy()
+    found = describe_trajectories(torch.from_numpy(full), torch.from_numpy(z)).numpy()
     for i in range(4):
         for e in range(5):
             s = z[i, :, e]
@@ -335,7 +340,7 @@ def test_descriptors_say_what_their_names_say():
 
 def test_edges_that_share_an_roi_are_neighbours():
     u, v = torch.tensor([0, 0, 1, 2, 4]), torch.tensor([1, 3, 3, 5, 5])
-    line = line_graph(u, v)
+    line = build_line_graph(u, v)
     for a in range(5):
         for b in range(5):
             shared = {int(u[a]), int(v[a])} & {int(u[b]), int(v[b])}
@@ -368,13 +373,13 @@ def test_the_network_is_gated_message_passing_over_the_line_graph(graphs, run, f
     out = net(scans, state)
     learned = state.learned
     u, v, prior = learned["u"], learned["v"], learned["prior"]
-    shared = line_graph(u, v) + torch.eye(25)
+    shared = build_line_graph(u, v) + torch.eye(25)
     degree = shared.sum(1)
     mean = learned["mean"]
     for i in range(len(scans.A)):
         live = [bool(scans.alive[i, u[e]] and scans.alive[i, v[e]]) for e in range(25)]
         full = torch.stack([scans.A[i, u[e], v[e]] if live[e] else mean[u[e], v[e]] for e in range(25)])[None]
-        d = describe(full, trajectories(scans.bold[i : i + 1], u, v, 30, 5))[0]
+        d = describe_trajectories(full, compute_trajectories(scans.bold[i : i + 1], u, v, 30, 5))[0]
         off = scans.covariates[i] - learned["covariate_mean"]
         expected = learned["level"] + torch.einsum("c,cmd->md", off, learned["slope"])
         x = ((d - expected) / learned["scale"]).clamp(-5, 5)
@@ -387,14 +392,14 @@ def test_the_network_is_gated_message_passing_over_the_line_graph(graphs, run, f
             return torch.stack([g[e] if live[e] else g[e] * 0 for e in range(25)])
 
         for layer in range(2):
-            g, sent = gates(layer, H), net.heard[layer](H)
-            heard = torch.stack(
+            g, sent = gates(layer, H), net.message[layer](H)
+            received = torch.stack(
                 [
                     sum(g[b] * sent[b] / (degree[a] * degree[b]).sqrt() for b in range(25) if shared[a, b])
                     for a in range(25)
                 ]
             )
-            H = H + apply_norm(net.norms[layer], net.own[layer](H) + heard).relu()
+            H = H + apply_norm(net.norms[layer], net.own[layer](H) + received).relu()
         g = gates(2, H)
         pooled = sum(g[e] * H[e] for e in range(25)) / sum(g)
         torch.testing.assert_close(out.gate[i], g)
@@ -446,7 +451,7 @@ def test_the_companion_is_a_logistic_regression_on_the_adjusted_scaffold(graphs,
     method = make_method("core-scaffold", {"edges": 30})
     (fitted,) = method.fit(graphs, [run])
     source, c = source_of(graphs, run), graphs.cohort
-    edges = scaffold(source, scans_of(graphs, source.scans, "core-scaffold"), method.settings)
+    edges = build_scaffold(source, scans_of(graphs, source.scans, "core-scaffold"), method.settings)
     assert torch.equal(fitted.state.learned["u"], edges.u)
 
     def entries(where):
@@ -454,10 +459,10 @@ def test_the_companion_is_a_logistic_regression_on_the_adjusted_scaffold(graphs,
         live = (scans.alive[:, edges.u] & scans.alive[:, edges.v]).double()
         return scans.A[:, edges.u, edges.v], live, scans.covariates
 
-    known = confounds(source, *entries(source.scans))
+    known = fit_confounds(source, *entries(source.scans))
 
     def features(where):
-        return adjusted(*entries(where), known).numpy()
+        return remove_confounds(*entries(where), known).numpy()
 
     x, y = features(source.scans), source.label
     scale = ((x - x.mean(0)) ** 2).sum(1).mean()

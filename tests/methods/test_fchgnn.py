@@ -11,8 +11,17 @@ from torch_geometric.nn import ChebConv, GCNConv, SAGPooling, TransformerConv
 from torch_geometric.utils import dense_to_sparse
 
 from brio.connectome import Connectomes
-from brio.methods.brain.fchgnn import Brain, ChebLayer, FCHGNNNetwork, FCHGNNSettings, HemisphereLayer
-from brio.methods.brain.population import Member, Population, PopulationLayer, Relation, bank_scans, neighbours, others
+from brio.methods.brain.fchgnn import FCHGNNNetwork, FCHGNNSettings
+from brio.methods.brain.hemispheres import ChebLayer, HemisphereLayer
+from brio.methods.brain.population import (
+    Demographics,
+    Population,
+    PopulationLayer,
+    ScanAttention,
+    exclude_self,
+    find_neighbours,
+    select_bank,
+)
 from brio.methods.graphs import normalise_adjacency
 from brio.training import InputShape, Run, RunState, Scans
 from brio.training.stack import Stack
@@ -46,7 +55,7 @@ def state():
         "bank_sex": (torch.arange(m) % 2).double(),
         "bank_age": drawn(m, seed=3),
         "bank_real": torch.tensor([1.0] * 7 + [0.0] * 2, dtype=torch.float64),
-        "bank_sent": drawn(3, m, 4 * 5, seed=4),
+        "bank_messages": drawn(3, m, 4 * 5, seed=4),
     }
     return RunState(learned, {}, bank)
 
@@ -73,7 +82,7 @@ def in_training(network, scans, state, real=None):
     return out
 
 
-# one brain
+# one scan
 
 
 def test_each_hemisphere_has_a_convolution_of_its_own(scans):
@@ -97,15 +106,17 @@ def test_each_hemisphere_has_a_convolution_of_its_own(scans):
 
 def test_hemispheres_meet_in_the_whole_brain_layer_only(scans, state):
     torch.manual_seed(0)
-    brain = Brain(P, SETTINGS).double()
-    brain.alpha = 0.0  # everyone is linked
+    encoder = FCHGNNNetwork(InputShape(P, 2, 0), SETTINGS).double().encode
+    encoder.alpha = 0.0  # everyone is linked
     seen = {}
     for name in ("first", "second", "whole"):
-        getattr(brain, name).register_forward_hook(lambda _, __, out, name=name: seen.setdefault(name, []).append(out))
-    brain(scans, state)
+        getattr(encoder, name).register_forward_hook(
+            lambda _, __, out, name=name: seen.setdefault(name, []).append(out)
+        )
+    encoder(scans, state)
     A = scans.A.clone()
     A[:, 1, 3] = A[:, 3, 1] = 2.5  # an edge within the right hemisphere
-    brain(scans._replace(A=A), state)
+    encoder(scans._replace(A=A), state)
     left, right, middle = SIDE == -1, SIDE == 1, SIDE == 0
     for name in ("first", "second"):
         before, after = seen[name]
@@ -134,15 +145,15 @@ def test_cheb_layer_is_that_of_pyg(scans):
 
 def test_local_channel_is_that_of_sagpool(scans):
     torch.manual_seed(0)
-    brain = Brain(P, SETTINGS).double()
+    encoder = FCHGNNNetwork(InputShape(P, 2, 0), SETTINGS).double().encode
     reference = SAGPooling(5, 0.8).double()
     reference.select.weight.data.fill_(1.0)
-    reference.gnn.lin_root.weight.data.copy_(brain.score_own.weight)
-    reference.gnn.lin_rel.weight.data.copy_(brain.score_near.weight)
-    reference.gnn.lin_rel.bias.data.copy_(brain.score_own.bias)
+    reference.gnn.lin_root.weight.data.copy_(encoder.score_own.weight)
+    reference.gnn.lin_rel.weight.data.copy_(encoder.score_near.weight)
+    reference.gnn.lin_rel.bias.data.copy_(encoder.score_own.bias)
     edges, _ = strong(scans.A)
     H = drawn(B, P, 5, seed=2)
-    local, kept = brain.local_channel(H, edges)
+    local, kept = encoder.pool_locally(H, edges)
     for i in range(B):
         pooled, *_, order, score = reference(H[i], dense_to_sparse(edges[i])[0])
         assert len(score) == 9
@@ -152,14 +163,14 @@ def test_local_channel_is_that_of_sagpool(scans):
 
 def test_kept_rois_take_up_their_clusters(scans, state):
     torch.manual_seed(0)
-    brain = Brain(P, SETTINGS).double()
+    encoder = FCHGNNNetwork(InputShape(P, 2, 0), SETTINGS).double().encode
     seen = []
-    brain.whole.register_forward_hook(lambda _, __, out: seen.append(out))
-    found = brain(scans, state).detach().unflatten(1, (P, 5)).numpy()
+    encoder.whole.register_forward_hook(lambda _, __, out: seen.append(out))
+    found = encoder(scans, state).detach().unflatten(1, (P, 5)).numpy()
     H = torch.nn.functional.leaky_relu(seen[0])
     edges, _ = strong(scans.A)
-    local, kept = brain.local_channel(H, edges)
-    shares = brain.assign(H, edges).softmax(-1).detach().numpy()
+    local, kept = encoder.pool_locally(H, edges)
+    shares = encoder.assign(H, edges).softmax(-1).detach().numpy()
     assert shares.shape == (B, P, 6)
     H, local, kept = (t.detach().numpy() for t in (H, local, kept[..., 0]))
     assert (kept.sum(1) == 9).all()
@@ -172,9 +183,9 @@ def test_kept_rois_take_up_their_clusters(scans, state):
 
 def test_sizes_are_the_published_ones_for_the_published_atlas():
     network = FCHGNNNetwork(InputShape(111, 2, 0), FCHGNNSettings())
-    assert network.brain.kept == 100
-    assert network.brain.assign.mix.out_features == 56
-    assert network.brain.first.left.weight.shape == (64, 111)
+    assert network.encode.n_selected == 100
+    assert network.encode.assign.mix.out_features == 56
+    assert network.encode.first.left.weight.shape == (64, 111)
     assert [layer.same.query.out_features for layer in network.population.layers] == [20] * 4
     assert network.classify.in_features == 80
 
@@ -184,14 +195,14 @@ def test_sizes_are_the_published_ones_for_the_published_atlas():
 
 def test_relation_is_the_transformer_convolution_of_pyg():
     torch.manual_seed(0)
-    relation = Relation(6, 4).double()
+    relation = ScanAttention(6, 4).double()
     reference = TransformerConv(6, 4, heads=1).double()
     for ours, theirs in (("query", "query"), ("key", "key"), ("value", "value"), ("skip", "skip")):
         getattr(reference, f"lin_{theirs}").load_state_dict(getattr(relation, ours).state_dict())
-    x, heard = drawn(B, 6), drawn(B, B, seed=1) > 0.8
-    heard[4] = False  # hears nobody
-    index = heard.nonzero().T.flip(0)  # PyG: from the heard to the hearer
-    torch.testing.assert_close(relation(x, relation.send(x), heard), reference(x, index))
+    x, linked = drawn(B, 6), drawn(B, B, seed=1) > 0.8
+    linked[4] = False  # receives nothing
+    index = linked.nonzero().T.flip(0)  # PyG: from sender to receiver
+    torch.testing.assert_close(relation(x, relation.compute_messages(x), linked), reference(x, index))
 
 
 def test_layers_weigh_the_sexes_four_to_one_at_first_and_learn_the_balance():
@@ -199,10 +210,10 @@ def test_layers_weigh_the_sexes_four_to_one_at_first_and_learn_the_balance():
     layer = PopulationLayer(6, 4).double()
     x, same, other = drawn(B, 6), drawn(B, B, seed=1) > 0, drawn(B, B, seed=2) > 0
     out, sent = layer(x, same, other)
-    s, o = (r(x, r.send(x), heard) for r, heard in ((layer.same, same), (layer.other, other)))
+    s, o = (r(x, r.compute_messages(x), linked) for r, linked in ((layer.same, same), (layer.other, other)))
     inside = 1 / math.sqrt(1 + 1e-5)  # untrained batch norm
     torch.testing.assert_close(out, torch.nn.functional.leaky_relu(inside * (0.8 * s + 0.2 * o)))
-    torch.testing.assert_close(sent, torch.cat([layer.same.send(x), layer.other.send(x)], -1))
+    torch.testing.assert_close(sent, torch.cat([layer.same.compute_messages(x), layer.other.compute_messages(x)], -1))
     out.sum().backward()
     assert layer.balance.grad.abs().min() > 0
     layer.balance.data = torch.tensor([2.0, 3.0], dtype=torch.float64)
@@ -233,9 +244,9 @@ def test_neighbours_are_more_alike_than_most_of_their_sex(beta, site):
     rng = np.random.default_rng(0)
     sex, age, where = rng.integers(0, 2, 30), rng.normal(size=30), rng.integers(0, 4, 30)
     candidate = rng.uniform(size=30) < 0.9
-    everyone = Member(*(torch.from_numpy(a) for a in (sex, age)), torch.from_numpy(where) if site else None)
-    same, other = neighbours(
-        everyone, everyone, torch.from_numpy(candidate) & others(30, torch.device("cpu")), 0.4, beta
+    everyone = Demographics(*(torch.from_numpy(a) for a in (sex, age)), torch.from_numpy(where) if site else None)
+    same, other = find_neighbours(
+        everyone, everyone, torch.from_numpy(candidate) & exclude_self(30, torch.device("cpu")), 0.4, beta
     )
     count = 0
     for i in range(30):
@@ -248,12 +259,12 @@ def test_neighbours_are_more_alike_than_most_of_their_sex(beta, site):
     assert count > 20
 
 
-def test_in_training_a_scan_hears_its_batch_as_typed_by_sex_and_age(network, scans, state):
-    network.population.dropout.p = network.brain.dropout.p = 0.0
+def test_in_training_a_scan_receives_from_its_batch_as_typed_by_sex_and_age(network, scans, state):
+    network.population.dropout.p = network.encode.dropout.p = 0.0
     out = in_training(network, scans, state)
     age = (scans.covariates[:, 1] - 20) / 6
-    batch = Member(scans.covariates[:, 0], age, torch.arange(B) // 8)
-    same, other = neighbours(batch, batch, others(B, age.device), 0.5, 1.0)
+    batch = Demographics(scans.covariates[:, 0], age, torch.arange(B) // 8)
+    same, other = find_neighbours(batch, batch, exclude_self(B, age.device), 0.5, 1.0)
     assert same.any(1).sum() > 8
     assert other.any(1).sum() > 8
     states, _ = network.population(out.embedding, same, other, None, make_step(B))
@@ -268,7 +279,7 @@ def test_in_training_a_scan_hears_its_batch_as_typed_by_sex_and_age(network, sca
     assert not torch.allclose(in_training(network, scans, state).logit, out.logit)
 
 
-def test_padding_is_never_heard(network, scans, state):
+def test_padding_sends_nothing(network, scans, state):
     half = Scans(*(f[:8] for f in scans))
     alone = FCHGNNNetwork(InputShape(P, 1, 0), SETTINGS).double()
     alone.load_state_dict(network.state_dict())
@@ -281,24 +292,26 @@ def test_padding_is_never_heard(network, scans, state):
         torch.testing.assert_close(found[:8], expected)
 
 
-def test_at_inference_a_scan_hears_the_bank_and_no_other_scan(network, scans, state):
+def test_at_inference_a_scan_receives_from_the_bank_and_no_other_scan(network, scans, state):
     out = network(scans, state)
     for i in (0, 3):
         alone = network(Scans(*(f[i : i + 1] for f in scans)), state)
         torch.testing.assert_close(alone.logit, out.logit[i : i + 1])
     age = (scans.covariates[:, 1] - 20) / 6
     held = state.inference
-    bank = Member(held["bank_sex"], held["bank_age"], None)
-    same, other = neighbours(Member(scans.covariates[:, 0], age, None), bank, held["bank_real"] > 0, 0.5, 1.0)
+    bank = Demographics(held["bank_sex"], held["bank_age"], None)
+    same, other = find_neighbours(
+        Demographics(scans.covariates[:, 0], age, None), bank, held["bank_real"] > 0, 0.5, 1.0
+    )
     assert not same[:, 7:].any()
     assert not other[:, 7:].any()
-    states, _ = network.population(out.embedding, same, other, held["bank_sent"])
+    states, _ = network.population(out.embedding, same, other, held["bank_messages"])
     torch.testing.assert_close(out.representation, states)
     silent = network(scans, state._replace(inference=held | {"bank_real": torch.zeros_like(held["bank_real"])}))
-    hears = (same | other).any(1)
-    assert hears.sum() > 4
-    assert (~hears).sum() > 0
-    assert ((silent.representation - out.representation).abs().amax(1) > 1e-6).equal(hears)
+    receives = (same | other).any(1)
+    assert receives.sum() > 4
+    assert (~receives).sum() > 0
+    assert ((silent.representation - out.representation).abs().amax(1) > 1e-6).equal(receives)
 
 
 # the bank
@@ -314,7 +327,7 @@ def built(runs, **values):
 def test_bank_holds_source_scans_of_every_site_and_class():
     cohort, runs = tiny(), uneven(tiny())
     _, stack = built(runs, bank=3)
-    index, real = bank_scans(stack, 3)
+    index, real = select_bank(stack, 3)
     assert index.shape == (3, 4 * 2 * 3)
     for r, run in enumerate(runs):
         scans = index[r][real[r]]
@@ -324,13 +337,13 @@ def test_bank_holds_source_scans_of_every_site_and_class():
         cells = [(e, c) for e in sites for c in (0, 1) for _ in range(3)]
         assert list(zip(cohort.sites[scans], cohort.labels[scans], strict=True)) == cells
     one, two = (built([Run(runs[0].fold, seed)], bank=3)[1] for seed in (0, 1))
-    assert np.array_equal(bank_scans(one, 3)[0][0], index[0, : 3 * 2 * 3])
-    assert not np.array_equal(bank_scans(one, 3)[0], bank_scans(two, 3)[0])
+    assert np.array_equal(select_bank(one, 3)[0][0], index[0, : 3 * 2 * 3])
+    assert not np.array_equal(select_bank(one, 3)[0], select_bank(two, 3)[0])
 
 
 def test_a_cell_smaller_than_its_place_in_the_bank_is_padded():
     _, stack = built(uneven(tiny())[:1], bank=6)
-    index, real = bank_scans(stack, 6)
+    index, real = select_bank(stack, 6)
     size = stack.sources.size.ravel()
     assert set(size) == {3, 5}
     assert index.shape == real.shape
@@ -339,13 +352,13 @@ def test_a_cell_smaller_than_its_place_in_the_bank_is_padded():
 
 
 @pytest.mark.parametrize("site_likeness", [True, False])
-def test_bank_sends_what_its_scans_say_after_hearing_each_other(site_likeness):
+def test_bank_holds_the_messages_of_its_scans_after_they_exchanged_them(site_likeness):
     runs = uneven(tiny())
     method, stack = built(runs, bank=3, site_likeness=site_likeness)
     for buffer in stack.buffers.values():
         buffer.uniform_(0.5, 1.5)
     method.update_inference_state(stack)
-    index, real = bank_scans(stack, 3)
+    index, real = select_bank(stack, 3)
     r = 2  # two source sites of four that the stack has room for
     own = torch.from_numpy(index[r][real[r]])
     network = method.network(stack.inputs.shape(4)).double()
@@ -354,17 +367,17 @@ def test_bank_sends_what_its_scans_say_after_hearing_each_other(site_likeness):
     learned, bank = state.learned, state.inference
     scans = stack.inputs.take(own)
     age = (scans.covariates[:, 1] - learned["age"][0]) / learned["age"][1]
-    group = Member(scans.covariates[:, 0], age, torch.arange(12) // 6 if site_likeness else None)
+    group = Demographics(scans.covariates[:, 0], age, torch.arange(12) // 6 if site_likeness else None)
     s = method.settings
-    same, other = neighbours(group, group, others(12, age.device), s.age_window, s.beta)
+    same, other = find_neighbours(group, group, exclude_self(12, age.device), s.age_window, s.beta)
     assert same.any()
     assert other.any()
     with torch.no_grad():
-        _, sent = network.population(network.brain(scans, state), same, other)
-    torch.testing.assert_close(bank["bank_sent"][:, :12], sent)
+        _, sent = network.population(network.encode(scans, state), same, other)
+    torch.testing.assert_close(bank["bank_messages"][:, :12], sent)
     torch.testing.assert_close(bank["bank_sex"][:12], scans.covariates[:, 0])
     torch.testing.assert_close(bank["bank_age"][:12], age)
-    assert (bank["bank_sent"][:, 12:] == 0).all()
+    assert (bank["bank_messages"][:, 12:] == 0).all()
 
 
 def test_ages_are_standardised_over_the_source_scans():
@@ -388,11 +401,11 @@ def test_a_fitted_run_holds_no_connectome_of_its_bank():
         "inference.bank_real": (m,),
         "inference.bank_sex": (m,),
         "inference.bank_age": (m,),
-        "inference.bank_sent": (4, m, 80),
+        "inference.bank_messages": (4, m, 80),
     }
     assert torch.equal(fitted.state.learned["side"], torch.tensor([-1.0, 1.0] * (p // 2)))
     # the bank belongs to the chosen weights, and the answer needs nothing else of the cohort
     scans = method.inputs(Connectomes(tiny())).take(torch.from_numpy(run.fold.test))
     np.testing.assert_allclose(method.predict(fitted, scans).margin, fitted.test_logit, atol=1e-5)
-    fitted.state.inference["bank_sent"] += 1.0
+    fitted.state.inference["bank_messages"] += 1.0
     assert not np.allclose(method.predict(fitted, scans).margin, fitted.test_logit, atol=1e-4)

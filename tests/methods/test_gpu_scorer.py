@@ -13,7 +13,7 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.methods import make_method
 from brio.methods.edges import EdgeBatchNorm, EdgeInstanceNorm, EdgeMLP, Edges, list_edges, scorer
-from brio.methods.edges.scorer import edge_moments, find_gpu_twin
+from brio.methods.edges.scorer import compute_edge_moments, find_gpu_twin
 from brio.protocol import leave_one_site_out
 from brio.training import Run, random_numbers
 from brio.training.stack import Stack
@@ -76,7 +76,7 @@ class Written(EdgeMLP):
     """The MLP over edges, layer by layer: nothing folded, every norm from the edges themselves."""
 
     def forward(self, H, edges, step=None):
-        x = edges.at(self.receiver(H), edges.to) + edges.at(self.sender(H), edges.of)
+        x = edges.gather(self.receiver(H), edges.receiver) + edges.gather(self.sender(H), edges.sender)
         for norm, linear in zip(self.norms, self.linears, strict=True):
             x = linear(self.dropped(self.normed(norm, x, edges.real, step).relu(), step))
         return x.squeeze(-1)
@@ -204,10 +204,10 @@ def test_ends_of_edges_and_their_gradients(twin, monkeypatch, P, h, numbers):
     _, edges = problem(R, B, P)
     g = torch.Generator().manual_seed(P)
     r, s = (torch.randn(R, B, P, h, generator=g, dtype=torch.float64).to(DEVICE).requires_grad_() for _ in range(2))
-    weight = torch.randn(R, B, edges.to.shape[-1], h, generator=g, dtype=torch.float64).to(DEVICE)
+    weight = torch.randn(R, B, edges.receiver.shape[-1], h, generator=g, dtype=torch.float64).to(DEVICE)
     rois = torch.arange(P, device=DEVICE)
-    hears, sends = ((end.unsqueeze(-1) == rois).double() for end in (edges.to, edges.of))
-    true = hears @ r + sends @ s
+    receives, sends = ((end.unsqueeze(-1) == rois).double() for end in (edges.receiver, edges.sender))
+    true = receives @ r + sends @ s
     expected = torch.autograd.grad((weight * true).sum(), (r, s))
     r, s = (t.detach().float().requires_grad_() for t in (r, s))
     found = torch.vmap(twin.add_ends)(r, s, edges)
@@ -315,15 +315,15 @@ def test_what_is_not_a_number_stays_so(path):
 def test_moments_of_values_far_from_zero(twin):
     _, edges = problem(1, 3, 33)
     x = 3 + 1e-2 * torch.randn(3, edges.real.shape[-1], 5, generator=torch.Generator().manual_seed(0)).to(DEVICE)
-    found = twin.moments(x, edges.real[0].float())
-    for mine, true in zip(found, edge_moments(x.double(), edges.real[0]), strict=True):
+    found = twin.compute_edge_moments(x, edges.real[0].float())
+    for mine, true in zip(found, compute_edge_moments(x.double(), edges.real[0]), strict=True):
         torch.testing.assert_close(mine.double(), true, rtol=1e-4, atol=0)
 
 
 def test_nothing_beside_the_tensors_is_read_or_written(twin):
     R, B, P, h, d = 2, 2, 20, 12, 5
     _, edges = problem(R, B, P)
-    to, of, real, n = edges.to, edges.of, edges.real.float(), edges.to.shape[-1]
+    to, of, real, n = edges.receiver, edges.sender, edges.real.float(), edges.receiver.shape[-1]
     pool, end = torch.full((40_000,), torch.nan, device=DEVICE), 64
     fill = torch.Generator().manual_seed(1)
 
@@ -342,20 +342,20 @@ def test_nothing_beside_the_tensors_is_read_or_written(twin):
         inside(R, B, n, d),
         *(inside(R, B, h) for _ in range(2)),
     )
-    chunks, sizes, total = twin._chunks(n), twin._sizes(W, keys, n), twin._block_of_sums(h)
+    chunks, sizes, total = twin._n_programs(n), twin._sizes(W, keys, n), twin._moment_sizes(h)
     ends, rois = inside(2, R, B, chunks, P, h), {"RS": 16}
     sums, dkc, moments = inside(R, B * chunks, d, h + 1), inside(R, B, chunks, 2, h), inside(R, B, 1, 2, h)
     between, programs, launch, kernels = pool.isnan(), R * B * chunks, twin.launch, twin.kernels
-    rest, lists = (0.5, 2.0), twin._lists(to, of)
-    launch(kernels.first, programs, r, s, *lists, W, bias, keys, out, B, P, n, *rest, **sizes)
+    rest, lists = (0.5, 2.0), twin._edge_arguments(to, of)
+    launch(kernels.first_layer, programs, r, s, *lists, W, bias, keys, out, B, P, n, *rest, **sizes)
     args = (grad, r, s, *lists, W, keys, *ends, sums, B, P, n, *rest)
-    launch(kernels.first_backward, (programs, 2), *args, **sizes, **rois)
+    launch(kernels.first_layer_backward, (programs, 2), *args, **sizes, **rois)
     of_ends = {name: sizes[name] for name in ("h", "H", "EXACT", "EDGES", "BLOCKS")} | rois
-    launch(kernels.ends_backward, (programs, 2), dx, *lists, *ends, B, P, n, **of_ends)
-    launch(kernels.later, programs, x, k, c, W, bias, keys, out, B, n, *rest, **sizes)
-    launch(kernels.later_backward, programs, grad, x, k, c, W, keys, dx, dkc, sums, B, n, *rest, **sizes)
-    launch(kernels.moments, R * B, x, real, moments, n, **total)
-    launch(kernels.moments_backward, R * B, x, real, k, c, dx, n, **total)
+    launch(kernels.add_ends_backward, (programs, 2), dx, *lists, *ends, B, P, n, **of_ends)
+    launch(kernels.later_layer, programs, x, k, c, W, bias, keys, out, B, n, *rest, **sizes)
+    launch(kernels.later_layer_backward, programs, grad, x, k, c, W, keys, dx, dkc, sums, B, n, *rest, **sizes)
+    launch(kernels.edge_moments, R * B, x, real, moments, n, **total)
+    launch(kernels.edge_moments_backward, R * B, x, real, k, c, dx, n, **total)
     assert torch.equal(pool.isnan(), between)
 
 
@@ -363,7 +363,7 @@ def test_the_last_of_very_many_graphs(twin):
     """Numbers of edges that 32 bits do not count; the interpreter sees few graphs."""
     P, h = 40, 16
     _, edges = problem(1, 1, P)
-    n = edges.to.shape[-1]
+    n = edges.receiver.shape[-1]
     B = 2**31 // (n * h) // 2 + 1 if GPU else 2  # of each of two runs
     if GPU and torch.cuda.mem_get_info()[0] < 80 << 30:
         pytest.skip("takes 80 GiB of GPU memory")
@@ -377,9 +377,9 @@ def test_the_last_of_very_many_graphs(twin):
         to, of, real = (t[0].expand(B, n) for t in edges)
 
         def one(r, s, W, bias):
-            x = twin.first_layer(r, s, Edges(to, of, real), W, bias)
-            mean, variance = twin.moments(x, real.float())
-            return twin.later_layer(x, variance, mean, W, bias)[-1]
+            x = twin.apply_first_layer(r, s, Edges(to, of, real), W, bias)
+            mean, variance = twin.compute_edge_moments(x, real.float())
+            return twin.apply_later_layer(x, variance, mean, W, bias)[-1]
 
         y = torch.vmap(one)(*inputs)
         dr, ds, _, _ = torch.autograd.grad(y.square().sum(), inputs)

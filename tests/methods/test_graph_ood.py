@@ -24,9 +24,9 @@ from brio.methods.graph_ood.disco import (
     DiSCOOutput,
     DiSCOSettings,
     ExpertMasks,
-    Experts,
+    GraphExperts,
     excess_correlation,
-    imbalance,
+    expert_imbalance,
 )
 from brio.methods.graph_ood.gsat import GSAT, GSATNetwork, GSATOutput, GSATSettings
 from brio.methods.graphs import build_profiles, select_strong_edges
@@ -93,13 +93,13 @@ def pairs_of(adjacency):
 def test_every_edge_is_listed_once_in_each_direction_and_empty_places_are_marked():
     A = select_strong_edges(graphs()[0])
     edges = ed.list_edges(A, SHARE)
-    half = edges.to.shape[1] // 2
+    half = edges.receiver.shape[1] // 2
     assert half == round(SHARE * P * (P - 1) / 2)
-    assert torch.equal(edges.to[:, :half], edges.of[:, half:])
-    assert torch.equal(edges.of[:, :half], edges.to[:, half:])
+    assert torch.equal(edges.receiver[:, :half], edges.sender[:, half:])
+    assert torch.equal(edges.sender[:, :half], edges.receiver[:, half:])
     for i in range(len(A)):
         real = edges.real[i].bool()
-        listed = list(zip(edges.to[i, real].tolist(), edges.of[i, real].tolist(), strict=True))
+        listed = list(zip(edges.receiver[i, real].tolist(), edges.sender[i, real].tolist(), strict=True))
         assert sorted(listed) == pairs_of(A[i])
     assert (edges.real.sum(1) < 2 * half).tolist() == [False, False, True] + [False] * 5
 
@@ -107,13 +107,13 @@ def test_every_edge_is_listed_once_in_each_direction_and_empty_places_are_marked
 def test_values_of_edges_become_weights_of_messages():
     A = select_strong_edges(graphs()[0])
     edges = ed.list_edges(A, SHARE)
-    values = torch.randn(8, 3, edges.to.shape[1], dtype=torch.float64)
+    values = torch.randn(8, 3, edges.receiver.shape[1], dtype=torch.float64)
     expected = torch.zeros(8, 3, P, P, dtype=torch.float64)
     for i in range(8):
         for k in range(3):
             for place in range(values.shape[-1]):
                 if edges.real[i, place]:
-                    expected[i, k, edges.to[i, place], edges.of[i, place]] = values[i, k, place]
+                    expected[i, k, edges.receiver[i, place], edges.sender[i, place]] = values[i, k, place]
     assert torch.equal(ed.scatter_edges(values, edges, P), expected)
     assert torch.equal(ed.scatter_edges(values[:, 0], edges, P), expected[:, 0])
     both = ed.scatter_edges(ed.average_directions(values), edges, P)
@@ -143,7 +143,7 @@ def test_batch_norm_over_edges_is_that_of_torch_over_the_real_edges_of_real_grap
     scans, _ = graphs()
     edges = ed.list_edges(select_strong_edges(scans), SHARE)
     ours, theirs = ed.EdgeBatchNorm(3).double(), nn.BatchNorm1d(3).double()
-    x = torch.randn(8, edges.to.shape[1], 3, dtype=torch.float64)
+    x = torch.randn(8, edges.receiver.shape[1], 3, dtype=torch.float64)
     graph_real = torch.tensor([1.0] * 6 + [0.0] * 2, dtype=torch.float64)
     counted = (edges.real * graph_real[:, None]).bool()
     step = make_step(8, real=graph_real)
@@ -187,7 +187,7 @@ def test_a_binary_sample_hands_its_gradient_to_the_probability():
 @pytest.mark.parametrize("final", [0.5, 0.7])
 def test_the_prior_falls_in_steps_and_checkpoints_wait_for_its_end(epochs, final):
     interval = max(1, epochs // 10)
-    rates = [float(ed.keep_rate(torch.tensor(float(e)), epochs, final)) for e in range(1, epochs + 1)]
+    rates = [float(ed.schedule_keep_rate(torch.tensor(float(e)), epochs, final)) for e in range(1, epochs + 1)]
     assert rates == pytest.approx([max(final, 0.9 - 0.1 * ((e - 1) // interval)) for e in range(1, epochs + 1)])
     stages = ed.plan_decay_stages(epochs, final)
     assert [s.selectable for s in stages] == [False, True]
@@ -201,7 +201,7 @@ def test_the_prior_falls_in_steps_and_checkpoints_wait_for_its_end(epochs, final
 
 def test_the_information_term_is_the_divergence_of_two_coins():
     edges = ed.list_edges(select_strong_edges(graphs()[0]), SHARE)
-    kept = torch.rand(edges.to.shape, dtype=torch.float64)
+    kept = torch.rand(edges.receiver.shape, dtype=torch.float64)
     coin = torch.distributions.Bernoulli
     each = torch.distributions.kl_divergence(coin(kept), coin(torch.tensor(0.7, dtype=torch.float64)))
     expected = torch.stack([each[i, edges.real[i].bool()].mean() for i in range(8)])
@@ -227,14 +227,14 @@ def test_gsat_runs_one_encoder_twice_and_weighs_messages_by_the_mean_of_both_dir
     (X1, A1, _), (X2, A2, _) = seen
     assert torch.equal(X1, X2)
     assert torch.equal(A1, select_strong_edges(scans))
-    one_way = ed.scatter_edges(out.kept, out.edges, P)
+    one_way = ed.scatter_edges(out.edge_sample, out.edges, P)
     torch.testing.assert_close(A2, (one_way + one_way.mT) / 2)
     assert not torch.allclose(one_way, one_way.mT)
 
 
 def test_gsat_attention_is_random_in_training_and_its_probability_afterwards(gsat):
     scans, state = graphs()
-    one, same, other = (in_training(gsat, scans, state, key).kept for key in (0, 0, 1))
+    one, same, other = (in_training(gsat, scans, state, key).edge_sample for key in (0, 0, 1))
     assert torch.equal(one, same)
     assert (one - other).abs().mean() > 0.05
     seen = calls_of(gsat.encoder)
@@ -259,7 +259,7 @@ def test_gsat_loss_is_cross_entropy_and_divergence_from_a_falling_rate(gsat, sta
     for i in range(4):  # the other site pads
         y = float(i >= 2)
         p = out.logit[i].sigmoid()
-        a = out.kept[i][out.edges.real[i].bool()]
+        a = out.edge_sample[i][out.edges.real[i].bool()]
         kl = (a * (a / r).log() + (1 - a) * ((1 - a) / (1 - r)).log()).mean()
         expected += (-(y * p.log() + (1 - y) * (1 - p).log()) + 0.6 * kl) / 4
     torch.testing.assert_close(found, expected)
@@ -471,11 +471,11 @@ def test_cepg_loss_has_all_its_terms(cepg):
     site = torch.arange(2).repeat_interleave(4)
     rest, kept = (F.cross_entropy(t[:8, :2], site) for t in (out.site_of_rest, out.site_of_kept))
     ramp = 2 / (1 + math.exp(-10 * 59 / 99)) - 1
-    kl = ed.bernoulli_kl(out.kept, out.edges, 0.5)[:8].mean()
+    kl = ed.bernoulli_kl(out.edge_sample, out.edges, 0.5)[:8].mean()
     expected = risk.mean() + 0.5 * rest + 0.2 * ramp * kept + 0.3 * kl + 2.0 * risk.var(unbiased=False)
     torch.testing.assert_close(found, expected)
     early = method.loss(out, batch._replace(epoch=torch.tensor(1.0)), state, method.stages()[0])
-    kl = ed.bernoulli_kl(out.kept, out.edges, 0.9)[:8].mean()
+    kl = ed.bernoulli_kl(out.edge_sample, out.edges, 0.9)[:8].mean()
     torch.testing.assert_close(early, risk.mean() + 0.5 * rest + 0.3 * kl + 2.0 * risk.var(unbiased=False))
 
 
@@ -523,7 +523,7 @@ def test_every_expert_scores_edges_with_an_mlp_of_its_own():
 
 
 def test_every_expert_is_a_gin_layer_and_a_classifier_of_its_own():
-    experts = moved(Experts(5, 4, 3))
+    experts = moved(GraphExperts(5, 4, 3))
     H, A = torch.randn(8, P, 5, dtype=torch.float64), torch.rand(8, 4, P, P, dtype=torch.float64)
     pooled, answers = experts(H, A)
     for k in range(4):
@@ -557,7 +557,7 @@ def test_disco_masks_are_binary_and_distinct_in_training_and_probabilities_after
         for k in range(j):
             assert (A[:, j] != A[:, k]).any()
             assert not torch.allclose(out.keep[:, j], out.keep[:, k])
-    learns = torch.autograd.grad(out.answers.sum(), disco.masks.weight)[0]
+    learns = torch.autograd.grad(out.expert_logit.sum(), disco.masks.weight)[0]
     assert (learns.abs().sum(1) > 0).all()  # straight through
     after = disco(scans, state)
     edges = ed.list_edges(strong, SHARE)
@@ -611,7 +611,7 @@ def expected_disco(out, s, warm):
     """Loss of four real scans, term by term; the second site pads."""
     total, use = 0.0, np.zeros(4)
     for i, y in enumerate([0, 0, 1, 1]):
-        z, pi = out.answers[i].numpy(), out.routing[i].exp().numpy()
+        z, pi = out.expert_logit[i].numpy(), out.routing[i].exp().numpy()
         ce = np.log1p(np.exp(-z if y else z))
         rate = out.keep[i][:, out.real[i].bool()].mean(1).numpy()
         total += s.keep_weight * np.mean((rate - s.keep) ** 2)
@@ -640,11 +640,11 @@ def test_the_teacher_of_the_gate_is_not_taught():
     scans, state = graphs()
     method = DiSCO(DiSCOSettings(gate=1.0, sparsity=0.0, balance=0.0, diversity=0.0, keep_weight=0.0))
     out = made_output()
-    answers = out.answers.clone().requires_grad_()
-    loss = method.loss(out._replace(answers=answers), in_batch(scans), state, method.stages()[1])
+    answers = out.expert_logit.clone().requires_grad_()
+    loss = method.loss(out._replace(expert_logit=answers), in_batch(scans), state, method.stages()[1])
     found = torch.autograd.grad(loss, answers)[0]
     label = torch.tensor([0.0, 0, 1, 1] * 2, dtype=torch.float64)[:, None]
-    torch.testing.assert_close(found, out.routing.exp() * (out.answers.sigmoid() - label) / 8)
+    torch.testing.assert_close(found, out.routing.exp() * (out.expert_logit.sigmoid() - label) / 8)
 
 
 def test_disco_routes_uniformly_while_warming_up_and_chooses_no_checkpoint_then():
@@ -664,9 +664,9 @@ def test_use_of_the_experts_is_balanced_over_the_batch():
     batch = in_batch(graphs()[0], n_sites=2, padding=1)
     alone = torch.zeros(8, 4, dtype=torch.float64)
     alone[:, 0] = 1
-    assert imbalance(alone, batch).item() == pytest.approx(3.0)
+    assert expert_imbalance(alone, batch).item() == pytest.approx(3.0)
     turns = torch.eye(4, dtype=torch.float64).repeat(2, 1)
-    assert imbalance(turns, batch).item() == pytest.approx(0.0)
+    assert expert_imbalance(turns, batch).item() == pytest.approx(0.0)
 
 
 # ---------------------------------------------------------------- settings

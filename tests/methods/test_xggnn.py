@@ -15,17 +15,15 @@ from torch.nn import functional as F
 from brio.connectome import Connectomes, fill_dead
 from brio.methods import make_method
 from brio.methods.brain.courses import CourseEncoder, LinearConvolutions
-from brio.methods.brain.xggnn import (
-    ConnectomeLearner,
-    XGNetwork,
-    XGSettings,
+from brio.methods.brain.episodes import (
+    compute_difference_maps,
     dice_gap,
-    difference_maps,
-    episode,
     map_entropy,
     mix_scans,
-    site_partners,
+    pair_within_sites,
+    split_episode,
 )
+from brio.methods.brain.xggnn import ConnectomeLearner, XGNetwork, XGSettings
 from brio.training import InputShape, Run, RunState, Scans, Stage
 from brio.training.stack import Stack
 
@@ -84,7 +82,7 @@ def test_folded_convolutions_are_the_layers_one_after_the_other():
         x = some_scans(5, seed).bold * (1 + seed) + seed
         found = applied(folded, x, make_step(5))
         expected = plain(x.transpose(1, 2).reshape(5 * P, 1, T)).unflatten(0, (5, P)).transpose(2, 3)
-        assert found.shape[2] == folded.length(T)
+        assert found.shape[2] == folded.count_positions(T)
         torch.testing.assert_close(found, expected)
     target = torch.randn_like(found)
     for out in (found, expected):
@@ -116,7 +114,7 @@ def test_graphs_that_pad_the_stack_do_not_count_and_looks_ahead_move_nothing():
 def test_embeddings_are_pooled_convolutions_of_frames_normalised_over_rois():
     torch.manual_seed(2)
     net = CourseEncoder(100, 8, 4).double()
-    assert (net.pool, net.pools) == (16, 2)
+    assert (net.pool, net.n_pools) == (16, 2)
     plain = Plain(net.convolutions).double()
     scans = some_scans(4, n_frames=100)
     alive = scans.alive.clone()
@@ -198,12 +196,12 @@ def test_episodes_split_the_source_sites_in_half(n):
     seen = Counter()
     for k in range(200):
         draw = torch.rand(n, generator=torch.Generator().manual_seed(k))
-        train, test = episode(draw, torch.ones(n))
+        train, test = split_episode(draw, torch.ones(n))
         assert int(train.sum()) == max(1, n // 2)
         assert torch.equal(test, 1 - train) if n > 1 else torch.equal(test, train)
         seen.update(np.flatnonzero(train).tolist())
         padded = torch.cat([draw, torch.rand(4)])
-        again = episode(padded, torch.tensor([1.0] * n + [0.0] * 4))
+        again = split_episode(padded, torch.tensor([1.0] * n + [0.0] * 4))
         for whole, own in zip(again, (train, test), strict=True):
             assert torch.equal(whole[:n], own)
             assert (whole[n:] == 0).all()
@@ -213,7 +211,7 @@ def test_episodes_split_the_source_sites_in_half(n):
 
 def test_partners_come_from_the_same_site_and_take_turns():
     site = torch.arange(5).repeat_interleave(8)
-    partner = site_partners(torch.rand(40), site)
+    partner = pair_within_sites(torch.rand(40), site)
     assert torch.equal(site[partner], site)
     assert sorted(partner.tolist()) == list(range(40))
     assert (partner != torch.arange(40)).any()
@@ -241,7 +239,7 @@ def test_difference_maps_entropy_and_dice_follow_the_formulas():
     E, n = 3, 2
     learned = torch.randn(E * 2 * n, P, P, dtype=f64, generator=torch.Generator().manual_seed(1))
     label = torch.tensor([0.0] * n + [1.0] * n, dtype=f64).repeat(E)
-    S = difference_maps(learned, label, (E, 2, n))
+    S = compute_difference_maps(learned, label, (E, 2, n))
     by_hand = []
     for m in learned.reshape(E, 2, n, P, P).numpy():
         D = np.abs(m[0].mean(0) - m[1].mean(0))
@@ -266,7 +264,7 @@ def test_a_blended_scan_counts_for_both_classes():
     zero = ((1 - label).view(-1, 1, 1) * learned).sum(0) / 2.0
     D = (one - zero).abs().numpy()
     expected = 1 / (1 + np.exp(-(D - D.mean(0)) / D.std(0, ddof=1)))
-    np.testing.assert_allclose(difference_maps(learned, label, (1, 2, 2))[0], expected, atol=1e-6)
+    np.testing.assert_allclose(compute_difference_maps(learned, label, (1, 2, 2))[0], expected, atol=1e-6)
 
 
 # --- the objective ---------------------------------------------------------------------------------------------------
@@ -284,7 +282,7 @@ def batch_of(n_sites, pad=0, n=2, seed=0):
 def episode_of(key, batch):
     """Which sites the objective puts where under a key: the first draw of a step."""
     real = (batch.site_weight > 0).to(f64)
-    return episode(make_step(len(batch.real), key, batch.real, batch.site).draw_uniform(real.shape, real), real)
+    return split_episode(make_step(len(batch.real), key, batch.real, batch.site).draw_uniform(real.shape, real), real)
 
 
 def gradients(method, net, batch, key):
@@ -321,7 +319,7 @@ def plain_episode(net, batch, train, test, s):
     out = net(batch.scans, NO_MEAN, make_step(len(batch.real), real=test[batch.site]))
     chosen = [e for e in sites if test[e]]
     loss = sum(site_loss(out, e) for e in chosen)
-    maps = {e: difference_maps(out.learned[rows(e)], batch.label[rows(e)], (1, 2, 2)) for e in chosen}
+    maps = {e: compute_difference_maps(out.learned[rows(e)], batch.label[rows(e)], (1, 2, 2)) for e in chosen}
     loss = loss + s["sparsity"] * sum(map_entropy(maps[e])[0] for e in chosen)
     for a, b in itertools.combinations(chosen, 2):
         x, y = maps[a].flatten(), maps[b].flatten()
@@ -371,7 +369,7 @@ def test_meta_training_sites_matter_through_the_look_ahead_alone():
 
 
 def test_blends_stay_inside_a_site_and_reach_the_loss():
-    # without the look ahead, meta-test sites hear nothing of meta-training sites
+    # without the look ahead, nothing of the meta-training sites reaches the meta-test sites
     batch, key = batch_of(4), 3
     plain, blended = (
         gradients(make_method("xg-gnn", SETTINGS | {"mixup": m}), trained_network(), batch, key)[0]

@@ -1,4 +1,4 @@
-"""Adaptive graph learning with multi-graph convolution: a learned and a correlation graph side by side."""
+"""AGMGC: adaptive graph learning with convolution over several graphs, one learned and one of correlations."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from ..registry import method, reconstruct
 __all__ = [
     "AGMGC",
     "AGMGCNetwork",
+    "AGMGCOutput",
     "AGMGCSettings",
     "AttentionGraph",
     "MultiGraphLayer",
     "SplineLayer",
-    "Views",
-    "contrast",
-    "without_loops",
+    "compute_spline_position",
+    "normalise_without_loops",
+    "nt_xent",
 ]
 
 
@@ -40,9 +41,9 @@ class AGMGCSettings(GraphSettings):
     spline_kernel : int
         Knots of the spline over the edge weight.
     contrast_weight : float
-        Weight of the contrast between what the two graphs say of a scan.
+        Weight of the contrastive loss between the representations of a scan by the two graphs.
     temperature : float
-        Of the contrast.
+        Of the contrastive loss.
     """
 
     weight_decay: float = 5e-4
@@ -57,8 +58,8 @@ class AGMGCSettings(GraphSettings):
         require(self.temperature > 0, "temperature", self.temperature, "above 0")
 
 
-class Views(NamedTuple):
-    """An :class:`~brio.training.Output` and what each graph alone says of a scan."""
+class AGMGCOutput(NamedTuple):
+    """An :class:`~brio.training.Output`, and the representation of each scan by each graph alone."""
 
     logit: Tensor  # [B]
     representation: Tensor  # [B, 2 width]
@@ -67,7 +68,7 @@ class Views(NamedTuple):
 
 
 class AttentionGraph(nn.Module):
-    """A graph of each scan from its ROIs' states: softmax(ReLU(Q K^T / sqrt(d))), its strongest edges, symmetric."""
+    """A graph learned from the states of ROIs: the strongest edges of softmax(ReLU(Q K^T / sqrt(d))), symmetric."""
 
     def __init__(self, width: int, edge_share: float) -> None:
         super().__init__()
@@ -75,9 +76,19 @@ class AttentionGraph(nn.Module):
         self.edge_share = edge_share
 
     def forward(self, H: Tensor, alive: Tensor) -> Tensor:
-        """H: [B, P, d]; alive: [B, P], ROIs without signal get no edges. Shape [B, P, P].
+        """Compute the graph of each scan.
 
-        Each ROI keeps its strongest share of partners, and those that tie with the weakest of them.
+        Each ROI keeps its strongest share of partners, and those that tie with the weakest of these.
+
+        Parameters
+        ----------
+        H : Tensor, shape [B, P, d]
+        alive : Tensor of bool, shape [B, P]
+            ROIs without signal get no edges.
+
+        Returns
+        -------
+        Tensor, shape [B, P, P]
         """
         n_rois, width = H.shape[-2:]
         score = (self.query(H) @ self.key(H).transpose(-1, -2) / math.sqrt(width)).relu()
@@ -95,6 +106,12 @@ class SplineLayer(nn.Module):
 
     h_u <- mean over neighbours v of sum_k b_k(w_uv) h_v Theta_k, plus h_u Theta_root and a bias. The degree-1 basis
     is a row of hat functions b_k, so that each of them is one masked matrix.
+
+    Parameters
+    ----------
+    n_in, n_out : int
+    kernel : int
+        Number of knots.
     """
 
     def __init__(self, n_in: int, n_out: int, kernel: int) -> None:
@@ -103,17 +120,30 @@ class SplineLayer(nn.Module):
         self.root = Linear(n_in, n_out)
 
     def forward(self, H: Tensor, position: Tensor, edges: Tensor) -> Tensor:
-        """H: [B, P, n_in]; position: [B, P, P], weights scaled to [0, 1]; edges: [B, P, P], 1 where there is one."""
+        """Convolve the states of ROIs.
+
+        Parameters
+        ----------
+        H : Tensor, shape [B, P, n_in]
+        position : Tensor, shape [B, P, P]
+            Edge weights scaled to [0, 1].
+        edges : Tensor, shape [B, P, P]
+            1 for edges, else 0.
+
+        Returns
+        -------
+        Tensor, shape [B, P, n_out]
+        """
         kernel = len(self.weight)
         knots = torch.arange(kernel, device=H.device, dtype=H.dtype)
         share = edges / edges.sum(-1, keepdim=True).clamp_min(1)
         hats = (1 - ((kernel - 1) * position.unsqueeze(-3) - knots[:, None, None]).abs()).relu() * share.unsqueeze(-3)
-        sent = H.unsqueeze(-3) @ self.weight  # [B, K, P, n_out]
-        return (hats @ sent).sum(-3) + self.root(H)
+        messages = H.unsqueeze(-3) @ self.weight  # [B, K, P, n_out]
+        return (hats @ messages).sum(-3) + self.root(H)
 
 
 class MultiGraphLayer(nn.Module):
-    """What each graph g says, A_g H W_g; their sum, after batch norm and ReLU, is the next state."""
+    """Sum the messages A_g H W_g of several graphs g; batch norm and ReLU follow."""
 
     def __init__(self, n_in: int, n_out: int, n_graphs: int) -> None:
         super().__init__()
@@ -123,7 +153,21 @@ class MultiGraphLayer(nn.Module):
     def forward(
         self, H: Tensor, graphs: list[Tensor | None], step: StepContext | None = None
     ) -> tuple[Tensor, list[Tensor]]:
-        """H: [B, P, n_in]; graphs: [B, P, P] each, None for the identity. The state, and what each graph says."""
+        """Update the states of ROIs.
+
+        Parameters
+        ----------
+        H : Tensor, shape [B, P, n_in]
+        graphs : list of Tensor, shape [B, P, P], or None
+            None for the identity.
+        step : StepContext or None
+
+        Returns
+        -------
+        state : Tensor, shape [B, P, n_out]
+        messages : list of Tensor, shape [B, P, n_out]
+            Of each graph.
+        """
         messages = [H @ W if A is None else A @ (H @ W) for A, W in zip(graphs, self.weight.unbind(0), strict=True)]
         return self.norm(sum(messages[1:], messages[0]), step).relu(), messages
 
@@ -132,24 +176,39 @@ def _xavier(n_in: int, n_out: int) -> Tensor:
     return nn.init.xavier_uniform_(torch.empty(n_in, n_out))
 
 
-def without_loops(adjacency: Tensor) -> Tensor:
-    """D^-1/2 A D^-1/2: an ROI's own state has a weight matrix of its own. Shape [..., P, P]."""
+def normalise_without_loops(adjacency: Tensor) -> Tensor:
+    """Compute D^-1/2 A D^-1/2. Shape [..., P, P] in and out.
+
+    There are no self-loops: the state of an ROI itself has its own weight matrix.
+    """
     degree = adjacency.sum(-1)
     root = torch.where(degree > 0, degree.clamp_min(1e-12).rsqrt(), torch.zeros_like(degree))
     return root.unsqueeze(-1) * adjacency * root.unsqueeze(-2)
 
 
-def spline_position(A: Tensor, edges: Tensor) -> Tensor:
-    """Signed weights of a scan's edges, scaled so that its weakest lies at 0 and its strongest at 1. [B, P, P]."""
+def compute_spline_position(A: Tensor, edges: Tensor) -> Tensor:
+    """Scale the signed weights of each scan's edges, the lowest to 0 and the highest to 1.
+
+    Parameters
+    ----------
+    A : Tensor, shape [B, P, P]
+    edges : Tensor, shape [B, P, P]
+        1 for edges, else 0.
+
+    Returns
+    -------
+    Tensor, shape [B, P, P]
+    """
     low = torch.where(edges > 0, A, torch.full_like(A, torch.inf)).amin((-1, -2), keepdim=True)
     high = torch.where(edges > 0, A, torch.full_like(A, -torch.inf)).amax((-1, -2), keepdim=True)
-    some = high > low  # neither a scan without edges nor one whose edges all weigh the same has a scale
-    low, span = torch.where(some, low, torch.zeros_like(low)), torch.where(some, high - low, torch.ones_like(low))
+    has_range = high > low  # not so without edges, or where all edges have the same weight
+    span = torch.where(has_range, high - low, torch.ones_like(low))
+    low = torch.where(has_range, low, torch.zeros_like(low))
     return ((A - low) / span).clamp(0, 1)
 
 
 class AGMGCNetwork(nn.Module):
-    """Embedding, spline convolution, layers over three graphs, mean and maximum as readout, a perceptron."""
+    """Embedding, spline convolution, layers over three graphs, mean and maximum as readout, an MLP as classifier."""
 
     def __init__(self, shape: InputShape, s: AGMGCSettings) -> None:
         super().__init__()
@@ -162,32 +221,54 @@ class AGMGCNetwork(nn.Module):
         self.dropout = Dropout(s.dropout)
         self.classify = build_mlp(2 * s.width, s.width, 1, dropout=s.dropout)
 
-    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Views:
+    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> AGMGCOutput:
+        """Compute logits and representations of scans, and those of each graph alone.
+
+        Parameters
+        ----------
+        scans : Scans
+            Of B scans.
+        state : RunState
+            ``learned["mean"]``, shape [P, P], fills the edges of ROIs without signal.
+        step : StepContext or None
+            None at inference.
+        """
         edges = select_strong_edges(scans)
         H = self.embed(build_profiles(scans, state))
-        learned = without_loops(self.learner(H, scans.alive))
-        correlation = without_loops(edges * scans.A.abs())
-        H = self.spline(H, spline_position(scans.A, edges), edges)
+        learned = normalise_without_loops(self.learner(H, scans.alive))
+        correlation = normalise_without_loops(edges * scans.A.abs())
+        H = self.spline(H, compute_spline_position(scans.A, edges), edges)
         H = self.dropout(self.spline_norm(H, step).relu(), step)
         for layer in self.layers:
             H, messages = layer(H, [learned, correlation, None], step)
         pooled = torch.cat([H.mean(1), H.amax(1)], -1)
         views = (self.project(message.mean(1), step) for message in messages[:2])
-        return Views(self.classify(self.dropout(pooled, step), step).squeeze(-1), pooled, *views)
+        return AGMGCOutput(self.classify(self.dropout(pooled, step), step).squeeze(-1), pooled, *views)
 
 
-def contrast(first: Tensor, second: Tensor, batch: Batch, temperature: float) -> Tensor:
-    """NT-Xent (Chen et al. 2020): the two views of a scan find each other among all views of the batch.
+def nt_xent(first: Tensor, second: Tensor, batch: Batch, temperature: float) -> Tensor:
+    """NT-Xent (Chen et al. 2020): cross-entropy of identifying the other view of a scan among all views of the batch.
 
-    Scans that pad the stack are no candidates and have no weight. Shapes [B, d].
+    Scans that pad the stack are no candidates and have no weight.
+
+    Parameters
+    ----------
+    first, second : Tensor, shape [B, d]
+        Two views of each scan.
+    batch : Batch
+    temperature : float
+
+    Returns
+    -------
+    Tensor, scalar
     """
     n = len(first)
     views = F.normalize(torch.cat([first, second]), dim=-1)
     candidate = batch.real.repeat(2) * (1 - torch.eye(2 * n, device=views.device, dtype=views.dtype))
     score = views @ views.T / temperature
     log_share = torch.where(candidate > 0, score, torch.full_like(score, -1e9)).log_softmax(-1)
-    found = (log_share[:n, n:].diagonal() + log_share[n:, :n].diagonal()) / 2
-    return -(batch.weight * torch.where(batch.real > 0, found, torch.zeros_like(found))).sum()
+    identified = (log_share[:n, n:].diagonal() + log_share[n:, :n].diagonal()) / 2
+    return -(batch.weight * torch.where(batch.real > 0, identified, torch.zeros_like(identified))).sum()
 
 
 @method(
@@ -197,7 +278,7 @@ def contrast(first: Tensor, second: Tensor, batch: Batch, temperature: float) ->
     provenance=reconstruct("an abstract is public, neither the full text nor code; all sizes are ours"),
 )
 class AGMGC(NeuralMethod):
-    """Spline and multi-graph convolution over a learned and a correlation graph that agree by contrast."""
+    """Spline and multi-graph convolution over a learned and a correlation graph, aligned by a contrastive loss."""
 
     Settings = AGMGCSettings
     settings: AGMGCSettings
@@ -206,6 +287,7 @@ class AGMGC(NeuralMethod):
     def network(self, shape: InputShape) -> nn.Module:
         return AGMGCNetwork(shape, self.settings)
 
-    def loss(self, out: Views, batch: Batch, state: RunState, stage: Stage) -> Tensor:
-        agreement = contrast(out.learned, out.correlation, batch, self.settings.temperature)
-        return classification_loss(out.logit, batch) + self.settings.contrast_weight * agreement
+    def loss(self, out: AGMGCOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+        """Cross-entropy + contrast_weight * NT-Xent."""
+        contrast = nt_xent(out.learned, out.correlation, batch, self.settings.temperature)
+        return classification_loss(out.logit, batch) + self.settings.contrast_weight * contrast

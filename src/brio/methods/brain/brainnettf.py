@@ -29,19 +29,28 @@ from ..losses import average_losses, bce
 from ..registry import follow_paper, method
 from ..settings import BaselineSettings
 
-__all__ = ["BrainNetTF", "BrainNetTFNetwork", "BrainNetTFSettings", "EncoderLayer", "OCRead", "mix_up"]
+__all__ = [
+    "BrainNetTF",
+    "BrainNetTFNetwork",
+    "BrainNetTFSettings",
+    "EncoderLayer",
+    "OCRead",
+    "PlainAttention",
+    "mix_up",
+    "undo_fisher_z",
+]
 
 
 @dataclass(frozen=True)
 class BrainNetTFSettings(BaselineSettings):
     """Settings of the Brain Network Transformer.
 
-    The published learning rate, 1e-4 for batches of 16, is raised with the square root of the batch.
+    The published learning rate, 1e-4 for batches of 16, is scaled by the square root of the batch size.
 
     Attributes
     ----------
     layers, heads : int
-        Transformer layers and attention heads; an atlas whose number of ROIs is no multiple of ``heads`` gets fewer.
+        Transformer layers and attention heads; fewer heads where ``heads`` does not divide the number of ROIs.
     feed_forward : int
         Hidden width of a transformer layer; at most 16 times the number of ROIs.
     dropout : float
@@ -69,10 +78,10 @@ class BrainNetTFSettings(BaselineSettings):
 
 
 class PlainAttention(nn.MultiheadAttention):
-    """Self-attention by matrix products and a softmax, in training as in inference.
+    """Self-attention by matrix products and a softmax, in training as at inference.
 
-    torch's fused kernels for inference do not work over a runs axis; asked for the attention weights, and for keys
-    that are not the very same tensor as the queries, torch takes the plain way.
+    torch's fused kernels for inference do not work over a runs axis. torch does not use them where attention weights
+    are requested, and where the keys are another tensor than the queries.
     """
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, **_: Any) -> tuple[Tensor, Tensor | None]:  # type: ignore[override]
@@ -81,9 +90,19 @@ class PlainAttention(nn.MultiheadAttention):
 
 
 class EncoderLayer(nn.TransformerEncoderLayer):
-    """torch's post-norm transformer layer, with dropout that is handed the step.
+    """torch's post-norm transformer layer, with dropout that takes the step.
 
-    Attention weights are not dropped: torch would draw that from its global generator.
+    There is no dropout of attention weights: torch would draw it from its global generator.
+
+    Parameters
+    ----------
+    n_rois : int
+        P, the number and the width of the tokens.
+    heads : int
+        At most; the largest number that divides ``n_rois``.
+    feed_forward : int
+        Hidden width.
+    dropout : float
     """
 
     def __init__(self, n_rois: int, heads: int, feed_forward: int, dropout: float) -> None:
@@ -95,16 +114,25 @@ class EncoderLayer(nn.TransformerEncoderLayer):
             setattr(self, name, Dropout(dropout))
 
     def forward(self, H: Tensor, step: StepContext | None = None) -> Tensor:  # type: ignore[override]
-        """Shape [B, P, P] in and out."""
+        """Update the states of ROIs. Shape [B, P, P] in and out."""
         H = self.norm1(H + self.dropout1(self.self_attn(H, H, H)[0], step))
         update = self.linear2(self.dropout(self.linear1(H).relu(), step))
         return self.norm2(H + self.dropout2(update, step))
 
 
 class OCRead(nn.Module):
-    """Orthonormal clustering readout: ROIs share themselves out over frozen orthonormal centres.
+    """Orthonormal clustering readout: soft assignment of ROIs to frozen orthonormal centres.
 
-    E = bottleneck(H), a_uk = softmax_k((E_u . c_k)^2), and cluster k holds sum_u a_uk E_u.
+    E = encode(H), a_uk = softmax_k((E_u . c_k)^2), and cluster k holds sum_u a_uk E_u.
+
+    Parameters
+    ----------
+    n_rois : int
+        P.
+    n_centres : int
+        K; at most P are used.
+    width : int
+        Of the bottleneck of ``encode``.
     """
 
     centres: Tensor
@@ -121,14 +149,14 @@ class OCRead(nn.Module):
         self.register_buffer("centres", nn.init.orthogonal_(torch.empty(min(n_centres, n_rois), n_rois)))
 
     def forward(self, H: Tensor) -> Tensor:
-        """Shape [B, P, P] -> [B, K, P]."""
+        """Pool the states of ROIs into clusters. Shape [B, P, P] -> [B, K, P]."""
         E = self.encode(H.flatten(1)).view_as(H)
         assignment = (E @ self.centres.T).square().softmax(-1)
         return assignment.transpose(-1, -2) @ E
 
 
 class BrainNetTFNetwork(nn.Module):
-    """ROIs are tokens, their rows of correlations what the tokens say; there is no positional encoding."""
+    """A transformer whose tokens are ROIs, with rows of correlations as features and no positional encoding."""
 
     def __init__(self, shape: InputShape, s: BrainNetTFSettings) -> None:
         super().__init__()
@@ -142,6 +170,17 @@ class BrainNetTFNetwork(nn.Module):
         self.classify = nn.Linear(32, 1)
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
+        """Compute logits and representations of scans.
+
+        Parameters
+        ----------
+        scans : Scans
+            Of B scans.
+        state : RunState
+            ``learned["mean"]``, shape [P, P], fills the edges of ROIs without signal.
+        step : StepContext or None
+            None at inference.
+        """
         H = undo_fisher_z(scans, state)
         for layer in self.layers:
             H = layer(H, step)
@@ -150,15 +189,39 @@ class BrainNetTFNetwork(nn.Module):
 
 
 def undo_fisher_z(scans: Scans, state: RunState) -> Tensor:
-    """Pearson correlations, which the published network reads: Fisher z undone, ones on the diagonal. [B, P, P]."""
+    """Compute the Pearson correlations that the published network reads, with ones on the diagonal.
+
+    Parameters
+    ----------
+    scans : Scans
+        Of B scans; edges are Fisher z.
+    state : RunState
+        ``learned["mean"]``, shape [P, P], fills the edges of ROIs without signal.
+
+    Returns
+    -------
+    Tensor, shape [B, P, P]
+    """
     eye = torch.eye(scans.A.shape[-1], device=scans.A.device, dtype=scans.A.dtype)
     return build_profiles(scans, state).tanh() + eye
 
 
 def mix_up(batch: Batch, state: RunState) -> tuple[Scans, Tensor]:
-    """Mixup (Zhang et al. 2018), alpha = 1: every scan and its label mixed with another's, one share for the batch.
+    """Mix every scan and its label with another one (mixup with alpha = 1, Zhang et al. 2018).
 
-    Correlations are mixed, not their Fisher z.
+    One share is drawn for the whole batch. Correlations are mixed, not their Fisher z.
+
+    Parameters
+    ----------
+    batch : Batch
+    state : RunState
+        ``learned["mean"]``, shape [P, P], fills the edges of ROIs without signal.
+
+    Returns
+    -------
+    scans : Scans
+    label : Tensor, shape [B]
+        Between 0 and 1.
     """
     share, other = batch.step.draw_uniform((1,), batch.scans.A), batch.step.draw_permutation()
     r, y = undo_fisher_z(batch.scans, state), batch.label
@@ -173,7 +236,7 @@ def mix_up(batch: Batch, state: RunState) -> tuple[Scans, Tensor]:
     provenance=follow_paper("the first of its orthogonal centres is not brought to unit length"),
 )
 class BrainNetTF(NeuralMethod):
-    """Transformer over connection profiles, orthonormal clustering readout, trained on mixtures."""
+    """Transformer over connection profiles with an orthonormal clustering readout, trained on mixtures of scans."""
 
     Settings = BrainNetTFSettings
     settings: BrainNetTFSettings
@@ -183,6 +246,6 @@ class BrainNetTF(NeuralMethod):
         return BrainNetTFNetwork(shape, self.settings)
 
     def objective(self, call: NetworkCall, params: Tensors, batch: Batch, state: RunState, stage: Stage) -> Tensor:
-        """Binary cross-entropy on the mixed labels."""
+        """Binary cross-entropy with mixed labels."""
         scans, label = mix_up(batch, state) if self.settings.mixup else (batch.scans, batch.label)
         return average_losses(bce(call(params, scans, batch.step).logit, label), batch)

@@ -19,10 +19,10 @@ from ..edges import (
     EdgeSettings,
     average_directions,
     bernoulli_kl,
-    keep_rate,
     list_edges,
     sample_concrete,
     scatter_edges,
+    schedule_keep_rate,
     straight_through,
 )
 from ..graphs import build_profiles, select_strong_edges
@@ -30,26 +30,26 @@ from ..layers import BatchNorm, Chain, Dropout, GINLayer, linear
 from ..losses import average_losses, classification_loss
 from ..registry import PUBLISHED, method, variant
 
-__all__ = ["BrainOOD", "BrainOODNetwork", "BrainOODSettings", "HighPassLayer", "VirtualGIN", "spread"]
+__all__ = ["BrainOOD", "BrainOODNetwork", "BrainOODSettings", "HighPassLayer", "VirtualGIN", "logit_spread"]
 
 
 @dataclass(frozen=True)
 class BrainOODSettings(EdgeSettings):
-    """Settings of BrainOOD, as in its published configuration for ABIDE unless said otherwise.
+    """Settings of BrainOOD; defaults are those of its published configuration for ABIDE unless stated otherwise.
 
     Attributes
     ----------
     rounds : int
-        Masks of edges drawn for each scan and step; their logits are averaged.
+        Masks of edges drawn for each scan and step; the logits under them are averaged.
     feature_dropout : float
         Dropout of the feature mask.
     reconstruction, alignment, entropy : float
         Weights of the reconstruction error, of the spread of edge logits over the batch, and of the feature mask's
         entropy.
     information : float
-        Weight of the information bottleneck: 0 in the published configuration, though the paper builds on it.
+        Weight of the information bottleneck: 0 in the published configuration, although the paper describes it.
     final_r : float
-        Where the share of edges that the bottleneck's prior keeps ends.
+        Last value of the share of edges that the prior of the bottleneck keeps.
     """
 
     learning_rate: float = setting(2e-3, choice(3e-4, 1e-3, 2e-3))
@@ -72,39 +72,64 @@ class BrainOODSettings(EdgeSettings):
 
 
 class BrainOODOutput(NamedTuple):
-    """What training reads."""
+    """Output in training."""
 
     logit: Tensor  # [B]
     representation: Tensor  # [B, width]
     error: Tensor  # [B] of the reconstruction
     entropy: Tensor  # scalar, of the feature mask
-    edge_logit: Tensor  # [B, P, P]
-    kept: Tensor  # [B, 2 M] relaxed sample
+    edge_logit: Tensor  # [B, P, P], 0 where there is no edge
+    edge_sample: Tensor  # [B, 2 M] relaxed sample of each edge
     edges: Edges
 
 
 class EarlyGINLayer(GINLayer):
-    """GIN layer whose first linear map comes before the sum over neighbours: the same numbers for less work."""
+    """GIN layer whose first linear map is applied before the sum over neighbours: the same function, cheaper."""
 
     def forward(self, H: Tensor, A: Tensor, step: StepContext | None = None) -> Tensor:
-        """H: [B, P, n_in]; A: [B, ..., P, P]."""
+        """Update the states of ROIs.
+
+        Parameters
+        ----------
+        H : Tensor, shape [B, ..., P, n_in]
+        A : Tensor, shape [B, ..., P, P]
+            A[u, v] weighs the message from v to u.
+        step : StepContext or None
+
+        Returns
+        -------
+        Tensor, shape [B, ..., P, n_out]
+        """
         first = self.update[0]
         assert isinstance(first, nn.Linear)
         return self.update[1:](self.mix(linear(H, first.weight), A) + first.bias, step)
 
     def mix(self, x: Tensor, A: Tensor) -> Tensor:
+        """Add to each ROI the messages of its neighbours. Shape [B, ..., P, d] in and out."""
         return (1 + self.eps) * x + A @ x
 
 
 class HighPassLayer(EarlyGINLayer):
-    """GIN layer on what a ROI has over its neighbourhood: MLP(h_u - [(1 + eps) h_u + sum_v a_uv h_v])."""
+    """GIN layer on the difference of an ROI from its neighbourhood: MLP(h_u - [(1 + eps) h_u + sum_v a_uv h_v])."""
 
     def mix(self, x: Tensor, A: Tensor) -> Tensor:
+        """Subtract from each ROI what a GIN layer would compute for it. Shape [B, ..., P, d] in and out."""
         return x - super().mix(x, A)
 
 
 class VirtualGIN(nn.Module):
-    """GIN with a virtual node that hears all ROIs and is added to each of them before every layer but the first."""
+    """GIN with a virtual node that receives from all ROIs; it is added to each of them before all layers but the first.
+
+    Parameters
+    ----------
+    n_in : int
+        Features of each ROI.
+    width, layers : int
+        Hidden width and number of layers.
+    dropout : float
+    layer : type
+        Of the layers.
+    """
 
     def __init__(
         self, n_in: int, width: int, layers: int, dropout: float, layer: type[EarlyGINLayer] = EarlyGINLayer
@@ -115,27 +140,40 @@ class VirtualGIN(nn.Module):
         self.norms = nn.ModuleList(BatchNorm(b) for b in widths[1:])
         self.dropout = Dropout(dropout)
         self.virtual = nn.Parameter(torch.randn(width))
-        self.hear: Chain | None = None  # with two layers the virtual node is heard once, as it starts
+        self.update_virtual: Chain | None = None  # with two layers the virtual node is only read once, at its start
         if layers > 2:
             wide, narrow = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
-            self.hear = Chain(wide, BatchNorm(2 * width), nn.ReLU(), narrow, BatchNorm(width), nn.ReLU())
+            self.update_virtual = Chain(wide, BatchNorm(2 * width), nn.ReLU(), narrow, BatchNorm(width), nn.ReLU())
 
     def forward(self, X: Tensor, A: Tensor, step: StepContext | None = None) -> Tensor:
-        """X: [B, P, n_in]; A: [B, ..., P, P]. Shape [B, ..., P, width]; no ReLU after the last layer."""
+        """Encode the ROIs of graphs; there is no ReLU after the last layer.
+
+        Parameters
+        ----------
+        X : Tensor, shape [B, P, n_in] or [B, 1, P, n_in]
+        A : Tensor, shape [B, ..., P, P]
+            A[u, v] weighs the message from v to u.
+        step : StepContext or None
+
+        Returns
+        -------
+        Tensor, shape [B, ..., P, width]
+        """
         H, virtual, last = X, self.virtual, len(self.layers) - 1
         for number, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
             H = norm(layer(H + virtual if number else H, A, step), step)
             H = self.dropout(H.relu() if number < last else H, step)
-            if self.hear is not None and 0 < number < last:
-                virtual = self.dropout(self.hear(H.sum(-2, keepdim=True) + virtual, step), step)
+            if self.update_virtual is not None and 0 < number < last:
+                total = H.sum(-2, keepdim=True)
+                virtual = self.dropout(self.update_virtual(total + virtual, step), step)
         return H
 
 
 class BrainOODNetwork(nn.Module):
-    """Mask the features, encode, score and draw edges, encode again over the drawn graphs, average, classify.
+    """Mask the features, encode, score and sample edges, encode again over the sampled graphs, average, classify.
 
-    Features are correlations with ones on the diagonal, as published, so that tanh can give them back. After training
-    the probabilities of the edges stand in for the draws (the published code draws then too).
+    Features are correlations with ones on the diagonal, as published, so that tanh can reconstruct them. At inference
+    the probabilities of edges replace the samples (the published code samples there too).
     """
 
     def __init__(self, shape: InputShape, s: BrainOODSettings) -> None:
@@ -149,6 +187,17 @@ class BrainOODNetwork(nn.Module):
         self.reconstruct = VirtualGIN(s.width, s.width, s.layers, s.dropout, HighPassLayer)
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> BrainOODOutput | Output:
+        """Compute logits and representations of scans; in training also what the loss reads.
+
+        Parameters
+        ----------
+        scans : Scans
+            Of B scans.
+        state : RunState
+            ``learned["mean"]``, shape [P, P], fills the edges of ROIs without signal.
+        step : StepContext or None
+            None at inference.
+        """
         A = select_strong_edges(scans)
         p = A.shape[-1]
         M = self.feature_dropout((self.feature @ self.feature.T).sigmoid(), step)
@@ -156,18 +205,18 @@ class BrainOODNetwork(nn.Module):
         H = self.encoder(X, A, step)
         edges = list_edges(A, self.edge_share)
         edge_logit = self.score(H, edges, step)
-        kept = sample_concrete(edge_logit, step)
+        edge_sample = sample_concrete(edge_logit, step)
         if step is None:
-            pooled = self.encoder(X, scatter_edges(average_directions(kept), edges, p)).mean(-2)
+            pooled = self.encoder(X, scatter_edges(average_directions(edge_sample), edges, p)).mean(-2)
             return Output(self.classify(pooled).squeeze(-1), pooled)
-        masks = self._draw_masks(average_directions(kept), step)
+        masks = self._draw_masks(average_directions(edge_sample), step)
         pooled = self.encoder(X.unsqueeze(1), scatter_edges(masks, edges, p), step).mean((1, 2))  # over rounds and ROIs
         R = self.reconstruct(H, A, step)
         error = ((R @ R.mT).tanh() * M - X).square().mean((-1, -2))
         row = F.log_softmax(M, -1)
         entropy = -(row.exp() * row).sum(-1).mean()
         logit = self.classify(pooled).squeeze(-1)
-        return BrainOODOutput(logit, pooled, error, entropy, scatter_edges(edge_logit, edges, p), kept, edges)
+        return BrainOODOutput(logit, pooled, error, entropy, scatter_edges(edge_logit, edges, p), edge_sample, edges)
 
     def _draw_masks(self, probability: Tensor, step: StepContext) -> Tensor:
         """Draw binary masks, the same in both directions. Shape [B, 2 M] -> [B, rounds, 2 M]."""
@@ -176,13 +225,18 @@ class BrainOODNetwork(nn.Module):
         return straight_through(probability.unsqueeze(1), torch.cat([u, u], -1))
 
 
-def spread(edge_logit: Tensor, batch: Batch) -> Tensor:
+def logit_spread(edge_logit: Tensor, batch: Batch) -> Tensor:
     """Standard deviation of each edge's logit over the scans of the batch, mean over all pairs of ROIs.
 
     Parameters
     ----------
     edge_logit : Tensor, shape [B, P, P]
         Zero where a scan has no edge.
+    batch : Batch
+
+    Returns
+    -------
+    Tensor, scalar
     """
     count = batch.real.sum()
     share = (batch.real / count)[:, None, None]
@@ -193,7 +247,7 @@ def spread(edge_logit: Tensor, batch: Batch) -> Tensor:
 
 @method("brainood", family="brain networks", provenance=PUBLISHED, reference="Xu et al. 2025")
 class BrainOOD(NeuralMethod):
-    """Masked features, sampled edges aligned over scans, reconstruction by a high-pass graph network."""
+    """Masked features, sampled edges with consistent scores over scans, reconstruction by a high-pass graph network."""
 
     Settings = BrainOODSettings
     settings: BrainOODSettings
@@ -204,16 +258,17 @@ class BrainOOD(NeuralMethod):
         return BrainOODNetwork(shape, self.settings)
 
     def loss(self, out: BrainOODOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+        """Sum cross-entropy, reconstruction error, spread of edge logits, mask entropy and the bottleneck."""
         s = self.settings
         loss = (
             classification_loss(out.logit, batch)
             + s.reconstruction * average_losses(out.error, batch)
-            + s.alignment * spread(out.edge_logit, batch)
+            + s.alignment * logit_spread(out.edge_logit, batch)
             + s.entropy * out.entropy
         )
         if s.information > 0:
-            r = keep_rate(batch.epoch, s.epochs, s.final_r)
-            loss = loss + s.information * average_losses(bernoulli_kl(out.kept, out.edges, r), batch)
+            r = schedule_keep_rate(batch.epoch, s.epochs, s.final_r)
+            loss = loss + s.information * average_losses(bernoulli_kl(out.edge_sample, out.edges, r), batch)
         return loss
 
 

@@ -1,4 +1,4 @@
-"""CORE: sliding-window trajectories of reproducible edges, gated message passing on the line graph they make."""
+"""CORE: sliding-window trajectories of reproducible edges, with gated message passing on their line graph."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from ...connectome import fill_dead
 from ...settings import require, setting
 from ...spaces import choice, log_uniform
 from ...training import Batch, InputShape, NeuralMethod, RunState, Scans, SourceScans, Stage, StepContext, Tensors
+from ..confounds import Confounds, fit_confounds, remove_confounds
 from ..graphs import normalise_adjacency
 from ..layers import BatchNorm, Dropout, Linear, build_mlp
 from ..losses import average_losses, classification_loss
 from ..registry import method, reconstruct
-from ..scaffold import Confounds, ScaffoldSettings, adjusted, confounds, scaffold
+from ..scaffold import ScaffoldSettings, build_scaffold
 from ..settings import BoldSettings
 
 __all__ = [
@@ -25,14 +26,15 @@ __all__ = [
     "CORENetwork",
     "COREOutput",
     "CORESettings",
-    "describe",
-    "line_graph",
-    "trajectories",
-    "windows",
+    "build_line_graph",
+    "build_window_matrix",
+    "compute_trajectories",
+    "describe_edges",
+    "describe_trajectories",
 ]
 
 DESCRIPTORS = ("full-scan FC", "mean", "spread", "range", "lag-1 autocorrelation", "mean step", "share above zero")
-"""What is said of the trajectory of an edge."""
+"""Features of an edge, in their order; all but the first describe its trajectory over sliding windows."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class CORESettings(ScaffoldSettings, BoldSettings):
     Attributes
     ----------
     window, step : int
-        Frames of a sliding window, and from one to the next; both shrink where the BOLD is too short for three windows.
+        Length of a sliding window and distance between windows, in frames; both shrink where the BOLD is too short for
+        three windows.
     width, layers : int
         Hidden width and layers of message passing.
     dropout : float
@@ -75,8 +78,21 @@ class COREOutput(NamedTuple):
     gate: Tensor  # [B, M] of each scaffold edge
 
 
-def windows(n_frames: int, window: int, step: int, like: Tensor) -> Tensor:
-    """Rows that average the frames of each window, at least three of them. Shape [windows, n_frames]."""
+def build_window_matrix(n_frames: int, window: int, step: int, like: Tensor) -> Tensor:
+    """Build the matrix that averages the frames of each sliding window.
+
+    Parameters
+    ----------
+    n_frames : int
+    window, step : int
+        Length and distance of windows; both shrink until there are three windows.
+    like : Tensor
+        Gives precision and device.
+
+    Returns
+    -------
+    Tensor, shape [windows, n_frames]
+    """
     window = min(window, n_frames // 2)
     step = min(step, (n_frames - window) // 2)
     start = torch.arange(0, n_frames - window + 1, step, device=like.device)
@@ -85,12 +101,25 @@ def windows(n_frames: int, window: int, step: int, like: Tensor) -> Tensor:
     return inside.to(like.dtype) / window
 
 
-def trajectories(bold: Tensor, u: Tensor, v: Tensor, window: int, step: int) -> Tensor:
-    """Fisher z of the correlation of two ROIs in each window, for some edges. Shape [B, windows, M]."""
-    rows = windows(bold.shape[1], window, step, bold)
+def compute_trajectories(bold: Tensor, u: Tensor, v: Tensor, window: int, step: int) -> Tensor:
+    """Compute the Fisher z of the correlation of two ROIs in each sliding window.
+
+    Parameters
+    ----------
+    bold : Tensor, shape [B, T, P]
+    u, v : Tensor of int64, shape [M]
+        Ends of the edges.
+    window, step : int
+        Length and distance of windows, in frames.
+
+    Returns
+    -------
+    Tensor, shape [B, windows, M]
+    """
+    matrix = build_window_matrix(bold.shape[1], window, step, bold)
 
     def average(x: Tensor) -> Tensor:
-        return torch.einsum("wt,btm->bwm", rows, x)
+        return torch.einsum("wt,btm->bwm", matrix, x)
 
     mean = average(bold)
     variance = (average(bold.square()) - mean.square()).clamp_min(1e-6)
@@ -99,28 +128,46 @@ def trajectories(bold: Tensor, u: Tensor, v: Tensor, window: int, step: int) -> 
     return r.clamp(-0.999, 0.999).atanh()
 
 
-def describe(full: Tensor, z: Tensor) -> Tensor:
-    """Descriptors of trajectories, see :data:`DESCRIPTORS`. Shapes [B, M] and [B, windows, M] -> [B, M, 7]."""
+def describe_trajectories(full: Tensor, z: Tensor) -> Tensor:
+    """Compute the :data:`DESCRIPTORS` of edges.
+
+    Parameters
+    ----------
+    full : Tensor, shape [B, M]
+        FC of the whole scan.
+    z : Tensor, shape [B, windows, M]
+        Trajectories.
+
+    Returns
+    -------
+    Tensor, shape [B, M, 7]
+    """
     mean = z.mean(1)
     centred = z - mean.unsqueeze(1)
     power = centred.square().sum(1)
     lagged = (centred[:, 1:] * centred[:, :-1]).sum(1) / power.clamp_min(1e-9)
     spread = (power / z.shape[1]).sqrt()
-    reach = z.amax(1) - z.amin(1)
-    moved = (z[:, 1:] - z[:, :-1]).abs().mean(1)
-    above = (z > 0).to(z.dtype).mean(1)
-    return torch.stack([full, mean, spread, reach, lagged, moved, above], -1)
+    extent = z.amax(1) - z.amin(1)
+    mean_step = (z[:, 1:] - z[:, :-1]).abs().mean(1)
+    above_zero = (z > 0).to(z.dtype).mean(1)
+    return torch.stack([full, mean, spread, extent, lagged, mean_step, above_zero], -1)
 
 
-def line_graph(u: Tensor, v: Tensor) -> Tensor:
-    """1 where two edges share an ROI, 0 elsewhere and on the diagonal. Shape [M, M]."""
+def build_line_graph(u: Tensor, v: Tensor) -> Tensor:
+    """Build the line graph of edges with ends u and v [M]: 1 where two edges share an ROI. Shape [M, M].
+
+    The diagonal is 0.
+    """
     ends = torch.stack([u, v], -1)
     shared = (ends[:, None, :, None] == ends[None, :, None, :]).any(-1).any(-1)
     return (shared & ~torch.eye(len(u), dtype=torch.bool, device=u.device)).float()
 
 
 class CORENetwork(nn.Module):
-    """Scaffold edges as nodes of a line graph; gates from state and prior weigh messages and readout."""
+    """Message passing between scaffold edges, the nodes of a line graph.
+
+    Gates, computed from the state and the prior of an edge, weigh its messages and its part in the readout.
+    """
 
     def __init__(self, s: CORESettings) -> None:
         super().__init__()
@@ -130,22 +177,34 @@ class CORENetwork(nn.Module):
         self.embed_norm = BatchNorm(d)
         self.gates = nn.ModuleList(build_mlp(d + n_prior, d // 2 or 1, 1) for _ in range(s.layers + 1))
         self.own = nn.ModuleList(Linear(d, d) for _ in range(s.layers))
-        self.heard = nn.ModuleList(Linear(d, d, bias=False) for _ in range(s.layers))
+        self.message = nn.ModuleList(Linear(d, d, bias=False) for _ in range(s.layers))
         self.norms = nn.ModuleList(BatchNorm(d) for _ in range(s.layers))
         self.dropout = Dropout(s.dropout)
         self.classify = build_mlp(d, d, 1, dropout=s.dropout)
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> COREOutput:
+        """Compute logits, representations and gates of scans.
+
+        Parameters
+        ----------
+        scans : Scans
+            Of B scans.
+        state : RunState
+            What :meth:`CORE.learn` returns, as ``learned``.
+        step : StepContext or None
+            None at inference.
+        """
         learned = state.learned
         confounds = Confounds(*(learned[name] for name in Confounds._fields))
         u, v, prior = learned["u"], learned["v"], learned["prior"].expand(len(scans.A), -1, -1)
         live = (scans.alive[:, u] & scans.alive[:, v]).to(scans.A.dtype).unsqueeze(-1)  # [B, M, 1]
-        x = adjusted(describe_edges(scans, learned, self.window, self.step), live, scans.covariates, confounds)
-        toward = x * prior[..., :1].sign()  # the same, positive where patients lie
-        H = self.embed_norm(self.embed(torch.cat([x, toward, prior], -1)), step).relu()
-        for gate, own, heard, norm in zip(self.gates, self.own, self.heard, self.norms, strict=False):
+        x = describe_edges(scans, learned, self.window, self.step)
+        x = remove_confounds(x, live, scans.covariates, confounds)
+        towards_patients = x * prior[..., :1].sign()
+        H = self.embed_norm(self.embed(torch.cat([x, towards_patients, prior], -1)), step).relu()
+        for gate, own, message, norm in zip(self.gates, self.own, self.message, self.norms, strict=False):
             g = live * gate(torch.cat([H, prior], -1), step).sigmoid()
-            messages = torch.einsum("ef,bfd->bed", learned["line"], g * heard(H))  # one product for all scans
+            messages = torch.einsum("ef,bfd->bed", learned["line"], g * message(H))  # one product for all scans
             H = H + self.dropout(norm(own(H) + messages, step).relu(), step)
         g = live * self.gates[-1](torch.cat([H, prior], -1), step).sigmoid()
         pooled = (g * H).sum(1) / g.sum(1).clamp_min(1e-6)
@@ -159,9 +218,9 @@ def describe_edges(scans: Scans, learned: Tensors, window: int, step: int) -> Te
     ----------
     scans : Scans
     learned : dict of Tensor
-        ``mean`` connectome [P, P], and the ends ``u`` and ``v`` [M] of the scaffold edges.
+        The ``mean`` connectome [P, P], and the ends ``u`` and ``v`` [M] of the scaffold edges.
     window, step : int
-        Frames of a sliding window, and from one to the next.
+        Length and distance of sliding windows, in frames.
 
     Returns
     -------
@@ -169,7 +228,7 @@ def describe_edges(scans: Scans, learned: Tensors, window: int, step: int) -> Te
     """
     u, v = learned["u"], learned["v"]
     full = fill_dead(scans.A, scans.alive, learned["mean"])[:, u, v]
-    return describe(full, trajectories(scans.bold, u, v, window, step))
+    return describe_trajectories(full, compute_trajectories(scans.bold, u, v, window, step))
 
 
 @method(
@@ -180,7 +239,7 @@ def describe_edges(scans: Scans, learned: Tensors, window: int, step: int) -> Te
     reference="Wang, Zhang et al., When Brain Networks Travel (CORE), arXiv 2605.06050",
 )
 class CORE(NeuralMethod):
-    """Trajectories of edges whose diagnosis effect is reproducible over sites, gated line graph network."""
+    """Trajectories of edges whose diagnosis effect is reproducible over sites, in a gated line graph network."""
 
     Settings = CORESettings
     settings: CORESettings
@@ -190,16 +249,24 @@ class CORE(NeuralMethod):
         return CORENetwork(self.settings)
 
     def learn(self, source: SourceScans) -> Tensors:
-        """Scaffold, its line graph, and what covariates explain of the descriptors, all from source scans."""
+        """Learn from source scans: the scaffold, its line graph, and the confounds of the descriptors.
+
+        Returns
+        -------
+        dict of Tensor
+            ``mean`` [P, P]; ``u``, ``v`` [M] and ``prior`` [M, 4] of the scaffold edges; ``line`` [M, M]; the fields of
+            :class:`~brio.methods.confounds.Confounds`.
+        """
         graphs = source.connectomes
         scans = self.inputs(graphs).take(torch.from_numpy(source.scans).to(graphs.device))
-        edges = scaffold(source, scans, self.settings)
-        learned = {"mean": self.dead_roi_fill(source), "u": edges.u, "v": edges.v, "prior": edges.priors()}
-        learned["line"] = normalise_adjacency(line_graph(edges.u, edges.v).to(graphs.dtype))
-        s, pieces = self.settings, zip(*(field.split(128) for field in scans), strict=True)
-        x = torch.cat([describe_edges(Scans(*piece), learned, s.window, s.step) for piece in pieces])
+        edges = build_scaffold(source, scans, self.settings)
+        learned = {"mean": self.dead_roi_fill(source), "u": edges.u, "v": edges.v, "prior": edges.compute_priors()}
+        learned["line"] = normalise_adjacency(build_line_graph(edges.u, edges.v).to(graphs.dtype))
+        s, parts = self.settings, zip(*(field.split(128) for field in scans), strict=True)
+        x = torch.cat([describe_edges(Scans(*part), learned, s.window, s.step) for part in parts])
         live = (scans.alive[:, edges.u] & scans.alive[:, edges.v]).to(x.dtype).unsqueeze(-1).expand_as(x)
-        return learned | confounds(source, x, live, scans.covariates)._asdict()
+        return learned | fit_confounds(source, x, live, scans.covariates)._asdict()
 
     def loss(self, out: COREOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+        """Cross-entropy + sparsity * mean gate."""
         return classification_loss(out.logit, batch) + self.settings.sparsity * average_losses(out.gate.mean(-1), batch)

@@ -1,4 +1,4 @@
-"""The course of an ROI -> an embedding: FBNETGEN's three convolutions, folded into one."""
+"""Embeddings of the time courses of ROIs: the three convolutions of FBNETGEN, folded into one."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ __all__ = ["CourseEncoder", "LinearConvolutions"]
 
 
 class LinearConvolutions(nn.Module):
-    """Convolutions over time with batch norm after each and nothing between: together one convolution.
+    """Convolutions over time, each followed by batch norm without a nonlinearity: together one convolution.
 
-    Each layer is linear, so the whole is a convolution with a longer kernel, and the batch statistics of a layer follow
-    from mean and covariance of stretches of the input, whatever the weights. Nothing but the last output is held: a
-    tenth of the memory of layer after layer, and the same numbers. The first layer moves by two frames. Biases would
-    be taken out by the norm that follows; there are none.
+    Each layer is linear, so the whole is a convolution with a longer kernel. The batch statistics of a layer follow
+    from mean and covariance of windows of the input, for any weights. Only the last output is stored, which takes a
+    tenth of the memory of computing layer after layer and gives the same numbers. The first layer has stride 2. There
+    are no biases, since the norm that follows would remove them.
 
     Parameters
     ----------
-    widths : ints
+    widths : tuple of int
         Channels after each layer.
-    kernels : ints
+    kernels : tuple of int
         Taps of each layer.
+    momentum : float
+        Of the running statistics.
     """
 
     def __init__(self, widths: tuple[int, ...], kernels: tuple[int, ...], momentum: float = 0.1) -> None:
@@ -40,22 +42,23 @@ class LinearConvolutions(nn.Module):
             self.register_buffer(f"running_mean_{i}", torch.zeros(n))
             self.register_buffer(f"running_var_{i}", torch.ones(n))
 
-    def length(self, n_frames: int) -> int:
-        """Positions of the output."""
+    def count_positions(self, n_frames: int) -> int:
+        """Count the positions of the output for an input of so many frames."""
         n = (n_frames - self.weights[0].shape[-1]) // 2 + 1
         return n - sum(w.shape[-1] - 1 for w in list(self.weights)[1:])
 
     def forward(self, x: Tensor, step: StepContext | None = None) -> tuple[Tensor, Tensor]:
-        """The kernel and the offset of the whole, in training under the statistics of this batch.
+        """Compute kernel and offset of the whole; in training with the statistics of this batch.
 
         Parameters
         ----------
         x : Tensor, shape [B, T, P]
+        step : StepContext or None
 
         Returns
         -------
         kernel : Tensor, shape [channels, taps]
-            Of a convolution that moves by two frames.
+            Of a convolution with stride 2.
         offset : Tensor, shape [channels]
         """
         if step is not None:
@@ -69,15 +72,16 @@ class LinearConvolutions(nn.Module):
             stride = 2 if i else 1
             positions = (positions - w.shape[-1]) // 2 + 1 if i == 0 else positions - w.shape[-1] + 1
             offset = w.sum(-1) @ offset
-            kernel = _composed(w, kernel, stride)
+            kernel = _compose(w, kernel, stride)
             taps = kernel.shape[-1]
             running_mean, running_var = getattr(self, f"running_mean_{i}"), getattr(self, f"running_var_{i}")
             if step is not None:
-                # stretches of the input that the layer's positions see: windows along the diagonal of the Gram matrix
-                here = mean.unfold(0, taps, 2)[:positions].mean(0)
-                pairs = gram.unfold(0, taps, 2).unfold(1, taps, 2).diagonal(dim1=0, dim2=1)[..., :positions].mean(-1)
-                level = kernel @ here + offset
-                variance = ((kernel @ (pairs - here[:, None] * here)) * kernel).sum(-1).clamp_min(0)
+                # moments of the input windows of the layer, found along the diagonal of the Gram matrix
+                window_mean = mean.unfold(0, taps, 2)[:positions].mean(0)
+                blocks = gram.unfold(0, taps, 2).unfold(1, taps, 2).diagonal(dim1=0, dim2=1)
+                products = blocks[..., :positions].mean(-1)
+                level = kernel @ window_mean + offset
+                variance = ((kernel @ (products - window_mean[:, None] * window_mean)) * kernel).sum(-1).clamp_min(0)
                 if step.update_statistics:
                     n = count * positions
                     unbiased = variance.detach() * n / (n - 1).clamp_min(1)
@@ -90,20 +94,30 @@ class LinearConvolutions(nn.Module):
         return kernel, offset
 
 
-def _composed(weight: Tensor, kernel: Tensor, step: int) -> Tensor:
-    """Kernel of a convolution after another one whose outputs lie ``step`` frames apart. Shape [n, taps]."""
+def _compose(weight: Tensor, kernel: Tensor, stride: int) -> Tensor:
+    """Kernel of a convolution after another one whose outputs are ``stride`` frames apart. Shape [n, taps]."""
     outer, inner = weight.shape[-1], kernel.shape[-1]
     device = weight.device
-    where = step * torch.arange(outer, device=device)[:, None] + torch.arange(inner, device=device)
-    taps = torch.arange(step * (outer - 1) + inner, device=device)
+    where = stride * torch.arange(outer, device=device)[:, None] + torch.arange(inner, device=device)
+    taps = torch.arange(stride * (outer - 1) + inner, device=device)
     place = (where.unsqueeze(-1) == taps).to(weight.dtype)  # [outer, inner, taps]
     return torch.einsum("nck,ci,kit->nt", weight, kernel, place)
 
 
 class CourseEncoder(nn.Module):
-    """Embedding of each ROI's course: every frame normalised over ROIs, convolutions, max pooling, two linear layers.
+    """Embedding of the time course of each ROI.
 
-    Kernels and pools shrink where the window is too short for them.
+    Every frame is normalised over ROIs; convolutions, max pooling and two linear layers follow. Kernels and pools
+    shrink where the window is too short for them.
+
+    Parameters
+    ----------
+    n_frames : int
+        T.
+    embedding : int
+        d.
+    kernel : int
+        Taps of the first convolution.
     """
 
     def __init__(self, n_frames: int, embedding: int, kernel: int) -> None:
@@ -115,17 +129,29 @@ class CourseEncoder(nn.Module):
             n -= kernels[-1] - 1
         self.convolutions = LinearConvolutions((32, 32, 16), tuple(kernels))
         self.pool = min(16, n)
-        self.pools = n // self.pool
-        self.embed = nn.Sequential(Linear(16 * self.pools, 32), nn.LeakyReLU(0.2), Linear(32, embedding))
+        self.n_pools = n // self.pool
+        self.embed = nn.Sequential(Linear(16 * self.n_pools, 32), nn.LeakyReLU(0.2), Linear(32, embedding))
 
     def forward(self, bold: Tensor, alive: Tensor, step: StepContext | None = None) -> Tensor:
-        """Embeddings [B, P, d] of courses [B, T, P]; an ROI without signal (``alive`` 0) has a flat course."""
+        """Embed time courses.
+
+        Parameters
+        ----------
+        bold : Tensor, shape [B, T, P]
+        alive : Tensor, shape [B, P]
+            0 for ROIs without signal, whose course is flat.
+        step : StepContext or None
+
+        Returns
+        -------
+        Tensor, shape [B, P, d]
+        """
         live = alive.to(bold.dtype).unsqueeze(1)
         share = live / live.sum(-1, keepdim=True)
         centred = bold - (share * bold).sum(-1, keepdim=True)
         course = live * centred * ((share * centred.square()).sum(-1, keepdim=True) + 1e-5).rsqrt()
         kernel, offset = self.convolutions(course, step)
-        stretches = course.transpose(1, 2).unfold(-1, kernel.shape[-1], 2)[:, :, : self.pool * self.pools]
-        y = linear(stretches.contiguous(), kernel)  # [B, P, positions, channels]
-        pooled = y.unflatten(2, (self.pools, self.pool)).amax(3) + offset
+        windows = course.transpose(1, 2).unfold(-1, kernel.shape[-1], 2)[:, :, : self.pool * self.n_pools]
+        y = linear(windows.contiguous(), kernel)  # [B, P, positions, channels]
+        pooled = y.unflatten(2, (self.n_pools, self.pool)).amax(3) + offset
         return self.embed(pooled.transpose(2, 3).flatten(2))

@@ -1,4 +1,4 @@
-"""DeCI: BOLD split into drift and cycle in an embedding of each ROI's own course, ROIs fused by averaging."""
+"""DeCI: the time course of each ROI, embedded and split into drift and cycle; ROIs are fused by averaging."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class DeCISettings(BoldSettings):
     Attributes
     ----------
     width : int
-        Dimension of the embedding of each ROI's course, and length of the drift kernels.
+        Width of the embedding of each ROI's time course, and length of the drift kernels.
     layers : int
-        Blocks; each takes its drift and its cycle out of what the one before left over.
+        Blocks; each subtracts its drift and its cycle from the remainder of the block before.
     dropout : float
     """
 
@@ -45,9 +45,9 @@ class DeCISettings(BoldSettings):
 
 
 class CausalConvolution(nn.Module):
-    """Depthwise causal convolution along the last axis, one kernel for each ROI: at first the running mean.
+    """Depthwise causal convolution along the last axis, one kernel for each ROI, initialised as the running mean.
 
-    Written as a product with a triangular matrix for each ROI, which is what a stack of runs does fastest.
+    It is written as a product with a triangular matrix for each ROI, which is fastest for a stack of runs.
     """
 
     def __init__(self, n_rois: int, width: int) -> None:
@@ -56,14 +56,14 @@ class CausalConvolution(nn.Module):
         self.bias = nn.Parameter(torch.zeros(n_rois))
 
     def forward(self, x: Tensor) -> Tensor:
-        """out_i = bias + sum over lags k <= i of kernel_k x_{i-k}. Shape [B, P, d] in and out."""
+        """Compute out_i = bias + sum over lags k <= i of kernel_k x_{i-k}. Shape [B, P, d] in and out."""
         d = x.shape[-1]
         band = F.pad(self.kernel.flip(-1), (0, d - 1)).unfold(-1, d, 1)  # row s holds the weights of out_{d-1-s}
         return torch.einsum("bpj,pij->bpi", x, band.flip(-2)) + self.bias[:, None]
 
 
 class Cycle(nn.Module):
-    """What repeats: a gated linear map and an MLP, each added to its input and normalised."""
+    """The periodic part: a gated linear map and an MLP, each added to its input and normalised."""
 
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
@@ -74,13 +74,13 @@ class Cycle(nn.Module):
         self.norm_mixed, self.norm_updated = LayerNorm(width, eps=1e-6), LayerNorm(width, eps=1e-6)
 
     def forward(self, x: Tensor, step: StepContext | None = None) -> Tensor:
-        """Shape [B, P, d] in and out."""
+        """Extract the cycle from embeddings. Shape [B, P, d] in and out."""
         mixed = self.norm_mixed(x + self.mix(self.gate(x, step).sigmoid() * x))
         return self.norm_updated(mixed + self.update(mixed, step))
 
 
 class DeCIBlock(nn.Module):
-    """Drift of an embedding, cycle of what is left, and the rest for the next block."""
+    """Split an embedding into drift, cycle and remainder."""
 
     def __init__(self, n_rois: int, width: int, dropout: float) -> None:
         super().__init__()
@@ -89,6 +89,12 @@ class DeCIBlock(nn.Module):
         self.cycle = Cycle(width, dropout)
 
     def forward(self, x: Tensor, step: StepContext | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Split embeddings x, shape [B, P, d].
+
+        Returns
+        -------
+        drift, cycle, remainder : Tensor, shape [B, P, d]
+        """
         drift = self.dropout(self.drift(x), step)
         cycle = self.cycle(x - drift, step)
         return drift, cycle, x - drift - cycle
@@ -98,7 +104,7 @@ class DeCINetwork(nn.Module):
     """One linear embedding for the course of every ROI, blocks of drift and cycle, linear classifiers of their means.
 
     The mean over ROIs of a linear score is the score of the mean, so the classifiers read pooled drifts and cycles.
-    ROIs without signal have no course and no vote.
+    ROIs without signal are left out of the mean.
     """
 
     def __init__(self, shape: InputShape, s: DeCISettings) -> None:
@@ -108,15 +114,26 @@ class DeCINetwork(nn.Module):
         self.classify = Linear(2 * s.layers * s.width, 1)
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
+        """Compute logits and representations of scans.
+
+        Parameters
+        ----------
+        scans : Scans
+            Of B scans, with BOLD.
+        state : RunState
+            Not read.
+        step : StepContext or None
+            None at inference.
+        """
         centred = scans.bold - scans.bold.mean(1, keepdim=True)
         course = centred * (centred.square().mean(1, keepdim=True) + 1e-5).rsqrt()
-        rest = self.embed(course.transpose(1, 2).contiguous())  # [B, P, d]
-        vote = scans.alive.to(rest.dtype)
-        vote = (vote / vote.sum(-1, keepdim=True)).unsqueeze(1)  # [B, 1, P]
+        remainder = self.embed(course.transpose(1, 2).contiguous())  # [B, P, d]
+        share = scans.alive.to(remainder.dtype)
+        share = (share / share.sum(-1, keepdim=True)).unsqueeze(1)  # [B, 1, P]
         pooled = []
         for block in self.blocks:
-            drift, cycle, rest = block(rest, step)
-            pooled += [(vote @ drift).squeeze(1), (vote @ cycle).squeeze(1)]
+            drift, cycle, remainder = block(remainder, step)
+            pooled += [(share @ drift).squeeze(1), (share @ cycle).squeeze(1)]
         representation = torch.cat(pooled, -1)
         return Output(self.classify(representation).squeeze(-1), representation)
 
@@ -132,7 +149,7 @@ class DeCINetwork(nn.Module):
     reference="DeCI, IEEE TMI 2026, arXiv 2602.08262",
 )
 class DeCI(NeuralMethod):
-    """Drift and cycle of each ROI's own BOLD course, ROIs independent until their scores are averaged."""
+    """Drift and cycle of the BOLD course of each ROI; ROIs are independent until their scores are averaged."""
 
     Settings = DeCISettings
     settings: DeCISettings

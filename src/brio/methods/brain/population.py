@@ -1,4 +1,4 @@
-"""Population graphs: scans hear others that resemble them, through attention typed by sex."""
+"""Population graphs: scans receive messages from similar scans, through attention typed by sex."""
 
 from __future__ import annotations
 
@@ -14,35 +14,56 @@ from ... import draws
 from ...training import Stack, StepContext
 from ..layers import BatchNorm, Dropout
 
-__all__ = ["Member", "Population", "PopulationLayer", "Relation", "bank_scans", "neighbours", "others"]
+__all__ = [
+    "Demographics",
+    "Population",
+    "PopulationLayer",
+    "ScanAttention",
+    "exclude_self",
+    "find_neighbours",
+    "select_bank",
+]
 
 
-class Relation(nn.Module):
-    """Dot-product attention of scans over others (Shi et al. 2021): skip(x_i) + sum_j a_ij value(x_j)."""
+class ScanAttention(nn.Module):
+    """Dot-product attention of scans over other scans (Shi et al. 2021): skip(x_i) + sum_j a_ij value(x_j)."""
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
         self.query, self.key = nn.Linear(n_in, n_out), nn.Linear(n_in, n_out)
         self.value, self.skip = nn.Linear(n_in, n_out), nn.Linear(n_in, n_out)
 
-    def send(self, x: Tensor) -> Tensor:
-        """What others hear of scans: their keys and values. Shape [n, 2 n_out]."""
+    def compute_messages(self, x: Tensor) -> Tensor:
+        """Compute the messages of scans: their keys and values. Shape [n, n_in] -> [n, 2 n_out]."""
         return torch.cat([self.key(x), self.value(x)], -1)
 
-    def forward(self, x: Tensor, sent: Tensor, heard: Tensor) -> Tensor:
-        """x: [B, n_in]; sent: [m, 2 n_out]; heard: bool, [B, m]. Who hears nobody keeps to the skip."""
-        key, value = sent.chunk(2, -1)
+    def forward(self, x: Tensor, messages: Tensor, linked: Tensor) -> Tensor:
+        """Update scans by the messages they receive.
+
+        Parameters
+        ----------
+        x : Tensor, shape [B, n_in]
+        messages : Tensor, shape [m, 2 n_out]
+            Of the sending scans.
+        linked : Tensor of bool, shape [B, m]
+            Which scan receives from which; a scan that receives nothing keeps its skip term.
+
+        Returns
+        -------
+        Tensor, shape [B, n_out]
+        """
+        key, value = messages.chunk(2, -1)
         score = self.query(x) @ key.T / math.sqrt(key.shape[-1])
-        share = torch.where(heard, score, torch.full_like(score, -1e9)).softmax(-1) * heard.to(x.dtype)
+        share = torch.where(linked, score, torch.full_like(score, -1e9)).softmax(-1) * linked.to(x.dtype)
         return self.skip(x) + share @ value
 
 
 class PopulationLayer(nn.Module):
-    """Attention over scans of the same and of the other sex, weighed against each other; the weights sum to one."""
+    """Attention over scans of the same sex and over those of the other sex, with weights that sum to one."""
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
-        self.same, self.other = Relation(n_in, n_out), Relation(n_in, n_out)
+        self.same, self.other = ScanAttention(n_in, n_out), ScanAttention(n_in, n_out)
         self.balance = nn.Parameter(torch.tensor([0.8, 0.2]).log())
         self.norm = BatchNorm(n_out)
 
@@ -54,16 +75,32 @@ class PopulationLayer(nn.Module):
         bank: Tensor | None = None,
         step: StepContext | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """x: [B, n_in]; same, other: bool, [B, m]; bank: [m, 4 n_out]. The next state, and what the scans send."""
-        sent = torch.cat([self.same.send(x), self.other.send(x)], -1)
-        of_same, of_other = (sent if bank is None else bank).chunk(2, -1)
+        """Update scans by messages from each other, or from a bank.
+
+        Parameters
+        ----------
+        x : Tensor, shape [B, n_in]
+        same, other : Tensor of bool, shape [B, m]
+            Which scan receives from which, of its own and of the other sex; m = B without a bank.
+        bank : Tensor, shape [m, 4 n_out], optional
+            Messages of the scans of the bank.
+        step : StepContext or None
+
+        Returns
+        -------
+        states : Tensor, shape [B, n_out]
+        messages : Tensor, shape [B, 4 n_out]
+            Of the scans x.
+        """
+        messages = torch.cat([self.same.compute_messages(x), self.other.compute_messages(x)], -1)
+        of_same, of_other = (messages if bank is None else bank).chunk(2, -1)
         weight = self.balance.softmax(0)
         x = weight[0] * self.same(x, of_same, same) + weight[1] * self.other(x, of_other, other)
-        return F.leaky_relu(self.norm(x, step)), sent
+        return F.leaky_relu(self.norm(x, step)), messages
 
 
 class Population(nn.Module):
-    """Layers over the population graph; a scan is described by its states of all layers."""
+    """Layers over the population graph; a scan is represented by its states of all layers."""
 
     def __init__(self, n_in: int, width: int, layers: int, dropout: float) -> None:
         super().__init__()
@@ -78,77 +115,97 @@ class Population(nn.Module):
         bank: Tensor | None = None,
         step: StepContext | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Scans hear each other, or a bank.
+        """Pass messages between the scans of a batch, or from a bank to them.
 
         Parameters
         ----------
         x : Tensor, shape [B, n_in]
         same, other : Tensor of bool, shape [B, m]
-            Who hears whom; m = B without a bank.
+            Which scan receives from which, of its own and of the other sex; m = B without a bank.
         bank : Tensor, shape [layers, m, 4 width], optional
-            What the scans of the bank send at each layer.
+            Messages of the scans of the bank at each layer.
+        step : StepContext or None
 
         Returns
         -------
         states : Tensor, shape [B, layers * width]
-        sent : Tensor, shape [layers, B, 4 width]
+        messages : Tensor, shape [layers, B, 4 width]
+            Of the scans x.
         """
-        states, said = [], []
+        states, messages = [], []
         for number, layer in enumerate(self.layers):
-            x, sent = layer(self.dropout(x, step), same, other, None if bank is None else bank[number], step)
+            x, message = layer(self.dropout(x, step), same, other, None if bank is None else bank[number], step)
             states.append(x)
-            said.append(sent)
-        return torch.cat(states, -1), torch.stack(said)
+            messages.append(message)
+        return torch.cat(states, -1), torch.stack(messages)
 
 
-class Member(NamedTuple):
-    """What likeness is read from."""
+class Demographics(NamedTuple):
+    """What the similarity of scans is computed from."""
 
     sex: Tensor  # [n]
     age: Tensor  # [n] in standard deviations of the source scans
-    site: Tensor | None  # [n] None where it is not known, or does not count
+    site: Tensor | None  # [n] None where sites are unknown or play no part
 
 
-def neighbours(who: Member, whom: Member, candidate: Tensor, age_window: float, beta: float) -> tuple[Tensor, Tensor]:
-    """Whom each scan hears among those of its own sex and of the other. Shapes [B, m], bool.
+def find_neighbours(
+    receivers: Demographics, senders: Demographics, candidate: Tensor, age_window: float, beta: float
+) -> tuple[Tensor, Tensor]:
+    """Find the scans from which each scan receives messages, of its own sex and of the other.
 
-    Likeness is [ages alike] + [site the same], and must exceed its mean over the candidates of that sex by ``beta``
-    standard deviations. It is standardised within a sex: over both, no scan of an unknown site would ever come to hear
-    one of the other sex.
+    The similarity of two scans is [ages alike] + [same site]. It must exceed its mean over the candidates of that sex
+    by ``beta`` standard deviations. It is standardised within a sex: over both, no scan of an unknown site would ever
+    receive from the other sex.
 
     Parameters
     ----------
+    receivers, senders : Demographics
+        Of B and of m scans.
     candidate : Tensor of bool, shape [m] or [B, m]
+        Which scans may send.
+    age_window : float
+        Ages are alike within so many standard deviations.
+    beta : float
+
+    Returns
+    -------
+    same, other : Tensor of bool, shape [B, m]
     """
-    alike = ((who.age[:, None] - whom.age).abs() < age_window).to(who.age.dtype)
-    if who.site is not None and whom.site is not None:
-        alike = alike + (who.site[:, None] == whom.site).to(alike.dtype)
-    same_sex = who.sex[:, None] == whom.sex
+    similarity = ((receivers.age[:, None] - senders.age).abs() < age_window).to(receivers.age.dtype)
+    if receivers.site is not None and senders.site is not None:
+        similarity = similarity + (receivers.site[:, None] == senders.site).to(similarity.dtype)
+    same_sex = receivers.sex[:, None] == senders.sex
 
-    def strongest(among: Tensor) -> Tensor:
-        share = among.to(alike.dtype)
+    def select_similar(among: Tensor) -> Tensor:
+        share = among.to(similarity.dtype)
         share = share / share.sum(-1, keepdim=True).clamp_min(1)
-        mean = (share * alike).sum(-1, keepdim=True)
-        deviation = (share * (alike - mean).square()).sum(-1, keepdim=True).sqrt()
-        return among & (alike > mean + beta * deviation + 1e-5)  # likeness counts in wholes: a tie is not above
+        mean = (share * similarity).sum(-1, keepdim=True)
+        deviation = (share * (similarity - mean).square()).sum(-1, keepdim=True).sqrt()
+        return among & (similarity > mean + beta * deviation + 1e-5)  # similarity is 0, 1 or 2: a tie is not above
 
-    return strongest(same_sex & candidate), strongest(~same_sex & candidate)
+    return select_similar(same_sex & candidate), select_similar(~same_sex & candidate)
 
 
-def others(n: int, device: torch.device) -> Tensor:
-    """Everyone but oneself. Shape [n, n], bool."""
+def exclude_self(n: int, device: torch.device) -> Tensor:
+    """Make the mask that lets a scan receive from every scan but itself. Shape [n, n], bool."""
     return ~torch.eye(n, dtype=torch.bool, device=device)
 
 
-def bank_scans(stack: Stack, per_cell: int) -> tuple[np.ndarray, np.ndarray]:
-    """Scans of each run's bank, drawn from its seed: so many of each source site and class.
+def select_bank(stack: Stack, per_cell: int) -> tuple[np.ndarray, np.ndarray]:
+    """Select the scans of each run's bank: so many of each source site and class, drawn by the seed of the run.
+
+    Parameters
+    ----------
+    stack : Stack
+    per_cell : int
+        Scans of each source site and class.
 
     Returns
     -------
     index : ndarray of int64, shape [R, E * 2 * per_cell]
         Positions in the cohort, padded.
     real : ndarray of bool, same shape
-        Whether there is such a scan.
+        False for padding: sites that pad the stack, and cells with fewer scans.
     """
     sources, slot = stack.sources, np.arange(per_cell)
     members, size = sources.members, sources.size[..., None]

@@ -1,4 +1,4 @@
-"""XG-GNN: a connectome learned from BOLD, trained over episodes of source sites with explanations that agree."""
+"""XG-GNN: a connectome learned from BOLD, trained over episodes of source sites with consistent explanations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...connectome import fill_dead
 from ...settings import require, setting
 from ...spaces import choice, log_uniform
 from ...training import (
@@ -28,19 +27,17 @@ from ..losses import average_by_site, bce
 from ..registry import follow_paper, method
 from ..settings import BoldSettings
 from .courses import CourseEncoder
+from .episodes import (
+    compute_difference_maps,
+    dice_gap,
+    first_adam_step,
+    map_entropy,
+    mix_scans,
+    pair_within_sites,
+    split_episode,
+)
 
-__all__ = [
-    "XGGNN",
-    "ConnectomeLearner",
-    "XGNetwork",
-    "XGOutput",
-    "XGSettings",
-    "dice_gap",
-    "difference_maps",
-    "episode",
-    "map_entropy",
-    "mix_scans",
-]
+__all__ = ["XGGNN", "ConnectomeLearner", "XGNetwork", "XGOutput", "XGSettings"]
 
 
 @dataclass(frozen=True)
@@ -50,16 +47,16 @@ class XGSettings(BoldSettings):
     Attributes
     ----------
     embedding, kernel : int
-        Dimension of the embedding of each ROI's course, and frames of the first convolution.
+        Width of the embedding of each ROI's time course, and frames of the first convolution.
     heads : int
         Heads of the self-attention between ROIs; they share the embedding.
     dropout : float
     inner_rate : float
-        Size of the look ahead on the meta-training sites.
+        Learning rate of the step ahead on the meta-training sites.
     sparsity, consistency : float
         Weights of the entropy of a site's class-difference map and of the gap between maps of two sites.
     mixup : bool
-        Blend scans of a site with each other, by shares drawn anew for each site and step.
+        Mix scans of a site with each other, by shares drawn for each site and step.
     """
 
     learning_rate: float = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
@@ -100,7 +97,7 @@ class ConnectomeLearner(nn.Module):
         self.query, self.key, self.value = (Linear(width, width) for _ in range(3))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Shape [B, P, d] -> [B, P, P]."""
+        """Compute connectomes from embeddings of ROIs. Shape [B, P, d] -> [B, P, P]."""
         query, key, value = (
             layer(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for layer in (self.query, self.key, self.value)
         )  # [B, heads, P, d / heads]
@@ -110,7 +107,7 @@ class ConnectomeLearner(nn.Module):
 
 
 class XGNetwork(nn.Module):
-    """BOLD -> embedding of each ROI -> learned connectome m; three steps x <- MLP(m x) from the connection profiles."""
+    """Learn a connectome m from embeddings of BOLD, then update connection profiles three times: x <- MLP(m x)."""
 
     def __init__(self, shape: InputShape, s: XGSettings) -> None:
         super().__init__()
@@ -125,105 +122,24 @@ class XGNetwork(nn.Module):
         self.classify = Linear(32, 1)
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> XGOutput:
+        """Compute logits and representations of scans; in training also the learned connectomes.
+
+        Parameters
+        ----------
+        scans : Scans
+            Of B scans, with BOLD.
+        state : RunState
+            ``learned["mean"]``, shape [P, P], fills the edges of ROIs without signal.
+        step : StepContext or None
+            None at inference.
+        """
         m = self.learner(self.courses(scans.bold, scans.alive, step).softmax(-1))
         x = self.second(m @ self.first(m @ build_profiles(scans, state), step), step)
         x = self.third(m @ x, step)  # [B, P, 8]
-        x = self.norm(x.transpose(1, 2), step).transpose(1, 2)  # each ROI by itself
+        x = self.norm(x.transpose(1, 2), step).transpose(1, 2)  # statistics of each ROI
         representation = self.read(x.flatten(1))
         logit = self.classify(representation).squeeze(-1)
         return XGOutput(logit, representation, m if step is not None else m[:, :0])
-
-
-def episode(draw: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-    """Split source sites at random into meta-training (half of them, rounded down) and meta-test sites.
-
-    A lone source site is both.
-
-    Parameters
-    ----------
-    draw : Tensor, shape [E]
-        Uniform numbers.
-    real : Tensor, shape [E]
-        1 for source sites, 0 for those that pad the stack.
-
-    Returns
-    -------
-    Tensors of shape [E], 1 for members
-    """
-    rank = torch.argsort(torch.argsort(draw + 2.0 * (1.0 - real), stable=True), stable=True)
-    count = real.sum()
-    train = real * (rank < torch.floor(count / 2).clamp_min(1)).to(real.dtype)
-    return train, torch.where(count > 1, real - train, real)
-
-
-def site_partners(draw: Tensor, site: Tensor) -> Tensor:
-    """A random order of the scans that keeps each at a place of its own site. Shape [B], int64.
-
-    Parameters
-    ----------
-    draw : Tensor, shape [B]
-        Uniform numbers.
-    site : Tensor of int64, shape [B]
-        Ascending.
-    """
-    return torch.argsort(draw + 2.0 * site, stable=True)
-
-
-def mix_scans(scans: Scans, label: Tensor, partner: Tensor, share: Tensor, mean: Tensor) -> tuple[Scans, Tensor]:
-    """Scans and labels blended with those of partners (mixup, Zhang et al. 2018).
-
-    Connectomes are filled before they are blended, and the network has nothing left to fill in a blend.
-
-    Parameters
-    ----------
-    label, share : Tensor, shape [B]
-        ``share`` is that of the scan itself.
-    partner : Tensor of int64, shape [B]
-    mean : Tensor, shape [P, P]
-        Stands in for edges of ROIs without signal.
-    """
-
-    def blend(x: Tensor) -> Tensor:
-        own = share.view(-1, *[1] * (x.dim() - 1))
-        return own * x + (1 - own) * x[partner]
-
-    filled, alive = blend(fill_dead(scans.A, scans.alive, mean)), blend(scans.alive.to(mean.dtype))
-    return scans._replace(A=filled, alive=alive, bold=blend(scans.bold)), blend(label)
-
-
-def difference_maps(learned: Tensor, label: Tensor, cells: tuple[int, int, int]) -> Tensor:
-    """Where the learned connectomes of the classes differ at each site, between 0 and 1. Shape [E, P, P].
-
-    |mean of class 0 - mean of class 1|, each column standardised, through a sigmoid. A blended scan belongs to both
-    classes, by its label.
-
-    Parameters
-    ----------
-    learned : Tensor, shape [B, P, P]
-    label : Tensor, shape [B]
-        Between 0 and 1.
-    """
-    n_sites = cells[0]
-    y = label.reshape(n_sites, -1)
-    m = learned.reshape(n_sites, -1, learned[0].numel())
-    one, zero = (((w / w.sum(1, keepdim=True)).unsqueeze(1) @ m).squeeze(1) for w in (y, 1 - y))
-    D = (one - zero).abs().unflatten(-1, learned.shape[1:])
-    centred = D - D.mean(-2, keepdim=True)
-    variance = centred.square().sum(-2, keepdim=True) / (D.shape[-2] - 1)
-    return (centred * (variance + 1e-12).rsqrt()).sigmoid()
-
-
-def map_entropy(S: Tensor) -> Tensor:
-    """Sum over the rows of a map of -g log g, g the geometric mean of the row. Shape [E, P, P] -> [E]."""
-    log = (S + 1e-10).log().mean(-1)
-    return -(log.exp() * log).sum(-1)
-
-
-def dice_gap(S: Tensor) -> Tensor:
-    """1 - Dice of the maps of every two sites. Shape [E, P, P] -> [E, E]."""
-    flat = S.flatten(1)
-    size = flat.sum(1)
-    return 1 - 2 * (flat @ flat.T) / (size[:, None] + size + 1e-8)
 
 
 @method(
@@ -237,7 +153,7 @@ def dice_gap(S: Tensor) -> Tensor:
     reference="Qiu et al., XG-GNN, MICCAI 2024",
 )
 class XGGNN(NeuralMethod):
-    """Connectome learned from BOLD, meta-learned over site episodes, class-difference maps that agree over sites."""
+    """Connectome learned from BOLD, meta-learning over episodes of sites, consistent class-difference maps."""
 
     Settings = XGSettings
     settings: XGSettings
@@ -247,37 +163,32 @@ class XGGNN(NeuralMethod):
         return XGNetwork(shape, self.settings)
 
     def objective(self, call: NetworkCall, params: Tensors, batch: Batch, state: RunState, stage: Stage) -> Tensor:
-        """Loss at the meta-test sites under weights that looked one step ahead on the meta-training sites.
+        """Loss at the meta-test sites, under weights that are one step ahead on the meta-training sites.
 
-        First-order MAML: the gradient is taken where the look ahead ends and applied where it began.
+        First-order MAML: the gradient is taken after the step ahead and applied before it.
         """
         s, weight = self.settings, batch.cell_weight
         real = (batch.site_weight > 0).to(weight.dtype)
         draw_uniform = batch.step.draw_uniform
-        train, test = episode(draw_uniform(real.shape, weight), real)
+        train, test = split_episode(draw_uniform(real.shape, weight), real)
         scans, label = batch.scans, batch.label
         if s.mixup:
-            partner = site_partners(draw_uniform(label.shape, weight), batch.site)
+            partner = pair_within_sites(draw_uniform(label.shape, weight), batch.site)
             share = draw_uniform(real.shape, weight)[batch.site]
             scans, label = mix_scans(scans, label, partner, share, state.learned["mean"])
-        key = (draw_uniform((2,), weight) * 2**24).long()  # for the two passes
+        key = (draw_uniform((2,), weight) * 2**24).long()  # one for each pass
         ahead = StepContext(key[0], train[batch.site], batch.site, update_statistics=False)
 
         def loss_ahead(params: Tensors) -> Tensor:
             return 2 * (train * self._site_losses(call(params, scans, ahead), label, batch)).sum()
 
-        slope = torch.func.grad(loss_ahead)({name: p.detach() for name, p in params.items()})
-        adapted = {name: p - s.inner_rate * first_adam_step(slope[name]) for name, p in params.items()}
+        gradient = torch.func.grad(loss_ahead)({name: p.detach() for name, p in params.items()})
+        adapted = {name: p - s.inner_rate * first_adam_step(gradient[name]) for name, p in params.items()}
 
         out = call(adapted, scans, StepContext(key[1], test[batch.site], batch.site))
-        S = difference_maps(out.learned, label, batch.cells)
+        S = compute_difference_maps(out.learned, label, batch.cells)
         loss = 2 * (test * self._site_losses(out, label, batch)).sum() + s.sparsity * (test * map_entropy(S)).sum()
         return loss + s.consistency * (dice_gap(S) * (test[:, None] * test)).triu(1).sum()
 
     def _site_losses(self, out: XGOutput, label: Tensor, batch: Batch) -> Tensor:
         return average_by_site(bce(out.logit, label), batch)
-
-
-def first_adam_step(gradient: Tensor) -> Tensor:
-    """Direction of the first step of Adam, when its averages hold this gradient alone."""
-    return (gradient / (gradient.abs() + 1e-8)).detach()

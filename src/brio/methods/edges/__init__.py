@@ -2,7 +2,7 @@
 
 from .edge_list import Edges, average_directions, average_edges, list_edges, scatter_edges
 from .encoder import GINEncoder
-from .sampling import bernoulli_kl, keep_rate, plan_decay_stages, sample_concrete, straight_through
+from .sampling import bernoulli_kl, plan_decay_stages, sample_concrete, schedule_keep_rate, straight_through
 from .scorer import EdgeBatchNorm, EdgeInstanceNorm, EdgeMLP, add_ends
 from .settings import EdgeSettings
 
@@ -17,10 +17,10 @@ __all__ = [
     "average_directions",
     "average_edges",
     "bernoulli_kl",
-    "keep_rate",
     "list_edges",
     "plan_decay_stages",
     "sample_concrete",
     "scatter_edges",
+    "schedule_keep_rate",
     "straight_through",
 ]

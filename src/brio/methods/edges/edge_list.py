@@ -1,7 +1,7 @@
 """The edges of a graph as a list, and values of edges.
 
-A graph holds a fifth of all pairs of ROIs, so values are computed on lists of edges, [B, 2 M, h], and scattered into
-P x P weights once they are single numbers: a fifth of the memory of an MLP over all pairs.
+A graph holds a fifth of all pairs of ROIs. Values are therefore computed on lists of edges, [B, 2 M, h], and scattered
+into P x P matrices once they are single numbers: a fifth of the memory of an MLP over all pairs.
 """
 
 from __future__ import annotations
@@ -15,55 +15,94 @@ __all__ = ["Edges", "average_directions", "average_edges", "list_edges", "scatte
 
 
 class Edges(NamedTuple):
-    """The edges of each graph in both directions: first every pair u < v as v to u, then, in the same order, u to v."""
+    """The edges of each graph, in both directions.
 
-    to: Tensor  # [B, 2 M] ROI that hears
-    of: Tensor  # [B, 2 M] ROI that is heard
-    real: Tensor  # [B, 2 M] 1 for edges, 0 for places that a graph with fewer edges leaves empty
+    The first half of a list holds every pair u < v as the edge from v to u, the second half the same pairs in the same
+    order as the edge from u to v. A graph with fewer than M edges leaves entries empty.
 
-    def at(self, H: Tensor, end: Tensor) -> Tensor:
-        """States of one end of each edge. Shape [B, P, h] -> [B, 2 M, h]."""
+    Attributes
+    ----------
+    receiver, sender : Tensor of int64, shape [B, 2 M]
+        ROIs at the ends of each edge.
+    real : Tensor, shape [B, 2 M]
+        1 for edges, 0 for empty entries.
+    """
+
+    receiver: Tensor
+    sender: Tensor
+    real: Tensor
+
+    def gather(self, H: Tensor, end: Tensor) -> Tensor:
+        """Gather the states at one end of each edge.
+
+        Parameters
+        ----------
+        H : Tensor, shape [B, P, h]
+        end : Tensor of int64, shape [B, 2 M]
+            ``receiver`` or ``sender``.
+
+        Returns
+        -------
+        Tensor, shape [B, 2 M, h]
+        """
         return H.gather(1, end.unsqueeze(-1).expand(-1, -1, H.shape[-1]))
 
 
 def list_edges(adjacency: Tensor, share: float) -> Edges:
-    """Edges of graphs whose edges are the strongest ``share`` of all pairs.
+    """List the edges of graphs whose edges are the strongest ``share`` of all pairs.
 
     Parameters
     ----------
     adjacency : Tensor, shape [B, P, P]
-        1 for edges, symmetric, zero diagonal (:func:`brio.methods.graphs.strong_edges`).
+        1 for edges, symmetric, zero diagonal (:func:`brio.methods.graphs.select_strong_edges`).
     share : float
-        Gives every list the same length M; ROIs without signal leave places empty.
+        Gives every list the same length; ROIs without signal leave entries empty.
+
+    Returns
+    -------
+    Edges
     """
     n_graphs, p = adjacency.shape[:2]
-    pairs = p * (p - 1) // 2
-    room = max(1, min(pairs, round(share * pairs)))
-    place = torch.arange(p * p, device=adjacency.device)
-    upper = (adjacency.flatten(1) > 0) & (place % p > place // p)
+    n_pairs = p * (p - 1) // 2
+    length = max(1, min(n_pairs, round(share * n_pairs)))
+    cell = torch.arange(p * p, device=adjacency.device)
+    upper = (adjacency.flatten(1) > 0) & (cell % p > cell // p)
     number = upper.long().cumsum(1)  # index of the edge within its graph, from 1
-    slot = torch.where(upper & (number <= room), number - 1, torch.full_like(number, room))
-    empty = torch.zeros(n_graphs, room + 1, dtype=torch.long, device=adjacency.device)
-    found = empty.scatter(1, slot, place.expand(n_graphs, -1))[:, :room]  # empty places point at the diagonal
-    u, v = found // p, found % p
+    entry = torch.where(upper & (number <= length), number - 1, torch.full_like(number, length))
+    empty = torch.zeros(n_graphs, length + 1, dtype=torch.long, device=adjacency.device)
+    cells = empty.scatter(1, entry, cell.expand(n_graphs, -1))[:, :length]  # empty entries point at the diagonal
+    u, v = cells // p, cells % p
     real = (v > u).to(adjacency.dtype)
     return Edges(torch.cat([u, v], 1), torch.cat([v, u], 1), torch.cat([real, real], 1))
 
 
 def scatter_edges(values: Tensor, edges: Edges, n_rois: int) -> Tensor:
-    """Values of edges as P x P weights of messages, zero elsewhere. Shape [B, ..., 2 M] -> [B, ..., P, P]."""
+    """Scatter values of edges into matrices of message weights, zero elsewhere.
+
+    Parameters
+    ----------
+    values : Tensor, shape [B, ..., 2 M]
+    edges : Edges
+    n_rois : int
+        P.
+
+    Returns
+    -------
+    Tensor, shape [B, ..., P, P]
+        Rows are receivers, columns senders.
+    """
     middle = values.shape[1:-1]
-    index = (edges.to * n_rois + edges.of).reshape(len(values), *[1] * len(middle), -1).expand_as(values)
+    index = (edges.receiver * n_rois + edges.sender).reshape(len(values), *[1] * len(middle), -1).expand_as(values)
     real = edges.real.reshape(index.shape[0], *[1] * len(middle), -1)
     flat = values.new_zeros(len(values), *middle, n_rois * n_rois).scatter(-1, index, values * real)
     return flat.unflatten(-1, (n_rois, n_rois))
 
 
 def average_directions(values: Tensor) -> Tensor:
-    """Both directions of an edge get their mean. Shape [B, ..., 2 M]."""
+    """Give both directions of each edge the mean of their values. Shape [B, ..., 2 M] in and out."""
     return (values + values.roll(values.shape[-1] // 2, -1)) / 2
 
 
 def average_edges(values: Tensor, edges: Edges) -> Tensor:
-    """Mean over the edges of each graph. Shape [B, 2 M] -> [B]."""
+    """Average values over the edges of each graph. Shape [B, 2 M] -> [B]."""
     return (values * edges.real).sum(-1) / edges.real.sum(-1).clamp_min(1)

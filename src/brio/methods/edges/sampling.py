@@ -1,4 +1,4 @@
-"""Random masks of edges, and the prior that says how many edges a mask keeps."""
+"""Random masks of edges, and the prior on the share of edges that a mask keeps."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from torch import Tensor
 from ...training import Stage, StepContext
 from .edge_list import Edges, average_edges
 
-__all__ = ["bernoulli_kl", "keep_rate", "plan_decay_stages", "sample_concrete", "straight_through"]
+__all__ = ["bernoulli_kl", "plan_decay_stages", "sample_concrete", "schedule_keep_rate", "straight_through"]
 
-START, FALL, FALLS = 0.9, 0.1, 10
+INITIAL_RATE, DECREMENT, N_INTERVALS = 0.9, 0.1, 10
+"""The share of edges that the prior keeps starts here and falls by so much after each interval of the epochs."""
 
 
 def sample_concrete(logit: Tensor, step: StepContext | None, temperature: float = 1.0) -> Tensor:
@@ -23,6 +24,11 @@ def sample_concrete(logit: Tensor, step: StepContext | None, temperature: float 
     step : StepContext or None
         None at inference.
     temperature : float
+
+    Returns
+    -------
+    Tensor, shape [B, ...]
+        Between 0 and 1.
     """
     if step is None:
         return logit.sigmoid()
@@ -30,30 +36,80 @@ def sample_concrete(logit: Tensor, step: StepContext | None, temperature: float 
     return ((logit + u.log() - (-u).log1p()) / temperature).sigmoid()
 
 
-def straight_through(probability: Tensor, u: Tensor | float) -> Tensor:
-    """1 where a number exceeds u (uniform ones: a Bernoulli sample), else 0, with the gradient of the number itself."""
-    return (probability > u).to(probability.dtype) + (probability - probability.detach())
+def straight_through(probability: Tensor, threshold: Tensor | float) -> Tensor:
+    """Make values binary, with the gradient of the values themselves (Bengio et al. 2013).
+
+    Parameters
+    ----------
+    probability : Tensor, shape [...]
+    threshold : Tensor, shape [...], or float
+        Uniform numbers make the result a Bernoulli sample.
+
+    Returns
+    -------
+    Tensor, shape [...]
+        1 above the threshold, else 0.
+    """
+    return (probability > threshold).to(probability.dtype) + (probability - probability.detach())
 
 
-def _interval(epochs: int) -> int:
-    return max(1, epochs // FALLS)
+def _interval_length(epochs: int) -> int:
+    return max(1, epochs // N_INTERVALS)
 
 
-def keep_rate(epoch: Tensor, epochs: int, final: float) -> Tensor:
-    """r, the share of edges a prior keeps: 0.9, then 0.1 less after every tenth of the epochs, down to ``final``."""
-    falls = torch.div(epoch - 1, _interval(epochs), rounding_mode="floor")
-    return (START - FALL * falls).clamp_min(final)
+def schedule_keep_rate(epoch: Tensor, epochs: int, final: float) -> Tensor:
+    """Schedule r, the share of edges that the prior keeps (GSAT, Miao et al. 2022).
+
+    It is 0.9 at first and falls by 0.1 after every tenth of the epochs, down to ``final``.
+
+    Parameters
+    ----------
+    epoch : Tensor, scalar
+        Counted from 1.
+    epochs : int
+        Of the whole training.
+    final : float
+
+    Returns
+    -------
+    Tensor, scalar
+    """
+    n_falls = torch.div(epoch - 1, _interval_length(epochs), rounding_mode="floor")
+    return (INITIAL_RATE - DECREMENT * n_falls).clamp_min(final)
 
 
 def plan_decay_stages(epochs: int, final: float) -> list[Stage]:
-    """While r falls no checkpoint may be chosen; at least one epoch is left for choosing."""
-    falling = max(1, round((START - final) / FALL)) * _interval(epochs)
+    """Plan a stage in which r falls, and a selectable one in which it is ``final``.
+
+    No checkpoint is chosen while r falls. At least one epoch is left for choosing.
+
+    Parameters
+    ----------
+    epochs : int
+        Of the whole training.
+    final : float
+        Last value of r, see :func:`schedule_keep_rate`.
+    """
+    falling = max(1, round((INITIAL_RATE - final) / DECREMENT)) * _interval_length(epochs)
     falling = min(falling, epochs - 1)
     first = [Stage("decay", falling, selectable=False)] if falling else []
-    return [*first, Stage("settled", epochs - falling)]
+    return [*first, Stage("constant rate", epochs - falling)]
 
 
-def bernoulli_kl(kept: Tensor, edges: Edges, r: Tensor | float) -> Tensor:
-    """KL(Bernoulli(a) || Bernoulli(r)), mean over the edges of each graph. Shape [B, 2 M] -> [B]."""
-    a = kept.clamp(1e-6, 1 - 1e-6)
+def bernoulli_kl(probability: Tensor, edges: Edges, r: Tensor | float) -> Tensor:
+    """KL(Bernoulli(a) || Bernoulli(r)), mean over the edges of each graph.
+
+    Parameters
+    ----------
+    probability : Tensor, shape [B, 2 M]
+        a, between 0 and 1.
+    edges : Edges
+    r : Tensor, scalar, or float
+        Share of edges that the prior keeps.
+
+    Returns
+    -------
+    Tensor, shape [B]
+    """
+    a = probability.clamp(1e-6, 1 - 1e-6)
     return average_edges(a * (a / r).log() + (1 - a) * ((1 - a) / (1 - r)).log(), edges)

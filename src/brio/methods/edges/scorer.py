@@ -1,8 +1,8 @@
 """The MLP that scores edges from the states of their ends, and the norms inside it.
 
-A norm is a scale and a shift once mean and variance over the edges are known. Those of the first layer follow from the
-states of ROIs and the graph, so that scale and shift go to ROIs, and nothing of the first layer's width is ever
-normalised edge by edge.
+Given mean and variance over the edges, a norm is a scale and a shift. For the first layer both moments follow from the
+states of ROIs and the graph, so its norm is applied to ROIs: nothing of the first layer's width is normalised edge by
+edge.
 """
 
 from __future__ import annotations
@@ -20,42 +20,70 @@ from ...training.gpu.launch import kernels_run_on
 from ..layers import BatchNorm, Dropout, Linear
 from .edge_list import Edges, scatter_edges
 
-__all__ = ["EdgeBatchNorm", "EdgeInstanceNorm", "EdgeMLP", "add_ends", "edge_moments", "end_moments", "find_gpu_twin"]
+__all__ = [
+    "EdgeBatchNorm",
+    "EdgeInstanceNorm",
+    "EdgeMLP",
+    "add_ends",
+    "compute_edge_moments",
+    "compute_end_moments",
+    "find_gpu_twin",
+]
 
 Moments = tuple[Tensor, Tensor]
 
 
-def edge_moments(x: Tensor, real: Tensor) -> Moments:
-    """Mean and variance over the real edges of each graph. Shapes [B, 2 M, h], [B, 2 M] -> [B, h] twice."""
+def compute_edge_moments(x: Tensor, real: Tensor) -> Moments:
+    """Compute mean and variance over the real edges of each graph.
+
+    Parameters
+    ----------
+    x : Tensor, shape [B, 2 M, h]
+    real : Tensor, shape [B, 2 M]
+
+    Returns
+    -------
+    mean, variance : Tensor, shape [B, h]
+    """
     share = (real / real.sum(1, keepdim=True).clamp_min(1)).unsqueeze(1)  # weighted sums as products: fewer passes
     mean = share @ x
     return mean.squeeze(1), (share @ (x - mean).square()).squeeze(1)
 
 
-def end_moments(r: Tensor, s: Tensor, edges: Edges) -> Moments:
-    """Mean and variance of r_u + s_v over the real edges of each graph. Shapes [B, P, h] -> [B, h] twice.
+def compute_end_moments(r: Tensor, s: Tensor, edges: Edges) -> Moments:
+    """Compute mean and variance of r_u + s_v over the real edges of each graph, without a tensor of edges.
 
     With N the adjacency matrix of n real edges, d its row sums (and column sums: edges go both ways) and both terms
     centred, the variance is (sum_u d_u (r_u^2 + s_u^2) + 2 sum_u r_u (N s)_u) / n.
+
+    Parameters
+    ----------
+    r, s : Tensor, shape [B, P, h]
+        Terms of the receiving and of the sending ROI.
+    edges : Edges
+
+    Returns
+    -------
+    mean, variance : Tensor, shape [B, h]
     """
     N = scatter_edges(torch.ones_like(edges.real), edges, r.shape[1])
     degree = N.sum(-1)
     share = (degree / degree.sum(1, keepdim=True).clamp_min(1)).unsqueeze(1)
-    of_r, of_s = share @ r, share @ s
-    r, s = r - of_r, s - of_s
-    both = (r * (N @ s)).sum(1) / degree.sum(1, keepdim=True).clamp_min(1)
-    variance = (share @ (r.square() + s.square())).squeeze(1) + 2 * both
-    return (of_r + of_s).squeeze(1), variance.clamp_min(0)
+    mean_r, mean_s = share @ r, share @ s
+    r, s = r - mean_r, s - mean_s
+    covariance = (r * (N @ s)).sum(1) / degree.sum(1, keepdim=True).clamp_min(1)
+    variance = (share @ (r.square() + s.square())).squeeze(1) + 2 * covariance
+    return (mean_r + mean_s).squeeze(1), variance.clamp_min(0)
 
 
 class EdgeInstanceNorm(nn.Module):
-    """Normalises each channel over the edges of one graph, in training and after it alike; nothing is learned."""
+    """Normalise each channel over the edges of one graph, in training and at inference alike; without parameters."""
 
     def __init__(self, width: int, eps: float = 1e-5) -> None:
         super().__init__()
         self.eps = eps
 
-    def affine(
+    def compute_affine(
         self, moments: Callable[[], Moments], real: Tensor, step: StepContext | None = None
     ) -> tuple[Tensor, Tensor]:
         """Compute k and c such that the norm is k x + c.
@@ -65,6 +93,7 @@ class EdgeInstanceNorm(nn.Module):
         moments : function
             Returns mean and variance over the edges of each graph, [B, h] each; called only where they are needed.
         real : Tensor, shape [B, 2 M]
+            1 for edges, 0 for empty entries.
         step : StepContext or None
 
         Returns
@@ -76,15 +105,15 @@ class EdgeInstanceNorm(nn.Module):
         return k.unsqueeze(1), (-mean * k).unsqueeze(1)
 
     def forward(self, x: Tensor, real: Tensor, step: StepContext | None = None) -> Tensor:
-        """x: [B, 2 M, h]; real: [B, 2 M]."""
-        k, c = self.affine(partial(edge_moments, x, real), real, step)
+        """Normalise x [B, 2 M, h] over its real edges, [B, 2 M]."""
+        k, c = self.compute_affine(partial(compute_edge_moments, x, real), real, step)
         return torch.addcmul(c, x, k)
 
 
 class EdgeBatchNorm(BatchNorm):
-    """Batch normalisation over all edges of the batch; empty places of a list do not count."""
+    """Batch normalisation over all edges of the batch; empty entries of a list do not count."""
 
-    def affine(
+    def compute_affine(
         self, moments: Callable[[], Moments], real: Tensor, step: StepContext | None = None
     ) -> tuple[Tensor, Tensor]:
         """Compute k and c such that the norm is k x + c.
@@ -94,6 +123,7 @@ class EdgeBatchNorm(BatchNorm):
         moments : function
             Returns mean and variance over the edges of each graph, [B, h] each; called only where they are needed.
         real : Tensor, shape [B, 2 M]
+            1 for edges, 0 for empty entries.
         step : StepContext or None
 
         Returns
@@ -102,32 +132,54 @@ class EdgeBatchNorm(BatchNorm):
         """
         mean, variance = self.running_mean, self.running_var
         if step is not None:
-            mean, variance = self.batch_moments(moments, real, step)
+            mean, variance = self.compute_batch_moments(moments, real, step)
         k = (variance + self.eps).rsqrt() * self.weight
         return k.expand(len(real), 1, -1), (self.bias - mean * k).expand(len(real), 1, -1)
 
-    def batch_moments(self, moments: Callable[[], Moments], real: Tensor, step: StepContext) -> Moments:
-        """Mean and variance [h] over the edges of all graphs; the running averages are updated with them."""
-        each, inside = moments()
-        edges = real.sum(1) * step.real
-        count = edges.sum().clamp_min(1)
-        share = (edges / count).unsqueeze(-1)
-        mean = (share * each).sum(0)
-        variance = (share * (inside + (each - mean).square())).sum(0)
+    def compute_batch_moments(self, moments: Callable[[], Moments], real: Tensor, step: StepContext) -> Moments:
+        """Pool the moments of the graphs, and update the running averages.
+
+        Parameters
+        ----------
+        moments, real, step
+            As :meth:`compute_affine` takes them.
+
+        Returns
+        -------
+        mean, variance : Tensor, shape [h]
+            Over the edges of all graphs that are no padding.
+        """
+        graph_mean, graph_variance = moments()
+        n_edges = real.sum(1) * step.real
+        count = n_edges.sum().clamp_min(1)
+        share = (n_edges / count).unsqueeze(-1)
+        mean = (share * graph_mean).sum(0)
+        variance = (share * (graph_variance + (graph_mean - mean).square())).sum(0)
         self.update_statistics(mean, variance, count, step)
         return mean, variance
 
     def forward(self, x: Tensor, real: Tensor, step: StepContext | None = None) -> Tensor:  # type: ignore[override]
-        """x: [B, 2 M, h]; real: [B, 2 M]."""
-        k, c = self.affine(partial(edge_moments, x, real), real, step)
+        """Normalise x [B, 2 M, h] over its real edges, [B, 2 M]."""
+        k, c = self.compute_affine(partial(compute_edge_moments, x, real), real, step)
         return torch.addcmul(c, x, k)
 
 
 def find_gpu_twin(H: Tensor, widths: Sequence[int]) -> Any:
-    """Find the module :mod:`.gpu.scorer` where its kernels can score edges with hidden layers of these widths, or None.
+    """Find the GPU twin of this module, :mod:`.gpu.scorer`, where its kernels can be used.
 
-    They can in float32 on a GPU that runs Triton kernels (:func:`brio.training.gpu.launch.kernels_run_on`), up to a
-    width of 64. Everywhere else tensor operations do the same, in more time and memory.
+    They need float32, a GPU that runs Triton kernels (:func:`brio.training.gpu.launch.kernels_run_on`) and widths of at
+    most 64. Everywhere else tensor operations compute the same, in more time and memory.
+
+    Parameters
+    ----------
+    H : Tensor
+        States of ROIs, for their device and precision.
+    widths : sequence of int
+        Of the hidden layers.
+
+    Returns
+    -------
+    module or None
     """
     if not H.is_cuda or H.dtype != torch.float32 or max(widths) > 64 or not kernels_run_on(H.device):
         return None
@@ -137,19 +189,41 @@ def find_gpu_twin(H: Tensor, widths: Sequence[int]) -> Any:
 
 
 def add_ends(r: Tensor, s: Tensor, edges: Edges) -> Tensor:
-    """Add r_u + s_v for every edge, v to u. Shapes [B, P, h] -> [B, 2 M, h].
+    """Add the terms of both ends, r_u + s_v, for every edge from v to u.
 
-    The gradient of what an end holds is a sum over edges; kernels fix its order, torch on a GPU does not.
+    The gradient of r and of s is a sum over edges; the GPU twin fixes its order, torch on a GPU does not.
+
+    Parameters
+    ----------
+    r, s : Tensor, shape [B, P, h]
+        Terms of the receiving and of the sending ROI.
+    edges : Edges
+
+    Returns
+    -------
+    Tensor, shape [B, 2 M, h]
     """
     twin = find_gpu_twin(r, r.shape[-1:])
-    return edges.at(r, edges.to) + edges.at(s, edges.of) if twin is None else twin.add_ends(r, s, edges)
+    if twin is not None:
+        return twin.add_ends(r, s, edges)
+    return edges.gather(r, edges.receiver) + edges.gather(s, edges.sender)
 
 
 class EdgeMLP(nn.Module):
-    """A number for each edge from the states of its ends, MLP(h_u || h_v): linear, norm, ReLU, dropout, ..., linear.
+    """A score for each edge from the states of its ends, MLP(h_u || h_v): linear, norm, ReLU, dropout, ..., linear.
 
-    The first layer is one matrix for each end, so it is applied to ROIs and not to edges. What stands in empty places
-    of a list means nothing.
+    The first layer has one matrix for each end, so it is applied to ROIs and not to edges. Scores of empty entries of a
+    list are meaningless.
+
+    Parameters
+    ----------
+    n_in : int
+        Width of the states of ROIs.
+    widths : sequence of int
+        Of the hidden layers.
+    dropout : float
+    norm : type
+        Norm after each linear map but the last.
     """
 
     def __init__(
@@ -168,26 +242,38 @@ class EdgeMLP(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, H: Tensor, edges: Edges, step: StepContext | None = None) -> Tensor:
-        """H: [B, P, n_in] -> [B, 2 M]."""
+        """Score edges.
+
+        Parameters
+        ----------
+        H : Tensor, shape [B, P, n_in]
+            States of ROIs.
+        edges : Edges
+        step : StepContext or None
+
+        Returns
+        -------
+        Tensor, shape [B, 2 M]
+        """
         r, s = self.receiver(H), self.sender(H)
         first: Any = self.norms[0]
-        k, c = first.affine(partial(end_moments, r, s, edges), edges.real, step)
+        k, c = first.compute_affine(partial(compute_end_moments, r, s, edges), edges.real, step)
         r, s = torch.addcmul(c, r, k), s * k
         twin = find_gpu_twin(H, self.widths)
         if twin is not None:
-            return self._score_on_gpu(twin, r, s, edges, step)
+            return self._score_by_kernels(twin, r, s, edges, step)
         x = self.linears[0](self.dropout(add_ends(r, s, edges).relu(), step))
         for norm, linear in zip(self.norms[1:], self.linears[1:], strict=True):
             x = linear(self.dropout(norm(x, edges.real, step).relu(), step))
         return x.squeeze(-1)
 
-    def _score_on_gpu(self, twin: Any, r: Tensor, s: Tensor, edges: Edges, step: StepContext | None) -> Tensor:
-        """The same by :mod:`.gpu.scorer`, from the first layer's normalised terms."""
-        x = twin.first_layer(r, s, edges, *self._linear(0, step))
+    def _score_by_kernels(self, twin: Any, r: Tensor, s: Tensor, edges: Edges, step: StepContext | None) -> Tensor:
+        """Score edges with :mod:`.gpu.scorer`, from the normalised terms of the first layer."""
+        x = twin.apply_first_layer(r, s, edges, *self._linear(0, step))
         later: Any = self.norms[1:]
         for number, norm in enumerate(later, 1):
-            k, c = norm.affine(partial(twin.moments, x, edges.real), edges.real, step)
-            x = twin.later_layer(x, k.squeeze(1), c.squeeze(1), *self._linear(number, step))
+            k, c = norm.compute_affine(partial(twin.compute_edge_moments, x, edges.real), edges.real, step)
+            x = twin.apply_later_layer(x, k.squeeze(1), c.squeeze(1), *self._linear(number, step))
         return x.squeeze(-1)
 
     def _linear(self, number: int, step: StepContext | None) -> tuple[Tensor, Tensor, Tensor | None, float]:

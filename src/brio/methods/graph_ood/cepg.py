@@ -1,4 +1,7 @@
-"""CEPG, as we read its title and one-sentence description: the environment of a scan guides what is invariant in it."""
+"""CEPG, as we read its title and one-sentence description.
+
+The environment of a scan (its site) guides which of its edges are kept as invariant.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,11 @@ from ..edges import (
     GINEncoder,
     average_directions,
     bernoulli_kl,
-    keep_rate,
     list_edges,
     plan_decay_stages,
     sample_concrete,
     scatter_edges,
+    schedule_keep_rate,
 )
 from ..graphs import build_profiles, select_strong_edges
 from ..losses import average_by_site, average_losses, bce, classification_loss, reverse_gradient, site_cross_entropy
@@ -38,15 +41,15 @@ class CEPGSettings(EdgeSettings):
     Attributes
     ----------
     environment : float
-        Weight of naming the source site from the complement.
+        Weight of classifying the source site from the complement.
     adversary : float
-        Weight at which the kept part unlearns the source site; it grows from 0 over the epochs.
+        Weight of the reversed gradient of the site classifier on the kept part; it grows from 0 over the epochs.
     information : float
         Weight of the information term of the kept part, as in GSAT.
     risk_variance : float
         Weight of the variance of the risks of the source sites.
     final_r : float
-        Where the share of edges that the prior keeps ends.
+        Last value of the share of edges that the prior keeps.
     """
 
     environment: float = 0.5
@@ -63,21 +66,21 @@ class CEPGSettings(EdgeSettings):
 
 
 class CEPGOutput(NamedTuple):
-    """What training reads: the drawn edges and which site each part of a scan names."""
+    """Output in training."""
 
     logit: Tensor  # [B]
     representation: Tensor  # [B, width] kept part
-    kept: Tensor  # [B, 2 M]
+    edge_sample: Tensor  # [B, 2 M] relaxed sample of each edge
     edges: Edges
-    site_of_rest: Tensor  # [B, E] logits
-    site_of_kept: Tensor  # [B, E] logits, gradient reversed
+    site_of_rest: Tensor  # [B, E] site logits from the complement
+    site_of_kept: Tensor  # [B, E] site logits from the kept part, gradient reversed
 
 
 class CEPGNetwork(nn.Module):
-    """Two looks at the edges of a graph with one GIN and one edge MLP.
+    """Score the edges of a graph twice with one GIN and one edge MLP.
 
-    The first look splits the graph; its complement gives the environment code z_s, which names the site. The second
-    look scores the edges again from ROI states gated by z_s, and the part it keeps is classified. A gate, because a
+    The first scores split the graph; the complement gives the environment code z_s, from which the site is classified.
+    The second scores come from ROI states gated by z_s, and the part they keep is classified. A gate is used because a
     code added to every edge of a graph would vanish in the instance normalisation.
     """
 
@@ -91,23 +94,36 @@ class CEPGNetwork(nn.Module):
         self.site_of_rest = nn.Linear(s.width, shape.n_sites)
         self.site_of_kept = nn.Linear(s.width, shape.n_sites)
         for p in (*self.site_of_rest.parameters(), *self.site_of_kept.parameters()):
-            nn.init.zeros_(p)  # as many rows as the stack has sites: nothing drawn may depend on that
+            nn.init.zeros_(p)  # as many rows as the stack has sites, on which no random draw may depend
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> CEPGOutput | Output:
+        """Compute logits and representations of scans; in training also what the loss reads.
+
+        Parameters
+        ----------
+        scans : Scans
+            Of B scans.
+        state : RunState
+            ``learned["mean"]``, shape [P, P], fills the edges of ROIs without signal.
+        step : StepContext or None
+            None at inference.
+        """
         X, A = build_profiles(scans, state), select_strong_edges(scans)
         edges = list_edges(A, self.edge_share)
         H = self.encoder(X, A, step)
         first = sample_concrete(self.score(H, edges, step), step)
         z_s = self._encode_part(X, 1 - first, edges, step)
-        kept = sample_concrete(self.score(self.gate_states(H, z_s), edges, step), step)
-        z_c = self._encode_part(X, kept, edges, step)
+        edge_sample = sample_concrete(self.score(self.gate_states(H, z_s), edges, step), step)
+        z_c = self._encode_part(X, edge_sample, edges, step)
         out = Output(self.classify(z_c).squeeze(-1), z_c)
         if step is None:
             return out
-        return CEPGOutput(*out, kept, edges, self.site_of_rest(z_s), self.site_of_kept(reverse_gradient(z_c, 1.0)))
+        return CEPGOutput(
+            *out, edge_sample, edges, self.site_of_rest(z_s), self.site_of_kept(reverse_gradient(z_c, 1.0))
+        )
 
     def gate_states(self, H: Tensor, z_s: Tensor) -> Tensor:
-        """ROI states with channels turned up or down by the environment code, which learns nothing from it."""
+        """Scale the channels of ROI states [B, P, d] by the environment code [B, d], which gets no gradient."""
         return H * 2 * self.gate(z_s.detach()).sigmoid().unsqueeze(1)
 
     def _encode_part(self, X: Tensor, weight: Tensor, edges: Edges, step: StepContext | None) -> Tensor:
@@ -122,7 +138,7 @@ class CEPGNetwork(nn.Module):
     reference="Wang et al. 2026",
 )
 class CEPG(NeuralMethod):
-    """Environment-promoted invariant learning: what names the site guides which edges are kept."""
+    """Environment-promoted invariant learning: the part that predicts the site guides which edges are kept."""
 
     Settings = CEPGSettings
     settings: CEPGSettings
@@ -136,20 +152,24 @@ class CEPG(NeuralMethod):
         return plan_decay_stages(self.settings.epochs, self.settings.final_r)
 
     def loss(self, out: CEPGOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
-        """Class, site of the complement, adversarial site of the kept part, information, variance of site risks."""
+        """Sum the losses of all terms.
+
+        They are the class, the site from the complement, the adversarial site from the kept part, information, and the
+        variance of the risks over sites.
+        """
         s = self.settings
-        r = keep_rate(batch.epoch, s.epochs, s.final_r) if stage.name == "decay" else s.final_r
+        r = schedule_keep_rate(batch.epoch, s.epochs, s.final_r) if stage.name == "decay" else s.final_r
         risks = average_by_site(bce(out.logit, batch.label), batch)
         mean = (batch.site_weight * risks).sum()
         return (
             classification_loss(out.logit, batch)
             + s.environment * site_cross_entropy(out.site_of_rest, batch)
             + s.adversary * ramp_up(batch.epoch, s.epochs) * site_cross_entropy(out.site_of_kept, batch)
-            + s.information * average_losses(bernoulli_kl(out.kept, out.edges, r), batch)
+            + s.information * average_losses(bernoulli_kl(out.edge_sample, out.edges, r), batch)
             + s.risk_variance * (batch.site_weight * (risks - mean).square()).sum()
         )
 
     def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]:
-        """Keep the rows of the site classifiers that stand for the run's own source sites."""
+        """Keep the rows of the site classifiers that belong to the source sites of the run."""
         classifiers = {name: p for name, p in parameters.items() if name.startswith(("site_of_rest.", "site_of_kept."))}
         return parameters | {name: p[:n_sites].contiguous().clone() for name, p in classifiers.items()}, state

@@ -1,4 +1,4 @@
-"""DisC: a causal and a biased part of each graph, told apart by how easily they are learned."""
+"""DisC: a causal and a biased part of each graph, separated by how easily they are learned."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class DisCSettings(EdgeSettings):
     Attributes
     ----------
     layers : int
-        Of the causal and of the biased GIN; the network that makes the masks has two.
+        Of the causal and of the biased GIN; the network that computes the masks has two.
     edge_width : int
         The MLP that masks edges has hidden layers of 4, 2 and 1 times this width (published: 110, 55 and 27 units).
     edge_dropout : float
         Published: none.
     q : float
-        Of the generalised cross-entropy: how much the biased branch prefers what is easy.
+        Exponent of the generalised cross-entropy: how much the biased branch prefers easy scans.
     swap : float
         Weight of the terms with swapped biased parts.
     swap_share : float
-        Share of the epochs, the last ones, in which biased parts are swapped; only their checkpoints count.
+        Share of the epochs, at the end, in which biased parts are swapped; checkpoints are chosen among these.
     """
 
     layers: int = setting(4, choice(2, 4))
@@ -55,14 +55,14 @@ class DisCSettings(EdgeSettings):
 
 
 class DisCOutput(NamedTuple):
-    """What training reads: both branches on each scan, as it is and with the biased part of another one."""
+    """Output in training: both branches for each scan, with its own biased part and with that of another scan."""
 
     logit: Tensor  # [B] causal classifier
     representation: Tensor  # [B, 2 width] causal, then biased part
     biased: Tensor  # [B] logit of the biased classifier
     swapped: Tensor  # [B] causal classifier, biased part of another scan
-    swapped_biased: Tensor  # [B] biased classifier, likewise
-    order: Tensor  # [B] whose biased part it was
+    swapped_biased: Tensor  # [B] biased classifier, biased part of another scan
+    order: Tensor  # [B] index of that scan
 
 
 class Masker(nn.Module):
@@ -80,7 +80,20 @@ class Masker(nn.Module):
         self.edge_share = s.edge_share
 
     def forward(self, X: Tensor, A: Tensor, step: StepContext | None = None) -> tuple[Tensor, Tensor]:
-        """Edge mask [B, P, P], zero where there is no edge, and ROI mask [B, P, 1]."""
+        """Mask edges and ROIs.
+
+        Parameters
+        ----------
+        X, A : Tensor, shape [B, P, P]
+            Connection profiles and adjacency matrices.
+        step : StepContext or None
+
+        Returns
+        -------
+        edge : Tensor, shape [B, P, P]
+            Zero where there is no edge.
+        node : Tensor, shape [B, P, 1]
+        """
         mean = A / A.sum(-1, keepdim=True).clamp_min(1)
         H = self.embed(X)
         for layer, norm in zip(self.layers, self.norms, strict=True):
@@ -93,7 +106,7 @@ class Masker(nn.Module):
 class DisCNetwork(nn.Module):
     """Masks, two GINs on the two parts of the graph, two classifiers that read both parts.
 
-    Each classifier teaches its own part only. The biased part is read at test time too.
+    The gradient of each classifier reaches its own part only. The biased part is read at inference too.
     """
 
     def __init__(self, shape: InputShape, s: DisCSettings) -> None:
@@ -105,6 +118,17 @@ class DisCNetwork(nn.Module):
         self.classify_bias = nn.Linear(2 * s.width, 1)
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> DisCOutput | Output:
+        """Compute logits and representations of scans; in training also what the loss reads.
+
+        Parameters
+        ----------
+        scans : Scans
+            Of B scans.
+        state : RunState
+            ``learned["mean"]``, shape [P, P], fills the edges of ROIs without signal.
+        step : StepContext or None
+            None at inference.
+        """
         X, A = build_profiles(scans, state), select_strong_edges(scans)
         edge, node = self.masker(X, A, step)
         z_c = self.causal(X * node, A * edge, step).mean(1)
@@ -125,7 +149,18 @@ class DisCNetwork(nn.Module):
 
 
 def generalised_cross_entropy(losses: Tensor, q: float) -> Tensor:
-    """q p_y^q * cross-entropy, p_y without gradient (Zhang & Sabuncu 2018): easy scans count most. Shape [B]."""
+    """Weigh cross-entropies by q p_y^q, without its gradient (Zhang & Sabuncu 2018): easy scans count most.
+
+    Parameters
+    ----------
+    losses : Tensor, shape [B]
+        Cross-entropy of each scan, -log p_y.
+    q : float
+
+    Returns
+    -------
+    Tensor, shape [B]
+    """
     return losses * q * (-q * losses.detach()).exp()
 
 
@@ -136,7 +171,7 @@ def generalised_cross_entropy(losses: Tensor, q: float) -> Tensor:
     reference="Fan et al. 2022",
 )
 class DisC(NeuralMethod):
-    """Disentangles a causal from an easily learned biased subgraph and swaps the latter between scans."""
+    """Disentangle a causal from an easily learned biased subgraph, and swap the latter between scans."""
 
     Settings = DisCSettings
     settings: DisCSettings
@@ -152,7 +187,11 @@ class DisC(NeuralMethod):
         return [*first, Stage("swapping", swapping)]
 
     def loss(self, out: DisCOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
-        """L_D + swap * L_G, both a weighted cross-entropy of the causal and a generalised one of the biased branch."""
+        """L_D + swap * L_G.
+
+        Each is a cross-entropy of the causal branch, weighted by difficulty, and a generalised cross-entropy of the
+        biased branch; L_G has swapped biased parts.
+        """
         s, label = self.settings, batch.label
         causal, biased = bce(out.logit, label), bce(out.biased, label)
         difficulty = (biased / (biased + causal + 1e-8)).detach()

@@ -1,4 +1,4 @@
-"""DiSCO: several experts, each with its own subgraph, under a sparse gate."""
+"""DiSCO: several experts, each with its own subgraph, weighted by a sparse gate."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from ..layers import BatchNorm, Linear, build_mlp, linear
 from ..losses import average_losses, bce
 from ..registry import method, reconstruct
 
-__all__ = ["DiSCO", "DiSCONetwork", "DiSCOSettings", "excess_correlation", "imbalance"]
+__all__ = ["DiSCO", "DiSCONetwork", "DiSCOSettings", "GraphExperts", "excess_correlation", "expert_imbalance"]
 
 
 @dataclass(frozen=True)
 class DiSCOSettings(EdgeSettings):
-    """Settings of DiSCO. No public text gives the weights; all but ``experts`` are ours.
+    """Settings of DiSCO. No public text gives the weights: all values but ``experts`` are ours.
 
     Attributes
     ----------
     experts : int
-        K, each with a mask of edges, a GIN layer and a classifier of its own.
+        K; each has a mask of edges, a GIN layer and a classifier of its own.
     edge_width : int
         Hidden width of each expert's edge MLP; small, since there are K of them on every edge.
     expert_width : int
@@ -45,12 +45,12 @@ class DiSCOSettings(EdgeSettings):
     keep : float
         rho, the share of the edges that a mask should keep.
     correlation : float
-        tau, the correlation of two masks that is still free.
+        tau, the correlation of two masks above which they are penalised.
     keep_weight, diversity, gate, sparsity, balance : float
         Weights of the terms for the keep rate, for correlated masks and for the gate, and, inside the latter, of its
         entropy and of uneven use of the experts.
     warm_up : float
-        Share of the epochs, the first ones, in which all experts count the same; no checkpoint of these is chosen.
+        Share of the epochs, at the start, in which all experts have the same weight; no checkpoint of these is chosen.
     """
 
     experts: int = 8
@@ -77,14 +77,14 @@ class DiSCOSettings(EdgeSettings):
 
 
 class DiSCOOutput(NamedTuple):
-    """What training reads: every expert's answer, its mask and the gate."""
+    """Output in training."""
 
     logit: Tensor  # [B]
     representation: Tensor  # [B, K expert_width]
-    answers: Tensor  # [B, K] logits of the experts
-    routing: Tensor  # [B, K] the gate's log-shares
-    keep: Tensor  # [B, K, M] probability of keeping each pair
-    real: Tensor  # [B, M]
+    expert_logit: Tensor  # [B, K]
+    routing: Tensor  # [B, K] logarithm of the gate's weight of each expert
+    keep: Tensor  # [B, K, M] probability that an expert keeps an edge
+    real: Tensor  # [B, M] 1 for edges, 0 for empty entries
 
 
 class ExpertMasks(nn.Module):
@@ -99,15 +99,14 @@ class ExpertMasks(nn.Module):
         self.bias = nn.Parameter(torch.zeros(experts))
 
     def forward(self, H: Tensor, edges: Edges) -> Tensor:
-        """H: [B, P, n_in] -> [B, K, M]."""
-        x = (
-            add_ends(self.receiver(H), self.sender(H), edges).relu().unflatten(-1, (self.experts, -1))
-        )  # [B, 2 M, K, width]
-        both = (x * self.weight).sum(-1).unflatten(1, (2, -1)).mean(1)
-        return (both + self.bias).transpose(1, 2)
+        """Score edges from states H of ROIs. Shape [B, P, n_in] -> [B, K, M]."""
+        hidden = add_ends(self.receiver(H), self.sender(H), edges).relu()
+        hidden = hidden.unflatten(-1, (self.experts, -1))  # [B, 2 M, K, width]
+        score = (hidden * self.weight).sum(-1).unflatten(1, (2, -1)).mean(1)
+        return (score + self.bias).transpose(1, 2)
 
 
-class Experts(nn.Module):
+class GraphExperts(nn.Module):
     """A GIN layer and a linear classifier for each of K experts, side by side."""
 
     def __init__(self, n_in: int, experts: int, width: int) -> None:
@@ -122,9 +121,20 @@ class Experts(nn.Module):
         self.experts = experts
 
     def forward(self, H: Tensor, A: Tensor, step: StepContext | None = None) -> tuple[Tensor, Tensor]:
-        """H: [B, P, n_in]; A: [B, K, P, P]. Pooled states [B, K, width] and logits [B, K].
+        """Encode and classify the masked graphs of all experts.
 
-        The first linear map of the GIN layer comes before the sum over neighbours, which is the same and cheaper.
+        The first linear map of the GIN layer is applied before the sum over neighbours, which is the same and cheaper.
+
+        Parameters
+        ----------
+        H : Tensor, shape [B, P, n_in]
+        A : Tensor, shape [B, K, P, P]
+        step : StepContext or None
+
+        Returns
+        -------
+        pooled : Tensor, shape [B, K, width]
+        logit : Tensor, shape [B, K]
         """
         x = linear(H, self.first.weight).unflatten(-1, (self.experts, -1)).transpose(1, 2)  # [B, K, P, width]
         x = (1 + self.eps) * x + A @ x
@@ -135,9 +145,9 @@ class Experts(nn.Module):
 
 
 class DiSCONetwork(nn.Module):
-    """A shared GIN, K masked copies of the graph, K experts on the shared ROI states, a gate over their answers.
+    """A shared GIN, K masked copies of the graph, K experts on the shared ROI states, a gate over their logits.
 
-    Masks are binary Gumbel-sigmoid samples while training (straight through) and hold the probabilities afterwards.
+    Masks are binary Gumbel-sigmoid samples in training (straight through), and probabilities at inference.
     """
 
     def __init__(self, shape: InputShape, s: DiSCOSettings) -> None:
@@ -145,25 +155,38 @@ class DiSCONetwork(nn.Module):
         self.edge_share = s.edge_share
         self.encoder = GINEncoder(shape.n_rois, s.width, s.layers, s.dropout)
         self.masks = ExpertMasks(s.width, s.experts, s.edge_width)
-        self.experts = Experts(s.width, s.experts, s.expert_width)
+        self.experts = GraphExperts(s.width, s.experts, s.expert_width)
         self.gate = build_mlp(3 * s.experts, 4 * s.experts, s.experts)
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> DiSCOOutput | Output:
+        """Compute logits and representations of scans; in training also what the loss reads.
+
+        Parameters
+        ----------
+        scans : Scans
+            Of B scans.
+        state : RunState
+            ``learned["mean"]``, shape [P, P], fills the edges of ROIs without signal.
+        step : StepContext or None
+            None at inference.
+        """
         X, A = build_profiles(scans, state), select_strong_edges(scans)
         edges = list_edges(A, self.edge_share)
         H = self.encoder(X, A, step)
         logit = self.masks(H, edges)
         keep = logit.sigmoid()
         mask = keep if step is None else straight_through(sample_concrete(logit, step), 0.5)
-        pooled, answers = self.experts(H, scatter_edges(torch.cat([mask, mask], -1), edges, A.shape[-1]), step)
-        routing = F.log_softmax(self.gate(_statistics(answers), step), -1)
-        out = Output((routing.exp() * answers).sum(-1), pooled.flatten(1))
-        return DiSCOOutput(*out, answers, routing, keep, edges.real[:, : keep.shape[-1]]) if step is not None else out
+        pooled, expert_logit = self.experts(H, scatter_edges(torch.cat([mask, mask], -1), edges, A.shape[-1]), step)
+        routing = F.log_softmax(self.gate(_summarise_experts(expert_logit), step), -1)
+        out = Output((routing.exp() * expert_logit).sum(-1), pooled.flatten(1))
+        if step is None:
+            return out
+        return DiSCOOutput(*out, expert_logit, routing, keep, edges.real[:, : keep.shape[-1]])
 
 
-def _statistics(answers: Tensor) -> Tensor:
-    """What the gate reads of each expert: side, confidence and entropy of its answer; it teaches them nothing."""
-    z = answers.detach()
+def _summarise_experts(expert_logit: Tensor) -> Tensor:
+    """Probability, confidence and entropy of each expert for the gate, without gradient. Shape [B, K] -> [B, 3 K]."""
+    z = expert_logit.detach()
     p = z.sigmoid()
     entropy = F.softplus(z) - p * z
     return torch.cat([p, (p - 0.5).abs() * 2, entropy], -1)
@@ -175,8 +198,10 @@ def excess_correlation(keep: Tensor, real: Tensor, tau: float) -> Tensor:
     Parameters
     ----------
     keep : Tensor, shape [B, K, M]
-        Probabilities, not samples: those are independent of each other however alike the masks are.
+        Probabilities m. Samples would be independent of each other, however similar the masks are.
     real : Tensor, shape [B, M]
+        1 for edges, 0 for empty entries.
+    tau : float
 
     Returns
     -------
@@ -186,12 +211,25 @@ def excess_correlation(keep: Tensor, real: Tensor, tau: float) -> Tensor:
     centred = (keep - (share * keep).sum(-1, keepdim=True)) * share.sqrt()
     unit = centred * (centred.square().sum(-1, keepdim=True) + 1e-8).rsqrt()
     K = keep.shape[1]
-    others = 1 - torch.eye(K, device=keep.device, dtype=keep.dtype)
-    return (((unit @ unit.mT).abs() - tau).relu() * others).sum((-1, -2)) / (K * (K - 1))
+    off_diagonal = 1 - torch.eye(K, device=keep.device, dtype=keep.dtype)
+    return (((unit @ unit.mT).abs() - tau).relu() * off_diagonal).sum((-1, -2)) / (K * (K - 1))
 
 
-def imbalance(shares: Tensor, batch: Batch) -> Tensor:
-    """K sum_i u_i^2 - 1 of the use u_i of each expert in the batch: 0 if all are used alike, K - 1 if one is."""
+def expert_imbalance(shares: Tensor, batch: Batch) -> Tensor:
+    """K sum_i u_i^2 - 1 for the use u_i of expert i in the batch.
+
+    It is 0 if all experts are used equally, and K - 1 if only one is.
+
+    Parameters
+    ----------
+    shares : Tensor, shape [B, K]
+        Weights of the experts for each scan.
+    batch : Batch
+
+    Returns
+    -------
+    Tensor, scalar
+    """
     use = (batch.weight.unsqueeze(-1) * shares).sum(0)
     return len(use) * use.square().sum() - 1
 
@@ -219,17 +257,20 @@ class DiSCO(NeuralMethod):
         return [*first, Stage("specialised", s.epochs - warm)]
 
     def loss(self, out: DiSCOOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
-        """Gated cross-entropies of the experts, keep rate, diversity of the masks and, after warm-up, the gate."""
+        """Sum gated cross-entropies of the experts, keep rate, diversity of the masks and, after warm-up, the gate.
+
+        The teacher of the gate is the softmax of the negative losses of the experts.
+        """
         s = self.settings
-        losses = bce(out.answers, batch.label.unsqueeze(-1).expand_as(out.answers))  # [B, K]
+        losses = bce(out.expert_logit, batch.label.unsqueeze(-1).expand_as(out.expert_logit))  # [B, K]
         rate = (out.keep * out.real.unsqueeze(1)).sum(-1) / out.real.sum(-1).clamp_min(1).unsqueeze(-1)
-        each = s.keep_weight * (rate - s.keep).square().mean(-1)
-        each = each + s.diversity * excess_correlation(out.keep, out.real, s.correlation)
+        total = s.keep_weight * (rate - s.keep).square().mean(-1)
+        total = total + s.diversity * excess_correlation(out.keep, out.real, s.correlation)
         if stage.name == "warm-up":
-            return average_losses(losses.mean(-1) + each, batch)
+            return average_losses(losses.mean(-1) + total, batch)
         shares = out.routing.exp()
         teacher = F.log_softmax(-losses.detach(), -1)
-        towards_teacher = (shares * (out.routing - teacher)).sum(-1)
+        divergence = (shares * (out.routing - teacher)).sum(-1)
         entropy = -(shares * out.routing).sum(-1)
-        each = each + (shares * losses).sum(-1) + s.gate * (towards_teacher + s.sparsity * entropy)
-        return average_losses(each, batch) + s.gate * s.balance * imbalance(shares, batch)
+        total = total + (shares * losses).sum(-1) + s.gate * (divergence + s.sparsity * entropy)
+        return average_losses(total, batch) + s.gate * s.balance * expert_imbalance(shares, batch)

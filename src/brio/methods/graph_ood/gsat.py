@@ -1,4 +1,4 @@
-"""GSAT: random attention on edges, held close to a prior that keeps an edge with probability r."""
+"""GSAT: random attention on edges, with a penalty on its divergence from a prior that keeps edges with rate r."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ..edges import (
     GINEncoder,
     average_directions,
     bernoulli_kl,
-    keep_rate,
     list_edges,
     plan_decay_stages,
     sample_concrete,
     scatter_edges,
+    schedule_keep_rate,
 )
 from ..graphs import build_profiles, select_strong_edges
 from ..losses import average_losses, classification_loss
@@ -37,7 +37,7 @@ class GSATSettings(EdgeSettings):
     Attributes
     ----------
     final_r : float
-        Where r ends; it starts at 0.9 and falls by 0.1 after every tenth of the epochs.
+        Last value of r, which starts at 0.9 and falls by 0.1 after every tenth of the epochs.
     information : float
         Weight of the information term.
     """
@@ -52,18 +52,19 @@ class GSATSettings(EdgeSettings):
 
 
 class GSATOutput(NamedTuple):
-    """What training reads: the attention that was drawn for each direction of each edge."""
+    """Output in training."""
 
     logit: Tensor  # [B]
     representation: Tensor  # [B, width]
-    kept: Tensor  # [B, 2 M]
+    edge_sample: Tensor  # [B, 2 M] attention sampled for each direction of each edge
     edges: Edges
 
 
 class GSATNetwork(nn.Module):
-    """One GIN passes twice: over the whole graph, to score its edges, and over the graph weighted by attention.
+    """One GIN, applied to the whole graph to score its edges, and again to the graph weighted by attention.
 
-    The readout is the mean over ROIs: their sum, as published, divided by their number, which never changes here.
+    The readout is the mean over ROIs. The published one is their sum; the two differ by a constant, since all graphs
+    have P ROIs.
     """
 
     def __init__(self, shape: InputShape, s: EdgeSettings) -> None:
@@ -74,13 +75,24 @@ class GSATNetwork(nn.Module):
         self.classify = nn.Linear(s.width, 1)
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> GSATOutput | Output:
+        """Compute logits and representations of scans; in training also what the loss reads.
+
+        Parameters
+        ----------
+        scans : Scans
+            Of B scans.
+        state : RunState
+            ``learned["mean"]``, shape [P, P], fills the edges of ROIs without signal.
+        step : StepContext or None
+            None at inference.
+        """
         X, A = build_profiles(scans, state), select_strong_edges(scans)
         edges = list_edges(A, self.edge_share)
-        kept = sample_concrete(self.score(self.encoder(X, A, step), edges, step), step)
-        weights = scatter_edges(average_directions(kept), edges, A.shape[-1])
+        edge_sample = sample_concrete(self.score(self.encoder(X, A, step), edges, step), step)
+        weights = scatter_edges(average_directions(edge_sample), edges, A.shape[-1])
         pooled = self.encoder(X, weights, step).mean(1)
         out = Output(self.classify(pooled).squeeze(-1), pooled)
-        return GSATOutput(*out, kept, edges) if step is not None else out
+        return GSATOutput(*out, edge_sample, edges) if step is not None else out
 
 
 @method("gsat", family="graph OOD", provenance=PUBLISHED, reference="Miao et al. 2022")
@@ -95,12 +107,12 @@ class GSAT(NeuralMethod):
         return GSATNetwork(shape, self.settings)
 
     def stages(self) -> list[Stage]:
-        """Checkpoints count once r has reached its end, as published."""
+        """Choose checkpoints after r has reached its last value, as published."""
         return plan_decay_stages(self.settings.epochs, self.settings.final_r)
 
     def loss(self, out: GSATOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
-        """Cross-entropy + weight * KL(Bernoulli(a) || Bernoulli(r)) over the edges."""
+        """Cross-entropy + information * KL(Bernoulli(a) || Bernoulli(r)) over the edges."""
         s = self.settings
-        r = keep_rate(batch.epoch, s.epochs, s.final_r) if stage.name == "decay" else s.final_r
-        information = average_losses(bernoulli_kl(out.kept, out.edges, r), batch)
+        r = schedule_keep_rate(batch.epoch, s.epochs, s.final_r) if stage.name == "decay" else s.final_r
+        information = average_losses(bernoulli_kl(out.edge_sample, out.edges, r), batch)
         return classification_loss(out.logit, batch) + s.information * information

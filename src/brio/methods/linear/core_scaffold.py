@@ -10,8 +10,9 @@ from torch import Tensor
 from ...connectome import fill_dead
 from ...settings import require
 from ...training import MethodFacts, Scans, SourceScans, Tensors
+from ..confounds import Confounds, fit_confounds, remove_confounds
 from ..registry import method, reconstruct
-from ..scaffold import Confounds, ScaffoldSettings, adjusted, confounds, scaffold
+from ..scaffold import ScaffoldSettings, build_scaffold
 from .base import DualSolution, LinearMethod, LinearSettings
 from .logistic import solve_logistic
 
@@ -57,17 +58,17 @@ class CoreScaffold(LinearMethod):
 
     def learn(self, source: SourceScans, scans: Scans) -> Tensors:
         mean = super().learn(source, scans)["mean"]
-        edges = scaffold(source, scans, self.settings)
+        edges = build_scaffold(source, scans, self.settings)
         values, live = _read_edges(scans, edges.u, edges.v, mean)
-        effects = confounds(source, values, live, scans.covariates)
+        confounds = fit_confounds(source, values, live, scans.covariates)
         return {"mean": mean, "u": edges.u.cpu(), "v": edges.v.cpu()} | {
-            name: t.cpu() for name, t in effects._asdict().items()
+            name: t.cpu() for name, t in confounds._asdict().items()
         }
 
     def extract_features(self, scans: Scans, learned: Tensors) -> np.ndarray:
-        effects = Confounds(*(learned[name].to(scans.A) for name in Confounds._fields))
+        confounds = Confounds(*(learned[name].to(scans.A) for name in Confounds._fields))
         values, live = _read_edges(scans, learned["u"], learned["v"], learned["mean"])
-        return adjusted(values, live, scans.covariates, effects).double().cpu().numpy()
+        return remove_confounds(values, live, scans.covariates, confounds).double().cpu().numpy()
 
 
 def _read_edges(scans: Scans, u: Tensor, v: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,138 @@
+"""Parts of XG-GNN's objective: episodes of source sites, mixtures within a site, and maps of class differences."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...connectome import fill_dead
+from ...training import Scans
+
+__all__ = [
+    "compute_difference_maps",
+    "dice_gap",
+    "first_adam_step",
+    "map_entropy",
+    "mix_scans",
+    "pair_within_sites",
+    "split_episode",
+]
+
+
+def split_episode(draw: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+    """Split the source sites at random into meta-training (half of them, rounded down) and meta-test sites.
+
+    A single source site is both.
+
+    Parameters
+    ----------
+    draw : Tensor, shape [E]
+        Uniform numbers.
+    real : Tensor, shape [E]
+        1 for source sites, 0 for those that pad the stack.
+
+    Returns
+    -------
+    train, test : Tensor, shape [E]
+        1 for members, else 0.
+    """
+    rank = torch.argsort(torch.argsort(draw + 2.0 * (1.0 - real), stable=True), stable=True)
+    count = real.sum()
+    train = real * (rank < torch.floor(count / 2).clamp_min(1)).to(real.dtype)
+    return train, torch.where(count > 1, real - train, real)
+
+
+def pair_within_sites(draw: Tensor, site: Tensor) -> Tensor:
+    """Pair each scan with a scan of its own site, by a random order of the scans of each site.
+
+    Parameters
+    ----------
+    draw : Tensor, shape [B]
+        Uniform numbers.
+    site : Tensor of int64, shape [B]
+        Ascending.
+
+    Returns
+    -------
+    Tensor of int64, shape [B]
+        Index of the partner of each scan.
+    """
+    return torch.argsort(draw + 2.0 * site, stable=True)
+
+
+def mix_scans(scans: Scans, label: Tensor, partner: Tensor, share: Tensor, mean: Tensor) -> tuple[Scans, Tensor]:
+    """Mix scans and labels with those of their partners (mixup, Zhang et al. 2018).
+
+    Edges of ROIs without signal are filled before connectomes are mixed, so the network fills nothing in a mixture.
+
+    Parameters
+    ----------
+    scans : Scans
+        Of B scans, with BOLD.
+    label : Tensor, shape [B]
+    partner : Tensor of int64, shape [B]
+    share : Tensor, shape [B]
+        Of the scan itself in the mixture.
+    mean : Tensor, shape [P, P]
+        Fills edges of ROIs without signal.
+
+    Returns
+    -------
+    scans : Scans
+    label : Tensor, shape [B]
+        Between 0 and 1.
+    """
+
+    def mix(x: Tensor) -> Tensor:
+        own = share.view(-1, *[1] * (x.dim() - 1))
+        return own * x + (1 - own) * x[partner]
+
+    A, alive = mix(fill_dead(scans.A, scans.alive, mean)), mix(scans.alive.to(mean.dtype))
+    return scans._replace(A=A, alive=alive, bold=mix(scans.bold)), mix(label)
+
+
+def compute_difference_maps(learned: Tensor, label: Tensor, cells: tuple[int, int, int]) -> Tensor:
+    """Compute where the learned connectomes of the classes differ at each site.
+
+    |mean of class 0 - mean of class 1|, each column standardised, through a sigmoid. A mixed scan belongs to both
+    classes, by its label.
+
+    Parameters
+    ----------
+    learned : Tensor, shape [B, P, P]
+    label : Tensor, shape [B]
+        Between 0 and 1.
+    cells : tuple of int
+        Sites E, classes and scans of each (:attr:`brio.training.Batch.cells`).
+
+    Returns
+    -------
+    Tensor, shape [E, P, P]
+        Between 0 and 1.
+    """
+    n_sites = cells[0]
+    y = label.reshape(n_sites, -1)
+    m = learned.reshape(n_sites, -1, learned[0].numel())
+    one, zero = (((w / w.sum(1, keepdim=True)).unsqueeze(1) @ m).squeeze(1) for w in (y, 1 - y))
+    D = (one - zero).abs().unflatten(-1, learned.shape[1:])
+    centred = D - D.mean(-2, keepdim=True)
+    variance = centred.square().sum(-2, keepdim=True) / (D.shape[-2] - 1)
+    return (centred * (variance + 1e-12).rsqrt()).sigmoid()
+
+
+def map_entropy(S: Tensor) -> Tensor:
+    """Sum over the rows of a map of -g log g, with g the geometric mean of the row. Shape [E, P, P] -> [E]."""
+    log = (S + 1e-10).log().mean(-1)
+    return -(log.exp() * log).sum(-1)
+
+
+def dice_gap(S: Tensor) -> Tensor:
+    """1 - Dice of the maps of every two sites. Shape [E, P, P] -> [E, E]."""
+    flat = S.flatten(1)
+    size = flat.sum(1)
+    return 1 - 2 * (flat @ flat.T) / (size[:, None] + size + 1e-8)
+
+
+def first_adam_step(gradient: Tensor) -> Tensor:
+    """Direction of Adam's first step, when its averages hold this gradient alone; without gradient."""
+    return (gradient / (gradient.abs() + 1e-8)).detach()
