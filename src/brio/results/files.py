@@ -118,6 +118,7 @@ def read_csv(path: Path, columns: Sequence[str] = ()) -> pd.DataFrame:
             dtype=dict.fromkeys(TEXT_COLUMNS, str),
             na_values=[""],
             keep_default_na=False,
+            float_precision="round_trip",  # numbers come back exactly as they were written
         )
     except (OSError, ValueError) as error:
         raise file_error(path, f"cannot be read ({error})") from error
