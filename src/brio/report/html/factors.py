@@ -18,7 +18,7 @@ _NAMES = ("alpha_bar", "g", "q_re", "pi_task", "Pi_bar")
 
 @dataclass(frozen=True, eq=False)
 class RunFactors:
-    """RunFactors of one run, the most relevant first; they have no names that runs could share.
+    """Factors of one run, the most relevant first; they have no names that runs could share.
 
     Attributes
     ----------
