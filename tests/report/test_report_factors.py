@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 
 import brio
 from brio.report import write_report
-from brio.report.html.factors import Factors, assignment, qualification, read_factors
+from brio.report.html.factors import RunFactors, assignment, qualification, read_factors
 from brio.report.html.reading import read_evidence
 
 RNG = np.random.default_rng(3)
@@ -19,7 +19,7 @@ RNG = np.random.default_rng(3)
 def factors(fold, seed, sites, J=3, P=6, auc=0.6, support=True, groups=None):
     pairs = len(sites) * (len(sites) - 1) // 2
     Pi = RNG.uniform(size=(J, P)) if groups is None else np.eye(J)[groups].T
-    return Factors(
+    return RunFactors(
         fold=fold,
         seed=seed,
         validation_auc=auc,

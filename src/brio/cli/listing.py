@@ -1,9 +1,10 @@
-"""Commands that list what there is: methods and studies."""
+"""Commands that list methods and studies."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -13,84 +14,91 @@ from ..console import console, say
 from .app import app
 from .options import Load, load_own_methods
 
+if TYPE_CHECKING:
+    from ..methods.registry import MethodEntry
+
 
 @app.command()
 def methods(
     name: Annotated[str | None, typer.Argument(help="Show the settings of this method.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON, settings included.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON, with settings.")] = False,
     load: Load = None,
 ) -> None:
     """List the methods, or the settings of one."""
-    import dataclasses
-
     from ..methods import find_method, list_methods
 
     load_own_methods(load)
     if as_json:
-        listed = [_in_words(e) for e in list_methods() if name is None or e is find_method(name)]
-        print(json.dumps(listed, indent=1))
-        return
-    if name is None:
-        for family in dict.fromkeys(e.family for e in list_methods()):
-            table = Table.grid(padding=(0, 2))
-            table.add_column(min_width=18)
-            table.add_column()
-            for e in (e for e in list_methods() if e.family == family):
-                needs = [*e.needs, *(["unlabelled test scans"] if e.transductive else [])]
+        entries = list_methods() if name is None else [find_method(name)]
+        print(json.dumps([_describe_entry(entry) for entry in entries], indent=1))
+    elif name is None:
+        _print_methods(list_methods())
+        console.print("'brio methods NAME' lists the settings of a method; set one with --set key=value.")
+    else:
+        _print_settings(find_method(name))
+
+
+def _print_methods(entries: list[MethodEntry]) -> None:
+    """Print all methods under the headings of their families."""
+    for family in dict.fromkeys(entry.family for entry in entries):
+        table = Table.grid(padding=(0, 2))
+        table.add_column(min_width=18)
+        table.add_column()
+        for entry in entries:
+            if entry.family == family:
+                needs = [*entry.needs, *(["unlabelled test scans"] if entry.transductive else [])]
                 facts = [f"needs {', '.join(needs)}"] if needs else []
-                facts += [] if e.fixed else [str(e.provenance), e.reference]
-                table.add_row(Text(f"  {e.name}"), Text(e.summary))
+                facts += [] if entry.fixed else [str(entry.provenance), entry.reference]
+                table.add_row(Text(f"  {entry.name}"), Text(entry.summary))
                 if facts:
                     table.add_row("", Text("; ".join(facts), style="dim"))
-            console.print(Text(family, style="bold"))
-            console.print(table)
-        console.print("'brio methods NAME' lists the settings of a method; set one with --set key=value.")
-        return
-    found = find_method(name)
-    listing = Table("setting", "value", "tuned over", box=None, pad_edge=False)
-    for f in dataclasses.fields(found.method_class.Settings):
-        value, space = found.fixed.get(f.name, getattr(found.method_class.Settings(), f.name)), f.metadata.get("space")
-        fixed = f.name in found.fixed
-        listing.add_row(f.name, f"{value} (fixed)" if fixed else str(value), "" if fixed or not space else str(space))
-    wanted = ", ".join(found.needs) or "connectomes and labels alone"
-    for line in (f"{found.name}: {found.summary}", f"needs: {wanted}", f"provenance: {found.provenance}"):
-        say(line)
-    say(f"reference: {found.reference}")
-    console.print(listing)
-    settings = found.method_class.Settings
-    say(f"What each means: help({settings.__module__}.{settings.__name__})")
+        console.print(Text(family, style="bold"))
+        console.print(table)
 
 
-def _in_words(e: Any) -> dict[str, Any]:
-    """A method as 'brio methods --json' tells it."""
-    import dataclasses
+def _print_settings(entry: MethodEntry) -> None:
+    """Print what a method needs and its settings."""
+    settings = entry.make.Settings
+    table = Table("setting", "value", "tuned over", box=None, pad_edge=False)
+    for f in dataclasses.fields(settings):
+        value, space = entry.fixed.get(f.name, getattr(settings(), f.name)), f.metadata.get("space")
+        fixed = f.name in entry.fixed
+        table.add_row(f.name, f"{value} (fixed)" if fixed else str(value), "" if fixed or not space else str(space))
+    say(f"{entry.name}: {entry.summary}")
+    say(f"needs: {', '.join(entry.needs) or 'connectomes and labels alone'}")
+    say(f"provenance: {entry.provenance}")
+    say(f"reference: {entry.reference}")
+    console.print(table)
+    say(f"What each setting means: help({settings.__module__}.{settings.__name__})")
 
-    fields = dataclasses.fields(e.method_class.Settings)
+
+def _describe_entry(entry: MethodEntry) -> dict[str, Any]:
+    """Describe a method for 'brio methods --json'."""
+    fields = dataclasses.fields(entry.method_class.Settings)
+    tunable = [f for f in fields if f.metadata.get("space") and f.name not in entry.fixed]
     return {
-        "name": e.name,
-        "family": e.family,
-        "summary": e.summary,
-        "needs": list(e.needs),
-        "transductive": e.transductive,
-        "control": e.control,
-        "provenance": str(e.provenance),
-        "reference": e.reference,
-        "settings": {**dataclasses.asdict(e.method_class.Settings()), **e.fixed},
-        "tuned_over": {
-            f.name: str(f.metadata["space"]) for f in fields if f.metadata.get("space") and f.name not in e.fixed
-        },
+        "name": entry.name,
+        "family": entry.family,
+        "summary": entry.summary,
+        "needs": list(entry.needs),
+        "transductive": entry.transductive,
+        "control": entry.control,
+        "provenance": str(entry.provenance),
+        "reference": entry.reference,
+        "settings": {**dataclasses.asdict(entry.method_class.Settings()), **entry.fixed},
+        "tuned_over": {f.name: str(f.metadata["space"]) for f in tunable},
     }
 
 
 @app.command()
-def studies(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
-    """List the paper's experiments, and what goes beyond it, each a command."""
+def studies(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False) -> None:
+    """List the studies: the experiments of the paper, and those that go beyond it."""
     from ..studies import list_studies
     from ..studies.study import BEYOND
 
     if as_json:
-        told = [{"name": s.name, "title": s.title, "summary": s.summary, "paper": s.paper} for s in list_studies()]
-        print(json.dumps(told, indent=1))
+        listed = [{"name": s.name, "title": s.title, "summary": s.summary, "paper": s.paper} for s in list_studies()]
+        print(json.dumps(listed, indent=1))
         return
     table = Table.grid(padding=(0, 2))
     for s in list_studies():
@@ -98,6 +106,6 @@ def studies(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = 
         table.add_row("", Text(s.summary, style="dim"))
     console.print(table)
     console.print(
-        "'brio study NAME COHORT --out DIR' makes one, 'brio study paper COHORT --out DIR' all of the paper's: "
-        f"all but {', '.join(BEYOND)}."
+        "'brio study NAME COHORT --out DIR' runs one, 'brio study paper COHORT --out DIR' all of the paper's "
+        f"(all but {', '.join(BEYOND)})."
     )

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..errors import BrioError
+from ..methods import find_method
 from .files import SUMMARY, file_error, read_json
 from .records import from_json, to_json
 
 __all__ = ["METRICS", "MethodSummary", "MetricSummary", "Summary", "TuningBudget"]
 
 METRICS = ("auc", "acc", "balanced_acc", "sensitivity", "specificity", "brier")
-EARLIER_THAN_0_1 = "it was written before version 0.1.0: run the job again"
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,23 @@ class Summary:
         if not path.is_file():
             raise file_error(folder, f"has no {SUMMARY}", "'brio run' writes it when a job is finished")
         document = read_json(path)
-        methods = document.get("methods")
-        if isinstance(methods, dict) and any(isinstance(m, dict) and "family" not in m for m in methods.values()):
-            raise file_error(path, "does not say what kinds of methods it holds", EARLIER_THAN_0_1)
+        if isinstance(document.get("methods"), dict):
+            for name, method in document["methods"].items():
+                if isinstance(method, dict) and "family" not in method:
+                    method |= _describe_method(name, path)
         return from_json(cls, document, path)
+
+
+def _describe_method(name: str, path: Path) -> dict[str, Any]:
+    """Return what summaries written before version 0.1.0 do not say about a method."""
+    try:
+        entry = find_method(name)
+    except BrioError:
+        raise file_error(path, f"says nothing about its method '{name}', which is unknown here") from None
+    return {
+        "family": entry.family,
+        "provenance": str(entry.provenance),
+        "needs": list(entry.needs),
+        "transductive": entry.transductive,
+        "control": entry.control,
+    }

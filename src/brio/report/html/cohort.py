@@ -8,9 +8,9 @@ from ...results import StoredJob
 from .reading import Evidence
 from .words import count, listed, number, percent, span, stated_p
 
-__all__ = ["Finding", "cohort_section", "exclusions", "findings"]
+__all__ = ["AuditLine", "cohort_section", "exclusions", "findings"]
 
-Finding = tuple[str, str]
+AuditLine = tuple[str, str]
 """``"ok"``, ``"note"`` or ``"warn"``, and a sentence."""
 
 ALPHA = 0.05
@@ -64,7 +64,7 @@ def _site(told: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def findings(job: StoredJob) -> list[Finding]:
+def findings(job: StoredJob) -> list[AuditLine]:
     """What the audit found, without naming anyone."""
     found = job.audit
     if job.require_plan().audit is None:
@@ -76,14 +76,14 @@ def findings(job: StoredJob) -> list[Finding]:
     return [line for line in [*out, *_length(found), *_clock(found)] if line is not None]
 
 
-def _excluded(job: StoredJob) -> Finding:
+def _excluded(job: StoredJob) -> AuditLine:
     used, n = job.summary.n_scans, len(job.require_plan().excluded)
     if not n:
         return "ok", f"All {count(used, 'scan')} are used."
     return "note", f"{used:,} of {count(used + n, 'scan')} are used; {n:,} were left out, see below."
 
 
-def _twice(found: dict[str, Any]) -> Finding:
+def _twice(found: dict[str, Any]) -> AuditLine:
     pairs = found["duplicates"]
     if not pairs:
         return "ok", "No scan is there twice."
@@ -92,8 +92,8 @@ def _twice(found: dict[str, Any]) -> Finding:
     return "note", f"{count(len(pairs), 'pair')} of participants have one and the same scan{extra}."
 
 
-def _dead(found: dict[str, Any]) -> list[Finding]:
-    out: list[Finding] = []
+def _dead(found: dict[str, Any]) -> list[AuditLine]:
+    out: list[AuditLine] = []
     for atlas, by_site in found["dead_by_site"].items():
         text = f"{count(sum(by_site.values()), 'scan has', 'scans have')} regions without signal in {atlas}"
         test = found["dead_patterns"].get(atlas)
@@ -107,8 +107,8 @@ def _dead(found: dict[str, Any]) -> list[Finding]:
     return out or [("ok", "Every region has signal in every scan.")]
 
 
-def _defects(found: dict[str, Any]) -> list[Finding]:
-    out: list[Finding] = []
+def _defects(found: dict[str, Any]) -> list[AuditLine]:
+    out: list[AuditLine] = []
     if found["non_finite"]:
         out.append(("note", f"{count(len(found['non_finite']), 'scan has', 'scans have')} frames with missing values."))
     if found["too_short"]:
@@ -118,7 +118,7 @@ def _defects(found: dict[str, Any]) -> list[Finding]:
     return out
 
 
-def _classes(found: dict[str, Any]) -> Finding:
+def _classes(found: dict[str, Any]) -> AuditLine:
     if found["one_class"]:
         sites = listed(found["one_class"])
         return "warn", f"One class only at {sites}: tested without an AUC, never learned from."
@@ -127,7 +127,7 @@ def _classes(found: dict[str, Any]) -> Finding:
     return "ok", "Every site has both classes."
 
 
-def _label(found: dict[str, Any]) -> Finding | None:
+def _label(found: dict[str, Any]) -> AuditLine | None:
     label = found["label_by_site"] or {}
     if label.get("cramers_v") is None or label.get("p") is None:
         return None
@@ -137,9 +137,9 @@ def _label(found: dict[str, Any]) -> Finding | None:
     return "ok", f"The share of patients is about the same at all sites ({size})."
 
 
-def _length(found: dict[str, Any]) -> list[Finding]:
+def _length(found: dict[str, Any]) -> list[AuditLine]:
     site, label = found["length_by_site"] or {}, found["length_by_label"] or {}
-    out: list[Finding] = []
+    out: list[AuditLine] = []
     if site.get("eta_squared") is not None:
         share = f"{100 * site['eta_squared']:.0f} %"
         frames = f"{site['shortest']} to {site['longest']} frames"
@@ -153,7 +153,7 @@ def _length(found: dict[str, Any]) -> list[Finding]:
     return out
 
 
-def _clock(found: dict[str, Any]) -> list[Finding]:
+def _clock(found: dict[str, Any]) -> list[AuditLine]:
     tr = found["repetition_time"]
     if tr is None:
         return [("note", "The repetition time is not stated.")]

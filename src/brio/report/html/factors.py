@@ -11,13 +11,13 @@ import numpy as np
 
 from .reading import EvidenceArm
 
-__all__ = ["Factors", "assignment", "qualification", "read_factors"]
+__all__ = ["RunFactors", "assignment", "qualification", "read_factors"]
 
 _NAMES = ("alpha_bar", "g", "q_re", "pi_task", "Pi_bar")
 
 
 @dataclass(frozen=True, eq=False)
-class Factors:
+class RunFactors:
     """Factors of one run, the most relevant first; they have no names that runs could share.
 
     Attributes
@@ -46,19 +46,19 @@ class Factors:
     Pi_bar: np.ndarray
 
 
-def read_factors(arm: EvidenceArm) -> list[Factors]:
+def read_factors(arm: EvidenceArm) -> list[RunFactors]:
     """The factors of every run of an arm that kept them; none for other methods, or where weights were not kept."""
     return list(_factors(arm))
 
 
-def _factors(arm: EvidenceArm) -> Iterator[Factors]:
+def _factors(arm: EvidenceArm) -> Iterator[RunFactors]:
     for run in arm.runs:
         found = arm.job.store.read_tensors(run.key, _NAMES)
         if not {"alpha_bar", "g", "pi_task", "Pi_bar"} <= set(found):
             continue
         order = np.argsort(-found["pi_task"], kind="stable")
         row = run.record.row
-        yield Factors(
+        yield RunFactors(
             fold=row.fold,
             seed=row.seed,
             validation_auc=row.validation_auc or 0.0,
@@ -71,7 +71,7 @@ def _factors(arm: EvidenceArm) -> Iterator[Factors]:
         )
 
 
-def qualification(runs: Sequence[Factors]) -> dict[str, Any]:
+def qualification(runs: Sequence[RunFactors]) -> dict[str, Any]:
     """Qualification in each fold, averaged over its seeds, for the script to draw.
 
     Seeds have other validation sites, so a pair is averaged over the seeds in which both of its sites are source.
@@ -108,7 +108,7 @@ def _rounded(values: np.ndarray) -> list[Any]:
     return values.round(3).tolist()
 
 
-def assignment(runs: Sequence[Factors]) -> dict[str, Any]:
+def assignment(runs: Sequence[RunFactors]) -> dict[str, Any]:
     """The factor of each ROI in the run with the best validation AUC, and how far the runs agree on it.
 
     ``factor`` is counted from 0; ``share`` says how much of the ROI the factor has. ``agreement`` is the mean adjusted
