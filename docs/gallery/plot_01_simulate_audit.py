@@ -19,8 +19,8 @@ import numpy as np
 import brio
 
 cohort = brio.simulate(brio.Simulation(n_sites=5, per_class=8, seed=3))
-print(cohort)
 print(cohort.provenance["truth"])
+cohort
 
 # %%
 # Damage three scans
