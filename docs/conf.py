@@ -42,7 +42,7 @@ extensions = [
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 highlight_language = "none"  # plain blocks are commands
 templates_path = ["_templates"]
-exclude_patterns = ["examples/**", "gallery/**", "result_pages/**", "results.md", "results/*/**"]
+exclude_patterns = ["examples/**", "gallery/**", "result_pages/**"]
 nitpicky = True
 nitpick_ignore_regex = [
     ("py:class", r"Module"),  # in a docstring that networks inherit from torch

@@ -84,9 +84,17 @@ def escape_bars(app: Any, what: str, name: str, obj: Any, options: Any, lines: l
         lines[i] = "``".join(parts)
 
 
+def name_defaults(
+    app: Any, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: str | None
+) -> tuple[str, str | None] | None:
+    """Write the default of a dataclass field that a function makes as ``...``, which Sphinx can read."""
+    return (signature.replace("<factory>", "..."), returns) if signature and "<factory>" in signature else None
+
+
 def setup(app: Any) -> dict[str, Any]:
     """Register the handlers."""
     app.connect("missing-reference", resolve)
     app.connect("autodoc-skip-member", skip_inherited)
+    app.connect("autodoc-process-signature", name_defaults)
     app.connect("autodoc-process-docstring", escape_bars, priority=900)  # after numpydoc
     return {"parallel_read_safe": True, "parallel_write_safe": True}

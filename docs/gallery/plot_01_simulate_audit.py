@@ -19,8 +19,9 @@ import numpy as np
 import brio
 
 cohort = brio.simulate(brio.Simulation(n_sites=5, per_class=8, seed=3))
-print(cohort)
-print(cohort.provenance["truth"])
+for network, rois in cohort.provenance["truth"].items():
+    print(network, rois)
+cohort
 
 # %%
 # Damage three scans
@@ -39,6 +40,7 @@ damaged = brio.Cohort.from_scans(
     label=cohort.labels,
     participant_id=cohort.ids,
     covariates=cohort.participants[["age", "sex", "tr", "mean_fd"]],
+    atlas=cohort.atlas,
     name="damaged",
 )
 

@@ -13,6 +13,7 @@ folder, imports it with the command ``brio import table``, and opens the cohort.
 # Scans are found by file names that begin with the participant's id; rows are frames,
 # columns are regions.
 
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -31,52 +32,26 @@ rows = []
 for number in range(24):
     participant = f"sub-{number + 1:03d}"
     site, diagnosis = ("Basel", "Lyon", "Porto")[number % 3], ("HC", "MDD")[number % 2]
-    rows.append(
-        {
-            "participant_id": participant,
-            "centre": site,
-            "diagnosis": diagnosis,
-            "age": rng.integers(18, 60),
-        }
-    )
-    np.save(
-        folder / f"{participant}_timeseries.npy",
-        rng.normal(size=(120, 12)).cumsum(axis=0) % 7,
-    )
-pd.DataFrame(rows).to_csv(folder / "participants.tsv", sep="\t", index=False)
+    age = int(rng.integers(18, 60))
+    rows.append((participant, site, diagnosis, age))
+    series = rng.normal(size=(120, 12)).cumsum(axis=0) % 7
+    np.save(folder / f"{participant}_timeseries.npy", series)
+columns = ["participant_id", "centre", "diagnosis", "age"]
+table = pd.DataFrame(rows, columns=columns)
+table.to_csv(folder / "participants.tsv", sep="\t", index=False)
 print(*sorted(path.name for path in folder.iterdir())[:4], "...", sep="\n")
 
 # %%
 # Import
 # ------
-# Options map the columns and the words of this study to those of a cohort. On the
-# command line this is ``brio import table my-study --out cohort --site-column centre
-# --label-column diagnosis --patient MDD --control HC``.
+# Options map the columns and the words of this study to those of a cohort. In a shell
+# this is ``brio import table my-study --out cohort ...``.
 
-command = [
-    sys.executable,
-    "-m",
-    "brio",
-    "import",
-    "table",
-    folder,
-    "--out",
-    folder.parent / "cohort",
-]
-command += [
-    "--site-column",
-    "centre",
-    "--label-column",
-    "diagnosis",
-    "--patient",
-    "MDD",
-    "--control",
-    "HC",
-]
-done = subprocess.run(
-    list(map(str, command)), capture_output=True, text=True, check=True
-)
-print(done.stdout)
+arguments = f"import table {folder} --out {folder.parent / 'cohort'}"
+arguments += " --site-column centre --label-column diagnosis --patient MDD --control HC"
+command = [sys.executable, "-m", "brio", *shlex.split(arguments)]
+done = subprocess.run(command, capture_output=True, text=True, check=True)
+print(done.stdout.splitlines()[0])
 
 # %%
 # Open
@@ -86,7 +61,9 @@ print(done.stdout)
 # in every result.
 
 cohort = brio.Cohort.load(folder.parent / "cohort")
-print(cohort)
+cohort
+
+# %%
 cohort.participants.head()
 
 # %%

@@ -13,6 +13,7 @@ part of each test scan.
 # ``brio study scan-length cohort --method ridge --out studies``. One seed makes it a
 # smoke run, and the text says so.
 
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -25,20 +26,10 @@ import brio
 folder = Path(tempfile.mkdtemp())
 simulation = brio.Simulation(n_sites=6, per_class=10, frames=240, stable=0.5, seed=7)
 brio.simulate(simulation).save(folder / "cohort")
-command = [
-    sys.executable,
-    "-m",
-    "brio",
-    "study",
-    "scan-length",
-    folder / "cohort",
-    "--method",
-    "ridge",
-]
-command += ["--seeds", "1", "--device", "cpu", "--quiet", "--out", folder / "studies"]
-done = subprocess.run(
-    list(map(str, command)), capture_output=True, text=True, check=True
-)
+arguments = f"study scan-length {folder / 'cohort'} --method ridge --seeds 1"
+arguments += f" --device cpu --quiet --out {folder / 'studies'}"
+command = [sys.executable, "-m", "brio", *shlex.split(arguments)]
+done = subprocess.run(command, capture_output=True, text=True, check=True)
 print(done.stdout.replace(str(folder), "..."))
 
 # %%
