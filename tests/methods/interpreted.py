@@ -12,9 +12,9 @@ TOLERANCE = 2e-5 if GPU else 4e-6
 
 @contextmanager
 def kernels_here():
-    """Without a GPU, Triton's interpreter takes what Triton would compile, in here only.
+    """Run kernels in Triton's interpreter where there is no GPU, inside this context only.
 
-    The environment variable for that is read when Triton is first imported, which other tests may have done already.
+    Triton reads the environment variable for that when it is first imported, which other tests may have done already.
     """
     pytest.importorskip("triton", reason="the kernels need Triton, which is not installed")
     from triton import language
@@ -26,7 +26,7 @@ def kernels_here():
     from brio.training.gpu import random_numbers_kernels
 
     class Interpreted(InterpretedFunction):
-        """A launch adapts Triton's language to the interpreter; calls inside it need not do so again, nor for good."""
+        """A launch adapts Triton's language to the interpreter for its duration; calls inside it must not."""
 
         def __call__(self, *args, **kwargs):
             return self.rewrite()(*args, **kwargs)
@@ -42,13 +42,13 @@ def kernels_here():
         yield
 
 
-def launches_of(fused, monkeypatch):
-    """A list to which every kernel is added that a module of kernels launches from here on."""
-    launch, launched = fused.launch, []
+def launches_of(module, monkeypatch):
+    """A list to which every kernel is added that a module launches from here on."""
+    launch, launched = module.launch, []
 
     def recorded(kernel, *args, **sizes):
         launched.append(kernel)
         launch(kernel, *args, **sizes)
 
-    monkeypatch.setattr(fused, "launch", recorded)
+    monkeypatch.setattr(module, "launch", recorded)
     return launched

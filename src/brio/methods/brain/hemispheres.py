@@ -76,8 +76,7 @@ class ScanEncoder(nn.Module):
 
     The local channel selects the ROIs of highest score and weighs them by it (SAGPool, Lee et al. 2019). The global
     channel assigns ROIs softly to clusters. A selected ROI adds the features of its clusters, weighted by its
-    assignment.
-    Dropped ROIs leave zeros, so that every other ROI keeps its position when the graph is flattened.
+    assignment. Dropped ROIs leave zeros, so that every other ROI keeps its position when the graph is flattened.
 
     Parameters
     ----------
