@@ -74,7 +74,7 @@ COHORT = Simulation(n_sites=5, per_class=3, n_rois=8, frames=60)
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_job_trains_in_the_precision_of_its_device_and_restores_the_earlier_one(monkeypatch, before, tmp_path, fails):
-    monkeypatch.setattr("brio.jobs.prepare.resolve_device", lambda name: PRETENDED)
+    monkeypatch.setattr("brio.jobs.job.resolve_device", lambda name: PRETENDED)
     seen, fit = [], Ridge.fit
 
     def watched(self, *args):
@@ -95,14 +95,14 @@ def test_a_job_trains_in_the_precision_of_its_device_and_restores_the_earlier_on
 def test_a_study_applies_networks_in_the_precision_of_its_device(monkeypatch, before):
     seen = []
 
-    def find(bench):
+    def find(context):
         seen.append(matmul_precision())
         raise BrioError("nothing found")
 
-    monkeypatch.setitem(study._STUDIES, "watched", study.Study("watched", "", "", lambda bench: [], find))
-    bench = SimpleNamespace(say=print, train=len, prepared=SimpleNamespace(device=PRETENDED))
+    monkeypatch.setitem(study._STUDIES, "watched", study.Study("watched", "", "", lambda context: [], find))
+    context = SimpleNamespace(say=print, train=len, job=SimpleNamespace(device=PRETENDED))
     with pytest.raises(BrioError, match="nothing found"):
-        study.run_study("watched", bench)
+        study.run_study("watched", context)
     assert seen == ["high"]
     assert matmul_precision() == before
 
