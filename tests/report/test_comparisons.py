@@ -87,7 +87,7 @@ def test_only_common_sites_are_paired_and_the_others_named():
 
 def test_too_few_sites_are_said_to_be_too_few():
     text = comparison_table(rows({"ridge": 0.5, "brio": 0.9, "gcn": 0.2}, folds=6), "ridge")
-    assert "gcn, brio: 6 sites that differ are too few to reach p <= 0.05" in text
+    assert "gcn, brio: 6 sites that differ are too few to reach p < 0.05" in text
     assert "0.031 (0.062 after Holm's correction)" in text
     assert "cannot show" not in comparison_table(rows({"ridge": 0.5, "brio": 0.9}, folds=6), "ridge")
 

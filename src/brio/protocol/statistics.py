@@ -148,6 +148,6 @@ def _warning(difference: Difference, reachable: float, comparisons: int, units: 
         return ""
     corrected = f" ({reachable:.2g} after Holm's correction)" if comparisons > 1 else ""
     return (
-        f"{difference.better + difference.worse} {units} that differ are too few to reach p <= {alpha:g}: "
+        f"{difference.better + difference.worse} {units} that differ are too few to reach p < {alpha:g}: "
         f"even if all agreed, p would be {difference.smallest_p:.2g}{corrected}"
     )
