@@ -58,7 +58,7 @@ def _print_methods(entries: list[MethodEntry]) -> None:
 
 def _print_settings(entry: MethodEntry) -> None:
     """Print what a method needs and its settings."""
-    settings = entry.make.Settings
+    settings = entry.method_class.Settings
     table = Table("setting", "value", "tuned over", box=None, pad_edge=False)
     for f in dataclasses.fields(settings):
         value, space = entry.fixed.get(f.name, getattr(settings(), f.name)), f.metadata.get("space")
