@@ -1,21 +1,7 @@
 """Training over a runs axis: the contract of a method, the sampler, the trainer, model selection."""
 
-from .contract import (
-    Batch,
-    FittedRun,
-    Method,
-    MethodFacts,
-    NetworkCall,
-    Output,
-    Prediction,
-    Run,
-    RunState,
-    SourceScans,
-    Stage,
-    Tensors,
-    group_tensors,
-    name_tensors,
-)
+from .contract import Batch, Method, MethodFacts, NetworkCall, Output, SourceScans, Stage
+from .fitted_run import FittedRun, Prediction, Run, RunState, Tensors, group_tensors, name_tensors
 from .inputs import Inputs, InputShape, Scans
 from .neural import NeuralMethod, NeuralSettings
 from .stack import Stack

@@ -17,19 +17,8 @@ from ..progress import Progress, silent
 from ..protocol import Fold
 from ..settings import require, setting
 from ..spaces import choice
-from .contract import (
-    Batch,
-    FittedRun,
-    Method,
-    MethodFacts,
-    NetworkCall,
-    Prediction,
-    Run,
-    RunState,
-    SourceScans,
-    Stage,
-    Tensors,
-)
+from .contract import Batch, Method, MethodFacts, NetworkCall, SourceScans, Stage
+from .fitted_run import FittedRun, Prediction, Run, RunState, Tensors
 from .inputs import InputShape, Scans
 from .stack import Stack
 from .trainer import train

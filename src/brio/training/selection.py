@@ -14,7 +14,7 @@ import torch
 from ..cohort import Cohort
 from ..errors import BrioError
 from ..protocol import auc
-from .contract import Run, Tensors
+from .fitted_run import Run, Tensors
 
 __all__ = ["BestValidationEpoch", "CheckpointChoice", "GivenEpoch", "SelectionSettings", "rank_auc"]
 

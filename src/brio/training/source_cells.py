@@ -9,7 +9,7 @@ import numpy as np
 from .. import draws
 from ..cohort import Cohort
 from ..errors import BrioError
-from .contract import Run
+from .fitted_run import Run
 
 __all__ = ["SourceCells"]
 

@@ -16,7 +16,8 @@ from .. import draws
 from ..connectome import Connectomes
 from ..device import pass_budget
 from ..errors import BrioError
-from .contract import Batch, FittedRun, Run, RunState, SourceScans, StackableMethod, Stage, Tensors, name_tensors
+from .contract import Batch, SourceScans, StackableMethod, Stage
+from .fitted_run import FittedRun, Run, RunState, Tensors, name_tensors
 from .inputs import Inputs, InputShape, Scans
 from .source_cells import SourceCells
 from .step_context import StepContext

@@ -15,7 +15,8 @@ from ..connectome import Connectomes
 from ..errors import BrioError
 from ..progress import Progress
 from .adamw import StackedAdamW
-from .contract import FittedRun, Run, RunState, StackableMethod, Stage, Tensors, group_tensors
+from .contract import StackableMethod, Stage
+from .fitted_run import FittedRun, Run, RunState, Tensors, group_tensors
 from .selection import BestValidationEpoch, CheckpointChoice, GivenEpoch, SelectionSettings
 from .stack import Stack
 from .step import Step

@@ -51,7 +51,7 @@ def _shifted(h, bits: tl.constexpr):
 
 @triton.jit
 def draw(position, first, second):
-    """Uniform numbers in (0, 1) for int32 positions and keys, those of :func:`.ambient.uniform` bit for bit."""
+    """Uniform numbers in (0, 1) for int32 positions and keys, bit for bit those of ``uniform_from_keys``."""
     h = position * -1640531527 + first
     h = (h ^ _shifted(h, 16)) * 2146121005
     h = (h ^ _shifted(h, 15) ^ second) * -2073254261

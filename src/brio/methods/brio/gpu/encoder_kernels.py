@@ -1,5 +1,5 @@
 # mypy: disallow-untyped-defs=False
-"""Triton kernels of the signed encoder; :mod:`.fused` calls them.
+"""Triton kernels of the signed encoder; :mod:`.encoder` calls them.
 
 In here u are rows of a graph G, v its columns and i the numbers of a row of H; r is the run, b the graph of the run and
 g its place among those of all runs. One program works on ROWS rows of one graph of one run. Programs that follow each
