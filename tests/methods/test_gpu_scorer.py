@@ -193,7 +193,7 @@ def test_other_blocks(twin, path, monkeypatch, block, numbers):
     monkeypatch.setattr(twin, "BLOCK", twin.BLOCK | {"EDGES": block[0], "BLOCKS": block[1]})
     monkeypatch.setattr(twin, "NUMBERS", numbers)
     for norm in NORMS:
-        agree(path, 2, 1, 36, (16, 8), norm, 0.5)
+        agree(path, 2, 1, 20, (16, 8), norm, 0.5)
 
 
 @pytest.mark.parametrize(("P", "h", "numbers"), [(5, 3, 4096), (40, 17, 512), (130, 32, 4096)])

@@ -233,16 +233,22 @@ def test_a_run_is_stored_whole_or_not_at_all(tuned, tmp_path):
 
 def test_a_folder_is_locked_for_one_process(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from brio.results import lock_folder\n"
-        "with lock_folder(Path(sys.argv[1])): print('locked')"
+        "import sys; from pathlib import Path; from brio.errors import BrioError; from brio.results import lock_folder\n"
+        "for _ in range(2):\n"
+        "    try:\n"
+        "        with lock_folder(Path(sys.argv[1])): print('locked', flush=True)\n"
+        "    except BrioError as error: print(error, flush=True)\n"
+        "    sys.stdin.readline()"
     )
     words = [sys.executable, "-c", code, str(tmp_path)]
-    with lock_folder(tmp_path):
-        said = subprocess.run(words, capture_output=True, text=True, check=False)
-        assert "another brio is at work there; wait for it or choose another --out" in said.stderr
-        assert said.stdout == ""
-    said = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert said.stdout == "locked\n"
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        with lock_folder(tmp_path):
+            assert "another brio is at work there; wait for it or choose another --out" in other.stdout.readline()
+        other.stdin.write("\n")
+        other.stdin.flush()
+        assert other.stdout.readline() == "locked\n"
+        other.communicate("\n", timeout=60)
+    assert other.returncode == 0
 
 
 def test_a_job_takes_the_lock_before_its_first_file(cohort, tmp_path):

@@ -1,8 +1,6 @@
-"""One run of all studies, shared by the tests and by the processes that run them."""
+"""One run of all studies, shared by the tests."""
 
-import fcntl
 import json
-import os
 import pickle
 import shutil
 from functools import cache
@@ -17,6 +15,8 @@ from brio.cohort import Cohort
 from brio.cohort.simulate import simulate
 from brio.studies import StudyContext, study
 
+HERE = Path(__file__).parent
+
 
 @pytest.fixture(scope="session")
 def cohort() -> Cohort:
@@ -25,15 +25,9 @@ def cohort() -> Cohort:
 
 @pytest.fixture(scope="session")
 def paper(tmp_path_factory) -> Path:
-    """The folder of :func:`study_contexts.make_paper`, made by the first process that asks for it; never changed."""
-    base = tmp_path_factory.getbasetemp()
-    root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "paper"
-    with root.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not root.exists():
-            partial = root.with_suffix(".partial")
-            make_paper(partial)
-            partial.rename(root)
+    """The folder of :func:`study_contexts.make_paper`; never changed."""
+    root = tmp_path_factory.mktemp("studies") / "paper"
+    make_paper(root)
     return root
 
 
@@ -72,3 +66,10 @@ def table(paper):
 def undrawn(monkeypatch) -> None:
     """Figures are made but not rendered, which takes longest."""
     monkeypatch.setattr(study, "save_figure", lambda figure, path: path.write_text(f"{len(figure.axes)} axes"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let one process run all tests of studies: what they train together takes long and is trained once."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("studies"))
