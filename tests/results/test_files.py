@@ -233,7 +233,8 @@ def test_a_run_is_stored_whole_or_not_at_all(tuned, tmp_path):
 
 def test_a_folder_is_locked_for_one_process(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from brio.errors import BrioError; from brio.results import lock_folder\n"
+        "import sys; from pathlib import Path\n"
+        "from brio.errors import BrioError\nfrom brio.results import lock_folder\n"
         "for _ in range(2):\n"
         "    try:\n"
         "        with lock_folder(Path(sys.argv[1])): print('locked', flush=True)\n"
