@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -257,3 +258,9 @@ def test_a_job_takes_the_lock_before_its_first_file(cohort, tmp_path):
         brio.run(cohort, ["ridge"], out=tmp_path / "job", device="cpu")
     assert [p.name for p in (tmp_path / "job").iterdir()] == [".lock"]
     assert brio.run(cohort, ["ridge"], out=tmp_path / "job", device="cpu").folder == tmp_path / "job"
+
+
+def test_numbers_come_back_exactly(tmp_path):
+    values = np.random.default_rng(0).uniform(size=5000) * 10.0 ** np.arange(-4, 6).repeat(500)
+    write_csv(tmp_path / "t.csv", pd.DataFrame({"auc": values}))
+    assert (read_csv(tmp_path / "t.csv")["auc"].to_numpy() == values).all()

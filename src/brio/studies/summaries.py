@@ -165,7 +165,7 @@ def describe_differences(
         lines.append(f"Nor could it have been: {few['warning'].iloc[0]}.")
     elif len(few):
         arms = ", ".join(f"{display_name(r['arm'])} ({' '.join(r['warning'].split()[:2])})" for _, r in few.iterrows())
-        lines.append(f"Too few sites or folds that differ to reach p < {level:g}: {arms}.")
+        lines.append(f"Too few that differ to reach p < {level:g}: {arms}.")
     return lines
 
 
