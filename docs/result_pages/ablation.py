@@ -6,6 +6,8 @@ from functools import cache
 
 import pandas as pd
 
+from brio.results.format import format_p, format_percent, format_signed
+
 from .comparisons import (
     Verdict,
     arm_scores,
@@ -25,8 +27,6 @@ from .markdown import (
     atlas_label,
     fixed,
     in_words,
-    p_value,
-    signed,
     signed_interval,
     state,
     with_sd,
@@ -104,7 +104,7 @@ def _jobs_table() -> str:
         scores, table = job_scores(job), job_differences(job)
         row = [job, str(len(table)), fixed(scores["brio"].mean())]
         for arm in ("brio-wo-qg", "backbone"):
-            row += [with_interval(reverse(table).loc[arm]), p_value(table.loc[arm, "p_holm"])]
+            row += [with_interval(reverse(table).loc[arm]), format_p(table.loc[arm, "p_holm"])]
         below = compare_pair(pd.DataFrame({"ridge": ridge, "brio": scores["brio"]}), "ridge", "brio")
         rows.append([*row, with_interval(below)])
     header = [
@@ -124,7 +124,7 @@ def _alignment_alone() -> str:
     parts = []
     for job in JOBS:
         d = compare_pair(job_scores(job), "brio-wo-qg", "backbone")
-        parts.append([job, signed(d["mean"]), signed_interval(d["low"], d["high"]), p_value(d["p"])])
+        parts.append([job, format_signed(d["mean"]), signed_interval(d["low"], d["high"]), format_p(d["p"])])
     return write_table(["job", "w/o QG minus backbone", "95 % interval", "p, not corrected"], parts)
 
 
@@ -144,7 +144,7 @@ def _conclusion() -> list[str]:
         ),
         state(
             "The gain depends on the job: in an earlier job with the same settings, folds and seeds, the same three "
-            f"arms were lowest, but no difference survived correction (p from {p_value(second.min())} on).",
+            f"arms were lowest, but no difference survived correction (p from {format_p(second.min())} on).",
             bool((second > 0.05).all()),
         ),
     ]
@@ -154,11 +154,11 @@ def page() -> str:
     """Return the page."""
     qualified = {job: job_differences(job).loc["brio-wo-qg"] for job in JOBS}
     n_shown = sum(d["p_holm"] <= 0.05 for d in qualified.values())
-    found = read_methods(JOBS["first, full precision"])
+    first = read_methods(JOBS["first, full precision"])
     ensembles = {
-        "first": found["brio"]["auc_of_averaged_logits"]["mean"],
-        "second": read_methods(JOBS["second, TF32"])["brio"]["auc_of_averaged_logits"]["mean"],
-        "third": read_methods("studies/aal116/arms/brio")["brio"]["auc_of_averaged_logits"]["mean"],
+        "first": first["brio"],
+        "second": read_methods(JOBS["second, TF32"])["brio"],
+        "third": read_methods("studies/aal116/arms/brio")["brio"],
     }
     return write_page(
         TITLE,
@@ -189,9 +189,9 @@ def page() -> str:
         "Alignment without qualification against no alignment:",
         _alignment_alone(),
         "Averaging the logits of three seeds raises BRIO's AUC to "
-        f"{in_words(fixed(100 * v) for v in ensembles.values())} in the three jobs, and ridge's to "
-        f"{fixed(100 * found['ridge']['auc_of_averaged_logits']['mean'])} (from "
-        f"{fixed(100 * found['ridge']['auc']['mean'])}): much of BRIO's loss is variance between runs.",
+        f"{in_words(format_percent(m.auc_of_averaged_logits.mean) for m in ensembles.values())} in the three jobs, "
+        f"and ridge's to {format_percent(first['ridge'].auc_of_averaged_logits.mean)} (from "
+        f"{format_percent(first['ridge'].auc.mean)}): much of BRIO's loss is variance between runs.",
         name_source("studies/aal116/ablation", "studies/cc200/ablation", *JOBS.values()),
     )
 
@@ -207,7 +207,7 @@ def verdicts() -> list[Verdict]:
             Verdict(
                 f"The full method is above its four ablations in AUC and ACC ({atlas_label(atlas)})",
                 f"AUC: shown for {len(below)} of {len(table)} ({in_words(map(arm_label, below.index))}, "
-                f"{in_words(signed(v) for v in below['mean'])}); ACC: higher mean than "
+                f"{in_words(format_signed(v) for v in below['mean'])}); ACC: higher mean than "
                 f"{int((acc[PAPER_ARMS] < acc['brio']).sum())} of {len(table)}",
                 judge(len(below), len(above), len(table)),
                 FILE,

@@ -6,6 +6,8 @@ from functools import cache
 
 import pandas as pd
 
+from brio.results.format import format_p, format_percent, format_signed, state_p
+
 from .brio_plus_parts import write_in_distribution, write_parts, write_simulated
 from .comparisons import (
     compare_pair,
@@ -21,6 +23,7 @@ from .evidence import (
     name_source,
     read_methods,
     read_runs,
+    read_summaries,
 )
 from .markdown import (
     atlas_label,
@@ -28,9 +31,6 @@ from .markdown import (
     fixed,
     in_words,
     interval,
-    p_in_words,
-    p_value,
-    signed,
     signed_interval,
     state,
     with_sd,
@@ -71,8 +71,8 @@ def differences(atlas: str, sources: int) -> pd.DataFrame:
 
 def linear_models(atlas: str, sources: int) -> list[str]:
     """Return the linear models, highest mean first."""
-    found = read_methods(folder(atlas, sources))
-    return [str(m) for m in describe_scores(scores(atlas, sources)).index if found[str(m)]["family"] == "linear"]
+    methods = read_methods(folder(atlas, sources))
+    return [str(m) for m in describe_scores(scores(atlas, sources)).index if methods[str(m)].family == "linear"]
 
 
 def gains(atlas: str, sources: int) -> pd.DataFrame:
@@ -81,15 +81,14 @@ def gains(atlas: str, sources: int) -> pd.DataFrame:
 
 
 def _unseen_table(atlas: str, sources: int) -> str:
-    runs, found = read_runs(folder(atlas, sources)), read_methods(folder(atlas, sources))
+    runs, methods = read_runs(folder(atlas, sources)), read_methods(folder(atlas, sources))
     acc, table = site_scores(runs, "acc").mean(), gains(atlas, sources)
     rows = []
     for name, row in describe_scores(scores(atlas, sources)).iterrows():
-        ensemble = found[str(name)]["auc_of_averaged_logits"]["mean"]
         means = [
             with_sd(row["mean"], row["sd"]),
             interval(row["low"], row["high"]),
-            fixed(100 * ensemble),
+            format_percent(methods[str(name)].auc_of_averaged_logits.mean),
             fixed(acc[name]),
         ]
         rows.append([f"`{name}`", *means, *difference_cells(table, str(name))])
@@ -120,7 +119,7 @@ def _development_table(atlas: str) -> str:
                 row += ["", "", ""]
                 continue
             d = development_difference(atlas, part, str(name))
-            row += [signed(d["mean"]), signed_interval(d["low"], d["high"]), p_value(d["p"])]
+            row += [format_signed(d["mean"]), signed_interval(d["low"], d["high"]), format_p(d["p"])]
         rows.append(row)
     header = ["method"]
     for part in parts:
@@ -144,9 +143,9 @@ def _conclusion() -> list[str]:
                 str(sources),
                 fixed(mean["brio-plus"]),
                 fixed(mean["ridge"]),
-                signed(ridge["mean"]),
+                format_signed(ridge["mean"]),
                 signed_interval(ridge["low"], ridge["high"]),
-                p_value(ridge["p_holm"]),
+                format_p(ridge["p_holm"]),
                 f"`{best}` {fixed(mean[best])}",
                 code(sorted(shown(differences(atlas, sources), -1).index)),
             ]
@@ -159,7 +158,7 @@ def _conclusion() -> list[str]:
         state(
             "**It has a higher mean AUC than every linear model, and no gain over ridge is shown.** After Holm's "
             f"correction neither `ridge` nor `fc-tangent-ridge` is shown to be lower in any of the {len(cases)} "
-            f"settings (p from {p_value(min(against))} on).",
+            f"settings (p from {format_p(min(against))} on).",
             highest and min(against) > 0.05,
         ),
         write_table(header, rows),
@@ -167,8 +166,8 @@ def _conclusion() -> list[str]:
             f"**Development flattered it on AAL116.** Its settings were chosen on {own['aal116']['n']} development "
             f"sites. There it is {fixed(own['aal116']['mean'])} points above ridge; at the {other['aal116']['n']} "
             f"other sites it is {fixed(-other['aal116']['mean'])} points *below* "
-            f"({p_in_words(other['aal116']['p'])}). On CC200 it is above in both halves "
-            f"({signed(own['cc200']['mean'])} and {signed(other['cc200']['mean'])}).",
+            f"({state_p(other['aal116']['p'])}). On CC200 it is above in both halves "
+            f"({format_signed(own['cc200']['mean'])} and {format_signed(other['cc200']['mean'])}).",
             own["aal116"]["mean"] > 0 > other["aal116"]["mean"] and other["cc200"]["mean"] > 0,
         ),
     ]
@@ -184,7 +183,7 @@ def page() -> str:
             blocks += [f"### {atlas_label(atlas)}, {sources} source sites", _unseen_table(atlas, sources)]
     linear = {(a, s): -differences(a, s).loc["brio-plus-linear", "mean"] for a in ATLASES for s in SOURCES}
     shown_linear = [key for key in linear if differences(*key).loc["brio-plus-linear", "p_holm"] <= 0.05]
-    cc200 = read_methods(folder("cc200", 19))
+    cc200 = read_summaries(folder("cc200", 19))
     return write_page(
         TITLE,
         *_conclusion(),
@@ -201,7 +200,7 @@ def page() -> str:
         f"points; this is shown in {len(shown_linear)} of {len(linear)} settings "
         f"({in_words(f'{atlas_label(a)} with {s} source sites' for a, s in shown_linear)}).",
         "The rows of `brio` on CC200 are in TF32 and of a second import of the same scans (fingerprint "
-        f"{cc200['brio']['fingerprint'][:8]} instead of {cc200['ridge']['fingerprint'][:8]}).",
+        f"{cc200['brio'].fingerprint[:8]} instead of {cc200['ridge'].fingerprint[:8]}).",
         "## Development sites",
         "The development sites are every second one by name: "
         f"{in_words(development_parts('aal116')['development sites'])}. The others were never test sites while BRIO "

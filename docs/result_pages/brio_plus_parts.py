@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from brio.results.format import format_p
+
 from .comparisons import (
     arm_scores,
     compare_kfold,
@@ -13,7 +15,7 @@ from .comparisons import (
     with_interval,
 )
 from .evidence import link_figure, read_measured_table, read_runs, read_study
-from .markdown import atlas_label, fixed, p_value, state, with_sd, write_commands, write_frame, write_table
+from .markdown import atlas_label, fixed, state, with_sd, write_commands, write_frame, write_table
 
 ATLASES = ("aal116", "cc200")
 PARTS = "brio-plus/aal116-parts"
@@ -59,7 +61,7 @@ def write_parts() -> list[str]:
     return [
         "## Its parts",
         state(
-            f"No part is shown to matter on AAL116 (p from {p_value(table['p_holm'].min())} on). Leaving out the "
+            f"No part is shown to matter on AAL116 (p from {format_p(table['p_holm'].min())} on). Leaving out the "
             f"logarithm costs most: {with_interval(table.loc[worst])}.",
             bool((table["p_holm"] > 0.05).all()) and worst == "brio-plus,shrinkage=0.99",
         ),

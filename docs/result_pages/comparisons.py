@@ -10,10 +10,11 @@ from functools import cache
 
 import pandas as pd
 
-from brio.protocol import bootstrap_interval, compare_over_folds, compare_over_sites
-from brio.results import average_seeds, score_units
+from brio.protocol import compare_over_folds, compare_over_sites
+from brio.results import MetricSummary, average_seeds, score_units, summarise_scores
+from brio.results.format import format_p, format_signed
 
-from .markdown import p_value, signed, signed_interval
+from .markdown import signed_interval
 
 LEVEL = 0.05
 
@@ -30,22 +31,20 @@ def fold_scores(runs: pd.DataFrame, metric: str = "auc") -> pd.DataFrame:
 
 def arm_scores(rows: pd.DataFrame, column: str = "auc", factor: float = 100.0) -> pd.DataFrame:
     """Return a quantity of each arm of a study in each fold, averaged over seeds. Shape [folds, arms]."""
-    table = factor * rows.groupby(["fold", "arm"])[column].mean().unstack("arm")
-    return table[list(dict.fromkeys(rows["arm"]))]
+    return factor * average_seeds(rows, column, column="arm")
 
 
 def describe_scores(scores: pd.DataFrame) -> pd.DataFrame:
     """Return mean, SD and 95 % bootstrap interval over sites (or folds) of each method, highest mean first."""
-    bounds = {name: _cached_interval(tuple(scores[name])) for name in scores}
-    table = pd.DataFrame({"mean": scores.mean(), "sd": scores.std(ddof=1)})
-    table["low"] = [bounds[name][0] for name in table.index]
-    table["high"] = [bounds[name][1] for name in table.index]
+    summaries = {name: _summarise(tuple(scores[name])) for name in scores}
+    rows = {name: [s.mean, s.sd, *(s.interval or (None, None))] for name, s in summaries.items()}
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=["mean", "sd", "low", "high"])
     return table.sort_values("mean", ascending=False, kind="stable")
 
 
 @cache  # several pages describe the same scores
-def _cached_interval(values: tuple[float, ...]) -> tuple[float, float]:
-    return bootstrap_interval(values)
+def _summarise(scores: tuple[float, ...]) -> MetricSummary:
+    return summarise_scores(scores)
 
 
 def compare_sites(scores: pd.DataFrame, reference: str, lower_is_better: bool = False) -> pd.DataFrame:
@@ -78,12 +77,16 @@ def difference_cells(differences: pd.DataFrame, name: str, digits: int = 1) -> l
     if name not in differences.index:
         return ["", "", ""]
     row = differences.loc[name]
-    return [signed(row["mean"], digits), signed_interval(row["low"], row["high"], digits), p_value(row["p_holm"])]
+    return [
+        format_signed(row["mean"], digits),
+        signed_interval(row["low"], row["high"], digits),
+        format_p(row["p_holm"]),
+    ]
 
 
 def with_interval(row: pd.Series, digits: int = 1) -> str:
     """Return a difference with its interval, for a sentence."""
-    return f"{signed(row['mean'], digits)} ({signed_interval(row['low'], row['high'], digits)})"
+    return f"{format_signed(row['mean'], digits)} ({signed_interval(row['low'], row['high'], digits)})"
 
 
 def shown(differences: pd.DataFrame, direction: int) -> pd.DataFrame:

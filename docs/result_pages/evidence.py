@@ -1,6 +1,7 @@
 """Read the stored results under ``evidence/``.
 
-This is the only module that knows the names of their files and columns.
+The files of jobs and studies are read by :mod:`brio.results`; the paper's figures and the printed output of benchmarks
+are read here.
 """
 
 from __future__ import annotations
@@ -13,23 +14,35 @@ from typing import Any
 
 import pandas as pd
 
+from brio.results import MethodSummary, StoredJob, StoredStudy, Summary, TuningRecord
+from brio.results.files import RESULTS
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 EVIDENCE = REPOSITORY / "evidence"
 
 
 @cache
+def read_jobs(folder: str) -> tuple[StoredJob, ...]:
+    """Read every job in a folder of ``evidence/``, in the order of their paths; smoke runs are refused."""
+    jobs = tuple(StoredJob.read(file.parent) for file in sorted((EVIDENCE / folder).rglob(RESULTS)))
+    if not jobs:
+        raise FileNotFoundError(f"no {RESULTS} in {EVIDENCE / folder}")
+    for job in jobs:
+        if job.summary.smoke_run:
+            raise ValueError(f"{job.folder} is a smoke run: it has no place in the result pages")
+    return jobs
+
+
+@cache
 def read_runs(folder: str) -> pd.DataFrame:
-    """Read the runs of every job in a folder of ``evidence/``.
+    """Read the runs of every job in a folder.
 
     Returns
     -------
     DataFrame
         One row per run: ``method``, ``fold``, ``seed``, ``auc``, ``acc``, ``device``, ... as ``results.csv`` has them.
     """
-    files = sorted((EVIDENCE / folder).rglob("results.csv"))
-    if not files:
-        raise FileNotFoundError(f"no results.csv in {EVIDENCE / folder}")
-    return pd.concat([pd.read_csv(file) for file in files], ignore_index=True)
+    return pd.concat([job.rows for job in read_jobs(folder)], ignore_index=True)
 
 
 def describe_protocol(runs: pd.DataFrame) -> str:
@@ -41,62 +54,51 @@ def describe_protocol(runs: pd.DataFrame) -> str:
     return f"{sites} folds with one test site each, {other}, {seeds} seeds"
 
 
-@cache
-def read_methods(folder: str) -> dict[str, dict[str, Any]]:
-    """Read what the summaries of the jobs in a folder say of each method, with the cohort's fingerprint.
+def read_summaries(folder: str) -> dict[str, Summary]:
+    """Read the summary of the job of each method in a folder."""
+    return {method: job.summary for job in read_jobs(folder) for method in job.summary.methods}
 
-    Returns
-    -------
-    dict
-        By method: ``family``, ``provenance``, ``control``, ``auc_of_averaged_logits``, ``fingerprint``, ...
-    """
-    methods: dict[str, dict[str, Any]] = {}
-    for file in sorted((EVIDENCE / folder).rglob("summary.json")):
-        summary = json.loads(file.read_text())
-        if summary["smoke_run"]:
-            raise ValueError(f"{file} is a smoke run: it has no place in the result pages")
-        shared = {key: summary[key] for key in ("cohort", "fingerprint", "n_scans", "n_excluded")}
-        methods |= {name: shared | found for name, found in summary["methods"].items()}
-    return methods
+
+def read_methods(folder: str) -> dict[str, MethodSummary]:
+    """Read what the jobs in a folder say about each method."""
+    return {method: summary.methods[method] for method, summary in read_summaries(folder).items()}
 
 
 def count_fingerprints() -> Counter[tuple[str, str]]:
     """Count the stored jobs by atlas and cohort fingerprint."""
-    summaries = [json.loads(file.read_text()) for file in sorted(EVIDENCE.rglob("summary.json"))]
-    return Counter((summary["atlas"], summary["fingerprint"]) for summary in summaries)
+    return Counter((job.summary.atlas, job.summary.fingerprint) for job in read_jobs("."))
+
+
+def read_tuning(folder: str) -> dict[str, TuningRecord]:
+    """Read the search of each tuned method in a folder."""
+    return {method: job.tuning for job in read_jobs(folder) if job.tuning for method in job.tuning.choices}
 
 
 @cache
-def read_tuned_settings(folder: str) -> dict[str, dict[str, Any]]:
-    """Read the settings that tuning chose: by method, then by test site."""
-    choices: dict[str, dict[str, Any]] = {}
-    for file in sorted((EVIDENCE / folder).rglob("tuning.json")):
-        choices |= json.loads(file.read_text())["choices"]
-    return choices
+def read_stored_study(folder: str) -> StoredStudy:
+    """Read the folder of a study."""
+    return StoredStudy.read(EVIDENCE / folder)
 
 
-@cache
 def read_study(folder: str) -> pd.DataFrame:
     """Read the table of a study: one row per observation."""
-    return pd.read_csv(EVIDENCE / folder / "table.csv")
+    table = read_stored_study(folder).table
+    if table is None:
+        raise FileNotFoundError(f"the table of {EVIDENCE / folder} is not stored")
+    return table
 
 
-@cache
 def read_study_summary(folder: str) -> pd.DataFrame:
     """Read the small table in the text of a study, for studies whose full table is not stored. Cells are strings."""
-    lines = (EVIDENCE / folder / "found.md").read_text().splitlines()
-    header, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
-    return pd.DataFrame(rows, columns=header)
+    return _parse_table(read_stored_study(folder).finding)
 
 
 def read_sentence(folder: str, start: str) -> str:
     """Read the sentence in the text of a study that starts with the given words."""
-    lines = (EVIDENCE / folder / "found.md").read_text().splitlines()
-    (sentence,) = (line for line in lines if line.startswith(start))
+    (sentence,) = (line for line in read_stored_study(folder).finding.splitlines() if line.startswith(start))
     return sentence
 
 
-@cache
 def read_paper_claim(folder: str) -> str:
     """Read what a study says the paper claims."""
     return read_sentence(folder, "The paper: ").removeprefix("The paper: ")
@@ -115,7 +117,12 @@ def read_measurement(name: str) -> str:
 
 def read_measured_table(name: str) -> pd.DataFrame:
     """Read the Markdown table in the stored output of a benchmark. Cells are strings."""
-    lines = [line for line in read_measurement(name).splitlines() if line.startswith("|")]
+    return _parse_table(read_measurement(name))
+
+
+def _parse_table(text: str) -> pd.DataFrame:
+    """Parse the one Markdown table in a text."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
     header, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return pd.DataFrame(rows, columns=header)
 

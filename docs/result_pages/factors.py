@@ -6,6 +6,9 @@ from functools import cache
 
 import pandas as pd
 
+from brio.results import average_seeds
+from brio.results.format import format_signed, state_p
+
 from .comparisons import Verdict, compare_sites, difference_cells, judge, reverse, shown
 from .evidence import (
     describe_protocol,
@@ -18,7 +21,7 @@ from .evidence import (
     read_study,
     read_study_summary,
 )
-from .markdown import fixed, in_words, p_in_words, signed, state, write_page, write_table
+from .markdown import fixed, in_words, state, write_page, write_table
 
 FILE = "factors.md"
 TITLE = "What do BRIO's factors carry?"
@@ -32,8 +35,7 @@ TOP = 5
 def kept_scores(share: float, folder: str = f"{STUDIES}/retention") -> pd.DataFrame:
     """Return the AUC at each test site with a share of the factors kept, by ranking."""
     rows = read_study(folder)
-    table = 100 * rows[rows["share"] == share].groupby(["fold", "ranking"])["auc"].mean().unstack("ranking")
-    return table[RANKINGS]
+    return 100 * average_seeds(rows[rows["share"] == share], column="ranking")[RANKINGS]
 
 
 @cache
@@ -68,8 +70,8 @@ def _retention() -> list[str]:
         write_table(
             ["factors kept", "ranking", "qualification minus it", "95 % interval", "p", "sites with equal AUC"], tests
         ),
-        f"In an earlier job nothing was shown ({signed(-earlier['mean'])} over a random order with one factor, "
-        f"{p_in_words(earlier['p_holm'])}).",
+        f"In an earlier job nothing was shown ({format_signed(-earlier['mean'])} over a random order with one factor, "
+        f"{state_p(earlier['p_holm'])}).",
         f"The paper: {read_paper_claim(f'{STUDIES}/retention')}",
         link_figure(f"{STUDIES}/retention/figure.svg", "AUC with some of the factors kept"),
     ]
@@ -130,7 +132,7 @@ def page() -> str:
         state(
             "**Factors that qualify carry more than random ones; which regions they stress changes from run to run.** "
             f"With one factor kept, the qualified one has an AUC {fixed(-one.loc['random', 'mean'])} points above a "
-            f"random one ({p_in_words(one.loc['random', 'p_holm'])}). Qualification is not shown to rank better than "
+            f"random one ({state_p(one.loc['random', 'p_holm'])}). Qualification is not shown to rank better than "
             f"relevance or support alone. {len(named)} of the five regions named by the paper are among our five "
             "highest.",
             one.loc["random", "p_holm"] <= 0.05

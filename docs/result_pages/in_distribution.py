@@ -6,20 +6,11 @@ from functools import cache
 
 import pandas as pd
 
+from brio.results.format import state_p
+
 from .comparisons import Verdict, compare_kfold, describe_scores, difference_cells, fold_scores, shown
 from .evidence import link_figure, name_source, read_methods, read_paper_claim, read_runs
-from .markdown import (
-    code,
-    fixed,
-    in_words,
-    interval,
-    p_in_words,
-    state,
-    with_sd,
-    write_commands,
-    write_page,
-    write_table,
-)
+from .markdown import code, fixed, in_words, interval, state, with_sd, write_commands, write_page, write_table
 from .unseen_scores import baselines
 
 FILE = "in-distribution.md"
@@ -56,13 +47,13 @@ def ranks(metric: str) -> pd.Series:
 
 def _table() -> str:
     auc, acc = describe_scores(scores()), scores("acc")
-    found = read_methods(FOLDERS[0]) | read_methods(FOLDERS[1])
+    methods = read_methods(FOLDERS[0]) | read_methods(FOLDERS[1])
     rows = []
     for name, row in auc.iterrows():
         rows.append(
             [
                 f"`{name}`",
-                "control" if found[name]["control"] else found[name]["family"],
+                "control" if methods[str(name)].control else methods[str(name)].family,
                 with_sd(row["mean"], row["sd"]),
                 interval(row["low"], row["high"]),
                 with_sd(acc[name].mean(), acc[name].std(ddof=1)),
@@ -106,7 +97,7 @@ def page() -> str:
         link_figure(f"{STUDY}/figure.svg", "AUC and ACC in distribution"),
         name_source(*FOLDERS) + " CC200 has rows for linear models and BRIO plus only: see [BRIO plus](brio-plus.md).",
         f"`core-scaffold` and `mlp` have a higher mean than BRIO that is not shown to differ "
-        f"({p_in_words(table.loc['core-scaffold', 'p_holm'])} and {p_in_words(table.loc['mlp', 'p_holm'])}).",
+        f"({state_p(table.loc['core-scaffold', 'p_holm'])} and {state_p(table.loc['mlp', 'p_holm'])}).",
     )
 
 

@@ -1,12 +1,19 @@
-"""Format numbers, tables and pages, each in one place."""
+"""Join sentences, tables and figures to pages.
+
+Numbers are formatted by :mod:`brio.results.format`. Scores on these pages are in percent, so that the helpers here
+differ from those only in their default of one decimal.
+"""
 
 from __future__ import annotations
 
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import pandas as pd
+
+from brio.results.format import format_interval, format_number, format_signed, format_table, join_names
 
 _ARM_LABELS = {
     "brio": "BRIO",
@@ -44,9 +51,8 @@ def write_page(title: str, *blocks: str) -> str:
 
 def write_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table; a cell does not break within a number with its SD or interval."""
-    cells = [[_NUMBERS.sub(lambda found: found[0].replace(" ", _NO_BREAK), cell) for cell in row] for row in rows]
-    lines = [list(header), ["---"] * len(header), *cells]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    cells = [[_NUMBERS.sub(lambda number: number[0].replace(" ", _NO_BREAK), cell) for cell in row] for row in rows]
+    return format_table(header, cells)
 
 
 def write_commands(*commands: str) -> str:
@@ -61,27 +67,14 @@ def write_frame(frame: pd.DataFrame) -> str:
 
 
 def fixed(value: float, digits: int = 1) -> str:
-    """Format a number with a fixed count of decimals; what rounds to zero has no sign.
+    """Format a score in percent, by default with one decimal.
 
     Examples
     --------
     >>> fixed(72.84), fixed(-0.04)
     ('72.8', '0.0')
     """
-    text = f"{value:.{digits}f}"
-    return text if float(text) else text.removeprefix("-")
-
-
-def signed(value: float, digits: int = 1) -> str:
-    """Format a difference with its sign.
-
-    Examples
-    --------
-    >>> signed(0.26), signed(-2.9), signed(-0.04)
-    ('+0.3', '-2.9', '0.0')
-    """
-    text = f"{value:+.{digits}f}"
-    return text if float(text) else text[1:]
+    return format_number(value, digits)
 
 
 def with_sd(mean: float, sd: float) -> str:
@@ -103,7 +96,7 @@ def interval(low: float, high: float, digits: int = 1) -> str:
     >>> interval(61.51, 68.42)
     '61.5 to 68.4'
     """
-    return f"{fixed(low, digits)} to {fixed(high, digits)}"
+    return format_interval((low, high), partial(format_number, digits=digits))
 
 
 def signed_interval(low: float, high: float, digits: int = 1) -> str:
@@ -114,29 +107,7 @@ def signed_interval(low: float, high: float, digits: int = 1) -> str:
     >>> signed_interval(-0.72, 1.8)
     '-0.7 to +1.8'
     """
-    return f"{signed(low, digits)} to {signed(high, digits)}"
-
-
-def p_value(p: float) -> str:
-    """Format a p value for a table: two significant digits, at most three decimals.
-
-    Examples
-    --------
-    >>> p_value(1.0), p_value(0.0523), p_value(0.0072), p_value(0.0002)
-    ('1.0', '0.052', '0.007', '< 0.001')
-    """
-    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.01 else f"{p:#.2g}"
-
-
-def p_in_words(p: float) -> str:
-    """Format a p value for a sentence.
-
-    Examples
-    --------
-    >>> p_in_words(0.2), p_in_words(0.0002)
-    ('p = 0.20', 'p < 0.001')
-    """
-    return f"p {p_value(p)}" if p < 0.001 else f"p = {p_value(p)}"
+    return format_interval((low, high), partial(format_signed, digits=digits))
 
 
 def arm_label(name: str) -> str:
@@ -169,5 +140,5 @@ def code(names: Iterable[str]) -> str:
 
 def in_words(items: Iterable[str]) -> str:
     """List items in a sentence."""
-    *first, last = list(items) or ["none"]
-    return f"{', '.join(first)} and {last}" if first else last
+    every = list(items)
+    return join_names(every, most=len(every)) or "none"

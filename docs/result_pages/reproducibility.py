@@ -6,20 +6,11 @@ from functools import cache
 
 import pandas as pd
 
+from brio.results.format import format_p, format_signed, state_p
+
 from .comparisons import compare_pair, site_scores
 from .evidence import count_fingerprints, name_source, read_runs
-from .markdown import (
-    arm_label,
-    atlas_label,
-    fixed,
-    p_in_words,
-    p_value,
-    signed,
-    signed_interval,
-    state,
-    write_page,
-    write_table,
-)
+from .markdown import arm_label, atlas_label, fixed, signed_interval, state, write_page, write_table
 
 FILE = "reproducibility.md"
 TITLE = "Do the numbers come back?"
@@ -64,7 +55,7 @@ def _rows(pairs: list[tuple[str, str, str, str]]) -> list[list[str]]:
     rows = []
     for label, method, first, second in pairs:
         d = compare_jobs(method, first, second)
-        difference = [signed(d["mean"]), signed_interval(d["low"], d["high"]), p_value(d["p"])]
+        difference = [format_signed(d["mean"]), signed_interval(d["low"], d["high"]), format_p(d["p"])]
         counts = [f"{d['same_epoch']} of {d['runs']}", f"{d['equal']} of {d['runs']}"]
         rows.append([label, fixed(d["first"]), fixed(d["second"]), *difference, fixed(d["largest"]), *counts])
     return rows
@@ -115,8 +106,8 @@ def page() -> str:
         "## Precision",
         state(
             f"That TF32 costs anything is not shown, nor that it does not: for the GCN on CC200 the difference is "
-            f"{signed(tf32['mean'])} ({p_in_words(tf32['p'])}; better at {tf32['better']}, worse at {tf32['worse']} of "
-            f"{tf32['n']} sites). Between the two jobs of each row the code had changed as well.",
+            f"{format_signed(tf32['mean'])} ({state_p(tf32['p'])}; better at {tf32['better']}, worse at "
+            f"{tf32['worse']} of {tf32['n']} sites). Between the two jobs of each row the code had changed as well.",
             tf32["p"] > 0.05,
         ),
         write_table(HEADER, _rows(precision)),

@@ -6,9 +6,11 @@ from functools import cache
 
 import pandas as pd
 
+from brio.results.format import format_p, format_signed
+
 from .comparisons import Verdict, arm_scores, compare_sites, describe_scores, judge, shown
 from .evidence import describe_protocol, link_figure, name_source, read_paper_claim, read_runs, read_study
-from .markdown import arm_label, fixed, in_words, p_value, signed, signed_interval, state, write_page, write_table
+from .markdown import arm_label, fixed, in_words, signed_interval, state, write_page, write_table
 
 FILE = "scan-length.md"
 TITLE = "What do shorter scans cost?"
@@ -19,9 +21,10 @@ SHARES = (75.0, 50.0)
 
 @cache
 def change(share: float, folder: str = STUDY) -> pd.DataFrame:
-    """Return the change in AUC at each test site with a share of the frames, over windows and seeds, by arm."""
+    """Return the change in AUC of each arm at each test site with a share of the frames, over windows and seeds."""
     rows = read_study(folder)
-    return arm_scores(rows[rows["share"] == share], "change")
+    runs = rows[rows["share"] == share].groupby(["arm", "fold", "seed"], sort=False)["change"].mean()
+    return arm_scores(runs.reset_index(), "change")
 
 
 @cache
@@ -36,8 +39,8 @@ def _table() -> str:
         row = [arm_label(arm)]
         for share in SHARES:
             loss, table = describe_scores(change(share)).loc[arm], differences(share)
-            row += [signed(loss["mean"]), signed_interval(loss["low"], loss["high"])]
-            row.append(p_value(table.loc[arm, "p_holm"]) if arm in table.index else "")
+            row += [format_signed(loss["mean"]), signed_interval(loss["low"], loss["high"])]
+            row.append(format_p(table.loc[arm, "p_holm"]) if arm in table.index else "")
         out.append(row)
     header = ["arm"]
     for share in SHARES:

@@ -6,20 +6,11 @@ from functools import cache
 
 import pandas as pd
 
+from brio.results.format import format_p, format_signed, state_p
+
 from .comparisons import Verdict, arm_scores, compare_sites, describe_scores, judge, shown
 from .evidence import describe_protocol, link_figure, name_source, read_paper, read_paper_claim, read_runs, read_study
-from .markdown import (
-    atlas_label,
-    fixed,
-    p_in_words,
-    p_value,
-    signed,
-    state,
-    with_sd,
-    write_commands,
-    write_page,
-    write_table,
-)
+from .markdown import atlas_label, fixed, state, with_sd, write_commands, write_page, write_table
 
 FILE = "sensitivity.md"
 TITLE = "How much do K, J and the block length matter?"
@@ -54,7 +45,7 @@ def _table() -> str:
                 auc, table = describe_scores(scores(atlas, setting)).loc[arm], differences(atlas, setting)
                 row.append(with_sd(auc["mean"], auc["sd"]))
                 row += (
-                    [signed(table.loc[arm, "mean"]), p_value(table.loc[arm, "p_holm"])]
+                    [format_signed(table.loc[arm, "mean"]), format_p(table.loc[arm, "p_holm"])]
                     if arm in table.index
                     else ["", ""]
                 )
@@ -77,15 +68,15 @@ def page() -> str:
         TITLE,
         state(
             "**Little, as far as can be shown.** Two re-estimates are shown to be too few on AAL116 "
-            f"({signed(k2['aal116']['mean'])} points, {p_in_words(k2['aal116']['p_holm'])}), not on CC200 "
-            f"({signed(k2['cc200']['mean'])}, {p_in_words(k2['cc200']['p_holm'])}). No number of factors and no block "
-            "length differs from BRIO's own value by more than the correction allows.",
+            f"({format_signed(k2['aal116']['mean'])} points, {state_p(k2['aal116']['p_holm'])}), not on CC200 "
+            f"({format_signed(k2['cc200']['mean'])}, {state_p(k2['cc200']['p_holm'])}). No number of factors and no "
+            "block length differs from BRIO's own value by more than the correction allows.",
             k2["aal116"]["p_holm"] <= 0.05 < k2["cc200"]["p_holm"]
             and bool((factors["p_holm"] > 0.05).all() and (blocks["p_holm"] > 0.05).all()),
         ),
         "- One factor has the lowest mean on both atlases. The highest mean is at "
-        f"{scores('aal116', 'J').mean().idxmax().split(',')[1]} on AAL116 ({signed(j16['mean'])}, "
-        f"{p_in_words(j16['p_holm'])}) and at {scores('cc200', 'J').mean().idxmax().split(',')[1]} on CC200. BRIO's "
+        f"{scores('aal116', 'J').mean().idxmax().split(',')[1]} on AAL116 ({format_signed(j16['mean'])}, "
+        f"{state_p(j16['p_holm'])}) and at {scores('cc200', 'J').mean().idxmax().split(',')[1]} on CC200. BRIO's "
         "setting was not changed: that would be a choice made on test sites.\n- The estimated block length is "
         f"{fixed(length.mean())} frames on average ({fixed(length.min())} to {fixed(length.max())}) on AAL116; the "
         f"paper's table has {read_paper()['block_length_frames']}. Half and twice that length differ by at most "
@@ -122,7 +113,7 @@ def verdicts() -> list[Verdict]:
         for atlas in ATLASES:
             table = differences(atlas, setting).loc[arms]
             measured = ", ".join(
-                f"{setting} = {_values(setting)[arm]:g}: {signed(row['mean'])} ({p_in_words(row['p_holm'])})"
+                f"{setting} = {_values(setting)[arm]:g}: {format_signed(row['mean'])} ({state_p(row['p_holm'])})"
                 for arm, row in table.iterrows()
             )
             word = judge(len(shown(table, -1)), len(shown(table, 1)), len(table))

@@ -8,22 +8,11 @@ import numpy as np
 import pandas as pd
 
 from brio.diagnostics import DELTA_AUC, discordance_interval, discordance_rate, spearman, spearman_interval
+from brio.results.format import format_p, format_signed, state_p
 
 from .comparisons import Verdict, arm_scores, compare_sites, difference_cells, judge, shown
 from .evidence import describe_protocol, link_figure, name_source, read_paper_claim, read_runs, read_study
-from .markdown import (
-    arm_label,
-    fixed,
-    in_words,
-    interval,
-    p_in_words,
-    p_value,
-    signed,
-    state,
-    write_commands,
-    write_page,
-    write_table,
-)
+from .markdown import arm_label, fixed, in_words, interval, state, write_commands, write_page, write_table
 
 FILE = "stability.md"
 TITLE = "Does agreement between sites mean stable predictions?"
@@ -111,7 +100,11 @@ def _agreement() -> list[str]:
             ],
         ),
         f"Within a method rho runs from {fixed(within.iloc[0], 2)} ({arm_label(str(within.index[0]))}) to "
-        f"{signed(within.iloc[-1], 2)} ({arm_label(str(within.index[-1]))}). Intervals draw folds with replacement.",
+        f"{format_signed(within.iloc[-1], 2)} ({arm_label(str(within.index[-1]))}). Intervals draw folds with "
+        "replacement.",
+        f"All values are of the job stored as `evidence/{STUDIES}/agreement`. An earlier job of the same command, "
+        "whose table is not stored, has the same values except for `gsat` and `brainood`, which did not repeat at "
+        "the time (see [reproducibility](reproducibility.md#the-order-of-sums)); its rho differs in the second decimal.",
         f"The paper: {read_paper_claim(f'{STUDIES}/agreement')}",
         link_figure(f"{STUDIES}/agreement/figure.svg", "Site discrepancy and predictive variation of the methods"),
     ]
@@ -147,7 +140,7 @@ def _without_support() -> list[str]:
         state(
             "**Predictions are as stable without support.** w/o RS weighs factors by relevance alone and sees no "
             f"re-estimate in training. Its variation is lower than BRIO's by {-support['mean']:.3f} "
-            f"({-support['high']:.3f} to {-support['low']:.3f}, {p_in_words(support['p_holm'])}), and so is its "
+            f"({-support['high']:.3f} to {-support['low']:.3f}, {state_p(support['p_holm'])}), and so is its "
             f"discrepancy ({means['brio-wo-rs']:.3f} against {means['brio']:.3f}). Whether relevance or the strength "
             "of alignment makes the difference would take w/o SF, w/o SM and w/o TR, whose weights were not kept.",
             support["mean"] < 0 and support["p_holm"] <= 0.05 and means["brio-wo-rs"] < means["brio"],
@@ -170,7 +163,7 @@ def _mismatch() -> list[str]:
     for arm in [*aligned_arms(), "brio"]:
         cells = [_label(arm), fixed(alike[arm], 0)]
         for kind, table in (("mismatch", total), ("auc_preserved_mismatch", preserved)):
-            cells += [fixed(rates.loc[arm, kind]), p_value(table.loc[arm, "p_holm"]) if arm in table.index else ""]
+            cells += [fixed(rates.loc[arm, kind]), format_p(table.loc[arm, "p_holm"]) if arm in table.index else ""]
         out.append(cells)
     header = ["arm", "runs below the median discrepancy, %", "mismatches, %", "p", "AUC-preserved mismatches, %", "p"]
     few = [arm for arm in total.index if total.loc[arm, "warning"]]
@@ -238,7 +231,7 @@ def verdicts() -> list[Verdict]:
         Verdict(
             "BRIO has lower predictive variation than alignment without qualification",
             f"shown at {len(shown(table, 1))} of {len(table)} strengths; but w/o RS is lower still "
-            f"({signed(variation('agreement-of-ablations').loc['brio-wo-rs', 'mean'], 3)})",
+            f"({format_signed(variation('agreement-of-ablations').loc['brio-wo-rs', 'mean'], 3)})",
             judge(len(shown(table, 1)), len(shown(table, -1)), len(table)),
             FILE,
         ),

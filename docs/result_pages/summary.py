@@ -7,6 +7,8 @@ from functools import cache
 
 import pandas as pd
 
+from brio.results.format import format_p, format_signed, state_p
+
 from . import (
     ablation,
     brio_plus,
@@ -20,19 +22,8 @@ from . import (
     unseen_sites,
 )
 from .comparisons import JUDGEMENT, Verdict, describe_scores, site_scores
-from .evidence import describe_protocol, read_methods, read_paper, read_runs
-from .markdown import (
-    atlas_label,
-    fixed,
-    in_words,
-    interval,
-    p_in_words,
-    p_value,
-    signed,
-    state,
-    write_page,
-    write_table,
-)
+from .evidence import describe_protocol, read_paper, read_runs, read_summaries
+from .markdown import atlas_label, fixed, in_words, interval, state, write_page, write_table
 
 FILE = "index.md"
 TITLE = "Results"
@@ -72,8 +63,8 @@ def headline_table() -> str:
         label = labels.get(name, f"best network ({' / '.join(f'`{n}`' for n in dict.fromkeys(names))})")
         row = [label]
         for atlas, own in zip(ATLASES, names, strict=True):
-            found = described[atlas].loc[own]
-            row += [fixed(found["mean"]), interval(found["low"], found["high"])]
+            scores = described[atlas].loc[own]
+            row += [fixed(scores["mean"]), interval(scores["low"], scores["high"])]
         rows.append(row)
     header = ["method"]
     for atlas in ATLASES:
@@ -83,7 +74,7 @@ def headline_table() -> str:
 
 def headline_note() -> str:
     """Return what the numbers of the small table are."""
-    n = read_methods(unseen_scores.folder("aal116"))["ridge"]["n_scans"]
+    n = read_summaries(unseen_scores.folder("aal116"))["ridge"].n_scans
     return (
         f"Mean AUC in percent over test sites and its 95 % bootstrap interval over sites: ABIDE I, {n} scans, "
         f"{describe_protocol(read_runs(unseen_scores.folder('aal116')))}. `brio-plus` chooses its penalty on inner "
@@ -105,7 +96,7 @@ def _what_holds() -> list[str]:
         state(
             "**Linear models are more accurate than BRIO.** Ridge regression on the entries of the connectome is "
             f"{fixed(ridge['aal116']['mean'])} (AAL116) and {fixed(ridge['cc200']['mean'])} (CC200) points above BRIO "
-            f"as published ({p_in_words(ridge['aal116']['p_holm'])} and {p_in_words(ridge['cc200']['p_holm'])}). The "
+            f"as published ({state_p(ridge['aal116']['p_holm'])} and {state_p(ridge['cc200']['p_holm'])}). The "
             "paper has no linear model in its table.",
             all(d["p_holm"] <= 0.05 and d["mean"] > 0 for d in ridge.values()),
         ),
@@ -118,7 +109,7 @@ def _what_holds() -> list[str]:
         state(
             "**Task relevance gains, support under re-estimation is not shown to.** Without relevance BRIO loses "
             f"{fixed(-relevance[0]['mean'])} and {fixed(-relevance[1]['mean'])} points (shown); without support it "
-            f"changes by {signed(support[0]['mean'])} and {signed(support[1]['mean'])} (not shown).",
+            f"changes by {format_signed(support[0]['mean'])} and {format_signed(support[1]['mean'])} (not shown).",
             all(d["p_holm"] <= 0.05 for d in relevance) and all(d["p_holm"] > 0.05 for d in support),
         ),
         state(
@@ -131,7 +122,7 @@ def _what_holds() -> list[str]:
             "**BRIO plus has the highest mean, and no gain over ridge is shown.** With all other sites as source "
             f"sites it has {fixed(plus_mean['aal116'])} and {fixed(plus_mean['cc200'])}, "
             f"{fixed(plus['aal116']['mean'])} and {fixed(plus['cc200']['mean'])} points above ridge "
-            f"({p_in_words(plus['aal116']['p_holm'])} and {p_in_words(plus['cc200']['p_holm'])}).",
+            f"({state_p(plus['aal116']['p_holm'])} and {state_p(plus['cc200']['p_holm'])}).",
             all(d["p_holm"] > 0.05 for d in plus.values()),
         ),
     ]
@@ -147,14 +138,14 @@ def _what_to_use() -> list[str]:
     return [
         "Start with `ridge`, and run the controls beside it: age, sex and motion alone reach "
         f"{fixed(control)} here, and every other score has to be read against that.",
-        f"`fc-tangent-ridge` adds tangent space: {signed(tangent['aal116']['mean'])} and "
-        f"{signed(tangent['cc200']['mean'])} points, no gain shown.",
+        f"`fc-tangent-ridge` adds tangent space: {format_signed(tangent['aal116']['mean'])} and "
+        f"{format_signed(tangent['cc200']['mean'])} points, no gain shown.",
         "`brio-plus` has the highest mean, calibrated probabilities, and shows what its factors contribute. A "
         f"caution: at the sites of AAL116 that had no part in its making it is {fixed(-other['mean'])} points below "
-        f"ridge ({p_in_words(other['p'])}).",
+        f"ridge ({state_p(other['p'])}).",
         f"If it must be a network: {in_words(dict.fromkeys(f'`{b}`' for b in best))}, {fixed(-behind[0]['mean'])} and "
-        f"{fixed(-behind[1]['mean'])} points below ridge (p = {p_value(behind[0]['p_holm'])} and "
-        f"{p_value(behind[1]['p_holm'])}).",
+        f"{fixed(-behind[1]['mean'])} points below ridge (p = {format_p(behind[0]['p_holm'])} and "
+        f"{format_p(behind[1]['p_holm'])}).",
         f"`brio` ({fixed(mean['aal116']['brio'])} and {fixed(mean['cc200']['brio'])}) if the question is which "
         "factors carry the decision and whether they survive re-estimation; which regions they stress changes from "
         "run to run.",
@@ -174,7 +165,7 @@ def page(titles: dict[str, str]) -> str:
         Titles of the other pages, by file name.
     """
     words = Counter(verdict.word for verdict in verdicts())
-    n = read_methods(unseen_scores.folder("aal116"))["ridge"]
+    job = read_summaries(unseen_scores.folder("aal116"))["ridge"]
     rows = [[v.claim, v.measured, f"[{v.word}]({v.page})"] for v in verdicts()]
     return write_page(
         TITLE,
@@ -198,7 +189,7 @@ def page(titles: dict[str, str]) -> str:
                 "first.",
                 "*Shown* means a p value of at most 0.05 after Holm's correction for the comparisons of the table. "
                 "*Not shown* does not mean equal.",
-                f"The audit leaves {n['n_scans']} scans and excludes {n['n_excluded']}. The paper's cohort has "
+                f"The audit leaves {job.n_scans} scans and excludes {job.n_excluded}. The paper's cohort has "
                 f"{read_paper()['n_scans']:,} scans and cannot be a subset of this release.",
                 "All results are of version 0.1.0. Networks ran on NVIDIA H200, linear models on CPUs. CC200 mixes "
                 "full precision and TF32, and two imports of the same scans: see "

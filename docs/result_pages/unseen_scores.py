@@ -59,13 +59,13 @@ def differences_to_untuned_brio(atlas: str) -> pd.DataFrame:
 
 def family_of(name: str) -> str:
     """Return the family of a method."""
-    return str(read_methods(folder("aal116"))[name]["family"])
+    return read_methods(folder("aal116"))[name].family
 
 
 @cache
 def networks(atlas: str) -> list[str]:
     """Return the trained networks, highest mean AUC first."""
-    trained = {name for name, found in read_methods(folder(atlas)).items() if found["epochs"]}
+    trained = {name for name, method in read_methods(folder(atlas)).items() if method.epochs}
     return [name for name in describe_scores(scores(atlas)).index if name in trained]
 
 

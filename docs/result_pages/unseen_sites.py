@@ -6,19 +6,11 @@ from functools import cache
 
 import pandas as pd
 
+from brio.results.format import state_p
+
 from .comparisons import Verdict, compare_pair, compare_sites, judge, shown, site_scores, with_interval
-from .evidence import describe_protocol, link_figure, name_source, read_methods, read_runs
-from .markdown import (
-    atlas_label,
-    code,
-    fixed,
-    p_in_words,
-    signed_interval,
-    state,
-    write_commands,
-    write_page,
-    write_table,
-)
+from .evidence import describe_protocol, link_figure, name_source, read_runs, read_summaries
+from .markdown import atlas_label, code, fixed, signed_interval, state, write_commands, write_page, write_table
 from .unseen_scores import (
     ATLASES,
     above_paper,
@@ -61,7 +53,7 @@ def _conclusion() -> str:
             f"{fixed(mean['aal116']['ridge'])} on AAL116 and {fixed(mean['cc200']['ridge'])} on CC200, BRIO "
             f"{fixed(mean['aal116']['brio'])} and {fixed(mean['cc200']['brio'])}: ridge is "
             f"{fixed(ridge['aal116']['mean'])} and {fixed(ridge['cc200']['mean'])} points higher "
-            f"({p_in_words(ridge['aal116']['p_holm'])} and {p_in_words(ridge['cc200']['p_holm'])}).",
+            f"({state_p(ridge['aal116']['p_holm'])} and {state_p(ridge['cc200']['p_holm'])}).",
             all(d["p_holm"] <= 0.05 and d["mean"] > 0 for d in ridge.values())
             and all(family_of(str(m.idxmax())) == "linear" for m in mean.values()),
         ),
@@ -120,7 +112,7 @@ def _against_brio() -> str:
 
 def page() -> str:
     """Return the page."""
-    n = read_methods(folder("aal116"))["ridge"]["n_scans"]
+    n = read_summaries(folder("aal116"))["ridge"].n_scans
     above = {atlas: above_paper(atlas) for atlas in ATLASES}
     atlases = compare_pair(
         pd.DataFrame({"cc200": scores("cc200")["ridge"], "aal116": scores("aal116")["ridge"]}), "cc200", "aal116"
@@ -147,7 +139,7 @@ def page() -> str:
         "## CC200",
         "Settings are those chosen on AAL116; only the penalty of linear models is chosen here. Ridge is "
         f"{fixed(atlases['mean'])} points higher than on AAL116 at the same sites "
-        f"({signed_interval(atlases['low'], atlases['high'])}, {p_in_words(atlases['p'])}).",
+        f"({signed_interval(atlases['low'], atlases['high'])}, {state_p(atlases['p'])}).",
         write_commands(
             "brio run abide-cc --method gat --tuned unseen-sites/aal116/gat --seeds 3 --device cuda-tf32 "
             "--records-only --out unseen-sites/cc200/gat",
@@ -222,7 +214,7 @@ def verdicts() -> list[Verdict]:
         out.append(
             Verdict(
                 f"The best brain networks are better than graph OOD methods ({atlas_label(atlas)})",
-                f"`{best}` is shown above {below} of {len(table)} (largest {p_in_words(table['p_holm'].max())})",
+                f"`{best}` is shown above {below} of {len(table)} (largest {state_p(table['p_holm'].max())})",
                 judge(below, above, len(table)),
                 FILE,
             )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from brio.results.format import format_percent, format_signed
+
 from .comparisons import describe_scores, difference_cells
-from .evidence import read_measured_table, read_methods, read_runs
-from .markdown import atlas_label, code, fixed, interval, signed, state, with_sd, write_frame, write_table
+from .evidence import read_measured_table, read_methods, read_runs, read_summaries
+from .markdown import atlas_label, code, fixed, interval, state, with_sd, write_frame, write_table
 from .unseen_scores import (
     ATLASES,
     SITE_PENALTIES,
@@ -19,16 +21,16 @@ from .unseen_scores import (
 
 def write_scores(atlas: str) -> str:
     """Return the scores of all methods beside the paper's, highest mean AUC first."""
-    acc, theirs, found = scores(atlas, "acc").mean(), paper(atlas), read_methods(folder(atlas))
+    acc, theirs, methods = scores(atlas, "acc").mean(), paper(atlas), read_methods(folder(atlas))
     rows = []
     for name, row in describe_scores(scores(atlas)).iterrows():
         rows.append(
             [
                 f"`{name}`",
-                "control" if found[name]["control"] else found[name]["family"],
+                "control" if methods[str(name)].control else methods[str(name)].family,
                 with_sd(row["mean"], row["sd"]),
                 interval(row["low"], row["high"]),
-                fixed(100 * found[name]["auc_of_averaged_logits"]["mean"]),
+                format_percent(methods[str(name)].auc_of_averaged_logits.mean),
                 fixed(acc[name]),
                 with_sd(theirs.loc[name, "auc"], theirs.loc[name, "auc_sd"]) if name in theirs.index else "",
             ]
@@ -53,7 +55,7 @@ def write_paper_figures() -> str:
         row = [f"`{name}`"]
         for atlas in ATLASES:
             ours, theirs = scores(atlas)[name].mean(), paper(atlas).loc[name, "auc"]
-            row += [fixed(ours), fixed(theirs), signed(ours - theirs)]
+            row += [fixed(ours), fixed(theirs), format_signed(ours - theirs)]
         rows.append(row)
     header = ["method"]
     for atlas in ATLASES:
@@ -75,16 +77,16 @@ def write_site_penalties() -> str:
 
 def write_provenance() -> str:
     """Return where each implementation comes from."""
-    found = read_methods(folder("aal116"))
+    methods = read_methods(folder("aal116"))
     order = describe_scores(scores("aal116")).index
-    return write_table(["method", "provenance"], [[f"`{name}`", found[name]["provenance"]] for name in order])
+    return write_table(["method", "provenance"], [[f"`{name}`", methods[name].provenance] for name in order])
 
 
 def write_devices() -> str:
     """Return which rows of CC200 were computed in which precision, on which import of the cohort."""
-    runs, found = read_runs(folder("cc200")), read_methods(folder("cc200"))
+    runs, summaries = read_runs(folder("cc200")), read_summaries(folder("cc200"))
     table = runs.groupby("method")["device"].first().to_frame()
-    table["fingerprint"] = [found[name]["fingerprint"][:8] for name in table.index]
+    table["fingerprint"] = [summaries[name].fingerprint[:8] for name in table.index]
     rows = [
         [device, fingerprint, code(part.index)]
         for (device, fingerprint), part in table.groupby(["device", "fingerprint"])

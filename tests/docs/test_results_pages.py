@@ -44,6 +44,20 @@ def test_sentence_without_support_in_the_evidence_stops_the_generator(result_pag
         markdown.state("does not hold", False)
 
 
+@pytest.mark.parametrize("folder", ["unseen-sites/aal116", "in-distribution/aal116"])
+def test_pages_describe_scores_as_the_summaries_of_the_jobs_do(result_pages, folder):
+    comparisons = importlib.import_module("result_pages.comparisons")
+    evidence = importlib.import_module("result_pages.evidence")
+    runs = evidence.read_runs(folder)
+    scores = comparisons.fold_scores(runs) if "in-dist" in folder else comparisons.site_scores(runs)
+    described = comparisons.describe_scores(scores) / 100
+    methods = evidence.read_methods(folder)
+    assert sorted(described.index) == sorted(methods)
+    for name, method in methods.items():
+        expected = [method.auc.mean, method.auc.sd, *method.auc.interval]
+        assert described.loc[name].tolist() == pytest.approx(expected, abs=1e-12), name
+
+
 @pytest.mark.parametrize("name", ["markdown", "comparisons"])
 def test_examples_in_docstrings(result_pages, name):
     outcome = doctest.testmod(importlib.import_module(f"result_pages.{name}"))

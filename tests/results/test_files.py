@@ -156,6 +156,20 @@ def test_tables_alone_are_enough_for_brio_table(tuned, tmp_path):
         write_report(tmp_path)
 
 
+def test_table_or_text_of_a_study_is_enough(tmp_path):
+    """As our own evidence is stored."""
+    with pytest.raises(BrioError, match=r"study\.json: cannot be read"):
+        StoredStudy.read(tmp_path)
+    (tmp_path / "table.csv").write_text("arm,fold\na,01\n")
+    study = StoredStudy.read(tmp_path)
+    assert (study.record.name, study.finding) == (tmp_path.name, "")
+    assert study.table["fold"].tolist() == ["01"]
+    (tmp_path / "table.csv").unlink()
+    (tmp_path / "found.md").write_text("# Nothing\n")
+    study = StoredStudy.read(tmp_path)
+    assert (study.finding, study.table) == ("# Nothing\n", None)
+
+
 def test_a_summary_from_before_0_1_0_takes_the_kinds_of_methods_from_the_registry(tuned, tmp_path):
     summary = json.loads((tuned / "summary.json").read_text())
     for method in summary["methods"].values():

@@ -41,8 +41,8 @@ TEXT_COLUMNS = (
 """Columns that are text even where every value looks like a number: ``0050002`` is a participant, ``1`` a fold."""
 
 _PANDAS = tuple(int(part) for part in pd.__version__.split(".")[:2])
-_EXACT: dict[str, Any] = {"float_precision": "round_trip"} if _PANDAS < (3, 1) else {}
-"""Before version 3.1 pandas rounds the last digit of a number unless asked not to; since then asking is deprecated."""
+_EXACT_NUMBERS: dict[str, Any] = {"float_precision": "round_trip"} if _PANDAS < (3, 1) else {}
+"""Numbers come back exactly as they were written; pandas 3.1 does so by itself and deprecates the option."""
 
 
 def file_error(path: Path, problem: str, remedy: str = "repeat the job that wrote it") -> BrioError:
@@ -122,7 +122,7 @@ def read_csv(path: Path, columns: Sequence[str] = ()) -> pd.DataFrame:
             dtype=dict.fromkeys(TEXT_COLUMNS, str),
             na_values=[""],
             keep_default_na=False,
-            **_EXACT,
+            **_EXACT_NUMBERS,
         )
     except (OSError, ValueError) as error:
         raise file_error(path, f"cannot be read ({error})") from error

@@ -105,18 +105,19 @@ class StoredStudy:
 
     @classmethod
     def read(cls, folder: Path) -> StoredStudy:
-        """Read the folder of a study.
+        """Read the folder of a study; its table or its text is enough, the record then has the name alone.
 
         Raises
         ------
         BrioError
-            If a file of it cannot be read.
+            If no file of a study is there, or one cannot be read.
         """
         path = folder / STUDY
-        document = {"name": folder.name} | read_json(path)
         texts = [folder / name for name in (FINDING, FINDING_OF_0_1) if (folder / name).is_file()]
         finding = texts[0].read_text(encoding="utf-8", errors="replace") if texts else ""
         table = read_csv(folder / TABLE) if (folder / TABLE).is_file() else None
+        only_tables = not path.is_file() and (finding or table is not None)
+        document = {"name": folder.name} | ({} if only_tables else read_json(path))
         return cls(folder, from_json(StudyRecord, document, path), finding, table)
 
     def write(self, float_format: str | None = None) -> None:
