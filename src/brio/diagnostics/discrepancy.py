@@ -14,8 +14,8 @@ from ..errors import BrioError
 from ..methods.brio import BrioSettings
 from ..methods.brio.qualification import contribution_statistics, reestimation_variation, reference_scale
 from ..training import FittedRun, Method
+from ..training.cells import cell_membership, group_by_cell
 from ..transport import entropic_cost
-from .cells import cell_membership, group_by_cell
 from .outputs import RESAMPLES, iterate_source_outputs
 
 __all__ = ["measure_discrepancies", "pair_divergences", "predictive_variation", "site_discrepancy"]

@@ -17,8 +17,8 @@ from ..errors import BrioError
 from ..methods.brio import Brio, BrioSettings
 from ..methods.brio.qualification import Qualification, pair_support, qualify
 from ..training import FittedRun, Method, Scans
+from ..training.cells import cell_membership, group_by_cell
 from ..training.stack import Stack
-from .cells import cell_membership, group_by_cell
 from .outputs import RESAMPLES, iterate_source_outputs
 
 __all__ = [

@@ -55,7 +55,16 @@ def load_fitted_runs(job: Job, name: str, folder: Path) -> tuple[Method, list[Fi
 
 
 def load_run_details(job: Job, name: str, folder: Path) -> list[tuple[Run, dict[str, Any]]]:
-    """Load the details that the runs of a method left, in the order of seeds and folds; weights are not needed."""
+    """Load the details that the runs of a method left, in the order of seeds and folds; weights are not needed.
+
+    Parameters
+    ----------
+    job : Job
+    name : str
+        Of the method.
+    folder : Path
+        Of the job.
+    """
     store = RunStore(folder / RUNS)
     planned_runs = build_plan(job, [name]).runs.values()
     return [(planned.run, store.read_record(planned.key).details) for planned in planned_runs]

@@ -140,7 +140,15 @@ def open_job(
 
 
 def write_job_plan(job: Job, plan: Plan, folder: Path) -> None:
-    """Write the plan of a job with what is known of its cohort."""
+    """Write the plan of a job and the facts about its cohort.
+
+    Parameters
+    ----------
+    job : Job
+    plan : Plan
+    folder : Path
+        Of the job; made where it is missing.
+    """
     audited = job.audit
     write_plan(
         folder,

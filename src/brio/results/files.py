@@ -76,7 +76,15 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, document: dict[str, Any], indent: int = 1) -> None:
-    """Write a JSON object."""
+    """Write a JSON object.
+
+    Parameters
+    ----------
+    path : Path
+    document : dict
+    indent : int
+        Spaces by which a level is indented.
+    """
     write_atomically(path, json.dumps(document, indent=indent) + "\n")
 
 
@@ -98,7 +106,15 @@ def read_json(path: Path, remedy: str = "repeat the job that wrote it") -> dict[
 
 
 def write_csv(path: Path, table: pd.DataFrame, float_format: str | None = None) -> None:
-    """Write a table; by default numbers have all their digits."""
+    """Write a table.
+
+    Parameters
+    ----------
+    path : Path
+    table : DataFrame
+    float_format : str, optional
+        Of numbers, such as ``%.6g``; by default they have all their digits.
+    """
     write_atomically(path, table.to_csv(index=False, lineterminator="\n", float_format=float_format))
 
 

@@ -126,6 +126,14 @@ def state_p(p: float | None) -> str:
 def format_count(n: int, one: str, many: str = "") -> str:
     """Write a number of things, with separated thousands.
 
+    Parameters
+    ----------
+    n : int
+    one : str
+        What one of them is called.
+    many : str, optional
+        What several are called; by default with an s.
+
     Examples
     --------
     >>> format_count(1, "site"), format_count(1030, "scan"), format_count(2, "scan has", "scans have")
@@ -136,6 +144,12 @@ def format_count(n: int, one: str, many: str = "") -> str:
 
 def format_range(low: float, high: float, digits: int = 0) -> str:
     """Write a range, or its one value.
+
+    Parameters
+    ----------
+    low, high : float
+    digits : int
+        Decimals.
 
     Examples
     --------

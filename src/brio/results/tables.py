@@ -52,7 +52,17 @@ def read_predictions(folder: Path) -> pd.DataFrame | None:
 
 
 def write_tables(folder: Path, rows: pd.DataFrame, predictions: pd.DataFrame | None, summary: Summary) -> None:
-    """Write the tables of a finished job; the summary comes last, and with it the job is finished."""
+    """Write the tables of a finished job; the summary comes last, and with it the job is finished.
+
+    Parameters
+    ----------
+    folder : Path
+    rows : DataFrame
+        One row per run.
+    predictions : DataFrame or None
+        One row per test scan and run; None where they are not known, as of reused results.
+    summary : Summary
+    """
     write_csv(folder / RESULTS, rows)
     if predictions is not None:
         write_csv(folder / PREDICTIONS, predictions)

@@ -9,6 +9,7 @@ import numpy as np
 from .. import draws
 from ..cohort import Cohort
 from ..errors import BrioError
+from .cells import cell_membership
 from .fitted_run import Run
 
 __all__ = ["SourceCells"]
@@ -87,13 +88,12 @@ class SourceCells:
         total = self.size.sum((1, 2))
         scans = np.repeat(self.members[:, 0, 0, :1], total.max(), axis=1)
         weight = np.zeros((*self.size.shape, int(total.max())))
-        for r in range(len(total)):
-            start = 0
-            for e, c in np.argwhere(self.size[r]):
-                stop = start + self.size[r, e, c]
-                scans[r, start:stop] = self.members[r, e, c, : stop - start]
-                weight[r, e, c, start:stop] = 1.0 / (stop - start)
-                start = stop
+        for r, n in enumerate(total):
+            cells = np.argwhere(self.size[r])  # (site, class)
+            members = [self.members[r, e, c, : self.size[r, e, c]] for e, c in cells]
+            scans[r, :n] = np.concatenate(members)
+            site, label = np.repeat(cells, [len(m) for m in members], axis=0).T
+            weight[r, : self.n_sites[r], :, :n] = cell_membership(site, label).numpy()
         return scans, weight
 
     def select(self, keep: np.ndarray) -> SourceCells:

@@ -15,6 +15,7 @@ from ...connectome import Connectomes, source_mean
 from ...errors import BrioError
 from ...protocol import auc
 from ...training import FittedRun, Run, RunState, SourceScans
+from ...training.cells import cell_membership
 from ..brio.qualification import Qualification, qualify
 from .calibration import fit_calibration
 from .factors import FactorSpace, assign_rois
@@ -78,8 +79,7 @@ class RunFit:
         self.y = self._tensor(2.0 * label - 1.0)
         self.sites = self._tensor((site[:, None] == self.site_names).astype(float))  # [n, E]
         self.intercepts = self.sites if settings.site_intercepts else torch.ones_like(self.sites[:, :1])
-        cell = self.sites.unsqueeze(-1) * torch.stack([self.y < 0, self.y > 0], -1).unsqueeze(1)  # [n, E, 2]
-        self.membership = (cell / cell.sum(0)).permute(1, 2, 0)
+        self.membership = cell_membership(site, label).to(self.log.device)  # [E, 2, n]
         self.row_of_scan = np.full(len(connectomes), -1)  # -1 for scans that are no source scans of this run
         self.row_of_scan[self.source.scans] = np.arange(len(self.source.scans))
         self._prepare_source()

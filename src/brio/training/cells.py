@@ -41,7 +41,7 @@ def group_by_cell(site: np.ndarray, label: np.ndarray) -> tuple[np.ndarray, list
     members = [[np.flatnonzero((site == e) & (label == c)) for c in (0, 1)] for e in names]
     for e, both in zip(names, members, strict=True):
         if not len(both[0]) or not len(both[1]):
-            raise BrioError(f"source site {e} holds one class only; diagnostics by class need both at every site")
+            raise BrioError(f"source site {e} holds one class only; both are needed at every site")
     return names, members
 
 
