@@ -79,7 +79,9 @@ class RunFit:
         self.y = self._tensor(2.0 * label - 1.0)
         self.sites = self._tensor((site[:, None] == self.site_names).astype(float))  # [n, E]
         self.intercepts = self.sites if settings.site_intercepts else torch.ones_like(self.sites[:, :1])
-        self.membership = cell_membership(site, label).to(self.log.device)  # [E, 2, n]
+        # [E, 2, n], laid out scan by scan: the layout decides in which order a product adds up, hence its last bits
+        scan_by_scan = cell_membership(site, label).permute(2, 0, 1).contiguous()
+        self.membership = scan_by_scan.permute(1, 2, 0).to(self.log.device)
         self.row_of_scan = np.full(len(connectomes), -1)  # -1 for scans that are no source scans of this run
         self.row_of_scan[self.source.scans] = np.arange(len(self.source.scans))
         self._prepare_source()
