@@ -19,9 +19,9 @@ def test_p_is_printed_one_way_everywhere(p, text):
     assert format_p(p) == words.p_value(p) == text
     assert state_p(p) == words.stated_p(p) == (f"p {text}" if "<" in text else f"p = {text}")
     assert format_frame(pd.DataFrame({"p": [p]})).splitlines()[-1] == f"| {text} |"
-    arms = pd.DataFrame({"arm": ["brio", "gcn"], "to brio": [None, 1.0], "p": [None, p], "warning": ""})
+    arms = pd.DataFrame({"arm": ["brio", "gcn"], "minus brio": [None, 1.0], "p": [None, p], "warning": ""})
     if p > 0.05:
-        assert f"gcn (+1.0, p = {text})" in describe_differences(arms, "brio")[0]
+        assert f"gcn (+1.0 points, p = {text})" in describe_differences(arms, "brio")[0]
 
 
 def test_a_comparison_prints_small_p_as_such():

@@ -18,8 +18,8 @@ from brio.report import write_report
 from brio.report.html.reading import read_evidence
 from brio.report.html.repeat import commands
 from brio.results import RunStore
-from brio.studies import Arm, StudyContext, arm, comparison, list_studies, run_study
-from brio.studies.comparison import compared, reference_of
+from brio.studies import Arm, StudyContext, comparison, list_studies, make_arm, run_study
+from brio.studies.comparison import choose_reference, list_compared_arms
 from brio.studies.reused import ReusedResults
 from brio.studies.study import find_study
 
@@ -30,10 +30,10 @@ QUICK = {"epochs": "2", "T_w": "1", "d_h": "8"}
 
 
 def test_arms_are_named_after_what_they_are():
-    assert arm("brio").name == "brio"
-    assert arm("brio", J=8, d_t=2).name == "brio,J=8,d_t=2"
-    assert arm("brio", "kfold") != arm("brio")
-    assert arm("brio", K=2) == arm("brio", K=2)
+    assert make_arm("brio").name == "brio"
+    assert make_arm("brio", J=8, d_t=2).name == "brio,J=8,d_t=2"
+    assert make_arm("brio", "kfold") != make_arm("brio")
+    assert make_arm("brio", K=2) == make_arm("brio", K=2)
 
 
 def test_settings_reach_the_methods_that_have_them(cohort, tmp_path):
@@ -44,7 +44,7 @@ def test_settings_reach_the_methods_that_have_them(cohort, tmp_path):
     assert context.job.spec.settings_of("brio") == {"epochs": "7", "T_w": "3", "lambda_env": "2", "variant": "w/o SM"}
     assert context.settings_of("brio").lambda_env == 2.0
     assert context.settings_of("backbone").lambda_env == 0.0
-    assert context.job_of(arm("brio", T_w=1)).spec.method_settings["T_w"] == 1, "what makes the arm comes last"
+    assert context.job_of(make_arm("brio", T_w=1)).spec.method_settings["T_w"] == 1, "what makes the arm comes last"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_some_folds_are_as_many_in_distribution(cohort, tmp_path):
     context = context_on(cohort, tmp_path, folds=["site02", "site05", "site02"])
 
     def folds(context, protocol):
-        return {job.run.fold.name for job in context.plan_arm(arm("ridge", protocol)).runs.values()}
+        return {job.run.fold.name for job in context.plan_arm(make_arm("ridge", protocol)).runs.values()}
 
     assert folds(context, "loso") == {"site02", "site05"}
     assert folds(context, "kfold") == {"1", "2"}
@@ -115,8 +115,8 @@ def test_what_makes_a_smoke_run(words, why, cohort, tmp_path):
 def test_results_reused_with_other_settings_make_a_smoke_run(cohort, tmp_path):
     brio.run(cohort, ["ridge", "gcn"], seeds=3, out=tmp_path / "job", settings={"epochs": "2"}, device="cpu")
     context = context_on(cohort, tmp_path / "out", settings=None, seeds=3, reuse=[tmp_path / "job"])
-    assert context.explain_smoke([arm("ridge")]) == ""
-    assert context.explain_smoke([arm("ridge"), arm("gcn")]) == "gcn reused with epochs=2"
+    assert context.explain_smoke([make_arm("ridge")]) == ""
+    assert context.explain_smoke([make_arm("ridge"), make_arm("gcn")]) == "gcn reused with epochs=2"
     brio.tune(cohort, "gcn", seeds=3, budget=2, out=tmp_path / "tuned", settings={"epochs": "2"}, device="cpu")
     tuned = context_on(cohort, tmp_path / "out", settings=None, seeds=3, reuse=[tmp_path / "tuned"])
     told = tuned.explain_smoke([Arm("gcn", tuned=True)])
@@ -133,17 +133,17 @@ def test_tuned_rows_count_among_methods_and_not_among_parts_of_one(cohort, tmp_p
         place = run_study("comparison", context)
         rows = read(place / "table.csv")
         assert seen["executed"] == ["loso/ridge"]
-        own = context.rows([arm("gcn"), arm("ridge")])
+        own = context.collect_rows([make_arm("gcn"), make_arm("ridge")])
     assert seen["executed"] == ["loso/ridge", "loso/gcn"], "an arm without tuning is trained, the other one shared"
     given = read(tmp_path / "tuned" / "results.csv")["auc"].tolist()
     assert rows[rows["arm"] == "gcn"]["auc"].tolist() == given
     assert own[own["arm"] == "gcn"]["auc"].tolist() != given
     assert (
-        "Settings of gcn were chosen on validation scans; the others have their own."
+        "Settings of gcn were chosen on validation scans. The other methods were not tuned."
         in (place / "finding.md").read_text()
     )
     assert [line for line in said if "tuned results are not compared" in line] == [
-        "gcn: tuned results are not compared with parts of it that nobody tuned; it is trained here"
+        "gcn: tuned results are not compared with variants that are not tuned; it is trained here"
     ]
     assert [p.name for p in sorted((tmp_path / "out" / "reused" / "loso").iterdir())] == ["gcn (tuned)"]
     evidence = read_evidence(tmp_path / "out")
@@ -159,20 +159,20 @@ def test_what_had_nothing_to_tune_is_the_methods_own(cohort, tmp_path):
     brio.tune(cohort, "dead-rois-only", seeds=2, budget=3, out=tmp_path / "tuned", device="cpu")
     context = context_on(cohort, tmp_path / "out", reuse=[tmp_path / "tuned"])
     with watched() as seen:
-        context.rows([arm("dead-rois-only")])
+        context.collect_rows([make_arm("dead-rois-only")])
     assert seen["executed"] == []
 
 
 def test_an_arm_that_was_begun_elsewhere_is_refused_before_another_is_trained(cohort, tmp_path):
     first = context_on(cohort, tmp_path)
-    first.train([arm("ridge"), arm("logistic")])
+    first.train([make_arm("ridge"), make_arm("logistic")])
     plan = tmp_path / "arms" / "loso" / "logistic" / "plan.json"
     plan.write_text(json.dumps(json.loads(plan.read_text()) | {"device": "cuda", "threads": None}))
     with watched() as seen:
-        context_on(cohort, tmp_path).train([arm("ridge"), arm("logistic")])  # finished: read here as well
+        context_on(cohort, tmp_path).train([make_arm("ridge"), make_arm("logistic")])  # finished: read here as well
     shutil.rmtree(next((tmp_path / "arms" / "loso" / "logistic" / "runs").iterdir()))
     with watched() as seen, pytest.raises(BrioError, match=r"begun on another device.*--device cuda,"):
-        context_on(cohort, tmp_path).train([arm("svm"), arm("logistic")])
+        context_on(cohort, tmp_path).train([make_arm("svm"), make_arm("logistic")])
     assert seen["executed"] == []
 
 
@@ -185,7 +185,10 @@ def test_a_study_says_where_its_arms_were_computed(cohort, tmp_path):
         record["row"]["device"] = "cuda (a GPU)"
         path.write_text(json.dumps(record))
     again = context_on(cohort, tmp_path, methods=["ridge", "logistic"])
-    assert "Computed on cpu; on cuda (a GPU): logistic." in (run_study("comparison", again) / "finding.md").read_text()
+    assert (
+        "Computed on cpu, except on cuda (a GPU): logistic."
+        in (run_study("comparison", again) / "finding.md").read_text()
+    )
 
 
 # ---------------------------------------------------------------- sharing and resuming
@@ -201,7 +204,7 @@ def test_studies_share_runs(seen):
 def test_a_finished_folder_is_not_trained_again(context, cohort):
     with watched() as seen:
         again = context_on(cohort, context.out)
-        rows = again.rows([arm("brio"), arm("ridge", "kfold")])
+        rows = again.collect_rows([make_arm("brio"), make_arm("ridge", "kfold")])
     assert seen["fitted"] == []
     assert len(rows) == 20
 
@@ -209,7 +212,7 @@ def test_a_finished_folder_is_not_trained_again(context, cohort):
 def test_another_job_in_the_folder_is_refused(context, cohort):
     other = context_on(cohort, context.out, settings={**SETTINGS, "epochs": "9"})
     with pytest.raises(BrioError, match="belongs to another job"):
-        other.results_of(arm("brio"))
+        other.results_of(make_arm("brio"))
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -241,10 +244,10 @@ def test_a_study_that_was_killed_goes_on(cohort, tmp_path, monkeypatch):
 
 def test_a_removed_arm_is_trained_again_and_no_other(cohort, tmp_path):
     words = {"methods": ["ridge", "logistic"], "seeds": 1, "settings": {}}
-    before = find_study("comparison").find(context_on(cohort, tmp_path / "out", **words))
+    before = find_study("comparison").make_finding(context_on(cohort, tmp_path / "out", **words))
     shutil.rmtree(tmp_path / "out" / "arms" / "loso" / "logistic")
     with watched() as seen:
-        after = find_study("comparison").find(context_on(cohort, tmp_path / "out", **words))
+        after = find_study("comparison").make_finding(context_on(cohort, tmp_path / "out", **words))
     assert seen["fitted"] == [["logistic", 5]]
     assert after.table.equals(before.table)
 
@@ -279,9 +282,9 @@ def test_reused_results_stand_for_their_methods(linear, cohort, tmp_path):
 
 def test_only_the_folds_and_seeds_of_the_study_count(linear, cohort, tmp_path):
     context = context_on(cohort, tmp_path, seeds=1, folds=["site04", "site02"], methods=["ridge"], reuse=[linear])
-    rows = context.rows([arm("ridge")])
+    rows = context.collect_rows([make_arm("ridge")])
     assert rows[["fold", "seed"]].to_numpy().tolist() == [["site02", 0], ["site04", 0]]
-    assert context.results_of(arm("ridge")).facts == {"folds": 2, "seeds": 1, "epochs": None, "K": None}
+    assert context.results_of(make_arm("ridge")).facts == {"folds": 2, "seeds": 1, "epochs": None, "K": None}
     kept = tmp_path / "reused" / "loso" / "ridge"
     assert read(kept / "results.csv")["auc"].tolist() == rows["auc"].tolist()
     said = read(kept / "predictions.csv")
@@ -321,13 +324,13 @@ def test_arms_with_settings_other_protocols_and_harmonised_runs_are_not_taken(li
     context = context_on(cohort, tmp_path, methods=["ridge"], reuse=[linear])
     (reused,) = context.reused
     runs = [("site01", 0)]
-    assert len(reused.find_arm(arm("ridge"), runs).rows) == 1
-    assert reused.find_arm(arm("ridge", penalties="1"), runs) is None
-    assert reused.find_arm(arm("ridge", "kfold"), runs) is None
-    assert reused.find_arm(arm("svm"), runs) is None
+    assert len(reused.find_arm(make_arm("ridge"), runs).rows) == 1
+    assert reused.find_arm(make_arm("ridge", penalties="1"), runs) is None
+    assert reused.find_arm(make_arm("ridge", "kfold"), runs) is None
+    assert reused.find_arm(make_arm("svm"), runs) is None
     summary = dataclasses.replace(reused.job.summary, harmonise="combat")
     combat = ReusedResults(dataclasses.replace(reused.job, summary=summary))
-    assert combat.find_arm(arm("ridge"), runs) is None
+    assert combat.find_arm(make_arm("ridge"), runs) is None
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -348,13 +351,13 @@ def test_participants_keep_their_leading_zeros_in_reused_results(cohort, tmp_pat
 
 def test_studies_of_models_train_what_was_reused_and_leave_its_rows(linear, cohort, tmp_path):
     context = context_on(cohort, tmp_path / "out", seeds=1, methods=["ridge", "logistic"], reuse=[linear])
-    before = find_study("comparison").find(context)
+    before = find_study("comparison").make_finding(context)
     with watched() as seen:
-        diagnosed = context.discrepancies(arm("ridge"))
+        diagnosed = context.measure_discrepancies(make_arm("ridge"))
     assert seen["executed"] == ["loso/ridge"]
     truth = read(tmp_path / "out" / "arms" / "loso" / "ridge" / "results.csv")
     assert diagnosed["auc"].tolist() == truth["auc"].tolist(), "those of the models that were looked into"
-    after = find_study("comparison").find(context)
+    after = find_study("comparison").make_finding(context)
     assert after.table.equals(before.table), "whichever study comes first"
     assert before.table["auc"].tolist() != truth["auc"].tolist()
 
@@ -395,23 +398,23 @@ def test_methods_that_the_cohort_cannot_feed_are_left_out_with_a_line_each(cohor
     assert {"core", "fc-hgnn", "deci", "covariates-only"} <= hungry
     context = context_on(bare(cohort), tmp_path / "out", methods=None, say=said.append, settings=None)
     for protocol in ("loso", "kfold", "loso"):
-        assert {a.method for a in compared(context, protocol)} == names - hungry
+        assert {a.method for a in list_compared_arms(context, protocol)} == names - hungry
     assert set(context.left_out) == hungry
     lines = [line for line in said if line.startswith("left out: ")]
     assert len(lines) == len(hungry), "once"
     assert sum("'sex'" in line for line in lines) >= 3
     assert any("'deci'" in line and "'tr'" in line for line in lines)
-    assert [a.method for a in find_study("agreement").arms(context)] == [
+    assert [a.method for a in find_study("agreement").list_arms(context)] == [
         *("coral", "irm", "gsat", "brainood", "backbone", "brio")
     ]
     full = context_on(cohort, tmp_path / "out", methods=None, say=said.append, settings=None)
-    assert {a.method for a in compared(full)} == names
+    assert {a.method for a in list_compared_arms(full)} == names
     assert full.left_out == {}
 
 
 def test_a_setting_may_feed_a_method(cohort, tmp_path):
     context = context_on(bare(cohort), tmp_path, methods=None, settings={"bold_tr": "none"})
-    assert "deci" in {a.method for a in compared(context)}
+    assert "deci" in {a.method for a in list_compared_arms(context)}
     assert "core" in context.left_out
 
 
@@ -419,8 +422,8 @@ def test_a_gap_in_a_column_is_a_lack(cohort, tmp_path):
     gap = cohort.participants[["age", "sex", "tr", "mean_fd"]].copy()
     gap.loc[gap.index[3], "age"] = np.nan
     context = context_on(bare(cohort, covariates=gap, atlas=cohort.atlas), tmp_path, methods=None, settings=None)
-    assert {"core", "fc-hgnn", "covariates-only"} <= {*known(context)} - {a.method for a in compared(context)}
-    assert "deci" in {a.method for a in compared(context)}
+    assert {"core", "fc-hgnn", "covariates-only"} <= {*known(context)} - {a.method for a in list_compared_arms(context)}
+    assert "deci" in {a.method for a in list_compared_arms(context)}
     assert "1 of" in context.left_out["core"]
 
 
@@ -440,7 +443,7 @@ def test_what_is_left_out_is_written_down(cohort, tmp_path, monkeypatch):
         assert f"Left out: method '{name}' needs the sex of every participant" in text
     assert sum("Left out" in line for line in json.loads((place / "study.json").read_text())["text"]) == 2
     for study in ("in-distribution", "efficiency"):
-        assert sum("Left out" in line for line in find_study(study).find(context).text) == 2
+        assert sum("Left out" in line for line in find_study(study).make_finding(context).text) == 2
 
 
 def test_a_method_that_was_asked_for_is_an_error_before_anything_is_trained(cohort, tmp_path):
@@ -454,8 +457,8 @@ def test_a_method_that_was_asked_for_is_an_error_before_anything_is_trained(coho
 
 
 def test_the_reference_is_brio_where_it_takes_part():
-    assert reference_of([arm("ridge"), arm("brio"), arm("gcn")]) == "brio"
-    assert reference_of([arm("ridge"), arm("gcn")]) == "ridge"
+    assert choose_reference([make_arm("ridge"), make_arm("brio"), make_arm("gcn")]) == "brio"
+    assert choose_reference([make_arm("ridge"), make_arm("gcn")]) == "ridge"
     assert METHODS[0] != "brio"
 
 
@@ -471,7 +474,7 @@ def one_class() -> Cohort:
 
 def test_a_site_without_both_classes_counts_nowhere(one_class, tmp_path):
     context = context_on(one_class, tmp_path, methods=["ridge", "logistic"], settings={}, seeds=1)
-    found = find_study("comparison").find(context)
+    found = find_study("comparison").make_finding(context)
     assert found.table.groupby("arm")["auc"].apply(lambda s: s.isna().sum()).to_dict() == {"logistic": 1, "ridge": 1}
     summary = found.summary.set_index("arm")
     known = found.table.dropna(subset=["auc"])
@@ -504,4 +507,4 @@ def test_one_site_and_a_linear_method_are_enough(names, one_class, tmp_path):
         assert told["folds"] == (2 if name not in ("efficiency",) else 0)
         assert (place / "figure.png").stat().st_size > 1000
     if names == POOR:
-        assert "None of the methods compared is trained in epochs." in (place / "finding.md").read_text()
+        assert "None of the compared methods is trained in epochs." in (place / "finding.md").read_text()

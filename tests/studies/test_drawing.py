@@ -11,8 +11,8 @@ from brio.drawing import STYLES, horizontal_offset, make_panels, save_figure, se
 from brio.results.format import state_p
 from brio.studies import propositions
 from brio.studies.arms import display_name
+from brio.studies.figures import compute_error_bars, draw_arms, draw_lines
 from brio.studies.study import find_study
-from brio.studies.summaries import draw_arms, draw_lines, error_bars
 
 
 def drawn():
@@ -60,7 +60,7 @@ def test_a_figure_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatc
 
 def test_bars_are_never_negative_and_gaps_stay_gaps():
     mean = np.array([50.0, 60.0, np.nan])
-    length = error_bars(mean, [50.0 + 1e-13, 55.0, np.nan], [50.0 - 1e-13, 70.0, np.nan])
+    length = compute_error_bars(mean, [50.0 + 1e-13, 55.0, np.nan], [50.0 - 1e-13, 70.0, np.nan])
     np.testing.assert_array_equal(length, [[0.0, 5.0, np.nan], [0.0, 10.0, np.nan]])
 
 
@@ -97,21 +97,21 @@ def test_arms_are_drawn_in_the_order_of_the_summary_with_their_differences(found
     others = summary[summary["arm"] != "brio"]
     assert set(drawn) == set(told) == set(others.index)
     for y, row in others.iterrows():
-        assert drawn[y] == pytest.approx(row[["to brio", "from", "until"]].tolist())
+        assert drawn[y] == pytest.approx(row[["minus brio", "difference low", "difference high"]].tolist())
         assert told[y] == state_p(row["p"])
-    assert right.get_xlabel().startswith("AUC, points to BRIO")
+    assert right.get_xlabel().startswith("AUC minus BRIO, points")
     assert len(draw_arms(summary[summary["arm"] == "brio"].reset_index(drop=True), "brio").axes) == 2
 
 
 def test_the_ablation_has_the_order_of_the_paper_and_tells_what_is_ours(context):
-    figure = find_study("ablation").find(context).draw()
+    figure = find_study("ablation").make_finding(context).draw()
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
         *("BRIO", "w/o RS", "w/o TR", "w/o SM", "w/o SF", "w/o QG (ours)", "backbone (ours)")
     ]
 
 
 def test_markers_of_scan_length_stand_side_by_side_at_every_length(context):
-    (axis,) = find_study("scan-length").find(context).draw().axes
+    (axis,) = find_study("scan-length").make_finding(context).draw().axes
     assert [text.get_text() for text in axis.get_legend().get_texts()] == ["ridge", "gcn", "BRIO"]
     lines = [line for line in axis.lines if line.get_marker() in {m for _, m in STYLES}]
     for k, place in enumerate([100, 75, 50]):

@@ -22,8 +22,9 @@ from brio.diagnostics import (
     spearman_interval,
 )
 from brio.protocol import auc
-from brio.studies import arm, regions
-from brio.studies.alignment import LAMBDAS, matched, sweep
+from brio.studies import make_arm, regions
+from brio.studies.alignment import LAMBDAS, make_strength_arms, select_matched_runs
+from brio.studies.arms import display_name
 from brio.studies.retention import RANDOM_ORDERS
 from brio.studies.study import find_study
 
@@ -51,7 +52,7 @@ def test_agreement_by_plain_loops(table, found):
     text = found("agreement").text
     low, high = spearman_interval(pd.DataFrame(rows))
     assert text[0] == (
-        f"Spearman's rho of D_site and predictive variation over 30 runs: {rho:.2f} ({low:.2f} to {high:.2f})."
+        f"Spearman's rho of D_site and predictive variation over 30 runs is {rho:.2f} ({low:.2f} to {high:.2f})."
     )
     low, high = discordance_interval(pd.DataFrame(rows))
     assert text[1].endswith(f": {100 * discordant / counted:.0f} % ({100 * low:.0f} to {100 * high:.0f}).")
@@ -59,7 +60,7 @@ def test_agreement_by_plain_loops(table, found):
     for r in rows:
         means[r["arm"]].append(r["D_re_pred"])
     least = min(means, key=lambda a: statistics.mean(means[a]))
-    assert text[2].endswith(f"predictions move least under {least}.")
+    assert text[2].endswith(f"Predictive variation is lowest for {display_name(least)}.")
 
 
 def test_agreement_has_the_scores_of_the_same_runs(table, paper):
@@ -83,7 +84,7 @@ def test_all_methods_are_asked_about_the_same_reestimates(context, cohort, monke
     fresh = context_on(cohort, context.out)  # nothing is kept from before
     for name in METHODS:
         asked[name] = set()
-        fresh.discrepancies(arm(name))
+        fresh.measure_discrepancies(make_arm(name))
     assert asked["ridge"] == asked["gcn"] == asked["brio"]
     assert {(seed, n) for seed, _, _, _, n in asked["ridge"]} == {(0, 8), (1, 8)}
     assert len({scan for seed, scan, *_ in asked["ridge"] if seed == 0}) == len(cohort)
@@ -91,29 +92,29 @@ def test_all_methods_are_asked_about_the_same_reestimates(context, cohort, monke
 
 def test_agreement_without_a_comparison_says_nothing_of_pairs(context, cohort):
     alone = context_on(cohort, context.out, methods=["ridge"])
-    text = find_study("agreement").find(alone).text
+    text = find_study("agreement").make_finding(alone).text
     assert text[0].startswith("Spearman's rho")
     assert len(text) == 2
-    assert not any("nan" in line or "Pairs" in line for line in text)
+    assert not any("nan" in line or "pairs" in line for line in text)
 
 
 # ---------------------------------------------------------------- alignment
 
 
 def test_the_sweep_begins_with_the_backbone_and_shares_the_default(cohort, tmp_path):
-    found = sweep(context_on(cohort, tmp_path))
+    found = make_strength_arms(context_on(cohort, tmp_path))
     assert list(found) == [0.0, 0.1, 0.25, 0.5, 1.0, 2.0]
-    assert found[0.0] == arm("backbone")
-    assert found[0.5] == arm("brio-wo-qg")
-    assert found[2.0] == arm("brio-wo-qg", lambda_env=2.0)
+    assert found[0.0] == make_arm("backbone")
+    assert found[0.5] == make_arm("brio-wo-qg")
+    assert found[2.0] == make_arm("brio-wo-qg", lambda_env=2.0)
 
 
 @pytest.mark.parametrize(("given", "plain"), [("2", [2.0]), ("0.3", []), ("0", [])])
 def test_the_sweep_follows_a_strength_given_for_all(given, plain, cohort, tmp_path):
     context = context_on(cohort, tmp_path / "out", settings={"lambda_env": given})
-    found = sweep(context)
-    assert found[0.0] == arm("backbone")
-    assert [v for v, a in found.items() if a == arm("brio-wo-qg")] == plain
+    found = make_strength_arms(context)
+    assert found[0.0] == make_arm("backbone")
+    assert [v for v, a in found.items() if a == make_arm("brio-wo-qg")] == plain
 
 
 def chosen(rows: list[dict]) -> dict[tuple, float]:
@@ -154,21 +155,21 @@ def test_the_choice_looks_at_validation_alone():
     ).assign(auc=0.5)
     expected = chosen(rows.to_dict("records"))
     for auc_ in (rng.uniform(size=len(rows)), 1 - rows["validation_auc"], rows["lambda_env"]):
-        doctored = matched(rows.assign(auc=auc_))
+        doctored = select_matched_runs(rows.assign(auc=auc_))
         assert doctored.set_index(["fold", "seed"])["lambda_env"].to_dict() == expected
         assert set(doctored["arm"]) == {"matched w/o QG"}
     best = rows.assign(validation_auc=np.where(rows["lambda_env"] == 0, 1.0, rows["validation_auc"]))
-    assert (matched(best)["lambda_env"] > 0).all(), "the backbone is not in the choice"
+    assert (select_matched_runs(best)["lambda_env"] > 0).all(), "the backbone is not in the choice"
 
 
 def test_doctored_test_scores_change_no_choice_of_the_study(context, cohort, table):
     fresh, rng = context_on(cohort, context.out), np.random.default_rng(0)
     with shorter():
-        for a in [*sweep(fresh).values(), arm("brio")]:
+        for a in [*make_strength_arms(fresh).values(), make_arm("brio")]:
             rows = table("alignment").query("arm == @a.name").rename(columns={"arm": "method"})
             kept = ["method", "fold", "seed", "validation_auc", "D_site", "D_re_pred"]
             fresh._discrepancies[a] = rows[kept].assign(auc=rng.uniform(size=len(rows)))
-        doctored = find_study("alignment").find(fresh).table
+        doctored = find_study("alignment").make_finding(fresh).table
     before, after = (t[t["arm"] == "matched w/o QG"].reset_index(drop=True) for t in (table("alignment"), doctored))
     for column in ("fold", "seed", "lambda_env", "validation_auc"):
         assert before[column].tolist() == after[column].tolist()
@@ -195,17 +196,17 @@ def test_mismatches_by_plain_loops(table, found):
     assert sum(total for _, total, _ in rates.values()) > 0, "nothing to tell"
     summary = found("mismatch").summary.set_index("arm")
     for name, (runs, total, kept) in rates.items():
-        assert summary.loc[name, "mismatch_rate"] == pytest.approx(100 * total / runs)
-        assert summary.loc[name, "auc_preserved_mismatch_rate"] == pytest.approx(100 * kept / runs)
-    assert found("mismatch").text[0].startswith(f"Mismatches: {10 * rates['brio'][1]} % of the runs of BRIO;")
+        assert summary.loc[name, "mismatches, %"] == pytest.approx(100 * total / runs)
+        assert summary.loc[name, "AUC-preserved mismatches, %"] == pytest.approx(100 * kept / runs)
+    assert found("mismatch").text[0].startswith(f"Mismatches are {10 * rates['brio'][1]} % of the runs of BRIO,")
 
 
 @pytest.mark.parametrize(
     ("study", "column", "scale", "told"),
     [
-        ("agreement", "D_re_pred", 1, "variation to BRIO"),
-        ("alignment", "D_re_pred", 1, "variation to BRIO"),
-        ("mismatch", "mismatch", 100, "total to BRIO"),
+        ("agreement", "D_re_pred", 1, "variation minus BRIO"),
+        ("alignment", "D_re_pred", 1, "variation minus BRIO"),
+        ("mismatch", "mismatch", 100, "total minus BRIO"),
     ],
 )
 def test_differences_to_brio_are_paired_over_folds(table, found, study, column, scale, told):
@@ -226,10 +227,10 @@ def test_differences_to_brio_are_paired_over_folds(table, found, study, column, 
     for k, name in enumerate(sorted(p, key=lambda n: p[n])):
         running = max(running, min(1.0, (len(p) - k) * p[name]))
         assert summary.loc[name, "p"] == pytest.approx(running)
-    assert any("not for other people" in line for line in found(study).text)
+    assert any("not for other participants" in line for line in found(study).text)
     if study != "mismatch":
-        assert sum(line.startswith("Predictive variation, paired over folds.") for line in found(study).text) == 1
-    few = "Nor could it have been|Too few that differ"
+        assert sum(line.startswith("Predictive variation is compared fold by fold.") for line in found(study).text) == 1
+    few = "are too few to reach p|Too few folds .*to reach p"
     told = [line for line in found(study).text if re.search(few, line)]
     assert told, "five folds cannot show a difference"
     assert all(" folds" in line and "sites" not in line for line in told)
@@ -252,8 +253,8 @@ def test_all_factors_give_the_model_under_every_ranking(table, paper):
 
 
 def test_retention_keeps_the_best_factors_and_averages_random_orders(table, context):
-    method, fitted_runs = context.fitted_runs(arm("brio"))
-    lengths = [context.block_length(o.run) for o in fitted_runs]
+    method, fitted_runs = context.load_fitted_runs(make_arm("brio"))
+    lengths = [context.estimate_block_length(o.run) for o in fitted_runs]
     inputs = method.inputs(context.connectomes)
     rows = table("retention").set_index(["fold", "seed", "ranking", "factors"])["auc"]
     moved = 0
@@ -337,9 +338,9 @@ def test_profiles_sum_to_one_and_are_averaged_over_runs(table, context):
     assert rows["roi"].tolist() == context.cohort.atlas.rois["name"].tolist()
     assert rows["S_hat"].sum() == pytest.approx(1)
     np.testing.assert_allclose(rows["times_1_over_P"], 12 * rows["S_hat"])
-    method, fitted_runs = context.fitted_runs(arm("brio"))
+    method, fitted_runs = context.load_fitted_runs(make_arm("brio"))
     evidence = gather_factor_evidence(
-        method, fitted_runs, context.connectomes, [context.block_length(o.run) for o in fitted_runs]
+        method, fitted_runs, context.connectomes, [context.estimate_block_length(o.run) for o in fitted_runs]
     )
     profiles = []
     for e in evidence:
@@ -354,7 +355,7 @@ def test_profiles_sum_to_one_and_are_averaged_over_runs(table, context):
 def test_uniform_weights_emphasise_no_region(context, monkeypatch):
     uniform = lambda alpha_bar: torch.full((alpha_bar.shape[-1],), 0.25, dtype=torch.float64)  # noqa: E731
     monkeypatch.setattr(regions, "global_qualification", uniform)
-    table = find_study("regions").find(context).table
+    table = find_study("regions").make_finding(context).table
     np.testing.assert_allclose(table["times_1_over_P"], 1.0, atol=2e-3)  # the assignment is balanced by iterations
 
 
@@ -362,7 +363,7 @@ def test_the_highest_regions_are_named(found):
     table, text = found("regions").table, found("regions").text
     top = sorted(zip(table["S_hat"], table["roi"], strict=True), reverse=True)[:5]
     assert text[0] == f"Highest mean scores: {', '.join(name for _, name in top)}."
-    assert text[1] == f"The highest is {12 * top[0][0]:.2f} times 1/P."
+    assert text[1] == f"The highest score is {12 * top[0][0]:.2f} times 1/P, the score of a region without emphasis."
 
 
 def planted(rng, common: float, of_seed: float, P: int = 116, seeds: int = 3, folds: int = 20) -> tuple:
@@ -376,7 +377,7 @@ def planted(rng, common: float, of_seed: float, P: int = 116, seeds: int = 3, fo
 def test_regions_of_noise_are_shared_as_often_as_chance_has_it(of_seed):
     """Also where all runs of a seed agree, as they do from starting with the same weights."""
     rng = np.random.default_rng(0)
-    shares = [regions.shared_regions(*planted(rng, 0.0, of_seed)).mean() for _ in range(300)]
+    shares = [regions.measure_shared_regions(*planted(rng, 0.0, of_seed)).mean() for _ in range(300)]
     assert np.mean(shares) == pytest.approx(5 / 116, abs=4 * np.std(shares) / np.sqrt(300))
     assert np.std(shares) / np.sqrt(300) < 0.005, "else anything would do"
 
@@ -384,7 +385,7 @@ def test_regions_of_noise_are_shared_as_often_as_chance_has_it(of_seed):
 @pytest.mark.parametrize("of_seed", [0.0, 1.0])
 def test_regions_that_all_runs_have_are_all_shared(of_seed):
     rng = np.random.default_rng(0)
-    shares = regions.shared_regions(*planted(rng, 1000.0, of_seed))
+    shares = regions.measure_shared_regions(*planted(rng, 1000.0, of_seed))
     assert shares.shape == (60,)
     assert shares.mean() > 0.97
 
@@ -400,37 +401,37 @@ def test_shared_regions_by_plain_loops():
         mean = [sum(column) / len(others) for column in zip(*others, strict=True)]
         top, own = (set(sorted(range(20), key=lambda u: -v[u])[:5]) for v in (mean, row))
         expected.append(len(top & own) / 5)
-    assert regions.shared_regions(S_hat, seed).tolist() == pytest.approx(expected)
+    assert regions.measure_shared_regions(S_hat, seed).tolist() == pytest.approx(expected)
     assert 0.25 < np.mean(expected) < 1
     by_seed = [100 * np.mean([e for e, s in zip(expected, seed, strict=True) if s == k]) for k in range(3)]
-    assert regions._come_back(S_hat, seed) == (
-        f"A run shares {100 * np.mean(expected):.0f} % of its 5 highest regions with those of the mean over other "
-        f"seeds ({min(by_seed):.0f} to {max(by_seed):.0f} % from seed to seed), where 25 % would be chance."
+    assert regions._describe_repeatability(S_hat, seed) == (
+        f"Of the 5 highest regions of a run, {100 * np.mean(expected):.0f} % are among the 5 highest of the mean over "
+        f"other seeds ({min(by_seed):.0f} to {max(by_seed):.0f} %, depending on the seed). 25 % are expected by chance."
     )
 
 
 def test_one_seed_cannot_tell_whether_regions_come_back(context, found):
     S_hat, seed = planted(np.random.default_rng(0), 1.0, 1.0, seeds=1)
-    assert np.isnan(regions.shared_regions(S_hat, seed)).all()
-    text = regions._come_back(S_hat, seed)
-    assert "cannot be judged from one seed" in text
+    assert np.isnan(regions.measure_shared_regions(S_hat, seed)).all()
+    text = regions._describe_repeatability(S_hat, seed)
+    assert text.startswith("One seed cannot show")
     assert "--seeds 3" in text
     assert "%" not in text
-    assert found("regions").text[2].endswith(f"where {100 * 5 / 12:.0f} % would be chance."), "of two seeds it can"
+    assert found("regions").text[2].endswith(f"{100 * 5 / 12:.0f} % are expected by chance."), "of two seeds it can"
 
 
 def test_a_figure_without_a_brain_says_why_and_what_to_do(context, found, table, monkeypatch):
-    where = regions.coordinates(context)
+    where = regions.read_coordinates(context)
     assert where is not None
     assert "No brain" not in " ".join(found("regions").text)
     assert len(regions._draw(table("regions"), where).axes) > 2, "nilearn puts its views beside the panels"
     monkeypatch.setitem(sys.modules, "nilearn", None)  # as on a machine without it
-    text = find_study("regions").find(context).text
-    assert [line for line in text if line.startswith("No brain is drawn: nilearn is not installed here.")] == text[3:]
+    text = find_study("regions").make_finding(context).text
+    assert [line for line in text if line.startswith("No brain is drawn: nilearn is not installed.")] == text[3:]
     assert "pip install nilearn" in text[3]
     assert len(regions._draw(table("regions"), where).axes) == 1
-    (line,) = regions._why_no_brain("mine", None)
-    assert line.startswith("No brain is drawn: atlas 'mine' has no coordinates for all its ROIs.")
+    (line,) = regions._explain_missing_brain("mine", None)
+    assert line.startswith("No brain is drawn: atlas 'mine' lacks coordinates of some ROIs.")
     assert "--atlas" in line
     assert len(regions._draw(table("regions"), None).axes) == 1
 
@@ -461,7 +462,7 @@ def test_both_propositions_hold_everywhere(found, context):
     first, second = (rows[rows["proposition"] == k] for k in (1, 2))
     sites = {
         (o.run.fold.name, o.run.seed): len(set(context.cohort.sites[o.run.fold.source]))
-        for o in context.fitted_runs(arm("brio"))[1]
+        for o in context.load_fitted_runs(make_arm("brio"))[1]
     }
     assert len(first) == sum(4 * n for n in sites.values())
     assert len(second) == sum(n * (n - 1) for n in sites.values())  # pairs and two classes
@@ -478,6 +479,6 @@ def test_both_propositions_hold_everywhere(found, context):
     assert told["Prop. 1: sites and factors"] == str(len(first))
     assert told["Prop. 1: bound holds, %"] == "100.0"
     assert told["Prop. 1: sign rule applies, %"] == f"{100 * rule.mean():.1f}"
-    assert told["Prop. 1: sign kept in all, %"] == f"{100 * kept.mean():.1f}"
+    assert told["Prop. 1: sign kept overall, %"] == f"{100 * kept.mean():.1f}"
     assert told["Prop. 2: identities hold, %"] == "100.0"
     assert told["Prop. 2: reweighting gain, mean"] == f"{second['gain'].mean():.4f}"

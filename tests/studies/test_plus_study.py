@@ -7,6 +7,7 @@ import pytest
 import brio
 from brio.cohort.simulate import Simulation, simulate
 from brio.jobs import JobSpec
+from brio.results.format import format_signed
 from brio.studies import StudyContext, run_study
 from brio.studies.plus import FACTORS, LINEAR, PARTS, WHOLE
 
@@ -47,7 +48,8 @@ def test_the_gain_is_paired_over_sites(rows, place):
     by_site = rows.groupby(["fold", "arm"])["auc"].mean().unstack("arm")
     gain = 100 * (by_site[WHOLE.name] - by_site[LINEAR.name]).mean()
     told = (place / "finding.md").read_text()
-    assert f"The whole has {gain:+.1f} points" in told.replace("has 0.0 points", "has +0.0 points")
+    sentence = "The AUC of BRIO plus minus that of its linear path alone is {} points"
+    assert sentence.format(format_signed(gain)) in told
 
 
 def test_shares_of_the_two_paths(rows):

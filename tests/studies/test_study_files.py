@@ -15,7 +15,7 @@ from brio.errors import BrioError
 from brio.methods import find_method, list_methods, make_method
 from brio.methods.brio.method import Brio
 from brio.results.format import format_frame, format_signed, state_p
-from brio.studies import Finding, arm, comparison, efficiency, list_studies, run_study, study
+from brio.studies import Finding, comparison, efficiency, list_studies, make_arm, run_study, study
 from brio.studies.arms import display_name
 from brio.studies.study import PAPER, Study, find_study
 from brio.studies.summaries import describe_differences
@@ -56,7 +56,7 @@ def test_every_study_leaves_the_same_five_files(name, paper, table, cohort):
     assert told["folds"] == (1 if name == "efficiency" else 5)
     assert told["epochs"] == ([12, 24] if name == "efficiency" else [3])
     with shorter():
-        assert told["arms"] == [a.name for a in find_study(name).arms(context_on(cohort, paper / "none"))]
+        assert told["arms"] == [a.name for a in find_study(name).list_arms(context_on(cohort, paper / "none"))]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -183,10 +183,10 @@ def test_differences_that_round_to_nothing_have_no_sign():
         "-0.1",
         "+12.3",
     ]
-    summary = pd.DataFrame({"arm": ["brio", "brio-wo-rs", "gcn"], "to brio": [None, -0.01, -3.0], "warning": ""})
+    summary = pd.DataFrame({"arm": ["brio", "brio-wo-rs", "gcn"], "minus brio": [None, -0.01, -3.0], "warning": ""})
     assert describe_differences(summary.assign(p=[None, 1.0, 0.0001]), "brio") == [
-        "Clearly below BRIO (p at most 0.05 after Holm's correction): gcn (-3.0).",
-        "Not shown to differ from BRIO: w/o RS (0.0, p = 1.00).",
+        "Significantly lower AUC than BRIO after Holm's correction: gcn (-3.0 points, p < 0.001).",
+        "No significant difference in AUC from BRIO: w/o RS (0.0 points, p = 1.00).",
     ]
 
 
@@ -196,19 +196,19 @@ def test_arms_are_printed_alike_everywhere_and_found_by_name_in_the_table(name, 
     assert "-0.0 " not in text
     assert "-0.0," not in text
     shown = [line for line in text.splitlines() if line.startswith("| ")]
-    for word in ("brio-wo", "| brio ", "| brio,", "to brio"):
+    for word in ("brio-wo", "| brio ", "| brio,", "minus brio"):
         assert not any(word in line for line in shown), word
     if "arm" in table(name):
-        known = {a.method for a in find_study(name).arms(context_on(simulate(SIMULATION), paper / "none"))}
+        known = {a.method for a in find_study(name).list_arms(context_on(simulate(SIMULATION), paper / "none"))}
         known |= {*METHODS, "matched w/o QG"}
         assert {a.split(",")[0] for a in table(name)["arm"]} <= known
 
 
 def test_one_place_gives_arms_their_printed_names():
-    assert display_name(arm("brio-wo-sm").name) == "w/o SM"
-    assert display_name(arm("brio", J=8, d_t=2).name) == "BRIO, J=8, d_t=2"
+    assert display_name(make_arm("brio-wo-sm").name) == "w/o SM"
+    assert display_name(make_arm("brio", J=8, d_t=2).name) == "BRIO, J=8, d_t=2"
     assert display_name("brio, half of the scans") == "BRIO, half of the scans"
-    assert display_name(arm("backbone").name) == "backbone"
+    assert display_name(make_arm("backbone").name) == "backbone"
     shown = {display_name(e.name) for e in list_methods()}
     assert len(shown) == len(list_methods()), "no two look alike"
     assert not any("brio-wo" in name for name in shown)
@@ -237,8 +237,8 @@ def ticking(monkeypatch):
 
 def test_six_epochs_count_after_the_first_five(ticking, cohort, tmp_path):
     context = context_on(cohort, tmp_path, methods=["gcn"])
-    fold = next(iter(context.plan_arm(arm("gcn")).runs.values())).run.fold
-    row = efficiency.measured(context, "gcn", "gcn", fold, {})
+    fold = next(iter(context.plan_arm(make_arm("gcn")).runs.values())).run.fold
+    row = efficiency.measure_training(context, "gcn", "gcn", fold, {})
     assert row["seconds_an_epoch"] == sum(2 * k + 1 for k in range(5, 11)) / 6
     assert next(ticking) == row["epochs"] == 12
 
@@ -246,7 +246,7 @@ def test_six_epochs_count_after_the_first_five(ticking, cohort, tmp_path):
 @pytest.mark.parametrize("M", [3, 7])
 def test_epochs_of_brio_hold_their_share_of_refreshes(ticking, cohort, tmp_path, monkeypatch, M):
     context = context_on(cohort, tmp_path, methods=["brio"])
-    fold, seen = next(iter(context.plan_arm(arm("brio")).runs.values())).run.fold, []
+    fold, seen = next(iter(context.plan_arm(make_arm("brio")).runs.values())).run.fold, []
     plain = Brio.refresh
 
     def watched(self, *words):
@@ -257,7 +257,7 @@ def test_epochs_of_brio_hold_their_share_of_refreshes(ticking, cohort, tmp_path,
     starts: list[float] = []
     perf_counter = efficiency.time.perf_counter
     monkeypatch.setattr(efficiency.time, "perf_counter", lambda: starts.append(perf_counter()) or starts[-1])
-    row = efficiency.measured(context, "brio", "brio", fold, {"M": M})
+    row = efficiency.measure_training(context, "brio", "brio", fold, {"M": M})
     assert row["epochs"] == len(starts) == 5 + M + 1
     first, last = (round(starts[k] ** 0.5) for k in (5, 5 + M))
     assert row["seconds_an_epoch"] == (starts[5 + M] - starts[5]) / M
@@ -272,9 +272,9 @@ def test_brio_is_measured_with_few_and_many_reestimates(cohort, tmp_path, monkey
         asked.append((label, len(fold.source), settings))
         return dict.fromkeys(efficiency.COLUMNS, 1.0) | {"arm": label, "peak_memory_mib": 10.0 * len(asked), "K": 8}
 
-    monkeypatch.setattr(efficiency, "measured", measured)
+    monkeypatch.setattr(efficiency, "measure_training", measured)
     context = context_on(cohort, tmp_path, settings={"epochs": "30"})
-    found = find_study("efficiency").find(context)
+    found = find_study("efficiency").make_finding(context)
     n = asked[0][1]
     assert [(label, settings) for label, _, settings in asked] == [
         ("gcn", {}),
@@ -285,14 +285,14 @@ def test_brio_is_measured_with_few_and_many_reestimates(cohort, tmp_path, monkey
     ]
     assert [size for _, size, _ in asked[:4]] == [n] * 4
     assert asked[4][1] < n
-    assert "30 MiB at K = 2, 20 at its own K, 40 at K = 16, 50 with half" in found.text[1]
+    assert "30 MiB at K = 2, 20 MiB at its default K, 40 MiB at K = 16, and 50 MiB with half" in found.text[1]
 
 
 @pytest.mark.soak
 def test_all_trained_methods_are_measured(cohort, tmp_path):
     context = context_on(cohort, tmp_path, methods=None)
-    rows = find_study("efficiency").find(context).table
-    compared = [a.method for a in comparison.compared(context)]
+    rows = find_study("efficiency").make_finding(context).table
+    compared = [a.method for a in comparison.list_compared_arms(context)]
     names = [name for name in compared if issubclass(find_method(name).method_class, NeuralMethod)]
     assert len(names) > 15
     assert rows["arm"].tolist()[: len(names)] == names
@@ -423,5 +423,5 @@ def test_the_list_of_studies():
     assert all(set(t) == {"name", "title", "summary", "paper"} and all(t.values()) for t in told)
     by = {t["name"]: t for t in told}
     assert by["retention"]["title"] == find_study("retention").title
-    assert by["ablation"]["summary"].startswith("The paper's four ablations")
+    assert by["ablation"]["summary"].startswith("Compare BRIO with the paper's four ablations")
     assert METHODS[0] not in by

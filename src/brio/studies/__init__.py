@@ -1,4 +1,4 @@
-"""Studies: each table and figure of the paper, and beyond it, as arms to train and a finding to make from them."""
+"""Studies: each table and figure of the paper, and of BRIO plus, as arms to train and a finding derived from them."""
 
 from . import (  # noqa: F401 - importing registers them
     ablation,
@@ -15,8 +15,8 @@ from . import (  # noqa: F401 - importing registers them
     scan_length,
     sensitivity,
 )
-from .arms import Arm, arm
+from .arms import Arm, make_arm
 from .context import StudyContext
 from .study import Finding, Study, list_studies, run_study
 
-__all__ = ["Arm", "Finding", "Study", "StudyContext", "arm", "list_studies", "run_study"]
+__all__ = ["Arm", "Finding", "Study", "StudyContext", "list_studies", "make_arm", "run_study"]

@@ -1,40 +1,41 @@
-"""What each part of qualification is worth."""
+"""How much each part of qualification contributes to the AUC of BRIO."""
 
 from __future__ import annotations
 
-from .arms import Arm, arm, display_name
+from .arms import Arm, display_name, make_arm
 from .context import StudyContext
-from .study import Finding, study
-from .summaries import describe_differences, draw_arms, summarise_arms, tidy_rows
+from .figures import draw_arms
+from .study import Finding, register_study
+from .summaries import describe_differences, summarise_arms, tidy_rows
 
-__all__ = ["ablation"]
+__all__ = ["compare_ablations"]
 
 PAPERS = ("brio-wo-rs", "brio-wo-tr", "brio-wo-sm", "brio-wo-sf")
 OURS = ("brio-wo-qg", "backbone")
 
 
-def _arms(context: StudyContext) -> list[Arm]:
-    return [arm(name) for name in ("brio", *PAPERS, *OURS)]
+def _list_arms(context: StudyContext) -> list[Arm]:
+    return [make_arm(name) for name in ("brio", *PAPERS, *OURS)]
 
 
-@study(
+@register_study(
     "ablation",
-    "What each part of qualification is worth",
-    "the full method is ahead of w/o RS, w/o TR, w/o SM and w/o SF in AUC and ACC on every dataset; w/o RS loses "
-    "most on ABIDE CC200. w/o QG and the backbone are rows of ours.",
-    _arms,
+    "Contribution of each part of qualification",
+    "The full method has a higher AUC and ACC than w/o RS, w/o TR, w/o SM and w/o SF on every dataset. On ABIDE CC200 "
+    "w/o RS loses most. The paper does not report w/o QG and the backbone.",
+    _list_arms,
 )
-def ablation(context: StudyContext) -> Finding:
-    """The paper's four ablations of Eqs. (18) and (19) against the full method; w/o QG and the backbone are ours."""
-    rows = context.rows(_arms(context))
+def compare_ablations(context: StudyContext) -> Finding:
+    """Compare BRIO with the paper's four ablations of Eqs. (18) and (19), w/o QG and the backbone."""
+    rows = context.collect_rows(_list_arms(context))
     summary = summarise_arms(rows, "brio")
-    summary.insert(1, "row", ["ours" if a in OURS else "paper's" for a in summary["arm"]])
-    differences = summary.set_index("arm")["to brio"]
-    ahead = [a for a in PAPERS if differences[a] < 0]
-    text = [f"BRIO has the higher mean AUC against {len(ahead)} of the paper's four ablations."]
+    summary.insert(1, "reported by", ["ours" if name in OURS else "paper" for name in summary["arm"]])
+    differences = summary.set_index("arm")["minus brio"]
+    n_lower = sum(differences[name] < 0 for name in PAPERS)
+    text = [f"BRIO has a higher mean AUC than {n_lower} of the paper's four ablations."]
     text += describe_differences(summary, "brio")
-    return Finding(tidy_rows(rows), summary, text, lambda: draw_arms(summary, "brio", _label))
+    return Finding(tidy_rows(rows), summary, text, lambda: draw_arms(summary, "brio", _label_arm))
 
 
-def _label(name: str) -> str:
+def _label_arm(name: str) -> str:
     return f"{display_name(name)} (ours)" if name in OURS else display_name(name)

@@ -1,4 +1,4 @@
-"""Does agreement between sites mean that predictions hold when the connectome is estimated again?"""
+"""Whether methods whose sites look alike also have predictions that are stable under re-estimation."""
 
 from __future__ import annotations
 
@@ -10,112 +10,136 @@ import pandas as pd
 from ..diagnostics import discordance_interval, discordance_rate, spearman, spearman_interval
 from ..drawing import make_panels, series_style
 from ..results.format import format_signed
-from .arms import Arm, arm, display_name
-from .comparison import without
+from .arms import Arm, display_name, make_arm
+from .comparison import describe_left_out
 from .context import StudyContext
-from .study import Finding, study
+from .figures import label_log_ticks
+from .study import Finding, register_study
 from .summaries import FACTS, describe_differences, pair_with_reference
 
-__all__ = ["OVERLAP", "agreement", "diagnosed", "means", "steadiness"]
+__all__ = ["OVERLAP", "average_runs", "compare_variation", "diagnose_arms", "relate_discrepancy_to_variation"]
 
 METHODS = ("coral", "irm", "gsat", "brainood", "core", "backbone", "brio")
-"""The paper's set; BRIO w/o QG at lambda_env = 0 is the backbone."""
+"""The methods of the paper. BRIO w/o QG at lambda_env = 0 is the backbone."""
 
 OVERLAP = (
-    "Discrepancy and variation are measured on source scans, most of which folds share: what is said of folds holds "
-    "for other folds and seeds of these scans, not for other people."
+    "Site discrepancy and predictive variation are measured on source scans, most of which the folds share. The "
+    "results hold for other folds and seeds of these scans, not for other participants."
 )
 
 
-def diagnosed(context: StudyContext, arms: list[Arm]) -> pd.DataFrame:
-    """One row a run: D_site, predictive variation, validation and test AUC, and what the runs are made of."""
-    parts = [context.discrepancies(a).assign(**context.trained_results(a).facts) for a in arms]
+def diagnose_arms(context: StudyContext, arms: list[Arm]) -> pd.DataFrame:
+    """Measure site discrepancy and predictive variation of every run of some arms.
+
+    Returns
+    -------
+    DataFrame
+        One row per run: arm, fold, seed, ``D_site``, ``D_re_pred``, validation and test AUC, and
+        :data:`~brio.studies.summaries.FACTS`.
+    """
+    parts = [context.measure_discrepancies(a).assign(**context.trained_results(a).facts) for a in arms]
     return pd.concat(parts, ignore_index=True).rename(columns={"method": "arm"})
 
 
-def means(rows: pd.DataFrame) -> pd.DataFrame:
-    """Means over the runs of each arm, AUC in percent."""
+def average_runs(rows: pd.DataFrame) -> pd.DataFrame:
+    """Average the rows of :func:`diagnose_arms` over the runs of each arm; AUC is in percent."""
     table = rows.groupby("arm", sort=False).agg(
         runs=("fold", "size"),
         D_site=("D_site", "mean"),
         D_re_pred=("D_re_pred", "mean"),
         AUC=("auc", "mean"),
-        validation=("validation_auc", "mean"),
+        **{"validation AUC": ("validation_auc", "mean")},
     )
-    table[["AUC", "validation"]] *= 100
+    table[["AUC", "validation AUC"]] *= 100
     facts = rows.groupby("arm", sort=False)[FACTS].first().astype("Int64")
     return table.join(facts).reset_index()
 
 
-def steadiness(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Predictive variation of each arm against that of BRIO, paired over folds, and what may be said of it."""
-    found = pair_with_reference(rows, "D_re_pred", "brio")
-    compared = describe_differences(found, "brio", write=partial(format_signed, digits=3))
-    table = found.rename(columns={"to brio": "variation to BRIO"}).drop(columns="warning")
-    return table, " ".join(["Predictive variation, paired over folds.", *compared])
+def compare_variation(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """Compare the predictive variation of each arm with that of BRIO, paired over folds.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Of :func:`diagnose_arms`.
+
+    Returns
+    -------
+    table : DataFrame
+        One row per other arm: its difference to BRIO with interval and p.
+    text : str
+        What the tests show.
+    """
+    differences = pair_with_reference(rows, "D_re_pred", "brio")
+    sentences = describe_differences(
+        differences, "brio", quantity="predictive variation", write=partial(format_signed, digits=3)
+    )
+    table = differences.rename(columns={"minus brio": "variation minus BRIO"}).drop(columns="warning")
+    return table, " ".join(["Predictive variation is compared fold by fold.", *sentences])
 
 
-def _arms(context: StudyContext) -> list[Arm]:
-    return [arm(name) for name in context.methods or context.runnable_methods(METHODS)]
+def _list_arms(context: StudyContext) -> list[Arm]:
+    return [make_arm(name) for name in context.methods or context.select_runnable_methods(METHODS)]
 
 
-@study(
+@register_study(
     "agreement",
-    "Agreement of sites and re-estimation, across methods",
-    "lower site discrepancy does not consistently go with lower predictive variation across methods on ABIDE, so "
-    "agreement between sites alone does not imply stable predictions within a subject.",
-    _arms,
+    "Agreement of sites and stability under re-estimation",
+    "On ABIDE, methods with a lower site discrepancy do not consistently have a lower predictive variation. Agreement "
+    "between sites alone therefore does not imply stable predictions within a subject.",
+    _list_arms,
 )
-def agreement(context: StudyContext) -> Finding:
-    """D_site and normalised predictive variation (appendix) over methods, Spearman's rho over runs, discordance."""
-    rows = diagnosed(context, _arms(context))
-    named = rows.rename(columns={"arm": "method"})
-    rho, discord = spearman(named), discordance_rate(named)
-    summary = means(rows)
-    steady, alike = summary.loc[summary["D_re_pred"].idxmin()], summary.loc[summary["D_site"].idxmin()]
-    text, title = [], []
+def relate_discrepancy_to_variation(context: StudyContext) -> Finding:
+    """Relate site discrepancy D_site to predictive variation across methods (appendix)."""
+    rows = diagnose_arms(context, _list_arms(context))
+    by_method = rows.rename(columns={"arm": "method"})
+    rho, discordance = spearman(by_method), discordance_rate(by_method)
+    summary = average_runs(rows)
+    text, statistics = [], []
     if rho == rho:
-        told = f"{rho:.2f}{_between(*spearman_interval(named), '.2f')}"
-        text += [f"Spearman's rho of D_site and predictive variation over {len(rows)} runs: {told}."]
-        title += [f"rho = {told}"]
-    if discord == discord:
-        low, high = discordance_interval(named)
-        told = f"{100 * discord:.0f} %{_between(100 * low, 100 * high, '.0f')}"
+        rho_text = f"{rho:.2f}{_format_bracket(*spearman_interval(by_method), '.2f')}"
+        text += [f"Spearman's rho of D_site and predictive variation over {len(rows)} runs is {rho_text}."]
+        statistics += [f"rho = {rho_text}"]
+    if discordance == discordance:
+        low, high = discordance_interval(by_method)
+        rate_text = f"{100 * discordance:.0f} %{_format_bracket(100 * low, 100 * high, '.0f')}"
+        least_site, least_re = (summary.loc[summary[column].idxmin(), "arm"] for column in ("D_site", "D_re_pred"))
         text += [
-            f"Pairs of methods in a fold and seed in which the smaller D_site has the larger variation: {told}.",
-            f"Sites look most alike under {display_name(alike['arm'])}; predictions move least under "
-            f"{display_name(steady['arm'])}.",
+            "Discordant pairs of methods (the one with the smaller D_site has the larger variation in the same fold "
+            f"and seed): {rate_text}.",
+            f"D_site is lowest for {display_name(least_site)}. Predictive variation is lowest for "
+            f"{display_name(least_re)}.",
         ]
-        title += [f"discordant pairs {told}"]
+        statistics += [f"discordant pairs: {rate_text}"]
     if "brio" in set(rows["arm"]) and len(summary) > 1:
-        against, told = steadiness(rows)
-        summary = summary.merge(against, on="arm", how="left")
-        text += [told]
-    if any("(" in told for told in title):
-        text += [f"In brackets: 95 % intervals, folds drawn with replacement. {OVERLAP}"]
-    text += without(context, METHODS)
-    return Finding(rows, summary, text, lambda: _draw(rows, summary, title))
+        differences, sentence = compare_variation(rows)
+        summary = summary.merge(differences, on="arm", how="left")
+        text += [sentence]
+    if any("(" in statistic for statistic in statistics):
+        text += [f"Brackets hold 95 % bootstrap intervals over folds. {OVERLAP}"]
+    text += describe_left_out(context, METHODS)
+    return Finding(rows, summary, text, lambda: _draw(rows, summary, statistics))
 
 
-def _between(low: float, high: float, form: str) -> str:
+def _format_bracket(low: float, high: float, form: str) -> str:
     return f" ({low:{form}} to {high:{form}})" if low == low else ""
 
 
-def _draw(rows: pd.DataFrame, summary: pd.DataFrame, title: list[str]) -> Any:
+def _draw(rows: pd.DataFrame, summary: pd.DataFrame, statistics: list[str]) -> Any:
     figure, (axis,) = make_panels(1, 6.4, 4.2)
     for k, row in summary.iterrows():
-        look, mine = series_style(int(str(k))), rows[rows["arm"] == row["arm"]]
-        axis.scatter(mine["D_site"], mine["D_re_pred"], s=9, alpha=0.25, linewidths=0, **look)
+        style, runs = series_style(int(str(k))), rows[rows["arm"] == row["arm"]]
+        axis.scatter(runs["D_site"], runs["D_re_pred"], s=9, alpha=0.25, linewidths=0, **style)
         axis.scatter(
-            row["D_site"], row["D_re_pred"], s=80, edgecolors="white", label=display_name(row["arm"]), zorder=3, **look
+            row["D_site"], row["D_re_pred"], s=80, edgecolors="white", label=display_name(row["arm"]), zorder=3, **style
         )
     axis.set_xlabel("site discrepancy D_site of source sites", fontsize=9)
     axis.set_ylabel("normalised predictive variation", fontsize=9)
     axis.set_xscale("log")
     axis.set_yscale("log")
-    if rows["D_re_pred"].max() < 10 * rows["D_re_pred"].min():  # within a decade the ticks between have room for words
-        axis.yaxis.set_major_formatter("{x:g}")
-        axis.yaxis.set_minor_formatter("{x:g}")
-    axis.set_title("\n".join(["large: means; small: runs", "; ".join(title)]).strip(), fontsize=9, loc="left")
+    label_log_ticks(axis.xaxis)
+    label_log_ticks(axis.yaxis)
+    title = "\n".join(["large markers: means; small markers: runs", "; ".join(statistics)])
+    axis.set_title(title.strip(), fontsize=9, loc="left")
     axis.legend(fontsize=8, frameon=False, bbox_to_anchor=(1.01, 1), loc="upper left")
     return figure

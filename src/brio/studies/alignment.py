@@ -1,4 +1,4 @@
-"""Aligning more strongly without qualification, against qualification."""
+"""What stronger alignment without qualification does, compared with BRIO."""
 
 from __future__ import annotations
 
@@ -8,72 +8,87 @@ import pandas as pd
 
 from ..drawing import make_panels, series_style
 from ..results.format import state_p
-from .agreement import OVERLAP, diagnosed, means, steadiness
-from .arms import Arm, arm, display_name
+from .agreement import OVERLAP, average_runs, compare_variation, diagnose_arms
+from .arms import Arm, display_name, make_arm
 from .context import StudyContext
-from .study import Finding, study
+from .figures import label_log_ticks
+from .study import Finding, register_study
 
-__all__ = ["alignment", "sweep"]
+__all__ = ["make_strength_arms", "select_matched_runs", "vary_alignment"]
 
 LAMBDAS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
 MATCHED = "matched w/o QG"
 
 
-def sweep(context: StudyContext) -> dict[float, Arm]:
-    """w/o QG at each lambda_env; zero is the backbone, the default the plain variant, as in other studies."""
+def make_strength_arms(context: StudyContext) -> dict[float, Arm]:
+    """Make an arm of BRIO w/o QG for each lambda_env.
+
+    Zero is the backbone and the default is the plain variant, so that their runs are shared with other studies.
+    """
     default = context.settings_of("brio-wo-qg").lambda_env
-    plain = {default: arm("brio-wo-qg"), 0.0: arm("backbone")}
-    return {v: plain.get(v, arm("brio-wo-qg", lambda_env=v)) for v in LAMBDAS}
+    shared = {default: make_arm("brio-wo-qg"), 0.0: make_arm("backbone")}
+    return {value: shared.get(value, make_arm("brio-wo-qg", lambda_env=value)) for value in LAMBDAS}
 
 
-def _arms(context: StudyContext) -> list[Arm]:
-    return [*sweep(context).values(), arm("brio")]
+def _list_arms(context: StudyContext) -> list[Arm]:
+    return [*make_strength_arms(context).values(), make_arm("brio")]
 
 
-def matched(rows: pd.DataFrame) -> pd.DataFrame:
-    """For each fold and seed the run with the best validation AUC among those with positive lambda_env."""
+def select_matched_runs(rows: pd.DataFrame) -> pd.DataFrame:
+    """Select the run with the best validation AUC among those with positive lambda_env, for each fold and seed.
+
+    Of runs with the same AUC, the one with the smallest lambda_env is selected.
+    """
     aligned = rows[rows["lambda_env"] > 0]
     best = aligned.sort_values("lambda_env").groupby(["fold", "seed"])["validation_auc"].idxmax()
     return aligned.loc[best].assign(arm=MATCHED)
 
 
-@study(
+@register_study(
     "alignment",
     "Alignment strength without qualification",
-    "stronger alignment lowers both quantities; the full method has lower predictive variation than w/o QG at "
-    "comparable site discrepancy.",
-    _arms,
+    "Stronger alignment lowers both site discrepancy and predictive variation. At comparable site discrepancy, the "
+    "full method has a lower predictive variation than w/o QG.",
+    _list_arms,
 )
-def alignment(context: StudyContext) -> Finding:
-    """D_site and predictive variation of w/o QG along lambda_env, the full method and the matched setting beside it.
+def vary_alignment(context: StudyContext) -> Finding:
+    """Vary lambda_env without qualification, and compare D_site and predictive variation with those of BRIO.
 
     The matched setting is chosen for each fold and seed on its own validation scans.
     """
-    strengths = sweep(context)
-    rows = diagnosed(context, _arms(context))
-    known = {a.name: value for value, a in strengths.items()}
-    rows = rows.assign(lambda_env=rows["arm"].map(known))
-    rows = pd.concat([rows, matched(rows)], ignore_index=True)
-    summary = means(rows)
-    summary.insert(1, "lambda_env", summary["arm"].map(known))
-    against, told = steadiness(rows)
-    by = summary.set_index("arm")
-    least, most = by.loc[strengths[LAMBDAS[0]].name], by.loc[strengths[LAMBDAS[-1]].name]
-    full, near = by.loc["brio"], by.loc[MATCHED]
+    arms = make_strength_arms(context)
+    strengths = {a.name: value for value, a in arms.items()}
+    rows = diagnose_arms(context, _list_arms(context))
+    rows = rows.assign(lambda_env=rows["arm"].map(strengths))
+    rows = pd.concat([rows, select_matched_runs(rows)], ignore_index=True)
+    summary = average_runs(rows)
+    summary.insert(1, "lambda_env", summary["arm"].map(strengths))
+    differences, sentence = compare_variation(rows)
+    by_arm = summary.set_index("arm")
+    weakest, strongest = by_arm.loc[arms[LAMBDAS[0]].name], by_arm.loc[arms[LAMBDAS[-1]].name]
     text = [
-        f"From lambda_env {LAMBDAS[0]:g} to {LAMBDAS[-1]:g}, D_site goes from {least['D_site']:.3g} to "
-        f"{most['D_site']:.3g} and predictive variation from {least['D_re_pred']:.3g} to {most['D_re_pred']:.3g}.",
-        f"BRIO: D_site {full['D_site']:.3g}, variation {full['D_re_pred']:.3g}, AUC {full['AUC']:.1f}; matched w/o "
-        f"QG: {near['D_site']:.3g}, {near['D_re_pred']:.3g}, {near['AUC']:.1f}.",
-        told,
+        f"Between lambda_env {LAMBDAS[0]:g} and {LAMBDAS[-1]:g}, D_site changes from {weakest['D_site']:.3g} to "
+        f"{strongest['D_site']:.3g}, and predictive variation from {weakest['D_re_pred']:.3g} to "
+        f"{strongest['D_re_pred']:.3g}.",
+        _describe_means("BRIO", by_arm.loc["brio"]),
+        _describe_means("Matched w/o QG", by_arm.loc[MATCHED]),
+        sentence,
         OVERLAP,
     ]
-    return Finding(rows, summary.merge(against, on="arm", how="left"), text, lambda: _draw(summary, against))
+    shown = summary.merge(differences, on="arm", how="left")
+    return Finding(rows, shown, text, lambda: _draw(summary, differences))
 
 
-def _draw(summary: pd.DataFrame, against: pd.DataFrame) -> Any:
+def _describe_means(name: str, means: pd.Series) -> str:
+    return (
+        f"{name} has a D_site of {means['D_site']:.3g}, a predictive variation of {means['D_re_pred']:.3g} and an AUC "
+        f"of {means['AUC']:.1f} %."
+    )
+
+
+def _draw(summary: pd.DataFrame, differences: pd.DataFrame) -> Any:
     figure, (axis,) = make_panels(1, 7.4, 4.0)
-    p = against.set_index("arm")["p"]
+    p = differences.set_index("arm")["p"]
     line = summary[summary["lambda_env"].notna() & (summary["arm"] != MATCHED)].sort_values("lambda_env")
     least, most = (state_p(f(p[line["arm"]])) for f in (min, max))
     label = f"w/o QG\n({least if least == most else f'{least} to {most}'})"
@@ -83,12 +98,13 @@ def _draw(summary: pd.DataFrame, against: pd.DataFrame) -> Any:
         axis.annotate(f"{row['lambda_env']:g}", (row["D_site"], row["D_re_pred"]), **beside)
     for k, name in enumerate(("brio", MATCHED), 1):
         row = summary[summary["arm"] == name].iloc[0]
-        label = "\n".join([display_name(name), *(f"({state_p(v)})" for v in p[p.index == name])])
+        label = "\n".join([display_name(name), *(f"({state_p(value)})" for value in p[p.index == name])])
         axis.scatter(row["D_site"], row["D_re_pred"], s=80, zorder=3, label=label, **series_style(k))
     axis.set_xlabel("site discrepancy D_site of source sites", fontsize=9)
     axis.set_ylabel("normalised predictive variation", fontsize=9)
     axis.set_xscale("log")
-    title = "means over runs; numbers: lambda_env; p: variation against that of BRIO, corrected"
+    label_log_ticks(axis.xaxis)
+    title = "means over runs, labelled with lambda_env\np: variation compared with BRIO, after Holm's correction"
     axis.set_title(title, fontsize=9, loc="left")
     axis.legend(fontsize=8, frameon=False, bbox_to_anchor=(1.01, 1), loc="upper left", labelspacing=1.0)
     return figure

@@ -1,4 +1,4 @@
-"""Arms of a study: a method with settings under a protocol, each an ordinary job folder."""
+"""Arms of a study: a method with settings under a protocol, each trained as an ordinary job."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pandas as pd
 
 from ..results import MethodSummary, StoredJob
 
-__all__ = ["TUNED", "Arm", "ArmResults", "arm", "display_name"]
+__all__ = ["TUNED", "Arm", "ArmResults", "display_name", "make_arm"]
 
 TUNED = " (tuned)"
-"""What the folder of an arm ends in where its reused results are tuned."""
+"""Suffix of the folder of an arm whose reused results are tuned."""
 
 _PAPER_NAMES = {
     "brio": "BRIO",
@@ -34,8 +34,8 @@ class Arm:
     settings : tuple of (str, value)
     protocol : {"loso", "kfold"}
     tuned : bool
-        Whether reused results of a tuned job may stand for it. They may where methods are compared with each other,
-        and not where a method is compared with parts of itself, which nobody tuned.
+        Whether results of a tuned job may be reused for it. They may if methods are compared with each other, and not
+        if a method is compared with its own variants, which are not tuned.
     """
 
     method: str
@@ -50,12 +50,12 @@ class Arm:
 
     @property
     def untuned(self) -> Arm:
-        """The same arm, for which tuned results do not stand."""
+        """The same arm without reuse of tuned results."""
         return replace(self, tuned=False)
 
 
-def arm(method: str, protocol: str = "loso", *, tuned: bool = False, **settings: Any) -> Arm:
-    """Make an arm from keywords.
+def make_arm(method: str, protocol: str = "loso", *, tuned: bool = False, **settings: Any) -> Arm:
+    """Make an arm; settings are given as keywords.
 
     Parameters
     ----------
@@ -68,14 +68,14 @@ def arm(method: str, protocol: str = "loso", *, tuned: bool = False, **settings:
 
     Examples
     --------
-    >>> arm("brio", K=2).name
+    >>> make_arm("brio", K=2).name
     'brio,K=2'
     """
     return Arm(method, tuple(settings.items()), protocol, tuned)
 
 
 def display_name(name: str) -> str:
-    """Return the name of an arm as readers see it: the paper's words where it has some, then the settings.
+    """Return the name of an arm as readers see it: the paper's name if it has one, then the settings.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def display_name(name: str) -> str:
     ('w/o RS', 'BRIO, K=2', 'ridge')
     """
     method, *settings = name.split(",")
-    return ", ".join([_PAPER_NAMES.get(method, method), *(one.strip() for one in settings)])
+    return ", ".join([_PAPER_NAMES.get(method, method), *(setting.strip() for setting in settings)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,10 +94,11 @@ class ArmResults:
     ----------
     arm : Arm
     job : StoredJob
-        The job they are from.
+        The job that computed them.
     rows : DataFrame
         One row per run of the arm.
     reused : bool
+        Whether another command computed them.
     """
 
     arm: Arm
@@ -107,7 +108,7 @@ class ArmResults:
 
     @property
     def summary(self) -> MethodSummary:
-        """What the method reached in that job, which may have more runs than the arm."""
+        """The summary of the method in that job, which may have more runs than the arm."""
         return self.job.summary.methods[self.arm.method]
 
     @property
@@ -117,6 +118,6 @@ class ArmResults:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What every row of a study says about the runs behind it: folds, seeds, epochs and K."""
+        """Folds, seeds, epochs and K, which every row of a study states about the runs behind it."""
         counts = {"folds": self.rows["fold"].nunique(), "seeds": self.rows["seed"].nunique()}
         return counts | {"epochs": self.summary.epochs, "K": self.summary.K}

@@ -42,14 +42,14 @@ class StudyContext:
     Parameters
     ----------
     spec : JobSpec
-        ``methods`` are those that studies compare instead of the paper's, where some are named; ``folds`` are test
-        sites (and as many of the folds in distribution). Settings of methods make a smoke run.
+        ``methods``, if given, are compared instead of the paper's. ``folds`` are test sites; as many folds are used in
+        distribution. Settings of methods make every study a smoke run.
     out : path
-        ``arms/<protocol>/<arm>`` and ``studies/<name>`` are written here, reused results to
+        Folder in which ``arms/<protocol>/<arm>`` and ``studies/<name>`` are written, and reused results in
         ``reused/<protocol>/<arm>``.
-    reuse : folders
-        Of ``brio run`` or ``brio tune``: their results stand for the arms they hold, tuned ones where methods are
-        compared with each other. Studies that look into fitted models train these arms themselves.
+    reuse : sequence of paths
+        Folders of ``brio run`` or ``brio tune``, whose results are reused instead of training again. Tuned results
+        are reused only if methods are compared with each other. Studies that need fitted models train these arms.
     progress : Progress
     say : function of a line
 
@@ -58,7 +58,7 @@ class StudyContext:
     job : Job
         The specification on the audited cohort.
     left_out : dict of str
-        Methods that :meth:`runnable_methods` left out, and why.
+        Methods that :meth:`select_runnable_methods` left out, and why.
     """
 
     def __init__(
@@ -88,16 +88,16 @@ class StudyContext:
 
     @property
     def cohort(self) -> Cohort:
-        """The scans that are used."""
+        """The scans that passed the audit."""
         return self.job.cohort
 
     @property
     def connectomes(self) -> Connectomes:
-        """Connectomes of the scans that are used."""
+        """Connectomes of these scans."""
         return self.job.connectomes
 
-    def options(self, arms: Sequence[Arm]) -> StudyOptions:
-        """Return the options with which a study with some arms was called; the device is where arms were trained."""
+    def record_options(self, arms: Sequence[Arm]) -> StudyOptions:
+        """Record the options of the command; the device is the one on which the arms were trained."""
         spec = self.job.spec
         trained = sorted(self.out.glob(f"arms/*/*/{PLAN}")) if arms else []
         return StudyOptions(
@@ -113,31 +113,31 @@ class StudyContext:
         )
 
     def explain_smoke(self, arms: Sequence[Arm] = ()) -> str:
-        """Say why some arms are a smoke run; empty with all folds, three seeds and the methods' own settings."""
+        """Say why some arms are a smoke run; empty with all folds, three seeds and default settings."""
         spec = self.job.spec
-        why = ["not every fold"] if spec.folds is not None else []
-        why += [f"{spec.seeds} seed{'s' if spec.seeds > 1 else ''}"] if spec.seeds < FULL_SEEDS else []
-        why += [f"{key}={value}" for key, value in spec.method_settings.items()]
+        reasons = ["not every fold"] if spec.folds is not None else []
+        reasons += [f"{spec.seeds} seed{'s' if spec.seeds > 1 else ''}"] if spec.seeds < FULL_SEEDS else []
+        reasons += [f"{key}={value}" for key, value in spec.method_settings.items()]
         for a in arms:
             changed = self.results_of(a).changed_settings
-            why += [f"{a.name} reused with {key}={value}" for key, value in changed.items()]
-        return ", ".join(why)
+            reasons += [f"{a.name} reused with {key}={value}" for key, value in changed.items()]
+        return ", ".join(reasons)
 
-    def runnable_methods(self, names: Sequence[str]) -> list[str]:
-        """Return those methods that the cohort has all inputs for, and say once what it lacks for each other one."""
+    def select_runnable_methods(self, names: Sequence[str]) -> list[str]:
+        """Select the methods that the cohort has all inputs for; say once what is missing for each of the others."""
         missing = {name: self.job.missing_inputs(name) for name in names}
-        for name, words in missing.items():
-            if words and name not in self.left_out:
-                self.left_out[name] = words
-                self.say(f"left out: {words}")
-        return [name for name, words in missing.items() if not words]
+        for name, reason in missing.items():
+            if reason and name not in self.left_out:
+                self.left_out[name] = reason
+                self.say(f"left out: {reason}")
+        return [name for name, reason in missing.items() if not reason]
 
     def settings_of(self, method: str) -> Any:
-        """Return the settings of a method's plain arm."""
+        """Return the settings of the plain arm of a method."""
         return make_method(method, self.job.spec.settings_of(method)).settings
 
     def train(self, arms: Sequence[Arm]) -> None:
-        """Train every arm that has no results; what one lacks is reported before the first is trained."""
+        """Train the arms that have no results yet. All arms are checked before the first is trained."""
         wanted = [a for a in dict.fromkeys(arms) if a not in self._results]
         plans = {a: self.plan_arm(a) for a in wanted}
         reused = {a: results for a in wanted if (results := self._find_reused(a, plans[a])) is not None}
@@ -166,14 +166,14 @@ class StudyContext:
         return self._results[arm]
 
     def trained_results(self, arm: Arm) -> ArmResults:
-        """Return the results of an arm that was trained here and has its weights, also where it has reused results."""
+        """Return the results of an arm with its weights; an arm with reused results is trained here."""
         if arm not in self._trained:
             results = self.results_of(arm)
             self._trained[arm] = self._execute(arm, self.progress) if results.reused else results
         return self._trained[arm]
 
-    def rows(self, arms: Sequence[Arm]) -> pd.DataFrame:
-        """Return every run of some arms, with the name of its arm, epochs and K."""
+    def collect_rows(self, arms: Sequence[Arm]) -> pd.DataFrame:
+        """Collect the runs of some arms: one row per run, with the name of its arm, epochs and K."""
         self.train(arms)
         parts = []
         for a in arms:
@@ -182,28 +182,28 @@ class StudyContext:
             parts.append(results.rows.assign(arm=a.name, **facts))
         return pd.concat(parts, ignore_index=True)
 
-    def fitted_runs(self, arm: Arm) -> tuple[Method, list[FittedRun]]:
-        """Return the method and the fitted runs of an arm, with their weights."""
+    def load_fitted_runs(self, arm: Arm) -> tuple[Method, list[FittedRun]]:
+        """Load the method of an arm and its fitted runs, with their weights."""
         return load_fitted_runs(self.job_of(arm), arm.method, self.trained_results(arm).job.folder)
 
-    def run_details(self, arm: Arm, *names: str) -> pd.DataFrame:
-        """Return fold, seed and some details of every run of an arm, as its method left them."""
+    def load_run_details(self, arm: Arm, *names: str) -> pd.DataFrame:
+        """Load details that the method stored of every run of an arm: one row per run, with fold and seed."""
         runs = load_run_details(self.job_of(arm), arm.method, self.trained_results(arm).job.folder)
         return pd.DataFrame([{"fold": r.fold.name, "seed": r.seed} | {n: d.get(n) for n in names} for r, d in runs])
 
-    def discrepancies(self, arm: Arm) -> pd.DataFrame:
-        """Return D_site and predictive variation of every run of an arm, on the same re-estimates for all arms."""
+    def measure_discrepancies(self, arm: Arm) -> pd.DataFrame:
+        """Measure D_site and predictive variation of every run of an arm; all arms use the same re-estimates."""
         if arm not in self._discrepancies:
-            method, fitted_runs = self.fitted_runs(arm)
-            lengths = [self.block_length(fitted.run) for fitted in fitted_runs]
+            method, fitted_runs = self.load_fitted_runs(arm)
+            lengths = [self.estimate_block_length(fitted.run) for fitted in fitted_runs]
             table = measure_discrepancies(method, fitted_runs, self.connectomes, lengths)
             auc = self.trained_results(arm).rows.set_index(["fold", "seed"])["auc"]
             order = pd.MultiIndex.from_frame(table[["fold", "seed"]])
             self._discrepancies[arm] = table.assign(method=arm.name, auc=auc.loc[order].to_numpy())
         return self._discrepancies[arm]
 
-    def block_length(self, run: Run) -> float:
-        """Return the block length of a fold and seed that all diagnostics share."""
+    def estimate_block_length(self, run: Run) -> float:
+        """Estimate the block length of a fold and seed, which all diagnostics share."""
         key = run.fold.name, run.seed
         if key not in self._block_lengths:
             self._block_lengths[key] = estimate_source_block_length(self.connectomes, run)
@@ -215,7 +215,7 @@ class StudyContext:
         Raises
         ------
         BrioError
-            If it lacks something, or none of its runs can be scored.
+            If an input is missing, or none of its runs can be scored.
         """
         plan = build_plan(self.job_of(arm), [arm.method])
         folds = [planned.run.fold for planned in plan.runs.values()]
@@ -241,9 +241,7 @@ class StudyContext:
         results = next(filter(None, (reused.find_arm(arm, runs) for reused in self.reused)), None)
         tuned = dataclasses.replace(arm, tuned=True)
         if results is None and any(reused.find_arm(tuned, runs) for reused in self.reused):
-            self.say(
-                f"{arm.name}: tuned results are not compared with parts of it that nobody tuned; it is trained here"
-            )
+            self.say(f"{arm.name}: tuned results are not compared with variants that are not tuned; it is trained here")
         return results
 
     def _execute(self, arm: Arm, progress: Progress) -> ArmResults:
@@ -256,12 +254,12 @@ class StudyContext:
 
 
 def _check_settings(spec: JobSpec) -> None:
-    """Raise what is wrong with settings before anything is read: those unknown to every method, and harmonisation."""
-    known = {f.name for entry in list_methods() for f in dataclasses.fields(entry.method_class.Settings)}
+    """Refuse settings that no method has, and harmonisation, before anything is read."""
+    names = {field.name for entry in list_methods() for field in dataclasses.fields(entry.method_class.Settings)}
     for key in spec.method_settings:
-        if key not in known:
-            raise BrioError(f"setting '{key}' is unknown to every method; {nearest(key, known)}")
+        if key not in names:
+            raise BrioError(f"setting '{key}' is unknown to every method; {nearest(key, names)}")
     if split_settings(spec.settings)["harmonise"]:
         raise BrioError(
-            "harmonise is not for studies, which look into models of connectomes as they are; 'brio run' takes it"
+            "harmonise is not for studies, whose diagnostics need connectomes as they are; use it with 'brio run'"
         )

@@ -1,26 +1,26 @@
-"""The same methods on scans of sites they know."""
+"""All methods on scans of sites that they were trained on."""
 
 from __future__ import annotations
 
 from .arms import Arm
-from .comparison import compared, ranked
+from .comparison import list_compared_arms, rank_arms
 from .context import StudyContext
-from .study import Finding, study
+from .study import Finding, register_study
 
-__all__ = ["in_distribution"]
-
-
-def _arms(context: StudyContext) -> list[Arm]:
-    return compared(context, "kfold")
+__all__ = ["compare_methods_in_distribution"]
 
 
-@study(
+def _list_arms(context: StudyContext) -> list[Arm]:
+    return list_compared_arms(context, "kfold")
+
+
+@register_study(
     "in-distribution",
-    "All methods at sites they know",
-    "BRIO ranks first or second on both metrics in all settings, with the highest mean AUC on ABIDE in both atlases; "
+    "All methods at sites they were trained on",
+    "BRIO ranks first or second in AUC and ACC in all settings. It has the highest mean AUC on ABIDE in both atlases. "
     "BrainNetTF (AAL116) and DeCI (CC200) have the highest ACC there.",
-    _arms,
+    _list_arms,
 )
-def in_distribution(context: StudyContext) -> Finding:
-    """Ten folds stratified by site and class, 7:2:1, mean and SD over test folds."""
-    return ranked(context, _arms(context))
+def compare_methods_in_distribution(context: StudyContext) -> Finding:
+    """Compare all methods in ten folds stratified by site and class: mean and SD of AUC and ACC over test folds."""
+    return rank_arms(context, _list_arms(context))

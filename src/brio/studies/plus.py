@@ -1,70 +1,73 @@
-"""What each part of BRIO plus is worth."""
+"""How much each part of BRIO plus contributes to its AUC."""
 
 from __future__ import annotations
 
 import pandas as pd
 
 from ..results.format import format_signed
-from .arms import Arm, arm
+from .arms import Arm, make_arm
 from .context import StudyContext
-from .study import Finding, study
-from .summaries import describe_differences, draw_arms, summarise_arms, tidy_rows
+from .figures import draw_arms
+from .study import Finding, register_study
+from .summaries import describe_differences, summarise_arms, tidy_rows
 
-__all__ = ["plus"]
+__all__ = ["compare_plus_parts"]
 
-WHOLE = arm("brio-plus")
-LINEAR = arm("brio-plus-linear")
-FACTORS = arm("brio-plus-factors")
+WHOLE = make_arm("brio-plus")
+LINEAR = make_arm("brio-plus-linear")
+FACTORS = make_arm("brio-plus-factors")
 PARTS = {
     WHOLE: "BRIO plus",
     LINEAR: "linear path alone",
     FACTORS: "factors alone",
-    arm("brio-plus", lambda_re=0.0, lambda_env=0.0): "nothing penalised",
-    arm("brio-plus", lambda_re=0.0): "w/o re-estimation penalty",
-    arm("brio-plus", lambda_env=0.0): "w/o alignment",
-    arm("brio-plus-wo-qg"): "alignment w/o qualification",
-    arm("brio-plus", J=1): "one factor",
-    arm("brio-plus", shrinkage=0.99): "w/o logarithm",
-    arm("brio-plus", site_intercepts=False): "one intercept",
+    make_arm("brio-plus", lambda_re=0.0, lambda_env=0.0): "w/o both penalties",
+    make_arm("brio-plus", lambda_re=0.0): "w/o re-estimation penalty",
+    make_arm("brio-plus", lambda_env=0.0): "w/o alignment",
+    make_arm("brio-plus-wo-qg"): "alignment w/o qualification",
+    make_arm("brio-plus", J=1): "one factor",
+    make_arm("brio-plus", shrinkage=0.99): "w/o logarithm",
+    make_arm("brio-plus", site_intercepts=False): "one intercept",
 }
-"""Arms, and what readers are shown: the whole, its two paths, then each part taken out.
+"""Arms, and the names that readers see: the whole, its two paths, then the whole without each part.
 
-The logarithm of a matrix that is almost the identity is almost the matrix, up to a scale and an offset: so a shrinkage
-of 0.99 leaves the correlations nearly as they are.
+A shrinkage of 0.99 stands for leaving out the logarithm: it leaves a matrix close to the identity, whose logarithm is
+nearly the matrix itself, up to a scale and an offset.
 """
 
 
-def _arms(context: StudyContext) -> list[Arm]:
+def _list_arms(context: StudyContext) -> list[Arm]:
     return list(PARTS)
 
 
-@study(
+@register_study(
     "plus",
-    "What each part of BRIO plus is worth",
-    "has no such model. It asks for factors, support under re-estimation and qualified alignment; so does this one.",
-    _arms,
+    "Contribution of each part of BRIO plus",
+    "It has no such model. It asks for factors, support under re-estimation and qualified alignment; BRIO plus has "
+    "all three.",
+    _list_arms,
 )
-def plus(context: StudyContext) -> Finding:
-    """BRIO plus against its linear path, its factors, and itself without each of its parts."""
-    rows = context.rows(_arms(context))
+def compare_plus_parts(context: StudyContext) -> Finding:
+    """Compare BRIO plus with its linear path, its factors, and itself without each of its parts."""
+    rows = context.collect_rows(_list_arms(context))
     summary = summarise_arms(rows, WHOLE.name)
-    shares = pd.concat(
-        [context.run_details(a, "share_of_factors", "left_out_auc").assign(arm=a.name) for a in PARTS],
+    details = pd.concat(
+        [context.load_run_details(a, "share_of_factors", "left_out_auc").assign(arm=a.name) for a in PARTS],
         ignore_index=True,
     )
-    share = 100 * shares.groupby("arm")["share_of_factors"].mean()
-    left_out = 100 * shares.groupby("arm")["left_out_auc"].mean()
-    summary.insert(3, "left-out source sites", summary["arm"].map(left_out))
-    summary.insert(4, "share of factors", summary["arm"].map(share))
-    named = {a.name: words for a, words in PARTS.items()}
-    told = summary.assign(arm=summary["arm"].map(named)).rename(columns={f"to {WHOLE.name}": "to BRIO plus"})
-    gain = summary.set_index("arm").loc[LINEAR.name]
-    low, high = -gain["until"], -gain["from"]
-    how = f" (95 % interval {format_signed(low)} to {format_signed(high)})" if low == low else ""
+    factor_share = 100 * details.groupby("arm")["share_of_factors"].mean()
+    inner_auc = 100 * details.groupby("arm")["left_out_auc"].mean()
+    summary.insert(5, "AUC of inner folds", summary["arm"].map(inner_auc))
+    summary.insert(6, "share of factors, %", summary["arm"].map(factor_share))
+    names = {a.name: name for a, name in PARTS.items()}
+    shown = summary.assign(arm=summary["arm"].map(names)).rename(columns={f"minus {WHOLE.name}": "minus BRIO plus"})
+    linear = summary.set_index("arm").loc[LINEAR.name]
+    low, high = -linear["difference high"], -linear["difference low"]
+    interval = f" (95 % interval {format_signed(low)} to {format_signed(high)})" if low == low else ""
     text = [
-        f"The whole has {format_signed(-gain[f'to {WHOLE.name}'])} points of AUC over its own linear path{how}; "
-        f"{share[WHOLE.name]:.0f} % of the variance of its logit comes from the factors' own kernels."
+        f"The AUC of BRIO plus minus that of its linear path alone is "
+        f"{format_signed(-linear[f'minus {WHOLE.name}'])} points{interval}.",
+        f"The factors' own kernels explain {factor_share[WHOLE.name]:.0f} % of the variance of its logit.",
     ]
-    text += describe_differences(told, "BRIO plus")
-    table = tidy_rows(rows).merge(shares, on=["arm", "fold", "seed"], how="left")
-    return Finding(table, told, text, lambda: draw_arms(told, "BRIO plus"))
+    text += describe_differences(shown, "BRIO plus")
+    table = tidy_rows(rows).merge(details, on=["arm", "fold", "seed"], how="left")
+    return Finding(table, shown, text, lambda: draw_arms(shown, "BRIO plus"))

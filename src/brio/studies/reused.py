@@ -18,20 +18,25 @@ from .arms import TUNED, Arm, ArmResults
 __all__ = ["REUSED", "ReusedResults", "read_reused_results", "write_reused_results"]
 
 REUSED, REUSED_OF_0_1 = "reused", "handed-in"
-"""Folder of a study in which reused results are kept, and its name in version 0.1.0."""
+"""Folder of reused results inside the folder of studies, and its name in version 0.1.0."""
 
 
 @dataclass(frozen=True, eq=False)
 class ReusedResults:
-    """A finished job whose results stand for the methods it holds."""
+    """A finished job whose results are reused for the methods it holds.
+
+    Attributes
+    ----------
+    job : StoredJob
+    """
 
     job: StoredJob
 
     def find_arm(self, arm: Arm, runs: Iterable[tuple[str, int]]) -> ArmResults | None:
-        """Find the results of an arm; None where the job does not have it.
+        """Find the results of an arm in the job.
 
-        A job does not have an arm with settings of its own, nor, where its results are tuned, an arm that nobody
-        tuned.
+        Only plain arms can be found, not those with settings of their own. Tuned results are found only for arms that
+        allow them.
 
         Parameters
         ----------
@@ -39,10 +44,15 @@ class ReusedResults:
         runs : pairs of fold and seed
             Runs that the study compares.
 
+        Returns
+        -------
+        ArmResults or None
+            None if the job does not have the arm.
+
         Raises
         ------
         BrioError
-            If the job lacks one of the runs: means over other sites would be compared.
+            If the job lacks one of the runs: means over different sites would be compared.
         """
         summary = self.job.summary
         if arm.settings or arm.method not in summary.methods or summary.protocol != arm.protocol or summary.harmonise:
@@ -53,7 +63,7 @@ class ReusedResults:
             if (fold, seed) not in rows.index:
                 raise BrioError(
                     f"{self.job.folder}: has no run of '{arm.method}' for fold {fold}, seed {seed}, which this study "
-                    "compares; run the rest there, or do not reuse the folder"
+                    "needs; finish that job, or do not reuse the folder"
                 )
         if summary.methods[arm.method].is_tuned and not arm.tuned:
             return None
@@ -61,7 +71,7 @@ class ReusedResults:
 
 
 def read_reused_results(folder: Path, fingerprint: str, protocol_settings: ProtocolSettings) -> ReusedResults:
-    """Read a job folder whose results a study is to reuse.
+    """Read the folder of a finished job, to reuse its results in a study.
 
     Parameters
     ----------
@@ -78,16 +88,16 @@ def read_reused_results(folder: Path, fingerprint: str, protocol_settings: Proto
         If the folder cannot be read, or holds results of another cohort or of other folds.
     """
     job = StoredJob.read(folder)
-    summary, theirs = job.summary, job.summary.protocol_settings
-    if theirs is None or any(method.changed is None for method in summary.methods.values()):
+    summary, stored = job.summary, job.summary.protocol_settings
+    if stored is None or any(method.changed is None for method in summary.methods.values()):
         raise BrioError(f"{folder}: was written by an earlier version, which did not store all settings; run it again")
     if summary.fingerprint != fingerprint:
-        raise BrioError(f"{folder}: its runs are of another cohort, or of one with other exclusions")
-    ours = dataclasses.asdict(protocol_settings)
+        raise BrioError(f"{folder}: its runs are of another cohort, or have other exclusions")
+    wanted = dataclasses.asdict(protocol_settings)
     for name in ["validation_sites"] if summary.protocol == "loso" else ["n_folds", "validation_folds"]:
-        if theirs.get(name) != ours[name]:
+        if stored.get(name) != wanted[name]:
             raise BrioError(
-                f"{folder}: its folds are others: protocol.{name} is {theirs.get(name)} there, {ours[name]} here"
+                f"{folder}: has other folds: protocol.{name} is {stored.get(name)} there, {wanted[name]} here"
             )
     return ReusedResults(job)
 
@@ -99,9 +109,9 @@ def write_reused_results(results: ArmResults, plan: Plan, job: Job, place: Path)
     ----------
     results : ArmResults
     plan : Plan
-        Of the arm, had it been trained here; settings that were changed or tuned are put in.
+        Plan of the arm as if it were trained here; changed and tuned settings are filled in.
     job : Job
-        Likewise.
+        Job of the arm as if it were trained here.
     place : Path
         Folder in which the job folder is made.
     """
@@ -115,7 +125,7 @@ def write_reused_results(results: ArmResults, plan: Plan, job: Job, place: Path)
     write_job_plan(job, plan, folder)
     metrics: dict[str, Any] = {**summarise_metrics(rows, results.arm.protocol)}
     method = dataclasses.replace(results.summary, **metrics, runs=len(rows), seeds=len(seeds))
-    if results.summary.seeds != len(seeds):  # the AUC of an ensemble of other seeds is not known from rows
+    if results.summary.seeds != len(seeds):  # the AUC of averaged logits needs the predictions of all seeds
         method = dataclasses.replace(method, auc_of_averaged_logits=MetricSummary())
     predictions = source.predictions
     if predictions is not None:

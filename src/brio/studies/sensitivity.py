@@ -1,4 +1,4 @@
-"""How much the settings that the paper varies matter: K, J, block length."""
+"""How AUC depends on the settings that the paper varies: K, J and the block length."""
 
 from __future__ import annotations
 
@@ -9,82 +9,79 @@ import numpy as np
 import pandas as pd
 
 from ..drawing import make_panels
-from .arms import Arm, arm
+from .arms import Arm, make_arm
 from .context import StudyContext
-from .study import Finding, study
-from .summaries import describe_differences, draw_lines, summarise_arms, tidy_rows
+from .figures import draw_lines
+from .study import Finding, register_study
+from .summaries import describe_differences, summarise_arms, tidy_rows
 
-__all__ = ["sensitivity"]
+__all__ = ["vary_settings"]
 
 K_VALUES, J_VALUES, SCALES = (2, 4, 8, 16), (1, 2, 4, 8, 16), (0.5, 1.0, 2.0)
+_LABELS = {"K": "re-estimates K", "J": "factors J", "block": "block length, times its estimate"}
 
 
-def _groups(context: StudyContext) -> dict[str, dict[float, Arm]]:
-    """Arms along each setting; the default is the plain method, shared with other studies."""
+def _make_groups(context: StudyContext) -> dict[str, dict[float, Arm]]:
+    """Make the arms along each setting; the default is the plain method, which other studies share."""
     own = context.settings_of("brio")
     width = own.J * own.d_t
 
-    def along(values: Iterable[float], default: float, vary: Callable[[Any], Arm]) -> dict[float, Arm]:
-        return {v: arm("brio") if v == default else vary(v) for v in sorted({*values, default})}
+    def vary(values: Iterable[float], default: float, make: Callable[[Any], Arm]) -> dict[float, Arm]:
+        return {value: make_arm("brio") if value == default else make(value) for value in sorted({*values, default})}
 
     return {
-        "K": along(K_VALUES, own.K, lambda k: arm("brio", K=k)),
-        "J": along([j for j in J_VALUES if width % j == 0], own.J, lambda j: arm("brio", J=j, d_t=width // j)),
-        "block": along(SCALES, own.block_scale, lambda scale: arm("brio", block_scale=scale)),
+        "K": vary(K_VALUES, own.K, lambda K: make_arm("brio", K=K)),
+        "J": vary([J for J in J_VALUES if width % J == 0], own.J, lambda J: make_arm("brio", J=J, d_t=width // J)),
+        "block": vary(SCALES, own.block_scale, lambda scale: make_arm("brio", block_scale=scale)),
     }
 
 
-def _arms(context: StudyContext) -> list[Arm]:
-    return list(dict.fromkeys(a for along in _groups(context).values() for a in along.values()))
+def _list_arms(context: StudyContext) -> list[Arm]:
+    return list(dict.fromkeys(a for group in _make_groups(context).values() for a in group.values()))
 
 
-@study(
+@register_study(
     "sensitivity",
-    "Number of re-estimates, number of factors, block length",
-    "AUC rises with K from small values and then no longer; intermediate J are better than very small or large ones; "
-    "the estimated block length is better than half and twice of it.",
-    _arms,
+    "Sensitivity to re-estimates, factors and block length",
+    "AUC rises with K from small values and then levels off. Intermediate J are better than very small or large ones. "
+    "The estimated block length is better than half and twice that length.",
+    _list_arms,
 )
-def sensitivity(context: StudyContext) -> Finding:
-    """K, J with the total width J d_t fixed, and the block length at half and twice its unrounded estimate."""
-    groups = _groups(context)
-    rows = context.rows(_arms(context))
-    seconds = _seconds(context)
-    parts, tables = [], []
-    for setting, along in groups.items():
-        names = [a.name for a in along.values()]
-        mine = pd.concat([rows[rows["arm"] == name].assign(value=v) for v, name in zip(along, names, strict=True)])
-        parts.append(tidy_rows(mine.assign(setting=setting), "setting", "value", "block_length"))
-        table = summarise_arms(mine, "brio")
-        table.insert(0, "setting", setting)
-        table.insert(1, "value", list(along))
-        lengths = [_length(mine[mine["arm"] == name]["block_length"], seconds) for name in names]
-        table.insert(2, "block, frames (s)", lengths)
-        tables.append(table)
-    summary = pd.concat(tables, ignore_index=True)
-    text = []
-    for setting, table in summary.groupby("setting", sort=False):
-        best = table.loc[table["AUC"].idxmax()]
-        text.append(f"{_TITLES[str(setting)]}: highest mean AUC {best['AUC']:.1f} at {best['value']:g}.")
-        text += describe_differences(table, "brio")
-    return Finding(pd.concat(parts, ignore_index=True), summary, text, lambda: _draw(summary))
+def vary_settings(context: StudyContext) -> Finding:
+    """Vary K, J (with the total width J d_t fixed) and the block length (half and twice its unrounded estimate)."""
+    rows = context.collect_rows(_list_arms(context))
+    repetition_time = _median_repetition_time(context)
+    tables, summaries, text = [], [], []
+    for setting, group in _make_groups(context).items():
+        names = [a.name for a in group.values()]
+        parts = [rows[rows["arm"] == name].assign(value=value) for value, name in zip(group, names, strict=True)]
+        runs = pd.concat(parts)
+        tables.append(tidy_rows(runs.assign(setting=setting), "setting", "value", "block_length"))
+        summary = summarise_arms(runs, "brio")
+        summary.insert(0, "setting", setting)
+        summary.insert(1, "value", list(group))
+        lengths = [_format_length(part["block_length"].mean(), repetition_time) for part in parts]
+        summary.insert(2, "block, frames (s)", lengths)
+        summaries.append(summary)
+        best = summary.loc[summary["AUC"].idxmax()]
+        label = _LABELS[setting][0].upper() + _LABELS[setting][1:]
+        text.append(f"{label}: the highest mean AUC is {best['AUC']:.1f} %, at {best['value']:g}.")
+        text += describe_differences(summary, "brio")
+    summary = pd.concat(summaries, ignore_index=True)
+    return Finding(pd.concat(tables, ignore_index=True), summary, text, lambda: _draw(summary))
 
 
-_TITLES = {"K": "Re-estimates K", "J": "Factors J", "block": "Block length, times the estimate"}
-
-
-def _seconds(context: StudyContext) -> float | None:
-    """Median repetition time of the cohort, where it is known."""
+def _median_repetition_time(context: StudyContext) -> float | None:
+    """Return the median repetition time of the cohort in seconds; None if it is unknown."""
     if "tr" not in context.cohort.participants:
         return None
     median = pd.to_numeric(context.cohort.participants["tr"], errors="coerce").median()
     return None if np.isnan(median) else float(median)
 
 
-def _length(lengths: pd.Series, seconds: float | None) -> str:
-    """Mean block length in frames, and in seconds where the repetition time is known."""
-    mean = lengths.mean()
-    return f"{mean:.1f}" + (f" ({mean * seconds:.1f})" if seconds is not None else "")
+def _format_length(frames: float, repetition_time: float | None) -> str:
+    """Write a block length in frames and, with a repetition time, in seconds."""
+    return f"{frames:.1f}" + (f" ({frames * repetition_time:.1f})" if repetition_time is not None else "")
 
 
 def _draw(summary: pd.DataFrame) -> Any:
@@ -92,9 +89,9 @@ def _draw(summary: pd.DataFrame) -> Any:
     for k, (axis, (setting, table)) in enumerate(zip(axes, summary.groupby("setting", sort=False), strict=True)):
         draw_lines(axis, table["value"], table, k)
         axis.set_xscale("log", base=2)
-        axis.set_xticks(list(table["value"]), [f"{v:g}" for v in table["value"]])
+        axis.set_xticks(list(table["value"]), [f"{value:g}" for value in table["value"]])
         axis.minorticks_off()
-        axis.set_xlabel(_TITLES[str(setting)], fontsize=9)
+        axis.set_xlabel(_LABELS[str(setting)], fontsize=9)
         axis.grid(axis="y", color="0.93")
     axes[0].set_ylabel("AUC, % (95 % interval over sites)", fontsize=9)
     return figure

@@ -1,4 +1,4 @@
-"""What a study is: arms to train, a function that finds something in them, and the files it writes."""
+"""What a study is: arms to train, a function that derives a finding from them, and the files it writes."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ import pandas as pd
 from ..drawing import save_figure
 from ..errors import BrioError, nearest
 from ..results import StoredStudy, StudyRecord
-from ..results.format import format_frame
+from ..results.format import format_frame, format_interval, format_signed
 from ..version import __version__
 from .arms import Arm, display_name
 from .context import StudyContext
 
-__all__ = ["BEYOND", "PAPER", "Finding", "Study", "find_study", "list_studies", "run_study", "study"]
+__all__ = ["BEYOND", "PAPER", "Finding", "Study", "find_study", "list_studies", "register_study", "run_study"]
 
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """What a study found.
+    """The result of a study.
 
     Attributes
     ----------
     table : DataFrame
         Tidy: one row per observation, with ``folds``, ``seeds``, ``epochs`` and ``K`` of the runs behind it.
     summary : DataFrame
-        The few rows that a reader wants to see of it.
+        The small table that readers see.
     text : list of str
-        What was found, a sentence each.
+        What was found, in a few sentences.
     draw : function
-        Draws the figure.
+        Draws the figure and returns it.
     digits : int, optional
-        Significant digits of the table as it is written; by default all.
+        Significant digits of the table in its file; by default all.
     """
 
     table: pd.DataFrame
@@ -47,29 +47,29 @@ class Finding:
 
 @dataclass(frozen=True)
 class Study:
-    """An experiment, of the paper or beyond it.
+    """An experiment of the paper, or one of ours.
 
     Attributes
     ----------
     name, title : str
     paper : str
         What the paper reports, in words.
-    arms : function of a StudyContext
-        What must be trained first.
-    find : function of a StudyContext
-        Makes the :class:`Finding`.
+    list_arms : function of a StudyContext
+        Lists the arms to train first.
+    make_finding : function of a StudyContext
+        Derives the :class:`Finding` from the trained arms.
     """
 
     name: str
     title: str
     paper: str
-    arms: Callable[[StudyContext], list[Arm]]
-    find: Callable[[StudyContext], Finding]
+    list_arms: Callable[[StudyContext], list[Arm]]
+    make_finding: Callable[[StudyContext], Finding]
 
     @property
     def summary(self) -> str:
-        """First line of its docstring."""
-        return (self.find.__doc__ or "").strip().splitlines()[0]
+        """The first line of the docstring of ``make_finding``, which ``brio studies`` prints."""
+        return (self.make_finding.__doc__ or "").strip().splitlines()[0]
 
 
 _STUDIES: dict[str, Study] = {}
@@ -78,50 +78,62 @@ PAPER = (
     *("scan-length", "efficiency", "regions", "propositions"),
 )
 BEYOND = ("plus",)
+"""Studies that are not in the paper."""
 
 
-def study(
-    name: str, title: str, paper: str, arms: Callable[[StudyContext], list[Arm]]
+def register_study(
+    name: str, title: str, paper: str, list_arms: Callable[[StudyContext], list[Arm]]
 ) -> Callable[[Callable[[StudyContext], Finding]], Callable[[StudyContext], Finding]]:
-    """Register a function that makes a finding as a study.
+    """Register a function that makes a finding as a study. Use it as a decorator.
 
     Parameters
     ----------
     name, title : str
     paper : str
-        What the paper reports, in words; its figures are not at hand.
-    arms : function of a StudyContext
-        What must be trained first.
+        What the paper reports, in words.
+    list_arms : function of a StudyContext
+        Lists the arms to train first.
+
+    Returns
+    -------
+    function
+        The decorator.
     """
 
-    def register(find: Callable[[StudyContext], Finding]) -> Callable[[StudyContext], Finding]:
-        _STUDIES[name] = Study(name, title, paper, arms, find)
-        return find
+    def register(make_finding: Callable[[StudyContext], Finding]) -> Callable[[StudyContext], Finding]:
+        _STUDIES[name] = Study(name, title, paper, list_arms, make_finding)
+        return make_finding
 
     return register
 
 
 def list_studies() -> list[Study]:
-    """List all studies: those of the paper in its order, then those that go beyond it."""
+    """List all studies: those of the paper in its order, then ours."""
     return [_STUDIES[name] for name in (*PAPER, *BEYOND)]
 
 
 def find_study(name: str) -> Study:
-    """Return a study by name."""
+    """Return a study by its name.
+
+    Raises
+    ------
+    BrioError
+        If there is no such study; the message names the nearest one.
+    """
     if name not in _STUDIES:
         raise BrioError(f"study '{name}' is unknown; {nearest(name, [*_STUDIES, 'paper'])}")
     return _STUDIES[name]
 
 
 def run_study(name: str, context: StudyContext) -> Path:
-    """Train what a study needs, make its finding and write it to ``studies/<name>`` of the context's folder.
+    """Train the arms of a study, derive its finding and write it to ``studies/<name>`` in the context's folder.
 
     The files are ``table.csv``, ``figure.svg``, ``figure.png``, ``finding.md`` and ``study.json``.
 
     Parameters
     ----------
     name : str
-        Of a study; ``paper`` for all of the paper's.
+        Name of a study, or ``paper`` for all studies of the paper.
     context : StudyContext
 
     Returns
@@ -132,25 +144,25 @@ def run_study(name: str, context: StudyContext) -> Path:
     selected = [_STUDIES[one] for one in PAPER] if name == "paper" else [find_study(name)]
     for one in selected:
         context.say(f"{one.name}: {one.title}")
-        context.train(one.arms(context))
+        context.train(one.list_arms(context))
         with context.job.device.network_precision():  # diagnostics apply fitted networks
-            finding = one.find(context)
+            finding = one.make_finding(context)
         _write_finding(one, finding, context)
     place = context.out / "studies"
     return place if name == "paper" else place / name
 
 
 def _write_finding(one: Study, finding: Finding, context: StudyContext) -> None:
-    """Write the files of a study; figures come first, so that one that fails leaves the old files as they are."""
+    """Write the files of a study; figures come first, so that a failure leaves the other files unchanged."""
     place = context.out / "studies" / one.name
     place.mkdir(parents=True, exist_ok=True)
     figure = finding.draw()
     for ending in ("svg", "png"):
         save_figure(figure, place / f"figure.{ending}")
-    arms = one.arms(context)
+    arms = one.list_arms(context)
     smoke = context.explain_smoke(arms)
     text = [f"This is a smoke run ({smoke}): no basis for a claim.", *finding.text] if smoke else finding.text
-    paragraphs = [f"# {one.title}", *text, *_name_devices(arms, context), format_frame(_with_display_names(finding))]
+    paragraphs = [f"# {one.title}", *text, *_describe_devices(arms, context), _format_summary(finding.summary)]
     paragraphs += [f"The paper: {one.paper}", f"![{one.title}](figure.png)"]
     table = finding.table
     record = StudyRecord(
@@ -165,36 +177,55 @@ def _write_finding(one: Study, finding: Finding, context: StudyContext) -> None:
         n_scans=len(context.cohort),
         folds=int(table["folds"].max()) if len(table) else 0,
         seeds=context.job.spec.seeds,
-        epochs=_distinct(table["epochs"]),
-        K=_distinct(table["K"]),
+        epochs=_list_distinct(table["epochs"]),
+        K=_list_distinct(table["K"]),
         arms=tuple(a.name for a in arms),
-        options=context.options(arms),
+        options=context.record_options(arms),
         brio=__version__,
     )
     float_format = None if finding.digits is None else f"%.{finding.digits}g"
     StoredStudy(place, record, "\n\n".join(paragraphs) + "\n", table).write(float_format)
 
 
-def _distinct(column: pd.Series) -> tuple[int, ...]:
+def _list_distinct(column: pd.Series) -> tuple[int, ...]:
     return tuple(sorted({int(value) for value in column.dropna()}))
 
 
-def _name_devices(arms: list[Arm], context: StudyContext) -> list[str]:
-    """Name the devices on which the arms were computed, where there are several."""
-    computed: dict[str, list[str]] = {}
+def _describe_devices(arms: list[Arm], context: StudyContext) -> list[str]:
+    """Name the devices on which the arms were computed, if there are several."""
+    arms_by_device: dict[str, list[str]] = {}
     for a in arms:
         for device in context.results_of(a).rows["device"].dropna().unique():
-            computed.setdefault(str(device), []).append(display_name(a.name))
-    if len(computed) < 2:
+            arms_by_device.setdefault(str(device), []).append(display_name(a.name))
+    if len(arms_by_device) < 2:
         return []
-    usual = max(computed, key=lambda device: len(computed[device]))
-    rest = "; ".join(f"on {device}: {', '.join(names)}" for device, names in computed.items() if device != usual)
-    return [f"Computed on {usual}; {rest}."]
+    usual = max(arms_by_device, key=lambda device: len(arms_by_device[device]))
+    rest = "; ".join(f"on {device}: {', '.join(arms)}" for device, arms in arms_by_device.items() if device != usual)
+    return [f"Computed on {usual}, except {rest}."]
 
 
-def _with_display_names(finding: Finding) -> pd.DataFrame:
-    """The summary as readers see it: arms under the names that are printed, without what the text says of tests."""
-    summary = finding.summary.drop(columns="warning", errors="ignore")
-    if "arm" in summary:
-        summary = summary.assign(arm=summary["arm"].map(display_name))
-    return summary.rename(columns=lambda name: f"to {display_name(name[3:])}" if name.startswith("to ") else name)
+def _format_summary(summary: pd.DataFrame) -> str:
+    """Write a summary as readers see it: display names of arms, intervals in one column, no warnings."""
+    shown = summary.drop(columns="warning", errors="ignore")
+    if "arm" in shown:
+        shown = shown.assign(arm=shown["arm"].map(display_name))
+    references = {name: name.removeprefix("minus ") for name in shown if name.startswith("minus ")}
+    shown = shown.assign(**{name: shown[name].map(format_signed) for name in references})
+    ends = shown.filter(["difference low", "difference high"]).astype(float).abs()
+    in_points = references or (ends >= 5).any(axis=None)  # other differences are not in percent
+    write = format_signed if in_points else "{:+z.3g}".format
+    shown = _join_interval(shown, "low", "high", "95 % interval", "{:.1f}".format)
+    shown = _join_interval(shown, "difference low", "difference high", "interval of difference", write)
+    headers = {name: f"AUC minus {display_name(reference)}" for name, reference in references.items()}
+    return format_frame(shown.rename(columns=headers))
+
+
+def _join_interval(
+    table: pd.DataFrame, low: str, high: str, header: str, write: Callable[[float], str]
+) -> pd.DataFrame:
+    """Replace the columns of both ends of an interval by one, if the table has them."""
+    if low not in table:
+        return table
+    ends = table[[low, high]].astype(float).to_numpy()
+    joined = table.assign(**{low: [format_interval(pair, write) for pair in ends]})
+    return joined.drop(columns=high).rename(columns={low: header})
