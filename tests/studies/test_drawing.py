@@ -11,7 +11,7 @@ from brio.drawing import STYLES, horizontal_offset, make_panels, save_figure, se
 from brio.results.format import state_p
 from brio.studies import propositions
 from brio.studies.arms import display_name
-from brio.studies.figures import compute_error_bars, draw_arms, draw_lines
+from brio.studies.figures import compute_error_bars, draw_arms, draw_lines, label_log_ticks
 from brio.studies.study import find_study
 
 
@@ -165,3 +165,22 @@ def test_lines_go_through_the_means(found):
     np.testing.assert_array_equal(line.get_ydata(), table["AUC"])
     (segments,) = [c.get_segments() for c in axis.collections]
     np.testing.assert_allclose([s[:, 1] for s in segments], table[["low", "high"]])
+
+
+@pytest.mark.parametrize(
+    ("limits", "labels"),
+    [
+        ((0.21, 0.29), {"0.22", "0.24", "0.26", "0.28"}),
+        ((0.08, 0.9), {"0.1", "0.2", "0.5"}),
+        ((0.002, 3.0), {"0.01", "0.1", "1"}),
+    ],
+)
+def test_logarithmic_axes_have_plain_numbers(limits, labels):
+    figure, (axis,) = make_panels(1)
+    axis.set_yscale("log")
+    axis.set_ylim(limits)
+    label_log_ticks(axis.yaxis)
+    figure.draw_without_rendering()
+    ticks = [*axis.yaxis.get_major_ticks(), *axis.yaxis.get_minor_ticks()]
+    shown = {t.label1.get_text() for t in ticks if limits[0] <= t.get_loc() <= limits[1]}
+    assert shown - {""} == labels

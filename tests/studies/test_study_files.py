@@ -156,6 +156,29 @@ def test_markdown_of_numbers_gaps_and_bars():
     ]
 
 
+def test_a_summary_is_shown_with_display_names_and_whole_intervals():
+    summary = pd.DataFrame(
+        {
+            "arm": ["brio", "brio-wo-rs"],
+            "AUC": [70.0, 68.0],
+            "low": [65.0, float("nan")],
+            "high": [75.0, float("nan")],
+            "minus brio": [None, -2.0],
+            "difference low": [None, -4.04],
+            "difference high": [None, 0.01],
+            "warning": ["", "5 sites that differ are too few"],
+        }
+    )
+    assert study._format_summary(summary).splitlines() == [
+        "| arm | AUC | 95 % interval | AUC minus BRIO | interval of difference |",
+        "| --- | --- | --- | --- | --- |",
+        "| BRIO | 70.0 | 65.0 to 75.0 | - | - |",
+        "| w/o RS | 68.0 | - | -2.0 | -4.0 to 0.0 |",
+    ]
+    variation = summary[["arm", "difference low", "difference high"]].assign(**{"difference low": [None, -0.0404]})
+    assert study._format_summary(variation).splitlines()[-1] == "| w/o RS | -0.0404 to +0.01 |"
+
+
 @pytest.mark.parametrize(
     ("p", "told"),
     [

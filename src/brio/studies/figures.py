@@ -101,19 +101,24 @@ def draw_lines(axis: Any, x: Sequence[float], summary: pd.DataFrame, k: int, lab
 
 
 def label_log_ticks(axis: Any) -> None:
-    """Label the ticks of a logarithmic axis with plain numbers, also 2 and 5 times the powers of ten on a short one.
+    """Label the ticks of a logarithmic axis with plain numbers.
+
+    An axis of less than half a decade has ticks at equal steps, one of less than two decades also at 2 and 5 times the
+    powers of ten.
 
     Parameters
     ----------
     axis : matplotlib.axis.Axis
         With its limits already set, or its data already drawn.
     """
-    from matplotlib.ticker import LogLocator, NullFormatter
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 
     low, high = axis.get_view_interval()
     axis.set_major_formatter("{x:g}")
-    if high < 50 * low:
+    axis.set_minor_formatter(NullFormatter())
+    if high < 3 * low:
+        axis.set_major_locator(MaxNLocator(5))
+        axis.set_minor_locator(NullLocator())
+    elif high < 50 * low:
         axis.set_minor_locator(LogLocator(subs=(2, 5)))
         axis.set_minor_formatter("{x:g}")
-    else:
-        axis.set_minor_formatter(NullFormatter())

@@ -141,34 +141,34 @@ def run_study(name: str, context: StudyContext) -> Path:
     Path
         Folder of the study, or of all studies.
     """
-    selected = [_STUDIES[one] for one in PAPER] if name == "paper" else [find_study(name)]
-    for one in selected:
-        context.say(f"{one.name}: {one.title}")
-        context.train(one.list_arms(context))
+    selected = [_STUDIES[key] for key in PAPER] if name == "paper" else [find_study(name)]
+    for study in selected:
+        context.say(f"{study.name}: {study.title}")
+        context.train(study.list_arms(context))
         with context.job.device.network_precision():  # diagnostics apply fitted networks
-            finding = one.make_finding(context)
-        _write_finding(one, finding, context)
+            finding = study.make_finding(context)
+        _write_finding(study, finding, context)
     place = context.out / "studies"
     return place if name == "paper" else place / name
 
 
-def _write_finding(one: Study, finding: Finding, context: StudyContext) -> None:
+def _write_finding(study: Study, finding: Finding, context: StudyContext) -> None:
     """Write the files of a study; figures come first, so that a failure leaves the other files unchanged."""
-    place = context.out / "studies" / one.name
+    place = context.out / "studies" / study.name
     place.mkdir(parents=True, exist_ok=True)
     figure = finding.draw()
     for ending in ("svg", "png"):
         save_figure(figure, place / f"figure.{ending}")
-    arms = one.list_arms(context)
+    arms = study.list_arms(context)
     smoke = context.explain_smoke(arms)
     text = [f"This is a smoke run ({smoke}): no basis for a claim.", *finding.text] if smoke else finding.text
-    paragraphs = [f"# {one.title}", *text, *_describe_devices(arms, context), _format_summary(finding.summary)]
-    paragraphs += [f"The paper: {one.paper}", f"![{one.title}](figure.png)"]
+    paragraphs = [f"# {study.title}", *text, *_describe_devices(arms, context), _format_summary(finding.summary)]
+    paragraphs += [f"The paper: {study.paper}", f"![{study.title}](figure.png)"]
     table = finding.table
     record = StudyRecord(
-        name=one.name,
-        title=one.title,
-        paper=one.paper,
+        name=study.name,
+        title=study.title,
+        paper=study.paper,
         text=tuple(text),
         smoke=smoke,
         cohort=context.cohort.name,
