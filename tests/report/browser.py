@@ -18,7 +18,7 @@ FLAGS = [
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
-    "--enable-unsafe-swiftshader",  # WebGL in software, for the brain that turns
+    "--enable-unsafe-swiftshader",  # WebGL in software, for the interactive brain
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",

@@ -5,22 +5,22 @@ import json
 import pytest
 
 from brio.report import write_report
-from brio.report.card import model_card
-from brio.report.html.reading import read_evidence
+from brio.report.card import write_model_card
+from brio.report.contents import gather_contents
 
 
 @pytest.fixture(scope="module")
 def card(finished):
-    return model_card(read_evidence(finished))
+    return write_model_card(gather_contents(finished))
 
 
 def test_it_has_the_numbers_of_the_summary(card, finished):
     summary = json.loads((finished / "summary.json").read_text())
     rows = {line.split(" | ")[0].removeprefix("| "): line.split(" | ") for line in card.splitlines() if " | " in line}
-    for name, found in summary["methods"].items():
-        wanted = [found[m]["mean"] for m in ("acc", "balanced_acc", "sensitivity", "specificity", "brier")]
-        assert rows[name][1] == f"{100 * found['auc']['mean']:.1f}"
-        assert rows[name][2] == " to ".join(f"{100 * v:.1f}" for v in found["auc"]["interval"])
+    for name, scores in summary["methods"].items():
+        wanted = [scores[m]["mean"] for m in ("acc", "balanced_acc", "sensitivity", "specificity", "brier")]
+        assert rows[name][1] == f"{100 * scores['auc']['mean']:.1f}"
+        assert rows[name][2] == " to ".join(f"{100 * v:.1f}" for v in scores["auc"]["interval"])
         assert rows[name][3:8] == [f"{100 * v:.1f}" for v in wanted]
 
 
@@ -31,10 +31,10 @@ def test_it_says_what_it_is_for_and_what_not(card):
     )
     assert headings[1:] == [
         f"## {h}"
-        for h in ("In three sentences", "Model details", "Intended use", "Data", "Evaluation", "Limits", "Repeat")
+        for h in ("Summary", "Model details", "Intended use", "Data", "Evaluation", "Limitations", "Reproduce")
     ]
     assert "not a medical device" in card
-    assert "the mean promises nothing about one site" in card
+    assert "the mean does not predict the score at one site" in card
 
 
 def test_names_cannot_break_its_tables(card):
@@ -46,4 +46,4 @@ def test_names_cannot_break_its_tables(card):
 
 def test_it_is_written_beside_the_page(copy):
     write_report(copy)
-    assert (copy / "MODEL_CARD.md").read_text() == model_card(read_evidence(copy))
+    assert (copy / "MODEL_CARD.md").read_text() == write_model_card(gather_contents(copy))

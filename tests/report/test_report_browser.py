@@ -23,8 +23,8 @@ def whole(renamed):
 
 @pytest.fixture(scope="module")
 def report(renamed, tmp_path_factory):
-    """The page without the brain that turns, which takes long to load."""
-    with mock.patch.object(page, "LARGEST", 0):
+    """The page without the interactive brain, which takes long to load."""
+    with mock.patch.object(page, "MAX_BYTES", 0):
         return write_report(renamed, tmp_path_factory.mktemp("light") / "report.html")
 
 
@@ -145,7 +145,7 @@ def test_qualification_is_drawn_for_the_fold_that_is_chosen(opened):
         chosen(opened, "q-fold", fold)
         tips = opened.eval("[...document.querySelectorAll('#q-maps rect[data-tip]')].map(r => r.dataset.tip)")
         assert tips
-        assert not any(fold in tip for tip in tips), "a held-out site is no source"
+        assert not any(fold in tip for tip in tips), "a test site is no source site"
         assert fold in opened.eval("document.getElementById('q-title').textContent")
         seen.add(tuple(tips))
     assert len(seen) == len(folds)

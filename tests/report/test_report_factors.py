@@ -10,8 +10,8 @@ from safetensors.numpy import save_file
 
 import brio
 from brio.report import write_report
-from brio.report.html.factors import RunFactors, assignment, qualification, read_factors
-from brio.report.html.reading import read_evidence
+from brio.report.evidence import read_evidence
+from brio.report.html.factors import RunFactors, read_factors, summarise_assignment, summarise_qualification
 
 RNG = np.random.default_rng(3)
 
@@ -34,9 +34,9 @@ def factors(fold, seed, sites, J=3, P=6, auc=0.6, support=True, groups=None):
 
 def test_pairs_are_averaged_over_the_seeds_that_have_them():
     runs = [factors("X", 0, ["A", "B", "C"]), factors("X", 1, ["A", "C", "D"]), factors("Y", 0, ["A", "B"])]
-    found = qualification(runs)
-    assert list(found) == ["X", "Y"]
-    fold = found["X"]
+    folds = summarise_qualification(runs)
+    assert list(folds) == ["X", "Y"]
+    fold = folds["X"]
     assert fold["sites"] == ["A", "B", "C", "D"]
     assert fold["seeds"] == 2
     for k, (first, second) in enumerate(combinations("ABCD", 2)):
@@ -56,7 +56,7 @@ def test_pairs_are_averaged_over_the_seeds_that_have_them():
 
 
 def test_without_re_estimation_there_is_no_support():
-    assert qualification([factors("X", 0, ["A", "B"], support=False)])["X"]["support"] is None
+    assert summarise_qualification([factors("X", 0, ["A", "B"], support=False)])["X"]["support"] is None
 
 
 def test_factors_are_numbered_by_relevance(finished):
@@ -81,7 +81,7 @@ def test_the_page_holds_the_qualifications(page, finished):
     arm = next(a for a in read_evidence(finished).arms if a.name == "brio")
     start = page.index('id="q-data">') + len('id="q-data">')
     data = json.loads(page[start : page.index("</script>", start)])
-    assert data["arms"]["brio"] == json.loads(json.dumps(qualification(read_factors(arm))))
+    assert data["arms"]["brio"] == json.loads(json.dumps(summarise_qualification(read_factors(arm))))
     assert data["classes"] == ["control", "patient"]
 
 
@@ -106,12 +106,14 @@ def test_the_brain_shows_the_run_with_the_best_validation_auc():
         factors("X", 1, ["A", "B"], auc=0.8, groups=same),
         factors("Y", 0, ["A", "B"], auc=0.7, groups=[1, 1, 0, 0, 2, 2]),
     ]
-    told = assignment(runs)
-    assert (told["fold"], told["seed"], told["factor"]) == ("X", 1, same)
-    assert told["share"] == [1.0] * 6
-    assert assignment([runs[1], runs[2]])["agreement"] == pytest.approx(1.0), "the same groups under other numbers"
-    assert assignment([runs[0], runs[1]])["agreement"] < 0.1
-    assert assignment([runs[1]])["agreement"] is None
+    best = summarise_assignment(runs)
+    assert (best["fold"], best["seed"], best["factor"]) == ("X", 1, same)
+    assert best["share"] == [1.0] * 6
+    assert summarise_assignment([runs[1], runs[2]])["agreement"] == pytest.approx(1.0), (
+        "the same groups under other numbers"
+    )
+    assert summarise_assignment([runs[0], runs[1]])["agreement"] < 0.1
+    assert summarise_assignment([runs[1]])["agreement"] is None
 
 
 @pytest.mark.parametrize(
@@ -126,13 +128,13 @@ def test_pairs_are_those_of_the_sites_that_were_learned_from(cohort, tmp_path, m
     runs = read_factors(arm)
     total = json.loads((tmp_path / "run" / "plan.json").read_text())["n_scans"]
     assert len(runs) == 5
-    for found, stored in zip(runs, arm.runs, strict=True):
+    for run, stored in zip(runs, arm.runs, strict=True):
         row = stored.record.row
-        assert len(found.sites) == learned
-        assert found.q_re.shape[0] == learned
-        assert len(found.g) == len(list(combinations(found.sites, 2)))
-        assert row.fold not in found.sites
+        assert len(run.sites) == learned
+        assert run.q_re.shape[0] == learned
+        assert len(run.g) == len(list(combinations(run.sites, 2)))
+        assert row.fold not in run.sites
         others = 0 if learned == 4 else row.n_validation
         assert row.n_source + others + row.n_test == total
-    assert qualification(runs).keys() == {run.fold for run in runs}
+    assert summarise_qualification(runs).keys() == {run.fold for run in runs}
     assert write_report(tmp_path / "run").is_file()

@@ -17,7 +17,8 @@ from scipy.stats import wilcoxon
 from brio import BrioError
 from brio.report import write_report
 from brio.report.html import page as page_module
-from brio.report.html.brain import flat_views, turning_brain
+from brio.report.html.brain import _project_regions, render_brain_viewer
+from brio.report.html.studies import render_markdown
 from brio.results.files import COHORT_FACTS
 
 METRICS = ("auc", "acc", "balanced_acc", "sensitivity", "specificity", "brier")
@@ -141,8 +142,8 @@ def test_settings_that_were_changed_and_versions(page, finished):
 def test_folders_made_before_cohorts_were_described(copy):
     (copy / COHORT_FACTS).unlink()
     text = write_report(copy).read_text(encoding="utf-8")
-    assert "scan lengths, repetition times, age, sex and motion are not known here" in text
-    assert "does not say where the regions lie" in text
+    assert "did not store scan lengths, repetition times, age, sex and motion" in text
+    assert "This folder has no coordinates of regions" in text
     assert "<iframe" not in text
     assert set(cells(text)) == {"brio", "ridge", "covariates-only"}
 
@@ -154,7 +155,7 @@ def test_without_audit_the_page_says_so(copy):
     text = write_report(copy).read_text(encoding="utf-8")
     assert "exclusions were not applied" in section(text, "verdict")
     assert "--keep-all" in section(text, "repeat")
-    assert "exclusions were switched off" in section(text, "exclusions")
+    assert "the exclusions that the audit proposes were not applied" in section(text, "exclusions")
 
 
 def test_an_audit_that_was_not_copied_is_not_one_that_was_switched_off(copy):
@@ -163,7 +164,7 @@ def test_an_audit_that_was_not_copied_is_not_one_that_was_switched_off(copy):
     assert "not applied" not in text
     assert "--keep-all" not in text
     assert re.search(
-        r"the audit left out 1 of \d+ scans; what it warned of is not in this folder", section(text, "verdict")
+        r"the audit excluded 1 of \d+ scans; its warnings are not stored in this folder", section(text, "verdict")
     )
     assert "it has no audit.json" in section(text, "cohort")
     assert "it has no audit.json" in (copy / "MODEL_CARD.md").read_text()
@@ -183,8 +184,8 @@ def test_without_coordinates_weights_or_curves_the_page_says_so(copy):
     for path in copy.glob("runs/*/weights.safetensors"):
         path.unlink()
     text = write_report(copy).read_text(encoding="utf-8")
-    assert "No weights with factors were kept" in text
-    assert "No curves were kept of brio." in section(text, "training")
+    assert "No factors are stored here" in text
+    assert "No training curves are stored for brio." in section(text, "training")
 
 
 def test_without_nilearn_the_page_says_so(copy, monkeypatch):
@@ -214,10 +215,10 @@ def test_training_curves_are_the_mean_over_runs(copy):
 
 
 def test_too_large_a_page_leaves_out_the_viewer_and_says_so(copy, monkeypatch):
-    monkeypatch.setattr(page_module, "LARGEST", 1_000_000)
+    monkeypatch.setattr(page_module, "MAX_BYTES", 1_000_000)
     text = write_report(copy).read_text(encoding="utf-8")
     assert len(text.encode()) < 1_000_000
-    assert "was left out to keep this page under 5 MB" in text
+    assert "The interactive brain is left out to keep this page under 1 MB" in text
 
 
 def test_a_report_that_fails_leaves_the_old_one(copy, monkeypatch):
@@ -298,7 +299,7 @@ def _broken_study(folder: Path) -> None:
         (_broken_study, "study.json: holds no JSON object"),
     ],
 )
-def test_broken_folders_are_errors_for_people(copy, spoil, says):
+def test_broken_folders_are_user_facing_errors(copy, spoil, says):
     spoil(copy)
     with pytest.raises(BrioError, match=re.escape(says)):
         write_report(copy)
@@ -307,7 +308,7 @@ def test_broken_folders_are_errors_for_people(copy, spoil, says):
 
 def test_flat_views_look_the_way_they_say():
     left_front_top, right_back_low = [-30.0, 40.0, 20.0], [30.0, -60.0, -20.0]
-    views = {v["title"]: v["dots"] for v in flat_views([left_front_top, right_back_low], [0, 1])}
+    views = {v["title"]: v["dots"] for v in _project_regions([left_front_top, right_back_low], [0, 1])}
     at = {title: {d["factor"]: (d["x"], d["y"]) for d in dots} for title, dots in views.items()}
     side, behind, above = at["from the left"], at["from behind"], at["from above"]
     assert side[0][0] < side[1][0], "the forehead is on the left"
@@ -319,7 +320,7 @@ def test_flat_views_look_the_way_they_say():
 
 
 def test_the_viewer_asks_nothing_of_the_network():
-    viewer = turning_brain([[-30, 0, 0], [30, 0, 0]], [NASTY, "b"], [0, 1])
+    viewer = render_brain_viewer([[-30, 0, 0], [30, 0, 0]], [NASTY, "b"], [0, 1])
     assert viewer is not None
     assert "<link" not in viewer
     assert NASTY not in viewer
@@ -328,7 +329,7 @@ def test_the_viewer_asks_nothing_of_the_network():
 def test_long_tables_of_studies_are_folded():
     rows = lambda n: "\n".join(f"| {k} | <b>{k}</b> |" for k in range(n))  # noqa: E731
     text = f"| a | b |\n| --- | --- |\n{rows(9)}\n\nwords\n\n| c | d |\n| --- | --- |\n{rows(8)}\n"
-    made = page_module._markdown(text)
+    made = render_markdown(text)
     assert made.count("<details") == made.count("</details>") == 1
     folded, rest = made.split("</details>")
     assert "<summary>Table, 9 rows</summary>" in folded

@@ -19,10 +19,10 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.jobs import JobSpec
 from brio.methods import load_methods, registry
 from brio.report import write_report
-from brio.report.html.page import _context
-from brio.report.html.reading import read_evidence
-from brio.report.html.repeat import commands, in_lines
-from brio.report.html.verdict import comparison
+from brio.report.contents import gather_contents
+from brio.report.evidence import read_evidence
+from brio.report.html.page import _build_context
+from brio.report.repeat import list_commands, wrap_command
 from brio.studies import StudyContext, run_study
 from brio.studies.study import PAPER
 
@@ -84,16 +84,16 @@ def test_a_report_shows_reused_results(reused):
     assert {arm.name for arm in evidence.main} == {"ridge", "covariates-only", "mlp", "gcn"}
     assert evidence.elsewhere == []
     text = write_report(reused).read_text(encoding="utf-8")
-    assert "nothing to rank" not in text
+    assert "there is no ranking" not in text
     assert "the highest of 3 methods" in text
     assert "best of 2 settings" in text
-    assert "REUSED the folder above" in text
-    assert {c["look"].name for c in _context(evidence, comparison(evidence.main))["roc"]} == {
+    assert "REUSED the folder that holds" in text
+    assert {chart["style"].name for chart in _build_context(gather_contents(reused))["roc"]} == {
         "ridge",
         "covariates-only",
         "mlp",
     }
-    (command, _) = commands(evidence)
+    (command, _) = list_commands(evidence)
     assert [w for w in shlex.split(command) if w.startswith("REUSED")] == [
         f"REUSED/{reused.parent.name}/{name}" for name in ("linear", "net", "tuned")
     ]
@@ -111,7 +111,7 @@ def test_an_audit_beside_any_arm_is_told(reused, tmp_path):
     copy = shutil.copytree(reused, tmp_path / "copy")
     first = read_evidence(copy).main[0].job.folder
     (first / "audit.json").unlink()
-    told = "No scan is there twice."
+    told = "No duplicate scans."
     assert told in write_report(copy).read_text(encoding="utf-8")
     assert told in (copy / "MODEL_CARD.md").read_text()
 
@@ -123,8 +123,8 @@ def test_scans_left_out_are_those_of_the_plan(reused, tmp_path):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"excluded": {"someone": ["too short"]}}))
     n = read_evidence(copy).main[0].job.summary.n_scans
     text = write_report(copy).read_text(encoding="utf-8")
-    assert f"{n} of {n + 1} scans are used; 1 were left out" in text
-    assert f"the audit left out 1 of {n + 1} scans" in text
+    assert f"{n} of {n + 1} scans are used; 1 excluded" in text
+    assert f"the audit excluded 1 of {n + 1} scans" in text
 
 
 def test_nothing_is_said_of_reused_results_where_there_are_none(text):
@@ -173,7 +173,7 @@ def test_studies_show_figure_text_and_a_small_table(text):
     assert found.count("<table") == 2, "the text's own, or the first rows of the csv"
     assert found.count("&lt;u&gt;a&lt;/u&gt;") == 30
     assert "0.1235" in found
-    assert "40 rows in studies/ablation/table.csv" in found
+    assert "Full table (40 rows): studies/ablation/table.csv" in found
 
 
 def test_studies_alone_make_a_report(studies, tmp_path):
@@ -181,7 +181,7 @@ def test_studies_alone_make_a_report(studies, tmp_path):
     place.parent.mkdir()
     place.symlink_to(studies / "studies")
     text = write_report(tmp_path / "alone", tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "nothing to rank" in text
+    assert "there is no ranking" in text
     assert "brio study ablation COHORT --seeds 3 --out DIR" in text
 
 
@@ -203,7 +203,7 @@ def test_the_command_makes_the_same_runs(small, tmp_path, methods, words):
 
 def again(cohort, place):
     """Give the commands that a report of ``first`` tells, with ``again`` as their folder."""
-    *told, report = commands(read_evidence(place / "first"))
+    *told, report = list_commands(read_evidence(place / "first"))
     assert report == "brio report DIR"
     for command in told:
         give(command, cohort, place)
@@ -253,7 +253,7 @@ def test_all_studies_of_the_paper_are_one_command(tmp_path):
             (place / "study.json").write_text(json.dumps(told))
             (place / "finding.md").write_text("# Found\n")
             (place / "table.csv").write_text("a\n1\n")
-        return commands(read_evidence(tmp_path / "out"))
+        return list_commands(read_evidence(tmp_path / "out"))
 
     rest = "--seeds 2 --device cuda-tf32 --out DIR"
     assert ask() == [f"brio study paper COHORT {rest}", f"brio study plus COHORT {rest}", "brio report DIR"]
@@ -278,19 +278,19 @@ def test_the_command_says_that_a_method_is_of_the_users_own(small, tmp_path, mon
     run_study("comparison", StudyContext(JobSpec(small, methods=["mine", "ridge"], **words), tmp_path / "study"))
     run(small, ["mine"], out=tmp_path / "run", **words)
     run(small, ["ridge"], out=tmp_path / "usual", **words)
-    told = {name: commands(read_evidence(tmp_path / name))[0] for name in ("study", "run", "usual")}
+    told = {name: list_commands(read_evidence(tmp_path / name))[0] for name in ("study", "run", "usual")}
     assert {name: "--load METHODS.py" in line for name, line in told.items()} == {
         "study": True,
         "run": True,
         "usual": False,
     }
-    assert "METHODS.py the file with methods" in write_report(tmp_path / "study").read_text(encoding="utf-8")
+    assert "METHODS.py the file with your own methods" in write_report(tmp_path / "study").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("width", [1, 30, 70, 1000])
 def test_a_command_over_several_lines_is_the_same_to_a_shell(width):
     words = ["brio", "study", "paper", "COHORT", "--seeds", "3", *(["--reuse", "REUSED/it's/my own"] * 5)]
-    told = in_lines(shlex.join(words), width)
+    told = wrap_command(shlex.join(words), width)
     assert told.count("\n") == {1: 6, 30: 6, 70: 2, 1000: 0}[width]
     shell = subprocess.run(["sh", "-c", f"printf '%s|' {told}"], capture_output=True, text=True, check=True)
     assert shell.stdout.split("|") == [*words, ""]
@@ -303,14 +303,14 @@ def test_the_command_tells_where_arms_were_trained(small, tmp_path):
     plan = tmp_path / "out/arms/loso/ridge/plan.json"
     plan.write_text(plan.read_text().replace('"device": "cpu"', '"device": "cuda-tf32"'))
     run_study("comparison", context)
-    assert "--device cuda-tf32" in commands(read_evidence(tmp_path / "out"))[0]
+    assert "--device cuda-tf32" in list_commands(read_evidence(tmp_path / "out"))[0]
 
 
 def test_the_command_of_a_search(small, tmp_path):
     tune(small, ["mlp"], out=tmp_path / "tuned", budget=2, seeds=1, settings={"epochs": 2}, device="cpu")
-    command = commands(read_evidence(tmp_path / "tuned"))[0]
+    command = list_commands(read_evidence(tmp_path / "tuned"))[0]
     expected = "brio tune mlp COHORT --budget 2 --protocol loso --seeds 1 --set epochs=2 --device cpu --out DIR"
     assert command == expected
     text = write_report(tmp_path / "tuned").read_text(encoding="utf-8")
-    assert "Chosen for each fold among 2" in text
+    assert "Settings of each fold, the best of 2" in text
     assert "best of 2 settings" in text

@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 
 from brio.protocol import bootstrap_interval
-from brio.report.html.reading import Evidence, EvidenceArm
-from brio.report.html.verdict import comparison, verdict
+from brio.report.evidence import Evidence, EvidenceArm
+from brio.report.ranking import compare_arms
+from brio.report.verdict import write_verdict
 from brio.results import (
     MethodSummary,
     MetricSummary,
@@ -77,9 +78,9 @@ def arm(name, scores, *, control=False, transductive=False, smoke=False, audit=A
     return EvidenceArm(name, name, StoredJob(Path("."), summary, pd.DataFrame(rows), plan, audit=audit), plain)
 
 
-def said(*arms, studies=()):
+def write(*arms, studies=()):
     evidence = Evidence(Path("."), [a.job for a in arms], list(arms), list(studies))
-    sentences = verdict(evidence, comparison(evidence.main))
+    sentences = write_verdict(evidence, compare_arms(evidence.main))
     assert len(sentences) == 3
     assert all(s.endswith(".") and s.count(". ") == 0 for s in sentences), "three sentences, one each"
     return sentences
@@ -87,72 +88,76 @@ def said(*arms, studies=()):
 
 def test_a_clear_winner_is_named_with_interval_and_test():
     better = BASE + 0.05 + 0.001 * np.arange(1, 21)
-    best, difference, _ = said(arm("brio", better), arm("ridge", BASE))
+    best, difference, _ = write(arm("brio", better), arm("ridge", BASE))
     low, high = (f"{100 * v:.1f}" for v in bootstrap_interval(better))
     assert best.startswith("brio reaches a mean AUC of 76.1")
-    assert f"95 % interval {low} to {high}, over 20 sites" in best
+    assert f"95 % interval {low} to {high}, 20 sites" in best
     assert "the highest of 2 methods" in best
-    assert "brio is above ridge by more than luck explains: brio less ridge is +6.0 points" in difference
-    assert "p < 0.001, Wilcoxon over 20 sites" in difference
+    assert difference.startswith(
+        "brio scored 6.0 points higher than ridge in mean AUC (95 % interval of the difference +"
+    )
+    assert "), a significant difference (p < 0.001, Wilcoxon signed-rank test over 20 sites)." in difference
 
 
 def test_a_linear_model_that_wins_is_compared_with_brio():
-    _, difference, _ = said(arm("gcn", BASE - 0.01), arm("brio", BASE - 0.07), arm("ridge", BASE))
-    assert "brio is below ridge by more than luck explains: brio less ridge is −7.0 points" in difference
+    _, difference, _ = write(arm("gcn", BASE - 0.01), arm("brio", BASE - 0.07), arm("ridge", BASE))
+    assert difference.startswith("brio scored 7.0 points lower than ridge in mean AUC")
+    assert ", a significant difference (" in difference
     assert "corrected for 2 comparisons" in difference
 
 
 def test_where_a_linear_model_is_best_the_question_is_what_the_network_adds():
-    best, difference, _ = said(arm("logistic", BASE + 0.01), arm("ridge", BASE), arm("brio", BASE - 0.07))
+    best, difference, _ = write(arm("logistic", BASE + 0.01), arm("ridge", BASE), arm("brio", BASE - 0.07))
     assert best.startswith("logistic reaches")
-    assert "brio is below ridge by more than luck explains: brio less ridge is −7.0 points" in difference
-    _, difference, _ = said(arm("logistic", BASE + np.tile([0.02, -0.01], 10)), arm("ridge", BASE))
-    assert "logistic and ridge cannot be told apart" in difference
+    assert difference.startswith("brio scored 7.0 points lower than ridge in mean AUC")
+    assert ", a significant difference (" in difference
+    _, difference, _ = write(arm("logistic", BASE + np.tile([0.02, -0.01], 10)), arm("ridge", BASE))
+    assert difference.startswith("logistic scored 0.5 points higher than ridge")
+    assert ", not a significant difference (" in difference
 
 
 def test_noise_is_not_a_difference():
     noise = np.tile([0.04, -0.03], 10)
-    _, difference, _ = said(arm("brio", BASE + noise), arm("ridge", BASE))
-    assert "brio and ridge cannot be told apart" in difference
-    assert "luck explains" not in difference
+    _, difference, _ = write(arm("brio", BASE + noise), arm("ridge", BASE))
+    assert difference.startswith("brio scored 0.5 points higher than ridge")
+    assert ", not a significant difference (" in difference
 
 
 def test_the_corrected_p_decides():
     # ten sites, the sixth smallest difference against the others: p = 0.027 alone, 0.082 as one of three
     base, gain = BASE[:10], 0.01 * np.array([1, 2, 3, 4, 5, -6, 7, 8, 9, 10])
-    alone = said(arm("brio", base + gain), arm("ridge", base))[1]
-    assert "by more than luck explains" in alone
+    alone = write(arm("brio", base + gain), arm("ridge", base))[1]
+    assert ", a significant difference (" in alone
     assert "p = 0.027" in alone
     swing = 0.01 * np.array([1, -2, 3, -4, 5, -6, 7, -8, 9, -10])
-    many = said(arm("brio", base + gain), arm("ridge", base), arm("gcn", base + swing), arm("gat", base - swing))[1]
+    many = write(arm("brio", base + gain), arm("ridge", base), arm("gcn", base + swing), arm("gat", base - swing))[1]
     assert "p = 0.082" in many
-    assert "luck explains" not in many
-    assert "cannot be told apart" in many
+    assert ", not a significant difference (" in many
 
 
 def test_too_few_sites_say_so_whatever_they_show():
-    _, difference, _ = said(arm("brio", BASE[:5] + 0.1), arm("ridge", BASE[:5]))
-    assert "5 sites are too few for the test to show any difference" in difference
-    assert "luck explains" not in difference
+    _, difference, _ = write(arm("brio", BASE[:5] + 0.1), arm("ridge", BASE[:5]))
+    assert ", but 5 sites are too few to reach p < 0.05." in difference
+    assert "significant" not in difference
 
 
 def test_smoke_runs_are_called_that_and_claim_nothing():
-    best, difference, _ = said(arm("brio", BASE + 0.1, smoke=True), arm("ridge", BASE, smoke=True))
-    assert best.startswith("A smoke run (1 seed, 20 folds) and no basis for a claim:")
-    assert "not tested against each other in a smoke run" in difference
-    assert "luck explains" not in difference
+    best, difference, _ = write(arm("brio", BASE + 0.1, smoke=True), arm("ridge", BASE, smoke=True))
+    assert best.startswith("This is a smoke run (1 seed, 20 folds), which supports no claim:")
+    assert difference.endswith("; smoke runs are not tested for significance.")
+    assert "difference (p" not in difference
     study = StoredStudy(Path("ablation"), StudyRecord(name="ablation", smoke="epochs=3"), "", None)
-    assert said(arm("brio", BASE), studies=[study])[0].startswith("A smoke run (epochs=3)")
+    assert write(arm("brio", BASE), studies=[study])[0].startswith("This is a smoke run (epochs=3)")
 
 
 def test_a_smoke_run_among_whole_ones_does_not_compete():
-    best, *_ = said(arm("lucky", BASE + 0.3, smoke=True), arm("ridge", BASE), arm("brio", BASE - 0.01))
+    best, *_ = write(arm("lucky", BASE + 0.3, smoke=True), arm("ridge", BASE), arm("brio", BASE - 0.01))
     assert best.startswith("ridge reaches")
     assert "of 2 methods" in best
 
 
 def test_controls_and_varied_settings_do_not_compete():
-    best, *_ = said(
+    best, *_ = write(
         arm("covariates-only", BASE + 0.2, control=True),
         arm("brio,J=8", BASE + 0.1, plain=False),
         arm("ridge", BASE),
@@ -163,57 +168,60 @@ def test_controls_and_varied_settings_do_not_compete():
 
 
 def test_without_a_linear_model_the_sentence_says_what_is_missing():
-    assert said(arm("brio", BASE), arm("gcn", BASE - 0.1))[1].startswith("No linear model was run")
-    only = said(arm("brio", BASE))
+    assert write(arm("brio", BASE), arm("gcn", BASE - 0.1))[1].startswith("No linear method was run; gcn scored")
+    only = write(arm("brio", BASE))
     assert "highest" not in only[0]
-    assert only[1] == "Nothing was run beside it, so no more can be said of it, and it should at least be held " + (
-        "against a linear model."
-    )
+    assert only[1] == "Only one method was run, so there is no comparison; compare it at least with a linear method."
 
 
-def test_chance_and_unlabelled_test_scans_are_told():
+def test_chance_and_unlabelled_test_scans_are_stated():
     low = 0.5 + np.tile([0.05, -0.05], 10)
-    assert "the interval includes chance" in said(arm("ridge", low))[0]
-    assert "includes chance" not in said(arm("ridge", BASE))[0]
-    assert "unlabelled scans of the site it is tested on" in said(arm("ridge", BASE, transductive=True))[0]
+    assert "the interval includes chance" in write(arm("ridge", low))[0]
+    assert "includes chance" not in write(arm("ridge", BASE))[0]
+    assert "it used unlabelled scans of the test site" in write(arm("ridge", BASE, transductive=True))[0]
 
 
 def test_controls_above_chance_are_the_first_doubt():
     high, low = 0.5 + 0.1 * np.ones(20), 0.5 + np.tile([0.05, -0.06], 10)
-    caution = said(arm("ridge", BASE), arm("length-only", high, control=True), arm("other", low, control=True))[2]
-    assert caution.startswith("length-only (60.0) is above chance without looking at a connectome")
-    calm = said(arm("ridge", BASE), arm("other", low, control=True))[2]
-    assert calm.startswith("Controls that see no connectome (other) are not clearly above chance")
-    assert said(arm("ridge", BASE))[2].startswith("No control was run")
+    caution = write(arm("ridge", BASE), arm("length-only", high, control=True), arm("other", low, control=True))[2]
+    assert caution.startswith("length-only (60.0 %) scored above chance without connectomes")
+    calm = write(arm("ridge", BASE), arm("other", low, control=True))[2]
+    assert calm.startswith("Controls without connectomes (other) did not score clearly above chance")
+    assert write(arm("ridge", BASE))[2].startswith("No control was run")
 
 
 @pytest.mark.parametrize(
-    ("found", "says"),
+    ("findings", "sentence"),
     [
-        ({}, "left out 3 of 100 scans and warns of nothing"),
-        ({"label_by_site": {"p": 0.001}}, "warns that the site tells something of the label"),
-        ({"label_by_site": {"p": 0.2}}, "warns of nothing"),
-        ({"length_by_label": {"p": 0.01}}, "warns that scan length goes with the label"),
-        ({"dead_patterns": {"aal": {"p": 0.001}}}, "warns that missing regions give the site away"),
+        ({}, "excluded 3 of 100 scans and has no warnings"),
+        ({"label_by_site": {"p": 0.001}}, "warns that the share of patients differs between sites"),
+        ({"label_by_site": {"p": 0.2}}, "has no warnings"),
+        ({"length_by_label": {"p": 0.01}}, "warns that scan length differs between classes"),
+        ({"dead_patterns": {"aal": {"p": 0.001}}}, "warns that missing regions reveal the site"),
         ({"one_class": ["A", "B"]}, "warns that 2 sites have one class only"),
     ],
 )
-def test_the_audit_is_the_second_doubt(found, says):
-    assert says in said(arm("ridge", BASE, audit=AUDIT | found))[2]
+def test_the_audit_is_the_second_doubt(findings, sentence):
+    assert sentence in write(arm("ridge", BASE, audit=AUDIT | findings))[2]
 
 
 def test_without_an_audit():
-    assert "exclusions were not applied" in said(arm("ridge", BASE, audit=None))[2]
+    assert "exclusions were not applied" in write(arm("ridge", BASE, audit=None))[2]
 
 
 def test_k_fold_speaks_of_sites_that_were_seen():
     pair = arm("brio", BASE + 0.05, protocol="kfold"), arm("ridge", BASE + np.tile([0.01, 0.0], 10), protocol="kfold")
-    best, difference, _ = said(*pair)
-    assert "of sites it has" in best
-    assert "over 20 folds" in best
-    assert "corrected resampled t over 20 folds" in difference
+    best, difference, _ = write(*pair)
+    assert "on new scans from sites it was trained on" in best
+    assert ", 20 folds)" in best
+    assert "corrected resampled t-test over 20 folds" in difference
+
+
+def test_equal_means_are_called_equal():
+    _, difference, _ = write(arm("brio", BASE + np.tile([0.02, -0.02], 10)), arm("ridge", BASE))
+    assert difference.startswith("brio and ridge have the same mean AUC (95 % interval of the difference −")
 
 
 def test_nothing_to_rank():
-    best, *_ = said(arm("covariates-only", BASE, control=True))
-    assert "nothing to rank" in best
+    best, *_ = write(arm("covariates-only", BASE, control=True))
+    assert "there is no ranking" in best

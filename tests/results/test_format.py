@@ -1,12 +1,17 @@
 """One rule for each kind of number, wherever it is printed."""
 
+import dataclasses
 import math
 
 import pandas as pd
 import pytest
 
+from brio import formatting
+from brio.cohort import audit
+from brio.cohort.auditing.text import format_audit
+from brio.cohort.simulate import Simulation, simulate
 from brio.report.comparisons import comparison_table
-from brio.report.html import words
+from brio.report.html.page import FILTERS
 from brio.results.format import format_frame, format_interval, format_p, format_points, format_table, state_p, typeset
 from brio.studies.summaries import describe_differences
 
@@ -16,12 +21,22 @@ from brio.studies.summaries import describe_differences
     [(0.0, "< 0.001"), (0.0007, "< 0.001"), (0.001, "0.001"), (0.0312, "0.031"), (0.0999, "0.100"), (0.2, "0.20")],
 )
 def test_p_is_printed_one_way_everywhere(p, text):
-    assert format_p(p) == words.p_value(p) == text
-    assert state_p(p) == words.stated_p(p) == (f"p {text}" if "<" in text else f"p = {text}")
+    assert formatting.format_p(p) == format_p(p) == FILTERS["p_value"](p) == text
+    assert state_p(p) == (f"p {text}" if "<" in text else f"p = {text}")
     assert format_frame(pd.DataFrame({"p": [p]})).splitlines()[-1] == f"| {text} |"
     arms = pd.DataFrame({"arm": ["brio", "gcn"], "minus brio": [None, 1.0], "p": [None, p], "warning": ""})
     if p > 0.05:
         assert f"gcn (+1.0 points, p = {text})" in describe_differences(arms, "brio")[0]
+
+
+@pytest.mark.parametrize("p", [0.0007, 0.0312, 0.2])
+def test_an_audit_prints_p_by_the_same_rule(p):
+    checked = audit(simulate(Simulation(n_sites=3, per_class=4, n_rois=8, frames=60)))
+    label = dataclasses.replace(checked.label_by_site, cramers_v=0.5, p=p)
+    length = dataclasses.replace(checked.length_by_label, auc=0.7, p=p)
+    text = format_audit(dataclasses.replace(checked, label_by_site=label, length_by_label=length))
+    assert f"chi-square {state_p(p)})" in text
+    assert f"Mann-Whitney {state_p(p)})" in text
 
 
 def test_a_comparison_prints_small_p_as_such():
@@ -36,7 +51,7 @@ def test_missing_numbers_are_a_dash():
     for write in (format_p, format_points):
         assert write(None) == write(math.nan) == "-"
     assert format_interval([0.5, math.nan]) == "-"
-    assert words.percent(None) == words.interval(None) == words.MISSING == "–"
+    assert FILTERS["percent"](None) == FILTERS["interval"](None) == "–"
 
 
 def test_signs_of_a_printed_page_change_numbers_alone():

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import BrioError, nearest
+from ..formatting import format_p
 from .paired_tests import Difference, adjust_holm, corrected_resampled_t, paired_difference
 
 __all__ = ["compare_over_folds", "compare_over_sites"]
@@ -146,8 +147,8 @@ def _warning(difference: Difference, reachable: float, comparisons: int, units: 
         return f"{difference.n} {units} in common: nothing to compare"
     if reachable <= alpha:
         return ""
-    corrected = f" ({reachable:.2g} after Holm's correction)" if comparisons > 1 else ""
+    corrected = f" ({format_p(reachable)} after Holm's correction)" if comparisons > 1 else ""
     return (
         f"{difference.better + difference.worse} {units} that differ are too few to reach p < {alpha:g}: "
-        f"even if all agreed, p would be {difference.smallest_p:.2g}{corrected}"
+        f"even if all agreed, p would be {format_p(difference.smallest_p)}{corrected}"
     )

@@ -1,4 +1,4 @@
-"""Reports: tables and figures of results, the HTML report. Reads results, trains nothing."""
+"""Tables, figures and the HTML report of finished jobs: reads results, trains nothing."""
 
 from .comparisons import compare_methods, comparison_table, join_jobs
 from .sites import draw_sites

@@ -1,170 +1,184 @@
-"""MODEL_CARD.md: what was evaluated, on whom, how well, and what it is not for."""
+"""The model card: what was evaluated, on which data, how well, and what it must not be used for."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Sequence
 
-from ..results.format import format_table
-from ..version import __version__
-from .html.cohort import cohort_section, findings
-from .html.figures import calibration_gap
-from .html.reading import Evidence, EvidenceArm
-from .html.repeat import commands, versions
-from .html.verdict import Comparison, comparison, verdict
-from .html.words import count, interval, listed, percent
-
-__all__ = ["model_card"]
-
-_COLUMNS = (
-    ("accuracy", "acc"),
-    ("balanced", "balanced_acc"),
-    ("sensitivity", "sensitivity"),
-    ("specificity", "specificity"),
-    ("Brier", "brier"),
+from ..results.format import (
+    MISSING,
+    format_count,
+    format_interval,
+    format_percent,
+    format_table,
+    join_names,
 )
+from ..version import __version__
+from .contents import ReportContents
+from .evidence import EvidenceArm
+
+__all__ = ["write_model_card"]
+
+_METRICS = {
+    "accuracy": "acc",
+    "balanced accuracy": "balanced_acc",
+    "sensitivity": "sensitivity",
+    "specificity": "specificity",
+    "Brier score": "brier",
+}
 
 
-def model_card(evidence: Evidence, found: Comparison | None = None) -> str:
-    """A model card in Markdown, with the headings of Mitchell et al. 2019; every number comes from the results.
+def write_model_card(contents: ReportContents) -> str:
+    """Write a model card in Markdown, with the headings of Mitchell et al. 2019.
 
-    Nobody is named in it.
+    It names no participant.
+
+    Parameters
+    ----------
+    contents : ReportContents
+
+    Returns
+    -------
+    str
 
     References
     ----------
     Mitchell et al., Model Cards for Model Reporting, FAT* 2019.
     """
-    found = comparison(evidence.main) if found is None else found
-    parts = {
-        "In three sentences": [f"- {_plain(sentence)}" for sentence in verdict(evidence, found)],
-        "Model details": _details(evidence),
-        "Intended use": _use(evidence),
-        "Data": _data(evidence),
-        "Evaluation": _evaluation(evidence),
-        "Limits": _limits(evidence, found),
-        "Repeat": _repeat(evidence),
+    sections = {
+        "Summary": [f"- {_escape(sentence)}" for sentence in contents.verdict],
+        "Model details": _describe_methods(contents),
+        "Intended use": _describe_use(contents),
+        "Data": _describe_data(contents),
+        "Evaluation": _describe_evaluation(contents),
+        "Limitations": _describe_limitations(contents),
+        "Reproduce": _describe_repetition(contents),
     }
-    written = [_head(evidence, found), *(f"## {heading}\n\n" + "\n".join(lines) for heading, lines in parts.items())]
-    return "\n\n".join(written) + "\n"
+    texts = [f"## {heading}\n\n" + "\n".join(lines) for heading, lines in sections.items()]
+    return "\n\n".join([_write_head(contents), *texts]) + "\n"
 
 
-def _plain(text: str) -> str:
-    """Text from data as Markdown that means nothing but itself."""
-    quiet = html.escape(" ".join(text.split()), quote=False)
+def _escape(text: str) -> str:
+    """Escape text from data, so that neither Markdown nor HTML in it has an effect."""
+    escaped = html.escape(" ".join(text.split()), quote=False)
     for mark in ("\\", "|", "*", "`", "[", "]"):
-        quiet = quiet.replace(mark, "\\" + mark)
-    return quiet
+        escaped = escaped.replace(mark, "\\" + mark)
+    return escaped
 
 
-def _head(evidence: Evidence, found: Comparison) -> str:
-    names = [arm.name for arm in found.ranked] or [arm.name for arm in evidence.arms]
-    cohort = evidence.main[0].job.summary.cohort if evidence.main else evidence.folder.resolve().name
-    title = f"# Model card: {_plain(listed(names, most=4))} on {_plain(cohort)}"
-    return f"{title}\n\nWritten by brio {__version__} from the results."
+def _write_head(contents: ReportContents) -> str:
+    arms = contents.comparison.ranked or contents.evidence.arms
+    methods = join_names([arm.name for arm in arms], most=4)
+    title = f"# Model card: {_escape(methods)} on {_escape(contents.title)}"
+    return f"{title}\n\nWritten by brio {__version__} from the stored results."
 
 
-def _details(evidence: Evidence) -> list[str]:
+def _describe_methods(contents: ReportContents) -> list[str]:
     lines = []
-    for arm in evidence.main:
-        planned = arm.plan.methods[arm.method]
-        facts = [arm.summary.family, arm.summary.provenance, f"version {planned.version}"]
+    for arm in contents.evidence.main:
+        facts = [arm.summary.family, arm.summary.provenance, f"version {arm.plan.methods[arm.method].version}"]
         facts += [f"needs {', '.join(arm.summary.needs)}"] if arm.summary.needs else []
-        facts += ["sees no connectome: a control"] if arm.control else []
-        facts += ["is given unlabelled scans of the site it is tested on"] if arm.summary.transductive else []
-        lines.append(f"- **{_plain(arm.name)}**: {_plain('; '.join(f for f in facts if f))}")
-    return lines or ["No methods were run here."]
+        facts += ["control: sees no connectome"] if arm.control else []
+        facts += ["uses unlabelled scans of the test site"] if arm.summary.transductive else []
+        lines.append(f"- **{_escape(arm.name)}**: {_escape('; '.join(filter(None, facts)))}")
+    return lines or ["No method was run here."]
 
 
-def _use(evidence: Evidence) -> list[str]:
-    cohort = cohort_section(evidence)
-    classes = " from ".join(reversed(cohort["classes"])) if cohort else "one class from the other"
+def _describe_use(contents: ReportContents) -> list[str]:
+    classes = contents.cohort["classes"] if contents.cohort else ("class 0", "class 1")
+    names = " and ".join(map(_escape, reversed(classes)))
     return [
-        f"Research on how well connectomes tell {_plain(classes)} across sites, and on methods for it.",
+        f"Research on how well functional connectomes separate {names} across sites, and on methods for it.",
         "",
-        "**Not** for diagnosis, screening, prognosis or any decision about a person: it is not a medical device, was "
-        "not tested as one, and describes groups of scans. Scanners, preprocessing or populations unlike those below "
-        "are outside of what was measured.",
+        "**Not** for diagnosis, screening, prognosis or any decision about a person. This is not a medical device and "
+        "was not tested as one: the results describe groups of scans. They do not extend to scanners, preprocessing or "
+        "populations unlike those below.",
     ]
 
 
-def _data(evidence: Evidence) -> list[str]:
-    job, cohort = evidence.audited, cohort_section(evidence)
+def _describe_data(contents: ReportContents) -> list[str]:
+    job = contents.evidence.audited
     if job is None:
-        return ["Not described in this folder."]
+        return ["This folder does not describe its cohort."]
     summary = job.summary
     lines = [
-        f"{_plain(summary.cohort)}, atlas {_plain(summary.atlas)}, fingerprint `{summary.fingerprint[:16]}`: "
-        f"{count(summary.n_scans, 'scan')} used, {len(job.require_plan().excluded)} left out by the audit.",
+        f"{_escape(summary.cohort)}, atlas {_escape(summary.atlas)}, fingerprint `{summary.fingerprint[:16]}`: "
+        f"{format_count(summary.n_scans, 'scan')} used, {len(job.require_plan().excluded)} excluded by the audit.",
     ]
-    if cohort:
-        first, second = (_plain(name) for name in cohort["classes"])
-        rows = [(row["site"], *map(str, row["n"]), row["frames"] or "–") for row in cohort["rows"]]
-        lines += ["", *_table(("site", first, second, "frames"), rows)]
-    lines += ["", *(f"- {'**Warning:** ' if level == 'warn' else ''}{_plain(text)}" for level, text in findings(job))]
-    return lines
+    if contents.cohort:
+        first, second = contents.cohort["classes"]
+        rows = [(row["site"], *map(str, row["n"]), row["frames"] or MISSING) for row in contents.cohort["rows"]]
+        lines += ["", *_format_escaped_table(("site", _escape(first), _escape(second), "frames"), rows)]
+    warnings = {"warn": "**Warning:** "}
+    return [*lines, "", *(f"- {warnings.get(level, '')}{_escape(text)}" for level, text in contents.audit_lines)]
 
 
-def _evaluation(evidence: Evidence) -> list[str]:
+def _describe_evaluation(contents: ReportContents) -> list[str]:
+    evidence = contents.evidence
     if not evidence.main:
-        return ["Nothing was evaluated."]
-    summary = evidence.main[0].job.summary
-    unseen = evidence.protocol == "loso"
-    units = count(len(summary.folds), "site" if unseen else "fold")
-    how = (
-        f"Leave one site out: each of {units} is tested by models that never saw it"
-        if unseen
-        else f"k-fold: {units}, every site seen in training"
+        return ["No method was evaluated."]
+    summary, unit = evidence.main[0].job.summary, evidence.main[0].unit
+    units = format_count(len(summary.folds), unit)
+    protocol = (
+        f"Leave one site out: each of {units} is tested by models that were not trained on it"
+        if unit == "site"
+        else f"k-fold: {units}, scans of every site are used for training"
     )
-    seeds = count(len(summary.seeds), "seed")
-    rows = [_row(arm) for arm in sorted(evidence.main, key=lambda a: -(a.summary.auc.mean or 0.0))]
+    seeds = format_count(len(summary.seeds), "seed")
+    header = ("method", "AUC", "95 % interval", *_METRICS, "calibration error")
+    arms = sorted(evidence.main, key=lambda arm: -(arm.summary.auc.mean or 0.0))
     return [
-        f"{how}; {seeds}. Checkpoints, penalties and settings are chosen on validation scans or on source sites left "
-        "out in turn, never on test scans. "
-        f"Percent, mean over {'sites' if unseen else 'folds'}; the interval draws them again.",
+        f"{protocol}; {seeds}. Checkpoints and settings are chosen on validation scans or inner folds, never on test "
+        f"scans. Values in percent, mean over {unit}s, with 95 % bootstrap intervals over {unit}s.",
         "",
-        *_table(("method", "AUC", "95 % interval", *(title for title, _ in _COLUMNS), "calibration error"), rows),
+        *_format_escaped_table(header, [_list_scores(arm) for arm in arms]),
     ]
 
 
-def _row(arm: EvidenceArm) -> tuple[str, ...]:
+def _list_scores(arm: EvidenceArm) -> list[str]:
     auc = arm.summary.auc
-    rest = (percent(arm.summary.metric(name).mean) for _, name in _COLUMNS)
-    return arm.name, percent(auc.mean), interval(auc.interval), *rest, percent(calibration_gap(arm))
+    others = [format_percent(arm.summary.metric(name).mean) for name in _METRICS.values()]
+    interval = format_interval(auc.interval)
+    return [arm.name, format_percent(auc.mean), interval, *others, format_percent(arm.calibration_error)]
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return format_table(header, [[_plain(cell) for cell in row] for row in rows]).splitlines()
+def _format_escaped_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return format_table(header, [[_escape(cell) for cell in row] for row in rows]).splitlines()
 
 
-def _limits(evidence: Evidence, found: Comparison) -> list[str]:
-    lines = []
-    if found.ranked:
-        best = found.ranked[0]
-        if best.job.summary.smoke_run:
-            lines.append("- A smoke run: too few seeds or folds for any claim.")
-        scores = best.rows.groupby("fold")["auc"].mean().dropna()
-        if len(scores) > 1:
-            low, high = scores.idxmin(), scores.idxmax()
-            lines.append(
-                f"- {_plain(best.name)} ranges from {percent(float(scores[low]))} ({_plain(str(low))}) to "
-                f"{percent(float(scores[high]))} ({_plain(str(high))}): the mean promises nothing about one site."
-            )
-        if len(found.ranked) > 1:
-            lines.append("- The best of several methods on the same test scans looks a little better than it is.")
-        for fold, why in best.summary.without_auc.items():
-            lines.append(f"- {_plain(str(fold))} has no AUC: {_plain(str(why))}.")
-    for arm in evidence.main:
+def _describe_limitations(contents: ReportContents) -> list[str]:
+    lines = _describe_limits_of_best(contents) if contents.comparison.ranked else []
+    for arm in contents.evidence.main:
         if arm.control and arm.summary.is_above_chance:
             lines.append(
-                f"- {_plain(arm.name)} is above chance ({percent(arm.summary.auc.mean)}) without a connectome: "
-                "part of any score may be that."
+                f"- {_escape(arm.name)} scored above chance ({format_percent(arm.summary.auc.mean)} %) without "
+                "connectomes: part of any score may not come from the brain."
             )
-    if evidence.unfinished:
-        lines.append(f"- Not finished: {_plain(listed(evidence.unfinished, most=12))}.")
+    if contents.evidence.unfinished:
+        lines.append(f"- Not finished: {_escape(join_names(contents.evidence.unfinished, most=12))}.")
     return lines or ["- See the report."]
 
 
-def _repeat(evidence: Evidence) -> list[str]:
-    # indented, since no name that a command holds can end such a block
-    lines = [f"    {' '.join(line.split())}" for line in commands(evidence)]
-    return [*lines, "", ", ".join(_plain(f"{name} {version}") for name, version in versions(evidence)) + "."]
+def _describe_limits_of_best(contents: ReportContents) -> list[str]:
+    best, lines = contents.comparison.ranked[0], []
+    if best.job.summary.smoke_run:
+        lines.append("- This is a smoke run: too few seeds or folds for any claim.")
+    scores = best.rows.groupby("fold")["auc"].mean().dropna()
+    if len(scores) > 1:
+        lowest, highest = scores.idxmin(), scores.idxmax()
+        lines.append(
+            f"- The AUC of {_escape(best.name)} ranges from {format_percent(float(scores[lowest]))} % "
+            f"({_escape(str(lowest))}) to {format_percent(float(scores[highest]))} % ({_escape(str(highest))}): the "
+            "mean does not predict the score at one site."
+        )
+    if len(contents.comparison.ranked) > 1:
+        lines.append("- The best of several methods was chosen on the test scans, so its score is slightly too high.")
+    for fold, reason in best.summary.without_auc.items():
+        lines.append(f"- {_escape(str(fold))} has no AUC: {_escape(str(reason))}.")
+    return lines
+
+
+def _describe_repetition(contents: ReportContents) -> list[str]:
+    # an indented block: no name inside a command can end it
+    lines = [f"    {' '.join(command.split())}" for command in contents.commands]
+    return [*lines, "", ", ".join(_escape(f"{name} {version}") for name, version in contents.versions) + "."]

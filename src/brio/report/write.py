@@ -1,4 +1,4 @@
-"""Writing a report: the page and the model card from the same evidence."""
+"""Write a report: the page and the model card, from the same contents."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from pathlib import Path
 
 from ..errors import BrioError
 from ..results.files import write_atomically
-from .card import model_card
+from .card import write_model_card
+from .contents import gather_contents
 from .html.page import render_page
-from .html.reading import read_evidence
-from .html.verdict import comparison
 
 __all__ = ["CARD", "PAGE", "write_report"]
 
@@ -19,24 +18,24 @@ PAGE, CARD = "report.html", "MODEL_CARD.md"
 def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     """Write the report of a folder of results as one HTML file, and ``MODEL_CARD.md`` beside it.
 
-    The page needs no network and no other file; it reads results and trains nothing.
+    The page is self-contained and needs no network. Nothing is trained.
 
     Parameters
     ----------
     folder : path
-        What ``brio run``, ``brio tune`` or ``brio study`` left.
+        Folder of ``brio run``, ``brio tune`` or ``brio study``.
     out : path, optional
         The page to write, by default ``report.html`` in the folder.
 
     Returns
     -------
     Path
-        Of the page.
+        The page.
 
     Raises
     ------
     BrioError
-        If the folder holds no finished results, or a file of it cannot be read.
+        If the folder holds no finished results, a file in it cannot be read, or ``out`` is a folder.
 
     Examples
     --------
@@ -47,13 +46,12 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     >>> write_report(folder).name
     'report.html'
     """
-    evidence = read_evidence(Path(folder))
     page = Path(folder) / PAGE if out is None else Path(out)
+    contents = gather_contents(Path(folder))
     if page.is_dir():
         raise BrioError(f"{page}: is a folder; give the name of the page, for example {page / PAGE}")
-    compared = comparison(evidence.main)
-    text, card = render_page(evidence, compared), model_card(evidence, compared)
+    page_text, card_text = render_page(contents), write_model_card(contents)
     page.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(page.with_name(CARD), card)
-    write_atomically(page, text)
+    write_atomically(page.with_name(CARD), card_text)
+    write_atomically(page, page_text)
     return page

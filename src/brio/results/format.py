@@ -1,16 +1,18 @@
 """How numbers, intervals, p values and Markdown tables are written, everywhere in the package.
 
+P values have their rule in :mod:`brio.formatting`, which rooms before this one use too.
 Plain ASCII for terminals, csv and Markdown; :func:`typeset` gives the same text the minus and dash of a printed page.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pandas as pd
+
+from ..formatting import MISSING, format_p, is_missing, state_p
 
 __all__ = [
     "MISSING",
@@ -29,13 +31,6 @@ __all__ = [
     "typeset",
 ]
 
-MISSING = "-"
-SMALLEST_P = 0.001
-
-
-def _is_missing(value: Any) -> bool:
-    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
-
 
 def format_number(value: float | None, digits: int = 2) -> str:
     """Write a number with some decimals.
@@ -45,7 +40,7 @@ def format_number(value: float | None, digits: int = 2) -> str:
     >>> format_number(0.123456), format_number(-0.001), format_number(None)
     ('0.12', '0.00', '-')
     """
-    return MISSING if _is_missing(value) else f"{value:z.{digits}f}"
+    return MISSING if is_missing(value) else f"{value:z.{digits}f}"
 
 
 def format_percent(share: float | None) -> str:
@@ -56,7 +51,7 @@ def format_percent(share: float | None) -> str:
     >>> format_percent(0.7371), format_percent(None)
     ('73.7', '-')
     """
-    return MISSING if share is None or _is_missing(share) else format_number(100 * share, 1)
+    return MISSING if share is None or is_missing(share) else format_number(100 * share, 1)
 
 
 def format_signed(difference: float | None, digits: int = 1) -> str:
@@ -67,7 +62,7 @@ def format_signed(difference: float | None, digits: int = 1) -> str:
     >>> format_signed(0.26), format_signed(-0.04), format_signed(float("nan"))
     ('+0.3', '0.0', '-')
     """
-    if _is_missing(difference):
+    if is_missing(difference):
         return MISSING
     text = f"{difference:+z.{digits}f}"
     return text if float(text) else text[1:]
@@ -81,7 +76,7 @@ def format_points(difference: float | None) -> str:
     >>> format_points(0.012), format_points(-0.0711)
     ('+1.2', '-7.1')
     """
-    return MISSING if difference is None or _is_missing(difference) else format_signed(100 * difference)
+    return MISSING if difference is None or is_missing(difference) else format_signed(100 * difference)
 
 
 def format_interval(ends: Sequence[float] | None, write: Callable[[float], str] = format_percent) -> str:
@@ -92,35 +87,9 @@ def format_interval(ends: Sequence[float] | None, write: Callable[[float], str] 
     >>> format_interval([0.685, 0.767]), format_interval([-0.01, 0.02], format_points), format_interval(None)
     ('68.5 to 76.7', '-1.0 to +2.0', '-')
     """
-    if ends is None or any(_is_missing(end) for end in ends):
+    if ends is None or any(is_missing(end) for end in ends):
         return MISSING
     return f"{write(ends[0])} to {write(ends[1])}"
-
-
-def format_p(p: float | None) -> str:
-    """Write a p value: three decimals below 0.1, two above, and no digits below 0.001.
-
-    Examples
-    --------
-    >>> format_p(0.0007), format_p(0.0312), format_p(0.25), format_p(1.0), format_p(None)
-    ('< 0.001', '0.031', '0.25', '1.00', '-')
-    """
-    if p is None or _is_missing(p):
-        return MISSING
-    return f"< {SMALLEST_P}" if p < SMALLEST_P else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
-
-
-def state_p(p: float | None) -> str:
-    """Write a p value as a sentence has it.
-
-    Examples
-    --------
-    >>> state_p(0.0007), state_p(0.2), state_p(float("nan"))
-    ('p < 0.001', 'p = 0.20', 'no test')
-    """
-    if p is None or _is_missing(p):
-        return "no test"
-    return f"p {format_p(p)}" if p < SMALLEST_P else f"p = {format_p(p)}"
 
 
 def format_count(n: int, one: str, many: str = "") -> str:
@@ -211,7 +180,7 @@ def _format_column(column: pd.Series) -> list[str]:
     pattern = "{:z.1f}" if (numbers >= 5).any() else "{:z.3g}"  # z: what rounds to zero is not negative
 
     def write(value: Any) -> str:
-        if _is_missing(value):
+        if is_missing(value):
             return MISSING
         if not isinstance(value, float):
             return str(value)

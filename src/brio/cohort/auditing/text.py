@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from ...formatting import state_p
 from .audit import Audit
 from .findings import DuplicatePair
 
@@ -118,7 +119,7 @@ def _format_dead_rois(audit: Audit) -> list[str]:
         ]
         if atlas in audit.dead_patterns:
             test = audit.dead_patterns[atlas]
-            reference = f"{test.by_chance:.0%} by chance, {_format_p(test.p)}; largest site {test.largest_site:.0%}"
+            reference = f"{test.by_chance:.0%} by chance, {state_p(test.p)}; largest site {test.largest_site:.0%}"
             lines.append(
                 f"  the missing ROIs {'predict' if test.p < 0.05 else 'do not predict'} the site: "
                 f"nearest scan from the same site in {test.accuracy:.0%} ({reference})"
@@ -164,7 +165,7 @@ def _format_sites(audit: Audit) -> list[str]:
     lines.append(f"fewer than {audit.rules.min_class} in a class: {small if audit.small_class else 'none'}")
     label = audit.label_by_site
     if label is not None and label.cramers_v is not None and label.p is not None:
-        reference = f"about {label.by_chance:.2f} by chance, chi-square {_format_p(label.p)}"
+        reference = f"about {label.by_chance:.2f} by chance, chi-square {state_p(label.p)}"
         lines.append(f"label by site: Cramer's V {label.cramers_v:.2f} ({reference})")
     return lines
 
@@ -185,7 +186,7 @@ def _format_length(audit: Audit) -> list[str]:
         lines.append(f"all scans have the minimum of {site.shortest} frames at {sites}")
     if label.auc is not None and label.p is not None:
         text = f"as a score for {audit.classes[1]}: AUC {label.auc:.2f} over all sites"
-        text += f" (Mann-Whitney {_format_p(label.p)})"
+        text += f" (Mann-Whitney {state_p(label.p)})"
         if label.auc_inside is not None:
             text += f", {label.auc_inside:.2f} within the {len(label.auc_by_site)} sites where it differs"
         lines.append(text)
@@ -233,7 +234,3 @@ def _shorten(names: Sequence[str], most: int = LONGEST_LIST) -> str:
 def _align_columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-def _format_p(p: float) -> str:
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"

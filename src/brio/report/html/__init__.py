@@ -1,1 +1,1 @@
-"""The HTML page of a report: one file that needs nothing else."""
+"""The self-contained HTML page of a report."""

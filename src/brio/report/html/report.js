@@ -3,7 +3,7 @@
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
   const one = (selector, root = document) => root.querySelector(selector);
 
-  // ---- tables that sort: empty cells stay last, equal ones keep their order
+  // ---- sortable tables: empty cells stay last, equal cells keep their order
   const valueOf = (row, k) => {
     const cell = row.cells[k];
     return cell.dataset.value ?? cell.textContent.trim();
@@ -17,15 +17,15 @@
     const numeric = button.dataset.sort === "number" ||
       (button.dataset.sort === "auto" && rows.every((r) => valueOf(r, k) === "–" || !Number.isNaN(Number(valueOf(r, k)))));
     const now = head.getAttribute("aria-sort");
-    const down = now ? now === "ascending" : numeric;
+    const descending = now ? now === "ascending" : numeric;
     all("th[aria-sort]", table.tHead).forEach((th) => th.removeAttribute("aria-sort"));
-    head.setAttribute("aria-sort", down ? "descending" : "ascending");
+    head.setAttribute("aria-sort", descending ? "descending" : "ascending");
     const empty = (v) => v === "" || v === "–" || (numeric && Number.isNaN(Number(v)));
     rows.sort((a, b) => {
       const [x, y] = [valueOf(a, k), valueOf(b, k)];
       if (empty(x) || empty(y)) return empty(x) - empty(y);
       const order = numeric ? x - y : x.localeCompare(y, "en", { numeric: true });
-      return down ? -order : order;
+      return descending ? -order : order;
     });
     body.append(...rows);
   }
@@ -44,10 +44,10 @@
       });
     }));
 
-  // ---- methods shown: one choice for all charts
+  // ---- selection of methods, the same for all charts
   const chips = all("[data-chip]");
   const shown = new Set(chips.filter((c) => c.getAttribute("aria-pressed") === "true").map((c) => c.dataset.chip));
-  function show() {
+  function updateCharts() {
     chips.forEach((c) => c.setAttribute("aria-pressed", String(shown.has(c.dataset.chip))));
     all("[data-arm]").forEach((mark) => { mark.hidden = !shown.has(mark.dataset.arm); });
     const every = new Set(chips.map((c) => c.dataset.chip)).size === shown.size;
@@ -62,7 +62,7 @@
       shown.clear();
       if (!every) chips.forEach((c) => shown.add(c.dataset.chip));
     } else if (!shown.delete(key)) shown.add(key);
-    show();
+    updateCharts();
   });
 
   // ---- order of the sites
@@ -78,14 +78,14 @@
     body.append(...[...body.rows].sort(by));
   });
 
-  // ---- a word on what is under the pointer, or has the focus
+  // ---- tooltip of what is under the pointer
   const tip = document.getElementById("tip");
   const place = (x, y) => {
     const box = tip.getBoundingClientRect();
     tip.style.left = `${Math.max(6, Math.min(x + 14, innerWidth - box.width - 6))}px`;
     tip.style.top = `${y + box.height + 26 > innerHeight ? y - box.height - 10 : y + 16}px`;
   };
-  const tell = (event) => {
+  const showTip = (event) => {
     const under = event.target.closest?.("[data-tip]");
     tip.hidden = !under;
     if (!under) return;
@@ -93,12 +93,12 @@
     tip.textContent = [around, under].filter(Boolean).map((e) => e.dataset.tip).join("\n");
     place(event.clientX, event.clientY);
   };
-  document.addEventListener("pointermove", tell);
-  document.addEventListener("pointerdown", tell);
+  document.addEventListener("pointermove", showTip);
+  document.addEventListener("pointerdown", showTip);
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") tip.hidden = true; });
   document.addEventListener("scroll", () => { tip.hidden = true; }, { passive: true });
 
-  // ---- where the reader is
+  // ---- mark the section in view
   const links = new Map(all("nav a").map((a) => [a.hash.slice(1), a]));
   if ("IntersectionObserver" in window) {
     const seen = new IntersectionObserver((entries) => {
@@ -111,10 +111,10 @@
   }
   addEventListener("beforeprint", () => all("details.printed").forEach((d) => { d.open = true; }));
 
-  // ---- qualification: squares of site pairs, one class below and one above the diagonal
+  // ---- qualification: matrices of site pairs, one class below and one above the diagonal
   const data = document.getElementById("q-data");
   if (data) {
-    const { arms, classes } = JSON.parse(data.textContent);
+    const { arms, classes, unit } = JSON.parse(data.textContent);
     const SVG = "http://www.w3.org/2000/svg";
     const armChoice = document.getElementById("q-arm");
     const foldChoice = document.getElementById("q-fold");
@@ -127,7 +127,7 @@
     };
     const plain = (name, text = "") => Object.assign(document.createElement(name), { textContent: text });
     const short = (name) => (name.length > 11 ? `${name.slice(0, 10)}…` : name);
-    // light to dark of one hue: the order survives grey paper
+    // light to dark in one hue, so that the order survives print in grey
     const shade = (share) => {
       const t = Math.max(0, Math.min(1, share));
       const mix = (a, b) => Math.round(a + (b - a) * t);
@@ -143,12 +143,12 @@
       rows.forEach((name, i) => {
         svg.append(make("text", { x: label - 4, y: top + (i + 0.5) * step + 3, "text-anchor": "end", "font-size": Math.min(9, step + 1) }, short(name)));
         columns.forEach((_, j) => {
-          const found = cell(i, j);
-          if (!found) return;
-          const rect = make("rect", { x: label + j * wide, y: top + i * step, width: wide - 0.6, height: step - 0.6, fill: found.value === null ? "#fff" : shade((found.value - low) / (high - low || 1)) });
-          if (found.value === null) // no seed had both sites as source
+          const content = cell(i, j);
+          if (!content) return;
+          const rect = make("rect", { x: label + j * wide, y: top + i * step, width: wide - 0.6, height: step - 0.6, fill: content.value === null ? "#fff" : shade((content.value - low) / (high - low || 1)) });
+          if (content.value === null) // in no seed are both sites source sites
             svg.append(make("path", { d: `M${label + (j + 0.3) * wide} ${top + (i + 0.7) * step}L${label + (j + 0.7) * wide} ${top + (i + 0.3) * step}`, class: "none" }));
-          rect.dataset.tip = found.tip;
+          rect.dataset.tip = content.tip;
           svg.prepend(rect);
         });
       });
@@ -179,7 +179,7 @@
         head.append(th);
       });
       const body = box.createTBody();
-      pairs.forEach(({ i, j, found }) => found?.forEach((values, y) => {
+      pairs.forEach(({ i, j, weights }) => weights?.forEach((values, y) => {
         const row = body.insertRow();
         row.insertCell().textContent = `${fold.sites[i]} – ${fold.sites[j]}`;
         row.insertCell().textContent = classes[y];
@@ -194,34 +194,34 @@
       const { sites, pi } = fold;
       const J = pi.length;
       const pairs = [];
-      const at = new Map();
+      const byPair = new Map();
       for (let i = 0, k = 0; i < sites.length; i += 1)
         for (let j = i + 1; j < sites.length; j += 1, k += 1) {
-          pairs.push({ i, j, found: fold.pairs[k] });
-          at.set(`${i},${j}`, fold.pairs[k]);
+          pairs.push({ i, j, weights: fold.pairs[k] });
+          byPair.set(`${i},${j}`, fold.pairs[k]);
         }
-      const known = pairs.filter((p) => p.found).flatMap((p) => p.found);
+      const known = pairs.filter((p) => p.weights).flatMap((p) => p.weights);
       const most = Math.max(...known.flatMap((v) => v.slice(1)));
       const square = (title, note, k, low, high) => figure(title, note, sites, sites, (r, c) => {
         if (r === c) return null;
         const y = r > c ? 0 : 1; // below the diagonal the first class
-        const found = at.get(`${Math.min(r, c)},${Math.max(r, c)}`);
-        const value = found ? found[y][k] : null;
-        return { value, tip: `${sites[Math.min(r, c)]} – ${sites[Math.max(r, c)]}, ${classes[y]}\n${title}: ${value === null ? "no seed learned from both" : fixed(value)}` };
+        const weights = byPair.get(`${Math.min(r, c)},${Math.max(r, c)}`);
+        const value = weights ? weights[y][k] : null;
+        return { value, tip: `${sites[Math.min(r, c)]} – ${sites[Math.max(r, c)]}, ${classes[y]}\n${title}: ${value === null ? "not both source sites in any seed" : fixed(value)}` };
       }, low, high, true);
       const drawn = pi.map((p, j) => square(`Factor ${j + 1}`, `relevance ${fixed(p)}`, j + 1, 0, most));
       const strength = known.map((v) => v[0]);
-      drawn.push(square("Strength g", "how much a pair is aligned at all", 0, Math.min(...strength), Math.max(...strength)));
+      drawn.push(square("Strength g", "overall alignment of a pair", 0, Math.min(...strength), Math.max(...strength)));
       if (fold.support) {
         const values = fold.support.filter(Boolean).flat(2);
         const columns = classes.flatMap((_, y) => pi.map((_p, j) => `${j + 1}${y ? "′" : ""}`));
-        drawn.push(figure("Support q", `of factor ${J > 1 ? `1 to ${J}` : "1"} at each site: ${classes[0]}, then ${classes[1]} (′)`, sites, columns, (r, c) => {
-          const found = fold.support[r];
-          const value = found ? found[Math.floor(c / J)][c % J] : null;
+        drawn.push(figure("Support q", `of each factor under re-estimation: ${classes[0]}, then ${classes[1]} (′)`, sites, columns, (r, c) => {
+          const support = fold.support[r];
+          const value = support ? support[Math.floor(c / J)][c % J] : null;
           return { value, tip: `${sites[r]}, ${classes[Math.floor(c / J)]}\nsupport of factor ${(c % J) + 1}: ${fixed(value)}` };
         }, Math.min(...values), 1, false));
       }
-      document.getElementById("q-title").textContent = `Without ${foldChoice.value}, ${fold.seeds} ${fold.seeds === 1 ? "seed" : "seeds"}`;
+      document.getElementById("q-title").textContent = `Test ${unit} ${foldChoice.value}: ${fold.seeds === 1 ? "one seed" : `mean over ${fold.seeds} seeds`}`;
       maps.replaceChildren(...drawn);
       document.getElementById("q-table").replaceChildren(table(fold, pairs, J));
     }
@@ -235,21 +235,21 @@
     fillFolds();
   }
 
-  // ---- the brain that turns: a page of its own, packed, unpacked when it comes near the screen
+  // ---- interactive brain: a compressed page of its own, decompressed when it is scrolled into view
   const frame = one("iframe.brain");
   if (frame) {
-    const unpack = async () => {
+    const decompress = async () => {
       const bytes = Uint8Array.from(atob(one("#brain-page").textContent), (c) => c.charCodeAt(0));
       const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
       frame.srcdoc = await new Response(stream).text();
     };
-    const near = new IntersectionObserver((seen) => {
-      if (!seen.some((entry) => entry.isIntersecting)) return;
-      near.disconnect();
-      const instead = (why) => frame.replaceWith(Object.assign(document.createElement("p"), { className: "note", textContent: why }));
-      if (typeof DecompressionStream === "undefined") instead("The brain that turns needs a browser of 2023 or later.");
-      else unpack().catch(() => instead("The brain that turns could not be unpacked: this page is damaged."));
+    const observer = new IntersectionObserver((entries) => {
+      if (!entries.some((entry) => entry.isIntersecting)) return;
+      observer.disconnect();
+      const replaceFrame = (reason) => frame.replaceWith(Object.assign(document.createElement("p"), { className: "note", textContent: reason }));
+      if (typeof DecompressionStream === "undefined") replaceFrame("The interactive brain needs a browser from 2023 or later.");
+      else decompress().catch(() => replaceFrame("The interactive brain could not be read: this file is damaged."));
     }, { rootMargin: "600px" });
-    near.observe(frame);
+    observer.observe(frame);
   }
 })();

@@ -1,4 +1,4 @@
-"""The evidence of a report: the jobs of a folder, the arms to compare, and the studies."""
+"""The evidence of a report: the jobs of a folder, their arms, and the studies."""
 
 from __future__ import annotations
 
@@ -6,32 +6,34 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from ...errors import BrioError
-from ...results import MethodSummary, Plan, StoredJob, StoredRun, StoredStudy
-from ...results.files import PLAN, PREDICTIONS, STUDY, SUMMARY, file_error
-from ...studies.arms import TUNED
-from ...studies.reused import REUSED, REUSED_OF_0_1
-from ...studies.study import list_studies
+from ..errors import BrioError
+from ..protocol.calibration import calibration_error
+from ..results import MethodSummary, Plan, StoredJob, StoredRun, StoredStudy
+from ..results.files import PLAN, PREDICTIONS, STUDY, SUMMARY, file_error
+from ..studies.arms import TUNED
+from ..studies.reused import REUSED, REUSED_OF_0_1
+from ..studies.study import list_studies
 
 __all__ = ["Evidence", "EvidenceArm", "read_evidence"]
 
 
 @dataclass(frozen=True, eq=False)
 class EvidenceArm:
-    """A method with its settings, as one line of a table.
+    """A method with its settings: one row of the results table.
 
     Attributes
     ----------
     name : str
-        As the reader sees it: the name of the method, or that of the arm where it has settings of its own.
+        As the report shows it: the name of the method, or that of the arm where a study changed its settings.
     method : str
     job : StoredJob
     plain : bool
-        Whether it is the method with its own settings, on the scans that most arms have. Such arms are compared with
-        each other; arms that only vary a setting are not.
+        Whether the method has its default or tuned settings and the scans that most arms have. Only such arms are
+        compared with each other.
     """
 
     name: str
@@ -41,7 +43,7 @@ class EvidenceArm:
 
     @property
     def summary(self) -> MethodSummary:
-        """What the method reached."""
+        """The scores of the method."""
         return self.job.summary.methods[self.method]
 
     @property
@@ -51,20 +53,27 @@ class EvidenceArm:
 
     @property
     def protocol(self) -> str:
+        """``"loso"`` or ``"kfold"``."""
         return self.job.summary.protocol
 
     @property
+    def unit(self) -> str:
+        """What one score belongs to: a site, or a fold under k-fold."""
+        return "site" if self.protocol == "loso" else "fold"
+
+    @property
     def control(self) -> bool:
+        """Whether the method sees no connectome."""
         return self.summary.control
 
     @cached_property
     def rows(self) -> pd.DataFrame:
-        """Its runs, with the name of the arm as method."""
+        """One row per run, with the name of the arm as method."""
         return self.job.rows[self.job.rows["method"] == self.method].assign(method=self.name)
 
     @cached_property
     def predictions(self) -> pd.DataFrame:
-        """What it predicted for test scans, without runs that diverged; empty where predictions were not kept."""
+        """Predictions for test scans, without runs that diverged; empty where predictions were not stored."""
         predictions = self.job.predictions
         if predictions is None:
             return pd.DataFrame(columns=["method", "fold", "seed", "participant_id", "site", "label", "logit"]).assign(
@@ -72,15 +81,23 @@ class EvidenceArm:
             )
         return predictions[predictions["method"] == self.method].dropna(subset=["logit"])
 
+    @cached_property
+    def calibration_error(self) -> float | None:
+        """Expected calibration error over ten bins with equal numbers of predictions; None without predictions."""
+        if self.predictions.empty:
+            return None
+        label = self.predictions["label"].to_numpy()
+        return calibration_error(label, self.predictions["probability"].to_numpy(dtype=float), strategy="quantile")
+
     @property
     def runs(self) -> list[StoredRun]:
-        """Its stored runs."""
+        """The stored runs of the arm."""
         return [run for run in self.job.runs if run.record.row.method == self.method]
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Everything that a report is made of.
+    """What a report is written from.
 
     Attributes
     ----------
@@ -89,9 +106,9 @@ class Evidence:
     arms : list of EvidenceArm
     studies : list of StoredStudy
     unfinished : list of str
-        Arms that have no results yet.
+        Arms without results yet.
     elsewhere : list of str
-        Arms that studies count and other folders hold.
+        Arms that the studies use and other folders hold.
     """
 
     folder: Path
@@ -103,44 +120,57 @@ class Evidence:
 
     @property
     def audited(self) -> StoredJob | None:
-        """The job whose audit is shown: the first of the main arms that has one, else the first."""
+        """The job whose audit is shown: that of the first main arm that has one, else that of the first."""
         jobs = [arm.job for arm in self.main]
         return next((job for job in jobs if job.audit is not None), jobs[0] if jobs else None)
 
-    def under(self, protocol: str) -> list[EvidenceArm]:
+    @property
+    def cohort_facts(self) -> dict[str, Any] | None:
+        """Counts and ranges of the cohort, from the first main arm that has them."""
+        return next((arm.job.cohort_facts for arm in self.main if arm.job.cohort_facts), None)
+
+    def list_arms(self, protocol: str) -> list[EvidenceArm]:
         """Return the arms of a protocol."""
         return [arm for arm in self.arms if arm.protocol == protocol]
 
     @property
     def protocol(self) -> str:
-        """The protocol that the verdict is about: unseen sites, where they were tested."""
-        return "loso" if self.under("loso") or not self.arms else self.arms[0].protocol
+        """The protocol of the verdict: leave one site out where there is such an arm."""
+        return "loso" if self.list_arms("loso") or not self.arms else self.arms[0].protocol
 
     @property
     def main(self) -> list[EvidenceArm]:
-        """The methods of that protocol with their own settings; where there are none, all its arms."""
-        arms = self.under(self.protocol)
+        """The plain arms of that protocol; where there are none, all its arms."""
+        arms = self.list_arms(self.protocol)
         return [arm for arm in arms if arm.plain] or arms
 
     @property
     def varied(self) -> list[EvidenceArm]:
         """Arms of that protocol that vary the settings or the scans of a method."""
         main = set(self.main)
-        return [arm for arm in self.under(self.protocol) if arm not in main]
+        return [arm for arm in self.list_arms(self.protocol) if arm not in main]
 
     @property
-    def smoke(self) -> str:
-        """Why a study is a smoke run, or empty; jobs say so in their summaries."""
+    def smoke_reason(self) -> str:
+        """Why a study is a smoke run, or empty; the summary of a job has its own flag."""
         return next((study.record.smoke for study in self.studies if study.record.smoke), "")
 
 
 def read_evidence(folder: Path) -> Evidence:
     """Read a folder of ``brio run``, ``brio tune`` or ``brio study``.
 
+    Parameters
+    ----------
+    folder : Path
+
+    Returns
+    -------
+    Evidence
+
     Raises
     ------
     BrioError
-        If it is none of them, or something in it cannot be read.
+        If the folder holds no finished results, or a file in it cannot be read.
     """
     if not folder.is_dir():
         raise BrioError(f"{folder}: there is no such folder; give the --out of 'brio run', 'brio tune' or 'brio study'")
@@ -158,17 +188,17 @@ def read_evidence(folder: Path) -> Evidence:
             "'brio tune' or 'brio study'"
         )
     jobs = [_read_job(place) for place in finished]
-    usual = _usual_fingerprint(jobs)
+    usual = _find_usual_fingerprint(jobs)
     all_places = {place.parts[-2:] for place in places}
-    arms = [arm for job in jobs for arm in _arms_of(job, usual, all_places)]
+    arms = [arm for job in jobs for arm in _list_arms(job, usual, all_places)]
     unfinished = ["/".join(place.parts[-2:]) for place in places if place not in finished]
-    counted = {name for study in studies for name in study.record.arms}
-    elsewhere = sorted(counted - {place.name.removesuffix(TUNED) for place in places})
+    used = {name for study in studies for name in study.record.arms}
+    elsewhere = sorted(used - {place.name.removesuffix(TUNED) for place in places})
     return Evidence(folder, jobs, arms, studies, unfinished, elsewhere)
 
 
 def _list_arm_folders(folder: Path) -> list[Path]:
-    """List the folders of arms: those trained here, then those whose results are reused and that were not."""
+    """List the folders of arms: those trained here, then those with reused results that were not trained here."""
     places: list[Path] = []
     for parent in ("arms", REUSED, REUSED_OF_0_1):
         seen = {place.parts[-2:] for place in places}
@@ -176,18 +206,18 @@ def _list_arm_folders(folder: Path) -> list[Path]:
     return places
 
 
-def _usual_fingerprint(jobs: list[StoredJob]) -> str:
-    """Fingerprint of the scans that most jobs have, of those that leave one site out where there are some."""
-    prints = [job.summary.fingerprint for job in jobs if job.summary.protocol == "loso"]
-    counts = Counter(prints or [job.summary.fingerprint for job in jobs]).most_common(1)
+def _find_usual_fingerprint(jobs: list[StoredJob]) -> str:
+    """Return the fingerprint that most jobs have; leave-one-site-out jobs decide where there are some."""
+    fingerprints = [job.summary.fingerprint for job in jobs if job.summary.protocol == "loso"]
+    counts = Counter(fingerprints or [job.summary.fingerprint for job in jobs]).most_common(1)
     return counts[0][0] if counts else ""
 
 
-def _arms_of(job: StoredJob, usual: str, places: set[tuple[str, ...]]) -> list[EvidenceArm]:
+def _list_arms(job: StoredJob, usual: str, places: set[tuple[str, ...]]) -> list[EvidenceArm]:
     """Make the arms of a job, whose folder is named after its arm.
 
-    The folder of tuned results says so in its name; the arm says so only where the method has an arm with its own
-    settings as well.
+    The folder of a tuned method ends in " (tuned)". The name of the arm does so only where the same method is there
+    untuned as well.
     """
     methods, name = list(job.summary.methods), job.folder.name
     same_scans = job.summary.fingerprint == usual

@@ -1,0 +1,44 @@
+"""Formatting of p values: the one rule for audits, tables, studies and reports."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+
+__all__ = ["MISSING", "format_p", "is_missing", "state_p"]
+
+MISSING = "-"
+SMALLEST_P = 0.001
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value is None, NA or NaN."""
+    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
+
+
+def format_p(p: float | None) -> str:
+    """Format a p value: three decimals below 0.1, two above, and no digits below 0.001.
+
+    Examples
+    --------
+    >>> format_p(0.0007), format_p(0.0312), format_p(0.25), format_p(1.0), format_p(None)
+    ('< 0.001', '0.031', '0.25', '1.00', '-')
+    """
+    if p is None or is_missing(p):
+        return MISSING
+    return f"< {SMALLEST_P}" if p < SMALLEST_P else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+
+
+def state_p(p: float | None) -> str:
+    """Format a p value for a sentence.
+
+    Examples
+    --------
+    >>> state_p(0.0007), state_p(0.2), state_p(float("nan"))
+    ('p < 0.001', 'p = 0.20', 'no test')
+    """
+    if p is None or is_missing(p):
+        return "no test"
+    return f"p {format_p(p)}" if p < SMALLEST_P else f"p = {format_p(p)}"

@@ -1,0 +1,210 @@
+"""The cohort of a report: its sites, what the audit found, and who was excluded.
+
+Only :func:`list_exclusions` names participants.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..results import StoredJob
+from ..results.format import format_count, format_number, format_percent, format_range, join_names, state_p
+from .evidence import Evidence
+from .ranking import ALPHA
+
+__all__ = ["AuditLine", "build_cohort_table", "list_audit_lines", "list_exclusions"]
+
+AuditLine = tuple[str, str]
+"""``"ok"``, ``"note"`` or ``"warn"``, and a sentence."""
+
+OPTIONAL_COLUMNS = ("tr", "age", "sex", "motion")
+
+
+def build_cohort_table(evidence: Evidence) -> dict[str, Any] | None:
+    """Describe the sites by counts and ranges.
+
+    Parameters
+    ----------
+    evidence : Evidence
+
+    Returns
+    -------
+    dict or None
+        Names of the ``classes``; one of ``rows`` per site and ``all`` sites together, as text; ``most`` scans at one
+        site; which optional columns are ``shown``; ``complete`` is False where only the counts of the audit are known.
+        None where the folder does not describe its cohort.
+    """
+    facts = evidence.cohort_facts
+    if facts is not None:
+        rows = [_describe_site(site) for site in facts["sites"]]
+        return {
+            "classes": facts["classes"],
+            "rows": rows,
+            "all": _describe_site({"site": "all sites", **facts["all"]}),
+            "most": max(row["total"] for row in rows),
+            "shown": {key: any(row[key] for row in rows) for key in OPTIONAL_COLUMNS},
+            "complete": True,
+        }
+    audit = next((arm.job.audit for arm in evidence.main if arm.job.audit), None)
+    if audit is None:
+        return None
+    rows = [_describe_site({"site": site["site"], "n": site["after"]}) for site in audit["sites"] if sum(site["after"])]
+    return {
+        "classes": audit["classes"],
+        "rows": rows,
+        "all": _describe_site({"site": "all sites", "n": audit["classes_after"]}),
+        "most": max(row["total"] for row in rows),
+        "shown": dict.fromkeys(OPTIONAL_COLUMNS, False),
+        "complete": False,
+    }
+
+
+def _describe_site(facts: dict[str, Any]) -> dict[str, Any]:
+    """Format the facts of a site; the values by which a column is sorted stand beside the text."""
+    frames, tr, age, motion, sex = (facts.get(name) for name in ("frames", "tr", "age", "motion", "sex"))
+    return {
+        "site": facts["site"],
+        "n": facts["n"],
+        "total": sum(facts["n"]),
+        "frames": format_range(frames[0], frames[1]) if frames else "",
+        "frames_value": frames[0] if frames else None,
+        "tr": format_range(tr[0], tr[1], digits=2) if tr else "",
+        "tr_value": tr[0] if tr else None,
+        "age": f"{age['mean']:.1f} ± {age['sd']:.1f}" if age else "",
+        "age_value": age["mean"] if age else None,
+        "motion": f"{motion['mean']:.2f} ± {motion['sd']:.2f}" if motion else "",
+        "motion_value": motion["mean"] if motion else None,
+        "sex": ", ".join(f"{n} {name}" for name, n in sex.items()) if sex else "",
+    }
+
+
+def list_audit_lines(job: StoredJob) -> list[AuditLine]:
+    """List what the audit of a job found, one sentence per question.
+
+    Parameters
+    ----------
+    job : StoredJob
+
+    Returns
+    -------
+    list of AuditLine
+    """
+    if job.require_plan().audit is None:
+        return [("warn", "All scans are used: the exclusions that the audit proposes were not applied (--keep-all).")]
+    used = _describe_use(job)
+    if job.audit is None:
+        return [used, ("note", "Other findings of the audit are not stored in this folder (it has no audit.json).")]
+    audit = job.audit
+    lines = [used, _describe_duplicates(audit), *_describe_dead_regions(audit), *_describe_defects(audit)]
+    lines += [_describe_classes(audit), *_describe_labels(audit), *_describe_length(audit)]
+    return [*lines, *_describe_repetition_time(audit)]
+
+
+def _describe_use(job: StoredJob) -> AuditLine:
+    used, n_excluded = job.summary.n_scans, len(job.require_plan().excluded)
+    if not n_excluded:
+        return "ok", f"All {format_count(used, 'scan')} are used."
+    total = format_count(used + n_excluded, "scan")
+    return "note", f"{used:,} of {total} are used; {n_excluded:,} excluded (see below)."
+
+
+def _describe_duplicates(audit: dict[str, Any]) -> AuditLine:
+    pairs = audit["duplicates"]
+    if not pairs:
+        return "ok", "No duplicate scans."
+    conflicting = sum(not pair["same_label"] for pair in pairs)
+    extra = f", {conflicting} of them with different labels" if conflicting else ""
+    return "note", f"Duplicate scans: {format_count(len(pairs), 'pair')}{extra}."
+
+
+def _describe_dead_regions(audit: dict[str, Any]) -> list[AuditLine]:
+    lines: list[AuditLine] = []
+    for atlas, by_site in audit["dead_by_site"].items():
+        text = f"{format_count(sum(by_site.values()), 'scan has', 'scans have')} regions without signal in {atlas}"
+        test = audit["dead_patterns"].get(atlas)
+        if test is None:
+            lines.append(("note", f"{text}."))
+        elif test["p"] < ALPHA:
+            accuracy, chance = format_percent(test["accuracy"]), format_percent(test["by_chance"])
+            size = f"{accuracy} % of scans assigned correctly, {chance} % by chance"
+            lines.append(("warn", f"{text}; the missing regions reveal the site ({size})."))
+        else:
+            lines.append(("note", f"{text}; the missing regions do not reveal the site."))
+    return lines or [("ok", "Every region has signal in every scan.")]
+
+
+def _describe_defects(audit: dict[str, Any]) -> list[AuditLine]:
+    lines: list[AuditLine] = []
+    if audit["non_finite"]:
+        scans = format_count(len(audit["non_finite"]), "scan has", "scans have")
+        lines.append(("note", f"{scans} frames with missing values."))
+    if audit["too_short"]:
+        scans = format_count(len(audit["too_short"]), "scan has", "scans have")
+        lines.append(("note", f"{scans} fewer than {audit['rules']['min_frames']} valid frames."))
+    return lines
+
+
+def _describe_classes(audit: dict[str, Any]) -> AuditLine:
+    if audit["one_class"]:
+        sites = join_names(audit["one_class"])
+        return "warn", f"One class only at {sites}: no AUC there, and not used for training."
+    if audit["small_class"]:
+        least, sites = audit["rules"]["min_class"], join_names(audit["small_class"])
+        return "note", f"Fewer than {least} participants in a class at {sites}."
+    return "ok", "Every site has both classes."
+
+
+def _describe_labels(audit: dict[str, Any]) -> list[AuditLine]:
+    label = audit["label_by_site"] or {}
+    if label.get("cramers_v") is None or label.get("p") is None:
+        return []
+    strength, chance = format_number(label["cramers_v"]), format_number(label["by_chance"])
+    size = f"Cramér's V {strength}, {chance} by chance, {state_p(label['p'])}"
+    if label["p"] < ALPHA:
+        return [("warn", f"The share of patients differs between sites ({size}).")]
+    return [("ok", f"The share of patients is similar at all sites ({size}).")]
+
+
+def _describe_length(audit: dict[str, Any]) -> list[AuditLine]:
+    by_site, by_label = audit["length_by_site"] or {}, audit["length_by_label"] or {}
+    if by_site.get("eta_squared") is None:
+        return []
+    frames = f"{by_site['shortest']} to {by_site['longest']} frames"
+    share = f"{100 * by_site['eta_squared']:.0f} %"
+    lines: list[AuditLine] = [("note", f"Scans have {frames}; {share} of the variance lies between sites.")]
+    if by_label.get("auc") is not None and by_label.get("p") is not None:
+        size = f"AUC {format_percent(by_label['auc'])} % over all sites, {state_p(by_label['p'])}"
+        if by_label["p"] < ALPHA:
+            lines.append(("warn", f"Scan length differs between classes ({size})."))
+        else:
+            lines.append(("ok", f"Scan length is similar in both classes ({size})."))
+    return lines
+
+
+def _describe_repetition_time(audit: dict[str, Any]) -> list[AuditLine]:
+    tr = audit["repetition_time"]
+    if tr is None:
+        return [("note", "The repetition time is not stated.")]
+    values = sorted({float(value) for by_value in tr["by_site"].values() for value in by_value})
+    if len(values) < 2:
+        return []
+    return [("note", f"Repetition times range from {values[0]:g} to {values[-1]:g} s.")]
+
+
+def list_exclusions(evidence: Evidence) -> list[dict[str, str]]:
+    """List excluded participants with the reasons.
+
+    Parameters
+    ----------
+    evidence : Evidence
+
+    Returns
+    -------
+    list of dict
+        ``participant`` and ``reason``, sorted by participant.
+    """
+    reasons_of: dict[str, str] = {}
+    for arm in evidence.main:
+        for participant, reasons in arm.plan.excluded.items():
+            reasons_of.setdefault(str(participant), "; ".join(map(str, reasons)))
+    return [{"participant": name, "reason": reason} for name, reason in sorted(reasons_of.items())]

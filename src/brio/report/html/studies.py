@@ -1,0 +1,103 @@
+"""Studies on the page: their text, table and figure."""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+from typing import Any
+
+from ...results import StoredStudy
+from ...results.format import MISSING, typeset
+
+__all__ = ["describe_study", "render_markdown"]
+
+MAX_OPEN_ROWS = 8
+"""Longer tables inside the text of a study are folded."""
+MAX_TABLE_ROWS = 30
+MAX_SVG_BYTES = 200_000
+
+
+def describe_study(study: StoredStudy) -> dict[str, Any]:
+    """Describe a study for the template.
+
+    Parameters
+    ----------
+    study : StoredStudy
+
+    Returns
+    -------
+    dict
+        ``text`` is HTML; ``table`` holds the first rows of the table where the text has none of its own.
+    """
+    record, table = study.record, None
+    text = render_markdown(_remove_repeated_lines(study.finding))
+    if study.table is not None and "<table" not in text:
+        head = study.table.head(MAX_TABLE_ROWS)
+        table = {
+            "columns": [str(column) for column in head.columns],
+            "rows": [[_format_cell(value) for value in row] for row in head.itertuples(index=False, name=None)],
+        }
+    return {
+        "name": study.name,
+        "title": record.title or study.name,
+        "paper": record.paper,
+        "smoke": record.smoke,
+        "figure": _encode_figure(study.folder),
+        "text": text,
+        "table": table,
+        "n_rows": None if study.table is None else len(study.table),
+    }
+
+
+def _remove_repeated_lines(text: str) -> str:
+    """Remove what the page shows beside the text: title, figure, the paper's claim, the mark of a smoke run."""
+    repeated = ("# ", "![", "The paper: ", "This is a smoke run")
+    return "\n".join(line for line in text.splitlines() if not line.startswith(repeated))
+
+
+def _format_cell(value: Any) -> dict[str, Any]:
+    """Return the text of a cell, and the number by which it is sorted."""
+    if isinstance(value, float):
+        missing = value != value
+        return {"text": typeset(MISSING if missing else f"{value:.4g}"), "value": None if missing else value}
+    if isinstance(value, int) and not isinstance(value, bool):
+        return {"text": str(value), "value": value}
+    return {"text": str(value), "value": None}
+
+
+def _encode_figure(folder: Path) -> str | None:
+    """Encode the figure of a study as a data URL; scripts inside an image do not run."""
+    svg, png = (folder / "figure.svg", "svg+xml"), (folder / "figure.png", "png")
+    prefers_png = svg[0].is_file() and svg[0].stat().st_size > MAX_SVG_BYTES
+    for path, kind in (png, svg) if prefers_png else (svg, png):
+        if path.is_file():
+            return f"data:image/{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
+    return None
+
+
+def render_markdown(text: str) -> str:
+    """Render Markdown as HTML and fold long tables.
+
+    HTML in the text is escaped, and images, which may need a network, are left out.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    str
+    """
+    from markdown_it import MarkdownIt
+
+    rendered = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image").render(text)
+    return re.sub(r"<table>.*?</table>", lambda match: _wrap_table(match[0]), rendered, flags=re.DOTALL)
+
+
+def _wrap_table(table: str) -> str:
+    scrollable = f'<div class="scroll" tabindex="0" role="region" aria-label="Table">{table}</div>'
+    n_rows = table.count("<tr>") - 1
+    if n_rows <= MAX_OPEN_ROWS:
+        return scrollable
+    return f'<details class="printed"><summary>Table, {n_rows} rows</summary>{scrollable}</details>'

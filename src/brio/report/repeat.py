@@ -1,0 +1,211 @@
+"""How to repeat the results of a report: settings, versions, commands."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import shlex
+from collections.abc import Iterable
+from typing import Any
+
+from ..cohort import AuditRules
+from ..connectome import HarmonisationRule
+from ..errors import BrioError
+from ..methods import make_method
+from ..protocol import ProtocolSettings
+from ..results import Plan, PlannedMethod, StoredJob, StudyOptions, TunedChoice
+from ..results.files import SUMMARY
+from ..studies.study import PAPER
+from .evidence import Evidence, EvidenceArm
+
+__all__ = ["describe_settings", "list_commands", "list_versions", "wrap_command"]
+
+
+def _read_defaults(method: str) -> dict[str, Any] | None:
+    """Return the default settings of a method; None for a user's own method that is not loaded."""
+    try:
+        return dataclasses.asdict(make_method(method).settings)
+    except BrioError:
+        return None
+
+
+def describe_settings(arm: EvidenceArm) -> dict[str, Any]:
+    """Describe the settings of an arm.
+
+    Parameters
+    ----------
+    arm : EvidenceArm
+
+    Returns
+    -------
+    dict
+        ``rows`` holds one setting each, those that differ from the defaults first; ``tuned`` the settings chosen for
+        each fold, or None; ``known`` is False where the defaults are not known.
+    """
+    planned = arm.plan.methods[arm.method]
+    defaults = _read_defaults(arm.method)
+    rows = [
+        {"name": name, "value": _format_value(value), "changed": defaults is not None and defaults.get(name) != value}
+        for name, value in planned.settings.items()
+    ]
+    rows.sort(key=lambda row: not row["changed"])
+    return {
+        "name": arm.name,
+        "method": arm.method,
+        "version": planned.version,
+        "family": arm.summary.family,
+        "provenance": arm.summary.provenance,
+        "needs": arm.summary.needs,
+        "rows": rows,
+        "known": defaults is not None,
+        "tuned": None if planned.tuned is None else _describe_tuning(planned.tuned),
+    }
+
+
+def _describe_tuning(tuned: TunedChoice) -> dict[str, Any]:
+    names = sorted({name for settings in tuned.folds.values() for name in settings})
+    rows = [
+        {"fold": fold, "values": [_format_value(settings.get(name)) for name in names]}
+        for fold, settings in tuned.folds.items()
+    ]
+    return {"budget": tuned.budget, "cohort": tuned.cohort, "names": names, "rows": rows}
+
+
+def _format_value(value: Any) -> str:
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def list_versions(evidence: Evidence) -> list[tuple[str, str]]:
+    """List the software versions and devices of the runs.
+
+    Parameters
+    ----------
+    evidence : Evidence
+
+    Returns
+    -------
+    list of (str, str)
+        Name and version; several versions are joined by commas.
+    """
+    versions_of: dict[str, set[str]] = {}
+    for job in evidence.jobs:
+        versions_of.setdefault("brio", set()).add(job.require_plan().brio)
+        for run in job.runs:
+            for name, version in run.record.versions.items():
+                versions_of.setdefault(name, set()).add(version)
+            versions_of.setdefault("device", set()).add(run.record.row.device)
+    return [(name, ", ".join(sorted(versions))) for name, versions in versions_of.items()]
+
+
+def list_commands(evidence: Evidence) -> list[str]:
+    """List the commands that compute the folder again.
+
+    Parameters
+    ----------
+    evidence : Evidence
+
+    Returns
+    -------
+    list of str
+        ``COHORT`` stands for the folder of the cohort, ``DIR`` for that of the results, ``REUSED`` for the folder that
+        holds reused results, ``METHODS.py`` for the file with a user's own methods.
+    """
+    load = _load_option(planned for job in evidence.jobs for planned in job.require_plan().methods.values())
+    commands = [_write_study_command(name, options, load) for name, options in _list_studies(evidence)]
+    if not commands and evidence.folder.joinpath(SUMMARY).is_file():
+        commands = [_write_job_command(evidence.jobs[0])]
+    elif not commands:
+        commands = [
+            _write_job_command(job, f"DIR/arms/{job.folder.parent.name}/{job.folder.name}") for job in evidence.jobs
+        ]
+    return [*commands, "brio report DIR"]
+
+
+def wrap_command(command: str, width: int = 100) -> str:
+    """Wrap a shell command; no line ends between an option and its value.
+
+    Examples
+    --------
+    >>> print(wrap_command("brio run COHORT --method ridge --method 'my own' --out DIR", 34))
+    brio run COHORT --method ridge \\
+        --method 'my own' --out DIR
+    """
+    words = shlex.split(command)
+    starts = [0, *(k for k, word in enumerate(words) if word.startswith("--")), len(words)]
+    lines = [""]
+    for part in (shlex.join(words[a:b]) for a, b in itertools.pairwise(starts)):
+        if lines[-1] and len(lines[-1]) + len(part) > width:
+            lines += ["   "]
+        lines[-1] += f" {part}" if lines[-1] else part
+    return " \\\n".join(lines)
+
+
+def _list_studies(evidence: Evidence) -> list[tuple[str, StudyOptions]]:
+    """List the studies with their options; those of the paper as one, if all are there with the same options."""
+    options = {s.name: s.record.options or StudyOptions(seeds=s.record.seeds) for s in evidence.studies}
+    of_paper = [s.record.options for s in evidence.studies if s.name in PAPER]
+    if len(of_paper) < len(PAPER) or of_paper[0] is None or any(one != of_paper[0] for one in of_paper):
+        return list(options.items())
+    return [("paper", of_paper[0]), *((name, one) for name, one in options.items() if name not in PAPER)]
+
+
+def _write_study_command(name: str, options: StudyOptions, load: list[str]) -> str:
+    words = ["brio", "study", name, "COHORT", *load, *_repeat_option("--method", options.methods)]
+    words += ["--seeds", str(options.seeds)]
+    words += _repeat_option("--set", [f"{key}={_format_value(value)}" for key, value in options.settings.items()])
+    words += _repeat_option("--fold", options.folds)
+    words += _repeat_option("--with", [f"COHORT-{atlas}" for atlas in options.companions])
+    words += [] if options.exclude else ["--keep-all"]
+    words += ["--device", options.device] if options.device else []
+    words += ["--runs-per-stack", str(options.runs_per_stack)] if options.runs_per_stack else []
+    words += _repeat_option("--reuse", [f"REUSED/{folder}" for folder in options.reuse])
+    return shlex.join([*words, "--out", "DIR"])
+
+
+def _load_option(methods: Iterable[PlannedMethod]) -> list[str]:
+    """Return the option that loads a user's own methods; the plan keeps the code of such methods alone."""
+    return ["--load", "METHODS.py"] if any(planned.code for planned in methods) else []
+
+
+def _repeat_option(option: str, values: Iterable[Any] | None) -> list[str]:
+    return [w for value in values or () for w in (option, str(value))]
+
+
+def _write_job_command(job: StoredJob, out: str = "DIR") -> str:
+    plan, methods = job.require_plan(), list(job.summary.methods)
+    if job.tuning is not None:
+        words = ["brio", "tune", ",".join(methods), "COHORT", "--budget", str(job.tuning.budget)]
+        changed = job.tuning.given_settings
+    else:
+        words = ["brio", "run", "COHORT", *_repeat_option("--method", methods)]
+        changed = _collect_changed_settings(plan)
+        if any(planned.tuned for planned in plan.methods.values()):
+            words += ["--tuned", "TUNED"]
+    words += [*_load_option(plan.methods.values()), "--protocol", job.summary.protocol]
+    words += ["--seeds", str(len(plan.seeds))]
+    words += _repeat_option("--set", [f"{name}={_format_value(value)}" for name, value in changed.items()])
+    for prefix, defaults, settings in (
+        ("protocol", ProtocolSettings(), plan.protocol_settings),
+        ("audit", AuditRules(), plan.audit),
+        ("harmonise", HarmonisationRule(), plan.harmonise),
+    ):
+        for name, value in (settings or {}).items():
+            if getattr(defaults, name, value) != value:
+                words += ["--set", f"{prefix}.{name}={_format_value(value)}"]
+    words += _repeat_option("--fold", plan.folds)
+    words += _repeat_option("--with", [f"COHORT-{atlas}" for atlas in list((job.audit or {}).get("atlases", {}))[1:]])
+    words += ["--keep-all"] if plan.audit is None else []
+    words += ["--device", plan.device]
+    return shlex.join([*words, "--out", out])
+
+
+def _collect_changed_settings(plan: Plan) -> dict[str, Any]:
+    """Collect the settings that differ from the defaults of their methods."""
+    changed: dict[str, Any] = {}
+    for name, planned in plan.methods.items():
+        defaults = _read_defaults(name)
+        if defaults is not None and planned.tuned is None:
+            changed |= {k: v for k, v in planned.settings.items() if k in defaults and defaults[k] != v}
+    return changed

@@ -1,0 +1,169 @@
+"""The verdict: three sentences written from the numbers by fixed rules, which claim no more than the tests allow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..results.format import (
+    format_count,
+    format_interval,
+    format_percent,
+    format_points,
+    join_names,
+    state_p,
+    typeset,
+)
+from .evidence import Evidence, EvidenceArm
+from .ranking import ALPHA, LINEAR_METHODS, Comparison
+
+__all__ = ["list_audit_warnings", "write_verdict"]
+
+
+def write_verdict(evidence: Evidence, comparison: Comparison) -> list[str]:
+    """Write three sentences: the best method, its difference from the reference, and reasons for caution.
+
+    Parameters
+    ----------
+    evidence : Evidence
+    comparison : Comparison
+        Of the main arms of the evidence.
+
+    Returns
+    -------
+    list of str
+        The three sentences.
+    """
+    caution = f"{_describe_controls(evidence)}; {_describe_audit(evidence)}."
+    if not comparison.ranked:
+        return ["No method that uses connectomes has an AUC here, so there is no ranking.", "No comparison.", caution]
+    return [_describe_best(evidence, comparison), _describe_difference(evidence, comparison), caution]
+
+
+def _describe_smoke_run(evidence: Evidence, comparison: Comparison) -> str:
+    """Say why the numbers support no claim; empty where they may."""
+    if evidence.smoke_reason:
+        return evidence.smoke_reason
+    summaries = [arm.job.summary for arm in comparison.ranked if arm.job.summary.smoke_run]
+    if not summaries:
+        return ""
+    seeds = min(len(summary.seeds) for summary in summaries)
+    folds = min(len(summary.folds) for summary in summaries)
+    return f"{format_count(seeds, 'seed')}, {format_count(folds, 'fold')}"
+
+
+def _describe_best(evidence: Evidence, comparison: Comparison) -> str:
+    best = comparison.ranked[0]
+    auc = best.summary.auc
+    units = format_count(auc.n, best.unit)
+    where = "at sites it was not trained on" if best.protocol == "loso" else "on new scans from sites it was trained on"
+    interval = f"95 % interval {format_interval(auc.interval)}, " if auc.interval else ""
+    n_methods = len({arm.method for arm in comparison.ranked})  # a method may be ranked tuned and untuned
+    rank = f", the highest of {n_methods} methods" if n_methods > 1 else ""
+    text = f"{best.name} reaches a mean AUC of {format_percent(auc.mean)} % ({interval}{units}) {where}{rank}"
+    if auc.interval is not None and auc.interval[0] <= 0.5:
+        text += "; the interval includes chance"
+    if best.summary.transductive:
+        text += "; it used unlabelled scans of the test site"
+    smoke = _describe_smoke_run(evidence, comparison)
+    return f"This is a smoke run ({smoke}), which supports no claim: {text}." if smoke else f"{text}."
+
+
+def _describe_difference(evidence: Evidence, comparison: Comparison) -> str:
+    reference = comparison.reference
+    if reference is None or len(comparison.ranked) == 1:
+        advice = "" if comparison.has_linear_reference else "; compare it at least with a linear method"
+        return f"Only one method was run, so there is no comparison{advice}."
+    arm = _choose_compared_arm(comparison, reference)
+    row = comparison.differences[arm.name]
+    text = "" if comparison.has_linear_reference else "No linear method was run; "
+    text += _describe_points(arm.name, reference.name, row["mean_difference"])
+    if not np.isnan(row["low"]):
+        interval = typeset(format_interval([row["low"], row["high"]], format_points))
+        text += f" (95 % interval of the difference {interval})"
+    if _describe_smoke_run(evidence, comparison):
+        return f"{text}; smoke runs are not tested for significance."
+    units = format_count(int(row["n"]), arm.unit)
+    n_tests = len(comparison.differences)
+    corrected = f"corrected for {n_tests} comparisons" if n_tests > 1 else ""
+    if row["warning"]:
+        return f"{text}, but {units} are too few to reach p < {ALPHA:g}{f' {corrected}' if corrected else ''}."
+    test = "Wilcoxon signed-rank test" if arm.protocol == "loso" else "corrected resampled t-test"
+    basis = ", ".join(filter(None, [state_p(row["p_holm"]), f"{test} over {units}", corrected]))
+    verdict = "a significant difference" if row["p_holm"] <= ALPHA else "not a significant difference"
+    return f"{text}, {verdict} ({basis})."
+
+
+def _describe_points(name: str, reference: str, difference: float) -> str:
+    points = format_points(abs(difference)).removeprefix("+")
+    if points == "0.0":
+        return f"{name} and {reference} have the same mean AUC"
+    return f"{name} scored {points} points {'higher' if difference > 0 else 'lower'} than {reference} in mean AUC"
+
+
+def _choose_compared_arm(comparison: Comparison, reference: EvidenceArm) -> EvidenceArm:
+    """Return the best arm; where a linear method is best, BRIO, else the best arm that is not linear."""
+    best = comparison.ranked[0]
+    if best is not reference and best.name not in LINEAR_METHODS:
+        return best
+    others = [arm for arm in comparison.ranked if arm is not reference]
+    networks = [arm for arm in others if arm.name not in LINEAR_METHODS]
+    brio = [arm for arm in networks if arm.name == "brio"]
+    return (brio or networks or others)[0]
+
+
+def _describe_controls(evidence: Evidence) -> str:
+    controls = [arm for arm in evidence.main if arm.control and arm.summary.auc.mean is not None]
+    above = [arm for arm in controls if arm.summary.is_above_chance]
+    if above:
+        names = join_names([f"{arm.name} ({format_percent(arm.summary.auc.mean)} %)" for arm in above])
+        return f"{names} scored above chance without connectomes, so part of any score may not come from the brain"
+    if controls:
+        names = join_names([arm.name for arm in controls])
+        return f"Controls without connectomes ({names}) did not score clearly above chance"
+    return "No control was run, so shortcuts through age, sex, motion or scan length cannot be ruled out"
+
+
+def _describe_audit(evidence: Evidence) -> str:
+    job = evidence.audited
+    if job is None:
+        return "no audit is stored here"
+    plan = job.require_plan()
+    if plan.audit is None:
+        return "the audit's exclusions were not applied"
+    n = len(plan.excluded)
+    share = f"{n:,} of {format_count(job.summary.n_scans + n, 'scan')}" if n else "no scan"
+    text = f"the audit excluded {share}"
+    if job.audit is None:
+        return f"{text}; its warnings are not stored in this folder"
+    warnings = list_audit_warnings(job.audit)
+    return f"{text} and warns that {join_names(warnings, most=2)}" if warnings else f"{text} and has no warnings"
+
+
+def list_audit_warnings(audit: dict[str, Any]) -> list[str]:
+    """List what lets a classifier be right without the brain, or makes a site unfit for testing.
+
+    Parameters
+    ----------
+    audit : dict
+        ``audit.json`` of a job.
+
+    Returns
+    -------
+    list of str
+        Each completes "the audit warns that ...".
+    """
+    warnings = []
+    label = audit.get("label_by_site") or {}
+    if label.get("p") is not None and label["p"] < ALPHA:
+        warnings.append("the share of patients differs between sites")
+    length = audit.get("length_by_label") or {}
+    if length.get("p") is not None and length["p"] < ALPHA:
+        warnings.append("scan length differs between classes")
+    patterns = audit.get("dead_patterns") or {}
+    if any(test["p"] < ALPHA for test in patterns.values()):
+        warnings.append("missing regions reveal the site")
+    if audit.get("one_class"):
+        warnings.append(f"{format_count(len(audit['one_class']), 'site has', 'sites have')} one class only")
+    return warnings
