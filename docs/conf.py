@@ -14,7 +14,6 @@ sys.path.insert(0, str(HERE / "_ext"))
 
 import brio.authoring  # noqa: E402
 
-
 project = "brio"
 author = "The brio developers"
 copyright = "The brio developers"
