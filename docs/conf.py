@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 from importlib.metadata import files
@@ -114,13 +113,6 @@ def copy_mathjax(app: Any, error: Exception | None) -> None:
         shutil.copyfile(script.locate(), Path(app.outdir) / "_static" / script.name)
 
 
-def adapt_page(app: Any, name: str, source: list[str]) -> None:
-    """Leave out links of the result pages to stored files, which are not part of the site."""
-    if name.startswith("results/"):
-        source[0] = re.sub(r"\[([^\]]*)\]\(\.\./\.\./evidence/[^)]*\)", r"\1", source[0])
-
-
 def setup(app: Any) -> None:
     """Connect what is ours."""
-    app.connect("source-read", adapt_page)
     app.connect("build-finished", copy_mathjax)

@@ -166,7 +166,7 @@ def page(titles: dict[str, str]) -> str:
     """
     words = Counter(verdict.word for verdict in verdicts())
     job = read_summaries(unseen_scores.folder("aal116"))["ridge"]
-    rows = [[v.claim, v.measured, f"[{v.word}]({v.page})"] for v in verdicts()]
+    rows = [[v.claim, v.measured, f"[{keep_together(v.word)}]({v.page})"] for v in verdicts()]
     return write_page(
         TITLE,
         _bullets(_what_holds()),
