@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import re
 import shutil
 import sys
 from importlib.metadata import files
@@ -14,13 +11,7 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
 
-import brio  # noqa: E402
-
-
-def _names(module: str) -> list[str]:
-    """Return what a module offers; nothing where there is no such module."""
-    return importlib.import_module(module).__all__ if importlib.util.find_spec(module) else []
-
+import brio.authoring  # noqa: E402
 
 project = "brio"
 author = "The brio developers"
@@ -53,7 +44,7 @@ nitpick_ignore_regex = [
 autosummary_generate = True
 autosummary_ignore_module_all = False
 autosummary_imported_members = True
-autosummary_context = {"documented_above": {*brio.__all__, *_names("brio.authoring")}}
+autosummary_context = {"documented_above": {*brio.__all__, *brio.authoring.__all__}}
 autodoc_default_options = {"member-order": "bysource"}
 autodoc_preserve_defaults = True
 autodoc_typehints = "signature"
@@ -122,15 +113,6 @@ def copy_mathjax(app: Any, error: Exception | None) -> None:
         shutil.copyfile(script.locate(), Path(app.outdir) / "_static" / script.name)
 
 
-def adapt_page(app: Any, name: str, source: list[str]) -> None:
-    """Do without the result pages where there are none yet; leave out their links to stored files."""
-    if not (HERE / "results" / "index.md").is_file():
-        source[0] = re.sub(r"\[([^\]]*)\]\(results/[^)]*\)", r"\1", source[0]).replace("results/index\n", "")
-    if name.startswith("results/"):
-        source[0] = re.sub(r"\[([^\]]*)\]\(\.\./\.\./evidence/[^)]*\)", r"\1", source[0])
-
-
 def setup(app: Any) -> None:
     """Connect what is ours."""
-    app.connect("source-read", adapt_page)
     app.connect("build-finished", copy_mathjax)

@@ -5,27 +5,56 @@ import re
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 import brio
 from brio.studies import study
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+SOURCE = ROOT / "src" / "brio"
+
+
+def _places(page, heading):
+    """The modules and the names in them that the last column of a table gives."""
+    section = (DOCS / page).read_text(encoding="utf-8").split(heading)[1].split("\n## ")[0]
+    for row in re.findall(r"^\| (.+) \|$", section, re.MULTILINE):
+        first, *_, places = row.split(" | ")
+        for path, names in re.findall(r"`([\w/]+\.py)`: ((?:`\w+`(?:, )?)+)", places):
+            yield pytest.param(path, re.findall(r"`(\w+)`", names), id=f"{first} {path}")
 
 
 def _equation_table():
-    page = (DOCS / "method.md").read_text(encoding="utf-8").split("## Where each equation lives")[1]
-    for row in re.findall(r"^\| (.+) \|$", page, re.MULTILINE):
-        equation, _, places = row.split(" | ")
-        for path, names in re.findall(r"`([\w/]+\.py)`: ((?:`\w+`(?:, )?)+)", places):
-            yield pytest.param(path, re.findall(r"`(\w+)`", names), id=f"{equation} {path}")
+    return _places("method.md", "## Where each equation lives")
 
 
-@pytest.mark.parametrize(("path", "names"), list(_equation_table()))
-def test_an_equation_lives_where_the_method_page_says(path, names):
-    tree = ast.parse((ROOT / "src" / "brio" / path).read_text(encoding="utf-8"))
+@pytest.mark.parametrize(("path", "names"), [*_equation_table(), *_places("architecture.md", "## Where to find what")])
+def test_a_name_is_defined_where_the_page_says(path, names):
+    tree = ast.parse((SOURCE / path).read_text(encoding="utf-8"))
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     assert set(names) <= defined
+
+
+def test_the_architecture_page_names_every_room_and_only_what_exists():
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    assert len(list(_places("architecture.md", "## Where to find what"))) >= 10
+    paths = re.findall(r"`((?:\w+/)+(?:\w+\.py)?|\w+\.py)`", page)
+    inside_results = {path.name for path in (SOURCE / "results").glob("*.py")}  # listed there without their room
+    made_by_jobs = {"search/"}
+    missing = [p for p in paths if not any((base / p).exists() for base in (SOURCE, SOURCE / "methods", ROOT))]
+    assert set(missing) <= inside_results | made_by_jobs | {"gpu/"}
+    rooms = {path.parent.name + "/" for path in SOURCE.glob("*/__init__.py")}
+    assert rooms <= set(paths)
+    small = {path.stem for path in SOURCE.glob("*.py")} - {"__init__", "__main__", "version", "estimator_input"}
+    assert [name for name in sorted(small) if f"`{name}`" not in page and f"`{name}.py`" not in page] == []
+
+
+def test_dir_shows_the_names_for_users_and_the_start_page_explains_them():
+    assert dir(brio) == sorted(brio.__all__)
+    page = (DOCS / "start.md").read_text(encoding="utf-8")
+    for name in brio.__all__:
+        assert getattr(brio, name) is not None
+        assert name == "__version__" or f"`brio.{name}`" in page
 
 
 def test_every_equation_of_the_paper_is_on_the_method_page():
@@ -49,11 +78,17 @@ def test_the_readme_is_short_and_leads_to_pages_that_exist():
     assert text.index("<!-- results:begin -->") < text.index("<!-- results:end -->")
     links = re.findall(r"\]\(((?!http)[^)#]+)", text)
     assert len(links) > 10
-    generated = {"docs/results/index.md"}  # made by a command from the stored results
-    assert [link for link in links if link not in generated and not (ROOT / link).exists()] == []
+    assert [link for link in links if not (ROOT / link).exists()] == []
 
 
 def test_the_changelog_knows_this_version():
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert f"## [{brio.__version__}]" in text
-    assert "## [Unreleased]" in text
+    headings = re.findall(r"^## \[(\S+)\](?: - (\d{4}-\d\d-\d\d))?$", text, re.MULTILINE)
+    assert headings[0] == ("Unreleased", "")
+    released = [Version(name) for name, date in headings[1:] if date]
+    assert len(released) == len(headings) - 1
+    assert released == sorted(released, reverse=True)
+    version = Version(brio.__version__)
+    assert version > released[0] if version.is_devrelease else version == released[0]
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"version: {released[0]}\n" in citation

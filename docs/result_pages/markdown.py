@@ -51,8 +51,13 @@ def write_page(title: str, *blocks: str) -> str:
 
 def write_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table; a cell does not break within a number with its SD or interval."""
-    cells = [[_NUMBERS.sub(lambda number: number[0].replace(" ", _NO_BREAK), cell) for cell in row] for row in rows]
+    cells = [[_NUMBERS.sub(lambda number: keep_together(number[0]), cell) for cell in row] for row in rows]
     return format_table(header, cells)
+
+
+def keep_together(text: str) -> str:
+    """Return words between which no line breaks."""
+    return text.replace(" ", _NO_BREAK)
 
 
 def write_commands(*commands: str) -> str:

@@ -104,7 +104,8 @@ def _agreement() -> list[str]:
         "replacement.",
         f"All values are of the job stored as `evidence/{STUDIES}/agreement`. An earlier job of the same command, "
         "whose table is not stored, has the same values except for `gsat` and `brainood`, which did not repeat at "
-        "the time (see [reproducibility](reproducibility.md#the-order-of-sums)); its rho differs in the second decimal.",
+        "the time (see [reproducibility](reproducibility.md#the-order-of-sums)); its "
+        "rho differs in the second decimal.",
         f"The paper: {read_paper_claim(f'{STUDIES}/agreement')}",
         link_figure(f"{STUDIES}/agreement/figure.svg", "Site discrepancy and predictive variation of the methods"),
     ]

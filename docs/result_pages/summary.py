@@ -7,7 +7,7 @@ from functools import cache
 
 import pandas as pd
 
-from brio.results.format import format_p, format_signed, state_p
+from brio.results.format import format_signed, state_p
 
 from . import (
     ablation,
@@ -141,11 +141,11 @@ def _what_to_use() -> list[str]:
         f"`fc-tangent-ridge` adds tangent space: {format_signed(tangent['aal116']['mean'])} and "
         f"{format_signed(tangent['cc200']['mean'])} points, no gain shown.",
         "`brio-plus` has the highest mean, calibrated probabilities, and shows what its factors contribute. A "
-        f"caution: at the sites of AAL116 that had no part in its making it is {fixed(-other['mean'])} points below "
-        f"ridge ({state_p(other['p'])}).",
+        "caution: at the sites of AAL116 that were never test sites while it was made, it is "
+        f"{fixed(-other['mean'])} points below ridge ({state_p(other['p'])}).",
         f"If it must be a network: {in_words(dict.fromkeys(f'`{b}`' for b in best))}, {fixed(-behind[0]['mean'])} and "
-        f"{fixed(-behind[1]['mean'])} points below ridge (p = {format_p(behind[0]['p_holm'])} and "
-        f"{format_p(behind[1]['p_holm'])}).",
+        f"{fixed(-behind[1]['mean'])} points below ridge ({state_p(behind[0]['p_holm'])} and "
+        f"{state_p(behind[1]['p_holm'])}).",
         f"`brio` ({fixed(mean['aal116']['brio'])} and {fixed(mean['cc200']['brio'])}) if the question is which "
         "factors carry the decision and whether they survive re-estimation; which regions they stress changes from "
         "run to run.",
@@ -166,7 +166,7 @@ def page(titles: dict[str, str]) -> str:
     """
     words = Counter(verdict.word for verdict in verdicts())
     job = read_summaries(unseen_scores.folder("aal116"))["ridge"]
-    rows = [[v.claim, v.measured, f"[{v.word}]({v.page})"] for v in verdicts()]
+    rows = [[v.claim, v.measured, f"[{keep_together(v.word)}]({v.page})"] for v in verdicts()]
     return write_page(
         TITLE,
         _bullets(_what_holds()),

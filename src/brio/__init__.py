@@ -1,4 +1,4 @@
-"""brio: patients from controls by their connectomes, at hospitals the model has not seen.
+"""Classify patients and controls from functional connectomes, at hospitals the model was not trained on.
 
 >>> import brio
 >>> cohort = brio.simulate(brio.Simulation(n_sites=5, per_class=6))
@@ -47,6 +47,10 @@ _ROOMS = {
     "protocol": ("LeaveOneSiteOut", "SiteStratifiedKFold"),
     "api": ("Result", "run", "tune"),
 }
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:

@@ -45,7 +45,7 @@ _FACTS = ("validation_auc", "selected_epoch", "trained_epochs", "block_length", 
 
 
 class BrioClassifier(ClassifierMixin, BaseEstimator):
-    """Patients from controls by their scans, at sites the model has not seen.
+    """Classify patients and controls from their scans, at sites the model was not trained on.
 
     Parameters
     ----------
