@@ -23,7 +23,7 @@ from . import (
 )
 from .comparisons import JUDGEMENT, Verdict, describe_scores, site_scores
 from .evidence import describe_protocol, read_paper, read_runs, read_summaries
-from .markdown import atlas_label, fixed, in_words, interval, state, write_page, write_table
+from .markdown import atlas_label, fixed, in_words, interval, keep_together, state, write_page, write_table
 
 FILE = "index.md"
 TITLE = "Results"

@@ -26,6 +26,14 @@ class FinishedJob(NamedTuple):
 def start_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> tuple[Job, list[str]]:
     """Check the methods and settings of a job, then its cohort.
 
+    Parameters
+    ----------
+    spec : JobSpec
+    progress : Progress
+        Called with a message and the share of the job that is done.
+    say : function of str
+        Called with every line of text for the user.
+
     Returns
     -------
     job : Job

@@ -107,6 +107,14 @@ class Job:
 def prepare_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> Job:
     """Load and audit the cohort of a job and find its device.
 
+    Parameters
+    ----------
+    spec : JobSpec
+    progress : Progress
+        Called with a message and the share of the job that is done.
+    say : function of str
+        Called with every line of text for the user.
+
     Raises
     ------
     BrioError

@@ -60,7 +60,15 @@ def require_at_least(settings: Any, least: float, *names: str) -> None:
 
 
 def require_above(settings: Any, bound: float, *names: str) -> None:
-    """Require that some settings are above a bound; see :func:`require_at_least`."""
+    """Require that some settings are above a bound; see :func:`require_at_least`.
+
+    Parameters
+    ----------
+    settings : dataclass
+    bound : float
+    *names : str
+        Of the settings.
+    """
     for name in names:
         require(getattr(settings, name) > bound, name, getattr(settings, name), f"above {bound}")
 

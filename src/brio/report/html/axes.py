@@ -79,7 +79,13 @@ class Frame:
         return " ".join(f"{self.x(a):g},{self.y(b):g}" for a, b in zip(xs, ys, strict=True) if not np.isnan(b))
 
     def outline(self, xs: np.ndarray, low: np.ndarray, high: np.ndarray) -> str:
-        """Return the points around the area between two lines."""
+        """Return the points around the area between two lines.
+
+        Parameters
+        ----------
+        xs, low, high : ndarray, shape [n]
+            Points without both lines (NaN) are left out.
+        """
         defined = ~(np.isnan(low) | np.isnan(high))
         xs, low, high = (np.asarray(values, dtype=float)[defined] for values in (xs, low, high))
         return f"{self.trace(xs, low)} {self.trace(xs[::-1], high[::-1])}".strip()
