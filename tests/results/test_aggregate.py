@@ -68,7 +68,7 @@ def test_one_policy_for_missing_scores_in_summaries_comparisons_and_studies():
     assert study.loc["b", "better at"] == "3 of 3"
     table = compare_methods(rows, "a").iloc[0]
     assert (table["n"], table["left_out"]) == (3, 1)
-    assert 100 * table["mean_difference"] == pytest.approx(study.loc["b", "to a"])
+    assert 100 * table["mean_difference"] == pytest.approx(study.loc["b", "minus a"])
 
 
 def test_a_summary_is_mean_sd_and_bootstrap_interval_of_the_sites_that_have_a_score():
