@@ -16,6 +16,7 @@ LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "sourc
 
 NETWORK = re.compile(r"^(https?:)?//")
 SPLIT_TAG = re.compile(r"\\begin\{split\}(?:(?!\\end\{split\}).)*\\tag\{", re.DOTALL)
+LOST_FIGURE = re.compile(r"<p>!\w")
 CSS_NETWORK = re.compile(r"(?:url\(\s*['\"]?|@import\s+['\"])\s*((?:https?:)?//[^'\")\s]+)")
 
 
@@ -57,9 +58,11 @@ def check(site: Path) -> list[str]:
     pages = {path: Page(path.read_text(encoding="utf-8")) for path in _pages(site)}
     problems = []
     for path, page in pages.items():
-        name = path.relative_to(site)
-        if SPLIT_TAG.search(path.read_text(encoding="utf-8")):
+        name, text = path.relative_to(site), path.read_text(encoding="utf-8")
+        if SPLIT_TAG.search(text):
             problems.append(f"{name}: an equation of several lines has a tag; write it as an equation environment")
+        if LOST_FIGURE.search(text):
+            problems.append(f"{name}: a figure became its caption; does its file exist?")
         for target in page.loaded:
             if NETWORK.match(target):
                 problems.append(f"{name}: loads {target} from a network")

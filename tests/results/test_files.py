@@ -1,6 +1,7 @@
 """The files of a job: typed, read once, with one kind of error; folders of version 0.1.0 are read."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -84,6 +85,12 @@ def as_0_1(folder: Path) -> None:
         path.rename(path.with_name("handed-in"))
 
 
+def without_version(page: str) -> str:
+    """A report as it is whatever versions planned, trained and reported (as_0_1 changes that of the plan alone)."""
+    versions = "|".join(re.escape(version) for version in ("0.1.0", brio.__version__))
+    return re.sub(rf"(?:{versions})(?:, (?:{versions}))?", "VERSION", page)
+
+
 def test_a_job_of_version_0_1_0_is_read(tuned, tmp_path):
     old = tmp_path / "old"
     shutil.copytree(tuned, old)
@@ -101,15 +108,12 @@ def test_a_job_of_version_0_1_0_is_read(tuned, tmp_path):
         assert set(one) == (set(wanted) if run.record.row.method == "brio" else set())
         assert all((one[name] == other[name]).all() for name in one)
     pages = [write_report(folder, tmp_path / f"{k}.html").read_text("utf-8") for k, folder in enumerate((tuned, old))]
-    assert pages[1].replace("0.1.0", brio.__version__) == pages[0].replace("0.1.0", brio.__version__)
+    assert without_version(pages[1]) == without_version(pages[0]) != pages[0]
 
 
-def test_a_job_of_version_0_1_0_goes_on_or_is_refused_in_a_sentence(cohort, tmp_path):
+def test_a_job_of_version_0_1_0_is_refused_in_a_sentence(cohort, tmp_path):
     brio.run(cohort, ["ridge"], out=tmp_path / "old", device="cpu")
     as_0_1(tmp_path / "old")
-    if brio.__version__ == "0.1.0":
-        assert brio.run(cohort, ["ridge"], out=tmp_path / "old", device="cpu").summary.methods.keys() == {"ridge"}
-        return
     with pytest.raises(BrioError, match=r"belongs to another job \(brio: 0\.1\.0 there, .* choose another --out"):
         brio.run(cohort, ["ridge"], out=tmp_path / "old", device="cpu")
 
@@ -140,7 +144,8 @@ def test_a_study_of_version_0_1_0_is_read(cohort, tmp_path):
     assert after.record == before.record
     assert after.record.options.reuse == (f"{tmp_path.name}/job",)
     assert after.finding == before.finding != ""
-    assert write_report(tmp_path / "out", tmp_path / "old.html").read_text("utf-8") == page
+    page_of_0_1 = write_report(tmp_path / "out", tmp_path / "old.html").read_text("utf-8")
+    assert without_version(page_of_0_1) == without_version(page)
     run_study("comparison", context)
     assert (place / "finding.md").is_file()
     assert not (place / "found.md").exists(), "of the two only the new one"
