@@ -116,14 +116,15 @@ class Result:
 
     def _repr_html_(self) -> str:
         header, rows = self.cells()
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in header)
-        body = "".join(
-            f"<tr><th>{html.escape(name)}</th>"
-            + "".join(f'<td style="text-align:right">{html.escape(typeset(cell))}</td>' for cell in cells)
-            + "</tr>"
-            for name, *cells in rows
-        )
-        notes = "<br>".join(html.escape(note) for note in self.notes)
+
+        def write_row(tag: str, name: str, cells: Sequence[str]) -> str:
+            first = f'<th style="text-align:left;white-space:nowrap">{html.escape(name)}</th>'
+            style = "text-align:right;padding-left:1.2em" + (";white-space:nowrap" if tag == "td" else "")
+            return first + "".join(f'<{tag} style="{style}">{html.escape(typeset(cell))}</{tag}>' for cell in cells)
+
+        head = write_row("th", header[0], header[1:])
+        body = "".join(f"<tr>{write_row('td', name, cells)}</tr>" for name, *cells in rows)
+        notes = "<br>".join(html.escape(note) for note in ["Scores in percent", *self.notes])
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{notes}</p>"
 
 

@@ -1,4 +1,4 @@
-"""What the command line shows: lines of text, and progress as a bar."""
+"""Output of the command line: lines of text and a progress bar."""
 
 from __future__ import annotations
 
@@ -16,13 +16,23 @@ console = Console(highlight=False)
 
 
 def say(line: str) -> None:
-    """Print a line as it is."""
+    """Print a line of text; square brackets in it are not markup."""
     console.print(line, markup=False, soft_wrap=True)
 
 
 @contextmanager
 def show_progress(quiet: bool) -> Iterator[Progress]:
-    """Show a progress bar on a terminal, a line now and then in a log, nothing if quiet."""
+    """Show progress: a bar on a terminal, a line at every tenth in a log, nothing if quiet.
+
+    Parameters
+    ----------
+    quiet : bool
+
+    Yields
+    ------
+    Progress
+        Call it with a message and the share that is done.
+    """
     if quiet:
         yield lambda message, share: None
     elif not sys.stderr.isatty():
@@ -51,7 +61,7 @@ def show_progress(quiet: bool) -> Iterator[Progress]:
         task = bar.add_task("starting", total=1.0)
 
         def show(message: str, share: float) -> None:
-            bar.start()  # only when there is something to show, so that it does not cut into what is printed first
+            bar.start()  # not earlier, so that the bar does not interrupt lines that are printed first
             bar.update(task, description=message, completed=share)
 
         try:

@@ -1,4 +1,4 @@
-"""The demonstration behind ``brio demo``: one job from scans to a figure, on a simulated cohort."""
+"""The demonstration of ``brio demo``: one job on a simulated cohort, from scans to a figure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from .report import draw_sites
 __all__ = ["DEMO_SETTINGS", "run_demo"]
 
 DEMO_SETTINGS = {"epochs": 30, "T_w": 10, "M": 9, "K": 4}
-"""The simulated cohort is small and needs few epochs; with these settings the demonstration takes under a minute."""
+"""Few epochs suffice for the small simulated cohort; the demonstration takes under a minute."""
+PLANTED = ("stable", "unstable", "spurious", "site")
+"""Kinds of ROIs in which the simulation plants something."""
 
 
 def run_demo(
@@ -23,28 +25,28 @@ def run_demo(
     progress: Progress = silent,
     say: Callable[[str], None] = lambda line: None,
 ) -> Result:
-    """Simulate a cohort, audit it, compare BRIO, its backbone and ridge on every site, and draw the result.
+    """Simulate and audit a cohort, evaluate BRIO, its backbone and ridge at every site, and draw the result.
 
     Parameters
     ----------
     out : Path
-        Folder for the results; the figure is ``sites.png``.
+        Folder of the job; the figure is ``sites.png``.
     seed : int
-        Of the simulation.
+        Seed of the simulation.
     device : {"auto", "cpu", "cuda", "cuda-tf32"}
     progress : Progress
     say : function of one line of text
-        Receives what a user should read on the way.
+        Called with each message to the user.
 
     Returns
     -------
     Result
     """
     cohort = simulate(Simulation(per_class=12, seed=seed))
-    truth = cohort.provenance["truth"]
+    rois = {kind: _format_rois(numbers) for kind, numbers in cohort.provenance["truth"].items() if kind in PLANTED}
     say(f"{cohort!r}")
-    say(f"planted: stable evidence in ROIs {_range(truth['stable'])}, unstable in {_range(truth['unstable'])},")
-    say(f"  changing sign between sites in {_range(truth['spurious'])}, site effects in {_range(truth['site'])}")
+    say(f"planted: stable evidence in ROIs {rois['stable']}, unstable in {rois['unstable']},")
+    say(f"  changing sign between sites in {rois['spurious']}, site effects in {rois['site']}")
     result = run(
         cohort,
         ["brio", "backbone", "ridge"],
@@ -58,5 +60,5 @@ def run_demo(
     return result
 
 
-def _range(rois: list[int]) -> str:
+def _format_rois(rois: list[int]) -> str:
     return f"{rois[0] + 1}-{rois[-1] + 1}"

@@ -35,24 +35,24 @@ def lines(text: str) -> list[list[str]]:
 
 def test_seeds_are_averaged_and_sites_paired():
     made = rows({"ridge": 0.6, "brio": 0.65, "gcn": 0.6})
-    found = compare_methods(made, "ridge").set_index("method")
+    differences = compare_methods(made, "ridge").set_index("method")
     wide = made.pivot_table(index="fold", columns="method", values="auc")  # the mean over seeds
     for method in ("brio", "gcn"):
         d = wide[method] - wide["ridge"]
-        assert found.loc[method, "mean_difference"] == pytest.approx(d.mean())
-        assert found.loc[method, "p"] == pytest.approx(stats.wilcoxon(d, method="exact").pvalue)
-        assert found.loc[method, "n"] == 8
+        assert differences.loc[method, "mean_difference"] == pytest.approx(d.mean())
+        assert differences.loc[method, "p"] == pytest.approx(stats.wilcoxon(d, method="exact").pvalue)
+        assert differences.loc[method, "n"] == 8
     cells = {row[0]: row[1:] for row in lines(comparison_table(made, "ridge"))}
     assert list(cells) == ["gcn", "brio"]  # as 'brio methods' lists them
-    told = found.loc["brio"]
+    row = differences.loc["brio"]
     assert cells["brio"] == [
         "8",
-        f"{100 * told['mean_difference']:+.1f}",
-        f"{100 * told['low']:+.1f} to {100 * told['high']:+.1f}",
-        str(told["better"]),
-        str(told["worse"]),
-        format_p(told["p"]),
-        format_p(told["p_holm"]),
+        f"{100 * row['mean_difference']:+.1f}",
+        f"{100 * row['low']:+.1f} to {100 * row['high']:+.1f}",
+        str(row["better"]),
+        str(row["worse"]),
+        format_p(row["p"]),
+        format_p(row["p_holm"]),
     ]
 
 
@@ -73,13 +73,13 @@ def test_only_common_sites_are_paired_and_the_others_named():
     made = made[~((made["method"] == "gcn") & made["fold"].isin(["s1", "s2"]))]
     made.loc[made["fold"] == "s4", "auc"] = np.nan
     made.loc[(made["fold"] == "s5") & (made["method"] == "brio"), "auc"] = np.nan
-    found = compare_methods(made, "ridge").set_index("method")
-    assert found["n"].to_dict() == {"brio": 6, "gcn": 5}
-    kept = made[~made["fold"].isin(["s1", "s2", "s4"])].pivot_table(index="fold", columns="method", values="auc")
-    assert found.loc["gcn", "mean_difference"] == pytest.approx((kept["gcn"] - kept["ridge"]).mean())
+    differences = compare_methods(made, "ridge").set_index("method")
+    assert differences["n"].to_dict() == {"brio": 6, "gcn": 5}
+    paired = made[~made["fold"].isin(["s1", "s2", "s4"])].pivot_table(index="fold", columns="method", values="auc")
+    assert differences.loc["gcn", "mean_difference"] == pytest.approx((paired["gcn"] - paired["ridge"]).mean())
     text = comparison_table(made, "ridge")
     assert (
-        "Only sites that both methods have are paired. Missing: "
+        "Only sites with scores of both methods are paired. Missing: "
         "s1 (no run of gcn); s2 (no run of gcn); s4 (no AUC); s5 (no AUC of brio)." in text
     )
     assert {row[0]: row[1] for row in lines(text)} == {"brio": "6", "gcn": "5"}
@@ -94,26 +94,26 @@ def test_too_few_sites_are_said_to_be_too_few():
 
 def test_kfold_takes_the_corrected_test_over_the_folds_of_all_seeds():
     made = rows({"ridge": 0.6, "brio": 0.62}, folds=5, seeds=3, protocol="kfold")
-    found = compare_methods(made, "ridge").iloc[0]
+    differences = compare_methods(made, "ridge").iloc[0]
     wide = made.pivot(index=["seed", "fold"], columns="method", values="auc")
     d = wide["brio"] - wide["ridge"]
     t = d.mean() / np.sqrt((1 / 15 + 10 / 70) * d.var())
-    assert found["n"] == 15
-    assert found["p"] == pytest.approx(2 * stats.t.sf(abs(t), 14))
+    assert differences["n"] == 15
+    assert differences["p"] == pytest.approx(2 * stats.t.sf(abs(t), 14))
     text = comparison_table(made, "ridge")
     assert "corrected resampled t-test over the folds of all seeds" in text
     assert "| method | folds |" in text
     some = made[~((made["method"] == "brio") & (made["seed"] == 2) & (made["fold"] == "s3"))]
-    assert "Only folds that both methods have are paired. Missing: fold s3 of seed 2 (no run of brio)." in (
+    assert "Only folds with scores of both methods are paired. Missing: fold s3 of seed 2 (no run of brio)." in (
         comparison_table(some, "ridge")
     )
 
 
 def test_losses_are_better_when_lower():
     made = rows({"ridge": 0.6, "brio": 0.75})
-    found = compare_methods(made, "ridge", "brier").iloc[0]
-    assert found["mean_difference"] < 0
-    assert (found["better"], found["worse"]) == (8, 0)
+    differences = compare_methods(made, "ridge", "brier").iloc[0]
+    assert differences["mean_difference"] < 0
+    assert (differences["better"], differences["worse"]) == (8, 0)
     assert "Difference in Brier score to ridge" in comparison_table(made, "ridge", "brier")
 
 
@@ -121,22 +121,22 @@ def test_each_cohort_and_protocol_has_a_table_of_its_own():
     first, second = rows({"ridge": 0.6, "brio": 0.7}), rows({"ridge": 0.6, "gcn": 0.5}, folds=9)
     third = rows({"gin": 0.6}, protocol="kfold")
     made = pd.concat([first, second.assign(cohort="other"), third])
-    found = compare_methods(made, "ridge")
-    assert found[["cohort", "protocol", "method", "n"]].to_numpy().tolist() == [
+    differences = compare_methods(made, "ridge")
+    assert differences[["cohort", "protocol", "method", "n"]].to_numpy().tolist() == [
         ["small", "loso", "brio", 8],
         ["other", "loso", "gcn", 9],
     ]
     alone = compare_methods(second.assign(cohort="other"), "ridge")
-    assert found.loc[1, "p_holm"] == alone.loc[0, "p_holm"]  # one comparison a family
+    assert differences.loc[1, "p_holm"] == alone.loc[0, "p_holm"]  # one comparison a family
     text = comparison_table(made, "ridge")
     assert text.count("Difference in AUC to ridge") == 2
-    assert "small, k-fold: nothing to compare with ridge, only gin ran there" in text
+    assert "small, k-fold: nothing to compare with ridge; only gin ran there" in text
 
 
-def test_methods_with_other_seeds_are_told():
+def test_methods_with_other_seeds_are_named():
     made = rows({"ridge": 0.6, "brio": 0.65})
     made = made[~((made["method"] == "ridge") & (made["seed"] == 1))]
-    assert "not equally many (brio 2, ridge 1)" in comparison_table(made, "ridge")
+    assert "different numbers of seeds (brio 2, ridge 1)" in comparison_table(made, "ridge")
 
 
 @pytest.mark.parametrize(
@@ -144,10 +144,10 @@ def test_methods_with_other_seeds_are_told():
     [
         ("rigde", "auc", "did you mean 'ridge'"),
         ("ridge", "auk", "did you mean 'auc'"),
-        ("gin", "auc", "beside another"),
+        ("gin", "auc", "has it and another method"),
     ],
 )
-def test_what_cannot_be_compared_is_said(reference, metric, message):
+def test_what_cannot_be_compared_is_an_error(reference, metric, message):
     made = pd.concat([rows({"ridge": 0.6, "brio": 0.65}), rows({"gin": 0.6}).assign(cohort="other")])
     with pytest.raises(BrioError, match=message):
         comparison_table(made, reference, metric)

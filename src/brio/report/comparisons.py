@@ -1,4 +1,4 @@
-"""Paired comparisons of methods from the results of their runs, as a tidy table and in Markdown."""
+"""Paired comparisons of methods over sites or folds, as a data frame and in Markdown."""
 
 from __future__ import annotations
 
@@ -30,13 +30,17 @@ MOST_NAMED = 12
 def join_jobs(jobs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Join the rows of several jobs.
 
-    Runs that two jobs share are kept once. A method with other numbers in another job counts as another method: the
-    name of the job is added to both.
+    Runs that two jobs share are kept once. A method whose scores differ between jobs counts as several methods, each
+    with the name of its job added.
 
     Parameters
     ----------
     jobs : dict of DataFrame
         ``results.csv`` of each job, by the name of its folder.
+
+    Returns
+    -------
+    DataFrame
 
     Examples
     --------
@@ -56,16 +60,17 @@ def join_jobs(jobs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def compare_methods(rows: pd.DataFrame, reference: str, metric: str = "auc", alpha: float = 0.05) -> pd.DataFrame:
-    """Compare all methods with a reference, for each cohort and protocol; p values are corrected within each.
+    """Compare all methods with a reference, separately for each cohort and protocol.
+
+    P values are corrected within each cohort and protocol (Holm).
 
     Leave-one-site-out scores are compared over sites (:func:`brio.protocol.compare_over_sites`), k-fold scores by the
-    corrected resampled t-test over the folds of all seeds (:func:`brio.protocol.compare_over_folds`), with the source
-    scans as training scans.
+    corrected resampled t-test over the folds of all seeds (:func:`brio.protocol.compare_over_folds`).
 
     Parameters
     ----------
     rows : DataFrame
-        ``results.csv`` of jobs, methods with different names (:func:`join_jobs`).
+        ``results.csv`` of jobs, joined by :func:`join_jobs`.
     reference : str
         Method to compare with.
     metric : str
@@ -76,10 +81,15 @@ def compare_methods(rows: pd.DataFrame, reference: str, metric: str = "auc", alp
     -------
     DataFrame
         Cohort and protocol, then the columns of :func:`brio.protocol.compare_over_sites`; ``n`` counts the pairs.
+
+    Raises
+    ------
+    BrioError
+        If no cohort and protocol has the reference and another method, or the metric is unknown.
     """
     _require(rows, reference, metric)
     parts = []
-    for cohort, protocol, group in _groups(rows):
+    for cohort, protocol, group in _iterate_groups(rows):
         if reference not in set(group["method"]) or group["method"].nunique() < 2:
             continue
         scores, lower_is_better = paired_scores(group, metric), metric in LOSSES
@@ -100,19 +110,24 @@ def compare_methods(rows: pd.DataFrame, reference: str, metric: str = "auc", alp
         differences.insert(0, "cohort", cohort)
         parts.append(differences)
     if not parts:
-        raise BrioError(f"nothing to compare with '{reference}': no cohort and protocol has it beside another method")
+        raise BrioError(f"nothing to compare with '{reference}': no cohort and protocol has it and another method")
     return pd.concat(parts, ignore_index=True)
 
 
 def comparison_table(rows: pd.DataFrame, reference: str, metric: str = "auc", alpha: float = 0.05) -> str:
-    """Write comparisons of all methods with a reference in Markdown, in percentage points, and how they were made.
+    """Write the comparisons of all methods with a reference in Markdown, in percentage points.
 
-    Only sites (or folds of a seed) that both methods have are paired; the others are named below the table.
+    Only sites (or folds of a seed) for which both methods have a score are paired; lines below the table name the
+    test and the other sites.
 
     Parameters
     ----------
     rows, reference, metric, alpha
         As for :func:`compare_methods`.
+
+    Returns
+    -------
+    str
 
     Examples
     --------
@@ -124,12 +139,12 @@ def comparison_table(rows: pd.DataFrame, reference: str, metric: str = "auc", al
     """
     differences = compare_methods(rows, reference, metric, alpha)
     texts = []
-    for cohort, protocol, group in _groups(rows):
+    for cohort, protocol, group in _iterate_groups(rows):
         selected = differences[(differences["cohort"] == cohort) & (differences["protocol"] == protocol)]
         name = f"{cohort}, {PROTOCOL_NAMES[protocol]}"
         if not len(selected):
             methods = ", ".join(dict.fromkeys(group["method"]))
-            texts.append(f"{name}: nothing to compare with {reference}, only {methods} ran there\n")
+            texts.append(f"{name}: nothing to compare with {reference}; only {methods} ran there\n")
             continue
         title = f"Difference in {METRIC_NAMES[metric]} to {reference}, in points: {name}"
         notes = [_describe_test(group, protocol, len(selected)), *_name_missing(group, protocol, metric)]
@@ -144,10 +159,10 @@ def _require(rows: pd.DataFrame, reference: str, metric: str) -> None:
         raise BrioError(f"metric '{metric}' is not in the results; {nearest(metric, known)}")
     methods = dict.fromkeys(rows["method"])
     if reference not in methods:
-        raise BrioError(f"method '{reference}', to compare with, is not in the results; {nearest(reference, methods)}")
+        raise BrioError(f"the reference method '{reference}' is not in the results; {nearest(reference, methods)}")
 
 
-def _groups(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+def _iterate_groups(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
     for (cohort, protocol), group in rows.groupby(["cohort", "protocol"], sort=False):
         yield str(cohort), str(protocol), group
 
@@ -168,7 +183,7 @@ def paired_scores(rows: pd.DataFrame, metric: str = "auc") -> pd.DataFrame:
         ``brio methods``.
     """
     if rows[["cohort", "protocol"]].drop_duplicates().shape[0] != 1:
-        raise BrioError("scores of several cohorts or protocols are not paired; take one at a time")
+        raise BrioError("scores of several cohorts or protocols cannot be paired; select one at a time")
     cohort, units = rows["cohort"].iloc[0], score_units(rows["protocol"].iloc[0])
     n_test = rows.groupby(units)["n_test"].agg(["min", "max"])
     for unit, least, most in n_test[n_test["min"] != n_test["max"]].itertuples():
@@ -177,8 +192,8 @@ def paired_scores(rows: pd.DataFrame, metric: str = "auc") -> pd.DataFrame:
             "run them with the same exclusions and folds"
         )
     scores = average_seeds(rows, metric, units=units)
-    place = {entry.name: k for k, entry in enumerate(list_methods())}
-    return scores[sorted(scores.columns, key=lambda name: place.get(name.split(" (")[0], len(place)))]
+    position = {entry.name: k for k, entry in enumerate(list_methods())}
+    return scores[sorted(scores.columns, key=lambda name: position.get(name.split(" (")[0], len(position)))]
 
 
 def _name_unit(index: object) -> str:
@@ -206,7 +221,7 @@ def _describe_test(group: pd.DataFrame, protocol: str, comparisons: int) -> str:
     if seeds.nunique() == 1:
         mean = "one seed" if seeds.iloc[0] == 1 else f"scores averaged over {seeds.iloc[0]} seeds"
     else:
-        mean = f"scores averaged over seeds, not equally many ({', '.join(f'{m} {n}' for m, n in seeds.items())})"
+        mean = f"scores averaged over different numbers of seeds ({', '.join(f'{m} {n}' for m, n in seeds.items())})"
     return (
         f"Wilcoxon's signed-rank test over sites (exact, two-sided), {mean}; interval: bootstrap over sites{corrected}"
     )
@@ -229,7 +244,7 @@ def _name_missing(group: pd.DataFrame, protocol: str, metric: str) -> list[str]:
         return []
     more = f" and {len(parts) - MOST_NAMED} more" if len(parts) > MOST_NAMED else ""
     units = "folds" if protocol == "kfold" else "sites"
-    return [f"Only {units} that both methods have are paired. Missing: {'; '.join(parts[:MOST_NAMED])}{more}."]
+    return [f"Only {units} with scores of both methods are paired. Missing: {'; '.join(parts[:MOST_NAMED])}{more}."]
 
 
 def _list_warnings(differences: pd.DataFrame) -> list[str]:

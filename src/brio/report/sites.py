@@ -1,4 +1,4 @@
-"""One picture of a job: the AUC of every method at every test site."""
+"""A figure of a job: the AUC of every method at every test site."""
 
 from __future__ import annotations
 
@@ -15,17 +15,23 @@ __all__ = ["draw_sites"]
 
 
 def draw_sites(rows: pd.DataFrame, summary: Summary, path: str | Path, title: str = "") -> Path:
-    """Draw the AUC at each test site (mean over seeds) and, below, the mean over sites with its 95 % interval.
+    """Draw the AUC at each test site (mean over seeds) and, below it, the mean over sites with its 95 % interval.
 
     Parameters
     ----------
     rows : DataFrame
         ``results.csv`` of a job.
     summary : Summary
-        Of the job.
-    path : path of the picture to write (png, svg or pdf)
+        Summary of the job.
+    path : path
+        File to write: png, svg or pdf.
     title : str
         By default the name of the cohort.
+
+    Returns
+    -------
+    Path
+        The file.
     """
     scores = 100 * rows.groupby(["fold", "method"])["auc"].mean().unstack("method")
     sizes = rows.groupby("fold")["n_test"].first()
@@ -47,7 +53,7 @@ def draw_sites(rows: pd.DataFrame, summary: Summary, path: str | Path, title: st
             axis.plot(100 * np.array(auc.interval), [y, y], color=colour, linewidth=2.5, solid_capstyle="butt")
         axis.scatter([100 * auc.mean], [y], s=56, color=colour, marker=marker, zorder=3)
         ends = [100 * v for v in auc.interval or [auc.mean]]
-        right = ends[-1] < 82  # else the words go to the left, inside the picture
+        right = ends[-1] < 82  # else the label stands to the left, inside the figure
         axis.annotate(
             f"{name}  {format_percent(auc.mean)}",
             (ends[-1] if right else ends[0], y),

@@ -1,4 +1,4 @@
-"""Tables of jobs in Markdown, made from their summaries so that no number is typed by hand."""
+"""Tables of jobs in Markdown, written from their summaries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["markdown_table", "paper_figures"]
 
 
 def paper_figures() -> pd.DataFrame:
-    """Return what the paper's main table reports, leaving one site out.
+    """Return the scores of the paper's main table (leave one site out).
 
     Returns
     -------
@@ -33,16 +33,20 @@ def paper_figures() -> pd.DataFrame:
 
 
 def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
-    """Write one row for each method of each job: mean ± SD over test sites (or folds), in percent.
+    """Write a table with one row per method and job: mean ± SD over test sites (or folds), in percent.
 
-    Methods come in the order of ``brio methods``. Rows of fewer than three seeds, or of some folds only, are marked as
+    Methods are in the order of ``brio methods``. Rows with fewer than three seeds, or without some folds, are marked as
     smoke runs.
 
     Parameters
     ----------
-    summaries : Summaries of jobs
+    summaries : sequence of Summary
     paper : bool
-        Show the numbers of the paper's main table beside ours, where it has the cohort.
+        Add the scores of the paper's main table, where it has the cohort.
+
+    Returns
+    -------
+    str
     """
     order = {entry.name: k for k, entry in enumerate(list_methods())}
     published = paper_figures().set_index(["cohort", "method"]).to_dict("index")
@@ -53,21 +57,25 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
     for summary in summaries:
         for name, method in summary.methods.items():
             row = [f"{summary.cohort} ({summary.n_scans})", method.family, name]
-            row += [_mean_sd(method.auc), format_interval(method.auc.interval)]
-            row += [_mean_sd(method.auc_of_averaged_logits), _mean_sd(method.acc)]
+            row += [_format_mean_sd(method.auc), format_interval(method.auc.interval)]
+            row += [_format_mean_sd(method.auc_of_averaged_logits), _format_mean_sd(method.acc)]
             if paper:
-                theirs = published.get((summary.cohort, name)) if summary.protocol == "loso" else None
-                row += [f"{theirs[m]:.1f} ± {theirs[f'{m}_sd']:.1f}" if theirs else MISSING for m in ("auc", "acc")]
+                reported = published.get((summary.cohort, name)) if summary.protocol == "loso" else None
+                row += [_format_reported(reported, metric) for metric in ("auc", "acc")]
             row += [str(method.folds), str(method.seeds), str(method.epochs or MISSING), str(method.K or MISSING)]
-            row += [_describe_settings(method, summary), method.provenance, _remark(summary, method)]
+            row += [_describe_settings(method, summary), method.provenance, _list_remarks(summary, method)]
             rows.append((summary.cohort, order.get(name, len(order)), row))
     rows.sort(key=lambda r: r[:2])
     return format_table(header, [row for _, _, row in rows]) + "\n"
 
 
-def _mean_sd(metric: MetricSummary) -> str:
+def _format_mean_sd(metric: MetricSummary) -> str:
     spread = "" if metric.mean is None or metric.sd is None else f" ± {format_percent(metric.sd)}"
     return f"{format_percent(metric.mean)}{spread}"
+
+
+def _format_reported(scores: dict[str, float] | None, metric: str) -> str:
+    return f"{scores[metric]:.1f} ± {scores[f'{metric}_sd']:.1f}" if scores else MISSING
 
 
 def _describe_settings(method: MethodSummary, summary: Summary) -> str:
@@ -80,16 +88,16 @@ def _describe_settings(method: MethodSummary, summary: Summary) -> str:
     return f"best of {tuning.budget} on validation scans{carried}" + (f"; {changed}" if changed else "")
 
 
-def _remark(summary: Summary, method: MethodSummary) -> str:
+def _list_remarks(summary: Summary, method: MethodSummary) -> str:
     remarks = ["smoke run"] if summary.smoke_run else []
-    remarks += [*(["k-fold"] if summary.protocol == "kfold" else []), *_unusual_folds(summary)]
+    remarks += [*(["k-fold"] if summary.protocol == "kfold" else []), *_describe_unusual_folds(summary)]
     remarks += [summary.harmonise] if summary.harmonise else []
     remarks += ["transductive"] if method.transductive else []
     remarks += ["control"] if method.control else []
     return ", ".join(remarks)
 
 
-def _unusual_folds(summary: Summary) -> list[str]:
+def _describe_unusual_folds(summary: Summary) -> list[str]:
     """Say how many validation sites or folds a job has, where these are not the usual ones."""
     what = "validation_sites" if summary.protocol == "loso" else "validation_folds"
     usual = getattr(ProtocolSettings, what)
