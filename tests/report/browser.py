@@ -1,4 +1,4 @@
-"""A browser without a window, steered over a pipe: Chromium's own protocol, nothing to install beside it."""
+"""A headless Chromium, controlled over a pipe by its own protocol: no driver has to be installed."""
 
 import fcntl
 import json
@@ -31,12 +31,12 @@ FLAGS = [
 
 
 def chromium() -> str:
-    """Where the browser is; the test skips, and says so, where there is none."""
+    """Return the path of the browser; skip the test where there is none."""
     named = os.environ.get("BRIO_CHROMIUM")
-    found = named or next((path for name in NAMES if (path := shutil.which(name))), None)
-    if not found:
+    program = named or next((path for name in NAMES if (path := shutil.which(name))), None)
+    if not program:
         pytest.skip(f"no browser: none of {', '.join(NAMES)} is on the PATH and BRIO_CHROMIUM is not set")
-    return found
+    return program
 
 
 def _high(descriptor: int) -> int:
@@ -47,7 +47,7 @@ def _high(descriptor: int) -> int:
 
 
 class Browser:
-    """One page of a Chromium of our own, with all it said and asked for."""
+    """One page in its own Chromium process, with its console messages and network requests."""
 
     def __init__(self, program: str) -> None:
         self.profile = tempfile.TemporaryDirectory(prefix="brio-browser-", ignore_cleanup_errors=True)
@@ -78,9 +78,9 @@ class Browser:
 
     def _pages(self) -> list[dict[str, Any]]:
         for _ in range(100):
-            found = self.send("Target.getTargets")["targetInfos"]
-            if any(t["type"] == "page" for t in found):
-                return found
+            targets = self.send("Target.getTargets")["targetInfos"]
+            if any(target["type"] == "page" for target in targets):
+                return targets
             time.sleep(0.1)
         raise TimeoutError("the browser opened no page")
 
@@ -107,7 +107,7 @@ class Browser:
         return json.loads(message)
 
     def send(self, method: str, timeout: float = 60.0, **params: Any) -> dict[str, Any]:
-        """A command of the protocol, and its answer."""
+        """Send a command of the protocol and return its result."""
         self._count += 1
         command = {"id": self._count, "method": method, "params": params}
         if self.session:
@@ -123,13 +123,13 @@ class Browser:
         raise TimeoutError(f"{method}: no answer in {timeout} s")
 
     def wait(self, seconds: float) -> None:
-        """Let the page be, and note what it says."""
+        """Wait, and record the events of the page."""
         deadline = time.monotonic() + seconds
         while (message := self._message(deadline)) is not None:
             self.events.append(message)
 
     def open(self, path: Path, width: int = 1280, height: int = 900) -> None:
-        """Show a file, and wait until it is loaded."""
+        """Open a file and wait until it is loaded."""
         self.size(width, height)
         self.events.clear()
         self.send("Page.navigate", url=path.resolve().as_uri())
@@ -145,14 +145,14 @@ class Browser:
         )
 
     def eval(self, script: str) -> Any:
-        """The value of an expression in the page."""
-        found = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
-        if "exceptionDetails" in found:
-            raise RuntimeError(f"{script}: {found['exceptionDetails']}")
-        return found["result"].get("value")
+        """Return the value of an expression in the page."""
+        response = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in response:
+            raise RuntimeError(f"{script}: {response['exceptionDetails']}")
+        return response["result"].get("value")
 
     def until(self, script: str, seconds: float = 30.0) -> bool:
-        """Whether an expression becomes true in time."""
+        """Return whether an expression becomes true in time."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if self.eval(script):
@@ -165,17 +165,17 @@ class Browser:
         """Errors of the console, and exceptions."""
         out = []
         for event in self.events:
-            method, told = event.get("method"), event.get("params", {})
+            method, params = event.get("method"), event.get("params", {})
             if method == "Runtime.exceptionThrown":
-                out.append(str(told["exceptionDetails"]))
-            if method == "Runtime.consoleAPICalled" and told["type"] in ("error", "assert"):
-                out.append(str(told["args"]))
-            if method == "Log.entryAdded" and told["entry"]["level"] == "error":
-                out.append(told["entry"]["text"])
+                out.append(str(params["exceptionDetails"]))
+            if method == "Runtime.consoleAPICalled" and params["type"] in ("error", "assert"):
+                out.append(str(params["args"]))
+            if method == "Log.entryAdded" and params["entry"]["level"] == "error":
+                out.append(params["entry"]["text"])
         return out
 
     @property
     def requests(self) -> list[str]:
-        """Addresses the page asked for, beside the data and blobs it holds itself."""
-        found = [e["params"]["request"]["url"] for e in self.events if e.get("method") == "Network.requestWillBeSent"]
-        return [url for url in found if not url.startswith(("data:", "blob:", "about:"))]
+        """URLs that the page requested, without its own data and blobs."""
+        urls = [e["params"]["request"]["url"] for e in self.events if e.get("method") == "Network.requestWillBeSent"]
+        return [url for url in urls if not url.startswith(("data:", "blob:", "about:"))]

@@ -1,4 +1,4 @@
-"""Finished runs to report on, with names that would do harm if they were not escaped."""
+"""Finished jobs to report on, with names that would do harm if they were not escaped."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ TINY = {"epochs": 4, "T_w": 2, "M": 2, "K": 2}
 
 @pytest.fixture(scope="session")
 def cohort() -> Cohort:
-    """Five sites whose names are code, an atlas with such a region, and one scan that is there twice."""
+    """Five sites whose names are code, an atlas with such a region, and one duplicate scan."""
     made = simulate(Simulation(n_sites=5, per_class=5, n_rois=8, frames=60))
     index = [*range(len(made)), 2]
     rois = made.atlas.rois.copy()
@@ -66,7 +66,7 @@ def page(finished) -> str:
 
 @pytest.fixture
 def copy(finished, tmp_path) -> Path:
-    """A folder of finished runs that a test may spoil."""
+    """A copy of the finished job that a test may damage."""
     folder = tmp_path / "copy"
     shutil.copytree(finished, folder)
     for name in ("report.html", "MODEL_CARD.md"):

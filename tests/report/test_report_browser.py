@@ -1,4 +1,4 @@
-"""The page in a browser: it opens without a word, sorts, filters, draws, and runs no name as code."""
+"""The page in a browser: it opens without errors, sorts, filters and draws, and no name is executed as code."""
 
 from unittest import mock
 
@@ -29,7 +29,7 @@ def report(renamed, tmp_path_factory):
 
 
 def check(browser, path):
-    """Not a word on the console, nothing asked for but the page itself, and no name was run as code."""
+    """Check that the console is empty, nothing but the page was requested, and no name was executed as code."""
     assert browser.complaints == []
     assert browser.requests == [path.resolve().as_uri()]
     assert browser.eval("window.pwned") is None
@@ -128,10 +128,10 @@ def test_pointing_at_a_site_tells_how_many_it_is(opened):
     )
     opened.send("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
     assert opened.until("!document.getElementById('tip').hidden", 5)
-    told = opened.eval("document.getElementById('tip').textContent")
-    assert told.startswith("plain: ")
-    assert "participants" in told
-    assert "over 3 seeds" in told
+    tip = opened.eval("document.getElementById('tip').textContent")
+    assert tip.startswith("plain: ")
+    assert "participants" in tip
+    assert "over 3 seeds" in tip
 
 
 def test_qualification_is_drawn_for_the_fold_that_is_chosen(opened):

@@ -67,14 +67,14 @@ def section(page: str, name: str) -> str:
 def test_the_table_holds_the_numbers_of_the_summary(page, finished):
     shown, summary = cells(page), json.loads((finished / "summary.json").read_text())
     assert set(shown) == set(summary["methods"]) == {"brio", "ridge", "covariates-only"}
-    for name, found in summary["methods"].items():
-        wanted = {metric: found[metric]["mean"] for metric in METRICS}
-        wanted |= {"sd": found["auc"]["sd"], "auc_of_averaged_logits": found["auc_of_averaged_logits"]["mean"]}
+    for name, scores in summary["methods"].items():
+        wanted = {metric: scores[metric]["mean"] for metric in METRICS}
+        wanted |= {"sd": scores["auc"]["sd"], "auc_of_averaged_logits": scores["auc_of_averaged_logits"]["mean"]}
         for metric, value in wanted.items():
             raw, text = shown[name][metric]
             assert float(raw) == value, (name, metric)
             assert text == f"{100 * value:.1f}", (name, metric)
-        low, high = (f"{100 * v:.1f}" for v in found["auc"]["interval"])
+        low, high = (f"{100 * v:.1f}" for v in scores["auc"]["interval"])
         assert f"{low} to {high}" in section(page, "results")
 
 
@@ -91,11 +91,11 @@ def test_differences_are_those_of_scipy_over_sites(page, finished):
 
 def test_every_site_and_method_is_in_the_forest(page, finished):
     rows = pd.read_csv(finished / "results.csv")
-    found = section(page, "sites")
-    shown = sorted(float(v) for v in re.findall(r'data-auc="([^"]+)"', found))
+    chart = section(page, "sites")
+    shown = sorted(float(v) for v in re.findall(r'data-auc="([^"]+)"', chart))
     assert shown == pytest.approx(sorted(rows.groupby(["fold", "method"])["auc"].mean()))
     plain = int(rows.loc[rows["fold"] == "plain", "n_test"].iloc[0])
-    assert f"plain: {plain} participants, {plain // 2} control and {plain // 2} patient" in found
+    assert f"plain: {plain} participants, {plain // 2} control and {plain // 2} patient" in chart
 
 
 def test_one_file_that_needs_nothing_else(page, finished):
@@ -205,13 +205,13 @@ def test_training_curves_are_the_mean_over_runs(copy):
             record["details"]["validation_curve"] = curve
             curves.append([v for _, v in curve])
             path.write_text(json.dumps(record))
-    found = section(write_report(copy).read_text(encoding="utf-8"), "training")
-    points = re.search(r'class="curve" points="([^"]+)"', found).group(1)
+    chart = section(write_report(copy).read_text(encoding="utf-8"), "training")
+    points = re.search(r'class="curve" points="([^"]+)"', chart).group(1)
     height = [float(point.split(",")[1]) for point in points.split()]
     # the frame of the drawing: 40 % at the floor, 100 % at the top
     wanted = 8 + 148 * (1 - (np.mean(curves, axis=0) - 0.4) / 0.6)
     assert height == pytest.approx(wanted.tolist(), abs=0.06)
-    assert "15 runs" in found
+    assert "15 runs" in chart
 
 
 def test_too_large_a_page_leaves_out_the_viewer_and_says_so(copy, monkeypatch):

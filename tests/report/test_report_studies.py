@@ -1,4 +1,4 @@
-"""A folder of studies: its arms, its texts and figures, and the commands that make results again."""
+"""A folder of studies: its arms, its texts and figures, and the commands that repeat it."""
 
 import contextlib
 import io
@@ -52,8 +52,8 @@ def studies(small, tmp_path_factory):
     for name, title in (("sensitivity", "Settings"), ("ablation", "Parts & <pieces>")):
         place = folder / "studies" / name
         place.mkdir(parents=True)
-        told = {"name": name, "title": title, "paper": "all <b>parts</b> help", "smoke": "", "seeds": 3}
-        (place / "study.json").write_text(json.dumps(told | {"arms": ["ridge", "core"]}))
+        record = {"name": name, "title": title, "paper": "all <b>parts</b> help", "smoke": "", "seeds": 3}
+        (place / "study.json").write_text(json.dumps(record | {"arms": ["ridge", "core"]}))
         pd.DataFrame({"arm": ["<u>a</u>"] * 40, "auc": [0.123456] * 40}).to_csv(place / "table.csv", index=False)
         (place / "figure.svg").write_text(SVG)
         text = f"# {title}\n\nFound **little** <script>window.pwned=1</script>.\n\nThe paper: no.\n\n![x](figure.png)\n"
@@ -65,7 +65,7 @@ def studies(small, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def reused(small, tmp_path_factory):
-    """A study whose arms were all run elsewhere: one job kept what it said of scans, the other its rows only."""
+    """A study whose arms were all run elsewhere: two jobs stored predictions, one its rows only."""
     place = tmp_path_factory.mktemp("elsewhere")
     for name, methods, settings in (("linear", ["ridge", "covariates-only"], {}), ("net", ["mlp"], {"epochs": 3})):
         run(small, methods, seeds=3, out=place / name, settings=settings, device="cpu")
@@ -107,13 +107,13 @@ def test_what_was_trained_here_comes_before_what_is_reused(reused, small, tmp_pa
     assert ridge.job.folder == copy / "arms" / "loso" / "ridge"
 
 
-def test_an_audit_beside_any_arm_is_told(reused, tmp_path):
+def test_an_audit_beside_any_arm_is_shown(reused, tmp_path):
     copy = shutil.copytree(reused, tmp_path / "copy")
     first = read_evidence(copy).main[0].job.folder
     (first / "audit.json").unlink()
-    told = "No duplicate scans."
-    assert told in write_report(copy).read_text(encoding="utf-8")
-    assert told in (copy / "MODEL_CARD.md").read_text()
+    finding = "No duplicate scans."
+    assert finding in write_report(copy).read_text(encoding="utf-8")
+    assert finding in (copy / "MODEL_CARD.md").read_text()
 
 
 def test_scans_left_out_are_those_of_the_plan(reused, tmp_path):
@@ -202,10 +202,10 @@ def test_the_command_makes_the_same_runs(small, tmp_path, methods, words):
 
 
 def again(cohort, place):
-    """Give the commands that a report of ``first`` tells, with ``again`` as their folder."""
-    *told, report = list_commands(read_evidence(place / "first"))
+    """Execute the commands of the report of ``first``, with ``again`` as their folder."""
+    *commands, report = list_commands(read_evidence(place / "first"))
     assert report == "brio report DIR"
-    for command in told:
+    for command in commands:
         give(command, cohort, place)
 
 
@@ -248,9 +248,9 @@ def test_all_studies_of_the_paper_are_one_command(tmp_path):
         for name in (*PAPER, "plus"):
             place = tmp_path / "out" / "studies" / name
             place.mkdir(parents=True, exist_ok=True)
-            asked = {"methods": None, "seeds": 2, "device": "cuda-tf32"} | others.get(name, {})
-            told = {"name": name, "title": name, "paper": "", "text": [], "arms": [], "options": asked}
-            (place / "study.json").write_text(json.dumps(told))
+            options = {"methods": None, "seeds": 2, "device": "cuda-tf32"} | others.get(name, {})
+            record = {"name": name, "title": name, "paper": "", "text": [], "arms": [], "options": options}
+            (place / "study.json").write_text(json.dumps(record))
             (place / "finding.md").write_text("# Found\n")
             (place / "table.csv").write_text("a\n1\n")
         return list_commands(read_evidence(tmp_path / "out"))
@@ -278,8 +278,8 @@ def test_the_command_says_that_a_method_is_of_the_users_own(small, tmp_path, mon
     run_study("comparison", StudyContext(JobSpec(small, methods=["mine", "ridge"], **words), tmp_path / "study"))
     run(small, ["mine"], out=tmp_path / "run", **words)
     run(small, ["ridge"], out=tmp_path / "usual", **words)
-    told = {name: list_commands(read_evidence(tmp_path / name))[0] for name in ("study", "run", "usual")}
-    assert {name: "--load METHODS.py" in line for name, line in told.items()} == {
+    commands = {name: list_commands(read_evidence(tmp_path / name))[0] for name in ("study", "run", "usual")}
+    assert {name: "--load METHODS.py" in line for name, line in commands.items()} == {
         "study": True,
         "run": True,
         "usual": False,
@@ -290,9 +290,9 @@ def test_the_command_says_that_a_method_is_of_the_users_own(small, tmp_path, mon
 @pytest.mark.parametrize("width", [1, 30, 70, 1000])
 def test_a_command_over_several_lines_is_the_same_to_a_shell(width):
     words = ["brio", "study", "paper", "COHORT", "--seeds", "3", *(["--reuse", "REUSED/it's/my own"] * 5)]
-    told = wrap_command(shlex.join(words), width)
-    assert told.count("\n") == {1: 6, 30: 6, 70: 2, 1000: 0}[width]
-    shell = subprocess.run(["sh", "-c", f"printf '%s|' {told}"], capture_output=True, text=True, check=True)
+    wrapped = wrap_command(shlex.join(words), width)
+    assert wrapped.count("\n") == {1: 6, 30: 6, 70: 2, 1000: 0}[width]
+    shell = subprocess.run(["sh", "-c", f"printf '%s|' {wrapped}"], capture_output=True, text=True, check=True)
     assert shell.stdout.split("|") == [*words, ""]
 
 

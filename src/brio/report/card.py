@@ -78,7 +78,7 @@ def _describe_methods(contents: ReportContents) -> list[str]:
     for arm in contents.evidence.main:
         facts = [arm.summary.family, arm.summary.provenance, f"version {arm.plan.methods[arm.method].version}"]
         facts += [f"needs {', '.join(arm.summary.needs)}"] if arm.summary.needs else []
-        facts += ["control: sees no connectome"] if arm.control else []
+        facts += ["sees no connectome"] if arm.control else []
         facts += ["uses unlabelled scans of the test site"] if arm.summary.transductive else []
         lines.append(f"- **{_escape(arm.name)}**: {_escape('; '.join(filter(None, facts)))}")
     return lines or ["No method was run here."]
@@ -88,7 +88,7 @@ def _describe_use(contents: ReportContents) -> list[str]:
     classes = contents.cohort["classes"] if contents.cohort else ("class 0", "class 1")
     names = " and ".join(map(_escape, reversed(classes)))
     return [
-        f"Research on how well functional connectomes separate {names} across sites, and on methods for it.",
+        f"Research on how well functional connectomes separate the classes {names} across sites, and on methods for it.",
         "",
         "**Not** for diagnosis, screening, prognosis or any decision about a person. This is not a medical device and "
         "was not tested as one: the results describe groups of scans. They do not extend to scanners, preprocessing or "
@@ -172,7 +172,7 @@ def _describe_limits_of_best(contents: ReportContents) -> list[str]:
             "mean does not predict the score at one site."
         )
     if len(contents.comparison.ranked) > 1:
-        lines.append("- The best of several methods was chosen on the test scans, so its score is slightly too high.")
+        lines.append("- The best of several methods was chosen on the test scans, so its score tends to be too high.")
     for fold, reason in best.summary.without_auc.items():
         lines.append(f"- {_escape(str(fold))} has no AUC: {_escape(str(reason))}.")
     return lines
