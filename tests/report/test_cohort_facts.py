@@ -16,14 +16,14 @@ def test_counts_and_ranges_are_those_of_the_participants(cohort):
     table = cohort.participants.assign(frames=cohort.n_frames)
     assert facts["classes"] == ["control", "patient"]
     assert [s["site"] for s in facts["sites"]] == sorted(table["site"].unique())
-    for told, mine in [(facts["all"], table), *((s, table[table["site"] == s["site"]]) for s in facts["sites"])]:
-        assert told["n"] == [int((mine["label"] == y).sum()) for y in (0, 1)]
-        assert told["frames"] == [mine["frames"].min(), mine["frames"].max()]
-        assert told["tr"] == [mine["tr"].min(), mine["tr"].max()]
+    for described, rows in [(facts["all"], table), *((s, table[table["site"] == s["site"]]) for s in facts["sites"])]:
+        assert described["n"] == [int((rows["label"] == y).sum()) for y in (0, 1)]
+        assert described["frames"] == [rows["frames"].min(), rows["frames"].max()]
+        assert described["tr"] == [rows["tr"].min(), rows["tr"].max()]
         for key, column in (("age", "age"), ("motion", "mean_fd")):
-            assert np.isclose(told[key]["mean"], mine[column].mean(), atol=1e-4)
-            assert np.isclose(told[key]["sd"], mine[column].std(), atol=1e-4)
-        assert told["sex"] == mine["sex"].value_counts().to_dict()
+            assert np.isclose(described[key]["mean"], rows[column].mean(), atol=1e-4)
+            assert np.isclose(described[key]["sd"], rows[column].std(), atol=1e-4)
+        assert described["sex"] == rows["sex"].value_counts().to_dict()
 
 
 def test_regions_keep_their_place(cohort):

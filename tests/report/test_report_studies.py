@@ -148,10 +148,10 @@ def test_arms_are_told_apart(studies):
 
 def test_the_verdict_is_about_the_methods_as_they_come(text):
     start = text.index('id="verdict"')
-    found = text[start : text.index("</section>", start)]
-    assert "of 2 methods" in found
-    assert "loso/gcn" in found
-    assert "other folders: core" in found
+    section = text[start : text.index("</section>", start)]
+    assert "of 2 methods" in section
+    assert "loso/gcn" in section
+    assert "other folders: core" in section
 
 
 def test_other_settings_and_other_protocols_have_tables_of_their_own(text):
@@ -164,16 +164,16 @@ def test_other_settings_and_other_protocols_have_tables_of_their_own(text):
 
 def test_studies_show_figure_text_and_a_small_table(text):
     start = text.index('<section id="studies"')
-    found = text[start : text.index("</section>", start)]
-    assert found.count('<img src="data:image/svg+xml;base64,') == 2
-    assert "Found <strong>little</strong> &lt;script&gt;" in found
-    assert "Parts &amp; &lt;pieces&gt;" in found
-    assert "all &lt;b&gt;parts&lt;/b&gt; help" in found
-    assert "The paper: no." not in found, "it stands beside the text"
-    assert found.count("<table") == 2, "the text's own, or the first rows of the csv"
-    assert found.count("&lt;u&gt;a&lt;/u&gt;") == 30
-    assert "0.1235" in found
-    assert "Full table (40 rows): studies/ablation/table.csv" in found
+    section = text[start : text.index("</section>", start)]
+    assert section.count('<img src="data:image/svg+xml;base64,') == 2
+    assert "Found <strong>little</strong> &lt;script&gt;" in section
+    assert "Parts &amp; &lt;pieces&gt;" in section
+    assert "all &lt;b&gt;parts&lt;/b&gt; help" in section
+    assert "The paper: no." not in section, "it stands beside the text"
+    assert section.count("<table") == 2, "the text's own, or the first rows of the csv"
+    assert section.count("&lt;u&gt;a&lt;/u&gt;") == 30
+    assert "0.1235" in section
+    assert "Full table (40 rows): studies/ablation/table.csv" in section
 
 
 def test_studies_alone_make_a_report(studies, tmp_path):

@@ -88,7 +88,7 @@ def _describe_use(contents: ReportContents) -> list[str]:
     classes = contents.cohort["classes"] if contents.cohort else ("class 0", "class 1")
     names = " and ".join(map(_escape, reversed(classes)))
     return [
-        f"Research on how well functional connectomes separate the classes {names} across sites, and on methods for it.",
+        f"Research on how well functional connectomes separate the classes {names} across sites.",
         "",
         "**Not** for diagnosis, screening, prognosis or any decision about a person. This is not a medical device and "
         "was not tested as one: the results describe groups of scans. They do not extend to scanners, preprocessing or "
