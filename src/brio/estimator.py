@@ -226,7 +226,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         """Logit margins for ``classes_[1]``. Shape [n]."""
         connectomes = self._connectomes(X)
         with resolve_device(self.device).network_precision():
-            return self.method_.margins(self.fitted_run_, connectomes, np.arange(len(connectomes)))
+            return self.method_.predict_margins(self.fitted_run_, connectomes, np.arange(len(connectomes)))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of both classes, the logistic function of the margins. Shape [n, 2].
@@ -248,7 +248,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         factors (BRIO, its ablations, BRIO plus) have contributions.
         """
         connectomes = self._connectomes(X)
-        scans = self.method_.inputs(connectomes).take(torch.arange(len(connectomes), device=connectomes.device))
+        scans = self.method_.gather_inputs(connectomes).take(torch.arange(len(connectomes), device=connectomes.device))
         with resolve_device(self.device).network_precision():
             return self.method_.contributions(self.fitted_run_, scans)
 

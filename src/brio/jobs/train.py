@@ -111,8 +111,8 @@ def _make_record(job: Job, plan: Plan, planned: PlannedRun, fitted: FittedRun, s
     computed = score_predictions(label, logit if finite else np.zeros(len(logit)))
     known = {name: None if math.isnan(value) or not finite else value for name, value in computed.items()}
     notes = ["training diverged"] if not finite else [ONE_CLASS] if known["auc"] is None else []
-    if fold.left_out:
-        notes.append(f"not used as source, one class only: {', '.join(fold.left_out)}")
+    if fold.one_class_sites:
+        notes.append(f"not used as source, one class only: {', '.join(fold.one_class_sites)}")
     row = RunRow(
         cohort=cohort.name,
         method=planned.method.name,
