@@ -11,7 +11,7 @@ import argparse
 
 import pandas as pd
 
-from brio.protocol import paired_difference
+from brio.protocol import compare_by_signed_rank
 from brio.results import average_seeds
 
 
@@ -31,7 +31,7 @@ def main() -> None:
         cells = []
         for group in groups.values():
             own, other = scores.loc[group, args.method], scores.loc[group, name]
-            difference = paired_difference(own, other)
+            difference = compare_by_signed_rank(own, other)
             interval = f"{difference.low:+.1f} to {difference.high:+.1f}"
             compared = f"{difference.mean:+.1f} ({interval}, p = {difference.p:.2g})"
             cells += [f"{other.mean():.1f}", "-" if name == args.method else compared]

@@ -110,7 +110,7 @@ def test_a_study_applies_networks_in_the_precision_of_its_device(monkeypatch, be
 def test_an_estimator_learns_and_predicts_in_the_precision_of_its_device(monkeypatch, before):
     monkeypatch.setattr("brio.estimator.resolve_device", lambda name: PRETENDED)
     seen = []
-    for name in ("fit", "predict", "contributions"):
+    for name in ("fit", "predict", "compute_contributions"):
         usual = getattr(BrioPlus, name)
 
         def watched(self, *args, name=name, usual=usual):
@@ -122,7 +122,7 @@ def test_an_estimator_learns_and_predicts_in_the_precision_of_its_device(monkeyp
     model = brio.BrioClassifier("brio-plus", J=2, K=2, random_state=0).fit(cohort)
     model.predict_proba(cohort)
     model.contributions(cohort)
-    assert {name for name, _ in seen} == {"fit", "predict", "contributions"}
+    assert {name for name, _ in seen} == {"fit", "predict", "compute_contributions"}
     assert {precision for _, precision in seen} == {"high"}
     assert matmul_precision() == before
 

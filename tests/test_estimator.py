@@ -82,7 +82,7 @@ def test_what_a_fit_leaves_behind(fitted, ridge):
     assert len(fitted.validation_sites_) == 2
     assert len(fitted.source_sites_) == 4
     assert set(fitted.validation_sites_) | set(fitted.source_sites_) == set(SITES)
-    assert fitted.left_out_sites_ == ()
+    assert fitted.one_class_sites_ == ()
     assert 0.5 < fitted.validation_auc_ <= 1.0
     assert 8 < fitted.selected_epoch_ <= 24
     assert 2 <= fitted.block_length_ <= 30
@@ -352,7 +352,7 @@ def test_save_and_load(method, tmp_path):
     np.testing.assert_array_equal(again.predict(X_NEW), model.predict(X_NEW))
     assert again.get_params() == model.get_params()
     assert vars(again).keys() == vars(model).keys()
-    for name in ("source_sites_", "validation_sites_", "left_out_sites_", "validation_auc_", "selected_epoch_"):
+    for name in ("source_sites_", "validation_sites_", "one_class_sites_", "validation_auc_", "selected_epoch_"):
         assert getattr(again, name) == getattr(model, name)
     assert again.method_.settings == model.method_.settings
     assert again.classes_.dtype == model.classes_.dtype
@@ -462,7 +462,9 @@ def test_sites_with_one_class_are_left_out_and_named():
     y = np.where(SITES == "site3", 1, Y)
     with pytest.warns(UserWarning, match="one class only at site3: not learned from"):
         model = BrioClassifier("ridge", device="cpu").fit(X, y, sites=SITES)
-    assert model.left_out_sites_ == ("site3",)
+    assert model.one_class_sites_ == ("site3",)
+    with pytest.warns(DeprecationWarning, match="one_class_sites_"):
+        assert model.left_out_sites_ == ("site3",)
     assert "site3" not in model.source_sites_ + model.validation_sites_
 
 

@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import brio
-from brio.connectome import Connectomes, Resamples
+from brio.connectome import Connectomes, ReestimateRequest
 
 simulation = brio.Simulation(
     n_sites=4, per_class=6, frames=240, unstable=3.0, dead_share=0.0, seed=4
@@ -25,10 +25,10 @@ simulation = brio.Simulation(
 cohort = brio.simulate(simulation)
 connectomes = Connectomes(cohort, "cpu")
 patient = int(np.flatnonzero(cohort.labels == 1)[0])
-wanted = Resamples(
+wanted = ReestimateRequest(
     scans=np.array([patient]), block_length=np.array([8]), seed=0, refresh=0, K=64
 )
-(_, estimates), *_ = connectomes.reestimates(wanted)
+(_, estimates), *_ = connectomes.iterate_reestimates(wanted)
 full, estimates = connectomes.full[patient].numpy(), estimates[0].numpy()
 print(full.shape, estimates.shape)
 

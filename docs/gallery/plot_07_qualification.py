@@ -85,15 +85,15 @@ print(tuple(a.shape), tuple(a_re.shape))
 # %%
 # Support, Eqs. (11) to (16)
 # --------------------------
-# ``membership`` averages over the scans of each source site and class.
+# ``cell_average`` averages over the scans of each source site and class.
 
 sites, labels = cohort.sites[source], cohort.labels[source]
 cells = [[(sites == e) & (labels == c) for c in (0, 1)] for e in np.unique(sites)]
-membership = torch.tensor(np.array(cells), dtype=a.dtype)
-membership /= membership.sum(-1, keepdim=True)
+cell_average = torch.tensor(np.array(cells), dtype=a.dtype)
+cell_average /= cell_average.sum(-1, keepdim=True)
 
-_, V_sub, Delta = contribution_statistics(a, membership)
-D_re = reestimation_variation((a_re - a[:, None]).square().mean(1), membership)
+_, V_sub, Delta = contribution_statistics(a, cell_average)
+D_re = reestimation_variation((a_re - a[:, None]).square().mean(1), cell_average)
 q_re = reestimation_support(reference_scale(V_sub, Delta), D_re, 1e-6)
 support = q_re.mean((0, 1))
 

@@ -11,7 +11,7 @@ from functools import cache
 import pandas as pd
 
 from brio.protocol import compare_over_folds, compare_over_sites
-from brio.results import MetricSummary, average_seeds, score_units, summarise_scores
+from brio.results import MetricSummary, average_seeds, unit_columns, summarise_scores
 from brio.results.format import format_p, format_signed
 
 from .markdown import signed_interval
@@ -26,7 +26,7 @@ def site_scores(runs: pd.DataFrame, metric: str = "auc") -> pd.DataFrame:
 
 def fold_scores(runs: pd.DataFrame, metric: str = "auc") -> pd.DataFrame:
     """Return the score of each method in each fold of each seed of k-fold. Shape [seeds x folds, methods]."""
-    return 100 * average_seeds(runs, metric, units=score_units("kfold"))
+    return 100 * average_seeds(runs, metric, units=unit_columns("kfold"))
 
 
 def arm_scores(rows: pd.DataFrame, column: str = "auc", factor: float = 100.0) -> pd.DataFrame:

@@ -36,7 +36,7 @@ class Result:
     predictions : DataFrame
         One row per test scan of each run.
     summary : Summary
-        Means over test sites with intervals, for each method.
+        Means over test sites, or over test folds under k-fold, with intervals, for each method.
     audit : Audit or None
         What the audit found; None where exclusions were not applied.
     """
@@ -48,14 +48,22 @@ class Result:
     audit: Audit | None
 
     @classmethod
-    def of(cls, finished: FinishedJob) -> Result:
-        """Make the result of a finished job."""
+    def from_finished_job(cls, finished: FinishedJob) -> Result:
+        """Make the result of a job that was just executed; :func:`run` and the command line call this."""
         job, stored = finished
         assert stored.predictions is not None  # a job that was just executed has them
         return cls(stored.folder, stored.rows, stored.predictions, stored.summary, job.audit)
 
     def table(self) -> pd.DataFrame:
-        """Return mean, SD over sites and 95 % interval of each method, in percent."""
+        """Return the scores of each method as a table.
+
+        Returns
+        -------
+        DataFrame, one row per method
+            In percent: ``AUC``, its ``SD`` and 95 % interval (``low``, ``high``) over test sites, or over the test
+            folds of all seeds under k-fold; the AUC of averaged seeds; ``ACC`` and ``balanced ACC``. Then the number of
+            ``folds`` and ``seeds``, the largest number of ``epochs``, and ``K``.
+        """
         rows = {}
         for name, method in self.summary.methods.items():
             low, high = method.auc.interval or (None, None)
@@ -76,7 +84,7 @@ class Result:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader should know about the table, a sentence each."""
+        """Sentences to read with the table: size of the job, folds without AUC, warnings."""
         summary = self.summary
         units = "test sites" if summary.protocol == "loso" else "test folds"
         seeds = f"{len(summary.seeds)} seed{'s' if len(summary.seeds) > 1 else ''}"
@@ -87,8 +95,14 @@ class Result:
         notes += [f"no AUC for {fold}: {why}" for fold, why in without_auc.items()]
         return [*notes, *(f"warning: {warning}" for warning in summary.warnings)]
 
-    def cells(self) -> tuple[list[str], list[list[str]]]:
-        """Return the header and the rows of the table as text, for a terminal or a page."""
+    def text_table(self) -> tuple[list[str], list[list[str]]]:
+        """Format the table as text, for a terminal or a page.
+
+        Returns
+        -------
+        header : list of str
+        rows : list of lists of str
+        """
         several = len(self.summary.seeds) > 1
         header = ["method", "AUC", "95 % interval", "SD", "ACC", "balanced ACC"]
         header += ["AUC, seeds averaged"] if several else []
@@ -115,7 +129,7 @@ class Result:
         return write_report(self.folder, path)
 
     def _repr_html_(self) -> str:
-        header, rows = self.cells()
+        header, rows = self.text_table()
 
         def write_row(tag: str, name: str, cells: Sequence[str]) -> str:
             first = f'<th style="text-align:left;white-space:nowrap">{html.escape(name)}</th>'
@@ -162,13 +176,14 @@ def run(
     ----------
     cohort : Cohort or path of a cohort folder
     methods : names, see ``brio methods``, or "all"
-        All are those that the cohort has all inputs for, without variants of another one.
+        ``"all"`` stands for every method whose inputs the cohort has, without variants of another one.
     protocol : {"loso", "kfold"}
         Leave one site out, or folds stratified by site and class.
     seeds : int
-        Seeds 0 to seeds - 1; a seed decides initial weights, random draws and which sites validate.
+        Seeds 0 to seeds - 1. With fewer than three, the result is marked as a smoke run. A seed decides initial
+        weights, random draws, and the validation sites (leave-one-site-out) or the folds (k-fold).
     out : path, optional
-        Folder of the job; a temporary one by default.
+        Folder of the job; by default a new temporary folder, which is not deleted.
     tuned : path or TuningRecord, optional
         Folder of ``brio tune``: the settings chosen there are used, fold by fold, for the methods tuned there.
     settings : dict, optional
@@ -187,8 +202,8 @@ def run(
         Store scores and predictions of each run, not its weights.
     progress : Progress
         Called with what is being done and the share that is done.
-    say : function of a line
-        Called with each line that the job has to say, such as exclusions.
+    say : callable
+        Called with each message of the job, one line of text, such as the exclusions.
 
     Returns
     -------
@@ -197,7 +212,7 @@ def run(
     Raises
     ------
     BrioError
-        If something in these options or in the cohort is wrong, or ``out`` belongs to another job.
+        If an option is not valid, the cohort cannot be used, or ``out`` holds another job.
 
     Examples
     --------
@@ -221,7 +236,7 @@ def run(
         tuned=tuned if tuned is None or isinstance(tuned, TuningRecord) else TuningRecord.read(Path(tuned)),
     )
     folder = Path(tempfile.mkdtemp(prefix="brio-")) if out is None else Path(out)
-    return Result.of(run_job(spec, folder, progress, say))
+    return Result.from_finished_job(run_job(spec, folder, progress, say))
 
 
 def tune(
@@ -243,22 +258,38 @@ def tune(
 
     Parameters
     ----------
-    cohort, methods, progress, say, **options
-        As for :func:`brio.run`. Settings that are given are not tuned.
+    cohort, methods, progress, say
+        As for :func:`brio.run`.
     out : path
         Folder of the job: ``tuning.json`` and ``configurations.csv`` hold the search, the rest is as :func:`brio.run`
         leaves it.
     budget : int
         Configurations for each method and fold. A method with nothing to tune is run as it is.
     oracle : bool
-        Also write what each configuration reached on the test scans, and what choosing by them would have reached: an
-        upper bound that no honest choice can promise, used for nothing else.
+        Also write what each configuration reached on the test scans, and what choosing by them would have reached. This
+        is an upper bound, not a result: it uses test labels. Nothing else depends on it.
+    **options
+        ``protocol``, ``seeds``, ``settings``, ``folds``, ``companions``, ``exclude``, ``device``, ``runs_per_stack``
+        and ``records_only``, as for :func:`brio.run`. Settings that are given are not tuned.
 
     Returns
     -------
     Result
         Of the chosen configurations.
+
+    Raises
+    ------
+    BrioError
+        If an option is not valid, the cohort cannot be used, or ``out`` holds another job.
+
+    Examples
+    --------
+    >>> from brio.cohort.simulate import Simulation, simulate
+    >>> cohort = simulate(Simulation(n_sites=5, per_class=6))
+    >>> result = tune(cohort, ["ridge"], out=Path(tempfile.mkdtemp()) / "tuned", budget=2, device="cpu")
+    >>> (result.folder / "tuning.json").is_file()
+    True
     """
     spec = JobSpec(cohort=cohort, methods=methods, **options | {"settings": options.get("settings") or {}})
     finished = tune_job(spec, Path(out), budget=budget, oracle=oracle, progress=progress, say=say)
-    return Result.of(finished)
+    return Result.from_finished_job(finished)

@@ -1,4 +1,4 @@
-"""Style and files of all figures: a palette for all kinds of colour vision, plain axes, files written atomically."""
+"""Style and files of all figures: a colour-blind-safe palette, plain axes, files written atomically."""
 
 from __future__ import annotations
 
@@ -16,11 +16,21 @@ STYLES = [
     ("#56B4E9", "P"),
     ("#000000", "X"),
 ]
-"""The palette of Okabe and Ito, with a marker for each colour, to be told apart in print."""
+"""Okabe-Ito palette, with a marker per colour, so that series differ in black and white."""
 
 
 def series_style(k: int) -> dict[str, str]:
     """Return colour and marker of series k; after seven series, colours are combined with other markers.
+
+    Parameters
+    ----------
+    k : int
+        Index of the series, from 0.
+
+    Returns
+    -------
+    dict
+        ``color`` and ``marker``, for matplotlib. Styles repeat after 49 series.
 
     Examples
     --------
@@ -31,28 +41,36 @@ def series_style(k: int) -> dict[str, str]:
     return {"color": STYLES[k % n][0], "marker": STYLES[(k + k // n) % n][1]}
 
 
-def horizontal_offset(k: int, count: int, spacing: float) -> float:
+def horizontal_offset(k: int, count: int, position_spacing: float) -> float:
     """Return the horizontal offset of series k, so that series at the same position do not hide each other.
 
     Parameters
     ----------
     k : int
-        Index of the series.
+        Index of the series, from 0.
     count : int
         Number of series.
-    spacing : float
+    position_spacing : float
         Distance between neighbouring positions on the axis.
+
+    Returns
+    -------
+    float
+        In units of the axis; negative for the first series.
 
     Examples
     --------
     >>> [round(horizontal_offset(k, 3, 25.0), 2) for k in range(3)]
     [-1.75, 0.0, 1.75]
     """
-    return spacing * min(0.07, 0.8 / count) * (k - (count - 1) / 2)
+    # neighbouring series are at most 7 % of the spacing apart, and all lie within 80 % of it
+    return position_spacing * min(0.07, 0.8 / count) * (k - (count - 1) / 2)
 
 
 def make_panels(count: int = 1, width: float = 7.2, height: float = 3.6, **options: Any) -> tuple[Any, list[Any]]:
-    """Make a figure with axes side by side, without frames at the top and right. pyplot is not used.
+    """Make a figure with axes side by side, without top and right spines.
+
+    pyplot is avoided because it keeps figures in global state.
 
     Parameters
     ----------
@@ -72,23 +90,29 @@ def make_panels(count: int = 1, width: float = 7.2, height: float = 3.6, **optio
 
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(1, count, squeeze=False, **options)
-    for axis in axes[0]:
+    for ax in axes[0]:
         for side in ("top", "right"):
-            axis.spines[side].set_visible(False)
-        axis.tick_params(labelsize=9)
+            ax.spines[side].set_visible(False)
+        ax.tick_params(labelsize=9)
     return figure, list(axes[0])
 
 
 def save_figure(figure: Any, path: str | Path) -> Path:
-    """Write a figure to a file and return its path.
+    """Write a figure to a file.
 
-    An existing file is replaced only when the new one is complete. The same figure gives the same bytes.
+    An existing file is replaced only when the new one is complete. The same figure gives the same bytes under the same
+    version of matplotlib.
 
     Parameters
     ----------
     figure : matplotlib.figure.Figure
     path : str or Path
         The suffix decides the format.
+
+    Returns
+    -------
+    Path
+        The file.
     """
     import matplotlib
 

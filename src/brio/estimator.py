@@ -1,19 +1,14 @@
-"""The scikit-learn face of brio: scans, labels and sites in, probabilities for scans of unseen sites out."""
+"""scikit-learn estimator: :class:`BrioClassifier`."""
 
 from __future__ import annotations
 
-import json
-import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
@@ -23,11 +18,12 @@ from .cohort import Atlas, Cohort
 from .connectome import Connectomes
 from .device import resolve_device
 from .errors import BrioError
+from .estimator_file import StoredModel, read_model, write_model
 from .estimator_input import build_labelled_cohort, build_unlabelled_cohort, convert_scans
-from .methods import find_method, make_method
+from .methods import make_method
 from .progress import silent
-from .protocol import Fold, make_training_fold
-from .training import FittedRun, Method, Run, group_tensors
+from .protocol import make_training_fold
+from .training import FittedRun, Method, Run
 
 __all__ = ["BrioClassifier"]
 
@@ -37,11 +33,11 @@ MAIN_SETTINGS = (
 )
 """Settings of a method that are parameters of the estimator, so that a search can vary them."""
 
-FORMAT = 2
-"""Of the files that ``save`` writes."""
-
-_FITTED = ("n_features_in_", "feature_names_in_", "source_sites_", "validation_sites_", "left_out_sites_", "seed_")
-_FACTS = ("validation_auc", "selected_epoch", "trained_epochs", "block_length", "details")
+_FITTED_ATTRIBUTES = (
+    *("n_features_in_", "feature_names_in_"),
+    *("source_sites_", "validation_sites_", "one_class_sites_", "seed_"),
+)
+"""What ``save`` writes besides the parameters, the classes and the run."""
 
 
 class BrioClassifier(ClassifierMixin, BaseEstimator):
@@ -51,33 +47,37 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     ----------
     method : str
         Any method that ``brio methods`` lists: ``"brio"``, its ablations, ``"ridge"``, ...
-    J, K, M, T_w, epochs, epsilon, lambda_env, learning_rate, patience, rho_g, weight_decay : optional
-        Main settings of the method, see :class:`brio.methods.BrioSettings`; None is the method's own default.
-        A setting that the method does not have is an error.
+    J, K, M, T_w, epochs, patience : int, optional
+        Main settings of the method, see its ``Settings`` (:class:`brio.methods.BrioSettings`); None is the method's own
+        default. A setting that the method does not have is an error.
+    epsilon, lambda_env, learning_rate, rho_g, weight_decay : float, optional
+        Likewise.
     settings : dict, optional
         Any other settings of the method by name, for instance ``{"cell_batch": 8}``.
         ``{"patience": None}`` trains to the last epoch.
     validation_sites : int
-        Sites of the training set that choose the checkpoint and are not learned from, but with
-        ``settings={"refit": True}``, where the network is then trained again on all sites.
+        Number of sites that choose the checkpoint or the penalty. The model is not trained on them, unless
+        ``settings={"refit": True}`` trains it again on all sites. 0 is allowed for methods that choose by inner folds.
     random_state : int, RandomState or None
         Draws the validation sites, the initial weights, the batches and the re-estimates.
     device : {"auto", "cpu", "cuda", "cuda-tf32"}
     verbose : bool
-        Print a line for each epoch.
+        Print the progress.
 
     Attributes
     ----------
     classes_ : ndarray, shape [2]
-        The labels in sorted order; probabilities and margins speak for the second.
+        The labels in sorted order; margins are positive for the second.
     n_features_in_ : int
         ROIs of a scan. Scans are time series: the number of frames is free and may differ from scan to scan.
     feature_names_in_ : ndarray of str
         Names of the ROIs; only where the model was fitted to a cohort with a named atlas.
-    source_sites_, validation_sites_, left_out_sites_ : tuple of str
-        Sites that were learned from, that chose the checkpoint, and that could do neither as they hold one class.
+    source_sites_, validation_sites_, one_class_sites_ : tuple of str
+        Sites that the model was trained on, that chose the checkpoint, and that could do neither because they hold one
+        class.
     validation_auc_ : float
-        AUC on the validation sites at the chosen checkpoint. It is the best of many, hence optimistic.
+        AUC on the validation sites at the chosen checkpoint or penalty; on the inner folds where there are no
+        validation sites. It is the best of many, hence optimistic.
     selected_epoch_ : int or None
         Epoch of the checkpoint, counted from 1; None where the method has no epochs.
     block_length_ : float or None
@@ -85,7 +85,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     method_ : Method
         The method with its settings.
     fitted_run_ : FittedRun
-        What the run left behind: weights and notes.
+        The fitted run, with its weights.
     intercept_ : float
         Bias of the margin, see :meth:`contributions`; only where the method has factors.
     seed_ : int
@@ -182,7 +182,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def fit(self, X: Any, y: Any = None, *, sites: Any = None) -> BrioClassifier:
-        """Learn from scans of several sites.
+        """Learn from scans of several sites; warn of sites with one class, which are not trained on.
 
         Parameters
         ----------
@@ -195,6 +195,11 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         Returns
         -------
         self
+
+        Raises
+        ------
+        BrioError
+            If labels, sites or settings are wrong, too few sites hold both classes, or training diverges.
         """
         cohort, classes = build_labelled_cohort(X, y, sites)
         method = self._make_method()
@@ -203,9 +208,9 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         if self.validation_sites < 1 and method.needs_validation:
             raise BrioError(f"validation_sites={self.validation_sites}: at least one site must choose the checkpoint")
         fold = make_training_fold(cohort, seed, self.validation_sites)
-        if fold.left_out:
-            warnings.warn(f"one class only at {', '.join(fold.left_out)}: not learned from", stacklevel=2)
-        progress = _tell if self.verbose else silent
+        if fold.one_class_sites:
+            warnings.warn(f"one class only at {', '.join(fold.one_class_sites)}: not learned from", stacklevel=2)
+        progress = _print_progress if self.verbose else silent
         with device.network_precision():
             (fitted,) = method.fit(Connectomes(cohort, device.torch_device), [Run(fold, seed)], progress)
         fitted.require_finite(method.name)
@@ -217,98 +222,138 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
             self.feature_names_in_ = cohort.atlas.rois["name"].to_numpy(dtype=object)
         self.source_sites_ = tuple(np.unique(cohort.sites[method.training_scans(cohort, fold)]).tolist())
         self.validation_sites_ = fold.validation_sites
-        self.left_out_sites_ = fold.left_out
+        self.one_class_sites_ = fold.one_class_sites
         self.seed_ = seed
-        self._keep(method, fitted)
+        self._set_fitted(method, fitted)
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Logit margins for ``classes_[1]``. Shape [n]."""
+        """Compute logit margins.
+
+        Parameters
+        ----------
+        X : scans
+            As for :meth:`fit`.
+
+        Returns
+        -------
+        ndarray of float64, shape [n]
+            Above 0 for ``classes_[1]``.
+
+        Raises
+        ------
+        BrioError
+            If the ROIs of the scans are not those of the fitted model.
+        """
         connectomes = self._connectomes(X)
         with resolve_device(self.device).network_precision():
-            return self.method_.margins(self.fitted_run_, connectomes, np.arange(len(connectomes)))
+            return self.method_.predict_margins(self.fitted_run_, connectomes, np.arange(len(connectomes)))
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of both classes, the logistic function of the margins. Shape [n, 2].
+        """Compute the probabilities of both classes, the logistic function of the margins.
 
         Networks are trained to make these probabilities; ridge regression is not, its margins are merely ordered.
+
+        Parameters
+        ----------
+        X : scans
+            As for :meth:`fit`.
+
+        Returns
+        -------
+        ndarray of float64, shape [n, 2]
+            In the order of ``classes_``.
         """
         margin = self.decision_function(X)
         return np.stack([expit(-margin), expit(margin)], axis=1)
 
     def predict(self, X: Any) -> np.ndarray:
-        """The more probable label of each scan. Shape [n]."""
+        """Predict the more probable label of each scan.
+
+        Parameters
+        ----------
+        X : scans
+            As for :meth:`fit`.
+
+        Returns
+        -------
+        ndarray, shape [n]
+            Values of ``classes_``.
+        """
         margin = self.decision_function(X)
         return self.classes_[(margin > 0).astype(np.int64)]
 
     def contributions(self, X: Any) -> np.ndarray:
-        """Contributions a of the connectome factors to the margins, Eq. (10). Shape [n, J].
+        """Compute the contributions of the connectome factors to the margins, Eq. (10).
 
         ``contributions(X).sum(1) / sqrt(J) + intercept_`` is :meth:`decision_function`. Only methods with
         factors (BRIO, its ablations, BRIO plus) have contributions.
+
+        Parameters
+        ----------
+        X : scans
+            As for :meth:`fit`.
+
+        Returns
+        -------
+        ndarray of float64, shape [n, J]
+
+        Raises
+        ------
+        BrioError
+            If the method has no factors, or the ROIs of the scans are not those of the fitted model.
         """
         connectomes = self._connectomes(X)
-        scans = self.method_.inputs(connectomes).take(torch.arange(len(connectomes), device=connectomes.device))
+        scans = self.method_.gather_inputs(connectomes).take(torch.arange(len(connectomes), device=connectomes.device))
         with resolve_device(self.device).network_precision():
-            return self.method_.contributions(self.fitted_run_, scans)
+            return self.method_.compute_contributions(self.fitted_run_, scans)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one safetensors file: weights, and all else as JSON in its header.
 
-        A ``random_state`` that is not an integer is not written.
+        Parameters
+        ----------
+        path : str or Path
+            An existing file is replaced. A ``random_state`` that is not an integer is not written.
         """
         check_is_fitted(self)
+        attributes = {name: getattr(self, name) for name in _FITTED_ATTRIBUTES if hasattr(self, name)}
         params = self.get_params(deep=False)
-        if not isinstance(params["random_state"], int | np.integer):
-            params["random_state"] = None
-        header = {
-            "format": FORMAT,
-            "params": params,
-            "version": self.method_.version,
-            "settings": asdict(self.method_.settings),
-            "fitted": {name: getattr(self, name) for name in _FITTED if hasattr(self, name)},
-            "classes": [str(self.classes_.dtype), self.classes_.tolist()],
-            "run": {name: getattr(self.fitted_run_, name) for name in _FACTS},
-        }
-        text = json.dumps(header, default=lambda value: value.tolist())
-        weights = {name: t.clone().contiguous() for name, t in self.fitted_run_.tensors.items()}
-        part = Path(f"{os.fspath(path)}.part")
-        save_file(weights, part, metadata={"brio": text})
-        part.replace(path)  # whole or not at all
+        write_model(path, StoredModel(params, attributes, self.classes_, self.method_, self.fitted_run_))
 
     @classmethod
     def load(cls, path: str | Path) -> BrioClassifier:
-        """A fitted model as :meth:`save` wrote it."""
-        try:
-            with safe_open(path, framework="pt") as file:
-                header = json.loads((file.metadata() or {})["brio"])
-                weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        except (OSError, SafetensorError, KeyError, json.JSONDecodeError) as error:
-            raise BrioError(f"{path}: not a model that BrioClassifier.save wrote ({error})") from None
-        if header["format"] != FORMAT:
-            raise BrioError(f"{path}: format {header['format']}, this version of brio reads {FORMAT}")
-        model = cls(**header["params"])
-        fixed = find_method(model.method).fixed
-        method = make_method(model.method, {k: v for k, v in header["settings"].items() if k not in fixed})
-        if method.version != header["version"]:
-            warnings.warn(
-                f"{path}: written by version {header['version']} of method '{model.method}', this is version "
-                f"{method.version}; its margins may differ",
-                stacklevel=2,
-            )
-        for name, value in header["fitted"].items():
-            setattr(model, name, tuple(value) if isinstance(value, list) else value)
+        """Load a model that :meth:`save` wrote; warn if another version of its method wrote it.
+
+        Parameters
+        ----------
+        path : str or Path
+
+        Returns
+        -------
+        BrioClassifier
+            Fitted.
+
+        Raises
+        ------
+        BrioError
+            If the file is not such a model, or of another format.
+        """
+        stored = read_model(path)
+        model = cls(**stored.params)
+        for name, value in stored.attributes.items():
+            setattr(model, name, value)
         if hasattr(model, "feature_names_in_"):
             model.feature_names_in_ = np.array(model.feature_names_in_, dtype=object)
-        dtype, classes = header["classes"]
-        model.classes_ = np.array(classes, dtype=dtype)
-        parameters, state = group_tensors(weights)
-        none = np.empty(0, dtype=np.int64)
-        run = Run(Fold("all", none, none, none, (), model.validation_sites_, model.left_out_sites_), model.seed_)
-        model._keep(
-            method, FittedRun(run=run, test_logit=np.empty(0), parameters=parameters, state=state, **header["run"])
-        )
+        model.classes_ = stored.classes
+        model._set_fitted(stored.method, stored.fitted)
         return model
+
+    @property
+    def left_out_sites_(self) -> tuple[str, ...]:
+        """Deprecated name of ``one_class_sites_``."""
+        warnings.warn("left_out_sites_ is now one_class_sites_", DeprecationWarning, stacklevel=2)
+        return self.one_class_sites_
 
     def _make_method(self) -> Method:
         if not isinstance(self.settings, Mapping | None):
@@ -320,7 +365,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
             raise BrioError(f"'{twice[0]}' is given twice, as a parameter and in settings; keep one")
         return make_method(self.method, main | others)
 
-    def _keep(self, method: Method, fitted: FittedRun) -> None:
+    def _set_fitted(self, method: Method, fitted: FittedRun) -> None:
         self.method_ = method
         self.fitted_run_ = fitted
         self.validation_auc_ = fitted.validation_auc
@@ -348,5 +393,5 @@ def _is_named(atlas: Atlas) -> bool:
     return atlas.name != "unknown"
 
 
-def _tell(message: str, share: float) -> None:
+def _print_progress(message: str, share: float) -> None:
     print(f"[BrioClassifier] {share:4.0%} {message}")

@@ -395,3 +395,19 @@ def test_notebooks_show_cohorts_of_any_kind():
     )
     assert "not computed" in bare._repr_html_()
     assert "1 scans" in repr(bare)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("site", ["A"]),
+        ("label", [0, 1]),
+        ("participant_id", ["p1"]),
+        ("covariates", pd.DataFrame({"age": [20.0]})),
+    ],
+)
+def test_arguments_of_another_length_than_the_scans_are_refused(argument, value):
+    arrays = [np.random.default_rng(i).normal(size=(20, 3)) for i in range(3)]
+    given = {"site": ["A", "B", "B"], "label": [0, 1, 0]} | {argument: value}
+    with pytest.raises(BrioError, match=f"3 scans, but {len(value)} values of {argument}"):
+        Cohort.from_scans(arrays, **given)

@@ -6,7 +6,7 @@ import torch
 
 from brio import BrioError, Cohort
 from brio.cohort.simulate import Simulation, simulate
-from brio.connectome import BlockRule, Connectomes, Resamples, clip_block_length
+from brio.connectome import BlockRule, Connectomes, ReestimateRequest, clip_block_length
 from brio.methods import BrioSettings
 from brio.methods.brio.qualification import contribution_statistics, qualify
 
@@ -35,18 +35,18 @@ class Qualified:
         block = clip_block_length(int(np.floor(l_b + 0.5)), graphs.n_frames, rule)
         self.a = mean_fc(graphs.full, simulation)
         change = torch.zeros_like(self.a)
-        for chunk, A in graphs.reestimates(Resamples(scans, block, 0, 0, K)):
+        for chunk, A in graphs.iterate_reestimates(ReestimateRequest(scans, block, 0, 0, K)):
             where = torch.from_numpy(chunk)
             change[where] = (mean_fc(A, simulation) - self.a[where, None]).square().mean(1)
         names = np.unique(self.cohort.sites)
         cell = [[(self.cohort.sites == e) & (self.cohort.labels == c) for c in (0, 1)] for e in names]
-        self.membership = torch.from_numpy(np.array(cell) / np.array(cell).sum(-1, keepdims=True))
+        self.cell_average = torch.from_numpy(np.array(cell) / np.array(cell).sum(-1, keepdims=True))
         sites = torch.full((len(names),), 1 / len(names), dtype=torch.float64)
         w = torch.ones(4, 3, dtype=torch.float64)  # equal norms: relevance is decided by the contributions alone
-        found = qualify(self.a, change, w, self.membership, sites, BrioSettings())
+        found = qualify(self.a, change, w, self.cell_average, sites, BrioSettings())
         self.q_re = dict(zip(NETWORKS, found.q_re.unbind(-1), strict=True))  # each [E, 2]
         self.pi_task = dict(zip(NETWORKS, found.pi_task.tolist(), strict=True))
-        mu, _, Delta = contribution_statistics(self.a, self.membership)
+        mu, _, Delta = contribution_statistics(self.a, self.cell_average)
         self.mu = dict(zip(NETWORKS, mu.unbind(-1), strict=True))
         self.Delta = dict(zip(NETWORKS, Delta.unbind(-1), strict=True))
 

@@ -6,7 +6,7 @@ import torch
 
 from brio import draws
 from brio.cohort import Cohort
-from brio.connectome import BoldRule, Connectomes, Resamples
+from brio.connectome import BoldRule, Connectomes, ReestimateRequest
 from brio.connectome.bold import bold_positions, interpolate_frames
 from brio.connectome.fc import psi
 from brio.errors import BrioError
@@ -100,9 +100,9 @@ def test_the_window_of_a_scan_does_not_depend_on_other_scans(graphs):
 def test_resampled_bold_has_the_connectome_of_its_re_estimate(graphs):
     # whole scans on their own clock: the window holds every resampled frame, so its FC is the re-estimate itself
     whole = [0, 2]
-    (chunk, A), *more = graphs.reestimates(Resamples(np.array(whole), np.array([7, 4]), 5, 2, 3))
+    (chunk, A), *more = graphs.iterate_reestimates(ReestimateRequest(np.array(whole), np.array([7, 4]), 5, 2, 3))
     assert not more
-    asked = Resamples(np.array(whole), np.array([7, 4]), 5, 2, 3).select(chunk)
+    asked = ReestimateRequest(np.array(whole), np.array([7, 4]), 5, 2, 3).select(chunk)
     bold = graphs.resampled_bold(asked, BoldRule(60, None), None)
     assert bold.shape == (6, 60, P)
     again = psi(bold, torch.full((6,), 60)).unflatten(0, (2, 3))
@@ -113,7 +113,7 @@ def test_resampled_bold_has_the_connectome_of_its_re_estimate(graphs):
 def test_resampled_bold_is_the_window_of_the_resampled_frames(graphs):
     rule, block, K = BoldRule(50, 2.0), np.array([7, 5, 6]), 2
     scans = np.array([1, 3, 4])
-    found = graphs.resampled_bold(Resamples(scans, block, 9, 1, K), rule, TR).unflatten(0, (3, K))
+    found = graphs.resampled_bold(ReestimateRequest(scans, block, 9, 1, K), rule, TR).unflatten(0, (3, K))
     for j, i in enumerate(scans):
         x = graphs.scan(int(i)).numpy()
         n, b, who = len(x), int(block[j]), graphs.cohort.ids[i]
@@ -121,7 +121,7 @@ def test_resampled_bold_is_the_window_of_the_resampled_frames(graphs):
             starts = [int(draws.draw_uniform(9, "re-estimates", 1, str(who), k, m) * n) for m in range(-(-n // b))]
             frames = np.array([(s + t) % n for s in starts for t in range(b)])[:n]
             np.testing.assert_allclose(found[j, k], window_of(x[frames], TR[i], rule), atol=1e-9)
-    alone = graphs.resampled_bold(Resamples(scans[1:2], block[1:2], 9, 1, K), rule, TR)
+    alone = graphs.resampled_bold(ReestimateRequest(scans[1:2], block[1:2], 9, 1, K), rule, TR)
     assert torch.equal(alone, found[1])
 
 

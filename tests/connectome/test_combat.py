@@ -8,7 +8,7 @@ from neuroCombat import neuroCombat
 
 from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
-from brio.connectome import Connectomes, HarmonisationRule, Resamples, fit_combat, harmonise_connectomes
+from brio.connectome import Connectomes, HarmonisationRule, ReestimateRequest, fit_combat, harmonise_connectomes
 from brio.errors import BrioError
 
 
@@ -98,8 +98,8 @@ def test_re_estimates_go_through_the_same_map(graphs):
     source = np.flatnonzero(graphs.cohort.sites <= "site03")
     flat = harmonise_connectomes(graphs, source, HarmonisationRule("combat", covariates=True))
     scans = source[:5]
-    asked = Resamples(scans, np.full(5, 4), 0, 0, 2)
-    (_, plain), (_, mapped) = (next(g.reestimates(asked)) for g in (graphs, flat))
+    asked = ReestimateRequest(scans, np.full(5, 4), 0, 0, 2)
+    (_, plain), (_, mapped) = (next(g.iterate_reestimates(asked)) for g in (graphs, flat))
     c, sites = flat.combat, graphs.cohort.sites
     u, v = torch.triu_indices(12, 12, 1)
     for i, scan in enumerate(scans):

@@ -11,7 +11,7 @@ from scipy import stats
 
 from brio import draws
 from brio.cohort import Cohort
-from brio.connectome import Connectomes, Resamples, connectomes
+from brio.connectome import Connectomes, ReestimateRequest, connectomes
 from brio.connectome.resampling import block_indices, draw_block_starts, reestimate
 
 
@@ -88,7 +88,9 @@ def graphs():
 def collected(graphs, scans, block, seed=5, refresh=2, K=3):
     """Re-estimates by participant."""
     out = {}
-    for chunk, A in graphs.reestimates(Resamples(np.asarray(scans), np.asarray(block), seed, refresh, K)):
+    for chunk, A in graphs.iterate_reestimates(
+        ReestimateRequest(np.asarray(scans), np.asarray(block), seed, refresh, K)
+    ):
         out |= {str(graphs.cohort.ids[scans[i]]): a for i, a in zip(chunk, A, strict=True)}
     return out
 

@@ -35,7 +35,7 @@ def test_contributions_add_up_to_the_margins_of_the_run(graphs, fitted, evidence
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_all_factors_retained_are_the_model_bit_for_bit(dtype, cohort, fitted):
     method, fitted_runs = fitted
-    inputs = method.inputs(Connectomes(cohort, dtype=dtype))
+    inputs = method.gather_inputs(Connectomes(cohort, dtype=dtype))
     for fitted in fitted_runs:
         scans = inputs.take(torch.from_numpy(fitted.run.fold.test))
         a = compute_contributions(method, fitted, scans)

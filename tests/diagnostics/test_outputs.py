@@ -8,7 +8,7 @@ import torch
 from diagnostic_cohorts import collect_outputs, fold, small, uneven
 
 from brio import draws
-from brio.connectome import BlockRule, Connectomes, Resamples, clip_block_length
+from brio.connectome import BlockRule, Connectomes, ReestimateRequest, clip_block_length
 from brio.connectome import connectomes as connectomes_module
 from brio.diagnostics import estimate_source_block_length
 from brio.diagnostics import outputs as outputs_module
@@ -58,7 +58,7 @@ def test_a_run_in_a_group_has_the_outputs_it_has_alone(name, graphs, runs, fitte
         assert len(full["representation"]) == n
         (alone,) = collect_outputs(method, [fitted], graphs, [length], K)
         same_outputs((full, reestimated), (alone.full, alone.reestimated))
-        expected = method.predict(fitted, method.inputs(graphs).take(torch.from_numpy(fitted.run.fold.source)))
+        expected = method.predict(fitted, method.gather_inputs(graphs).take(torch.from_numpy(fitted.run.fold.source)))
         np.testing.assert_allclose(full["logit"], expected.margin, atol=1e-9)
         np.testing.assert_allclose(full["representation"], expected.representation, atol=1e-9)
         assert np.abs(reestimated["logit"] - full["logit"][:, None]).max() > 1e-3
@@ -129,20 +129,20 @@ def test_draws_are_not_those_of_a_refresh(graphs, runs):
     source = runs[0].fold.source
     blocks = clip_block_length(5.0, graphs.n_frames[source], BlockRule())
     for refresh in range(3):
-        for chunk, A in graphs.reestimates(Resamples(source, blocks, runs[0].seed, refresh, K)):
+        for chunk, A in graphs.iterate_reestimates(ReestimateRequest(source, blocks, runs[0].seed, refresh, K)):
             assert not np.isclose(A[:, :, 0, 1].numpy(), margins[chunk]).any()
 
 
 def test_re_estimates_are_made_once_for_runs_that_share_them(graphs, runs, fitted, monkeypatch):
     method, fitted_runs = fitted
     made = []
-    reestimates = Connectomes.reestimates
+    reestimates = Connectomes.iterate_reestimates
 
     def counted(self, asked, *rest):
         made.append((asked.seed, len(asked.scans)))
         return reestimates(self, asked, *rest)
 
-    monkeypatch.setattr(Connectomes, "reestimates", counted)
+    monkeypatch.setattr(Connectomes, "iterate_reestimates", counted)
     collect_outputs(method, fitted_runs, graphs, LENGTHS, K)
     union = len(np.union1d(runs[0].fold.source, runs[2].fold.source))
     assert made == [(0, union), (1, len(runs[1].fold.source)), (0, len(runs[3].fold.source))]

@@ -15,9 +15,9 @@ from brio.methods.brio.qualification import (
 
 
 def statistics(found):
-    _, V, Delta = contribution_statistics(found.a, found.membership)
-    _, _, Delta_re = contribution_statistics(found.a_reestimated.mean(1), found.membership)
-    return V, Delta, Delta_re, reestimation_variation(found.squared_change, found.membership)
+    _, V, Delta = contribution_statistics(found.a, found.cell_average)
+    _, _, Delta_re = contribution_statistics(found.a_reestimated.mean(1), found.cell_average)
+    return V, Delta, Delta_re, reestimation_variation(found.squared_change, found.cell_average)
 
 
 def test_proposition_1_holds_for_every_site_and_factor_of_trained_runs(evidence, graphs, runs):

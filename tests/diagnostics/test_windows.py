@@ -7,7 +7,7 @@ from diagnostic_cohorts import small
 
 from brio.cohort import Cohort
 from brio.connectome import Connectomes, HarmonisationRule, harmonise_connectomes
-from brio.diagnostics import POSITIONS, frame_window, window_connectomes
+from brio.diagnostics import PLACEMENTS, estimate_window_connectomes, locate_window
 from brio.errors import BrioError
 
 
@@ -30,7 +30,7 @@ def awkward(cohort) -> Cohort:
     )
 
 
-def cut(cohort, share, position):
+def cut(cohort, share, placement):
     """The cohort whose scans hold their windows alone; frames that are not finite are dropped before."""
     scans = []
     for i in range(len(cohort)):
@@ -39,7 +39,7 @@ def cut(cohort, share, position):
         x = np.where(dead, 0.0, x)
         x = x[np.isfinite(x).all(1)]
         n = round(share * len(x) + 1e-9)
-        start = {"first": 0, "middle": (len(x) - n) // 2, "last": len(x) - n}[position]
+        start = {"first": 0, "middle": (len(x) - n) // 2, "last": len(x) - n}[placement]
         scans.append(x[start : start + n])
     table = cohort.participants
     return Cohort.from_scans(
@@ -52,12 +52,12 @@ def cut(cohort, share, position):
     )
 
 
-@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("share", [0.5, 0.75])
-def test_windows_equal_scans_cut_by_hand(awkward, share, position):
+def test_windows_equal_scans_cut_by_hand(awkward, share, placement):
     graphs = Connectomes(awkward, dtype=torch.float64)
-    found = window_connectomes(graphs, share, position)
-    expected = Connectomes(cut(awkward, share, position), dtype=torch.float64)
+    found = estimate_window_connectomes(graphs, share, placement)
+    expected = Connectomes(cut(awkward, share, placement), dtype=torch.float64)
     odd = np.abs(found.n_frames - expected.n_frames)
     assert (odd <= 1).all()  # round halves up here, to even there
     same = odd == 0
@@ -72,9 +72,9 @@ def test_windows_equal_scans_cut_by_hand(awkward, share, position):
 
 def test_a_share_of_one_is_the_full_scan(awkward):
     graphs = Connectomes(awkward)
-    for position in POSITIONS:
-        assert torch.equal(window_connectomes(graphs, 1.0, position).full, graphs.full)
-    nearly = window_connectomes(graphs, 0.999, "last")  # all frames again, by the other way
+    for placement in PLACEMENTS:
+        assert torch.equal(estimate_window_connectomes(graphs, 1.0, placement).full, graphs.full)
+    nearly = estimate_window_connectomes(graphs, 0.999, "last")  # all frames again, by the other way
     assert np.array_equal(nearly.n_frames, graphs.n_frames)
     assert torch.equal(nearly.full, graphs.full)
     assert torch.equal(nearly.alive, graphs.alive)
@@ -83,7 +83,7 @@ def test_a_share_of_one_is_the_full_scan(awkward):
 def test_an_roi_without_signal_in_the_window_is_dead_there_alone(awkward):
     graphs = Connectomes(awkward, dtype=torch.float64)
     assert graphs.alive[1, 5]
-    first, last = window_connectomes(graphs, 0.5, "first"), window_connectomes(graphs, 0.5, "last")
+    first, last = estimate_window_connectomes(graphs, 0.5, "first"), estimate_window_connectomes(graphs, 0.5, "last")
     assert not first.alive[1, 5]
     assert (first.full[1, 5] == 0).all()
     assert (first.full[1, :, 5] == 0).all()
@@ -94,8 +94,8 @@ def test_an_roi_without_signal_in_the_window_is_dead_there_alone(awkward):
 def test_frames_that_are_dropped_do_not_count(awkward):
     graphs = Connectomes(awkward)
     assert graphs.n_frames[0] == awkward.n_frames[0] - 4
-    for position in POSITIONS:
-        half = window_connectomes(graphs, 0.5, position)
+    for placement in PLACEMENTS:
+        half = estimate_window_connectomes(graphs, 0.5, placement)
         assert np.array_equal(half.n_frames, np.floor(graphs.n_frames / 2 + 0.5).astype(int))
 
 
@@ -105,34 +105,36 @@ def test_fitted_runs_answer_for_windows(name, graphs, cohort, runs):
     (fitted,) = method.fit(graphs, runs[:1])
     test = runs[0].fold.test
     by_hand = Connectomes(cut(cohort, 0.75, "middle"), dtype=torch.float64)
-    found = window_connectomes(graphs, 0.75, "middle")
+    found = estimate_window_connectomes(graphs, 0.75, "middle")
     same = found.n_frames[test] == by_hand.n_frames[test]
     assert same.any()
-    margins = method.margins(fitted, found, test)
-    np.testing.assert_allclose(margins[same], method.margins(fitted, by_hand, test)[same], atol=1e-9)
+    margins = method.predict_margins(fitted, found, test)
+    np.testing.assert_allclose(margins[same], method.predict_margins(fitted, by_hand, test)[same], atol=1e-9)
     assert not np.allclose(margins, fitted.test_logit, atol=1e-3)
     np.testing.assert_allclose(
-        method.margins(fitted, window_connectomes(graphs, 1, "first"), test), fitted.test_logit, atol=1e-12
+        method.predict_margins(fitted, estimate_window_connectomes(graphs, 1, "first"), test),
+        fitted.test_logit,
+        atol=1e-12,
     )
 
 
 def test_windows_lie_where_their_names_say():
-    assert [frame_window(10, 0.5, p) for p in POSITIONS] == [slice(0, 5), slice(2, 7), slice(5, 10)]
-    assert [frame_window(10, 0.75, p) for p in POSITIONS] == [slice(0, 8), slice(1, 9), slice(2, 10)]
+    assert [locate_window(10, 0.5, p) for p in PLACEMENTS] == [slice(0, 5), slice(2, 7), slice(5, 10)]
+    assert [locate_window(10, 0.75, p) for p in PLACEMENTS] == [slice(0, 8), slice(1, 9), slice(2, 10)]
     for n in range(4, 60):
-        for p in POSITIONS:
-            w = frame_window(n, 0.3, p)
+        for p in PLACEMENTS:
+            w = locate_window(n, 0.3, p)
             assert 0 <= w.start < w.stop <= n
 
 
 def test_what_cannot_be_cut_is_told(graphs, runs):
     with pytest.raises(BrioError, match="share"):
-        window_connectomes(graphs, 0.0, "first")
-    with pytest.raises(BrioError, match="position"):
-        window_connectomes(graphs, 0.5, "centre")
-    with pytest.raises(BrioError, match=r"participant sim0001.*too few"):
-        window_connectomes(graphs, 0.03, "first")
+        estimate_window_connectomes(graphs, 0.0, "first")
+    with pytest.raises(BrioError, match="placement"):
+        estimate_window_connectomes(graphs, 0.5, "centre")
+    with pytest.raises(BrioError, match=r"participant sim0001.*fewer than the 4"):
+        estimate_window_connectomes(graphs, 0.03, "first")
     with pytest.raises(BrioError, match="harmonised"):
-        window_connectomes(
+        estimate_window_connectomes(
             harmonise_connectomes(graphs, runs[0].fold.source, HarmonisationRule(kind="combat")), 0.5, "first"
         )

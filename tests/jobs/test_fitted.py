@@ -51,9 +51,9 @@ def test_runs_answer_as_they_did(name, jobs):
         mine = said[(said["fold"] == fold.name) & (said["seed"] == seed)]
         assert mine["participant_id"].tolist() == job.cohort.ids[fold.test].tolist()
         assert fitted.test_logit.tolist() == mine["logit"].tolist()
-        np.testing.assert_array_equal(method.margins(fitted, graphs, fold.test), fitted.test_logit)
+        np.testing.assert_array_equal(method.predict_margins(fitted, graphs, fold.test), fitted.test_logit)
         assert auc(labels[fold.test], fitted.test_logit) == row["auc"]
-        chosen = auc(labels[fold.validation], method.margins(fitted, graphs, fold.validation))
+        chosen = auc(labels[fold.validation], method.predict_margins(fitted, graphs, fold.validation))
         assert chosen == pytest.approx(row["validation_auc"], abs=1e-12)
         assert fitted.validation_auc == row["validation_auc"]
 

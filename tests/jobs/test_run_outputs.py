@@ -185,7 +185,7 @@ def test_the_weights_kept_are_those_that_were_judged(job):
         parameters, state = group_tensors(store.read_weights(path.name))
         fitted = FittedRun(None, np.empty(0), 0.0, parameters=parameters, state=state)
         scans = np.flatnonzero(used.sites == record.row.fold)
-        again = methods[record.row.method].margins(fitted, graphs, scans)
+        again = methods[record.row.method].predict_margins(fitted, graphs, scans)
         np.testing.assert_allclose(again, record.predictions.logit, rtol=1e-5, atol=1e-6)
 
 

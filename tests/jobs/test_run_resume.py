@@ -236,9 +236,9 @@ def plan_on(folder):
 
 @pytest.mark.parametrize(("begun", "now"), [("cuda", "cuda-tf32"), ("cuda-tf32", "cuda"), ("cuda", "cpu")])
 def test_a_job_does_not_go_on_in_another_precision(plan_on, begun, now, tmp_path):
-    earlier = dataclasses.replace(plan_on(begun).stored, stacks=(("a",),))
+    earlier = dataclasses.replace(plan_on(begun).document, stacks=(("a",),))
     assert earlier.device == begun, "the word that --device takes"
-    assert resume_plan(earlier, plan_on(begun), tmp_path).stored.stacks == (("a",),)
+    assert resume_plan(earlier, plan_on(begun), tmp_path).document.stacks == (("a",),)
     with pytest.raises(BrioError, match=f"device: {begun} there, {now} here.*--device {begun}") as told:
         resume_plan(earlier, plan_on(now), tmp_path)
     assert str(tmp_path) in str(told.value)
@@ -247,14 +247,14 @@ def test_a_job_does_not_go_on_in_another_precision(plan_on, begun, now, tmp_path
 
 def test_a_finished_job_is_read_on_any_device(plan_on, tmp_path):
     begun, here = plan_on("cuda-tf32"), plan_on("cpu")
-    earlier = dataclasses.replace(begun.stored, stacks=(("a",),))
+    earlier = dataclasses.replace(begun.document, stacks=(("a",),))
     keys = list(begun.runs)
     for key in keys[:-1]:
         (tmp_path / "runs" / key).mkdir(parents=True)
     with pytest.raises(BrioError, match="device: cuda-tf32 there, cpu here"):
         resume_plan(earlier, here, tmp_path)  # one run is left
     (tmp_path / "runs" / keys[-1]).mkdir()
-    read = resume_plan(earlier, here, tmp_path).stored
+    read = resume_plan(earlier, here, tmp_path).document
     assert (read.device, read.threads) == ("cuda-tf32", None), "where it was computed"
     assert read.stacks == (("a",),)
     with pytest.raises(BrioError, match=r"belongs to another job.*seeds"):

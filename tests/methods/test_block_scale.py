@@ -29,13 +29,13 @@ def run(graphs):
 def blocks(monkeypatch):
     """Block lengths of the re-estimates that were computed."""
     lengths = []
-    reestimates = Inputs.reestimates
+    reestimates = Inputs.iterate_reestimates
 
-    def record_and_reestimate(self, resamples, room=None):
+    def record_and_reestimate(self, resamples, max_bytes=None):
         lengths.append(resamples.block_length)
-        return reestimates(self, resamples, room)
+        return reestimates(self, resamples, max_bytes)
 
-    monkeypatch.setattr(Inputs, "reestimates", record_and_reestimate)
+    monkeypatch.setattr(Inputs, "iterate_reestimates", record_and_reestimate)
     return lengths
 
 

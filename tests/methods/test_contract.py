@@ -24,7 +24,7 @@ from contract_cohorts import (
 from torch import nn
 
 from brio.cohort.simulate import simulate
-from brio.connectome import Connectomes, Resamples
+from brio.connectome import Connectomes, ReestimateRequest
 from brio.errors import BrioError
 from brio.methods import find_method, list_methods, make_method
 from brio.methods.gnn.gcn import GCN, GCNNetwork
@@ -120,7 +120,7 @@ def test_a_fitted_run_predicts_for_scans_and_for_re_estimates(name):
     graphs, method = Connectomes(tiny()), small(name)
     run = uneven(tiny())[0]
     (fitted,) = method.fit(graphs, [run])
-    inputs = method.inputs(graphs)
+    inputs = method.gather_inputs(graphs)
     test = torch.from_numpy(run.fold.test)
     prediction = method.predict(fitted, inputs.take(test))
     np.testing.assert_allclose(prediction.margin, fitted.test_logit, atol=1e-5)
@@ -134,7 +134,7 @@ def test_a_fitted_run_predicts_for_scans_and_for_re_estimates(name):
     again = method.predict(fitted, inputs.take(test))
     assert np.array_equal(again.margin, prediction.margin)
     blocks = np.full(len(test), 5)
-    for _, resampled in inputs.reestimates(Resamples(run.fold.test, blocks, 0, 0, 3)):
+    for _, resampled in inputs.iterate_reestimates(ReestimateRequest(run.fold.test, blocks, 0, 0, 3)):
         moved = method.predict(fitted, resampled)
         assert len(moved.margin) == 3 * len(test)
         assert np.isfinite(moved.margin).all()
@@ -169,7 +169,7 @@ def gated():
     """A method with a gate, a fitted run of it and its test scans."""
     method = GatedMethod(small("gcn").settings)
     (fitted,) = method.fit(Connectomes(tiny()), [uneven(tiny())[0]])
-    scans = method.inputs(Connectomes(tiny())).take(torch.from_numpy(fitted.run.fold.test))
+    scans = method.gather_inputs(Connectomes(tiny())).take(torch.from_numpy(fitted.run.fold.test))
     return method, fitted, scans
 
 

@@ -42,7 +42,7 @@ def source_of(graphs, run):
 
 
 def scans_of(graphs, where, name="core"):
-    return small(name).inputs(graphs).take(torch.from_numpy(where))
+    return small(name).gather_inputs(graphs).take(torch.from_numpy(where))
 
 
 @pytest.fixture(scope="module")
@@ -356,7 +356,7 @@ def fitted(graphs, run):
     torch.manual_seed(0)
     net = CORENetwork(method.settings).double()
     state = RunState.from_learned(**method.learn(source_of(graphs, run)))
-    scans = method.inputs(graphs).take(torch.from_numpy(run.fold.source))
+    scans = method.gather_inputs(graphs).take(torch.from_numpy(run.fold.source))
     for _ in range(20):
         net(scans, state, make_step(len(scans.A)))
     return method, net, state
@@ -368,7 +368,7 @@ def apply_norm(norm, x):
 
 def test_the_network_is_gated_message_passing_over_the_line_graph(graphs, run, fitted):
     method, net, state = fitted
-    scans = method.inputs(graphs).take(torch.from_numpy(run.fold.test))
+    scans = method.gather_inputs(graphs).take(torch.from_numpy(run.fold.test))
     assert not scans.alive.all()
     out = net(scans, state)
     learned = state.learned
@@ -409,7 +409,7 @@ def test_the_network_is_gated_message_passing_over_the_line_graph(graphs, run, f
 
 def test_gates_depend_on_the_subject_and_on_the_prior(graphs, run, fitted):
     method, net, state = fitted
-    scans = method.inputs(graphs).take(torch.from_numpy(run.fold.test))
+    scans = method.gather_inputs(graphs).take(torch.from_numpy(run.fold.test))
     gate = net(scans, state).gate
     assert gate.std(0).max() > 1e-3
     flat = RunState.from_learned(**state.learned | {"prior": state.learned["prior"] * 0})
@@ -418,7 +418,7 @@ def test_gates_depend_on_the_subject_and_on_the_prior(graphs, run, fitted):
 
 def test_trajectories_and_connectomes_both_reach_the_answer(graphs, run, fitted):
     method, net, state = fitted
-    scans = method.inputs(graphs).take(torch.from_numpy(run.fold.test))
+    scans = method.gather_inputs(graphs).take(torch.from_numpy(run.fold.test))
     logit = net(scans, state).logit
     assert not torch.allclose(net(scans._replace(bold=scans.bold.roll(1, 0)), state).logit, logit)
     assert not torch.allclose(net(scans._replace(A=scans.A.roll(1, 0)), state).logit, logit)

@@ -405,7 +405,7 @@ def test_a_fitted_run_holds_no_connectome_of_its_bank():
     }
     assert torch.equal(fitted.state.learned["side"], torch.tensor([-1.0, 1.0] * (p // 2)))
     # the bank belongs to the chosen weights, and the answer needs nothing else of the cohort
-    scans = method.inputs(Connectomes(tiny())).take(torch.from_numpy(run.fold.test))
+    scans = method.gather_inputs(Connectomes(tiny())).take(torch.from_numpy(run.fold.test))
     np.testing.assert_allclose(method.predict(fitted, scans).margin, fitted.test_logit, atol=1e-5)
     fitted.state.inference["bank_messages"] += 1.0
     assert not np.allclose(method.predict(fitted, scans).margin, fitted.test_logit, atol=1e-4)

@@ -333,7 +333,7 @@ def test_a_training_step_and_a_refresh(path):
         method.refresh(stack, np.ones(2, bool), np.zeros(2, int))
         batches, _ = stack.sources.batches(1, 1)
         key, epoch = np.arange(2, dtype=np.int64), np.array(1.0)
-        losses = stack.losses(*(stack.tensor(t) for t in (batches[0], key, epoch)), stage)
+        losses = stack.compute_losses(*(stack.to_tensor(t) for t in (batches[0], key, epoch)), stage)
         losses.sum().backward()
         gradient = {n: p.grad for n, p in stack.params.items() if p.grad is not None}
         found.append(

@@ -418,7 +418,7 @@ def test_a_training_step(path, monkeypatch, name, seeds):
         stack = Stack.build(method, Connectomes(cohort, DEVICE, torch.float32), runs)
         batches, _ = stack.sources.batches(1, 1)
         key = np.array([5, 5 if seeds[0] == seeds[1] else 6])
-        losses = stack.losses(*(stack.tensor(t) for t in (batches[0], key, np.array(1.0))), stage)
+        losses = stack.compute_losses(*(stack.to_tensor(t) for t in (batches[0], key, np.array(1.0))), stage)
         losses.sum().backward()
         found.append((losses, {n: p.grad for n, p in stack.params.items() if p.grad is not None}, stack.buffers))
     assert launched

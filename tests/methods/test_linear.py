@@ -108,7 +108,7 @@ def test_fc_and_tangent_together_have_equal_weight(graphs, fold):
     method = make_method("fc-tangent-ridge")
     run = Run(fold, 0)
     (fitted,) = method.fit(graphs, [run])
-    x = method.extract_features(method.inputs(graphs).take(torch.from_numpy(fold.source)), fitted.state.learned)
+    x = method.extract_features(method.gather_inputs(graphs).take(torch.from_numpy(fold.source)), fitted.state.learned)
     x = x - x.mean(0)
     n_fc = 12 * 11 // 2
     assert (x[:, :n_fc] ** 2).sum(1).mean() == pytest.approx(1.0)

@@ -76,10 +76,10 @@ def test_alignment_adds_up_to_the_weighted_differences_of_site_means():
     torch.manual_seed(1)
     E, n = 3, 24
     site, label = torch.arange(n) % E, (torch.arange(n) // E) % 2
-    membership = torch.stack([torch.stack([((site == e) & (label == c)).double() for c in (0, 1)]) for e in range(E)])
-    membership = membership / membership.sum(-1, keepdim=True)
+    cell_average = torch.stack([torch.stack([((site == e) & (label == c)).double() for c in (0, 1)]) for e in range(E)])
+    cell_average = cell_average / cell_average.sum(-1, keepdim=True)
     alpha_bar, g, a = torch.rand(3, 2).double(), torch.rand(3, 2).double(), torch.randn(n).double()
-    mean = membership @ a
+    mean = cell_average @ a
     pairs = [(0, 1), (0, 2), (1, 2)]
     expected = np.mean(
         [
@@ -88,7 +88,9 @@ def test_alignment_adds_up_to_the_weighted_differences_of_site_means():
             for c in (0, 1)
         ]
     )
-    assert float((build_alignment_functionals(alpha_bar, g, membership) @ a).square().sum()) == pytest.approx(expected)
+    assert float((build_alignment_functionals(alpha_bar, g, cell_average) @ a).square().sum()) == pytest.approx(
+        expected
+    )
 
 
 def _pieces(n=20, n_rois=8, J=2, K=1):
@@ -196,7 +198,7 @@ def test_the_mean_probability_is_the_share_of_patients(own):
     run = Run(leave_one_site_out(cohort, 0, 0)[0], 0)
     method = make_method("brio-plus", {"site_intercepts": own, "d_t": 4})
     (fitted,) = method.fit(graphs, [run])
-    probability = 1 / (1 + np.exp(-method.margins(fitted, graphs, run.fold.source)))
+    probability = 1 / (1 + np.exp(-method.predict_margins(fitted, graphs, run.fold.source)))
     share = cohort.labels[run.fold.source].mean()
     assert share < 0.3
     assert probability.mean() == pytest.approx(share, abs=0.1)
@@ -208,7 +210,7 @@ def test_weights_of_another_version_are_refused_in_words():
     (fitted,) = method.fit(graphs, runs[:1])
     del fitted.parameters["factors.Pi"]
     with pytest.raises(BrioError, match=r"another version of 'brio-plus' \(no factors.Pi\)"):
-        method.margins(fitted, graphs, runs[0].fold.test)
+        method.predict_margins(fitted, graphs, runs[0].fold.test)
 
 
 def test_contributions_add_up_to_the_logit_and_survive_being_kept():

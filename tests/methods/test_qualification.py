@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from brio.methods.brio import BrioSettings
 from brio.methods.brio.qualification import (
+    average_over_sites,
     contribution_statistics,
     pair_support,
     qualification_profile,
@@ -18,7 +19,6 @@ from brio.methods.brio.qualification import (
     reestimation_variation,
     reference_scale,
     relevance,
-    source_balanced,
     variant_profile,
 )
 
@@ -76,14 +76,14 @@ def loops(site, label, a0, ak, w):
 def tensors(site, label, a0, ak, w, pad=0):
     """Inputs of ``qualify``; ``pad`` adds sites that are not there."""
     E = site.max() + 1
-    membership = np.zeros((E + pad, 2, len(site)))
+    cell_average = np.zeros((E + pad, 2, len(site)))
     for e in range(E):
         for c in (0, 1):
             cell = (site == e) & (label == c)
-            membership[e, c, cell] = 1 / cell.sum()
+            cell_average[e, c, cell] = 1 / cell.sum()
     weight = np.array([1 / E] * E + [0.0] * pad)
     change = ((ak - a0[:, None]) ** 2).mean(1)
-    return tuple(map(torch.from_numpy, (a0, change, w, membership, weight)))
+    return tuple(map(torch.from_numpy, (a0, change, w, cell_average, weight)))
 
 
 def with_variant(variant):
@@ -94,10 +94,10 @@ def with_variant(variant):
 def test_every_quantity_equals_the_loop_over_subjects(seed):
     data = problem(seed)
     expected = loops(*data)
-    a, change, w, membership, weight = tensors(*data)
-    mu, V, Delta = contribution_statistics(a, membership)
-    V_pool, contrast = source_balanced(V, Delta, weight)
-    T, D = reference_scale(V, Delta), reestimation_variation(change, membership)
+    a, change, w, cell_average, weight = tensors(*data)
+    mu, V, Delta = contribution_statistics(a, cell_average)
+    V_pool, contrast = average_over_sites(V, Delta, weight)
+    T, D = reference_scale(V, Delta), reestimation_variation(change, cell_average)
     R = relevance(w, contrast, V_pool, EPS_W, EPS_S)
     q = reestimation_support(T, D, EPS_Q)
     for name, found in {"mu": mu, "V": V, "Delta": Delta, "R": R, "D": D, "T": T, "q": q}.items():
@@ -119,8 +119,8 @@ def test_qualify_puts_the_parts_together():
 
 def test_reference_scale_is_the_mean_squared_distance_from_the_midpoint():
     site, label, a0, *_ = data = problem(3)
-    a, _, _, membership, _ = tensors(*data)
-    mu, V, Delta = contribution_statistics(a, membership)
+    a, _, _, cell_average, _ = tensors(*data)
+    mu, V, Delta = contribution_statistics(a, cell_average)
     T = reference_scale(V, Delta).numpy()
     for e in range(3):
         middle = (mu[e, 0] + mu[e, 1]).numpy() / 2
@@ -145,33 +145,33 @@ def test_sites_that_are_not_there_change_nothing(variant):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_subjects_outside_the_source_change_nothing(variant):
     data = problem(5)
-    a, change, w, membership, weight = tensors(*data)
+    a, change, w, cell_average, weight = tensors(*data)
     more = torch.randn(4, a.shape[1], dtype=torch.float64)
     found = qualify(
         torch.cat([a, more]),
         torch.cat([change, more**2]),
         w,
-        torch.nn.functional.pad(membership, (0, 4)),
+        torch.nn.functional.pad(cell_average, (0, 4)),
         weight,
         with_variant(variant),
     )
-    for one, other in zip(found, qualify(a, change, w, membership, weight, with_variant(variant)), strict=True):
+    for one, other in zip(found, qualify(a, change, w, cell_average, weight, with_variant(variant)), strict=True):
         torch.testing.assert_close(one, other, atol=1e-13, rtol=0)
 
 
 def test_permuting_subjects_sites_and_factors_permutes_the_qualifications():
     data = problem(6)
-    a, change, w, membership, weight = tensors(*data)
-    plain = qualify(a, change, w, membership, weight, with_variant("full"))
+    a, change, w, cell_average, weight = tensors(*data)
+    plain = qualify(a, change, w, cell_average, weight, with_variant("full"))
     subjects = torch.randperm(len(a))
-    found = qualify(a[subjects], change[subjects], w, membership[..., subjects], weight, with_variant("full"))
+    found = qualify(a[subjects], change[subjects], w, cell_average[..., subjects], weight, with_variant("full"))
     torch.testing.assert_close(found.g, plain.g)
     sites = torch.tensor([2, 0, 1])  # pairs (0,1), (0,2), (1,2) become (2,0), (2,1), (0,1)
-    found = qualify(a, change, w, membership[sites], weight, with_variant("full"))
+    found = qualify(a, change, w, cell_average[sites], weight, with_variant("full"))
     torch.testing.assert_close(found.g, plain.g[[1, 2, 0]])
     torch.testing.assert_close(found.q_re, plain.q_re[sites])
     factors = torch.tensor([1, 2, 0])
-    found = qualify(a[:, factors], change[:, factors], w[factors], membership, weight, with_variant("full"))
+    found = qualify(a[:, factors], change[:, factors], w[factors], cell_average, weight, with_variant("full"))
     torch.testing.assert_close(found.alpha_bar, plain.alpha_bar[..., factors])
 
 
@@ -247,10 +247,10 @@ def support_of(cells, eps_q):
     n0, n1 = len(cells[0][0]), len(cells[1][0])
     a = torch.from_numpy(np.concatenate([cells[0][0], cells[1][0]]))[:, None]
     again = torch.from_numpy(np.concatenate([cells[0][1], cells[1][1]]))[..., None]
-    membership = torch.zeros(1, 2, n0 + n1, dtype=torch.float64)
-    membership[0, 0, :n0], membership[0, 1, n0:] = 1 / n0, 1 / n1
-    _, V, Delta = contribution_statistics(a, membership)
-    D = reestimation_variation((again - a[:, None]).square().mean(1), membership)
+    cell_average = torch.zeros(1, 2, n0 + n1, dtype=torch.float64)
+    cell_average[0, 0, :n0], cell_average[0, 1, n0:] = 1 / n0, 1 / n1
+    _, V, Delta = contribution_statistics(a, cell_average)
+    D = reestimation_variation((again - a[:, None]).square().mean(1), cell_average)
     T = reference_scale(V, Delta)
     q = reestimation_support(T, D, eps_q)
     Delta_re = cells[1][1].mean() - cells[0][1].mean()

@@ -71,7 +71,9 @@ def test_ridge_is_the_model_of_scikit_learn_with_the_penalty_that_validates_best
     assert fitted.details["penalty"] == pytest.approx(penalties[best])
     np.testing.assert_allclose(fitted.parameters["coefficients"].numpy(), models[best].coef_, atol=1e-9)
     np.testing.assert_allclose(fitted.test_logit, models[best].predict(X[run.fold.test]), atol=1e-9)
-    np.testing.assert_allclose(method.margins(fitted, graphs, np.arange(len(X))), models[best].predict(X), atol=1e-9)
+    np.testing.assert_allclose(
+        method.predict_margins(fitted, graphs, np.arange(len(X))), models[best].predict(X), atol=1e-9
+    )
 
 
 def test_choice_by_source_sites_leaves_each_out_in_turn(graphs, run):

@@ -391,8 +391,10 @@ def test_a_stack_of_runs_has_the_gradients_of_single_runs():
 
     def grads(which):
         stack = Stack.build(method, graphs, which)
-        scans = stack.tensor(stack.sources.batches(1, 2)[0][0])
-        losses = stack.losses(scans, stack.tensor(stack.sources.seeds + 4), torch.tensor(1.0), Stage("training", 1))
+        scans = stack.to_tensor(stack.sources.batches(1, 2)[0][0])
+        losses = stack.compute_losses(
+            scans, stack.to_tensor(stack.sources.seeds + 4), torch.tensor(1.0), Stage("training", 1)
+        )
         losses.sum().backward()
         return losses.detach(), {name: p.grad for name, p in stack.params.items()}
 

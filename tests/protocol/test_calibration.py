@@ -178,7 +178,7 @@ def test_sites_with_one_class_are_left_out_and_named():
     rows = predictions(4, 2)
     rows.loc[rows["fold"] == "s01", "label"] = 1
     band = roc_band(rows)
-    assert (band.n_sites, band.left_out) == (3, ("s01",))
+    assert (band.n_sites, band.one_class_units) == (3, ("s01",))
     assert band.auc == roc_band(rows[rows["fold"] != "s01"]).auc
     with pytest.raises(BrioError, match="one class only at s01"):
         roc_band(rows[rows["fold"] == "s01"])

@@ -38,7 +38,7 @@ def test_loso_splits_the_cohort_into_disjoint_sites(seed):
         assert len(sites[1]) == 2
         assert not sites[0] & sites[1]
         assert not (sites[0] | sites[1]) & sites[2]
-        assert f.left_out == ()
+        assert f.one_class_sites == ()
 
 
 @pytest.mark.parametrize("validation_sites", [1, 2, 3])
@@ -69,7 +69,7 @@ def test_a_site_with_one_class_is_tested_but_never_source_or_validation():
     assert set(folds) == set(sizes)
     for name, f in folds.items():
         assert not set(c.sites[np.concatenate([f.source, f.validation])]) & {"only0", "only1"}
-        assert set(f.left_out) == {"only0", "only1"} - {name}
+        assert set(f.one_class_sites) == {"only0", "only1"} - {name}
         for s in set(c.sites[f.source]):
             assert len(set(c.labels[f.source[c.sites[f.source] == s]])) == 2
     assert set(c.sites[folds["only0"].test]) == {"only0"}
@@ -140,10 +140,10 @@ def test_kfold_leaves_sites_without_both_classes_out_of_the_source():
     c = cohort({"a": (20, 20), "b": (20, 20), "one": (15, 0), "few": (20, 1)})
     folds = site_stratified_kfold(c, 0)
     for f in folds:
-        assert "one" in f.left_out
+        assert "one" in f.one_class_sites
         for site in set(c.sites[f.source]):
             assert set(c.labels[f.source[c.sites[f.source] == site]]) == {0, 1}
-    assert sum("few" in f.left_out for f in folds) == 3  # while its one patient tests or validates
+    assert sum("few" in f.one_class_sites for f in folds) == 3  # while its one patient tests or validates
     assert sorted(np.concatenate([f.test for f in folds]).tolist()) == list(range(len(c)))
 
 
@@ -159,7 +159,7 @@ def test_a_model_to_keep_learns_from_all_sites_but_those_that_validate(seed):
     c = cohort(EVEN | {"only0": (6, 0)})
     fold = make_training_fold(c, seed, 2)
     assert len(fold.test) == 0
-    assert fold.left_out == ("only0",)
+    assert fold.one_class_sites == ("only0",)
     assert set(c.sites[fold.validation]) == set(fold.validation_sites)
     assert len(fold.validation_sites) == 2
     assert set(c.sites[fold.source]) == set(EVEN) - set(fold.validation_sites)

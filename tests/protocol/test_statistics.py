@@ -14,10 +14,10 @@ from brio.errors import BrioError
 from brio.protocol import (
     adjust_holm,
     bootstrap_interval,
+    compare_by_corrected_t,
+    compare_by_signed_rank,
     compare_over_folds,
     compare_over_sites,
-    corrected_resampled_t,
-    paired_difference,
     signed_rank_p,
     smallest_reachable_p,
 )
@@ -67,35 +67,35 @@ def test_smallest_p_is_reached_when_all_sites_agree_and_not_before():
 def test_paired_difference_counts_and_intervals():
     first = np.array([0.75, 0.60, np.nan, 0.50, 0.90, 0.3])
     second = np.array([0.70, 0.60, 0.80, 0.60, np.nan, 0.1])
-    found = paired_difference(first, second)
+    found = compare_by_signed_rank(first, second)
     d = np.array([0.05, 0.0, -0.1, 0.2])
-    assert (found.n, found.left_out, found.better, found.worse) == (4, 2, 2, 1)
+    assert (found.n, found.n_missing, found.better, found.worse) == (4, 2, 2, 1)
     assert found.mean == pytest.approx(d.mean())
     assert (found.low, found.high) == pytest.approx(bootstrap_interval(d))
     assert found.p == pytest.approx(every_sign(d))
     assert found.smallest_p == 0.25
-    narrow = paired_difference(first, second, alpha=0.5)
+    narrow = compare_by_signed_rank(first, second, alpha=0.5)
     assert found.low < narrow.low < narrow.high < found.high
 
 
 def test_equal_scores_are_equal_whatever_their_last_bits():
-    found = paired_difference([0.1 + 0.2, 0.7, 0.9], [0.3, 0.6, 1.0])  # 0.1 + 0.2 > 0.3; 0.7 - 0.6 < 0.1
+    found = compare_by_signed_rank([0.1 + 0.2, 0.7, 0.9], [0.3, 0.6, 1.0])  # 0.1 + 0.2 > 0.3; 0.7 - 0.6 < 0.1
     assert (found.better, found.worse) == (1, 1)
     assert found.smallest_p == 0.5
     assert found.p == 1.0
 
 
 def test_all_zero_and_nothing_in_common():
-    same = paired_difference([0.5, 0.6], [0.5, 0.6])
+    same = compare_by_signed_rank([0.5, 0.6], [0.5, 0.6])
     assert (same.p, same.smallest_p, same.mean, same.better) == (1.0, 1.0, 0.0, 0)
-    none = paired_difference([np.nan, 0.6], [0.5, np.nan])
-    assert (none.n, none.left_out) == (0, 2)
+    none = compare_by_signed_rank([np.nan, 0.6], [0.5, np.nan])
+    assert (none.n, none.n_missing) == (0, 2)
     assert math.isnan(none.p)
     assert math.isnan(none.mean)
 
 
 def test_losses_are_better_when_lower_but_keep_their_sign():
-    found = paired_difference([0.1, 0.2, 0.3], [0.2, 0.3, 0.2], lower_is_better=True)
+    found = compare_by_signed_rank([0.1, 0.2, 0.3], [0.2, 0.3, 0.2], lower_is_better=True)
     assert (found.better, found.worse) == (2, 1)
     assert found.mean == pytest.approx(-0.1 / 3)
 
@@ -207,12 +207,12 @@ def test_compare_says_what_is_missing():
         compare_over_sites(scores[["brio"]])
 
 
-def plain_corrected_t(d: list[float], n_test: float, n_train: float) -> tuple[float, float]:
+def plain_corrected_t(d: list[float], n_test: float, n_source: float) -> tuple[float, float]:
     """T and p as Nadeau and Bengio write them."""
     k = len(d)
     mean = sum(d) / k
     variance = sum((x - mean) ** 2 for x in d) / (k - 1)
-    t = mean / math.sqrt((1 / k + n_test / n_train) * variance)
+    t = mean / math.sqrt((1 / k + n_test / n_source) * variance)
     return t, 2 * (1 - stats.t(df=k - 1).cdf(abs(t)))
 
 
@@ -220,7 +220,7 @@ def plain_corrected_t(d: list[float], n_test: float, n_train: float) -> tuple[fl
 def test_corrected_resampled_t_equals_the_plain_formula(k):
     rng = np.random.default_rng(k)
     first, second = rng.normal(0.7, 0.05, k), rng.normal(0.66, 0.05, k)
-    found = corrected_resampled_t(first, second, n_test=100, n_train=700)
+    found = compare_by_corrected_t(first, second, n_test=100, n_source=700)
     d = (first - second).tolist()
     t, p = plain_corrected_t(d, 100, 700)
     assert found.p == pytest.approx(p, rel=1e-6)
@@ -233,17 +233,17 @@ def test_without_overlap_the_correction_is_the_usual_t_test():
     rng = np.random.default_rng(0)
     first, second = rng.normal(0.7, 0.1, 10), rng.normal(0.6, 0.1, 10)
     usual = stats.ttest_rel(first, second).pvalue
-    assert corrected_resampled_t(first, second, 0, 100).p == pytest.approx(usual)
-    assert corrected_resampled_t(first, second, 10, 70).p > usual
+    assert compare_by_corrected_t(first, second, 0, 100).p == pytest.approx(usual)
+    assert compare_by_corrected_t(first, second, 10, 70).p > usual
 
 
 def test_corrected_resampled_t_without_variance_and_with_gaps():
-    assert corrected_resampled_t([0.5, 0.6], [0.5, 0.6], 1, 7).p == 1.0
-    assert corrected_resampled_t([0.6, 0.7], [0.5, 0.6], 1, 7).p == 0.0
-    assert math.isnan(corrected_resampled_t([0.6], [0.5], 1, 7).p)
-    gaps = corrected_resampled_t([0.6, np.nan, 0.8, 0.7], [0.5, 0.5, 0.6, 0.7], 1, 7)
-    whole = corrected_resampled_t([0.6, 0.8, 0.7], [0.5, 0.6, 0.7], 1, 7)
-    assert (gaps.left_out, gaps.p) == (1, whole.p)
+    assert compare_by_corrected_t([0.5, 0.6], [0.5, 0.6], 1, 7).p == 1.0
+    assert compare_by_corrected_t([0.6, 0.7], [0.5, 0.6], 1, 7).p == 0.0
+    assert math.isnan(compare_by_corrected_t([0.6], [0.5], 1, 7).p)
+    gaps = compare_by_corrected_t([0.6, np.nan, 0.8, 0.7], [0.5, 0.5, 0.6, 0.7], 1, 7)
+    whole = compare_by_corrected_t([0.6, 0.8, 0.7], [0.5, 0.6, 0.7], 1, 7)
+    assert (gaps.n_missing, gaps.p) == (1, whole.p)
 
 
 def test_compare_folds_tests_every_pair_and_corrects():

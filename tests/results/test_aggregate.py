@@ -9,7 +9,14 @@ import pytest
 from brio.errors import BrioError
 from brio.protocol import bootstrap_interval, compare_over_sites
 from brio.report.comparisons import compare_methods
-from brio.results import METRICS, average_seeds, score_units, summarise_metrics, summarise_scores
+from brio.results import (
+    METRICS,
+    average_seeds,
+    summarise_ensemble,
+    summarise_metrics,
+    summarise_scores,
+    unit_columns,
+)
 from brio.studies.summaries import summarise_arms
 
 
@@ -25,23 +32,46 @@ def test_seeds_are_averaged_before_sites_are_compared():
     assert scores.shape == (6, 2)
     assert scores.loc["s2", "a"] == pytest.approx(np.mean([values["a", "s2", seed] for seed in range(3)]))
     assert compare_over_sites(scores)["n_sites"].item() == 6
-    by_run = average_seeds(rows_of(values), units=score_units("kfold"))
+    by_run = average_seeds(rows_of(values), units=unit_columns("kfold"))
     assert by_run.shape == (18, 2)
     assert by_run.loc[(1, "s2"), "a"] == values["a", "s2", 1]
 
 
 def test_a_site_without_all_its_scores_has_none():
-    scores = average_seeds(
-        rows_of({("a", "s1", 0): 0.5, ("a", "s1", 1): np.nan, ("a", "s2", 0): 0.7, ("b", "s1", 0): 0.6})
-    )
-    assert math.isnan(scores.loc["s1", "a"])
-    assert scores.loc["s2", "a"] == 0.7
+    a = {("a", "s1", 0): 0.5, ("a", "s1", 1): np.nan, ("a", "s2", 0): 0.7, ("a", "s2", 1): 0.8, ("a", "s3", 1): 0.9}
+    scores = average_seeds(rows_of({**a, ("b", "s1", 0): 0.6, ("b", "s3", 0): 0.5}))
+    assert scores["a"].isna().tolist() == [True, False, True]  # NaN under seed 1; both scores; no run of seed 0
+    assert scores.loc["s2", "a"] == pytest.approx(0.75)
     assert math.isnan(scores.loc["s2", "b"])  # no run there
+    assert scores.loc[["s1", "s3"], "b"].tolist() == [0.6, 0.5]  # averaged over its own seeds: one
 
 
-def test_runs_that_are_there_twice_are_refused():
+def test_a_run_without_a_row_counts_as_a_run_without_a_score():
+    rows = rows_of({("a", "s1", 0): 0.5, ("a", "s1", 1): 0.7, ("a", "s2", 0): 0.9})
+    rows = rows.assign(**dict.fromkeys(METRICS, rows["auc"]))
+    assert (summarise_metrics(rows, "loso")["auc"].mean, summarise_metrics(rows, "loso")["auc"].n) == (0.6, 1)
+    assert summarise_metrics(rows, "kfold")["auc"].n == 3  # every fold of every seed counts for itself
+
+
+@pytest.mark.parametrize(("protocol", "n", "n_diverged"), [("loso", 2, 1), ("kfold", 1, 0)])
+def test_an_ensemble_with_a_missing_logit_has_no_score(protocol, n, n_diverged):
+    scans = [("s1", "p1", 0), ("s1", "p2", 1), ("s2", "p3", 0), ("s2", "p4", 1)]
+    predictions = pd.DataFrame(
+        [
+            {"fold": fold, "participant_id": p, "label": label, "seed": seed, "logit": float(label)}
+            for seed in range(2)
+            for fold, p, label in scans
+        ]
+    )
+    whole = summarise_ensemble(predictions, protocol)
+    assert (whole.mean, whole.n) == (1.0, n)
+    predictions.loc[(predictions["seed"] == 1) & (predictions["fold"] == "s1"), "logit"] = np.nan
+    assert summarise_ensemble(predictions, protocol).n == n_diverged
+
+
+def test_runs_that_occur_twice_are_refused():
     rows = rows_of({("a", "s1", 0): 0.5, ("b", "s1", 0): 0.6})
-    with pytest.raises(BrioError, match="'a', fold s1, seed 0 is there twice"):
+    with pytest.raises(BrioError, match="'a', fold s1, seed 0 occurs more than once"):
         average_seeds(pd.concat([rows, rows.iloc[:1]]))
 
 

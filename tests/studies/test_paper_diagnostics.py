@@ -73,14 +73,14 @@ def test_agreement_has_the_scores_of_the_same_runs(table, paper):
 
 def test_all_methods_are_asked_about_the_same_reestimates(context, cohort, monkeypatch):
     asked = {}
-    again = Connectomes.reestimates
+    again = Connectomes.iterate_reestimates
 
-    def watched(self, resamples, room=None):
+    def watched(self, resamples, max_bytes=None):
         for scan, block in zip(resamples.scans, resamples.block_length, strict=True):
             asked[name].add((resamples.seed, int(scan), int(block), resamples.refresh, resamples.K))
-        return again(self, resamples, room)
+        return again(self, resamples, max_bytes)
 
-    monkeypatch.setattr(Connectomes, "reestimates", watched)
+    monkeypatch.setattr(Connectomes, "iterate_reestimates", watched)
     fresh = context_on(cohort, context.out)  # nothing is kept from before
     for name in METHODS:
         asked[name] = set()
@@ -255,7 +255,7 @@ def test_all_factors_give_the_model_under_every_ranking(table, paper):
 def test_retention_keeps_the_best_factors_and_averages_random_orders(table, context):
     method, fitted_runs = context.load_fitted_runs(make_arm("brio"))
     lengths = [context.estimate_block_length(o.run) for o in fitted_runs]
-    inputs = method.inputs(context.connectomes)
+    inputs = method.gather_inputs(context.connectomes)
     rows = table("retention").set_index(["fold", "seed", "ranking", "factors"])["auc"]
     moved = 0
     some = gather_factor_evidence(method, fitted_runs[:4], context.connectomes, lengths[:4])

@@ -80,4 +80,6 @@ def small(name: str = "brio", **values: object) -> Method:
 
 def losses(stack: Stack, scans: np.ndarray, stage: Stage) -> torch.Tensor:
     """Losses of a stack on a batch, at the first step of the first epoch."""
-    return stack.losses(torch.from_numpy(scans), torch.zeros(len(stack), dtype=torch.int64), torch.tensor(1.0), stage)
+    return stack.compute_losses(
+        torch.from_numpy(scans), torch.zeros(len(stack), dtype=torch.int64), torch.tensor(1.0), stage
+    )

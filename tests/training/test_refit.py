@@ -87,8 +87,8 @@ def test_a_run_that_has_diverged_is_not_trained_again(graphs, uneven, monkeypatc
 
 def test_the_merged_fold_leaves_out_what_could_not_be_source(cohort):
     fold = split(cohort, "abc", "de", "f")
-    without = Fold(fold.name, fold.source, fold.validation, fold.test, (), ("dog", "elk"), left_out=("elk",))
-    merged = without.without_validation(cohort)
+    without = Fold(fold.name, fold.source, fold.validation, fold.test, (), ("dog", "elk"), one_class_sites=("elk",))
+    merged = without.move_validation_to_source(cohort)
     assert set(cohort.sites[merged.source]) == {"ant", "bee", "cat", "dog"}
     assert (np.diff(merged.source) > 0).all()
     assert len(merged.validation) == 0

@@ -106,7 +106,7 @@ def test_variants_without_support_draw_no_reestimates(graphs, uneven, monkeypatc
     def refuse(*_):
         raise AssertionError("re-estimates were drawn")
 
-    monkeypatch.setattr(type(graphs), "reestimates", refuse)
+    monkeypatch.setattr(type(graphs), "iterate_reestimates", refuse)
     monkeypatch.setattr(type(graphs), "estimate_block_length", refuse)
     for name in ("brio-wo-rs", "brio-wo-qg", "backbone"):
         small(name, epochs=3).fit(graphs, uneven[:1])

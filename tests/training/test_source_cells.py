@@ -33,7 +33,7 @@ def test_members_are_the_source_scans_of_each_site_and_class(cohort, uneven):
 
 def test_weights_of_cells_pairs_and_members_are_equal_shares(cohort, uneven):
     sources = SourceCells(cohort, uneven)
-    scans, membership = sources.membership()
+    scans, cell_average = sources.cell_average()
     for r, (E, run) in enumerate(zip((3, 4, 2), uneven, strict=True)):
         cell = sources.cell_weight[r]
         np.testing.assert_allclose(cell[:E], 1 / (2 * E))
@@ -44,17 +44,17 @@ def test_weights_of_cells_pairs_and_members_are_equal_shares(cohort, uneven):
         for e in range(4):
             for c in (0, 1):
                 n = sources.size[r, e, c]
-                inside = membership[r, e, c] > 0
+                inside = cell_average[r, e, c] > 0
                 assert sorted(scans[r, inside]) == sorted(sources.members[r, e, c, :n])
-                np.testing.assert_allclose(membership[r, e, c, inside], 1 / max(n, 1), rtol=1e-15)
+                np.testing.assert_allclose(cell_average[r, e, c, inside], 1 / max(n, 1), rtol=1e-15)
         assert set(scans[r]) == set(run.fold.source)
-        assert sorted(scans[r, membership[r].any((0, 1))]) == sorted(run.fold.source)
+        assert sorted(scans[r, cell_average[r].any((0, 1))]) == sorted(run.fold.source)
 
 
-def test_membership_averages_in_double_precision(cohort, uneven):
+def test_cell_averages_are_computed_in_double_precision(cohort, uneven):
     # contributions hardly vary at first: weights rounded to float32 moved relevance in the fourth digit
-    _, membership = SourceCells(cohort, uneven).membership()
-    total = membership.sum(-1)
+    _, cell_average = SourceCells(cohort, uneven).cell_average()
+    total = cell_average.sum(-1)
     np.testing.assert_allclose(total[total > 0], 1.0, rtol=1e-14)
 
 

@@ -104,7 +104,7 @@ def test_losses_of_a_stack_are_those_of_its_runs(graphs, uneven):
 def test_margins_are_the_logits_of_each_run_in_passes_of_any_size(graphs, uneven, monkeypatch):
     stack = Stack.build(small(epochs=4), graphs, uneven)
     scans = np.stack([np.arange(20), np.arange(20, 40), np.arange(30, 50)])
-    whole = stack.margins(scans)
+    whole = stack.score_scans(scans)
     for r in range(3):
         network = stack.method.network(InputShape(10, 1, 0)).double()
         network.load_state_dict({n: p[r].detach() for n, p in stack.params.items()})
@@ -113,7 +113,7 @@ def test_margins_are_the_logits_of_each_run_in_passes_of_any_size(graphs, uneven
         np.testing.assert_allclose(whole[r], out.logit.detach().numpy(), atol=1e-12)
     assert not graphs.alive[:50].all()
     monkeypatch.setattr(stack_module, "pass_budget", lambda device: 1)
-    np.testing.assert_allclose(stack.margins(scans), whole, atol=1e-12)
+    np.testing.assert_allclose(stack.score_scans(scans), whole, atol=1e-12)
     shared = stack.forward(stack.inputs.take(torch.arange(7)), shared=True)
     np.testing.assert_allclose(shared.logit[0], whole[0, :7], atol=1e-12)
     some = stack.forward(stack.inputs.take(torch.arange(7)), shared=True, runs=torch.tensor([2]))
@@ -124,7 +124,7 @@ def test_a_refresh_takes_no_more_memory_than_a_step_and_finds_the_same(graphs, u
     method = small(epochs=4)
     due, count = np.ones(3, dtype=bool), np.zeros(3, dtype=np.int64)
     stages, found, asked = method.stages(), [], []
-    plain = Connectomes.reestimates
+    plain = Connectomes.iterate_reestimates
 
     def watched(self, *words):
         asked.append(words[-1])
@@ -132,7 +132,7 @@ def test_a_refresh_takes_no_more_memory_than_a_step_and_finds_the_same(graphs, u
             sizes.append(A[0, 0].numel() * A.element_size() * A.shape[0] * A.shape[1])
             yield chunk, A
 
-    monkeypatch.setattr(Connectomes, "reestimates", watched)
+    monkeypatch.setattr(Connectomes, "iterate_reestimates", watched)
     for room in (None, 5000, 1):
         sizes = []
         stack = Stack.build(method, graphs, uneven)
@@ -152,11 +152,11 @@ def test_a_finished_run_scores_other_cohorts_of_the_atlas(graphs, rows, uneven):
     method = small(epochs=4, patience=None)
     fitted_runs = method.fit(graphs, uneven)
     for fitted in fitted_runs:
-        again = method.margins(fitted, graphs, fitted.run.fold.test)
+        again = method.predict_margins(fitted, graphs, fitted.run.fold.test)
         np.testing.assert_allclose(again, fitted.test_logit, atol=1e-12)
         elsewhere = cohort_of([row for row in rows if row[0] in ("dog", "fox")])
-        there = method.margins(fitted, Connectomes(elsewhere, dtype=torch.float64), np.arange(len(elsewhere)))
-        here = method.margins(fitted, graphs, np.flatnonzero(np.isin(graphs.cohort.sites, ["dog", "fox"])))
+        there = method.predict_margins(fitted, Connectomes(elsewhere, dtype=torch.float64), np.arange(len(elsewhere)))
+        here = method.predict_margins(fitted, graphs, np.flatnonzero(np.isin(graphs.cohort.sites, ["dog", "fox"])))
         np.testing.assert_allclose(there, here, atol=1e-10)
 
 

@@ -207,7 +207,7 @@ def test_the_validation_curve_tells_which_epoch_was_chosen(graphs, cohort, every
     parameters, state = group_tensors({name: t[0] for name, t in state.items()})
     last = dataclasses.replace(alone, parameters=parameters, state=state)
     scans = runs[3].fold.validation
-    expected = roc_auc_score(cohort.labels[scans], method.margins(last, graphs, scans))
+    expected = roc_auc_score(cohort.labels[scans], method.predict_margins(last, graphs, scans))
     assert alone.details["validation_curve"][-1] == [alone.trained_epochs, round(expected, 5)]
 
 
@@ -217,7 +217,7 @@ def test_patience_gives_the_best_of_the_epochs_it_saw(graphs, uneven):
         assert fitted.trained_epochs == 8
         assert 3 <= fitted.selected_epoch <= 8
         fold = fitted.run.fold
-        logits = small(epochs=8).margins(fitted, graphs, fold.validation)
+        logits = small(epochs=8).predict_margins(fitted, graphs, fold.validation)
         label = graphs.cohort.labels[fold.validation]
         pairs = [(p > q) + 0.5 * (p == q) for p in logits[label == 1] for q in logits[label == 0]]
         assert fitted.validation_auc == pytest.approx(np.mean(pairs), abs=1e-12)

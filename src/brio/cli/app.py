@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 import typer
 
@@ -16,19 +17,24 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+# sub-commands of ``brio fetch``; here so that modules of commands import one module only
 fetch_app = typer.Typer(help="Download public data and turn it into a cohort.", no_args_is_help=True)
 app.add_typer(fetch_app, name="fetch")
 
 
 def main() -> None:
-    """Entry point: user-facing errors are one line on standard error and exit status 2."""
+    """Run the command line.
+
+    A BrioError or OSError is printed as one line on standard error; the exit status is then 2.
+    """
     try:
         app()
     except BrioError as error:
-        message = str(error)
-    except OSError as error:
-        message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-    else:
-        return
+        _fail(str(error))
+    except OSError as error:  # a missing file or a full disk is for the user to mend, not a defect to trace
+        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+
+
+def _fail(message: str) -> NoReturn:
     print(f"brio: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(2)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 def print_result(result: Result) -> None:
     """Print the table of a job and what a reader should know about it."""
-    header, rows = result.cells()
+    header, rows = result.text_table()
     table = Table(*header, box=None, pad_edge=False)
     for row in rows:
         table.add_row(*row)
@@ -87,7 +87,7 @@ def run(
     )
     with show_progress(quiet) as progress:
         finished = run_job(spec, out, progress, say)
-    print_result(Result.of(finished))
+    print_result(Result.from_finished_job(finished))
 
 
 @app.command()
@@ -134,7 +134,7 @@ def tune(
     )
     with show_progress(quiet) as progress:
         finished = tune_job(spec, out, budget=budget, oracle=oracle, progress=progress, say=say)
-    print_result(Result.of(finished))
+    print_result(Result.from_finished_job(finished))
 
 
 @app.command()

@@ -40,13 +40,15 @@ class Cohort:
     Attributes
     ----------
     name : str
-    frames : ndarray of float32, shape [sum of T_i, P]
-        All scans end to end; memory-mapped when loaded from a folder.
+    frames : ndarray of float32, shape [F, P]
+        Frames of the scans, end to end; memory-mapped when loaded from a folder. After :meth:`select` they are still
+        those of all scans: use :meth:`scan`.
     starts, n_frames : ndarray of int64, shape [N]
         Scan i is ``frames[starts[i] : starts[i] + n_frames[i]]``.
     participants : DataFrame, N rows
-        One row per scan: ``participant_id``, ``site``, ``label`` (0 or 1) and any covariates.
-        ``tr`` is the repetition time in seconds, where it is known.
+        One row per scan; a participant has one scan. Columns ``participant_id``, ``n_frames``, ``site``, ``label``
+        (0 or 1) and any covariates; ``tr`` is the repetition time in seconds, where it is known. Scans to predict have
+        no ``site`` and ``label``.
     atlas : Atlas
         The P ROIs.
     classes : tuple of two str
@@ -100,12 +102,10 @@ class Cohort:
         title = f"Cohort {self.name}"
         if not {"site", "label"} <= set(self.participants.columns):
             return render_summary(title, facts)
-        controls, patients = ((self.labels == label) for label in (0, 1))
         names = np.unique(self.sites)
         facts.insert(1, ("sites", str(len(names))))
         rows = [
-            (site, int((controls & (self.sites == site)).sum()), int((patients & (self.sites == site)).sum()))
-            for site in names
+            (site, *(int(((self.labels == label) & (self.sites == site)).sum()) for label in (0, 1))) for site in names
         ]
         return render_summary(title, facts, ("site", *self._class_headings()), rows)
 
@@ -130,7 +130,7 @@ class Cohort:
 
     @property
     def ids(self) -> np.ndarray:
-        """Participant of each scan. Shape [N], str."""
+        """``participant_id`` of each scan. Shape [N], str."""
         return self.participants["participant_id"].to_numpy(dtype=str)
 
     @property
@@ -168,7 +168,13 @@ class Cohort:
         Returns
         -------
         Cohort
-            With a fingerprint derived from that of this cohort and the selected participants.
+            This cohort if all scans are selected in their order. Otherwise its fingerprint is derived from that of this
+            cohort and the selected participants, so it depends on the steps of a selection.
+
+        Raises
+        ------
+        IndexError
+            If a position is out of range.
         """
         index = np.flatnonzero(keep) if np.asarray(keep).dtype == bool else np.asarray(keep, dtype=np.int64)
         if len(index) == len(self) and (index == np.arange(len(self))).all():
@@ -226,11 +232,15 @@ class Cohort:
         Raises
         ------
         BrioError
-            If the scans differ in their number of ROIs, or the participants table is not valid.
+            If there are no scans, a scan has not two axes, scans or atlas differ in their number of ROIs, lengths of
+            the arguments differ, or the participants table is not valid.
         """
         if len(scans) == 0:
             raise BrioError("no scans were given")
         ids = [f"s{i + 1:05d}" for i in range(len(scans))] if participant_id is None else list(participant_id)
+        for argument, values in (("site", site), ("label", label), ("participant_id", ids), ("covariates", covariates)):
+            if values is not None and len(values) != len(scans):
+                raise BrioError(f"{len(scans)} scans, but {len(values)} values of {argument}; give one for each scan")
         arrays = [np.asarray(scan, dtype=np.float32) for scan in scans]
         for participant, array in zip(ids, arrays, strict=True):
             if array.ndim != 2:
@@ -291,7 +301,7 @@ class Cohort:
         """Open a cohort folder.
 
         The frames are memory-mapped, not read. The tables are checked against their hash here; the frames, which may
-        be many gigabytes, are checked by :meth:`verify`, which every command that trains calls first.
+        be many gigabytes, are checked by :meth:`verify`, which jobs and :meth:`BrioClassifier.fit` call first.
 
         Parameters
         ----------
@@ -341,7 +351,9 @@ class Cohort:
         )
 
     def verify(self) -> None:
-        """Check that the files on disk still match the fingerprint; does nothing for a cohort in memory.
+        """Check that the files on disk still match the fingerprint.
+
+        Does nothing where ``path`` is None: a cohort in memory, or a selection.
 
         Raises
         ------
@@ -361,11 +373,12 @@ class Cohort:
 
 
 def locate_scans(n_frames: np.ndarray) -> np.ndarray:
-    """Compute the first frame of each scan from the lengths of all.
+    """Compute where each scan starts in the frames.
 
     Parameters
     ----------
     n_frames : ndarray of int64, shape [N]
+        Lengths of the scans, at least one.
 
     Returns
     -------

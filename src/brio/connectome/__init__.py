@@ -7,7 +7,7 @@ from .connectomes import Connectomes
 from .fc import fill_dead, psi
 from .harmonisation import HarmonisationRule, HarmonisedConnectomes, harmonise_connectomes
 from .log_euclidean import log_connectome
-from .resampling import Resamples, reestimate
+from .resampling import ReestimateRequest, reestimate
 from .support import edge_cut, source_mean, source_strength, sym_top
 
 __all__ = [
@@ -17,7 +17,7 @@ __all__ = [
     "Connectomes",
     "HarmonisationRule",
     "HarmonisedConnectomes",
-    "Resamples",
+    "ReestimateRequest",
     "clip_block_length",
     "edge_cut",
     "fill_dead",

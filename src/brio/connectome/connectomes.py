@@ -16,7 +16,7 @@ from ..errors import BrioError
 from .block_length import BlockRule, choose_balanced_subset, estimate_horizon, pool_horizons
 from .bold import BoldRule, bold_positions, interpolate_frames
 from .fc import psi, standardise
-from .resampling import Resamples, block_indices, draw_block_starts, reestimate
+from .resampling import ReestimateRequest, block_indices, draw_block_starts, reestimate
 from .support import edge_cut, site_mean, site_median
 
 __all__ = ["LEAST_FRAMES", "Connectomes"]
@@ -140,12 +140,14 @@ class Connectomes:
                 horizons[i] = estimate_horizon(self.scan(i), self._alive[i], int(self.ids[i]), rule, seed)
         return pool_horizons(np.array([horizons[i] for i in source[subset].tolist()]), site[subset])
 
-    def reestimates(self, resamples: Resamples, max_bytes: int | None = None) -> Iterator[tuple[np.ndarray, Tensor]]:
+    def iterate_reestimates(
+        self, request: ReestimateRequest, max_bytes: int | None = None
+    ) -> Iterator[tuple[np.ndarray, Tensor]]:
         """Yield re-estimates of scans chunk by chunk, Eq. (2); on a GPU, scans of similar length come together.
 
         Parameters
         ----------
-        resamples : Resamples
+        request : ReestimateRequest
         max_bytes : int, optional
             Most bytes of a chunk, resampled frames included. The device has a limit of its own
             (:func:`brio.device.chunk_budget`); the smaller one holds.
@@ -153,21 +155,21 @@ class Connectomes:
         Yields
         ------
         positions : ndarray of int64, shape [n]
-            Into ``resamples.scans``.
+            Into ``request.scans``.
         A : Tensor, shape [n, K, P, P]
         """
-        lengths = self.n_frames[resamples.scans]
-        block_length, keys = resamples.block_length.astype(np.int64), self._draw_keys(resamples)
-        for chunk in self._chunks(lengths, resamples.K, max_bytes):
+        lengths = self.n_frames[request.scans]
+        block_length, keys = request.block_length.astype(np.int64), self._draw_keys(request)
+        for chunk in self._chunks(lengths, request.K, max_bytes):
             parts = []
             for batch in self._batches(chunk, lengths):
-                frames, first = self._frames(resamples.scans[batch])
-                parts.append(reestimate(frames, first, lengths[batch], block_length[batch], keys[batch], resamples.K))
+                frames, first = self._frames(request.scans[batch])
+                parts.append(reestimate(frames, first, lengths[batch], block_length[batch], keys[batch], request.K))
             yield chunk, torch.cat(parts) if len(parts) > 1 else parts[0]
 
-    def _draw_keys(self, resamples: Resamples) -> np.ndarray:
+    def _draw_keys(self, request: ReestimateRequest) -> np.ndarray:
         """Key of the draws of each scan, int64."""
-        return draws.key(resamples.seed, "re-estimates", resamples.refresh, self.ids[resamples.scans]).view(np.int64)
+        return draws.key(request.seed, "re-estimates", request.refresh, self.ids[request.scans]).view(np.int64)
 
     def edge_cut(self, share: float) -> Tensor:
         """Return :func:`brio.connectome.support.edge_cut` of every full-scan FC, cached. Shape [N]."""
@@ -192,12 +194,12 @@ class Connectomes:
             self._bold[rule] = torch.stack([self._bold_window(i, self.scan(i), rule, tr) for i in range(len(self))])
         return self._bold[rule]
 
-    def resampled_bold(self, resamples: Resamples, rule: BoldRule, tr: np.ndarray | None) -> Tensor:
-        """Return the BOLD windows of the same resamples whose FC :meth:`reestimates` yields.
+    def resampled_bold(self, request: ReestimateRequest, rule: BoldRule, tr: np.ndarray | None) -> Tensor:
+        """Return the BOLD windows of the same resamples whose FC :meth:`iterate_reestimates` yields.
 
         Parameters
         ----------
-        resamples : Resamples
+        request : ReestimateRequest
         rule, tr
             As for :meth:`bold`.
 
@@ -206,12 +208,12 @@ class Connectomes:
         Tensor, shape [n * K, frames, P]
         """
         out = []
-        for i, block, key in zip(resamples.scans, resamples.block_length, self._draw_keys(resamples), strict=True):
+        for i, block, key in zip(request.scans, request.block_length, self._draw_keys(request), strict=True):
             x = self.scan(int(i))
             size = torch.tensor([len(x)], device=self.device)
             length = torch.tensor([int(block)], device=self.device)
             starts = draw_block_starts(
-                torch.tensor([key], device=self.device), size, resamples.K, -(-len(x) // max(1, int(block)))
+                torch.tensor([key], device=self.device), size, request.K, -(-len(x) // max(1, int(block)))
             )
             index = block_indices(starts, length, size, len(x))[0]  # [K, T]
             out.append(self._bold_window(int(i), x[index], rule, tr))

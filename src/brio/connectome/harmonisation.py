@@ -15,7 +15,7 @@ from ..settings import require
 from .combat import fit_combat
 from .connectomes import Connectomes
 from .fc import fill_dead
-from .resampling import Resamples
+from .resampling import ReestimateRequest
 from .support import source_mean
 
 __all__ = ["HarmonisationRule", "HarmonisedConnectomes", "harmonise_connectomes"]
@@ -89,10 +89,12 @@ class HarmonisedConnectomes(Connectomes):
         self.combat = fitted.extend_to_unseen_sites(x, sites, rule.unseen, known)
         self.full = self._harmonise(plain.full, plain.alive, np.arange(len(plain)), x)
 
-    def reestimates(self, resamples: Resamples, max_bytes: int | None = None) -> Iterator[tuple[np.ndarray, Tensor]]:
-        """Yield harmonised re-estimates, as :meth:`Connectomes.reestimates` does."""
-        for chunk, A in super().reestimates(resamples, max_bytes):
-            scans = np.repeat(resamples.scans[chunk], resamples.K)
+    def iterate_reestimates(
+        self, request: ReestimateRequest, max_bytes: int | None = None
+    ) -> Iterator[tuple[np.ndarray, Tensor]]:
+        """Yield harmonised re-estimates, as :meth:`Connectomes.iterate_reestimates` does."""
+        for chunk, A in super().iterate_reestimates(request, max_bytes):
+            scans = np.repeat(request.scans[chunk], request.K)
             flat = A.flatten(0, 1)
             alive = self.alive[torch.from_numpy(scans).to(self.device)]
             yield chunk, self._harmonise(flat, alive, scans, self._edges(flat, alive)).unflatten(0, A.shape[:2])

@@ -11,11 +11,11 @@ from torch import Tensor
 from ..draws import draw_uniform_tensor
 from .fc import psi
 
-__all__ = ["Resamples", "block_indices", "draw_block_starts", "reestimate"]
+__all__ = ["ReestimateRequest", "block_indices", "draw_block_starts", "reestimate"]
 
 
-class Resamples(NamedTuple):
-    """Which resamples to draw: K of each scan. Draws depend on seed, refresh and participant alone.
+class ReestimateRequest(NamedTuple):
+    """Which re-estimates to draw: K of each scan. Draws depend on seed, refresh and participant alone.
 
     Attributes
     ----------
@@ -27,7 +27,7 @@ class Resamples(NamedTuple):
     refresh : int
         Number of the refresh; another number gives other draws.
     K : int
-        Resamples of each scan.
+        Number of re-estimates of each scan.
     """
 
     scans: np.ndarray
@@ -36,12 +36,12 @@ class Resamples(NamedTuple):
     refresh: int
     K: int
 
-    def select(self, chunk: np.ndarray) -> Resamples:
-        """Return the same resamples for some of the scans, by position in ``scans``."""
+    def select(self, chunk: np.ndarray) -> ReestimateRequest:
+        """Return the same request for some of the scans, by position in ``scans``."""
         return self._replace(scans=self.scans[chunk], block_length=self.block_length[chunk])
 
 
-def draw_block_starts(keys: Tensor, n_frames: Tensor, n_resamples: int, n_blocks: int) -> Tensor:
+def draw_block_starts(keys: Tensor, n_frames: Tensor, n_reestimates: int, n_blocks: int) -> Tensor:
     """Draw the first frame of every block uniformly, one draw for each scan, resample and block.
 
     Parameters
@@ -49,7 +49,7 @@ def draw_block_starts(keys: Tensor, n_frames: Tensor, n_resamples: int, n_blocks
     keys : Tensor of int64, shape [n]
         One key for each scan, made of seed, refresh and participant (:func:`brio.draws.key`).
     n_frames : Tensor of int64, shape [n]
-    n_resamples : int
+    n_reestimates : int
         K.
     n_blocks : int
         Blocks of each resample.
@@ -58,7 +58,7 @@ def draw_block_starts(keys: Tensor, n_frames: Tensor, n_resamples: int, n_blocks
     -------
     Tensor of int64, shape [n, K, n_blocks]
     """
-    k = torch.arange(n_resamples, device=keys.device)[None, :, None]
+    k = torch.arange(n_reestimates, device=keys.device)[None, :, None]
     b = torch.arange(n_blocks, device=keys.device)[None, None, :]
     u = draw_uniform_tensor(keys[:, None, None], k, b)
     return (u * n_frames[:, None, None]).long()
@@ -90,7 +90,7 @@ def reestimate(
     n_frames: np.ndarray,
     block_length: np.ndarray,
     keys: np.ndarray,
-    n_resamples: int,
+    n_reestimates: int,
 ) -> Tensor:
     """Re-estimate the FC of scans from resampled frames: A^(k) = Psi(R_k(X)), Eq. (2).
 
@@ -104,7 +104,7 @@ def reestimate(
         First frame of each scan in ``frames``, its number of frames, and its block length.
     keys : ndarray of int64, shape [n]
         Keys of the draws of each scan, see :func:`draw_block_starts`.
-    n_resamples : int
+    n_reestimates : int
         K.
 
     Returns
@@ -114,8 +114,8 @@ def reestimate(
     width = int(n_frames.max())
     n_blocks = -(-width // max(1, int(block_length.min())))
     start, size, block, key = torch.from_numpy(np.stack([first, n_frames, block_length, keys])).to(frames.device)
-    index = block_indices(draw_block_starts(key, size, n_resamples, n_blocks), block, size, width)  # [n, K, T]
+    index = block_indices(draw_block_starts(key, size, n_reestimates, n_blocks), block, size, width)  # [n, K, T]
     x = frames.index_select(0, (index + start[:, None, None]).flatten()).view(*index.shape, -1)
     if n_frames.min() < width:
         x *= (torch.arange(width, device=x.device) < size[:, None])[:, None, :, None]
-    return psi(x, size[:, None].expand(-1, n_resamples))
+    return psi(x, size[:, None].expand(-1, n_reestimates))

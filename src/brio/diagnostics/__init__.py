@@ -22,11 +22,11 @@ from .mismatch import (
 )
 from .outputs import SourceOutputs, estimate_source_block_length, iterate_source_outputs
 from .propositions import check_proposition_1, check_proposition_2, contrast_stability, reweighting_gain
-from .windows import POSITIONS, frame_window, window_connectomes
+from .windows import PLACEMENTS, estimate_window_connectomes, locate_window
 
 __all__ = [
     "DELTA_AUC",
-    "POSITIONS",
+    "PLACEMENTS",
     "RANKINGS",
     "FactorEvidence",
     "SourceOutputs",
@@ -37,10 +37,11 @@ __all__ = [
     "discordance_interval",
     "discordance_rate",
     "estimate_source_block_length",
-    "frame_window",
+    "estimate_window_connectomes",
     "gather_factor_evidence",
     "global_qualification",
     "iterate_source_outputs",
+    "locate_window",
     "mark_mismatches",
     "measure_discrepancies",
     "mismatch_rates",
@@ -53,5 +54,4 @@ __all__ = [
     "site_discrepancy",
     "spearman",
     "spearman_interval",
-    "window_connectomes",
 ]

@@ -14,9 +14,9 @@ from ..errors import BrioError
 from ..methods.brio import BrioSettings
 from ..methods.brio.qualification import contribution_statistics, reestimation_variation, reference_scale
 from ..training import FittedRun, Method
-from ..training.cells import cell_membership, group_by_cell
+from ..training.cells import cell_average_weights, group_by_cell
 from ..transport import entropic_cost
-from .outputs import RESAMPLES, iterate_source_outputs
+from .outputs import DEFAULT_REESTIMATES, iterate_source_outputs
 
 __all__ = ["measure_discrepancies", "pair_divergences", "predictive_variation", "site_discrepancy"]
 
@@ -157,7 +157,7 @@ def predictive_variation(
     epsilon : float
         Keeps the ratio finite where logits do not vary at all.
     """
-    cells = cell_membership(site, label)
+    cells = cell_average_weights(site, label)
     full, other = torch.from_numpy(margin).double()[:, None], torch.from_numpy(reestimated).double()
     _, V, Delta = contribution_statistics(full, cells)
     D_re = reestimation_variation((other - full).square().mean(1, keepdim=True), cells)
@@ -168,8 +168,8 @@ def measure_discrepancies(
     method: Method,
     fitted_runs: Sequence[FittedRun],
     connectomes: Connectomes,
-    block_length: Sequence[float],
-    n_resamples: int = RESAMPLES,
+    block_lengths: Sequence[float],
+    n_reestimates: int = DEFAULT_REESTIMATES,
     epsilon: float = _PAPER.epsilon,
     iterations: int = _PAPER.sinkhorn_iterations,
 ) -> pd.DataFrame:
@@ -177,7 +177,7 @@ def measure_discrepancies(
 
     Parameters
     ----------
-    method, fitted_runs, connectomes, block_length, n_resamples
+    method, fitted_runs, connectomes, block_lengths, n_reestimates
         As for :func:`brio.diagnostics.outputs.iterate_source_outputs`.
     epsilon, iterations : float, int
         As for :func:`site_discrepancy`.
@@ -192,7 +192,7 @@ def measure_discrepancies(
     rows: dict[int, dict[str, object]] = {}
     fields = ("logit", "representation")
     for position, full, reestimated in iterate_source_outputs(
-        method, fitted_runs, connectomes, block_length, n_resamples, fields, ("logit",)
+        method, fitted_runs, connectomes, block_lengths, n_reestimates, fields, ("logit",)
     ):
         fitted = fitted_runs[position]
         source = fitted.run.fold.source

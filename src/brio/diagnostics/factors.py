@@ -17,9 +17,9 @@ from ..errors import BrioError
 from ..methods.brio import Brio, BrioSettings
 from ..methods.brio.qualification import Qualification, pair_support, qualify
 from ..training import FittedRun, Method, Scans
-from ..training.cells import cell_membership, group_by_cell
+from ..training.cells import cell_average_weights, group_by_cell
 from ..training.stack import Stack
-from .outputs import RESAMPLES, iterate_source_outputs
+from .outputs import DEFAULT_REESTIMATES, iterate_source_outputs
 
 __all__ = [
     "RANKINGS",
@@ -52,7 +52,7 @@ class FactorEvidence:
         Contributions of full scans, in the order of ``run.fold.source``.
     a_reestimated : Tensor, shape [n, K, J]
         Contributions of the re-estimates.
-    membership : Tensor, shape [E, 2, n]
+    cell_average : Tensor, shape [E, 2, n]
         1 / N_ec for the scans of site e and class c, else 0.
     qualification : Qualification
         pi_task, q_re, alpha_bar and g of the frozen run, computed as in the full method, whatever variant was trained.
@@ -64,7 +64,7 @@ class FactorEvidence:
     sites: np.ndarray
     a: Tensor
     a_reestimated: Tensor
-    membership: Tensor
+    cell_average: Tensor
     qualification: Qualification
     Pi_bar: Tensor
     settings: BrioSettings
@@ -79,8 +79,8 @@ def gather_factor_evidence(
     method: Method,
     fitted_runs: Sequence[FittedRun],
     connectomes: Connectomes,
-    block_length: Sequence[float],
-    n_resamples: int = RESAMPLES,
+    block_lengths: Sequence[float],
+    n_reestimates: int = DEFAULT_REESTIMATES,
 ) -> list[FactorEvidence]:
     """Compute contributions and qualifications of fitted BRIO runs on the re-estimates that all diagnostics share.
 
@@ -88,7 +88,7 @@ def gather_factor_evidence(
     ----------
     method : Method
         BRIO or a variant of it, with the settings the runs were fitted with.
-    fitted_runs, connectomes, block_length, n_resamples
+    fitted_runs, connectomes, block_lengths, n_reestimates
         As for :func:`brio.diagnostics.outputs.iterate_source_outputs`.
 
     Returns
@@ -106,14 +106,14 @@ def gather_factor_evidence(
     evidence: dict[int, FactorEvidence] = {}
     fields = ("contributions",)
     for position, full, reestimated in iterate_source_outputs(
-        method, fitted_runs, connectomes, block_length, n_resamples, fields, fields
+        method, fitted_runs, connectomes, block_lengths, n_reestimates, fields, fields
     ):
         fitted = fitted_runs[position]
         source = fitted.run.fold.source
         site, label = cohort.sites[source], cohort.labels[source]
         a = torch.from_numpy(full["contributions"]).double()
         a_reestimated = torch.from_numpy(reestimated["contributions"]).double()
-        cells, w = cell_membership(site, label), fitted.parameters["w"].double().cpu()
+        cells, w = cell_average_weights(site, label), fitted.parameters["w"].double().cpu()
         site_weight = torch.full((len(cells),), 1.0 / len(cells), dtype=torch.float64)
         change = (a_reestimated - a[:, None]).square().mean(1)
         qualification = qualify(a, change, w, cells, site_weight, replace(settings, variant="full"))

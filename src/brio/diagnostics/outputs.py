@@ -7,24 +7,25 @@ training never uses; their block length is a parameter, one value for each fold 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from .. import draws
-from ..connectome import BlockRule, Connectomes, Resamples, clip_block_length
+from ..connectome import BlockRule, Connectomes, ReestimateRequest, clip_block_length
 from ..errors import BrioError
 from ..training import FittedRun, Inputs, Method, NeuralMethod, Run, Scans
 from ..training.stack import Stack, is_training_only
 
-__all__ = ["RESAMPLES", "SourceOutputs", "estimate_source_block_length", "iterate_source_outputs"]
+__all__ = ["DEFAULT_REESTIMATES", "SourceOutputs", "estimate_source_block_length", "iterate_source_outputs"]
 
-RESAMPLES = 8
+DEFAULT_REESTIMATES = 8
 """Re-estimates of each scan by default; BRIO draws as many at a refresh."""
 
-_REFRESH = draws.address("diagnostics")  # training numbers its refreshes 0, 1, 2, ...: this is none of them
+# Stands in for the index of a refresh. Training uses 0, 1, 2, ..., so these draws differ from all of its own.
+_REFRESH = draws.address("diagnostics")
 _SCANS_AT_A_TIME = 256  # full scans gathered together
 _PASS_BYTES = 64 << 20  # float64 features of one pass, for methods that are not stacked
 
@@ -48,7 +49,21 @@ class SourceOutputs(NamedTuple):
 
 
 def estimate_source_block_length(connectomes: Connectomes, run: Run) -> float:
-    """Estimate the block length that all methods share for a fold and seed, from the source scans of the fold."""
+    """Estimate the block length that all methods share for a fold and seed, from the source scans of the fold.
+
+    The default block rule is used, so that methods with other settings see the same re-estimates.
+
+    Parameters
+    ----------
+    connectomes : Connectomes
+    run : Run
+        Fold and seed.
+
+    Returns
+    -------
+    float
+        Frames, unrounded.
+    """
     cohort, source = connectomes.cohort, run.fold.source
     return connectomes.estimate_block_length(source, cohort.sites[source], cohort.labels[source], BlockRule(), run.seed)
 
@@ -57,8 +72,8 @@ def iterate_source_outputs(
     method: Method,
     fitted_runs: Sequence[FittedRun],
     connectomes: Connectomes,
-    block_length: Sequence[float],
-    n_resamples: int,
+    block_lengths: Sequence[float],
+    n_reestimates: int,
     full_fields: Sequence[str],
     reestimated_fields: Sequence[str],
 ) -> Iterator[SourceOutputs]:
@@ -75,12 +90,13 @@ def iterate_source_outputs(
         With their weights.
     connectomes : Connectomes
         The connectomes the runs were fitted on.
-    block_length : sequence of float
+    block_lengths : sequence of float, length n_runs
         One for each run, see :func:`estimate_source_block_length`.
-    n_resamples : int
-        K.
+    n_reestimates : int
+        Re-estimates of each scan, K.
     full_fields, reestimated_fields : sequence of str
-        Fields of the output of the method's network; every method has ``logit`` and ``representation``.
+        Fields of the output of the method's network; every method has ``logit`` and ``representation``. Methods without
+        a network have only these two.
 
     Yields
     ------
@@ -97,18 +113,18 @@ def iterate_source_outputs(
     >>> from brio.cohort.simulate import Simulation, simulate
     >>> from brio.methods import make_method
     >>> from brio.protocol import leave_one_site_out
-    >>> graphs = Connectomes(simulate(Simulation(n_sites=5, per_class=4, n_rois=8, frames=60)))
-    >>> ridge, run = make_method("ridge"), Run(leave_one_site_out(graphs.cohort, 0)[0], 0)
-    >>> fitted_runs, lengths = ridge.fit(graphs, [run]), [estimate_source_block_length(graphs, run)]
-    >>> (outputs,) = iterate_source_outputs(ridge, fitted_runs, graphs, lengths, 3, ["logit"], ["logit"])
+    >>> connectomes = Connectomes(simulate(Simulation(n_sites=5, per_class=4, n_rois=8, frames=60)))
+    >>> ridge, run = make_method("ridge"), Run(leave_one_site_out(connectomes.cohort, 0)[0], 0)
+    >>> fitted_runs, lengths = ridge.fit(connectomes, [run]), [estimate_source_block_length(connectomes, run)]
+    >>> (outputs,) = iterate_source_outputs(ridge, fitted_runs, connectomes, lengths, 3, ["logit"], ["logit"])
     >>> outputs.reestimated["logit"].shape == (len(run.fold.source), 3)
     True
     """
-    inputs = method.inputs(connectomes)
-    for (seed, rounded), positions in _group_runs(method, fitted_runs, block_length):
+    inputs = method.gather_inputs(connectomes)
+    for (seed, rounded), positions in _group_runs(method, fitted_runs, block_lengths):
         group = _RunGroup(method, [fitted_runs[p] for p in positions], inputs)
         sources = [fitted_runs[p].run.fold.source for p in positions]
-        reestimated = _compute_reestimated(group, inputs, sources, rounded, seed, n_resamples, reestimated_fields)
+        reestimated = _compute_reestimated(group, inputs, sources, rounded, seed, n_reestimates, reestimated_fields)
         for r, position in enumerate(positions):
             index = torch.from_numpy(sources[r]).to(connectomes.device)
             parts = [group.compute(inputs.take(part), full_fields, [r]) for part in index.split(_SCANS_AT_A_TIME)]
@@ -121,18 +137,19 @@ def iterate_source_outputs(
 
 
 def _group_runs(
-    method: Method, fitted_runs: Sequence[FittedRun], block_length: Sequence[float]
+    method: Method, fitted_runs: Sequence[FittedRun], block_lengths: Sequence[float]
 ) -> Iterator[tuple[tuple[int, float], list[int]]]:
     """Seed, rounded block length and positions of runs that share re-estimates and the shapes of their weights."""
     groups: dict[tuple[int, float, tuple[tuple[int, ...], ...]], list[int]] = {}
-    for position, (fitted, length) in enumerate(zip(fitted_runs, block_length, strict=True)):
+    for position, (fitted, length) in enumerate(zip(fitted_runs, block_lengths, strict=True)):
         if not fitted.parameters:
             raise BrioError(
                 f"method '{method.name}', fold {fitted.run.fold.name}, seed {fitted.run.seed}: the weights of this "
                 "run were not stored; run it again without --records-only"
             )
         shapes: tuple[tuple[int, ...], ...] = ()
-        if isinstance(method, NeuralMethod) and _is_stackable(method):  # a bank grows with the source sites
+        # some methods keep a tensor per source site for inference, so shapes differ between folds
+        if _is_stackable(method):
             shapes = tuple(tuple(t.shape) for t in _inference_tensors(method, fitted))
         key = (fitted.run.seed, float(np.floor(length + 0.5)), shapes)
         groups.setdefault(key, []).append(position)
@@ -140,7 +157,7 @@ def _group_runs(
         yield (seed, rounded), positions
 
 
-def _is_stackable(method: Method) -> bool:
+def _is_stackable(method: Method) -> TypeGuard[NeuralMethod]:
     return isinstance(method, NeuralMethod) and type(method).predict is NeuralMethod.predict
 
 
@@ -156,24 +173,25 @@ def _compute_reestimated(
     sources: list[np.ndarray],
     block_length: float,
     seed: int,
-    n_resamples: int,
+    n_reestimates: int,
     names: Sequence[str],
 ) -> list[list[np.ndarray]]:
     """Fields of every run on re-estimates of its own source scans. Shapes [n, K, ...]."""
-    graphs = inputs.connectomes
     scans = np.unique(np.concatenate(sources))
-    blocks = clip_block_length(block_length, graphs.n_frames[scans], BlockRule())
-    row = np.full((len(sources), len(scans)), -1)  # row of a scan in the outputs of a run; -1: not one of its scans
+    blocks = clip_block_length(block_length, inputs.connectomes.n_frames[scans], BlockRule())
+    row_of_scan = np.full((len(sources), len(scans)), -1)  # in the outputs of a run; -1: not one of its scans
     for r, source in enumerate(sources):
-        row[r, np.searchsorted(scans, source)] = np.arange(len(source))
+        row_of_scan[r, np.searchsorted(scans, source)] = np.arange(len(source))
     outputs: list[list[np.ndarray]] = [[] for _ in sources]
-    for chunk, resampled in inputs.reestimates(Resamples(scans, blocks, seed, _REFRESH, n_resamples)):
+    for chunk, resampled in inputs.iterate_reestimates(ReestimateRequest(scans, blocks, seed, _REFRESH, n_reestimates)):
         for r, fields in enumerate(zip(*group.compute(resampled, names), strict=True)):
-            own = row[r, chunk]
+            own_rows = row_of_scan[r, chunk]
+            is_own = own_rows >= 0
             for k, field in enumerate(fields):
                 if len(outputs[r]) == k:
-                    outputs[r].append(np.empty((len(sources[r]), n_resamples, *field.shape[1:]), field.dtype))
-                outputs[r][k][own[own >= 0]] = field.reshape(len(chunk), n_resamples, *field.shape[1:])[own >= 0]
+                    outputs[r].append(np.empty((len(sources[r]), n_reestimates, *field.shape[1:]), field.dtype))
+                values = field.reshape(len(chunk), n_reestimates, *field.shape[1:])
+                outputs[r][k][own_rows[is_own]] = values[is_own]
     return outputs
 
 
@@ -183,7 +201,7 @@ class _RunGroup:
     def __init__(self, method: Method, fitted_runs: Sequence[FittedRun], inputs: Inputs) -> None:
         self.method, self.fitted_runs = method, fitted_runs
         self.stack: Stack | None = None
-        if isinstance(method, NeuralMethod) and _is_stackable(method):
+        if _is_stackable(method):
             like = inputs.take(torch.zeros(1, dtype=torch.int64, device=inputs.connectomes.device))
             self.stack = Stack.restore(method, like, fitted_runs)
 
@@ -206,6 +224,6 @@ class _RunGroup:
         """Scans in portions that fit into memory."""
         size = max(1, _PASS_BYTES // (8 * scans.A.shape[-1] ** 2))
         if self.stack is not None:
-            size = self.stack.graphs_in_a_pass(n_runs, scans.A)
+            size = self.stack.scans_per_pass(n_runs, scans.A)
         for fields in zip(*(field.split(size) for field in scans), strict=True):
             yield Scans(*fields)

@@ -69,7 +69,7 @@ def check_proposition_1(evidence: FactorEvidence) -> pd.DataFrame:
         ``bound``, ``holds``; by class ``q_0``, ``q_1``, ``threshold_0``, ``threshold_1``; ``sign_condition``,
         ``sign_kept``. See :func:`contrast_stability`.
     """
-    a, cells = evidence.a, evidence.membership
+    a, cells = evidence.a, evidence.cell_average
     _, V_sub, Delta = contribution_statistics(a, cells)
     _, _, Delta_re = contribution_statistics(evidence.a_reestimated.mean(1), cells)
     D_re = reestimation_variation(evidence.squared_change, cells)

@@ -15,15 +15,15 @@ from ..connectome.connectomes import LEAST_FRAMES
 from ..errors import BrioError
 from ..settings import require
 
-__all__ = ["POSITIONS", "Position", "frame_window", "window_connectomes"]
+__all__ = ["PLACEMENTS", "Placement", "estimate_window_connectomes", "locate_window"]
 
-Position = Literal["first", "middle", "last"]
-POSITIONS: tuple[Position, ...] = get_args(Position)
+Placement = Literal["first", "middle", "last"]
+PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 """Where in a scan its window may lie."""
 
 
-def frame_window(n_frames: int, share: float, position: Position) -> slice:
-    """Return the frames of a scan that its window holds.
+def locate_window(n_frames: int, share: float, placement: Placement) -> slice:
+    """Return the frames of a scan that its window holds. Their number is rounded half up.
 
     Parameters
     ----------
@@ -31,39 +31,51 @@ def frame_window(n_frames: int, share: float, position: Position) -> slice:
         Valid frames of the scan.
     share : float
         Share of them in the window, above 0 and at most 1.
-    position : {"first", "middle", "last"}
+    placement : {"first", "middle", "last"}
+
+    Returns
+    -------
+    slice
+        Into the valid frames of the scan.
 
     Raises
     ------
     BrioError
-        If the share or the position is not allowed.
+        If the share or the placement is not allowed.
 
     Examples
     --------
-    >>> [frame_window(9, 0.5, position) for position in POSITIONS]
+    >>> [locate_window(9, 0.5, placement) for placement in PLACEMENTS]
     [slice(0, 5, None), slice(2, 7, None), slice(4, 9, None)]
     """
-    require(0 < share <= 1, "share", share, "above 0 and at most 1")
-    require(position in POSITIONS, "position", position, f"one of {', '.join(POSITIONS)}")
+    _check_window(share, placement)
+    # 1e-9 absorbs rounding errors: 0.29 * 50 is 14.499999999999998
     length = int(np.floor(share * n_frames + 0.5 + 1e-9))
-    start = {"first": 0, "middle": (n_frames - length) // 2, "last": n_frames - length}[position]
+    start = {"first": 0, "middle": (n_frames - length) // 2, "last": n_frames - length}[placement]
     return slice(start, start + length)
 
 
-def window_connectomes(connectomes: Connectomes, share: float, position: Position) -> Connectomes:
+def _check_window(share: float, placement: Placement) -> None:
+    require(0 < share <= 1, "share", share, "above 0 and at most 1")
+    require(placement in PLACEMENTS, "placement", placement, f"one of {', '.join(PLACEMENTS)}")
+
+
+def estimate_window_connectomes(connectomes: Connectomes, share: float, placement: Placement) -> Connectomes:
     """Estimate the connectomes of a cohort from a share of the valid frames of every scan.
 
-    A window is treated as a full scan: Psi, ROIs without signal, the number of frames and the BOLD of one length are
-    all computed from it. Scans keep their positions in the cohort, so
-    ``method.margins(fitted, window_connectomes(...), fold.test)`` applies a fitted run to windows. Frames are not
-    copied.
+    A window is treated as a full scan: its connectome, its ROIs with signal and its resampled BOLD series are computed
+    from its frames only. (An ROI that is flat within the window is without signal there; frames that it alone made
+    invalid then count, beyond the share.) Scans keep their positions in the cohort, so
+    ``method.predict_margins(fitted, estimate_window_connectomes(...), fold.test)`` applies a fitted run to windows.
+    Frames are not copied.
 
     Parameters
     ----------
     connectomes : Connectomes
         Of full scans, not harmonised.
-    share, position
-        As for :func:`frame_window`.
+    share : float
+        Share of the valid frames in the window, above 0 and at most 1.
+    placement : {"first", "middle", "last"}
 
     Returns
     -------
@@ -73,37 +85,38 @@ def window_connectomes(connectomes: Connectomes, share: float, position: Positio
     Raises
     ------
     BrioError
-        If the connectomes are harmonised, or a window is too short for a connectome.
+        If share or placement is not allowed, the connectomes are harmonised and the share is below 1, or a window is
+        too short for a connectome.
 
     Examples
     --------
     >>> from brio.cohort.simulate import Simulation, simulate
-    >>> graphs = Connectomes(simulate(Simulation(n_sites=4, per_class=3, n_rois=8, frames=60)))
-    >>> half = window_connectomes(graphs, 0.5, "middle")
-    >>> bool((abs(2 * half.n_frames - graphs.n_frames) <= 1).all())
+    >>> connectomes = Connectomes(simulate(Simulation(n_sites=4, per_class=3, n_rois=8, frames=60)))
+    >>> half = estimate_window_connectomes(connectomes, 0.5, "middle")
+    >>> bool((abs(2 * half.n_frames - connectomes.n_frames) <= 1).all())
     True
-    >>> window_connectomes(graphs, 1.0, "first") is graphs
+    >>> estimate_window_connectomes(connectomes, 1.0, "first") is connectomes
     True
     """
-    frame_window(1, share, position)  # check both values first
+    _check_window(share, placement)
     if share == 1:
         return connectomes
     if isinstance(connectomes, HarmonisedConnectomes):
         raise BrioError("harmonised connectomes cannot be cut to windows; use runs without harmonisation")
-    return Connectomes(_cut_cohort(connectomes, share, position), connectomes.device, connectomes.dtype)
+    return Connectomes(_cut_cohort(connectomes, share, placement), connectomes.device, connectomes.dtype)
 
 
-def _cut_cohort(connectomes: Connectomes, share: float, position: Position) -> Cohort:
+def _cut_cohort(connectomes: Connectomes, share: float, placement: Placement) -> Cohort:
     """A view of the cohort in which every scan is its window."""
     cohort = connectomes.cohort
     starts, lengths = cohort.starts.copy(), cohort.n_frames.copy()
     for i, n in enumerate(connectomes.n_frames):
-        window = frame_window(int(n), share, position)
+        window = locate_window(int(n), share, placement)
         first, stop = window.start, window.stop
         if stop - first < LEAST_FRAMES:
             raise BrioError(
-                f"participant {cohort.ids[i]}: a share of {share:g} of its {n} frames is {stop - first}, too few for a "
-                "connectome; use a larger share or exclude the scan"
+                f"participant {cohort.ids[i]}: a share of {share:g} of its {n} frames is {stop - first}, fewer than "
+                f"the {LEAST_FRAMES} that a connectome needs; use a larger share or exclude the scan"
             )
         if n < cohort.n_frames[i]:  # from positions among the valid frames to positions in the scan
             scan = cohort.scan(i)
@@ -113,5 +126,5 @@ def _cut_cohort(connectomes: Connectomes, share: float, position: Position) -> C
     table = cohort.participants
     if "n_frames" in table:
         table = table.assign(n_frames=lengths)
-    fingerprint = hashlib.sha256(f"{cohort.fingerprint} {share} {position}".encode()).hexdigest()
+    fingerprint = hashlib.sha256(f"{cohort.fingerprint} {share} {placement}".encode()).hexdigest()
     return replace(cohort, starts=starts, n_frames=lengths, participants=table, fingerprint=fingerprint, path=None)

@@ -43,7 +43,7 @@ def check_method(method: Method, cohort: Cohort, folds: Sequence[Fold], harmonis
             "leave out one of refit and harmonise.kind"
         )
     if method.needs_validation and not all(len(fold.validation) for fold in folds):
-        hint = f" ({facts.without_validation} does without)" if facts.without_validation else ""
+        hint = f" ({facts.setting_without_validation} does without)" if facts.setting_without_validation else ""
         raise BrioError(
             f"protocol.validation_sites=0: method '{name}' chooses its model by validation scans{hint}; "
             "set protocol.validation_sites to 1 or more"

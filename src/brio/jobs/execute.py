@@ -67,6 +67,6 @@ def execute_plan(
         train_stacks(job, plan, store)
         records = [store.read_record(key) for key in plan.runs]
         rows, predictions = result_rows(records), prediction_rows(records)
-        summary = summarise(plan.stored, rows, predictions, plan.facts)
+        summary = summarise(plan.document, rows, predictions, plan.facts)
         write_tables(folder, rows, predictions, summary)
-    return StoredJob(folder, summary, rows, plan.stored, predictions)
+    return StoredJob(folder, summary, rows, plan.document, predictions)

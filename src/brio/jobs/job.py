@@ -24,7 +24,7 @@ Say = Callable[[str], None]
 
 
 def ignore(line: str) -> None:
-    """Say nothing."""
+    """Discard the line."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +34,8 @@ class Job:
     Attributes
     ----------
     spec : JobSpec
-    whole : Cohort
-        The cohort as it was given.
+    cohort_before_exclusions : Cohort
+        The whole cohort, as it was given.
     cohort : Cohort
         The scans that are used.
     audit : Audit or None
@@ -48,7 +48,7 @@ class Job:
     """
 
     spec: JobSpec
-    whole: Cohort
+    cohort_before_exclusions: Cohort
     cohort: Cohort
     audit: Audit | None
     device: ComputeDevice
@@ -95,11 +95,11 @@ class Job:
     def announce_exclusions(self) -> None:
         """Say which scans are used and why the others are not."""
         if self.audit is None:
-            self.say(f"{len(self.whole)} scans, no exclusions applied")
+            self.say(f"{len(self.cohort_before_exclusions)} scans, no exclusions applied")
             return
         exclusions = self.audit.exclusions
         ending = ", excluded by the audit:" if exclusions else ""
-        self.say(f"{len(self.cohort)} of {len(self.whole)} scans are used{ending}")
+        self.say(f"{len(self.cohort)} of {len(self.cohort_before_exclusions)} scans are used{ending}")
         for participant, reasons in exclusions.items():
             self.say(f"  {participant}: {'; '.join(reasons)}")
 

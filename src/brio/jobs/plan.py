@@ -23,12 +23,32 @@ from .checks import check_harmonise, check_method
 from .job import Job
 from .spec import make_methods
 
-__all__ = ["JobPlan", "MethodRuns", "PlannedRun", "assign_stacks", "build_plan", "describe_method", "run_key"]
+__all__ = [
+    "JobPlan",
+    "MethodSchedule",
+    "PlannedRun",
+    "assign_stacks",
+    "build_plan",
+    "describe_method",
+    "method_identity",
+    "plan_runs",
+    "run_key",
+]
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedRun:
-    """One run of one method, and the key under which its result is stored."""
+    """One run of one method.
+
+    Attributes
+    ----------
+    method : Method
+        With the settings of this run.
+    run : Run
+        Fold and seed.
+    key : str
+        The name under which its record is stored, see :func:`run_key`.
+    """
 
     method: Method
     run: Run
@@ -36,34 +56,39 @@ class PlannedRun:
 
 
 @dataclass(frozen=True, eq=False)
-class MethodRuns:
-    """How a method is run.
+class MethodSchedule:
+    """A method and the settings it is run with on each fold.
 
     Attributes
     ----------
     description : PlannedMethod
-        As the plan tells it.
-    candidates : function of a fold
-        The method as it is run on a fold: once, or once for each configuration that is tried.
+        What ``plan.json`` stores of the method.
+    candidates : callable
+        Returns the method with each configuration to run on a fold: one, or several in a search.
     """
 
     description: PlannedMethod
     candidates: Callable[[Fold], list[Method]]
 
     @classmethod
-    def of(cls, method: Method) -> MethodRuns:
+    def of(cls, method: Method) -> MethodSchedule:
         """Run a method with the same settings on every fold."""
         return cls(describe_method(method), lambda fold: [method])
 
 
 @dataclass(frozen=True, eq=False)
 class JobPlan:
-    """The plan of a job and its runs, by key.
+    """The plan of a job and its runs.
 
-    ``stored`` is what ``plan.json`` holds; it has stacks once they are decided (:func:`assign_stacks`).
+    Attributes
+    ----------
+    document : Plan
+        What ``plan.json`` holds. It has stacks once they are decided (:func:`assign_stacks`).
+    runs : dict of PlannedRun
+        By key.
     """
 
-    stored: Plan
+    document: Plan
     runs: dict[str, PlannedRun]
 
     @property
@@ -74,79 +99,96 @@ class JobPlan:
 
 def describe_method(method: Method) -> PlannedMethod:
     """Describe a method for the plan."""
-    code = find_method(method.name).code
-    return PlannedMethod(method.version, dataclasses.asdict(method.settings), code or None)
+    code_hash = find_method(method.name).code
+    return PlannedMethod(method.version, dataclasses.asdict(method.settings), code_hash or None)
 
 
-def build_plan(job: Job, names: Sequence[str], special: Mapping[str, MethodRuns] | None = None) -> JobPlan:
+def build_plan(job: Job, names: Sequence[str], overrides: Mapping[str, MethodSchedule] | None = None) -> JobPlan:
     """Plan the runs of some methods over the seeds and folds of a job; stacks are decided separately.
 
     Parameters
     ----------
     job : Job
-    names : names of methods
-    special : dict of MethodRuns, optional
-        Methods that are not run with the same settings on every fold.
+    names : sequence of str
+        Names of methods.
+    overrides : dict of MethodSchedule, optional
+        Methods whose settings differ between folds; all others run with the same settings on every fold.
+
+    Returns
+    -------
+    JobPlan
+        Without stacks.
 
     Raises
     ------
     BrioError
         If a fold is unknown, or a method cannot be run on the cohort or under the protocol.
     """
-    special = special or {}
+    overrides = overrides or {}
     methods = make_methods(names, job.spec.method_settings)
-    runs = {name: special.get(name) or MethodRuns.of(method) for name, method in methods.items()}
-    return plan_runs(job, runs, job.seeds)
+    schedules = {name: overrides.get(name) or MethodSchedule.of(method) for name, method in methods.items()}
+    return plan_runs(job, schedules, job.seeds)
 
 
-def plan_runs(job: Job, methods: Mapping[str, MethodRuns], seeds: Sequence[int]) -> JobPlan:
+def plan_runs(job: Job, methods: Mapping[str, MethodSchedule], seeds: Sequence[int]) -> JobPlan:
     """Plan the runs of methods that may have other settings on every fold.
 
     Parameters
     ----------
     job : Job
-    methods : dict of MethodRuns
-    seeds : ints
+    methods : dict of MethodSchedule
+        By name of the method.
+    seeds : sequence of int
+
+    Returns
+    -------
+    JobPlan
+        Without stacks.
+
+    Raises
+    ------
+    BrioError
+        If a fold is unknown, or a method cannot be run on the cohort or under the protocol.
     """
     spec, cohort = job.spec, job.cohort
-    stored = _describe_job(job, {name: one.description for name, one in methods.items()}, seeds)
+    document = _describe_job(job, {name: schedule.description for name, schedule in methods.items()}, seeds)
     folds_of = {seed: make_folds(cohort, spec.protocol, seed, spec.protocol_settings) for seed in seeds}
-    known = {fold.name for fold in folds_of[seeds[0]]}
+    fold_names = {fold.name for fold in folds_of[seeds[0]]}
     for name in spec.folds or ():
-        if name not in known:
-            raise BrioError(f"fold '{name}' is unknown; {nearest(name, known)}")
+        if name not in fold_names:
+            raise BrioError(f"fold '{name}' is unknown; {nearest(name, fold_names)}")
     runs: dict[str, PlannedRun] = {}
-    for one in methods.values():
+    for schedule in methods.values():
         for seed in seeds:
             for fold in folds_of[seed]:
                 if spec.folds is None or fold.name in spec.folds:
-                    for method in one.candidates(fold):
-                        key = run_key(stored, method, fold, seed)
+                    for method in schedule.candidates(fold):
+                        key = run_key(document, method, fold, seed)
                         runs[key] = PlannedRun(method, Run(fold, seed), key)
     if not runs:
-        raise BrioError("there is nothing to run: no method, or no fold, was asked for")
+        raise BrioError("nothing to run: give at least one method and one fold")
     folds = [planned.run.fold for planned in runs.values()]
-    for method in {identify_method(planned.method): planned.method for planned in runs.values()}.values():
-        check_method(method, cohort, folds, spec.harmonise)
-    check_harmonise(cohort, spec.harmonise, folds)
-    return JobPlan(stored, runs)
+    for method in {method_identity(planned.method): planned.method for planned in runs.values()}.values():
+        check_method(method, cohort, folds, spec.harmonisation_rule)
+    check_harmonise(cohort, spec.harmonisation_rule, folds)
+    return JobPlan(document, runs)
 
 
 def _describe_job(job: Job, methods: dict[str, PlannedMethod], seeds: Sequence[int]) -> Plan:
-    spec, cohort, audited = job.spec, job.cohort, job.audit
+    spec, cohort, audit = job.spec, job.cohort, job.audit
     return Plan(
         brio=__version__,
         cohort=cohort.name,
         atlas=cohort.atlas.name,
-        fingerprint_before_exclusions=job.whole.fingerprint,
+        fingerprint_before_exclusions=job.cohort_before_exclusions.fingerprint,
         fingerprint=cohort.fingerprint,
         n_scans=len(cohort),
-        excluded={} if audited is None else {p: tuple(reasons) for p, reasons in audited.exclusions.items()},
-        audit=None if audited is None else dataclasses.asdict(spec.audit_rules),
+        excluded={} if audit is None else {p: tuple(reasons) for p, reasons in audit.exclusions.items()},
+        audit=None if audit is None else dataclasses.asdict(spec.audit_rules),
         methods=methods,
         protocol=spec.protocol,
         protocol_settings=dataclasses.asdict(spec.protocol_settings),
-        harmonise=None if spec.harmonise.kind == "none" else dataclasses.asdict(spec.harmonise),
+        harmonise=None if spec.harmonisation_rule.kind == "none" else dataclasses.asdict(spec.harmonisation_rule),
         seeds=tuple(seeds),
         folds=None if spec.folds is None else tuple(sorted(spec.folds)),
         device=job.device.name,
@@ -155,7 +197,10 @@ def _describe_job(job: Job, methods: dict[str, PlannedMethod], seeds: Sequence[i
 
 
 def run_key(plan: Plan, method: Method, fold: Fold, seed: int) -> str:
-    """Compute the key of a run: a hash of cohort, method, its version and settings, protocol, fold and seed.
+    """Compute the key of a run, which names its record.
+
+    It is a hash of the cohort, the method (version, settings, code of a user's own file), the protocol, the
+    harmonisation, the fold and the seed. Device and threads are not part of it.
 
     Parameters
     ----------
@@ -164,8 +209,13 @@ def run_key(plan: Plan, method: Method, fold: Fold, seed: int) -> str:
     method : Method
     fold : Fold
     seed : int
+
+    Returns
+    -------
+    str
+        20 hexadecimal digits.
     """
-    made_of: dict[str, Any] = {
+    identity: dict[str, Any] = {
         "cohort": plan.fingerprint,
         "method": method.name,
         "version": method.version,
@@ -176,13 +226,13 @@ def run_key(plan: Plan, method: Method, fold: Fold, seed: int) -> str:
         "seed": seed,
     }
     if plan.harmonise is not None:
-        made_of["harmonise"] = plan.harmonise
+        identity["harmonise"] = plan.harmonise
     if find_method(method.name).code:
-        made_of["code"] = find_method(method.name).code
-    return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:20]
+        identity["code"] = find_method(method.name).code
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]
 
 
-def identify_method(method: Method) -> str:
+def method_identity(method: Method) -> str:
     """Return name and settings of a method as one text; methods with the same text are the same."""
     return json.dumps([method.name, dataclasses.asdict(method.settings)], sort_keys=True)
 
@@ -190,23 +240,29 @@ def identify_method(method: Method) -> str:
 def assign_stacks(plan: JobPlan, connectomes: Connectomes, runs_per_stack: int | None) -> JobPlan:
     """Decide which runs train together: those of a method with the same settings, as many as memory allows.
 
-    Harmonised runs stand alone, since each has connectomes of its own.
+    The runs of a method are spread over as few stacks as possible, all but the last equally large. Under harmonisation
+    every stack holds one run, because each run has connectomes of its own.
 
     Parameters
     ----------
     plan : JobPlan
     connectomes : Connectomes
     runs_per_stack : int or None
-        Largest number of runs in a stack; None for what memory allows.
+        Largest number of runs in a stack, in place of the limit by memory.
+
+    Returns
+    -------
+    JobPlan
+        With stacks.
     """
-    alike: dict[str, list[str]] = {}
+    keys_by_method: dict[str, list[str]] = {}
     for planned in plan.runs.values():
-        alike.setdefault(identify_method(planned.method), []).append(planned.key)
+        keys_by_method.setdefault(method_identity(planned.method), []).append(planned.key)
     stacks: list[tuple[str, ...]] = []
-    for keys in alike.values():
-        need = max(plan.runs[key].method.bytes_per_run(connectomes, plan.runs[key].run) for key in keys)
-        most = runs_per_stack or max(1, memory_budget(connectomes.device) // max(1, need))
-        count = -(-len(keys) // most)
-        size = 1 if plan.stored.harmonise is not None else -(-len(keys) // count)
+    for keys in keys_by_method.values():
+        bytes_per_run = max(plan.runs[key].method.bytes_per_run(connectomes, plan.runs[key].run) for key in keys)
+        max_runs = runs_per_stack or max(1, memory_budget(connectomes.device) // max(1, bytes_per_run))
+        n_stacks = -(-len(keys) // max_runs)
+        size = 1 if plan.document.harmonise is not None else -(-len(keys) // n_stacks)
         stacks.extend(tuple(keys[i : i + size]) for i in range(0, len(keys), size))
-    return dataclasses.replace(plan, stored=dataclasses.replace(plan.stored, stacks=tuple(stacks)))
+    return dataclasses.replace(plan, document=dataclasses.replace(plan.document, stacks=tuple(stacks)))

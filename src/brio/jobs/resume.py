@@ -64,14 +64,16 @@ def resume_plan(earlier: Plan, plan: JobPlan, folder: Path, allow_other_device: 
     BrioError
         If the folder belongs to another job; the message says what differs.
     """
-    here, there = _comparable(plan.stored), _comparable(earlier)
+    here, there = _comparable(plan.document), _comparable(earlier)
     here_as_there = here | {name: there[name] for name in _PLACE}
     store = RunStore(folder / RUNS)
     if allow_other_device and all(key in store for key in plan.runs):
         here = here_as_there
     if there == here:
-        stored = dataclasses.replace(plan.stored, device=here["device"], threads=here["threads"], stacks=earlier.stacks)
-        return dataclasses.replace(plan, stored=stored)
+        document = dataclasses.replace(
+            plan.document, device=here["device"], threads=here["threads"], stacks=earlier.stacks
+        )
+        return dataclasses.replace(plan, document=document)
     if there == here_as_there and there["device"] != here["device"]:
         raise BrioError(
             f"{folder}: was begun on another device and is not finished (device: {there['device']} there, "
@@ -129,7 +131,7 @@ def open_job(
         store = RunStore(folder / RUNS, job.spec.records_only)
         if earlier is None:
             plan = assign_stacks(plan, job.connectomes, job.spec.runs_per_stack)
-            write_job_plan(job, plan.stored, folder)
+            write_job_plan(job, plan.document, folder)
             store.remove_partial_runs()
         else:
             plan = resume_plan(earlier, plan, folder, allow_other_device)

@@ -27,21 +27,23 @@ class JobSpec:
     Attributes
     ----------
     cohort : Cohort or path of a cohort folder
-    methods : tuple of str
-        Names, see ``brio methods``, or ``("all",)``.
+        What methods are evaluated on.
+    methods : sequence of str, or str
+        Names, see ``brio methods``, or ``"all"``; stored as a tuple without duplicates.
     protocol : {"loso", "kfold"}
     seeds : int
         Seeds 0 to seeds - 1.
     settings : dict
         Settings of the methods, the protocol (``protocol.validation_sites``), the audit (``audit.min_frames``) and
         the harmonisation of sites (``harmonise.kind``).
-    folds : tuple of str or None
-        Only these folds.
-    companions : tuple of Cohort
-        The same participants in other atlases.
+    folds : sequence of str or None
+        Names of the folds to run: test sites, or numbers under k-fold; None for all.
+    companions : sequence of Cohort
+        The same participants in other atlases. They are audited too, but nothing is trained on them.
     exclude : bool
         Apply the exclusions that the audit proposes.
     device : {"auto", "cpu", "cuda", "cuda-tf32"}
+        Where runs are computed; ``auto`` is a GPU if there is one.
     runs_per_stack : int or None
         Runs that train together; by default as many as memory allows.
     records_only : bool
@@ -52,7 +54,8 @@ class JobSpec:
     Raises
     ------
     BrioError
-        If a value is out of range, or a setting of the protocol, audit or harmonisation is unknown.
+        If `seeds`, `runs_per_stack` or `protocol` is out of range, or a setting of the protocol, audit or harmonisation
+        is unknown. Methods, their settings and the device are checked when the job starts.
     """
 
     cohort: Cohort | str | Path
@@ -78,33 +81,31 @@ class JobSpec:
         per_stack = self.runs_per_stack
         require(per_stack is None or per_stack >= 1, "runs_per_stack", per_stack, "at least 1")
         require(self.protocol in PROTOCOLS, "protocol", self.protocol, " or ".join(PROTOCOLS))
-        _ = self.audit_rules, self.protocol_settings, self.harmonise  # wrong values are reported here
+        _ = self.audit_rules, self.protocol_settings, self.harmonisation_rule  # wrong values are reported here
 
     @property
     def method_settings(self) -> dict[str, Any]:
-        """Settings of the methods."""
+        """Settings without a prefix."""
         return split_settings(self.settings)[""]
 
     @property
     def audit_rules(self) -> AuditRules:
-        """Rules of the audit."""
+        """Settings under ``audit.``, over the defaults."""
         return make_audit_rules(split_settings(self.settings)["audit"])
 
     @property
     def protocol_settings(self) -> ProtocolSettings:
-        """Settings of the protocol."""
+        """Settings under ``protocol.``, over the defaults."""
         return replace_values(ProtocolSettings(), split_settings(self.settings)["protocol"], "protocol.")
 
     @property
-    def harmonise(self) -> HarmonisationRule:
-        """How sites are harmonised."""
+    def harmonisation_rule(self) -> HarmonisationRule:
+        """Settings under ``harmonise.``, over the defaults."""
         return replace_values(HarmonisationRule(), split_settings(self.settings)["harmonise"], "harmonise.")
 
     def settings_of(self, method: str) -> dict[str, Any]:
-        """Return the given settings that a method has and its name does not fix."""
-        entry = find_method(method)
-        known = {f.name for f in dataclasses.fields(entry.method_class.Settings)} - set(entry.fixed)
-        return {k: v for k, v in self.method_settings.items() if k in known}
+        """Return those settings that a method has and that its name does not fix."""
+        return _select_settings(method, self.method_settings)
 
 
 def split_settings(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -119,24 +120,42 @@ def split_settings(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     for name, value in values.items():
         part, _, key = name.rpartition(".")
         if part not in parts:
-            known = " or ".join(f"'{p}.'" for p in parts if p)
-            raise BrioError(f"setting '{name}' is unknown; settings with a dot begin with {known}")
+            prefixes = " or ".join(f"'{p}.'" for p in parts if p)
+            raise BrioError(f"setting '{name}' is unknown; settings with a dot begin with {prefixes}")
         parts[part][key] = value
     return parts
 
 
 def make_audit_rules(values: Mapping[str, Any]) -> AuditRules:
-    """Make rules of the audit from ``key=value`` text."""
+    """Make audit rules from values by name.
+
+    Parameters
+    ----------
+    values : dict
+        Text is converted to the type of the rule.
+
+    Returns
+    -------
+    AuditRules
+
+    Raises
+    ------
+    BrioError
+        If a rule is unknown, or a value is not valid.
+    """
     return replace_values(AuditRules(), dict(values), "audit.")
 
 
 def wants_all_methods(methods: Sequence[str] | str) -> bool:
-    """Whether methods are not named, but asked for as ``all``."""
+    """Return whether the request is ``all``."""
     return methods == "all" or list(methods) == ["all"]
 
 
 def resolve_methods(methods: Sequence[str] | str) -> list[str]:
-    """Return names of methods, each once; ``all`` is every method that is not a variant of another one."""
+    """Resolve a request to method names, without duplicates.
+
+    ``all`` stands for every method that is not a variant of another one. Names are not checked.
+    """
     if wants_all_methods(methods):
         return [e.name for e in list_methods() if not e.fixed]
     return [methods] if isinstance(methods, str) else list(dict.fromkeys(methods))
@@ -147,26 +166,38 @@ def make_methods(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, M
 
     Parameters
     ----------
-    names : names of methods
+    names : sequence of str
+        Names of methods.
     values : dict
-        Settings; each must be taken by one of the methods at least.
+        Settings. Every setting must belong to at least one of the methods.
+
+    Returns
+    -------
+    dict of Method
+        By name.
 
     Raises
     ------
     BrioError
-        If a method is unknown, or no method takes a setting; the message names the nearest one.
+        If a method is unknown, no method has a setting (the message names the nearest one), or every method that has a
+        setting fixes its value.
     """
-    fields = {name: {f.name for f in dataclasses.fields(find_method(name).method_class.Settings)} for name in names}
-    known = set().union(*fields.values())
+    fields = {name: _setting_names(name) for name in names}
+    all_fields = set().union(*fields.values())
     for key in values:
-        if key not in known:
-            raise BrioError(f"setting '{key}' is unknown to {', '.join(names)}; {nearest(key, known)}")
-        if not any(key in fields[name] and key not in find_method(name).fixed for name in names):
+        if key not in all_fields:
+            raise BrioError(f"setting '{key}' is unknown to {', '.join(names)}; {nearest(key, all_fields)}")
+        if not any(key in _select_settings(name, values) for name in names):
             entry = find_method(next(name for name in names if key in fields[name]))
             raise BrioError(f"method '{entry.name}' fixes '{key}' to {entry.fixed[key]!r}")
-    return {
-        name: make_method(
-            name, {k: v for k, v in values.items() if k in fields[name] and k not in find_method(name).fixed}
-        )
-        for name in names
-    }
+    return {name: make_method(name, _select_settings(name, values)) for name in names}
+
+
+def _setting_names(method: str) -> set[str]:
+    return {f.name for f in dataclasses.fields(find_method(method).method_class.Settings)}
+
+
+def _select_settings(method: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those settings that a method has and that its name does not fix."""
+    own_fields = _setting_names(method) - set(find_method(method).fixed)
+    return {k: v for k, v in values.items() if k in own_fields}

@@ -38,7 +38,7 @@ def train_stacks(job: Job, plan: JobPlan, store: RunStore, allow_divergence: boo
     allow_divergence : bool
         Whether a run that diverges is stored without scores, as in a search; else it ends the job.
     """
-    stacks = plan.stored.stacks
+    stacks = plan.document.stacks
     costs = [sum(plan.runs[key].method.facts.relative_cost for key in stack) for stack in stacks]
     total, done = sum(costs), 0.0
     for number, (stack, cost) in enumerate(zip(stacks, costs, strict=True), 1):
@@ -46,7 +46,7 @@ def train_stacks(job: Job, plan: JobPlan, store: RunStore, allow_divergence: boo
             runs = [plan.runs[key] for key in stack]
             title = f"{runs[0].method.name}, {_name_folds(runs)}, stack {number} of {len(stacks)}"
             report = _progress_of_stack(job.progress, title, done, cost, total)
-            _train_stack(job, plan.stored, runs, store, report, allow_divergence)
+            _train_stack(job, plan.document, runs, store, report, allow_divergence)
             report("done", 1.0)
         done += cost
 
@@ -71,7 +71,7 @@ def _train_stack(
     progress("starting", 0.0)
     method, connectomes = runs[0].method, job.connectomes
     start = time.perf_counter()
-    inputs = harmonise_connectomes(connectomes, runs[0].run.fold.source, job.spec.harmonise)
+    inputs = harmonise_connectomes(connectomes, runs[0].run.fold.source, job.spec.harmonisation_rule)
     with job.device.network_precision():
         fitted_runs = _fit(method, inputs, [planned.run for planned in runs], progress)
     seconds = (time.perf_counter() - start) / len(runs)
@@ -111,8 +111,8 @@ def _make_record(job: Job, plan: Plan, planned: PlannedRun, fitted: FittedRun, s
     computed = score_predictions(label, logit if finite else np.zeros(len(logit)))
     known = {name: None if math.isnan(value) or not finite else value for name, value in computed.items()}
     notes = ["training diverged"] if not finite else [ONE_CLASS] if known["auc"] is None else []
-    if fold.left_out:
-        notes.append(f"not used as source, one class only: {', '.join(fold.left_out)}")
+    if fold.one_class_sites:
+        notes.append(f"not used as source, one class only: {', '.join(fold.one_class_sites)}")
     row = RunRow(
         cohort=cohort.name,
         method=planned.method.name,

@@ -25,7 +25,7 @@ from ..spaces import draw_configurations
 from ..training import Method
 from .execute import FinishedJob, execute_plan, start_job
 from .job import Job, Say, ignore
-from .plan import JobPlan, MethodRuns, build_plan, describe_method, identify_method, plan_runs
+from .plan import JobPlan, MethodSchedule, build_plan, describe_method, method_identity, plan_runs
 from .resume import open_job, read_earlier_plan
 from .spec import JobSpec
 from .train import train_stacks
@@ -116,11 +116,11 @@ def _search(
     return record
 
 
-def _try_all(tried: Sequence[Configuration]) -> MethodRuns:
+def _try_all(tried: Sequence[Configuration]) -> MethodSchedule:
     description = dataclasses.replace(
         describe_method(tried[0].method), configurations=tuple(one.values for one in tried)
     )
-    return MethodRuns(description, lambda fold: [one.method for one in tried])
+    return MethodSchedule(description, lambda fold: [one.method for one in tried])
 
 
 def _tabulate(
@@ -128,13 +128,13 @@ def _tabulate(
 ) -> pd.DataFrame:
     """One row per method, fold and configuration."""
     numbered = {
-        identify_method(one.method): (name, k, one.values)
+        method_identity(one.method): (name, k, one.values)
         for name, tried in drawn.items()
         for k, one in enumerate(tried)
     }
     rows = []
     for key, planned in plan.runs.items():
-        name, number, values = numbered[identify_method(planned.method)]
+        name, number, values = numbered[method_identity(planned.method)]
         row = store.read_record(key).row
         rows.append(
             {
@@ -168,7 +168,7 @@ def _score_oracle(table: pd.DataFrame) -> dict[str, float]:
     return {str(name): float(value) for name, value in best.groupby("method").mean().items()}
 
 
-def plan_tuned_methods(job: Job, names: Sequence[str]) -> dict[str, MethodRuns]:
+def plan_tuned_methods(job: Job, names: Sequence[str]) -> dict[str, MethodSchedule]:
     """Plan those methods that the job has tuned settings for; the others are named, and run with their own.
 
     Raises
@@ -201,11 +201,11 @@ def _check_test_scans(record: TuningRecord, job: Job) -> None:
         )
 
 
-def _plan_tuned_method(record: TuningRecord, name: str, spec: JobSpec) -> MethodRuns:
+def _plan_tuned_method(record: TuningRecord, name: str, spec: JobSpec) -> MethodSchedule:
     """Run a method with the settings chosen for each fold; settings that the user gives stay as they are."""
     own = make_method(name, spec.settings_of(name))
     description = dataclasses.replace(describe_method(own), tuned=record.choice(name))
-    return MethodRuns(description, _tuned_candidates(record, name, spec))
+    return MethodSchedule(description, _tuned_candidates(record, name, spec))
 
 
 def _tuned_candidates(record: TuningRecord, name: str, spec: JobSpec) -> Callable[[Fold], list[Method]]:

@@ -78,7 +78,7 @@ class MethodEntry:
     method_class : type
         Subclass of :class:`~brio.training.Method` that implements it; variants share it.
     family : str
-        Heading under which tables list it.
+        Heading under which tables list it; ``linear`` lists every model on the vector of edges, also the MLP.
     reference : str
         What to cite.
     summary : str
@@ -131,7 +131,7 @@ def method(
     ----------
     name : str
     family : str
-        Heading under which tables list it.
+        Heading under which tables list it; ``linear`` lists every model on the vector of edges, also the MLP.
     reference : str
         What to cite.
     provenance : Provenance or str

@@ -39,7 +39,7 @@ class ScaffoldSettings:
     edges : int
         Edges of the scaffold; all edges where the atlas has fewer.
     bootstraps : int
-        Resamples of the participants within each site and class.
+        ReestimateRequest of the participants within each site and class.
     top_share : float
         Share of all edges, by score, that a bootstrap selects.
     stability : float

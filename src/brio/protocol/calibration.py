@@ -151,8 +151,8 @@ class RocBand:
         Mean over sites of the exact AUC, and its bootstrap interval.
     n_sites : int
         Sites with a curve.
-    left_out : tuple of str
-        Sites with one class only, which have no curve.
+    one_class_units : tuple of str
+        Sites (or folds) with one class only, which have no curve.
     """
 
     false_positive_rate: np.ndarray
@@ -163,7 +163,7 @@ class RocBand:
     auc_low: float
     auc_high: float
     n_sites: int
-    left_out: tuple[str, ...]
+    one_class_units: tuple[str, ...]
 
 
 def roc_band(
@@ -207,21 +207,21 @@ def roc_band(
     ...     {"fold": ["A"] * 4 + ["B"] * 2, "seed": 0, "label": [0, 1, 0, 1, 1, 1], "logit": range(6)}
     ... )
     >>> band = roc_band(predictions, points=3)
-    >>> band.n_sites, band.left_out, band.auc, band.true_positive_rate.tolist()
+    >>> band.n_sites, band.one_class_units, band.auc, band.true_positive_rate.tolist()
     (1, ('B',), 0.75, [0.5, 1.0, 1.0])
     """
     grid = np.linspace(0, 1, points)
-    curves, areas, left_out = [], [], []
+    curves, areas, one_class_units = [], [], []
     for name, unit in predictions.groupby(list(by)):
         if unit["label"].nunique() < 2:
-            left_out.append(", ".join(map(str, name)))
+            one_class_units.append(", ".join(map(str, name)))
             continue
         steps = [roc_curve(run["label"], run["logit"])[:2] for _, run in unit.groupby("seed")]
         # on a vertical step, np.interp returns the upper end
         curves.append(np.mean([np.interp(grid, *step) for step in steps], axis=0))
         areas.append(np.mean([np.trapezoid(true, false) for false, true in steps]))
     if not curves:
-        raise BrioError(f"no ROC curve: one class only at {'; '.join(left_out) or 'nothing'}")
+        raise BrioError(f"no ROC curve: one class only at {'; '.join(one_class_units) or 'nothing'}")
     # bootstrap_interval has a fixed seed: every false-positive rate sees the same draws of sites
     band = np.array([bootstrap_interval(rates, level, resamples) for rates in np.transpose(curves)])
     low, high = bootstrap_interval(np.array(areas), level)
@@ -234,5 +234,5 @@ def roc_band(
         auc_low=low,
         auc_high=high,
         n_sites=len(curves),
-        left_out=tuple(left_out),
+        one_class_units=tuple(one_class_units),
     )

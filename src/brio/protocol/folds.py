@@ -1,4 +1,4 @@
-"""Folds: which scans a run is trained on, which choose its checkpoint, and which test it."""
+"""Folds: which scans a run is trained on, which choose its checkpoint or penalty, and which test it."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ class Fold:
     ----------
     name : str
         The test site (``"NYU"``) or the number of the test fold (``"3"``).
-    source, validation, test : ndarray of int64
-        Positions in the cohort. Source sites hold both classes.
+    source, validation, test : ndarray of int64, shapes [n_source], [n_validation], [n_test]
+        Positions in the cohort. Every source site has source scans of both classes.
     test_sites, validation_sites : tuple of str
-    left_out : tuple of str
-        Sites that cannot be source because they hold one class only.
+        Sites of the test and validation scans; under k-fold these are source sites too.
+    one_class_sites : tuple of str
+        Sites without source scans, because their scans outside test and validation are of one class.
     """
 
     name: str
@@ -49,11 +50,24 @@ class Fold:
     test: np.ndarray
     test_sites: tuple[str, ...]
     validation_sites: tuple[str, ...]
-    left_out: tuple[str, ...] = ()
+    one_class_sites: tuple[str, ...] = ()
 
-    def without_validation(self, cohort: Cohort) -> Fold:
-        """Return the fold with its validation scans as further source scans, except those of sites left out."""
-        joining = self.validation[~np.isin(cohort.sites[self.validation], self.left_out)]
+    def move_validation_to_source(self, cohort: Cohort) -> Fold:
+        """Return the fold with its validation scans moved to the source scans.
+
+        Scans of one-class sites are dropped.
+
+        Parameters
+        ----------
+        cohort : Cohort
+            The cohort that the fold splits.
+
+        Returns
+        -------
+        Fold
+            Without validation scans.
+        """
+        joining = self.validation[~np.isin(cohort.sites[self.validation], self.one_class_sites)]
         return replace(
             self,
             source=np.sort(np.concatenate([self.source, joining])),
@@ -68,12 +82,12 @@ def draw_ring_of_sites(sites: np.ndarray, seed: int) -> np.ndarray:
     Parameters
     ----------
     sites : ndarray of str, shape [n]
-        Of each scan.
+        Site of each scan.
     seed : int
 
     Returns
     -------
-    ndarray of str
+    ndarray of str, shape [n_sites]
         Each site once.
     """
     names = np.unique(sites)
@@ -83,9 +97,10 @@ def draw_ring_of_sites(sites: np.ndarray, seed: int) -> np.ndarray:
 def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> list[Fold]:
     """Make one fold for each site: it is the test site, the next sites in a ring validate, all others are source.
 
-    The ring is drawn from the seed and the names of the sites (:func:`draw_ring_of_sites`), so that every site
-    validates equally often and the choice does not depend on scans. Sites with one class can be neither validation nor
-    source sites, since methods need both classes at each source site. They are still test sites.
+    The ring is drawn from the seed and the names of the sites (:func:`draw_ring_of_sites`), so that the choice does not
+    depend on scans, and sites validate equally often if all hold both classes. Sites with one class can be neither
+    validation nor source sites, since methods need both classes at each source site. They are still test sites, and the
+    sites after them in the ring validate more often.
 
     Parameters
     ----------
@@ -106,26 +121,26 @@ def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> 
     """
     sites, labels = cohort.sites, cohort.labels
     ring = draw_ring_of_sites(sites, seed)
-    both = {str(s): len(np.unique(labels[sites == s])) == 2 for s in ring}
+    has_both_classes = {str(s): len(np.unique(labels[sites == s])) == 2 for s in ring}
     folds = []
     for k, test in enumerate(ring):
         others = [str(s) for s in np.roll(ring, -k)[1:]]
-        usable = [s for s in others if both[s]]
+        usable = [s for s in others if has_both_classes[s]]
         if len(usable) < validation_sites + LEAST_SOURCE_SITES:
             raise BrioError(
                 f"test site {test}: {len(usable)} other sites hold both classes, but {validation_sites} are needed for "
                 f"validation and at least {LEAST_SOURCE_SITES} as source; add sites or lower protocol.validation_sites"
             )
-        validate, source = usable[:validation_sites], usable[validation_sites:]
+        validation, source = usable[:validation_sites], usable[validation_sites:]
         folds.append(
             Fold(
                 name=str(test),
                 source=np.flatnonzero(np.isin(sites, source)),
-                validation=np.flatnonzero(np.isin(sites, validate)),
+                validation=np.flatnonzero(np.isin(sites, validation)),
                 test=np.flatnonzero(sites == test),
                 test_sites=(str(test),),
-                validation_sites=tuple(sorted(validate)),
-                left_out=tuple(sorted(set(others) - set(usable))),
+                validation_sites=tuple(sorted(validation)),
+                one_class_sites=tuple(sorted(set(others) - set(usable))),
             )
         )
     return sorted(folds, key=lambda f: f.name)
@@ -144,6 +159,11 @@ def make_training_fold(cohort: Cohort, seed: int, validation_sites: int) -> Fold
     validation_sites : int
         Number of validation sites.
 
+    Returns
+    -------
+    Fold
+        Named "all".
+
     Raises
     ------
     BrioError
@@ -151,22 +171,22 @@ def make_training_fold(cohort: Cohort, seed: int, validation_sites: int) -> Fold
     """
     sites, labels = cohort.sites, cohort.labels
     ring = draw_ring_of_sites(sites, seed)
-    both = [str(s) for s in ring if len(np.unique(labels[sites == s])) == 2]
+    two_class_sites = [str(s) for s in ring if len(np.unique(labels[sites == s])) == 2]
     require(validation_sites >= 0, "validation_sites", validation_sites, "0 or more")
-    if len(both) < validation_sites + LEAST_SOURCE_SITES:
+    if len(two_class_sites) < validation_sites + LEAST_SOURCE_SITES:
         raise BrioError(
-            f"{len(both)} of the {len(ring)} sites hold both classes, but {validation_sites} are needed for "
+            f"{len(two_class_sites)} of the {len(ring)} sites hold both classes, but {validation_sites} are needed for "
             f"validation and at least {LEAST_SOURCE_SITES} as source; add sites or lower validation_sites"
         )
-    validate, source = both[:validation_sites], both[validation_sites:]
+    validation, source = two_class_sites[:validation_sites], two_class_sites[validation_sites:]
     return Fold(
         name="all",
         source=np.flatnonzero(np.isin(sites, source)),
-        validation=np.flatnonzero(np.isin(sites, validate)),
+        validation=np.flatnonzero(np.isin(sites, validation)),
         test=np.empty(0, dtype=np.int64),
         test_sites=(),
-        validation_sites=tuple(sorted(validate)),
-        left_out=tuple(sorted(set(ring.tolist()) - set(both))),
+        validation_sites=tuple(sorted(validation)),
+        one_class_sites=tuple(sorted(set(ring.tolist()) - set(two_class_sites))),
     )
 
 
@@ -205,10 +225,11 @@ def assign_stratified_folds(
 
 
 def site_stratified_kfold(cohort: Cohort, seed: int, n_folds: int = 10, validation_folds: int = 2) -> list[Fold]:
-    """Make folds stratified by site and class: each fold tests once, the next two validate, all others are source.
+    """Make folds stratified by site and class.
 
-    With ten folds, source, validation and test scans are 7:2:1. Sites that hold one class only among the source scans
-    are left out of them.
+    Each fold is the test fold once, the next ``validation_folds`` validate, all others are source. With ten folds,
+    source, validation and test scans are 7:2:1. Scans of a site with one class among the source scans are dropped from
+    them.
 
     Parameters
     ----------
@@ -217,6 +238,7 @@ def site_stratified_kfold(cohort: Cohort, seed: int, n_folds: int = 10, validati
         Draws the folds.
     n_folds : int
     validation_folds : int
+        Folds that choose the checkpoint or the penalty of each fold.
 
     Returns
     -------
@@ -229,25 +251,27 @@ def site_stratified_kfold(cohort: Cohort, seed: int, n_folds: int = 10, validati
         If there are too few scans, or fewer than two source sites with both classes.
     """
     sites, labels = cohort.sites, cohort.labels
-    part = assign_stratified_folds(draws.addresses(cohort.ids), sites, labels, n_folds, seed)
-    if len(np.unique(part)) < n_folds:
+    fold_of_scan = assign_stratified_folds(draws.addresses(cohort.ids), sites, labels, n_folds, seed)
+    if len(np.unique(fold_of_scan)) < n_folds:
         raise BrioError(f"protocol.n_folds={n_folds}: {len(cohort)} scans are too few for so many folds")
     folds = []
     for k in range(n_folds):
-        validate = [(k + 1 + v) % n_folds for v in range(validation_folds)]
-        in_source = ~np.isin(part, [k, *validate])
+        validation = [(k + 1 + v) % n_folds for v in range(validation_folds)]
+        in_source = ~np.isin(fold_of_scan, [k, *validation])
         usable = [s for s in np.unique(sites) if len(np.unique(labels[in_source & (sites == s)])) == 2]
-        if len(usable) < 2:
-            raise BrioError(f"fold {k + 1}: {len(usable)} source sites hold both classes, at least 2 are needed")
+        if len(usable) < LEAST_SOURCE_SITES:
+            raise BrioError(
+                f"fold {k + 1}: {len(usable)} source sites hold both classes, at least {LEAST_SOURCE_SITES} are needed"
+            )
         folds.append(
             Fold(
                 name=str(k + 1),
                 source=np.flatnonzero(in_source & np.isin(sites, usable)),
-                validation=np.flatnonzero(np.isin(part, validate)),
-                test=np.flatnonzero(part == k),
-                test_sites=tuple(np.unique(sites[part == k]).tolist()),
-                validation_sites=tuple(np.unique(sites[np.isin(part, validate)]).tolist()),
-                left_out=tuple(sorted(set(np.unique(sites).tolist()) - {str(s) for s in usable})),
+                validation=np.flatnonzero(np.isin(fold_of_scan, validation)),
+                test=np.flatnonzero(fold_of_scan == k),
+                test_sites=tuple(np.unique(sites[fold_of_scan == k]).tolist()),
+                validation_sites=tuple(np.unique(sites[np.isin(fold_of_scan, validation)]).tolist()),
+                one_class_sites=tuple(sorted(set(np.unique(sites).tolist()) - {str(s) for s in usable})),
             )
         )
     return folds
@@ -260,12 +284,13 @@ class ProtocolSettings:
     Attributes
     ----------
     validation_sites : int
-        Sites of a leave-one-site-out fold that choose the checkpoint. With 0, all other sites are source; this is for
-        methods that choose by inner folds (``brio-plus``; linear models with ``choose_by=source-sites``).
+        Number of validation sites of a leave-one-site-out fold; they choose the checkpoint or the penalty. With 0, all
+        other sites are source; this is for methods that choose by inner folds (``brio-plus``; linear models with
+        ``choose_by=source-sites``).
     n_folds : int
         Folds of the k-fold protocol.
     validation_folds : int
-        Folds of the k-fold protocol that choose the checkpoint.
+        Folds of the k-fold protocol that choose the checkpoint or the penalty.
     """
 
     validation_sites: int = 2
@@ -275,7 +300,7 @@ class ProtocolSettings:
     def __post_init__(self) -> None:
         require(self.validation_sites >= 0, "protocol.validation_sites", self.validation_sites, "0 or more")
         require(self.validation_folds >= 1, "protocol.validation_folds", self.validation_folds, "at least 1")
-        least = self.validation_folds + 2
+        least = self.validation_folds + 2  # one test fold and at least one source fold
         require(self.n_folds >= least, "protocol.n_folds", self.n_folds, f"at least {least}")
 
 
@@ -303,4 +328,4 @@ def make_folds(cohort: Cohort, protocol: str, seed: int, settings: ProtocolSetti
         return leave_one_site_out(cohort, seed, settings.validation_sites)
     if protocol == "kfold":
         return site_stratified_kfold(cohort, seed, settings.n_folds, settings.validation_folds)
-    raise BrioError(f"protocol '{protocol}' is unknown; known: kfold, loso")
+    raise BrioError(f"protocol '{protocol}' is unknown; use {' or '.join(PROTOCOLS)}")

@@ -13,8 +13,8 @@ from .metrics import bootstrap_interval
 __all__ = [
     "Difference",
     "adjust_holm",
-    "corrected_resampled_t",
-    "paired_difference",
+    "compare_by_corrected_t",
+    "compare_by_signed_rank",
     "signed_rank_p",
     "smallest_reachable_p",
 ]
@@ -30,20 +30,21 @@ class Difference:
     ----------
     n : int
         Number of pairs compared: sites, or folds.
-    left_out : int
+    n_missing : int
         Number of pairs in which a score is missing.
     mean, low, high : float
-        Mean of the differences (first method minus second) and its interval.
+        Mean of the differences, first method minus second, and its interval of level 1 - alpha: bootstrap over sites,
+        or from the t distribution. Where lower is better, a negative mean is in favour of the first method.
     better, worse : int
         Number of pairs in which the first method is better, and worse; the rest are ties.
     p : float
         Two-sided p value.
     smallest_p : float
-        The smallest p value that so many pairs can reach, if all differences have the same sign.
+        Smallest p value that the pairs without ties could reach, if all differences had the same sign; 0 for a t test.
     """
 
     n: int
-    left_out: int
+    n_missing: int
     mean: float
     low: float
     high: float
@@ -64,12 +65,18 @@ def _paired_differences(first: Values, second: Values) -> tuple[np.ndarray, int]
 
 
 def smallest_reachable_p(n_nonzero: int) -> float:
-    """Return the smallest two-sided p of a signed-rank test: all differences have the same sign.
+    """Return the smallest two-sided p that a signed-rank test can reach.
+
+    It does if all differences have the same sign.
 
     Parameters
     ----------
     n_nonzero : int
         Number of differences that are not zero.
+
+    Returns
+    -------
+    float
 
     Examples
     --------
@@ -87,7 +94,7 @@ def signed_rank_p(differences: Values) -> float:
 
     Parameters
     ----------
-    differences : shape [n]
+    differences : array-like of float, shape [n]
         Without NaN.
 
     Returns
@@ -115,7 +122,7 @@ def signed_rank_p(differences: Values) -> float:
     return min(1.0, 2 * float(min(chance[: observed + 1].sum(), chance[observed:].sum())))
 
 
-def paired_difference(
+def compare_by_signed_rank(
     first: Values, second: Values, *, alpha: float = 0.05, lower_is_better: bool = False
 ) -> Difference:
     """Compare the scores of two methods at the same sites by the signed-rank test.
@@ -124,7 +131,7 @@ def paired_difference(
 
     Parameters
     ----------
-    first, second : shape [sites]
+    first, second : array-like of float, shape [sites]
         Score of each method at each site, NaN where there is none.
     alpha : float
         The interval has level 1 - alpha.
@@ -137,40 +144,41 @@ def paired_difference(
 
     Examples
     --------
-    >>> difference = paired_difference([0.75, 0.5, 0.875, np.nan], [0.5, 0.5, 0.75, 0.75])
-    >>> difference.n, difference.left_out, difference.mean, difference.better, difference.p
+    >>> difference = compare_by_signed_rank([0.75, 0.5, 0.875, np.nan], [0.5, 0.5, 0.75, 0.75])
+    >>> difference.n, difference.n_missing, difference.mean, difference.better, difference.p
     (3, 1, 0.125, 2, 0.5)
     """
-    d, left_out = _paired_differences(first, second)
-    better, worse = int((d > 0).sum()), int((d < 0).sum())
-    low, high = bootstrap_interval(d, level=1 - alpha)
+    differences, n_missing = _paired_differences(first, second)
+    better, worse = int((differences > 0).sum()), int((differences < 0).sum())
+    low, high = bootstrap_interval(differences, level=1 - alpha)
     return Difference(
-        n=len(d),
-        left_out=left_out,
-        mean=float(d.mean()) if len(d) else float("nan"),
+        n=len(differences),
+        n_missing=n_missing,
+        mean=float(differences.mean()) if len(differences) else float("nan"),
         low=low,
         high=high,
         better=worse if lower_is_better else better,
         worse=better if lower_is_better else worse,
-        p=signed_rank_p(d) if len(d) else float("nan"),
+        p=signed_rank_p(differences) if len(differences) else float("nan"),
         smallest_p=smallest_reachable_p(better + worse),
     )
 
 
-def corrected_resampled_t(
-    first: Values, second: Values, n_test: float, n_train: float, *, alpha: float = 0.05, lower_is_better: bool = False
+def compare_by_corrected_t(
+    first: Values, second: Values, n_test: float, n_source: float, *, alpha: float = 0.05, lower_is_better: bool = False
 ) -> Difference:
     """Compare the scores of two methods on the same folds of k-fold by the corrected resampled t test.
 
     Training sets of different folds overlap, so scores vary less between folds than they would between cohorts. The
-    variance of the mean of k differences is therefore taken as (1/k + n_test/n_train) times that of one difference.
+    variance of the mean of k differences is therefore taken as (1/k + n_test/n_source) times that of one difference.
 
     Parameters
     ----------
-    first, second : shape [folds]
+    first, second : array-like of float, shape [folds]
         Score of each method on each fold (of each seed), NaN where there is none.
-    n_test, n_train : float
-        Number of test scans and of training scans of a fold.
+    n_test, n_source : float
+        Mean number of test scans of a fold, and of scans that the model learned from. Validation scans count only after
+        a refit; not counting those that chose the checkpoint makes the variance larger, which is the cautious side.
     alpha : float
         The interval has level 1 - alpha.
     lower_is_better : bool
@@ -186,23 +194,23 @@ def corrected_resampled_t(
 
     Examples
     --------
-    >>> difference = corrected_resampled_t([0.7, 0.8, 0.9], [0.6, 0.75, 0.75], n_test=10, n_train=20)
+    >>> difference = compare_by_corrected_t([0.7, 0.8, 0.9], [0.6, 0.75, 0.75], n_test=10, n_source=20)
     >>> round(difference.mean, 3), round(difference.p, 3)
     (0.1, 0.16)
     """
-    d, left_out = _paired_differences(first, second)
-    k = len(d)
-    mean = float(d.mean()) if k else float("nan")
+    differences, n_missing = _paired_differences(first, second)
+    k = len(differences)
+    mean = float(differences.mean()) if k else float("nan")
     low = high = p = float("nan")
     if k > 1:
-        error = float(np.sqrt((1 / k + n_test / n_train) * d.var(ddof=1)))
+        error = float(np.sqrt((1 / k + n_test / n_source) * differences.var(ddof=1)))
         half = float(stats.t.ppf(1 - alpha / 2, k - 1)) * error
         low, high = mean - half, mean + half
         p = float(2 * stats.t.sf(abs(mean) / error, k - 1)) if error > 0 else float(mean == 0)
-    better, worse = int((d > 0).sum()), int((d < 0).sum())
+    better, worse = int((differences > 0).sum()), int((differences < 0).sum())
     if lower_is_better:
         better, worse = worse, better
-    return Difference(k, left_out, mean, low, high, better, worse, p, smallest_p=0.0)
+    return Difference(k, n_missing, mean, low, high, better, worse, p, smallest_p=0.0)
 
 
 def adjust_holm(p: Values) -> np.ndarray:
@@ -213,7 +221,7 @@ def adjust_holm(p: Values) -> np.ndarray:
 
     Parameters
     ----------
-    p : shape [comparisons]
+    p : array-like of float, shape [comparisons]
         NaN are not counted as comparisons and stay NaN.
 
     Returns

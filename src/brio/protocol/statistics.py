@@ -16,7 +16,7 @@ import pandas as pd
 
 from ..errors import BrioError, nearest
 from ..formatting import format_p
-from .paired_tests import Difference, adjust_holm, corrected_resampled_t, paired_difference
+from .paired_tests import Difference, adjust_holm, compare_by_corrected_t, compare_by_signed_rank
 
 __all__ = ["compare_over_folds", "compare_over_sites"]
 
@@ -24,7 +24,7 @@ __all__ = ["compare_over_folds", "compare_over_sites"]
 def compare_over_sites(
     scores: pd.DataFrame, reference: str | None = None, *, alpha: float = 0.05, lower_is_better: bool = False
 ) -> pd.DataFrame:
-    """Compare methods over sites by :func:`paired_difference`.
+    """Compare methods over sites by :func:`compare_by_signed_rank`.
 
     All comparisons of one call are one family for Holm's correction.
 
@@ -61,7 +61,7 @@ def compare_over_sites(
     """
 
     def test(first: np.ndarray, second: np.ndarray) -> Difference:
-        return paired_difference(first, second, alpha=alpha, lower_is_better=lower_is_better)
+        return compare_by_signed_rank(first, second, alpha=alpha, lower_is_better=lower_is_better)
 
     return _compare_family(scores, reference, test, "sites", alpha)
 
@@ -69,20 +69,20 @@ def compare_over_sites(
 def compare_over_folds(
     scores: pd.DataFrame,
     n_test: float,
-    n_train: float,
+    n_source: float,
     reference: str | None = None,
     *,
     alpha: float = 0.05,
     lower_is_better: bool = False,
 ) -> pd.DataFrame:
-    """Compare methods over the folds of k-fold by :func:`corrected_resampled_t`.
+    """Compare methods over the folds of k-fold by :func:`compare_by_corrected_t`.
 
     Parameters
     ----------
     scores : DataFrame, shape [folds, methods]
         One score for each fold of each seed, and method; NaN where there is none.
-    n_test, n_train : float
-        Number of test scans and of training scans of a fold.
+    n_test, n_source : float
+        Mean number of test scans of a fold, and of scans that the model learned from.
     reference, alpha, lower_is_better
         As for :func:`compare_over_sites`.
 
@@ -93,7 +93,7 @@ def compare_over_folds(
     """
 
     def test(first: np.ndarray, second: np.ndarray) -> Difference:
-        return corrected_resampled_t(first, second, n_test, n_train, alpha=alpha, lower_is_better=lower_is_better)
+        return compare_by_corrected_t(first, second, n_test, n_source, alpha=alpha, lower_is_better=lower_is_better)
 
     return _compare_family(scores, reference, test, "folds", alpha)
 
@@ -124,7 +124,7 @@ def _compare_family(
             "method": [first for first, _ in pairs],
             "other": [second for _, second in pairs],
             f"n_{units}": [d.n for d in differences],
-            "left_out": [d.left_out for d in differences],
+            "left_out": [d.n_missing for d in differences],
             "mean_difference": [d.mean for d in differences],
             "low": [d.low for d in differences],
             "high": [d.high for d in differences],

@@ -9,7 +9,7 @@ import pandas as pd
 from ..errors import BrioError, nearest
 from ..methods import list_methods
 from ..protocol import compare_over_folds, compare_over_sites
-from ..results import average_seeds, score_units
+from ..results import average_seeds, unit_columns
 from ..results.format import format_interval, format_p, format_points, format_table
 
 __all__ = ["compare_methods", "comparison_table", "join_jobs", "paired_scores"]
@@ -184,7 +184,7 @@ def paired_scores(rows: pd.DataFrame, metric: str = "auc") -> pd.DataFrame:
     """
     if rows[["cohort", "protocol"]].drop_duplicates().shape[0] != 1:
         raise BrioError("scores of several cohorts or protocols cannot be paired; select one at a time")
-    cohort, units = rows["cohort"].iloc[0], score_units(rows["protocol"].iloc[0])
+    cohort, units = rows["cohort"].iloc[0], unit_columns(rows["protocol"].iloc[0])
     n_test = rows.groupby(units)["n_test"].agg(["min", "max"])
     for unit, least, most in n_test[n_test["min"] != n_test["max"]].itertuples():
         raise BrioError(
@@ -229,7 +229,7 @@ def _describe_test(group: pd.DataFrame, protocol: str, comparisons: int) -> str:
 
 def _name_missing(group: pd.DataFrame, protocol: str, metric: str) -> list[str]:
     """Name the sites that are not paired, and what they lack."""
-    scores, by = paired_scores(group, metric), score_units(protocol)
+    scores, by = paired_scores(group, metric), unit_columns(protocol)
     ran = group.assign(ran=True).groupby([*by, "method"])["ran"].any().unstack("method")[scores.columns].notna()
     parts = []
     for index in scores.index[scores.isna().any(axis=1)]:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ..protocol.statistics import compare_over_folds, compare_over_sites
-from ..results import average_seeds, score_units
+from ..results import average_seeds, unit_columns
 from .evidence import EvidenceArm
 
 __all__ = ["ALPHA", "LINEAR_METHODS", "Comparison", "compare_arms"]
@@ -73,7 +73,7 @@ def _test_against(reference: str, arms: Sequence[EvidenceArm]) -> pd.DataFrame:
     if len(arms) < 2:
         return pd.DataFrame(columns=["method"])
     rows = pd.concat([arm.rows for arm in arms], ignore_index=True)
-    scores = average_seeds(rows, units=score_units(arms[0].protocol))
+    scores = average_seeds(rows, units=unit_columns(arms[0].protocol))
     if arms[0].protocol == "loso":
         return compare_over_sites(scores, reference, alpha=ALPHA).rename(columns={"n_sites": "n"})
     n_test, n_source = float(rows["n_test"].mean()), float(rows["n_source"].mean())

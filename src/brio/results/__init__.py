@@ -3,7 +3,7 @@
 No other room reads or writes these files.
 """
 
-from .aggregate import average_seeds, score_units, summarise_ensemble, summarise_metrics, summarise_scores
+from .aggregate import average_seeds, summarise_ensemble, summarise_metrics, summarise_scores, unit_columns
 from .job import StoredJob, StoredRun, write_plan
 from .plan import Plan, PlannedMethod, TunedChoice
 from .run_record import Predictions, RunRecord, RunRow
@@ -41,11 +41,11 @@ __all__ = [
     "prediction_rows",
     "read_results",
     "result_rows",
-    "score_units",
     "summarise",
     "summarise_ensemble",
     "summarise_metrics",
     "summarise_scores",
+    "unit_columns",
     "write_plan",
     "write_tables",
 ]

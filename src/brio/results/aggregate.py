@@ -1,9 +1,12 @@
 """From the scores of runs to the score of a site, and from sites to a mean with its interval.
 
-One policy for missing scores holds everywhere. A site has a score if every one of its runs has one; else it has none:
-leaving out the seeds in which training diverged would reward a method for diverging, and a mean over fewer seeds would
-be compared with means over more. (A test site with one class has an AUC under no seed.) Sites without a score do not
-count towards means, and paired comparisons drop a site that has none in either method.
+One policy for missing scores holds everywhere. A method has a score at a site if every one of its runs there has one.
+Its runs are those of all its seeds; a run without a row counts as a run without a score. Skipping the seeds in which
+training diverged would reward a method for diverging, and would compare sites averaged over different numbers of seeds.
+(A test site with one class has an AUC under no seed.) Sites without a score do not count towards means. A paired
+comparison drops a site at which one of the two methods has no score.
+
+Methods may have different numbers of seeds: each is averaged over its own, and the report states the numbers.
 """
 
 from __future__ import annotations
@@ -17,18 +20,26 @@ from ..errors import BrioError
 from ..protocol import auc, bootstrap_interval
 from .summary import METRICS, MetricSummary
 
-__all__ = ["average_seeds", "score_units", "summarise_ensemble", "summarise_metrics", "summarise_scores"]
+__all__ = ["average_seeds", "summarise_ensemble", "summarise_metrics", "summarise_scores", "unit_columns"]
 
 
-def score_units(protocol: str) -> list[str]:
-    """Return the columns that name a unit of a comparison.
+def unit_columns(protocol: str) -> list[str]:
+    """Return the columns that identify one unit of comparison: a site, or a fold of one seed.
 
     A site holds the same scans under every seed, so seeds are averaged; a numbered fold does not, so every fold of
     every seed counts.
 
+    Parameters
+    ----------
+    protocol : {"loso", "kfold"}
+
+    Returns
+    -------
+    list of str
+
     Examples
     --------
-    >>> score_units("loso"), score_units("kfold")
+    >>> unit_columns("loso"), unit_columns("kfold")
     (['fold'], ['seed', 'fold'])
     """
     return ["fold"] if protocol == "loso" else ["seed", "fold"]
@@ -45,80 +56,118 @@ def average_seeds(
         One row per run, as in ``results.csv``.
     metric : str
         Column to average.
-    units : names of columns
-        What makes a row, see :func:`score_units`.
+    units : sequence of str
+        Columns that identify a unit of comparison, see :func:`unit_columns`.
     column : str
         Column whose values make the columns: methods, or arms.
 
     Returns
     -------
     DataFrame, [unit x method]
-        Methods in the order of the rows; NaN where a unit has no score.
+        Methods in the order of the rows; NaN where a unit has no score, or no run of one of the seeds of the method.
 
     Raises
     ------
     BrioError
-        If a run is there twice.
+        If a run occurs more than once.
 
     Examples
     --------
-    >>> rows = pd.DataFrame({"method": ["a", "a", "b"], "fold": "NYU", "seed": [0, 1, 0], "auc": [0.5, 0.75, 0.75]})
+    >>> rows = pd.DataFrame(
+    ...     {"method": list("aabb"), "fold": "NYU", "seed": [0, 1, 0, 1], "auc": [0.5, 0.75, 0.75, float("nan")]}
+    ... )
     >>> average_seeds(rows).loc["NYU"].to_dict()
-    {'a': 0.625, 'b': 0.75}
+    {'a': 0.625, 'b': nan}
     """
-    twice = rows[rows.duplicated([column, "fold", "seed"])]
-    if len(twice):
-        name, fold, seed = twice.iloc[0][[column, "fold", "seed"]]
+    duplicates = rows[rows.duplicated([column, "fold", "seed"])]
+    if len(duplicates):
+        name, fold, seed = duplicates.iloc[0][[column, "fold", "seed"]]
         raise BrioError(
-            f"{column} '{name}', fold {fold}, seed {seed} is there twice; give methods of several jobs different names"
+            f"{column} '{name}', fold {fold}, seed {seed} occurs more than once; give methods of several jobs "
+            "different names"
         )
-    return _mean_of_complete(rows, [*units, column], metric).unstack(column)[list(dict.fromkeys(rows[column]))]
+    means = {name: _average_runs(own, list(units), metric) for name, own in rows.groupby(column, sort=False)}
+    return pd.DataFrame(means).sort_index().rename_axis(columns=column)
 
 
-def _mean_of_complete(rows: pd.DataFrame, by: list[str], metric: str) -> pd.Series:
-    """Mean of each group in which no value is missing."""
-    groups = rows.groupby(by)[metric]
-    return groups.mean().where(groups.count() == groups.size())
+def _average_runs(rows: pd.DataFrame, units: list[str], metric: str) -> pd.Series:
+    """Mean of each unit of one method that has a score under every seed; NaN for the others."""
+    groups = rows.groupby(units)[metric]
+    n_runs = 1 if "seed" in units else rows["seed"].nunique()
+    return groups.mean().where(groups.count() == n_runs)
 
 
 def summarise_scores(scores: Sequence[float] | np.ndarray | pd.Series) -> MetricSummary:
     """Summarise the scores of sites; those without one (NaN) do not count.
+
+    Parameters
+    ----------
+    scores : array-like of float, shape [n_units]
+        One score per site, or per fold of each seed.
+
+    Returns
+    -------
+    MetricSummary
+        With a 95 % bootstrap interval of the mean.
 
     Examples
     --------
     >>> summarise_scores([0.5, 0.75, float("nan")]).mean
     0.625
     """
-    known = pd.Series(scores, dtype=float).dropna()
-    low, high = bootstrap_interval(known.to_numpy())
+    present = pd.Series(scores, dtype=float).dropna()
+    low, high = bootstrap_interval(present.to_numpy())
     return MetricSummary(
-        mean=float(known.mean()) if len(known) else None,
-        sd=float(known.std(ddof=1)) if len(known) > 1 else None,
+        mean=float(present.mean()) if len(present) else None,
+        sd=float(present.std(ddof=1)) if len(present) > 1 else None,
         interval=None if np.isnan(low) else (low, high),
-        n=len(known),
+        n=len(present),
     )
 
 
 def summarise_metrics(rows: pd.DataFrame, protocol: str) -> dict[str, MetricSummary]:
-    """Summarise every metric of the runs of one method over sites, or over the folds of all seeds under k-fold."""
-    units = score_units(protocol)
-    return {metric: summarise_scores(_mean_of_complete(rows, units, metric)) for metric in METRICS}
+    """Summarise every metric of the runs of one method over sites, or over the folds of all seeds under k-fold.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Those of one method, as in ``results.csv``.
+    protocol : {"loso", "kfold"}
+
+    Returns
+    -------
+    dict of MetricSummary
+        By name of the metric.
+    """
+    units = unit_columns(protocol)
+    return {metric: summarise_scores(_average_runs(rows, units, metric)) for metric in METRICS}
 
 
 def summarise_ensemble(predictions: pd.DataFrame, protocol: str) -> MetricSummary:
     """Summarise the AUC of an ensemble: the logit of each scan is averaged over the seeds first.
 
-    At each site, or over all scans together under k-fold, where another seed deals a scan to another fold.
+    Under leave-one-site-out, there is one AUC per site. Under k-fold, there is one AUC over all scans, because a scan
+    is in a different fold under each seed; ``sd`` and ``interval`` are then None. A logit that is missing under one
+    seed (NaN, as of a run that diverged) leaves its site, or the cohort under k-fold, without a score.
 
     Parameters
     ----------
     predictions : DataFrame
         Those of one method, as in ``predictions.csv``.
     protocol : {"loso", "kfold"}
+
+    Returns
+    -------
+    MetricSummary
     """
     by = ["fold"] if protocol == "loso" else []
-    scans = predictions.groupby([*by, "participant_id"]).agg(label=("label", "first"), logit=("logit", "mean"))
-    scores = scans.groupby(by or (lambda scan: 0)).apply(
-        lambda part: auc(part["label"].to_numpy(), part["logit"].to_numpy())
-    )
-    return summarise_scores(scores)
+    groups = predictions.groupby([*by, "participant_id"])
+    scans = groups.agg(label=("label", "first"), logit=("logit", "mean"))
+    scans["logit"] = scans["logit"].where(groups["logit"].count() == groups.size())
+    return summarise_scores(scans.groupby(by or (lambda scan: 0)).apply(_auc_if_complete))
+
+
+def _auc_if_complete(scans: pd.DataFrame) -> float:
+    if scans["logit"].isna().any():
+        return float("nan")
+    return auc(scans["label"].to_numpy(), scans["logit"].to_numpy())

@@ -148,7 +148,7 @@ class StudyContext:
                 resume_plan(earlier, plans[a], self._folder_of(a))
         for a, results in reused.items():
             place = self.out / REUSED / a.protocol
-            write_reused_results(results, plans[a].stored, self.job_of(a), place)
+            write_reused_results(results, plans[a].document, self.job_of(a), place)
             self._results[a] = results
         to_train = [a for a in dict.fromkeys(a.untuned for a in missing) if a not in self._results]
         for number, a in enumerate(to_train):

@@ -76,7 +76,7 @@ def _score_runs(context: StudyContext) -> pd.DataFrame:
     method, fitted_runs = context.load_fitted_runs(make_arm("brio"))
     lengths = [context.estimate_block_length(fitted.run) for fitted in fitted_runs]
     evidences = gather_factor_evidence(method, fitted_runs, context.connectomes, lengths)
-    inputs = method.inputs(context.connectomes)
+    inputs = method.gather_inputs(context.connectomes)
     rows = []
     for fitted, evidence in zip(fitted_runs, evidences, strict=True):
         fold = fitted.run.fold

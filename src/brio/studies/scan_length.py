@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ..connectome import Connectomes
-from ..diagnostics import POSITIONS, window_connectomes
+from ..diagnostics import PLACEMENTS, estimate_window_connectomes
 from ..drawing import horizontal_offset, make_panels, series_style
 from ..protocol import auc, bootstrap_interval, compare_over_sites
 from ..results.format import format_signed, state_p
@@ -65,9 +65,9 @@ def _score_windows(context: StudyContext, arms: list[Arm]) -> pd.DataFrame:
     """Score every run on its test scans, whole and in each window: one row per run and window."""
     windows: dict[tuple[float, str], Connectomes] = {(1.0, "all"): context.connectomes}
     windows |= {
-        (share, position): window_connectomes(context.connectomes, share, position)
+        (share, placement): estimate_window_connectomes(context.connectomes, share, placement)
         for share in SHARES
-        for position in POSITIONS
+        for placement in PLACEMENTS
     }
     rows = []
     for a in arms:
@@ -77,12 +77,12 @@ def _score_windows(context: StudyContext, arms: list[Arm]) -> pd.DataFrame:
             labels = context.cohort.labels[fold.test]
             run = {"arm": a.name, "fold": fold.name, "seed": fitted.run.seed}
             scores = {
-                window: auc(labels, method.margins(fitted, connectomes, fold.test))
+                window: auc(labels, method.predict_margins(fitted, connectomes, fold.test))
                 for window, connectomes in windows.items()
             }
-            for (share, position), score in scores.items():
+            for (share, placement), score in scores.items():
                 change = score - scores[1.0, "all"]
-                rows.append({**run, "share": 100 * share, "window": position, "auc": score, "change": change})
+                rows.append({**run, "share": 100 * share, "window": placement, "auc": score, "change": change})
     return pd.DataFrame(rows)
 
 

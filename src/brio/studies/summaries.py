@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ..protocol import bootstrap_interval, compare_over_folds, compare_over_sites
-from ..results import average_seeds, score_units
+from ..results import average_seeds, unit_columns
 from ..results.format import format_signed, state_p
 from .arms import display_name
 
@@ -50,7 +50,7 @@ def tidy_rows(rows: pd.DataFrame, *columns: str) -> pd.DataFrame:
 
 def _average_scores(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Average scores in percent: [site, arm] or, in distribution, [fold of a seed, arm]."""
-    return 100 * average_seeds(rows, metric, units=score_units(_protocol_of(rows)), column="arm")
+    return 100 * average_seeds(rows, metric, units=unit_columns(_protocol_of(rows)), column="arm")
 
 
 def _protocol_of(rows: pd.DataFrame) -> str:

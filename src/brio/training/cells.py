@@ -1,4 +1,4 @@
-"""Cells of source scans: the scans of one site and one class."""
+"""Cells of source scans. A cell is the scans of one source site and one class."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..errors import BrioError
 
-__all__ = ["cell_membership", "group_by_cell"]
+__all__ = ["cell_average_weights", "group_by_cell"]
 
 
 def group_by_cell(site: np.ndarray, label: np.ndarray) -> tuple[np.ndarray, list[list[np.ndarray]]]:
@@ -34,19 +34,21 @@ def group_by_cell(site: np.ndarray, label: np.ndarray) -> tuple[np.ndarray, list
     Examples
     --------
     >>> names, members = group_by_cell(np.array(["b", "a", "a", "b"]), np.array([0, 1, 0, 1]))
-    >>> names.tolist(), [[m.tolist() for m in both] for both in members]
+    >>> names.tolist(), [[scans.tolist() for scans in cells] for cells in members]
     (['a', 'b'], [[[2], [1]], [[0], [3]]])
     """
     names = np.unique(site)
-    members = [[np.flatnonzero((site == e) & (label == c)) for c in (0, 1)] for e in names]
-    for e, both in zip(names, members, strict=True):
-        if not len(both[0]) or not len(both[1]):
-            raise BrioError(f"source site {e} holds one class only; both are needed at every site")
+    members = [[np.flatnonzero((site == name) & (label == c)) for c in (0, 1)] for name in names]
+    for name, (controls, patients) in zip(names, members, strict=True):
+        if not len(controls) or not len(patients):
+            raise BrioError(f"source site {name} holds one class only; both are needed at every site")
     return names, members
 
 
-def cell_membership(site: np.ndarray, label: np.ndarray) -> Tensor:
+def cell_average_weights(site: np.ndarray, label: np.ndarray) -> Tensor:
     """Return the weights that average scans over cells: 1 / N_ec for scans of site e and class c, else 0.
+
+    For one run, as :meth:`brio.training.source_cells.SourceCells.cell_average` for a stack.
 
     Parameters
     ----------
@@ -57,10 +59,15 @@ def cell_membership(site: np.ndarray, label: np.ndarray) -> Tensor:
     -------
     Tensor of float64, shape [E, 2, n]
         Sites in sorted order.
+
+    Examples
+    --------
+    >>> cell_average_weights(np.array(["a", "a", "a"]), np.array([0, 1, 1])).tolist()
+    [[[1.0, 0.0, 0.0], [0.0, 0.5, 0.5]]]
     """
     names, members = group_by_cell(site, label)
     weight = torch.zeros(len(names), 2, len(site), dtype=torch.float64)
-    for e, both in enumerate(members):
-        for c, scans in enumerate(both):
+    for e, cells in enumerate(members):
+        for c, scans in enumerate(cells):
             weight[e, c, torch.from_numpy(scans)] = 1.0 / len(scans)
     return weight

@@ -1,4 +1,4 @@
-"""The types of training: what a method is, and what a network and a loss are handed. Nothing in here trains."""
+"""The types of training: what a method is, and what its network and its loss receive. Nothing in here trains."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class MethodFacts:
-    """What a job plans and prints with, declared by the method itself.
+    """Facts that a method declares about itself, for the plan, the summary and the progress display.
 
     Attributes
     ----------
@@ -47,9 +47,9 @@ class MethodFacts:
     refits : bool
         Whether a run is trained again with its validation scans once the epoch is chosen.
     relative_cost : float
-        Effort of one run compared with others, for the display of the time left.
-    without_validation : str
-        Setting with which the method needs no validation scans; empty where there is none.
+        Rough cost of one run, in epochs of a plain network. Only the display of the time left uses it.
+    setting_without_validation : str
+        Setting under which the method needs no validation scans, as ``key=value``; empty if there is none.
     """
 
     epochs: int | None = None
@@ -57,7 +57,7 @@ class MethodFacts:
     dead_rois: str | None = None
     refits: bool = False
     relative_cost: float = 2.0
-    without_validation: str = ""
+    setting_without_validation: str = ""
 
 
 class Method(ABC):
@@ -77,7 +77,7 @@ class Method(ABC):
     """What it needs besides connectomes and labels, see :data:`brio.training.inputs.NEEDS`."""
 
     version: ClassVar[int] = 1
-    """Raised whenever the numbers of the method change; part of the key of a finished run."""
+    """Increase it whenever the method's predictions change; part of the key of a run."""
 
     needs_validation: bool = True
     """Whether it chooses its model by validation scans, so that a fold must have some."""
@@ -89,7 +89,7 @@ class Method(ABC):
 
     @abstractmethod
     def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[FittedRun]:
-        """Fit every run and score its test scans; fitted runs in the order of ``runs``.
+        """Fit every run and score its test scans.
 
         Parameters
         ----------
@@ -98,26 +98,49 @@ class Method(ABC):
         runs : sequence of Run
         progress : Progress
             Called with a message and the share that is done.
+
+        Returns
+        -------
+        list of FittedRun
+            In the order of ``runs``.
         """
 
     @abstractmethod
     def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
-        """Predict logit margins and representations of any scans with a fitted run."""
+        """Predict logit margins and representations of any scans with a fitted run.
+
+        Parameters
+        ----------
+        fitted : FittedRun
+        scans : Scans
+            B scans, of any cohort: full scans or re-estimates.
+
+        Returns
+        -------
+        Prediction
+            ``margin``, shape [B], and ``representation``, shape [B, d].
+        """
 
     @property
     def facts(self) -> MethodFacts:
-        """What a job plans and prints with."""
+        """Facts for the plan, the summary and the progress display."""
         return MethodFacts()
 
     def training_scans(self, cohort: Cohort, fold: Fold) -> np.ndarray:
-        """Positions of the scans of a fold that the finished model has learned from."""
+        """Return the positions of the scans of a fold that the finished model has learned from.
+
+        Returns
+        -------
+        ndarray of int64, shape [n]
+            The source scans; after a refit, also the validation scans.
+        """
         return fold.source
 
-    def inputs(self, connectomes: Connectomes) -> Inputs:
+    def gather_inputs(self, connectomes: Connectomes) -> Inputs:
         """Gather the scans of a cohort with what this method needs of them."""
         return Inputs(connectomes, self.needs, self.settings, f"method '{self.name}'")
 
-    def margins(self, fitted: FittedRun, connectomes: Connectomes, scans: np.ndarray) -> np.ndarray:
+    def predict_margins(self, fitted: FittedRun, connectomes: Connectomes, scans: np.ndarray) -> np.ndarray:
         """Predict logit margins of scans of a cohort.
 
         Parameters
@@ -132,10 +155,20 @@ class Method(ABC):
         ndarray, shape [n]
         """
         index = torch.from_numpy(np.asarray(scans)).to(connectomes.device)
-        return self.predict(fitted, self.inputs(connectomes).take(index)).margin
+        return self.predict(fitted, self.gather_inputs(connectomes).take(index)).margin
 
-    def contributions(self, fitted: FittedRun, scans: Scans) -> np.ndarray:
-        """Contributions of connectome factors to the margins of scans, Eq. (10). Shape [n, J].
+    def compute_contributions(self, fitted: FittedRun, scans: Scans) -> np.ndarray:
+        """Compute the contributions of the connectome factors to the margins of scans, Eq. (10).
+
+        Parameters
+        ----------
+        fitted : FittedRun
+        scans : Scans
+            B scans.
+
+        Returns
+        -------
+        ndarray of float64, shape [B, J]
 
         Raises
         ------
@@ -145,25 +178,38 @@ class Method(ABC):
         raise BrioError(f"method '{self.name}' has no connectome factors, hence no contributions")
 
     def intercept(self, fitted: FittedRun) -> float | None:
-        """The part of a margin that no factor contributes; None where the method has no factors."""
+        """Return the part of a margin that no factor contributes; None where the method has no factors."""
         return None
 
     def bytes_per_run(self, connectomes: Connectomes, run: Run) -> int:
-        """Memory that one more run in a stack needs; decides how many train together."""
+        """Estimate the memory in bytes that one more run in a stack needs; decides how many train together."""
         return 0
 
 
 class Batch(NamedTuple):
     """Scans of one step of one run, equally many from each source site and class.
 
-    ``scans`` lie flat: E sites, 2 classes (0, then 1), n scans of each. Sites that only pad the stack come last.
+    Scans lie flat: E sites, 2 classes (0, then 1), n scans of each. Sites that only pad the stack come last.
+
+    Attributes
+    ----------
+    scans : Scans
+        Leading axis B = E * 2 * n.
+    cell_weight : Tensor, shape [E, 2]
+        Share of each cell (site and class) in the loss; 0 for padding.
+    pair_weight : Tensor, shape [E (E - 1) / 2]
+        Share of each pair of source sites; 0 for padding.
+    epoch : Tensor, scalar
+        Counted from 1.
+    step : StepContext
+        Random numbers and padding of this step.
     """
 
-    scans: Scans  # leading axis B = E * 2 * n
-    cell_weight: Tensor  # [E, 2] share of each site and class in the loss; 0 for padding
-    pair_weight: Tensor  # [E (E - 1) / 2] share of each pair of source sites; 0 for padding
-    epoch: Tensor  # scalar, counted from 1
-    step: StepContext  # random numbers and padding of this step
+    scans: Scans
+    cell_weight: Tensor
+    pair_weight: Tensor
+    epoch: Tensor
+    step: StepContext
 
     @property
     def cells(self) -> tuple[int, int, int]:
@@ -199,10 +245,17 @@ class Batch(NamedTuple):
 
 
 class Output(NamedTuple):
-    """The least that a network returns for each scan; a method's own output may hold more while it trains."""
+    """The least that a network returns for each scan; a method's own output may hold more while it trains.
 
-    logit: Tensor  # [B]
-    representation: Tensor  # [B, d] what the classifier reads
+    Attributes
+    ----------
+    logit : Tensor, shape [B]
+    representation : Tensor, shape [B, d]
+        What the classifier reads.
+    """
+
+    logit: Tensor
+    representation: Tensor
 
 
 @dataclass(frozen=True)
@@ -212,7 +265,9 @@ class Stage:
     Attributes
     ----------
     name : str
+        Shown in the progress line; a loss may depend on it.
     epochs : int
+        Length of the stage.
     frozen : tuple of str
         Parameters whose names start with one of these are not updated.
     selectable : bool
@@ -233,12 +288,12 @@ class Stage:
 
 @dataclass(frozen=True, eq=False)
 class SourceScans:
-    """All that a run may learn from: its source scans.
+    """The source scans of a run, which are all that it may learn from.
 
     Attributes
     ----------
     connectomes : Connectomes
-        Of the whole cohort.
+        Of the whole cohort: index it with ``scans`` only.
     scans : ndarray of int64, shape [n]
         Positions of the source scans in the cohort.
     site, label : ndarray, shape [n]
@@ -258,23 +313,23 @@ class SourceScans:
         return cls(connectomes, scans, cohort.sites[scans], cohort.labels[scans], run.seed)
 
     def by_site(self) -> list[np.ndarray]:
-        """Positions of the scans of each source site, sites in sorted order."""
+        """Return the positions of the scans of each source site, sites in sorted order."""
         return [self.scans[self.site == e] for e in np.unique(self.site)]
 
 
 class NetworkCall(Protocol):
-    """Runs the network of one run under given parameters, as :meth:`NeuralMethod.objective` is handed it."""
+    """The function with which :meth:`NeuralMethod.objective` runs the network of one run."""
 
     def __call__(self, params: Tensors, scans: Scans, step: StepContext) -> Any: ...
 
 
 class StackableMethod(Protocol):
-    """What a stack of runs asks of a method; :class:`brio.training.NeuralMethod` has all of it."""
+    """The part of :class:`brio.training.NeuralMethod` that :class:`Stack` uses."""
 
     name: ClassVar[str]
     training_only: ClassVar[tuple[str, ...]]
 
-    def inputs(self, connectomes: Connectomes) -> Inputs: ...
+    def gather_inputs(self, connectomes: Connectomes) -> Inputs: ...
     def network(self, shape: InputShape) -> nn.Module: ...
     def learn(self, source: SourceScans) -> Tensors: ...
     def objective(self, call: NetworkCall, params: Tensors, batch: Batch, state: RunState, stage: Stage) -> Tensor: ...

@@ -97,7 +97,8 @@ class FittedRun:
     test_logit : ndarray, shape [n_test]
         Logit margin of each test scan, in the order of ``run.fold.test``.
     validation_auc : float
-        AUC on the validation scans at the chosen checkpoint or penalty; NaN where training diverged.
+        AUC on the validation scans at the chosen checkpoint or penalty; on the inner folds where there are no
+        validation scans; NaN where training diverged.
     selected_epoch : int or None
         Epoch of the checkpoint, counted from 1; None where a method has no epochs.
     trained_epochs : int or None
@@ -143,7 +144,15 @@ class FittedRun:
 
 
 class Prediction(NamedTuple):
-    """What a fitted run predicts for some scans."""
+    """What a fitted run predicts for some scans.
 
-    margin: np.ndarray  # [n] logit margin, float64
-    representation: np.ndarray  # [n, d] what its classifier reads, float64
+    Attributes
+    ----------
+    margin : ndarray of float64, shape [n]
+        Logit margins.
+    representation : ndarray of float64, shape [n, d]
+        What the classifier reads.
+    """
+
+    margin: np.ndarray
+    representation: np.ndarray

@@ -11,40 +11,61 @@ from torch import Tensor
 
 from ..cohort import Cohort
 from ..cohort.covariates import COVARIATE_COLUMNS, read_covariates, read_hemispheres, read_repetition_times
-from ..connectome import BoldRule, Connectomes, Resamples, edge_cut
+from ..connectome import BoldRule, Connectomes, ReestimateRequest, edge_cut
 
 __all__ = ["NEEDS", "InputShape", "Inputs", "Scans", "check_needs"]
 
 NEEDS = {
-    "bold": "BOLD series of one length, on one clock",
-    "sites": "site labels of the source scans",
+    "bold": "BOLD series resampled to one length and one repetition time",
+    "sites": "site of every source scan",
     "sex": "sex of every participant",
     "age": "age of every participant",
-    "motion": "mean framewise displacement",
+    "motion": "mean framewise displacement of every scan",
     "hemisphere": "hemisphere of each ROI",
 }
 """What a method may need besides connectomes and labels, and what each means."""
 
 
 class Scans(NamedTuple):
-    """A batch of scans as networks see them."""
+    """A batch of scans as networks see them.
 
-    A: Tensor  # [B, P, P] FC, zero rows for ROIs without signal
-    alive: Tensor  # [B, P] whether an ROI has signal
-    cut: Tensor  # [B] |FC| of the weakest edge that counts as strong; 0 where the method has no edge_share
-    n_frames: Tensor  # [B] valid frames of the scan
-    bold: Tensor  # [B, T, P] z-scored BOLD of one length; T = 0 where it is not needed
-    covariates: Tensor  # [B, C] sex, age, motion: those needed, in this order
+    Attributes
+    ----------
+    A : Tensor, shape [B, P, P]
+        FC, with zero rows for ROIs without signal.
+    alive : Tensor of bool, shape [B, P]
+        Whether an ROI has signal.
+    cut : Tensor, shape [B]
+        Smallest absolute FC among the strongest ``edge_share`` (a setting) of the edges; 0 where the method has no such
+        setting.
+    n_frames : Tensor, shape [B]
+        Valid frames of the scan; those of the full scan also for its re-estimates, which have the same length.
+    bold : Tensor, shape [B, T, P]
+        z-scored BOLD series of one length; T = 0 where it is not needed.
+    covariates : Tensor, shape [B, C]
+        Sex, age and motion: those needed, in this order.
+    """
+
+    A: Tensor
+    alive: Tensor
+    cut: Tensor
+    n_frames: Tensor
+    bold: Tensor
+    covariates: Tensor
 
     @staticmethod
     def of(A: Tensor, alive: Tensor | None = None) -> Scans:
-        """Make scans of connectomes alone, for methods that need nothing else.
+        """Make scans of connectomes alone, for methods that need nothing else; ``n_frames`` and ``cut`` are 0.
 
         Parameters
         ----------
         A : Tensor, shape [B, P, P]
         alive : Tensor of bool, shape [B, P], optional
             By default every ROI has signal.
+
+        Returns
+        -------
+        Scans
 
         Examples
         --------
@@ -53,20 +74,32 @@ class Scans(NamedTuple):
         """
         if alive is None:
             alive = torch.ones(A.shape[:-1], dtype=torch.bool, device=A.device)
-        none = A.new_zeros(A.shape[:-2])
-        return Scans(A, alive, none, none, A.new_zeros(*A.shape[:-2], 0, A.shape[-1]), none.new_zeros(*none.shape, 0))
+        zeros = A.new_zeros(A.shape[:-2])
+        no_bold, no_covariates = A.new_zeros(*A.shape[:-2], 0, A.shape[-1]), A.new_zeros(*A.shape[:-2], 0)
+        return Scans(A, alive, zeros, zeros, no_bold, no_covariates)
 
 
 class InputShape(NamedTuple):
-    """Sizes that a network is built for."""
+    """Sizes that a network is built for.
+
+    Attributes
+    ----------
+    n_rois : int
+    n_sites : int
+        Source sites; the largest number in the stack.
+    n_frames : int
+        Of the BOLD series; 0 where it is not needed.
+    """
 
     n_rois: int
-    n_sites: int  # source sites, the largest number in the stack
-    n_frames: int  # of the BOLD window, 0 where it is not needed
+    n_sites: int
+    n_frames: int
 
 
 def check_needs(cohort: Cohort, needs: frozenset[str], settings: Any, requester: str) -> None:
     """Raise a user-facing error if the cohort lacks what a method needs.
+
+    Sites are not checked: every cohort that is trained on has them.
 
     Parameters
     ----------
@@ -76,7 +109,7 @@ def check_needs(cohort: Cohort, needs: frozenset[str], settings: Any, requester:
     settings : dataclass
         Of the method.
     requester : str
-        What needs it, for the message: ``"method 'core'"``.
+        Named in error messages, such as ``"method 'core'"``.
 
     Raises
     ------
@@ -84,14 +117,13 @@ def check_needs(cohort: Cohort, needs: frozenset[str], settings: Any, requester:
         Names the missing column.
     """
     read_covariates(cohort, _covariates(needs), requester)
-    if "bold" in needs and bold_rule(settings).tr is not None:
+    if "bold" in needs and _bold_rule(settings).tr is not None:
         read_repetition_times(cohort, requester)
     if "hemisphere" in needs:
         read_hemispheres(cohort, requester)
 
 
-def bold_rule(settings: Any) -> BoldRule:
-    """Make the rule for BOLD from a method's settings ``bold_frames`` and ``bold_tr``."""
+def _bold_rule(settings: Any) -> BoldRule:
     return BoldRule(settings.bold_frames, settings.bold_tr)
 
 
@@ -112,7 +144,7 @@ class Inputs:
     settings : dataclass
         Of the method.
     requester : str
-        Who needs them, for error messages.
+        Named in error messages, such as ``"method 'core'"``.
     """
 
     def __init__(self, connectomes: Connectomes, needs: frozenset[str], settings: Any, requester: str) -> None:
@@ -125,7 +157,7 @@ class Inputs:
         self._n_frames = torch.from_numpy(connectomes.n_frames).to(device, dtype)
         covariates = read_covariates(cohort, _covariates(needs), requester)
         self._covariates = torch.from_numpy(covariates).to(device, dtype)
-        self._rule = bold_rule(settings) if "bold" in needs else None
+        self._rule = _bold_rule(settings) if "bold" in needs else None
         self._tr: np.ndarray | None = None
         if self._rule is None:
             self._bold = connectomes.full.new_zeros(len(connectomes), 0, connectomes.n_rois)
@@ -134,7 +166,7 @@ class Inputs:
             self._bold = connectomes.bold(self._rule, self._tr)
 
     def shape(self, n_sites: int) -> InputShape:
-        """Sizes that a network is built for, with at most ``n_sites`` source sites."""
+        """Return the sizes that a network is built for, with at most ``n_sites`` source sites."""
         return InputShape(self.connectomes.n_rois, n_sites, self._bold.shape[1])
 
     def take(self, index: Tensor, A: Tensor | None = None) -> Scans:
@@ -142,10 +174,15 @@ class Inputs:
 
         Parameters
         ----------
-        index : Tensor of int64
-            Of any shape, which comes first in all fields.
-        A : Tensor, optional
+        index : Tensor of int64, shape [...]
+            Positions in the cohort.
+        A : Tensor, shape [..., P, P], optional
             Other connectomes of these scans; by default those of the full scans.
+
+        Returns
+        -------
+        Scans
+            Leading axes [...] in all fields.
         """
         connectomes = self.connectomes
         return Scans(
@@ -157,17 +194,19 @@ class Inputs:
             self._covariates[index],
         )
 
-    def reestimates(self, request: Resamples, room: int | None = None) -> Iterator[tuple[np.ndarray, Scans]]:
+    def iterate_reestimates(
+        self, request: ReestimateRequest, max_bytes: int | None = None
+    ) -> Iterator[tuple[np.ndarray, Scans]]:
         """Iterate over re-estimates of scans, chunk by chunk.
 
         BOLD is made of the same resampled frames as the connectome.
 
         Parameters
         ----------
-        request : Resamples
-            Which scans, how often, with which block lengths and draws.
-        room : int, optional
-            Bytes that the re-estimates of one chunk may take.
+        request : ReestimateRequest
+            Which scans, how many re-estimates of each, with which block lengths and draws.
+        max_bytes : int, optional
+            Limit for the re-estimates of one chunk.
 
         Yields
         ------
@@ -176,7 +215,7 @@ class Inputs:
         scans : Scans, leading axis n * K
         """
         connectomes = self.connectomes
-        for chunk, A in connectomes.reestimates(request, room):
+        for chunk, A in connectomes.iterate_reestimates(request, max_bytes):
             flat = A.flatten(0, 1)
             index = torch.from_numpy(request.scans[chunk]).to(connectomes.device).repeat_interleave(request.K)
             scans = self.take(index, flat)

@@ -111,7 +111,7 @@ class NeuralMethod(Method):
         return MethodFacts(epochs=s.epochs, dead_rois=s.dead_rois, refits=s.refit, relative_cost=float(s.epochs))
 
     def training_scans(self, cohort: Cohort, fold: Fold) -> np.ndarray:
-        return fold.without_validation(cohort).source if self.settings.refit else fold.source
+        return fold.move_validation_to_source(cohort).source if self.settings.refit else fold.source
 
     def stages(self) -> list[Stage]:
         """The stretches of training, in order."""
@@ -159,7 +159,7 @@ class NeuralMethod(Method):
     def begin_stage(self, stack: Stack, stage: Stage) -> None:
         """Called once when the stack enters a stage."""
 
-    def refresh(self, stack: Stack, due: np.ndarray, count: np.ndarray) -> None:
+    def refresh(self, stack: Stack, due: np.ndarray, refresh_index: np.ndarray) -> None:
         """Called before a step in which a refresh is due.
 
         Parameters
@@ -167,7 +167,7 @@ class NeuralMethod(Method):
         stack : Stack
         due : ndarray of bool, shape [R]
             Runs whose turn it is.
-        count : ndarray of int64, shape [R]
+        refresh_index : ndarray of int64, shape [R]
             Refreshes that each run has had.
         """
 

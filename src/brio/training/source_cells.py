@@ -9,7 +9,7 @@ import numpy as np
 from .. import draws
 from ..cohort import Cohort
 from ..errors import BrioError
-from .cells import cell_membership
+from .cells import cell_average_weights
 from .fitted_run import Run
 
 __all__ = ["SourceCells"]
@@ -73,7 +73,7 @@ class SourceCells:
         pairs = self.n_sites * (self.n_sites - 1) / 2.0
         return (real[:, first] & real[:, second]) / np.maximum(pairs, 1.0)[:, None]
 
-    def membership(self) -> tuple[np.ndarray, np.ndarray]:
+    def cell_average(self) -> tuple[np.ndarray, np.ndarray]:
         """Source scans of each run and the weights that average them over their cells.
 
         Sums over a run's source scans do not depend on how many other scans the cohort holds, not even in the last bit.
@@ -93,7 +93,7 @@ class SourceCells:
             members = [self.members[r, e, c, : self.size[r, e, c]] for e, c in cells]
             scans[r, :n] = np.concatenate(members)
             site, label = np.repeat(cells, [len(m) for m in members], axis=0).T
-            weight[r, : self.n_sites[r], :, :n] = cell_membership(site, label).numpy()
+            weight[r, : self.n_sites[r], :, :n] = cell_average_weights(site, label).numpy()
         return scans, weight
 
     def select(self, keep: np.ndarray) -> SourceCells:

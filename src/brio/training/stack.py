@@ -28,10 +28,16 @@ __all__ = ["Stack", "is_training_only"]
 class Stack:
     """R runs of one neural method.
 
+    Make one with :meth:`build` (to train) or :meth:`restore` (to predict).
+
     Attributes
     ----------
+    method : StackableMethod
+    runs : list of Run
+    network : torch.nn.Module
+        Network of one run, called with the parameters of each.
     params : dict of Tensor, shapes [R, ...]
-        Trainable parameters, leaves of the graph.
+        Trainable parameters, leaves of autograd.
     buffers : dict of Tensor, shapes [R, ...]
         Running statistics, changed in place by training steps.
     state : RunState, shapes [R, ...]
@@ -52,8 +58,8 @@ class Stack:
         self.method, self._inputs, self.runs, self.network = method, inputs, list(runs), network
         self.params, self.buffers, self.state, self._sources = params, buffers, state, sources
         if sources is not None:
-            self._cell_weight = self.tensor(sources.cell_weight)
-            self._pair_weight = self.tensor(sources.pair_weight)
+            self._cell_weight = self.to_tensor(sources.cell_weight)
+            self._pair_weight = self.to_tensor(sources.pair_weight)
 
     @classmethod
     def build(cls, method: StackableMethod, connectomes: Connectomes, runs: Sequence[Run]) -> Stack:
@@ -61,11 +67,15 @@ class Stack:
 
         Parameters
         ----------
-        method : NeuralMethod
+        method : StackableMethod
         connectomes : Connectomes
         runs : sequence of Run
+
+        Returns
+        -------
+        Stack
         """
-        inputs, sources = method.inputs(connectomes), SourceCells(connectomes.cohort, runs)
+        inputs, sources = method.gather_inputs(connectomes), SourceCells(connectomes.cohort, runs)
         shape = inputs.shape(int(sources.n_sites.max()))
         networks, learned = [], []
         for run in runs:
@@ -85,39 +95,46 @@ class Stack:
 
         Parameters
         ----------
-        method : NeuralMethod
+        method : StackableMethod
             With the settings that the runs were fitted with.
         like : Scans
-            Scans such as those it will be asked about; they give shape, precision and device.
+            Scans such as those it will predict; they give shape, precision and device.
         fitted_runs : sequence of FittedRun
             Their tensors have the same shapes.
+
+        Returns
+        -------
+        Stack
 
         Raises
         ------
         BrioError
             If a fitted run lacks a tensor that inference reads.
         """
-        with torch.random.fork_rng(devices=[]):  # its initial weights are all replaced: nobody else's draws may move
+        # Building the network draws weights that are replaced below; the global random state must not change.
+        # n_sites only shapes what inference does not read (training_only), so any value does.
+        with torch.random.fork_rng(devices=[]):
             network = method.network(InputShape(like.A.shape[-1], 1, like.bold.shape[-2]))
 
-        def stack(name: str, tensors: list[Tensors]) -> Tensor:
+        def stack_tensor(name: str, tensors: list[Tensors]) -> Tensor:
             if any(name not in one for one in tensors):
                 raise BrioError(
-                    f"method '{method.name}': the weights lack '{name}'; they are of another version: fit it again"
+                    f"method '{method.name}': the stored weights lack '{name}'; they were written by another version "
+                    "of the method. Fit the run again"
                 )
             return _place_like(torch.stack([one[name] for one in tensors]), like.A)
 
-        def group(names: Sequence[str], tensors: list[Tensors]) -> Tensors:
-            return {name: stack(name, tensors) for name in names}
+        def stack_tensors(names: Sequence[str], tensors: list[Tensors]) -> Tensors:
+            return {name: stack_tensor(name, tensors) for name in names}
 
         parameters = [fitted.parameters for fitted in fitted_runs]
         params, buffers = (
-            group([name for name, _ in named if not is_training_only(name, method)], parameters)
+            stack_tensors([name for name, _ in named if not is_training_only(name, method)], parameters)
             for named in (network.named_parameters(), network.named_buffers())
         )
         learned, inference = (
-            group(list(getattr(fitted_runs[0].state, name)), [getattr(fitted.state, name) for fitted in fitted_runs])
-            for name in ("learned", "inference")
+            stack_tensors(list(groups[0]), groups)
+            for groups in ([fitted.state.learned for fitted in fitted_runs], [f.state.inference for f in fitted_runs])
         )
         runs = [fitted.run for fitted in fitted_runs]
         return cls(method, None, runs, network, params, buffers, RunState(learned, {}, inference), None)
@@ -141,19 +158,23 @@ class Stack:
 
     @property
     def connectomes(self) -> Connectomes:
+        """Connectomes of the cohort; a restored stack has none."""
         return self.inputs.connectomes
 
     @functools.cached_property
-    def membership(self) -> tuple[Tensor, Tensor]:
-        """:meth:`brio.training.source_cells.SourceCells.membership` of the runs, on the device."""
-        scans, weight = self.sources.membership()
-        return self.tensor(scans), self.tensor(weight)
+    def cell_average(self) -> tuple[Tensor, Tensor]:
+        """Source scans of each run and the weights that average them over cells. Shapes [R, n] and [R, E, 2, n].
 
-    def tensor(self, array: np.ndarray) -> Tensor:
+        As :meth:`brio.training.source_cells.SourceCells.cell_average` computes them, on the device.
+        """
+        scans, weight = self.sources.cell_average()
+        return self.to_tensor(scans), self.to_tensor(weight)
+
+    def to_tensor(self, array: np.ndarray) -> Tensor:
         """Put an array on the device, floating point in the stack's precision."""
         return _place_like(torch.from_numpy(np.asarray(array, order="C")), next(iter(self.params.values())))
 
-    def losses(self, scans: Tensor, key: Tensor, epoch: Tensor, stage: Stage) -> Tensor:
+    def compute_losses(self, scans: Tensor, key: Tensor, epoch: Tensor, stage: Stage) -> Tensor:
         """Compute the loss of every run on its batch.
 
         Parameters
@@ -161,7 +182,7 @@ class Stack:
         scans : Tensor of int64, shape [R, E, 2, n]
             Positions in the cohort.
         key : Tensor of int64, shape [R]
-            Address of the random numbers of the step.
+            Key of the random numbers of the step (:func:`brio.draws.key`).
         epoch : Tensor, scalar
             Counted from 1.
         stage : Stage
@@ -219,7 +240,8 @@ class Stack:
 
         Returns
         -------
-        NamedTuple of Tensor, shapes [R, B, ...]
+        NamedTuple of Tensor
+            Shapes [R, B, ...], or [len(runs), B, ...] if ``runs`` is given.
         """
         self.network.eval()
         params, state = self.params | self.buffers, self.state
@@ -227,7 +249,7 @@ class Stack:
             params = {name: p[runs] for name, p in params.items()}
             state = state.select(runs)
         axis = 0 if shared else 1
-        size = self.graphs_in_a_pass(len(next(iter(params.values()))), scans.A)
+        size = self.scans_per_pass(len(next(iter(params.values()))), scans.A)
 
         def one(params: Tensors, state: RunState, scans: Scans) -> Any:
             return functional_call(self.network, params, (scans, state, None))
@@ -239,14 +261,19 @@ class Stack:
             return parts[0]
         return tree_map(lambda *t: torch.cat(t, dim=1), *parts)
 
-    def graphs_in_a_pass(self, n_runs: int, A: Tensor | None = None) -> int:
-        """Number of scans of each run that fit into one pass without gradient.
+    def scans_per_pass(self, n_runs: int, A: Tensor | None = None) -> int:
+        """Compute how many scans of each run fit into one pass without gradient.
 
         Parameters
         ----------
         n_runs : int
-        A : Tensor, optional
-            Graphs such as those of the pass; by default the connectomes of the cohort.
+        A : Tensor, shape [..., P, P], optional
+            Connectomes such as those of the pass; by default those of the cohort.
+
+        Returns
+        -------
+        int
+            At least 1.
         """
         A = self.connectomes.full if A is None else A
         room = pass_budget(A.device) if self._inputs is None else min(pass_budget(A.device), self.step_bytes)
@@ -254,16 +281,26 @@ class Stack:
 
     @functools.cached_property
     def step_bytes(self) -> int:
-        """Bytes that a training step may take, at least 64 MiB.
+        """Limit in bytes for one chunk of re-estimates, and for one pass over it.
 
-        Re-estimates made together, and a pass over them, take no more each. So memory stops growing with the number of
-        scans and with K once they fill this; less would cost time, since the host waits between passes.
+        It is what a training step needs, at least 64 MiB. The limit bounds memory for any number of scans and any K; a
+        smaller one would be slower, since the host waits between passes.
         """
         return max(64 << 20, sum(self.method.bytes_per_run(self.connectomes, run) for run in self.runs))
 
-    def margins(self, scans: np.ndarray) -> np.ndarray:
-        """Score full scans of each run. Positions in the cohort in, logits (float64) out, both of shape [R, n]."""
-        passes = self.tensor(scans).split(self.graphs_in_a_pass(len(self)), 1)
+    def score_scans(self, scans: np.ndarray) -> np.ndarray:
+        """Compute the logits of full scans of each run.
+
+        Parameters
+        ----------
+        scans : ndarray of int64, shape [R, n]
+            Positions in the cohort.
+
+        Returns
+        -------
+        ndarray of float64, shape [R, n]
+        """
+        passes = self.to_tensor(scans).split(self.scans_per_pass(len(self)), 1)
         logits = [self.forward(self.inputs.take(i)).logit for i in passes]
         return torch.cat(logits, 1).double().cpu().numpy()
 
@@ -282,12 +319,12 @@ class Stack:
         )
 
     def checkpoint(self) -> Tensors:
-        """Parameters, running statistics and state by name (:func:`name_tensors`), detached views. Shapes [R, ...]."""
+        """Return parameters, running statistics and state by name (:func:`name_tensors`), detached views [R, ...]."""
         return name_tensors({name: p.detach() for name, p in self.params.items()} | self.buffers, self.state)
 
 
 def is_training_only(name: str, method: StackableMethod) -> bool:
-    """Whether a parameter or buffer of a method's network is, or lies inside, what inference does not read.
+    """Return whether a parameter or buffer of a network is, or lies inside, what inference does not read.
 
     Examples
     --------

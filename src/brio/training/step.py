@@ -49,7 +49,7 @@ class Step:
             Address of its random numbers.
         epoch : int
         """
-        inputs = tuple(self.stack.tensor(a) for a in (scans, active, key, np.array(float(epoch))))
+        inputs = tuple(self.stack.to_tensor(a) for a in (scans, active, key, np.array(float(epoch))))
         if inputs[0].device.type == "cpu" or not self._called:
             self._take_step(*inputs)
             self._called = True
@@ -67,7 +67,7 @@ class Step:
     def _take_step(self, scans: Tensor, active: Tensor, key: Tensor, epoch: Tensor) -> None:
         buffers = self.stack.buffers
         before = {name: b.clone() for name, b in buffers.items()}
-        losses = self.stack.losses(scans, key, epoch, self.stage)
+        losses = self.stack.compute_losses(scans, key, epoch, self.stage)
         torch.where(active, losses, torch.zeros_like(losses)).sum().backward()
         self.optimiser.step(active)
         for name, b in buffers.items():  # an inactive run keeps its statistics too

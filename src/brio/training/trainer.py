@@ -49,11 +49,11 @@ class TrainableMethod(StackableMethod, Protocol):
     def settings(self) -> TrainSettings: ...
     def stages(self) -> list[Stage]: ...
     def begin_stage(self, stack: Stack, stage: Stage) -> None: ...
-    def refresh(self, stack: Stack, due: np.ndarray, count: np.ndarray) -> None: ...
+    def refresh(self, stack: Stack, due: np.ndarray, refresh_index: np.ndarray) -> None: ...
     def update_inference_state(self, stack: Stack) -> None: ...
     def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]: ...
     def block_length(self, state: RunState) -> float | None: ...
-    def margins(self, fitted: FittedRun, connectomes: Connectomes, scans: np.ndarray) -> np.ndarray: ...
+    def predict_margins(self, fitted: FittedRun, connectomes: Connectomes, scans: np.ndarray) -> np.ndarray: ...
 
 
 def train(
@@ -83,7 +83,7 @@ def train(
 
     first_fits = _train_until_chosen(method, connectomes, runs, validation, half(0.0))
     sound = [first for first in first_fits if first.selected_epoch is not None]  # the others have diverged
-    refits = [Run(first.run.fold.without_validation(connectomes.cohort), first.run.seed) for first in sound]
+    refits = [Run(first.run.fold.move_validation_to_source(connectomes.cohort), first.run.seed) for first in sound]
     epochs = GivenEpoch(np.array([first.selected_epoch for first in sound], dtype=np.int64))
     second_fits = iter(_train_until_chosen(method, connectomes, refits, epochs, half(0.5)) if sound else [])
     return [first if first.selected_epoch is None else _merge_fits(first, next(second_fits)) for first in first_fits]
@@ -132,7 +132,7 @@ def _train_until_chosen(
             if not stage.selectable:
                 continue
             method.update_inference_state(stack)
-            choice.consider(stack.margins, stack.checkpoint(), epoch)
+            choice.consider(stack.score_scans, stack.checkpoint(), epoch)
             stop = running & (choice.is_finished(epoch) | (epoch == total))
             for row in np.flatnonzero(stop):
                 done[int(order[row])] = _build_fitted_run(method, stack, choice, int(row), epoch)
@@ -194,7 +194,7 @@ def _build_fitted_run(
         state=state,
         details={"validation_curve": [[e, _round_score(score[row])] for e, score in choice.curve]},
     )
-    fitted.test_logit = method.margins(fitted, stack.connectomes, run.fold.test)
+    fitted.test_logit = method.predict_margins(fitted, stack.connectomes, run.fold.test)
     return fitted
 
 

@@ -258,7 +258,7 @@ class CORE(NeuralMethod):
             :class:`~brio.methods.confounds.Confounds`.
         """
         graphs = source.connectomes
-        scans = self.inputs(graphs).take(torch.from_numpy(source.scans).to(graphs.device))
+        scans = self.gather_inputs(graphs).take(torch.from_numpy(source.scans).to(graphs.device))
         edges = build_scaffold(source, scans, self.settings)
         learned = {"mean": self.dead_roi_fill(source), "u": edges.u, "v": edges.v, "prior": edges.compute_priors()}
         learned["line"] = normalise_adjacency(build_line_graph(edges.u, edges.v).to(graphs.dtype))

@@ -193,10 +193,10 @@ class FCHGNN(NeuralMethod):
         """
         s = self.settings
         index, real = select_bank(stack, s.bank)
-        sex_and_age = stack.tensor(
+        sex_and_age = stack.to_tensor(
             read_covariates(stack.connectomes.cohort, ["sex", "age"], f"method '{self.name}'")[index]
         )
-        moments, filled = stack.state.learned["age"], stack.tensor(real.astype(float))
+        moments, filled = stack.state.learned["age"], stack.to_tensor(real.astype(float))
         bank = stack.state.inference
         bank["bank_real"] = filled
         bank["bank_sex"] = filled * sex_and_age[..., 0]
@@ -207,8 +207,8 @@ class FCHGNN(NeuralMethod):
     def update_inference_state(self, stack: Stack) -> None:
         """Pass messages between the scans of the bank, and store those of each layer."""
         s = self.settings
-        index = stack.tensor(select_bank(stack, s.bank)[0])
-        passes = index.split(stack.graphs_in_a_pass(len(stack)), 1)
+        index = stack.to_tensor(select_bank(stack, s.bank)[0])
+        passes = index.split(stack.scans_per_pass(len(stack)), 1)
         embedding = torch.cat([stack.forward(stack.inputs.take(i)).embedding for i in passes], 1)
         tensors = {
             name.removeprefix("population."): t

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...connectome import Resamples, clip_block_length, source_strength, sym_top
+from ...connectome import ReestimateRequest, clip_block_length, source_strength, sym_top
 from ...training import (
     Batch,
     FittedRun,
@@ -50,43 +50,46 @@ class Brio(NeuralMethod):
         return BrioNetwork(shape.n_rois, self.settings)
 
     def learn(self, source: SourceScans) -> Tensors:
-        """Learn the support S (Eq. 3), the mean connectome and the block length of the source scans."""
-        s, connectomes = self.settings, source.connectomes
+        """Learn the support S (Eq. 3), what fills the edges of ROIs without signal (``mean``), and the block length."""
+        settings, connectomes = self.settings, source.connectomes
         strength = source_strength([connectomes.site_median(m) for m in source.by_site()], connectomes.n_rois)
-        learned = {"S": sym_top(strength, s.rho_g).to(connectomes.dtype), "mean": self.dead_roi_fill(source)}
+        learned = {"S": sym_top(strength, settings.rho_g).to(connectomes.dtype), "mean": self.dead_roi_fill(source)}
         if self._reestimates:
-            l_b = s.block_length
+            l_b = settings.block_length
             if l_b is None:
                 estimate = connectomes.estimate_block_length(
-                    source.scans, source.site, source.label, s.block_rule, source.seed
+                    source.scans, source.site, source.label, settings.block_rule, source.seed
                 )
-                l_b = s.block_scale * estimate
+                l_b = settings.block_scale * estimate
             learned["block_length"] = torch.tensor(l_b, dtype=torch.float64, device=connectomes.device)
         return learned
 
     def stages(self) -> list[Stage]:
-        s = self.settings
-        every = s.M if self._aligns else None
-        guided = Stage("guided", s.epochs - s.T_w, frozen=("assignment.",), refresh_every=every)
-        return [Stage("warm-up", s.T_w, selectable=False), guided]
+        settings = self.settings
+        every = settings.M if self._aligns else None
+        guided = Stage("guided", settings.epochs - settings.T_w, frozen=("assignment.",), refresh_every=every)
+        return [Stage("warm-up", settings.T_w, selectable=False), guided]
 
     def loss(self, out: FactorOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
-        """Overall objective, Eq. (27); classification alone during warm-up."""
-        s, cells = self.settings, batch.cells
+        """Compute the overall objective, Eq. (27); classification alone during warm-up."""
+        settings, cells = self.settings, batch.cells
         loss = classification_loss(out.logit, batch)
         if stage.name == "guided" and self._aligns:
-            loss = loss + s.lambda_env * alignment_loss(
+            loss = loss + settings.lambda_env * alignment_loss(
                 out.factors.unflatten(0, cells),
                 state.training["alpha_bar"],
                 state.training["g"],
                 batch.pair_weight,
-                s.epsilon,
-                s.sinkhorn_iterations,
+                settings.epsilon,
+                settings.sinkhorn_iterations,
             )
         return loss
 
     def begin_stage(self, stack: Stack, stage: Stage) -> None:
-        """Cache the assignment when the warm-up is over: from then on it does not change."""
+        """Cache the assignment, which no longer changes, and create the qualification.
+
+        There is no alignment (g = 0) until the first refresh.
+        """
         if stage.name != "guided":
             return
         roi = stack.params["encoder.roi"]
@@ -108,27 +111,32 @@ class Brio(NeuralMethod):
             qualification["alpha_bar"] = roi.new_full((len(stack), pairs, 2, J), 1.0 / J)
             qualification["g"] = roi.new_zeros(len(stack), pairs, 2)
 
-    def refresh(self, stack: Stack, due: np.ndarray, count: np.ndarray) -> None:
-        """Compute the qualifications of the runs that are due anew, under their present weights."""
+    def refresh(self, stack: Stack, due: np.ndarray, refresh_index: np.ndarray) -> None:
+        """Recompute the qualification of the runs in ``due``, under their present weights."""
         rows = np.flatnonzero(due)
         index = torch.from_numpy(rows).to(stack.connectomes.device)
-        a, change = self._contributions(stack, rows, count)
+        a, change = self._contributions_and_changes(stack, rows, refresh_index)
         sources = stack.sources.select(due)
-        scans, membership = (t[index] for t in stack.membership)
-        own = scans.unsqueeze(-1).expand(-1, -1, self.settings.J)
-        a, change = a.gather(1, own), change.gather(1, own)
-        site_weight = stack.tensor((sources.size[:, :, 0] > 0) / sources.n_sites[:, None].astype(float))
+        scans, cell_average = (t[index] for t in stack.cell_average)
+        own_scans = scans.unsqueeze(-1).expand(-1, -1, self.settings.J)
+        a, change = a.gather(1, own_scans), change.gather(1, own_scans)  # from all scans to those of each run
+        site_weight = stack.to_tensor((sources.size[:, :, 0] > 0) / sources.n_sites[:, None].astype(float))
 
-        def qualify_run(a: Tensor, change: Tensor, w: Tensor, membership: Tensor, site_weight: Tensor) -> Qualification:
-            return qualify(a, change, w, membership, site_weight, self.settings)
+        def qualify_run(
+            a: Tensor, change: Tensor, w: Tensor, cell_average: Tensor, site_weight: Tensor
+        ) -> Qualification:
+            return qualify(a, change, w, cell_average, site_weight, self.settings)
 
         with torch.no_grad():
-            qualification = torch.vmap(qualify_run)(a, change, stack.params["w"][index], membership, site_weight)
+            qualification = torch.vmap(qualify_run)(a, change, stack.params["w"][index], cell_average, site_weight)
         for name, value in qualification._asdict().items():
             stack.state.training[name][index] = value
 
     def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]:
-        """Keep qualifications of the run's own source sites and pairs; drop support that was never measured."""
+        """Keep qualifications of the run's own source sites and pairs.
+
+        Drop ``q_re`` where the variant computes no re-estimates: it is then constant 1.
+        """
         training = state.training
         if "q_re" not in training:
             return parameters, state
@@ -146,49 +154,52 @@ class Brio(NeuralMethod):
 
     @property
     def facts(self) -> MethodFacts:
-        s, facts = self.settings, super().facts
-        cost = facts.relative_cost * (2.0 if self._aligns else 1.0)
-        return replace(facts, reestimates=s.K if self._reestimates else None, relative_cost=cost)
+        facts = super().facts
+        cost = facts.relative_cost * (2.0 if self._aligns else 1.0)  # refreshes and alignment about double an epoch
+        return replace(facts, reestimates=self.settings.K if self._reestimates else None, relative_cost=cost)
 
-    def contributions(self, fitted: FittedRun, scans: Scans) -> np.ndarray:
+    def compute_contributions(self, fitted: FittedRun, scans: Scans) -> np.ndarray:
         out = Stack.restore(self, scans, [fitted]).forward(scans, shared=True)
         return out.contributions[0].double().cpu().numpy()
 
     def intercept(self, fitted: FittedRun) -> float:
         return float(fitted.parameters["b"])
 
-    def _contributions(self, stack: Stack, rows: np.ndarray, count: np.ndarray) -> tuple[Tensor, Tensor]:
+    def _contributions_and_changes(
+        self, stack: Stack, rows: np.ndarray, refresh_index: np.ndarray
+    ) -> tuple[Tensor, Tensor]:
         """Full-scan contributions a^(0) and their mean squared changes under re-estimation. Shapes [runs, N, J].
 
-        Runs of the same seed and block length share their re-estimates: the draws depend on nothing else.
+        Runs of the same seed and block length share their re-estimates: the draws depend on nothing else. ``rows`` are
+        positions in the stack; ``positions`` below are positions in ``rows`` and in the output.
         """
-        connectomes, s = stack.connectomes, self.settings
-        a = connectomes.full.new_zeros(len(rows), len(connectomes), s.J)
+        connectomes, settings = stack.connectomes, self.settings
+        a = connectomes.full.new_zeros(len(rows), len(connectomes), settings.J)
         change = torch.zeros_like(a)
-        length = stack.state.learned["block_length"].cpu().numpy() if self._reestimates else np.zeros(len(stack))
+        lengths = stack.state.learned["block_length"].cpu().numpy() if self._reestimates else np.zeros(len(stack))
         groups: dict[tuple[int, int, int], list[int]] = {}
         for position, row in enumerate(rows):
-            key = (stack.runs[row].seed, int(np.floor(length[row] + 0.5)), int(count[row]))
+            key = (stack.runs[row].seed, int(np.floor(lengths[row] + 0.5)), int(refresh_index[row]))
             groups.setdefault(key, []).append(position)
-        for (seed, rounded, refresh), positions in groups.items():
-            where = torch.tensor(positions, device=connectomes.device)
+        for (seed, block_length, refresh), positions in groups.items():
+            output_rows = torch.tensor(positions, device=connectomes.device)
             runs = torch.from_numpy(rows[positions]).to(connectomes.device)
             scans = np.unique(np.concatenate([stack.runs[rows[p]].fold.source for p in positions]))
             on_device = torch.from_numpy(scans).to(connectomes.device)
-            passes = on_device.split(stack.graphs_in_a_pass(len(positions)))  # never a copy of all connectomes
+            passes = on_device.split(stack.scans_per_pass(len(positions)))  # never a copy of all connectomes
             parts = [stack.forward(stack.inputs.take(i), shared=True, runs=runs) for i in passes]
-            full = torch.cat([part.contributions for part in parts], 1)
-            a[where[:, None], on_device] = full
+            full_contributions = torch.cat([part.contributions for part in parts], 1)
+            a[output_rows[:, None], on_device] = full_contributions
             if not self._reestimates:
                 continue
-            block = clip_block_length(rounded, connectomes.n_frames[scans], s.block_rule)
-            request = Resamples(scans, block, seed, refresh, s.K)
-            for chunk, resampled in stack.inputs.reestimates(request, stack.step_bytes):
-                local = torch.from_numpy(chunk).to(connectomes.device)
+            block = clip_block_length(block_length, connectomes.n_frames[scans], settings.block_rule)
+            request = ReestimateRequest(scans, block, seed, refresh, settings.K)
+            for chunk, resampled in stack.inputs.iterate_reestimates(request, stack.step_bytes):
+                chunk_index = torch.from_numpy(chunk).to(connectomes.device)
                 reestimated = stack.forward(resampled, shared=True, runs=runs).contributions
-                reestimated = reestimated.unflatten(1, (len(chunk), s.K))
-                squared = (reestimated - full[:, local].unsqueeze(2)).square().mean(2)
-                change[where[:, None], on_device[local]] = squared
+                reestimated = reestimated.unflatten(1, (len(chunk), settings.K))
+                squared = (reestimated - full_contributions[:, chunk_index].unsqueeze(2)).square().mean(2)
+                change[output_rows[:, None], on_device[chunk_index]] = squared
         return a, change
 
     def bytes_per_scan(self, A: Tensor) -> float:
@@ -203,13 +214,15 @@ class Brio(NeuralMethod):
 
     @property
     def _reestimates(self) -> bool:
-        """Whether re-estimates are computed: not without alignment, nor where the variant ignores support."""
+        """Whether re-estimates are computed: only if sites are aligned and the variant uses support."""
         return self._aligns and self.settings.variant not in ("w/o RS", "w/o QG")
 
 
+# Ablations of the paper: without re-estimation support (RS), task relevance (TR), strength modulation (SM), weights
+# that favour supported factors (SF), qualification guidance (QG). See variant_profile.
 variant("brio-wo-rs", Brio, "factors weighted by relevance alone, strength fixed to one", variant="w/o RS")
 variant("brio-wo-tr", Brio, "uniform weights instead of relevance, support kept", variant="w/o TR")
 variant("brio-wo-sm", Brio, "qualified weights, strength fixed to one", variant="w/o SM")
 variant("brio-wo-sf", Brio, "factors weighted by relevance alone, strength modulated", variant="w/o SF")
-variant("brio-wo-qg", Brio, "equal weights and strength: alignment without qualification", variant="w/o QG")
+variant("brio-wo-qg", Brio, "equal weights, strength fixed to one: alignment without qualification", variant="w/o QG")
 variant("backbone", Brio, "no alignment at all", variant="w/o QG", lambda_env=0.0)

@@ -1,8 +1,8 @@
-"""Task-calibrated re-estimation qualification, Eqs. (11)-(19): every quantity for one run.
+"""Task-calibrated re-estimation qualification, Eqs. (11)-(16), (18) and (19): every quantity for one run.
 
-Shapes: E source sites, two classes, J factors, N scans. ``membership`` [E, 2, N] holds 1 / N_ec for the scans of
+Shapes: E source sites, two classes, J factors, N scans. ``cell_average`` [E, 2, N] holds 1 / N_ec for the scans of
 source site e and class c and 0 elsewhere, so that averages over cells are matrix products; ``site_weight`` [E]
-holds 1 / E for each source site (0 for padding of a stack).
+holds 1 / E for each source site (0 for padding of a stack). A cell is the scans of one source site and one class.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from .settings import BrioSettings, Variant
 
 __all__ = [
     "Qualification",
+    "average_over_sites",
     "contribution_statistics",
+    "normalise_relevance",
     "pair_support",
     "qualification_profile",
     "qualify",
@@ -24,59 +26,70 @@ __all__ = [
     "reestimation_variation",
     "reference_scale",
     "relevance",
-    "source_balanced",
     "variant_profile",
 ]
 
 
 class Qualification(NamedTuple):
-    """What a refresh computes."""
+    """What a refresh computes.
 
-    pi_task: Tensor  # [J]
-    q_re: Tensor  # [E, 2, J]
-    alpha_bar: Tensor  # [pairs, 2, J]
-    g: Tensor  # [pairs, 2]; all zero when no factor is relevant (C_Q is empty)
+    Attributes
+    ----------
+    pi_task : Tensor, shape [J]
+        Relevance of each factor; sums to one.
+    q_re : Tensor, shape [E, 2, J]
+        Re-estimation support of each factor at each site and class.
+    alpha_bar : Tensor, shape [pairs, 2, J]
+        Weights of the factors for each pair of source sites and class; sum to one.
+    g : Tensor, shape [pairs, 2]
+        Strength of the alignment of each pair and class.
+    """
+
+    pi_task: Tensor
+    q_re: Tensor
+    alpha_bar: Tensor
+    g: Tensor
 
 
-def contribution_statistics(a: Tensor, membership: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean mu and variance V_sub of the contributions of each cell, and the class contrast Delta_e, Eq. (11).
+def contribution_statistics(a: Tensor, cell_average: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute mean mu and variance V_sub of the contributions of each cell, and the class contrast, Eq. (11).
 
     Parameters
     ----------
     a : Tensor, shape [N, J]
         Full-scan contributions.
-    membership : Tensor, shape [E, 2, N]
+    cell_average : Tensor, shape [E, 2, N]
 
     Returns
     -------
     mu, V_sub : Tensor, shape [E, 2, J]
-    Delta : Tensor, shape [E, J]
+    Delta_e : Tensor, shape [E, J]
     """
-    mu = membership @ a
+    mu = cell_average @ a
     deviation = (a - mu.unsqueeze(-2)).square()  # [E, 2, N, J]
-    V_sub = (membership.unsqueeze(-1) * deviation).sum(-2)
+    V_sub = (cell_average.unsqueeze(-1) * deviation).sum(-2)
     return mu, V_sub, mu[:, 1] - mu[:, 0]
 
 
-def source_balanced(V_sub: Tensor, Delta: Tensor, site_weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Averages with equal weights over sites, Eq. (12); opposing contrasts cancel.
+def average_over_sites(V_sub: Tensor, Delta_e: Tensor, site_weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Average over source sites with equal weights, Eq. (12). Contrasts of opposite sign cancel.
 
     Parameters
     ----------
     V_sub : Tensor, shape [E, 2, J]
-    Delta : Tensor, shape [E, J]
+    Delta_e : Tensor, shape [E, J]
     site_weight : Tensor, shape [E]
 
     Returns
     -------
     V_pool : Tensor, shape [2, J]
-    Delta_j : Tensor, shape [J]
+    Delta : Tensor, shape [J]
     """
-    return torch.einsum("e,ecj->cj", site_weight, V_sub), site_weight @ Delta
+    return torch.einsum("e,ecj->cj", site_weight, V_sub), site_weight @ Delta_e
 
 
 def relevance(w: Tensor, Delta: Tensor, V_pool: Tensor, eps_w: float, eps_s: float) -> Tensor:
-    """Unnormalised predictive relevance R_task, Eq. (13).
+    """Compute the unnormalised predictive relevance R_task, Eq. (13).
 
     Parameters
     ----------
@@ -96,29 +109,57 @@ def relevance(w: Tensor, Delta: Tensor, V_pool: Tensor, eps_w: float, eps_s: flo
     return beta * Delta.square() / (V_pool.sum(0) + eps_s)
 
 
-def reestimation_variation(squared_change: Tensor, membership: Tensor) -> Tensor:
-    """Mean squared change D_re of the contributions under re-estimation, Eq. (14).
+def normalise_relevance(R_task: Tensor) -> Tensor:
+    """Normalise the relevance to pi_task, Eq. (13), which sums to one.
+
+    The paper defines it where some factor is relevant. Where none is, we set 1 / J; :func:`qualify` then sets g to 0.
+
+    Parameters
+    ----------
+    R_task : Tensor, shape [J]
+
+    Returns
+    -------
+    Tensor, shape [J]
+    """
+    total = R_task.sum()
+    relevant = total > 0
+    return torch.where(relevant, R_task / torch.where(relevant, total, torch.ones_like(total)), 1.0 / len(R_task))
+
+
+def reestimation_variation(squared_change: Tensor, cell_average: Tensor) -> Tensor:
+    """Compute the mean squared change D_re of the contributions under re-estimation, Eq. (14).
 
     Parameters
     ----------
     squared_change : Tensor, shape [N, J]
         Mean over the K re-estimates of (a^(k) - a^(0))^2.
-    membership : Tensor, shape [E, 2, N]
+    cell_average : Tensor, shape [E, 2, N]
 
     Returns
     -------
     Tensor, shape [E, 2, J]
     """
-    return membership @ squared_change
+    return cell_average @ squared_change
 
 
-def reference_scale(V_sub: Tensor, Delta: Tensor) -> Tensor:
-    """Local reference scale T = V_sub + M_task with M_task = Delta_e^2 / 4, Eq. (15). Shape [E, 2, J]."""
-    return V_sub + Delta.square().unsqueeze(1) / 4
+def reference_scale(V_sub: Tensor, Delta_e: Tensor) -> Tensor:
+    """Compute the local reference scale T = V_sub + M_task with M_task = Delta_e^2 / 4, Eq. (15).
+
+    Parameters
+    ----------
+    V_sub : Tensor, shape [E, 2, J]
+    Delta_e : Tensor, shape [E, J]
+
+    Returns
+    -------
+    Tensor, shape [E, 2, J]
+    """
+    return V_sub + Delta_e.square().unsqueeze(1) / 4
 
 
 def reestimation_support(T: Tensor, D_re: Tensor, eps_q: float) -> Tensor:
-    """Task-calibrated re-estimation support q_re, Eq. (16), in (0, 1].
+    """Compute the task-calibrated re-estimation support q_re, Eq. (16), in (0, 1].
 
     Near 1 where contributions barely move under re-estimation compared with the spread and
     separation they have at that site; never 0.
@@ -129,18 +170,31 @@ def reestimation_support(T: Tensor, D_re: Tensor, eps_q: float) -> Tensor:
         Local reference scale, Eq. (15), and mean squared change, Eq. (14).
     eps_q : float
         Stabiliser.
+
+    Returns
+    -------
+    Tensor, shape [E, 2, J]
     """
     return (T + eps_q) / (T + D_re + eps_q)
 
 
 def pair_support(q_re: Tensor) -> Tensor:
-    """Geometric mean of the supports of both sites of a pair, Eq. (18). [E, 2, J] -> [pairs, 2, J]."""
+    """Compute the geometric mean of the supports of both sites of each pair, Eq. (18).
+
+    Parameters
+    ----------
+    q_re : Tensor, shape [E, 2, J]
+
+    Returns
+    -------
+    Tensor, shape [E (E - 1) / 2, 2, J]
+    """
     first, second = torch.triu_indices(len(q_re), len(q_re), 1, device=q_re.device)
     return (q_re[first] * q_re[second]).sqrt()
 
 
 def qualification_profile(pi: Tensor, q_pair: Tensor) -> tuple[Tensor, Tensor]:
-    """Strength g and weights alpha_bar from alpha = pi q_pair, Eqs. (18) and (19).
+    """Compute strength g and weights alpha_bar from alpha = pi q_pair, Eqs. (18) and (19).
 
     Parameters
     ----------
@@ -158,18 +212,22 @@ def qualification_profile(pi: Tensor, q_pair: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def variant_profile(variant: Variant, pi: Tensor, q_pair: Tensor) -> tuple[Tensor, Tensor]:
-    """Strength and weights of the full method or of an ablation.
+    """Compute strength and weights of the full method or of an ablation.
 
-    ============ ================================== =============
-    variant      weights alpha_bar                  strength g
-    ============ ================================== =============
-    full         pi q_pair / g                      sum pi q_pair
-    w/o RS       pi                                 1
-    w/o TR       q_pair / sum q_pair                mean of q_pair
-    w/o SM       pi q_pair / g                      1
-    w/o SF       pi                                 sum pi q_pair
-    w/o QG       1 / J                              1
-    ============ ================================== =============
+    ======= ====================== =================== ==============
+    variant removes                weights alpha_bar   strength g
+    ======= ====================== =================== ==============
+    full    nothing                pi q_pair / g       sum pi q_pair
+    w/o RS  re-estimation support  pi                  1
+    w/o TR  task relevance         q_pair / sum q_pair mean of q_pair
+    w/o SM  strength modulation    pi q_pair / g       1
+    w/o SF  support in the weights pi                  sum pi q_pair
+            of the factors
+    w/o QG  qualification guidance 1 / J               1
+    ======= ====================== =================== ==============
+
+    :func:`qualify` sets g to 0 where no factor is relevant, except under w/o TR and w/o QG. The paper abbreviates SF
+    without expanding it; it removes the priority of supported factors.
 
     Parameters
     ----------
@@ -194,12 +252,12 @@ def variant_profile(variant: Variant, pi: Tensor, q_pair: Tensor) -> tuple[Tenso
 
 
 def qualify(
-    a: Tensor, squared_change: Tensor, w: Tensor, membership: Tensor, site_weight: Tensor, s: BrioSettings
+    a: Tensor, squared_change: Tensor, w: Tensor, cell_average: Tensor, site_weight: Tensor, settings: BrioSettings
 ) -> Qualification:
-    """Relevance, support and pairwise qualification of one run, Eqs. (11)-(19).
+    """Compute relevance, support and pairwise qualification of one run, Eqs. (11)-(16), (18) and (19).
 
-    Where no factor has any relevance the cache C_Q stays empty, as the paper's algorithm says: g is zero
-    and the alignment loss with it (except in variants that do not use relevance).
+    If no factor is relevant, pi_task is 1 / J and g is 0, so that the alignment loss is 0, except in variants that do
+    not use relevance. (The paper's algorithm leaves the cache C_Q empty and sets the loss to 0.)
 
     Parameters
     ----------
@@ -209,20 +267,22 @@ def qualify(
         Mean over the re-estimates of their squared change.
     w : Tensor, shape [J, d_t]
         Head weights.
-    membership : Tensor, shape [E, 2, N]
+    cell_average : Tensor, shape [E, 2, N]
     site_weight : Tensor, shape [E]
-    s : BrioSettings
+    settings : BrioSettings
         Its stabilisers and its variant are read.
+
+    Returns
+    -------
+    Qualification
     """
-    _, V_sub, Delta = contribution_statistics(a, membership)
-    V_pool, contrast = source_balanced(V_sub, Delta, site_weight)
-    R_task = relevance(w, contrast, V_pool, s.eps_w, s.eps_s)
-    total = R_task.sum()
-    relevant = total > 0
-    pi_task = torch.where(relevant, R_task / torch.where(relevant, total, torch.ones_like(total)), 1.0 / len(R_task))
-    D_re = reestimation_variation(squared_change, membership)
-    q_re = reestimation_support(reference_scale(V_sub, Delta), D_re, s.eps_q)
-    g, alpha_bar = variant_profile(s.variant, pi_task, pair_support(q_re))
-    if s.variant not in ("w/o TR", "w/o QG"):
-        g = torch.where(relevant, g, torch.zeros_like(g))
+    _, V_sub, Delta_e = contribution_statistics(a, cell_average)
+    V_pool, Delta = average_over_sites(V_sub, Delta_e, site_weight)
+    R_task = relevance(w, Delta, V_pool, settings.eps_w, settings.eps_s)
+    pi_task = normalise_relevance(R_task)
+    D_re = reestimation_variation(squared_change, cell_average)
+    q_re = reestimation_support(reference_scale(V_sub, Delta_e), D_re, settings.eps_q)
+    g, alpha_bar = variant_profile(settings.variant, pi_task, pair_support(q_re))
+    if settings.variant not in ("w/o TR", "w/o QG"):
+        g = torch.where(R_task.sum() > 0, g, torch.zeros_like(g))
     return Qualification(pi_task, q_re, alpha_bar, g)

@@ -57,7 +57,9 @@ class BrioSettings(NeuralSettings):
     mlp_bias : bool
         Biases in the factor mapping's MLP (ours).
     variant : str
-        Full qualification or one of the ablations: ``w/o RS``, ``w/o TR``, ``w/o SM``, ``w/o SF``, ``w/o QG``.
+        Full qualification or one of the ablations: without re-estimation support (``w/o RS``), task relevance
+        (``w/o TR``), strength modulation (``w/o SM``), weights that favour supported factors (``w/o SF``), or any
+        qualification guidance (``w/o QG``). See :func:`~brio.methods.brio.qualification.variant_profile`.
     block_scale : float
         Factor on the estimated block length, before it is rounded (ours; its sensitivity study takes 0.5 and 2).
     block_length : float or None

@@ -112,8 +112,8 @@ class DisCNetwork(nn.Module):
     def __init__(self, shape: InputShape, s: DisCSettings) -> None:
         super().__init__()
         self.masker = Masker(shape.n_rois, s)
-        self.causal = GINEncoder(shape.n_rois, s.width, s.layers, s.dropout, residual=True)
-        self.bias = GINEncoder(shape.n_rois, s.width, s.layers, s.dropout, residual=True)
+        self.causal = GINEncoder(shape.n_rois, s.width, s.layers, s.dropout, norm_and_residual=True)
+        self.bias = GINEncoder(shape.n_rois, s.width, s.layers, s.dropout, norm_and_residual=True)
         self.classify = nn.Linear(2 * s.width, 1)
         self.classify_bias = nn.Linear(2 * s.width, 1)
 

@@ -84,7 +84,7 @@ class LinearMethod(Method):
     @property
     def facts(self) -> MethodFacts:
         """What a job plans and prints with."""
-        return MethodFacts(dead_rois=self.settings.dead_rois, without_validation="choose_by=source-sites")
+        return MethodFacts(dead_rois=self.settings.dead_rois, setting_without_validation="choose_by=source-sites")
 
     @abstractmethod
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
@@ -148,7 +148,7 @@ class LinearMethod(Method):
         """Fit every run and score its test scans."""
         fitted_runs: list[FittedRun] = []
         fitted_by_scans: dict[tuple[bytes, ...], FittedRun] = {}
-        inputs = self.inputs(connectomes)
+        inputs = self.gather_inputs(connectomes)
         for i, run in enumerate(runs):
             progress(f"{len(runs)} runs, fold {run.fold.name}", i / len(runs))
             scans = tuple(part.tobytes() for part in (run.fold.source, run.fold.validation, run.fold.test))

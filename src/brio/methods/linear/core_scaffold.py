@@ -51,7 +51,7 @@ class CoreScaffold(LinearMethod):
 
     @property
     def facts(self) -> MethodFacts:
-        return replace(super().facts, without_validation="")
+        return replace(super().facts, setting_without_validation="")
 
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
         return solve_logistic(gram, y, penalty)

@@ -1,4 +1,4 @@
-"""A small multi-layer perceptron on the FC entries: a network without any graph."""
+"""A small multi-layer perceptron on the edges of the connectome: a network without any graph."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ class MLPSettings(BaselineSettings):
 
     Attributes
     ----------
+    learning_rate, weight_decay : float
+        Of AdamW; searched by ``brio tune``.
     width : int
         Hidden units.
     dropout : float
@@ -47,18 +49,24 @@ class MLPSettings(BaselineSettings):
 
 
 class MLPNetwork(nn.Module):
-    """P (P - 1) / 2 entries, a hidden layer (batch norm, ReLU, dropout), one logit."""
+    """The P (P - 1) / 2 edges of the connectome, a hidden layer (optional batch norm, ReLU, dropout), one logit.
 
-    def __init__(self, shape: InputShape, s: MLPSettings) -> None:
+    Parameters
+    ----------
+    shape : InputShape
+    settings : MLPSettings
+    """
+
+    def __init__(self, shape: InputShape, settings: MLPSettings) -> None:
         super().__init__()
-        self.hidden = nn.Linear(shape.n_rois * (shape.n_rois - 1) // 2, s.width)
-        self.norm = BatchNorm(s.width) if s.norm else Identity()
-        self.dropout = Dropout(s.dropout)
-        self.classify = nn.Linear(s.width, 1)
+        self.hidden = nn.Linear(shape.n_rois * (shape.n_rois - 1) // 2, settings.width)
+        self.norm = BatchNorm(settings.width) if settings.norm else Identity()
+        self.dropout = Dropout(settings.dropout)
+        self.classify = nn.Linear(settings.width, 1)
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
         """Return logits [B] and hidden units [B, width]; ``step`` is None at inference."""
-        A = build_profiles(scans, state)
+        A = build_profiles(scans, state)  # FC, with the edges of ROIs without signal filled in
         u, v = torch.triu_indices(A.shape[-1], A.shape[-1], 1, device=A.device)
         hidden = self.dropout(self.norm(self.hidden(A[:, u, v]), step).relu(), step)
         return Output(self.classify(hidden).squeeze(-1), hidden)
@@ -66,11 +74,14 @@ class MLPNetwork(nn.Module):
 
 @method("mlp", family="linear", provenance=TEXTBOOK, reference="Rumelhart et al. 1986")
 class MLP(NeuralMethod):
-    """One hidden layer on the Fisher z entries, with dropout."""
+    """One hidden layer on the edges of the connectome (Fisher z), with dropout.
+
+    Listed with the linear models because it reads the same vector of edges.
+    """
 
     Settings = MLPSettings
     settings: MLPSettings
-    peak_matrices_per_scan: ClassVar[float] = 8.0
+    peak_matrices_per_scan: ClassVar[float] = 8.0  # the filled FC and its edges; no layer keeps P x P values
 
     def network(self, shape: InputShape) -> nn.Module:
         return MLPNetwork(shape, self.settings)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...connectome import BlockRule, Connectomes, Resamples, clip_block_length, log_connectome
+from ...connectome import BlockRule, Connectomes, ReestimateRequest, clip_block_length, log_connectome
 
 __all__ = ["ReestimatedLogEdges", "extract_log_edges", "find_live_edges"]
 
@@ -98,7 +98,7 @@ class ReestimatedLogEdges:
         return iter(self._cache) if self._cache is not None else self._compute()
 
     def _compute(self) -> Iterator[tuple[np.ndarray, Tensor]]:
-        resamples = Resamples(self._scans, self._block_length, self._seed, 0, self._K)
-        for part, A in self._connectomes.reestimates(resamples):
+        resamples = ReestimateRequest(self._scans, self._block_length, self._seed, 0, self._K)
+        for part, A in self._connectomes.iterate_reestimates(resamples):
             log = extract_log_edges(A.flatten(0, 1), self._shrinkage)
             yield self._scans[part], log.unflatten(0, (len(part), self._K))

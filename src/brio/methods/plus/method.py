@@ -66,7 +66,7 @@ class BrioPlus(Method):
         representation = r.transpose(0, 1).flatten(1)
         return Prediction(model.logit(linear + own).cpu().numpy(), representation.cpu().numpy())
 
-    def contributions(self, fitted: FittedRun, scans: Scans) -> np.ndarray:
+    def compute_contributions(self, fitted: FittedRun, scans: Scans) -> np.ndarray:
         """Compute the contributions a of the factors, scaled so that the logit is their sum / sqrt(J) + c_0.
 
         Returns

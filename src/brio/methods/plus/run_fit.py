@@ -15,7 +15,7 @@ from ...connectome import Connectomes, source_mean
 from ...errors import BrioError
 from ...protocol import auc
 from ...training import FittedRun, Run, RunState, SourceScans
-from ...training.cells import cell_membership
+from ...training.cells import cell_average_weights
 from ..brio.qualification import Qualification, qualify
 from .calibration import fit_calibration
 from .factors import FactorSpace, assign_rois
@@ -80,8 +80,8 @@ class RunFit:
         self.sites = self._tensor((site[:, None] == self.site_names).astype(float))  # [n, E]
         self.intercepts = self.sites if settings.site_intercepts else torch.ones_like(self.sites[:, :1])
         # [E, 2, n], laid out scan by scan: the layout decides in which order a product adds up, hence its last bits
-        scan_by_scan = cell_membership(site, label).permute(2, 0, 1).contiguous()
-        self.membership = scan_by_scan.permute(1, 2, 0).to(self.log.device)
+        scan_by_scan = cell_average_weights(site, label).permute(2, 0, 1).contiguous()
+        self.cell_average = scan_by_scan.permute(1, 2, 0).to(self.log.device)
         self.row_of_scan = np.full(len(connectomes), -1)  # -1 for scans that are no source scans of this run
         self.row_of_scan[self.source.scans] = np.arange(len(self.source.scans))
         self._prepare_source()
@@ -186,7 +186,7 @@ class RunFit:
         n_reestimates = self.points.shape[1] - len(self.x)
         collected = []
         for j in range(self.s.J):
-            rows = build_alignment_functionals(qualification.alpha_bar[:, :, j], qualification.g, self.membership)
+            rows = build_alignment_functionals(qualification.alpha_bar[:, :, j], qualification.g, self.cell_average)
             rows = rows * (self.s.lambda_env * len(self.x)) ** 0.5
             differences = Functionals(rows @ self.x, pad(rows, (n_reestimates, 0)))
             collected.append(differences if changes is None else changes.append(differences))
@@ -252,7 +252,7 @@ class RunFit:
             change[rows] = (reestimated - a[rows].unsqueeze(1)).square().mean(1)
         site_weight = a.new_full((len(self.site_names),), 1.0 / len(self.site_names))
         w = solution.squared_norm.sqrt().unsqueeze(-1)
-        return qualify(a, change, w, self.membership, site_weight, self.s.qualification)
+        return qualify(a, change, w, self.cell_average, site_weight, self.s.qualification)
 
     def _predict_margins(self, model: FactorModel, scans: np.ndarray) -> tuple[np.ndarray, float | None]:
         """Logits of scans of the cohort, and the share of their variance that comes from the factors' own kernels."""

@@ -81,7 +81,7 @@ def predict_inner_folds(fit: KernelRidgeFit, y: Tensor, sites: Tensor) -> Tensor
     return f
 
 
-def build_alignment_functionals(alpha_bar: Tensor, g: Tensor, membership: Tensor) -> Tensor:
+def build_alignment_functionals(alpha_bar: Tensor, g: Tensor, cell_average: Tensor) -> Tensor:
     """Build the differences between sites that alignment penalises for one factor, as rows over source scans.
 
     Their squared values add up to the mean over pairs of sites and both classes of
@@ -93,22 +93,22 @@ def build_alignment_functionals(alpha_bar: Tensor, g: Tensor, membership: Tensor
     ----------
     alpha_bar, g : Tensor, shape [pairs, 2]
         Of this factor, and of the pair.
-    membership : Tensor, shape [E, 2, n]
+    cell_average : Tensor, shape [E, 2, n]
         1 / N_ec for the scans of site e and class c.
 
     Returns
     -------
     Tensor, shape [rows, n]
     """
-    E = len(membership)
+    E = len(cell_average)
     first, second = torch.triu_indices(E, E, 1, device=g.device)
     weight = g * alpha_bar / max(1, len(first)) / 2
     rows = []
     for c in range(2):
-        laplacian = membership.new_zeros(E, E)
+        laplacian = cell_average.new_zeros(E, E)
         laplacian[first, second] = -weight[:, c]
         laplacian = laplacian + laplacian.T
         laplacian.diagonal().copy_(-laplacian.sum(1))
         size, axes = torch.linalg.eigh(laplacian)
-        rows.append((axes * size.clamp_min(0).sqrt()).T @ membership[:, c])
+        rows.append((axes * size.clamp_min(0).sqrt()).T @ cell_average[:, c])
     return torch.cat(rows)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ...errors import BrioError
 from ...protocol.calibration import reliability_curve, roc_band
-from ...results import METRICS, MetricSummary, score_units
+from ...results import METRICS, MetricSummary, unit_columns
 from ...results.format import format_count, format_interval, format_percent
 from ..evidence import EvidenceArm
 from ..ranking import Comparison
@@ -207,7 +207,7 @@ def build_roc(arm: EvidenceArm) -> dict[str, Any] | None:
     dict or None
     """
     try:
-        roc = roc_band(arm.predictions, by=score_units(arm.protocol), points=51)
+        roc = roc_band(arm.predictions, by=unit_columns(arm.protocol), points=51)
     except BrioError:
         return None
     frame = Frame(0, 1, 0, 1)
