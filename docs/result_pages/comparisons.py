@@ -11,7 +11,7 @@ from functools import cache
 import pandas as pd
 
 from brio.protocol import compare_over_folds, compare_over_sites
-from brio.results import MetricSummary, average_seeds, unit_columns, summarise_scores
+from brio.results import MetricSummary, average_seeds, summarise_scores, unit_columns
 from brio.results.format import format_p, format_signed
 
 from .markdown import signed_interval
