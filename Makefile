@@ -3,7 +3,7 @@ BIN := .venv/bin
 # one thread a process: the tests run in two processes, and threads that wait for each other are slow
 TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
-.PHONY: demo results test soak lint docs package browser clean
+.PHONY: demo results test unit soak lint docs package browser clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -21,7 +21,10 @@ demo: .venv/installed  ## the whole job on a simulated cohort: demo/results.csv,
 results: .venv/installed  ## the result pages docs/results/*.md, and the table of the README, from evidence/
 	$(BIN)/python docs/generate_results.py
 
-test: lint browser  ## linter, type check and the fast tests
+test: browser .venv/installed  ## linter, type check, import contract and, beside them, the fast tests
+	@$(MAKE) --no-print-directory -j 2 lint unit
+
+unit: .venv/installed
 	$(TEST) -m "not soak"
 
 soak: .venv/installed  ## the long tests

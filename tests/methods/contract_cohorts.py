@@ -5,6 +5,7 @@ import os
 from functools import cache
 
 import numpy as np
+import pytest
 import torch
 
 from brio.cohort import Cohort
@@ -19,6 +20,12 @@ for file in filter(None, os.environ.get("BRIO_METHODS", "").split(os.pathsep)):
 
 METHODS = [e.name for e in list_methods() if not e.control]
 CONTROLS = [e.name for e in list_methods() if e.control]
+
+
+def soak_variants(names: list[str]) -> list:
+    """The methods, of which those that only fix settings of another one are left to the long tests."""
+    return [pytest.param(name, marks=pytest.mark.soak) if find_method(name).fixed else name for name in names]
+
 
 EASY = Simulation(
     n_sites=6, per_class=12, n_rois=16, frames=120, stable=1.0, unstable=0, spurious=0, site_shift=0.1, dynamics=1.5

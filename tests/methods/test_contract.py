@@ -16,6 +16,7 @@ from contract_cohorts import (
     replaced,
     same_weights,
     small,
+    soak_variants,
     split,
     tiny,
     uneven,
@@ -46,7 +47,7 @@ def mean_auc(name, runs, graphs, epochs):
     return np.mean([auc(labels[o.run.fold.test], o.test_logit) for o in method.fit(graphs, runs)])
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", soak_variants(METHODS))
 def test_it_learns_an_easy_cohort_at_an_unseen_site(name):
     assert mean_auc(name, loso(easy(), "site04"), easy(), 20) >= 0.8
 
@@ -63,7 +64,7 @@ def last_epoch(monkeypatch):
     monkeypatch.setattr(BestValidationEpoch, "score", lambda self, logit: np.nextafter(self.best.clip(0), 2))
 
 
-@pytest.mark.parametrize("name", NEURAL)
+@pytest.mark.parametrize("name", soak_variants(NEURAL))
 def test_a_run_in_a_stack_equals_the_run_alone(name, last_epoch):
     graphs = Connectomes(tiny(), dtype=torch.float64)
     method, runs = small(name), uneven(tiny())
@@ -92,7 +93,7 @@ def test_nothing_of_the_test_site_reaches_a_weight(name):
         assert not np.array_equal(real.test_logit, noise.test_logit)
 
 
-@pytest.mark.parametrize("name", METHODS + CONTROLS)
+@pytest.mark.parametrize("name", soak_variants(METHODS + CONTROLS))
 def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(name):
     graphs, method = Connectomes(tiny()), small(name)
     run = uneven(tiny())[0]
@@ -115,7 +116,7 @@ def test_a_stack_on_a_gpu_gives_the_same_bits_again(name):
         assert np.array_equal(one.test_logit, again.test_logit)
 
 
-@pytest.mark.parametrize("name", METHODS + CONTROLS)
+@pytest.mark.parametrize("name", soak_variants(METHODS + CONTROLS))
 def test_a_fitted_run_predicts_for_scans_and_for_re_estimates(name):
     graphs, method = Connectomes(tiny()), small(name)
     run = uneven(tiny())[0]

@@ -160,7 +160,7 @@ def agree(path, R, B, P, widths, norm, p, training=True, padded=0, shared=(), to
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize(("R", "B", "P"), [(1, 3, 5), (2, 3, 5), (2, 2, 33)])
+@pytest.mark.parametrize(("R", "B", "P"), [(1, 3, 5), (2, 3, 5), (2, 2, 20)])
 @pytest.mark.parametrize("p", [0.0, 0.5])
 def test_kernels_compute_what_is_written_out(path, norm, R, B, P, p):
     agree(path, R, B, P, (32, 8), norm, p)
@@ -196,7 +196,7 @@ def test_other_blocks(twin, path, monkeypatch, block, numbers):
         agree(path, 2, 1, 20, (16, 8), norm, 0.5)
 
 
-@pytest.mark.parametrize(("P", "h", "numbers"), [(5, 3, 4096), (40, 17, 512), (130, 32, 4096)])
+@pytest.mark.parametrize(("P", "h", "numbers"), [(5, 3, 4096), (40, 17, 512), (66, 32, 4096)])
 def test_ends_of_edges_and_their_gradients(twin, monkeypatch, P, h, numbers):
     """Against incidence matrices in float64, over programs that share the edges and the ROIs of a graph."""
     monkeypatch.setattr(twin, "NUMBERS", numbers)
@@ -402,8 +402,10 @@ def test_kernels_are_used_where_they_can_be(twin, monkeypatch):
         assert find_gpu_twin(states, (32, 8)) is None, name
 
 
-@pytest.mark.parametrize("name", ["gsat", "disc", "cepg", "disco", "brainood"])
-@pytest.mark.parametrize("seeds", [(0, 0), (0, 1)])
+@pytest.mark.parametrize(
+    ("name", "seeds"),
+    [("gsat", (0, 0)), *((name, (0, 1)) for name in ("gsat", "disc", "cepg", "disco", "brainood"))],
+)
 def test_a_training_step(path, monkeypatch, name, seeds):
     """Losses of a stack and their gradients, with draws by kernels as well; runs of one seed share those."""
     from brio.training.gpu import random_numbers as gpu_random_numbers

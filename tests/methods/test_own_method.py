@@ -71,6 +71,7 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path, text, message):
         load_methods(tmp_path / "none.py")
 
 
+@pytest.mark.soak  # three processes, each of which imports torch
 def test_runs_of_a_changed_file_are_not_taken_for_those_of_the_old_one(tmp_path):
     brio.simulate(brio.Simulation(n_sites=5, per_class=5, n_rois=12, frames=60)).save(tmp_path / "cohort")
     file = tmp_path / "mine.py"
