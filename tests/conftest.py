@@ -5,6 +5,23 @@ from pathlib import Path
 
 import pytest
 
+TOGETHER = ("jobs", "report", "studies")
+"""Folders whose tests share what takes long to train: one process runs all tests of such a folder."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put tests that share fitted runs into one group, for ``--dist loadgroup``."""
+    here = Path(__file__).parent
+    for item in items:
+        if here not in item.path.parents:
+            continue
+        folder, name = item.path.relative_to(here).parts[0], getattr(item, "callspec", None)
+        if folder in TOGETHER:
+            item.add_marker(pytest.mark.xdist_group(folder))
+        elif item.path.name == "test_contract.py" and name is not None and "name" in name.params:
+            item.add_marker(pytest.mark.xdist_group(f"contract of {name.params['name']}"))
+
 
 @pytest.fixture(scope="session")
 def abide_folder() -> Path:

@@ -95,7 +95,7 @@ SMALL = {"device": "cpu", "J": 2, "K": 2, "epochs": 2, "T_w": 1, "settings": {"d
     [
         pytest.param(AsIs(), EXPECTED_FAILED_CHECKS, id="as it is"),
         pytest.param(OnRows("ridge", validation_sites=1, device="cpu"), {}, id="ridge on rows"),
-        pytest.param(OnRows("brio", validation_sites=1, **SMALL), {}, id="brio on rows"),
+        pytest.param(OnRows("brio", validation_sites=1, **SMALL), {}, id="brio on rows", marks=pytest.mark.soak),
     ],
 )
 @pytest.mark.filterwarnings("ignore")

@@ -15,8 +15,6 @@ from brio.cohort import Cohort
 from brio.cohort.simulate import simulate
 from brio.studies import StudyContext, study
 
-HERE = Path(__file__).parent
-
 
 @pytest.fixture(scope="session")
 def cohort() -> Cohort:
@@ -66,10 +64,3 @@ def table(paper):
 def undrawn(monkeypatch) -> None:
     """Figures are made but not rendered, which takes longest."""
     monkeypatch.setattr(study, "save_figure", lambda figure, path: path.write_text(f"{len(figure.axes)} axes"))
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one process run all tests of studies: what they train together takes long and is trained once."""
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("studies"))

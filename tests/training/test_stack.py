@@ -43,7 +43,9 @@ def compare(method, graphs, runs, again, weights, qualifications):
     assert furthest({"w": together[0].parameters["w"]}, {"w": together[-1].parameters["w"]}) > 1e-3
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.soak) if name.startswith("brio-wo-") else name for name in METHODS]
+)
 def test_weights_after_fifty_steps_equal_those_of_the_run_alone(name, graphs, uneven, last_epoch):
     # source sites 3, 4 and 2, so the stack pads; for the ablations the run with most padding is compared
     method = small(name, epochs=13, M=8, cell_batch=1, patience=None)
