@@ -161,7 +161,7 @@ def agree(path, R, B, P, widths, norm, p, training=True, padded=0, shared=(), to
 
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize(("R", "B", "P"), [(1, 3, 5), (2, 3, 5), (2, 2, 20)])
-@pytest.mark.parametrize("p", [0.0, 0.5])
+@pytest.mark.parametrize("p", [pytest.param(0.0, marks=pytest.mark.soak), 0.5])
 def test_kernels_compute_what_is_written_out(path, norm, R, B, P, p):
     agree(path, R, B, P, (32, 8), norm, p)
 
