@@ -196,7 +196,7 @@ def test_other_blocks(twin, path, monkeypatch, block, numbers):
         agree(path, 2, 1, 20, (16, 8), norm, 0.5)
 
 
-@pytest.mark.parametrize(("P", "h", "numbers"), [(5, 3, 4096), (40, 17, 512), (66, 32, 4096)])
+@pytest.mark.parametrize(("P", "h", "numbers"), [(5, 3, 4096), (40, 17, 512), (130, 32, 4096)])
 def test_ends_of_edges_and_their_gradients(twin, monkeypatch, P, h, numbers):
     """Against incidence matrices in float64, over programs that share the edges and the ROIs of a graph."""
     monkeypatch.setattr(twin, "NUMBERS", numbers)
