@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-TOGETHER = ("jobs", "report", "studies")
-"""Folders whose tests share what takes long to train: one process runs all tests of such a folder."""
+TOGETHER = ("jobs", "report", "studies", "cohort/test_audit_abide.py", "cohort/test_simulate.py")
+"""Folders and files whose tests share what takes long to compute: one process runs all tests of one of them."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
@@ -16,9 +16,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here not in item.path.parents:
             continue
-        folder, name = item.path.relative_to(here).parts[0], getattr(item, "callspec", None)
-        if folder in TOGETHER:
-            item.add_marker(pytest.mark.xdist_group(folder))
+        place, name = item.path.relative_to(here), getattr(item, "callspec", None)
+        group = next((known for known in TOGETHER if place.is_relative_to(known)), None)
+        if group is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
         elif item.path.name == "test_contract.py" and name is not None and "name" in name.params:
             item.add_marker(pytest.mark.xdist_group(f"contract of {name.params['name']}"))
 

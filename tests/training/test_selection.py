@@ -74,7 +74,7 @@ def test_site_mean_ignores_shifts_between_sites_and_sites_of_one_class(cohort):
 def offered(validation, scores, monkeypatch):
     """Offer checkpoints with given scores; each state is its epoch number."""
     for epoch, score in enumerate(scores, start=1):
-        monkeypatch.setattr(validation, "score", lambda _, score=score: np.asarray(score, dtype=float))
+        monkeypatch.setattr(type(validation), "score", lambda self, _, score=score: np.asarray(score, dtype=float))
         validation.consider(lambda scans: np.zeros(scans.shape), {"w": torch.full((2, 3), float(epoch))}, epoch)
     monkeypatch.undo()
 
