@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from brio.methods.brio.encoder import SignedEncoder, SignedLayer, descriptor, inverse_root, signed_graphs
+from brio.methods.brio.encoder import (
+    SignedEncoder,
+    SignedLayer,
+    descriptor,
+    inverse_root,
+    measure_descriptors,
+    signed_graphs,
+)
 
 
 @pytest.fixture
@@ -111,6 +118,35 @@ def test_encoder_is_embedding_and_descriptor_through_two_layers(graph):
         for k in range(2):
             H = layer(H, plus[i], minus[i], *(w[f"layers.{k}.{n}.weight"] for n in ("own", "positive", "negative")))
         np.testing.assert_allclose(found[i], H, atol=1e-9)
+
+
+def test_descriptors_are_standardised_before_they_are_mapped(graph):
+    _, S = graph
+    torch.manual_seed(3)
+    encoder = SignedEncoder(6, d_e=4, d_h=5, layers=0).double()
+    w, rng = weights(encoder), np.random.default_rng(6)
+    c_mean, c_sd = rng.normal(size=(6, 3)), rng.uniform(0.1, 2.0, (6, 3))
+    G, plus, minus = (t.numpy() for t in signed_graphs(*map(torch.from_numpy, graph)))
+    d = S.sum(1)
+    c = np.stack([plus.sum(2) / d, minus.sum(2) / d, np.sqrt((G**2).sum(2) / d)], 2)
+    expected = w["roi"] @ w["phi_in.weight"][:, :4].T + w["phi_in.bias"]
+    expected = expected + ((c - c_mean) / c_sd) @ w["phi_in.weight"][:, 4:].T
+    found = encoder(*map(torch.from_numpy, graph), None, None, torch.from_numpy(c_mean), torch.from_numpy(c_sd))
+    np.testing.assert_allclose(found.detach().numpy(), expected, atol=1e-12)
+
+
+def test_descriptors_of_the_measured_scans_get_mean_zero_and_sd_one(graph):
+    A, S = map(torch.from_numpy, graph)
+    A[:, 3] = A[:, :, 3] = A[0, 3]  # an ROI with the same edges in all scans
+    alive, mean = torch.ones(len(A), 6, dtype=torch.bool), torch.zeros(6, 6, dtype=torch.float64)
+    c_mean, c_sd = measure_descriptors([(A[:1], alive[:1]), (A[1:], alive[1:])], S, mean)
+    G, plus, minus = signed_graphs(A, S)
+    raw = descriptor(G, plus.sum(-1), minus.sum(-1), S)
+    c = (raw - c_mean) / c_sd
+    torch.testing.assert_close(c.mean(0), torch.zeros(6, 3, dtype=torch.float64), rtol=0, atol=1e-12)
+    constant = raw.std(0) == 0
+    assert constant[3].all()
+    torch.testing.assert_close(c.std(0, correction=0), (~constant).double(), rtol=0, atol=1e-9)
 
 
 def test_edges_outside_the_support_do_not_matter(graph):

@@ -45,7 +45,7 @@ def path(fused, monkeypatch):
 
 
 def scans(R, B, P, shared=False, dead=True):
-    """A, S, alive and mean of R runs; all runs may see the same scans. Float64, on the device."""
+    """A, S, alive, mean, c_mean and c_sd of R runs, which may see the same scans. Float64, on the device."""
     g = torch.Generator().manual_seed(P)
     lead = (B,) if shared else (R, B)
     off = 1 - torch.eye(P, dtype=torch.float64)
@@ -66,7 +66,9 @@ def scans(R, B, P, shared=False, dead=True):
                 M[..., u, :] = sign * M[..., u, :].abs()
                 M[..., :, u] = sign * M[..., :, u].abs()
             M[..., 2, 3] = M[..., 3, 2] = 0
-    return tuple(t.to(DEVICE) for t in (A, S, alive, mean))
+    c_mean = torch.randn(R, P, 3, generator=g, dtype=torch.float64)
+    c_sd = 0.5 + torch.rand(R, P, 3, generator=g, dtype=torch.float64)
+    return tuple(t.to(DEVICE) for t in (A, S, alive, mean, c_mean, c_sd))
 
 
 def single(graphs):
@@ -104,7 +106,7 @@ def error(found, true):
 
 def agree(path, R, B, P, d, shared=False, dead=True, tolerance=TOLERANCE):
     """Kernels in float32 against tensor operations in float64: representations and every gradient."""
-    graphs, dims = scans(R, B, P, shared, dead), (0, None, 0, None, 0) if shared else 0
+    graphs, dims = scans(R, B, P, shared, dead), (0, None, 0, None, 0, 0, 0) if shared else 0
     path(False)
     network, params = networks(R, P, d, torch.float64)
     true = encode(network, params, graphs, dims)
@@ -155,7 +157,7 @@ def test_products_of_ten_bits_where_torch_is_told_so(path):
 
 
 def test_one_network_without_vmap(path):
-    A, S, alive, mean = (t[0] for t in single(scans(1, 2, 20)))
+    A, S, alive, mean, *_ = (t[0] for t in single(scans(1, 2, 20)))
     torch.manual_seed(1)
     network = SignedEncoder(20, 16, 64, 2).to(DEVICE)
     found = []
@@ -183,7 +185,8 @@ def test_weak_and_missing_edges_have_the_roots_of_the_plain_encoder(fused):
     live, none = torch.ones(1, 5, dtype=torch.uint8), torch.zeros(5, 5)
     E, V = torch.zeros(5, 16), torch.zeros(16, 3)
     graphs = [t.to(DEVICE) for t in (E, V, A, live, none, S.to(torch.uint8))]
-    _, root = fused.embed(*graphs[:2], tuple(graphs[2:]))
+    plain = (torch.zeros(5, 3, device=DEVICE), torch.ones(5, 3, device=DEVICE))
+    _, root = fused.embed(*graphs[:2], plain, tuple(graphs[2:]))
     _, plus, minus = signed_graphs(A, S)
     expected = torch.cat([inverse_root(G.sum(-1)) for G in (plus, minus)], -1).mT
     assert expected[0, 0, 3] > 1e18  # 1e-40 is below the smallest normal number
@@ -195,7 +198,7 @@ def test_weak_and_missing_edges_have_the_roots_of_the_plain_encoder(fused):
 
 @pytest.mark.parametrize(
     "dims",
-    [(0, None, None, None, None), (None, 0, None, 0, None), (None, None, 0, None, 0), (None, None, None, None, None)],
+    [(0, *[None] * 6), (None, 0, None, 0, None, None, None), (None, None, 0, None, 0, 0, 0), (None,) * 7],
     ids=["own parameters", "own scans", "own state", "all shared"],
 )
 def test_runs_may_share_anything(path, dims):
@@ -216,32 +219,33 @@ def test_runs_of_runs(path):
     once = encode(network, params, graphs)
     both = {n: torch.stack([p.detach(), p.detach().flip(0)], 1) for n, p in params.items()}
     inner = torch.vmap(lambda p, *graphs: functional_call(network, p, graphs))
-    twice = torch.vmap(inner, in_dims=(1, None, None, None, None))(both, *graphs)
+    twice = torch.vmap(inner, in_dims=(1, *[None] * 6))(both, *graphs)
     torch.testing.assert_close(twice[0], once)
     assert not torch.allclose(twice[1], once, atol=1e-2)
 
 
 def test_scans_that_are_views(fused):
-    A, S, alive, mean = single(scans(2, 5, 20))
+    A, S, alive, mean, *standard = single(scans(2, 5, 20))
     live, S = alive.to(torch.uint8), S.to(torch.uint8)
     E, V = torch.randn(2, 20, 32, device=DEVICE), torch.randn(2, 32, 3, device=DEVICE)
 
     def embed(A, live):
-        H, _ = torch.vmap(lambda E, V, *graphs: fused.embed(E, V, graphs))(E, V, A, live, mean, S)
+        one = torch.vmap(lambda E, V, c_mean, c_sd, *graphs: fused.embed(E, V, (c_mean, c_sd), graphs))
+        H, _ = one(E, V, *standard, A, live, mean, S)
         return H
 
     whole = embed(A, live)
     for part in (slice(1, 3), slice(0, 5, 2)):
         assert torch.equal(embed(A[:, part], live[:, part]), whole[:, part])
-    args = [t.unsqueeze(1) for t in (E, V, A, live, mean, S)]
-    args[2:4] = (t.permute(1, 2, 0, *range(3, t.dim())) for t in args[2:4])  # the runs come last, but for ROIs
-    H, *_ = torch.vmap(fused._Embed.apply, in_dims=(0, 0, 2, 2, 0, 0))(*args)
+    args = [t.unsqueeze(1) for t in (E, V, *standard, A, live, mean, S)]
+    args[4:6] = (t.permute(1, 2, 0, *range(3, t.dim())) for t in args[4:6])  # the runs come last, but for ROIs
+    H, *_ = torch.vmap(fused._Embed.apply, in_dims=(0, 0, 0, 0, 2, 2, 0, 0))(*args)
     assert torch.equal(H.squeeze(1), whole)
 
 
 def test_nothing_between_the_tensors_is_read_or_written(fused):
     R, B, P, d = 2, 2, 21, 48
-    A, S, alive, mean = scans(R, B, P)
+    A, S, alive, mean, *standard = scans(R, B, P)
     pool, end = torch.full((400_000,), torch.nan, device=DEVICE), 64
 
     def inside(t):
@@ -254,7 +258,7 @@ def test_nothing_between_the_tensors_is_read_or_written(fused):
     torch.manual_seed(0)
     H, grad, W = (inside(torch.randn(s)) for s in ((R, B, P, d), (R, B, P, d), (R, 3, d, d)))
     weight, bias, E, V = (inside(torch.randn(s)) for s in ((R, d), (R, d), (R, P, d), (R, d, 3)))
-    A, mean = inside(A), inside(mean)
+    A, mean, *standard = (inside(t) for t in (A, mean, *standard))
     n, zeros = -(-B * P // fused.NORM_ROWS), torch.zeros
     c, root, first = inside(zeros(R, B, P, 3)), inside(zeros(R, B, 2, P)), inside(zeros(H.shape))
     out, Y, dH = (inside(zeros(H.shape)) for _ in range(3))
@@ -262,7 +266,7 @@ def test_nothing_between_the_tensors_is_read_or_written(fused):
     graphs = fused._graphs(A, alive.to(torch.uint8), mean, S.to(torch.uint8), root)
     between, programs, sizes = pool.isnan(), fused._programs(root), fused._sizes(H)
     launch, kernels = fused.launch, fused.kernels
-    launch(kernels.embed, programs, *graphs, E, V, first, c, **sizes)
+    launch(kernels.embed, programs, *graphs, E, V, *standard, first, c, **sizes)
     launch(kernels.layer, programs, *graphs, H, W, weight, bias, out, Y, 1e-5, KEEP=True, EXACT=True, **sizes)
     args = (grad, H, Y, weight, dH, dX, sums, 1e-5, B * P, n)
     launch(kernels.norm_backward, R * n, *args, d=d, D=64, ROWS=fused.NORM_ROWS)
@@ -278,7 +282,7 @@ def test_the_last_of_very_many_graphs(path):
     B = 2**31 // P**2 + 1 if GPU else 2
     if GPU and torch.cuda.mem_get_info()[0] < 110 << 30:
         pytest.skip("takes 100 GiB of GPU memory")
-    A, S, alive, mean = (t[0] for t in single(scans(1, 1, P, dead=False)))
+    A, S, alive, mean, *_ = (t[0] for t in single(scans(1, 1, P, dead=False)))
     many = A.new_zeros(B, P, P)
     many[-1] = A[0]
     network = SignedEncoder(P, 16, d, 1).to(DEVICE)
@@ -294,7 +298,7 @@ def test_the_last_of_very_many_graphs(path):
 
 
 def test_no_graphs_at_all(path):
-    A, S, alive, mean = single(scans(2, 1, 6))
+    A, S, alive, mean, *_ = single(scans(2, 1, 6))
     network, params = networks(2, 6, 16)
     path(True)
     H = encode(network, params, (A[:, :0], S, alive[:, :0], mean))
@@ -458,7 +462,7 @@ def test_launchers_need_a_compiler_and_the_header_of_python(tmp_path, monkeypatc
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_on_a_cpu_dead_rois_are_filled_and_nothing_else_changes(dtype):
-    A, S, alive, mean = (t[0].cpu() for t in scans(1, 4, 9))
+    A, S, alive, mean, *_ = (t[0].cpu() for t in scans(1, 4, 9))
     assert not alive.all()
     A, S, mean = (t.to(dtype) for t in (A, S, mean))
     torch.manual_seed(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -12,7 +13,14 @@ from ...connectome import fill_dead
 from ...training.gpu.launch import kernels_run_on
 from ..layers import LayerNorm, Linear
 
-__all__ = ["SignedEncoder", "SignedLayer", "descriptor", "inverse_root", "signed_graphs"]
+__all__ = [
+    "SignedEncoder",
+    "SignedLayer",
+    "descriptor",
+    "inverse_root",
+    "measure_descriptors",
+    "signed_graphs",
+]
 
 
 def signed_graphs(A: Tensor, S: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -44,6 +52,32 @@ def descriptor(G: Tensor, degree_plus: Tensor, degree_minus: Tensor, S: Tensor) 
     """
     d = S.sum(-1)  # every ROI selects at least one partner, so no degree is zero
     return torch.stack([degree_plus / d, degree_minus / d, torch.linalg.vector_norm(G, dim=-1) / d.sqrt()], dim=-1)
+
+
+def measure_descriptors(graphs: Iterable[tuple[Tensor, Tensor]], S: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
+    """Measure mean and SD over scans of the descriptor of each ROI, with which the encoder standardises it.
+
+    Parameters
+    ----------
+    graphs : iterable of (Tensor of shape [n, P, P], Tensor of shape [n, P])
+        Connectomes of some source scans, and whether each ROI has signal, part by part.
+    S : Tensor, shape [P, P]
+        Support.
+    mean : Tensor, shape [P, P]
+        Connectome that gives the edges of ROIs without signal.
+
+    Returns
+    -------
+    Tensor, shape [P, 3] and Tensor, shape [P, 3]
+        The SD is 1 where a descriptor is the same in all scans.
+    """
+    parts = []
+    for A, alive in graphs:
+        G, G_plus, G_minus = signed_graphs(fill_dead(A, alive, mean), S)
+        parts.append(descriptor(G, G_plus.sum(-1), G_minus.sum(-1), S).double())
+    c = torch.cat(parts)
+    sd = c.std(0, correction=0)
+    return c.mean(0).to(S), torch.where(sd > 1e-6 * c.abs().amax(), sd, torch.ones_like(sd)).to(S)
 
 
 def inverse_root(degree: Tensor) -> Tensor:
@@ -95,7 +129,15 @@ class SignedEncoder(nn.Module):
         self.phi_in = Linear(d_e + 3, d_h)
         self.layers = nn.ModuleList(SignedLayer(d_h) for _ in range(layers))
 
-    def forward(self, A: Tensor, S: Tensor, alive: Tensor | None = None, mean: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        A: Tensor,
+        S: Tensor,
+        alive: Tensor | None = None,
+        mean: Tensor | None = None,
+        c_mean: Tensor | None = None,
+        c_sd: Tensor | None = None,
+    ) -> Tensor:
         """Encode graphs.
 
         Parameters
@@ -107,6 +149,8 @@ class SignedEncoder(nn.Module):
             Whether an ROI has signal; by default all have.
         mean : Tensor, shape [P, P], optional
             Connectome that gives the edges of ROIs without signal; by default zero.
+        c_mean, c_sd : Tensor, shape [P, 3], optional
+            Mean and SD of each descriptor of each ROI; by default zero and one, so that descriptors stay as they are.
 
         Returns
         -------
@@ -114,22 +158,24 @@ class SignedEncoder(nn.Module):
         """
         alive = A.new_ones(A.shape[:-1]) if alive is None else alive
         mean = A.new_zeros(A.shape[-2:]) if mean is None else mean
+        c_mean = A.new_zeros(A.shape[-1], 3) if c_mean is None else c_mean
+        c_sd = A.new_ones(A.shape[-1], 3) if c_sd is None else c_sd
         twin = find_gpu_twin(A, self.phi_in.out_features)
         if twin is not None:
-            return self._encode_on_gpu(twin, A, (alive > 0).to(torch.uint8), mean, S.to(torch.uint8))
+            return self._encode_on_gpu(twin, (c_mean, c_sd), A, (alive > 0).to(torch.uint8), mean, S.to(torch.uint8))
         G, G_plus, G_minus = signed_graphs(fill_dead(A, alive, mean), S)
         degree_plus, degree_minus = G_plus.sum(-1), G_minus.sum(-1)
-        c = descriptor(G, degree_plus, degree_minus, S)
+        c = (descriptor(G, degree_plus, degree_minus, S) - c_mean) / c_sd
         H = self.phi_in(torch.cat([self.roi.expand(*c.shape[:-1], -1), c], dim=-1))
         channels = ((G_plus, inverse_root(degree_plus)), (G_minus, inverse_root(degree_minus)))
         for layer in self.layers:
             H = layer(H, channels)
         return H
 
-    def _encode_on_gpu(self, twin: Any, *graphs: Tensor) -> Tensor:
+    def _encode_on_gpu(self, twin: Any, standard: tuple[Tensor, Tensor], *graphs: Tensor) -> Tensor:
         """The same by :mod:`.gpu.encoder`."""
         of_roi, of_c = self.phi_in.weight.split([self.roi.shape[-1], 3], dim=1)
-        H, root = twin.embed(F.linear(self.roi, of_roi, self.phi_in.bias), of_c, graphs)
+        H, root = twin.embed(F.linear(self.roi, of_roi, self.phi_in.bias), of_c, standard, graphs)
         for layer in self.layers:
             assert isinstance(layer, SignedLayer)
             W = torch.stack([layer.own.weight, layer.positive.weight, layer.negative.weight])

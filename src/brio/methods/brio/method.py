@@ -25,7 +25,7 @@ from ...training import (
 from ..losses import classification_loss
 from ..registry import PAPERS_OWN, method, variant
 from .alignment import alignment_loss
-from .encoder import find_gpu_twin
+from .encoder import find_gpu_twin, measure_descriptors
 from .network import BrioNetwork, FactorOutput
 from .qualification import Qualification, qualify
 from .settings import BrioSettings
@@ -50,10 +50,12 @@ class Brio(NeuralMethod):
         return BrioNetwork(shape.n_rois, self.settings)
 
     def learn(self, source: SourceScans) -> Tensors:
-        """Learn the support S (Eq. 3), what fills the edges of ROIs without signal (``mean``), and the block length."""
+        """Learn the support S (Eq. 3), ROIs' fill, descriptors' mean and SD, and the block length."""
         settings, connectomes = self.settings, source.connectomes
         strength = source_strength([connectomes.site_median(m) for m in source.by_site()], connectomes.n_rois)
         learned = {"S": sym_top(strength, settings.rho_g).to(connectomes.dtype), "mean": self.dead_roi_fill(source)}
+        if settings.descriptors == "standardised":
+            learned["c_mean"], learned["c_sd"] = self._measure_descriptors(source, learned)
         if self._reestimates:
             l_b = settings.block_length
             if l_b is None:
@@ -164,6 +166,13 @@ class Brio(NeuralMethod):
 
     def intercept(self, fitted: FittedRun) -> float:
         return float(fitted.parameters["b"])
+
+    def _measure_descriptors(self, source: SourceScans, learned: Tensors) -> tuple[Tensor, Tensor]:
+        """Mean and SD over the source scans of each descriptor of each ROI. Shapes [P, 3]."""
+        connectomes = source.connectomes
+        index = torch.from_numpy(source.scans).to(connectomes.device)
+        graphs = ((connectomes.full[part], connectomes.alive[part]) for part in index.split(256))  # never a copy of all
+        return measure_descriptors(graphs, learned["S"], learned["mean"])
 
     def _contributions_and_changes(
         self, stack: Stack, rows: np.ndarray, refresh_index: np.ndarray

@@ -44,8 +44,9 @@ class FactorMap(nn.Module):
 class BrioNetwork(nn.Module):
     """The whole network of one run.
 
-    It reads the learned support ``S`` and the ``mean`` connectome, which fills ROIs without signal, and, once the
-    warm-up is over, the cached assignment ``Pi_bar``.
+    It reads the learned support ``S``, the ``mean`` connectome, which fills ROIs without signal, the mean and SD of the
+    descriptors (``c_mean``, ``c_sd``) where they are standardised, and, once the warm-up is over, the cached assignment
+    ``Pi_bar``.
     """
 
     def __init__(self, n_rois: int, s: BrioSettings) -> None:
@@ -60,7 +61,9 @@ class BrioNetwork(nn.Module):
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> FactorOutput:
         """Compute factors, contributions and logits of B graphs."""
         J = len(self.w)
-        H = self.encoder(scans.A, state.learned["S"], scans.alive, state.learned["mean"])
+        learned = state.learned
+        standard = (learned.get("c_mean"), learned.get("c_sd"))
+        H = self.encoder(scans.A, learned["S"], scans.alive, learned["mean"], *standard)
         Pi = state.inference["Pi_bar"] if "Pi_bar" in state.inference else self.assignment(self.encoder.roi)
         factors = self.factor_map(J * (Pi @ H))
         contributions = (factors * self.w).sum(-1)

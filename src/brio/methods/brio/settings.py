@@ -54,6 +54,9 @@ class BrioSettings(NeuralSettings):
         Stabilisers of Eqs. (13) and (16) (ours).
     roi_scale : float
         Standard deviation of the ROI embeddings at the start (ours).
+    descriptors : {"standardised", "raw"}
+        How the local connectivity of an ROI, Eq. (5), enters phi_in: each of its three numbers standardised with mean
+        and SD over the source scans, or as it is, as up to version 0.1.0 (ours).
     mlp_bias : bool
         Biases in the factor mapping's MLP (ours).
     variant : str
@@ -89,6 +92,7 @@ class BrioSettings(NeuralSettings):
     eps_s: float = 1e-6
     eps_q: float = 1e-6
     roi_scale: float = 1.0
+    descriptors: Literal["standardised", "raw"] = "standardised"
     mlp_bias: bool = True
     variant: Variant = "full"
     block_scale: float = 1.0

@@ -31,8 +31,8 @@ BLOCK = {"ROWS": 64, "COLUMNS": 32, "num_warps": 4, "num_stages": 1}
 NORM_ROWS = 32  # rows of a block where the layer norm goes backward
 
 
-def embed(E: Tensor, V: Tensor, graphs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-    """H = E + c V^T with the local connectivity c of each ROI, Eq. (5), and D^(-1/2) of both graphs.
+def embed(E: Tensor, V: Tensor, standard: tuple[Tensor, Tensor], graphs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+    """H = E + c V^T with the standardised descriptor c of each ROI, Eq. (5), and D^(-1/2) of both graphs.
 
     Parameters
     ----------
@@ -40,6 +40,8 @@ def embed(E: Tensor, V: Tensor, graphs: tuple[Tensor, ...]) -> tuple[Tensor, Ten
         What phi_in makes of the ROI embeddings.
     V : Tensor, shape [d, 3]
         What it does to c.
+    standard : Tensor of shape [P, 3], Tensor of shape [P, 3]
+        Mean and SD of each descriptor of each ROI. They get no gradient.
     graphs : tuple of Tensor
         A [B, P, P] (symmetric); of uint8, whether an ROI is live [B, P]; the mean connectome [P, P] that holds the
         edges of those that are not; of uint8, the support S [P, P] (symmetric, 0 or 1). They get no gradient.
@@ -48,7 +50,7 @@ def embed(E: Tensor, V: Tensor, graphs: tuple[Tensor, ...]) -> tuple[Tensor, Ten
     -------
     Tensor, shape [B, P, d] and Tensor, shape [B, 2, P]
     """
-    H, root, _ = _Embed.apply(*(t.unsqueeze(0) for t in (E, V, *graphs)))
+    H, root, _ = _Embed.apply(*(t.unsqueeze(0) for t in (E, V, *standard, *graphs)))
     return H.squeeze(0), root.squeeze(0)
 
 
@@ -73,11 +75,11 @@ def signed_layer(H: Tensor, W: Tensor, norm: tuple[Tensor, Tensor, float], graph
 
 class _Embed(OverRuns):
     @staticmethod
-    def forward(E: Tensor, V: Tensor, *graphs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(E: Tensor, V: Tensor, c_mean: Tensor, c_sd: Tensor, *graphs: Any) -> tuple[Tensor, Tensor, Tensor]:
         (R, B, P), d = graphs[1].shape, E.shape[-1]
         H, root, c = E.new_empty(R, B, P, d), E.new_empty(R, B, 2, P), E.new_empty(R, B, P, 3)
         graphs += (root,)
-        args = (*_graphs(*graphs), E.contiguous(), V.contiguous(), H, c)
+        args = (*_graphs(*graphs), *(t.contiguous() for t in (E, V, c_mean, c_sd)), H, c)
         launch(kernels.embed, _programs(root), *args, **_sizes(H))
         return H, root, c
 
@@ -90,7 +92,7 @@ class _Embed(OverRuns):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dH: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         _refuse(ctx.needs_input_grad[2:])
-        return dH.sum(1), _products(dH.contiguous(), *ctx.saved_tensors), *[None] * 4
+        return dH.sum(1), _products(dH.contiguous(), *ctx.saved_tensors), *[None] * 6
 
 
 class _SignedLayer(OverRuns):

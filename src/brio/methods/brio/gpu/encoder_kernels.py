@@ -96,9 +96,9 @@ def _inverse_root(degree):
 
 
 @triton.jit(do_not_specialize=["live_run", "R"])
-def embed(A, live, mean, S, root, A_run, live_run, R, E, V, H, c, P: constexpr, d: constexpr, D: constexpr,
-          ROWS: constexpr, COLUMNS: constexpr):
-    """D^(-1/2) of G+ and of G-, the descriptor c, Eq. (5), and H = E + c V^T."""
+def embed(A, live, mean, S, root, A_run, live_run, R, E, V, c_mean, c_sd, H, c, P: constexpr, d: constexpr,
+          D: constexpr, ROWS: constexpr, COLUMNS: constexpr):
+    """D^(-1/2) of G+ and of G-, the standardised descriptor c, Eq. (5), and H = E + c V^T."""
     graph, root, u, r, g = _here(A, live, mean, S, root, A_run, live_run, R, P, ROWS)
     plus, minus = tl.zeros([ROWS], tl.float32), tl.zeros([ROWS], tl.float32)
     square, n = tl.zeros([ROWS], tl.float32), tl.zeros([ROWS], tl.float32)
@@ -111,7 +111,11 @@ def embed(A, live, mean, S, root, A_run, live_run, R, E, V, H, c, P: constexpr, 
     tl.store(root + u, _inverse_root(plus), mask=u < P)
     tl.store(root + P + u, _inverse_root(minus), mask=u < P)
     n = tl.where(u < P, n, 1.0)
-    plus, minus, norm = plus / n, minus / n, tl.sqrt(square / n)
+    c_mean += (r * P + u) * 3
+    c_sd += (r * P + u) * 3
+    plus = (plus / n - tl.load(c_mean, mask=u < P, other=0.0)) / tl.load(c_sd, mask=u < P, other=1.0)
+    minus = (minus / n - tl.load(c_mean + 1, mask=u < P, other=0.0)) / tl.load(c_sd + 1, mask=u < P, other=1.0)
+    norm = (tl.sqrt(square / n) - tl.load(c_mean + 2, mask=u < P, other=0.0)) / tl.load(c_sd + 2, mask=u < P, other=1.0)
     c += (g * P + u) * 3
     tl.store(c, plus, mask=u < P)
     tl.store(c + 1, minus, mask=u < P)
