@@ -202,7 +202,7 @@ def test_profiles_are_updated_under_the_learned_connectome(published):
 
 def share_over_rois(x):
     """Share of the mean square of states [B, P, d] that lies in differences between the ROIs of a scan."""
-    return float((x - x.mean(1, keepdim=True)).square().mean() / x.square().mean())
+    return ((x - x.mean(1, keepdim=True)).square().mean() / x.square().mean()).item()
 
 
 def test_rois_and_pairs_of_rois_differ_from_the_start():

@@ -54,7 +54,7 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
     published = paper_figures().set_index(["cohort", "method"]).to_dict("index")
     header = ["cohort", "family", "method", "AUC", "95 % interval", "AUC, seeds averaged", "ACC"]
     header += ["paper's AUC", "paper's ACC"] if paper else []
-    header += ["folds", "seeds", "epochs (steps)", "K", "settings", "block", "provenance", ""]
+    header += ["folds", "seeds", "epochs (steps)", "K", "block", "settings", "provenance", ""]
     rows = []
     for summary in summaries:
         for name, method in summary.methods.items():
@@ -65,9 +65,8 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
                 reported = published.get((summary.cohort, name)) if summary.protocol == "loso" else None
                 row += [_format_reported(reported, metric) for metric in ("auc", "acc")]
             training = format_training(method.epochs, method.trained_epochs, method.steps)
-            row += [str(method.folds), str(method.seeds), training, str(method.K or MISSING)]
-            row += [_describe_settings(method, summary), method.block, method.provenance]
-            row.append(_list_remarks(summary, method))
+            row += [str(method.folds), str(method.seeds), training, str(method.K or MISSING), method.block]
+            row += [_describe_settings(method, summary), method.provenance, _list_remarks(summary, method)]
             rows.append((summary.cohort, rank_block(method.block), order.get(name, len(order)), row))
     rows.sort(key=lambda r: r[:3])
     return format_table(header, [row for *_, row in rows]) + "\n"

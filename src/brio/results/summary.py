@@ -88,7 +88,7 @@ class MethodSummary:
 
     family: str
     provenance: str
-    block: str
+    block: str = ""
     needs: tuple[str, ...] = ()
     transductive: bool
     control: bool
