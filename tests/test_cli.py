@@ -116,13 +116,16 @@ def test_methods_as_json():
     listed = {m["name"]: m for m in json.loads(command("methods", "--json").out)}
     assert list(listed) == [e.name for e in list_methods()]
     assert {"brio", "backbone", "ridge", "brio-wo-rs"} <= set(listed)
-    facts = {"name", "family", "summary", "needs", "provenance", "reference", "settings", "tuned_over"}
+    facts = {"name", "family", "block", "summary", "needs", "provenance", "reference", "settings", "tuned_over"}
     assert all(set(m) == facts | {"transductive", "control"} for m in listed.values())
     assert all(m["summary"] and m["reference"] and m["provenance"] and m["family"] for m in listed.values())
     assert listed["core"]["needs"] == ["bold", "sites", "sex", "age"]
     assert listed["cepg"]["provenance"].startswith("our reading")
     assert listed["disc"]["provenance"].startswith("paper's intent (published code differs:")
-    assert listed["gsat"]["provenance"].startswith("as the published code reads")
+    assert listed["gcn"]["provenance"].startswith("as the published code reads")
+    assert listed["gsat"]["provenance"].startswith("published code, with differences (")
+    assert listed["fc-hgnn"]["provenance"].startswith("redesign (")
+    assert (listed["cepg"]["block"], listed["gsat"]["block"]) == ("our reading", "published code or equations")
     assert listed["coral"]["tuned_over"]["penalty"] == "0.1 to 10 (log)"
     assert {m["name"] for m in listed.values() if m["control"]} == {
         "covariates-only",

@@ -10,7 +10,18 @@ from brio.results.format import state_p
 
 from .comparisons import Verdict, compare_kfold, describe_scores, difference_cells, fold_scores, shown
 from .evidence import link_figure, name_source, read_methods, read_paper_claim, read_runs
-from .markdown import code, fixed, in_words, interval, state, with_sd, write_commands, write_page, write_table
+from .markdown import (
+    code,
+    fixed,
+    in_words,
+    interval,
+    state,
+    training,
+    with_sd,
+    write_blocks,
+    write_commands,
+    write_page,
+)
 from .unseen_scores import baselines
 
 FILE = "in-distribution.md"
@@ -50,19 +61,19 @@ def _table() -> str:
     methods = read_methods(FOLDERS[0]) | read_methods(FOLDERS[1])
     rows = []
     for name, row in auc.iterrows():
-        rows.append(
-            [
-                f"`{name}`",
-                "control" if methods[str(name)].control else methods[str(name)].family,
-                with_sd(row["mean"], row["sd"]),
-                interval(row["low"], row["high"]),
-                with_sd(acc[name].mean(), acc[name].std(ddof=1)),
-                *difference_cells(differences(), str(name)),
-            ]
-        )
-    return write_table(
-        ["method", "family", "AUC", "95 % interval", "ACC", "AUC minus BRIO", "95 % interval", "p"], rows
-    )
+        method = methods[str(name)]
+        cells = [
+            f"`{name}`",
+            "control" if method.control else method.family,
+            with_sd(row["mean"], row["sd"]),
+            interval(row["low"], row["high"]),
+            with_sd(acc[name].mean(), acc[name].std(ddof=1)),
+            *difference_cells(differences(), str(name)),
+            training(method),
+        ]
+        rows.append((method, cells))
+    header = ["method", "family", "AUC", "95 % interval", "ACC", "AUC minus BRIO", "95 % interval", "p"]
+    return write_blocks([*header, "epochs (steps)"], rows)
 
 
 def page() -> str:

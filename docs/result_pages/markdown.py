@@ -13,7 +13,16 @@ from functools import partial
 
 import pandas as pd
 
-from brio.results.format import format_interval, format_number, format_signed, format_table, join_names
+from brio.methods.provenance import rank_block
+from brio.results import MethodSummary
+from brio.results.format import (
+    format_interval,
+    format_number,
+    format_signed,
+    format_table,
+    format_training,
+    join_names,
+)
 
 _ARM_LABELS = {
     "brio": "BRIO",
@@ -53,6 +62,29 @@ def write_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table; a cell does not break within a number with its SD or interval."""
     cells = [[_NUMBERS.sub(lambda number: keep_together(number[0]), cell) for cell in row] for row in rows]
     return format_table(header, cells)
+
+
+def write_blocks(header: Sequence[str], rows: Iterable[tuple[MethodSummary, Sequence[str]]]) -> str:
+    """Return a table for each block of methods, with the name of the block above it; rows stay in their order.
+
+    Parameters
+    ----------
+    header : sequence of str
+    rows : iterable of (MethodSummary, sequence of str)
+        The method, which names its block, and the cells of its row.
+    """
+    blocks: dict[str, list[Sequence[str]]] = {}
+    for method, row in rows:
+        blocks.setdefault(method.block, []).append(row)
+    parts = []
+    for block in sorted(blocks, key=rank_block):
+        parts += [f"**{block[0].upper()}{block[1:]}**", write_table(header, blocks[block])]
+    return "\n\n".join(parts)
+
+
+def training(method: MethodSummary) -> str:
+    """Format how long a method was trained: mean epochs of the largest number, and mean optimisation steps."""
+    return format_training(method.epochs, method.trained_epochs, method.steps)
 
 
 def keep_together(text: str) -> str:

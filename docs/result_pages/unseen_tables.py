@@ -6,7 +6,18 @@ from brio.results.format import format_percent, format_signed
 
 from .comparisons import describe_scores, difference_cells
 from .evidence import read_measured_table, read_methods, read_runs, read_summaries
-from .markdown import atlas_label, code, fixed, interval, state, with_sd, write_frame, write_table
+from .markdown import (
+    atlas_label,
+    code,
+    fixed,
+    interval,
+    state,
+    training,
+    with_sd,
+    write_blocks,
+    write_frame,
+    write_table,
+)
 from .unseen_scores import (
     ATLASES,
     SITE_PENALTIES,
@@ -20,22 +31,24 @@ from .unseen_scores import (
 
 
 def write_scores(atlas: str) -> str:
-    """Return the scores of all methods beside the paper's, highest mean AUC first."""
+    """Return the scores of all methods beside the paper's, block by block, highest mean AUC of a block first."""
     acc, theirs, methods = scores(atlas, "acc").mean(), paper(atlas), read_methods(folder(atlas))
     rows = []
     for name, row in describe_scores(scores(atlas)).iterrows():
-        rows.append(
-            [
-                f"`{name}`",
-                "control" if methods[str(name)].control else methods[str(name)].family,
-                with_sd(row["mean"], row["sd"]),
-                interval(row["low"], row["high"]),
-                format_percent(methods[str(name)].auc_of_averaged_logits.mean),
-                fixed(acc[name]),
-                with_sd(theirs.loc[name, "auc"], theirs.loc[name, "auc_sd"]) if name in theirs.index else "",
-            ]
-        )
-    return write_table(["method", "family", "AUC", "95 % interval", "seeds averaged", "ACC", "paper's AUC"], rows)
+        method = methods[str(name)]
+        cells = [
+            f"`{name}`",
+            "control" if method.control else method.family,
+            with_sd(row["mean"], row["sd"]),
+            interval(row["low"], row["high"]),
+            format_percent(method.auc_of_averaged_logits.mean),
+            fixed(acc[name]),
+            with_sd(theirs.loc[name, "auc"], theirs.loc[name, "auc_sd"]) if name in theirs.index else "",
+            training(method),
+        ]
+        rows.append((method, cells))
+    header = ["method", "family", "AUC", "95 % interval", "seeds averaged", "ACC", "paper's AUC", "epochs (steps)"]
+    return write_blocks(header, rows)
 
 
 def write_differences(atlas: str) -> str:

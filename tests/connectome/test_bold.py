@@ -88,6 +88,33 @@ def test_a_scan_of_any_length_fills_the_window():
     assert bold_positions(4, 0.1, BoldRule(8, 2.0)).tolist() == [0.0] * 8
 
 
+@pytest.mark.parametrize("n", [60, 75, 33, 19])
+def test_several_windows_cover_a_scan_from_its_first_frame_to_its_last(n):
+    rule = BoldRule(20, None, windows=4)
+    windows = bold_positions(n, None, rule).reshape(4, 20).int()
+    assert (windows.diff(dim=1) == 1).all() or n < 20
+    assert set(windows.flatten().tolist()) == set(range(n))
+    if n > 20:
+        starts = windows[:, 0].double()
+        assert starts[0] == 0
+        assert starts[-1] == n - 20
+        assert starts.diff().max() - starts.diff().min() <= 1  # spread evenly
+    else:  # there is nothing else to see
+        assert (windows == bold_positions(n, None, BoldRule(20, None))).all()
+
+
+def test_several_windows_lie_end_to_end(graphs):
+    one, three = BoldRule(30, 2.0), BoldRule(30, 2.0, windows=3)
+    found = graphs.bold(three, TR)
+    assert found.shape == (len(LENGTHS), 90, P)
+    for i, tr in enumerate(TR):
+        y = on_the_clock(graphs.scan(i).numpy(), tr, 2.0)
+        spare = len(y) - 30
+        for k, window in enumerate(found[i].split(30)):
+            expected = y[spare * k // 2 :][:30] if spare > 0 else window_of(graphs.scan(i).numpy(), tr, one)
+            np.testing.assert_allclose(window, expected, atol=1e-9)
+
+
 def test_the_window_of_a_scan_does_not_depend_on_other_scans(graphs):
     rule = BoldRule(50, 2.0)
     c = graphs.cohort

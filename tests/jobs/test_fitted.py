@@ -67,6 +67,7 @@ def test_weights_and_facts_are_those_of_the_fit(jobs):
         assert kept.tensors.keys() == fresh.tensors.keys()
         assert all(torch.equal(kept.tensors[n], fresh.tensors[n]) for n in fresh.tensors)
         assert (kept.selected_epoch, kept.trained_epochs) == (fresh.selected_epoch, fresh.trained_epochs)
+        assert kept.steps == fresh.steps > 0
         assert kept.block_length == fresh.block_length
         assert kept.block_length is not None
         assert kept.details["validation_curve"] == fresh.details["validation_curve"]

@@ -98,8 +98,15 @@ def test_every_scan_is_source_validation_or_test(job):
 def test_epochs_and_block_lengths(job):
     brio, ridge = (job.rows[job.rows["method"] == m] for m in ("brio", "ridge"))
     assert brio["selected_epoch"].between(3, 4).all()  # never during warm-up
+    assert (brio["trained_epochs"] == 4).all()
     assert brio["block_length"].between(2, 30).all()
-    assert ridge[["selected_epoch", "block_length"]].isna().all(axis=None)
+    assert ridge[["selected_epoch", "trained_epochs", "steps", "block_length"]].isna().all(axis=None)
+    n_sites, cell_batch = 2, job.plan["methods"]["brio"]["settings"]["cell_batch"]  # of five, two validate
+    per_epoch = np.maximum(1, brio["n_source"] // (2 * n_sites * cell_batch))
+    assert (brio["steps"] == 4 * per_epoch).all()
+    trained, fitted = (job.summary["methods"][name] for name in ("brio", "ridge"))
+    assert (trained["trained_epochs"], trained["steps"]) == (4, brio["steps"].mean())
+    assert (fitted["trained_epochs"], fitted["steps"]) == (None, None)
     assert job.rows["validation_auc"].between(0, 1).all()
 
 

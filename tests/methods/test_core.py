@@ -21,6 +21,7 @@ from brio.methods.brain.core import (
     build_line_graph,
     build_window_matrix,
     compute_trajectories,
+    describe_edges,
     describe_trajectories,
 )
 from brio.methods.confounds import fit_confounds, fit_huber, remove_confounds
@@ -336,6 +337,28 @@ def test_descriptors_say_what_their_names_say():
                 (s > 0).mean(),
             ]
             np.testing.assert_allclose(found[i, e], expected, atol=1e-9)
+
+
+def test_pieces_of_a_scan_are_described_together_without_steps_between_them():
+    z = np.random.default_rng(3).normal(size=(2, 3, 5, 4))
+    found = describe_trajectories(torch.zeros(2, 4, dtype=f64), torch.from_numpy(z)).numpy()
+    for i in range(2):
+        for e in range(4):
+            s, c = z[i, :, :, e], z[i, :, :, e] - z[i, :, :, e].mean()
+            lagged = sum((row[1:] * row[:-1]).sum() for row in c) / (c**2).sum()
+            step = np.mean([np.abs(np.diff(row)) for row in s])
+            expected = [0.0, s.mean(), s.std(), np.ptp(s), lagged, step, (s > 0).mean()]
+            np.testing.assert_allclose(found[i, e], expected, atol=1e-9)
+
+
+def test_windows_slide_inside_the_pieces_of_a_scan():
+    rng = np.random.default_rng(4)
+    bold = torch.from_numpy(rng.normal(size=(3, 80, 6)).cumsum(1))
+    u, v, mean = torch.tensor([0, 1]), torch.tensor([2, 5]), torch.zeros(6, 6, dtype=f64)
+    scans = Scans.of(torch.from_numpy(rng.normal(size=(3, 6, 6))))._replace(bold=bold)
+    found = describe_edges(scans, {"mean": mean, "u": u, "v": v}, 15, 5, bold_windows=2)
+    pieces = torch.stack([compute_trajectories(half, u, v, 15, 5) for half in bold.split(40, 1)], 1)
+    torch.testing.assert_close(found, describe_trajectories(scans.A[:, u, v], pieces))
 
 
 def test_edges_that_share_an_roi_are_neighbours():

@@ -83,6 +83,21 @@ def test_the_logit_is_the_mean_of_the_scores_of_single_rois(scans, layers):
         torch.testing.assert_close(logit[i], alone.mean(), atol=1e-9, rtol=0)
 
 
+def test_the_windows_of_a_scan_have_equal_votes(scans):
+    bold, alive = scans.bold.clone(), scans.alive.clone()
+    bold[0, :, 3], alive[0, 3] = 0.0, False
+    scans = scans._replace(bold=bold, alive=alive)
+    torch.manual_seed(1)
+    n_frames = scans.bold.shape[1] // 2
+    settings = DeCISettings(width=D, layers=2, bold_frames=n_frames, bold_windows=2)
+    net = DeCINetwork(InputShape(P, 3, 2 * n_frames), settings).double()
+    assert net.embed.in_features == n_frames
+    both = net(scans, NOTHING).logit
+    net.bold_windows = 1
+    parts = [net(scans._replace(bold=part), NOTHING).logit for part in scans.bold.split(n_frames, 1)]
+    torch.testing.assert_close(both, sum(parts) / 2)
+
+
 def test_an_roi_without_signal_has_no_vote(scans):
     net = network(2)
     bold, alive = scans.bold.clone(), scans.alive.clone()

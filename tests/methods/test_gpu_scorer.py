@@ -231,6 +231,41 @@ def test_the_same_gradients_again_bit_for_bit(path, norm):
         assert all(torch.equal(g, again[name]) for name, g in found[0].items())
 
 
+@pytest.mark.parametrize("norm", NORMS)
+def test_layers_too_wide_for_kernels_gather_their_ends_by_kernels_in_pieces(twin, path, monkeypatch, norm):
+    """So that the order of sums over edges is fixed for them too."""
+    widths = (150, 8)
+    H, edges = problem(2, 2, 9)
+    keys, real = KEYS, torch.ones(2, dtype=torch.float64, device=DEVICE)
+    network, *state = networks(2, widths, norm, 0.5, torch.float64)
+    network.__class__ = Written
+    true, true_gradient, _ = scored(network, *state, H, edges, keys, real)
+    launched = path(True)
+    before = len(launched)
+    monkeypatch.setattr(scorer, "find_gpu_twin", lambda H, widths: None if max(widths, default=0) > 64 else twin)
+    network, *state = networks(2, widths, norm, 0.5, torch.float32)
+    found, gradient, _ = scored(network, *state, *single(H, edges), keys, real)
+    assert len(launched) - before == 3  # 64, 64 and 22 numbers of an edge, in the backward pass
+    filled = edges.real.bool()
+    assert error(found[filled], true[filled]) < TOLERANCE
+    for name, one in true_gradient.items():
+        if not name.endswith("bias"):  # norms remove what a bias adds
+            assert error(gradient[name], one) < 10 * TOLERANCE, name
+
+
+@pytest.mark.skipif(not GPU, reason="the order of sums is open on a GPU only")
+@pytest.mark.parametrize("norm", NORMS)
+def test_layers_of_the_published_width_give_the_same_gradients_again_bit_for_bit(norm):
+    H, edges = single(*problem(2, 32, 116))
+    found = []
+    for _ in range(5):
+        network, *state = networks(2, (256, 64), norm, 0.5, torch.float32)
+        _, gradient, _ = scored(network, *state, H, edges, KEYS, torch.ones(32, device=DEVICE))
+        found.append(gradient)
+    for again in found[1:]:
+        assert all(torch.equal(g, again[name]) for name, g in found[0].items())
+
+
 def test_products_of_ten_bits_where_torch_is_told_so(path):
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
@@ -396,6 +431,7 @@ def test_kernels_are_used_where_they_can_be(twin, monkeypatch):
     monkeypatch.setattr(scorer, "kernels_run_on", lambda device: device == torch.device("cuda", 0))
     assert find_gpu_twin(States(), (64, 8)) is twin
     assert find_gpu_twin(States(), (65, 8)) is None
+    assert find_gpu_twin(States(), ()) is twin
     for name, other in (("is_cuda", False), ("dtype", torch.float64), ("device", torch.device("cuda", 1))):
         states = States()
         setattr(states, name, other)

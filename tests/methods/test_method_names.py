@@ -3,8 +3,9 @@
 import pytest
 
 from brio.errors import BrioError
-from brio.methods import list_methods, make_method
+from brio.methods import find_method, list_methods, make_method
 from brio.methods.brio import BrioSettings
+from brio.methods.provenance import BLOCKS, find_block, rank_block
 
 
 def test_names_fix_the_ablations():
@@ -45,3 +46,25 @@ def test_settings_are_read_by_type_and_what_a_name_fixes_cannot_be_set():
         make_method("brio", {"epoch": 3})
     with pytest.raises(BrioError, match="brio"):
         make_method("bio")
+
+
+def test_every_method_stands_in_one_block_of_the_tables():
+    blocks = {block: [e.name for e in list_methods() if e.block == block] for block in BLOCKS}
+    assert blocks["our reading"] == ["core-scaffold", "cepg", "disco", "agmgc", "core"]
+    assert blocks["redesign"] == ["fc-hgnn"]
+    assert blocks["controls"] == ["covariates-only", "length-only", "dead-rois-only"]
+    assert {"ridge", "mlp", "tangent-ridge"} <= set(blocks["linear"])
+    assert {"gcn", "coral", "gsat", "disc", "brainood", "deci", "xg-gnn", "xg-gnn-published"} <= set(
+        blocks["published code or equations"]
+    )
+    assert blocks["other methods"] == []
+    assert find_block("a talk of mine", "mine", False) == "other methods"
+    assert rank_block("of another version") == len(BLOCKS)
+
+
+def test_a_variant_may_have_a_provenance_of_its_own():
+    assert find_method("brainood-kl").provenance == find_method("brainood").provenance
+    assert find_method("xg-gnn-published").provenance != find_method("xg-gnn").provenance
+    assert make_method("xg-gnn-published").settings.published
+    with pytest.raises(BrioError, match="fixes 'published'"):
+        make_method("xg-gnn-published", {"published": False})

@@ -2,6 +2,7 @@
 
 import itertools
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from torch.nn import functional as F
 
 from brio.connectome import Connectomes, fill_dead
 from brio.methods import make_method
+from brio.methods.brain import xggnn
+from brio.methods.brain.bold_windows import split_windows
 from brio.methods.brain.courses import CourseEncoder, LinearConvolutions
 from brio.methods.brain.episodes import (
     compute_difference_maps,
@@ -140,32 +143,34 @@ def test_short_windows_have_shorter_kernels(n_frames):
 # --- network ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_learned_connectome_is_the_product_of_attended_values():
+@pytest.mark.parametrize("published", [False, True])
+def test_the_learned_connectome_is_a_product_of_attended_values(published):
     torch.manual_seed(3)
-    learner = ConnectomeLearner(8, 4).double()
+    learner = ConnectomeLearner(8, 4, published).double()
     x = torch.randn(3, P, 8, dtype=f64)
 
     def heads(layer):
         return layer(x).reshape(3, P, 4, 2).permute(0, 2, 1, 3)
 
-    def product(value):
-        attended = F.scaled_dot_product_attention(heads(learner.query), heads(learner.key), heads(value), scale=8**-0.5)
-        v = attended.permute(0, 2, 1, 3).reshape(3, P, 8)
-        return torch.einsum("buk,bvk->buv", v, v)
-
-    torch.testing.assert_close(learner(x), product(learner.value))
-    assert not torch.allclose(learner(x), product(learner.key))  # the published code reads its values off the keys
+    value = learner.key if published else learner.value  # the published code reads its values off the keys
+    attended = F.scaled_dot_product_attention(heads(learner.query), heads(learner.key), heads(value), scale=8**-0.5)
+    v = attended.permute(0, 2, 1, 3).reshape(3, P, 8) + (0 if published else x)
+    torch.testing.assert_close(learner(x), torch.einsum("buk,bvk->buv", v, v))
+    assert any(name.startswith("value") for name, _ in learner.named_parameters()) is not published
 
 
-def trained_network(n_rois=P, **values):
+def trained_network(n_rois=P, n_frames=T, **values):
     torch.manual_seed(4)
-    net = XGNetwork(InputShape(n_rois, 3, T), XGSettings(bold_frames=T, dropout=0.0, **values)).double()
-    net(some_scans(8, 5, n_rois), RunState.from_learned(mean=torch.zeros(n_rois, n_rois, dtype=f64)), make_step(8))
+    s = XGSettings(**{"bold_frames": T, "dropout": 0.0} | values)
+    net = XGNetwork(InputShape(n_rois, 3, n_frames), s).double()
+    mean = torch.zeros(n_rois, n_rois, dtype=f64)
+    net(some_scans(8, 5, n_rois, n_frames), RunState.from_learned(mean=mean), make_step(8))
     return net
 
 
-def test_neighbours_are_aggregated_under_the_learned_connectome():
-    net = trained_network()
+@pytest.mark.parametrize("published", [False, True])
+def test_profiles_are_updated_under_the_learned_connectome(published):
+    net = trained_network(published=published)
     scans = some_scans(3)
     m = net.learner(net.courses(scans.bold, scans.alive).softmax(-1))
 
@@ -174,18 +179,66 @@ def test_neighbours_are_aggregated_under_the_learned_connectome():
             x = layer(x)
         return x
 
-    x = torch.stack([sum(m[:, u, v, None] * scans.A[:, v] for v in range(P)) for u in range(P)], 1)
-    x = run(net.first, x)
-    x = run(net.second, torch.stack([sum(m[:, u, v, None] * x[:, v] for v in range(P)) for u in range(P)], 1))
-    x = run(net.third, torch.stack([sum(m[:, u, v, None] * x[:, v] for v in range(P)) for u in range(P)], 1))
+    def update(x):
+        if published:
+            return torch.stack([m[:, u].sum(-1, keepdim=True) * x[:, u] for u in range(P)], 1)
+        return torch.stack([x[:, u] + sum(m[:, u, v, None] * x[:, v] for v in range(P)) / P for u in range(P)], 1)
+
+    x = run(net.third, update(run(net.second, update(run(net.first, update(scans.A))))))
     x = (x - net.norm.running_mean[:, None]) / (net.norm.running_var[:, None] + 1e-5).sqrt()
-    expected = net.classify(net.read(x.flatten(1))).squeeze(-1)
+    score = net.classify(net.read(x.flatten(1)))
     out = net(scans, NO_MEAN)
-    torch.testing.assert_close(out.logit, expected)
+    if published:  # cross-entropy of two sigmoids is that of one logit, their difference
+        label = torch.tensor([0, 1, 1])
+        expected = F.cross_entropy(score.sigmoid(), label)
+        torch.testing.assert_close(F.binary_cross_entropy_with_logits(out.logit, label.to(f64)), expected)
+    else:
+        torch.testing.assert_close(out.logit, score.squeeze(-1))
     assert out.learned.shape[1] == 0
     # the connectome is learned from BOLD: other courses, another answer
     other = scans._replace(bold=some_scans(3, 8).bold)
     assert not torch.allclose(net(other, NO_MEAN).logit, out.logit)
+
+
+def share_over_rois(x):
+    """Share of the mean square of states [B, P, d] that lies in differences between the ROIs of a scan."""
+    return ((x - x.mean(1, keepdim=True)).square().mean() / x.square().mean()).item()
+
+
+def test_rois_and_pairs_of_rois_differ_from_the_start():
+    net, scans = trained_network(16), some_scans(5, n_rois=16)
+    x = net.courses(scans.bold, scans.alive).softmax(-1)
+    m = net.learner(x)
+    alone = ConnectomeLearner(8, 4, published=True).double()(x)
+    assert m.std((1, 2)).min() > 1e-3 * m.mean()
+    assert alone.std((1, 2)).max() < 1e-5 * alone.mean()  # attention by itself averages differences away
+    assert share_over_rois(net.pass_messages(m, scans.A)) > 0.1
+    assert share_over_rois(alone @ scans.A) < 1e-9
+
+
+def test_embeddings_are_averaged_over_the_windows_of_a_scan():
+    net = trained_network(n_frames=3 * 20, bold_frames=20, bold_windows=3)
+    scans = some_scans(4)
+    parts = [net.courses(part, scans.alive) for part in scans.bold.split(20, 1)]
+    m = net.learner((sum(parts) / 3).softmax(-1))
+    x = net.second(net.pass_messages(m, net.first(net.pass_messages(m, scans.A))))
+    x = net.norm(net.third(net.pass_messages(m, x)).transpose(1, 2)).transpose(1, 2)
+    torch.testing.assert_close(net(scans, NO_MEAN).representation, net.read(x.flatten(1)))
+
+
+def test_windows_count_as_further_scans_in_batch_statistics():
+    torch.manual_seed(5)
+    one, two = (CourseEncoder(30, 8, 4).double() for _ in range(2))
+    two.load_state_dict(one.state_dict())
+    scans = some_scans(4)
+    windows = split_windows(scans.bold, 2)
+    alive = scans.alive.repeat(2, 1)
+    real = torch.tensor([1.0, 1, 1, 0], dtype=f64)
+    as_windows = one(windows, alive, make_step(4, real=real))
+    as_scans = two(windows, alive, make_step(8, real=real.repeat(2)))
+    torch.testing.assert_close(as_windows, as_scans)
+    for name, value in one.state_dict().items():
+        torch.testing.assert_close(value, two.state_dict()[name], msg=name)
 
 
 # --- episodes --------------------------------------------------------------------------------------------------------
@@ -309,6 +362,7 @@ def plain_episode(net, batch, train, test, s):
     def site_loss(out, e):
         return 2 * F.binary_cross_entropy_with_logits(out.logit[rows(e)], batch.label[rows(e)])
 
+    published = s.get("published", False)
     adam = torch.optim.Adam(net.parameters(), lr=s["inner_rate"])
     out = net(batch.scans, NO_MEAN, make_step(len(batch.real), real=train[batch.site]))
     sum(site_loss(out, e) for e in sites if train[e]).backward()
@@ -323,17 +377,24 @@ def plain_episode(net, batch, train, test, s):
     loss = loss + s["sparsity"] * sum(map_entropy(maps[e])[0] for e in chosen)
     for a, b in itertools.combinations(chosen, 2):
         x, y = maps[a].flatten(), maps[b].flatten()
-        loss = loss + s["consistency"] * (1 - 2 * (x @ y) / (x.sum() + y.sum()))
+        if published:  # the published code compares one map of a pair, drawn at random, with itself
+            gaps = [1 - 2 * (z @ z) / (z.sum() + z.sum()) for z in (x, y)]
+            loss = loss + s["consistency"] * sum(gaps) / 2
+        else:
+            loss = loss + s["consistency"] * (1 - 2 * (x @ y) / (x.sum() + y.sum()))
     loss.backward()
     return loss.detach(), {name: p.grad for name, p in net.named_parameters()}, dict(net.named_buffers())
 
 
+@pytest.mark.parametrize("name", ["xg-gnn", "xg-gnn-published"])
 @pytest.mark.parametrize(("n_sites", "pad", "key"), [(4, 0, 3), (5, 0, 8), (3, 2, 1), (2, 0, 5)])
-def test_the_objective_is_first_order_maml_over_an_episode(n_sites, pad, key):
-    method, batch = make_method("xg-gnn", SETTINGS), batch_of(n_sites, pad)
-    loss, slope, buffers = gradients(method, trained_network(), batch, key)
+def test_the_objective_is_first_order_maml_over_an_episode(name, n_sites, pad, key):
+    method, batch = make_method(name, SETTINGS), batch_of(n_sites, pad)
+    published = method.settings.published
+    loss, slope, buffers = gradients(method, trained_network(published=published), batch, key)
     train, test = episode_of(key, batch)
-    expected = plain_episode(trained_network(), batch, train, test, SETTINGS)
+    network, s = trained_network(published=published), SETTINGS | {"published": published}
+    expected = plain_episode(network, batch, train, test, s)
     torch.testing.assert_close(loss, expected[0])
     for name in slope:
         torch.testing.assert_close(slope[name], expected[1][name], atol=1e-7, rtol=1e-5, msg=name)
@@ -382,6 +443,21 @@ def test_blends_stay_inside_a_site_and_reach_the_loss():
     method = make_method("xg-gnn", SETTINGS | {"mixup": True, "inner_rate": 0.0})
     a, b = (gradients(method, trained_network(), x, key)[0] for x in (batch, noisy))
     torch.testing.assert_close(a, b)
+
+
+def test_the_published_maps_count_mixed_scans_by_their_own_label(monkeypatch):
+    labels = {}
+
+    def record(name, learned, label, cells):
+        labels[name] = label
+        return compute_difference_maps(learned, label, cells)
+
+    for name in ("xg-gnn", "xg-gnn-published"):
+        monkeypatch.setattr(xggnn, "compute_difference_maps", partial(record, name))
+        method = make_method(name, SETTINGS | {"mixup": True})
+        gradients(method, trained_network(published=method.settings.published), batch_of(3), 1)
+    assert set(labels["xg-gnn-published"].tolist()) == {0.0, 1.0}
+    assert len(set(labels["xg-gnn"].tolist())) > 2
 
 
 def test_a_stack_of_runs_has_the_gradients_of_single_runs():

@@ -1,5 +1,6 @@
 """The files of a job: typed, read once, with one kind of error; folders of version 0.1.0 are read."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -17,7 +18,7 @@ import brio
 from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
 from brio.jobs import JobSpec
-from brio.report import write_report
+from brio.report import markdown_table, write_report
 from brio.results import Plan, RunStore, StoredJob, StoredStudy, Summary, TuningRecord, lock_folder
 from brio.results.files import read_csv, write_csv
 from brio.studies import StudyContext, run_study
@@ -175,10 +176,39 @@ def test_table_or_text_of_a_study_is_enough(tmp_path):
     assert (study.finding, study.table) == ("# Nothing\n", None)
 
 
+def test_a_job_whose_version_did_not_keep_steps_is_read(tuned, tmp_path):
+    old = tmp_path / "old"
+    shutil.copytree(tuned, old)
+    added = ("trained_epochs", "steps")
+    for path in old.rglob("run.json"):
+        record = json.loads(path.read_text())
+        for name in added:
+            del record["row"][name]
+        path.write_text(json.dumps(record))
+    for path in old.rglob("results.csv"):
+        pd.read_csv(path, dtype=str).drop(columns=list(added)).to_csv(path, index=False)
+    summary = json.loads((old / "summary.json").read_text())
+    blocks = {name: method.pop("block") for name, method in summary["methods"].items()}
+    summary["methods"] = {
+        name: {key: value for key, value in method.items() if key not in added}
+        for name, method in summary["methods"].items()
+    }
+    (old / "summary.json").write_text(json.dumps(summary))
+    then, now = StoredJob.read(old), StoredJob.read(tuned)
+    assert {name: method.block for name, method in then.summary.methods.items()} == blocks
+    assert [dataclasses.replace(run.record.row, trained_epochs=None, steps=None) for run in now.runs] == [
+        run.record.row for run in then.runs
+    ]
+    trained = now.summary.methods["brio"]
+    written = f"| {trained.trained_epochs:.0f} of {trained.epochs} ({trained.steps:,.0f}) |"
+    assert written in markdown_table([now.summary])
+    assert f"| at most {trained.epochs} |" in markdown_table([then.summary])
+
+
 def test_a_summary_from_before_0_1_0_takes_the_kinds_of_methods_from_the_registry(tuned, tmp_path):
     summary = json.loads((tuned / "summary.json").read_text())
     for method in summary["methods"].values():
-        for name in ("family", "provenance", "needs", "transductive", "control"):
+        for name in ("family", "provenance", "block", "needs", "transductive", "control"):
             del method[name]
     (tmp_path / "summary.json").write_text(json.dumps(summary))
     assert Summary.read(tmp_path) == Summary.read(tuned)

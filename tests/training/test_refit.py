@@ -18,7 +18,7 @@ def test_it_is_a_training_on_all_scans_that_ends_at_the_chosen_epoch(graphs, coh
     assert len({o.selected_epoch for o in first}) > 1  # else the runs' own ends are not seen
     for run, one, two in zip(uneven, first, again, strict=True):
         assert (two.run, two.validation_auc, two.selected_epoch) == (run, one.validation_auc, one.selected_epoch)
-        assert (two.details, two.trained_epochs) == (one.details, one.trained_epochs)
+        assert (two.details, two.trained_epochs, two.steps) == (one.details, one.trained_epochs, one.steps)
         assert not np.allclose(two.test_logit, one.test_logit)
         # by hand: all scans are source, other scans stand in for validation and the last epoch is taken
         monkeypatch.setattr(BestValidationEpoch, "score", lambda self, logit: np.nextafter(self.best.clip(0), 2))

@@ -14,7 +14,7 @@ from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.methods.brio import Brio
 from brio.methods.brio.alignment import alignment_loss
-from brio.training import InputShape, Run, Scans, group_tensors
+from brio.training import InputShape, Run, Scans, group_tensors, trainer
 from brio.training.stack import Stack
 
 
@@ -169,6 +169,20 @@ def test_each_refresh_draws_new_reestimates(graphs, uneven, every_epoch):
     assert all(torch.allclose(a, relevance[0], atol=1e-12) for a in relevance)
 
 
+def test_optimisation_steps_are_those_that_were_taken(graphs, uneven, monkeypatch):
+    taken = []
+
+    class CountedStep(trainer.Step):
+        def __call__(self, scans, active, key, epoch):
+            taken.append(active.copy())
+            super().__call__(scans, active, key, epoch)
+
+    monkeypatch.setattr(trainer, "Step", CountedStep)
+    fitted_runs = small(epochs=5, patience=None, cell_batch=1).fit(graphs, uneven)
+    assert [o.steps for o in fitted_runs] == np.sum(taken, axis=0).tolist()
+    assert {o.trained_epochs for o in fitted_runs} == {5}
+
+
 def test_runs_of_a_stack_stop_on_their_own_and_equal_the_run_alone(graphs, cohort):
     # five runs: the first to stop stay in the stack and sit out until it is worth while to shrink it
     folds = ["abc/de/f", "bcde/f/a", "ef/ab/c", "acd/ef/b", "abf/cd/e"]
@@ -180,6 +194,7 @@ def test_runs_of_a_stack_stop_on_their_own_and_equal_the_run_alone(graphs, cohor
         (alone,) = method.fit(graphs, [run])
         assert fitted.run is run
         assert (fitted.selected_epoch, fitted.trained_epochs) == (alone.selected_epoch, alone.trained_epochs)
+        assert fitted.steps == alone.steps
         assert fitted.validation_auc == alone.validation_auc
         assert fitted.trained_epochs in (fitted.selected_epoch + 3, 20)
         assert fitted.tensors.keys() == alone.tensors.keys()

@@ -39,20 +39,25 @@ def methods(
 
 
 def _print_methods(entries: list[MethodEntry]) -> None:
-    """Print all methods under the headings of their families."""
-    for family in dict.fromkeys(entry.family for entry in entries):
+    """Print all methods under the headings of their families, those of a family by where they come from."""
+    from ..methods import find_method
+
+    for family, block in dict.fromkeys((entry.family, entry.block) for entry in entries):
         table = Table.grid(padding=(0, 2))
         table.add_column(min_width=18)
         table.add_column()
         for entry in entries:
-            if entry.family == family:
+            if (entry.family, entry.block) == (family, block):
                 needs = [*entry.needs, *(["unlabelled test scans"] if entry.transductive else [])]
                 facts = [f"needs {', '.join(needs)}"] if needs else []
-                facts += [] if entry.fixed else [str(entry.provenance), entry.reference]
+                own_origin = entry.provenance != find_method(entry.method_class.name).provenance
+                facts += [str(entry.provenance)] if own_origin or not entry.fixed else []
+                facts += [] if entry.fixed else [entry.reference]
                 table.add_row(Text(f"  {entry.name}"), Text(entry.summary))
                 if facts:
                     table.add_row("", Text("; ".join(facts), style="dim"))
-        console.print(Text(family, style="bold"))
+        heading = family if block in (family, "controls") else f"{family}: {block}"
+        console.print(Text(heading, style="bold"))
         console.print(table)
 
 
@@ -79,6 +84,7 @@ def _describe_entry(entry: MethodEntry) -> dict[str, Any]:
     return {
         "name": entry.name,
         "family": entry.family,
+        "block": entry.block,
         "summary": entry.summary,
         "needs": list(entry.needs),
         "transductive": entry.transductive,

@@ -1,8 +1,8 @@
 """BOLD windows of one length: the rule shared by all methods that read time series instead of connectomes.
 
 Scans differ in repetition time and in length, and both reveal the site. Every scan is therefore interpolated linearly
-to frames ``tr`` seconds apart, and its middle ``frames`` are used. A scan that is too short is extended by its mirror
-image at both ends. Nothing is learned from data.
+to frames ``tr`` seconds apart, and its middle ``frames`` are used, or several windows of so many frames, spread evenly
+over the scan. A scan that is too short is extended by its mirror image at both ends. Nothing is learned from data.
 """
 
 from __future__ import annotations
@@ -24,21 +24,26 @@ class BoldRule:
     Attributes
     ----------
     frames : int
-        Frames of the window.
+        Frames of a window.
     tr : float or None
         Seconds between its frames; None keeps each scan's own frames.
+    windows : int
+        Windows of a scan. One lies in its middle; several begin at its start, end at its end and overlap where the scan
+        is short.
     """
 
     frames: int = 100
     tr: float | None = 2.0
+    windows: int = 1
 
     def __post_init__(self) -> None:
         require(self.frames >= 8, "bold_frames", self.frames, "at least 8")
+        require(self.windows >= 1, "bold_windows", self.windows, "at least 1")
         require(self.tr is None or self.tr > 0, "bold_tr", self.tr, "above 0, or none for the scans' own frames")
 
 
 def bold_positions(n_frames: int, tr: float | None, rule: BoldRule) -> Tensor:
-    """Compute where the frames of the window lie in a scan.
+    """Compute where the frames of the windows lie in a scan.
 
     Parameters
     ----------
@@ -50,8 +55,8 @@ def bold_positions(n_frames: int, tr: float | None, rule: BoldRule) -> Tensor:
 
     Returns
     -------
-    Tensor of float64, shape [frames]
-        Positions in units of the scan's own frames.
+    Tensor of float64, shape [windows * frames]
+        Positions in units of the scan's own frames, window after window.
 
     Examples
     --------
@@ -59,10 +64,17 @@ def bold_positions(n_frames: int, tr: float | None, rule: BoldRule) -> Tensor:
 
     >>> bold_positions(5, 3.0, BoldRule(frames=8, tr=2.0)).mul(3).round().int().tolist()  # in seconds
     [2, 0, 2, 4, 6, 8, 10, 12]
+
+    Two windows of eight frames in a scan of eleven:
+
+    >>> bold_positions(11, None, BoldRule(frames=8, tr=None, windows=2)).int().tolist()
+    [0, 1, 2, 3, 4, 5, 6, 7, 3, 4, 5, 6, 7, 8, 9, 10]
     """
     ratio = 1.0 if rule.tr is None or tr is None else rule.tr / tr
     length = int((n_frames - 1) / ratio + 1e-9) + 1
-    at = torch.arange(rule.frames) + (length - rule.frames) // 2
+    room, last = length - rule.frames, rule.windows - 1
+    starts = [room * k // last for k in range(rule.windows)] if last and room > 0 else [room // 2] * rule.windows
+    at = (torch.tensor(starts)[:, None] + torch.arange(rule.frames)).flatten()
     if length > 1:
         at = at.remainder(2 * (length - 1))
         at = torch.minimum(at, 2 * (length - 1) - at)
@@ -77,12 +89,12 @@ def interpolate_frames(x: Tensor, position: Tensor) -> Tensor:
     Parameters
     ----------
     x : Tensor, shape [..., T, P]
-    position : Tensor, shape [frames]
+    position : Tensor, shape [n]
         In units of frames of ``x``.
 
     Returns
     -------
-    Tensor, shape [..., frames, P]
+    Tensor, shape [..., n, P]
     """
     before = position.floor().long().clamp_max(x.shape[-2] - 1)
     after = (before + 1).clamp_max(x.shape[-2] - 1)

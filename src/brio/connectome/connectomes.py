@@ -178,7 +178,7 @@ class Connectomes:
         return self._cuts[share]
 
     def bold(self, rule: BoldRule, tr: np.ndarray | None) -> Tensor:
-        """Return the z-scored BOLD window of every scan, cached.
+        """Return the z-scored BOLD windows of every scan, cached.
 
         Parameters
         ----------
@@ -188,7 +188,7 @@ class Connectomes:
 
         Returns
         -------
-        Tensor, shape [N, frames, P]
+        Tensor, shape [N, windows * frames, P]
         """
         if rule not in self._bold:
             self._bold[rule] = torch.stack([self._bold_window(i, self.scan(i), rule, tr) for i in range(len(self))])
@@ -205,7 +205,7 @@ class Connectomes:
 
         Returns
         -------
-        Tensor, shape [n * K, frames, P]
+        Tensor, shape [n * K, windows * frames, P]
         """
         out = []
         for i, block, key in zip(request.scans, request.block_length, self._draw_keys(request), strict=True):

@@ -49,6 +49,7 @@ def load_fitted_runs(job: Job, name: str, folder: Path) -> tuple[Method, list[Fi
                 row.block_length,
                 *group_tensors(store.read_weights(planned.key)),
                 record.details,
+                row.steps,
             )
         )
     return planned_runs[0].method, fitted_runs

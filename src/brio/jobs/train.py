@@ -127,6 +127,8 @@ def _make_record(job: Job, plan: Plan, planned: PlannedRun, fitted: FittedRun, s
         **known,
         validation_auc=fitted.validation_auc if math.isfinite(fitted.validation_auc) else None,
         selected_epoch=fitted.selected_epoch,
+        trained_epochs=fitted.trained_epochs,
+        steps=fitted.steps,
         block_length=fitted.block_length,
         seconds=round(seconds, 3),
         device=job.device.describe(),

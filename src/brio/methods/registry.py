@@ -14,6 +14,17 @@ from ..errors import BrioError, nearest
 from ..settings import replace_values
 from ..training import Method, NeuralMethod
 from ..training.inputs import NEEDS
+from .provenance import (
+    PAPERS_OWN,
+    PUBLISHED,
+    TEXTBOOK,
+    Provenance,
+    find_block,
+    follow_code,
+    follow_paper,
+    reconstruct,
+    redesign,
+)
 
 __all__ = [
     "PAPERS_OWN",
@@ -22,50 +33,18 @@ __all__ = [
     "MethodEntry",
     "Provenance",
     "find_method",
+    "follow_code",
     "follow_paper",
     "list_methods",
     "load_methods",
     "make_method",
     "method",
     "reconstruct",
+    "redesign",
     "variant",
 ]
 
 M = TypeVar("M", bound=type[Method])
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """Where an implementation comes from; every table shows it with the method's scores.
-
-    Attributes
-    ----------
-    kind : str
-        One phrase, such as "textbook".
-    note : str
-        What a reader has to know besides; may be empty.
-    """
-
-    kind: str
-    note: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.kind} ({self.note})" if self.note else self.kind
-
-
-PAPERS_OWN = Provenance("the paper's own method", "no public code")
-PUBLISHED = Provenance("as the published code reads")
-TEXTBOOK = Provenance("textbook")
-
-
-def follow_paper(difference: str) -> Provenance:
-    """Declare that a paper was followed where its published code differs; ``difference`` says in what."""
-    return Provenance("paper's intent", f"published code differs: {difference}")
-
-
-def reconstruct(reason: str) -> Provenance:
-    """Declare that no public text or code describes the method completely; ``reason`` says what is missing."""
-    return Provenance("our reading", reason)
 
 
 @dataclass(frozen=True)
@@ -110,6 +89,11 @@ class MethodEntry:
     fixed: dict[str, Any] = field(default_factory=dict)
     file: str = ""
     code: str = ""
+
+    @property
+    def block(self) -> str:
+        """Block of a table in which it stands, one of :data:`brio.methods.provenance.BLOCKS`."""
+        return find_block(self.provenance.kind, self.family, self.control)
 
 
 _ENTRIES: dict[str, MethodEntry] = {}
@@ -175,7 +159,7 @@ def method(
     return register
 
 
-def variant(name: str, base: type[Method], summary: str, **fixed: Any) -> None:
+def variant(name: str, base: type[Method], summary: str, *, provenance: Provenance | None = None, **fixed: Any) -> None:
     """Register a registered class a second time, with some settings fixed by the name.
 
     Parameters
@@ -185,11 +169,14 @@ def variant(name: str, base: type[Method], summary: str, **fixed: Any) -> None:
         A class that is registered under a name of its own.
     summary : str
         One line that says how the variant differs.
+    provenance : Provenance, optional
+        By default that of the base.
     **fixed
         Settings and their values; a user cannot set them under this name.
     """
     base_entry = next(e for e in _ENTRIES.values() if e.method_class is base and not e.fixed)
-    _add_entry(replace(base_entry, name=name, summary=summary, fixed=dict(fixed), file="", code=""))
+    origin = provenance or base_entry.provenance
+    _add_entry(replace(base_entry, name=name, summary=summary, provenance=origin, fixed=fixed, file="", code=""))
 
 
 def _add_entry(entry: MethodEntry) -> None:

@@ -26,12 +26,17 @@ class BoldSettings(BaselineSettings):
     Attributes
     ----------
     bold_frames : int
-        Frames of the window, taken from the middle of the scan; shorter scans are mirrored at their ends.
+        Frames of a window; shorter scans are mirrored at their ends.
+    bold_windows : int
+        Windows of a scan, spread evenly over it; one lies in the middle. As many as ``bold_frames`` goes into the
+        longest scan, rounded up, use all frames: 4 for scans of up to 400 frames. It is a number and not "all", since
+        the longest scan may be one of the test site.
     bold_tr : float or None
         Seconds between frames, to which scans are interpolated; ``none`` takes their own frames as they are.
     """
 
     bold_frames: int = 100
+    bold_windows: int = 1
     bold_tr: float | None = 2.0
 
 

@@ -8,9 +8,10 @@ from importlib import resources
 import pandas as pd
 
 from ..methods import list_methods
+from ..methods.provenance import rank_block
 from ..protocol import ProtocolSettings
 from ..results import MethodSummary, MetricSummary, Summary
-from ..results.format import MISSING, format_count, format_interval, format_percent, format_table
+from ..results.format import MISSING, format_count, format_interval, format_percent, format_table, format_training
 
 __all__ = ["markdown_table", "paper_figures"]
 
@@ -35,7 +36,8 @@ def paper_figures() -> pd.DataFrame:
 def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
     """Write a table with one row per method and job: mean ± SD over test sites (or folds), in percent.
 
-    Methods are in the order of ``brio methods``. Rows with fewer than three seeds, or without some folds, are marked as
+    Rows are in blocks (BRIO; published code or equations; our reading; redesigns; linear models; controls), methods of
+    a block in the order of ``brio methods``. Rows with fewer than three seeds, or without some folds, are marked as
     smoke runs.
 
     Parameters
@@ -52,7 +54,7 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
     published = paper_figures().set_index(["cohort", "method"]).to_dict("index")
     header = ["cohort", "family", "method", "AUC", "95 % interval", "AUC, seeds averaged", "ACC"]
     header += ["paper's AUC", "paper's ACC"] if paper else []
-    header += ["folds", "seeds", "epochs", "K", "settings", "provenance", ""]
+    header += ["folds", "seeds", "epochs (steps)", "K", "block", "settings", "provenance", ""]
     rows = []
     for summary in summaries:
         for name, method in summary.methods.items():
@@ -62,11 +64,12 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
             if paper:
                 reported = published.get((summary.cohort, name)) if summary.protocol == "loso" else None
                 row += [_format_reported(reported, metric) for metric in ("auc", "acc")]
-            row += [str(method.folds), str(method.seeds), str(method.epochs or MISSING), str(method.K or MISSING)]
+            training = format_training(method.epochs, method.trained_epochs, method.steps)
+            row += [str(method.folds), str(method.seeds), training, str(method.K or MISSING), method.block]
             row += [_describe_settings(method, summary), method.provenance, _list_remarks(summary, method)]
-            rows.append((summary.cohort, order.get(name, len(order)), row))
-    rows.sort(key=lambda r: r[:2])
-    return format_table(header, [row for _, _, row in rows]) + "\n"
+            rows.append((summary.cohort, rank_block(method.block), order.get(name, len(order)), row))
+    rows.sort(key=lambda r: r[:3])
+    return format_table(header, [row for *_, row in rows]) + "\n"
 
 
 def _format_mean_sd(metric: MetricSummary) -> str:

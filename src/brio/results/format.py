@@ -26,6 +26,7 @@ __all__ = [
     "format_range",
     "format_signed",
     "format_table",
+    "format_training",
     "join_names",
     "state_p",
     "typeset",
@@ -127,6 +128,28 @@ def format_range(low: float, high: float, digits: int = 0) -> str:
     """
     a, b = f"{low:.{digits}f}", f"{high:.{digits}f}"
     return a if a == b else f"{a}–{b}"
+
+
+def format_training(epochs: int | None, trained_epochs: float | None, steps: float | None) -> str:
+    """Write how long a method was trained: mean epochs of the largest number, and mean optimisation steps.
+
+    Parameters
+    ----------
+    epochs : int or None
+        Largest number of epochs; None where nothing is trained by epochs.
+    trained_epochs, steps : float or None
+        Mean over runs; None where they are not known.
+
+    Examples
+    --------
+    >>> format_training(80, 57.3, 1234.5), format_training(80, None, None), format_training(None, None, None)
+    ('57 of 80 (1,234)', 'at most 80', '-')
+    """
+    if epochs is None:
+        return MISSING
+    if trained_epochs is None:
+        return f"at most {epochs}"
+    return f"{trained_epochs:.0f} of {epochs}" + ("" if steps is None else f" ({steps:,.0f})")
 
 
 def join_names(names: Iterable[str], most: int = 6) -> str:

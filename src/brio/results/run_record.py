@@ -12,7 +12,11 @@ __all__ = ["Predictions", "RunRecord", "RunRow"]
 
 @dataclass(frozen=True, kw_only=True)
 class RunRow:
-    """One row of ``results.csv``; a score is None where it has no meaning or training diverged."""
+    """One row of ``results.csv``; a score is None where it has no meaning or training diverged.
+
+    ``trained_epochs`` and ``steps`` are the epochs until the run stopped and its optimisation steps in them; None where
+    nothing is trained by epochs, and in records of versions that did not keep them.
+    """
 
     cohort: str
     method: str
@@ -32,6 +36,8 @@ class RunRow:
     brier: float | None
     validation_auc: float | None
     selected_epoch: int | None
+    trained_epochs: int | None = None
+    steps: int | None = None
     block_length: float | None
     seconds: float
     device: str

@@ -78,12 +78,12 @@ def _summarise_method(
 ) -> MethodSummary:
     entry, planned = find_method(name), plan.methods[name]
     own = rows[rows["method"] == name]
-    validation_auc = own["validation_auc"].mean()
     without_auc = own[own["auc"].isna()].drop_duplicates("fold").set_index("fold")["note"]
     tuned = planned.tuned
     return MethodSummary(
         family=entry.family,
         provenance=str(entry.provenance),
+        block=entry.block,
         needs=tuple(entry.needs),
         transductive=entry.transductive or transductive,
         control=entry.control,
@@ -92,14 +92,22 @@ def _summarise_method(
         folds=own["fold"].nunique(),
         seeds=len(plan.seeds),
         epochs=facts.epochs,
+        trained_epochs=_average(own, "trained_epochs"),
+        steps=_average(own, "steps"),
         K=facts.reestimates if own["block_length"].notna().any() else None,
         dead_rois=facts.dead_rois,
         changed=changed_settings(name, planned.settings),
         **summarise_metrics(own, plan.protocol),
         auc_of_averaged_logits=summarise_ensemble(predictions[predictions["method"] == name], plan.protocol),
-        validation_auc=None if pd.isna(validation_auc) else float(validation_auc),
+        validation_auc=_average(own, "validation_auc"),
         without_auc={str(fold): str(note) for fold, note in without_auc.items()},
     )
+
+
+def _average(rows: pd.DataFrame, column: str) -> float | None:
+    """Mean over runs; None where no run has a number, or the column was not kept."""
+    mean = rows[column].mean() if column in rows else None
+    return None if mean is None or pd.isna(mean) else float(mean)
 
 
 def _warn_of_shortcuts(methods: Mapping[str, MethodSummary], protocol: str) -> list[str]:

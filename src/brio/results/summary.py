@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import BrioError
 from ..methods import find_method
+from ..methods.provenance import find_block
 from .files import SUMMARY, file_error, read_json
 from .records import from_json, to_json
 
@@ -53,6 +54,8 @@ class MethodSummary:
     Attributes
     ----------
     family, provenance : str
+    block : str
+        Block of a table in which it stands, see :data:`brio.methods.provenance.BLOCKS`.
     needs : tuple of str
         What it needs besides connectomes and labels.
     transductive : bool
@@ -64,6 +67,9 @@ class MethodSummary:
         How many there are.
     epochs : int or None
         Largest number of epochs; None where nothing is trained by epochs.
+    trained_epochs, steps : float or None
+        Epochs until a run stopped and optimisation steps in them, mean over runs; None where an earlier version did not
+        keep them.
     K : int or None
         Re-estimates of each scan; None where nothing is re-estimated.
     dead_rois : str or None
@@ -82,6 +88,7 @@ class MethodSummary:
 
     family: str
     provenance: str
+    block: str = ""
     needs: tuple[str, ...] = ()
     transductive: bool
     control: bool
@@ -90,6 +97,8 @@ class MethodSummary:
     folds: int
     seeds: int
     epochs: int | None = None
+    trained_epochs: float | None = None
+    steps: float | None = None
     K: int | None = None
     dead_rois: str | None = None
     changed: dict[str, Any] | None = None
@@ -177,6 +186,8 @@ class Summary:
             for name, method in document["methods"].items():
                 if isinstance(method, dict) and "family" not in method:
                     method |= _describe_method(name, path)
+                if isinstance(method, dict) and "block" not in method:
+                    method["block"] = _find_block(name, method)
         return from_json(cls, document, path)
 
 
@@ -193,3 +204,12 @@ def _describe_method(name: str, path: Path) -> dict[str, Any]:
         "transductive": entry.transductive,
         "control": entry.control,
     }
+
+
+def _find_block(name: str, method: dict[str, Any]) -> str:
+    """Return the block of a method whose summary an earlier version wrote."""
+    try:
+        return find_method(name).block
+    except BrioError:
+        kind = str(method.get("provenance", "")).partition(" (")[0]
+        return find_block(kind, str(method.get("family", "")), bool(method.get("control")))

@@ -16,6 +16,7 @@ from .summary import METRICS, Summary
 __all__ = ["COLUMNS", "prediction_rows", "read_predictions", "read_results", "result_rows", "write_tables"]
 
 COLUMNS = [f.name for f in dataclasses.fields(RunRow)]
+WHOLE = ("selected_epoch", "trained_epochs", "steps")
 PREDICTION_COLUMNS = ["method", "fold", "seed", "participant_id", "site", "label", "logit", "probability"]
 
 
@@ -23,7 +24,7 @@ def result_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
     """Make the rows of ``results.csv`` from records, in their order."""
     rows = [dataclasses.asdict(record.row) for record in records]
     numbers = dict.fromkeys((*METRICS, "validation_auc", "block_length"), float)  # also where none is known
-    return pd.DataFrame(rows, columns=COLUMNS).astype(numbers | {"selected_epoch": "Int64"})
+    return pd.DataFrame(rows, columns=COLUMNS).astype(numbers | dict.fromkeys(WHOLE, "Int64"))
 
 
 def prediction_rows(records: Sequence[RunRecord]) -> pd.DataFrame:

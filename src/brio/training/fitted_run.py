@@ -111,6 +111,8 @@ class FittedRun:
         What the run holds besides them.
     details : dict
         Further plain facts about the run (a penalty, say), ready for JSON.
+    steps : int or None
+        Optimisation steps in the epochs until the run stopped; those of a refit are not counted.
     """
 
     run: Run
@@ -122,6 +124,7 @@ class FittedRun:
     parameters: Tensors = field(default_factory=dict)
     state: RunState = field(default_factory=RunState.from_learned)
     details: dict[str, Any] = field(default_factory=dict)
+    steps: int | None = None
 
     @property
     def tensors(self) -> Tensors:

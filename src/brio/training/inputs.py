@@ -41,7 +41,7 @@ class Scans(NamedTuple):
     n_frames : Tensor, shape [B]
         Valid frames of the scan; those of the full scan also for its re-estimates, which have the same length.
     bold : Tensor, shape [B, T, P]
-        z-scored BOLD series of one length; T = 0 where it is not needed.
+        z-scored BOLD series of one length, the windows of a scan one after the other; T = 0 where it is not needed.
     covariates : Tensor, shape [B, C]
         Sex, age and motion: those needed, in this order.
     """
@@ -124,7 +124,7 @@ def check_needs(cohort: Cohort, needs: frozenset[str], settings: Any, requester:
 
 
 def _bold_rule(settings: Any) -> BoldRule:
-    return BoldRule(settings.bold_frames, settings.bold_tr)
+    return BoldRule(settings.bold_frames, settings.bold_tr, getattr(settings, "bold_windows", 1))
 
 
 def _covariates(needs: frozenset[str]) -> list[str]:

@@ -202,8 +202,12 @@ class NeuralMethod(Method):
         cohort = connectomes.cohort
         n_sites = len(np.unique(cohort.sites[self.training_scans(cohort, run.fold)]))
         graph = connectomes.n_rois**2 * torch.empty(0, dtype=connectomes.dtype).element_size()
-        return int(2 * n_sites * self.settings.cell_batch * graph * self.peak_matrices_per_scan)
+        return int(2 * n_sites * self.settings.cell_batch * graph * self.estimate_peak_matrices())
 
     def bytes_per_scan(self, A: Tensor) -> float:
         """Memory that a network needs without gradients for one of the graphs A; decides how many go in one pass."""
-        return A.shape[-1] ** 2 * A.element_size() * self.peak_matrices_per_scan / 2.8
+        return A.shape[-1] ** 2 * A.element_size() * self.estimate_peak_matrices() / 2.8
+
+    def estimate_peak_matrices(self) -> float:
+        """Estimate ``peak_matrices_per_scan`` under the settings, where these change it much."""
+        return self.peak_matrices_per_scan

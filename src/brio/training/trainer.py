@@ -98,6 +98,7 @@ def _merge_fits(first: FittedRun, second: FittedRun) -> FittedRun:
         validation_auc=first.validation_auc if finite else float("nan"),
         trained_epochs=first.trained_epochs,
         details=first.details,
+        steps=first.steps,
     )
 
 
@@ -178,8 +179,10 @@ def _build_fitted_run(
 ) -> FittedRun:
     """Build the fitted run of one row of a stack from its chosen checkpoint, and score its test scans."""
     run = stack.runs[row]
+    steps = epoch * int(stack.sources.steps(method.settings.cell_batch)[row])
     if not np.isfinite(choice.best[row]):  # diverged: no checkpoint has a finite score
-        return FittedRun(run, np.full(len(run.fold.test), np.nan), float("nan"), trained_epochs=epoch)
+        nothing = np.full(len(run.fold.test), np.nan)
+        return FittedRun(run, nothing, float("nan"), trained_epochs=epoch, steps=steps)
     named = {name: t[row].detach().cpu().clone() for name, t in choice.checkpoint.items()}
     n_sites = int(stack.sources.n_sites[row])
     parameters, state = method.remove_padding(*group_tensors(named), n_sites)
@@ -193,6 +196,7 @@ def _build_fitted_run(
         parameters=parameters,
         state=state,
         details={"validation_curve": [[e, _round_score(score[row])] for e, score in choice.curve]},
+        steps=steps,
     )
     fitted.test_logit = method.predict_margins(fitted, stack.connectomes, run.fold.test)
     return fitted

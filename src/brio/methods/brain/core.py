@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ...connectome import fill_dead
 from ...settings import require, setting
 from ...spaces import choice, log_uniform
-from ...training import Batch, InputShape, NeuralMethod, RunState, Scans, SourceScans, Stage, StepContext, Tensors
+from ...training import Batch, InputShape, RunState, Scans, SourceScans, Stage, StepContext, Tensors
 from ..confounds import Confounds, fit_confounds, remove_confounds
 from ..graphs import normalise_adjacency
 from ..layers import BatchNorm, Dropout, Linear, build_mlp
@@ -19,6 +19,7 @@ from ..losses import average_losses, classification_loss
 from ..registry import method, reconstruct
 from ..scaffold import ScaffoldSettings, build_scaffold
 from ..settings import BoldSettings
+from .bold_windows import BoldMethod, split_windows
 
 __all__ = [
     "CORE",
@@ -135,21 +136,23 @@ def describe_trajectories(full: Tensor, z: Tensor) -> Tensor:
     ----------
     full : Tensor, shape [B, M]
         FC of the whole scan.
-    z : Tensor, shape [B, windows, M]
-        Trajectories.
+    z : Tensor, shape [B, windows, M] or [B, pieces, windows, M]
+        Trajectories; no step is taken from the last window of a piece to the first of the next.
 
     Returns
     -------
     Tensor, shape [B, M, 7]
     """
-    mean = z.mean(1)
-    centred = z - mean.unsqueeze(1)
-    power = centred.square().sum(1)
-    lagged = (centred[:, 1:] * centred[:, :-1]).sum(1) / power.clamp_min(1e-9)
-    spread = (power / z.shape[1]).sqrt()
-    extent = z.amax(1) - z.amin(1)
-    mean_step = (z[:, 1:] - z[:, :-1]).abs().mean(1)
-    above_zero = (z > 0).to(z.dtype).mean(1)
+    time = tuple(range(1, z.dim() - 1))
+    mean = z.mean(time, keepdim=True)
+    centred = z - mean
+    power = centred.square().sum(time)
+    lagged = (centred[..., 1:, :] * centred[..., :-1, :]).sum(time) / power.clamp_min(1e-9)
+    mean, n_windows = mean.flatten(1, -2).squeeze(1), z[0, ..., 0].numel()
+    spread = (power / n_windows).sqrt()
+    extent = z.amax(time) - z.amin(time)
+    mean_step = (z[..., 1:, :] - z[..., :-1, :]).abs().mean(time)
+    above_zero = (z > 0).to(z.dtype).mean(time)
     return torch.stack([full, mean, spread, extent, lagged, mean_step, above_zero], -1)
 
 
@@ -171,7 +174,7 @@ class CORENetwork(nn.Module):
 
     def __init__(self, s: CORESettings) -> None:
         super().__init__()
-        self.window, self.step = s.window, s.step
+        self.window, self.step, self.bold_windows = s.window, s.step, s.bold_windows
         n_prior, d = 4, s.width
         self.embed = Linear(2 * len(DESCRIPTORS) + n_prior, d)
         self.embed_norm = BatchNorm(d)
@@ -198,7 +201,7 @@ class CORENetwork(nn.Module):
         confounds = Confounds(*(learned[name] for name in Confounds._fields))
         u, v, prior = learned["u"], learned["v"], learned["prior"].expand(len(scans.A), -1, -1)
         live = (scans.alive[:, u] & scans.alive[:, v]).to(scans.A.dtype).unsqueeze(-1)  # [B, M, 1]
-        x = describe_edges(scans, learned, self.window, self.step)
+        x = describe_edges(scans, learned, self.window, self.step, self.bold_windows)
         x = remove_confounds(x, live, scans.covariates, confounds)
         towards_patients = x * prior[..., :1].sign()
         H = self.embed_norm(self.embed(torch.cat([x, towards_patients, prior], -1)), step).relu()
@@ -211,7 +214,7 @@ class CORENetwork(nn.Module):
         return COREOutput(self.classify(pooled, step).squeeze(-1), pooled, g.squeeze(-1))
 
 
-def describe_edges(scans: Scans, learned: Tensors, window: int, step: int) -> Tensor:
+def describe_edges(scans: Scans, learned: Tensors, window: int, step: int, bold_windows: int = 1) -> Tensor:
     """Describe the scaffold edges of each scan.
 
     Parameters
@@ -221,6 +224,8 @@ def describe_edges(scans: Scans, learned: Tensors, window: int, step: int) -> Te
         The ``mean`` connectome [P, P], and the ends ``u`` and ``v`` [M] of the scaffold edges.
     window, step : int
         Length and distance of sliding windows, in frames.
+    bold_windows : int
+        Pieces of a scan in which windows slide.
 
     Returns
     -------
@@ -228,7 +233,8 @@ def describe_edges(scans: Scans, learned: Tensors, window: int, step: int) -> Te
     """
     u, v = learned["u"], learned["v"]
     full = fill_dead(scans.A, scans.alive, learned["mean"])[:, u, v]
-    return describe_trajectories(full, compute_trajectories(scans.bold, u, v, window, step))
+    z = compute_trajectories(split_windows(scans.bold, bold_windows), u, v, window, step)
+    return describe_trajectories(full, z.unflatten(0, (bold_windows, -1)).transpose(0, 1))
 
 
 @method(
@@ -238,7 +244,7 @@ def describe_edges(scans: Scans, learned: Tensors, window: int, step: int) -> Te
     provenance=reconstruct("its parts are named in the abstract and a public summary; sizes and formulas are ours"),
     reference="Wang, Zhang et al., When Brain Networks Travel (CORE), arXiv 2605.06050",
 )
-class CORE(NeuralMethod):
+class CORE(BoldMethod):
     """Trajectories of edges whose diagnosis effect is reproducible over sites, in a gated line graph network."""
 
     Settings = CORESettings
@@ -263,7 +269,7 @@ class CORE(NeuralMethod):
         learned = {"mean": self.dead_roi_fill(source), "u": edges.u, "v": edges.v, "prior": edges.compute_priors()}
         learned["line"] = normalise_adjacency(build_line_graph(edges.u, edges.v).to(graphs.dtype))
         s, parts = self.settings, zip(*(field.split(128) for field in scans), strict=True)
-        x = torch.cat([describe_edges(Scans(*part), learned, s.window, s.step) for part in parts])
+        x = torch.cat([describe_edges(Scans(*part), learned, s.window, s.step, s.bold_windows) for part in parts])
         live = (scans.alive[:, edges.u] & scans.alive[:, edges.v]).to(x.dtype).unsqueeze(-1).expand_as(x)
         return learned | fit_confounds(source, x, live, scans.covariates)._asdict()
 

@@ -62,10 +62,11 @@ class LinearConvolutions(nn.Module):
         offset : Tensor, shape [channels]
         """
         if step is not None:
-            share = step.real / (step.real.sum() * x.shape[-1])
+            real = step.real.repeat(len(x) // len(step.real))  # windows of the same scans lie end to end
+            share = real / (real.sum() * x.shape[-1])
             mean = torch.einsum("b,btp->t", share, x)
             gram = torch.einsum("btp,bsp->ts", x * share[:, None, None], x)
-            count = step.real.sum() * x.shape[-1]
+            count = real.sum() * x.shape[-1]
         kernel, offset = x.new_ones(1, 1), x.new_zeros(1)
         positions = x.shape[1]
         for i, (w, scale, shift) in enumerate(zip(self.weights, self.scales, self.shifts, strict=True)):

@@ -10,11 +10,12 @@ from torch.nn import functional as F
 
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext
+from ...training import Batch, InputShape, Output, RunState, Scans, Stage, StepContext
 from ..layers import Chain, Dropout, LayerNorm, Linear
 from ..losses import classification_loss
 from ..registry import follow_paper, method
 from ..settings import BoldSettings
+from .bold_windows import BoldMethod, average_windows, split_windows
 
 __all__ = ["CausalConvolution", "Cycle", "DeCI", "DeCIBlock", "DeCINetwork", "DeCISettings"]
 
@@ -104,12 +105,13 @@ class DeCINetwork(nn.Module):
     """One linear embedding for the course of every ROI, blocks of drift and cycle, linear classifiers of their means.
 
     The mean over ROIs of a linear score is the score of the mean, so the classifiers read pooled drifts and cycles.
-    ROIs without signal are left out of the mean.
+    ROIs without signal are left out of the mean. The windows of a scan are averaged in the same way.
     """
 
     def __init__(self, shape: InputShape, s: DeCISettings) -> None:
         super().__init__()
-        self.embed = Linear(shape.n_frames, s.width)
+        self.bold_windows = s.bold_windows
+        self.embed = Linear(shape.n_frames // s.bold_windows, s.width)
         self.blocks = nn.ModuleList(DeCIBlock(shape.n_rois, s.width, s.dropout) for _ in range(s.layers))
         self.classify = Linear(2 * s.layers * s.width, 1)
 
@@ -125,16 +127,17 @@ class DeCINetwork(nn.Module):
         step : StepContext or None
             None at inference.
         """
-        centred = scans.bold - scans.bold.mean(1, keepdim=True)
+        bold = split_windows(scans.bold, self.bold_windows)
+        centred = bold - bold.mean(1, keepdim=True)
         course = centred * (centred.square().mean(1, keepdim=True) + 1e-5).rsqrt()
         remainder = self.embed(course.transpose(1, 2).contiguous())  # [B, P, d]
-        share = scans.alive.to(remainder.dtype)
+        share = scans.alive.repeat(self.bold_windows, 1).to(remainder.dtype)
         share = (share / share.sum(-1, keepdim=True)).unsqueeze(1)  # [B, 1, P]
         pooled = []
         for block in self.blocks:
             drift, cycle, remainder = block(remainder, step)
             pooled += [(share @ drift).squeeze(1), (share @ cycle).squeeze(1)]
-        representation = torch.cat(pooled, -1)
+        representation = average_windows(torch.cat(pooled, -1), self.bold_windows)
         return Output(self.classify(representation).squeeze(-1), representation)
 
 
@@ -148,7 +151,7 @@ class DeCINetwork(nn.Module):
     ),
     reference="DeCI, IEEE TMI 2026, arXiv 2602.08262",
 )
-class DeCI(NeuralMethod):
+class DeCI(BoldMethod):
     """Drift and cycle of the BOLD course of each ROI; ROIs are independent until their scores are averaged."""
 
     Settings = DeCISettings

@@ -15,6 +15,7 @@ __all__ = [
     "map_entropy",
     "mix_scans",
     "pair_within_sites",
+    "self_dice_gap",
     "split_episode",
 ]
 
@@ -131,6 +132,16 @@ def dice_gap(S: Tensor) -> Tensor:
     flat = S.flatten(1)
     size = flat.sum(1)
     return 1 - 2 * (flat @ flat.T) / (size[:, None] + size + 1e-8)
+
+
+def self_dice_gap(S: Tensor) -> Tensor:
+    """1 - Dice of a map with itself, mean of the two sites of every pair. Shape [E, P, P] -> [E, E].
+
+    The published code compares the one of the two maps that comes later in a random order with itself.
+    """
+    flat = S.flatten(1)
+    gap = 1 - 2 * flat.square().sum(1) / (2 * flat.sum(1) + 1e-8)
+    return 0.5 * (gap[:, None] + gap)
 
 
 def first_adam_step(gradient: Tensor) -> Tensor:

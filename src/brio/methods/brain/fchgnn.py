@@ -29,7 +29,7 @@ from ...training import (
     Tensors,
 )
 from ..losses import classification_loss
-from ..registry import follow_paper, method
+from ..registry import method, redesign
 from ..settings import BaselineSettings
 from .hemispheres import ScanEncoder
 from .population import Demographics, Population, exclude_self, find_neighbours, select_bank
@@ -151,9 +151,11 @@ class FCHGNNNetwork(nn.Module):
     family="brain networks",
     needs={"sex", "age", "hemisphere", "sites"},
     reference="Gu et al., FC-HGNN, Information Fusion 2025",
-    provenance=follow_paper(
-        "it puts scans of the unseen site into the population graph, chooses the epoch by test accuracy, "
-        "lets messages run from earlier to later scans only and mixes up ROIs between its pooling channels"
+    provenance=redesign(
+        "the population graph of the published code holds the scans of the unseen site, most of which receive messages "
+        "from each other only; ours connects a scan to a bank of source scans. The published code also chooses the "
+        "epoch by test accuracy, lets messages run from earlier to later scans only and mixes up ROIs between its "
+        "pooling channels"
     ),
 )
 class FCHGNN(NeuralMethod):

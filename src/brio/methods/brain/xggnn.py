@@ -10,22 +10,13 @@ from torch import Tensor, nn
 
 from ...settings import require, setting
 from ...spaces import choice, log_uniform
-from ...training import (
-    Batch,
-    InputShape,
-    NetworkCall,
-    NeuralMethod,
-    RunState,
-    Scans,
-    Stage,
-    StepContext,
-    Tensors,
-)
+from ...training import Batch, InputShape, NetworkCall, RunState, Scans, Stage, StepContext, Tensors
 from ..graphs import build_profiles
 from ..layers import BatchNorm, Chain, Dropout, Linear
 from ..losses import average_by_site, bce
-from ..registry import follow_paper, method
+from ..registry import follow_code, follow_paper, method, variant
 from ..settings import BoldSettings
+from .bold_windows import BoldMethod, average_windows, split_windows
 from .courses import CourseEncoder
 from .episodes import (
     compute_difference_maps,
@@ -34,6 +25,7 @@ from .episodes import (
     map_entropy,
     mix_scans,
     pair_within_sites,
+    self_dice_gap,
     split_episode,
 )
 
@@ -57,6 +49,8 @@ class XGSettings(BoldSettings):
         Weights of the entropy of a site's class-difference map and of the gap between maps of two sites.
     mixup : bool
         Mix scans of a site with each other, by shares drawn for each site and step.
+    published : bool
+        Compute what the published code computes where it differs from its paper; see :class:`XGNetwork`.
     """
 
     learning_rate: float = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
@@ -68,6 +62,7 @@ class XGSettings(BoldSettings):
     sparsity: float = 1e-4
     consistency: float = setting(0.01, log_uniform(0.001, 1.0))
     mixup: bool = True
+    published: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,37 +84,60 @@ class XGOutput(NamedTuple):
 
 
 class ConnectomeLearner(nn.Module):
-    """Self-attention between ROIs; the learned connectome is m = v v' of the attended values."""
+    """Self-attention between ROIs; the learned connectome is m = v v' of what it returns, v.
 
-    def __init__(self, width: int, heads: int) -> None:
+    Attention alone is the mean of nearly equal embeddings under nearly equal weights: at the start it gives every ROI
+    the same v to the last bit of float32, and m is constant. The usual residual connection, v = x + attention(x), keeps
+    the differences of the embeddings x.
+
+    Parameters
+    ----------
+    width : int
+        Of the embeddings.
+    heads : int
+    published : bool
+        As the published code has it: no residual connection, and values that are the keys.
+    """
+
+    def __init__(self, width: int, heads: int, published: bool = False) -> None:
         super().__init__()
-        self.heads = heads
-        self.query, self.key, self.value = (Linear(width, width) for _ in range(3))
+        self.heads, self.published = heads, published
+        self.query, self.key = Linear(width, width), Linear(width, width)
+        self.value = None if published else Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute connectomes from embeddings of ROIs. Shape [B, P, d] -> [B, P, P]."""
-        query, key, value = (
-            layer(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for layer in (self.query, self.key, self.value)
-        )  # [B, heads, P, d / heads]
-        attention = (query @ key.transpose(-1, -2) * x.shape[-1] ** -0.5).softmax(-1)
+        layers = (self.query, self.key, self.value or self.key)
+        query, key, value = (layer(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for layer in layers)
+        attention = (query @ key.transpose(-1, -2) * x.shape[-1] ** -0.5).softmax(-1)  # [B, heads, P, P]
         v = (attention @ value).transpose(1, 2).flatten(-2)
+        v = v if self.published else x + v
         return v @ v.transpose(-1, -2)
 
 
 class XGNetwork(nn.Module):
-    """Learn a connectome m from embeddings of BOLD, then update connection profiles three times: x <- MLP(m x)."""
+    """Learn a connectome m from embeddings of BOLD, then update connection profiles three times.
+
+    An update is x <- MLP(x + m x / P): an ROI keeps its own profile and adds the mean message of all ROIs. Without the
+    first term a nearly constant m gives all ROIs the same profile. The published code computes x_u <- MLP(x_u sum_v
+    m_uv) instead: it rescales each ROI and passes no message. It also hands two sigmoids to the cross-entropy as if
+    they were logits, so that the margin is their difference.
+
+    The embedding of an ROI is averaged over the BOLD windows of its scan.
+    """
 
     def __init__(self, shape: InputShape, s: XGSettings) -> None:
         super().__init__()
         P = shape.n_rois
-        self.courses = CourseEncoder(shape.n_frames, s.embedding, s.kernel)
-        self.learner = ConnectomeLearner(s.embedding, s.heads)
+        self.bold_windows, self.published = s.bold_windows, s.published
+        self.courses = CourseEncoder(shape.n_frames // s.bold_windows, s.embedding, s.kernel)
+        self.learner = ConnectomeLearner(s.embedding, s.heads, s.published)
         self.first = Chain(Linear(P, P), nn.LeakyReLU(0.2), Linear(P, P), BatchNorm(P))
         self.second = Chain(Linear(P, P), nn.LeakyReLU(0.2), BatchNorm(P))
         self.third = Chain(Linear(P, 64), nn.LeakyReLU(0.2), Linear(64, 8), nn.LeakyReLU(0.2), Dropout(s.dropout))
         self.norm = BatchNorm(P)
         self.read = nn.Sequential(Linear(8 * P, 256), nn.LeakyReLU(0.2), Linear(256, 32), nn.LeakyReLU(0.2))
-        self.classify = Linear(32, 1)
+        self.classify = Linear(32, 2 if s.published else 1)
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> XGOutput:
         """Compute logits and representations of scans; in training also the learned connectomes.
@@ -133,13 +151,27 @@ class XGNetwork(nn.Module):
         step : StepContext or None
             None at inference.
         """
-        m = self.learner(self.courses(scans.bold, scans.alive, step).softmax(-1))
-        x = self.second(m @ self.first(m @ build_profiles(scans, state), step), step)
-        x = self.third(m @ x, step)  # [B, P, 8]
+        n = self.bold_windows
+        embedding = self.courses(split_windows(scans.bold, n), scans.alive.repeat(n, 1), step)
+        m = self.learner(average_windows(embedding, n).softmax(-1))
+        x = self.first(self.pass_messages(m, build_profiles(scans, state)), step)
+        x = self.second(self.pass_messages(m, x), step)
+        x = self.third(self.pass_messages(m, x), step)  # [B, P, 8]
         x = self.norm(x.transpose(1, 2), step).transpose(1, 2)  # statistics of each ROI
         representation = self.read(x.flatten(1))
-        logit = self.classify(representation).squeeze(-1)
-        return XGOutput(logit, representation, m if step is not None else m[:, :0])
+        return XGOutput(self.compute_logit(representation), representation, m if step is not None else m[:, :0])
+
+    def pass_messages(self, m: Tensor, x: Tensor) -> Tensor:
+        """Update states of ROIs under learned connectomes. Shapes [B, P, P] and [B, P, d] -> [B, P, d]."""
+        return m.sum(-1, keepdim=True) * x if self.published else x + m @ x / m.shape[-1]
+
+    def compute_logit(self, representation: Tensor) -> Tensor:
+        """Classify representations. Shape [B, 32] -> [B]."""
+        score = self.classify(representation)
+        if not self.published:
+            return score.squeeze(-1)
+        control, patient = score.sigmoid().unbind(-1)
+        return patient - control
 
 
 @method(
@@ -148,13 +180,16 @@ class XGNetwork(nn.Module):
     needs={"bold", "sites"},
     provenance=follow_paper(
         "its graph step rescales each ROI and aggregates no neighbours, its Dice compares a map with itself, values "
-        "reuse the key projection, blended scans count by their unblended label, the loss sees sigmoids as logits"
+        "reuse the key projection, blended scans count by their unblended label, the loss sees sigmoids as logits. "
+        "Ours: an ROI keeps its state beside the messages, and the attention has a residual connection, without which "
+        "all ROIs of a scan start alike"
     ),
     reference="Qiu et al., XG-GNN, MICCAI 2024",
 )
-class XGGNN(NeuralMethod):
+class XGGNN(BoldMethod):
     """Connectome learned from BOLD, meta-learning over episodes of sites, consistent class-difference maps."""
 
+    version = 2
     Settings = XGSettings
     settings: XGSettings
     peak_matrices_per_scan = 80.0
@@ -186,9 +221,22 @@ class XGGNN(NeuralMethod):
         adapted = {name: p - s.inner_rate * first_adam_step(gradient[name]) for name, p in params.items()}
 
         out = call(adapted, scans, StepContext(key[1], test[batch.site], batch.site))
-        S = compute_difference_maps(out.learned, label, batch.cells)
+        S = compute_difference_maps(out.learned, batch.label if s.published else label, batch.cells)
+        gap = self_dice_gap(S) if s.published else dice_gap(S)
         loss = 2 * (test * self._site_losses(out, label, batch)).sum() + s.sparsity * (test * map_entropy(S)).sum()
-        return loss + s.consistency * (dice_gap(S) * (test[:, None] * test)).triu(1).sum()
+        return loss + s.consistency * (gap * (test[:, None] * test)).triu(1).sum()
 
     def _site_losses(self, out: XGOutput, label: Tensor, batch: Batch) -> Tensor:
         return average_by_site(bce(out.logit, label), batch)
+
+
+variant(
+    "xg-gnn-published",
+    XGGNN,
+    "XG-GNN as its published code computes it: ROIs are rescaled and exchange no messages",
+    provenance=follow_code(
+        "each look ahead begins with fresh averages of Adam. As in that code, the learned connectome starts constant "
+        "to float precision, and the maps of class differences start as rounding errors"
+    ),
+    published=True,
+)

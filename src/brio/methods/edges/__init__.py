@@ -4,12 +4,13 @@ from .edge_list import Edges, average_directions, average_edges, list_edges, sca
 from .encoder import GINEncoder
 from .sampling import bernoulli_kl, plan_decay_stages, sample_concrete, schedule_keep_rate, straight_through
 from .scorer import EdgeBatchNorm, EdgeInstanceNorm, EdgeMLP, add_ends
-from .settings import EdgeSettings
+from .settings import EdgeMethod, EdgeSettings
 
 __all__ = [
     "EdgeBatchNorm",
     "EdgeInstanceNorm",
     "EdgeMLP",
+    "EdgeMethod",
     "EdgeSettings",
     "Edges",
     "GINEncoder",

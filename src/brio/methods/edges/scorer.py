@@ -31,6 +31,8 @@ __all__ = [
 ]
 
 Moments = tuple[Tensor, Tensor]
+KERNEL_WIDTH = 64
+"""Widest layer that kernels compute in one piece."""
 
 
 def compute_edge_moments(x: Tensor, real: Tensor) -> Moments:
@@ -168,20 +170,21 @@ def find_gpu_twin(H: Tensor, widths: Sequence[int]) -> Any:
     """Find the GPU twin of this module, :mod:`.gpu.scorer`, where its kernels can be used.
 
     They need float32, a GPU that runs Triton kernels (:func:`brio.training.gpu.launch.kernels_run_on`) and widths of at
-    most 64. Everywhere else tensor operations compute the same, in more time and memory.
+    most :data:`KERNEL_WIDTH`. Everywhere else tensor operations compute the same, in more time and memory.
 
     Parameters
     ----------
     H : Tensor
         States of ROIs, for their device and precision.
     widths : sequence of int
-        Of the hidden layers.
+        Of the layers that kernels have to hold in one piece; none where they may be of any width.
 
     Returns
     -------
     module or None
     """
-    if not H.is_cuda or H.dtype != torch.float32 or max(widths) > 64 or not kernels_run_on(H.device):
+    too_wide = max(widths, default=0) > KERNEL_WIDTH
+    if not H.is_cuda or H.dtype != torch.float32 or too_wide or not kernels_run_on(H.device):
         return None
     from .gpu import scorer
 
@@ -203,9 +206,12 @@ def add_ends(r: Tensor, s: Tensor, edges: Edges) -> Tensor:
     -------
     Tensor, shape [B, 2 M, h]
     """
-    twin = find_gpu_twin(r, r.shape[-1:])
+    twin = find_gpu_twin(r, ())
     if twin is not None:
-        return twin.add_ends(r, s, edges)
+        # numbers of an edge do not depend on each other, so a wide layer is gathered in pieces
+        pieces = zip(r.split(KERNEL_WIDTH, -1), s.split(KERNEL_WIDTH, -1), strict=True)
+        sums = [twin.add_ends(*ends, edges) for ends in pieces]
+        return sums[0] if len(sums) == 1 else torch.cat(sums, -1)
     return edges.gather(r, edges.receiver) + edges.gather(s, edges.sender)
 
 

@@ -1,4 +1,4 @@
-"""Settings of methods that score edges."""
+"""Settings and memory of methods that score edges."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ from dataclasses import dataclass
 
 from ...settings import require, setting
 from ...spaces import choice
+from ...training import NeuralMethod
 from ..graphs import GraphSettings
+from .scorer import KERNEL_WIDTH
 
-__all__ = ["EdgeSettings"]
+__all__ = ["EdgeMethod", "EdgeSettings"]
+
+COPIES = 7
+"""About how many copies of the hidden states of edges a step keeps alive where kernels do not fuse the layers."""
 
 
 @dataclass(frozen=True)
@@ -18,8 +23,11 @@ class EdgeSettings(GraphSettings):
     Attributes
     ----------
     edge_width : int
-        The MLP that scores edges has hidden layers of 4 and of 1 times this width. Published code takes ``width`` (64)
-        here; 8 keeps the memory of a stack of runs small, since every edge of every scan has its own hidden states.
+        The MLP that scores edges has hidden layers of 4 and of 1 times this width. Published code takes ``width`` here:
+        layers of 256 and 64 units cost 16,448 multiplications for each edge and step, those of 32 and 8 units 264.
+        Kernels fuse the layers up to ``edge_width=16``. Above, the hidden states of all edges are stored: at 64 about
+        3 GB more for each run of a stack on AAL116 (2,668 edges in both directions, 136 scans in a batch), 10 GB on
+        CC200.
     edge_dropout : float
         Dropout inside that MLP.
     """
@@ -32,3 +40,14 @@ class EdgeSettings(GraphSettings):
         super().__post_init__()
         require(self.edge_width >= 1, "edge_width", self.edge_width, "at least 1")
         require(0 <= self.edge_dropout < 1, "edge_dropout", self.edge_dropout, "0 or more and below 1")
+
+
+class EdgeMethod(NeuralMethod):
+    """A method that scores edges by an MLP; memory grows with the width of the MLP where kernels do not fuse it."""
+
+    settings: EdgeSettings
+
+    def estimate_peak_matrices(self) -> float:
+        s = self.settings
+        stored = COPIES * s.edge_share * 5 * s.edge_width if 4 * s.edge_width > KERNEL_WIDTH else 0.0
+        return super().estimate_peak_matrices() + stored

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext, Tensors
+from ...training import Batch, InputShape, Output, RunState, Scans, Stage, StepContext, Tensors
 from ..edges import (
+    EdgeMethod,
     EdgeMLP,
     Edges,
     EdgeSettings,
@@ -137,7 +138,7 @@ class CEPGNetwork(nn.Module):
     provenance=reconstruct("no public text or code; from its title, a one-sentence description and the related LECI"),
     reference="Wang et al. 2026",
 )
-class CEPG(NeuralMethod):
+class CEPG(EdgeMethod):
     """Environment-promoted invariant learning: the part that predicts the site guides which edges are kept."""
 
     Settings = CEPGSettings

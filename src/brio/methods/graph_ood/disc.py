@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext
-from ..edges import EdgeBatchNorm, EdgeMLP, EdgeSettings, GINEncoder, list_edges, scatter_edges
+from ...training import Batch, InputShape, Output, RunState, Scans, Stage, StepContext
+from ..edges import EdgeBatchNorm, EdgeMethod, EdgeMLP, EdgeSettings, GINEncoder, list_edges, scatter_edges
 from ..graphs import build_profiles, select_strong_edges
 from ..layers import BatchNorm, Dropout, Linear, build_mlp
 from ..losses import average_losses, bce
@@ -167,10 +167,13 @@ def generalised_cross_entropy(losses: Tensor, q: float) -> Tensor:
 @method(
     "disc",
     family="graph OOD",
-    provenance=follow_paper("one difficulty weight for a whole batch instead of one for each sample"),
+    provenance=follow_paper(
+        "one difficulty weight for a whole batch instead of one for each sample. Ours is narrower: states of 64 units "
+        "instead of 110, hidden layers of 32, 16 and 8 units instead of 110, 55 and 27 where edges are masked"
+    ),
     reference="Fan et al. 2022",
 )
-class DisC(NeuralMethod):
+class DisC(EdgeMethod):
     """Disentangle a causal from an easily learned biased subgraph, and swap the latter between scans."""
 
     Settings = DisCSettings

@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 
 from ...errors import BrioError
+from ...methods.provenance import READING, REDESIGN
 from ...protocol.calibration import reliability_curve, roc_band
 from ...results import METRICS, MetricSummary, unit_columns
-from ...results.format import format_count, format_interval, format_percent
+from ...results.format import format_count, format_interval, format_percent, format_training
 from ..evidence import EvidenceArm
 from ..ranking import Comparison
 from .axes import Frame, Scale, make_auc_scale
@@ -124,14 +125,16 @@ def _place(scale: Scale, auc: MetricSummary) -> dict[str, Any]:
 
 
 def _list_remarks(arm: EvidenceArm, comparison: Comparison, all_smoke: bool) -> list[str]:
-    tuning = arm.summary.tuning
+    summary, tuning = arm.summary, arm.summary.tuning
     remarks = ["reference"] if arm is comparison.reference else []
     remarks += ["control"] if arm.control else []
+    remarks += [summary.block] if summary.block in (READING, REDESIGN) else []
     remarks += ["smoke run"] if arm.job.summary.smoke_run and not all_smoke else []
     remarks += ["uses unlabelled test scans"] if arm.summary.transductive else []
     remarks += [f"best of {tuning.budget} settings"] if tuning and arm.summary.is_tuned else []
     remarks += [] if arm.plain or arm.control else [f"{arm.method} with other settings"]
-    return remarks
+    training = format_training(summary.epochs, summary.trained_epochs, summary.steps)
+    return remarks + ([f"epochs (steps): {training}"] if summary.epochs else [])
 
 
 def build_forest(
