@@ -65,7 +65,7 @@ def follow_paper(difference: str) -> Provenance:
 
 
 def reconstruct(reason: str) -> Provenance:
-    """Declare that no public text or code describes the method completely; ``reason`` says what is missing."""
+    """Declare that a method was written without its complete text or code; ``reason`` says from what."""
     return Provenance(READING, reason)
 
 

@@ -39,7 +39,7 @@ class ScaffoldSettings:
     edges : int
         Edges of the scaffold; all edges where the atlas has fewer.
     bootstraps : int
-        ReestimateRequest of the participants within each site and class.
+        Weightings of the participants of each site (:func:`draw_bootstrap_weights`).
     top_share : float
         Share of all edges, by score, that a bootstrap selects.
     stability : float

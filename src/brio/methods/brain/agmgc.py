@@ -275,7 +275,9 @@ def nt_xent(first: Tensor, second: Tensor, batch: Batch, temperature: float) -> 
     "agmgc",
     family="brain networks",
     reference="Noman et al., AGMGC, MICCAI 2025",
-    provenance=reconstruct("an abstract is public, neither the full text nor code; all sizes are ours"),
+    provenance=reconstruct(
+        "from the abstract, without the full text; the code it names could not be found; all sizes are ours"
+    ),
 )
 class AGMGC(NeuralMethod):
     """Spline and multi-graph convolution over a learned and a correlation graph, aligned by a contrastive loss."""

@@ -241,7 +241,10 @@ def describe_edges(scans: Scans, learned: Tensors, window: int, step: int, bold_
     "core",
     family="brain networks",
     needs={"bold", "sites", "sex", "age"},
-    provenance=reconstruct("its parts are named in the abstract and a public summary; sizes and formulas are ours"),
+    provenance=reconstruct(
+        "from the abstract and a public summary, which name its parts, without the full text; formulas, sizes and "
+        "training are ours"
+    ),
     reference="Wang, Zhang et al., When Brain Networks Travel (CORE), arXiv 2605.06050",
 )
 class CORE(BoldMethod):

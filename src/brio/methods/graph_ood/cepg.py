@@ -135,7 +135,9 @@ class CEPGNetwork(nn.Module):
     "cepg",
     family="graph OOD",
     needs={"sites"},
-    provenance=reconstruct("no public text or code; from its title, a one-sentence description and the related LECI"),
+    provenance=reconstruct(
+        "neither text nor code was found; from its title, a one-sentence description and the related LECI"
+    ),
     reference="Wang et al. 2026",
 )
 class CEPG(EdgeMethod):

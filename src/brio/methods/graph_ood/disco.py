@@ -32,7 +32,7 @@ __all__ = ["DiSCO", "DiSCONetwork", "DiSCOSettings", "GraphExperts", "excess_cor
 
 @dataclass(frozen=True)
 class DiSCOSettings(EdgeSettings):
-    """Settings of DiSCO. No public text gives the weights: all values but ``experts`` are ours.
+    """Settings of DiSCO. All values but ``experts`` are ours: the summaries this was written from give no weights.
 
     Attributes
     ----------
@@ -237,7 +237,10 @@ def expert_imbalance(shares: Tensor, batch: Batch) -> Tensor:
 @method(
     "disco",
     family="graph OOD",
-    provenance=reconstruct("no public code; from public summaries and reviews, which leave out weights and widths"),
+    provenance=reconstruct(
+        "from public summaries and reviews, which leave out weights and widths; code of the first author (MoEOOD), "
+        "found afterwards, has other experts, another gate and other weights"
+    ),
     reference="Sun et al. 2026",
 )
 class DiSCO(NeuralMethod):
