@@ -45,7 +45,8 @@ def test_what_is_written_is_what_is_read(tuned):
     assert job.tuning.choices["brio"].keys() == set(job.summary.folds)
     assert job.plan.methods["brio"].tuned == job.tuning.choice("brio")
     assert len(job.runs) == len(job.rows) == 10
-    assert [run.record.row.fold for run in job.runs][:5] == job.rows["fold"].tolist()[:5]
+    stored = {(run.record.row.method, run.record.row.fold): run.record.row.auc for run in job.runs}
+    assert stored == job.rows.set_index(["method", "fold"])["auc"].to_dict()
     for run in job.runs:
         path = tuned / "runs" / run.key / "run.json"
         assert json.loads(path.read_text()) == run.record.to_json()
