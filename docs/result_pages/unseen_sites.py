@@ -122,7 +122,7 @@ def page() -> str:
         _conclusion(),
         f"ABIDE I, {n} scans: {describe_protocol(read_runs(folder('aal116')))}. AUC and ACC are means over test sites "
         "in percent, with their SD; seeds are averaged first. *Seeds averaged* is the AUC of the logits averaged over "
-        "seeds. Intervals are 95 % bootstrap intervals over sites. p values are from Wilcoxon's signed-rank test over "
+        "seeds. Intervals are 95 % intervals over sites (t). p values are from Wilcoxon's signed-rank test over "
         f"sites, corrected by Holm's method for the {len(differences('aal116', 'ridge'))} comparisons of a column. "
         "The paper's cohort cannot be a subset of this release, so its figures are a guide only.",
         "## AAL116",

@@ -129,7 +129,7 @@ def _describe_evaluation(contents: ReportContents) -> list[str]:
     arms = sorted(evidence.main, key=lambda arm: -(arm.summary.auc.mean or 0.0))
     return [
         f"{protocol}; {seeds}. Checkpoints and settings are chosen on validation scans or inner folds, never on test "
-        f"scans. Values in percent, mean over {unit}s, with 95 % bootstrap intervals over {unit}s.",
+        f"scans. Values in percent, mean over {unit}s, with 95 % intervals ({summary.intervals}).",
         "",
         *_format_escaped_table(header, [_list_scores(arm) for arm in arms]),
     ]

@@ -135,7 +135,7 @@ def comparison_table(rows: pd.DataFrame, reference: str, metric: str = "auc", al
     >>> run = {"cohort": "abide", "protocol": "loso", "seed": 0, "n_source": 90, "n_test": 10}
     >>> rows = [run | {"method": m, "fold": f"s{k}", "auc": v} for m in auc for k, v in enumerate(auc[m])]
     >>> print(comparison_table(pd.DataFrame(rows), "ridge").splitlines()[4])
-    | brio | 6 | +3.0 | +2.0 to +4.0 | 6 | 0 | 0.031 | 0.031 |
+    | brio | 6 | +3.0 | +1.5 to +4.5 | 6 | 0 | 0.031 | 0.031 |
     """
     differences = compare_methods(rows, reference, metric, alpha)
     texts = []
@@ -222,9 +222,7 @@ def _describe_test(group: pd.DataFrame, protocol: str, comparisons: int) -> str:
         mean = "one seed" if seeds.iloc[0] == 1 else f"scores averaged over {seeds.iloc[0]} seeds"
     else:
         mean = f"scores averaged over different numbers of seeds ({', '.join(f'{m} {n}' for m, n in seeds.items())})"
-    return (
-        f"Wilcoxon's signed-rank test over sites (exact, two-sided), {mean}; interval: bootstrap over sites{corrected}"
-    )
+    return f"Wilcoxon's signed-rank test over sites (exact, two-sided), {mean}; interval: t over sites{corrected}"
 
 
 def _name_missing(group: pd.DataFrame, protocol: str, metric: str) -> list[str]:

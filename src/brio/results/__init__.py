@@ -3,7 +3,15 @@
 No other room reads or writes these files.
 """
 
-from .aggregate import average_seeds, summarise_ensemble, summarise_metrics, summarise_scores, unit_columns
+from .aggregate import (
+    INTERVALS,
+    average_seeds,
+    mean_correction,
+    summarise_ensemble,
+    summarise_metrics,
+    summarise_scores,
+    unit_columns,
+)
 from .job import StoredJob, StoredRun, write_plan
 from .plan import Plan, PlannedMethod, TunedChoice
 from .run_record import Predictions, RunRecord, RunRow
@@ -17,6 +25,7 @@ from .tuning import TuningRecord
 __all__ = [
     "COLUMNS",
     "FULL_SEEDS",
+    "INTERVALS",
     "METRICS",
     "MethodSummary",
     "MetricSummary",
@@ -38,6 +47,7 @@ __all__ = [
     "average_seeds",
     "changed_settings",
     "lock_folder",
+    "mean_correction",
     "prediction_rows",
     "read_results",
     "result_rows",

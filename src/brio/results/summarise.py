@@ -12,7 +12,7 @@ import pandas as pd
 from ..connectome import HarmonisationRule
 from ..methods import find_method, make_method
 from ..training import MethodFacts
-from .aggregate import summarise_ensemble, summarise_metrics
+from .aggregate import INTERVALS, summarise_ensemble, summarise_metrics
 from .format import format_interval, format_percent
 from .plan import Plan
 from .summary import MethodSummary, Summary, TuningBudget
@@ -38,7 +38,7 @@ def changed_settings(method: str, settings: Mapping[str, Any]) -> dict[str, Any]
 
 
 def summarise(plan: Plan, rows: pd.DataFrame, predictions: pd.DataFrame, facts: Mapping[str, MethodFacts]) -> Summary:
-    """Summarise a job: mean and SD over sites of the means over seeds, with a 95 % bootstrap interval over sites.
+    """Summarise a job: mean and SD over sites of the means over seeds, with a 95 % interval, see :data:`INTERVALS`.
 
     Under k-fold every fold of every seed counts, since another seed deals the scans to other folds.
 
@@ -67,6 +67,7 @@ def summarise(plan: Plan, rows: pd.DataFrame, predictions: pd.DataFrame, facts: 
         seeds=plan.seeds,
         smoke_run=plan.folds is not None or len(plan.seeds) < FULL_SEEDS,
         harmonise=str(harmonise) or None,
+        intervals=INTERVALS[plan.protocol],
         warnings=tuple(_warn_of_shortcuts(methods, plan.protocol)),
         selection=SELECTION,
         methods=methods,

@@ -27,7 +27,7 @@ class MetricSummary:
     mean, sd : float or None
         As shares of one; None where no site, or only one, has a score.
     interval : tuple of float or None
-        95 % bootstrap interval of the mean over sites.
+        95 % interval of the mean; :attr:`Summary.intervals` says which.
     n : int
         Sites (folds) that have a score.
     """
@@ -144,6 +144,8 @@ class Summary:
         Fewer than three seeds, or not every fold: no basis for a claim.
     harmonise : str or None
         How sites were harmonised.
+    intervals : str
+        How intervals of means over sites or folds were computed; files of version 0.1.0 do not say.
     warnings : tuple of str
     selection : str
         By what checkpoints and settings were chosen.
@@ -161,6 +163,7 @@ class Summary:
     seeds: tuple[int, ...]
     smoke_run: bool
     harmonise: str | None = None
+    intervals: str = "bootstrap over sites or folds"
     warnings: tuple[str, ...] = ()
     selection: str = ""
     methods: dict[str, MethodSummary]

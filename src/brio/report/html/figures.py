@@ -12,7 +12,7 @@ import pandas as pd
 from ...errors import BrioError
 from ...methods.provenance import READING, REDESIGN
 from ...protocol.calibration import reliability_curve, roc_band
-from ...results import METRICS, MetricSummary, unit_columns
+from ...results import METRICS, MetricSummary, mean_correction, unit_columns
 from ...results.format import format_count, format_interval, format_percent, format_training
 from ..evidence import EvidenceArm
 from ..ranking import Comparison
@@ -209,8 +209,9 @@ def build_roc(arm: EvidenceArm) -> dict[str, Any] | None:
     -------
     dict or None
     """
+    correction = mean_correction(arm.rows, arm.protocol)
     try:
-        roc = roc_band(arm.predictions, by=unit_columns(arm.protocol), points=51)
+        roc = roc_band(arm.predictions, by=unit_columns(arm.protocol), points=51, correction=correction)
     except BrioError:
         return None
     frame = Frame(0, 1, 0, 1)
