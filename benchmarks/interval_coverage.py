@@ -110,7 +110,8 @@ def simulate_sites(rng: np.random.Generator, n_sites: int, sd: float) -> Iterato
     """Yield the intervals of one cohort with normal margins."""
     sizes = SIZES[rng.integers(0, SITES, n_sites)]
     shared, own = rng.standard_normal((2, n_sites, 1))
-    true_auc = TRUE_AUC + sd * np.concatenate([shared, 0.7 * shared + np.sqrt(0.51) * own], axis=1)
+    effects = np.concatenate([shared, 0.7 * shared + np.sqrt(0.51) * own], axis=1)
+    true_auc = np.clip(TRUE_AUC + sd * effects, 0.01, 0.99)
     auc, covariance = np.empty((n_sites, 2)), np.empty((n_sites, 2, 2))
     for site, (n_patients, n_controls) in enumerate(sizes):
         label = np.repeat([1, 0], [n_patients, n_controls])

@@ -12,8 +12,9 @@ import pandas as pd
 from ..connectome import HarmonisationRule
 from ..methods import find_method, make_method
 from ..training import MethodFacts
-from .aggregate import INTERVALS, summarise_ensemble, summarise_metrics
+from .aggregate import INTERVALS, average_seeds, summarise_ensemble, summarise_metrics, unit_columns
 from .format import format_interval, format_percent
+from .people import compute_chance_p, summarise_people
 from .plan import Plan
 from .summary import MethodSummary, Summary, TuningBudget
 
@@ -81,6 +82,9 @@ def _summarise_method(
     own = rows[rows["method"] == name]
     without_auc = own[own["auc"].isna()].drop_duplicates("fold").set_index("fold")["note"]
     tuned = planned.tuned
+    own_predictions = predictions[predictions["method"] == name]
+    scores = average_seeds(own, units=unit_columns(plan.protocol))[name]
+    over_people: dict[str, Any] = summarise_people(own_predictions, plan.protocol, name)
     return MethodSummary(
         family=entry.family,
         provenance=str(entry.provenance),
@@ -99,7 +103,9 @@ def _summarise_method(
         dead_rois=facts.dead_rois,
         changed=changed_settings(name, planned.settings),
         **summarise_metrics(own, plan.protocol),
-        auc_of_averaged_logits=summarise_ensemble(predictions[predictions["method"] == name], plan.protocol),
+        auc_of_averaged_logits=summarise_ensemble(own_predictions, plan.protocol),
+        p_chance=compute_chance_p(scores, own, plan.protocol),
+        **over_people,
         validation_auc=_average(own, "validation_auc"),
         without_auc={str(fold): str(note) for fold, note in without_auc.items()},
     )
