@@ -1,5 +1,8 @@
 """``brio compare``: methods of several jobs over sites and people, with predictions and without them."""
 
+import importlib
+from pathlib import Path
+
 import pandas as pd
 import pytest
 from planted_predictions import make_predictions
@@ -120,3 +123,29 @@ def test_the_command_prints_the_comparison_and_writes_the_tables(folders, tmp_pa
     assert result.exit_code == 0, result.output
     assert result.output == compare_jobs(gather(folders), "svm")
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["covariances.csv", "sites.csv"]
+
+
+def test_result_pages_print_what_the_kept_tables_say(folders, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2] / "docs")
+    people = importlib.import_module("result_pages.people")
+    jobs = [StoredJob.read(folder) for folder in folders]
+    joined = gather_jobs(jobs)
+    table = compare_over_people(joined.sites, joined.covariances, "ridge").set_index(["method", "estimand"])
+    write_joined_tables(joined, folders[0].parent)
+    for folder in folders:
+        (folder / "predictions.csv").unlink()
+    kept = [StoredJob.read(folder) for folder in folders]
+    _, text = people.write_people(kept, "ridge", ["svm", "gcn"])
+    row = [cell.strip() for cell in text.splitlines()[3].strip("|").split("|")]
+    assert row[0] == "`gcn`"
+    for k, estimand in enumerate(("mean over sites", "pair-weighted")):
+        difference = table.loc[("gcn", estimand)]
+        assert row[1 + 4 * k] == f"{100 * difference['mean_difference']:+.1f}"
+        assert row[4 + 4 * k] == f"{100 * difference['detectable_in_family']:.1f}"
+    assert people.pair_cells(people.pair_weighted(kept), "gcn") == people.pair_cells(people.pair_weighted(jobs), "gcn")
+    for folder in folders:
+        (folder / "sites.csv").unlink()
+    (folders[0].parent / "covariances.csv").unlink()
+    older = [StoredJob.read(folder) for folder in folders]
+    assert people.write_people(older, "ridge", ["svm", "gcn"]) == []
+    assert people.pair_header(people.pair_weighted(older)) == []

@@ -84,7 +84,10 @@ def _summarise_method(
     tuned = planned.tuned
     own_predictions = predictions[predictions["method"] == name]
     scores = average_seeds(own, units=unit_columns(plan.protocol))[name]
-    over_people: dict[str, Any] = summarise_people(own_predictions, plan.protocol, name)
+    scores_by_field: dict[str, Any] = {
+        **summarise_metrics(own, plan.protocol),
+        **summarise_people(own_predictions, plan.protocol, name),
+    }
     return MethodSummary(
         family=entry.family,
         provenance=str(entry.provenance),
@@ -102,10 +105,9 @@ def _summarise_method(
         K=facts.reestimates if own["block_length"].notna().any() else None,
         dead_rois=facts.dead_rois,
         changed=changed_settings(name, planned.settings),
-        **summarise_metrics(own, plan.protocol),
+        **scores_by_field,
         auc_of_averaged_logits=summarise_ensemble(own_predictions, plan.protocol),
         p_chance=compute_chance_p(scores, own, plan.protocol),
-        **over_people,
         validation_auc=_average(own, "validation_auc"),
         without_auc={str(fold): str(note) for fold, note in without_auc.items()},
     )
