@@ -175,7 +175,7 @@ def compare_by_corrected_t(
 
     Training sets of different folds overlap, so scores vary less between folds than they would between cohorts. The
     variance of the mean of k differences is therefore taken as (1/k + n_test/n_source) times that of one difference.
-    In simulation this is on the cautious side: its intervals cover 97 to 100 % of the time.
+    In simulation this is on the cautious side: its 95 % intervals cover 99 to 100 %.
 
     Parameters
     ----------
