@@ -106,12 +106,16 @@ def test_a_method_of_two_jobs_has_the_name_of_its_job(tmp_path, predictions):
     assert (table["mean_difference"] > 0).all()
 
 
+def test_folders_of_one_name_are_told_apart_by_the_folder_above(tmp_path):
+    folders = [tmp_path / "a" / "x" / "ridge", tmp_path / "b" / "x" / "ridge", tmp_path / "a" / "x" / "gcn"]
+    assert label_folders(folders) == ["a/x/ridge", "b/x/ridge", "a/x/gcn"]
+    assert label_folders([folders[0], folders[0]]) == ["ridge", "ridge"]  # one folder, given twice
+
+
 def test_other_cohorts_and_empty_folders_are_refused(tmp_path, predictions, folders):
     other = write_job(tmp_path / "elsewhere", predictions[predictions["method"] == "svm"], cohort="large")
     with pytest.raises(BrioError, match="several cohorts or protocols"):
         gather([folders[0], other])
-    with pytest.raises(BrioError, match="ridge: two folders have this name"):
-        label_folders([folders[0], folders[0]])
     with pytest.raises(BrioError, match="nothing to write"):
         write_joined_tables(JoinedJobs(pd.DataFrame(), pd.DataFrame(), pd.DataFrame()), tmp_path / "out")
     assert not (tmp_path / "out").exists()

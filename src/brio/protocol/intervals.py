@@ -1,9 +1,10 @@
 """Intervals of means over sites or folds, and the smallest difference that a comparison could have shown.
 
 The intervals were chosen by their coverage in simulation (``benchmarks/interval_coverage.py``): Student's t over sites
-covers 94 to 96 % from three sites on, where a bootstrap of three sites covers 74 to 77 %; the corrected resampled t over
-folds covers 94 to 97 %, where a bootstrap that takes the folds of all seeds as independent covers 60 to 67 %. Models of
-different test sites share training scans. Where they are really trained, the t interval over 20 sites covers 92 to 93 %.
+covers 94 to 96 % from three sites on, where a bootstrap of three sites covers 74 to 77 %; the corrected resampled t
+over folds covers 94 to 97 %, where a bootstrap that takes the folds of all seeds as independent covers 60 to 67 %.
+Models of different test sites share training scans: where they are really trained, the t interval of an AUC over 20
+sites covers 92 to 93 %.
 """
 
 from __future__ import annotations

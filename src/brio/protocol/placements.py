@@ -81,6 +81,7 @@ def delong_covariance(label: np.ndarray, placements: np.ndarray) -> tuple[np.nda
     Returns
     -------
     auc : ndarray, shape [methods]
+        NaN if there is one class only.
     covariance : ndarray, shape [methods, methods]
         NaN where a class has fewer than two scans.
 
@@ -98,9 +99,11 @@ def delong_covariance(label: np.ndarray, placements: np.ndarray) -> tuple[np.nda
     patient = np.asarray(label) == 1
     n_methods = placements.shape[1]
     covariance = np.zeros((n_methods, n_methods))
+    if patient.all() or not patient.any():
+        return np.full(n_methods, np.nan), np.full_like(covariance, np.nan)
     for own in (placements[patient], placements[~patient]):
         if len(own) < 2:
-            return placements[patient].mean(axis=0), np.full((n_methods, n_methods), np.nan)
+            return placements[patient].mean(axis=0), np.full_like(covariance, np.nan)
         centred = own - own.mean(axis=0)
         covariance += centred.T @ centred / (len(own) * (len(own) - 1))
     return placements[patient].mean(axis=0), covariance

@@ -30,24 +30,18 @@ DETECTABLE = "Detectable: the smallest true difference that a t-test finds with 
 
 
 def label_folders(folders: Sequence[Path]) -> list[str]:
-    """Label the folders of jobs: by their name or, where two have the same name, with the folder above it.
-
-    Raises
-    ------
-    BrioError
-        If a folder is given twice, or two have the same name and the same folder above.
+    """Label the folders of jobs by their name, with as much of the path as tells different folders apart.
 
     Examples
     --------
     >>> label_folders([Path("aal116/ridge"), Path("aal116/gcn")]), label_folders([Path("a/ridge"), Path("b/ridge")])
     (['ridge', 'gcn'], ['a/ridge', 'b/ridge'])
     """
-    for depth in (1, 2):
-        labels = ["/".join(folder.parts[-depth:]) for folder in folders]
-        if len(set(labels)) == len(labels):
-            return labels
-    twice = next(label for label in labels if labels.count(label) > 1)
-    raise BrioError(f"{twice}: two folders have this name, so their methods cannot be told apart; give each once")
+    paths = [folder.resolve() for folder in folders]
+    depth = 1
+    while len({path.parts[-depth:] for path in paths}) < len(set(paths)):
+        depth += 1
+    return ["/".join(path.parts[-depth:]) for path in paths]
 
 
 def join_jobs(jobs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -187,7 +181,7 @@ def comparison_table(rows: pd.DataFrame, reference: str, metric: str = "auc", al
     >>> run = {"cohort": "abide", "protocol": "loso", "seed": 0, "n_source": 90, "n_test": 10}
     >>> rows = [run | {"method": m, "fold": f"s{k}", "auc": v} for m in auc for k, v in enumerate(auc[m])]
     >>> print(comparison_table(pd.DataFrame(rows), "ridge").splitlines()[4])
-    | brio | 6 | +3.0 | +1.5 to +4.5 | 6 | 0 | 0.031 | 0.031 | 2.1 |
+    | brio | 6 | +3.0 | +1.5 to +4.5 | 6 | 0 | 0.031 | 0.031 | 2.0 |
     """
     differences = compare_methods(rows, reference, metric, alpha)
     texts = []
