@@ -99,7 +99,7 @@ def test_help(words):
 def test_the_commands_there_are():
     names = {words[0] for words in commands(get_command(app))}
     data, running = {"import", "fetch", "simulate", "audit"}, {"run", "tune", "study", "demo"}
-    assert names == data | running | {"methods", "studies", "table", "report", "version"}
+    assert names == data | running | {"methods", "studies", "table", "compare", "report", "version"}
 
 
 def test_version():
@@ -199,7 +199,9 @@ def test_table_is_markdown(here):
     summary = json.loads((here / "job" / "summary.json").read_text())
     said = command("table", "job", "job")
     assert said.status == 0
-    head, rule, *rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in said.out.splitlines()]
+    lines, notes = said.out.split("\n\n")
+    assert notes.splitlines()[0] == "95 % interval of the mean AUC: t over sites."
+    head, rule, *rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines.splitlines()]
     assert head[:4] == ["cohort", "family", "method", "AUC"]
     assert set(rule) == {"---"}
     assert len(rows) == 2
@@ -233,7 +235,8 @@ def test_table_with_the_papers_figures_and_all_runs_as_csv(here):
     (here / "other" / "summary.json").write_text(json.dumps(known))
     (here / "other" / "results.csv").write_text((here / "job" / "results.csv").read_text())
     said = command("table", "job", "other", "--paper", "--csv", "all.csv")
-    head, _, *rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in said.out.splitlines()]
+    lines = said.out.split("\n\n")[0].splitlines()
+    head, _, *rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
     column = head.index("paper's AUC")
     assert {row[2]: row[column : column + 2] for row in rows} == {
         "gcn": ["61.9 ± 10.3", "56.1 ± 9.7"],

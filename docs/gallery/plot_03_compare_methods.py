@@ -53,7 +53,7 @@ axis.set(
     yticks=[0.7, *range(2, len(scores) + 2)],
     yticklabels=["mean, 95 % interval", *scores.index],
 )
-axis.set(xlabel="AUC at the test site, %", title="Bars: bootstrap intervals over sites")
+axis.set(xlabel="AUC at the test site, %", title="Bars: 95 % intervals over sites (t)")
 axis.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 0.18))
 plt.show()
 
@@ -66,7 +66,7 @@ plt.show()
 
 differences = scores.drop(columns="ridge").sub(scores["ridge"], axis=0)
 for name, values in differences.items():
-    low, high = brio.protocol.bootstrap_interval(values.to_numpy())
+    low, high = brio.protocol.t_interval(values.to_numpy())
     print(
         f"{name}: {values.mean():+.1f} points to ridge "
         f"(95 % interval {low:+.1f} to {high:+.1f})"

@@ -55,8 +55,6 @@ for k, ((name, table), colour) in enumerate(
     axis.scatter(mean, y, s=44, color=colour, label=name, zorder=3)
 axis.axvline(50, color="0.6", linestyle=(0, (4, 3)), linewidth=1)
 axis.set(yticks=range(len(methods)), yticklabels=methods[::-1])
-axis.set(
-    xlabel="AUC at unseen sites, %", title="Bars: 95 % bootstrap intervals over sites"
-)
+axis.set(xlabel="AUC at unseen sites, %", title="Bars: 95 % intervals over sites (t)")
 axis.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
 plt.show()

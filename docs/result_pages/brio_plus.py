@@ -21,6 +21,7 @@ from .comparisons import (
 from .evidence import (
     describe_protocol,
     name_source,
+    read_jobs,
     read_methods,
     read_runs,
     read_summaries,
@@ -38,6 +39,7 @@ from .markdown import (
     write_page,
     write_table,
 )
+from .people import pair_cells, pair_header, pair_weighted, write_people
 
 FILE = "brio-plus.md"
 TITLE = "Is BRIO plus better than linear models?"
@@ -83,16 +85,18 @@ def gains(atlas: str, sources: int) -> pd.DataFrame:
 def _unseen_table(atlas: str, sources: int) -> str:
     runs, methods = read_runs(folder(atlas, sources)), read_methods(folder(atlas, sources))
     acc, table = site_scores(runs, "acc").mean(), gains(atlas, sources)
+    pairs = pair_weighted(read_jobs(folder(atlas, sources)))
     rows = []
     for name, row in describe_scores(scores(atlas, sources)).iterrows():
         means = [
             with_sd(row["mean"], row["sd"]),
             interval(row["low"], row["high"]),
+            *pair_cells(pairs, str(name)),
             format_percent(methods[str(name)].auc_of_averaged_logits.mean),
             fixed(acc[name]),
         ]
         rows.append([f"`{name}`", *means, *difference_cells(table, str(name))])
-    header = ["method", "AUC", "95 % interval", "AUC, seeds averaged", "ACC"]
+    header = ["method", "AUC", "95 % interval", *pair_header(pairs), "AUC, seeds averaged", "ACC"]
     return write_table([*header, "BRIO plus minus it", "95 % interval", "p"], rows)
 
 
@@ -181,6 +185,8 @@ def page() -> str:
         blocks += [f"## {sources} source sites", f"{describe_protocol(runs)}. " + CHOICES[sources]]
         for atlas in ATLASES:
             blocks += [f"### {atlas_label(atlas)}, {sources} source sites", _unseen_table(atlas, sources)]
+            order = describe_scores(scores(atlas, sources)).index
+            blocks += write_people(read_jobs(folder(atlas, sources)), "brio-plus", order)
     linear = {(a, s): -differences(a, s).loc["brio-plus-linear", "mean"] for a in ATLASES for s in SOURCES}
     shown_linear = [key for key in linear if differences(*key).loc["brio-plus-linear", "p_holm"] <= 0.05]
     cc200 = read_summaries(folder("cc200", 19))

@@ -34,17 +34,24 @@ def arm_scores(rows: pd.DataFrame, column: str = "auc", factor: float = 100.0) -
     return factor * average_seeds(rows, column, column="arm")
 
 
-def describe_scores(scores: pd.DataFrame) -> pd.DataFrame:
-    """Return mean, SD and 95 % bootstrap interval over sites (or folds) of each method, highest mean first."""
-    summaries = {name: _summarise(tuple(scores[name])) for name in scores}
+def describe_scores(scores: pd.DataFrame, correction: float = 0.0) -> pd.DataFrame:
+    """Return mean, SD and 95 % t interval over sites (or folds) of each method, highest mean first.
+
+    Parameters
+    ----------
+    scores : DataFrame, shape [sites, methods]
+    correction : float
+        :func:`brio.results.mean_correction` for the folds of k-fold.
+    """
+    summaries = {name: _summarise(tuple(scores[name]), correction) for name in scores}
     rows = {name: [s.mean, s.sd, *(s.interval or (None, None))] for name, s in summaries.items()}
     table = pd.DataFrame.from_dict(rows, orient="index", columns=["mean", "sd", "low", "high"])
     return table.sort_values("mean", ascending=False, kind="stable")
 
 
 @cache  # several pages describe the same scores
-def _summarise(scores: tuple[float, ...]) -> MetricSummary:
-    return summarise_scores(scores)
+def _summarise(scores: tuple[float, ...], correction: float) -> MetricSummary:
+    return summarise_scores(scores, correction)
 
 
 def compare_sites(scores: pd.DataFrame, reference: str, lower_is_better: bool = False) -> pd.DataFrame:

@@ -6,6 +6,7 @@ from functools import cache
 
 import pandas as pd
 
+from brio.results import mean_correction
 from brio.results.format import state_p
 
 from .comparisons import Verdict, compare_kfold, describe_scores, difference_cells, fold_scores, shown
@@ -57,7 +58,7 @@ def ranks(metric: str) -> pd.Series:
 
 
 def _table() -> str:
-    auc, acc = describe_scores(scores()), scores("acc")
+    auc, acc = describe_scores(scores(), mean_correction(runs(), "kfold")), scores("acc")
     methods = read_methods(FOLDERS[0]) | read_methods(FOLDERS[1])
     rows = []
     for name, row in auc.iterrows():
@@ -96,9 +97,9 @@ def page() -> str:
         f"than BRIO, none shown to differ; below BRIO only {code([n for n in paper_rows.index if n in below.index])} "
         f"is shown. `{best_acc}` has the highest ACC of the paper's methods.",
         f"AAL116, {runs()['fold'].nunique()} folds stratified by site and class (7 parts train, 2 validate, 1 tests), "
-        f"{runs()['seed'].nunique()} seeds, every method with its own settings. SD and interval are over the folds of "
-        "all seeds; the interval is too narrow, because folds share scans. p values are from the corrected resampled "
-        f"t-test (Nadeau and Bengio), corrected by Holm's method for {len(table)} comparisons.",
+        f"{runs()['seed'].nunique()} seeds, every method with its own settings. SD is over the folds of all seeds. "
+        "Intervals and p values allow for folds that share scans: corrected resampled t (Nadeau and Bengio); p values "
+        f"are corrected by Holm's method for {len(table)} comparisons.",
         write_commands(
             "brio run abide-aal --protocol kfold --method gcn --seeds 3 --device cuda-tf32 --out "
             "in-distribution/aal116/gcn",

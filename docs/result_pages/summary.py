@@ -76,7 +76,7 @@ def headline_note() -> str:
     """Return what the numbers of the small table are."""
     n = read_summaries(unseen_scores.folder("aal116"))["ridge"].n_scans
     return (
-        f"Mean AUC in percent over test sites and its 95 % bootstrap interval over sites: ABIDE I, {n} scans, "
+        f"Mean AUC in percent over test sites and its 95 % interval over sites (t): ABIDE I, {n} scans, "
         f"{describe_protocol(read_runs(unseen_scores.folder('aal116')))}. `brio-plus` chooses its penalty on inner "
         "folds, networks are tuned on AAL116."
     )

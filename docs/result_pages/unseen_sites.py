@@ -8,9 +8,19 @@ import pandas as pd
 
 from brio.results.format import state_p
 
-from .comparisons import Verdict, compare_pair, compare_sites, judge, shown, site_scores, with_interval
-from .evidence import describe_protocol, link_figure, name_source, read_runs, read_summaries
+from .comparisons import (
+    Verdict,
+    compare_pair,
+    compare_sites,
+    describe_scores,
+    judge,
+    shown,
+    site_scores,
+    with_interval,
+)
+from .evidence import describe_protocol, link_figure, name_source, read_jobs, read_runs, read_summaries
 from .markdown import atlas_label, code, fixed, signed_interval, state, write_commands, write_page, write_table
+from .people import write_people
 from .unseen_scores import (
     ATLASES,
     above_paper,
@@ -122,7 +132,7 @@ def page() -> str:
         _conclusion(),
         f"ABIDE I, {n} scans: {describe_protocol(read_runs(folder('aal116')))}. AUC and ACC are means over test sites "
         "in percent, with their SD; seeds are averaged first. *Seeds averaged* is the AUC of the logits averaged over "
-        "seeds. Intervals are 95 % bootstrap intervals over sites. p values are from Wilcoxon's signed-rank test over "
+        "seeds. Intervals are 95 % intervals over sites (t). p values are from Wilcoxon's signed-rank test over "
         f"sites, corrected by Holm's method for the {len(differences('aal116', 'ridge'))} comparisons of a column. "
         "The paper's cohort cannot be a subset of this release, so its figures are a guide only.",
         "## AAL116",
@@ -135,6 +145,7 @@ def page() -> str:
         write_scores("aal116"),
         "Paired differences in AUC:",
         write_differences("aal116"),
+        *write_people(read_jobs(folder("aal116")), "ridge", describe_scores(scores("aal116")).index),
         name_source(folder("aal116")),
         "## CC200",
         "Settings are those chosen on AAL116; only the penalty of linear models is chosen here. Ridge is "
@@ -147,6 +158,7 @@ def page() -> str:
         write_scores("cc200"),
         "Paired differences in AUC:",
         write_differences("cc200"),
+        *write_people(read_jobs(folder("cc200")), "ridge", describe_scores(scores("cc200")).index),
         name_source(folder("cc200")),
         "Rows of this table mix two precisions and two imports of the same scans (the second without the AAL116 "
         "archive, so without its column of missing regions). Half a point between two rows should not be read as a "

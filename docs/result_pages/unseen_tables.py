@@ -5,7 +5,7 @@ from __future__ import annotations
 from brio.results.format import format_percent, format_signed
 
 from .comparisons import describe_scores, difference_cells
-from .evidence import read_measured_table, read_methods, read_runs, read_summaries
+from .evidence import read_jobs, read_measured_table, read_methods, read_runs, read_summaries
 from .markdown import (
     atlas_label,
     code,
@@ -18,6 +18,7 @@ from .markdown import (
     write_frame,
     write_table,
 )
+from .people import pair_cells, pair_header, pair_weighted
 from .unseen_scores import (
     ATLASES,
     SITE_PENALTIES,
@@ -33,6 +34,7 @@ from .unseen_scores import (
 def write_scores(atlas: str) -> str:
     """Return the scores of all methods beside the paper's, block by block, highest mean AUC of a block first."""
     acc, theirs, methods = scores(atlas, "acc").mean(), paper(atlas), read_methods(folder(atlas))
+    pairs = pair_weighted(read_jobs(folder(atlas)))
     rows = []
     for name, row in describe_scores(scores(atlas)).iterrows():
         method = methods[str(name)]
@@ -41,14 +43,15 @@ def write_scores(atlas: str) -> str:
             "control" if method.control else method.family,
             with_sd(row["mean"], row["sd"]),
             interval(row["low"], row["high"]),
+            *pair_cells(pairs, str(name)),
             format_percent(method.auc_of_averaged_logits.mean),
             fixed(acc[name]),
             with_sd(theirs.loc[name, "auc"], theirs.loc[name, "auc_sd"]) if name in theirs.index else "",
             training(method),
         ]
         rows.append((method, cells))
-    header = ["method", "family", "AUC", "95 % interval", "seeds averaged", "ACC", "paper's AUC", "epochs (steps)"]
-    return write_blocks(header, rows)
+    header = ["method", "family", "AUC", "95 % interval", *pair_header(pairs), "seeds averaged", "ACC", "paper's AUC"]
+    return write_blocks([*header, "epochs (steps)"], rows)
 
 
 def write_differences(atlas: str) -> str:

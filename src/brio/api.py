@@ -61,8 +61,9 @@ class Result:
         -------
         DataFrame, one row per method
             In percent: ``AUC``, its ``SD`` and 95 % interval (``low``, ``high``) over test sites, or over the test
-            folds of all seeds under k-fold; the AUC of averaged seeds; ``ACC`` and ``balanced ACC``. Then the number of
-            ``folds`` and ``seeds``, the largest number of ``epochs``, and ``K``.
+            folds of all seeds under k-fold; the pair-weighted AUC; the AUC of averaged seeds; ``ACC``
+            and ``balanced ACC``. Then the number of ``folds`` and ``seeds``, the largest number of ``epochs``, and
+            ``K``.
         """
         rows = {}
         for name, method in self.summary.methods.items():
@@ -72,6 +73,7 @@ class Result:
                 "SD": _percent(method.auc.sd),
                 "low": _percent(low),
                 "high": _percent(high),
+                "AUC, pair-weighted": _percent(method.pair_weighted_auc.mean if method.pair_weighted_auc else None),
                 "AUC, seeds averaged": _percent(method.auc_of_averaged_logits.mean),
                 "ACC": _percent(method.acc.mean),
                 "balanced ACC": _percent(method.balanced_acc.mean),

@@ -127,7 +127,8 @@ def test_killed_while_planning_or_writing(brio, finished, copy, folder, tiny):
     """What a kill at other moments leaves: files of no name yet, a plan half written."""
     key = json.loads((copy / "plan.json").read_text())["stacks"][3][1]
     shutil.rmtree(copy / "runs")
-    for name in ("plan.json", "results.csv", "predictions.csv", "summary.json"):
+    tables = ("results.csv", "predictions.csv", "sites.csv", "covariances.csv", "summary.json")
+    for name in ("plan.json", *tables):
         (copy / name).unlink()
     (copy / "plan.json.partial").write_text('{"brio": "0.')
     said = brio("run", folder, "--out", copy, *JOB, *tiny)

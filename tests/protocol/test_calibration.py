@@ -7,7 +7,7 @@ from sklearn.calibration import calibration_curve
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from brio.errors import BrioError
-from brio.protocol import auc, bootstrap_interval, calibration_error, reliability_curve, roc_band
+from brio.protocol import auc, bootstrap_interval, calibration_error, reliability_curve, roc_band, t_interval
 
 
 def simulate_predictions(n: int, seed: int, decimals: int = 12) -> tuple[np.ndarray, np.ndarray]:
@@ -146,9 +146,9 @@ def test_roc_band_averages_seeds_then_sites():
     assert band.true_positive_rate == pytest.approx(curves.mean(axis=1).mean(axis=0))
     areas = [np.mean([alone[f"s{k:02d}", s].auc for s in range(3)]) for k in range(5)]
     assert (band.n_sites, band.auc) == (5, pytest.approx(np.mean(areas)))
-    assert (band.auc_low, band.auc_high) == pytest.approx(bootstrap_interval(areas))
+    assert (band.auc_low, band.auc_high) == pytest.approx(t_interval(areas))
     x = 17
-    expected = bootstrap_interval(curves.mean(axis=1)[:, x], resamples=2000)
+    expected = t_interval(curves.mean(axis=1)[:, x], limits=(0, 1))
     assert (band.low[x], band.high[x]) == pytest.approx(expected)
     # a site with more seeds must not weigh more
     again = rows[rows["fold"] == "s00"]

@@ -53,6 +53,8 @@ def test_seeds_are_averaged_and_sites_paired():
         str(row["worse"]),
         format_p(row["p"]),
         format_p(row["p_holm"]),
+        f"{100 * row['detectable']:.1f}",
+        f"{100 * row['detectable_in_family']:.1f}",
     ]
 
 

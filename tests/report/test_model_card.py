@@ -21,7 +21,8 @@ def test_it_has_the_numbers_of_the_summary(card, finished):
         wanted = [scores[m]["mean"] for m in ("acc", "balanced_acc", "sensitivity", "specificity", "brier")]
         assert rows[name][1] == f"{100 * scores['auc']['mean']:.1f}"
         assert rows[name][2] == " to ".join(f"{100 * v:.1f}" for v in scores["auc"]["interval"])
-        assert rows[name][3:8] == [f"{100 * v:.1f}" for v in wanted]
+        assert rows[name][3] == f"{100 * scores['pair_weighted_auc']['mean']:.1f}"
+        assert rows[name][4:9] == [f"{100 * v:.1f}" for v in wanted]
 
 
 def test_it_says_what_it_is_for_and_what_not(card):
@@ -41,7 +42,7 @@ def test_names_cannot_break_its_tables(card):
     assert "<script>" not in card
     assert "<img" not in card
     widths = {line.count("|") - line.count("\\|") for line in card.splitlines() if line.startswith("| ")}
-    assert widths == {5, 10}, "four columns of sites, nine of results"
+    assert widths == {5, 11}, "four columns of sites, ten of results"
 
 
 def test_it_is_written_beside_the_page(copy):

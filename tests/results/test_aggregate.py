@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from brio.errors import BrioError
-from brio.protocol import bootstrap_interval, compare_over_sites
+from brio.protocol import compare_over_sites
 from brio.report.comparisons import compare_methods
 from brio.results import (
     METRICS,
@@ -48,7 +49,7 @@ def test_a_site_without_all_its_scores_has_none():
 
 def test_a_run_without_a_row_counts_as_a_run_without_a_score():
     rows = rows_of({("a", "s1", 0): 0.5, ("a", "s1", 1): 0.7, ("a", "s2", 0): 0.9})
-    rows = rows.assign(**dict.fromkeys(METRICS, rows["auc"]))
+    rows = rows.assign(**dict.fromkeys(METRICS, rows["auc"]), n_test=10, n_source=70, n_validation=20)
     assert (summarise_metrics(rows, "loso")["auc"].mean, summarise_metrics(rows, "loso")["auc"].n) == (0.6, 1)
     assert summarise_metrics(rows, "kfold")["auc"].n == 3  # every fold of every seed counts for itself
 
@@ -101,12 +102,13 @@ def test_one_policy_for_missing_scores_in_summaries_comparisons_and_studies():
     assert 100 * table["mean_difference"] == pytest.approx(study.loc["b", "minus a"])
 
 
-def test_a_summary_is_mean_sd_and_bootstrap_interval_of_the_sites_that_have_a_score():
+def test_a_summary_is_mean_sd_and_t_interval_of_the_sites_that_have_a_score():
     scores = [0.5, math.nan, 0.75, 0.8]
     known = np.array([0.5, 0.75, 0.8])
     summary = summarise_scores(scores)
     assert (summary.mean, summary.sd) == (pytest.approx(known.mean()), pytest.approx(known.std(ddof=1)))
-    assert summary.interval == bootstrap_interval(known)
+    assert summary.interval == pytest.approx(stats.ttest_1samp(known, 0).confidence_interval(0.95))
+    assert summarise_scores(scores, limits=(0.5, 0.7)).interval == (0.5, 0.7)
     assert summary.n == 3
     one, none = summarise_scores([0.5, math.nan]), summarise_scores([math.nan])
     assert (one.mean, one.sd, one.interval, one.n) == (0.5, None, None, 1)

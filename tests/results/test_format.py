@@ -44,7 +44,7 @@ def test_a_comparison_prints_small_p_as_such():
     run = {"cohort": "c", "protocol": "loso", "seed": 0, "n_source": 90, "n_test": 10}
     rows = [run | {"method": m, "fold": f"s{k:02d}", "auc": v} for m in auc for k, v in enumerate(auc[m])]
     line = comparison_table(pd.DataFrame(rows), "ridge").splitlines()[4]
-    assert line.endswith("| < 0.001 | < 0.001 |")  # 0.0005 is what twelve sites can reach
+    assert "| < 0.001 | < 0.001 |" in line  # 0.0005 is what twelve sites can reach
 
 
 def test_missing_numbers_are_a_dash():

@@ -24,7 +24,7 @@ def table(
     ] = None,
 ) -> None:
     """Print the results of jobs as a Markdown table."""
-    from ..report import comparison_table, draw_sites, join_jobs, markdown_table
+    from ..report import comparison_table, draw_sites, join_jobs, label_folders, markdown_table
     from ..results import StoredJob
     from ..results.files import write_csv
 
@@ -36,13 +36,35 @@ def table(
     text = markdown_table([job.summary for job in jobs], paper)
     if figure is not None:
         draw_sites(jobs[0].rows, jobs[0].summary, figure)
-    rows = {job.folder.name: job.rows for job in jobs}
+    rows = {label: job.rows for label, job in zip(label_folders(folders), jobs, strict=True)}
     if csv is not None:
         import pandas as pd
 
         write_csv(csv, pd.concat(rows.values(), ignore_index=True))
     if reference is not None:
         text = comparison_table(join_jobs(rows), reference)
+    print(text, end="")
+
+
+@app.command()
+def compare(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of finished jobs of one cohort and protocol.")],
+    reference: Annotated[
+        str | None, typer.Option(help="Method to compare with; by default a linear one, else the first.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Also write sites.csv and covariances.csv there; they name no participant."),
+    ] = None,
+) -> None:
+    """Compare methods over sites and over people, with each other and with chance."""
+    from ..report import compare_jobs, gather_jobs, write_joined_tables
+    from ..results import StoredJob
+
+    joined = gather_jobs([StoredJob.read(folder) for folder in folders])
+    text = compare_jobs(joined, reference)
+    if out is not None:
+        write_joined_tables(joined, out)
     print(text, end="")
 
 

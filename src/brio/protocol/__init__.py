@@ -10,6 +10,7 @@ from .folds import (
     make_training_fold,
     site_stratified_kfold,
 )
+from .intervals import detectable_difference, fold_correction, standard_error, t_interval
 from .metrics import auc, bootstrap_interval, score_predictions
 from .paired_tests import (
     Difference,
@@ -19,6 +20,15 @@ from .paired_tests import (
     signed_rank_p,
     smallest_reachable_p,
 )
+from .placements import (
+    PeopleTest,
+    SiteAreas,
+    assess_over_people,
+    delong_covariance,
+    equal_weights,
+    pair_weights,
+    placement_values,
+)
 from .splitters import LeaveOneSiteOut, SiteStratifiedKFold
 from .statistics import compare_over_folds, compare_over_sites
 
@@ -27,10 +37,13 @@ __all__ = [
     "Difference",
     "Fold",
     "LeaveOneSiteOut",
+    "PeopleTest",
     "ProtocolSettings",
     "RocBand",
+    "SiteAreas",
     "SiteStratifiedKFold",
     "adjust_holm",
+    "assess_over_people",
     "auc",
     "bootstrap_interval",
     "calibration_error",
@@ -38,13 +51,21 @@ __all__ = [
     "compare_by_signed_rank",
     "compare_over_folds",
     "compare_over_sites",
+    "delong_covariance",
+    "detectable_difference",
+    "equal_weights",
+    "fold_correction",
     "leave_one_site_out",
     "make_folds",
     "make_training_fold",
+    "pair_weights",
+    "placement_values",
     "reliability_curve",
     "roc_band",
     "score_predictions",
     "signed_rank_p",
     "site_stratified_kfold",
     "smallest_reachable_p",
+    "standard_error",
+    "t_interval",
 ]

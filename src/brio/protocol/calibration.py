@@ -1,4 +1,4 @@
-"""Calibration of predicted probabilities, and the mean ROC curve over sites with its bootstrap band."""
+"""Calibration of predicted probabilities, and the mean ROC curve over sites with its band."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pandas as pd
 from sklearn.metrics import roc_curve
 
 from ..errors import BrioError
-from .metrics import bootstrap_interval
+from .intervals import t_interval
 
 __all__ = ["BinStrategy", "RocBand", "calibration_error", "reliability_curve", "roc_band"]
 
@@ -146,9 +146,9 @@ class RocBand:
     ----------
     false_positive_rate : ndarray, shape [points]
     true_positive_rate, low, high : ndarray, shape [points]
-        Mean over sites and its bootstrap interval, separately at each false-positive rate.
+        Mean over sites and its t interval, separately at each false-positive rate.
     auc, auc_low, auc_high : float
-        Mean over sites of the exact AUC, and its bootstrap interval.
+        Mean over sites of the exact AUC, and its t interval.
     n_sites : int
         Sites with a curve.
     one_class_units : tuple of str
@@ -171,9 +171,9 @@ def roc_band(
     by: Sequence[str] = ("fold",),
     points: int = 201,
     level: float = 0.95,
-    resamples: int = 2_000,
+    correction: float = 0.0,
 ) -> RocBand:
-    """Compute the mean ROC curve over sites and its bootstrap band.
+    """Compute the mean ROC curve over sites and its band of t intervals.
 
     The curve of each site is interpolated on common false-positive rates. Curves of the seeds of a site are averaged
     first. Sites have equal weight, whatever their size, and scans of different sites are not ranked against each other.
@@ -189,8 +189,8 @@ def roc_band(
         Number of false-positive rates, equally spaced from 0 to 1.
     level : float
         Of the intervals.
-    resamples : int
-        Bootstrap draws for the band.
+    correction : float
+        0 over sites, :func:`brio.protocol.fold_correction` over folds.
 
     Returns
     -------
@@ -222,9 +222,9 @@ def roc_band(
         areas.append(np.mean([np.trapezoid(true, false) for false, true in steps]))
     if not curves:
         raise BrioError(f"no ROC curve: one class only at {'; '.join(one_class_units) or 'nothing'}")
-    # bootstrap_interval has a fixed seed: every false-positive rate sees the same draws of sites
-    band = np.array([bootstrap_interval(rates, level, resamples) for rates in np.transpose(curves)])
-    low, high = bootstrap_interval(np.array(areas), level)
+    limits = (0.0, 1.0)
+    band = np.array([t_interval(rates, correction, level=level, limits=limits) for rates in np.transpose(curves)])
+    low, high = t_interval(areas, correction, level=level, limits=limits)
     return RocBand(
         false_positive_rate=grid,
         true_positive_rate=np.mean(curves, axis=0),

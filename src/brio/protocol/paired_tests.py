@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from .metrics import bootstrap_interval
+from .intervals import fold_correction, standard_error, t_interval
 
 __all__ = [
     "Difference",
@@ -33,8 +33,10 @@ class Difference:
     n_missing : int
         Number of pairs in which a score is missing.
     mean, low, high : float
-        Mean of the differences, first method minus second, and its interval of level 1 - alpha: bootstrap over sites,
-        or from the t distribution. Where lower is better, a negative mean is in favour of the first method.
+        Mean of the differences, first method minus second, and its t interval of level 1 - alpha
+        (:func:`brio.protocol.t_interval`). Where lower is better, a negative mean is in favour of the first method.
+    error : float
+        Standard error of the mean; NaN for fewer than two pairs.
     better, worse : int
         Number of pairs in which the first method is better, and worse; the rest are ties.
     p : float
@@ -48,6 +50,7 @@ class Difference:
     mean: float
     low: float
     high: float
+    error: float
     better: int
     worse: int
     p: float
@@ -127,7 +130,7 @@ def compare_by_signed_rank(
 ) -> Difference:
     """Compare the scores of two methods at the same sites by the signed-rank test.
 
-    The interval is a percentile bootstrap over sites; it is somewhat too narrow for few sites.
+    The interval is Student's t over sites.
 
     Parameters
     ----------
@@ -150,13 +153,14 @@ def compare_by_signed_rank(
     """
     differences, n_missing = _paired_differences(first, second)
     better, worse = int((differences > 0).sum()), int((differences < 0).sum())
-    low, high = bootstrap_interval(differences, level=1 - alpha)
+    low, high = t_interval(differences, level=1 - alpha)
     return Difference(
         n=len(differences),
         n_missing=n_missing,
         mean=float(differences.mean()) if len(differences) else float("nan"),
         low=low,
         high=high,
+        error=standard_error(differences),
         better=worse if lower_is_better else better,
         worse=better if lower_is_better else worse,
         p=signed_rank_p(differences) if len(differences) else float("nan"),
@@ -171,6 +175,7 @@ def compare_by_corrected_t(
 
     Training sets of different folds overlap, so scores vary less between folds than they would between cohorts. The
     variance of the mean of k differences is therefore taken as (1/k + n_test/n_source) times that of one difference.
+    In simulation this is on the cautious side: its 95 % intervals cover 99 to 100 %.
 
     Parameters
     ----------
@@ -201,16 +206,15 @@ def compare_by_corrected_t(
     differences, n_missing = _paired_differences(first, second)
     k = len(differences)
     mean = float(differences.mean()) if k else float("nan")
-    low = high = p = float("nan")
+    correction = fold_correction(n_test, n_source)
+    low, high = t_interval(differences, correction, level=1 - alpha)
+    error, p = standard_error(differences, correction), float("nan")
     if k > 1:
-        error = float(np.sqrt((1 / k + n_test / n_source) * differences.var(ddof=1)))
-        half = float(stats.t.ppf(1 - alpha / 2, k - 1)) * error
-        low, high = mean - half, mean + half
         p = float(2 * stats.t.sf(abs(mean) / error, k - 1)) if error > 0 else float(mean == 0)
     better, worse = int((differences > 0).sum()), int((differences < 0).sum())
     if lower_is_better:
         better, worse = worse, better
-    return Difference(k, n_missing, mean, low, high, better, worse, p, smallest_p=0.0)
+    return Difference(k, n_missing, mean, low, high, error, better, worse, p, smallest_p=0.0)
 
 
 def adjust_holm(p: Values) -> np.ndarray:

@@ -16,6 +16,7 @@ import pandas as pd
 
 from ..errors import BrioError, nearest
 from ..formatting import format_p
+from .intervals import detectable_difference
 from .paired_tests import Difference, adjust_holm, compare_by_corrected_t, compare_by_signed_rank
 
 __all__ = ["compare_over_folds", "compare_over_sites"]
@@ -44,8 +45,9 @@ def compare_over_sites(
     -------
     DataFrame
         One row per comparison: ``method``, ``other``, ``n_sites``, ``left_out``, ``mean_difference``, ``low``,
-        ``high``, ``better``, ``worse``, ``p``, ``p_holm``, ``smallest_p``, and a ``warning`` if there are too few sites
-        to reach alpha.
+        ``high``, ``better``, ``worse``, ``p``, ``p_holm``, ``smallest_p``, a ``warning`` if there are too few sites to
+        reach alpha, and ``detectable`` and ``detectable_in_family``: the smallest true difference that a t test at
+        level alpha, or at alpha divided by the number of comparisons, finds with 80 % power.
 
     Raises
     ------
@@ -119,6 +121,7 @@ def _compare_family(
     smallest = np.array([d.smallest_p for d in differences])
     # adjusted values grow with every p of the family: they are smallest where every p is
     reachable = adjust_holm(np.where(np.isnan(p), np.nan, smallest))
+    tested = max(1, int((~np.isnan(p)).sum()))
     return pd.DataFrame(
         {
             "method": [first for first, _ in pairs],
@@ -136,6 +139,10 @@ def _compare_family(
             "warning": [
                 _warning(d, float(r), len(differences), units, alpha)
                 for d, r in zip(differences, reachable, strict=True)
+            ],
+            "detectable": [detectable_difference(d.error, d.n - 1, alpha=alpha) for d in differences],
+            "detectable_in_family": [
+                detectable_difference(d.error, d.n - 1, alpha=alpha / tested) for d in differences
             ],
         }
     )

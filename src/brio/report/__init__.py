@@ -1,16 +1,21 @@
 """Tables, figures and the HTML report of finished jobs: reads results, trains nothing."""
 
-from .comparisons import compare_methods, comparison_table, join_jobs
+from .comparisons import compare_methods, comparison_table, join_jobs, label_folders
+from .people import compare_jobs, gather_jobs, write_joined_tables
 from .sites import draw_sites
 from .tables import markdown_table, paper_figures
 from .write import write_report
 
 __all__ = [
+    "compare_jobs",
     "compare_methods",
     "comparison_table",
     "draw_sites",
+    "gather_jobs",
     "join_jobs",
+    "label_folders",
     "markdown_table",
     "paper_figures",
+    "write_joined_tables",
     "write_report",
 ]

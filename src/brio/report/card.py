@@ -125,11 +125,11 @@ def _describe_evaluation(contents: ReportContents) -> list[str]:
         else f"k-fold: {units}, scans of every site are used for training"
     )
     seeds = format_count(len(summary.seeds), "seed")
-    header = ("method", "AUC", "95 % interval", *_METRICS, "calibration error")
+    header = ("method", "AUC", "95 % interval", "pair-weighted AUC", *_METRICS, "calibration error")
     arms = sorted(evidence.main, key=lambda arm: -(arm.summary.auc.mean or 0.0))
     return [
         f"{protocol}; {seeds}. Checkpoints and settings are chosen on validation scans or inner folds, never on test "
-        f"scans. Values in percent, mean over {unit}s, with 95 % bootstrap intervals over {unit}s.",
+        f"scans. Values in percent, mean over {unit}s, with 95 % intervals ({summary.intervals}).",
         "",
         *_format_escaped_table(header, [_list_scores(arm) for arm in arms]),
     ]
@@ -138,8 +138,9 @@ def _describe_evaluation(contents: ReportContents) -> list[str]:
 def _list_scores(arm: EvidenceArm) -> list[str]:
     auc = arm.summary.auc
     others = [format_percent(arm.summary.metric(name).mean) for name in _METRICS.values()]
-    interval = format_interval(auc.interval)
-    return [arm.name, format_percent(auc.mean), interval, *others, format_percent(arm.calibration_error)]
+    interval, pairs = format_interval(auc.interval), arm.summary.pair_weighted_auc
+    pair_weighted = format_percent(pairs.mean if pairs else None)
+    return [arm.name, format_percent(auc.mean), interval, pair_weighted, *others, format_percent(arm.calibration_error)]
 
 
 def _format_escaped_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import pandas as pd
 
@@ -12,7 +13,7 @@ from ..protocol import compare_over_folds, compare_over_sites
 from ..results import average_seeds, unit_columns
 from ..results.format import format_interval, format_p, format_points, format_table
 
-__all__ = ["compare_methods", "comparison_table", "join_jobs", "paired_scores"]
+__all__ = ["compare_methods", "comparison_table", "join_jobs", "label_folders", "name_methods", "paired_scores"]
 
 METRIC_NAMES = {
     "auc": "AUC",
@@ -25,6 +26,22 @@ METRIC_NAMES = {
 LOSSES = ("brier",)
 PROTOCOL_NAMES = {"loso": "leave one site out", "kfold": "k-fold"}
 MOST_NAMED = 12
+DETECTABLE = "Detectable: the smallest true difference that a t-test finds with 80 % power"
+
+
+def label_folders(folders: Sequence[Path]) -> list[str]:
+    """Label the folders of jobs by their name, with as much of the path as tells different folders apart.
+
+    Examples
+    --------
+    >>> label_folders([Path("aal116/ridge"), Path("aal116/gcn")]), label_folders([Path("a/ridge"), Path("b/ridge")])
+    (['ridge', 'gcn'], ['a/ridge', 'b/ridge'])
+    """
+    paths = [folder.resolve() for folder in folders]
+    depth = 1
+    while len({path.parts[-depth:] for path in paths}) < len(set(paths)):
+        depth += 1
+    return ["/".join(path.parts[-depth:]) for path in paths]
 
 
 def join_jobs(jobs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -49,14 +66,43 @@ def join_jobs(jobs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     >>> rows["method"].tolist()
     ['ridge (plain)', 'ridge (combat)']
     """
-    run_columns = ["cohort", "method", "protocol", "fold", "seed"]
+    rows = _concatenate(jobs)
+    names = name_methods(jobs)
+    method = [names[job, name] for job, name in zip(rows["job"], rows["method"], strict=True)]
+    return rows.assign(method=method).drop(columns="job")
+
+
+_RUN_COLUMNS = ["cohort", "method", "protocol", "fold", "seed"]
+
+
+def _concatenate(jobs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Join the rows of jobs, those of runs with the same scores once; a column names their job."""
     rows = pd.concat([frame.assign(job=name) for name, frame in jobs.items()], ignore_index=True)
     scores = [name for name in ("n_test", *METRIC_NAMES) if name in rows]
-    rows = rows.drop_duplicates([*run_columns, *scores])
-    clashing = rows.loc[rows.duplicated(run_columns, keep=False), ["cohort", "protocol", "method"]].drop_duplicates()
-    clash = pd.MultiIndex.from_frame(rows[["cohort", "protocol", "method"]]).isin(pd.MultiIndex.from_frame(clashing))
-    method = rows["method"].where(~clash, rows["method"] + " (" + rows["job"] + ")")
-    return rows.assign(method=method).drop(columns="job")
+    return rows.drop_duplicates([*_RUN_COLUMNS, *scores])
+
+
+def name_methods(jobs: Mapping[str, pd.DataFrame]) -> dict[tuple[str, str], str]:
+    """Name the methods of several jobs as :func:`join_jobs` does.
+
+    Parameters
+    ----------
+    jobs : dict of DataFrame
+        ``results.csv`` of each job, by the name of its folder.
+
+    Returns
+    -------
+    dict
+        (name of the job, method) -> the method, with the name of the job added where scores differ between jobs.
+    """
+    rows = _concatenate(jobs)
+    group = ["cohort", "protocol", "method"]
+    clashing = set(rows.loc[rows.duplicated(_RUN_COLUMNS, keep=False), group].itertuples(index=False, name=None))
+    return {
+        (job, method): f"{method} ({job})" if (cohort, protocol, method) in clashing else method
+        for job, frame in jobs.items()
+        for cohort, protocol, method in frame[group].drop_duplicates().itertuples(index=False, name=None)
+    }
 
 
 def compare_methods(rows: pd.DataFrame, reference: str, metric: str = "auc", alpha: float = 0.05) -> pd.DataFrame:
@@ -135,7 +181,7 @@ def comparison_table(rows: pd.DataFrame, reference: str, metric: str = "auc", al
     >>> run = {"cohort": "abide", "protocol": "loso", "seed": 0, "n_source": 90, "n_test": 10}
     >>> rows = [run | {"method": m, "fold": f"s{k}", "auc": v} for m in auc for k, v in enumerate(auc[m])]
     >>> print(comparison_table(pd.DataFrame(rows), "ridge").splitlines()[4])
-    | brio | 6 | +3.0 | +2.0 to +4.0 | 6 | 0 | 0.031 | 0.031 |
+    | brio | 6 | +3.0 | +1.5 to +4.5 | 6 | 0 | 0.031 | 0.031 | 2.0 |
     """
     differences = compare_methods(rows, reference, metric, alpha)
     texts = []
@@ -148,7 +194,8 @@ def comparison_table(rows: pd.DataFrame, reference: str, metric: str = "auc", al
             continue
         title = f"Difference in {METRIC_NAMES[metric]} to {reference}, in points: {name}"
         notes = [_describe_test(group, protocol, len(selected)), *_name_missing(group, protocol, metric)]
-        notes += _list_warnings(selected)
+        family = f"; Bonferroni: at a level for {len(selected)} comparisons." if len(selected) > 1 else "."
+        notes += [DETECTABLE + family, *_list_warnings(selected)]
         texts.append("\n".join([title, "", _format_differences(selected, protocol, alpha), "", *notes]) + "\n")
     return "\n".join(texts)
 
@@ -203,12 +250,15 @@ def _name_unit(index: object) -> str:
 def _format_differences(differences: pd.DataFrame, protocol: str, alpha: float) -> str:
     units = "folds" if protocol == "kfold" else "sites"
     header = ["method", units, "difference", f"{100 * (1 - alpha):g} % interval", "better", "worse", "p", "p, Holm"]
+    several = len(differences) > 1
+    header += ["detectable", "detectable, Bonferroni"][: 1 + several]
     rows = []
     for row in differences.itertuples():
         counts = [str(row.better), str(row.worse)]
         interval = format_interval([row.low, row.high], format_points)
         cells = [str(row.method), str(row.n), format_points(row.mean_difference), interval, *counts]
-        rows.append([*cells, format_p(row.p), format_p(row.p_holm)])
+        detectable = [format_points(d).removeprefix("+") for d in (row.detectable, row.detectable_in_family)]
+        rows.append([*cells, format_p(row.p), format_p(row.p_holm), *detectable[: 1 + several]])
     return format_table(header, rows)
 
 
@@ -222,9 +272,7 @@ def _describe_test(group: pd.DataFrame, protocol: str, comparisons: int) -> str:
         mean = "one seed" if seeds.iloc[0] == 1 else f"scores averaged over {seeds.iloc[0]} seeds"
     else:
         mean = f"scores averaged over different numbers of seeds ({', '.join(f'{m} {n}' for m, n in seeds.items())})"
-    return (
-        f"Wilcoxon's signed-rank test over sites (exact, two-sided), {mean}; interval: bootstrap over sites{corrected}"
-    )
+    return f"Wilcoxon's signed-rank test over sites (exact, two-sided), {mean}; interval: t over sites{corrected}"
 
 
 def _name_missing(group: pd.DataFrame, protocol: str, metric: str) -> list[str]:

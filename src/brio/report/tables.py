@@ -38,7 +38,7 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
 
     Rows are in blocks (BRIO; published code or equations; our reading; redesigns; linear models; controls), methods of
     a block in the order of ``brio methods``. Rows with fewer than three seeds, or without some folds, are marked as
-    smoke runs.
+    smoke runs. Lines below the table say which intervals it has.
 
     Parameters
     ----------
@@ -52,7 +52,8 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
     """
     order = {entry.name: k for k, entry in enumerate(list_methods())}
     published = paper_figures().set_index(["cohort", "method"]).to_dict("index")
-    header = ["cohort", "family", "method", "AUC", "95 % interval", "AUC, seeds averaged", "ACC"]
+    header = ["cohort", "family", "method", "AUC", "95 % interval"]
+    header += ["pair-weighted AUC", "95 % interval, people", "AUC, seeds averaged", "ACC"]
     header += ["paper's AUC", "paper's ACC"] if paper else []
     header += ["folds", "seeds", "epochs (steps)", "K", "block", "settings", "provenance", ""]
     rows = []
@@ -60,6 +61,8 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
         for name, method in summary.methods.items():
             row = [f"{summary.cohort} ({summary.n_scans})", method.family, name]
             row += [_format_mean_sd(method.auc), format_interval(method.auc.interval)]
+            pairs = method.pair_weighted_auc or MetricSummary()
+            row += [format_percent(pairs.mean), format_interval(pairs.interval)]
             row += [_format_mean_sd(method.auc_of_averaged_logits), _format_mean_sd(method.acc)]
             if paper:
                 reported = published.get((summary.cohort, name)) if summary.protocol == "loso" else None
@@ -69,7 +72,14 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
             row += [_describe_settings(method, summary), method.provenance, _list_remarks(summary, method)]
             rows.append((summary.cohort, rank_block(method.block), order.get(name, len(order)), row))
     rows.sort(key=lambda r: r[:3])
-    return format_table(header, [row for *_, row in rows]) + "\n"
+    kinds = dict.fromkeys(summary.intervals for summary in summaries)
+    notes = [f"95 % interval of the mean AUC: {'; '.join(kinds)}."]
+    if any(method.pair_weighted_auc for summary in summaries for method in summary.methods.values()):
+        notes.append(
+            "Pair-weighted: every pair of a patient and a control of one test site counts alike; its interval is over "
+            "people at these sites."
+        )
+    return "\n".join([format_table(header, [row for *_, row in rows]), "", *notes]) + "\n"
 
 
 def _format_mean_sd(metric: MetricSummary) -> str:

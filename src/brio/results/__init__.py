@@ -3,10 +3,20 @@
 No other room reads or writes these files.
 """
 
-from .aggregate import average_seeds, summarise_ensemble, summarise_metrics, summarise_scores, unit_columns
+from .aggregate import (
+    INTERVALS,
+    average_seeds,
+    mean_correction,
+    summarise_ensemble,
+    summarise_metrics,
+    summarise_scores,
+    unit_columns,
+)
 from .job import StoredJob, StoredRun, write_plan
+from .people import ESTIMANDS, assess_auc, compare_over_people
 from .plan import Plan, PlannedMethod, TunedChoice
 from .run_record import Predictions, RunRecord, RunRow
+from .sites import collect_areas, covariance_rows, describe_calibration, site_rows
 from .store import RunStore, lock_folder
 from .study import StoredStudy, StudyOptions, StudyRecord
 from .summarise import FULL_SEEDS, changed_settings, summarise
@@ -16,7 +26,9 @@ from .tuning import TuningRecord
 
 __all__ = [
     "COLUMNS",
+    "ESTIMANDS",
     "FULL_SEEDS",
+    "INTERVALS",
     "METRICS",
     "MethodSummary",
     "MetricSummary",
@@ -35,12 +47,19 @@ __all__ = [
     "TunedChoice",
     "TuningBudget",
     "TuningRecord",
+    "assess_auc",
     "average_seeds",
     "changed_settings",
+    "collect_areas",
+    "compare_over_people",
+    "covariance_rows",
+    "describe_calibration",
     "lock_folder",
+    "mean_correction",
     "prediction_rows",
     "read_results",
     "result_rows",
+    "site_rows",
     "summarise",
     "summarise_ensemble",
     "summarise_metrics",

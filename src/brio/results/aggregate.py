@@ -17,10 +17,21 @@ import numpy as np
 import pandas as pd
 
 from ..errors import BrioError
-from ..protocol import auc, bootstrap_interval
+from ..protocol import auc, fold_correction, t_interval
 from .summary import METRICS, MetricSummary
 
-__all__ = ["average_seeds", "summarise_ensemble", "summarise_metrics", "summarise_scores", "unit_columns"]
+__all__ = [
+    "INTERVALS",
+    "average_seeds",
+    "mean_correction",
+    "summarise_ensemble",
+    "summarise_metrics",
+    "summarise_scores",
+    "unit_columns",
+]
+
+INTERVALS = {"loso": "t over sites", "kfold": "corrected resampled t over folds"}
+"""How intervals of means are computed under each protocol, as tables state it."""
 
 
 def unit_columns(protocol: str) -> list[str]:
@@ -97,18 +108,52 @@ def _average_runs(rows: pd.DataFrame, units: list[str], metric: str) -> pd.Serie
     return groups.mean().where(groups.count() == n_runs)
 
 
-def summarise_scores(scores: Sequence[float] | np.ndarray | pd.Series) -> MetricSummary:
+def mean_correction(rows: pd.DataFrame, protocol: str) -> float:
+    """Return what is added to 1/n in the variance of a mean over n units, see :func:`brio.protocol.fold_correction`.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        As in ``results.csv``.
+    protocol : {"loso", "kfold"}
+
+    Returns
+    -------
+    float
+        0 over sites; under k-fold the number of test scans of a fold divided by that of all other scans.
+
+    Examples
+    --------
+    >>> rows = pd.DataFrame({"n_test": [10, 10], "n_source": [70, 70], "n_validation": [20, 20]})
+    >>> round(mean_correction(rows, "kfold"), 3), mean_correction(rows, "loso")
+    (0.111, 0.0)
+    """
+    if protocol == "loso":
+        return 0.0
+    sizes = rows[["n_test", "n_source", "n_validation"]].mean()
+    return fold_correction(float(sizes["n_test"]), float(sizes["n_source"] + sizes["n_validation"]))
+
+
+def summarise_scores(
+    scores: Sequence[float] | np.ndarray | pd.Series,
+    correction: float = 0.0,
+    limits: tuple[float, float] = (-np.inf, np.inf),
+) -> MetricSummary:
     """Summarise the scores of sites; those without one (NaN) do not count.
 
     Parameters
     ----------
     scores : array-like of float, shape [n_units]
         One score per site, or per fold of each seed.
+    correction : float
+        0 over sites, :func:`mean_correction` over folds.
+    limits : tuple of float
+        Smallest and largest value that a score can have.
 
     Returns
     -------
     MetricSummary
-        With a 95 % bootstrap interval of the mean.
+        With a 95 % interval of the mean, see :func:`brio.protocol.t_interval`.
 
     Examples
     --------
@@ -116,7 +161,7 @@ def summarise_scores(scores: Sequence[float] | np.ndarray | pd.Series) -> Metric
     0.625
     """
     present = pd.Series(scores, dtype=float).dropna()
-    low, high = bootstrap_interval(present.to_numpy())
+    low, high = t_interval(present.to_numpy(), correction, limits=limits)
     return MetricSummary(
         mean=float(present.mean()) if len(present) else None,
         sd=float(present.std(ddof=1)) if len(present) > 1 else None,
@@ -139,8 +184,11 @@ def summarise_metrics(rows: pd.DataFrame, protocol: str) -> dict[str, MetricSumm
     dict of MetricSummary
         By name of the metric.
     """
-    units = unit_columns(protocol)
-    return {metric: summarise_scores(_average_runs(rows, units, metric)) for metric in METRICS}
+    units, correction = unit_columns(protocol), mean_correction(rows, protocol)
+    return {
+        metric: summarise_scores(_average_runs(rows, units, metric), correction, limits=(0.0, 1.0))
+        for metric in METRICS
+    }
 
 
 def summarise_ensemble(predictions: pd.DataFrame, protocol: str) -> MetricSummary:
@@ -164,7 +212,7 @@ def summarise_ensemble(predictions: pd.DataFrame, protocol: str) -> MetricSummar
     groups = predictions.groupby([*by, "participant_id"])
     scans = groups.agg(label=("label", "first"), logit=("logit", "mean"))
     scans["logit"] = scans["logit"].where(groups["logit"].count() == groups.size())
-    return summarise_scores(scans.groupby(by or (lambda scan: 0)).apply(_auc_if_complete))
+    return summarise_scores(scans.groupby(by or (lambda scan: 0)).apply(_auc_if_complete), limits=(0.0, 1.0))
 
 
 def _auc_if_complete(scans: pd.DataFrame) -> float:

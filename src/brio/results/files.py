@@ -24,6 +24,7 @@ __all__ = [
     "write_json",
 ]
 
+SITES, COVARIANCES = "sites.csv", "covariances.csv"
 PLAN, SUMMARY, RESULTS, PREDICTIONS = "plan.json", "summary.json", "results.csv", "predictions.csv"
 AUDIT, EXCLUSIONS, COHORT_FACTS = "audit.json", "exclusions.tsv", "facts.json"
 TUNING, CONFIGURATIONS, SEARCH = "tuning.json", "configurations.csv", "search"
@@ -36,7 +37,7 @@ PARTIAL = ".partial"
 
 TEXT_COLUMNS = (
     *("cohort", "method", "protocol", "fold", "test_sites", "validation_sites", "device", "note"),
-    *("participant_id", "site", "arm", "roi"),
+    *("participant_id", "site", "arm", "roi", "other"),
 )
 """Columns that are text even where every value looks like a number: ``0050002`` is a participant, ``1`` a fold."""
 

@@ -24,6 +24,7 @@ from .files import (
 )
 from .plan import Plan
 from .run_record import RunRecord
+from .sites import covariance_rows, read_covariances, read_sites, site_rows
 from .store import RunStore
 from .summary import Summary
 from .tables import read_predictions, read_results
@@ -98,6 +99,20 @@ class StoredJob:
         if self.plan is None:
             raise file_error(self.folder, f"has no {PLAN}", "give a folder that 'brio run' or 'brio tune' wrote")
         return self.plan
+
+    @cached_property
+    def sites(self) -> pd.DataFrame | None:
+        """``sites.csv``, or what it would hold, from the predictions; None where neither was kept."""
+        if self.predictions is not None:
+            return site_rows(self.predictions, self.summary.protocol)
+        return read_sites(self.folder)
+
+    @cached_property
+    def covariances(self) -> pd.DataFrame | None:
+        """``covariances.csv``, or what it would hold, from the predictions; None where neither was kept."""
+        if self.predictions is not None:
+            return covariance_rows(self.predictions, self.summary.protocol)
+        return read_covariances(self.folder)
 
     @property
     def store(self) -> RunStore:

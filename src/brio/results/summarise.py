@@ -12,8 +12,9 @@ import pandas as pd
 from ..connectome import HarmonisationRule
 from ..methods import find_method, make_method
 from ..training import MethodFacts
-from .aggregate import summarise_ensemble, summarise_metrics
+from .aggregate import INTERVALS, average_seeds, summarise_ensemble, summarise_metrics, unit_columns
 from .format import format_interval, format_percent
+from .people import compute_chance_p, summarise_people
 from .plan import Plan
 from .summary import MethodSummary, Summary, TuningBudget
 
@@ -38,7 +39,7 @@ def changed_settings(method: str, settings: Mapping[str, Any]) -> dict[str, Any]
 
 
 def summarise(plan: Plan, rows: pd.DataFrame, predictions: pd.DataFrame, facts: Mapping[str, MethodFacts]) -> Summary:
-    """Summarise a job: mean and SD over sites of the means over seeds, with a 95 % bootstrap interval over sites.
+    """Summarise a job: mean and SD over sites of the means over seeds, with a 95 % interval, see :data:`INTERVALS`.
 
     Under k-fold every fold of every seed counts, since another seed deals the scans to other folds.
 
@@ -67,6 +68,7 @@ def summarise(plan: Plan, rows: pd.DataFrame, predictions: pd.DataFrame, facts: 
         seeds=plan.seeds,
         smoke_run=plan.folds is not None or len(plan.seeds) < FULL_SEEDS,
         harmonise=str(harmonise) or None,
+        intervals=INTERVALS[plan.protocol],
         warnings=tuple(_warn_of_shortcuts(methods, plan.protocol)),
         selection=SELECTION,
         methods=methods,
@@ -80,6 +82,12 @@ def _summarise_method(
     own = rows[rows["method"] == name]
     without_auc = own[own["auc"].isna()].drop_duplicates("fold").set_index("fold")["note"]
     tuned = planned.tuned
+    own_predictions = predictions[predictions["method"] == name]
+    scores = average_seeds(own, units=unit_columns(plan.protocol))[name]
+    scores_by_field: dict[str, Any] = {
+        **summarise_metrics(own, plan.protocol),
+        **summarise_people(own_predictions, plan.protocol, name),
+    }
     return MethodSummary(
         family=entry.family,
         provenance=str(entry.provenance),
@@ -97,8 +105,9 @@ def _summarise_method(
         K=facts.reestimates if own["block_length"].notna().any() else None,
         dead_rois=facts.dead_rois,
         changed=changed_settings(name, planned.settings),
-        **summarise_metrics(own, plan.protocol),
-        auc_of_averaged_logits=summarise_ensemble(predictions[predictions["method"] == name], plan.protocol),
+        **scores_by_field,
+        auc_of_averaged_logits=summarise_ensemble(own_predictions, plan.protocol),
+        p_chance=compute_chance_p(scores, own, plan.protocol),
         validation_auc=_average(own, "validation_auc"),
         without_auc={str(fold): str(note) for fold, note in without_auc.items()},
     )

@@ -27,7 +27,7 @@ class MetricSummary:
     mean, sd : float or None
         As shares of one; None where no site, or only one, has a score.
     interval : tuple of float or None
-        95 % bootstrap interval of the mean over sites.
+        95 % interval of the mean; :attr:`Summary.intervals` says which.
     n : int
         Sites (folds) that have a score.
     """
@@ -80,6 +80,13 @@ class MethodSummary:
         Over sites, seeds averaged first.
     auc_of_averaged_logits : MetricSummary
         AUC of an ensemble of the seeds.
+    pair_weighted_auc : MetricSummary or None
+        AUC over all pairs of a patient and a control of the same test site, with its interval over people at these
+        sites; None under k-fold, and in files of version 0.1.0, as are the next three.
+    auc_interval_over_people : tuple of float or None
+        95 % interval of the mean AUC over these sites, for new people at them (DeLong).
+    p_chance, p_chance_over_people : float or None
+        Two-sided p of the mean AUC against chance: over sites or folds, and over people at these sites.
     validation_auc : float or None
         Mean over runs.
     without_auc : dict
@@ -109,6 +116,10 @@ class MethodSummary:
     specificity: MetricSummary
     brier: MetricSummary
     auc_of_averaged_logits: MetricSummary
+    pair_weighted_auc: MetricSummary | None = None
+    auc_interval_over_people: tuple[float, ...] | None = None
+    p_chance: float | None = None
+    p_chance_over_people: float | None = None
     validation_auc: float | None = None
     without_auc: dict[str, str] = dataclasses.field(default_factory=dict)
 
@@ -144,6 +155,8 @@ class Summary:
         Fewer than three seeds, or not every fold: no basis for a claim.
     harmonise : str or None
         How sites were harmonised.
+    intervals : str
+        How intervals of means over sites or folds were computed; files of version 0.1.0 do not say.
     warnings : tuple of str
     selection : str
         By what checkpoints and settings were chosen.
@@ -161,6 +174,7 @@ class Summary:
     seeds: tuple[int, ...]
     smoke_run: bool
     harmonise: str | None = None
+    intervals: str = "bootstrap over sites or folds"
     warnings: tuple[str, ...] = ()
     selection: str = ""
     methods: dict[str, MethodSummary]

@@ -11,6 +11,7 @@ import pandas as pd
 
 from .files import PREDICTIONS, RESULTS, SUMMARY, read_csv, write_csv, write_json
 from .run_record import RunRecord, RunRow
+from .sites import covariance_rows, site_rows, write_site_tables
 from .summary import METRICS, Summary
 
 __all__ = ["COLUMNS", "prediction_rows", "read_predictions", "read_results", "result_rows", "write_tables"]
@@ -55,6 +56,8 @@ def read_predictions(folder: Path) -> pd.DataFrame | None:
 def write_tables(folder: Path, rows: pd.DataFrame, predictions: pd.DataFrame | None, summary: Summary) -> None:
     """Write the tables of a finished job; the summary comes last, and with it the job is finished.
 
+    With predictions come ``sites.csv`` and ``covariances.csv``, see :mod:`brio.results.sites`.
+
     Parameters
     ----------
     folder : Path
@@ -67,4 +70,7 @@ def write_tables(folder: Path, rows: pd.DataFrame, predictions: pd.DataFrame | N
     write_csv(folder / RESULTS, rows)
     if predictions is not None:
         write_csv(folder / PREDICTIONS, predictions)
+        write_site_tables(
+            folder, site_rows(predictions, summary.protocol), covariance_rows(predictions, summary.protocol)
+        )
     write_json(folder / SUMMARY, summary.to_json(), indent=2)

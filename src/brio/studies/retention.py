@@ -19,7 +19,7 @@ from ..diagnostics import (
     retained_margin,
 )
 from ..drawing import horizontal_offset, make_panels, series_style
-from ..protocol import auc, bootstrap_interval, compare_over_sites
+from ..protocol import auc, compare_over_sites, t_interval
 from ..results.format import format_signed, state_p
 from ..training import FittedRun
 from .arms import Arm, make_arm
@@ -110,7 +110,7 @@ def _draw(by_site: pd.Series) -> Any:
     figure, (axis,) = make_panels(1, 7.0, 3.8)
     for k, ranking in enumerate(RANKINGS):
         table = 100 * by_site.loc[ranking].unstack("share")
-        low, high = np.array([bootstrap_interval(table[share].to_numpy()) for share in table.columns]).T
+        low, high = np.array([t_interval(table[share].to_numpy()) for share in table.columns]).T
         mean, x = table.mean(), table.columns + horizontal_offset(k, len(RANKINGS), 100 / len(table.columns))
         bars = compute_error_bars(mean, low, high)
         axis.errorbar(x, mean, yerr=bars, capsize=2, linewidth=1.2, label=ranking, **series_style(k))

@@ -12,7 +12,7 @@ from ..errors import BrioError
 from ..jobs.job import Job
 from ..jobs.resume import write_job_plan
 from ..protocol import ProtocolSettings
-from ..results import MetricSummary, Plan, StoredJob, summarise_metrics, write_tables
+from ..results import INTERVALS, MetricSummary, Plan, StoredJob, summarise_metrics, write_tables
 from .arms import TUNED, Arm, ArmResults
 
 __all__ = ["REUSED", "ReusedResults", "read_reused_results", "write_reused_results"]
@@ -127,11 +127,19 @@ def write_reused_results(results: ArmResults, plan: Plan, job: Job, place: Path)
     method = dataclasses.replace(results.summary, **metrics, runs=len(rows), seeds=len(seeds))
     if results.summary.seeds != len(seeds):  # the AUC of averaged logits needs the predictions of all seeds
         method = dataclasses.replace(method, auc_of_averaged_logits=MetricSummary())
+        method = dataclasses.replace(
+            method, pair_weighted_auc=None, auc_interval_over_people=None, p_chance=None, p_chance_over_people=None
+        )
     predictions = source.predictions
     if predictions is not None:
         selected = predictions["method"].eq(name) & predictions["seed"].isin(seeds)
         predictions = predictions[selected & predictions["fold"].isin(rows["fold"])]
     summary = dataclasses.replace(
-        source.summary, methods={name: method}, n_excluded=len(plan.excluded), seeds=seeds, warnings=()
+        source.summary,
+        methods={name: method},
+        n_excluded=len(plan.excluded),
+        seeds=seeds,
+        intervals=INTERVALS[results.arm.protocol],
+        warnings=(),
     )
     write_tables(folder, rows, predictions, summary)

@@ -10,7 +10,7 @@ import pandas as pd
 from ..connectome import Connectomes
 from ..diagnostics import PLACEMENTS, estimate_window_connectomes
 from ..drawing import horizontal_offset, make_panels, series_style
-from ..protocol import auc, bootstrap_interval, compare_over_sites
+from ..protocol import auc, compare_over_sites, t_interval
 from ..results.format import format_signed, state_p
 from .arms import Arm, display_name, make_arm
 from .comparison import choose_reference
@@ -93,7 +93,7 @@ def _draw(change: pd.Series) -> Any:
         table = change.loc[name].unstack("share")
         shares = [100.0, *table.columns]
         mean = [0.0, *table.mean()]
-        intervals = [bootstrap_interval(table[share].to_numpy()) for share in table.columns]
+        intervals = [t_interval(table[share].to_numpy()) for share in table.columns]
         low, high = np.array([(0.0, 0.0), *intervals]).T
         x = [share - horizontal_offset(k, len(names), 25.0) for share in shares]  # the axis is inverted
         bars = compute_error_bars(mean, low, high)

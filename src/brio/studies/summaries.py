@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..protocol import bootstrap_interval, compare_over_folds, compare_over_sites
-from ..results import average_seeds, unit_columns
+from ..protocol import compare_over_folds, compare_over_sites
+from ..results import average_seeds, mean_correction, summarise_scores, unit_columns
 from ..results.format import format_signed, state_p
 from .arms import display_name
 
@@ -72,8 +72,8 @@ def summarise_arms(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
     DataFrame
         One row per arm, in percent.
 
-        - ``AUC``, ``SD``, ``low``, ``high``, ``ACC``, ``ACC SD``: mean, SD and 95 % interval over test sites (seeds
-          averaged first) or over test folds.
+        - ``AUC``, ``SD``, ``low``, ``high``, ``ACC``, ``ACC SD``: mean, SD and 95 % interval (t) over test sites
+          (seeds averaged first), or over test folds (corrected resampled t).
         - ``minus <reference>``, ``difference low``, ``difference high``, ``better at``: paired difference of AUC.
         - ``p``: Wilcoxon's signed-rank test over sites, or the corrected resampled t-test over folds, after Holm's
           correction over the arms.
@@ -91,7 +91,8 @@ def summarise_arms(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
     summary = []
     for name in auc.columns:
         own = rows[rows["arm"] == name]
-        low, high = bootstrap_interval(auc[name].to_numpy())
+        correction = mean_correction(own, _protocol_of(rows))
+        low, high = summarise_scores(auc[name], correction, limits=(0.0, 100.0)).interval or (np.nan, np.nan)
         row: dict[str, Any] = {"arm": name, "AUC": auc[name].mean(), "SD": auc[name].std(ddof=1)}
         row |= {"low": low, "high": high, "ACC": acc[name].mean(), "ACC SD": acc[name].std(ddof=1)}
         row |= _describe_pair(differences, name, reference)

@@ -12,8 +12,8 @@ import pandas as pd
 from ...errors import BrioError
 from ...methods.provenance import READING, REDESIGN
 from ...protocol.calibration import reliability_curve, roc_band
-from ...results import METRICS, MetricSummary, unit_columns
-from ...results.format import format_count, format_interval, format_percent, format_training
+from ...results import METRICS, MethodSummary, MetricSummary, mean_correction, unit_columns
+from ...results.format import format_count, format_interval, format_percent, format_training, state_p
 from ..evidence import EvidenceArm
 from ..ranking import Comparison
 from .axes import Frame, Scale, make_auc_scale
@@ -95,7 +95,8 @@ def build_result_table(arms: Sequence[EvidenceArm], comparison: Comparison) -> d
     Returns
     -------
     dict
-        ``rows``, the ``scale`` of the intervals, and the position of ``chance`` on it.
+        ``rows``, the ``scale`` of the intervals, the position of ``chance`` on it, and whether some row ``has_pairs``,
+        the pair-weighted AUC.
     """
     lows = [arm.summary.auc.interval[0] for arm in arms if arm.summary.auc.interval]
     scale = make_auc_scale([*lows, *(arm.summary.auc.mean for arm in arms)])
@@ -106,6 +107,8 @@ def build_result_table(arms: Sequence[EvidenceArm], comparison: Comparison) -> d
             "remarks": _list_remarks(arm, comparison, all_smoke),
             "auc": arm.summary.auc,
             **_place(scale, arm.summary.auc),
+            "pair_weighted": arm.summary.pair_weighted_auc or MetricSummary(),
+            "people": _describe_people(arm.summary),
             "averaged": arm.summary.auc_of_averaged_logits.mean,
             **{metric: arm.summary.metric(metric).mean for metric in METRICS if metric != "auc"},
             "difference": comparison.differences.get(arm.name) if arm.plain else None,
@@ -113,7 +116,21 @@ def build_result_table(arms: Sequence[EvidenceArm], comparison: Comparison) -> d
         }
         for arm in sorted(arms, key=lambda arm: -(arm.summary.auc.mean or 0.0))
     ]
-    return {"rows": rows, "scale": scale, "chance": scale.place(50.0)}
+    has_pairs = any(row["pair_weighted"].mean is not None for row in rows)
+    return {"rows": rows, "scale": scale, "chance": scale.place(50.0), "has_pairs": has_pairs}
+
+
+def _describe_people(summary: MethodSummary) -> str:
+    """Describe the interval over people and the tests against chance, for a tip."""
+    parts = []
+    if summary.auc_interval_over_people:
+        parts.append(f"for new people at these sites {format_interval(summary.auc_interval_over_people)}")
+    if summary.p_chance is not None:
+        people = (
+            "" if summary.p_chance_over_people is None else f", over people {state_p(summary.p_chance_over_people)}"
+        )
+        parts.append(f"against chance {state_p(summary.p_chance)}{people}")
+    return "; ".join(parts)
 
 
 def _place(scale: Scale, auc: MetricSummary) -> dict[str, Any]:
@@ -209,8 +226,9 @@ def build_roc(arm: EvidenceArm) -> dict[str, Any] | None:
     -------
     dict or None
     """
+    correction = mean_correction(arm.rows, arm.protocol)
     try:
-        roc = roc_band(arm.predictions, by=unit_columns(arm.protocol), points=51)
+        roc = roc_band(arm.predictions, by=unit_columns(arm.protocol), points=51, correction=correction)
     except BrioError:
         return None
     frame = Frame(0, 1, 0, 1)

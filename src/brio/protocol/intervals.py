@@ -1,0 +1,149 @@
+"""Intervals of means over sites or folds, and the smallest difference that a comparison could have shown.
+
+The intervals were chosen by their coverage in simulation (``benchmarks/interval_coverage.py``): Student's t over sites
+covers 94 to 96 % from three sites on, where a bootstrap of three sites covers 74 to 77 %; the corrected resampled t
+over folds covers 94 to 97 %, where a bootstrap that takes the folds of all seeds as independent covers 60 to 67 %.
+Models of different test sites share training scans: where they are really trained, the t interval of an AUC over 20
+sites covers 92 to 93 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import optimize, stats
+
+__all__ = ["POWER", "detectable_difference", "fold_correction", "standard_error", "t_interval"]
+
+POWER = 0.8
+"""Probability of a significant result at the smallest detectable difference."""
+
+Values = Sequence[float] | np.ndarray
+
+
+def fold_correction(n_test: float, n_source: float) -> float:
+    """Return what the corrected resampled t adds to 1/k in the variance of a mean over k folds.
+
+    Training sets of different folds overlap, and folds of different seeds hold the same people, so scores vary less
+    between folds than they would between cohorts.
+
+    Parameters
+    ----------
+    n_test : float
+        Mean number of test scans of a fold.
+    n_source : float
+        Mean number of scans that the model learned from. For the mean of one method, all scans but the test scans are
+        counted, those for validation included: the coverage of the interval is then nearest to its level.
+
+    Returns
+    -------
+    float
+
+    References
+    ----------
+    Nadeau & Bengio, Machine Learning 52, 239 (2003); for repeated k-fold Bouckaert & Frank, PAKDD 2004.
+
+    Examples
+    --------
+    >>> round(fold_correction(103, 927), 3)
+    0.111
+    """
+    return n_test / n_source
+
+
+def standard_error(values: Values, correction: float = 0.0) -> float:
+    """Compute the standard error of a mean over sites or folds.
+
+    Parameters
+    ----------
+    values : array-like of float, shape [n]
+        Without NaN.
+    correction : float
+        0 over sites, :func:`fold_correction` over folds.
+
+    Returns
+    -------
+    float
+        NaN for fewer than two values.
+    """
+    present = np.asarray(values, dtype=float)
+    if len(present) < 2:
+        return float("nan")
+    return float(np.sqrt((1 / len(present) + correction) * present.var(ddof=1)))
+
+
+def t_interval(
+    values: Values,
+    correction: float = 0.0,
+    *,
+    level: float = 0.95,
+    limits: tuple[float, float] = (-np.inf, np.inf),
+) -> tuple[float, float]:
+    """Compute Student's t interval of the mean over sites, or its corrected form over folds.
+
+    Over sites, the interval is about the mean over sites like these, of which the present ones are a sample.
+
+    Parameters
+    ----------
+    values : array-like of float, shape [n]
+        NaN are ignored.
+    correction : float
+        0 over sites, :func:`fold_correction` over folds.
+    level : float
+    limits : tuple of float
+        Smallest and largest value that a score can have; the interval ends there.
+
+    Returns
+    -------
+    low, high : float
+        NaN for fewer than two values.
+
+    Examples
+    --------
+    >>> low, high = t_interval([0.7, 0.8, 0.9])
+    >>> round(low, 3), round(high, 3)
+    (0.552, 1.048)
+    """
+    present = np.asarray(values, dtype=float)
+    present = present[~np.isnan(present)]
+    if len(present) < 2:
+        return float("nan"), float("nan")
+    half = stats.t.ppf((1 + level) / 2, len(present) - 1) * standard_error(present, correction)
+    return float(max(limits[0], present.mean() - half)), float(min(limits[1], present.mean() + half))
+
+
+def detectable_difference(error: float, df: float = np.inf, *, alpha: float = 0.05, power: float = POWER) -> float:
+    """Compute the smallest true difference that a two-sided t test finds with a given power.
+
+    Parameters
+    ----------
+    error : float
+        Standard error of the mean difference.
+    df : float
+        Degrees of freedom; infinite for a z test.
+    alpha : float
+        Level of the test; the level divided by the number of comparisons bounds that of a family (Bonferroni).
+    power : float
+
+    Returns
+    -------
+    float
+        NaN where the standard error is not known.
+
+    Examples
+    --------
+    >>> round(detectable_difference(1.0), 3), round(detectable_difference(1.0, 19), 3)
+    (2.802, 2.954)
+    """
+    if np.isnan(error):
+        return float("nan")
+    if not np.isfinite(df):
+        return float(error * (stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power)))
+    critical = float(stats.t.ppf(1 - alpha / 2, df))
+
+    def missing_power(effect: float) -> float:
+        # the other tail is left out: a significant result of the wrong sign finds nothing
+        return float(stats.nct.sf(critical, df, effect)) - power
+
+    return error * float(optimize.brentq(missing_power, 0.0, 10.0 + 3.0 * critical))

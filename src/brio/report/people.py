@@ -1,0 +1,233 @@
+"""Comparison of the methods of several jobs over sites and over people, as text and as tables to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from ..errors import BrioError
+from ..results import (
+    INTERVALS,
+    StoredJob,
+    assess_auc,
+    average_seeds,
+    compare_over_people,
+    covariance_rows,
+    mean_correction,
+    summarise_scores,
+    unit_columns,
+)
+from ..results.format import MISSING, format_interval, format_p, format_percent, format_points, format_table
+from ..results.people import compute_chance_p
+from ..results.sites import COVARIANCE_COLUMNS, SITE_COLUMNS, read_covariances, write_site_tables
+from .comparisons import PROTOCOL_NAMES, comparison_table, join_jobs, label_folders, name_methods
+from .ranking import LINEAR_METHODS
+
+__all__ = ["JoinedJobs", "compare_jobs", "gather_jobs", "write_joined_tables"]
+
+OVER_PEOPLE = "Over people, with the sites fixed: for new people at these sites, not for new sites (DeLong)."
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedJobs:
+    """The methods of several jobs of one cohort under one protocol.
+
+    Attributes
+    ----------
+    rows : DataFrame
+        One row per run, see :func:`brio.report.join_jobs`.
+    sites, covariances : DataFrame
+        As in ``sites.csv`` and ``covariances.csv``, with the same names of methods; without the methods of jobs that
+        kept neither predictions nor these tables.
+    """
+
+    rows: pd.DataFrame
+    sites: pd.DataFrame
+    covariances: pd.DataFrame
+
+    @property
+    def protocol(self) -> str:
+        """``"loso"`` or ``"kfold"``."""
+        return str(self.rows["protocol"].iloc[0])
+
+
+def gather_jobs(jobs: Sequence[StoredJob]) -> JoinedJobs:
+    """Join jobs for a comparison; covariances between methods of different jobs are computed from their predictions.
+
+    Where predictions were not kept, ``covariances.csv`` in the folder of a job, or in the folder above it, serves.
+
+    Parameters
+    ----------
+    jobs : sequence of StoredJob
+
+    Returns
+    -------
+    JoinedJobs
+
+    Raises
+    ------
+    BrioError
+        If the jobs are of several cohorts or protocols, or methods were tested on different scans.
+    """
+    labels = label_folders([job.folder for job in jobs])
+    frames = {label: job.rows for label, job in zip(labels, jobs, strict=True)}
+    rows = join_jobs(frames)
+    if rows[["cohort", "protocol"]].drop_duplicates().shape[0] != 1:
+        raise BrioError("these jobs are of several cohorts or protocols; compare those of one at a time")
+    names = name_methods(frames)
+    predictions, sites, covariances = [], [], []
+    for label, job in zip(labels, jobs, strict=True):
+        own = {method: names[label, method] for method in job.summary.methods}
+        if job.predictions is not None:
+            predictions.append(_rename(job.predictions, own))
+        elif job.covariances is not None:
+            covariances.append(_rename(job.covariances, own))
+        if job.sites is not None:
+            sites.append(_rename(job.sites, own))
+    if predictions:
+        together = pd.concat(predictions, ignore_index=True)
+        together = together.drop_duplicates(["method", "fold", "seed", "participant_id"])
+        covariances.insert(0, covariance_rows(together, str(rows["protocol"].iloc[0])))
+    above = [read_covariances(folder) for folder in dict.fromkeys(job.folder.resolve().parent for job in jobs)]
+    covariances += [table for table in above if table is not None]
+    return JoinedJobs(
+        rows=rows,
+        sites=_concatenate(sites, ["method", "seed", "fold"], SITE_COLUMNS),
+        covariances=_concatenate(covariances, ["method", "other", "fold"], COVARIANCE_COLUMNS),
+    )
+
+
+def _rename(table: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame:
+    return table.assign(**{c: table[c].map(names) for c in ("method", "other") if c in table})
+
+
+def _concatenate(tables: list[pd.DataFrame], keys: list[str], columns: list[str]) -> pd.DataFrame:
+    """Join tables; of rows with the same keys, the first is kept."""
+    filled = [table for table in tables if len(table)]
+    if not filled:
+        return pd.DataFrame(columns=columns)
+    return pd.concat(filled, ignore_index=True).drop_duplicates(keys, ignore_index=True)
+
+
+def write_joined_tables(joined: JoinedJobs, folder: Path) -> None:
+    """Write ``sites.csv`` and ``covariances.csv`` of joined jobs; they name no participant.
+
+    Parameters
+    ----------
+    joined : JoinedJobs
+    folder : Path
+        Made if it is not there. Jobs in folders inside it are compared over people without their predictions.
+
+    Raises
+    ------
+    BrioError
+        If no job kept what these tables need.
+    """
+    if joined.sites.empty:
+        raise BrioError("none of the jobs has predictions.csv or sites.csv, so there is nothing to write; run again")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_site_tables(folder, joined.sites, joined.covariances)
+
+
+def compare_jobs(joined: JoinedJobs, reference: str | None = None, alpha: float = 0.05) -> str:
+    """Write how the methods of joined jobs compare with chance and with a reference, over sites and over people.
+
+    Parameters
+    ----------
+    joined : JoinedJobs
+    reference : str, optional
+        By default the first linear method of ``brio methods`` that was run, else the first method.
+    alpha : float
+        Level of the tests; intervals have level 1 - alpha.
+
+    Returns
+    -------
+    str
+        Markdown.
+    """
+    methods = list(dict.fromkeys(joined.rows["method"]))
+    if reference is None:
+        reference = next((name for name in LINEAR_METHODS if name in methods), methods[0])
+    parts = [_write_scores(joined)]
+    if len(methods) > 1:
+        parts.append(comparison_table(joined.rows, reference, alpha=alpha))
+        parts.append(_write_people(joined, reference, alpha))
+    return "\n".join(parts)
+
+
+def _write_scores(joined: JoinedJobs) -> str:
+    """Write both means of the AUC of each method with their intervals, and the tests against chance."""
+    rows, protocol = joined.rows, joined.protocol
+    units = "sites" if protocol == "loso" else "folds"
+    scores = average_seeds(rows, units=unit_columns(protocol))
+    header = ["method", f"AUC, mean over {units}", f"95 % interval, {INTERVALS[protocol]}", f"p, chance, {units}"]
+    if protocol == "loso":
+        header[3:] = ["95 % interval, people", "AUC, pair-weighted", "95 % interval, people", *header[3:]]
+        header.append("p, chance, people")
+    lines = []
+    for name in scores:
+        own = rows[rows["method"] == name]
+        summary = summarise_scores(scores[name], mean_correction(own, protocol), limits=(0.0, 1.0))
+        line = [str(name), format_percent(summary.mean), format_interval(summary.interval)]
+        p = format_p(compute_chance_p(scores[name], own, protocol))
+        if protocol == "kfold":
+            lines.append([*line, p])
+            continue
+        tests = assess_auc(joined.sites, joined.covariances, str(name))
+        if not tests:
+            lines.append([*line, *[MISSING] * 3, p, MISSING])
+            continue
+        mean, pairs = tests["mean over sites"], tests["pair-weighted"]
+        line += [format_interval([mean.low, mean.high]), format_percent(pairs.mean)]
+        lines.append([*line, format_interval([pairs.low, pairs.high]), p, format_p(mean.p)])
+    title = f"AUC in percent: {rows['cohort'].iloc[0]}, {PROTOCOL_NAMES[protocol]}"
+    test = "exact signed-rank test" if protocol == "loso" else "corrected resampled t-test"
+    notes = [f"p against chance, two-sided: {test} over {units}{'; z test over people' * (protocol == 'loso')}."]
+    notes += [OVER_PEOPLE] if protocol == "loso" else []
+    return "\n".join([title, "", format_table(header, lines), "", *notes]) + "\n"
+
+
+def _write_people(joined: JoinedJobs, reference: str, alpha: float) -> str:
+    """Write the differences over people, or why there are none."""
+    if joined.protocol == "kfold":
+        return (
+            "Not compared over people: under k-fold the models of different folds share training scans, and intervals "
+            "over people are too narrow.\n"
+        )
+    table = compare_over_people(joined.sites, joined.covariances, reference, alpha=alpha)
+    methods = [name for name in dict.fromkeys(joined.rows["method"]) if name != reference]
+    without = [name for name in methods if name not in set(table["method"])]
+    several = table["method"].nunique() > 1
+    header = ["method", "estimand", "sites", "difference", f"{100 * (1 - alpha):g} % interval", "p", "p, Holm"]
+    lines = [
+        [
+            str(row.method),
+            str(row.estimand),
+            str(row.n_sites),
+            format_points(row.mean_difference),
+            format_interval([row.low, row.high], format_points),
+            format_p(row.p),
+            format_p(row.p_holm),
+            *[format_points(d).removeprefix("+") for d in (row.detectable, row.detectable_in_family)][: 1 + several],
+        ]
+        for row in table.itertuples()
+    ]
+    texts = []
+    if lines:
+        title = f"Difference in AUC to {reference}, in points, over people at these sites"
+        texts += [
+            title,
+            "",
+            format_table(header + ["detectable", "detectable, Bonferroni"][: 1 + several], lines),
+            "",
+            OVER_PEOPLE,
+        ]
+    if without:
+        texts.append(
+            f"No covariance with {reference} is stored for {', '.join(without)}: give the folders with their "
+            "predictions.csv, or keep covariances with 'brio compare FOLDERS --out DIR'."
+        )
+    return "\n".join(texts) + "\n"

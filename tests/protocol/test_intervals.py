@@ -1,0 +1,66 @@
+"""Intervals of means and detectable differences, against scipy and by simulation."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from brio.protocol import compare_over_sites, detectable_difference, fold_correction, standard_error, t_interval
+
+
+@pytest.mark.parametrize("n", [2, 3, 20])
+def test_t_interval_is_that_of_scipy(n):
+    values = np.random.default_rng(n).normal(0.7, 0.1, n)
+    expected = stats.ttest_1samp(values, 0).confidence_interval(0.9)
+    assert t_interval(values, level=0.9) == pytest.approx(tuple(expected))
+    assert t_interval([*values, math.nan], level=0.9) == pytest.approx(tuple(expected))
+    assert standard_error(values) == pytest.approx(stats.sem(values))
+
+
+def test_an_interval_needs_two_values_and_ends_at_its_limits():
+    assert all(map(math.isnan, t_interval([0.7, math.nan])))
+    assert math.isnan(standard_error([0.7]))
+    assert t_interval([0.2, 0.9], limits=(0, 1)) == (0.0, 1.0)
+
+
+def test_the_correction_of_folds_adds_to_the_variance_of_the_mean():
+    values = np.random.default_rng(0).normal(0.7, 0.1, 30)
+    plain, corrected = (np.diff(t_interval(values, c)).item() for c in (0.0, fold_correction(103, 927)))
+    assert corrected / plain == pytest.approx(math.sqrt((1 / 30 + 1 / 9) / (1 / 30)))
+
+
+def test_intervals_of_three_sites_cover_as_often_as_they_say():
+    draws = np.random.default_rng(0).normal(0.7, 0.1, (4000, 3))
+    ends = np.array([t_interval(values) for values in draws])
+    covered = ((ends[:, 0] <= 0.7) & (ends[:, 1] >= 0.7)).mean()
+    assert 0.94 < covered < 0.96  # binomial SD 0.0034
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.05 / 8])
+def test_the_detectable_difference_is_found_with_four_fifths_power(alpha):
+    n, sd = 20, 0.08
+    truth = detectable_difference(sd / math.sqrt(n), n - 1, alpha=alpha)
+    # the standard error is random in an experiment; planned with the true one, the t test has 80 % power
+    draws = np.random.default_rng(1).normal(truth, sd, (20_000, n))
+    found = stats.ttest_1samp(draws, 0, axis=1)
+    assert ((found.pvalue <= alpha) & (found.statistic > 0)).mean() == pytest.approx(0.8, abs=0.01)
+
+
+def test_the_detectable_difference_of_many_values_is_that_of_the_normal():
+    expected = stats.norm.ppf(0.975) + stats.norm.ppf(0.8)
+    assert detectable_difference(2.0) == pytest.approx(2 * expected)
+    assert detectable_difference(1.0, 10_000) == pytest.approx(expected, rel=1e-3)
+    assert math.isnan(detectable_difference(math.nan, 3))
+
+
+def test_comparisons_state_what_they_could_have_shown():
+    rng = np.random.default_rng(2)
+    scores = pd.DataFrame(rng.normal(0.7, 0.05, (12, 4)), columns=list("abcd"))
+    table = compare_over_sites(scores, "a")
+    for row in table.itertuples():
+        error = stats.sem(scores[row.method] - scores["a"])
+        assert row.detectable == pytest.approx(detectable_difference(error, 11))
+        assert row.detectable_in_family == pytest.approx(detectable_difference(error, 11, alpha=0.05 / 3))
+    assert (table["detectable_in_family"] > table["detectable"]).all()

@@ -1,0 +1,155 @@
+"""``brio compare``: methods of several jobs over sites and people, with predictions and without them."""
+
+import importlib
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from planted_predictions import make_predictions
+from typer.testing import CliRunner
+
+from brio.cli import app
+from brio.errors import BrioError
+from brio.protocol import score_predictions
+from brio.report import compare_jobs, gather_jobs, label_folders, write_joined_tables
+from brio.report.people import JoinedJobs
+from brio.results import INTERVALS, MethodSummary, MetricSummary, StoredJob, Summary, compare_over_people, write_tables
+
+
+def write_job(folder, predictions, protocol="loso", cohort="small"):
+    """Write a job with these predictions and the scores that follow from them."""
+    folder.mkdir(parents=True)
+    rows = []
+    for (method, fold, seed), part in predictions.groupby(["method", "fold", "seed"], sort=False):
+        scores = score_predictions(part["label"].to_numpy(), part["logit"].to_numpy())
+        run = {"cohort": cohort, "method": method, "protocol": protocol, "fold": fold, "seed": seed}
+        rows.append(run | {"n_source": 70, "n_validation": 20, "n_test": len(part)} | scores)
+    none = MetricSummary()
+    metrics = ("auc", "acc", "balanced_acc", "sensitivity", "specificity", "brier", "auc_of_averaged_logits")
+    method = MethodSummary(
+        family="any", provenance="", transductive=False, control=False, runs=9, folds=3, seeds=3,
+        **dict.fromkeys(metrics, none),
+    )  # fmt: skip
+    summary = Summary(
+        cohort=cohort, atlas="", fingerprint="", n_scans=116, n_excluded=0, protocol=protocol,
+        folds=tuple(predictions["fold"].unique()), seeds=(0, 1, 2), smoke_run=False, intervals=INTERVALS[protocol],
+        methods=dict.fromkeys(predictions["method"].unique(), method),
+    )  # fmt: skip
+    write_tables(folder, pd.DataFrame(rows), predictions, summary)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def predictions():
+    return make_predictions({"ridge": 1.0, "gcn": 0.4, "svm": 1.0})
+
+
+@pytest.fixture
+def folders(tmp_path, predictions):
+    return [write_job(tmp_path / "jobs" / name, part) for name, part in predictions.groupby("method", sort=False)]
+
+
+def gather(folders):
+    return gather_jobs([StoredJob.read(folder) for folder in folders])
+
+
+def test_jobs_are_compared_as_if_they_were_one(folders, predictions, tmp_path):
+    joined = gather(folders)
+    together = gather([write_job(tmp_path / "one", predictions)])
+    first, second = (compare_over_people(j.sites, j.covariances, "ridge") for j in (joined, together))
+    pd.testing.assert_frame_equal(first, second)
+    assert compare_jobs(joined, "ridge") == compare_jobs(together, "ridge")
+
+
+def test_without_predictions_the_kept_tables_say_the_same(folders):
+    before = compare_jobs(gather(folders))
+    write_joined_tables(gather(folders), folders[0].parent)
+    for folder in folders:
+        (folder / "predictions.csv").unlink()
+    assert compare_jobs(gather(folders)) == before
+
+
+def test_without_predictions_and_covariances_the_text_says_what_to_do(folders):
+    for folder in folders:
+        (folder / "predictions.csv").unlink()
+    text = compare_jobs(gather(folders))
+    assert "No covariance with ridge is stored for gcn, svm" in text
+    assert "pair-weighted" in text  # one method alone needs no covariance
+
+
+def test_the_text_names_both_estimands_both_tests_and_what_was_detectable(folders):
+    text = compare_jobs(gather(folders))
+    assert "| method | AUC, mean over sites | 95 % interval, t over sites | 95 % interval, people |" in text
+    assert "| gcn | mean over sites | 3 |" in text
+    assert "| gcn | pair-weighted | 3 |" in text
+    assert text.count("| detectable | detectable, Bonferroni |") == 2
+    assert "exact signed-rank test over sites; z test over people" in text
+
+
+def test_under_kfold_people_are_not_compared(tmp_path, predictions):
+    folders = [write_job(tmp_path / m, p, "kfold") for m, p in predictions.groupby("method", sort=False)]
+    joined = gather(folders)
+    assert joined.covariances.empty
+    text = compare_jobs(joined)
+    assert "corrected resampled t over folds" in text
+    assert "Not compared over people" in text
+    write_joined_tables(joined, tmp_path)
+    assert not (tmp_path / "covariances.csv").exists()
+
+
+def test_a_method_of_two_jobs_has_the_name_of_its_job(tmp_path, predictions):
+    ridge = predictions[predictions["method"] == "ridge"]
+    other = ridge.assign(logit=ridge["logit"] + ridge["label"])
+    folders = [write_job(tmp_path / "plain", ridge), write_job(tmp_path / "other", other)]
+    table = compare_over_people(gather(folders).sites, gather(folders).covariances, "ridge (plain)")
+    assert set(table["method"]) == {"ridge (other)"}
+    assert (table["mean_difference"] > 0).all()
+
+
+def test_folders_of_one_name_are_told_apart_by_the_folder_above(tmp_path):
+    folders = [tmp_path / "a" / "x" / "ridge", tmp_path / "b" / "x" / "ridge", tmp_path / "a" / "x" / "gcn"]
+    assert label_folders(folders) == ["a/x/ridge", "b/x/ridge", "a/x/gcn"]
+    assert label_folders([folders[0], folders[0]]) == ["ridge", "ridge"]  # one folder, given twice
+
+
+def test_other_cohorts_and_empty_folders_are_refused(tmp_path, predictions, folders):
+    other = write_job(tmp_path / "elsewhere", predictions[predictions["method"] == "svm"], cohort="large")
+    with pytest.raises(BrioError, match="several cohorts or protocols"):
+        gather([folders[0], other])
+    with pytest.raises(BrioError, match="nothing to write"):
+        write_joined_tables(JoinedJobs(pd.DataFrame(), pd.DataFrame(), pd.DataFrame()), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_prints_the_comparison_and_writes_the_tables(folders, tmp_path):
+    arguments = ["compare", *map(str, folders), "--reference", "svm", "--out", str(tmp_path / "kept")]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert result.output == compare_jobs(gather(folders), "svm")
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["covariances.csv", "sites.csv"]
+
+
+def test_result_pages_print_what_the_kept_tables_say(folders, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2] / "docs")
+    people = importlib.import_module("result_pages.people")
+    jobs = [StoredJob.read(folder) for folder in folders]
+    joined = gather_jobs(jobs)
+    table = compare_over_people(joined.sites, joined.covariances, "ridge").set_index(["method", "estimand"])
+    write_joined_tables(joined, folders[0].parent)
+    for folder in folders:
+        (folder / "predictions.csv").unlink()
+    kept = [StoredJob.read(folder) for folder in folders]
+    _, text = people.write_people(kept, "ridge", ["svm", "gcn"])
+    row = [cell.strip() for cell in text.splitlines()[3].strip("|").split("|")]
+    assert row[0] == "`gcn`"
+    for k, estimand in enumerate(("mean over sites", "pair-weighted")):
+        difference = table.loc[("gcn", estimand)]
+        assert row[1 + 4 * k] == f"{100 * difference['mean_difference']:+.1f}"
+        assert row[4 + 4 * k] == f"{100 * difference['detectable_in_family']:.1f}"
+    assert people.pair_cells(people.pair_weighted(kept), "gcn") == people.pair_cells(people.pair_weighted(jobs), "gcn")
+    for folder in folders:
+        (folder / "sites.csv").unlink()
+    (folders[0].parent / "covariances.csv").unlink()
+    older = [StoredJob.read(folder) for folder in folders]
+    assert people.write_people(older, "ridge", ["svm", "gcn"]) == []
+    assert people.pair_header(people.pair_weighted(older)) == []

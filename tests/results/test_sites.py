@@ -1,0 +1,144 @@
+"""``sites.csv`` and ``covariances.csv``: what they hold is what the predictions say, and no participant is in them."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from planted_predictions import SIZES, make_predictions
+from scipy import stats
+from sklearn.metrics import brier_score_loss, roc_auc_score
+
+from brio.errors import BrioError
+from brio.protocol import delong_covariance, placement_values
+from brio.results import (
+    assess_auc,
+    collect_areas,
+    compare_over_people,
+    covariance_rows,
+    describe_calibration,
+    site_rows,
+)
+from brio.results.people import compute_chance_p, summarise_people
+from brio.results.sites import read_covariances, read_sites, write_site_tables
+
+
+@pytest.fixture(scope="module")
+def predictions():
+    return make_predictions({"a": 1.0, "b": 0.4, "c": 1.0})
+
+
+def test_a_site_has_the_scores_of_its_predictions(predictions):
+    sites = site_rows(predictions, "loso").set_index(["method", "fold"])
+    assert len(sites) == 9
+    for (method, fold), part in predictions.groupby(["method", "fold"]):
+        row = sites.loc[(method, fold)]
+        by_seed = [roc_auc_score(run["label"], run["logit"]) for _, run in part.groupby("seed")]
+        mean = part.groupby("participant_id").agg(label=("label", "first"), logit=("logit", "mean"))
+        assert (row["n_patients"], row["n_controls"]) == SIZES[fold]
+        assert row["auc"] == pytest.approx(np.mean(by_seed))
+        assert row["ensemble_auc"] == pytest.approx(roc_auc_score(mean["label"], mean["logit"]))
+
+
+def test_the_variance_of_a_site_is_that_of_placement_values_averaged_over_seeds(predictions):
+    part = predictions[(predictions["method"] == "b") & (predictions["fold"] == "s2")]
+    runs = [run.sort_values("participant_id") for _, run in part.groupby("seed")]
+    label = runs[0]["label"].to_numpy()
+    mean = np.mean([placement_values(label, run["logit"].to_numpy()) for run in runs], axis=0)
+    expected = delong_covariance(label, mean[:, None])[1].item()
+    sites = site_rows(predictions, "loso").set_index(["method", "fold"])
+    assert sites.loc[("b", "s2"), "auc_variance"] == pytest.approx(expected)
+    covariances = covariance_rows(predictions, "loso").set_index(["method", "other", "fold"])["covariance"]
+    assert covariances.loc[("b", "b", "s2")] == pytest.approx(expected)
+    assert len(covariances) == 6 * 3
+
+
+def test_the_brier_score_and_its_recalibration_follow_from_the_sums(predictions):
+    table = describe_calibration(site_rows(predictions, "loso"))
+    for method, own in predictions.groupby("method"):
+        assert table.loc[method, "brier"] == pytest.approx(brier_score_loss(own["label"], own["probability"]))
+        line = stats.linregress(own["probability"], own["label"])
+        assert table.loc[method, ["slope", "intercept"]].tolist() == pytest.approx([line.slope, line.intercept])
+        residuals = own["label"] - line.slope * own["probability"] - line.intercept
+        assert table.loc[method, "recalibrated_brier"] == pytest.approx((residuals**2).mean())
+
+
+def test_under_kfold_every_fold_of_every_seed_has_a_row_and_there_are_no_covariances(predictions):
+    sites = site_rows(predictions, "kfold").set_index(["method", "seed", "fold"])
+    assert len(sites) == 27
+    runs = predictions.groupby(["method", "seed", "fold"])
+    for unit, part in runs:
+        assert sites.loc[unit, "auc"] == pytest.approx(roc_auc_score(part["label"], part["logit"]))
+    assert covariance_rows(predictions, "kfold").empty
+    assert summarise_people(predictions, "kfold", "a") == {}
+
+
+def test_a_site_with_a_missing_logit_or_run_has_no_score(predictions):
+    broken = predictions.copy()
+    broken.loc[broken.index[(broken["method"] == "a") & (broken["fold"] == "s1")][0], "logit"] = np.nan
+    broken = broken[~((broken["method"] == "b") & (broken["fold"] == "s2") & (broken["seed"] == 1))]
+    sites = site_rows(broken, "loso").set_index(["method", "fold"])["auc"]
+    assert sites[sites.isna()].index.tolist() == [("a", "s1"), ("b", "s2")]
+    areas = collect_areas(site_rows(broken, "loso"), covariance_rows(broken, "loso"), ["a", "b"])
+    assert areas.n_patients.tolist() == [30]  # s3 alone has both
+
+
+def test_one_class_at_a_site_gives_no_score_there():
+    mixed = make_predictions({"a": 1.0}, sizes={"s1": (12, 10), "s2": (8, 0)})
+    sites = site_rows(mixed, "loso").set_index("fold")
+    assert math.isnan(sites.loc["s2", "auc"])
+    assert assess_auc(sites.reset_index(), covariance_rows(mixed, "loso"), "a")["pair-weighted"].mean == pytest.approx(
+        sites.loc["s1", "auc"]
+    )
+
+
+def test_methods_tested_on_different_scans_are_refused(predictions):
+    fewer = predictions[~((predictions["method"] == "b") & (predictions["participant_id"] == "s1-0"))]
+    with pytest.raises(BrioError, match="s1: b and a were tested on different scans"):
+        covariance_rows(fewer, "loso")
+
+
+def test_tables_are_read_as_they_were_written_and_name_no_participant(predictions, tmp_path):
+    sites, covariances = site_rows(predictions, "loso"), covariance_rows(predictions, "loso")
+    write_site_tables(tmp_path, sites, covariances)
+    pd.testing.assert_frame_equal(read_sites(tmp_path), sites, check_dtype=False)
+    pd.testing.assert_frame_equal(read_covariances(tmp_path), covariances)
+    for name in ("sites.csv", "covariances.csv"):
+        assert "s1-" not in (tmp_path / name).read_text()
+    assert read_sites(tmp_path / "elsewhere") is None
+    assert read_covariances(tmp_path / "elsewhere") is None
+
+
+def test_pair_weighted_auc_is_the_share_of_ordered_pairs_within_sites(predictions):
+    fields = summarise_people(predictions[predictions["method"] == "a"], "loso", "a")
+    ordered = pairs = 0.0
+    for _, run in predictions[predictions["method"] == "a"].groupby(["fold", "seed"]):
+        patient, control = (run.loc[run["label"] == k, "logit"].to_numpy() for k in (1, 0))
+        ordered += (patient[:, None] > control).sum()
+        pairs += len(patient) * len(control)
+    summary = fields["pair_weighted_auc"]
+    assert (summary.mean, summary.n) == (pytest.approx(ordered / pairs), 3)
+    assert summary.interval[0] < summary.mean < summary.interval[1]
+    assert fields["p_chance_over_people"] < 0.001
+
+
+def test_a_planted_difference_is_found_over_people_and_none_where_there_is_none(predictions):
+    sites, covariances = site_rows(predictions, "loso"), covariance_rows(predictions, "loso")
+    table = compare_over_people(sites, covariances, "a").set_index(["method", "estimand"])
+    assert len(table) == 4
+    assert (table.loc["b", "p_holm"] < 0.01).all()
+    assert (table.loc["b", "high"] < 0).all()
+    assert (table.loc["c", "p"] > 0.05).all()
+    assert (table["detectable_in_family"] > table["detectable"]).all()
+    without = covariances[covariances["method"].eq(covariances["other"])]
+    assert compare_over_people(sites, without, "a").empty
+
+
+def test_chance_is_tested_over_sites_and_folds():
+    rng = np.random.default_rng(0)
+    scores = pd.Series(rng.uniform(0.45, 0.7, 9))
+    rows = pd.DataFrame({"n_test": [10], "n_source": [70], "n_validation": [20]})
+    assert compute_chance_p(scores, rows, "loso") == pytest.approx(stats.wilcoxon(scores - 0.5, method="exact").pvalue)
+    t = (scores.mean() - 0.5) / math.sqrt((1 / 9 + 1 / 9) * scores.var())
+    assert compute_chance_p(scores, rows, "kfold") == pytest.approx(2 * stats.t.sf(t, 8))
+    assert compute_chance_p(scores[:0], rows, "loso") is None
