@@ -20,7 +20,7 @@ from brio.methods import make_method
 from brio.protocol import auc, bootstrap_interval, leave_one_site_out
 from brio.training import FittedRun, Run
 
-METHODS = ["ridge", "fc-tangent-ridge", "brio-plus-linear", "brio-plus-factors", "brio-plus"]
+METHODS = ["ridge", "fc-tangent-ridge", "log-ridge", "brio-plus-factors", "brio-plus"]
 COHORT = Simulation(n_sites=8, per_class=20, frames=400, stable=0.25, spurious=0.0)
 REGIMES = {"stable": {"unstable": 0.0}, "misleading": {"unstable": 3.0, "reversed_sites": 1}}
 

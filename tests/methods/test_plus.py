@@ -20,6 +20,8 @@ from brio.methods.plus.solver import build_alignment_functionals, predict_inner_
 from brio.protocol import auc, leave_one_site_out
 from brio.training import Run
 
+LINEAR = {"rho": 0.0, "lambda_re": 0.0, "lambda_env": 0.0}
+
 
 def close(a, b, tolerance=1e-9):
     torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance)
@@ -206,7 +208,7 @@ def test_the_mean_probability_is_the_share_of_patients(own):
 
 def test_weights_of_another_version_are_refused_in_words():
     graphs, runs = _regime(0)
-    method = make_method("brio-plus-linear")
+    method = make_method("brio-plus", LINEAR)
     (fitted,) = method.fit(graphs, runs[:1])
     del fitted.parameters["factors.Pi"]
     with pytest.raises(BrioError, match=r"another version of 'brio-plus' \(no factors.Pi\)"):
@@ -228,7 +230,7 @@ def test_contributions_add_up_to_the_logit_and_survive_being_kept():
 
 def test_variants_leave_out_what_their_names_say():
     graphs, runs = _regime(1, unstable=1.0)
-    (linear,) = make_method("brio-plus-linear").fit(graphs, runs[:1])
+    (linear,) = make_method("brio-plus", LINEAR).fit(graphs, runs[:1])
     assert linear.details["share_of_factors"] == 0
     assert linear.block_length is None  # no re-estimate was looked at
     (factors,) = make_method("brio-plus-factors").fit(graphs, runs[:1])

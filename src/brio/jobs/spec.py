@@ -11,7 +11,7 @@ from typing import Any
 from ..cohort import AuditRules, Cohort
 from ..connectome import HarmonisationRule
 from ..errors import BrioError, nearest
-from ..methods import find_method, list_methods, make_method
+from ..methods import find_method, list_methods, make_method, present_name
 from ..protocol import PROTOCOLS, ProtocolSettings
 from ..results import TuningRecord
 from ..settings import replace_values, require
@@ -72,7 +72,8 @@ class JobSpec:
     tuned: TuningRecord | None = None
 
     def __post_init__(self) -> None:
-        methods = (self.methods,) if isinstance(self.methods, str) else tuple(dict.fromkeys(self.methods))
+        requested = (self.methods,) if isinstance(self.methods, str) else self.methods
+        methods = tuple(dict.fromkeys(present_name(name) for name in requested))
         object.__setattr__(self, "methods", methods)
         object.__setattr__(self, "settings", dict(self.settings))
         object.__setattr__(self, "folds", None if self.folds is None else tuple(self.folds))

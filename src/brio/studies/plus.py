@@ -14,7 +14,7 @@ from .summaries import describe_differences, summarise_arms, tidy_rows
 __all__ = ["compare_plus_parts"]
 
 WHOLE = make_arm("brio-plus")
-LINEAR = make_arm("brio-plus-linear")
+LINEAR = make_arm("brio-plus", rho=0.0, lambda_re=0.0, lambda_env=0.0)
 FACTORS = make_arm("brio-plus-factors")
 PARTS = {
     WHOLE: "BRIO plus",

@@ -100,6 +100,5 @@ class BrioPlus(Method):
         return connectomes.estimate_block_length(source.scans, source.site, source.label, s.block_rule, source.seed)
 
 
-variant("brio-plus-linear", BrioPlus, "its linear path alone, no penalties", rho=0.0, lambda_re=0.0, lambda_env=0.0)
 variant("brio-plus-factors", BrioPlus, "its factors' own kernels alone", linear=False)
 variant("brio-plus-wo-qg", BrioPlus, "alignment without qualification", variant="w/o QG")

@@ -17,7 +17,7 @@ from ...protocol import auc
 from ...training import FittedRun, Run, RunState, SourceScans
 from ...training.cells import cell_average_weights
 from ..brio.qualification import Qualification, qualify
-from .calibration import fit_calibration
+from ..linear.calibration import fit_calibration
 from .factors import FactorSpace, assign_rois
 from .log_edges import ReestimatedLogEdges
 from .model import FactorModel
