@@ -187,6 +187,9 @@ def make_methods(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, M
     all_fields = set().union(*fields.values())
     for key in values:
         if key not in all_fields:
+            for name in names:
+                if key in _removed_settings(name):
+                    make_method(name, {key: values[key]})  # raises, and says what became of it
             raise BrioError(f"setting '{key}' is unknown to {', '.join(names)}; {nearest(key, all_fields)}")
         if not any(key in _select_settings(name, values) for name in names):
             entry = find_method(next(name for name in names if key in fields[name]))
@@ -196,6 +199,10 @@ def make_methods(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, M
 
 def _setting_names(method: str) -> set[str]:
     return {f.name for f in dataclasses.fields(find_method(method).method_class.Settings)}
+
+
+def _removed_settings(method: str) -> dict[str, str]:
+    return getattr(find_method(method).method_class.Settings, "removed", {})
 
 
 def _select_settings(method: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,6 +43,7 @@ __all__ = [
     "present_name",
     "reconstruct",
     "redesign",
+    "retire",
     "variant",
 ]
 
@@ -100,6 +101,7 @@ class MethodEntry:
 
 _ENTRIES: dict[str, MethodEntry] = {}
 _ALIASES: dict[str, str] = {}  # former names of methods, and their present names
+_RETIRED: dict[str, str] = {}  # names of methods that are not there any more, and why
 
 
 def method(
@@ -199,6 +201,18 @@ def present_name(name: str) -> str:
     return _ALIASES.get(name, name)
 
 
+def retire(name: str, reason: str) -> None:
+    """Let the name of a method that was removed be refused with the reason.
+
+    Parameters
+    ----------
+    name : str
+    reason : str
+        What became of it.
+    """
+    _RETIRED[name] = reason
+
+
 def _add_entry(entry: MethodEntry) -> None:
     if entry.name in _ENTRIES:
         raise BrioError(f"method '{entry.name}' is registered twice")
@@ -219,6 +233,8 @@ def find_method(name: str) -> MethodEntry:
         If there is none; the message names the nearest.
     """
     name = present_name(name)
+    if name in _RETIRED:
+        raise BrioError(f"method '{name}' is not there any more: {_RETIRED[name]}")
     if name not in _ENTRIES:
         raise BrioError(f"method '{name}' is unknown; {nearest(name, _ENTRIES)}")
     return _ENTRIES[name]

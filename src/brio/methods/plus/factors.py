@@ -76,7 +76,7 @@ def edge_shares(Pi: Tensor) -> Tensor:
 
 
 class FactorSpace(NamedTuple):
-    """What J factors read from centred log-connectomes x [n, edges], learned from source scans.
+    """What J factors read from centred edges x [n, edges], learned from source scans.
 
     The linear kernel of factor j is the sum over edges of share * x * x'; over all factors these add up to the linear
     kernel of the whole connectome. The factor's own kernel reads the first principal coordinates of the same weighted
@@ -95,7 +95,7 @@ class FactorSpace(NamedTuple):
         Parameters
         ----------
         x : Tensor, shape [n, edges]
-            Centred log-connectomes of the source scans.
+            Centred edges of the source scans.
         Pi : Tensor, shape [J, P]
         d_t : int
             Principal coordinates of each factor.
@@ -133,14 +133,13 @@ class FactorSpace(NamedTuple):
         """Compute the principal coordinates of scans. Shape [n, edges] -> [J, n, d_t]."""
         return torch.stack([(x * share.sqrt()) @ axes for share, axes in zip(self.shares, self.axes, strict=True)])
 
-    def kernel(self, r: Tensor, other: Tensor, gamma: float, j: int | slice = slice(None)) -> Tensor:
-        """Compute the factors' own kernels, exp(-gamma |r - r'|^2 / width).
+    def kernel(self, r: Tensor, other: Tensor, j: int | slice = slice(None)) -> Tensor:
+        """Compute the factors' own kernels, exp(-|r - r'|^2 / width).
 
         Parameters
         ----------
         r : Tensor, shape [J, n, d_t]
         other : Tensor, shape [J, m, d_t]
-        gamma : float
         j : int, optional
             Factor of the coordinates, whose first axis then has length 1; by default all factors.
 
@@ -149,4 +148,4 @@ class FactorSpace(NamedTuple):
         Tensor, shape [J, n, m]
         """
         width = self.width[j].reshape(-1, 1, 1)
-        return torch.exp(-gamma * torch.cdist(r, other).square() / width)
+        return torch.exp(-torch.cdist(r, other).square() / width)
