@@ -29,6 +29,18 @@ from .views import VIEWS, ReestimatedEdges
 __all__ = ["RunFit"]
 
 
+class _Space(NamedTuple):
+    """What is learned from the source scans under one view, before the penalty on changes."""
+
+    centre: Tensor  # [edges]
+    x: Tensor  # [n, edges] centred, 0 without signal
+    factors: FactorSpace
+    K: Tensor  # [J, n, n] kernels of the factors
+    points: Tensor  # [J, n, d_t] coordinates
+    inner_f: np.ndarray  # [penalties, n] f of the source scans, each from the inner fold that withholds its site
+    inner_auc: np.ndarray  # [penalties] its mean AUC over source sites
+
+
 class _Solution(NamedTuple):
     model: FactorModel  # not calibrated yet
     penalty: float
@@ -80,14 +92,15 @@ class RunFit:
         self.y = 2.0 * label - 1.0
         self.row_of_scan = np.full(len(connectomes), -1)  # -1 for scans that are no source scans of this run
         self.row_of_scan[self.source.scans] = np.arange(len(self.source.scans))
-        self.view, self.view_auc = self._choose_view(views)
-        self.edges = views[self.view]
-        self.centre, self.x = self._centre_source(self.edges)
         mean = source_mean([connectomes.site_mean(members) for members in self.source.by_site()])
         self.Pi = assign_rois(mean, settings.J, settings.temperature, settings.assignment_iterations, run.seed).double()
-        self.factors, self.K, self.points = FactorSpace.learn(self.x, self.Pi, settings.d_t)
-        if self.own_weight:
-            self.K = self.K + self.own_weight * self.factors.kernel(self.points, self.points)
+        self.view_auc: dict[str, float] = {}
+        for view, edges in views.items():
+            space = self._learn_space(edges)
+            self.view_auc[view] = float(space.inner_auc.max())
+            if self.view_auc[view] == max(self.view_auc.values()):
+                self.view, self.edges, self.space = view, edges, space
+        self.centre, self.x, self.factors, self.K, self.points = self.space[:5]
 
     def fit(self, block_length: float, reestimates: ReestimatedEdges) -> FittedRun:
         """Solve without the penalty, to describe the factors, then with it; calibrate and score.
@@ -99,57 +112,49 @@ class RunFit:
         reestimates : ReestimatedEdges
             Of the source scans, and perhaps others, under the chosen view.
         """
-        solution = self._solve(None)
+        solution = self._solve(None, self.space.inner_f, self.space.inner_auc)
         described = self._qualify_factors(solution, reestimates)
         if self.s.lambda_re:
-            solution = self._solve(self._sketch_changes(reestimates))
+            changes = self._sketch_changes(reestimates)
+            penalised = penalise_kernels(self.K, changes, self.x, self.factors, self.points, self.own_weight)
+            solution = self._solve((changes, penalised), *self._predict_inner_folds(penalised.K))
         return self._score(solution, described, block_length)
 
-    def _choose_view(self, views: Mapping[str, Tensor]) -> tuple[str, dict[str, float]]:
-        """The view whose linear path has the best mean AUC over inner folds, and that AUC of each view."""
-        if len(views) == 1:
-            return next(iter(views)), {}
-        scores = {}
-        for name, edges in views.items():
-            x = self._centre_source(edges)[1]
-            gram = (x @ x.T / x.square().sum(1).mean()).cpu().numpy()
-            scores[name] = float(self._predict_inner_folds(gram)[1].max())
-        return max(scores, key=lambda name: scores[name]), scores
-
-    def _centre_source(self, edges: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean of the source scans [edges], and their centred edges, 0 without signal [n, edges]."""
+    def _learn_space(self, edges: Tensor) -> _Space:
+        """Centre the source scans under a view, learn the factors, and score the inner folds."""
         scans = torch.from_numpy(self.source.scans).to(edges.device)
         x, live = edges[scans].double(), self.live[scans]
         centre = torch.where(live, x, 0.0).sum(0) / live.sum(0).clamp_min(1)
-        return centre, torch.where(live, x - centre, 0.0)
+        x = torch.where(live, x - centre, 0.0)
+        factors, K, points = FactorSpace.learn(x, self.Pi, self.s.d_t)
+        if self.own_weight:
+            K = K + self.own_weight * factors.kernel(points, points)
+        return _Space(centre, x, factors, K, points, *self._predict_inner_folds(K))
 
-    def _predict_inner_folds(self, K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _predict_inner_folds(self, K: Tensor) -> tuple[np.ndarray, np.ndarray]:
         """f of the source scans from inner folds [penalties, n], and its mean AUC over sites [penalties]."""
-        margins = predict_withheld_sites(K, self.y, self.source.site, self.s.grid)
+        margins = predict_withheld_sites(K.sum(0).cpu().numpy(), self.y, self.source.site, self.s.grid)
         return margins, average_site_auc(margins, self.source.label, self.source.site)
 
-    def _solve(self, changes: Changes | None) -> _Solution:
-        """Solve with the penalty that has the best mean AUC over inner folds."""
-        penalised = None
-        if changes is not None:
-            penalised = penalise_kernels(self.K, changes, self.x, self.factors, self.points, self.own_weight)
-        kernels = self.K if penalised is None else penalised.K
-        K, site = kernels.sum(0).cpu().numpy(), self.source.site
-        margins, scores = self._predict_inner_folds(K)
-        best = int(np.argmax(scores))
-        penalty = float(self.s.grid[best])
-        weights = solve_ridge(centre_gram(K, site), centre_within(self.y, site), penalty).weights
-        alpha = torch.from_numpy(weights).to(self.x)
-        squared_norm = torch.einsum("n,jnm,m->j", alpha, kernels, alpha).clamp_min(0)
-        model = self._build_model(alpha, changes, penalised)
-        return _Solution(model, penalty, margins[best], float(scores[best]), squared_norm)
+    def _solve(
+        self, penalised: tuple[Changes, PenalisedKernels] | None, inner_f: np.ndarray, inner_auc: np.ndarray
+    ) -> _Solution:
+        """Solve with the ridge penalty that has the best mean AUC over inner folds."""
+        best, site = int(np.argmax(inner_auc)), self.source.site
+        K = self.K if penalised is None else penalised[1].K
+        gram, penalty = centre_gram(K.sum(0).cpu().numpy(), site), float(self.s.grid[best])
+        alpha = torch.from_numpy(solve_ridge(gram, centre_within(self.y, site), penalty).weights).to(self.x)
+        squared_norm = torch.einsum("n,jnm,m->j", alpha, K, alpha).clamp_min(0)
+        model = self._build_model(alpha, penalised)
+        return _Solution(model, penalty, inner_f[best], float(inner_auc[best]), squared_norm)
 
-    def _build_model(self, alpha: Tensor, changes: Changes | None, penalised: PenalisedKernels | None) -> FactorModel:
+    def _build_model(self, alpha: Tensor, penalised: tuple[Changes, PenalisedKernels] | None) -> FactorModel:
         """Build the model of a solution, not calibrated yet: its logit is f."""
         edges = (alpha @ self.x).expand(self.s.J, -1)
         weight = pad(alpha, (self.points.shape[1] - len(self.x), 0)).expand(self.s.J, -1)
-        if changes is not None and penalised is not None:
-            removed = penalised.removed @ alpha  # [J, rows]
+        if penalised is not None:
+            changes, kernels = penalised
+            removed = kernels.removed @ alpha  # [J, rows]
             edges, weight = edges - removed @ changes.edges, weight - removed @ changes.points
         return FactorModel(
             view=torch.tensor(float(list(VIEWS).index(self.view))),

@@ -26,7 +26,7 @@ class BrioPlusSettings:
     ----------
     view : str
         What is read of a connectome: ``fc`` for its Fisher z, ``log-s`` for its logarithm after a share s of the
-        identity is mixed in, or ``chosen`` for the view whose linear path has the best mean AUC over inner folds.
+        identity is mixed in, or ``chosen`` for the view with the best mean AUC over inner folds.
     J : int
         Number of factors.
     d_t : int
