@@ -102,6 +102,8 @@ def write_simulated() -> list[str]:
     auc, old = (table.set_index(["regime", "arm"])["AUC"].astype(float) for table in (present, parts))
     misleading = [regime for regime in old.index.unique("regime") if regime != "stable"]
     without = old["misleading", "w/o re-estimation penalty"]
+    regimes = old.index.unique("regime")
+    aligned = max(abs(old[r, arm] - old[r, "brio-plus"]) for r in regimes for arm in _ALIGNED)
     blocks += [
         state(
             "Where a burst of shared activity in patients is consistent over all source sites and reversed at the "
@@ -122,9 +124,8 @@ def write_simulated() -> list[str]:
         state(
             "The arms of version 2, which had alignment of sites and its qualification, say why these were removed: "
             "without alignment, or with alignment that is not qualified, its AUC differs by no more than "
-            f"{fixed(max(abs(old[r, arm] - old[r, 'brio-plus']) for r in old.index.unique('regime') for arm in _ALIGNED))} "
-            f"points in any regime; without the re-estimation penalty it falls to {fixed(without)} where the burst "
-            "misleads.",
+            f"{fixed(aligned)} points in any regime; without the re-estimation penalty it falls to {fixed(without)} "
+            "where the burst misleads.",
             all(old[r, "brio-plus"] > old[r, "w/o re-estimation penalty"] for r in misleading),
         ),
         write_frame(parts),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+from scipy.linalg import eigh
 from sklearn.cluster import KMeans
 from torch import Tensor
 
@@ -75,6 +76,21 @@ def edge_shares(Pi: Tensor) -> Tensor:
     return P * (Pi[:, u] + Pi[:, v]) / 2
 
 
+def _multiply_with_itself(x: Tensor) -> Tensor:
+    """x x'. Shape [n, d] -> [n, n]. On the CPU by numpy, which computes one half of it and mirrors the other."""
+    return x @ x.T if x.is_cuda else torch.from_numpy(x.numpy() @ x.numpy().T)
+
+
+def _largest_eigenvectors(gram: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The ``count`` largest eigenvalues, in ascending order, and their eigenvectors [n, count]."""
+    if gram.is_cuda:
+        size, vectors = torch.linalg.eigh(gram)
+        return size[-count:], vectors[:, -count:]
+    n = len(gram)
+    size, vectors = eigh(gram.numpy(), subset_by_index=[max(0, n - count), n - 1])
+    return torch.from_numpy(size), torch.from_numpy(vectors)
+
+
 class FactorSpace(NamedTuple):
     """What J factors read from centred edges x [n, edges], learned from source scans.
 
@@ -112,9 +128,8 @@ class FactorSpace(NamedTuple):
         linear, coordinates, axes = [], [], []
         for share in edge_shares(Pi):
             weighted = x * share.sqrt()
-            gram = weighted @ weighted.T
-            size, vectors = torch.linalg.eigh(gram)
-            size, vectors = size[-d_t:], vectors[:, -d_t:]
+            gram = _multiply_with_itself(weighted)
+            size, vectors = _largest_eigenvectors(gram, d_t)
             spanned = size > _LEAST_VARIANCE * size[-1]  # few scans, or an empty factor, span fewer than d_t directions
             length = torch.where(spanned, size, torch.ones_like(size)).sqrt()
             linear.append(gram / scale)
