@@ -32,8 +32,8 @@ class LogRidgeSettings(LinearSettings):
     Attributes
     ----------
     shrinkage : float
-        Share s of the identity in each correlation matrix before its logarithm is taken. Half is a convention: mean
-        AUC is flat in s, see docs/methods.md.
+        Share s of the identity in each correlation matrix before its logarithm is taken. Half is a convention:
+        on inner folds of ABIDE the mean AUC hardly changes between a third and 0.8.
     choose_by : {"source-sites", "validation"}
         How the penalty is chosen: by the mean AUC over inner folds, or on the validation scans.
     """
