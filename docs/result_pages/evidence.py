@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from brio.methods import present_name
 from brio.results import MethodSummary, StoredJob, StoredStudy, Summary, TuningRecord
 from brio.results.files import RESULTS
 
@@ -42,7 +43,8 @@ def read_runs(folder: str) -> pd.DataFrame:
     DataFrame
         One row per run: ``method``, ``fold``, ``seed``, ``auc``, ``acc``, ``device``, ... as ``results.csv`` has them.
     """
-    return pd.concat([job.rows for job in read_jobs(folder)], ignore_index=True)
+    runs = pd.concat([job.rows for job in read_jobs(folder)], ignore_index=True)
+    return runs.assign(method=runs["method"].map(present_name))
 
 
 def describe_protocol(runs: pd.DataFrame) -> str:
@@ -56,12 +58,13 @@ def describe_protocol(runs: pd.DataFrame) -> str:
 
 def read_summaries(folder: str) -> dict[str, Summary]:
     """Read the summary of the job of each method in a folder."""
-    return {method: job.summary for job in read_jobs(folder) for method in job.summary.methods}
+    return {present_name(method): job.summary for job in read_jobs(folder) for method in job.summary.methods}
 
 
 def read_methods(folder: str) -> dict[str, MethodSummary]:
     """Read what the jobs in a folder say about each method."""
-    return {method: summary.methods[method] for method, summary in read_summaries(folder).items()}
+    jobs = read_jobs(folder)
+    return {present_name(name): m for job in jobs for name, m in job.summary.methods.items()}
 
 
 def count_fingerprints() -> Counter[tuple[str, str]]:

@@ -35,7 +35,7 @@ STUDY = "studies/aal116/in-distribution"
 def runs() -> pd.DataFrame:
     """Return all runs; of ``brio-plus`` and the linear models only the seeds that the networks have."""
     own, more = (read_runs(folder) for folder in FOLDERS)
-    more = more[(more["method"] != "brio-plus-linear") & more["seed"].isin(own["seed"].unique())]
+    more = more[(more["method"] != "log-ridge") & more["seed"].isin(own["seed"].unique())]
     return pd.concat([own, more], ignore_index=True)
 
 

@@ -194,3 +194,21 @@ def test_dynamics_lie_in_single_rois_and_in_no_correlation():
         if label:
             r = np.corrcoef(change[i][:, rois].T)
             assert np.abs(r - np.eye(8)).max() < 1e-3
+
+
+def test_bursts_in_some_scans_or_in_the_stable_network_leave_all_else_alone():
+    plain, few, inside = (
+        simulate(Simulation(**{**vars(SMALL), "dead_share": 0.0, **extra}))
+        for extra in ({}, {"burst_share": 0.5}, {"burst_in_stable": True})
+    )
+    patients = np.flatnonzero(plain.labels == 1)
+    rois = SMALL.network("unstable")
+    moved = np.array([not np.array_equal(plain.scan(i), few.scan(i)) for i in range(len(plain))])
+    assert not moved[plain.labels == 0].any()
+    assert 0.2 < moved[patients].mean() < 0.8
+    for i in np.flatnonzero(moved):
+        assert set(np.flatnonzero((plain.scan(i) != few.scan(i)).any(0))) == set(rois.tolist())
+    assert inside.provenance["truth"]["unstable"] == [1, 2]
+    for i in patients:
+        changed = set(np.flatnonzero((plain.scan(i) != inside.scan(i)).any(0)).tolist())
+        assert changed == {1, 2, *rois.tolist()}

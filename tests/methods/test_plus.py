@@ -1,99 +1,36 @@
-"""BRIO plus: solver and penalties against brute force, factors, and two regimes with known truth."""
+"""BRIO plus: kernels and penalty against brute force, the choice of a view, and regimes with known truth."""
 
 import dataclasses
 
 import numpy as np
 import pytest
 import torch
+from sklearn.kernel_ridge import KernelRidge
 
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.estimator import BrioClassifier
+from brio.jobs import JobSpec
+from brio.jobs.spec import make_methods
 from brio.methods import make_method
 from brio.methods.plus import BrioPlusSettings
 from brio.methods.plus.factors import FactorSpace, assign_rois, edge_shares
-from brio.methods.plus.log_edges import ReestimatedLogEdges, extract_log_edges, find_live_edges
 from brio.methods.plus.model import FactorModel
-from brio.methods.plus.penalties import Functionals, KernelWeights, penalise_kernels
-from brio.methods.plus.solver import build_alignment_functionals, predict_inner_folds, solve_kernel_ridge
+from brio.methods.plus.penalties import Changes, penalise_kernels
+from brio.methods.plus.run_fit import RunFit
+from brio.methods.plus.views import VIEWS, ReestimatedEdges, find_live_edges, read_edges
 from brio.protocol import auc, leave_one_site_out
-from brio.training import Run
+from brio.training import Run, Scans
+
+LOG = {"view": "log-0.5"}
 
 
 def close(a, b, tolerance=1e-9):
     torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance)
 
 
-@pytest.fixture
-def problem():
-    """Scans of four sites, a kernel of more features than scans, labels."""
-    torch.manual_seed(0)
-    x = torch.randn(30, 50, dtype=torch.float64)
-    site = torch.arange(30) % 4
-    sites = torch.nn.functional.one_hot(site).double()
-    return x, x @ x.T / 50, torch.randn(30, dtype=torch.float64).sign(), sites
-
-
-def test_the_solution_minimises_the_penalised_squares_with_an_intercept_for_each_site(problem):
-    x, K, y, sites = problem
-    fit = solve_kernel_ridge(K, y, sites, 0.7)
-    theta = torch.zeros(50, dtype=torch.float64, requires_grad=True)
-    b = torch.zeros(4, dtype=torch.float64, requires_grad=True)
-    primal = x.T @ fit.alpha / 50**0.5
-    with torch.no_grad():
-        theta.copy_(primal)
-        b.copy_(fit.intercept)
-    loss = (y - x @ theta / 50**0.5 - sites @ b).square().sum() + 0.7 * theta.square().sum()
-    loss.backward()
-    assert max(theta.grad.abs().max(), b.grad.abs().max()) < 1e-9
-
-
-def test_an_inner_fold_is_exactly_a_fit_without_its_site(problem):
-    _, K, y, sites = problem
-    found = predict_inner_folds(solve_kernel_ridge(K, y, sites, 0.3), y, sites)
-    for e in range(4):
-        out = sites[:, e] > 0
-        inside = ~out
-        fit = solve_kernel_ridge(
-            K[inside][:, inside], y[inside], sites[inside][:, [k for k in range(4) if k != e]], 0.3
-        )
-        close(found[out], K[out][:, inside] @ fit.alpha)
-
-
-def test_an_inner_fold_keeps_a_common_intercept(problem):
-    _, K, y, sites = problem
-    one = torch.ones(30, 1, dtype=torch.float64)
-    found = predict_inner_folds(solve_kernel_ridge(K, y, one, 0.3), y, sites)
-    for e in range(4):
-        out = sites[:, e] > 0
-        inside = ~out
-        fit = solve_kernel_ridge(K[inside][:, inside], y[inside], one[inside], 0.3)
-        close(found[out], K[out][:, inside] @ fit.alpha + fit.intercept)
-
-
-def test_alignment_adds_up_to_the_weighted_differences_of_site_means():
-    torch.manual_seed(1)
-    E, n = 3, 24
-    site, label = torch.arange(n) % E, (torch.arange(n) // E) % 2
-    cell_average = torch.stack([torch.stack([((site == e) & (label == c)).double() for c in (0, 1)]) for e in range(E)])
-    cell_average = cell_average / cell_average.sum(-1, keepdim=True)
-    alpha_bar, g, a = torch.rand(3, 2).double(), torch.rand(3, 2).double(), torch.randn(n).double()
-    mean = cell_average @ a
-    pairs = [(0, 1), (0, 2), (1, 2)]
-    expected = np.mean(
-        [
-            float(g[p, c] * alpha_bar[p, c] * (mean[i, c] - mean[k, c]) ** 2)
-            for p, (i, k) in enumerate(pairs)
-            for c in (0, 1)
-        ]
-    )
-    assert float((build_alignment_functionals(alpha_bar, g, cell_average) @ a).square().sum()) == pytest.approx(
-        expected
-    )
-
-
-def _pieces(n=20, n_rois=8, J=2, K=1):
+def _pieces(n=20, n_rois=8, J=2):
     torch.manual_seed(2)
     x = torch.randn(n, n_rois * (n_rois - 1) // 2, dtype=torch.float64)
     Pi = assign_rois(torch.randn(n_rois, n_rois).double(), J, 0.5, 200, 0)
@@ -103,20 +40,17 @@ def _pieces(n=20, n_rois=8, J=2, K=1):
     return x, moved, factors, linear, r, points
 
 
-@pytest.mark.parametrize(("linear_weight", "own_weight"), [(1.0, 0.0), (0.0, 0.6), (1.0, 0.6)])
-def test_a_penalised_kernel_is_the_inverse_of_the_penalised_norm(linear_weight, own_weight):
+@pytest.mark.parametrize("own_weight", [0.0, 0.6])
+def test_a_penalised_kernel_is_the_inverse_of_the_penalised_norm(own_weight):
     """The kernel over scans and re-estimates together, penalised by brute force: (K^-1 + T'T)^-1."""
     x, moved, factors, linear, r, points = _pieces()
     n, everything = len(x), torch.cat([moved, x])
     T = torch.randn(3, 2 * n, dtype=torch.float64) * 0.4
-    rows = Functionals(T @ everything, T)
-    own = factors.kernel(r, r, 0.8)
-    K = linear_weight * linear + own_weight * own
-    found = penalise_kernels(K, [rows, rows], x, factors, points, KernelWeights(linear_weight, own_weight, 0.8))
+    K = linear + own_weight * factors.kernel(r, r)
+    found = penalise_kernels(K, Changes(T @ everything, T), x, factors, points, own_weight)
     for j in range(2):
-        share = factors.shares[j]
-        whole = linear_weight * (everything * share) @ everything.T / factors.scale
-        whole = whole + own_weight * factors.kernel(points, points, 0.8)[j]
+        whole = (everything * factors.shares[j]) @ everything.T / factors.scale
+        whole = whole + own_weight * factors.kernel(points, points)[j]
         stable = whole + 1e-8 * torch.eye(2 * n, dtype=torch.float64)
         expected = torch.linalg.inv(torch.linalg.inv(stable) + T.T @ T)[n:, n:]
         close(found.K[j], expected, 1e-5)
@@ -153,8 +87,10 @@ def test_a_factor_that_few_scans_span_has_no_directions_of_rounding():
     close(factors.project(x), r)
 
 
-def _regime(seed, **kwargs):
-    cohort = simulate(Simulation(n_sites=6, per_class=18, frames=400, stable=0.25, spurious=0.0, seed=seed, **kwargs))
+def _regime(seed, n_sites=6, **kwargs):
+    cohort = simulate(
+        Simulation(n_sites=n_sites, per_class=18, frames=400, stable=0.25, spurious=0.0, seed=seed, **kwargs)
+    )
     graphs = Connectomes(cohort)
     runs = [Run(fold, 0) for fold in leave_one_site_out(cohort, 0)]
     return graphs, runs
@@ -164,39 +100,126 @@ def _auc(method, graphs, runs):
     return np.mean([auc(graphs.cohort.labels[o.run.fold.test], o.test_logit) for o in method.fit(graphs, runs)])
 
 
+@pytest.fixture(scope="module")
+def small():
+    """A small cohort in full precision, with the fold of its last site."""
+    cohort = simulate(Simulation(n_sites=5, per_class=8, n_rois=12, frames=80, stable=0.5, dead_share=0.2))
+    fold = next(f for f in leave_one_site_out(cohort, 0, 0) if f.name == "site05")
+    return Connectomes(cohort, dtype=torch.float64), Run(fold, 0)
+
+
+def test_the_linear_path_without_the_penalty_is_log_ridge(small):
+    graphs, run = small
+    (plus,) = make_method("brio-plus", {"view": "log-0.5", "rho": 0.0, "lambda_re": 0.0}).fit(graphs, [run])
+    (log_ridge,) = make_method("log-ridge").fit(graphs, [run])
+    np.testing.assert_allclose(plus.test_logit, log_ridge.test_logit, atol=1e-8)
+
+
+def test_factors_and_penalty_are_a_kernel_ridge_with_explicit_features(small):
+    """Scans and their changes side by side: changes are further observations with label 0 of each factor."""
+    graphs, run = small
+    settings = BrioPlusSettings(view="fc", J=1, rho=0.0, K=1, sketch=10**6, lambda_re=0.7, penalties=1, block_length=4)
+    views = {"fc": read_edges(graphs.full, "fc")}
+    fit = RunFit(settings, graphs, run, views, find_live_edges(graphs.alive))
+    scans = run.fold.source
+    reestimates = ReestimatedEdges(graphs, scans, 4, settings.block_rule, 0, 1, "fc")
+    fitted = fit.fit(4.0, reestimates)
+    changes = torch.cat([x[:, 0] - fit.x[rows] for rows, x in fit._iterate_reestimates(reestimates)])
+    x = fit.x / fit.factors.scale.sqrt()
+    d = 0.7**0.5 * changes / fit.factors.scale.sqrt()
+    penalty = settings.grid[0]
+    site = graphs.cohort.sites[scans]
+    y = 2.0 * graphs.cohort.labels[scans] - 1
+    centred = x.clone()
+    target = torch.from_numpy(y).clone()
+    for e in np.unique(site):
+        here = torch.from_numpy(site == e)
+        centred[here] -= centred[here].mean(0)
+        target[here] -= target[here].mean()
+    # |y - x theta|^2 + penalty (|theta|^2 + |d theta|^2): the changes are rows scaled by the root of the penalty
+    rows = torch.cat([centred, penalty**0.5 * d])
+    labels = torch.cat([target, torch.zeros(len(d), dtype=torch.float64)])
+    ridge = KernelRidge(alpha=penalty, kernel="linear").fit(rows.numpy(), labels.numpy())
+    theta = rows.numpy().T @ ridge.dual_coef_
+    model = FactorModel.from_tensors(fitted.parameters, graphs.full)
+    expected = theta / float(fit.factors.scale.sqrt())
+    np.testing.assert_allclose(model.theta.sum(0).numpy(), expected, atol=1e-7)
+
+
+def test_a_view_is_that_of_scipy_and_depends_on_its_own_scan_alone(small):
+    from scipy.linalg import logm
+
+    graphs, _ = small
+    u, v = np.triu_indices(12, 1)
+    scan = graphs.full[3].numpy()
+    for name, s in VIEWS.items():
+        found = read_edges(graphs.full, name)
+        expected = scan if s is None else logm((1 - s) * (np.tanh(scan) + np.eye(12)) + s * np.eye(12)).real
+        np.testing.assert_allclose(found[3].numpy(), expected[u, v], atol=1e-9)
+        torch.testing.assert_close(read_edges(graphs.full[3:4], name)[0], found[3])
+
+
+def _rotated(graphs, run, carrier):
+    """The views of a small cohort in which only one view carries the label; the others are noise."""
+    rng = np.random.default_rng(0)
+    n, edges = len(graphs.cohort), 66
+    views = {name: torch.from_numpy(rng.normal(size=(n, edges))) for name in VIEWS}
+    views[carrier] = views[carrier] + 2.0 * torch.from_numpy(graphs.cohort.labels.astype(float))[:, None]
+    return views
+
+
+@pytest.mark.parametrize("carrier", list(VIEWS))
+def test_a_fold_chooses_the_view_that_carries_the_signal(small, carrier):
+    graphs, run = small
+    fit = RunFit(BrioPlusSettings(), graphs, run, _rotated(graphs, run, carrier), find_live_edges(graphs.alive))
+    assert fit.view == carrier
+    assert max(fit.view_auc, key=fit.view_auc.get) == carrier
+
+
+def test_the_choice_of_a_view_sees_no_label_of_a_test_or_validation_site(small):
+    graphs, run = small
+    views = _rotated(graphs, run, "fc")
+    outside = np.setdiff1d(np.arange(len(graphs.cohort)), run.fold.source)
+    live = find_live_edges(graphs.alive)
+    before = RunFit(BrioPlusSettings(), graphs, run, views, live).view_auc
+    for edges in views.values():
+        edges[outside] = 1e3
+    assert RunFit(BrioPlusSettings(), graphs, run, views, live).view_auc == before
+
+
 def test_where_stable_linear_signal_is_all_there_is_it_does_not_lose_to_ridge():
-    graphs, runs = _regime(0, unstable=0.0)
-    assert _auc(make_method("brio-plus"), graphs, runs) > _auc(make_method("ridge"), graphs, runs) - 0.02
+    graphs, runs = _regime(0, n_sites=5, unstable=0.0)
+    assert _auc(make_method("brio-plus"), graphs, runs[:3]) > _auc(make_method("ridge"), graphs, runs[:3]) - 0.02
 
 
-def test_where_unstable_evidence_misleads_it_wins_and_its_qualification_says_why():
-    gains = []
-    for seed in range(3):
+def test_where_unstable_evidence_misleads_it_wins_by_its_penalty_and_support_says_why():
+    gains, without = [], []
+    for seed in range(2):
         graphs, runs = _regime(seed, unstable=3.0, reversed_sites=1)
         last = [run for run in runs if run.fold.name == max(graphs.cohort.sites)]
-        plus = make_method("brio-plus")
-        (fitted,) = plus.fit(graphs, last)
+        (fitted,) = make_method("brio-plus", LOG).fit(graphs, last)
         found = auc(graphs.cohort.labels[last[0].fold.test], fitted.test_logit)
-        gains.append(found - _auc(make_method("ridge"), graphs, last))
+        ridge = _auc(make_method("ridge"), graphs, last)
+        gains.append(found - ridge)
+        without.append(_auc(make_method("brio-plus", LOG | {"lambda_re": 0.0}), graphs, last) - ridge)
         truth = graphs.cohort.provenance["truth"]
         Pi = fitted.state.inference["Pi_bar"]
         of = {name: int(Pi[:, truth[name]].sum(1).argmax()) for name in ("stable", "unstable")}
         assert of["stable"] != of["unstable"]
         support = fitted.details["support"]
-        relevance = fitted.details["relevance"]
-        assert relevance[of["unstable"]] > 0.1  # it looks like evidence, all source sites agree on it
+        assert fitted.details["relevance"][of["unstable"]] > 0.1  # it looks like evidence, all source sites agree on it
         assert support[of["stable"]] > support[of["unstable"]] + 0.1
     assert np.mean(gains) > 0.05
+    assert np.mean(without) < np.mean(gains) - 0.04
 
 
-@pytest.mark.parametrize("own", [True, False])
-def test_the_mean_probability_is_the_share_of_patients(own):
+def test_the_mean_probability_is_the_share_of_patients():
     cohort = simulate(dataclasses.replace(Simulation(), n_sites=6, per_class=12, n_rois=12, frames=120, stable=0.5))
     few = np.flatnonzero((cohort.labels == 0) | (np.arange(len(cohort)) % 3 == 0))  # a third of the patients
     cohort = cohort.select(few)
     graphs = Connectomes(cohort)
     run = Run(leave_one_site_out(cohort, 0, 0)[0], 0)
-    method = make_method("brio-plus", {"site_intercepts": own, "d_t": 4})
+    method = make_method("brio-plus", {"d_t": 4})
     (fitted,) = method.fit(graphs, [run])
     probability = 1 / (1 + np.exp(-method.predict_margins(fitted, graphs, run.fold.source)))
     share = cohort.labels[run.fold.source].mean()
@@ -204,52 +227,41 @@ def test_the_mean_probability_is_the_share_of_patients(own):
     assert probability.mean() == pytest.approx(share, abs=0.1)
 
 
-def test_weights_of_another_version_are_refused_in_words():
-    graphs, runs = _regime(0)
-    method = make_method("brio-plus-linear")
-    (fitted,) = method.fit(graphs, runs[:1])
-    del fitted.parameters["factors.Pi"]
-    with pytest.raises(BrioError, match=r"another version of 'brio-plus' \(no factors.Pi\)"):
-        method.predict_margins(fitted, graphs, runs[0].fold.test)
+def test_weights_of_another_version_are_refused_in_words(small):
+    graphs, run = small
+    method = make_method("brio-plus", {"view": "fc"})
+    (fitted,) = method.fit(graphs, [run])
+    del fitted.parameters["view"]
+    with pytest.raises(BrioError, match=r"another version of 'brio-plus' \(no view\)"):
+        method.predict_margins(fitted, graphs, run.fold.test)
 
 
-def test_contributions_add_up_to_the_logit_and_survive_being_kept():
-    graphs, runs = _regime(0, unstable=1.0)
-    method = make_method("brio-plus", {"refreshes": 1})
-    (fitted,) = method.fit(graphs, runs[:1])
-    test = torch.from_numpy(runs[0].fold.test)
-    model = FactorModel.from_tensors(fitted.parameters, graphs.full)
-    x = model.centre_edges(extract_log_edges(graphs.full[test], 0.5), find_live_edges(graphs.alive[test]))
-    a = model.contributions(x)
+def test_contributions_add_up_to_the_logit_and_survive_being_kept(small):
+    graphs, run = small
+    method = make_method("brio-plus")
+    (fitted,) = method.fit(graphs, [run])
+    test = torch.from_numpy(run.fold.test)
+    scans = Scans.of(graphs.full[test], graphs.alive[test])
+    a = method.compute_contributions(fitted, scans)
     assert a.shape == (len(test), 4)
-    np.testing.assert_allclose(model.logit(a).numpy(), fitted.test_logit, atol=1e-4)
+    np.testing.assert_allclose(a.sum(1) / 2 + method.intercept(fitted), fitted.test_logit, atol=1e-4)
     assert 0 < fitted.details["share_of_factors"] < 1
-
-
-def test_variants_leave_out_what_their_names_say():
-    graphs, runs = _regime(1, unstable=1.0)
-    (linear,) = make_method("brio-plus-linear").fit(graphs, runs[:1])
+    (linear,) = make_method("brio-plus", {"rho": 0.0}).fit(graphs, [run])
     assert linear.details["share_of_factors"] == 0
-    assert linear.block_length is None  # no re-estimate was looked at
-    (factors,) = make_method("brio-plus-factors").fit(graphs, runs[:1])
-    assert factors.details["share_of_factors"] == pytest.approx(1.0)
-    assert factors.parameters["theta"].abs().max() == 0
 
 
 def test_the_penalty_on_changes_makes_predictions_survive_re_estimation():
     graphs, runs = _regime(2, unstable=3.0)
     moved = {}
+    scans = runs[0].fold.test
+    index = torch.from_numpy(scans)
+    live = find_live_edges(graphs.alive[index])
+    (again,) = ReestimatedEdges(graphs, scans, 7, BrioPlusSettings().block_rule, 9, 3, "log-0.5")
+    order = np.argsort(np.argsort(again[0]))
     for weight in (0.0, 1.0):
-        method = make_method("brio-plus", {"lambda_re": weight, "lambda_env": 0.0})
-        (fitted,) = method.fit(graphs, runs[:1])
-        scans = runs[0].fold.test
+        (fitted,) = make_method("brio-plus", {"lambda_re": weight, "view": "log-0.5"}).fit(graphs, runs[:1])
         model = FactorModel.from_tensors(fitted.parameters, graphs.full)
-        live = find_live_edges(graphs.alive[torch.from_numpy(scans)])
-        full = model.contributions(
-            model.centre_edges(extract_log_edges(graphs.full[torch.from_numpy(scans)], 0.5), live)
-        ).sum(-1)
-        (again,) = ReestimatedLogEdges(graphs, scans, 7, BrioPlusSettings().block_rule, 9, 3, 0.5)
-        order = np.argsort(np.argsort(again[0]))
+        full = model.contributions(model.read_scans(Scans.of(graphs.full[index], graphs.alive[index]))).sum(-1)
         other = [model.contributions(model.centre_edges(again[1][order, k], live)).sum(-1) for k in range(3)]
         moved[weight] = float((torch.stack(other) - full).square().mean() / full.var())
     assert moved[1.0] < 0.8 * moved[0.0]
@@ -257,42 +269,46 @@ def test_the_penalty_on_changes_makes_predictions_survive_re_estimation():
 
 @pytest.mark.parametrize(
     ("setting", "message"),
-    [({"shrinkage": 1.0}, "above 0 and below 1"), ({"linear": False, "rho": 0.0}, "where there is no linear path")],
+    [
+        ({"view": "log-0.3"}, "'log-0.3' is not one of chosen, fc, log-0.8"),
+        ({"lambda_env": 0.1}, "'lambda_env' is not there any more: alignment of sites"),
+        ({"shrinkage": 0.5}, "'shrinkage' is not there any more: the view replaced it"),
+        ({"rho": -1.0}, "at least 0"),
+    ],
 )
 def test_settings_that_make_no_model_are_refused(setting, message):
     with pytest.raises(BrioError, match=message):
         make_method("brio-plus", setting)
+    with pytest.raises(BrioError, match=message):
+        make_methods(["ridge", "brio-plus"], JobSpec("cohort", settings=setting).method_settings)
+
+
+@pytest.mark.parametrize("name", ["brio-plus-factors", "brio-plus-wo-qg"])
+def test_methods_that_were_removed_say_why(name):
+    with pytest.raises(BrioError, match=f"'{name}' is not there any more: .* version 3"):
+        make_method(name)
 
 
 def test_few_source_sites_never_turn_the_order_round():
     """Offsets between the sites of two inner folds have the wrong sign; the calibration must not follow them."""
     slopes, scores = [], []
-    for seed in range(3):
+    for seed in range(2):
         cohort = simulate(Simulation(n_sites=5, per_class=8, frames=100, seed=seed))
         graphs = Connectomes(cohort)
-        for fitted in make_method("brio-plus").fit(graphs, [Run(f, 0) for f in leave_one_site_out(cohort, 0)]):
+        for fitted in make_method("brio-plus", LOG).fit(graphs, [Run(f, 0) for f in leave_one_site_out(cohort, 0)]):
             slopes.append(float(fitted.parameters["calibration"][0]))
             scores.append(auc(cohort.labels[fitted.run.fold.test], fitted.test_logit))
     assert min(slopes) > 0
     assert np.mean(scores) > 0.6
 
 
-def test_alignment_does_not_flatter_the_inner_folds():
-    """Alignment uses the labels of all source sites, so inner folds are scored without it."""
-    graphs, runs = _regime(3, unstable=0.0)
-    details = [make_method("brio-plus", {"lambda_env": w}).fit(graphs, runs[:1])[0].details for w in (0.0, 100.0)]
-    assert details[0]["left_out_auc"] == pytest.approx(details[1]["left_out_auc"])
-    assert details[0]["penalty"] == details[1]["penalty"]
-
-
-def test_what_cannot_be_fitted_is_refused():
-    graphs, runs = _regime(0, unstable=0.0)
-    with pytest.raises(BrioError, match="there are 24 ROIs"):
-        make_method("brio-plus", {"J": 30}).fit(graphs, runs[:1])
-    fold = runs[0].fold
-    one = np.flatnonzero(graphs.cohort.sites == graphs.cohort.sites[fold.source[0]])
+def test_what_cannot_be_fitted_is_refused(small):
+    graphs, run = small
+    with pytest.raises(BrioError, match="there are 12 ROIs"):
+        make_method("brio-plus", {"J": 30}).fit(graphs, [run])
+    one = np.flatnonzero(graphs.cohort.sites == graphs.cohort.sites[run.fold.source[0]])
     with pytest.raises(BrioError, match="at least two source sites"):
-        make_method("brio-plus").fit(graphs, [Run(dataclasses.replace(fold, source=one), 0)])
+        make_method("brio-plus").fit(graphs, [Run(dataclasses.replace(run.fold, source=one), 0)])
 
 
 def test_the_estimator_needs_no_validation_sites_and_splits_the_margin():
@@ -301,19 +317,3 @@ def test_the_estimator_needs_no_validation_sites_and_splits_the_margin():
     assert model.validation_sites_ == ()
     a = model.contributions(cohort)
     np.testing.assert_allclose(a.sum(1) / 2 + model.intercept_, model.decision_function(cohort), atol=1e-6)
-
-
-def test_alignment_brings_the_sites_of_a_class_together():
-    graphs, runs = _regime(4, unstable=0.0, site_shift=0.8)
-    source = torch.from_numpy(runs[0].fold.source)
-    site, label = graphs.cohort.sites[runs[0].fold.source], graphs.cohort.labels[runs[0].fold.source]
-    apart = {}
-    for weight in (0.0, 10.0):
-        (fitted,) = make_method("brio-plus", {"lambda_env": weight, "lambda_re": 0.0}).fit(graphs, runs[:1])
-        model = FactorModel.from_tensors(fitted.parameters, graphs.full)
-        a = model.contributions(
-            model.centre_edges(extract_log_edges(graphs.full[source], 0.5), find_live_edges(graphs.alive[source]))
-        ).sum(-1)
-        means = np.array([[a.numpy()[(site == e) & (label == c)].mean() for e in np.unique(site)] for c in (0, 1)])
-        apart[weight] = means.std(1).mean() / float(a.std())
-    assert apart[10.0] < 0.7 * apart[0.0]

@@ -63,6 +63,11 @@ class Simulation:
     reversed_sites : int
         At this many of the last sites controls have the burst instead of patients. All other sites then agree on
         evidence that misleads at these.
+    burst_share : float
+        Share of the scans of that class that have the burst.
+    burst_in_stable : bool
+        Put the burst into half of the ROIs of the stable network instead of the unstable one: then stable and unstable
+        edges lie inside one network.
     dynamics : float
         Amplitude of the slow time courses of single ROIs in patients; 0 plants none.
     site_shift : float
@@ -86,6 +91,8 @@ class Simulation:
     unstable: float = 1.6
     spurious: float = 0.25
     reversed_sites: int = 0
+    burst_share: float = 1.0
+    burst_in_stable: bool = False
     dynamics: float = 0.0
     site_shift: float = 0.3
     dead_share: float = 0.05
@@ -98,6 +105,7 @@ class Simulation:
         require(self.frames >= 30, "frames", self.frames, "at least 30")
         require(self.seed >= 0, "seed", self.seed, "0 or more")
         require(0 <= self.reversed_sites <= self.n_sites, "reversed_sites", self.reversed_sites, "0 to n_sites")
+        require(0 <= self.burst_share <= 1, "burst_share", self.burst_share, "between 0 and 1")
         require(0 <= self.dead_share <= 1, "dead_share", self.dead_share, "between 0 and 1")
 
     def network(self, name: str) -> np.ndarray:
@@ -115,6 +123,12 @@ class Simulation:
         size = self.n_rois // len(_NETWORKS)
         start = _NETWORKS.index(name) * size
         return np.arange(start, start + size)
+
+    @property
+    def burst_rois(self) -> np.ndarray:
+        """ROIs of the burst: the unstable network, or the second half of the stable one. Shape [ROIs], int64."""
+        stable = self.network("stable")
+        return stable[len(stable) // 2 :] if self.burst_in_stable else self.network("unstable")
 
     @property
     def dynamic_rois(self) -> np.ndarray:
@@ -145,13 +159,16 @@ def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - f
     """
     rng = np.random.default_rng(simulation.seed)
     motion_rng = np.random.default_rng([simulation.seed, 1])  # separate: motion must not move the other draws
+    burst_rng = np.random.default_rng([simulation.seed, 2])  # likewise
     scans: list[np.ndarray] = []
     rows: list[dict[str, object]] = []
     for e in range(simulation.n_sites):
         site = _Site.draw(simulation, e, rng)
         for label in (0, 1):
             for _ in range(site.per_class):
-                scans.append(_draw_scan(simulation, site, label, rng))
+                scans.append(
+                    _draw_scan(simulation, site, label, rng, bool(burst_rng.uniform() < simulation.burst_share))
+                )
                 rows.append(
                     {
                         "participant_id": f"sim{len(rows) + 1:04d}",
@@ -178,6 +195,7 @@ def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - f
             "seed": simulation.seed,
             "truth": {
                 **{name: simulation.network(name).tolist() for name in _NETWORKS},
+                "unstable": simulation.burst_rois.tolist(),
                 **({"dynamics": simulation.dynamic_rois.tolist()} if simulation.dynamics else {}),
             },
         },
@@ -224,8 +242,8 @@ def _draw_autocorrelated(n_frames: int, n_series: int, memory: float, rng: np.ra
     return x[BURN_IN:]
 
 
-def _draw_scan(s: Simulation, site: _Site, label: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw one scan of shape [T, P]."""
+def _draw_scan(s: Simulation, site: _Site, label: int, rng: np.random.Generator, bursts: bool) -> np.ndarray:
+    """Draw one scan of shape [T, P]; ``bursts``: it has the burst, if scans of its class have it."""
     latent = _draw_autocorrelated(site.frames, len(_NETWORKS) + 1, site.memory, rng)
     x = _draw_autocorrelated(site.frames, s.n_rois, site.memory, rng) + latent[:, -1:] * site.pattern
     contrast = label - 0.5  # -0.5 for controls, 0.5 for patients
@@ -241,7 +259,7 @@ def _draw_scan(s: Simulation, site: _Site, label: int, rng: np.random.Generator)
     if label == site.burst_label:
         start = int(rng.integers(0, site.frames - BURST_FRAMES))
         window = np.hanning(BURST_FRAMES + 2)[1:-1, None]
-        x[start : start + BURST_FRAMES, s.network("unstable")] += s.unstable * window * 2
+        x[start : start + BURST_FRAMES, s.burst_rois] += s.unstable * bursts * window * 2
     if label == 1 and s.dynamics:
         phase = np.pi * (np.arange(site.frames) + 0.5) / site.frames
         for k, u in enumerate(s.dynamic_rois, 1):

@@ -11,7 +11,7 @@ from typing import Any
 from ..cohort import AuditRules, Cohort
 from ..connectome import HarmonisationRule
 from ..errors import BrioError, nearest
-from ..methods import find_method, list_methods, make_method
+from ..methods import find_method, list_methods, make_method, present_name
 from ..protocol import PROTOCOLS, ProtocolSettings
 from ..results import TuningRecord
 from ..settings import replace_values, require
@@ -72,7 +72,8 @@ class JobSpec:
     tuned: TuningRecord | None = None
 
     def __post_init__(self) -> None:
-        methods = (self.methods,) if isinstance(self.methods, str) else tuple(dict.fromkeys(self.methods))
+        requested = (self.methods,) if isinstance(self.methods, str) else self.methods
+        methods = tuple(dict.fromkeys(present_name(name) for name in requested))
         object.__setattr__(self, "methods", methods)
         object.__setattr__(self, "settings", dict(self.settings))
         object.__setattr__(self, "folds", None if self.folds is None else tuple(self.folds))
@@ -186,6 +187,9 @@ def make_methods(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, M
     all_fields = set().union(*fields.values())
     for key in values:
         if key not in all_fields:
+            for name in names:
+                if key in _removed_settings(name):
+                    make_method(name, {key: values[key]})  # raises, and says what became of it
             raise BrioError(f"setting '{key}' is unknown to {', '.join(names)}; {nearest(key, all_fields)}")
         if not any(key in _select_settings(name, values) for name in names):
             entry = find_method(next(name for name in names if key in fields[name]))
@@ -195,6 +199,10 @@ def make_methods(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, M
 
 def _setting_names(method: str) -> set[str]:
     return {f.name for f in dataclasses.fields(find_method(method).method_class.Settings)}
+
+
+def _removed_settings(method: str) -> dict[str, str]:
+    return getattr(find_method(method).method_class.Settings, "removed", {})
 
 
 def _select_settings(method: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from . import linear, gnn, ood, graph_ood, brain  # isort: skip # noqa: F401
 from .brio import Brio, BrioSettings
 from .linear.ridge import Ridge, RidgeSettings
 from .plus import BrioPlus, BrioPlusSettings
-from .registry import find_method, list_methods, load_methods, make_method, method, variant
+from .registry import find_method, list_methods, load_methods, make_method, method, present_name, variant
 
 __all__ = [
     "Brio",
@@ -21,5 +21,6 @@ __all__ = [
     "load_methods",
     "make_method",
     "method",
+    "present_name",
     "variant",
 ]

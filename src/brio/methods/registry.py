@@ -32,6 +32,7 @@ __all__ = [
     "TEXTBOOK",
     "MethodEntry",
     "Provenance",
+    "alias",
     "find_method",
     "follow_code",
     "follow_paper",
@@ -39,8 +40,10 @@ __all__ = [
     "load_methods",
     "make_method",
     "method",
+    "present_name",
     "reconstruct",
     "redesign",
+    "retire",
     "variant",
 ]
 
@@ -97,6 +100,8 @@ class MethodEntry:
 
 
 _ENTRIES: dict[str, MethodEntry] = {}
+_ALIASES: dict[str, str] = {}  # former names of methods, and their present names
+_RETIRED: dict[str, str] = {}  # names of methods that are not there any more, and why
 
 
 def method(
@@ -179,6 +184,35 @@ def variant(name: str, base: type[Method], summary: str, *, provenance: Provenan
     _add_entry(replace(base_entry, name=name, summary=summary, provenance=origin, fixed=fixed, file="", code=""))
 
 
+def alias(former: str, name: str) -> None:
+    """Let a former name find a method; it is listed, stored and printed under its present name.
+
+    Parameters
+    ----------
+    former : str
+    name : str
+        Of a registered method.
+    """
+    _ALIASES[former] = find_method(name).name
+
+
+def present_name(name: str) -> str:
+    """Return the present name of a method for a former one; any other name as it is."""
+    return _ALIASES.get(name, name)
+
+
+def retire(name: str, reason: str) -> None:
+    """Let the name of a method that was removed be refused with the reason.
+
+    Parameters
+    ----------
+    name : str
+    reason : str
+        What became of it.
+    """
+    _RETIRED[name] = reason
+
+
 def _add_entry(entry: MethodEntry) -> None:
     if entry.name in _ENTRIES:
         raise BrioError(f"method '{entry.name}' is registered twice")
@@ -191,13 +225,16 @@ def list_methods() -> list[MethodEntry]:
 
 
 def find_method(name: str) -> MethodEntry:
-    """Find the registered method of a name.
+    """Find the registered method of a name, or of the former name of a method.
 
     Raises
     ------
     BrioError
         If there is none; the message names the nearest.
     """
+    name = present_name(name)
+    if name in _RETIRED:
+        raise BrioError(f"method '{name}' is not there any more: {_RETIRED[name]}")
     if name not in _ENTRIES:
         raise BrioError(f"method '{name}' is unknown; {nearest(name, _ENTRIES)}")
     return _ENTRIES[name]
@@ -221,9 +258,9 @@ def make_method(name: str, values: dict[str, Any] | None = None) -> Method:
     for key in values:
         if key in entry.fixed:
             base = entry.method_class.name
-            raise BrioError(f"method '{name}' fixes '{key}' to {entry.fixed[key]!r}; use '{base}' to set it")
+            raise BrioError(f"method '{entry.name}' fixes '{key}' to {entry.fixed[key]!r}; use '{base}' to set it")
     instance = entry.method_class(replace_values(entry.method_class.Settings(), {**values, **entry.fixed}))
-    instance.name = name  # type: ignore[misc]
+    instance.name = entry.name  # type: ignore[misc]
     return instance
 
 

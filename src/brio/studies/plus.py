@@ -14,25 +14,17 @@ from .summaries import describe_differences, summarise_arms, tidy_rows
 __all__ = ["compare_plus_parts"]
 
 WHOLE = make_arm("brio-plus")
-LINEAR = make_arm("brio-plus-linear")
-FACTORS = make_arm("brio-plus-factors")
+LINEAR = make_arm("brio-plus", rho=0.0)
 PARTS = {
     WHOLE: "BRIO plus",
-    LINEAR: "linear path alone",
-    FACTORS: "factors alone",
-    make_arm("brio-plus", lambda_re=0.0, lambda_env=0.0): "w/o both penalties",
+    LINEAR: "w/o factor kernels",
     make_arm("brio-plus", lambda_re=0.0): "w/o re-estimation penalty",
-    make_arm("brio-plus", lambda_env=0.0): "w/o alignment",
-    make_arm("brio-plus-wo-qg"): "alignment w/o qualification",
     make_arm("brio-plus", J=1): "one factor",
-    make_arm("brio-plus", shrinkage=0.99): "w/o logarithm",
-    make_arm("brio-plus", site_intercepts=False): "one intercept",
+    make_arm("brio-plus", view="fc"): "plain correlations",
+    make_arm("brio-plus", view="log-0.5"): "logarithm, s = 0.5",
+    make_arm("brio-plus", view="log-0.5", rho=0.0, lambda_re=0.0): "log-ridge",
 }
-"""Arms, and the names that readers see: the whole, its two paths, then the whole without each part.
-
-A shrinkage of 0.99 stands for leaving out the logarithm: it leaves a matrix close to the identity, whose logarithm is
-nearly the matrix itself, up to a scale and an offset.
-"""
+"""Arms, and the names that readers see: the whole, then the whole without each part, last without all of them."""
 
 
 def _list_arms(context: StudyContext) -> list[Arm]:
@@ -42,12 +34,11 @@ def _list_arms(context: StudyContext) -> list[Arm]:
 @register_study(
     "plus",
     "Contribution of each part of BRIO plus",
-    "It has no such model. It asks for factors, support under re-estimation and qualified alignment; BRIO plus has "
-    "all three.",
+    "It has no such model. BRIO plus takes its factors and its re-estimates, and aligns no sites.",
     _list_arms,
 )
 def compare_plus_parts(context: StudyContext) -> Finding:
-    """Compare BRIO plus with its linear path, its factors, and itself without each of its parts."""
+    """Compare BRIO plus with itself without each of its parts."""
     rows = context.collect_rows(_list_arms(context))
     summary = summarise_arms(rows, WHOLE.name)
     details = pd.concat(
@@ -64,7 +55,7 @@ def compare_plus_parts(context: StudyContext) -> Finding:
     low, high = -linear["difference high"], -linear["difference low"]
     interval = f" (95 % interval {format_signed(low)} to {format_signed(high)})" if low == low else ""
     text = [
-        f"The AUC of BRIO plus minus that of its linear path alone is "
+        f"The AUC of BRIO plus minus that of BRIO plus without factor kernels is "
         f"{format_signed(-linear[f'minus {WHOLE.name}'])} points{interval}.",
         f"The factors' own kernels explain {factor_share[WHOLE.name]:.0f} % of the variance of its logit.",
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -17,8 +17,8 @@ from ...progress import Progress, silent
 from ...protocol import auc
 from ...settings import require
 from ...training import FittedRun, Method, MethodFacts, Prediction, Run, RunState, Scans, SourceScans, Tensors
-from ...training.inputs import Inputs
 from ..settings import require_above, require_at_least
+from .sites import average_site_auc, centre_gram, centre_within
 
 __all__ = ["DualSolution", "LinearMethod", "LinearSettings", "vectorise_fc"]
 
@@ -75,6 +75,9 @@ class LinearMethod(Method):
     uses_seed = True
     """Whether anything may depend on the seed. If not, runs whose folds hold the same scans share one solution. A
     subclass that draws random numbers must set it back to True."""
+    site_intercepts = False
+    """Whether each source site has an intercept of its own, which is not penalised. Then features and labels are
+    centred within sites before :meth:`solve`, which comes to the same."""
 
     @property
     def needs_validation(self) -> bool:  # type: ignore[override]
@@ -95,13 +98,67 @@ class LinearMethod(Method):
         gram : ndarray, shape [n, n]
             Products of the centred features of the source scans.
         y : ndarray, shape [n]
-            Labels, -1 or 1.
+            Labels, -1 or 1; less their mean at the site where each site has an intercept.
         penalty : float
 
         Returns
         -------
         DualSolution
         """
+
+    def predict_inner_folds(
+        self, gram: np.ndarray, y: np.ndarray, site: np.ndarray, penalties: np.ndarray
+    ) -> np.ndarray:
+        """Predict every source scan from the inner fold that withholds its site, for each penalty.
+
+        Parameters
+        ----------
+        gram : ndarray, shape [n, n]
+            Products of the features of the source scans, which are centred once more within each inner fold.
+        y : ndarray, shape [n]
+            Labels, -1 or 1.
+        site : ndarray, shape [n]
+        penalties : ndarray, shape [penalties]
+
+        Returns
+        -------
+        ndarray, shape [penalties, n]
+            Margins without intercepts.
+        """
+        margins = np.empty((len(penalties), len(y)))
+        for e in np.unique(site):
+            inside, withheld = np.flatnonzero(site != e), np.flatnonzero(site == e)
+            inner, y_inner = gram[np.ix_(inside, inside)], y[inside]
+            row, total = inner.mean(0), inner.mean()  # features are centred on the scans of the inner fold
+            across = gram[np.ix_(withheld, inside)]
+            across = across - across.mean(1, keepdims=True) - row + total
+            if self.site_intercepts:
+                inner, y_inner = centre_gram(inner, site[inside]), centre_within(y_inner, site[inside])
+            else:
+                inner = inner - row - row[:, None] + total
+            for k, penalty in enumerate(penalties):
+                margins[k, withheld] = across @ self.solve(inner, y_inner, penalty).weights
+        return margins
+
+    def calibrate(
+        self, solution: DualSolution, inner_margin: np.ndarray | None, label: np.ndarray, site: np.ndarray
+    ) -> tuple[float, float]:
+        """Return slope and intercept that turn the products of a solution into margins; here 1 and its own intercept.
+
+        Parameters
+        ----------
+        solution : DualSolution
+            That of the chosen penalty.
+        inner_margin : ndarray, shape [n], or None
+            Margins of the source scans from the inner folds of that penalty, where these were computed.
+        label, site : ndarray, shape [n]
+            Of the source scans.
+
+        Returns
+        -------
+        slope, intercept : float
+        """
+        return 1.0, solution.intercept
 
     def learn(self, source: SourceScans, scans: Scans) -> Tensors:
         """Learn what the features need from the source scans.
@@ -148,29 +205,37 @@ class LinearMethod(Method):
         """Fit every run and score its test scans."""
         fitted_runs: list[FittedRun] = []
         fitted_by_scans: dict[tuple[bytes, ...], FittedRun] = {}
-        inputs = self.gather_inputs(connectomes)
+        take = self.read_scans(connectomes)
         for i, run in enumerate(runs):
             progress(f"{len(runs)} runs, fold {run.fold.name}", i / len(runs))
             scans = tuple(part.tobytes() for part in (run.fold.source, run.fold.validation, run.fold.test))
             if self.uses_seed or scans not in fitted_by_scans:
-                fitted_by_scans[scans] = self._fit_run(inputs, run)
+                fitted_by_scans[scans] = self._fit_run(connectomes, take, run)
             fitted_runs.append(replace(fitted_by_scans[scans], run=run))
         return fitted_runs
 
+    def read_scans(self, connectomes: Connectomes) -> Callable[[np.ndarray], Scans]:
+        """Return a function from positions in the cohort to scans as :meth:`extract_features` reads them.
+
+        A subclass may transform every scan of the cohort here once, for all folds, if the result depends on that scan
+        alone; :meth:`predict` has to do the same.
+        """
+        inputs = self.gather_inputs(connectomes)
+        return lambda scans: inputs.take(torch.from_numpy(scans).to(connectomes.device))
+
     def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
         """Predict margins; the representation is the centred features."""
+        return self._predict_read(fitted, scans)
+
+    def _predict_read(self, fitted: FittedRun, scans: Scans) -> Prediction:
+        """Predict for scans as :meth:`read_scans` gives them."""
         p = fitted.parameters
         centred = self.extract_features(scans, fitted.state.learned) - p["centre"].double().numpy()
         return Prediction(centred @ p["coefficients"].double().numpy() + float(p["intercept"]), centred)
 
-    def _fit_run(self, inputs: Inputs, run: Run) -> FittedRun:
+    def _fit_run(self, connectomes: Connectomes, take: Callable[[np.ndarray], Scans], run: Run) -> FittedRun:
         """Learn features, choose the penalty, and score the test scans of one run."""
-        connectomes, fold = inputs.connectomes, run.fold
-
-        def take(scans: np.ndarray) -> Scans:
-            return inputs.take(torch.from_numpy(scans).to(connectomes.device))
-
-        source = SourceScans.of_run(connectomes, run)
+        fold, source = run.fold, SourceScans.of_run(connectomes, run)
         learned, x = self.learn_features(source, take(fold.source))
         x_validation = self.extract_features(take(fold.validation), learned)
         centre = x.mean(0)
@@ -178,16 +243,19 @@ class LinearMethod(Method):
         y = 2.0 * source.label - 1.0
         gram = x @ x.T
         penalties = self.settings.grid * max(np.trace(gram) / len(gram), 1e-9)  # features may all be constant
-        solutions = [self.solve(gram, y, penalty) for penalty in penalties]
+        solutions = self._solve_grid(gram, y, source.site, penalties)
         validation_label = connectomes.cohort.labels[fold.validation]
         across = (x_validation - centre) @ x.T
         by_sites = self.settings.choose_by == "source-sites"
-        inner_auc = self._score_inner_folds(gram, y, source.site, penalties) if by_sites else np.empty(0)
+        inner = self.predict_inner_folds(gram, y, source.site, penalties) if by_sites or self.site_intercepts else None
+        inner_auc = np.empty(0) if inner is None else average_site_auc(inner, source.label, source.site)
         validation_auc = inner_auc
         if len(validation_label):
             validation_auc = np.array([auc(validation_label, across @ solution.weights) for solution in solutions])
         best = _choose_penalty(inner_auc if by_sites else validation_auc, fold.name)
-        weights, intercept = solutions[best]
+        slope, intercept = self.calibrate(
+            solutions[best], None if inner is None else inner[best], source.label, source.site
+        )
         fitted = FittedRun(
             run=run,
             test_logit=np.empty(0),
@@ -196,28 +264,20 @@ class LinearMethod(Method):
             state=RunState.from_learned(**learned),
             parameters={
                 "centre": torch.from_numpy(centre),
-                "coefficients": torch.from_numpy(x.T @ weights),
+                "coefficients": torch.from_numpy(x.T @ (slope * solutions[best].weights)),
                 "intercept": torch.tensor(intercept, dtype=torch.float64),
             },
         )
-        fitted.test_logit = self.predict(fitted, take(fold.test)).margin
+        fitted.test_logit = self._predict_read(fitted, take(fold.test)).margin
         return fitted
 
-    def _score_inner_folds(
+    def _solve_grid(
         self, gram: np.ndarray, y: np.ndarray, site: np.ndarray, penalties: np.ndarray
-    ) -> np.ndarray:
-        """Mean AUC over inner folds, each with one source site withheld, for each penalty. Shape [penalties]."""
-        scores = []
-        for e in np.unique(site):
-            inside, withheld = np.flatnonzero(site != e), np.flatnonzero(site == e)
-            inner = gram[np.ix_(inside, inside)]
-            row, total = inner.mean(0), inner.mean()  # features are centred on the scans of the inner fold
-            inner = inner - row - row[:, None] + total
-            across = gram[np.ix_(withheld, inside)]
-            across = across - across.mean(1, keepdims=True) - row + total
-            solutions = [self.solve(inner, y[inside], penalty) for penalty in penalties]
-            scores.append([auc(y[withheld] > 0, across @ solution.weights) for solution in solutions])
-        return np.mean(scores, axis=0)
+    ) -> list[DualSolution]:
+        """The solution of every penalty."""
+        if self.site_intercepts:
+            gram, y = centre_gram(gram, site), centre_within(y, site)
+        return [self.solve(gram, y, penalty) for penalty in penalties]
 
 
 def _choose_penalty(scores: np.ndarray, fold_name: str) -> int:

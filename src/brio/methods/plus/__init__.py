@@ -1,4 +1,4 @@
-"""BRIO plus: the paper's mechanism on a model with a closed solution."""
+"""BRIO plus: kernel ridge regression on a chosen view, with factors and a penalty on what does not survive."""
 
 from .method import BrioPlus
 from .settings import BrioPlusSettings

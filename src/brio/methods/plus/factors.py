@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+from scipy.linalg import eigh
 from sklearn.cluster import KMeans
 from torch import Tensor
 
@@ -75,8 +76,23 @@ def edge_shares(Pi: Tensor) -> Tensor:
     return P * (Pi[:, u] + Pi[:, v]) / 2
 
 
+def _multiply_with_itself(x: Tensor) -> Tensor:
+    """x x'. Shape [n, d] -> [n, n]. On the CPU by numpy, which computes one half of it and mirrors the other."""
+    return x @ x.T if x.is_cuda else torch.from_numpy(x.numpy() @ x.numpy().T)
+
+
+def _largest_eigenvectors(gram: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The ``count`` largest eigenvalues, in ascending order, and their eigenvectors [n, count]."""
+    if gram.is_cuda:
+        size, vectors = torch.linalg.eigh(gram)
+        return size[-count:], vectors[:, -count:]
+    n = len(gram)
+    size, vectors = eigh(gram.numpy(), subset_by_index=[max(0, n - count), n - 1])
+    return torch.from_numpy(size), torch.from_numpy(vectors)
+
+
 class FactorSpace(NamedTuple):
-    """What J factors read from centred log-connectomes x [n, edges], learned from source scans.
+    """What J factors read from centred edges x [n, edges], learned from source scans.
 
     The linear kernel of factor j is the sum over edges of share * x * x'; over all factors these add up to the linear
     kernel of the whole connectome. The factor's own kernel reads the first principal coordinates of the same weighted
@@ -95,7 +111,7 @@ class FactorSpace(NamedTuple):
         Parameters
         ----------
         x : Tensor, shape [n, edges]
-            Centred log-connectomes of the source scans.
+            Centred edges of the source scans.
         Pi : Tensor, shape [J, P]
         d_t : int
             Principal coordinates of each factor.
@@ -112,9 +128,8 @@ class FactorSpace(NamedTuple):
         linear, coordinates, axes = [], [], []
         for share in edge_shares(Pi):
             weighted = x * share.sqrt()
-            gram = weighted @ weighted.T
-            size, vectors = torch.linalg.eigh(gram)
-            size, vectors = size[-d_t:], vectors[:, -d_t:]
+            gram = _multiply_with_itself(weighted)
+            size, vectors = _largest_eigenvectors(gram, d_t)
             spanned = size > _LEAST_VARIANCE * size[-1]  # few scans, or an empty factor, span fewer than d_t directions
             length = torch.where(spanned, size, torch.ones_like(size)).sqrt()
             linear.append(gram / scale)
@@ -133,14 +148,13 @@ class FactorSpace(NamedTuple):
         """Compute the principal coordinates of scans. Shape [n, edges] -> [J, n, d_t]."""
         return torch.stack([(x * share.sqrt()) @ axes for share, axes in zip(self.shares, self.axes, strict=True)])
 
-    def kernel(self, r: Tensor, other: Tensor, gamma: float, j: int | slice = slice(None)) -> Tensor:
-        """Compute the factors' own kernels, exp(-gamma |r - r'|^2 / width).
+    def kernel(self, r: Tensor, other: Tensor, j: int | slice = slice(None)) -> Tensor:
+        """Compute the factors' own kernels, exp(-|r - r'|^2 / width).
 
         Parameters
         ----------
         r : Tensor, shape [J, n, d_t]
         other : Tensor, shape [J, m, d_t]
-        gamma : float
         j : int, optional
             Factor of the coordinates, whose first axis then has length 1; by default all factors.
 
@@ -149,4 +163,4 @@ class FactorSpace(NamedTuple):
         Tensor, shape [J, n, m]
         """
         width = self.width[j].reshape(-1, 1, 1)
-        return torch.exp(-gamma * torch.cdist(r, other).square() / width)
+        return torch.exp(-torch.cdist(r, other).square() / width)

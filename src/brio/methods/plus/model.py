@@ -1,4 +1,4 @@
-"""A fitted BRIO plus model: contributions of factors to the logit, from log-connectomes."""
+"""A fitted BRIO plus model: contributions of factors to the logit, from edges under the chosen view."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from ...errors import BrioError
-from ...training import Tensors
+from ...training import Scans, Tensors
 from .factors import FactorSpace
+from .views import VIEWS, find_live_edges, read_edges
 
 __all__ = ["FactorModel"]
 
@@ -20,27 +21,31 @@ _MANY = 1000
 class FactorModel(NamedTuple):
     """Contributions a_j = linear path of the factor + its own kernel; the logit is their calibrated sum."""
 
-    centre: Tensor  # [edges] mean log-connectome of the source scans
+    view: Tensor  # scalar, position of the view in VIEWS
+    centre: Tensor  # [edges] mean of the source scans under that view
     factors: FactorSpace
     theta: Tensor  # [J, edges] linear path of each factor
     points: Tensor  # [J, m, d_t] coordinates of the re-estimates (where there are any), then of the source scans
     beta: Tensor  # [J, m] their weights in each factor's own kernel
-    gamma: Tensor  # scalar
     calibration: Tensor  # [2] slope and intercept of the logit
 
-    def centre_edges(self, log: Tensor, live: Tensor) -> Tensor:
-        """Subtract the centre from log-connectomes; edges without signal become 0.
+    def read_scans(self, scans: Scans) -> Tensor:
+        """Read the edges of scans under the view, centred; edges without signal become 0. Shape [n, edges]."""
+        return self.centre_edges(read_edges(scans.A, list(VIEWS)[int(self.view)]), find_live_edges(scans.alive))
+
+    def centre_edges(self, edges: Tensor, live: Tensor) -> Tensor:
+        """Subtract the centre from edges; those without signal become 0.
 
         Parameters
         ----------
-        log : Tensor, shape [n, edges]
+        edges : Tensor, shape [n, edges]
         live : Tensor of bool, shape [n, edges]
 
         Returns
         -------
         Tensor, shape [n, edges]
         """
-        x = log.to(self.centre) - self.centre
+        x = edges.to(self.centre) - self.centre
         return torch.where(live, x, torch.zeros_like(x))
 
     def split_contributions(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -49,7 +54,7 @@ class FactorModel(NamedTuple):
         Parameters
         ----------
         x : Tensor, shape [n, edges]
-            Centred log-connectomes.
+            Centred edges.
 
         Returns
         -------
@@ -61,11 +66,11 @@ class FactorModel(NamedTuple):
             Coordinates of the scans.
         """
         r = self.factors.project(x)
-        own = torch.einsum("jnm,jm->nj", self.factors.kernel(r, self.points, float(self.gamma)), self.beta)
+        own = torch.einsum("jnm,jm->nj", self.factors.kernel(r, self.points), self.beta)
         return x @ self.theta.T, own, r
 
     def contributions(self, x: Tensor) -> Tensor:
-        """Compute the contributions a of centred log-connectomes. Shape [n, edges] -> [n, J]."""
+        """Compute the contributions a of centred edges. Shape [n, edges] -> [n, J]."""
         linear, own, _ = self.split_contributions(x)
         return linear + own
 

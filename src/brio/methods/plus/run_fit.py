@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,27 +17,40 @@ from ...protocol import auc
 from ...training import FittedRun, Run, RunState, SourceScans
 from ...training.cells import cell_average_weights
 from ..brio.qualification import Qualification, qualify
-from .calibration import fit_calibration
+from ..linear.calibration import fit_calibration
+from ..linear.ridge import solve_ridge
+from ..linear.sites import average_site_auc, centre_gram, centre_within, predict_withheld_sites
 from .factors import FactorSpace, assign_rois
-from .log_edges import ReestimatedLogEdges
 from .model import FactorModel
-from .penalties import Functionals, KernelWeights, PenalisedKernels, penalise_kernels
+from .penalties import Changes, PenalisedKernels, penalise_kernels
 from .settings import BrioPlusSettings
-from .solver import KernelRidgeFit, build_alignment_functionals, predict_inner_folds, solve_kernel_ridge
+from .views import VIEWS, ReestimatedEdges
 
 __all__ = ["RunFit"]
+
+
+class _Space(NamedTuple):
+    """What is learned from the source scans under one view, before the penalty on changes."""
+
+    centre: Tensor  # [edges]
+    x: Tensor  # [n, edges] centred, 0 without signal
+    factors: FactorSpace
+    K: Tensor  # [J, n, n] kernels of the factors
+    points: Tensor  # [J, n, d_t] coordinates
+    inner_f: np.ndarray  # [penalties, n] f of the source scans, each from the inner fold that withholds its site
+    inner_auc: np.ndarray  # [penalties] its mean AUC over source sites
 
 
 class _Solution(NamedTuple):
     model: FactorModel  # not calibrated yet
     penalty: float
-    common_intercept: float  # part of f at any site; 0 where each source site has its own
-    inner_f: Tensor  # [n] f of the source scans, each from the inner fold that withholds its site
+    inner_f: np.ndarray  # [n] f of the source scans, each from the inner fold that withholds its site
+    inner_auc: float  # mean over source sites
     squared_norm: Tensor  # [J] of each factor's part of f
 
 
 class RunFit:
-    """The fit of one run.
+    """The fit of one run. The view is chosen at once; :meth:`fit` needs re-estimates under it.
 
     Parameters
     ----------
@@ -45,12 +58,15 @@ class RunFit:
     connectomes : Connectomes
         Of the whole cohort.
     run : Run
-    log : Tensor, shape [scans, edges]
-        Log-connectomes of the whole cohort.
+    views : dict of Tensor, shape [scans, edges]
+        Edges of the whole cohort under each view to choose from.
     live : Tensor of bool, shape [scans, edges]
         Edges whose two ends have signal.
-    reestimates : ReestimatedLogEdges or None
-        Of the source scans, and perhaps others; None where the settings ask for none.
+
+    Attributes
+    ----------
+    view : str
+        The chosen view.
 
     Raises
     ------
@@ -63,104 +79,103 @@ class RunFit:
         settings: BrioPlusSettings,
         connectomes: Connectomes,
         run: Run,
-        log: Tensor,
+        views: Mapping[str, Tensor],
         live: Tensor,
-        reestimates: ReestimatedLogEdges | None,
     ) -> None:
         self.s, self.run, self.source = settings, run, SourceScans.of_run(connectomes, run)
-        self.log, self.live, self.reestimates = log, live, reestimates
-        self.weights = KernelWeights(float(settings.linear), settings.rho / settings.J, settings.gamma)
+        self.live, self.own_weight = live, settings.rho / settings.J
         site, label = self.source.site, self.source.label
-        self.site_names = np.unique(site)
-        if len(self.site_names) < 2 or any(len(np.unique(label[site == e])) < 2 for e in self.site_names):
+        if len(np.unique(site)) < 2 or any(len(np.unique(label[site == e])) < 2 for e in np.unique(site)):
             raise BrioError(
                 f"fold {run.fold.name}: 'brio-plus' needs at least two source sites, each with both classes"
             )
-        self.y = self._tensor(2.0 * label - 1.0)
-        self.sites = self._tensor((site[:, None] == self.site_names).astype(float))  # [n, E]
-        self.intercepts = self.sites if settings.site_intercepts else torch.ones_like(self.sites[:, :1])
-        # [E, 2, n], laid out scan by scan: the layout decides in which order a product adds up, hence its last bits
-        scan_by_scan = cell_average_weights(site, label).permute(2, 0, 1).contiguous()
-        self.cell_average = scan_by_scan.permute(1, 2, 0).to(self.log.device)
+        self.y = 2.0 * label - 1.0
         self.row_of_scan = np.full(len(connectomes), -1)  # -1 for scans that are no source scans of this run
         self.row_of_scan[self.source.scans] = np.arange(len(self.source.scans))
-        self._prepare_source()
+        mean = source_mean([connectomes.site_mean(members) for members in self.source.by_site()])
+        self.Pi = assign_rois(mean, settings.J, settings.temperature, settings.assignment_iterations, run.seed).double()
+        self.view_auc: dict[str, float] = {}
+        for view, edges in views.items():
+            space = self._learn_space(edges)
+            self.view_auc[view] = float(space.inner_auc.max())
+            if self.view_auc[view] == max(self.view_auc.values()):
+                self.view, self.edges, self.space = view, edges, space
+        self.centre, self.x, self.factors, self.K, self.points = self.space[:5]
 
-    def fit(self, block_length: float | None) -> FittedRun:
-        """Solve without penalties on functionals; then qualify the factors and solve under it, ``refreshes`` times.
+    def fit(self, block_length: float, reestimates: ReestimatedEdges) -> FittedRun:
+        """Solve without the penalty, to describe the factors, then with it; calibrate and score.
 
         Parameters
         ----------
-        block_length : float or None
+        block_length : float
             Fold-level block length of the re-estimates, stored with the fitted run.
+        reestimates : ReestimatedEdges
+            Of the source scans, and perhaps others, under the chosen view.
         """
-        s = self.s
-        solution = self._solve(None)
-        first: Qualification | None = None
-        if s.reestimates:
-            first = qualification = self._qualify_factors(solution)
-            changes = self._sketch_changes() if s.lambda_re else None
-            # Penalty and calibration are those of this solution. Alignment uses the labels of every source site, so
-            # under it an inner fold would know the labels of its withheld site.
-            unaligned = solution if changes is None else self._solve([changes] * s.J)
-            for refresh in range(s.refreshes if s.lambda_env else 0):
-                if refresh:
-                    qualification = self._qualify_factors(solution)
-                solution = self._solve(self._collect_functionals(changes, qualification), unaligned)
-            solution = solution if s.lambda_env else unaligned
-        return self._score(solution, first, block_length)
+        solution = self._solve(None, self.space.inner_f, self.space.inner_auc)
+        described = self._qualify_factors(solution, reestimates)
+        if self.s.lambda_re:
+            changes = self._sketch_changes(reestimates)
+            penalised = penalise_kernels(self.K, changes, self.x, self.factors, self.points, self.own_weight)
+            solution = self._solve((changes, penalised), *self._predict_inner_folds(penalised.K))
+        return self._score(solution, described, block_length)
 
-    def _score(self, solution: _Solution, first: Qualification | None, block_length: float | None) -> FittedRun:
-        """Calibrate the model and score validation and test scans."""
-        fold, labels = self.run.fold, self.source.connectomes.cohort.labels
-        slope, offset = fit_calibration(solution.inner_f.cpu().numpy(), self.source.label, self.source.site)
-        calibration = self._tensor(np.array([slope, slope * solution.common_intercept + offset]))
-        model = solution.model._replace(calibration=calibration)
-        inner_auc = self._average_site_auc(solution.inner_f)
-        validation_auc = inner_auc  # validation scans choose nothing here; where there are any, their AUC is reported
-        if len(np.unique(labels[fold.validation])) == 2:
-            validation_auc = auc(labels[fold.validation], self._predict_margins(model, fold.validation)[0])
-        test_logit, share = self._predict_margins(model, fold.test)
-        details: dict[str, Any] = {"penalty": solution.penalty, "left_out_auc": inner_auc, "share_of_factors": share}
-        state = RunState.from_learned()
-        if first is not None:  # the quality of the evidence before any penalty acted on it
-            details |= {"relevance": first.pi_task.tolist(), "support": first.q_re.mean((0, 1)).tolist()}
-            details["strength"] = float(first.g.mean())
-            training = {name: t.float().cpu().contiguous() for name, t in first._asdict().items()}
-            state = RunState({}, training, {"Pi_bar": self.Pi.float().cpu().contiguous()})
-        return FittedRun(
-            self.run,
-            test_logit,
-            float(validation_auc),
-            block_length=block_length,
-            parameters=model.to_tensors(),
-            state=state,
-            details=details,
+    def _learn_space(self, edges: Tensor) -> _Space:
+        """Centre the source scans under a view, learn the factors, and score the inner folds."""
+        scans = torch.from_numpy(self.source.scans).to(edges.device)
+        x, live = edges[scans].double(), self.live[scans]
+        centre = torch.where(live, x, 0.0).sum(0) / live.sum(0).clamp_min(1)
+        x = torch.where(live, x - centre, 0.0)
+        factors, K, points = FactorSpace.learn(x, self.Pi, self.s.d_t)
+        if self.own_weight:
+            K = K + self.own_weight * factors.kernel(points, points)
+        return _Space(centre, x, factors, K, points, *self._predict_inner_folds(K))
+
+    def _predict_inner_folds(self, K: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """f of the source scans from inner folds [penalties, n], and its mean AUC over sites [penalties]."""
+        margins = predict_withheld_sites(K.sum(0).cpu().numpy(), self.y, self.source.site, self.s.grid)
+        return margins, average_site_auc(margins, self.source.label, self.source.site)
+
+    def _solve(
+        self, penalised: tuple[Changes, PenalisedKernels] | None, inner_f: np.ndarray, inner_auc: np.ndarray
+    ) -> _Solution:
+        """Solve with the ridge penalty that has the best mean AUC over inner folds."""
+        best, site = int(np.argmax(inner_auc)), self.source.site
+        K = self.K if penalised is None else penalised[1].K
+        gram, penalty = centre_gram(K.sum(0).cpu().numpy(), site), float(self.s.grid[best])
+        alpha = torch.from_numpy(solve_ridge(gram, centre_within(self.y, site), penalty).weights).to(self.x)
+        squared_norm = torch.einsum("n,jnm,m->j", alpha, K, alpha).clamp_min(0)
+        model = self._build_model(alpha, penalised)
+        return _Solution(model, penalty, inner_f[best], float(inner_auc[best]), squared_norm)
+
+    def _build_model(self, alpha: Tensor, penalised: tuple[Changes, PenalisedKernels] | None) -> FactorModel:
+        """Build the model of a solution, not calibrated yet: its logit is f."""
+        edges = (alpha @ self.x).expand(self.s.J, -1)
+        weight = pad(alpha, (self.points.shape[1] - len(self.x), 0)).expand(self.s.J, -1)
+        if penalised is not None:
+            changes, kernels = penalised
+            removed = kernels.removed @ alpha  # [J, rows]
+            edges, weight = edges - removed @ changes.edges, weight - removed @ changes.points
+        return FactorModel(
+            view=torch.tensor(float(list(VIEWS).index(self.view))),
+            centre=self.centre,
+            factors=self.factors,
+            theta=edges * self.factors.shares / self.factors.scale,
+            points=self.points,
+            beta=self.own_weight * weight,
+            calibration=torch.tensor([1.0, 0.0]).to(self.x),
         )
 
-    def _prepare_source(self) -> None:
-        """Centre the source scans, learn the factors, and compute the kernels between source scans."""
-        s, scans = self.s, torch.from_numpy(self.source.scans).to(self.log.device)
-        log, live = self.log[scans].double(), self.live[scans]
-        self.centre = torch.where(live, log, torch.zeros_like(log)).sum(0) / live.sum(0).clamp_min(1)
-        self.x = torch.where(live, log - self.centre, torch.zeros_like(log))
-        mean = source_mean([self.source.connectomes.site_mean(members) for members in self.source.by_site()])
-        self.Pi = assign_rois(mean, s.J, s.temperature, s.assignment_iterations, self.run.seed).double()
-        self.factors, linear, self.points = FactorSpace.learn(self.x, self.Pi, s.d_t)
-        w = self.weights
-        self.K = w.linear * linear + w.own * self.factors.kernel(self.points, self.points, w.gamma)
-
-    def _iterate_reestimates(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def _iterate_reestimates(self, reestimates: ReestimatedEdges) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield rows of source scans [n], and their re-estimates, centred [n, K, edges], part by part."""
-        assert self.reestimates is not None
-        for scans, log in self.reestimates:
+        for scans, edges in reestimates:
             row = self.row_of_scan[scans]
-            is_source = torch.from_numpy(row >= 0).to(log.device)
-            source_scans = torch.from_numpy(scans[row >= 0]).to(log.device)
-            x = torch.where(self.live[source_scans].unsqueeze(1), log[is_source].double() - self.centre, 0.0)
-            yield torch.from_numpy(row[row >= 0]).to(log.device), x
+            is_source = torch.from_numpy(row >= 0).to(edges.device)
+            live = self.live[torch.from_numpy(scans[row >= 0]).to(edges.device)]
+            x = torch.where(live.unsqueeze(1), edges[is_source].double() - self.centre, 0.0)
+            yield torch.from_numpy(row[row >= 0]).to(edges.device), x
 
-    def _sketch_changes(self) -> Functionals:
+    def _sketch_changes(self, reestimates: ReestimatedEdges) -> Changes:
         """Combine the changes between scans and re-estimates at random, so that squares are the same on average.
 
         The re-estimates become points of the factors' own kernels, before the source scans.
@@ -175,94 +190,56 @@ class RunFit:
         omega = omega.to(self.x) * (s.lambda_re / s.K) ** 0.5
         edges = torch.zeros(len(omega), self.x.shape[1], dtype=self.x.dtype, device=self.x.device)
         r = self.points.new_zeros(s.J, n, s.K, self.points.shape[-1])
-        for rows, x in self._iterate_reestimates():
+        for rows, x in self._iterate_reestimates(reestimates):
             edges += omega[:, rows].flatten(1) @ (x - self.x[rows].unsqueeze(1)).flatten(0, 1)
             r[:, rows] = self.factors.project(x.flatten(0, 1)).unflatten(1, (len(rows), s.K))
         self.points = torch.cat([r.flatten(1, 2), self.points], 1)
-        return Functionals(edges, torch.cat([omega.flatten(1), -omega.sum(-1)], 1))
+        return Changes(edges, torch.cat([omega.flatten(1), -omega.sum(-1)], 1))
 
-    def _collect_functionals(self, changes: Functionals | None, qualification: Qualification) -> list[Functionals]:
-        """What each factor is penalised for: changes under re-estimation, and qualified differences between sites."""
-        n_reestimates = self.points.shape[1] - len(self.x)
-        collected = []
-        for j in range(self.s.J):
-            rows = build_alignment_functionals(qualification.alpha_bar[:, :, j], qualification.g, self.cell_average)
-            rows = rows * (self.s.lambda_env * len(self.x)) ** 0.5
-            differences = Functionals(rows @ self.x, pad(rows, (n_reestimates, 0)))
-            collected.append(differences if changes is None else changes.append(differences))
-        return collected
-
-    def _solve(self, T: list[Functionals] | None, unaligned: _Solution | None = None) -> _Solution:
-        """Solve for the penalty with the best mean AUC over inner folds, or for that of the unaligned solution."""
-        penalised = penalise_kernels(self.K, T, self.x, self.factors, self.points, self.weights)
-        K = penalised.K.sum(0)
-        if unaligned is not None:
-            penalty, inner_f = unaligned.penalty, unaligned.inner_f
-            fit = solve_kernel_ridge(K, self.y, self.intercepts, penalty)
-        else:
-            fit, penalty, inner_f = self._choose_penalty(K)
-        squared_norm = torch.einsum("n,jnm,m->j", fit.alpha, penalised.K, fit.alpha)
-        common = 0.0 if self.s.site_intercepts else float(fit.intercept)
-        return _Solution(self._build_model(fit, penalised, T), penalty, common, inner_f, squared_norm.clamp_min(0))
-
-    def _choose_penalty(self, K: Tensor) -> tuple[KernelRidgeFit, float, Tensor]:
-        """The fit with the best mean AUC over inner folds, its penalty, and f of the inner folds [n]."""
-        s = self.s
-        chosen, best_auc = None, -np.inf
-        for penalty in np.geomspace(s.largest_penalty, s.least_penalty, s.penalties).tolist():
-            fit = solve_kernel_ridge(K, self.y, self.intercepts, penalty)
-            inner_f = predict_inner_folds(fit, self.y, self.sites)
-            reached = self._average_site_auc(inner_f)
-            if chosen is None or reached > best_auc:
-                chosen, best_auc = (fit, penalty, inner_f), reached
-        assert chosen is not None
-        return chosen
-
-    def _average_site_auc(self, f: Tensor) -> float:
-        """Mean over source sites of the AUC within the site."""
-        host, site = f.cpu().numpy(), self.source.site
-        return float(np.mean([auc(self.source.label[site == e], host[site == e]) for e in self.site_names]))
-
-    def _build_model(
-        self, fit: KernelRidgeFit, penalised: PenalisedKernels, T: list[Functionals] | None
-    ) -> FactorModel:
-        """Build the model of a solution, not calibrated yet: its logit is f."""
-        edges = (fit.alpha @ self.x).expand(self.s.J, -1)
-        weight = pad(fit.alpha, (self.points.shape[1] - len(self.x), 0)).expand(self.s.J, -1)
-        if T is not None:
-            removed = penalised.removed @ fit.alpha  # [J, rows]
-            edges = edges - torch.stack([t @ rows.edges for t, rows in zip(removed, T, strict=True)])
-            weight = weight - torch.stack([t @ rows.points for t, rows in zip(removed, T, strict=True)])
-        return FactorModel(
-            centre=self.centre,
-            factors=self.factors,
-            theta=self.weights.linear * edges * self.factors.shares / self.factors.scale,
-            points=self.points,
-            beta=self.weights.own * weight,
-            gamma=self._tensor(np.array(self.weights.gamma)),
-            calibration=self._tensor(np.array([1.0, 0.0])),
-        )
-
-    def _qualify_factors(self, solution: _Solution) -> Qualification:
-        """Relevance, support and profiles of the factors, Eqs. (11)-(19); |w_j| is the norm of a factor's part of f."""
+    def _qualify_factors(self, solution: _Solution, reestimates: ReestimatedEdges) -> Qualification:
+        """Relevance and support of the factors, Eqs. (11)-(19); |w_j| is the norm of a factor's part of f."""
         model, a = solution.model, solution.model.contributions(self.x)
         change = torch.zeros_like(a)
-        for rows, x in self._iterate_reestimates():
+        for rows, x in self._iterate_reestimates(reestimates):
             reestimated = model.contributions(x.flatten(0, 1)).unflatten(0, (len(rows), -1))
             change[rows] = (reestimated - a[rows].unsqueeze(1)).square().mean(1)
-        site_weight = a.new_full((len(self.site_names),), 1.0 / len(self.site_names))
+        # [E, 2, n], laid out scan by scan: the layout decides in which order a product adds up, hence its last bits
+        scan_by_scan = cell_average_weights(self.source.site, self.source.label).permute(2, 0, 1).contiguous()
+        cell_average = scan_by_scan.permute(1, 2, 0).to(a.device)
+        site_weight = a.new_full((len(cell_average),), 1.0 / len(cell_average))
         w = solution.squared_norm.sqrt().unsqueeze(-1)
-        return qualify(a, change, w, self.cell_average, site_weight, self.s.qualification)
+        return qualify(a, change, w, cell_average, site_weight, self.s.qualification)
+
+    def _score(self, solution: _Solution, described: Qualification, block_length: float) -> FittedRun:
+        """Calibrate the model and score validation and test scans."""
+        fold, labels = self.run.fold, self.source.connectomes.cohort.labels
+        calibration = fit_calibration(solution.inner_f, self.source.label, self.source.site)
+        model = solution.model._replace(calibration=torch.from_numpy(calibration).to(self.x))
+        validation_auc = solution.inner_auc  # nothing is chosen on validation scans, only reported
+        if len(np.unique(labels[fold.validation])) == 2:
+            validation_auc = auc(labels[fold.validation], self._predict_margins(model, fold.validation)[0])
+        test_logit, share = self._predict_margins(model, fold.test)
+        details: dict[str, Any] = {"view": self.view, "view_auc": self.view_auc, "penalty": solution.penalty}
+        details |= {"left_out_auc": solution.inner_auc, "share_of_factors": share}
+        # relevance and support before the penalty acted on the evidence
+        details |= {"relevance": described.pi_task.tolist(), "support": described.q_re.mean((0, 1)).tolist()}
+        training = {name: t.float().cpu().contiguous() for name, t in described._asdict().items()}
+        return FittedRun(
+            self.run,
+            test_logit,
+            float(validation_auc),
+            block_length=block_length,
+            parameters=model.to_tensors(),
+            state=RunState({}, training, {"Pi_bar": self.Pi.float().cpu().contiguous()}),
+            details=details,
+        )
 
     def _predict_margins(self, model: FactorModel, scans: np.ndarray) -> tuple[np.ndarray, float | None]:
         """Logits of scans of the cohort, and the share of their variance that comes from the factors' own kernels."""
-        index = torch.from_numpy(scans).to(self.log.device)
-        linear, own, _ = model.split_contributions(model.centre_edges(self.log[index], self.live[index]))
+        index = torch.from_numpy(scans).to(self.edges.device)
+        linear, own, _ = model.split_contributions(model.centre_edges(self.edges[index], self.live[index]))
         total, part = (linear + own).sum(-1), own.sum(-1)
         share = None
         if len(scans) > 1 and float(total.var()) > 0:
             share = float(((total - total.mean()) * (part - part.mean())).mean() / total.var(correction=0))
         return model.logit(linear + own).cpu().numpy(), share
-
-    def _tensor(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.asarray(array, dtype=np.float64)).to(self.log.device)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
 
 from ...connectome import BlockRule
 from ...settings import require
-from ..brio.settings import BrioSettings, Variant
+from ..brio.settings import BrioSettings
 from ..settings import require_above, require_at_least
+from .views import VIEWS
 
 __all__ = ["BrioPlusSettings"]
+
+_ALIGNMENT = "alignment of sites and its qualification were removed in version 3, because they changed no score"
 
 
 @dataclass(frozen=True)
@@ -18,8 +24,9 @@ class BrioPlusSettings:
 
     Attributes
     ----------
-    shrinkage : float
-        Share of the identity in each correlation matrix before its logarithm is taken.
+    view : str
+        What is read of a connectome: ``fc`` for its Fisher z, ``log-s`` for its logarithm after a share s of the
+        identity is mixed in, or ``chosen`` for the view with the best mean AUC over inner folds.
     J : int
         Number of factors.
     d_t : int
@@ -28,79 +35,75 @@ class BrioPlusSettings:
         Of the similarities between ROIs and factors; a low value assigns each ROI to one factor.
     assignment_iterations : int
         Log-domain iterations of the balanced assignment.
-    linear : bool
-        Whether there is a linear path.
     rho : float
         Weight of the factors' own kernels together, where the linear path has weight 1; 0 leaves the linear path only.
-    gamma : float
-        Inverse width of the factors' kernels, in units of the mean squared distance of source scans.
     K : int
         Re-estimates of each scan.
     lambda_re : float
-        Weight of the penalty on changes of contributions under re-estimation; 0 for none.
+        Weight of the penalty on changes of contributions under re-estimation; 0 for none. It is fixed, because inner
+        folds cannot choose it: evidence on which all source sites agree looks good in each of them.
     sketch : int
         Largest number of such changes that are penalised one by one; where there are more, as many random combinations
         of them are penalised instead.
-    lambda_env : float
-        Weight of qualification-guided alignment; 0 for none.
-    variant : str
-        Qualification that guides alignment: full or one of the paper's ablations.
-    refreshes : int
-        How often the factors are qualified and the model is solved again under their qualification, after a first
-        solution without these penalties.
     least_penalty, largest_penalty : float
         Ends of the grid of ridge penalties, in units in which the linear kernel of a source scan with itself is 1 on
         average.
     penalties : int
         Number of penalties in the grid, evenly spaced in the logarithm.
-    site_intercepts : bool
-        Whether each source site has an intercept of its own, or all share one.
     block_length : float or None
         A fixed block length instead of the fold-level estimate.
     """
 
-    shrinkage: float = 0.5
+    removed: ClassVar[dict[str, str]] = {
+        "shrinkage": "the view replaced it in version 3: set view to one of " + ", ".join(["chosen", *VIEWS]),
+        "linear": "the linear path is always there since version 3",
+        "gamma": "the width of a factor's kernel is the mean squared distance of source scans since version 3",
+        "lambda_env": _ALIGNMENT,
+        "variant": _ALIGNMENT,
+        "refreshes": _ALIGNMENT,
+        "site_intercepts": "every source site has an intercept of its own since version 3",
+    }
+    """Settings of earlier versions, and what became of them."""
+
+    view: Literal["chosen", "fc", "log-0.8", "log-0.5", "log-0.2"] = "chosen"
     J: int = 4
     d_t: int = 32
     temperature: float = 0.1
     assignment_iterations: int = 60
-    linear: bool = True
     rho: float = 1.0
-    gamma: float = 1.0
     K: int = 2
     lambda_re: float = 1.0
     sketch: int = 256
-    lambda_env: float = 0.1
-    variant: Variant = "full"
-    refreshes: int = 1
     least_penalty: float = 0.1
     largest_penalty: float = 30.0
     penalties: int = 6
-    site_intercepts: bool = True
     block_length: float | None = None
 
     def __post_init__(self) -> None:
         require_at_least(self, 1, "J", "d_t", "K", "assignment_iterations", "sketch", "penalties")
-        require_above(self, 0, "temperature", "gamma", "least_penalty")
-        require_at_least(self, 0, "rho", "lambda_re", "lambda_env", "refreshes")
-        require(0 < self.shrinkage < 1, "shrinkage", self.shrinkage, "above 0 and below 1")
-        require(self.linear or self.rho > 0, "rho", self.rho, "above 0 where there is no linear path")
+        require_above(self, 0, "temperature", "least_penalty")
+        require_at_least(self, 0, "rho", "lambda_re")
         rule = "at least the least penalty"
         require(self.largest_penalty >= self.least_penalty, "largest_penalty", self.largest_penalty, rule)
         length = self.block_length
         require(length is None or length >= 1, "block_length", length, "at least 1 frame, or none for the estimate")
 
     @property
+    def views(self) -> tuple[str, ...]:
+        """Views to choose from."""
+        return tuple(VIEWS) if self.view == "chosen" else (self.view,)
+
+    @property
+    def grid(self) -> np.ndarray:
+        """Penalties to choose from. Shape [penalties]."""
+        return np.geomspace(self.largest_penalty, self.least_penalty, self.penalties)
+
+    @property
     def qualification(self) -> BrioSettings:
-        """The paper's constants and variant of the qualification."""
-        return BrioSettings(variant=self.variant)
+        """The paper's constants of relevance and support."""
+        return BrioSettings()
 
     @property
     def block_rule(self) -> BlockRule:
         """The rule that estimates and bounds the block length."""
         return self.qualification.block_rule
-
-    @property
-    def reestimates(self) -> bool:
-        """Whether re-estimates are used at all."""
-        return self.refreshes > 0 and (self.lambda_re > 0 or self.lambda_env > 0)

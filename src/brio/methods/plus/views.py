@@ -1,4 +1,4 @@
-"""Log-connectomes of scans and of their re-estimates, as rows of edges."""
+"""Views of a connectome: its correlations, or their logarithm after some shrinkage, as rows of edges."""
 
 from __future__ import annotations
 
@@ -10,31 +10,40 @@ from torch import Tensor
 
 from ...connectome import BlockRule, Connectomes, ReestimateRequest, clip_block_length, log_connectome
 
-__all__ = ["ReestimatedLogEdges", "extract_log_edges", "find_live_edges"]
+__all__ = ["VIEWS", "ReestimatedEdges", "find_live_edges", "read_edges"]
+
+VIEWS: dict[str, float | None] = {"fc": None, "log-0.8": 0.8, "log-0.5": 0.5, "log-0.2": 0.2}
+"""Names of the views, and the share of the identity before the logarithm; None for Fisher z as it is.
+
+The more identity, the closer the logarithm is to the matrix itself: the views lead from plain correlations to a strong
+logarithm in even steps.
+"""
 
 _CACHE_BYTES = {"cpu": 4 << 30, "cuda": 16 << 30}
 _SCANS_AT_ONCE = 2048
 
 
-def extract_log_edges(A: Tensor, shrinkage: float) -> Tensor:
-    """Compute log-connectomes and read their upper triangles.
+def read_edges(A: Tensor, view: str) -> Tensor:
+    """Read the upper triangles of connectomes under a view.
 
     Parameters
     ----------
     A : Tensor, shape [n, P, P]
         Connectomes (Fisher z).
-    shrinkage : float
-        Share of the identity in each correlation matrix.
+    view : str
+        A key of :data:`VIEWS`.
 
     Returns
     -------
     Tensor, shape [n, edges]
-        In the precision of A.
+        In the precision of A. Each row depends on its own scan alone.
     """
     P = A.shape[-1]
     u, v = torch.triu_indices(P, P, 1, device=A.device)
-    parts = [log_connectome(part, shrinkage)[:, u, v] for part in A.split(_SCANS_AT_ONCE)]
-    return torch.cat(parts)
+    shrinkage = VIEWS[view]
+    if shrinkage is None:
+        return A[:, u, v]
+    return torch.cat([log_connectome(part, shrinkage)[:, u, v] for part in A.split(_SCANS_AT_ONCE)])
 
 
 def find_live_edges(alive: Tensor) -> Tensor:
@@ -55,8 +64,8 @@ def find_live_edges(alive: Tensor) -> Tensor:
     return alive[:, u] & alive[:, v]
 
 
-class ReestimatedLogEdges:
-    """Log-connectomes of K re-estimates of some scans. Runs of one seed and block length share them.
+class ReestimatedEdges:
+    """Edges of K re-estimates of some scans under a view. Runs of one seed, block length and view share them.
 
     They are cached where memory allows, else computed at each iteration, from the same draws.
 
@@ -72,8 +81,7 @@ class ReestimatedLogEdges:
     seed : int
     K : int
         Re-estimates of each scan.
-    shrinkage : float
-        Share of the identity in each correlation matrix.
+    view : str
     """
 
     def __init__(
@@ -84,21 +92,20 @@ class ReestimatedLogEdges:
         rule: BlockRule,
         seed: int,
         K: int,
-        shrinkage: float,
+        view: str,
     ) -> None:
-        self._connectomes, self._scans, self._seed, self._K = connectomes, scans, seed, K
+        self._connectomes, self._scans, self._seed, self._K, self._view = connectomes, scans, seed, K, view
         self._block_length = clip_block_length(block_length, connectomes.n_frames[scans], rule)
-        self._shrinkage = shrinkage
         P, size = connectomes.n_rois, torch.empty(0, dtype=connectomes.dtype).element_size()
         fits = len(scans) * K * P * (P - 1) // 2 * size <= _CACHE_BYTES[connectomes.device.type]
         self._cache = list(self._compute()) if fits else None
 
     def __iter__(self) -> Iterator[tuple[np.ndarray, Tensor]]:
-        """Yield positions in the cohort [n], and log-connectomes [n, K, edges], part by part."""
+        """Yield positions in the cohort [n], and edges [n, K, edges], part by part."""
         return iter(self._cache) if self._cache is not None else self._compute()
 
     def _compute(self) -> Iterator[tuple[np.ndarray, Tensor]]:
         resamples = ReestimateRequest(self._scans, self._block_length, self._seed, 0, self._K)
         for part, A in self._connectomes.iterate_reestimates(resamples):
-            log = extract_log_edges(A.flatten(0, 1), self._shrinkage)
-            yield self._scans[part], log.unflatten(0, (len(part), self._K))
+            edges = read_edges(A.flatten(0, 1), self._view)
+            yield self._scans[part], edges.unflatten(0, (len(part), self._K))

@@ -1,0 +1,132 @@
+"""Ridge regression on log-connectomes, with an intercept for each source site."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...connectome import Connectomes, log_connectome
+from ...errors import BrioError
+from ...settings import require
+from ...training import FittedRun, Prediction, Scans, SourceScans, Tensors
+from ..registry import alias, method
+from .base import DualSolution, LinearMethod, LinearSettings
+from .calibration import fit_calibration
+from .ridge import solve_ridge
+from .sites import predict_withheld_sites
+
+__all__ = ["LogRidge", "LogRidgeSettings", "log_matrices"]
+
+_SCANS_AT_ONCE = 1024
+
+
+@dataclass(frozen=True)
+class LogRidgeSettings(LinearSettings):
+    """Settings of ridge regression on log-connectomes.
+
+    Attributes
+    ----------
+    shrinkage : float
+        Share s of the identity in each correlation matrix before its logarithm is taken. Half is a convention:
+        on inner folds of ABIDE the mean AUC hardly changes between a third and 0.8.
+    choose_by : {"source-sites", "validation"}
+        How the penalty is chosen: by the mean AUC over inner folds, or on the validation scans.
+    """
+
+    largest_penalty: float = 30.0
+    penalties: int = 6
+    choose_by: Literal["validation", "source-sites"] = "source-sites"
+    shrinkage: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 < self.shrinkage < 1, "shrinkage", self.shrinkage, "above 0 and below 1")
+
+
+def log_matrices(A: Tensor, shrinkage: float) -> Tensor:
+    """Compute log-connectomes of many scans, part by part.
+
+    Parameters
+    ----------
+    A : Tensor, shape [n, P, P]
+        Connectomes (Fisher z).
+    shrinkage : float
+        Share of the identity in each correlation matrix.
+
+    Returns
+    -------
+    Tensor, shape [n, P, P]
+    """
+    return torch.cat([log_connectome(part, shrinkage) for part in A.split(_SCANS_AT_ONCE)])
+
+
+@method(
+    "log-ridge",
+    family="linear",
+    provenance="textbook parts, put together here",
+    reference="Arsigny et al. 2006 (logarithm of a matrix); Hoerl & Kennard 1970 (ridge)",
+    needs={"sites"},
+)
+class LogRidge(LinearMethod):
+    """Ridge regression on log-connectomes, an intercept for each source site, penalty chosen on inner folds."""
+
+    Settings = LogRidgeSettings
+    settings: LogRidgeSettings
+    uses_seed = False
+    site_intercepts = True
+
+    def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
+        return solve_ridge(gram, y, penalty)
+
+    def predict_inner_folds(
+        self, gram: np.ndarray, y: np.ndarray, site: np.ndarray, penalties: np.ndarray
+    ) -> np.ndarray:
+        return predict_withheld_sites(gram, y, site, penalties)
+
+    def calibrate(
+        self, solution: DualSolution, inner_margin: np.ndarray | None, label: np.ndarray, site: np.ndarray
+    ) -> tuple[float, float]:
+        """Fit slope and intercept to the inner folds: intercepts of source sites say nothing about another site."""
+        assert inner_margin is not None  # always computed where sites have intercepts
+        slope, intercept = fit_calibration(inner_margin, label, site).tolist()
+        return slope, intercept
+
+    def learn(self, source: SourceScans, scans: Scans) -> Tensors:
+        if len(np.unique(source.site)) < 2 or not all(
+            0 < source.label[source.site == e].mean() < 1 for e in np.unique(source.site)
+        ):
+            raise BrioError(f"'{self.name}' needs at least two source sites, each with both classes, for inner folds")
+        x, live = _read_edges(scans)
+        if self.settings.dead_rois == "zero":
+            return {"mean": torch.zeros_like(x[0]).cpu()}
+        return {"mean": (torch.where(live, x, 0.0).sum(0) / live.sum(0).clamp_min(1)).cpu()}
+
+    def extract_features(self, scans: Scans, learned: Tensors) -> np.ndarray:
+        x, live = _read_edges(scans)
+        return torch.where(live, x, learned["mean"].to(x)).cpu().numpy()
+
+    def read_scans(self, connectomes: Connectomes) -> Callable[[np.ndarray], Scans]:
+        """Take the logarithm of every scan once, since it depends on that scan alone."""
+        take, log = super().read_scans(connectomes), log_matrices(connectomes.full, self.settings.shrinkage)
+        return lambda scans: take(scans)._replace(A=log[torch.from_numpy(scans).to(log.device)])
+
+    def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
+        """Predict margins; the representation is the centred edges of the log-connectomes."""
+        if "coefficients" not in fitted.parameters:  # stored under the former name of this method
+            raise BrioError(f"these weights are not of this version of '{self.name}': fit it again")
+        return super().predict(fitted, scans._replace(A=log_matrices(scans.A, self.settings.shrinkage)))
+
+
+alias("brio-plus-linear", "log-ridge")
+
+
+def _read_edges(scans: Scans) -> tuple[Tensor, Tensor]:
+    """Edges of the matrices of scans, in float64, and whether both ends of an edge have signal. Shape [n, edges]."""
+    P = scans.A.shape[-1]
+    u, v = torch.triu_indices(P, P, 1, device=scans.A.device)
+    return scans.A[:, u, v].double(), scans.alive[:, u] & scans.alive[:, v]
