@@ -8,6 +8,7 @@ from . import (  # noqa: F401 - importing registers them
     efficiency,
     in_distribution,
     mismatch,
+    permutation,
     plus,
     propositions,
     regions,
