@@ -15,6 +15,7 @@ from . import (  # noqa: F401 - importing registers them
     retention,
     scan_length,
     sensitivity,
+    subgroups,
 )
 from .arms import Arm, make_arm
 from .context import StudyContext
