@@ -31,7 +31,7 @@ def test_these_are_the_studies():
         *("comparison", "in-distribution", "ablation", "sensitivity", "agreement", "alignment", "mismatch"),
         *("retention", "scan-length", "efficiency", "regions", "propositions"),
     ] == NAMES
-    own = ["plus", "permutation", "subgroups"]
+    own = ["plus", "permutation", "subgroups", "learning-curve"]
     assert [s.name for s in list_studies()] == [*NAMES, *own]
 
 

@@ -7,6 +7,7 @@ from . import (  # noqa: F401 - importing registers them
     comparison,
     efficiency,
     in_distribution,
+    learning_curve,
     mismatch,
     permutation,
     plus,
