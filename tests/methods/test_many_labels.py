@@ -37,7 +37,7 @@ def test_columns_are_the_ordinary_method_on_permuted_labels(graphs, name, choose
     assert isinstance(method, FitsLabels)
     fold = leave_one_site_out(graphs.cohort, 0, 2 if choose_by == "validation" else 0)[2]
     labels = np.column_stack([graphs.cohort.labels, permute_labels(graphs.cohort, 20)])
-    margins = method.fit_labels(graphs, Run(fold, 0), labels)
+    (margins,) = method.fit_labels(graphs, [Run(fold, 0)], labels)
     penalties = set()
     for b in range(labels.shape[1]):
         (fitted,) = method.fit(on_labels(graphs, labels[:, b]), [Run(fold, 0)])
@@ -46,11 +46,28 @@ def test_columns_are_the_ordinary_method_on_permuted_labels(graphs, name, choose
     assert len(penalties) > 2, "columns chose the same penalty, so the choice was not tested"
 
 
+@pytest.mark.parametrize("choose_by", ["validation", "source-sites"])
+def test_columns_of_log_ridge_are_its_margins_before_calibration(graphs, choose_by):
+    method = make_method("log-ridge", {"choose_by": choose_by})
+    assert isinstance(method, FitsLabels)
+    runs = [Run(leave_one_site_out(graphs.cohort, 0, 2)[k], 0) for k in (2, 4)]
+    labels = np.column_stack([graphs.cohort.labels, permute_labels(graphs.cohort, 15)])
+    columns = method.fit_labels(graphs, runs, labels)
+    penalties = set()
+    for b in range(labels.shape[1]):
+        for margins, fitted in zip(columns, method.fit(on_labels(graphs, labels[:, b]), runs), strict=True):
+            slope, intercept = np.polyfit(margins[:, b], fitted.test_logit, 1)
+            assert slope > 0
+            np.testing.assert_allclose(slope * margins[:, b] + intercept, fitted.test_logit, atol=1e-9)
+            penalties.add(fitted.details["penalty"])
+    assert len(penalties) > 2
+
+
 def test_own_labels_of_the_cohort_are_not_read(graphs):
     method, fold = make_method("ridge", {"choose_by": "source-sites"}), leave_one_site_out(graphs.cohort, 0, 0)[0]
     labels = permute_labels(graphs.cohort, 3)
     other = on_labels(graphs, labels[:, 2])
-    ours, theirs = (method.fit_labels(g, Run(fold, 0), labels) for g in (graphs, other))
+    ours, theirs = (method.fit_labels(g, [Run(fold, 0)], labels)[0] for g in (graphs, other))
     np.testing.assert_array_equal(ours, theirs)
 
 
@@ -59,7 +76,7 @@ def test_labels_of_test_scans_change_no_margin(graphs):
     labels = permute_labels(graphs.cohort, 3)
     flipped = labels.copy()
     flipped[fold.test] = 1 - flipped[fold.test]
-    ours, theirs = (method.fit_labels(graphs, Run(fold, 0), y) for y in (labels, flipped))
+    ours, theirs = (method.fit_labels(graphs, [Run(fold, 0)], y)[0] for y in (labels, flipped))
     np.testing.assert_array_equal(ours, theirs)
 
 

@@ -173,16 +173,9 @@ def score_label_columns(
     DataFrame, [fold x B]
         AUC on the test scans, seeds averaged.
     """
-    scores: dict[tuple[bytes, ...], np.ndarray] = {}
     by_fold: dict[str, list[np.ndarray]] = {}
-    for number, run in enumerate(runs):
-        fold = run.fold
-        progress(f"{labels.shape[1]:,} permutations, fold {fold.name}", number / len(runs))
-        # seeds whose folds hold the same scans share a fit, as in an ordinary job
-        scans = tuple(part.tobytes() for part in (fold.source, fold.validation, fold.test))
-        if getattr(method, "uses_seed", True) or scans not in scores:
-            scores[scans] = score_columns(labels[fold.test], method.fit_labels(connectomes, run, labels))
-        by_fold.setdefault(fold.name, []).append(scores[scans])
+    for run, margins in zip(runs, method.fit_labels(connectomes, runs, labels, progress), strict=True):
+        by_fold.setdefault(run.fold.name, []).append(score_columns(labels[run.fold.test], margins))
     return pd.DataFrame({name: np.mean(columns, axis=0) for name, columns in by_fold.items()}).T
 
 

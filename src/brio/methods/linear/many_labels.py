@@ -6,11 +6,13 @@ serves every penalty and every column of labels, and blocks of the inverse give 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from ...connectome import Connectomes
+from ...progress import Progress, silent
 from ...protocol.column_auc import score_columns
 from ...training import Run
 
@@ -25,21 +27,24 @@ class FitsLabels(Protocol):
     labels of that column, the choice of the penalty included.
     """
 
-    def fit_labels(self, connectomes: Connectomes, run: Run, labels: np.ndarray) -> np.ndarray:
-        """Compute the margins of the test scans of a run for many columns of labels.
+    def fit_labels(
+        self, connectomes: Connectomes, runs: Sequence[Run], labels: np.ndarray, progress: Progress = silent
+    ) -> list[np.ndarray]:
+        """Compute the margins of the test scans of runs for many columns of labels.
 
         Parameters
         ----------
         connectomes : Connectomes
             Of the whole cohort, N scans; its own labels are not read.
-        run : Run
+        runs : sequence of Run
         labels : ndarray of int, shape [N, B]
             0 or 1. Every source site has both classes in every column.
+        progress : Progress
 
         Returns
         -------
-        ndarray of float64, shape [n_test, B]
-            Up to an intercept and a positive factor for each column, neither of which changes an AUC.
+        list of ndarray of float64, shape [n_test, B]
+            One for each run, up to an intercept and a positive factor for each column, neither of which changes an AUC.
         """
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
-import torch
 from sklearn.kernel_ridge import KernelRidge
 
 from ...connectome import Connectomes
+from ...progress import Progress, silent
 from ...training import Run, Scans, SourceScans
 from ..registry import TEXTBOOK, method
 from .base import DualSolution, LinearMethod, LinearSettings
@@ -42,28 +44,44 @@ class KernelRidgeMethod(LinearMethod):
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
         return solve_ridge(gram, y, penalty)
 
-    def fit_labels(self, connectomes: Connectomes, run: Run, labels: np.ndarray) -> np.ndarray:
-        """Compute the margins of the test scans for many columns of labels, see :class:`.many_labels.FitsLabels`.
+    def fit_labels(
+        self, connectomes: Connectomes, runs: Sequence[Run], labels: np.ndarray, progress: Progress = silent
+    ) -> list[np.ndarray]:
+        """Compute the margins of the test scans of runs for many columns of labels.
+
+        See :class:`brio.methods.linear.many_labels.FitsLabels`.
 
         Parameters
         ----------
         connectomes : Connectomes
             Of the whole cohort, N scans; its own labels are not read.
-        run : Run
+        runs : sequence of Run
         labels : ndarray of int, shape [N, B]
             0 or 1. Every source site has both classes in every column.
+        progress : Progress
 
         Returns
         -------
-        ndarray of float64, shape [n_test, B]
-            The order of scans is that of the ordinary fit; a method with an intercept for each site adds none here.
+        list of ndarray of float64, shape [n_test, B]
+            One for each run. They are the margins of the ordinary fit; without its calibration where each site has an
+            intercept.
         """
-        inputs, fold = self.gather_inputs(connectomes), run.fold
+        margins: list[np.ndarray] = []
+        margins_by_scans: dict[tuple[bytes, ...], np.ndarray] = {}
+        take = self.read_scans(connectomes)
+        for i, run in enumerate(runs):
+            progress(f"{labels.shape[1]:,} columns of labels, fold {run.fold.name}", i / len(runs))
+            scans = tuple(part.tobytes() for part in (run.fold.source, run.fold.validation, run.fold.test))
+            if self.uses_seed or scans not in margins_by_scans:
+                margins_by_scans[scans] = self._fit_run_labels(SourceScans.of_run(connectomes, run), take, run, labels)
+            margins.append(margins_by_scans[scans])
+        return margins
 
-        def take(scans: np.ndarray) -> Scans:
-            return inputs.take(torch.from_numpy(scans).to(connectomes.device))
-
-        source = SourceScans.of_run(connectomes, run)
+    def _fit_run_labels(
+        self, source: SourceScans, take: Callable[[np.ndarray], Scans], run: Run, labels: np.ndarray
+    ) -> np.ndarray:
+        """Margins of the test scans of one run. Labels [N, B] -> [n_test, B]."""
+        fold = run.fold
         learned, x = self.learn_features(source, take(fold.source))
         centre = x.mean(0)
         x = x - centre
@@ -75,8 +93,10 @@ class KernelRidgeMethod(LinearMethod):
             validation = self.extract_features(take(fold.validation), learned) - centre
             choose = validation @ x.T, labels[fold.validation]
         across = (self.extract_features(take(fold.test), learned) - centre) @ x.T
-        margins = predict_columns(factorise_kernel(gram, np.ones((len(x), 1))), Y, penalties, across, choose)
-        return margins + Y.mean(axis=0)
+        if self.site_intercepts:
+            intercepts = (source.site[:, None] == np.unique(source.site)).astype(float)
+            return predict_columns(factorise_kernel(gram, intercepts), Y, penalties, across, choose)
+        return predict_columns(factorise_kernel(gram, np.ones((len(x), 1))), Y, penalties, across, choose) + Y.mean(0)
 
 
 @method("ridge", family="linear", provenance=TEXTBOOK, reference="Hoerl & Kennard 1970; scikit-learn's KernelRidge")
