@@ -17,7 +17,7 @@ from ..protocol.column_auc import count_pairs, weigh_by_pairs
 from .arms import Arm, make_arm
 from .context import StudyContext
 
-__all__ = ["MEAN", "PAIRS", "count_site_pairs", "list_own_arms", "summarise_sites"]
+__all__ = ["MEAN", "PAIRS", "count_site_pairs", "list_own_arms", "read_arm_predictions", "summarise_sites"]
 
 MEAN, PAIRS = "mean over sites", "pair-weighted"
 """Names of the two estimands."""
@@ -48,6 +48,15 @@ def _make_own_arm(context: StudyContext, name: str) -> Arm:
         return make_arm(name)
     key, _, value = setting.partition("=")
     return Arm(name, ((key, value),))
+
+
+def read_arm_predictions(context: StudyContext, arm: Arm) -> pd.DataFrame:
+    """Read the predictions of an arm; an arm whose reused results have none is trained here."""
+    predictions = context.results_of(arm).job.predictions
+    if predictions is None:
+        predictions = context.trained_results(arm).job.predictions
+    assert predictions is not None  # a job that was just executed has them
+    return predictions[predictions["method"] == arm.method]
 
 
 def count_site_pairs(context: StudyContext, folds: Sequence[str]) -> np.ndarray:

@@ -14,9 +14,9 @@ from ..drawing import make_panels, series_style
 from ..errors import BrioError
 from ..protocol.paired_tests import adjust_holm
 from ..results.format import format_interval, format_p, format_range, format_signed, state_p
-from .arms import Arm, display_name
+from .arms import display_name
 from .context import StudyContext
-from .estimands import list_own_arms
+from .estimands import list_own_arms, read_arm_predictions
 from .figures import compute_error_bars
 from .study import Finding, register_study
 from .subgroup_pairs import SitePairs, collect_site_pairs, divide_into_thirds, score_subgroups
@@ -46,7 +46,7 @@ def compare_subgroups(context: StudyContext) -> Finding:
     arms = list_own_arms(context)
     tables, left_out = [], dict[str, str]()
     for a in arms:
-        participants, pairs = collect_site_pairs(_read_predictions(context, a))
+        participants, pairs = collect_site_pairs(read_arm_predictions(context, a))
         variables, missing = _list_variables(context.cohort, participants)
         left_out |= missing
         if not variables:
@@ -68,15 +68,6 @@ def compare_subgroups(context: StudyContext) -> Finding:
         *(f"Left out: {why}." for why in left_out.values()),
     ]
     return Finding(table, _format_rows(summary), text, lambda: _draw(summary), digits=6)
-
-
-def _read_predictions(context: StudyContext, arm: Arm) -> pd.DataFrame:
-    """Predictions of an arm; an arm whose reused results have none is trained here."""
-    predictions = context.results_of(arm).job.predictions
-    if predictions is None:
-        predictions = context.trained_results(arm).job.predictions
-    assert predictions is not None
-    return predictions[predictions["method"] == arm.method]
 
 
 def _list_variables(cohort: Cohort, participants: pd.DataFrame) -> tuple[list[_Variable], dict[str, str]]:

@@ -77,6 +77,7 @@ class LogRidge(KernelRidgeMethod):
 
     Settings = LogRidgeSettings
     settings: LogRidgeSettings
+    version = 1  # its margins are calibrated themselves
     uses_seed = False
     site_intercepts = True
 
