@@ -14,9 +14,10 @@ from ..cohort import Cohort
 from ..device import memory_budget
 from ..drawing import horizontal_offset, make_panels, series_style
 from ..jobs.plan import build_plan
+from ..methods.linear.many_labels import FitsLabels
 from ..protocol import Fold, auc, bootstrap_interval
 from ..results.format import format_interval, format_signed
-from ..training import FittedRun, Method, Run
+from ..training import Method, Run
 from .arms import Arm, display_name
 from .context import StudyContext
 from .estimands import count_site_pairs, list_own_arms, summarise_sites
@@ -31,7 +32,7 @@ SITE_COUNTS = (3, 5, 8, 12)
 SHARES = (0.125, 0.25, 0.5, 0.75)
 """Shares of the participants of each source site and class, besides all of them."""
 
-DRAWS = 3
+DRAWS = 2
 """Random subsets of each size, for every fold and seed."""
 
 _AXES = {"sites": "source sites", "participants": "source participants"}
@@ -125,12 +126,11 @@ def _score_arm(context: StudyContext, arm: Arm) -> pd.DataFrame:
     method, cohort, facts = planned_runs[0].method, context.cohort, context.results_of(arm).facts
     subsets = [subset for planned in planned_runs for subset in _list_subsets(planned.run, cohort)]
     rows = []
-    for subset, fitted in _fit_subsets(context, method, subsets):
+    for subset, margin in _fit_subsets(context, method, subsets):
         fold = subset.run.fold
-        fitted.require_finite(method.name)
         place = {"arm": arm.name, "axis": subset.axis, "size": subset.size, "draw": subset.draw}
         learned = {"source_sites": len(np.unique(cohort.sites[fold.source])), "source_participants": len(fold.source)}
-        score = auc(cohort.labels[fold.test], fitted.test_logit)
+        score = auc(cohort.labels[fold.test], margin)
         rows.append({**place, "fold": fold.name, "seed": subset.run.seed, **learned, "auc": score})
     full = context.results_of(arm).rows
     for planned in planned_runs:
@@ -156,18 +156,25 @@ def _list_subsets(run: Run, cohort: Cohort) -> Iterator[_Subset]:
             yield _Subset("participants", share, draw, Run(fold, run.seed))
 
 
-def _fit_subsets(context: StudyContext, method: Method, subsets: list[_Subset]) -> Iterator[tuple[_Subset, FittedRun]]:
-    """Fit all subsets, as many in a stack as memory allows."""
+def _fit_subsets(context: StudyContext, method: Method, subsets: list[_Subset]) -> Iterator[tuple[_Subset, np.ndarray]]:
+    """Fit all subsets, as many in a stack as memory allows, and yield the margins of their test scans."""
     connectomes = context.connectomes
     need = max((method.bytes_per_run(connectomes, subset.run) for subset in subsets), default=0)
     size = context.job.spec.runs_per_stack or min(100, max(1, memory_budget(connectomes.device) // max(1, need)))
     for start in range(0, len(subsets), size):
         stack = subsets[start : start + size]
+        runs = [subset.run for subset in stack]
 
         def report(message: str, share: float, start: int = start, n: int = len(stack)) -> None:
             context.progress(f"{method.name}, subsets: {message}", (start + share * n) / len(subsets))
 
-        yield from zip(stack, method.fit(connectomes, [subset.run for subset in stack], report), strict=True)
+        if isinstance(method, FitsLabels):  # the same margins without fitting the inner folds
+            columns = method.fit_labels(connectomes, runs, context.cohort.labels[:, None], report)
+            yield from zip(stack, (margins[:, 0] for margins in columns), strict=True)
+            continue
+        for subset, fitted in zip(stack, method.fit(connectomes, runs, report), strict=True):
+            fitted.require_finite(method.name)
+            yield subset, fitted.test_logit
 
 
 def _summarise_arm(context: StudyContext, rows: pd.DataFrame) -> pd.DataFrame:
