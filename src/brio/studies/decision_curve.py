@@ -8,11 +8,10 @@ import numpy as np
 import pandas as pd
 
 from ..drawing import make_panels, series_style
-from ..protocol import bootstrap_interval
 from ..protocol.recalibration import compute_net_benefit
 from .arms import display_name
 from .context import StudyContext
-from .estimands import list_own_arms, read_arm_predictions
+from .estimands import compute_site_interval, list_own_arms, read_arm_predictions
 from .study import Finding, register_study
 
 __all__ = ["draw_decision_curve"]
@@ -78,7 +77,7 @@ def _average(rows: pd.DataFrame) -> pd.DataFrame:
         ("net_benefit", by_site["net_benefit"]),
         ("gain", by_site["net_benefit"] - np.maximum(curve["treat_all"], 0.0)),
     ):
-        intervals = [bootstrap_interval(own.to_numpy()) for _, own in values.groupby("threshold")]
+        intervals = [compute_site_interval(own.to_numpy()) for _, own in values.groupby("threshold")]
         curve[[f"{column} low", f"{column} high"]] = intervals
     return curve.assign(gain=curve["net_benefit"] - np.maximum(curve["treat_all"], 0.0))
 

@@ -17,7 +17,15 @@ from ..protocol.column_auc import count_pairs, weigh_by_pairs
 from .arms import Arm, make_arm
 from .context import StudyContext
 
-__all__ = ["MEAN", "PAIRS", "count_site_pairs", "list_own_arms", "read_arm_predictions", "summarise_sites"]
+__all__ = [
+    "MEAN",
+    "PAIRS",
+    "compute_site_interval",
+    "count_site_pairs",
+    "list_own_arms",
+    "read_arm_predictions",
+    "summarise_sites",
+]
 
 MEAN, PAIRS = "mean over sites", "pair-weighted"
 """Names of the two estimands."""
@@ -65,6 +73,11 @@ def count_site_pairs(context: StudyContext, folds: Sequence[str]) -> np.ndarray:
     return np.array([count_pairs(labels[sites == fold]) for fold in folds])
 
 
+def compute_site_interval(values: np.ndarray) -> tuple[float, float]:
+    """Compute the 95 % interval of a mean over sites, the same for all studies of this kind. Values have shape [sites]."""
+    return bootstrap_interval(values)
+
+
 def summarise_sites(auc: pd.Series, n_pairs: np.ndarray) -> dict[str, float]:
     """Summarise the AUC of sites by both estimands, in percent.
 
@@ -80,6 +93,6 @@ def summarise_sites(auc: pd.Series, n_pairs: np.ndarray) -> dict[str, float]:
         ``AUC`` with ``low`` and ``high``, its 95 % interval over sites; and ``pair-weighted AUC``.
     """
     scores = 100 * auc.to_numpy(dtype=float)
-    low, high = bootstrap_interval(scores)
+    low, high = compute_site_interval(scores)
     weighted = float(weigh_by_pairs(scores, n_pairs))
     return {"AUC": float(np.nanmean(scores)), "low": low, "high": high, "pair-weighted AUC": weighted}

@@ -15,12 +15,12 @@ from ..device import memory_budget
 from ..drawing import horizontal_offset, make_panels, series_style
 from ..jobs.plan import build_plan
 from ..methods.linear.many_labels import FitsLabels
-from ..protocol import Fold, auc, bootstrap_interval
+from ..protocol import Fold, auc
 from ..results.format import format_interval, format_signed
 from ..training import Method, Run
 from .arms import Arm, display_name
 from .context import StudyContext
-from .estimands import count_site_pairs, list_own_arms, summarise_sites
+from .estimands import compute_site_interval, count_site_pairs, list_own_arms, summarise_sites
 from .figures import compute_error_bars
 from .study import Finding, register_study
 
@@ -187,7 +187,7 @@ def _summarise_arm(context: StudyContext, rows: pd.DataFrame) -> pd.DataFrame:
         for size, scores in by_site.iterrows():
             here = own[own["size"] == size]
             difference = 100 * (scores - by_site.loc[np.inf])
-            low, high = bootstrap_interval(difference.to_numpy())
+            low, high = compute_site_interval(difference.to_numpy())
             point = {
                 "arm": rows["arm"].iloc[0],
                 "against": label,
