@@ -113,7 +113,7 @@ def _draw(predictions: dict[str, pd.DataFrame], sites: pd.DataFrame, means: dict
     for k, (name, own) in enumerate(predictions.items()):
         _draw_reliability(axes[0], own, k, display_name(name.split(",")[0]))
         for axis, quantity in zip(axes[1:], _QUANTITIES, strict=True):
-            shift = 0.26 * (k - (len(predictions) - 1) / 2)
+            shift = k - (len(predictions) - 1) / 2
             _draw_forest(axis, sites.loc[name].reindex(folds), quantity, means[name, quantity], k, shift)
     axes[0].plot([0, 1], [0, 1], color="0.6", linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
     axes[0].set_xlabel("predicted probability", fontsize=9)
@@ -121,10 +121,12 @@ def _draw(predictions: dict[str, pd.DataFrame], sites: pd.DataFrame, means: dict
     axes[0].legend(fontsize=8, frameon=False, loc="upper left")
     for axis, (quantity, words) in zip(axes[1:], _QUANTITIES.items(), strict=True):
         axis.axvline(_IDEAL[quantity], color="0.6", linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
-        axis.set_xlabel(f"{words} (95 % interval)", fontsize=9)
-        axis.set_ylim(len(folds) + 1.0, -0.7)
+        axis.set_xlabel(f"{words} (95 % interval;\nmean over sites: thin line for a new site)", fontsize=9)
+        reach = max(1.5, float((sites[quantity] - _IDEAL[quantity]).abs().max()) + 1.0)  # wider intervals are cut
+        axis.set_xlim(_IDEAL[quantity] - reach, _IDEAL[quantity] + reach)
+        axis.set_ylim(len(folds) + 1.2 + 0.25 * len(predictions), -0.7)
         axis.set_yticks([])
-    axes[1].set_yticks([*range(len(folds)), len(folds) + 0.3], [*folds, "mean over sites"], fontsize=8)
+    axes[1].set_yticks([*range(len(folds)), len(folds) + 0.7], [*folds, "mean over sites"], fontsize=8)
     return figure
 
 
@@ -138,10 +140,10 @@ def _draw_reliability(axis: Any, predictions: pd.DataFrame, k: int, name: str) -
 
 
 def _draw_forest(axis: Any, sites: pd.DataFrame, quantity: str, mean: SiteMean, k: int, shift: float) -> None:
-    """Estimates of one method with their intervals, and the mean with its own; far ends are cut."""
+    """Estimates of one method with their intervals, and below them the mean with its own."""
     style = series_style(k)
     value, se = sites[quantity].to_numpy(dtype=float), sites[f"{quantity}_se"].to_numpy(dtype=float)
-    y, last = np.arange(len(sites)) + shift, len(sites) + 0.3 + shift
+    y, last = np.arange(len(sites)) + 0.26 * shift, len(sites) + 0.7 + 0.5 * shift
     thin = {"fmt": style["marker"], "color": style["color"], "markersize": 4, "linewidth": 1.0}
     axis.errorbar(value, y, xerr=1.96 * se, **thin)
     bars = compute_error_bars([mean.mean], [mean.low], [mean.high])
@@ -149,5 +151,3 @@ def _draw_forest(axis: Any, sites: pd.DataFrame, quantity: str, mean: SiteMean, 
         [mean.mean], [last], xerr=bars, fmt=style["marker"], color=style["color"], markersize=7, linewidth=2.4
     )
     axis.plot([mean.new_low, mean.new_high], [last, last], color=style["color"], linewidth=0.8)
-    reach = np.nanmax(np.abs(value - _IDEAL[quantity])) + 1.0
-    axis.set_xlim(_IDEAL[quantity] - max(reach, 1.5), _IDEAL[quantity] + max(reach, 1.5))

@@ -72,14 +72,15 @@ def _score_runs(predictions: pd.DataFrame) -> pd.DataFrame:
 def _average(rows: pd.DataFrame) -> pd.DataFrame:
     """Means over sites, seeds averaged first, with intervals of the method and of its gain. [threshold x columns]."""
     by_site = rows.groupby(["threshold", "fold"])[["net_benefit", "treat_all"]].mean()
+    better_rule_is_all = by_site.groupby("threshold")["treat_all"].transform("mean") > 0
+    by_site["gain"] = by_site["net_benefit"] - by_site["treat_all"].where(
+        better_rule_is_all, 0.0
+    )  # paired at each site
     curve = by_site.groupby("threshold").mean()
-    for column, values in (
-        ("net_benefit", by_site["net_benefit"]),
-        ("gain", by_site["net_benefit"] - np.maximum(curve["treat_all"], 0.0)),
-    ):
-        intervals = [compute_site_interval(own.to_numpy()) for _, own in values.groupby("threshold")]
+    for column in ("net_benefit", "gain"):
+        intervals = [compute_site_interval(own.to_numpy()) for _, own in by_site[column].groupby("threshold")]
         curve[[f"{column} low", f"{column} high"]] = intervals
-    return curve.assign(gain=curve["net_benefit"] - np.maximum(curve["treat_all"], 0.0))
+    return curve
 
 
 def _format_row(row: pd.Series) -> dict[str, str]:
