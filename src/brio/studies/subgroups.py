@@ -169,12 +169,13 @@ def _draw(summary: pd.DataFrame) -> Any:
     """Subgroups in rows: AUC on the left, the difference between the last and the first on the right."""
     names, arms = list(dict.fromkeys(summary["variable"])), list(dict.fromkeys(summary["arm"]))
     of_first = summary[summary["arm"] == arms[0]]
-    height = 1.1 + 0.3 * len(of_first)
+    row_height = 1 + 0.6 * (len(arms) - 1)
+    height = 1.1 + 0.3 * row_height * len(of_first)
     figure, axes = make_panels(2, 9.6, height, sharey=True, width_ratios=[1.25, 1])
-    y = np.arange(len(of_first), dtype=float) + 0.8 * np.array([names.index(name) for name in of_first["variable"]])
+    y = row_height * np.arange(len(of_first)) + 0.8 * np.array([names.index(name) for name in of_first["variable"]])
     for k, arm in enumerate(arms):
         rows = summary[summary["arm"] == arm]
-        for place, (_, row) in zip(y + 0.22 * (k - (len(arms) - 1) / 2), rows.iterrows(), strict=True):
+        for place, (_, row) in zip(y + 0.7 * (k - (len(arms) - 1) / 2), rows.iterrows(), strict=True):
             axis, style = axes[0 if np.isnan(row["p"]) else 1], series_style(k)
             axis.fill_betweenx(
                 [place - 0.3, place + 0.3], row["random low"], row["random high"], color="0.88", zorder=0
@@ -194,6 +195,10 @@ def _draw(summary: pd.DataFrame) -> Any:
         for _, row in of_first.iterrows()
     ]
     axes[0].set_yticks(y, labels, fontsize=8)
-    axes[0].set_ylim(y.max() + 0.6, -0.6)
+    axes[0].set_ylim(y.max() + 0.6 * row_height, -0.6 * row_height)
+    if len(arms) > 1:
+        for k, arm in enumerate(arms):
+            axes[1].plot([], [], label=arm, **series_style(k))
+        axes[1].legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(0.0, 1.0))
     figure.supxlabel("Bars: 95 % intervals. Grey: 95 % of random subgroups of the same sizes.", fontsize=8, color="0.3")
     return figure
