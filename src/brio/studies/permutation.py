@@ -230,7 +230,8 @@ def _draw(scores: dict[Arm, pd.DataFrame], summary: pd.DataFrame) -> Any:
         for k, (a, rows) in enumerate(scores.items()):
             values, colour = 100 * rows[column].to_numpy(), series_style(k)["color"]
             share = np.full(len(values) - 1, 100 / (len(values) - 1))
-            axis.hist(values[1:], bins, weights=share, color=colour, alpha=0.35)
+            axis.hist(values[1:], bins, weights=share, color=colour, alpha=0.2)
+            axis.hist(values[1:], bins, weights=share, color=colour, histtype="step")
             name = display_name(a.method)
             axis.axvline(values[0], color=colour, linewidth=1.6, label=f"{name}, {values[0]:.1f} % ({state_p(p[k])})")
         axis.axvline(50, color="0.6", linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
