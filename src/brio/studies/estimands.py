@@ -74,7 +74,7 @@ def count_site_pairs(context: StudyContext, folds: Sequence[str]) -> np.ndarray:
 
 
 def compute_site_interval(values: np.ndarray) -> tuple[float, float]:
-    """Compute the 95 % interval of a mean over sites, the same for all studies of this kind. Values have shape [sites]."""
+    """Compute the 95 % interval of a mean over sites, in one place for our own studies. Shape [sites]."""
     return bootstrap_interval(values)
 
 
