@@ -247,6 +247,7 @@ def _draw(summary: pd.DataFrame) -> Any:
             )
         axis.set_xlabel(label, fontsize=9)
         axis.set_xlim(left=0)
+        axis.locator_params(axis="x", nbins=6, integer=True)
         axis.grid(axis="y", color="0.93")
         axis.set_axisbelow(True)
     axes[0].set_ylabel("AUC at the test site, %\n(95 % interval over sites)", fontsize=9)
