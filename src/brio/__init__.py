@@ -16,7 +16,7 @@ from .errors import BrioError
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .api import Result, run, tune
+    from .api import Result, run, study, tune
     from .cohort import Atlas, AuditRules, Cohort, audit
     from .cohort.simulate import Simulation, simulate
     from .estimator import BrioClassifier
@@ -36,6 +36,7 @@ __all__ = [
     "audit",
     "run",
     "simulate",
+    "study",
     "tune",
 ]
 
@@ -45,7 +46,7 @@ _ROOMS = {
     "cohort.simulate": ("Simulation", "simulate"),
     "estimator": ("BrioClassifier",),
     "protocol": ("LeaveOneSiteOut", "SiteStratifiedKFold"),
-    "api": ("Result", "run", "tune"),
+    "api": ("Result", "run", "study", "tune"),
 }
 
 

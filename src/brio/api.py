@@ -1,4 +1,4 @@
-"""Evaluate methods from Python: :func:`run`, :func:`tune` and the :class:`Result` they return."""
+"""Evaluate methods from Python: :func:`run`, :func:`tune` and the :class:`Result` they return; :func:`study`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from .jobs import FinishedJob, JobSpec, run_job, tune_job
 from .jobs.job import Say, ignore
 from .progress import Progress, silent
 from .report import write_report
-from .results import Summary, TuningRecord
+from .results import StoredStudy, Summary, TuningRecord
 from .results.format import MISSING, format_interval, format_number, typeset
+from .studies import StudyContext, run_study
+from .studies.study import find_study
 
-__all__ = ["Result", "run", "tune"]
+__all__ = ["Result", "run", "study", "tune"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,3 +297,59 @@ def tune(
     spec = JobSpec(cohort=cohort, methods=methods, **options | {"settings": options.get("settings") or {}})
     finished = tune_job(spec, Path(out), budget=budget, oracle=oracle, progress=progress, say=say)
     return Result.from_finished_job(finished)
+
+
+def study(
+    name: str,
+    cohort: Cohort | str | Path,
+    *,
+    out: str | Path,
+    methods: Sequence[str] | str = (),
+    reuse: Sequence[str | Path] = (),
+    seeds: int = 3,
+    progress: Progress = silent,
+    say: Say = ignore,
+    **options: Any,
+) -> StoredStudy:
+    """Make one study: train what is missing, and write table, figure and text.
+
+    Parameters
+    ----------
+    name : str
+        See ``brio studies``.
+    cohort : Cohort or path of a cohort folder
+    out : path
+        Folder for results. Studies in the same folder share their runs, and an interrupted one is resumed.
+    methods : names, optional
+        Study these methods instead of the study's own.
+    reuse : paths, optional
+        Folders of :func:`run` or :func:`tune` whose finished results are used instead of training again.
+    seeds : int
+        With fewer than three, the study is marked as a smoke run.
+    progress, say
+        As for :func:`brio.run`.
+    **options
+        ``settings``, ``folds``, ``companions``, ``exclude``, ``device`` and ``runs_per_stack``, as for
+        :func:`brio.run`.
+
+    Returns
+    -------
+    StoredStudy
+        ``table`` (DataFrame), ``finding`` (Markdown), ``record``, and the ``folder`` that also holds the figure.
+
+    Raises
+    ------
+    BrioError
+        If the study or a method is unknown, an option is not valid, or the cohort cannot be used.
+
+    Examples
+    --------
+    >>> from brio.cohort.simulate import Simulation, simulate
+    >>> cohort = simulate(Simulation(n_sites=5, per_class=6))
+    >>> found = study("subgroups", cohort, out=tempfile.mkdtemp(), methods=["ridge"], seeds=1, device="cpu")
+    >>> sorted(set(found.table["variable"]))[-1]
+    'sex'
+    """
+    find_study(name)  # an unknown name is reported before anything is read
+    spec = JobSpec(cohort, methods, seeds=seeds, **options | {"settings": options.get("settings") or {}})
+    return StoredStudy.read(run_study(name, StudyContext(spec, out, reuse=reuse, progress=progress, say=say)))

@@ -130,7 +130,15 @@ def test_one_prediction_for_each_test_scan_of_each_run(job):
         assert (part["label"].to_numpy() == people.loc[part["participant_id"], "label"].to_numpy()).all()
         assert (part["site"] == fold).all()
     assert len(job.predictions) == 2 * 2 * (len(people) - 1)
-    np.testing.assert_allclose(job.predictions["probability"], expit(job.predictions["logit"]), rtol=1e-12)
+
+
+def test_probabilities_are_those_of_the_logits_after_the_calibration_of_the_run(job):
+    records = [strict(path.read_text()) for path in (job.folder / "runs").glob("*/run.json")]
+    details = {tuple(record["row"][k] for k in ("method", "fold", "seed")): record["details"] for record in records}
+    for key, part in job.predictions.groupby(["method", "fold", "seed"]):
+        slope, intercept = details[key]["calibration"] if key[0] == "ridge" else (1.0, 0.0)
+        assert ("calibration" in details[key]) == (key[0] == "ridge")
+        np.testing.assert_allclose(part["probability"], expit(slope * part["logit"] + intercept), rtol=1e-12)
 
 
 def test_scores_are_those_of_scikit_learn(job):

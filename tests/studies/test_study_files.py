@@ -31,7 +31,8 @@ def test_these_are_the_studies():
         *("comparison", "in-distribution", "ablation", "sensitivity", "agreement", "alignment", "mismatch"),
         *("retention", "scan-length", "efficiency", "regions", "propositions"),
     ] == NAMES
-    assert [s.name for s in list_studies()] == [*NAMES, "plus"]
+    own = ["plus", "permutation", "subgroups", "learning-curve", "calibration", "decision-curve"]
+    assert [s.name for s in list_studies()] == [*NAMES, *own]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -109,6 +109,9 @@ def _make_record(job: Job, plan: Plan, planned: PlannedRun, fitted: FittedRun, s
     label, logit = cohort.labels[fold.test], np.asarray(fitted.test_logit, dtype=float)
     finite = bool(np.isfinite(logit).all())
     computed = score_predictions(label, logit if finite else np.zeros(len(logit)))
+    if finite and "calibration" in fitted.details:  # classes are predicted from margins, probabilities calibrated
+        slope, intercept = fitted.details["calibration"]
+        computed["brier"] = score_predictions(label, slope * logit + intercept)["brier"]
     known = {name: None if math.isnan(value) or not finite else value for name, value in computed.items()}
     notes = ["training diverged"] if not finite else [ONE_CLASS] if known["auc"] is None else []
     if fold.one_class_sites:

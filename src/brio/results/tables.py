@@ -36,10 +36,10 @@ def prediction_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
         part.insert(0, "seed", record.row.seed)
         part.insert(0, "fold", record.row.fold)
         part.insert(0, "method", record.row.method)
+        slope, intercept = record.details.get("calibration", (1.0, 0.0))
+        part["probability"] = 0.5 * (1.0 + np.tanh(0.5 * (slope * part["logit"].astype(float) + intercept)))
         parts.append(part)
-    table = pd.concat(parts, ignore_index=True)
-    table["probability"] = 0.5 * (1.0 + np.tanh(0.5 * table["logit"]))
-    return table
+    return pd.concat(parts, ignore_index=True)
 
 
 def read_results(folder: Path) -> pd.DataFrame:

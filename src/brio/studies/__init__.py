@@ -4,16 +4,21 @@ from . import (  # noqa: F401 - importing registers them
     ablation,
     agreement,
     alignment,
+    calibration,
     comparison,
+    decision_curve,
     efficiency,
     in_distribution,
+    learning_curve,
     mismatch,
+    permutation,
     plus,
     propositions,
     regions,
     retention,
     scan_length,
     sensitivity,
+    subgroups,
 )
 from .arms import Arm, make_arm
 from .context import StudyContext

@@ -110,7 +110,8 @@ class FittedRun:
     state : RunState
         What the run holds besides them.
     details : dict
-        Further plain facts about the run (a penalty, say), ready for JSON.
+        Further plain facts about the run (a penalty, say), ready for JSON. ``calibration``, where there is one, holds
+        slope and intercept that turn a margin into the logit of a probability; other margins are such logits already.
     steps : int or None
         Optimisation steps in the epochs until the run stopped; those of a refit are not counted.
     """

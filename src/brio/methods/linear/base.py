@@ -18,6 +18,7 @@ from ...protocol import auc
 from ...settings import require
 from ...training import FittedRun, Method, MethodFacts, Prediction, Run, RunState, Scans, SourceScans, Tensors
 from ..settings import require_above, require_at_least
+from .calibration import fit_calibration
 from .sites import average_site_auc, centre_gram, centre_within
 
 __all__ = ["DualSolution", "LinearMethod", "LinearSettings", "vectorise_fc"]
@@ -72,9 +73,12 @@ class LinearMethod(Method):
 
     Settings = LinearSettings
     settings: LinearSettings
+    version = 2  # probabilities are calibrated on inner folds; margins are those of version 1
     uses_seed = True
     """Whether anything may depend on the seed. If not, runs whose folds hold the same scans share one solution. A
     subclass that draws random numbers must set it back to True."""
+    features_use_labels = False
+    """Whether features are learned from labels. Inner folds would then know the labels of their withheld site."""
     site_intercepts = False
     """Whether each source site has an intercept of its own, which is not penalised. Then features and labels are
     centred within sites before :meth:`solve`, which comes to the same."""
@@ -253,14 +257,14 @@ class LinearMethod(Method):
         if len(validation_label):
             validation_auc = np.array([auc(validation_label, across @ solution.weights) for solution in solutions])
         best = _choose_penalty(inner_auc if by_sites else validation_auc, fold.name)
-        slope, intercept = self.calibrate(
-            solutions[best], None if inner is None else inner[best], source.label, source.site
-        )
+        inner_margin = self._predict_chosen(inner, best, gram, y, source.site, penalties)
+        slope, intercept = self.calibrate(solutions[best], inner_margin, source.label, source.site)
         fitted = FittedRun(
             run=run,
             test_logit=np.empty(0),
             validation_auc=float(validation_auc[best]),
-            details={"penalty": float(penalties[best])},
+            details={"penalty": float(penalties[best])}
+            | self._calibrate_probability(solutions[best], inner_margin, source.label, source.site),
             state=RunState.from_learned(**learned),
             parameters={
                 "centre": torch.from_numpy(centre),
@@ -270,6 +274,31 @@ class LinearMethod(Method):
         )
         fitted.test_logit = self._predict_read(fitted, take(fold.test)).margin
         return fitted
+
+    def _predict_chosen(
+        self,
+        inner: np.ndarray | None,
+        best: int,
+        gram: np.ndarray,
+        y: np.ndarray,
+        site: np.ndarray,
+        penalties: np.ndarray,
+    ) -> np.ndarray | None:
+        """Margins of the inner folds [n] under the chosen penalty; None where inner folds would not be honest."""
+        if self.features_use_labels or len(np.unique(site)) < 2:
+            return None
+        if inner is not None:
+            return inner[best]
+        return self.predict_inner_folds(gram, y, site, penalties[best : best + 1])[0]
+
+    def _calibrate_probability(
+        self, solution: DualSolution, inner_margin: np.ndarray | None, label: np.ndarray, site: np.ndarray
+    ) -> dict[str, list[float]]:
+        """Slope and intercept that turn a margin into the logit of a probability, for the details of a run."""
+        if self.site_intercepts or inner_margin is None:  # margins are such logits already, or nothing is known
+            return {}
+        slope, intercept = fit_calibration(inner_margin, label, site).tolist()
+        return {"calibration": [slope, intercept - slope * solution.intercept]}  # inner margins have no intercept
 
     def _solve_grid(
         self, gram: np.ndarray, y: np.ndarray, site: np.ndarray, penalties: np.ndarray

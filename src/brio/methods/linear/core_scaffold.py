@@ -48,6 +48,8 @@ class CoreScaffold(LinearMethod):
 
     Settings = CoreScaffoldSettings
     settings: CoreScaffoldSettings
+    version = 1  # not calibrated
+    features_use_labels = True
 
     @property
     def facts(self) -> MethodFacts:

@@ -15,9 +15,9 @@ from ...errors import BrioError
 from ...settings import require
 from ...training import FittedRun, Prediction, Scans, SourceScans, Tensors
 from ..registry import alias, method
-from .base import DualSolution, LinearMethod, LinearSettings
+from .base import DualSolution, LinearSettings
 from .calibration import fit_calibration
-from .ridge import solve_ridge
+from .ridge import KernelRidgeMethod
 from .sites import predict_withheld_sites
 
 __all__ = ["LogRidge", "LogRidgeSettings", "log_matrices"]
@@ -72,16 +72,14 @@ def log_matrices(A: Tensor, shrinkage: float) -> Tensor:
     reference="Arsigny et al. 2006 (logarithm of a matrix); Hoerl & Kennard 1970 (ridge)",
     needs={"sites"},
 )
-class LogRidge(LinearMethod):
+class LogRidge(KernelRidgeMethod):
     """Ridge regression on log-connectomes, an intercept for each source site, penalty chosen on inner folds."""
 
     Settings = LogRidgeSettings
     settings: LogRidgeSettings
+    version = 1  # its margins are calibrated themselves
     uses_seed = False
     site_intercepts = True
-
-    def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
-        return solve_ridge(gram, y, penalty)
 
     def predict_inner_folds(
         self, gram: np.ndarray, y: np.ndarray, site: np.ndarray, penalties: np.ndarray

@@ -13,8 +13,8 @@ from ...connectome import fill_dead
 from ...settings import require
 from ...training import Scans, SourceScans, Tensors
 from ..registry import TEXTBOOK, method
-from .base import DualSolution, LinearMethod, LinearSettings, vectorise_fc
-from .ridge import solve_ridge
+from .base import LinearSettings, vectorise_fc
+from .ridge import KernelRidgeMethod
 
 __all__ = [
     "FCTangentRidge",
@@ -139,15 +139,12 @@ def map_to_tangent_space(S: Tensor, whitening: Tensor) -> Tensor:
     provenance=TEXTBOOK,
     reference="Varoquaux et al. 2010; Dadi et al. 2019; Chen et al. 2010 (shrinkage)",
 )
-class TangentRidge(LinearMethod):
+class TangentRidge(KernelRidgeMethod):
     """Ridge regression in tangent space: shrunk covariances, reference from source sites."""
 
     Settings = TangentSettings
     settings: TangentSettings
     uses_seed = False
-
-    def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
-        return solve_ridge(gram, y, penalty)
 
     def learn(self, source: SourceScans, scans: Scans) -> Tensors:
         learned = super().learn(source, scans)

@@ -1,0 +1,76 @@
+"""Areas under the ROC curve of many columns of labels and margins at once, and the two means over sites."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.stats import rankdata
+
+__all__ = ["count_pairs", "score_columns", "weigh_by_pairs"]
+
+
+def score_columns(label: np.ndarray, margin: np.ndarray) -> np.ndarray:
+    """Compute the AUC of each column, as :func:`brio.protocol.auc` does of one: ties count as half.
+
+    Parameters
+    ----------
+    label : ndarray, shape [n, ...]
+        1 for patients, 0 for controls.
+    margin : ndarray, shape [n, ...]
+        Both broadcast against each other behind the first axis.
+
+    Returns
+    -------
+    ndarray of float64, shape [...]
+        NaN for a column with one class only.
+
+    Raises
+    ------
+    ValueError
+        If a margin is NaN.
+
+    Examples
+    --------
+    >>> label = np.array([[0, 1], [0, 0], [1, 1], [1, 0]])
+    >>> score_columns(label, np.array([[-2.0], [0.5], [0.5], [3.0]])).tolist()
+    [0.875, 0.125]
+    """
+    if np.isnan(margin).any():
+        raise ValueError("some margins are NaN, so scans cannot be ordered")
+    patient = label == 1
+    n_patients = patient.sum(axis=0)
+    n_pairs = n_patients * (len(label) - n_patients)
+    rank_sum = (rankdata(margin, axis=0) * patient).sum(axis=0)  # Mann and Whitney's statistic
+    in_order = rank_sum - n_patients * (n_patients + 1) / 2
+    return np.divide(in_order, n_pairs, out=np.full(np.shape(in_order), np.nan), where=n_pairs > 0)
+
+
+def count_pairs(label: np.ndarray) -> int:
+    """Count the pairs of a patient and a control among the scans of a site. ``label`` has shape [n]."""
+    patients = int((label == 1).sum())
+    return patients * (len(label) - patients)
+
+
+def weigh_by_pairs(auc: np.ndarray, n_pairs: np.ndarray) -> np.ndarray:
+    """Average the AUC of sites, weighted by their pairs of patient and control: the pair-weighted within-site AUC.
+
+    Parameters
+    ----------
+    auc : ndarray, shape [sites, ...]
+        NaN where a site has none.
+    n_pairs : ndarray, shape [sites]
+
+    Returns
+    -------
+    ndarray, shape [...]
+        NaN where no site has an AUC.
+
+    Examples
+    --------
+    >>> float(weigh_by_pairs(np.array([0.5, 0.75, np.nan]), np.array([1, 3, 0])))
+    0.6875
+    """
+    weight = np.asarray(n_pairs, dtype=float).reshape(-1, *[1] * (np.ndim(auc) - 1)) * ~np.isnan(auc)
+    total = weight.sum(axis=0)
+    return np.divide(
+        (weight * np.nan_to_num(auc)).sum(axis=0), total, out=np.full(total.shape, np.nan), where=total > 0
+    )

@@ -1,0 +1,98 @@
+"""What our own studies share: the arm of a method with or without validation sites, and two means of AUC over sites.
+
+The *mean over sites* gives every site the same weight. The *pair-weighted* AUC gives it to every pair of a patient and
+a control of the same site, so that large sites count more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from ..methods import make_method
+from ..protocol import t_interval
+from ..protocol.column_auc import count_pairs, weigh_by_pairs
+from .arms import Arm, make_arm
+from .context import StudyContext
+
+__all__ = [
+    "MEAN",
+    "PAIRS",
+    "compute_site_interval",
+    "count_site_pairs",
+    "list_own_arms",
+    "read_arm_predictions",
+    "summarise_sites",
+]
+
+MEAN, PAIRS = "mean over sites", "pair-weighted"
+"""Names of the two estimands."""
+
+
+def list_own_arms(context: StudyContext, default: Sequence[str] = ("ridge",)) -> list[Arm]:
+    """List the arms of a study of one or few methods.
+
+    Parameters
+    ----------
+    context : StudyContext
+        Its methods are studied. Without validation sites (``protocol.validation_sites=0``), a method that would choose
+        on them gets the setting under which it needs none.
+    default : sequence of str
+        Methods, if the context names none.
+
+    Returns
+    -------
+    list of Arm
+    """
+    return [_make_own_arm(context, name) for name in context.methods or default]
+
+
+def _make_own_arm(context: StudyContext, name: str) -> Arm:
+    method = make_method(name, context.job.spec.settings_of(name))
+    setting = method.facts.setting_without_validation
+    if context.job.spec.protocol_settings.validation_sites or not method.needs_validation or not setting:
+        return make_arm(name)
+    key, _, value = setting.partition("=")
+    return Arm(name, ((key, value),))
+
+
+def read_arm_predictions(context: StudyContext, arm: Arm) -> pd.DataFrame:
+    """Read the predictions of an arm; an arm whose reused results have none is trained here."""
+    predictions = context.results_of(arm).job.predictions
+    if predictions is None:
+        predictions = context.trained_results(arm).job.predictions
+    assert predictions is not None  # a job that was just executed has them
+    return predictions[predictions["method"] == arm.method]
+
+
+def count_site_pairs(context: StudyContext, folds: Sequence[str]) -> np.ndarray:
+    """Count the pairs of a patient and a control at each test site, in the order of the folds. Shape [folds]."""
+    labels, sites = context.cohort.labels, context.cohort.sites
+    return np.array([count_pairs(labels[sites == fold]) for fold in folds])
+
+
+def compute_site_interval(values: np.ndarray) -> tuple[float, float]:
+    """Compute the 95 % interval (t) of a mean over sites, in one place for our own studies. Shape [sites]."""
+    return t_interval(values)
+
+
+def summarise_sites(auc: pd.Series, n_pairs: np.ndarray) -> dict[str, float]:
+    """Summarise the AUC of sites by both estimands, in percent.
+
+    Parameters
+    ----------
+    auc : Series, shape [sites]
+        A share; NaN where a site has none.
+    n_pairs : ndarray, shape [sites]
+
+    Returns
+    -------
+    dict
+        ``AUC`` with ``low`` and ``high``, its 95 % interval over sites; and ``pair-weighted AUC``.
+    """
+    scores = 100 * auc.to_numpy(dtype=float)
+    low, high = compute_site_interval(scores)
+    weighted = float(weigh_by_pairs(scores, n_pairs))
+    return {"AUC": float(np.nanmean(scores)), "low": low, "high": high, "pair-weighted AUC": weighted}

@@ -1,0 +1,255 @@
+"""How the AUC at a new site grows with the number of source sites, and of participants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from .. import draws
+from ..cohort import Cohort
+from ..device import memory_budget
+from ..drawing import horizontal_offset, make_panels, series_style
+from ..jobs.plan import build_plan
+from ..methods.linear.many_labels import FitsLabels
+from ..protocol import Fold, auc
+from ..results.format import format_interval, format_signed
+from ..training import Method, Run
+from .arms import Arm, display_name
+from .context import StudyContext
+from .estimands import compute_site_interval, count_site_pairs, list_own_arms, summarise_sites
+from .figures import compute_error_bars
+from .study import Finding, register_study
+
+__all__ = ["draw_learning_curves", "keep_participants", "keep_sites"]
+
+SITE_COUNTS = (3, 5, 8, 12)
+"""Numbers of source sites, besides all of them."""
+
+SHARES = (0.125, 0.25, 0.5, 0.75)
+"""Shares of the participants of each source site and class, besides all of them."""
+
+DRAWS = 2
+"""Random subsets of each size, for every fold and seed."""
+
+_AXES = {"sites": "source sites", "participants": "source participants"}
+
+
+def keep_sites(fold: Fold, cohort: Cohort, count: int, seed: int, draw: int) -> Fold:
+    """Keep some of the source sites of a fold. Subsets of one draw are nested.
+
+    Parameters
+    ----------
+    fold : Fold
+        Test and validation scans stay.
+    cohort : Cohort
+    count : int
+        Number of source sites to keep.
+    seed, draw : int
+        Address of the random order of sites, with the name of the fold.
+
+    Returns
+    -------
+    Fold
+    """
+    site = cohort.sites[fold.source]
+    names = np.unique(site)
+    order = draws.draw_uniform(seed, "learning curve, sites", draws.address(fold.name), draw, draws.addresses(names))
+    kept = names[np.argsort(order, kind="stable")[:count]]
+    return replace(fold, source=fold.source[np.isin(site, kept)])
+
+
+def keep_participants(fold: Fold, cohort: Cohort, share: float, seed: int, draw: int) -> Fold:
+    """Keep a share of the source participants of each site and class, at least one. Subsets of one draw are nested.
+
+    Parameters
+    ----------
+    fold : Fold
+        Test and validation scans stay.
+    cohort : Cohort
+    share : float
+        Above 0, at most 1.
+    seed, draw : int
+        Address of the random order of participants, with the name of the fold.
+
+    Returns
+    -------
+    Fold
+    """
+    site, label = cohort.sites[fold.source], cohort.labels[fold.source]
+    ids = draws.addresses(cohort.ids[fold.source])
+    order = draws.draw_uniform(seed, "learning curve, participants", draws.address(fold.name), draw, ids)
+    table = pd.DataFrame({"site": site, "label": label, "order": order})
+    cell = table.groupby(["site", "label"])["order"]
+    kept = cell.rank(method="first") <= np.maximum(1, (share * cell.transform("size")).round())
+    return replace(fold, source=fold.source[kept.to_numpy()])
+
+
+@dataclass(frozen=True, eq=False)
+class _Subset:
+    """A fold with fewer source scans, and where it lies on the curves."""
+
+    axis: str
+    size: float
+    draw: int
+    run: Run
+
+
+@register_study(
+    "learning-curve",
+    "Learning curves: source sites and participants",
+    "It has no learning curve.",
+    list_own_arms,
+)
+def draw_learning_curves(context: StudyContext) -> Finding:
+    """Train on random subsets of source sites, and of their participants (default ridge); test sites stay whole."""
+    arms = list_own_arms(context)
+    parts = [_score_arm(context, a) for a in arms]
+    table = pd.concat(parts, ignore_index=True)
+    table["size"] = ["all" if np.isinf(size) else f"{size:g}" for size in table["size"]]
+    summary = pd.concat([_summarise_arm(context, rows) for rows in parts], ignore_index=True)
+    text = [sentence for a in arms for sentence in _describe(summary[summary["arm"] == a.name], len(arms) > 1)]
+    text.append(
+        f"Each point is the mean over {DRAWS} random subsets for every test site and seed; its interval is over test "
+        "sites. Subsets of participants keep the shares of sites and classes."
+    )
+    shown = summary.assign(arm=[display_name(str(name).split(",")[0]) for name in summary["arm"]]).drop(columns="size")
+    return Finding(table, shown, text, lambda: _draw(summary), digits=6)
+
+
+def _score_arm(context: StudyContext, arm: Arm) -> pd.DataFrame:
+    """One row per run: its place on the curve, the scans it learned from, and its AUC on the test site."""
+    planned_runs = list(build_plan(context.job_of(arm), [arm.method]).runs.values())
+    method, cohort, facts = planned_runs[0].method, context.cohort, context.results_of(arm).facts
+    subsets = [subset for planned in planned_runs for subset in _list_subsets(planned.run, cohort)]
+    rows = []
+    for subset, margin in _fit_subsets(context, method, subsets):
+        fold = subset.run.fold
+        place = {"arm": arm.name, "axis": subset.axis, "size": subset.size, "draw": subset.draw}
+        learned = {"source_sites": len(np.unique(cohort.sites[fold.source])), "source_participants": len(fold.source)}
+        score = auc(cohort.labels[fold.test], margin)
+        rows.append({**place, "fold": fold.name, "seed": subset.run.seed, **learned, "auc": score})
+    full = context.results_of(arm).rows
+    for planned in planned_runs:
+        fold, seed = planned.run.fold, planned.run.seed
+        row = full[(full["fold"] == fold.name) & (full["seed"] == seed)].iloc[0]
+        learned = {"source_sites": len(np.unique(cohort.sites[fold.source])), "source_participants": len(fold.source)}
+        of_all = {"arm": arm.name, "size": np.inf, "draw": 0, "fold": fold.name, "seed": seed, "auc": row["auc"]}
+        rows += [{"axis": axis, **of_all, **learned} for axis in _AXES]
+    table = pd.DataFrame(rows).assign(**facts)
+    return table.astype({"epochs": "Int64", "K": "Int64"})
+
+
+def _list_subsets(run: Run, cohort: Cohort) -> Iterator[_Subset]:
+    """All subsets of the source scans of a run, smaller ones first."""
+    n_sites = len(np.unique(cohort.sites[run.fold.source]))
+    for draw in range(DRAWS):
+        for count in SITE_COUNTS:
+            if count < n_sites:
+                fold = keep_sites(run.fold, cohort, count, run.seed, draw)
+                yield _Subset("sites", count, draw, Run(fold, run.seed))
+        for share in SHARES:
+            fold = keep_participants(run.fold, cohort, share, run.seed, draw)
+            yield _Subset("participants", share, draw, Run(fold, run.seed))
+
+
+def _fit_subsets(context: StudyContext, method: Method, subsets: list[_Subset]) -> Iterator[tuple[_Subset, np.ndarray]]:
+    """Fit all subsets, as many in a stack as memory allows, and yield the margins of their test scans."""
+    connectomes = context.connectomes
+    need = max((method.bytes_per_run(connectomes, subset.run) for subset in subsets), default=0)
+    size = context.job.spec.runs_per_stack or min(100, max(1, memory_budget(connectomes.device) // max(1, need)))
+    for start in range(0, len(subsets), size):
+        stack = subsets[start : start + size]
+        runs = [subset.run for subset in stack]
+
+        def report(message: str, share: float, start: int = start, n: int = len(stack)) -> None:
+            context.progress(f"{method.name}, subsets: {message}", (start + share * n) / len(subsets))
+
+        if isinstance(method, FitsLabels):  # the same margins without fitting the inner folds
+            columns = method.fit_labels(connectomes, runs, context.cohort.labels[:, None], report)
+            yield from zip(stack, (margins[:, 0] for margins in columns), strict=True)
+            continue
+        for subset, fitted in zip(stack, method.fit(connectomes, runs, report), strict=True):
+            fitted.require_finite(method.name)
+            yield subset, fitted.test_logit
+
+
+def _summarise_arm(context: StudyContext, rows: pd.DataFrame) -> pd.DataFrame:
+    """One row per point of the curves, in percent; differences are to all source scans."""
+    summary = []
+    for axis, label in _AXES.items():
+        own = rows[rows["axis"] == axis]
+        by_site = own.groupby(["size", "fold"])["auc"].mean().unstack("fold")  # draws and seeds averaged
+        n_pairs = count_site_pairs(context, list(by_site.columns))
+        for size, scores in by_site.iterrows():
+            here = own[own["size"] == size]
+            difference = 100 * (scores - by_site.loc[np.inf])
+            low, high = compute_site_interval(difference.to_numpy())
+            point = {
+                "arm": rows["arm"].iloc[0],
+                "against": label,
+                "size": size,
+                "source sites": float(here["source_sites"].mean()),
+                "source participants": float(here["source_participants"].mean()),
+                **summarise_sites(scores, n_pairs),
+                "minus all": np.nan if np.isinf(size) else difference.mean(),
+                "difference low": np.nan if np.isinf(size) else low,
+                "difference high": np.nan if np.isinf(size) else high,
+            }
+            summary.append(point | {"runs": len(here)})
+    return pd.DataFrame(summary)
+
+
+def _describe(summary: pd.DataFrame, several: bool) -> list[str]:
+    """What all source scans are worth against the fewest and the second most of each curve, a sentence each."""
+    sentences = []
+    name = f" of {display_name(str(summary['arm'].iloc[0]).split(',')[0])}" if several else ""
+    for label in _AXES.values():
+        own = summary[summary["against"] == label]
+        if len(own) < 2:
+            continue
+        most = own.iloc[-1]
+        gains = [
+            f"{format_signed(-row['minus all'])} points against {row[label]:.0f} (95 % interval "
+            f"{format_interval([-row['difference high'], -row['difference low']], format_signed)})"
+            for _, row in own.iloc[[0, -2] if len(own) > 2 else [0]].iterrows()
+        ]
+        sentences.append(
+            f"With all source scans (on average {most[label]:.0f} {label}), the mean AUC{name} is {most['AUC']:.1f} %: "
+            f"{' and '.join(gains)} {label}."
+        )
+    return sentences
+
+
+def _draw(summary: pd.DataFrame) -> Any:
+    figure, axes = make_panels(2, 8.6, 3.5, sharey=True)
+    arms = list(dict.fromkeys(summary["arm"]))
+    for axis, label in zip(axes, _AXES.values(), strict=True):
+        for k, arm in enumerate(arms):
+            own = summary[(summary["arm"] == arm) & (summary["against"] == label)]
+            spacing = own[label].diff().min() if len(own) > 1 else 0.0
+            x, style = own[label] + horizontal_offset(k, len(arms), spacing), series_style(k)
+            bars = compute_error_bars(own["AUC"], own["low"], own["high"])
+            name = display_name(arm.split(",")[0])
+            axis.errorbar(x, own["AUC"], yerr=bars, capsize=2, linewidth=1.4, label=f"{name}, mean over sites", **style)
+            axis.plot(
+                x,
+                own["pair-weighted AUC"],
+                linestyle=(0, (3, 2)),
+                linewidth=1.2,
+                markerfacecolor="white",
+                markersize=5,
+                label=f"{name}, pair-weighted",
+                **style,
+            )
+        axis.set_xlabel(label, fontsize=9)
+        axis.set_xlim(left=0)
+        axis.locator_params(axis="x", nbins=6, integer=True)
+        axis.grid(axis="y", color="0.93")
+        axis.set_axisbelow(True)
+    axes[0].set_ylabel("AUC at the test site, %\n(95 % interval over sites)", fontsize=9)
+    axes[1].legend(fontsize=8, frameon=False, loc="lower right")
+    return figure

@@ -1,0 +1,241 @@
+"""Whether the AUC of a method could be chance: the whole pipeline on labels permuted within sites."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from .. import draws
+from ..cohort import Cohort
+from ..connectome import Connectomes
+from ..drawing import make_panels, series_style
+from ..jobs import Job
+from ..jobs.execute import execute_plan
+from ..jobs.plan import build_plan
+from ..methods.linear.many_labels import FitsLabels
+from ..progress import Progress, silent
+from ..protocol.column_auc import score_columns, weigh_by_pairs
+from ..results import average_seeds
+from ..results.format import state_p
+from ..training import Run
+from .arms import Arm, display_name
+from .context import StudyContext
+from .estimands import MEAN, PAIRS, count_site_pairs, list_own_arms
+from .study import Finding, register_study
+
+__all__ = ["compare_with_permutations", "compute_p", "permute_labels", "relabel_cohort", "score_label_columns"]
+
+PERMUTATIONS_IN_CLOSED_FORM = 1_000
+"""Permutations for a method that fits many columns of labels at once."""
+
+PERMUTATIONS = 100
+"""Permutations for any other method, which is trained again for each."""
+
+_ESTIMANDS = {"auc": MEAN, "pair_weighted_auc": PAIRS}
+
+
+def permute_labels(cohort: Cohort, count: int) -> np.ndarray:
+    """Permute the labels within each site, so that sites keep their numbers of patients.
+
+    Parameters
+    ----------
+    cohort : Cohort
+        N scans.
+    count : int
+        Number of permutations, B. The first ones do not depend on it.
+
+    Returns
+    -------
+    ndarray of int64, shape [N, B]
+    """
+    permutation = np.arange(count)[None, :]
+    order = draws.draw_uniform("label permutation", permutation, draws.addresses(cohort.ids)[:, None])
+    permuted = np.empty((len(cohort), count), dtype=np.int64)
+    for site in np.unique(cohort.sites):
+        members = np.flatnonzero(cohort.sites == site)
+        permuted[members] = cohort.labels[members][np.argsort(order[members], axis=0, kind="stable")]
+    return permuted
+
+
+def relabel_cohort(cohort: Cohort, labels: np.ndarray) -> Cohort:
+    """Return the same scans with other labels, under a fingerprint of their own.
+
+    Parameters
+    ----------
+    cohort : Cohort
+        N scans.
+    labels : ndarray of int64, shape [N]
+
+    Returns
+    -------
+    Cohort
+    """
+    digest = hashlib.sha256(cohort.fingerprint.encode() + b"labels" + np.asarray(labels, dtype=np.int8).tobytes())
+    participants = cohort.participants.assign(label=labels)
+    return dataclasses.replace(cohort, participants=participants, fingerprint=digest.hexdigest(), path=None)
+
+
+def compute_p(observed: float, permuted: np.ndarray) -> float:
+    """Compute the p value of a permutation test, (1 + number of permutations as high) / (1 + number of permutations).
+
+    Parameters
+    ----------
+    observed : float
+    permuted : ndarray, shape [B]
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> compute_p(0.6, np.array([0.4, 0.5, 0.7]))
+    0.5
+    """
+    # a mean of the same values in another order may differ in its last bits
+    return float((1 + (permuted >= observed - 1e-12).sum()) / (1 + len(permuted)))
+
+
+@register_study(
+    "permutation",
+    "Permutation test against chance",
+    "It has no such test.",
+    list_own_arms,
+)
+def compare_with_permutations(context: StudyContext) -> Finding:
+    """Compare the AUC of a method (default ridge) with that of the whole pipeline on labels permuted within sites."""
+    arms = list_own_arms(context)
+    scores = {a: _score_arm(context, a) for a in arms}
+    summary = pd.DataFrame(
+        [
+            _summarise(a, table, column, estimand)
+            for a, table in scores.items()
+            for column, estimand in _ESTIMANDS.items()
+        ]
+    )
+    table = pd.concat(
+        [rows.assign(arm=a.name, **context.results_of(a).facts) for a, rows in scores.items()], ignore_index=True
+    )
+    text = [
+        f"{row['method']}, {row['estimand']}: AUC {row['AUC']:.1f} % ({state_p(row['p'])}, one-sided; "
+        f"{row['permutations']:,} permutations: mean {row['permuted mean']:.1f}, SD {row['permuted SD']:.1f}, "
+        f"largest {row['permuted largest']:.1f})."
+        for _, row in summary.iterrows()
+    ]
+    text.append(
+        "Labels were permuted within sites, with the same permutation for every fold and seed. Every step that sees "
+        "labels was repeated, the choice of the penalty or checkpoint included."
+    )
+    columns = ["arm", "permutation", *_ESTIMANDS, "folds", "seeds", "epochs", "K"]
+    return Finding(table[columns], summary, text, lambda: _draw(scores, summary), digits=6)
+
+
+def _score_arm(context: StudyContext, arm: Arm) -> pd.DataFrame:
+    """Both estimands with the true labels (permutation 0) and each permutation (from 1): one row per permutation."""
+    observed = average_seeds(context.results_of(arm).rows)[arm.method]
+    planned_runs = list(build_plan(context.job_of(arm), [arm.method]).runs.values())
+    method = planned_runs[0].method  # settings do not differ between the folds of an arm
+    if isinstance(method, FitsLabels):
+        labels = permute_labels(context.cohort, PERMUTATIONS_IN_CLOSED_FORM)
+        runs = [planned.run for planned in planned_runs]
+        permuted = score_label_columns(method, context.connectomes, runs, labels, context.progress)
+    else:
+        permuted = _run_permuted_cohorts(context, arm)
+    auc = np.column_stack([observed.to_numpy(dtype=float), permuted.loc[observed.index].to_numpy(dtype=float)])
+    weighted = weigh_by_pairs(auc, count_site_pairs(context, list(observed.index)))
+    return pd.DataFrame(
+        {"permutation": np.arange(auc.shape[1]), "auc": np.nanmean(auc, axis=0), "pair_weighted_auc": weighted}
+    )
+
+
+def score_label_columns(
+    method: FitsLabels, connectomes: Connectomes, runs: Sequence[Run], labels: np.ndarray, progress: Progress = silent
+) -> pd.DataFrame:
+    """Fit many columns of labels on one factorisation per fold, and score each against its own labels.
+
+    Parameters
+    ----------
+    method : FitsLabels
+    connectomes : Connectomes
+        N scans.
+    runs : sequence of Run
+    labels : ndarray of int, shape [N, B]
+    progress : Progress
+
+    Returns
+    -------
+    DataFrame, [fold x B]
+        AUC on the test scans, seeds averaged.
+    """
+    by_fold: dict[str, list[np.ndarray]] = {}
+    for run, margins in zip(runs, method.fit_labels(connectomes, runs, labels, progress), strict=True):
+        by_fold.setdefault(run.fold.name, []).append(score_columns(labels[run.fold.test], margins))
+    return pd.DataFrame({name: np.mean(columns, axis=0) for name, columns in by_fold.items()}).T
+
+
+def _run_permuted_cohorts(context: StudyContext, arm: Arm) -> pd.DataFrame:
+    """AUC of every permutation at each test site, seeds averaged, from an ordinary job for each. [site x B].
+
+    The jobs are stored beside the arms, so that an interrupted study is resumed.
+    """
+    labels = permute_labels(context.cohort, PERMUTATIONS)
+    columns = []
+    for number, column in enumerate(labels.T, 1):
+
+        def report(message: str, share: float, number: int = number) -> None:
+            context.progress(f"permutation {number} of {PERMUTATIONS}, {message}", (number - 1 + share) / PERMUTATIONS)
+
+        job = _relabel_job(context.job_of(arm, report), column)
+        folder = context.out / "arms" / "permuted" / arm.name / f"{number:03d}"
+        rows = execute_plan(job, build_plan(job, [arm.method]), folder, quiet=True).rows
+        columns.append(average_seeds(rows)[arm.method])
+    return pd.concat(columns, axis=1)
+
+
+def _relabel_job(job: Job, labels: np.ndarray) -> Job:
+    """The same job on other labels; it stores no weights."""
+    connectomes = copy.copy(job.connectomes)  # shares all tensors
+    connectomes.cohort = relabel_cohort(job.cohort, labels)
+    relabelled = dataclasses.replace(job, cohort=connectomes.cohort, estimate=lambda: connectomes)
+    return relabelled.with_spec(records_only=True)
+
+
+def _summarise(arm: Arm, scores: pd.DataFrame, column: str, estimand: str) -> dict[str, Any]:
+    observed, permuted = 100 * scores[column].iloc[0], 100 * scores[column].iloc[1:].to_numpy()
+    return {
+        "method": display_name(arm.method),
+        "estimand": estimand,
+        "AUC": observed,
+        "permuted mean": permuted.mean(),
+        "permuted SD": permuted.std(ddof=1),
+        "permuted 95th percentile": np.quantile(permuted, 0.95),
+        "permuted largest": permuted.max(),
+        "permutations": len(permuted),
+        "p": compute_p(observed, permuted),
+    }
+
+
+def _draw(scores: dict[Arm, pd.DataFrame], summary: pd.DataFrame) -> Any:
+    figure, axes = make_panels(2, 8.4, 3.4, sharey=True, sharex=True)
+    every = 100 * pd.concat(list(scores.values()))[list(_ESTIMANDS)].to_numpy()
+    bins = np.arange(np.floor(every.min()), np.ceil(every.max()) + 1)  # a point each
+    for axis, (column, estimand) in zip(axes, _ESTIMANDS.items(), strict=True):
+        p = summary[summary["estimand"] == estimand]["p"].tolist()
+        for k, (a, rows) in enumerate(scores.items()):
+            values, colour = 100 * rows[column].to_numpy(), series_style(k)["color"]
+            share = np.full(len(values) - 1, 100 / (len(values) - 1))
+            axis.hist(values[1:], bins, weights=share, color=colour, alpha=0.2)
+            axis.hist(values[1:], bins, weights=share, color=colour, histtype="step")
+            name = display_name(a.method)
+            axis.axvline(values[0], color=colour, linewidth=1.6, label=f"{name}, {values[0]:.1f} % ({state_p(p[k])})")
+        axis.axvline(50, color="0.6", linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
+        axis.set_xlabel(f"AUC, {estimand}, %", fontsize=9)
+        axis.legend(fontsize=8, frameon=False, loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
+    axes[0].set_ylabel("share of permutations, %", fontsize=9)
+    return figure

@@ -1,0 +1,153 @@
+"""Many columns of labels at once: the same margins as the ordinary method run on each column."""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brio.cohort.simulate import Simulation, simulate
+from brio.connectome import Connectomes
+from brio.methods import make_method
+from brio.methods.linear.many_labels import FitsLabels, factorise_kernel, predict_columns
+from brio.protocol import auc, leave_one_site_out
+from brio.protocol.column_auc import score_columns, weigh_by_pairs
+from brio.studies.permutation import permute_labels, relabel_cohort
+from brio.training import Run
+
+
+@pytest.fixture(scope="module")
+def graphs():
+    return Connectomes(simulate(Simulation(n_sites=6, per_class=7, n_rois=12, frames=60)), dtype=torch.float64)
+
+
+def on_labels(graphs, labels):
+    other = copy.copy(graphs)
+    other.cohort = relabel_cohort(graphs.cohort, labels)
+    return other
+
+
+@pytest.mark.parametrize("choose_by", ["validation", "source-sites"])
+@pytest.mark.parametrize("name", ["ridge", "tangent-ridge", "fc-tangent-ridge"])
+def test_columns_are_the_ordinary_method_on_permuted_labels(graphs, name, choose_by):
+    method = make_method(name, {"choose_by": choose_by})
+    assert isinstance(method, FitsLabels)
+    fold = leave_one_site_out(graphs.cohort, 0, 2 if choose_by == "validation" else 0)[2]
+    labels = np.column_stack([graphs.cohort.labels, permute_labels(graphs.cohort, 20)])
+    (margins,) = method.fit_labels(graphs, [Run(fold, 0)], labels)
+    penalties = set()
+    for b in range(labels.shape[1]):
+        (fitted,) = method.fit(on_labels(graphs, labels[:, b]), [Run(fold, 0)])
+        np.testing.assert_allclose(margins[:, b], fitted.test_logit, atol=1e-9)
+        penalties.add(fitted.details["penalty"])
+    assert len(penalties) > 2, "columns chose the same penalty, so the choice was not tested"
+
+
+@pytest.mark.parametrize("choose_by", ["validation", "source-sites"])
+def test_columns_of_log_ridge_are_its_margins_before_calibration(graphs, choose_by):
+    method = make_method("log-ridge", {"choose_by": choose_by})
+    assert isinstance(method, FitsLabels)
+    runs = [Run(leave_one_site_out(graphs.cohort, 0, 2)[k], 0) for k in (2, 4)]
+    labels = np.column_stack([graphs.cohort.labels, permute_labels(graphs.cohort, 15)])
+    columns = method.fit_labels(graphs, runs, labels)
+    penalties = set()
+    for b in range(labels.shape[1]):
+        for margins, fitted in zip(columns, method.fit(on_labels(graphs, labels[:, b]), runs), strict=True):
+            slope, intercept = np.polyfit(margins[:, b], fitted.test_logit, 1)
+            assert slope > 0
+            np.testing.assert_allclose(slope * margins[:, b] + intercept, fitted.test_logit, atol=1e-9)
+            penalties.add(fitted.details["penalty"])
+    assert len(penalties) > 2
+
+
+def test_own_labels_of_the_cohort_are_not_read(graphs):
+    method, fold = make_method("ridge", {"choose_by": "source-sites"}), leave_one_site_out(graphs.cohort, 0, 0)[0]
+    labels = permute_labels(graphs.cohort, 3)
+    other = on_labels(graphs, labels[:, 2])
+    ours, theirs = (method.fit_labels(g, [Run(fold, 0)], labels)[0] for g in (graphs, other))
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_labels_of_test_scans_change_no_margin(graphs):
+    method, fold = make_method("ridge", {"choose_by": "source-sites"}), leave_one_site_out(graphs.cohort, 0, 0)[0]
+    labels = permute_labels(graphs.cohort, 3)
+    flipped = labels.copy()
+    flipped[fold.test] = 1 - flipped[fold.test]
+    ours, theirs = (method.fit_labels(graphs, [Run(fold, 0)], y)[0] for y in (labels, flipped))
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_methods_that_are_not_linear_in_labels_have_no_such_fit():
+    assert not isinstance(make_method("svm"), FitsLabels)
+    assert not isinstance(make_method("logistic"), FitsLabels)
+
+
+def inner_fold(kernel, y, site, e, penalty, per_site):
+    """Margins of a withheld site by solving the bordered system of the other sites."""
+    inside, withheld = site != e, site == e
+    names = [s for s in np.unique(site) if s != e]
+    Z = (site[inside][:, None] == names).astype(float) if per_site else np.ones((inside.sum(), 1))
+    n, q = Z.shape
+    system = np.block([[kernel[np.ix_(inside, inside)] + penalty * np.eye(n), Z], [Z.T, np.zeros((q, q))]])
+    alpha = np.linalg.solve(system, np.concatenate([y[inside], np.zeros(q)]))[:n]
+    return kernel[np.ix_(withheld, inside)] @ alpha
+
+
+@pytest.mark.parametrize("per_site", [False, True])
+def test_inner_folds_from_the_inverse_choose_as_inner_folds_that_are_fitted(per_site):
+    rng = np.random.default_rng(1)
+    site = np.repeat(list("abcd"), [9, 12, 8, 11])
+    x = rng.normal(size=(len(site), 60)) + 2 * rng.normal(size=(4, 60))[np.searchsorted(list("abcd"), site)]
+    new = rng.normal(size=(5, 60))
+    kernel, penalties = x @ x.T, np.array([1.0, 20.0, 400.0, 8000.0])
+    Y = np.sign(rng.normal(size=(len(site), 40)) + x[:, :1])
+    Z = (site[:, None] == np.unique(site)).astype(float) if per_site else np.ones((len(site), 1))
+    margins = predict_columns(factorise_kernel(kernel, Z), Y, penalties, new @ x.T, site)
+    chosen = set()
+    for b, y in enumerate(Y.T):
+        scores = [
+            np.mean([auc(y[site == e] > 0, inner_fold(kernel, y, site, e, p, per_site)) for e in "abcd"])
+            for p in penalties
+        ]
+        best = penalties[int(np.argmax(scores))]
+        chosen.add(best)
+        n, q = Z.shape
+        system = np.block([[kernel + best * np.eye(n), Z], [Z.T, np.zeros((q, q))]])
+        alpha = np.linalg.solve(system, np.concatenate([y, np.zeros(q)]))[:n]
+        np.testing.assert_allclose(margins[:, b], new @ x.T @ alpha, atol=1e-9)
+    assert len(chosen) > 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(-3, 3), st.integers(-3, 3)), min_size=1, max_size=12))
+def test_auc_of_columns_is_the_auc_of_each(rows):
+    label = np.array([row[0] for row in rows])
+    margin = np.array([row[1:] for row in rows], dtype=float)
+    expected = [auc(label, column) for column in margin.T]
+    np.testing.assert_array_equal(score_columns(label[:, None], margin), expected)
+
+
+def test_pair_weighted_auc_is_that_of_all_pairs_within_sites():
+    rng = np.random.default_rng(0)
+    sites = [(rng.integers(0, 2, n), rng.normal(size=n)) for n in (5, 9, 14)] + [(np.ones(4, int), rng.normal(size=4))]
+    pairs = [(a > b) for y, m in sites for a in m[y == 1] for b in m[y == 0]]
+    each = np.array([auc(y, m) for y, m in sites])
+    counts = np.array([(y == 1).sum() * (y == 0).sum() for y, _ in sites])
+    assert weigh_by_pairs(each, counts) == pytest.approx(np.mean(pairs))
+
+
+def test_permutations_keep_the_patients_of_each_site_and_do_not_depend_on_their_number(graphs):
+    cohort = graphs.cohort
+    labels = permute_labels(cohort, 50)
+    for site in np.unique(cohort.sites):
+        here = cohort.sites == site
+        assert (labels[here].sum(axis=0) == cohort.labels[here].sum()).all()
+    np.testing.assert_array_equal(permute_labels(cohort, 7), labels[:, :7])
+    assert len(np.unique(labels, axis=1).T) == 50
+    share = (labels == cohort.labels[:, None]).mean()
+    assert 0.45 < share < 0.55
+    assert relabel_cohort(cohort, labels[:, 0]).fingerprint != relabel_cohort(cohort, labels[:, 1]).fingerprint
+    assert replace(cohort).fingerprint == cohort.fingerprint
