@@ -222,7 +222,8 @@ def test_tables_say_what_was_given_to_the_tuning(tuned):
     from brio.report import markdown_table
     from brio.results import Summary
 
-    rows = {row.split(" | ")[2]: row for row in markdown_table([Summary.read(tuned)]).splitlines()}
+    lines = markdown_table([Summary.read(tuned)]).splitlines()
+    rows = {row.split(" | ")[2]: row for row in lines if row.startswith("| ")}  # notes follow the table
     assert "| best of 3 on validation scans; epochs=3, patience=None, cell_batch=2 |" in rows["gcn"]
     assert "| default |" in rows["ridge"], "nothing to tune, none of the settings its own"
 
