@@ -111,8 +111,8 @@ class ExpertLinear(nn.Module):
 class ExpertGINLayer(nn.Module):
     """A GIN layer (:class:`~brio.methods.layers.GINLayer`) for each of K experts.
 
-    The first linear map of the MLP is applied before the sum over neighbours, by the caller: for the wide profiles of
-    the input this is the same and cheaper.
+    The first linear map of the MLP is applied before the sum over neighbours, which is the same and, for the wide
+    profiles of the input, cheaper.
 
     Parameters
     ----------
@@ -132,22 +132,26 @@ class ExpertGINLayer(nn.Module):
         self.second = ExpertLinear(width, width, experts)
         self.second_bias = nn.Parameter(torch.zeros(experts, 1, width))
 
-    def forward(self, x: Tensor, A: Tensor, step: StepContext | None = None) -> Tensor:
+    def forward(self, x: Tensor, A: Tensor, step: StepContext | None = None, regions: Tensor | None = None) -> Tensor:
         """Update the states of the ROIs.
 
         Parameters
         ----------
-        x : Tensor, shape [B, K, P, width]
-            States after ``first``.
+        x : Tensor, shape [B, K, P, n_in] or, where all experts share it, [B, P, n_in]
         A : Tensor, shape [B, K, P, P]
             A[b, k, u, v] weighs the message from v to u.
         step : StepContext or None
             None at inference.
+        regions : Tensor, shape [B, K, P], optional
+            Factor of x for each expert and ROI.
 
         Returns
         -------
         Tensor, shape [B, K, P, width]
         """
+        x = self.first(x)
+        if regions is not None:
+            x = x * regions.unsqueeze(-1)  # the same as a factor of the input, since the map has no bias
         x = ((1 + self.eps) * x + A @ x).transpose(1, 2).flatten(-2)
         x = self.norm(x + self.first_bias, step).relu()
         return self.second(x.unflatten(-1, (self.experts, -1)).transpose(1, 2)) + self.second_bias
@@ -199,10 +203,7 @@ class GraphExperts(nn.Module):
         """
         x = X
         for number, layer in enumerate(self.layers):
-            x = layer.first(x)
-            if number == 0:
-                x = x * regions.unsqueeze(-1)  # the map has no bias, so this masks the features
-            x = self.dropout(layer(x, A, step).relu(), step)
+            x = self.dropout(layer(x, A, step, regions if number == 0 else None).relu(), step)
         pooled = x.mean(2)
         hidden = (self.hidden(pooled.unsqueeze(2)) + self.hidden_bias).relu()
         return pooled, (self.classify(hidden) + self.classify_bias).squeeze(2)

@@ -184,9 +184,9 @@ def keep_rate_loss(mask: Tensor, real: Tensor, use: Tensor, keep: float) -> Tens
     "disco",
     family="graph OOD",
     provenance=reconstruct(
-        "from public summaries and reviews, and since version 2 after code that the first author published (MoEOOD), "
-        "whose relation to the paper is not stated and which does not run as stored; narrower layers, batch norm "
-        "inside the GIN layers, expected masks and running statistics of the gate at inference, one learning rate"
+        "from public summaries and reviews and, since version 2, after code of the first author (MoEOOD) that names no "
+        "paper; ours are narrower layers, the batch norm of our GIN layers, expected masks and running statistics of "
+        "the gate at inference, and one learning rate"
     ),
     reference="Sun et al. 2026",
 )
