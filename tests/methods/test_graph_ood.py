@@ -2,18 +2,21 @@
 
 import copy
 import dataclasses
+import itertools
 import math
 
 import numpy as np
 import pytest
 import torch
 from contract_cohorts import small, tiny, uneven
+from scipy import optimize, special, stats
 from steps import make_batch, make_step
 from torch import nn
 from torch.nn import functional as F
 from torch_geometric.nn import DenseGINConv, InstanceNorm
 
 from brio.connectome import Connectomes, edge_cut
+from brio.errors import BrioError
 from brio.methods import edges as ed
 from brio.methods import make_method
 from brio.methods.graph_ood.cepg import CEPG, CEPGNetwork, CEPGSettings
@@ -23,10 +26,14 @@ from brio.methods.graph_ood.disco import (
     DiSCONetwork,
     DiSCOOutput,
     DiSCOSettings,
+    ExpertGate,
     ExpertMasks,
     GraphExperts,
+    describe_experts,
+    entmax,
     excess_correlation,
-    expert_imbalance,
+    keep_regions,
+    sample_masks,
 )
 from brio.methods.graph_ood.gsat import GSAT, GSATNetwork, GSATOutput, GSATSettings
 from brio.methods.graphs import build_profiles, select_strong_edges
@@ -501,134 +508,267 @@ def test_cepg_site_classifiers_start_at_zero_and_keep_their_own_sites():
 @pytest.fixture
 def disco():
     torch.manual_seed(0)
-    return moved(DiSCONetwork(InputShape(P, 2, 0), DiSCOSettings(**SIZES, experts=4, expert_width=3)))
+    return moved(DiSCONetwork(InputShape(P, 2, 0), DiSCOSettings(**SIZES, experts=4, expert_width=3, gate_width=5)))
 
 
-def test_every_expert_scores_edges_with_an_mlp_of_its_own():
+def test_every_expert_scores_both_directions_of_edges_with_an_mlp_of_its_own():
     scans, _ = graphs()
     A = select_strong_edges(scans)
     edges = ed.list_edges(A, SHARE)
     masks = moved(ExpertMasks(5, 4, 2))
     H = torch.randn(8, P, 5, dtype=torch.float64)
-    found = ed.scatter_edges(torch.cat([masks(H, edges)] * 2, -1), edges, P)
+    found = ed.scatter_edges(masks(H, edges), edges, P)
     first = torch.cat([masks.receiver.weight, masks.sender.weight], 1)
     for k in range(4):
         own = slice(2 * k, 2 * k + 2)
         for i, u, v in [(graph, *pair) for graph in (0, 2) for pair in pairs_of(A[graph])]:
-            both = []
-            for a, b in ((u, v), (v, u)):
-                hidden = first[own] @ torch.cat([H[i, a], H[i, b]]) + masks.receiver.bias[own]
-                both.append(masks.weight[k] @ hidden.relu() + masks.bias[k])
-            torch.testing.assert_close(found[i, k, u, v], (both[0] + both[1]) / 2)
+            hidden = first[own] @ torch.cat([H[i, u], H[i, v]]) + masks.receiver.bias[own]
+            torch.testing.assert_close(found[i, k, u, v], masks.weight[k] @ hidden.relu() + masks.bias[k])
 
 
-def test_every_expert_is_a_gin_layer_and_a_classifier_of_its_own():
-    experts = moved(GraphExperts(5, 4, 3))
-    H, A = torch.randn(8, P, 5, dtype=torch.float64), torch.rand(8, 4, P, P, dtype=torch.float64)
-    pooled, answers = experts(H, A)
+def test_masks_are_gumbel_samples_with_the_gradient_of_relaxed_ones():
+    logit = torch.tensor([-2.0, -0.5, 0.0, 0.4, 1.5], dtype=torch.float64).repeat(40_000, 1).requires_grad_()
+    mask = sample_masks(logit, make_step(len(logit)))
+    assert set(mask.unique().tolist()) == {0.0, 1.0}
+    expected = stats.gumbel_r.sf(-logit[0].detach().numpy())  # P(g > -logit)
+    np.testing.assert_allclose(mask.mean(0).detach(), expected, atol=0.01)
+    np.testing.assert_allclose(sample_masks(logit[:1]).detach()[0], expected, rtol=1e-12)
+    gumbel = -(-make_step(len(logit)).draw_uniform(logit.shape, logit).log()).log()
+    soft = ((logit + gumbel) / 0.1).sigmoid()
+    found = torch.autograd.grad(mask.sum(), logit)[0]
+    torch.testing.assert_close(found, soft * (1 - soft) / 0.1)
+
+
+def test_regions_are_kept_with_any_of_their_edges():
+    """For binary masks and, by enumeration of all masks of three ROIs, for probabilities."""
+    links = [(u, v) for u in range(3) for v in range(3) if u != v]
+    keep = torch.zeros(3, 3, dtype=torch.float64)
+    for pair, p in zip(links, torch.rand(len(links), dtype=torch.float64), strict=True):
+        keep[pair] = p
+    expected = torch.zeros(3, dtype=torch.float64)
+    for bits in itertools.product((0, 1), repeat=len(links)):
+        A = torch.zeros(3, 3, dtype=torch.float64)
+        for pair, bit in zip(links, bits, strict=True):
+            A[pair] = bit
+        touched = [float(any(bit and u in pair for pair, bit in zip(links, bits, strict=True))) for u in range(3)]
+        assert keep_regions(A).tolist() == touched
+        chance = 1.0
+        for pair, bit in zip(links, bits, strict=True):
+            chance *= keep[pair].item() if bit else 1 - keep[pair].item()
+        expected += chance * torch.tensor(touched, dtype=torch.float64)
+    torch.testing.assert_close(keep_regions(keep), expected)
+
+
+def as_gin(layer, k, n_in):
+    """Layer of expert k as PyG's GIN convolution."""
+    width = layer.second.weight.shape[-1]
+    own = slice(width * k, width * (k + 1))
+    first, norm, second = nn.Linear(n_in, width), nn.BatchNorm1d(width).eval(), nn.Linear(width, width)
+    first.weight.data, first.bias.data = layer.first.weight.data[k].T, layer.first_bias.data[own]
+    for name in ("weight", "bias", "running_mean", "running_var"):
+        getattr(norm, name).data = getattr(layer.norm, name).data[own]
+    second.weight.data, second.bias.data = layer.second.weight.data[k].T, layer.second_bias.data[k, 0]
+    update = nn.Module()
+    update.forward = lambda x: second(norm(first(x).flatten(0, 1)).relu().unflatten(0, x.shape[:2]))
+    return DenseGINConv(update, eps=layer.eps[k].item())
+
+
+def test_every_expert_encodes_its_masked_graph_from_the_input_with_gin_layers_of_its_own():
+    experts = moved(GraphExperts(P, 4, 3, layers=3, dropout=0.5))
+    X, A = torch.randn(8, P, P, dtype=torch.float64), torch.rand(8, 4, P, P, dtype=torch.float64)
+    regions = torch.rand(8, 4, P, dtype=torch.float64)
+    pooled, scores = experts(X, A, regions)
     for k in range(4):
-        own = slice(3 * k, 3 * k + 3)
-        first, norm, second = nn.Linear(5, 3).double(), nn.BatchNorm1d(3).double().eval(), nn.Linear(3, 3).double()
-        first.weight.data, first.bias.data = experts.first.weight.data[own], experts.first.bias.data[own]
-        for name in ("weight", "bias", "running_mean", "running_var"):
-            getattr(norm, name).data = getattr(experts.norm, name).data[own]
-        second.weight.data, second.bias.data = experts.second.data[k].T, experts.second_bias.data[k, 0]
-
-        def update(x, first=first, norm=norm, second=second):
-            return second(norm(first(x).flatten(0, 1)).relu().unflatten(0, x.shape[:2]))
-
-        update_module = nn.Module()
-        update_module.forward = update
-        expected = DenseGINConv(update_module, eps=experts.eps[k].item())(H, A[:, k]).relu().mean(1)
+        H = X * regions[:, k, :, None]
+        for layer, n_in in zip(experts.layers, (P, 3, 3), strict=True):
+            H = as_gin(layer, k, n_in)(H, A[:, k]).relu()
+        expected = H.mean(1)
         torch.testing.assert_close(pooled[:, k], expected)
-        torch.testing.assert_close(answers[:, k], expected @ experts.classify[k] + experts.bias[k])
+        hidden = (expected @ experts.hidden.weight[k] + experts.hidden_bias[k]).relu()
+        torch.testing.assert_close(scores[:, k], hidden @ experts.classify.weight[k] + experts.classify_bias[k])
 
 
 def test_disco_masks_are_binary_and_distinct_in_training_and_probabilities_afterwards(disco):
     scans, state = graphs()
     seen = calls_of(disco.experts)
     out = in_training(disco, scans, state)
-    A, strong = seen[0][1], select_strong_edges(scans)
+    (X, A, regions, _), strong = seen[0], select_strong_edges(scans)
+    assert torch.equal(X, build_profiles(scans, state))
     assert A.shape == (8, 4, P, P)
     assert set(A.unique().tolist()) == {0.0, 1.0}
-    assert torch.equal(A, A.mT)
+    assert not torch.equal(A, A.mT)  # directions are drawn one by one
     assert not (A * (1 - strong[:, None])).any()
+    assert torch.equal(regions, ((A.sum(-1) + A.sum(-2)) > 0).double())
+    assert torch.equal(regions, out.regions)
     for j in range(4):
         for k in range(j):
             assert (A[:, j] != A[:, k]).any()
-            assert not torch.allclose(out.keep[:, j], out.keep[:, k])
     learns = torch.autograd.grad(out.expert_logit.sum(), disco.masks.weight)[0]
     assert (learns.abs().sum(1) > 0).all()  # straight through
     after = disco(scans, state)
     edges = ed.list_edges(strong, SHARE)
-    keep = disco.masks(disco.encoder(build_profiles(scans, state), strong), edges).sigmoid()
-    torch.testing.assert_close(seen[1][1], ed.scatter_edges(torch.cat([keep, keep], -1), edges, P))
+    logit = disco.masks(disco.encoder(build_profiles(scans, state), strong), edges)
+    torch.testing.assert_close(seen[1][1], ed.scatter_edges(1 - (-logit.exp()).exp(), edges, P))
     assert torch.equal(after.logit, disco(scans, state).logit)
+
+
+def test_nothing_but_masks_passes_from_the_whole_graph_to_the_experts(disco):
+    scans, state = graphs()
+    other = copy.deepcopy(disco)
+    for p in other.encoder.parameters():
+        p.data.add_(torch.randn(p.shape, dtype=p.dtype))
+    assert not torch.allclose(disco(scans, state).logit, other(scans, state).logit)
+    for network in (disco, other):
+        network.masks.weight.data.zero_()
+    assert torch.equal(disco(scans, state).logit, other(scans, state).logit)
+    assert torch.equal(in_training(disco, scans, state).logit, in_training(other, scans, state).logit)
+
+
+def by_root(z, alpha):
+    """entmax of one vector, with its threshold from a root finder."""
+    x = (alpha - 1) * z
+    tau = optimize.brentq(
+        lambda t: (np.maximum(x - t, 0) ** (1 / (alpha - 1))).sum() - 1, x.max() - 1, x.max(), xtol=1e-15, rtol=1e-15
+    )
+    return np.maximum(x - tau, 0) ** (1 / (alpha - 1))
+
+
+@pytest.mark.parametrize("alpha", [1.05, 1.38, 1.5, 1.9])
+@pytest.mark.parametrize("scale", [0.0, 0.3, 3.0, 50.0])
+def test_entmax_and_its_gradient(alpha, scale):
+    z = scale * torch.randn(6, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    p = entmax(z, alpha)
+    np.testing.assert_allclose(p, [by_root(row, alpha) for row in z.numpy()], atol=1e-9)
+    np.testing.assert_allclose(p.sum(-1), 1, rtol=1e-12)
+    found = torch.func.vmap(torch.func.jacrev(lambda row: entmax(row, alpha)))(z)
+    s = torch.where(p > 0, p.clamp_min(1e-300) ** (2 - alpha), torch.zeros_like(p))  # Peters et al. 2019, Prop. 2
+    expected = torch.diag_embed(s) - s[:, :, None] * s[:, None, :] / s.sum(-1)[:, None, None]
+    torch.testing.assert_close(found, expected, atol=1e-8, rtol=1e-6)
+    torch.testing.assert_close(entmax(z + 7, alpha), p)
+
+
+def test_entmax_is_sparse_and_near_softmax_for_alpha_near_one():
+    z = torch.tensor([[3.0, 2.9, 1.5, -2.0]], dtype=torch.float64)
+    assert (entmax(z, 1.38)[0] > 0).tolist() == [True, True, True, False]
+    torch.testing.assert_close(entmax(z, 1.0001), z.softmax(-1), atol=1e-3, rtol=1e-3)
+    single = entmax(z.float(), 1.38)
+    torch.testing.assert_close(single, entmax(z, 1.38).float(), atol=1e-6, rtol=1e-5)
+
+
+def test_the_gate_reads_confidence_entropy_energy_and_agreement():
+    scores = 3 * torch.randn(8, 4, 2, dtype=torch.float64)
+    found = describe_experts(scores)
+    answers = torch.distributions.Categorical(logits=scores)
+    torch.testing.assert_close(found[..., 0], answers.probs.amax(-1))
+    torch.testing.assert_close(found[..., 1], answers.entropy())
+    torch.testing.assert_close(found[..., 2], -scores.exp().sum(-1).log())
+    for k in range(4):
+        own = torch.distributions.Categorical(logits=scores[:, k])
+        others = [torch.distributions.Categorical(logits=scores[:, j]) for j in range(4) if j != k]
+        apart = [torch.distributions.kl_divergence(a, b) for o in others for a, b in ((own, o), (o, own))]
+        torch.testing.assert_close(found[:, k, 3], -sum(apart) / 6)
+
+
+def test_the_gate_standardises_over_the_batch_and_not_over_padding():
+    scores = torch.randn(8, 4, 2, dtype=torch.float64)
+    gate = ExpertGate(5, 1.38).double()
+    inputs = calls_of(gate.score)
+    shares = gate(scores, make_step(8, 0, torch.tensor([1.0] * 6 + [0.0] * 2)))
+    flat = describe_experts(scores)[:6].flatten(0, 1).numpy()
+    expected = (flat - flat.mean(0)) / flat.std(0)
+    np.testing.assert_allclose(inputs[0][0][:6].detach().flatten(0, 1), expected, rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(shares, entmax(inputs[0][1].squeeze(-1), 1.38))
+    together, alone = gate(scores), gate(scores[:1])
+    torch.testing.assert_close(together[:1], alone)  # at inference a scan does not depend on others
 
 
 def test_disco_answers_with_the_gated_sum_of_its_experts(disco):
     scans, state = graphs()
     gate, experts = calls_of(disco.gate), calls_of(disco.experts)
     out = disco(scans, state)
-    pooled, answers = experts[0][-1]
-    p = answers.sigmoid()
-    entropy = torch.distributions.Bernoulli(p).entropy()
-    torch.testing.assert_close(gate[0][0], torch.cat([p, (2 * p - 1).abs(), entropy], -1))
-    shares = gate[0][1].softmax(-1)
-    torch.testing.assert_close(out.logit, (shares * answers).sum(-1))
+    pooled, scores = experts[0][-1]
+    torch.testing.assert_close(out.logit, (gate[0][1] * (scores[..., 1] - scores[..., 0])).sum(-1))
     assert torch.equal(out.representation, pooled.flatten(1))
     training = in_training(disco, scans, state)
-    through_gate = torch.autograd.grad(training.routing[:, 0].sum(), disco.experts.classify, allow_unused=True)[0]
-    assert through_gate is None  # the gate looks at answers and does not change them
+    through_gate = torch.autograd.grad(
+        training.shares[:, 0].sum(), [disco.experts.classify.weight, disco.masks.weight], allow_unused=True
+    )
+    assert through_gate == (None, None)  # the gate looks at answers and does not change them
 
 
-def test_only_correlation_beyond_tau_costs():
+def test_only_mean_correlation_beyond_tau_costs():
     edges = ed.list_edges(select_strong_edges(graphs()[0]), SHARE)
-    real = edges.real[:, : edges.real.shape[1] // 2]
-    keep = torch.rand(8, 4, real.shape[1], dtype=torch.float64)
-    keep[:, 1] = 0.3 + 0.5 * keep[:, 0]  # the same mask, shifted and scaled
-    keep[:, 2] = 1 - keep[:, 0]
-    found = excess_correlation(keep, real, 0.25)
+    mask = (torch.rand(8, 4, edges.real.shape[1], dtype=torch.float64) < 0.6).double()
+    mask[:4, 1] = mask[:4, 0]
+    mask[:2, 2] = 1 - mask[:2, 0]
+    found = excess_correlation(mask, edges.real, 0.25)
     for i in range(8):
-        corr = np.corrcoef(keep[i][:, real[i].bool()].numpy())
-        cost = sum(max(0.0, abs(corr[j, k]) - 0.25) for j in range(4) for k in range(4) if j != k) / 12
-        assert found[i].item() == pytest.approx(cost, abs=1e-6)
-    constant = torch.full_like(keep, 0.5).requires_grad_()
-    assert torch.isfinite(torch.autograd.grad(excess_correlation(constant, real, 0.0).sum(), constant)[0]).all()
+        corr = np.corrcoef(mask[i][:, edges.real[i].bool()].numpy())
+        mean = (np.abs(corr).sum() - 4) / 12
+        assert found[i].item() == pytest.approx(max(0.0, mean - 0.25), abs=1e-6)
+    assert (found > 0).any()
+    assert (found == 0).any()
+    constant = torch.ones_like(mask).requires_grad_()
+    cost = excess_correlation(constant, edges.real, 0.0)
+    assert not cost.any()
+    assert torch.isfinite(torch.autograd.grad(cost.sum(), constant)[0]).all()
 
 
 def made_output(seed=0, K=4):
     g = torch.Generator().manual_seed(seed)
     edges = ed.list_edges(select_strong_edges(graphs()[0]), SHARE)
-    real = edges.real[:, : edges.real.shape[1] // 2]
     answers = torch.randn(8, K, dtype=torch.float64, generator=g)
-    routing = torch.randn(8, K, dtype=torch.float64, generator=g).log_softmax(-1)
-    keep = torch.rand(8, K, real.shape[1], dtype=torch.float64, generator=g)
-    return DiSCOOutput((routing.exp() * answers).sum(-1), answers, answers, routing, keep, real)
+    shares = torch.rand(8, K, dtype=torch.float64, generator=g)
+    shares[0, 1] = 0  # entmax leaves experts out
+    shares = shares / shares.sum(-1, keepdim=True)
+    mask = (torch.rand(8, K, edges.real.shape[1], dtype=torch.float64, generator=g) < 0.6).double()
+    regions = (torch.rand(8, K, P, dtype=torch.float64, generator=g) < 0.7).double()
+    return DiSCOOutput((shares * answers).sum(-1), answers, answers, shares, mask, regions, edges.real)
+
+
+def hinge_of_mean_correlation(masks, tau):
+    """A mask that keeps everything, or nothing, has no correlation with others."""
+    pairs = [(a, b) for j, a in enumerate(masks) for b in masks[:j]]
+    corr = [abs(np.corrcoef(a, b)[0, 1]) if a.std() and b.std() else 0.0 for a, b in pairs]
+    return max(0.0, np.mean(corr) - tau)
 
 
 def expected_disco(out, s, warm):
     """Loss of four real scans, term by term; the second site pads."""
-    total, use = 0.0, np.zeros(4)
+    K, total, mean_share, mean_first, rate_terms, weights = 4, 0.0, np.zeros(4), np.zeros(4), np.zeros(4), np.zeros(4)
     for i, y in enumerate([0, 0, 1, 1]):
-        z, pi = out.expert_logit[i].numpy(), out.routing[i].exp().numpy()
+        z, p = out.expert_logit[i].numpy(), out.shares[i].numpy()
         ce = np.log1p(np.exp(-z if y else z))
-        rate = out.keep[i][:, out.real[i].bool()].mean(1).numpy()
-        total += s.keep_weight * np.mean((rate - s.keep) ** 2)
-        total += s.diversity * excess_correlation(out.keep, out.real, s.correlation)[i].item()
-        if warm:
-            total += ce.mean()
-            continue
-        q = np.exp(-ce) / np.exp(-ce).sum()
-        total += pi @ ce + s.gate * (pi @ np.log(pi / q) - s.sparsity * pi @ np.log(pi))
-        use += pi / 4
-    return total / 4 + (0 if warm else s.gate * s.balance * (4 * (use**2).sum() - 1))
+        routing = np.full(K, 1 / K) if warm else p
+        total += routing @ ce / 4
+        weights += routing / 4
+        masks = out.mask[i][:, out.real[i].bool()].numpy()
+        rate_terms += (masks.mean(1) - s.keep) ** 2 / 4
+        correlated = [hinge_of_mean_correlation(m, s.correlation) for m in (masks, out.regions[i].numpy())]
+        total += s.diversity * np.mean(correlated) / 4
+        q = special.softmax(-ce / s.teacher_temperature)
+        total += s.gate * (special.rel_entr(p, q).sum() + s.sparsity * special.entr(p).sum()) / 4
+        mean_share += p / 4
+        mean_first += p**5 / (p**5).sum() / 4
+    uneven_use, uneven_first = (stats.entropy(np.full(K, 1 / K), u) for u in (mean_share, mean_first))
+    total += s.gate * (s.balance * uneven_use + s.first_choice * uneven_first)
+    return total + s.keep_weight * weights @ rate_terms
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_disco_loss_has_all_its_terms(seed):
     scans, state = graphs()
-    s = DiSCOSettings(keep=0.4, diversity=0.7, gate=0.3, sparsity=0.2, balance=0.5, correlation=0.05, keep_weight=2.0)
+    s = DiSCOSettings(
+        experts=4,
+        keep=0.4,
+        diversity=0.7,
+        gate=0.3,
+        sparsity=0.2,
+        balance=0.5,
+        first_choice=0.9,
+        correlation=0.05,
+        keep_weight=2.0,
+    )
     method, out = DiSCO(s), made_output(seed)
     batch = in_batch(scans, n_sites=2, padding=1)
     warm, after = method.stages()
@@ -638,35 +778,45 @@ def test_disco_loss_has_all_its_terms(seed):
 
 def test_the_teacher_of_the_gate_is_not_taught():
     scans, state = graphs()
-    method = DiSCO(DiSCOSettings(gate=1.0, sparsity=0.0, balance=0.0, diversity=0.0, keep_weight=0.0))
+    method = DiSCO(DiSCOSettings(experts=4, gate=1.0))
     out = made_output()
     answers = out.expert_logit.clone().requires_grad_()
     loss = method.loss(out._replace(expert_logit=answers), in_batch(scans), state, method.stages()[1])
     found = torch.autograd.grad(loss, answers)[0]
     label = torch.tensor([0.0, 0, 1, 1] * 2, dtype=torch.float64)[:, None]
-    torch.testing.assert_close(found, out.routing.exp() * (out.expert_logit.sigmoid() - label) / 8)
+    torch.testing.assert_close(found, out.shares * (out.expert_logit.sigmoid() - label) / 8)
+
+
+def test_keep_rates_do_not_move_the_gate():
+    """The gate would otherwise prefer experts that keep the right number of edges to those that are right."""
+    scans, state = graphs()
+    zero = {"gate": 0.0, "diversity": 0.0}
+    out, gradients = made_output(), []
+    for keep_weight in (0.0, 5.0):
+        shares = out.shares.clone().requires_grad_()
+        method = DiSCO(DiSCOSettings(experts=4, keep_weight=keep_weight, **zero))
+        loss = method.loss(out._replace(shares=shares), in_batch(scans), state, method.stages()[1])
+        gradients.append(torch.autograd.grad(loss, shares)[0])
+    assert torch.equal(*gradients)
 
 
 def test_disco_routes_uniformly_while_warming_up_and_chooses_no_checkpoint_then():
     scans, state = graphs()
-    method = DiSCO(DiSCOSettings(epochs=120))
+    method = DiSCO(DiSCOSettings(experts=4, epochs=120, gate=0.0))
     warm, after = method.stages()
-    assert (warm.epochs, warm.selectable, after.selectable) == (12, False, True)
+    assert (warm.epochs, after.epochs, warm.selectable, after.selectable) == (9, 111, False, True)
     one, other = made_output(0), made_output(1)
     batch = in_batch(scans)
-    moved_gate = one._replace(routing=other.routing, logit=other.logit)
+    moved_gate = one._replace(shares=other.shares, logit=other.logit)
     assert method.loss(one, batch, state, warm) == method.loss(moved_gate, batch, state, warm)
     assert method.loss(one, batch, state, after) != method.loss(moved_gate, batch, state, after)
     assert [s.epochs for s in DiSCO(DiSCOSettings(epochs=1)).stages()] == [1]
 
 
-def test_use_of_the_experts_is_balanced_over_the_batch():
-    batch = in_batch(graphs()[0], n_sites=2, padding=1)
-    alone = torch.zeros(8, 4, dtype=torch.float64)
-    alone[:, 0] = 1
-    assert expert_imbalance(alone, batch).item() == pytest.approx(3.0)
-    turns = torch.eye(4, dtype=torch.float64).repeat(2, 1)
-    assert expert_imbalance(turns, batch).item() == pytest.approx(0.0)
+def test_disco_settings_that_cannot_be_are_refused():
+    for name, value in {"alpha": 2.0, "teacher_temperature": 0.0, "experts": 1, "keep": 1.0, "gate_width": 0}.items():
+        with pytest.raises(BrioError, match=name):
+            DiSCOSettings(**{name: value})
 
 
 # ---------------------------------------------------------------- settings
@@ -679,7 +829,22 @@ def test_published_values_are_the_defaults(name):
         "gsat": {"width": 64, "layers": 2, "dropout": 0.3, "edge_dropout": 0.5, "final_r": 0.7, "information": 1.0},
         "disc": {"layers": 4, "q": 0.7, "swap": 15.0, "swap_share": 0.5},
         "cepg": {"environment": 0.5, "adversary": 0.1, "risk_variance": 1.0},
-        "disco": {"experts": 8, "layers": 2, "width": 64},
+        "disco": {
+            "experts": 8,
+            "layers": 3,
+            "dropout": 0.5,
+            "keep": 0.575,
+            "keep_weight": 5.0,
+            "correlation": 0.1,
+            "diversity": 1.0,
+            "gate": 0.1,
+            "balance": 0.5,
+            "sparsity": 0.1,
+            "first_choice": 0.1,
+            "alpha": 1.38,
+            "teacher_temperature": 0.75,
+            "warm_up": 9,
+        },
     }[name]
     assert {k: s[k] for k in published} == published
 
