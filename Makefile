@@ -1,7 +1,8 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
-# one thread a process: the tests run in two processes, and threads that wait for each other are slow
-TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+# one thread a process: the tests run in two processes, and threads that wait for each other are slow;
+# compiled modules are kept, also where the environment says otherwise: many tests start processes of their own
+TEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 .PHONY: demo results test unit soak lint docs package browser clean
 
