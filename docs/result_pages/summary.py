@@ -22,7 +22,7 @@ from . import (
     unseen_sites,
 )
 from .comparisons import JUDGEMENT, Verdict, describe_scores, site_scores
-from .evidence import describe_protocol, read_paper, read_runs, read_summaries
+from .evidence import OF_EARLIER_VERSIONS, describe_protocol, read_paper, read_runs, read_summaries
 from .markdown import atlas_label, fixed, in_words, interval, keep_together, state, write_page, write_table
 
 FILE = "index.md"
@@ -78,7 +78,7 @@ def headline_note() -> str:
     return (
         f"Mean AUC in percent over test sites and its 95 % interval over sites (t): ABIDE I, {n} scans, "
         f"{describe_protocol(read_runs(unseen_scores.folder('aal116')))}. `brio-plus` chooses its penalty on inner "
-        "folds, networks are tuned on AAL116."
+        f"folds, networks are tuned on AAL116. {OF_EARLIER_VERSIONS}"
     )
 
 
