@@ -51,7 +51,7 @@ def headline_scores(atlas: str) -> pd.DataFrame:
 def headline_table() -> str:
     """Return the small table of the summary and the README."""
     labels = {
-        "brio": "BRIO as published (`brio`)",
+        "brio": "BRIO, tuned (`brio`)",
         "ridge": "ridge regression (`ridge`)",
         "fc-tangent-ridge": "ridge with tangent space (`fc-tangent-ridge`)",
         "brio-plus": "BRIO plus (`brio-plus`)",
