@@ -14,14 +14,14 @@ from torch import Tensor
 from ..connectome import fill_dead
 from ..settings import require, setting
 from ..spaces import choice
-from ..training import RunState, Scans
-from .settings import BaselineSettings, require_at_least, require_share
+from ..training import NeuralSettings, RunState, Scans
+from .settings import require_at_least, require_share
 
 __all__ = ["GraphSettings", "build_profiles", "normalise_adjacency", "select_strong_edges"]
 
 
 @dataclass(frozen=True)
-class GraphSettings(BaselineSettings):
+class GraphSettings(NeuralSettings):
     """Settings that graph networks share.
 
     Attributes

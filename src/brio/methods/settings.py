@@ -8,19 +8,11 @@ from typing import Any
 from ..settings import require
 from ..training import NeuralSettings
 
-__all__ = ["BaselineSettings", "BoldSettings", "require_above", "require_at_least", "require_share"]
+__all__ = ["BoldSettings", "require_above", "require_at_least", "require_share"]
 
 
 @dataclass(frozen=True)
-class BaselineSettings(NeuralSettings):
-    """Settings of a network that the paper compares with: fewer epochs than BRIO, which trains in two stages."""
-
-    epochs: int = 80
-    patience: int | None = 25
-
-
-@dataclass(frozen=True)
-class BoldSettings(BaselineSettings):
+class BoldSettings(NeuralSettings):
     """Settings of methods that read BOLD; the rule itself is :class:`brio.connectome.BoldRule`.
 
     Attributes
@@ -29,14 +21,14 @@ class BoldSettings(BaselineSettings):
         Frames of a window; shorter scans are mirrored at their ends.
     bold_windows : int
         Windows of a scan, spread evenly over it; one lies in the middle. As many as ``bold_frames`` goes into the
-        longest scan, rounded up, use all frames: 4 for scans of up to 400 frames. It is a number and not "all", since
+        longest scan, rounded up, use all frames: 3 for scans of up to 300 frames. It is a number and not "all", since
         the longest scan may be one of the test site.
     bold_tr : float or None
         Seconds between frames, to which scans are interpolated; ``none`` takes their own frames as they are.
     """
 
     bold_frames: int = 100
-    bold_windows: int = 1
+    bold_windows: int = 3
     bold_tr: float | None = 2.0
 
 

@@ -51,8 +51,8 @@ class NeuralSettings:
         among the source scans.
     """
 
-    epochs: int = 220
-    patience: int | None = 80
+    epochs: int = 80
+    patience: int | None = 25
     learning_rate: float = setting(3e-4, choice(1e-4, 3e-4, 1e-3))
     weight_decay: float = 1e-4
     cell_batch: int = 4

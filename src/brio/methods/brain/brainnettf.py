@@ -16,6 +16,7 @@ from ...training import (
     InputShape,
     NetworkCall,
     NeuralMethod,
+    NeuralSettings,
     Output,
     RunState,
     Scans,
@@ -27,7 +28,6 @@ from ..graphs import build_profiles
 from ..layers import Dropout, Linear
 from ..losses import average_losses, bce
 from ..registry import follow_paper, method
-from ..settings import BaselineSettings
 
 __all__ = [
     "BrainNetTF",
@@ -42,7 +42,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class BrainNetTFSettings(BaselineSettings):
+class BrainNetTFSettings(NeuralSettings):
     """Settings of the Brain Network Transformer.
 
     The published learning rate, 1e-4 for batches of 16, is scaled by the square root of the batch size.

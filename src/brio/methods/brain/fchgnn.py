@@ -20,6 +20,7 @@ from ...training import (
     Batch,
     InputShape,
     NeuralMethod,
+    NeuralSettings,
     RunState,
     Scans,
     SourceScans,
@@ -30,7 +31,6 @@ from ...training import (
 )
 from ..losses import classification_loss
 from ..registry import method, redesign
-from ..settings import BaselineSettings
 from .hemispheres import ScanEncoder
 from .population import Demographics, Population, exclude_self, find_neighbours, select_bank
 
@@ -38,7 +38,7 @@ __all__ = ["FCHGNN", "FCHGNNNetwork", "FCHGNNOutput", "FCHGNNSettings"]
 
 
 @dataclass(frozen=True)
-class FCHGNNSettings(BaselineSettings):
+class FCHGNNSettings(NeuralSettings):
     """Settings of FC-HGNN.
 
     Attributes

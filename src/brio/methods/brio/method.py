@@ -43,6 +43,7 @@ __all__ = ["Brio"]
 class Brio(NeuralMethod):
     """Brain network re-estimation-informed out-of-distribution learning, as published."""
 
+    version = 2  # standardised descriptors, one scan of each site and class in a batch
     Settings = BrioSettings
     settings: BrioSettings
 

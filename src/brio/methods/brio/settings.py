@@ -72,6 +72,8 @@ class BrioSettings(NeuralSettings):
     """
 
     learning_rate: float = 3e-4
+    patience: int | None = None
+    cell_batch: int = 1
     J: int = 4
     d_e: int = 16
     d_h: int = 64

@@ -10,18 +10,18 @@ from torch import Tensor, nn
 
 from ...settings import setting
 from ...spaces import choice
-from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext
+from ...training import Batch, InputShape, NeuralMethod, NeuralSettings, Output, RunState, Scans, Stage, StepContext
 from ..graphs import build_profiles
 from ..layers import BatchNorm, Dropout, Identity
 from ..losses import classification_loss
 from ..registry import TEXTBOOK, method
-from ..settings import BaselineSettings, require_at_least, require_share
+from ..settings import require_at_least, require_share
 
 __all__ = ["MLP", "MLPNetwork", "MLPSettings"]
 
 
 @dataclass(frozen=True)
-class MLPSettings(BaselineSettings):
+class MLPSettings(NeuralSettings):
     """Settings of the MLP.
 
     Attributes
