@@ -115,8 +115,8 @@ def read_paper() -> dict[str, Any]:
 
 OF_EARLIER_VERSIONS = (
     "All rows were computed with version 0.1.0. Since then these methods have changed, and their rows await a new run: "
-    "`brio` (descriptors are standardised), `brio-plus` (version 3), `xg-gnn` and `disco` (version 2). Networks other "
-    "than BRIO had at most 80 epochs, BRIO 220."
+    "`brio` (new settings), `brio-plus` (version 3), `xg-gnn` and `disco` (version 2), `deci` and `core` (all frames "
+    "of a scan). Networks other than BRIO had at most 80 epochs, BRIO 220."
 )
 """What a reader must know of stored rows while some are of earlier versions of a method."""
 

@@ -8,6 +8,7 @@ import pandas as pd
 
 from brio.results.format import state_p
 
+from .brio_versions import write_versions
 from .comparisons import (
     Verdict,
     compare_pair,
@@ -174,6 +175,7 @@ def page() -> str:
         "archive, so without its column of missing regions). Half a point between two rows should not be read as a "
         "difference: see [reproducibility](reproducibility.md).",
         write_devices(),
+        *write_versions(),
         "## Against BRIO",
         "The paper's baselines and other methods against BRIO, as in the tables above, and against BRIO with its own "
         "settings (in the job of the studies, see [tuning](tuning.md)):",
