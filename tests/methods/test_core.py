@@ -375,7 +375,7 @@ def test_edges_that_share_an_roi_are_neighbours():
 
 @pytest.fixture(scope="module")
 def fitted(graphs, run):
-    method = make_method("core", {"bold_frames": 40, "edges": 25, "width": 8, "dropout": 0.0})
+    method = make_method("core", {"bold_frames": 40, "bold_windows": 1, "edges": 25, "width": 8, "dropout": 0.0})
     torch.manual_seed(0)
     net = CORENetwork(method.settings).double()
     state = RunState.from_learned(**method.learn(source_of(graphs, run)))

@@ -23,7 +23,9 @@ def scans():
 
 def network(layers, **values):
     torch.manual_seed(1)
-    net = DeCINetwork(InputShape(P, 3, T), DeCISettings(width=D, layers=layers, **values)).double()
+    net = DeCINetwork(
+        InputShape(P, 3, T), DeCISettings(width=D, layers=layers, **{"bold_windows": 1} | values)
+    ).double()
     for block in net.blocks:  # away from the start, where every ROI has the same kernel
         block.drift.kernel.data += 0.3 * torch.randn(P, D, dtype=torch.float64)
         block.drift.bias.data += 0.3 * torch.randn(P, dtype=torch.float64)

@@ -112,7 +112,7 @@ def test_representations_differ_between_scans(name):
 def test_representations_differ_between_classes(name):
     start = start_of(name)
     states = STATES_FOR_CLASSES.get(name)
-    x = start.representation if states is None else start.states[states].flatten(1)
+    x = start.representation if states is None else start.states[states].reshape(len(start.label), -1)
     permuted = [np.random.default_rng(k).permutation(start.label) for k in range(39)]
     by_chance = [explained_by_classes(x, label) for label in permuted]
     assert explained_by_classes(x, start.label) > max(by_chance)

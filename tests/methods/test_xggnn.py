@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from brio.connectome import Connectomes, fill_dead
 from brio.methods import make_method
 from brio.methods.brain import xggnn
-from brio.methods.brain.bold_windows import split_windows
+from brio.methods.brain.bold_windows import repeat_for_windows, split_windows
 from brio.methods.brain.courses import CourseEncoder, LinearConvolutions
 from brio.methods.brain.episodes import (
     compute_difference_maps,
@@ -161,7 +161,7 @@ def test_the_learned_connectome_is_a_product_of_attended_values(published):
 
 def trained_network(n_rois=P, n_frames=T, **values):
     torch.manual_seed(4)
-    s = XGSettings(**{"bold_frames": T, "dropout": 0.0} | values)
+    s = XGSettings(**{"bold_frames": T, "bold_windows": 1, "dropout": 0.0} | values)
     net = XGNetwork(InputShape(n_rois, 3, n_frames), s).double()
     mean = torch.zeros(n_rois, n_rois, dtype=f64)
     net(some_scans(8, 5, n_rois, n_frames), RunState.from_learned(mean=mean), make_step(8))
@@ -232,10 +232,10 @@ def test_windows_count_as_further_scans_in_batch_statistics():
     two.load_state_dict(one.state_dict())
     scans = some_scans(4)
     windows = split_windows(scans.bold, 2)
-    alive = scans.alive.repeat(2, 1)
+    alive = repeat_for_windows(scans.alive, 2)
     real = torch.tensor([1.0, 1, 1, 0], dtype=f64)
     as_windows = one(windows, alive, make_step(4, real=real))
-    as_scans = two(windows, alive, make_step(8, real=real.repeat(2)))
+    as_scans = two(windows, alive, make_step(8, real=real.repeat_interleave(2)))
     torch.testing.assert_close(as_windows, as_scans)
     for name, value in one.state_dict().items():
         torch.testing.assert_close(value, two.state_dict()[name], msg=name)

@@ -1,7 +1,8 @@
 """Several BOLD windows of a scan: each goes through the network, and what comes out is averaged.
 
 A network that reads time courses has weights for a fixed number of frames, so the windows, and not the scan, have that
-length. Windows are treated as further scans of a batch, one pass over all scans after the other.
+length. Windows are treated as further scans of a batch. Those of one scan lie side by side, so that scans that pad a
+stack of runs stay last: random numbers go by position.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from torch import Tensor
 from ...training import NeuralMethod
 from ..settings import BoldSettings
 
-__all__ = ["BoldMethod", "average_windows", "split_windows"]
+__all__ = ["BoldMethod", "average_windows", "repeat_for_windows", "split_windows"]
 
 
 def split_windows(bold: Tensor, n_windows: int) -> Tensor:
-    """Split the BOLD of scans into its windows, the first window of every scan first.
+    """Split the BOLD of scans into its windows; those of a scan lie side by side.
 
     Parameters
     ----------
@@ -24,14 +25,19 @@ def split_windows(bold: Tensor, n_windows: int) -> Tensor:
 
     Returns
     -------
-    Tensor, shape [n_windows * B, T, P]
+    Tensor, shape [B * n_windows, T, P]
     """
-    return bold.unflatten(1, (n_windows, -1)).transpose(0, 1).flatten(0, 1)
+    return bold.unflatten(1, (n_windows, -1)).flatten(0, 1)
+
+
+def repeat_for_windows(x: Tensor, n_windows: int) -> Tensor:
+    """Repeat what belongs to a scan for each of its windows. Shape [B, ...] -> [B * n_windows, ...]."""
+    return x.unsqueeze(1).expand(-1, n_windows, *x.shape[1:]).flatten(0, 1)
 
 
 def average_windows(x: Tensor, n_windows: int) -> Tensor:
-    """Average over the windows of each scan. Shape [n_windows * B, ...] -> [B, ...]."""
-    return x.unflatten(0, (n_windows, -1)).mean(0)
+    """Average over the windows of each scan. Shape [B * n_windows, ...] -> [B, ...]."""
+    return x.unflatten(0, (-1, n_windows)).mean(1)
 
 
 class BoldMethod(NeuralMethod):

@@ -234,7 +234,7 @@ def describe_edges(scans: Scans, learned: Tensors, window: int, step: int, bold_
     u, v = learned["u"], learned["v"]
     full = fill_dead(scans.A, scans.alive, learned["mean"])[:, u, v]
     z = compute_trajectories(split_windows(scans.bold, bold_windows), u, v, window, step)
-    return describe_trajectories(full, z.unflatten(0, (bold_windows, -1)).transpose(0, 1))
+    return describe_trajectories(full, z.unflatten(0, (-1, bold_windows)))
 
 
 @method(

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ...training import StepContext
 from ..layers import Linear, linear
+from .bold_windows import repeat_for_windows
 
 __all__ = ["CourseEncoder", "LinearConvolutions"]
 
@@ -62,7 +63,7 @@ class LinearConvolutions(nn.Module):
         offset : Tensor, shape [channels]
         """
         if step is not None:
-            real = step.real.repeat(len(x) // len(step.real))  # windows of the same scans lie end to end
+            real = repeat_for_windows(step.real, len(x) // len(step.real))
             share = real / (real.sum() * x.shape[-1])
             mean = torch.einsum("b,btp->t", share, x)
             gram = torch.einsum("btp,bsp->ts", x * share[:, None, None], x)

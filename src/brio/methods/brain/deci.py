@@ -15,7 +15,7 @@ from ..layers import Chain, Dropout, LayerNorm, Linear
 from ..losses import classification_loss
 from ..registry import follow_paper, method
 from ..settings import BoldSettings
-from .bold_windows import BoldMethod, average_windows, split_windows
+from .bold_windows import BoldMethod, average_windows, repeat_for_windows, split_windows
 
 __all__ = ["CausalConvolution", "Cycle", "DeCI", "DeCIBlock", "DeCINetwork", "DeCISettings"]
 
@@ -131,7 +131,7 @@ class DeCINetwork(nn.Module):
         centred = bold - bold.mean(1, keepdim=True)
         course = centred * (centred.square().mean(1, keepdim=True) + 1e-5).rsqrt()
         remainder = self.embed(course.transpose(1, 2).contiguous())  # [B, P, d]
-        share = scans.alive.repeat(self.bold_windows, 1).to(remainder.dtype)
+        share = repeat_for_windows(scans.alive, self.bold_windows).to(remainder.dtype)
         share = (share / share.sum(-1, keepdim=True)).unsqueeze(1)  # [B, 1, P]
         pooled = []
         for block in self.blocks:

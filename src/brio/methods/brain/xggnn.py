@@ -16,7 +16,7 @@ from ..layers import BatchNorm, Chain, Dropout, Linear
 from ..losses import average_by_site, bce
 from ..registry import follow_code, follow_paper, method, variant
 from ..settings import BoldSettings
-from .bold_windows import BoldMethod, average_windows, split_windows
+from .bold_windows import BoldMethod, average_windows, repeat_for_windows, split_windows
 from .courses import CourseEncoder
 from .episodes import (
     compute_difference_maps,
@@ -152,7 +152,7 @@ class XGNetwork(nn.Module):
             None at inference.
         """
         n = self.bold_windows
-        embedding = self.courses(split_windows(scans.bold, n), scans.alive.repeat(n, 1), step)
+        embedding = self.courses(split_windows(scans.bold, n), repeat_for_windows(scans.alive, n), step)
         m = self.learner(average_windows(embedding, n).softmax(-1))
         x = self.first(self.pass_messages(m, build_profiles(scans, state)), step)
         x = self.second(self.pass_messages(m, x), step)
