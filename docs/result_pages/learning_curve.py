@@ -110,7 +110,7 @@ def page() -> str:
         ),
         "The study asks how the AUC at a new site depends on what a model was trained on. Each fold keeps its test "
         "site; its source scans are reduced to random source sites, or to a random share of the participants of "
-        "every source site and class, two draws for each fold and seed. The penalty is chosen anew. "
+        f"every source site and class, {draws} draws for each fold and seed. The penalty is chosen anew. "
         f"{describe_study(STUDY)} Intervals are over test sites (t); differences to all source scans are paired. "
         f"{STATISTICS}",
         write_study_commands(STUDY),
