@@ -11,13 +11,13 @@ from brio.protocol.recalibration import SiteMean, average_over_sites
 from brio.results.format import format_number
 
 from .evidence import read_study_summary
-from .markdown import STATISTICS, atlas_label, interval, state, write_page, write_table
+from .markdown import STATISTICS, atlas_label, interval, state, value_with_interval, write_page, write_table
 from .own_studies import (
     ATLASES,
     describe_study,
-    link_figures,
     name_sources,
     read_arms,
+    show_figures,
     study_folder,
     write_study_commands,
 )
@@ -49,40 +49,40 @@ def miscalibrated(atlas: str, method: str, quantity: str) -> list[str]:
     return [str(name) for name in own.index[distance > 1.96 * own[f"{quantity}_se"]]]
 
 
-def _estimate(value: float, se: float) -> str:
-    ends = interval(value - 1.96 * se, value + 1.96 * se, 2)
-    return f"{format_number(value)} ({ends})"
-
-
-def _mean_table() -> str:
+def _mean_table(quantity: str) -> str:
     rows = []
     for atlas in ATLASES:
-        brier = read_study_summary(study_folder(STUDY, atlas)).set_index("method")
         for method in read_arms(STUDY, atlas):
-            row = [atlas_label(atlas), f"`{method}`"]
-            for quantity in QUANTITIES:
-                m = mean(atlas, method, quantity)
-                off = len(miscalibrated(atlas, method, quantity))
-                row += [f"{format_number(m.mean)} ({interval(m.low, m.high, 2)})", interval(m.new_low, m.new_high, 2)]
-                row.append(f"{off} of {m.n}")
-            parts = (float(brier.loc[method, part]) for part in ("Brier score", "miscalibration"))
-            rows.append([*row, *(format_number(part, 3) for part in parts)])
-    header = ["atlas", "method"]
-    for words, _ in QUANTITIES.values():
-        header += [f"{words} (95 % interval)", "at a new site", "sites off"]
-    return write_table([*header, "Brier score", "of it miscalibration"], rows)
+            m, off = mean(atlas, method, quantity), len(miscalibrated(atlas, method, quantity))
+            estimate = value_with_interval(m.mean, m.low, m.high, 2)
+            new_site = interval(m.new_low, m.new_high, 2)
+            rows.append([atlas_label(atlas), f"`{method}`", estimate, new_site, f"{off} of {m.n}"])
+    words, ideal = QUANTITIES[quantity]
+    return write_table(["atlas", "method", f"{words}, ideal {ideal:g} (95 % interval)", "new site", "sites off"], rows)
+
+
+def _brier_table() -> str:
+    columns = ["Brier score", "miscalibration", "discrimination", "uncertainty"]
+    rows = []
+    for atlas in ATLASES:
+        for _, row in read_study_summary(study_folder(STUDY, atlas)).iterrows():
+            parts = (format_number(float(row[column]), 3) for column in columns)
+            rows.append([atlas_label(atlas), f"`{row['method']}`", *parts])
+    return write_table(["atlas", "method", *columns], rows)
 
 
 def _site_table(method: str) -> str:
     rows = []
     for name in sites(ATLASES[0], method).index:
         first = sites(ATLASES[0], method).loc[name]
-        row = [str(name), f"{first['patients']:.0f}", f"{first['controls']:.0f}"]
+        row = [str(name), f"{first['patients']:.0f}/{first['controls']:.0f}"]
         for atlas in ATLASES:
             here = sites(atlas, method).loc[name]
-            row += [_estimate(here[q], here[f"{q}_se"]) for q in QUANTITIES]
+            for q in QUANTITIES:
+                reach = 1.96 * here[f"{q}_se"]
+                row.append(value_with_interval(here[q], here[q] - reach, here[q] + reach, 2))
         rows.append(row)
-    header = ["test site", "patients", "controls"]
+    header = ["test site", "patients/controls"]
     for atlas in ATLASES:
         header += [f"{atlas_label(atlas)}, {words}" for words, _ in QUANTITIES.values()]
     return write_table(header, rows)
@@ -115,10 +115,13 @@ def page() -> str:
         "the slope fixed to 1: 0 where they hold, below 0 where there are fewer patients than predicted. Linear "
         f"models are calibrated on inner folds over their source sites. {describe_study(STUDY)} {STATISTICS}",
         write_study_commands(STUDY),
-        "Means over sites are of a random-effects model. *Sites off*: the site's own 95 % interval excludes the "
-        "calibrated value. *Miscalibration* is the part of the Brier score that recalibration could remove.",
-        _mean_table(),
-        *link_figures(STUDY, "Reliability of all test scans, and slope and calibration in the large at each site"),
+        "Means over sites are of a random-effects model. *New site*: where the value of a new site lies, 95 % "
+        "interval. *Sites off*: the site's own 95 % interval excludes the ideal.",
+        *(_mean_table(quantity) for quantity in QUANTITIES),
+        "The Brier score of all test scans is miscalibration, which recalibration could remove, less discrimination, "
+        "plus uncertainty, which is that of the share of patients:",
+        _brier_table(),
+        *show_figures(STUDY, "Reliability of all test scans, and slope and calibration in the large at each site"),
         "Estimates of `ridge` at each test site, with 95 % intervals:",
         _site_table("ridge"),
         "## What it shows",

@@ -10,7 +10,7 @@ from brio.results.format import format_number, format_signed
 from brio.studies.decision_curve import average_net_benefit
 
 from .markdown import STATISTICS, atlas_label, signed_interval, state, write_page, write_table
-from .own_studies import ATLASES, describe_study, link_figures, name_sources, read_arms, write_study_commands
+from .own_studies import ATLASES, describe_study, name_sources, read_arms, show_figure, write_study_commands
 
 FILE = "decision-curve.md"
 TITLE = "Is deciding by the model better than treating all or none?"
@@ -25,20 +25,35 @@ def curves(atlas: str) -> dict[str, pd.DataFrame]:
     return {method: average_net_benefit(rows) for method, rows in read_arms(STUDY, atlas).items()}
 
 
-def _table(atlas: str) -> str:
+def _benefit_table(atlas: str) -> str:
+    by_method = curves(atlas)
+    treat_all = next(iter(by_method.values()))["treat_all"]
     rows = []
     for threshold in SHOWN:
-        treat_all = next(iter(curves(atlas).values())).loc[threshold, "treat_all"]
-        row = [f"{threshold:.1f}", format_number(treat_all, 3)]
-        for curve in curves(atlas).values():
-            point = curve.loc[threshold]
-            gain = f"{format_signed(point['gain'], 3)} ({signed_interval(point['gain low'], point['gain high'], 3)})"
-            row += [format_number(point["net_benefit"], 3), gain]
-        rows.append(row)
-    header = ["threshold", "treat all"]
-    for method in curves(atlas):
-        header += [f"`{method}`", "gain (95 % interval)"]
-    return write_table(header, rows)
+        benefits = [treat_all[threshold], 0.0, *(curve.loc[threshold, "net_benefit"] for curve in by_method.values())]
+        rows.append([f"{threshold:.1f}", *(format_number(benefit, 3) for benefit in benefits)])
+    return write_table(["threshold", "treat all", "treat none", *(f"`{method}`" for method in by_method)], rows)
+
+
+def _gain_table(atlas: str) -> str:
+    rows = []
+    for threshold in SHOWN:
+        points = [curve.loc[threshold] for curve in curves(atlas).values()]
+        gains = (f"{format_signed(p['gain'], 3)} ({signed_interval(p['gain low'], p['gain high'], 3)})" for p in points)
+        rows.append([f"{threshold:.1f}", *gains])
+    return write_table(["threshold", *(f"gain of `{method}` (95 % interval)" for method in curves(atlas))], rows)
+
+
+def _show_atlas(atlas: str) -> list[str]:
+    caption = "Net benefit against the threshold, and its gain over the better simple rule"
+    return [
+        f"## {atlas_label(atlas)}",
+        show_figure(STUDY, atlas, caption),
+        "Net benefit per scan:",
+        _benefit_table(atlas),
+        "Gain over the better of treating all and treating none at that threshold, paired at each site:",
+        _gain_table(atlas),
+    ]
 
 
 def shown_thresholds(curve: pd.DataFrame) -> pd.Index:
@@ -69,9 +84,7 @@ def page() -> str:
         "Elkin 2006), averaged over test sites. The threshold says what a false positive is worth: at 0.2, one true "
         f"positive outweighs four false ones. {describe_study(STUDY)} {STATISTICS}",
         write_study_commands(STUDY),
-        "*Gain*: over the better of treating all and treating none at that threshold, paired at each site.",
-        *(block for atlas in ATLASES for block in (f"**{atlas_label(atlas)}**", _table(atlas))),
-        *link_figures(STUDY, "Net benefit against the threshold, and its gain over the better simple rule"),
+        *(block for atlas in ATLASES for block in _show_atlas(atlas)),
         "## What it shows",
         state(
             f"Treating nobody has a net benefit of 0. Up to a threshold of {low:.2f}, where a missed patient costs "

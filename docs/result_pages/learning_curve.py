@@ -16,18 +16,18 @@ from .markdown import (
     atlas_label,
     fixed,
     in_words,
-    interval,
     signed_interval,
     state,
+    value_with_interval,
     write_page,
     write_table,
 )
 from .own_studies import (
     ATLASES,
     describe_study,
-    link_figures,
     name_sources,
     read_arms,
+    show_figures,
     study_folder,
     write_study_commands,
 )
@@ -77,11 +77,11 @@ def _table() -> str:
         for axis in AXES:
             for size, point in curve(atlas, axis).iterrows():
                 sizes = [f"{point[column]:.0f}" for column in ("source_sites", "source_participants")]
-                scores = [fixed(point["auc"]), interval(point["auc low"], point["auc high"]), next(pair_weighted)]
-                gain = [format_signed(point["gain"]), signed_interval(point["low"], point["high"])]
-                rows.append([atlas_label(atlas), axis, *sizes, *scores, *(gain if size != "all" else ["", ""])])
-    header = ["atlas", "varied", "source sites", "source participants", "AUC", "95 % interval", "pair-weighted"]
-    return write_table([*header, "gain of all", "95 % interval"], rows)
+                scores = [value_with_interval(point["auc"], point["auc low"], point["auc high"]), next(pair_weighted)]
+                gain = f"{format_signed(point['gain'])} ({signed_interval(point['low'], point['high'])})"
+                rows.append([atlas_label(atlas), axis, *sizes, *scores, gain if size != "all" else ""])
+    header = ["atlas", "varied", "sites", "participants", "AUC (95 % interval)", "pair-weighted"]
+    return write_table([*header, "gain of all (95 % interval)"], rows)
 
 
 def _last_step(atlas: str, axis: str) -> str:
@@ -115,7 +115,7 @@ def page() -> str:
         f"{STATISTICS}",
         write_study_commands(STUDY),
         _table(),
-        *link_figures(STUDY, f"AUC of {METHOD} against the number of source sites and of source participants"),
+        *show_figures(STUDY, f"AUC of {METHOD} against the number of source sites and of source participants"),
         "## What it shows",
         f"From {sites['source_sites']:.0f} source sites to all, AUC gains "
         f"{in_words(fixed(p['gain']) for p in first['sites'])} points (AAL116, CC200); from "

@@ -150,6 +150,17 @@ def signed_interval(low: float, high: float, digits: int = 1) -> str:
     return format_interval((low, high), partial(format_signed, digits=digits))
 
 
+def value_with_interval(value: float, low: float, high: float, digits: int = 1) -> str:
+    """Format a value with its interval in one cell.
+
+    Examples
+    --------
+    >>> value_with_interval(65.07, 61.51, 68.42)
+    '65.1 (61.5 to 68.4)'
+    """
+    return f"{fixed(value, digits)} ({interval(low, high, digits)})"
+
+
 def arm_label(name: str) -> str:
     """Return what readers are shown for an arm of a study.
 

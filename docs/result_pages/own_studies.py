@@ -68,9 +68,14 @@ def describe_versions() -> str:
     return in_words(sorted(versions))
 
 
-def link_figures(name: str, caption: str) -> list[str]:
-    """Return the figure of a study on each atlas."""
-    return [link_figure(f"{study_folder(name, a)}/figure.svg", f"{caption}, {atlas_label(a)}") for a in ATLASES]
+def show_figure(name: str, atlas: str, caption: str) -> str:
+    """Return the figure of a study on one atlas."""
+    return link_figure(f"{study_folder(name, atlas)}/figure.svg", f"{caption}, {atlas_label(atlas)}")
+
+
+def show_figures(name: str, caption: str) -> list[str]:
+    """Return the figure of a study on each atlas, under the name of the atlas."""
+    return [block for a in ATLASES for block in (f"**{atlas_label(a)}**", show_figure(name, a, caption))]
 
 
 def name_sources(name: str) -> str:

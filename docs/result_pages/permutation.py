@@ -15,9 +15,9 @@ from .markdown import STATISTICS, atlas_label, fixed, interval, state, write_pag
 from .own_studies import (
     ATLASES,
     describe_study,
-    link_figures,
     name_sources,
     read_arms,
+    show_figures,
     write_study_commands,
 )
 from .unseen_scores import scores
@@ -85,7 +85,7 @@ def page() -> str:
         f"{STATISTICS}",
         write_study_commands(STUDY),
         _table(),
-        *link_figures(STUDY, "AUC with permuted labels (histogram) and with the true ones (line)"),
+        *show_figures(STUDY, "AUC with permuted labels (histogram) and with the true ones (line)"),
         "## What it shows",
         state(
             f"With this cohort and protocol, chance alone spreads the AUC with an SD of {fixed(table['sd'].min())} to "

@@ -14,13 +14,13 @@ from .markdown import (
     atlas_label,
     code,
     fixed,
-    interval,
     signed_interval,
     state,
+    value_with_interval,
     write_page,
     write_table,
 )
-from .own_studies import ATLASES, describe_study, link_figures, name_sources, read_arms, write_study_commands
+from .own_studies import ATLASES, describe_study, name_sources, read_arms, show_figure, write_study_commands
 
 FILE = "subgroups.md"
 TITLE = "Does a method do equally well in all participants?"
@@ -52,28 +52,37 @@ def _subgroup_table(atlas: str) -> str:
         spread = f" ({first['range']})" if pd.notna(first["range"]) else ""
         counts = [f"{first[name]:.0f}" for name in ("patients", "controls", "sites")]
         by_method = own.set_index("method").loc[methods]
-        scores = [cell for _, r in by_method.iterrows() for cell in (fixed(r["AUC"]), interval(r["low"], r["high"]))]
-        out.append([str(variable), f"{subgroup}{spread}", *counts, *scores])
-    header = ["variable", "subgroup", "patients", "controls", "sites"]
-    return write_table([*header, *(cell for m in methods for cell in (f"`{m}`, AUC", "95 % interval"))], out)
+        scores = [value_with_interval(row["AUC"], row["low"], row["high"]) for _, row in by_method.iterrows()]
+        out.append([f"{shorten(variable)}: {subgroup}{spread}", *counts, *scores])
+    header = ["subgroup", "patients", "controls", "sites"]
+    return write_table([*header, *(f"AUC of `{m}` (95 % interval)" for m in methods)], out)
 
 
-def _difference_table() -> str:
+def _difference_table(atlas: str) -> str:
     out = [
         [
-            atlas_label(row["atlas"]),
             f"`{row['method']}`",
-            f"{row['variable'].split(',')[0]}, {row['subgroup']}",
+            f"{shorten(row['variable'])}: {row['subgroup'].replace(' third', '')}",
             format_signed(row["AUC"]),
             signed_interval(row["low"], row["high"]),
             signed_interval(row["random low"], row["random high"]),
             format_p(row["p"]),
             format_p(row["p Holm"]),
         ]
-        for _, row in differences().iterrows()
+        for _, row in differences().query("atlas == @atlas").iterrows()
     ]
-    header = ["atlas", "method", "difference", "points", "95 % interval", "random subgroups", "p", "p, corrected"]
+    header = ["method", "difference", "points", "95 % interval", "random subgroups", "p", "p, corrected"]
     return write_table(header, out)
+
+
+def shorten(variable: str) -> str:
+    """Return the name of a variable without its unit."""
+    return variable.split(",")[0]
+
+
+def _show_atlas(atlas: str) -> list[str]:
+    figure = show_figure(STUDY, atlas, "AUC by sex, age, motion and scan length")
+    return [f"## {atlas_label(atlas)}", _difference_table(atlas), figure, _subgroup_table(atlas)]
 
 
 def page() -> str:
@@ -81,15 +90,15 @@ def page() -> str:
     table = differences()
     smallest = table.loc[table["p Holm"].idxmin()]
     half_width = (table["high"] - table["low"]) / 2
-    women = rows("aal116").query("subgroup == 'female'").iloc[0]
+    female = rows("aal116").query("subgroup == 'female'").iloc[0]
     (variable,) = table.loc[table["units"] == "sites", "variable"].unique()
     uncorrected = table[table["p"] <= LEVEL]
     return write_page(
         TITLE,
         state(
-            "**No difference is shown between women and men, or between thirds of age, motion and scan length.** Of "
+            "**No difference is shown between the sexes, or between thirds of age, motion and scan length.** Of "
             f"{len(table)} comparisons on two atlases, the smallest corrected p value is "
-            f"{format_p(smallest['p Holm'])} ({smallest['variable'].split(',')[0]}, `{smallest['method']}`, "
+            f"{format_p(smallest['p Holm'])} ({shorten(smallest['variable'])}, `{smallest['method']}`, "
             f"{atlas_label(smallest['atlas'])}). The intervals of the differences reach "
             f"{fixed(half_width.min(), 0)} to {fixed(half_width.max(), 0)} points to either side.",
             bool((table["p Holm"] > LEVEL).all()),
@@ -99,18 +108,16 @@ def page() -> str:
         f"subgroup. {describe_study(STUDY)} {STATISTICS}",
         write_study_commands(STUDY),
         "Differences are of the last and the first subgroup. Intervals draw people within sites and classes; for "
-        f"{variable.split(',')[0]} they draw sites. *Random "
+        f"{shorten(variable)} they draw sites. *Random "
         "subgroups*: where 95 % of the differences between random subgroups of the same sizes lie, drawn within sites "
         "and classes. Their mean is not zero where the subgroups come from different sites, which differ in AUC. p is "
         "how often they lie as far from their mean: it leaves such differences out, and the interval does not. It is "
         "corrected by Holm's method for the variables of a method.",
-        _difference_table(),
-        *(block for atlas in ATLASES for block in (f"## {atlas_label(atlas)}", _subgroup_table(atlas))),
-        *link_figures(STUDY, "AUC by sex, age, motion and scan length"),
+        *(block for atlas in ATLASES for block in _show_atlas(atlas)),
         "## What it shows",
         f"Without correction, {len(uncorrected)} of the {len(table)} comparisons have p at most 0.05"
         + (
-            f": {code(uncorrected['method'])}, {uncorrected['variable'].iloc[0].split(',')[0]}, on "
+            f": {code(uncorrected['method'])}, {shorten(uncorrected['variable'].iloc[0])}, on "
             f"{atlas_label(uncorrected['atlas'].iloc[0])}. "
             if len(uncorrected) and len(uncorrected[["variable", "atlas"]].drop_duplicates()) == 1
             else ". "
@@ -119,8 +126,8 @@ def page() -> str:
         "finding.",
         "## What it cannot show",
         "That subgroups are equal: a difference within these intervals was not ruled out. There are "
-        f"{women['patients']:.0f} women with the diagnosis, and {women['pairs']:.0f} pairs of women within a site. "
-        f"{variable.split(',')[0].capitalize()} hardly differs within sites: its thirds are sites, drawn and "
+        f"{female['patients']:.0f} female patients, and {female['pairs']:.0f} pairs of female participants within a "
+        f"site. {shorten(variable).capitalize()} hardly differs within sites: its thirds are sites, drawn and "
         "exchanged as such, and a difference between them may be any other difference between these sites.",
         name_sources(STUDY),
     )
