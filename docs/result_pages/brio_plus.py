@@ -27,6 +27,7 @@ from .evidence import (
     read_summaries,
 )
 from .markdown import (
+    STATISTICS,
     atlas_label,
     code,
     fixed,
@@ -194,7 +195,8 @@ def page() -> str:
         TITLE,
         *_conclusion(),
         "[What BRIO plus is](../brio-plus.md) is described with its method. p values are from Wilcoxon's signed-rank "
-        "test over sites, corrected by Holm's method for the rows of a table, unless a table says otherwise.",
+        "test over sites, corrected by Holm's method for the rows of a table, unless a table says otherwise. "
+        f"{STATISTICS}",
         write_commands(
             "brio run abide-aal --method brio-plus --method log-ridge --seeds 5 --device cuda --out brio-plus",
             "brio run abide-aal --method ridge --method fc-tangent-ridge --seeds 5 --set "

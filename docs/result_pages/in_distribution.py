@@ -12,6 +12,7 @@ from brio.results.format import state_p
 from .comparisons import Verdict, compare_kfold, describe_scores, difference_cells, fold_scores, shown
 from .evidence import OF_EARLIER_VERSIONS, link_figure, name_source, read_methods, read_paper_claim, read_runs
 from .markdown import (
+    STATISTICS,
     code,
     fixed,
     in_words,
@@ -100,7 +101,7 @@ def page() -> str:
         f"AAL116, {runs()['fold'].nunique()} folds stratified by site and class (7 parts train, 2 validate, 1 tests), "
         f"{runs()['seed'].nunique()} seeds, every method with its own settings. SD is over the folds of all seeds. "
         "Intervals and p values allow for folds that share scans: corrected resampled t (Nadeau and Bengio); p values "
-        f"are corrected by Holm's method for {len(table)} comparisons.",
+        f"are corrected by Holm's method for {len(table)} comparisons. {STATISTICS}",
         write_commands(
             "brio run abide-aal --protocol kfold --method gcn --seeds 3 --device cuda-tf32 --out "
             "in-distribution/aal116/gcn",

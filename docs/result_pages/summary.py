@@ -23,7 +23,8 @@ from . import (
 )
 from .comparisons import JUDGEMENT, Verdict, describe_scores, site_scores
 from .evidence import OF_EARLIER_VERSIONS, describe_protocol, read_paper, read_runs, read_summaries
-from .markdown import atlas_label, fixed, in_words, interval, keep_together, state, write_page, write_table
+from .markdown import STATISTICS, atlas_label, fixed, in_words, interval, keep_together, state, write_page, write_table
+from .own_studies import describe_versions
 
 FILE = "index.md"
 TITLE = "Results"
@@ -186,14 +187,15 @@ def page(titles: dict[str, str]) -> str:
         _bullets(
             [
                 "AUC, ACC and differences are in percent and points. Scores are per test site; seeds are averaged "
-                "first.",
+                f"first. {STATISTICS}",
                 "*Shown* means a p value of at most 0.05 after Holm's correction for the comparisons of the table. "
                 "*Not shown* does not mean equal.",
                 f"The audit leaves {job.n_scans} scans and excludes {job.n_excluded}. The paper's cohort has "
                 f"{read_paper()['n_scans']:,} scans and cannot be a subset of this release.",
-                "All results are of version 0.1.0. Networks ran on NVIDIA H200, linear models on CPUs. CC200 mixes "
-                "full precision and TF32, and two imports of the same scans: see "
-                "[reproducibility](reproducibility.md).",
+                "All results are of version 0.1.0, except our own studies (permutation, learning curve, subgroups, "
+                f"calibration, decision curve), which are of version {describe_versions()}. Networks ran on NVIDIA "
+                "H200, linear models on CPUs. CC200 mixes full precision and TF32, and two imports of the same "
+                "scans: see [reproducibility](reproducibility.md).",
                 "Every number is computed from the files in `evidence/` by `make results`; no participant-level row "
                 "is stored there.",
             ]

@@ -29,7 +29,17 @@ from .evidence import (
     read_runs,
     read_summaries,
 )
-from .markdown import atlas_label, code, fixed, signed_interval, state, write_commands, write_page, write_table
+from .markdown import (
+    STATISTICS,
+    atlas_label,
+    code,
+    fixed,
+    signed_interval,
+    state,
+    write_commands,
+    write_page,
+    write_table,
+)
 from .people import write_people
 from .unseen_scores import (
     ATLASES,
@@ -144,7 +154,7 @@ def page() -> str:
         "in percent, with their SD; seeds are averaged first. *Seeds averaged* is the AUC of the logits averaged over "
         "seeds. Intervals are 95 % intervals over sites (t). p values are from Wilcoxon's signed-rank test over "
         f"sites, corrected by Holm's method for the {len(differences('aal116', 'ridge'))} comparisons of a column. "
-        "The paper's cohort cannot be a subset of this release, so its figures are a guide only.",
+        f"The paper's cohort cannot be a subset of this release, so its figures are a guide only. {STATISTICS}",
         OF_EARLIER_VERSIONS,
         "## AAL116",
         "Each network was tuned: the default settings and three drawn ones were trained with seed 0, and the best on "

@@ -15,7 +15,7 @@ from brio.methods.linear.calibration import fit_calibration
 from brio.protocol import leave_one_site_out
 from brio.protocol.recalibration import fit_recalibration
 from brio.studies import StudyContext, run_study
-from brio.studies.decision_curve import _average
+from brio.studies.decision_curve import average_net_benefit
 from brio.training import Run
 
 
@@ -139,7 +139,7 @@ def test_the_gain_is_paired_with_the_better_simple_rule_at_each_site():
     sites = pd.DataFrame({"fold": list("abc") * 2, "seed": 0, "threshold": [0.2] * 3 + [0.8] * 3})
     sites["treat_all"] = [0.1, 0.3, 0.5, -0.9, -0.5, -0.1]
     sites["net_benefit"] = [0.15, 0.35, 0.55, 0.02, 0.02, 0.02]
-    curve = _average(sites)
+    curve = average_net_benefit(sites)
     assert curve["gain"].tolist() == pytest.approx([0.05, 0.02])
     assert curve["gain low"].tolist() == pytest.approx([0.05, 0.02]), "the share of patients differs, the gain does not"
     assert curve.loc[0.2, "net_benefit low"] < 0.2 < curve.loc[0.2, "net_benefit high"] - 0.1

@@ -121,12 +121,16 @@ def _draw(predictions: dict[str, pd.DataFrame], sites: pd.DataFrame, means: dict
     axes[0].legend(fontsize=8, frameon=False, loc="upper left")
     for axis, (quantity, words) in zip(axes[1:], _QUANTITIES.items(), strict=True):
         axis.axvline(_IDEAL[quantity], color="0.6", linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
-        axis.set_xlabel(f"{words} (95 % interval;\nmean over sites: thin line for a new site)", fontsize=9)
+        axis.set_xlabel(words, fontsize=9)
         reach = max(1.5, float((sites[quantity] - _IDEAL[quantity]).abs().max()) + 1.0)  # wider intervals are cut
         axis.set_xlim(_IDEAL[quantity] - reach, _IDEAL[quantity] + reach)
         axis.set_ylim(len(folds) + 1.2 + 0.25 * len(predictions), -0.7)
         axis.set_yticks([])
+        for row in range(1, len(folds), 2):  # stripes lead the eye from the name of a site to its estimates
+            axis.axhspan(row - 0.5, row + 0.5, color="0.96", linewidth=0, zorder=-1)
     axes[1].set_yticks([*range(len(folds)), len(folds) + 0.7], [*folds, "mean over sites"], fontsize=8)
+    note = "Bars: 95 % intervals, cut at the edge of an axis. Thin lines of the means: 95 % interval of a new site."
+    figure.supxlabel(note, fontsize=8, color="0.3")
     return figure
 
 

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..drawing import make_panels, series_style
+from ..drawing import horizontal_offset, make_panels, series_style
 from ..protocol.recalibration import compute_net_benefit
 from .arms import display_name
 from .context import StudyContext
 from .estimands import compute_site_interval, list_own_arms, read_arm_predictions
+from .figures import compute_error_bars
 from .study import Finding, register_study
 
-__all__ = ["draw_decision_curve"]
+__all__ = ["average_net_benefit", "draw_decision_curve"]
 
 THRESHOLDS = np.round(np.arange(0.05, 0.96, 0.05), 2)
 """Probabilities above which somebody is treated."""
@@ -36,7 +37,7 @@ def draw_decision_curve(context: StudyContext) -> Finding:
     ]
     table = pd.concat(parts, ignore_index=True)
     table = table[["arm", *(name for name in table.columns if name != "arm")]]
-    curves = {a.name: _average(rows) for a, rows in zip(arms, parts, strict=True)}
+    curves = {a.name: average_net_benefit(rows) for a, rows in zip(arms, parts, strict=True)}
     text = [_describe(name, curve) for name, curve in curves.items()]
     text.append(
         "Net benefit counts true positives, less false positives times the odds of the threshold, per scan, averaged "
@@ -69,13 +70,23 @@ def _score_runs(predictions: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def _average(rows: pd.DataFrame) -> pd.DataFrame:
-    """Means over sites, seeds averaged first, with intervals of the method and of its gain. [threshold x columns]."""
+def average_net_benefit(rows: pd.DataFrame) -> pd.DataFrame:
+    """Average net benefit over sites, seeds first, and its gain over the better of treating all and treating none.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        ``fold``, ``seed``, ``threshold``, ``net_benefit`` and ``treat_all`` of one method.
+
+    Returns
+    -------
+    DataFrame, [threshold x columns]
+        ``net_benefit``, ``treat_all`` and ``gain``; of the first and the last also ``low`` and ``high``, the ends of
+        the 95 % interval over sites.
+    """
     by_site = rows.groupby(["threshold", "fold"])[["net_benefit", "treat_all"]].mean()
-    better_rule_is_all = by_site.groupby("threshold")["treat_all"].transform("mean") > 0
-    by_site["gain"] = by_site["net_benefit"] - by_site["treat_all"].where(
-        better_rule_is_all, 0.0
-    )  # paired at each site
+    all_is_better = by_site.groupby("threshold")["treat_all"].transform("mean") > 0
+    by_site["gain"] = by_site["net_benefit"] - by_site["treat_all"].where(all_is_better, 0.0)  # paired at each site
     curve = by_site.groupby("threshold").mean()
     for column in ("net_benefit", "gain"):
         intervals = [compute_site_interval(own.to_numpy()) for _, own in by_site[column].groupby("threshold")]
@@ -109,25 +120,24 @@ def _describe(name: str, curve: pd.DataFrame) -> str:
 
 
 def _draw(curves: dict[str, pd.DataFrame]) -> Any:
-    figure, (axis,) = make_panels(1, 6.4, 3.8)
+    """Net benefit of methods and simple rules, then the gain over the better rule with its interval."""
+    figure, (left, right) = make_panels(2, 9.4, 3.8)
     first = next(iter(curves.values()))
-    axis.plot(first.index, first["treat_all"], color="0.35", linewidth=1.2, linestyle=(0, (4, 2)), label="treat all")
-    axis.axhline(0, color="0.35", linewidth=1.2, linestyle=(0, (1, 1.5)), label="treat none")
+    left.plot(first.index, first["treat_all"], color="0.35", linewidth=1.2, linestyle=(0, (4, 2)), label="treat all")
+    left.axhline(0, color="0.35", linewidth=1.2, linestyle=(0, (1, 1.5)), label="treat none")
+    right.axhline(0, color="0.35", linewidth=1.2, linestyle=(0, (1, 1.5)))
     for k, (name, curve) in enumerate(curves.items()):
-        style = series_style(k)
-        axis.fill_between(
-            curve.index,
-            curve["net_benefit low"],
-            curve["net_benefit high"],
-            color=style["color"],
-            alpha=0.15,
-            linewidth=0,
-        )
-        axis.plot(curve.index, curve["net_benefit"], markersize=4, label=display_name(name.split(",")[0]), **style)
-    top = max(float(curve["net_benefit high"].max()) for curve in curves.values())
-    axis.set_ylim(-0.12, 1.08 * max(top, 0.1))
-    axis.set_xlim(0, 1)
-    axis.set_xlabel("threshold probability", fontsize=9)
-    axis.set_ylabel("net benefit per scan, mean over sites\n(95 % interval)", fontsize=9)
-    axis.legend(fontsize=8, frameon=False, loc="upper right")
+        style, label = series_style(k), display_name(name.split(",")[0])
+        left.plot(curve.index, curve["net_benefit"], markersize=4, linewidth=1.4, label=label, **style)
+        bars = compute_error_bars(curve["gain"], curve["gain low"], curve["gain high"])
+        x = curve.index + horizontal_offset(k, len(curves), 3 * float(THRESHOLDS[1] - THRESHOLDS[0]))
+        right.errorbar(x, curve["gain"], yerr=bars, markersize=4, linewidth=1.2, elinewidth=0.9, **style)
+    top = max(float(curve["net_benefit"].max()) for curve in curves.values())
+    left.set_ylim(-0.12, 1.08 * max(top, 0.1))
+    left.set_ylabel("net benefit per scan, mean over sites", fontsize=9)
+    right.set_ylabel("gain over the better of all and none\n(95 % interval over sites)", fontsize=9)
+    for axis in (left, right):
+        axis.set_xlim(0, 1)
+        axis.set_xlabel("threshold probability", fontsize=9)
+    left.legend(fontsize=8, frameon=False, loc="upper right")
     return figure

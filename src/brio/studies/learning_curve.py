@@ -225,18 +225,27 @@ def _describe(summary: pd.DataFrame, several: bool) -> list[str]:
 
 
 def _draw(summary: pd.DataFrame) -> Any:
-    figure, axes = make_panels(2, 8.6, 3.5, sharey=True)
+    figure, axes = make_panels(2, 8.6, 3.7, sharey=True)
     arms = list(dict.fromkeys(summary["arm"]))
     for axis, label in zip(axes, _AXES.values(), strict=True):
+        sizes = summary[(summary["arm"] == arms[0]) & (summary["against"] == label)][label]
+        # both means of all arms stand side by side at a size, so that no bar runs through another marker
+        offsets = [horizontal_offset(k, 2 * len(arms), sizes.max() / 5) for k in range(2 * len(arms))]
         for k, arm in enumerate(arms):
             own = summary[(summary["arm"] == arm) & (summary["against"] == label)]
-            spacing = own[label].diff().min() if len(own) > 1 else 0.0
-            x, style = own[label] + horizontal_offset(k, len(arms), spacing), series_style(k)
+            style, name = series_style(k), display_name(arm.split(",")[0])
             bars = compute_error_bars(own["AUC"], own["low"], own["high"])
-            name = display_name(arm.split(",")[0])
-            axis.errorbar(x, own["AUC"], yerr=bars, capsize=2, linewidth=1.4, label=f"{name}, mean over sites", **style)
+            axis.errorbar(
+                own[label] + offsets[2 * k],
+                own["AUC"],
+                yerr=bars,
+                capsize=2,
+                linewidth=1.4,
+                label=f"{name}, mean over sites",
+                **style,
+            )
             axis.plot(
-                x,
+                own[label] + offsets[2 * k + 1],
                 own["pair-weighted AUC"],
                 linestyle=(0, (3, 2)),
                 linewidth=1.2,
@@ -245,9 +254,10 @@ def _draw(summary: pd.DataFrame) -> Any:
                 label=f"{name}, pair-weighted",
                 **style,
             )
-        axis.set_xlabel(label, fontsize=9)
-        axis.set_xlim(left=0)
-        axis.locator_params(axis="x", nbins=6, integer=True)
+        axis.set_xlabel(f"{label}, mean over test sites" if label == _AXES["participants"] else label, fontsize=9)
+        axis.set_xlim(0, 1.05 * sizes.max())
+        axis.set_xticks(sizes, [f"{size:.0f}" for size in sizes])
+        axis.yaxis.get_major_locator().set_params(integer=True)
         axis.grid(axis="y", color="0.93")
         axis.set_axisbelow(True)
     axes[0].set_ylabel("AUC at the test site, %\n(95 % interval over sites)", fontsize=9)

@@ -166,39 +166,59 @@ def _format_rows(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _draw(summary: pd.DataFrame) -> Any:
-    """Subgroups in rows: AUC on the left, the difference between the last and the first on the right."""
-    names, arms = list(dict.fromkeys(summary["variable"])), list(dict.fromkeys(summary["arm"]))
+    """Subgroups in rows under the name of their variable, with the difference of the last and the first beside them."""
+    arms = list(dict.fromkeys(summary["arm"]))
+    row_height = 0.7 + 0.3 * len(arms)
     of_first = summary[summary["arm"] == arms[0]]
-    row_height = 1 + 0.6 * (len(arms) - 1)
-    height = 1.1 + 0.3 * row_height * len(of_first)
-    figure, axes = make_panels(2, 9.6, height, sharey=True, width_ratios=[1.25, 1])
-    y = row_height * np.arange(len(of_first)) + 0.8 * np.array([names.index(name) for name in of_first["variable"]])
+    y, headings = _place_rows(of_first, row_height)
+    figure, axes = make_panels(2, 9.6, 1.3 + 0.26 * (y.max() + row_height), width_ratios=[1.3, 1])
     for k, arm in enumerate(arms):
         rows = summary[summary["arm"] == arm]
-        for place, (_, row) in zip(y + 0.7 * (k - (len(arms) - 1) / 2), rows.iterrows(), strict=True):
-            axis, style = axes[0 if np.isnan(row["p"]) else 1], series_style(k)
-            axis.fill_betweenx(
-                [place - 0.3, place + 0.3], row["random low"], row["random high"], color="0.88", zorder=0
-            )
-            bars = compute_error_bars([row["AUC"]], [row["low"]], [row["high"]])
-            axis.errorbar(
-                row["AUC"], place, xerr=bars, fmt=style["marker"], color=style["color"], capsize=2, markersize=5
-            )
-            if axis is axes[1]:
-                beside = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 8, "color": "0.3"}
-                axis.annotate(state_p(row["p Holm"]), (1.02, place), **beside)
+        shift = 0.5 * (k - (len(arms) - 1) / 2)
+        for place, (_, row) in zip(y + shift, rows.iterrows(), strict=True):
+            _draw_row(axes[0 if np.isnan(row["p"]) else 1], place, row, k, 0.2 if len(arms) > 1 else 0.28)
     axes[0].set_xlabel("AUC of pairs within site and subgroup, %", fontsize=9)
-    axes[1].set_xlabel("difference of AUC, points (corrected p)", fontsize=9)
+    axes[1].set_xlabel("difference of AUC, points (p after Holm's correction)", fontsize=9)
     axes[1].axvline(0, color="0.5", linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
+    compared = of_first["p"].notna().to_numpy()
     labels = [
-        f"{row['variable'].split(',')[0]}: {row['subgroup']}" + (f" ({row['range']})" if row["range"] else "")
-        for _, row in of_first.iterrows()
+        row["subgroup"] + (f", {row['range']}" if row["range"] else "") for _, row in of_first[~compared].iterrows()
     ]
-    axes[0].set_yticks(y, labels, fontsize=8)
-    axes[0].set_ylim(y.max() + 0.6 * row_height, -0.6 * row_height)
+    axes[0].set_yticks([*headings.values(), *y[~compared]], [*headings, *labels], fontsize=9)
+    for heading in axes[0].get_yticklabels()[: len(headings)]:
+        heading.set_fontweight("bold")
+    for tick in axes[0].yaxis.get_major_ticks()[: len(headings)]:
+        tick.tick1line.set_visible(False)
+    differences = [str(name).replace(" third minus ", " minus\n") for name in of_first[compared]["subgroup"]]
+    axes[1].set_yticks(y[compared], differences, fontsize=9)
+    for axis in axes:
+        axis.set_ylim(y.max() + 1.2 * row_height, -0.6)
     if len(arms) > 1:
         for k, arm in enumerate(arms):
-            axes[1].plot([], [], label=arm, **series_style(k))
-        axes[1].legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(0.0, 1.0))
+            axes[0].plot([], [], label=arm, **series_style(k))
+        entries = axes[0].get_legend_handles_labels()
+        figure.legend(*entries, fontsize=9, frameon=False, loc="outside upper center", ncols=len(arms))
     figure.supxlabel("Bars: 95 % intervals. Grey: 95 % of random subgroups of the same sizes.", fontsize=8, color="0.3")
     return figure
+
+
+def _place_rows(rows: pd.DataFrame, row_height: float) -> tuple[np.ndarray, dict[str, float]]:
+    """Heights of the rows, a difference in the middle of its subgroups, and heights of the names of variables."""
+    places, headings, top = [], dict[str, float](), 0.0
+    for name, own in rows.groupby("variable", sort=False):
+        headings[str(name)] = top
+        of_groups = top + 1.0 + row_height * np.arange(len(own) - 1)
+        places += [*of_groups, of_groups.mean()]  # the last row is the difference
+        top = of_groups[-1] + row_height + 0.5
+    return np.array(places), headings
+
+
+def _draw_row(axis: Any, place: float, row: pd.Series, k: int, half: float) -> None:
+    """Draw an AUC or a difference of arm k with its interval, over the range of random subgroups."""
+    style = series_style(k)
+    axis.fill_betweenx([place - half, place + half], row["random low"], row["random high"], color="0.88", zorder=0)
+    bars = compute_error_bars([row["AUC"]], [row["low"]], [row["high"]])
+    axis.errorbar(row["AUC"], place, xerr=bars, fmt=style["marker"], color=style["color"], capsize=2, markersize=5)
+    if not np.isnan(row["p"]):
+        beside = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 8, "color": "0.3"}
+        axis.annotate(state_p(row["p Holm"]), (1.02, place), **beside)
