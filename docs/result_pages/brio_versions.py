@@ -39,7 +39,10 @@ def write_versions() -> list[str]:
     theirs = {a: paper(a).loc["brio"] for a in ATLASES}
     change = {a: _difference(a) for a in ATLASES}
     gap = {a: theirs[a]["auc"] - today[a]["mean"] for a in ATLASES}
-    averaged = {a: 100 * (read_methods(_folder(a, "version-2"))["brio"].auc_of_averaged_logits.mean or float("nan")) for a in ATLASES}
+    averaged = {
+        a: 100 * (read_methods(_folder(a, "version-2"))["brio"].auc_of_averaged_logits.mean or float("nan"))
+        for a in ATLASES
+    }
     rows = []
     for atlas in ATLASES:
         for version, label in VERSIONS.items():
