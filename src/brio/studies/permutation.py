@@ -105,7 +105,7 @@ def compute_p(observed: float, permuted: np.ndarray) -> float:
 @register_study(
     "permutation",
     "Permutation test against chance",
-    "The paper has no such test.",
+    "It has no such test.",
     list_own_arms,
 )
 def compare_with_permutations(context: StudyContext) -> Finding:
