@@ -50,6 +50,8 @@ class MethodFacts:
         Rough cost of one run, in epochs of a plain network. Only the display of the time left uses it.
     setting_without_validation : str
         Setting under which the method needs no validation scans, as ``key=value``; empty if there is none.
+    holds : str
+        What a fitted run keeps that was derived from single participants, in words, for the card of a model.
     """
 
     epochs: int | None = None
@@ -58,6 +60,7 @@ class MethodFacts:
     refits: bool = False
     relative_cost: float = 2.0
     setting_without_validation: str = ""
+    holds: str = "weights of a network"
 
 
 class Method(ABC):
