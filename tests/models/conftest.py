@@ -1,13 +1,16 @@
 """Small cohorts and models of them."""
 
+import contextlib
+import io
+import sys
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from brio import Cohort
-from brio.cli import app
+from brio.cli import main
 from brio.cohort import Atlas
 from brio.cohort.simulate import Simulation, simulate
 from brio.jobs import JobSpec
@@ -69,7 +72,13 @@ def brio_command():
     """Run a command in this process: status and what it printed."""
 
     def run(*words):
-        said = CliRunner().invoke(app, [str(word) for word in words])
-        return SimpleNamespace(status=said.exit_code, text=said.output, error=said.exception)
+        out, err, status = io.StringIO(), io.StringIO(), 0
+        argv = mock.patch.object(sys, "argv", ["brio", *map(str, words)])
+        with argv, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                main()
+            except SystemExit as end:
+                status = int(end.code or 0)
+        return SimpleNamespace(status=status, text=out.getvalue() + err.getvalue(), err=err.getvalue())
 
     return run

@@ -28,6 +28,9 @@ def fit(
     validation_site: Annotated[
         list[str] | None, typer.Option(help="Networks: a site that chooses the epoch; repeatable; drawn by default.")
     ] = None,
+    share: Annotated[
+        bool, typer.Option("--share", help="Refuse a method that keeps numbers of single participants.")
+    ] = False,
     setting: Sets = None,
     companion: Companions = None,
     keep_all: KeepAll = False,
@@ -58,7 +61,7 @@ def fit(
         runs_per_stack=None,
     )
     with show_progress(quiet) as progress:
-        model = fit_model(spec, validation_sites=validation_site or (), progress=progress, say=say)
+        model = fit_model(spec, validation_sites=validation_site or (), to_share=share, progress=progress, say=say)
         if evaluate:
             model = evaluate_model(model, spec, progress)
         elif evidence is not None:

@@ -45,11 +45,19 @@ def write_card(model: Model) -> str:
         f"- At most {ranges.dead_rois} ROIs without signal.",
         f"- Excluded by the audit: {training.n_excluded}. Cohort fingerprint {training.fingerprint[:12]}.",
         "## What it holds of participants",
-        f"No identifiers. Means over source sites, and what its method keeps: {model.method.facts.holds}.",
+        f"No identifiers. The method holds {model.method.facts.holds}. The model also holds the mean connectome of the "
+        "source sites and the ranges above, whose ends are of single scans.",
+        *_warn_of_kept_scans(model.method.facts.keeps_scans),
         "## Settings",
         "\n".join(f"- `{name}`: {value}" for name, value in vars(model.method.settings).items()),
     ]
     return "\n\n".join(lines) + "\n"
+
+
+def _warn_of_kept_scans(kept: str) -> list[str]:
+    if not kept:
+        return []
+    return [f"**It keeps numbers of single source scans**: {kept}. Share it as you would share those."]
 
 
 def _describe_evidence(evidence: Evidence | None) -> list[str]:

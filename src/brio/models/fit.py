@@ -33,6 +33,7 @@ def fit_model(
     spec: JobSpec,
     *,
     validation_sites: Sequence[str] = (),
+    to_share: bool = False,
     progress: Progress = silent,
     say: Say = ignore,
 ) -> Model:
@@ -48,6 +49,8 @@ def fit_model(
         ``harmonise.`` become part of the model; ``protocol.validation_sites`` is the number of validation sites.
     validation_sites : sequence of str
         Names of the validation sites; by default they are drawn from the seed.
+    to_share : bool
+        Refuse a method that keeps numbers of single source scans.
     progress : Progress
     say : function of str
         Called with every line of text for the user.
@@ -65,6 +68,11 @@ def fit_model(
     if len(spec.methods) != 1:
         raise BrioError(f"a model has one method, but {len(spec.methods)} were given")
     method = settle_final_settings(spec.methods[0], spec.settings_of(spec.methods[0]))
+    if to_share and method.facts.keeps_scans:
+        raise BrioError(
+            f"'{method.name}' cannot be fitted to share: {method.facts.keeps_scans}. Choose another method, such as "
+            "log-ridge, or leave out --share and treat the model as participants' data"
+        )
     job = prepare_job(spec, progress, say)
     check_needs(job.cohort, method.needs, method.settings, f"method '{method.name}'")
     job.announce_exclusions()
@@ -180,6 +188,7 @@ def _describe_training(job: Job, learned: np.ndarray, fold: Fold) -> TrainingFac
     return TrainingFacts(
         cohort=cohort.name,
         fingerprint=cohort.fingerprint,
+        whole_fingerprint=job.cohort_before_exclusions.fingerprint,
         n_scans=len(learned),
         n_excluded=len(job.cohort_before_exclusions) - len(cohort),
         sites={str(e): tuple(int((labels[sites == e] == c).sum()) for c in (0, 1)) for e in np.unique(sites)},

@@ -313,6 +313,7 @@ def _name_harmonisation(seed: int) -> str:
 def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     try:
         save_file({name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}, path)
+        path.chmod((path.parent / MODEL).stat().st_mode & 0o777)  # safetensors would keep all others out
     except SafetensorError as error:  # a full disk, for instance
         raise OSError(str(error)) from error
 

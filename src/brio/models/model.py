@@ -47,6 +47,8 @@ class TrainingFacts:
     ----------
     cohort, fingerprint : str
         Name and fingerprint of the scans that were used.
+    whole_fingerprint : str
+        That of the cohort before the audit excluded scans.
     n_scans, n_excluded : int
     sites : dict of str to tuple of int
         Controls and patients of each site that the model learned from.
@@ -58,6 +60,7 @@ class TrainingFacts:
 
     cohort: str
     fingerprint: str
+    whole_fingerprint: str
     n_scans: int
     n_excluded: int
     sites: dict[str, tuple[int, ...]]

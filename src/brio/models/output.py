@@ -58,13 +58,16 @@ def write_predictions(model: Model, cohort: Cohort, predictions: ScanPredictions
         raise BrioError(f"{folder}: cannot be written ({error})") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return [*_summarise(model, predictions), *_describe_scores(scores), f"wrote {folder / PREDICTIONS}"]
+    return [*_summarise(model, cohort, predictions), *_describe_scores(scores), f"wrote {folder / PREDICTIONS}"]
 
 
-def _summarise(model: Model, predictions: ScanPredictions) -> list[str]:
+def _summarise(model: Model, cohort: Cohort, predictions: ScanPredictions) -> list[str]:
     table, rule = predictions.table, predictions.rule
     outside = int((table["in_range"] == "no").sum())
-    lines = [f"{len(table)} scans predicted, {outside} unlike the scans of the model (columns in_range, reasons)"]
+    lines = []
+    if cohort.fingerprint in (model.training.fingerprint, model.training.whole_fingerprint):
+        lines.append("warning: the model was fitted to these very scans, which says nothing about new ones")
+    lines += [f"{len(table)} scans predicted, {outside} unlike the scans of the model (columns in_range, reasons)"]
     if model.evidence is None:
         lines.append("the model was not evaluated, so no prediction counts as decided: fit it with --evaluate")
     elif rule is None:
