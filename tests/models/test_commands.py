@@ -12,7 +12,6 @@ from brio.models import predict_scans, read_model
 from brio.models.card import write_card
 
 QUICK = ("--device", "cpu", "--quiet", "--keep-all")
-PREDICT = ("--reestimates", 4, "--device", "cpu")
 
 
 @pytest.fixture(scope="module")
