@@ -9,18 +9,17 @@ decided ones, and what a rule achieves at a site whose threshold was chosen on t
 """
 
 import argparse
-from dataclasses import replace
+import itertools
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import t as student
 
 from brio.cohort import Cohort, audit
-from brio.cohort.cohort import locate_scans
 from brio.connectome import BlockRule, Connectomes
 from brio.device import resolve_device
 from brio.models.evidence import choose_rule, trace_risk
 from brio.models.fit import settle_final_settings
+from brio.models.halves import halve_scans, learn_interval_factor
 from brio.models.model import Member, Model
 from brio.models.predict import compute_half_width
 from brio.protocol import leave_one_site_out
@@ -28,19 +27,6 @@ from brio.training import Run
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 ACCURACIES = (0.7, 0.75, 0.8)
-
-
-def halve(cohort: Cohort, second: bool) -> Cohort:
-    """The first or the second half of every scan."""
-    halves = []
-    for i in range(len(cohort)):
-        scan = cohort.scan(i)
-        middle = len(scan) // 2
-        halves.append(scan[middle : 2 * middle] if second else scan[:middle])
-    lengths = np.array([len(half) for half in halves], dtype=np.int64)
-    table = cohort.participants.assign(n_frames=lengths)
-    frames = np.concatenate(halves)
-    return replace(cohort, frames=frames, starts=locate_scans(lengths), n_frames=lengths, participants=table, path=None)
 
 
 def main() -> None:
@@ -57,10 +43,8 @@ def main() -> None:
     cohort = cohort.select(audit(cohort, companions=[Cohort.load(c) for c in args.companions]).keep)
     compute = resolve_device(args.device)
     method = settle_final_settings(args.method, {})
-    whole, first, second = (
-        Connectomes(c, compute.torch_device) for c in (cohort, halve(cohort, False), halve(cohort, True))
-    )
-    logit, this, other = (np.empty(len(cohort)) for _ in range(3))
+    whole, first, second = (Connectomes(c, compute.torch_device) for c in (cohort, *halve_scans(cohort)))
+    logit, this, other, factor = (np.empty(len(cohort)) for _ in range(4))
     resampled = np.empty((len(cohort), args.reestimates))
     folds = leave_one_site_out(cohort, 0, validation_sites=0)
     for fold, fitted in zip(folds, method.fit(whole, [Run(fold, 0) for fold in folds]), strict=True):
@@ -68,14 +52,14 @@ def main() -> None:
         block = fitted.block_length or whole.estimate_block_length(
             source, cohort.sites[source], cohort.labels[source], BlockRule(), 0
         )
-        model = Model(method, (Member(fitted),), cohort.atlas, cohort.classes, block, None, None, None)  # type: ignore[arg-type]
+        model = Model(method, (Member(fitted),), cohort.atlas, cohort.classes, block, 1.0, None, None, None)  # type: ignore[arg-type]
         slope, intercept = Member(fitted).calibration
         logit[fold.test] = slope * fitted.test_logit + intercept
-        halves = model.compute_margins(_select(first, fold.test), args.reestimates)
-        this[fold.test] = slope * halves.full[0] + intercept
-        resampled[fold.test] = slope * halves.reestimated[0] + intercept
-        other[fold.test] = slope * model.compute_margins(_select(second, fold.test)).full[0] + intercept
-    print_coverage(this, other, resampled, first.n_frames)
+        factor[fold.test] = learn_interval_factor(model, whole, source)
+        this[fold.test], resampled[fold.test] = model.compute_logits(_select(first, fold.test), args.reestimates)
+        other[fold.test], _ = model.compute_logits(_select(second, fold.test))
+    print(f"factor learned from source scans: {factor.mean():.2f} ({factor.min():.2f} to {factor.max():.2f})\n")
+    print_coverage(this, other, resampled, factor, first.n_frames)
     print_risk(cohort, folds, logit)
     if args.figure:
         draw_risk(cohort, logit, args.figure)
@@ -85,25 +69,27 @@ def _select(connectomes: Connectomes, scans: np.ndarray) -> Connectomes:
     return Connectomes(connectomes.cohort.select(scans), connectomes.device)
 
 
-def print_coverage(this: np.ndarray, other: np.ndarray, resampled: np.ndarray, n_frames: np.ndarray) -> None:
+def print_coverage(
+    this: np.ndarray, other: np.ndarray, resampled: np.ndarray, factor: np.ndarray, n_frames: np.ndarray
+) -> None:
     """Print how often the interval of one half holds the margin of the other, by length."""
     cuts = np.quantile(n_frames, [0, 1 / 3, 2 / 3, 1])
     groups = [("all", np.ones(len(this), dtype=bool))]
-    for low, high in zip(cuts[:-1], cuts[1:], strict=True):
+    for low, high in itertools.pairwise(cuts):
         inside = (n_frames >= low) & (n_frames <= high if high == cuts[-1] else n_frames < high)
         groups.append((f"{n_frames[inside].min()} to {n_frames[inside].max()}", inside))
     print("| frames of a half | scans | " + " | ".join(f"holds, nominal {level:.0%}" for level in LEVELS), end=" | ")
     print("SD of the difference | expected |\n|" + " --- |" * (len(LEVELS) + 4))
     for name, inside in groups:
         gap = np.abs(other - this)[inside]
-        held = [100 * np.mean(gap <= compute_half_width(resampled[inside], level)) for level in LEVELS]
+        held = [100 * np.mean(gap <= (factor * compute_half_width(resampled, level))[inside]) for level in LEVELS]
         expected = np.sqrt(2 * np.mean(resampled[inside].var(axis=1, ddof=1)))
         found = np.sqrt(np.mean(np.square(other - this)[inside]))
         cells = [name, str(int(inside.sum())), *(f"{h:.1f} %" for h in held), f"{found:.2f}", f"{expected:.2f}"]
         print(f"| {' | '.join(cells)} |")
-    quantile = student.ppf(0.975, resampled.shape[1] - 1)
-    spread = quantile * resampled.std(axis=1, ddof=1)
-    print(f"\nwithout the root of two, nominal 95 %: {100 * np.mean(np.abs(other - this) <= spread):.1f} %\n")
+    gap, half = np.abs(other - this), compute_half_width(resampled)
+    print(f"\nnominal 95 %, without the factor: {100 * np.mean(gap <= half):.1f} %", end="; ")
+    print(f"without the root of two as well: {100 * np.mean(gap <= half / np.sqrt(2)):.1f} %\n")
 
 
 def print_risk(cohort: Cohort, folds: list, logit: np.ndarray) -> None:

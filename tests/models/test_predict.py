@@ -36,7 +36,7 @@ def test_probabilities_are_calibrated_margins_and_intervals_hold_them(prediction
     assert (table["low"] <= table["probability"]).all()
     assert (table["probability"] <= table["high"]).all()
     spread = predictions.reestimated_logit.std(1, ddof=1)
-    half = student.ppf(0.975, 7) * np.sqrt(2) * spread
+    half = ridge.interval_factor * student.ppf(0.975, 7) * np.sqrt(2) * spread
     np.testing.assert_allclose(logit(table["high"]) - logit(table["probability"]), half)
     side = np.sign(predictions.reestimated_logit) == np.sign(predictions.logit)[:, None]
     np.testing.assert_allclose(table["agreement"], side.mean(1))

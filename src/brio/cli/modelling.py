@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -42,10 +43,10 @@ def fit(
 
     Example: brio fit cohort --method log-ridge --evaluate --out model
     """
+    from ..cohort.readers.assembly import refuse_existing
     from ..models import evaluate_model, fit_model, gather_evidence, write_model
-    from ..models.folder import refuse_existing_model
 
-    refuse_existing_model(out)
+    refuse_existing(out)
     if evidence is not None and evaluate:
         raise BrioError("--evidence and --evaluate exclude each other; give one of them")
     load_own_methods(load)
@@ -73,8 +74,14 @@ def fit(
 @app.command()
 def predict(
     model: Annotated[Path, typer.Argument(help="Model folder, written by 'brio fit'.")],
-    scans: Annotated[Path, typer.Argument(help="Cohort folder.")],
+    scans: Annotated[
+        Path, typer.Argument(help="Scans: a cohort folder, one file, or a folder in any layout of 'brio import'.")
+    ],
     out: Out,
+    kind: Annotated[str | None, typer.Option(help="Layout of the files, where it cannot be told.")] = None,
+    atlas: Annotated[str | None, typer.Option(help="Atlas to read; that of the model by default.")] = None,
+    participants: Annotated[Path | None, typer.Option(help="Participants table, if there is one elsewhere.")] = None,
+    tr: Annotated[float | None, typer.Option(help="Repetition time in seconds, where the files do not say.")] = None,
     reestimates: Annotated[int, typer.Option(help="Re-estimates of each scan, for its interval.")] = 32,
     accuracy: Annotated[
         float, typer.Option(help="Accuracy that decided predictions shall have; the others abstain.")
@@ -83,13 +90,18 @@ def predict(
     device: Device = "auto",
 ) -> None:
     """Predict scans with a model: probability, interval, and whether the scan is like those it was fitted to."""
-    from ..cohort import Cohort
+    from ..cohort.readers import read_scans_to_predict, summarise_scans_to_predict
+    from ..cohort.readers.assembly import refuse_existing
     from ..models import predict_scans, read_model
     from ..models.output import write_predictions
 
+    refuse_existing(out)
     load_own_methods(load)
     fitted = read_model(model)
-    cohort = Cohort.load(scans)
-    predictions = predict_scans(fitted, cohort, reestimates=reestimates, wanted_accuracy=accuracy, device=device)
-    for line in write_predictions(fitted, cohort, predictions, out):
-        say(line)
+    options = {"atlas": atlas, "participants": participants}
+    with tempfile.TemporaryDirectory(prefix="brio-scans-") as place:
+        cohort = read_scans_to_predict(scans, Path(place) / "scans", kind=kind, tr=tr, **options)
+        say(summarise_scans_to_predict(cohort))
+        predictions = predict_scans(fitted, cohort, reestimates=reestimates, wanted_accuracy=accuracy, device=device)
+        for line in write_predictions(fitted, cohort, predictions, out):
+            say(line)

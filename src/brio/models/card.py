@@ -36,7 +36,9 @@ def write_card(model: Model) -> str:
         *_describe_evidence(model.evidence),
         "## The interval",
         "`low` and `high` say where the probability would lie for equally many other minutes of the same scan. They do "
-        "not say what another day would show: between sessions connectomes vary two to three times as much.",
+        "not say what another day would show: between sessions connectomes vary two to three times as much. Halves of "
+        f"source scans differ {model.interval_factor:.2f} times as much as re-estimates let expect; the interval "
+        "allows for that.",
         "## Scans it was fitted to",
         f"| site | {zero} | {one} |\n| --- | --- | --- |\n{sites}",
         f"- 95 % have at least {ranges.least_frames:.0f} frames.",

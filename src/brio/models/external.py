@@ -76,10 +76,10 @@ def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> Extern
     ExternalScores or None
         None where there are no labels, or those of one class only.
     """
-    if "label" not in cohort.participants:
+    known = cohort.labelled
+    if not known.any():
         return None
-    known = cohort.participants["label"].notna().to_numpy()
-    label = cohort.participants.loc[known, "label"].to_numpy(dtype=np.int64)
+    label = cohort.select(known).labels
     if len(np.unique(label)) < 2:
         return None
     logits, table = predictions.logit[known], predictions.table[known]

@@ -23,6 +23,7 @@ from ..training import Method, Run
 from ..training.inputs import check_needs
 from ..version import __version__
 from .evidence import gather_evidence
+from .halves import learn_interval_factor
 from .model import Member, Model, TrainingFacts
 from .ranges import learn_ranges
 
@@ -89,16 +90,19 @@ def fit_model(
     connectomes = job.connectomes
     learned = _union_of_training_scans(method, job.cohort, runs)
     ranges, mean = learn_ranges(connectomes, learned)
-    return Model(
+    model = Model(
         method=method,
         members=members,
         atlas=job.cohort.atlas,
         classes=job.cohort.classes,
         block_length=members[0].fitted.block_length or _estimate_block_length(connectomes, learned),
+        interval_factor=1.0,
         ranges=ranges,
         mean=mean,
         training=_describe_training(job, learned, fold),
     )
+    with job.device.network_precision():
+        return replace(model, interval_factor=learn_interval_factor(model, connectomes, learned))
 
 
 def settle_final_settings(name: str, values: Mapping[str, Any]) -> Method:

@@ -32,6 +32,7 @@ from torch import Tensor
 
 from ..cohort import Atlas
 from ..cohort.folder import format_table, read_table
+from ..cohort.readers.assembly import refuse_existing
 from ..connectome import HarmonisationRule, Harmoniser
 from ..connectome.combat import Combat
 from ..errors import BrioError
@@ -81,6 +82,7 @@ class ModelRecord:
     classes: tuple[str, ...]
     atlas: str
     block_length: float
+    interval_factor: float
     harmonise: dict[str, Any] | None
     members: tuple[MemberRecord, ...]
     training: TrainingFacts
@@ -103,7 +105,7 @@ def write_model(model: Model, out: str | Path) -> None:
         If ``out`` exists, or cannot be written.
     """
     folder = Path(out)
-    refuse_existing_model(folder)
+    refuse_existing(folder)
     partial = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}.partial")
     try:
         partial.mkdir(parents=True)
@@ -113,12 +115,6 @@ def write_model(model: Model, out: str | Path) -> None:
         raise BrioError(f"{folder}: cannot be written ({error})") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def refuse_existing_model(out: Path) -> None:
-    """Raise :class:`BrioError` if ``out`` exists, before any work is done."""
-    if out.exists():
-        raise BrioError(f"{out}: exists already; choose another --out or remove it")
 
 
 def _write_files(model: Model, folder: Path) -> None:
@@ -150,6 +146,7 @@ def _make_record(model: Model) -> ModelRecord:
         classes=model.classes,
         atlas=model.atlas.name,
         block_length=model.block_length,
+        interval_factor=model.interval_factor,
         harmonise=None if rule is None else asdict(rule),
         members=tuple(_make_member_record(member) for member in model.members),
         training=model.training,
@@ -211,6 +208,7 @@ def read_model(path: str | Path) -> Model:
         atlas=Atlas(record.atlas, rois),
         classes=(record.classes[0], record.classes[1]),
         block_length=record.block_length,
+        interval_factor=record.interval_factor,
         ranges=record.ranges,
         mean=_load_tensors(folder / MEAN)["mean"],
         training=record.training,

@@ -97,6 +97,9 @@ class Model:
         Names of the labels 0 and 1; margins are positive for the second.
     block_length : float
         Of re-estimates, in frames, unrounded.
+    interval_factor : float
+        By how much more two halves of a source scan differ than its re-estimates say, see
+        :func:`~brio.models.halves.learn_interval_factor`.
     ranges : ScanRanges
         Of the scans it learned from.
     mean : Tensor, shape [P, P]
@@ -111,6 +114,7 @@ class Model:
     atlas: Atlas
     classes: tuple[str, str]
     block_length: float
+    interval_factor: float
     ranges: ScanRanges
     mean: Tensor
     training: TrainingFacts
@@ -156,6 +160,29 @@ class Model:
                     margins[chunk] = self._predict(member, scans).reshape(len(chunk), reestimates)
             reestimated.append(margins)
         return Margins(np.stack(full), np.stack(reestimated))
+
+    def compute_logits(self, plain: Connectomes, reestimates: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Compute the logits of the probabilities of scans and of their re-estimates, averaged over members.
+
+        Parameters
+        ----------
+        plain : Connectomes
+        reestimates : int
+            K.
+
+        Returns
+        -------
+        logit : ndarray, shape [n]
+        reestimated : ndarray, shape [n, K]
+        """
+        return self.average_members(self.compute_margins(plain, reestimates))
+
+    def average_members(self, margins: Margins) -> tuple[np.ndarray, np.ndarray]:
+        """Turn margins into logits of probabilities, and average them over members; see :meth:`compute_logits`."""
+        slope, intercept = np.array([member.calibration for member in self.members]).T
+        full = slope[:, None] * margins.full + intercept[:, None]
+        reestimated = slope[:, None, None] * margins.reestimated + intercept[:, None, None]
+        return full.mean(0), reestimated.mean(0)
 
     def compute_contributions(self, plain: Connectomes) -> np.ndarray | None:
         """Compute what each factor adds to the margin of each scan, for every member.

@@ -8,6 +8,7 @@ import uuid
 from pathlib import Path
 
 from ..cohort import Cohort
+from ..cohort.readers.assembly import refuse_existing
 from ..errors import BrioError
 from ..results.files import write_csv, write_json
 from .external import ExternalScores, score_labelled_scans
@@ -42,8 +43,7 @@ def write_predictions(model: Model, cohort: Cohort, predictions: ScanPredictions
         If ``out`` exists, or cannot be written.
     """
     folder = Path(out)
-    if folder.exists():
-        raise BrioError(f"{folder}: exists already; choose another --out or remove it")
+    refuse_existing(folder)
     scores = score_labelled_scans(cohort, predictions)
     partial = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}.partial")
     try:

@@ -95,10 +95,8 @@ def predict_scans(
     with compute.network_precision():
         margins = model.compute_margins(plain, reestimates)
         contributions = model.compute_contributions(plain)
-    slope, intercept = (np.array(v) for v in zip(*(member.calibration for member in model.members), strict=True))
-    logit = (slope[:, None] * margins.full + intercept[:, None]).mean(0)
-    resampled = (slope[:, None, None] * margins.reestimated + intercept[:, None, None]).mean(0)
-    half = compute_half_width(resampled, level)
+    logit, resampled = model.average_members(margins)
+    half = model.interval_factor * compute_half_width(resampled, level)
     rule = None if model.evidence is None else choose_rule(model.evidence.risk, wanted_accuracy)
     table = pd.DataFrame(
         {
@@ -119,7 +117,8 @@ def compute_half_width(resampled: np.ndarray, level: float = LEVEL) -> np.ndarra
     """Compute half the width of the prediction interval of each logit for equally many other minutes of a scan.
 
     The spread of re-estimates says how far the logit of these minutes lies from that of an endless scan. Other minutes
-    lie as far from it on their own, so their logit differs from this one by the root of two times as much.
+    lie as far from it on their own, so their logit differs from this one by the root of two times as much. A model
+    multiplies this by its ``interval_factor``.
 
     Parameters
     ----------
