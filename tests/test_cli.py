@@ -19,6 +19,7 @@ from typer.main import get_command
 import brio
 from brio import Cohort
 from brio.cli import app, main
+from brio.cohort.readers import read_scans_to_predict
 from brio.cohort.simulate import Simulation, simulate
 from brio.methods import list_methods
 
@@ -345,6 +346,17 @@ def test_a_cohort_that_changed(here, damage, message):
     assert message in refused(here, *RUN)
     if message != "content changed":  # frames are compared where something is trained
         assert message in refused(here, "audit", "cohort")
+
+
+@pytest.mark.parametrize(
+    "words", ["run cohort --method ridge --out new", "tune ridge cohort --out new", "audit cohort"]
+)
+def test_a_cohort_without_labels_can_only_be_predicted(tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    np.save(tmp_path / "007.npy", np.random.default_rng(0).normal(size=(60, 8)))
+    read_scans_to_predict("007.npy", "cohort")
+    message = refused(tmp_path, *words.split())
+    assert message.startswith("cohort '007': the scans have no label; such scans can be predicted, but learning")
 
 
 def test_what_audit_refuses(here):

@@ -19,11 +19,14 @@ from .folder import (
     FRAMES,
     PARTICIPANTS,
     check_participants,
+    find_filled,
     format_table,
     hash_content,
     hash_tables,
+    locate_scans,
     read_header,
     read_table,
+    require_filled,
 )
 from .writer import CohortWriter
 
@@ -47,8 +50,8 @@ class Cohort:
         Scan i is ``frames[starts[i] : starts[i] + n_frames[i]]``.
     participants : DataFrame, N rows
         One row per scan; a participant has one scan. Columns ``participant_id``, ``n_frames``, ``site``, ``label``
-        (0 or 1) and any covariates; ``tr`` is the repetition time in seconds, where it is known. Scans to predict have
-        no ``site`` and ``label``.
+        (0 or 1) and any covariates; ``tr`` is the repetition time in seconds, where it is known. Scans to predict may
+        lack ``site`` and ``label``, all of them or some (empty text and NA); jobs and the audit refuse such a cohort.
     atlas : Atlas
         The P ROIs.
     classes : tuple of two str
@@ -84,7 +87,8 @@ class Cohort:
         return len(self.participants)
 
     def __repr__(self) -> str:
-        sites = f" at {self.participants['site'].nunique()} sites" if "site" in self.participants else ""
+        named = find_filled(self.participants, "site")
+        sites = f" at {self.participants['site'][named].nunique()} sites" if named.any() else ""
         return (
             f"Cohort({self.name!r}: {len(self)} scans{sites}, {self.n_rois} ROIs ({self.atlas.name}), "
             f"{self._frames_range()}, fingerprint {self.fingerprint[:12] or 'not computed'})"
@@ -100,7 +104,8 @@ class Cohort:
             ("fingerprint", self.fingerprint[:12] or "not computed"),
         ]
         title = f"Cohort {self.name}"
-        if not {"site", "label"} <= set(self.participants.columns):
+        columns = {"site", "label"}
+        if not columns <= set(self.participants) or not all(find_filled(self.participants, c).all() for c in columns):
             return render_summary(title, facts)
         names = np.unique(self.sites)
         facts.insert(1, ("sites", str(len(names))))
@@ -135,13 +140,23 @@ class Cohort:
 
     @property
     def sites(self) -> np.ndarray:
-        """Site of each scan. Shape [N], str."""
-        return self.participants["site"].to_numpy(dtype=str)
+        """Site of each scan; a :class:`BrioError` where one has none. Shape [N], str."""
+        return require_filled(self.participants, "site", self.name).to_numpy(dtype=str)
 
     @property
     def labels(self) -> np.ndarray:
-        """Label of each scan, 0 or 1. Shape [N], int64."""
-        return self.participants["label"].to_numpy(dtype=np.int64)
+        """Label of each scan, 0 or 1; a :class:`BrioError` where one has none. Shape [N], int64."""
+        return require_filled(self.participants, "label", self.name).to_numpy(dtype=np.int64)
+
+    @property
+    def labelled(self) -> np.ndarray:
+        """Whether each scan has a label, as scans to predict may not. Shape [N], bool."""
+        return find_filled(self.participants, "label")
+
+    def require_labels(self) -> None:
+        """Raise :class:`BrioError` unless every scan has a site and a label. Jobs and the audit call it first."""
+        for column in ("label", "site"):
+            require_filled(self.participants, column, self.name)
 
     def scan(self, i: int) -> np.ndarray:
         """Return the frames of one scan, without copying them.
@@ -277,6 +292,8 @@ class Cohort:
     def save(self, path: str | Path) -> Cohort:
         """Write the cohort to a new folder of npy, tsv and json files, and load it from there.
 
+        Scans to predict can be saved too, without sites and labels.
+
         Parameters
         ----------
         path : str or Path
@@ -291,7 +308,7 @@ class Cohort:
         BrioError
             If ``path`` exists already.
         """
-        with CohortWriter(path, self.name, self.atlas, self.classes, self.provenance) as writer:
+        with CohortWriter(path, self.name, self.atlas, self.classes, self.provenance, labels_required=False) as writer:
             for i, row in enumerate(self.participants.to_dict("records")):
                 writer.add(self.scan(i), row)
         return Cohort.load(path)
@@ -370,23 +387,3 @@ class Cohort:
         )
         if digest != self.fingerprint:
             raise BrioError(f"{self.path}: the content changed since the cohort was written; import it again")
-
-
-def locate_scans(n_frames: np.ndarray) -> np.ndarray:
-    """Compute where each scan starts in the frames.
-
-    Parameters
-    ----------
-    n_frames : ndarray of int64, shape [N]
-        Lengths of the scans, at least one.
-
-    Returns
-    -------
-    ndarray of int64, shape [N]
-
-    Examples
-    --------
-    >>> locate_scans(np.array([60, 50, 70]))
-    array([  0,  60, 110])
-    """
-    return np.concatenate([[0], np.cumsum(n_frames)[:-1]]).astype(np.int64)

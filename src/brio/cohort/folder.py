@@ -25,11 +25,14 @@ __all__ = [
     "PARTICIPANTS",
     "REQUIRED_COLUMNS",
     "check_participants",
+    "find_filled",
     "format_table",
     "hash_content",
     "hash_tables",
+    "locate_scans",
     "read_header",
     "read_table",
+    "require_filled",
 ]
 
 FORMAT = 1
@@ -41,7 +44,7 @@ MISSING = "n/a"
 HASH_CHUNK_BYTES = 64 << 20
 
 
-def check_participants(table: pd.DataFrame, where: str) -> pd.DataFrame:
+def check_participants(table: pd.DataFrame, where: str, labels_required: bool = True) -> pd.DataFrame:
     """Check a participants table and convert its required columns to plain types.
 
     Parameters
@@ -50,44 +53,129 @@ def check_participants(table: pd.DataFrame, where: str) -> pd.DataFrame:
         One row per scan.
     where : str
         File or argument that holds the table, for error messages.
+    labels_required : bool
+        Whether every scan needs a site and a label, and both classes must occur. Scans to predict need neither.
 
     Returns
     -------
     DataFrame
-        A copy in which ``participant_id`` and ``site`` are text and ``label`` is 0 or 1.
+        A copy in which ``participant_id`` and ``site`` are text and ``label`` is 0 or 1. Where they are not required, a
+        missing site is empty text and a missing label NA; a column without any value is left out.
 
     Raises
     ------
     BrioError
-        If a required column is missing or has gaps, a participant appears twice, or the labels are not the two
-        classes 0 and 1.
+        If a required column is missing or has gaps, a participant appears twice, a label is not 0 or 1, or required
+        labels are of one class.
     """
-    for column in REQUIRED_COLUMNS:
+    required = REQUIRED_COLUMNS if labels_required else ("participant_id",)
+    for column in required:
         if column not in table.columns:
             raise BrioError(
                 f"{where}: column '{column}' is missing; the table has the columns {', '.join(map(str, table.columns))}"
             )
     table = table.copy()
-    for column in ("participant_id", "site"):
+    for column in table.columns.intersection(["participant_id", "site"]):
         empty = table[column].isna() | (table[column].astype(str).str.strip() == "")
-        if empty.any():
+        if empty.any() and column in required:
             raise BrioError(f"{where}: column '{column}' is empty in row {int(np.flatnonzero(empty)[0]) + 1}")
-        table[column] = table[column].astype(str)
+        table[column] = table[column].astype(str).mask(empty, "")
     repeated = table["participant_id"][table["participant_id"].duplicated()]
     if len(repeated):
         raise BrioError(f"{where}: participant {repeated.iloc[0]} appears more than once")
+    if "label" in table:
+        table["label"] = _convert_labels(table, where, labels_required)
+    return table.drop(columns=[c for c in ("site", "label") if c in table and not find_filled(table, c).any()])
+
+
+def _convert_labels(table: pd.DataFrame, where: str, labels_required: bool) -> pd.Series:
+    """Convert the column of labels to whole numbers, with NA for gaps where gaps are allowed."""
     labels = pd.to_numeric(table["label"], errors="coerce")
     invalid = ~labels.isin([0, 1])
+    if not labels_required:
+        invalid &= find_filled(table, "label")
     if invalid.any():
         row = int(np.flatnonzero(invalid)[0])
         raise BrioError(
             f"{where}: participant {table['participant_id'].iloc[row]} has label "
             f"'{table['label'].iloc[row]}'; labels must be 0 (control) or 1 (patient)"
         )
-    table["label"] = labels.astype(np.int64)
-    if table["label"].nunique() != 2:
+    if labels_required and labels.nunique() != 2:
         raise BrioError(f"{where}: column 'label' holds one class only; two classes are needed")
-    return table
+    return labels.astype("Int64" if labels.isna().any() else np.int64)
+
+
+def find_filled(table: pd.DataFrame, column: str) -> np.ndarray:
+    """Find the rows that have a value in a column.
+
+    Parameters
+    ----------
+    table : DataFrame, N rows
+    column : str
+        May be absent.
+
+    Returns
+    -------
+    ndarray of bool, shape [N]
+
+    Examples
+    --------
+    >>> find_filled(pd.DataFrame({"site": ["A", "", None]}), "site").tolist()
+    [True, False, False]
+    """
+    if column not in table:
+        return np.zeros(len(table), dtype=bool)
+    return (table[column].notna() & ~table[column].isin([""])).to_numpy(dtype=bool)
+
+
+def require_filled(table: pd.DataFrame, column: str, cohort: str) -> pd.Series:
+    """Return a column of a participants table that must have a value in every row.
+
+    Parameters
+    ----------
+    table : DataFrame, N rows
+    column : {"site", "label"}
+    cohort : str
+        Name of the cohort, for the error message.
+
+    Returns
+    -------
+    Series, N values
+
+    Raises
+    ------
+    BrioError
+        If a value is missing: the cohort holds scans to predict.
+    """
+    empty = ~find_filled(table, column)
+    if empty.any() or column not in table:
+        count = "the scans" if empty.all() else f"{int(empty.sum())} of {len(empty)} scans"
+        first = "" if empty.all() else f" (the first is {table['participant_id'][empty].iloc[0]})"
+        raise BrioError(
+            f"cohort '{cohort}': {count} have no {column}{first}; such scans can be predicted, but learning and the "
+            f"audit need the {column} of every scan: add it to the participants table and import again"
+        )
+    return table[column]
+
+
+def locate_scans(n_frames: np.ndarray) -> np.ndarray:
+    """Compute where each scan starts in the frames.
+
+    Parameters
+    ----------
+    n_frames : ndarray of int64, shape [N]
+        Lengths of the scans, at least one.
+
+    Returns
+    -------
+    ndarray of int64, shape [N]
+
+    Examples
+    --------
+    >>> locate_scans(np.array([60, 50, 70]))
+    array([  0,  60, 110])
+    """
+    return np.concatenate([[0], np.cumsum(n_frames)[:-1]]).astype(np.int64)
 
 
 def format_table(table: pd.DataFrame) -> str:

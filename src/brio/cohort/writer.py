@@ -47,6 +47,8 @@ class CohortWriter:
         Names of the labels 0 and 1.
     provenance : dict, optional
         Where the cohort came from; must be serialisable as JSON.
+    labels_required : bool
+        Whether every scan needs a site and a label, and both classes must occur; not so for scans to predict.
 
     Examples
     --------
@@ -68,12 +70,14 @@ class CohortWriter:
         atlas: Atlas,
         classes: tuple[str, str] = ("0", "1"),
         provenance: dict[str, Any] | None = None,
+        labels_required: bool = True,
     ) -> None:
         self.out = Path(out)
         self.name = name
         self.atlas = atlas
         self.classes = classes
         self.provenance = provenance or {}
+        self.labels_required = labels_required
         self._partial = self.out.with_name(self.out.name + ".partial")
         self._rows: list[dict[str, Any]] = []
         self._length = 0
@@ -96,7 +100,8 @@ class CohortWriter:
         ----------
         scan : ndarray, shape [T, P]
         participant : dict
-            Row of the participants table: ``participant_id``, ``site``, ``label`` and any covariates.
+            Row of the participants table: ``participant_id``, ``site`` and ``label`` unless labels are not required,
+            and any covariates.
 
         Raises
         ------
@@ -138,7 +143,7 @@ class CohortWriter:
         self._write_npy_header()
         self._file.flush()
         os.fsync(self._file.fileno())
-        table = check_participants(pd.DataFrame(self._rows), str(self.out))
+        table = check_participants(pd.DataFrame(self._rows), str(self.out), self.labels_required)
         for name, part in ((PARTICIPANTS, table), (ATLAS, self.atlas.rois)):
             (self._partial / name).write_text(format_table(part), encoding="utf-8", newline="")
         frames = np.load(self._partial / FRAMES, mmap_mode="r", allow_pickle=False)

@@ -5,7 +5,7 @@ from .bold import BoldRule
 from .combat import Combat, fit_combat
 from .connectomes import Connectomes
 from .fc import fill_dead, psi
-from .harmonisation import HarmonisationRule, HarmonisedConnectomes, harmonise_connectomes
+from .harmonisation import HarmonisationRule, HarmonisedConnectomes, Harmoniser, fit_harmoniser, harmonise_connectomes
 from .log_euclidean import log_connectome
 from .resampling import ReestimateRequest, reestimate
 from .support import edge_cut, source_mean, source_strength, sym_top
@@ -17,11 +17,13 @@ __all__ = [
     "Connectomes",
     "HarmonisationRule",
     "HarmonisedConnectomes",
+    "Harmoniser",
     "ReestimateRequest",
     "clip_block_length",
     "edge_cut",
     "fill_dead",
     "fit_combat",
+    "fit_harmoniser",
     "harmonise_connectomes",
     "log_connectome",
     "psi",

@@ -10,15 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..cohort import Cohort
 from ..cohort.covariates import read_covariates
+from ..errors import BrioError
 from ..settings import require
-from .combat import fit_combat
+from .combat import Combat, fit_combat
 from .connectomes import Connectomes
 from .fc import fill_dead
 from .resampling import ReestimateRequest
 from .support import source_mean
 
-__all__ = ["HarmonisationRule", "HarmonisedConnectomes", "harmonise_connectomes"]
+__all__ = ["HarmonisationRule", "HarmonisedConnectomes", "Harmoniser", "fit_harmoniser", "harmonise_connectomes"]
 
 
 @dataclass(frozen=True)
@@ -54,39 +56,92 @@ class HarmonisationRule:
         return "" if self.kind == "none" else f"ComBat, unseen sites: {self.unseen}"
 
 
+@dataclass(frozen=True, eq=False)
+class Harmoniser:
+    """Site effects fitted to source scans, ready for scans of the same or of another cohort.
+
+    Attributes
+    ----------
+    rule : HarmonisationRule
+    combat : Combat
+        Of the source sites.
+    dead_roi_fill : Tensor, shape [P, P]
+        What the edges of an ROI without signal hold: the mean connectome of the source sites.
+    covariate_mean, covariate_sd : ndarray, shape [C]
+        Of sex and age of the source scans; C = 0 where covariates are not preserved.
+    """
+
+    rule: HarmonisationRule
+    combat: Combat
+    dead_roi_fill: Tensor
+    covariate_mean: np.ndarray
+    covariate_sd: np.ndarray
+
+    def read_covariates(self, cohort: Cohort) -> np.ndarray | None:
+        """Read sex and age in units of the source scans, [n, 2]; None where they are not preserved."""
+        if not self.rule.covariates:
+            return None
+        return (_read_sex_and_age(cohort) - self.covariate_mean) / self.covariate_sd
+
+
+def fit_harmoniser(plain: Connectomes, source: np.ndarray, rule: HarmonisationRule) -> Harmoniser:
+    """Fit site effects to source scans.
+
+    Parameters
+    ----------
+    plain : Connectomes
+        Of the whole cohort.
+    source : ndarray of int64
+        Positions of the source scans.
+    rule : HarmonisationRule
+        Of a kind other than "none".
+
+    Returns
+    -------
+    Harmoniser
+    """
+    sites = plain.cohort.sites
+    fill = source_mean([plain.site_mean(source[sites[source] == e]) for e in np.unique(sites[source])])
+    mean, sd = np.zeros(0), np.ones(0)
+    known = None
+    if rule.covariates:
+        known = _read_sex_and_age(plain.cohort)[source]
+        mean, sd = known.mean(0), known.std(0).clip(1e-9)
+        known = (known - mean) / sd
+    index = torch.from_numpy(source).to(plain.device)
+    edges = _read_edges(plain.full[index], plain.alive[index], fill)
+    return Harmoniser(rule, fit_combat(edges, sites[source], known), fill, mean, sd)
+
+
 class HarmonisedConnectomes(Connectomes):
     """Connectomes of a cohort without site effects; re-estimates are harmonised by the same map.
 
     Parameters
     ----------
     plain : Connectomes
-        To harmonise.
-    source : ndarray of int64
-        Positions of the source scans, to which ComBat is fitted.
-    rule : HarmonisationRule
+        To harmonise: those that the effects were fitted to, or those of other scans.
+    harmoniser : Harmoniser
 
     Attributes
     ----------
     combat : Combat
-        The fitted site effects.
+        The fitted site effects, and those of the other sites of this cohort by the rule for unseen sites.
+
+    Raises
+    ------
+    BrioError
+        If the rule does not allow for unseen sites, or needs the site of each scan and the cohort has none.
     """
 
-    def __init__(self, plain: Connectomes, source: np.ndarray, rule: HarmonisationRule) -> None:
+    def __init__(self, plain: Connectomes, harmoniser: Harmoniser) -> None:
         self.__dict__.update(plain.__dict__)  # frames, horizons and BOLD are shared
         self._medians, self._means, self._cuts = {}, {}, {}  # of FC: not shared
-        sites = plain.cohort.sites
-        p = plain.n_rois
-        self._upper = torch.triu_indices(p, p, 1, device=plain.device)
-        site_means = [plain.site_mean(source[sites[source] == e]) for e in np.unique(sites[source])]
-        self._dead_roi_fill = source_mean(site_means)
-        known = None
-        if rule.covariates:
-            known = read_covariates(plain.cohort, ["sex", "age"], "harmonise.covariates")
-            known = (known - known[source].mean(0)) / known[source].std(0).clip(1e-9)
-        self._covariates = known
-        x = self._edges(plain.full, plain.alive)
-        fitted = fit_combat(x[source], sites[source], None if known is None else known[source])
-        self.combat = fitted.extend_to_unseen_sites(x, sites, rule.unseen, known)
+        self._sites = _name_sites(plain.cohort, harmoniser.rule)
+        self._dead_roi_fill = harmoniser.dead_roi_fill.to(plain.full)
+        self._covariates = harmoniser.read_covariates(plain.cohort)
+        x = _read_edges(plain.full, plain.alive, self._dead_roi_fill)
+        unseen = harmoniser.rule.unseen
+        self.combat = harmoniser.combat.extend_to_unseen_sites(x, self._sites, unseen, self._covariates)
         self.full = self._harmonise(plain.full, plain.alive, np.arange(len(plain)), x)
 
     def iterate_reestimates(
@@ -97,18 +152,18 @@ class HarmonisedConnectomes(Connectomes):
             scans = np.repeat(request.scans[chunk], request.K)
             flat = A.flatten(0, 1)
             alive = self.alive[torch.from_numpy(scans).to(self.device)]
-            yield chunk, self._harmonise(flat, alive, scans, self._edges(flat, alive)).unflatten(0, A.shape[:2])
-
-    def _edges(self, A: Tensor, alive: Tensor) -> np.ndarray:
-        """Edges above the diagonal, dead ROIs filled. Shape [n, P, P] -> [n, P (P - 1) / 2]."""
-        u, v = self._upper
-        return fill_dead(A, alive, self._dead_roi_fill)[:, u, v].double().cpu().numpy()
+            yield (
+                chunk,
+                self._harmonise(flat, alive, scans, _read_edges(flat, alive, self._dead_roi_fill)).unflatten(
+                    0, A.shape[:2]
+                ),
+            )
 
     def _harmonise(self, A: Tensor, alive: Tensor, scans: np.ndarray, edges: np.ndarray) -> Tensor:
         """Symmetric matrices of harmonised edges, zero rows for dead ROIs. Shape [n, P, P]."""
         known = None if self._covariates is None else self._covariates[scans]
-        harmonised = self.combat.apply(edges, self.cohort.sites[scans], known)
-        u, v = self._upper
+        harmonised = self.combat.apply(edges, self._sites[scans], known)
+        u, v = _upper_triangle(A)
         live = alive.to(A.dtype)
         full = torch.zeros_like(A)
         full[:, u, v] = torch.from_numpy(harmonised).to(A)
@@ -130,4 +185,27 @@ def harmonise_connectomes(plain: Connectomes, source: np.ndarray, rule: Harmonis
     -------
     Connectomes
     """
-    return plain if rule.kind == "none" else HarmonisedConnectomes(plain, source, rule)
+    return plain if rule.kind == "none" else HarmonisedConnectomes(plain, fit_harmoniser(plain, source, rule))
+
+
+def _read_sex_and_age(cohort: Cohort) -> np.ndarray:
+    return read_covariates(cohort, ["sex", "age"], "harmonise.covariates")
+
+
+def _name_sites(cohort: Cohort, rule: HarmonisationRule) -> np.ndarray:
+    """Site of each scan; one unnamed site where the cohort has none."""
+    if "site" in cohort.participants:
+        return cohort.sites
+    if rule.unseen in ("unlabelled", "raise"):
+        raise BrioError(f"harmonise.unseen={rule.unseen} needs the site of every scan, but there is no column 'site'")
+    return np.full(len(cohort), "")
+
+
+def _upper_triangle(A: Tensor) -> Tensor:
+    return torch.triu_indices(A.shape[-1], A.shape[-1], 1, device=A.device)
+
+
+def _read_edges(A: Tensor, alive: Tensor, fill: Tensor) -> np.ndarray:
+    """Edges above the diagonal, dead ROIs filled. Shape [n, P, P] -> [n, P (P - 1) / 2]."""
+    u, v = _upper_triangle(A)
+    return fill_dead(A, alive, fill.to(A))[:, u, v].double().cpu().numpy()

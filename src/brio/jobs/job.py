@@ -118,9 +118,11 @@ def prepare_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -
     Raises
     ------
     BrioError
-        If the cohort cannot be read, the device is not there, or the audit excludes every scan.
+        If the cohort cannot be read, has scans without site or label, the device is not there, or the audit excludes
+        every scan.
     """
     whole = spec.cohort if isinstance(spec.cohort, Cohort) else Cohort.load(spec.cohort)
+    whole.require_labels()
     device = resolve_device(spec.device)
     whole.verify()
     audited = audit(whole, spec.audit_rules, spec.companions) if spec.exclude else None

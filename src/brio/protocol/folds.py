@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -146,7 +147,7 @@ def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> 
     return sorted(folds, key=lambda f: f.name)
 
 
-def make_training_fold(cohort: Cohort, seed: int, validation_sites: int) -> Fold:
+def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | Sequence[str]) -> Fold:
     """Make a fold without test scans, to train on a whole cohort.
 
     In the ring of sites (:func:`draw_ring_of_sites`), the first sites with both classes validate; all others with both
@@ -156,8 +157,8 @@ def make_training_fold(cohort: Cohort, seed: int, validation_sites: int) -> Fold
     ----------
     cohort : Cohort
     seed : int
-    validation_sites : int
-        Number of validation sites.
+    validation_sites : int, or sequence of str
+        Number of validation sites, or their names.
 
     Returns
     -------
@@ -167,18 +168,26 @@ def make_training_fold(cohort: Cohort, seed: int, validation_sites: int) -> Fold
     Raises
     ------
     BrioError
-        If too few sites hold both classes.
+        If too few sites hold both classes, or a named site does not exist or holds one class.
     """
     sites, labels = cohort.sites, cohort.labels
     ring = draw_ring_of_sites(sites, seed)
     two_class_sites = [str(s) for s in ring if len(np.unique(labels[sites == s])) == 2]
-    require(validation_sites >= 0, "validation_sites", validation_sites, "0 or more")
-    if len(two_class_sites) < validation_sites + LEAST_SOURCE_SITES:
+    if isinstance(validation_sites, int):
+        require(validation_sites >= 0, "validation_sites", validation_sites, "0 or more")
+        validation = two_class_sites[:validation_sites]
+    else:
+        validation = list(validation_sites)
+        for name in validation:
+            if name not in two_class_sites:
+                raise BrioError(f"validation site '{name}': no site of the cohort with both classes has that name")
+    wanted = validation_sites if isinstance(validation_sites, int) else len(validation)
+    if len(two_class_sites) < wanted + LEAST_SOURCE_SITES:
         raise BrioError(
-            f"{len(two_class_sites)} of the {len(ring)} sites hold both classes, but {validation_sites} are needed for "
+            f"{len(two_class_sites)} of the {len(ring)} sites hold both classes, but {wanted} are needed for "
             f"validation and at least {LEAST_SOURCE_SITES} as source; add sites or lower validation_sites"
         )
-    validation, source = two_class_sites[:validation_sites], two_class_sites[validation_sites:]
+    source = [name for name in two_class_sites if name not in validation]
     return Fold(
         name="all",
         source=np.flatnonzero(np.isin(sites, source)),

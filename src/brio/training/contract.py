@@ -50,6 +50,10 @@ class MethodFacts:
         Rough cost of one run, in epochs of a plain network. Only the display of the time left uses it.
     setting_without_validation : str
         Setting under which the method needs no validation scans, as ``key=value``; empty if there is none.
+    holds : str
+        What a fitted run holds of its source scans, for the card of a model.
+    keeps_scans : str
+        What it holds of single source scans, in words; empty where every number is made of many scans.
     """
 
     epochs: int | None = None
@@ -58,6 +62,8 @@ class MethodFacts:
     refits: bool = False
     relative_cost: float = 2.0
     setting_without_validation: str = ""
+    holds: str = "weights of a network, each of them learned from all source scans"
+    keeps_scans: str = ""
 
 
 class Method(ABC):

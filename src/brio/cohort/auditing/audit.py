@@ -147,7 +147,8 @@ def audit(cohort: Cohort, rules: AuditRules = DEFAULT_RULES, companions: Sequenc
     Raises
     ------
     BrioError
-        If a companion has no participant of the cohort, or states another site or label for one.
+        If a scan has no site or label, or a companion has no participant of the cohort, or states another site or label
+        for one.
 
     Examples
     --------
@@ -158,6 +159,8 @@ def audit(cohort: Cohort, rules: AuditRules = DEFAULT_RULES, companions: Sequenc
     >>> result.exclusions
     {'s00003': ['9 of 20 ROIs without signal in unknown'], 's00008': ['the same scan as s00006, which stays']}
     """
+    for audited in (cohort, *companions):
+        audited.require_labels()
     by_atlas = _match_companions(cohort, companions)
     non_finite: list[NonFiniteFrames] = []
     dead: list[DeadRois] = []

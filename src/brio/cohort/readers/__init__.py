@@ -11,27 +11,44 @@ table     a participants table and one file per scan           atlas, participan
                                                                patient, control, name
 packed    ABIDE as 8-bit integers, one npz file per atlas      atlas, name
 ========  ===================================================  ====================================================
+
+:func:`import_cohort` reads scans with sites and labels, :func:`read_scans_to_predict` scans that may have neither.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ...errors import BrioError, nearest
 from ..cohort import Cohort
-from .assembly import refuse_existing, summarise_skipped
+from .assembly import canonicalise_atlas_name, refuse_existing, summarise_skipped
 from .bids import read_bids
 from .dpabi import read_dpabi
 from .fetch import fetch_abide
+from .layout import LAYOUTS, find_layout
 from .packed import read_packed
 from .pcp import read_pcp
-from .series import Series, read_series
+from .series import Series, get_series_stem, read_series
 from .table import read_files
+from .to_predict import ScansToPredict
 
-__all__ = ["READERS", "Reader", "Series", "fetch_abide", "import_cohort", "read_series", "summarise_import"]
+__all__ = [
+    "LAYOUTS",
+    "READERS",
+    "Reader",
+    "Series",
+    "fetch_abide",
+    "find_layout",
+    "import_cohort",
+    "read_scans_to_predict",
+    "read_series",
+    "summarise_import",
+    "summarise_scans_to_predict",
+]
 
 Reader = Callable[..., Cohort]
 
@@ -77,9 +94,89 @@ def import_cohort(kind: str, src: str | Path, out: str | Path, **options: Any) -
     """
     if kind not in READERS:
         raise BrioError(f"there is no kind of cohort '{kind}', {nearest(kind, READERS)}")
-    reader = READERS[kind]
+    values = _select_options(kind, options)
+    refuse_existing(out)
+    return READERS[kind](src, out, **values)
+
+
+def read_scans_to_predict(
+    src: str | Path, out: str | Path, *, kind: str | None = None, tr: float | None = None, **options: Any
+) -> Cohort:
+    """Read scans to be predicted: one is enough, and they need no sites, labels or participants table.
+
+    Where there is a table, it lists the scans to read; its sites and labels are read as :func:`import_cohort` reads
+    them, and rows without them are kept. Where every scan has both, the cohort is that of :func:`import_cohort`, with
+    the same fingerprint.
+
+    Parameters
+    ----------
+    src : str or Path
+        A cohort folder, a folder of scans, or one file.
+    out : str or Path
+        Cohort folder to write; must not exist yet. After an error nothing is left there. If ``src`` is a cohort folder
+        nothing is written.
+    kind : {"cohort", "pcp", "dpabi", "bids", "table", "packed"}, optional
+        Layout of the scans; found from the names of the files by default. A folder of files without a table is of the
+        layout ``table``; each participant is called by the name of the file.
+    tr : float, optional
+        Repetition time in seconds of the scans whose file and participants table state none.
+    **options
+        Options of the reader. None means not given. A cohort folder takes ``atlas`` alone, which must be its own.
+
+    Returns
+    -------
+    Cohort
+        Columns ``site`` and ``label`` of its participants are absent, or have gaps. ``cohort.labelled`` says which
+        scans have a label; ``provenance["unlabelled"]`` lists labels of neither class.
+
+    Raises
+    ------
+    BrioError
+        If there is no scan, the layout is unknown or ambiguous, the scans differ in their ROIs, or a file cannot be
+        read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> np.save(folder / "007.npy", np.random.default_rng(0).normal(size=(20, 3)))
+    >>> cohort = read_scans_to_predict(folder / "007.npy", folder / "scans", tr=2.0)
+    >>> cohort.ids.tolist(), cohort.labelled.tolist(), cohort.participants["tr"].tolist()
+    (['007'], [False], [2.0])
+    """
+    src = Path(src)
+    to_predict = ScansToPredict(tr)
+    if kind is None:
+        kind = find_layout(src, options.get("participants"))
+    elif kind not in LAYOUTS:
+        raise BrioError(f"there is no layout '{kind}', {nearest(kind, LAYOUTS)}")
+    if kind == "cohort":
+        return _load_scans_to_predict(src, {"tr": tr, **options})
+    values = _select_options(kind, {"name": get_series_stem(src.resolve()), **options})
+    refuse_existing(out)
+    return READERS[kind](src, out, to_predict, **values)
+
+
+def _load_scans_to_predict(folder: Path, options: dict[str, Any]) -> Cohort:
+    """Load a cohort folder, which states everything itself."""
+    cohort = Cohort.load(folder)
+    cohort.verify()
     values = {option: value for option, value in options.items() if value is not None}
-    accepted = {n: p for n, p in inspect.signature(reader).parameters.items() if p.kind is p.KEYWORD_ONLY}
+    atlas = values.pop("atlas", cohort.atlas.name)
+    if canonicalise_atlas_name(atlas).lower() != cohort.atlas.name.lower():
+        raise BrioError(f"{folder}: the scans of this cohort are in atlas '{cohort.atlas.name}', not '{atlas}'")
+    if values:
+        flags = ", ".join(map(_format_flag, values))
+        raise BrioError(f"{folder}: is a cohort folder, which takes no {flags}; give the files it was made of instead")
+    return replace(cohort, provenance={"kind": "cohort", "source": cohort.name, "cohort": cohort.provenance})
+
+
+def _select_options(kind: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Select the options that are given, and refuse those that the reader does not take."""
+    values = {option: value for option, value in options.items() if value is not None}
+    parameters = inspect.signature(READERS[kind]).parameters
+    accepted = {n: p for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
     for option in values:
         if option not in accepted:
             raise BrioError(
@@ -89,8 +186,7 @@ def import_cohort(kind: str, src: str | Path, out: str | Path, **options: Any) -
     for option, parameter in accepted.items():
         if parameter.default is parameter.empty and option not in values:
             raise BrioError(f"kind '{kind}' needs {_format_flag(option)}")
-    refuse_existing(out)
-    return reader(src, out, **values)
+    return values
 
 
 def summarise_import(cohort: Cohort) -> str:
@@ -117,6 +213,37 @@ def summarise_import(cohort: Cohort) -> str:
     skipped = cohort.provenance.get("skipped", [])
     reasons = f": {summarise_skipped(skipped)}" if skipped else ""
     return f"{len(cohort)} scans imported, {len(skipped)} skipped{reasons}"
+
+
+def summarise_scans_to_predict(cohort: Cohort) -> str:
+    """Summarise in one line in which layout scans were found, how many have a label, and what was skipped.
+
+    Parameters
+    ----------
+    cohort : Cohort
+        As returned by :func:`read_scans_to_predict`.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> np.save(folder / "007.npy", np.random.default_rng(0).normal(size=(20, 3)))
+    >>> summarise_scans_to_predict(read_scans_to_predict(folder / "007.npy", folder / "scans"))
+    "1 scan read in the layout 'table' (one file per scan); with a label: 0; skipped: 0"
+    """
+    kind, n_scans = cohort.provenance["kind"], len(cohort)
+    unlabelled, skipped = cohort.provenance.get("unlabelled", []), cohort.provenance.get("skipped", [])
+    parts = [
+        f"{n_scans} {'scan' if n_scans == 1 else 'scans'} read in the layout '{kind}' ({LAYOUTS[kind]})",
+        f"with a label: {int(cohort.labelled.sum())}" + (f" ({summarise_skipped(unlabelled)})" if unlabelled else ""),
+        f"skipped: {len(skipped)}" + (f" ({summarise_skipped(skipped)})" if skipped else ""),
+    ]
+    return "; ".join(parts)
 
 
 def _format_flag(option: str) -> str:

@@ -5,7 +5,7 @@ Every reader ends in :func:`write_scans`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -20,12 +20,13 @@ from ..atlas import Atlas, load_bundled_atlas
 from ..cohort import Cohort
 from ..writer import CohortWriter
 from .series import Series
+from .to_predict import ScansToPredict
 
 __all__ = [
     "RoiOrder",
     "Skipped",
     "canonicalise_atlas_name",
-    "check_source_folder",
+    "check_source",
     "choose_atlas_label",
     "describe_import",
     "refuse_existing",
@@ -190,6 +191,7 @@ def write_scans(
     classes: tuple[str, str],
     provenance: dict[str, Any],
     strictness: Strictness = "free",
+    to_predict: ScansToPredict | None = None,
 ) -> Cohort:
     """Write scans one by one to a cohort folder and open it.
 
@@ -209,6 +211,8 @@ def write_scans(
         From :func:`describe_import`.
     strictness : {"free", "count", "names"}
         See :func:`resolve_atlas`.
+    to_predict : ScansToPredict, optional
+        Sites and labels are optional if this is given.
 
     Returns
     -------
@@ -223,16 +227,24 @@ def write_scans(
     first = next(stream, None)
     if first is None:
         raise BrioError(f"{provenance['source']}: no scan to import: {summarise_skipped(provenance['skipped'])}")
+    if to_predict is not None and to_predict.tr is not None:
+        provenance["options"]["tr"] = to_predict.tr
     resolved, order, provenance["rois"] = resolve_atlas(atlas, first[2], first[1], strictness)
-    with CohortWriter(out, name, resolved, classes, provenance) as writer:
+    with CohortWriter(out, name, resolved, classes, provenance, labels_required=to_predict is None) as writer:
         for row, path, series in chain([first], stream):
-            tr = {} if series.tr is None or row.get("tr") is not None else {"tr": series.tr}
-            writer.add(order.reorder(series, path), row | tr)
+            tr = series.tr if to_predict is None else to_predict.choose_tr(series.tr, row.get("tr"), path)
+            stated = {} if tr is None or row.get("tr") is not None else {"tr": tr}
+            writer.add(order.reorder(series, path), row | stated)
     return Cohort.load(out)
 
 
 def describe_import(
-    kind: str, src: Path, options: Mapping[str, Any], n_files: int, skipped: list[Skipped]
+    kind: str,
+    src: Path,
+    options: Mapping[str, Any],
+    n_files: int,
+    skipped: list[Skipped],
+    unlabelled: Sequence[Skipped] = (),
 ) -> dict[str, Any]:
     """Describe an import for the provenance of the cohort. Folders are named without their path.
 
@@ -248,6 +260,8 @@ def describe_import(
         Files that were read.
     skipped : list of dict
         Entries of :func:`brio.cohort.readers.participants.describe_skipped`.
+    unlabelled : sequence of dict
+        The same of scans that are read although their label is of neither class.
 
     Returns
     -------
@@ -260,7 +274,7 @@ def describe_import(
         "brio": __version__,
         "n_files": n_files,
         "skipped": skipped,
-    }
+    } | ({"unlabelled": list(unlabelled)} if unlabelled else {})
 
 
 def summarise_skipped(skipped: list[Skipped]) -> str:
@@ -322,8 +336,8 @@ def choose_atlas_label(available: Iterable[str], requested: str | None, src: Pat
     return matching[0]
 
 
-def check_source_folder(src: str | Path) -> Path:
-    """Check that a folder exists.
+def check_source(src: str | Path, to_predict: ScansToPredict | None = None) -> Path:
+    """Check that the folder with the scans exists; scans to predict may be one file.
 
     Returns
     -------
@@ -332,11 +346,11 @@ def check_source_folder(src: str | Path) -> Path:
     Raises
     ------
     BrioError
-        If ``src`` is not a folder.
+        If ``src`` is not there.
     """
     src = Path(src)
-    if not src.is_dir():
-        raise BrioError(f"{src}: no such folder")
+    if not (src.is_dir() or (to_predict is not None and src.is_file())):
+        raise BrioError(f"{src}: no such {'folder' if to_predict is None else 'file or folder'}")
     return src
 
 

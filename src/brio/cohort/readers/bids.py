@@ -13,10 +13,11 @@ import numpy as np
 from ...errors import BrioError, nearest
 from ..cohort import Cohort
 from ..signal import find_live_rois
-from .assembly import RoiOrder, canonicalise_atlas_name, check_source_folder, describe_import, write_scans
+from .assembly import RoiOrder, canonicalise_atlas_name, check_source, describe_import, write_scans
 from .bids_names import SeriesFile, find_series_files, group_by_subject, select_atlas, select_task
-from .participants import describe_skipped, find_table, read_roster
+from .participants import Roster, describe_skipped, find_roster
 from .series import Series, get_series_stem, read_series
+from .to_predict import ScansToPredict
 
 __all__ = ["join_runs", "read_bids"]
 
@@ -26,6 +27,7 @@ RUNS = ("first", "concatenate")
 def read_bids(
     src: str | Path,
     out: str | Path,
+    to_predict: ScansToPredict | None = None,
     *,
     atlas: str | None = None,
     participants: str | Path | None = None,
@@ -50,6 +52,9 @@ def read_bids(
         The dataset or its derivatives; files may be in any subfolder.
     out : str or Path
         Cohort folder to write.
+    to_predict : ScansToPredict, optional
+        Read scans to be predicted: ``src`` may be one file, and no table is needed; participants are then the subjects
+        in the names of the files.
     atlas : str, optional
         Label of the ``atlas-``/``seg-`` or ``feature-`` entity, or ``feature/atlas``; required if there are several.
     participants : str or Path, optional
@@ -75,11 +80,13 @@ def read_bids(
     """
     if runs not in RUNS:
         raise BrioError(f"runs cannot be '{runs}', {nearest(runs, RUNS)}")
-    src = check_source_folder(src)
-    table = find_table(src, participants)
-    roster = read_roster(table, site_column=site_column, label_column=label_column, patient=patient, control=control)
+    src = check_source(src, to_predict)
+    columns = {"site_column": site_column, "label_column": label_column, "patient": patient, "control": control}
+    table, roster = find_roster(src, participants, to_predict is None, **columns) or (None, Roster([]))
     selected = select_task(select_atlas(find_series_files(src, match), atlas, src), task, src)
     subjects, copies = group_by_subject(selected)
+    if table is None:
+        roster = Roster([{"participant_id": subject} for subject in subjects])
     scans = []
     skipped = list(roster.skipped)
     listed = {_add_prefix(entry["participant_id"]) for entry in roster.skipped}
@@ -98,20 +105,19 @@ def read_bids(
                 describe_skipped(row["participant_id"], "a further run, only the first was taken", file=f.path.name)
                 for f in files[1:]
             ]
-    skipped += [describe_skipped(s, f"no row in {table.name}") for s in subjects if s not in listed]
+    if table is not None:
+        skipped += [describe_skipped(s, f"no row in {table.name}") for s in subjects if s not in listed]
     label = selected[0].atlas or selected[0].feature
     options = {
         "atlas": selected[0].label,
         "participants": table,
-        "site_column": site_column,
-        "label_column": label_column,
-        "patient": patient,
-        "control": control,
+        **columns,
         "task": task,
         "match": match,
         "runs": runs,
     }
-    provenance = describe_import("bids", src, options, sum(len(files) for _, files in scans), skipped)
+    n_files = sum(len(files) for _, files in scans)
+    provenance = describe_import("bids", src, options, n_files, skipped, roster.unlabelled)
     if copies:
         provenance["copies_in_other_formats"] = copies
     if scans and (processing := _select_plain(_read_sidecar(scans[0][1][0].path))):
@@ -123,6 +129,7 @@ def read_bids(
         name=name or src.resolve().name,
         classes=roster.classes,
         provenance=provenance,
+        to_predict=to_predict,
     )
 
 

@@ -121,7 +121,8 @@ def find_series_files(src: Path, match: str | None) -> list[SeriesFile]:
         raise BrioError(
             f"{src}: no file named sub-*_atlas-<atlas>_*timeseries.tsv, .txt, .1D or .ptseries.nii below it"
         )
-    matching = [f for f in files if match is None or fnmatchcase(f.path.relative_to(src).as_posix(), f"*{match}*")]
+    folder = src if src.is_dir() else src.parent
+    matching = [f for f in files if match is None or fnmatchcase(f.path.relative_to(folder).as_posix(), f"*{match}*")]
     if not matching:
         raise BrioError(
             f"{src}: none of the {len(files)} time series matches '{match}', for example {files[0].path.name}"

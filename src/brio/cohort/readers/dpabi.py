@@ -9,11 +9,12 @@ from typing import Any
 
 from ...errors import BrioError, nearest
 from ..cohort import Cohort
-from .assembly import Skipped, canonicalise_atlas_name, check_source_folder, describe_import, write_scans
+from .assembly import Skipped, canonicalise_atlas_name, check_source, describe_import, write_scans
 from .participants import TextTable, describe_skipped, extract_covariates, find_table, read_participants
 from .series import Series, find_series, read_series
+from .to_predict import ScansToPredict
 
-__all__ = ["ATLAS_COLUMNS", "read_dpabi"]
+__all__ = ["ATLAS_COLUMNS", "is_dpabi_file", "read_dpabi"]
 
 ATLAS_COLUMNS = {
     "aal116": (1, 116),
@@ -32,7 +33,8 @@ OLDER_COLUMNS = (1568, 1569)
 """Columns of a file before the global signal was added, and before Power264 was added (DPARSF 4.2). Any other count
 below ``MIN_COLUMNS`` comes from a custom list of ROIs."""
 
-NAME = re.compile(r"ROISignals_(?P<id>S(?P<site>\d+)-(?P<group>\d+)-\d+)", re.IGNORECASE)
+PREFIX = "ROISignals_"
+NAME = re.compile(r"S(?P<site>\d+)-(?P<group>\d+)-\d+", re.IGNORECASE)
 LABELS = {"1": 1, "2": 0}  # group: 1 MDD, 2 HC
 ID_COLUMNS = ("participant_id", "id", "subid", "subject_id", "subject")
 
@@ -40,6 +42,7 @@ ID_COLUMNS = ("participant_id", "id", "subid", "subject_id", "subject")
 def read_dpabi(
     src: str | Path,
     out: str | Path,
+    to_predict: ScansToPredict | None = None,
     *,
     atlas: str,
     participants: str | Path | None = None,
@@ -54,6 +57,9 @@ def read_dpabi(
         the site and the label: group 1 is MDD (label 1), group 2 is HC (label 0).
     out : str or Path
         Cohort folder to write.
+    to_predict : ScansToPredict, optional
+        Read scans to be predicted: ``src`` may be one file. A name ``ROISignals_<ID>`` of any other form, or of another
+        group, is read without label.
     atlas : str
         The columns to read: aal116, ho-cortical, ho-subcortical, cc200, zalesky980, dosenbach160 or power264.
     participants : str or Path, optional
@@ -65,55 +71,78 @@ def read_dpabi(
     -------
     Cohort
     """
-    src = check_source_folder(src)
+    src = check_source(src, to_predict)
     atlas_name = canonicalise_atlas_name(atlas).lower()
     if atlas_name not in ATLAS_COLUMNS:
         raise BrioError(f"the files of DPABI have no atlas '{atlas}', {nearest(atlas_name, ATLAS_COLUMNS)}")
-    files, skipped = _find_files(src)
+    files, skipped, unlabelled = _find_files(src, labels_required=to_predict is None)
     table = None if participants is None else read_participants(find_table(src, participants))
     covariates, without_covariates = _match_covariates(table, files, skipped)
-    rows = [
-        {"participant_id": participant, "site": f"S{match['site']}", "label": LABELS[match["group"]]}
-        | covariates.get(participant, {})
-        for participant, (match, _) in files.items()
-    ]
+    rows = [{"participant_id": p} | _parse_name(p) | covariates.get(p, {}) for p in files]
     options = {"atlas": atlas_name, "participants": participants and Path(participants)}
-    provenance = describe_import("dpabi", src, options, len(files), skipped)
+    provenance = describe_import("dpabi", src, options, len(files), skipped, unlabelled)
     if without_covariates:
         provenance["without_covariates"] = without_covariates
     return write_scans(
         out,
-        _read_scans(zip(rows, (path for _, path in files.values()), strict=True), atlas_name),
+        _read_scans(zip(rows, files.values(), strict=True), atlas_name),
         atlas=atlas_name,
         name=name or f"rest-meta-mdd-{atlas_name}",
         classes=("HC", "MDD"),
         provenance=provenance,
+        to_predict=to_predict,
     )
 
 
-def _find_files(src: Path) -> tuple[dict[str, tuple[re.Match[str], Path]], list[Skipped]]:
-    """Find the file of each participant. A txt file beside a mat file of the same name is a copy."""
-    candidates = [
-        p for p in find_series(src) if p.name.startswith("ROISignals_") and p.suffix.lower() in (".mat", ".txt")
-    ]
+def is_dpabi_file(path: Path) -> bool:
+    """Return whether a file is named as in this layout.
+
+    Examples
+    --------
+    >>> is_dpabi_file(Path("ROISignals_Sub001.mat")), is_dpabi_file(Path("ROICorrelation_Sub001.mat"))
+    (True, False)
+    """
+    return path.name.startswith(PREFIX) and path.suffix.lower() in (".mat", ".txt")
+
+
+def _parse_name(participant: str) -> dict[str, Any]:
+    """Read site and label of a participant in its name; nothing where the name has another form."""
+    match = NAME.fullmatch(participant)
+    return {} if match is None else {"site": f"S{match['site']}", "label": LABELS.get(match["group"])}
+
+
+def _find_files(src: Path, labels_required: bool) -> tuple[dict[str, Path], list[Skipped], list[Skipped]]:
+    """Find the file of each participant, those skipped and those read without label.
+
+    A txt file beside a mat file of the same name is a copy.
+    """
+    candidates = [path for path in find_series(src) if is_dpabi_file(path)]
     if not candidates:
         raise BrioError(f"{src}: no file named ROISignals_*.mat or ROISignals_*.txt below it")
     originals = {p.with_suffix("") for p in candidates if p.suffix.lower() == ".mat"}
-    files: dict[str, tuple[re.Match[str], Path]] = {}
-    skipped = []
+    files: dict[str, Path] = {}
+    skipped: list[Skipped] = []
+    unlabelled: list[Skipped] = []
     for path in candidates:
         if path.suffix.lower() == ".txt" and path.with_suffix("") in originals:
             continue
-        match = NAME.fullmatch(path.stem)
-        if match is None:
-            skipped.append(describe_skipped(path.stem, "the file's name is not ROISignals_S<site>-<group>-<number>"))
-        elif match["group"] not in LABELS:
-            skipped.append(describe_skipped(match["id"], "the group in the file's name is neither 1 (MDD) nor 2 (HC)"))
-        elif match["id"] in files:
-            raise BrioError(f"{path}: participant {match['id']} is also at {files[match['id']][1]}; import one folder")
+        participant = path.stem.removeprefix(PREFIX)
+        label = _parse_name(participant)
+        if not label:
+            reason = "the file's name is not ROISignals_S<site>-<group>-<number>"
+        elif label["label"] is None:
+            reason = "the group in the file's name is neither 1 (MDD) nor 2 (HC)"
         else:
-            files[match["id"]] = (match, path)
-    return files, skipped
+            reason = None
+        if reason is not None and labels_required:
+            skipped.append(describe_skipped(participant if label else path.stem, reason))
+            continue
+        if participant in files:
+            raise BrioError(f"{path}: participant {participant} is also at {files[participant]}; import one folder")
+        files[participant] = path
+        if reason is not None:
+            unlabelled.append(describe_skipped(participant, reason))
+    return files, skipped, unlabelled
 
 
 def _match_covariates(

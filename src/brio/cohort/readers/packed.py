@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile, is_zipfile
 
 import numpy as np
 
@@ -12,12 +13,15 @@ from ...errors import BrioError
 from ..cohort import Cohort
 from ..signal import find_live_rois
 from .arrays import read_npz_arrays
-from .assembly import check_source_folder, choose_atlas_label, describe_import, write_scans
-from .participants import read_participants
+from .assembly import check_source, choose_atlas_label, describe_import, write_scans
+from .participants import Roster, describe_skipped, read_participants
 from .series import Series
+from .to_predict import ScansToPredict
 
-__all__ = ["read_packed"]
+__all__ = ["is_packed_file", "read_packed"]
 
+LABELS = {"1": 1, "0": 0}
+CLASSES = ("TD", "ASD")
 ARRAYS = ("frames", "scale", "n_frames", "participant_id")
 COVARIATES = {
     "age": "age",
@@ -30,7 +34,14 @@ COVARIATES = {
 """Column of the source for each covariate."""
 
 
-def read_packed(src: str | Path, out: str | Path, *, atlas: str | None = None, name: str | None = None) -> Cohort:
+def read_packed(
+    src: str | Path,
+    out: str | Path,
+    to_predict: ScansToPredict | None = None,
+    *,
+    atlas: str | None = None,
+    name: str | None = None,
+) -> Cohort:
     """Import packed scans: z-scored series stored as 8-bit integers, ``x = frames * scale``.
 
     Parameters
@@ -39,6 +50,8 @@ def read_packed(src: str | Path, out: str | Path, *, atlas: str | None = None, n
         Folder with ``participants.tsv`` and ``<atlas>.npz`` (``frames``, ``scale``, ``n_frames``, ``participant_id``).
     out : str or Path
         Cohort folder to write.
+    to_predict : ScansToPredict, optional
+        Read scans to be predicted: ``src`` may be one archive, and no table is needed.
     atlas : str, optional
         The archive to read, for example ``aal116``; required if there are several.
     name : str, optional
@@ -50,43 +63,67 @@ def read_packed(src: str | Path, out: str | Path, *, atlas: str | None = None, n
         The participants table has a column ``dead_fraction_<atlas>`` for every atlas in ``src``, so that an audit
         excludes the same participants whichever atlas is used.
     """
-    src = check_source_folder(src)
-    archives = {p.stem: p for p in sorted(src.glob("*.npz"))}
+    src = check_source(src, to_predict)
+    archives = {p.stem: p for p in ([src] if src.is_file() else sorted(src.glob("*.npz")))}
     if not archives:
         raise BrioError(f"{src}: holds no <atlas>.npz")
     chosen = choose_atlas_label(archives, atlas, src)
-    participants = _read_participants(src / "participants.tsv")
-    for label, path in archives.items():
-        for row, scan in zip(participants, _read_scans(path, participants), strict=True):
+    path = archives[chosen]
+    if to_predict is not None and not (src / "participants.tsv").is_file():
+        roster = _list_participants(path)
+    else:
+        roster = _read_participants(src / "participants.tsv", labels_required=to_predict is None)
+    participants = roster.rows
+    for label, archive in archives.items():
+        for row, scan in zip(participants, _read_scans(archive, participants), strict=True):
             row[f"dead_fraction_{label}"] = round(1.0 - float(find_live_rois(scan).mean()), 6)
     rows = [{k: v for k, v in row.items() if k != "n_frames"} for row in participants]
-    path = archives[chosen]
     return write_scans(
         out,
         ((row, path, Series(scan)) for row, scan in zip(rows, _read_scans(path, participants), strict=True)),
         atlas=chosen,
         name=name or f"abide-{chosen}",
-        classes=("TD", "ASD"),
-        provenance=describe_import("packed", src, {"atlas": chosen}, 1, []),
+        classes=roster.classes,
+        provenance=describe_import("packed", src, {"atlas": chosen}, 1, [], roster.unlabelled),
         strictness="count",
+        to_predict=to_predict,
     )
 
 
-def _read_participants(path: Path) -> list[dict[str, Any]]:
+def is_packed_file(path: Path) -> bool:
+    """Return whether a file is an archive of packed scans, by the names of its arrays."""
+    if path.suffix.lower() != ".npz" or not is_zipfile(path):
+        return False
+    with ZipFile(path) as archive:
+        return {f"{name}.npy" for name in ARRAYS} <= set(archive.namelist())
+
+
+def _list_participants(path: Path) -> Roster:
+    """List the participants that an archive names, with ``n_frames`` as text."""
+    packed = read_npz_arrays(path, ("participant_id", "n_frames"))
+    pairs = zip(packed["participant_id"], packed["n_frames"], strict=True)
+    return Roster([{"participant_id": str(participant), "n_frames": str(length)} for participant, length in pairs])
+
+
+def _read_participants(path: Path, labels_required: bool) -> Roster:
     """Read the rows of the participants table, with ``n_frames`` as text."""
     table = read_participants(path)
-    for column in ("site", "diagnosis", "n_frames"):
+    for column in ("site", "diagnosis", "n_frames") if labels_required else ("n_frames",):
         table.require_column(column)
-    participants = []
+    roster = Roster([], CLASSES)
     for participant, row in zip(table.read_ids("participant_id"), table.rows, strict=True):
-        if row["diagnosis"] not in ("0", "1"):
+        diagnosis = row.get("diagnosis")
+        label = LABELS.get(diagnosis or "")
+        if label is None and labels_required:
             raise BrioError(
-                f"{path}: participant {participant} has diagnosis '{row['diagnosis']}'; 1 (ASD) or 0 (TD) is needed"
+                f"{path}: participant {participant} has diagnosis '{diagnosis}'; 1 (ASD) or 0 (TD) is needed"
             )
-        values: dict[str, Any] = {"participant_id": participant, "site": row["site"], "label": int(row["diagnosis"])}
+        if label is None and diagnosis is not None:
+            roster.unlabelled.append(describe_skipped(participant, f"diagnosis '{diagnosis}' is neither 0 nor 1"))
+        values: dict[str, Any] = {"participant_id": participant, "site": row.get("site"), "label": label}
         values |= {ours: row[theirs] for ours, theirs in COVARIATES.items() if theirs in table.columns}
-        participants.append(values | {"n_frames": row["n_frames"]})
-    return participants
+        roster.rows.append(values | {"n_frames": row["n_frames"]})
+    return roster
 
 
 def _read_scans(path: Path, participants: list[dict[str, Any]]) -> Iterator[np.ndarray]:

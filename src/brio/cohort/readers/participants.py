@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BrioError, nearest
+from .labels import map_labels
 
 __all__ = [
     "Roster",
     "TextTable",
     "describe_skipped",
     "extract_covariates",
+    "find_roster",
     "find_table",
-    "map_labels",
+    "has_table",
     "read_participants",
     "read_roster",
 ]
@@ -24,6 +26,10 @@ __all__ = [
 MISSING = frozenset({"", "n/a", "na", "nan"})
 RESERVED_COLUMNS = ("participant_id", "site", "label", "n_frames")
 """Columns that brio writes itself."""
+TABLE_NAMES = ("participants.tsv", "participants.csv")
+"""Usual names of the participants table."""
+NO_CLASSES = ("0", "1")
+"""Names of the classes of scans without labels."""
 
 
 @dataclass(frozen=True)
@@ -98,16 +104,20 @@ class Roster:
     Attributes
     ----------
     rows : list of dict
-        ``participant_id``, ``site``, ``label`` (0 or 1) and every other column of the source.
+        ``participant_id``, ``site``, ``label`` (0 or 1) and every other column of the source. Site and label are None
+        where they are missing, which only scans to predict may be.
     classes : tuple of two str
         Names of the labels 0 and 1.
     skipped : list of dict
         ``participant_id`` and ``reason`` of each row that cannot be used.
+    unlabelled : list of dict
+        The same of each row that is used although its label is of neither class.
     """
 
     rows: list[dict[str, Any]]
-    classes: tuple[str, str]
+    classes: tuple[str, str] = NO_CLASSES
     skipped: list[dict[str, str]] = field(default_factory=list)
+    unlabelled: list[dict[str, str]] = field(default_factory=list)
 
 
 def describe_skipped(participant_id: str, reason: str, file: str | None = None) -> dict[str, str]:
@@ -152,11 +162,49 @@ def find_table(src: Path, requested: str | Path | None) -> Path:
         if not paths:
             raise BrioError(f"{requested}: no such participants table, neither here nor in {src}")
         return paths[0]
-    paths = [path for path in (src / "participants.tsv", src / "participants.csv") if path.is_file()]
+    paths = [src / name for name in TABLE_NAMES if (src / name).is_file()]
     if len(paths) != 1:
         problem = "there are both participants.tsv and participants.csv" if paths else "there is no participants.tsv"
         raise BrioError(f"{src}: {problem}; name the table with --participants")
     return paths[0]
+
+
+def has_table(src: Path) -> bool:
+    """Return whether a folder holds a participants table under its usual name.
+
+    Returns
+    -------
+    bool
+    """
+    return any((src / name).is_file() for name in TABLE_NAMES)
+
+
+def find_roster(
+    src: Path, requested: str | Path | None, labels_required: bool, **columns: str | None
+) -> tuple[Path, Roster] | None:
+    """Find the participants table and read it.
+
+    Parameters
+    ----------
+    src : Path
+        Folder with the scans, or one file.
+    requested : str or Path, optional
+        See :func:`find_table`.
+    labels_required : bool
+        Whether there must be a table with sites and labels.
+    **columns
+        ``site_column``, ``label_column``, ``patient`` and ``control`` of :func:`read_roster`.
+
+    Returns
+    -------
+    tuple of Path and Roster, or None
+        None if there is no table, none is required and no option speaks of one.
+    """
+    no_option = all(option is None for option in (requested, *columns.values()))
+    if no_option and not labels_required and not has_table(src):
+        return None
+    path = find_table(src, requested)
+    return path, read_roster(path, labels_required=labels_required, **columns)
 
 
 def read_participants(path: Path) -> TextTable:
@@ -207,6 +255,7 @@ def read_roster(
     label_column: str | None = None,
     patient: str | None = None,
     control: str | None = None,
+    labels_required: bool = True,
 ) -> Roster:
     """Read a participants table with its sites and labels.
 
@@ -218,34 +267,38 @@ def read_roster(
         Columns of the site and the label, ``site`` and ``label`` by default.
     patient, control : str, optional
         Values of the label column for patients (1) and controls (0), see :func:`map_labels`.
+    labels_required : bool
+        Whether the table needs sites and labels. If not, the columns may be absent unless an option names them.
 
     Returns
     -------
     Roster
-        Rows without a site or a label, or of another group, are listed as skipped.
+        Rows without a site or a label, or of another group, are listed as skipped if labels are required.
     """
     table = read_participants(path)
-    site_column, label_column = site_column or "site", label_column or "label"
     ids = table.read_ids("participant_id")
-    table.require_column(site_column, "--site-column")
-    table.require_column(label_column, "--label-column")
-    labels, classes = map_labels(
-        [r[label_column] for r in table.rows], f"{path}: column '{label_column}'", patient, control
-    )
+    if labels_required or site_column is not None:
+        table.require_column(site_column or "site", "--site-column")
+    if labels_required or (label_column, patient, control) != (None, None, None):
+        table.require_column(label_column or "label", "--label-column")
+    site_column, label_column = site_column or "site", label_column or "label"
+    groups = [row.get(label_column) for row in table.rows]
+    labels, classes = map_labels(groups, f"{path}: column '{label_column}'", patient, control, labels_required)
     roster = Roster([], classes)
     used = {"participant_id", site_column, label_column}
-    for participant, label, row in zip(ids, labels, table.rows, strict=True):
-        if row[site_column] is None:
-            roster.skipped.append(describe_skipped(participant, f"no site in column '{site_column}'"))
-        elif row[label_column] is None:
-            roster.skipped.append(describe_skipped(participant, f"no label in column '{label_column}'"))
-        elif label is None:
-            roster.skipped.append(
-                describe_skipped(participant, f"label '{row[label_column]}' is neither patient nor control")
-            )
-        else:
-            required = {"participant_id": participant, "site": row[site_column], "label": label}
-            roster.rows.append(required | extract_covariates(row, used))
+    for participant, label, group, row in zip(ids, labels, groups, table.rows, strict=True):
+        site = row.get(site_column)
+        other_group = f"label '{group}' is neither patient nor control"
+        if labels_required and None in (site, group, label):
+            no_site, no_label = f"no site in column '{site_column}'", f"no label in column '{label_column}'"
+            reason = no_site if site is None else no_label if group is None else other_group
+            roster.skipped.append(describe_skipped(participant, reason))
+            continue
+        if group is not None and label is None:
+            roster.unlabelled.append(describe_skipped(participant, other_group))
+        roster.rows.append(
+            {"participant_id": participant, "site": site, "label": label} | extract_covariates(row, used)
+        )
     return roster
 
 
@@ -264,65 +317,3 @@ def extract_covariates(row: dict[str, str | None], used: set[str]) -> dict[str, 
         A column whose name brio uses itself is renamed to ``<name>_in_source``.
     """
     return {f"{c}_in_source" if c in RESERVED_COLUMNS else c: v for c, v in row.items() if c and c not in used}
-
-
-def map_labels(
-    values: list[str | None], where: str, patient: str | None, control: str | None
-) -> tuple[list[int | None], tuple[str, str]]:
-    """Map text to the labels 1 (patient) and 0 (control).
-
-    Parameters
-    ----------
-    values : list of str or None
-        None where a value is missing.
-    where : str
-        File and column of the values, for error messages.
-    patient, control : str or None
-        Values that mean 1 and 0. If both are None, the values must be 0 and 1. If one is given, there must be exactly
-        two values. If both are given, any other value is a group to skip.
-
-    Returns
-    -------
-    labels : list of 0, 1 or None
-        None for a missing value or another group.
-    classes : tuple of two str
-        Names of the labels 0 and 1.
-
-    Raises
-    ------
-    BrioError
-        If the values do not give two classes.
-    """
-    counts = Counter(v for v in values if v is not None)
-    listing = ", ".join(f"'{v}' ({n})" for v, n in sorted(counts.items())) or "nothing"
-    for value, option in ((patient, "--patient"), (control, "--control")):
-        if value is not None and not any(_is_equal(v, value) for v in counts):
-            raise BrioError(f"{where} has no value '{value}' for {option}; it holds {listing}")
-    if patient is None and control is None:
-        if not all(_is_equal(v, "0") or _is_equal(v, "1") for v in counts):
-            raise BrioError(f"{where} holds {listing}; name two values with --patient and --control")
-        patient, control = "1", "0"
-    else:
-        rest = [v for v in counts if not any(_is_equal(v, value) for value in (patient, control) if value is not None)]
-        if (patient is None or control is None) and len(rest) != 1:
-            raise BrioError(f"{where} holds {listing}; name two values with --patient and --control")
-        patient = rest[0] if patient is None else patient
-        control = rest[0] if control is None else control
-    if _is_equal(patient, control):
-        raise BrioError(f"{where}: --patient and --control are both '{patient}'")
-    mapped = [
-        None if v is None else 1 if _is_equal(v, patient) else 0 if _is_equal(v, control) else None for v in values
-    ]
-    if {0, 1} - set(mapped):
-        raise BrioError(f"{where} holds {listing}: one class only; two classes are needed")
-    return mapped, (control, patient)
-
-
-def _is_equal(value: str, other: str) -> bool:
-    """Compare as text, then as numbers (``1.0`` is ``1``)."""
-    if value == other:
-        return True
-    try:
-        return float(value) == float(other)
-    except ValueError:
-        return False

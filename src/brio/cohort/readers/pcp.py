@@ -10,22 +10,23 @@ from typing import Any
 from ...errors import BrioError
 from ..cohort import Cohort
 from .assembly import (
-    Skipped,
     canonicalise_atlas_name,
-    check_source_folder,
+    check_source,
     choose_atlas_label,
     describe_import,
     write_scans,
 )
-from .participants import TextTable, describe_skipped, read_participants
+from .participants import Roster, TextTable, describe_skipped, read_participants
 from .series import Series, find_series, read_series
+from .to_predict import ScansToPredict
 
-__all__ = ["read_pcp"]
+__all__ = ["is_pcp_file", "read_pcp"]
 
 NAME = re.compile(r"(?P<file_id>.+)_rois_(?P<atlas>[A-Za-z0-9]+)\.1D", re.IGNORECASE)
 NO_SCAN = "no_filename"
 """FILE_ID of participants without a scan in the release."""
 LABELS = {"1": 1, "2": 0}  # DX_GROUP: 1 autism, 2 control
+CLASSES = ("TD", "ASD")
 COVARIATES = {
     "age": "AGE_AT_SCAN",
     "sex": "SEX",
@@ -43,6 +44,7 @@ CODES = {"sex": {"1": "M", "2": "F"}, "eye_status": {"1": "open", "2": "closed"}
 def read_pcp(
     src: str | Path,
     out: str | Path,
+    to_predict: ScansToPredict | None = None,
     *,
     atlas: str | None = None,
     participants: str | Path | None = None,
@@ -56,6 +58,9 @@ def read_pcp(
         Folder with files ``{FILE_ID}_rois_{atlas}.1D``, in any subfolder.
     out : str or Path
         Cohort folder to write.
+    to_predict : ScansToPredict, optional
+        Read scans to be predicted: ``src`` may be one file, and no phenotypic table is needed; participants are then
+        called by the FILE_ID in the names of the files.
     atlas : str, optional
         ``aal`` (also ``aal116``), ``cc200``, or any other in the file names; required if there are several. For AAL
         and CC200 the header of each file is checked against the bundled table, and the columns are brought into its
@@ -70,7 +75,7 @@ def read_pcp(
     Cohort
         ``DX_GROUP`` 1 is label 1 (ASD), 2 is label 0 (TD).
     """
-    src = check_source_folder(src)
+    src = check_source(src, to_predict)
     files = [(m, path) for path in find_series(src) if (m := NAME.fullmatch(path.name))]
     if not files:
         raise BrioError(f"{src}: no file named <FILE_ID>_rois_<atlas>.1D below it")
@@ -81,8 +86,13 @@ def read_pcp(
             other = by_id.setdefault(match["file_id"], path)
             if other != path:
                 raise BrioError(f"{path}: also at {other}; import the folder of one pipeline and give --participants")
-    table = read_participants(_find_phenotypic(src, participants))
-    scans, skipped = _match_files(table, by_id, f"no file *_rois_{label}.1D")
+    phenotypic = _find_phenotypic(src, participants, required=to_predict is None)
+    if phenotypic is None:
+        roster = Roster([{"participant_id": file_id} for file_id in by_id])
+    else:
+        no_file = f"no file *_rois_{label}.1D"
+        roster = _read_phenotypic(read_participants(phenotypic), by_id, no_file, labels_required=to_predict is None)
+    scans = [(row, by_id[row["participant_id"]]) for row in roster.rows]
     atlas_name = canonicalise_atlas_name(label)
     options = {"atlas": label, "participants": participants and Path(participants)}
     return write_scans(
@@ -90,37 +100,49 @@ def read_pcp(
         _read_scans(scans),
         atlas=atlas_name,
         name=name or f"abide-{atlas_name}",
-        classes=("TD", "ASD"),
-        provenance=describe_import("pcp", src, options, len(scans), skipped),
+        classes=roster.classes,
+        provenance=describe_import("pcp", src, options, len(scans), roster.skipped, roster.unlabelled),
         strictness="names",
+        to_predict=to_predict,
     )
 
 
-def _find_phenotypic(src: Path, requested: str | Path | None) -> Path:
+def is_pcp_file(path: Path) -> bool:
+    """Return whether a file is named as in this layout.
+
+    Examples
+    --------
+    >>> is_pcp_file(Path("NYU_0050952_rois_cc200.1D")), is_pcp_file(Path("NYU_0050952.1D"))
+    (True, False)
+    """
+    return NAME.fullmatch(path.name) is not None
+
+
+def _find_phenotypic(src: Path, requested: str | Path | None, required: bool) -> Path | None:
+    """Find the phenotypic table; None if there is none and none is required."""
     if requested is not None:
         if not Path(requested).is_file():
             raise BrioError(f"{requested}: no such phenotypic table")
         return Path(requested)
     paths = sorted(src.glob("*henotypic*.csv")) or sorted(src.rglob("*henotypic*.csv"))
+    if not paths and not required:
+        return None
     if len(paths) != 1:
         problem = f"{paths[0].name} and {paths[1].name} are both there" if paths else "no *henotypic*.csv below it"
         raise BrioError(f"{src}: {problem}; name the table with --participants")
     return paths[0]
 
 
-def _match_files(
-    table: TextTable, by_id: dict[str, Path], no_file: str
-) -> tuple[list[tuple[dict[str, Any], Path]], list[Skipped]]:
-    """Match rows with their files, in the order of the table, and list what has no counterpart."""
-    for column in ("FILE_ID", "SITE_ID", "DX_GROUP"):
+def _read_phenotypic(table: TextTable, by_id: dict[str, Path], no_file: str, labels_required: bool) -> Roster:
+    """Read the rows that have a file, in the order of the table, and list what has no counterpart."""
+    for column in ("FILE_ID", "SITE_ID", "DX_GROUP") if labels_required else ("FILE_ID",):
         table.require_column(column)
-    scans: list[tuple[dict[str, Any], Path]] = []
-    skipped: list[Skipped] = []
+    roster = Roster([], CLASSES)
     seen: set[str] = set()
     for number, row in enumerate(table.rows, start=1):
         file_id = row["FILE_ID"]
         if file_id is None or file_id == NO_SCAN:
-            skipped.append(
+            roster.skipped.append(
                 describe_skipped(
                     row.get("SUB_ID") or f"row {number}", f"the release has no scan (FILE_ID is {NO_SCAN})"
                 )
@@ -130,21 +152,27 @@ def _match_files(
             raise BrioError(f"{table.path}: participant {file_id} appears more than once in FILE_ID; keep one row")
         seen.add(file_id)
         if file_id not in by_id:
-            skipped.append(describe_skipped(file_id, no_file))
-        else:
-            scans.append((_convert_row(row, file_id, table.path), by_id[file_id]))
-    skipped += [describe_skipped(file_id, f"no row in {table.path.name}") for file_id in sorted(set(by_id) - seen)]
-    return scans, skipped
+            roster.skipped.append(describe_skipped(file_id, no_file))
+            continue
+        group = row.get("DX_GROUP")
+        label = LABELS.get(group or "")
+        if label is None and labels_required:
+            raise BrioError(
+                f"{table.path}: participant {file_id} has DX_GROUP '{group}'; 1 (autism) or 2 (control) is needed"
+            )
+        if label is None and group is not None:
+            roster.unlabelled.append(describe_skipped(file_id, f"DX_GROUP '{group}' is neither 1 nor 2"))
+        required = {"participant_id": file_id, "site": row.get("SITE_ID"), "label": label}
+        roster.rows.append(required | _convert_covariates(row))
+    roster.skipped += [
+        describe_skipped(file_id, f"no row in {table.path.name}") for file_id in sorted(set(by_id) - seen)
+    ]
+    return roster
 
 
-def _convert_row(row: dict[str, str | None], file_id: str, path: Path) -> dict[str, Any]:
-    """Convert a row of the phenotypic table to one of the participants table."""
-    label = LABELS.get(row["DX_GROUP"] or "")
-    if label is None:
-        raise BrioError(
-            f"{path}: participant {file_id} has DX_GROUP '{row['DX_GROUP']}'; 1 (autism) or 2 (control) is needed"
-        )
-    values: dict[str, Any] = {"participant_id": file_id, "site": row["SITE_ID"], "label": label}
+def _convert_covariates(row: dict[str, str | None]) -> dict[str, str | None]:
+    """Convert the covariates of a row of the phenotypic table."""
+    values = {}
     for ours, theirs in COVARIATES.items():
         value = row.get(theirs)
         if value is not None and value.removesuffix(".0") == "-9999":  # how the release writes a missing value

@@ -59,16 +59,23 @@ def get_series_stem(path: Path) -> str:
     return path.name[: len(path.name) - len(get_series_suffix(path) or "")]
 
 
-def find_series(folder: Path) -> list[Path]:
+def find_series(src: Path) -> list[Path]:
     """List the files below a folder that may hold a time series. Hidden files and folders are ignored.
+
+    Parameters
+    ----------
+    src : Path
+        A folder, or one file.
 
     Returns
     -------
     list of Path
         Sorted.
     """
+    if src.is_file():
+        return [src] if get_series_suffix(src) else []
     paths: list[Path] = []
-    for here, folders, files in os.walk(folder, followlinks=True):
+    for here, folders, files in os.walk(src, followlinks=True):
         folders[:] = [f for f in folders if not f.startswith(".")]
         paths += [Path(here, f) for f in files if not f.startswith(".") and get_series_suffix(Path(f))]
     return sorted(paths)

@@ -9,9 +9,10 @@ from typing import Any
 
 from ...errors import BrioError
 from ..cohort import Cohort
-from .assembly import Skipped, canonicalise_atlas_name, check_source_folder, describe_import, write_scans
-from .participants import describe_skipped, find_table, read_roster
+from .assembly import Skipped, canonicalise_atlas_name, check_source, describe_import, write_scans
+from .participants import Roster, describe_skipped, find_roster
 from .series import Series, find_series, get_series_stem, read_series
+from .to_predict import ScansToPredict
 
 __all__ = ["read_files"]
 
@@ -19,6 +20,7 @@ __all__ = ["read_files"]
 def read_files(
     src: str | Path,
     out: str | Path,
+    to_predict: ScansToPredict | None = None,
     *,
     atlas: str | None = None,
     participants: str | Path | None = None,
@@ -39,6 +41,9 @@ def read_files(
         letter nor a digit.
     out : str or Path
         Cohort folder to write.
+    to_predict : ScansToPredict, optional
+        Read scans to be predicted: ``src`` may be one file, and no table is needed. Without one, every file is a scan,
+        and its participant_id is the name of the file without suffix.
     atlas : str, optional
         Name of the parcellation; names and coordinates of the ROIs are bundled for ``aal116`` and ``cc200``.
     participants : str or Path, optional
@@ -54,37 +59,49 @@ def read_files(
     -------
     Cohort
     """
-    src = check_source_folder(src)
-    path = find_table(src, participants)
-    roster = read_roster(path, site_column=site_column, label_column=label_column, patient=patient, control=control)
-    if any("file" in row for row in roster.rows):
-        scans, skipped = _match_by_column(roster.rows, src)
+    src = check_source(src, to_predict)
+    columns = {"site_column": site_column, "label_column": label_column, "patient": patient, "control": control}
+    path, roster = find_roster(src, participants, to_predict is None, **columns) or (None, Roster([]))
+    skipped: list[Skipped] = []
+    if path is None:
+        scans = _name_by_file(find_series(src))
+    elif any("file" in row for row in roster.rows):
+        scans, skipped = _match_by_column(roster.rows, src if src.is_dir() else src.parent)
+        if src.is_file():
+            scans = [(row, file) for row, file in scans if file.resolve() == src.resolve()]
     else:
         files = [f for f in find_series(src) if f.resolve() != path.resolve()]
         scans, skipped = _match_by_name(
             roster.rows, files, {entry["participant_id"] for entry in roster.skipped}, path.name
         )
     atlas_name = None if atlas is None else canonicalise_atlas_name(atlas)
-    options = {
-        "atlas": atlas_name,
-        "participants": path,
-        "site_column": site_column,
-        "label_column": label_column,
-        "patient": patient,
-        "control": control,
-    }
+    options = {"atlas": atlas_name, "participants": path, **columns}
     return write_scans(
         out,
         _read_scans(scans),
         atlas=atlas_name or "unknown",
         name=name or src.resolve().name,
         classes=roster.classes,
-        provenance=describe_import("table", src, options, len(scans), roster.skipped + skipped),
+        provenance=describe_import("table", src, options, len(scans), roster.skipped + skipped, roster.unlabelled),
         strictness="count",
+        to_predict=to_predict,
     )
 
 
 Scans = list[tuple[dict[str, Any], Path]]
+
+
+def _name_by_file(files: list[Path]) -> Scans:
+    """Make a participant of each file, called by its name without suffix."""
+    owner: dict[str, Path] = {}
+    for file in files:
+        other = owner.setdefault(get_series_stem(file), file)
+        if other is not file:
+            raise BrioError(
+                f"{file}: has the name of {other}, so that both would be participant '{get_series_stem(file)}'; "
+                "rename one of them"
+            )
+    return [({"participant_id": participant}, file) for participant, file in owner.items()]
 
 
 def _match_by_column(rows: list[dict[str, Any]], src: Path) -> tuple[Scans, list[Skipped]]:

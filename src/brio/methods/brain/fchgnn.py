@@ -6,7 +6,7 @@ scan receives messages from a test site.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from ...spaces import choice
 from ...training import (
     Batch,
     InputShape,
+    MethodFacts,
     NeuralMethod,
     NeuralSettings,
     RunState,
@@ -166,6 +167,11 @@ class FCHGNN(NeuralMethod):
 
     Settings = FCHGNNSettings
     settings: FCHGNNSettings
+
+    @property
+    def facts(self) -> MethodFacts:
+        kept = "sex, standardised age and messages of the source scans in its bank"
+        return replace(super().facts, holds=f"weights of a network, and {kept}", keeps_scans=f"it holds {kept}")
 
     def network(self, shape: InputShape) -> nn.Module:
         return FCHGNNNetwork(shape, self.settings)

@@ -91,7 +91,11 @@ class LinearMethod(Method):
     @property
     def facts(self) -> MethodFacts:
         """What a job plans and prints with."""
-        return MethodFacts(dead_rois=self.settings.dead_rois, setting_without_validation="choose_by=source-sites")
+        return MethodFacts(
+            dead_rois=self.settings.dead_rois,
+            setting_without_validation="choose_by=source-sites",
+            holds="means of features and one coefficient for each, learned from all source scans",
+        )
 
     @abstractmethod
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:

@@ -81,7 +81,12 @@ class BrioPlus(Method):
     @property
     def facts(self) -> MethodFacts:
         """What a job plans and prints with."""
-        return MethodFacts(reestimates=self.settings.K, relative_cost=4.0)
+        return MethodFacts(
+            reestimates=self.settings.K,
+            relative_cost=4.0,
+            holds="coefficients of edges, learned from all source scans, and coordinates of every source scan",
+            keeps_scans="its kernel compares a new scan with the coordinates of each source scan and its re-estimates",
+        )
 
     def _find_block_length(self, connectomes: Connectomes, run: Run) -> float:
         """Block length of the re-estimates of a run, unrounded."""

@@ -1,0 +1,107 @@
+"""Commands that make and use models: fit, predict."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..console import say, show_progress
+from ..errors import BrioError
+from .app import app
+from .options import Companions, Device, KeepAll, Load, Out, Quiet, Seeds, Sets, job_options, load_own_methods
+
+
+@app.command()
+def fit(
+    cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
+    out: Out,
+    method: Annotated[str, typer.Option(help="Method, see 'brio methods'.")] = "log-ridge",
+    seeds: Seeds = 1,
+    evidence: Annotated[
+        Path | None, typer.Option(help="Folder of 'brio run' that evaluated this method at left-out sites.")
+    ] = None,
+    evaluate: Annotated[
+        bool, typer.Option("--evaluate", help="Evaluate the method at each site in turn, and keep the evidence.")
+    ] = False,
+    validation_site: Annotated[
+        list[str] | None, typer.Option(help="Networks: a site that chooses the epoch; repeatable; drawn by default.")
+    ] = None,
+    share: Annotated[
+        bool, typer.Option("--share", help="Refuse a method that keeps numbers of single participants.")
+    ] = False,
+    setting: Sets = None,
+    companion: Companions = None,
+    keep_all: KeepAll = False,
+    load: Load = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Fit a method to all sites of a cohort and write a model that other sites can use.
+
+    Example: brio fit cohort --method log-ridge --evaluate --out model
+    """
+    from ..cohort.readers.assembly import refuse_existing
+    from ..models import evaluate_model, fit_model, gather_evidence, write_model
+
+    refuse_existing(out)
+    if evidence is not None and evaluate:
+        raise BrioError("--evidence and --evaluate exclude each other; give one of them")
+    load_own_methods(load)
+    spec = job_options(
+        cohort,
+        [method],
+        seeds=seeds,
+        setting=setting,
+        fold=None,
+        companion=companion,
+        keep_all=keep_all,
+        device=device,
+        runs_per_stack=None,
+    )
+    with show_progress(quiet) as progress:
+        model = fit_model(spec, validation_sites=validation_site or (), to_share=share, progress=progress, say=say)
+        if evaluate:
+            model = evaluate_model(model, spec, progress)
+        elif evidence is not None:
+            model = model.with_evidence(gather_evidence(evidence, model.method.name, model.training.fingerprint))
+    write_model(model, out)
+    say(f"wrote {model!r} to {out}")
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(help="Model folder, written by 'brio fit'.")],
+    scans: Annotated[
+        Path, typer.Argument(help="Scans: a cohort folder, one file, or a folder in any layout of 'brio import'.")
+    ],
+    out: Out,
+    kind: Annotated[str | None, typer.Option(help="Layout of the files, where it cannot be told.")] = None,
+    atlas: Annotated[str | None, typer.Option(help="Atlas to read; that of the model by default.")] = None,
+    participants: Annotated[Path | None, typer.Option(help="Participants table, if there is one elsewhere.")] = None,
+    tr: Annotated[float | None, typer.Option(help="Repetition time in seconds, where the files do not say.")] = None,
+    reestimates: Annotated[int, typer.Option(help="Re-estimates of each scan, for its interval.")] = 32,
+    accuracy: Annotated[
+        float, typer.Option(help="Accuracy that decided predictions shall have; the others abstain.")
+    ] = 0.8,
+    load: Load = None,
+    device: Device = "auto",
+) -> None:
+    """Predict scans with a model: probability, interval, and whether the scan is like those it was fitted to."""
+    from ..cohort.readers import read_scans_to_predict, summarise_scans_to_predict
+    from ..cohort.readers.assembly import refuse_existing
+    from ..models import predict_scans, read_model
+    from ..models.output import write_predictions
+
+    refuse_existing(out)
+    load_own_methods(load)
+    fitted = read_model(model)
+    options = {"atlas": atlas, "participants": participants}
+    with tempfile.TemporaryDirectory(prefix="brio-scans-") as place:
+        cohort = read_scans_to_predict(scans, Path(place) / "scans", kind=kind, tr=tr, **options)
+        say(summarise_scans_to_predict(cohort))
+        predictions = predict_scans(fitted, cohort, reestimates=reestimates, wanted_accuracy=accuracy, device=device)
+        for line in write_predictions(fitted, cohort, predictions, out):
+            say(line)

@@ -1,0 +1,73 @@
+"""What differs when scans are read to be predicted: sites, labels and a participants table are optional."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import BrioError
+
+__all__ = ["ScansToPredict"]
+
+TR_TOLERANCE = 0.005
+"""Seconds by which two statements of a repetition time may differ."""
+
+
+@dataclass(frozen=True)
+class ScansToPredict:
+    """Tell a reader that the scans are to be predicted, so that one scan without site and label is enough.
+
+    Parameters
+    ----------
+    tr : float, optional
+        Repetition time in seconds of the scans whose file and participants table state none.
+
+    Raises
+    ------
+    BrioError
+        If ``tr`` is not a positive number.
+    """
+
+    tr: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.tr is not None and not (math.isfinite(self.tr) and self.tr > 0):
+            raise BrioError(f"the repetition time cannot be {self.tr}; give the seconds between frames, for example 2")
+
+    def choose_tr(self, in_file: float | None, in_table: str | None, path: Path) -> float | None:
+        """Choose the repetition time of a scan: that of its file, else of the table, else ``tr``.
+
+        Parameters
+        ----------
+        in_file : float or None
+            Seconds that the file states.
+        in_table : str or None
+            Value of the column ``tr`` of the participants table.
+        path : Path
+            File of the scan, for error messages.
+
+        Returns
+        -------
+        float or None
+            Seconds; None where nobody states it.
+
+        Raises
+        ------
+        BrioError
+            If the table states no positive number, or another one than the file.
+        """
+        if in_table is None:
+            return self.tr if in_file is None else in_file
+        try:
+            stated = float(in_table)
+        except ValueError:
+            stated = math.nan
+        if not (math.isfinite(stated) and stated > 0):
+            raise BrioError(f"{path}: its tr in the participants table is '{in_table}'; write seconds, for example 2")
+        if in_file is not None and abs(in_file - stated) > TR_TOLERANCE:
+            raise BrioError(
+                f"{path}: its repetition time is {in_file:g} s in the file, but {stated:g} s in the table; correct the "
+                "column 'tr' of the participants table"
+            )
+        return stated

@@ -1,0 +1,26 @@
+"""Models that leave home: fit a method to all sites, save it, load it elsewhere, and predict scans with it."""
+
+from .evidence import DecisionRule, Evidence, choose_rule, gather_evidence, trace_risk
+from .fit import evaluate_model, fit_model
+from .folder import read_model, write_model
+from .model import Member, Model, TrainingFacts
+from .predict import ScanPredictions, predict_scans
+from .ranges import ScanRanges
+
+__all__ = [
+    "DecisionRule",
+    "Evidence",
+    "Member",
+    "Model",
+    "ScanPredictions",
+    "ScanRanges",
+    "TrainingFacts",
+    "choose_rule",
+    "evaluate_model",
+    "fit_model",
+    "gather_evidence",
+    "predict_scans",
+    "read_model",
+    "trace_risk",
+    "write_model",
+]

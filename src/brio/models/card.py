@@ -1,0 +1,105 @@
+"""The model card: what a model is, what it was fitted to, how good it is, and what it holds of participants."""
+
+from __future__ import annotations
+
+from ..results.format import format_percent
+from .evidence import Estimate, Evidence
+from .model import Model
+
+__all__ = ["write_card"]
+
+
+def write_card(model: Model) -> str:
+    """Write the card of a model as Markdown.
+
+    Parameters
+    ----------
+    model : Model
+
+    Returns
+    -------
+    str
+    """
+    training, ranges = model.training, model.ranges
+    zero, one = model.classes
+    sites = "\n".join(f"| {name} | {n[0]} | {n[1]} |" for name, n in training.sites.items())
+    seeds = len(model.members)
+    lines = [
+        f"# Model card: {model.method.name} on {training.cohort}",
+        f"Fitted with brio {training.versions['brio']} to {training.n_scans} scans of {len(training.sites)} sites, "
+        f"{len(model.atlas)} ROIs ({model.atlas.name}); {seeds} member{'s' if seeds > 1 else ''}. A "
+        f"probability is that of class `{one}` against `{zero}`.",
+        "## What it is for",
+        "Research on groups of scans from sites that it was not fitted to. It is no medical device: it must not decide "
+        "about a person.",
+        "## How good it is at new sites",
+        *_describe_evidence(model.evidence),
+        "## The interval",
+        "`low` and `high` say where the probability would lie for equally many other minutes of the same scan. They do "
+        "not say what another day would show: between sessions connectomes vary two to three times as much. Halves of "
+        f"source scans differ {model.interval_factor:.2f} times as much as re-estimates let expect; the interval "
+        "allows for that.",
+        "## Scans it was fitted to",
+        f"| site | {zero} | {one} |\n| --- | --- | --- |\n{sites}",
+        f"- 95 % have at least {ranges.least_frames:.0f} frames.",
+        f"- Repetition time: {_describe_range(ranges.tr, 's')}.",
+        f"- Mean framewise displacement: {_describe_range(ranges.motion, 'mm')}.",
+        f"- At most {ranges.dead_rois} ROIs without signal.",
+        f"- Excluded by the audit: {training.n_excluded}. Cohort fingerprint {training.fingerprint[:12]}.",
+        "## What it holds of participants",
+        f"No identifiers. The method holds {model.method.facts.holds}. The model also holds the mean connectome of the "
+        "source sites and the ranges above, whose ends are of single scans.",
+        *_warn_of_kept_scans(model.method.facts.keeps_scans),
+        "## Settings",
+        "\n".join(f"- `{name}`: {value}" for name, value in vars(model.method.settings).items()),
+    ]
+    return "\n\n".join(lines) + "\n"
+
+
+def _warn_of_kept_scans(kept: str) -> list[str]:
+    if not kept:
+        return []
+    return [f"**It keeps numbers of single source scans**: {kept}. Share it as you would share those."]
+
+
+def _describe_evidence(evidence: Evidence | None) -> list[str]:
+    if evidence is None:
+        return ["**Not evaluated.** Fit it with `--evidence RESULTS` or `--evaluate` to know."]
+    lines = [
+        f"- Leave one site out: {evidence.n_scans} scans of {evidence.n_sites} sites, {evidence.n_seeds} seeds.",
+        f"- AUC, mean over sites: {_describe_percent(evidence.auc)}. Pair-weighted: "
+        f"{_describe_percent(evidence.pair_weighted_auc)}.",
+        f"- Accuracy {format_percent(evidence.accuracy)} %, Brier score {evidence.brier:.3f}.",
+        f"- Calibration slope {_describe(evidence.slope)} (perfect: 1), intercept {_describe(evidence.intercept)} "
+        "(perfect: 0).",
+    ]
+    rows = "\n".join(
+        f"| {p.coverage:.0%} | {format_percent(p.accuracy)} % | {p.threshold:.2f} |"
+        for p in evidence.risk
+        if round(20 * p.coverage) % 4 == 0
+    )
+    table = f"| most decided scans | accuracy | absolute logit at least |\n| --- | --- | --- |\n{rows}"
+    differences = [f"**The evidence differs from the model: {words}.**" for words in evidence.differences]
+    return ["\n".join(lines), table, *differences]
+
+
+def _describe_percent(estimate: Estimate) -> str:
+    if estimate.value is None:
+        return "unknown"
+    interval = (
+        f" ({format_percent(estimate.low)} to {format_percent(estimate.high)})" if estimate.low is not None else ""
+    )
+    return f"{format_percent(estimate.value)} %{interval}"
+
+
+def _describe(estimate: Estimate) -> str:
+    if estimate.value is None:
+        return "unknown"
+    interval = f" ({estimate.low:.2f} to {estimate.high:.2f})" if estimate.low is not None else ""
+    return f"{estimate.value:.2f}{interval}"
+
+
+def _describe_range(limits: tuple[float, ...] | None, unit: str) -> str:
+    if limits is None:
+        return "unknown"
+    return f"{limits[0]:.3g} {unit}" if limits[0] == limits[1] else f"{limits[0]:.3g} to {limits[1]:.3g} {unit}"

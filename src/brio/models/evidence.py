@@ -1,0 +1,256 @@
+"""What is known about a method at sites it was not trained on: the evidence that a model carries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.special import logit
+
+from ..errors import BrioError
+from ..protocol.recalibration import average_over_sites, fit_recalibration
+from ..results import MetricSummary, StoredJob
+
+__all__ = [
+    "DecisionRule",
+    "Estimate",
+    "Evidence",
+    "RiskPoint",
+    "average_seeds",
+    "choose_rule",
+    "gather_evidence",
+    "trace_risk",
+]
+
+COVERAGES = tuple(k / 20 for k in range(1, 21))
+LEAST_COVERAGE = 0.1
+"""A rule that decides for fewer scans is not offered: its accuracy rests on too few."""
+
+
+@dataclass(frozen=True)
+class RiskPoint:
+    """Accuracy where only the most decided scans are answered for.
+
+    Attributes
+    ----------
+    coverage : float
+        Share of the scans that are answered for.
+    threshold : float
+        Their smallest absolute logit.
+    accuracy : float
+    n : int
+    """
+
+    coverage: float
+    threshold: float
+    accuracy: float
+    n: int
+
+
+@dataclass(frozen=True)
+class DecisionRule:
+    """When a prediction counts as decided: where its absolute logit reaches the threshold.
+
+    Attributes
+    ----------
+    wanted_accuracy : float
+        The rule decides for as many scans as it can at this accuracy.
+    threshold : float
+    coverage, accuracy : float
+        Expected at a new site, from the evidence.
+    """
+
+    wanted_accuracy: float
+    threshold: float
+    coverage: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its 95 % interval; None for what cannot be computed from so few sites."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Scores of a method at test sites, each left out in turn.
+
+    Attributes
+    ----------
+    n_scans, n_sites, n_seeds : int
+    fingerprint : str
+        Of the cohort.
+    auc : Estimate
+        Mean over test sites, t interval.
+    pair_weighted_auc : Estimate
+        Every pair of a patient and a control of one test site counts alike; interval over participants.
+    accuracy, brier : float
+        Of all test scans, seeds averaged.
+    slope, intercept : Estimate
+        Calibration at test sites: means of a random-effects model; 1 and 0 are perfect.
+    risk : tuple of RiskPoint
+        Accuracy against coverage.
+    differences : tuple of str
+        In what the evaluated method differs from the model; empty where it does not.
+    """
+
+    n_scans: int
+    n_sites: int
+    n_seeds: int
+    fingerprint: str
+    auc: Estimate
+    pair_weighted_auc: Estimate
+    accuracy: float
+    brier: float
+    slope: Estimate
+    intercept: Estimate
+    risk: tuple[RiskPoint, ...]
+    differences: tuple[str, ...] = ()
+
+
+def gather_evidence(folder: str | Path, name: str, fingerprint: str, differences: tuple[str, ...] = ()) -> Evidence:
+    """Gather the evidence on a method from a finished job.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Of ``brio run`` under leave-one-site-out, with its predictions.
+    name : str
+        Of the method.
+    fingerprint : str
+        Of the cohort that the model is fitted to.
+    differences : tuple of str
+        What is known to differ already.
+
+    Raises
+    ------
+    BrioError
+        If the job did not evaluate this method at test sites, or its predictions were not kept.
+    """
+    job = StoredJob.read(Path(folder))
+    if name not in job.summary.methods:
+        has = ", ".join(job.summary.methods)
+        raise BrioError(f"{folder}: evaluated {has}, not '{name}'; give a folder of 'brio run --method {name}'")
+    if job.summary.protocol != "loso":
+        raise BrioError(f"{folder}: was evaluated by k-fold, which says nothing about new sites; use --protocol loso")
+    if job.predictions is None:
+        raise BrioError(f"{folder}: its predictions were not kept, so there is no calibration and no rule to decide by")
+    if job.summary.fingerprint != fingerprint:
+        differences = (*differences, "the evidence is of another cohort, or of other scans of it")
+    own = job.predictions[job.predictions["method"] == name]
+    summary = job.summary.methods[name]
+    scans = average_seeds(own)
+    slope, intercept = _calibrate_sites(own)
+    return Evidence(
+        n_scans=len(scans),
+        n_sites=scans["fold"].nunique(),
+        n_seeds=own["seed"].nunique(),
+        fingerprint=job.summary.fingerprint,
+        auc=_read_estimate(summary.auc),
+        pair_weighted_auc=_read_estimate(summary.pair_weighted_auc),
+        accuracy=float(((scans["logit"] > 0) == scans["label"]).mean()),
+        brier=float(((scans["probability"] - scans["label"]) ** 2).mean()),
+        slope=slope,
+        intercept=intercept,
+        risk=trace_risk(scans["label"].to_numpy(), scans["logit"].to_numpy()),
+        differences=differences,
+    )
+
+
+def _read_estimate(summary: MetricSummary | None) -> Estimate:
+    if summary is None:
+        return Estimate(None, None, None)
+    low, high = summary.interval or (None, None)
+    return Estimate(summary.mean, low, high)
+
+
+def average_seeds(predictions: pd.DataFrame) -> pd.DataFrame:
+    """Average the logits of the probabilities of each test scan over seeds.
+
+    Parameters
+    ----------
+    predictions : DataFrame
+        Of one method, as ``predictions.csv`` has them.
+
+    Returns
+    -------
+    DataFrame, one row per scan
+        ``fold``, ``participant_id``, ``label``, ``logit`` and ``probability``.
+    """
+    probability = predictions["probability"].to_numpy(dtype=float).clip(1e-12, 1 - 1e-12)
+    table = predictions.assign(logit=logit(probability))
+    scans = table.groupby(["fold", "participant_id"], sort=False).agg(label=("label", "first"), logit=("logit", "mean"))
+    return scans.reset_index().assign(probability=lambda t: 1 / (1 + np.exp(-t["logit"])))
+
+
+def _calibrate_sites(predictions: pd.DataFrame) -> tuple[Estimate, Estimate]:
+    """Calibration slope and intercept in the large over sites, as the study of calibration has them."""
+    rows = []
+    for (fold, _), run in predictions.groupby(["fold", "seed"], sort=False):
+        probability = run["probability"].to_numpy(dtype=float).clip(1e-12, 1 - 1e-12)
+        rows.append({"fold": fold} | fit_recalibration(run["label"].to_numpy(), logit(probability))._asdict())
+    sites = pd.DataFrame(rows).groupby("fold").mean(numeric_only=True)
+
+    def average(name: str) -> Estimate:
+        mean = average_over_sites(*(sites[[name, f"{name}_se"]].to_numpy(dtype=float).T))
+        return Estimate(*(float(v) if np.isfinite(v) else None for v in (mean.mean, mean.low, mean.high)))
+
+    return average("slope"), average("in_the_large")
+
+
+def trace_risk(label: np.ndarray, logits: np.ndarray) -> tuple[RiskPoint, ...]:
+    """Compute the accuracy of the most decided scans for several shares of all scans.
+
+    Parameters
+    ----------
+    label : ndarray of int, shape [n]
+        0 or 1.
+    logits : ndarray, shape [n]
+        Logits of probabilities at sites that were not learned from.
+
+    Returns
+    -------
+    tuple of RiskPoint
+        From the smallest coverage to all scans.
+
+    Examples
+    --------
+    >>> points = trace_risk(np.array([1, 0, 1, 0]), np.array([2.0, -1.5, -0.2, 0.1]))
+    >>> [(p.coverage, p.accuracy) for p in points if p.coverage in (0.5, 1.0)]
+    [(0.5, 1.0), (1.0, 0.5)]
+    """
+    size = np.abs(logits)
+    order = np.argsort(-size, kind="stable")
+    right = ((logits > 0) == label)[order]
+    points = []
+    for coverage in COVERAGES:
+        n = max(1, round(coverage * len(order)))
+        points.append(RiskPoint(coverage, float(size[order[n - 1]]), float(right[:n].mean()), n))
+    return tuple(points)
+
+
+def choose_rule(risk: tuple[RiskPoint, ...], wanted_accuracy: float) -> DecisionRule | None:
+    """Choose the threshold that decides for the most scans at a wanted accuracy.
+
+    Parameters
+    ----------
+    risk : tuple of RiskPoint
+        From scans of sites that were left out.
+    wanted_accuracy : float
+
+    Returns
+    -------
+    DecisionRule or None
+        None where no coverage of a tenth or more reaches that accuracy.
+    """
+    reached = [p for p in risk if p.accuracy >= wanted_accuracy and p.coverage >= LEAST_COVERAGE]
+    if not reached:
+        return None
+    best = max(reached, key=lambda p: p.coverage)
+    return DecisionRule(wanted_accuracy, best.threshold, best.coverage, best.accuracy)

@@ -1,0 +1,129 @@
+"""External validation: how good predictions are where the scans have labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import logit as to_logit
+from scipy.stats import beta
+
+from ..cohort import Cohort
+from ..protocol import auc
+from ..protocol.placements import delong_covariance, placement_values
+from ..protocol.recalibration import fit_recalibration
+from ..results.records import to_json
+from .evidence import Estimate
+from .predict import ScanPredictions
+
+__all__ = ["ExternalScores", "score_labelled_scans"]
+
+_Z = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class ExternalScores:
+    """Scores of predictions for scans with labels.
+
+    Attributes
+    ----------
+    n_patients, n_controls, n_decided : int
+    auc : Estimate
+        Interval by DeLong's variance.
+    accuracy, accuracy_decided : Estimate
+        Of all scans, and of those that were decided; intervals by Clopper and Pearson.
+    brier : float
+    slope, intercept : Estimate
+        Calibration: 1 and 0 are perfect.
+    """
+
+    n_patients: int
+    n_controls: int
+    n_decided: int
+    auc: Estimate
+    accuracy: Estimate
+    accuracy_decided: Estimate
+    brier: float
+    slope: Estimate
+    intercept: Estimate
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the scores as plain dictionaries."""
+        document: dict[str, Any] = to_json(self)
+        return document
+
+    def describe(self) -> list[str]:
+        """Say the scores in a few lines."""
+        return [
+            f"labels: {self.n_patients} patients, {self.n_controls} controls",
+            f"AUC {_show(self.auc, 100)} %, accuracy {_show(self.accuracy, 100)} %, of the {self.n_decided} decided "
+            f"{_show(self.accuracy_decided, 100)} %",
+            f"Brier score {self.brier:.3f}, calibration slope {_show(self.slope)}, intercept {_show(self.intercept)}",
+        ]
+
+
+def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> ExternalScores | None:
+    """Score predictions where the scans have labels of both classes.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    predictions : ScanPredictions
+
+    Returns
+    -------
+    ExternalScores or None
+        None where there are no labels, or those of one class only.
+    """
+    known = cohort.labelled
+    if not known.any():
+        return None
+    label = cohort.select(known).labels
+    if len(np.unique(label)) < 2:
+        return None
+    logits, table = predictions.logit[known], predictions.table[known]
+    probability = table["probability"].to_numpy(dtype=float)
+    right = (logits > 0) == label
+    decided = (table["decided"] == "yes").to_numpy()
+    _, covariance = delong_covariance(label, placement_values(label, logits)[:, None])
+    area, error = auc(label, logits), float(np.sqrt(covariance[0, 0]))
+    fitted = fit_recalibration(label, to_logit(probability.clip(1e-12, 1 - 1e-12)))
+    return ExternalScores(
+        n_patients=int(label.sum()),
+        n_controls=int((1 - label).sum()),
+        n_decided=int(decided.sum()),
+        auc=_make_estimate(area, error, 0.0, 1.0),
+        accuracy=_estimate_share(right),
+        accuracy_decided=_estimate_share(right[decided]),
+        brier=float(((probability - label) ** 2).mean()),
+        slope=_make_estimate(fitted.slope, fitted.slope_se),
+        intercept=_make_estimate(fitted.in_the_large, fitted.in_the_large_se),
+    )
+
+
+def _make_estimate(value: float, se: float, least: float = -np.inf, largest: float = np.inf) -> Estimate:
+    if not np.isfinite(value):
+        return Estimate(None, None, None)
+    if not np.isfinite(se):
+        return Estimate(float(value), None, None)
+    return Estimate(float(value), float(max(least, value - _Z * se)), float(min(largest, value + _Z * se)))
+
+
+def _estimate_share(right: np.ndarray) -> Estimate:
+    n, k = len(right), int(right.sum())
+    if n == 0:
+        return Estimate(None, None, None)
+    low = float(beta.ppf(0.025, k, n - k + 1)) if k else 0.0
+    high = float(beta.ppf(0.975, k + 1, n - k)) if k < n else 1.0
+    return Estimate(k / n, low, high)
+
+
+def _show(estimate: Estimate, factor: float = 1.0) -> str:
+    if estimate.value is None:
+        return "unknown"
+    digits = 1 if factor == 100 else 2
+    text = f"{factor * estimate.value:.{digits}f}"
+    if estimate.low is None or estimate.high is None:
+        return text
+    return f"{text} ({factor * estimate.low:.{digits}f} to {factor * estimate.high:.{digits}f})"

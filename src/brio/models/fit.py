@@ -1,0 +1,201 @@
+"""Fit a method to all sites of a cohort: ``brio fit``."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..cohort import Cohort
+from ..connectome import BlockRule, Connectomes, HarmonisedConnectomes, fit_harmoniser
+from ..errors import BrioError
+from ..jobs import JobSpec, run_job
+from ..jobs.job import Job, Say, ignore, prepare_job
+from ..methods import find_method, make_method
+from ..progress import Progress, silent
+from ..protocol import Fold, make_training_fold
+from ..training import Method, Run
+from ..training.inputs import check_needs
+from ..version import __version__
+from .evidence import gather_evidence
+from .halves import learn_interval_factor
+from .model import Member, Model, TrainingFacts
+from .ranges import learn_ranges
+
+__all__ = ["evaluate_model", "fit_model", "settle_final_settings"]
+
+
+def fit_model(
+    spec: JobSpec,
+    *,
+    validation_sites: Sequence[str] = (),
+    to_share: bool = False,
+    progress: Progress = silent,
+    say: Say = ignore,
+) -> Model:
+    """Fit a method to all sites of a cohort.
+
+    A closed-form model chooses its penalty by inner folds over all sites. A network chooses its epoch on two
+    validation sites, and is then trained again on all sites to that epoch.
+
+    Parameters
+    ----------
+    spec : JobSpec
+        Cohort, one method, its settings, seeds and device; each seed is one member of the model. Settings under
+        ``harmonise.`` become part of the model; ``protocol.validation_sites`` is the number of validation sites.
+    validation_sites : sequence of str
+        Names of the validation sites; by default they are drawn from the seed.
+    to_share : bool
+        Refuse a method that keeps numbers of single source scans.
+    progress : Progress
+    say : function of str
+        Called with every line of text for the user.
+
+    Returns
+    -------
+    Model
+        Without evidence, see :func:`evaluate_model`.
+
+    Raises
+    ------
+    BrioError
+        If settings or sites are wrong, or training diverges.
+    """
+    if len(spec.methods) != 1:
+        raise BrioError(f"a model has one method, but {len(spec.methods)} were given")
+    method = settle_final_settings(spec.methods[0], spec.settings_of(spec.methods[0]))
+    if to_share and method.facts.keeps_scans:
+        raise BrioError(
+            f"'{method.name}' cannot be fitted to share: {method.facts.keeps_scans}. Choose another method, such as "
+            "log-ridge, or leave out --share and treat the model as participants' data"
+        )
+    job = prepare_job(spec, progress, say)
+    check_needs(job.cohort, method.needs, method.settings, f"method '{method.name}'")
+    job.announce_exclusions()
+    wanted: int | Sequence[str] = spec.protocol_settings.validation_sites
+    if not method.needs_validation:
+        wanted = 0
+    elif validation_sites:
+        wanted = validation_sites
+    runs = [Run(make_training_fold(job.cohort, seed, wanted), seed) for seed in job.seeds]
+    fold = runs[0].fold
+    if fold.one_class_sites:
+        say(f"not learned from, one class only: {', '.join(fold.one_class_sites)}")
+    members = _fit_members(job, method, runs)
+    connectomes = job.connectomes
+    learned = _union_of_training_scans(method, job.cohort, runs)
+    ranges, mean = learn_ranges(connectomes, learned)
+    model = Model(
+        method=method,
+        members=members,
+        atlas=job.cohort.atlas,
+        classes=job.cohort.classes,
+        block_length=members[0].fitted.block_length or _estimate_block_length(connectomes, learned),
+        interval_factor=1.0,
+        ranges=ranges,
+        mean=mean,
+        training=_describe_training(job, learned, fold),
+    )
+    with job.device.network_precision():
+        return replace(model, interval_factor=learn_interval_factor(model, connectomes, learned))
+
+
+def settle_final_settings(name: str, values: Mapping[str, Any]) -> Method:
+    """Make a method with the settings that a final model needs, unless the user has set them otherwise.
+
+    Closed-form models choose by inner folds, networks are trained again on all sites.
+
+    Parameters
+    ----------
+    name : str
+        Of the method.
+    values : dict
+        Settings by name.
+
+    Examples
+    --------
+    >>> settle_final_settings("ridge", {}).settings.choose_by
+    'source-sites'
+    >>> settle_final_settings("gcn", {}).settings.refit
+    True
+    """
+    method = make_method(name, dict(values))
+    if not method.needs_validation:
+        return method
+    key, _, value = method.facts.setting_without_validation.partition("=")
+    if not key and hasattr(method.settings, "refit"):
+        key, value = "refit", "true"
+    return method if not key or key in values else make_method(name, {**values, key: value})
+
+
+def evaluate_model(model: Model, spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> Model:
+    """Evaluate the method of a model at every site in turn, with the settings of the model, and add the evidence.
+
+    Parameters
+    ----------
+    model : Model
+    spec : JobSpec
+        That the model was fitted by.
+    progress : Progress
+    say : function of str
+
+    Returns
+    -------
+    Model
+    """
+    name = model.method.name
+    own = {k: v for k, v in asdict(model.method.settings).items() if k not in find_method(name).fixed}
+    others = {k: v for k, v in spec.settings.items() if "." in k}
+    if not model.method.needs_validation:
+        others["protocol.validation_sites"] = 0
+    evaluation = replace(spec, settings={**own, **others}, protocol="loso", folds=None, records_only=True)
+    with tempfile.TemporaryDirectory(prefix="brio-evaluation-") as folder:
+        run_job(evaluation, Path(folder) / "job", progress, say)
+        return model.with_evidence(gather_evidence(Path(folder) / "job", name, model.training.fingerprint))
+
+
+def _fit_members(job: Job, method: Method, runs: list[Run]) -> tuple[Member, ...]:
+    """Fit one run for each seed; runs share their inputs unless sites are harmonised."""
+    rule = job.spec.harmonisation_rule
+    with job.device.network_precision():
+        if rule.kind == "none":
+            fitted_runs = method.fit(job.connectomes, runs, job.progress)
+            members = [Member(fitted) for fitted in fitted_runs]
+        else:
+            members = []
+            for run in runs:
+                harmoniser = fit_harmoniser(job.connectomes, run.fold.source, rule)
+                (fitted,) = method.fit(HarmonisedConnectomes(job.connectomes, harmoniser), [run], job.progress)
+                members.append(Member(fitted, harmoniser))
+    for member in members:
+        member.fitted.require_finite(method.name)
+    return tuple(members)
+
+
+def _union_of_training_scans(method: Method, cohort: Cohort, runs: list[Run]) -> np.ndarray:
+    return np.unique(np.concatenate([method.training_scans(cohort, run.fold) for run in runs]))
+
+
+def _estimate_block_length(connectomes: Connectomes, scans: np.ndarray) -> float:
+    cohort = connectomes.cohort
+    return connectomes.estimate_block_length(scans, cohort.sites[scans], cohort.labels[scans], BlockRule(), 0)
+
+
+def _describe_training(job: Job, learned: np.ndarray, fold: Fold) -> TrainingFacts:
+    cohort = job.cohort
+    sites, labels = cohort.sites[learned], cohort.labels[learned]
+    return TrainingFacts(
+        cohort=cohort.name,
+        fingerprint=cohort.fingerprint,
+        whole_fingerprint=job.cohort_before_exclusions.fingerprint,
+        n_scans=len(learned),
+        n_excluded=len(job.cohort_before_exclusions) - len(cohort),
+        sites={str(e): tuple(int((labels[sites == e] == c).sum()) for c in (0, 1)) for e in np.unique(sites)},
+        one_class_sites=fold.one_class_sites,
+        versions={"brio": __version__, "torch": torch.__version__, "numpy": np.__version__},
+    )

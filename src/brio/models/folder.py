@@ -1,0 +1,328 @@
+"""The folder of a model: safetensors, JSON and text, with a hash of every file.
+
+=============================  ========================================================================
+file                           what
+=============================  ========================================================================
+``model.json``                 method, settings, training, ranges and evidence
+``rois.tsv``                   ROIs in the order that scans must have
+``mean.safetensors``           mean connectome of the source sites
+``weights-SEED.safetensors``   one member of the model
+``harmonisation-SEED...``      its site effects, where sites were harmonised
+``MODEL_CARD.md``              all of this for people
+``SHA256SUMS``                 hashes; ``sha256sum --check SHA256SUMS`` reads it too
+=============================  ========================================================================
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ..cohort import Atlas
+from ..cohort.folder import format_table, read_table
+from ..cohort.readers.assembly import refuse_existing
+from ..connectome import HarmonisationRule, Harmoniser
+from ..connectome.combat import Combat
+from ..errors import BrioError
+from ..methods import find_method, make_method
+from ..protocol import Fold
+from ..results.files import file_error
+from ..results.records import from_json, to_json
+from ..training import FittedRun, Method, Run, group_tensors, name_tensors
+from ..version import __version__
+from .card import write_card
+from .evidence import Evidence
+from .model import Member, Model, TrainingFacts
+from .ranges import ScanRanges
+
+__all__ = ["read_model", "write_model"]
+
+FORMAT = 1
+"""Version of the format of a model folder."""
+
+MODEL, ROIS, MEAN, CARD, SUMS = "model.json", "rois.tsv", "mean.safetensors", "MODEL_CARD.md", "SHA256SUMS"
+GET_AGAIN = "copy the model again from where it came, or fit it again"
+
+
+@dataclass(frozen=True)
+class MemberRecord:
+    """What ``model.json`` says of one member; its tensors lie in files of their own."""
+
+    seed: int
+    validation_sites: tuple[str, ...]
+    validation_auc: float
+    selected_epoch: int | None
+    trained_epochs: int | None
+    block_length: float | None
+    details: dict[str, Any]
+    harmonised_sites: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class ModelRecord:
+    """What ``model.json`` holds."""
+
+    format: int
+    brio: str
+    method: str
+    version: int
+    settings: dict[str, Any]
+    classes: tuple[str, ...]
+    atlas: str
+    block_length: float
+    interval_factor: float
+    harmonise: dict[str, Any] | None
+    members: tuple[MemberRecord, ...]
+    training: TrainingFacts
+    ranges: ScanRanges
+    evidence: Evidence | None = field(default=None)
+
+
+def write_model(model: Model, out: str | Path) -> None:
+    """Write a model to a new folder, which is there whole or not at all.
+
+    Parameters
+    ----------
+    model : Model
+    out : str or Path
+        Must not exist yet.
+
+    Raises
+    ------
+    BrioError
+        If ``out`` exists, or cannot be written.
+    """
+    folder = Path(out)
+    refuse_existing(folder)
+    partial = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}.partial")
+    try:
+        partial.mkdir(parents=True)
+        _write_files(model, partial)
+        os.rename(partial, folder)
+    except OSError as error:
+        raise BrioError(f"{folder}: cannot be written ({error})") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _write_files(model: Model, folder: Path) -> None:
+    names = [MODEL, ROIS, MEAN, CARD]
+    (folder / MODEL).write_text(json.dumps(to_json(_make_record(model)), indent=1, allow_nan=False) + "\n", "utf-8")
+    (folder / ROIS).write_text(format_table(model.atlas.rois), "utf-8")
+    (folder / CARD).write_text(write_card(model), "utf-8")
+    _save_tensors({"mean": model.mean}, folder / MEAN)
+    for member in model.members:
+        seed, fitted = member.fitted.run.seed, member.fitted
+        state = fitted.state._replace(training={})
+        _save_tensors(name_tensors(fitted.parameters, state), folder / _name_weights(seed))
+        names.append(_name_weights(seed))
+        if member.harmoniser is not None:
+            _save_tensors(_harmoniser_tensors(member.harmoniser), folder / _name_harmonisation(seed))
+            names.append(_name_harmonisation(seed))
+    sums = "".join(f"{_hash_file(folder / name)}  {name}\n" for name in names)
+    (folder / SUMS).write_text(sums, "utf-8")
+
+
+def _make_record(model: Model) -> ModelRecord:
+    rule = model.members[0].harmoniser.rule if model.members[0].harmoniser else None
+    return ModelRecord(
+        format=FORMAT,
+        brio=__version__,
+        method=model.method.name,
+        version=model.method.version,
+        settings=asdict(model.method.settings),
+        classes=model.classes,
+        atlas=model.atlas.name,
+        block_length=model.block_length,
+        interval_factor=model.interval_factor,
+        harmonise=None if rule is None else asdict(rule),
+        members=tuple(_make_member_record(member) for member in model.members),
+        training=model.training,
+        ranges=model.ranges,
+        evidence=model.evidence,
+    )
+
+
+def _make_member_record(member: Member) -> MemberRecord:
+    fitted = member.fitted
+    return MemberRecord(
+        seed=fitted.run.seed,
+        validation_sites=fitted.run.fold.validation_sites,
+        validation_auc=fitted.validation_auc,
+        selected_epoch=fitted.selected_epoch,
+        trained_epochs=fitted.trained_epochs,
+        block_length=fitted.block_length,
+        details=fitted.details,
+        harmonised_sites=None if member.harmoniser is None else member.harmoniser.combat.sites,
+    )
+
+
+def read_model(path: str | Path) -> Model:
+    """Read a model that :func:`write_model` wrote, and check every file of it.
+
+    Parameters
+    ----------
+    path : str or Path
+
+    Returns
+    -------
+    Model
+
+    Raises
+    ------
+    BrioError
+        If the folder is no model, a file is missing or changed, or this version of brio cannot use it.
+    """
+    folder = Path(path)
+    names = _check_sums(folder)
+    document = _read_document(folder)
+    record = from_json(ModelRecord, document, folder / MODEL, GET_AGAIN)
+    method = _make_method(record, folder)
+    rule = None if record.harmonise is None else HarmonisationRule(**record.harmonise)
+    members = []
+    for one in record.members:
+        _require_listed(folder, names, _name_weights(one.seed))
+        fitted = _make_fitted_run(one, record.training, _load_tensors(folder / _name_weights(one.seed)))
+        harmoniser = None
+        if rule is not None and one.harmonised_sites is not None:
+            _require_listed(folder, names, _name_harmonisation(one.seed))
+            tensors = _load_tensors(folder / _name_harmonisation(one.seed))
+            harmoniser = _make_harmoniser(rule, one.harmonised_sites, tensors)
+        members.append(Member(fitted, harmoniser))
+    rois = read_table(folder / ROIS, text_columns=("name",))
+    return Model(
+        method=method,
+        members=tuple(members),
+        atlas=Atlas(record.atlas, rois),
+        classes=(record.classes[0], record.classes[1]),
+        block_length=record.block_length,
+        interval_factor=record.interval_factor,
+        ranges=record.ranges,
+        mean=_load_tensors(folder / MEAN)["mean"],
+        training=record.training,
+        evidence=record.evidence,
+    )
+
+
+def _check_sums(folder: Path) -> list[str]:
+    """Check the hash of every listed file; returns their names."""
+    if not (folder / MODEL).is_file() and not (folder / SUMS).is_file():
+        raise BrioError(f"{folder}: is no model; give a folder that 'brio fit' wrote")
+    try:
+        lines = (folder / SUMS).read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise file_error(folder / SUMS, f"cannot be read ({error})", GET_AGAIN) from error
+    names = []
+    for line in lines:
+        digest, separator, name = line.partition("  ")
+        if not separator or len(digest) != 64 or Path(name).name != name:
+            raise file_error(folder / SUMS, "was changed", GET_AGAIN)
+        if not (folder / name).is_file():
+            raise file_error(folder / name, "is missing", GET_AGAIN)
+        if _hash_file(folder / name) != digest:
+            raise file_error(folder / name, "was changed or damaged since the model was written", GET_AGAIN)
+        names.append(name)
+    for name in (MODEL, ROIS, MEAN, CARD):
+        _require_listed(folder, names, name)
+    return names
+
+
+def _require_listed(folder: Path, names: list[str], name: str) -> None:
+    if name not in names:
+        raise file_error(folder / SUMS, f"has no line for {name}", GET_AGAIN)
+
+
+def _read_document(folder: Path) -> dict[str, Any]:
+    try:
+        document = json.loads((folder / MODEL).read_text("utf-8"))
+    except ValueError as error:
+        raise file_error(folder / MODEL, f"cannot be read ({error})", GET_AGAIN) from error
+    found = document.get("format") if isinstance(document, dict) else None
+    if found != FORMAT:
+        remedy = "use the version of brio that wrote it, or a later one"
+        raise file_error(folder / MODEL, f"is in format {found}, this brio reads format {FORMAT}", remedy)
+    assert isinstance(document, dict)
+    return document
+
+
+def _make_method(record: ModelRecord, folder: Path) -> Method:
+    fixed = find_method(record.method).fixed
+    method = make_method(record.method, {k: v for k, v in record.settings.items() if k not in fixed})
+    if method.version != record.version:
+        raise BrioError(
+            f"{folder}: was fitted by version {record.version} of '{record.method}' (brio {record.brio}); this brio "
+            f"has version {method.version}, whose margins differ. Use brio {record.brio}, or fit the model again"
+        )
+    return method
+
+
+def _make_fitted_run(one: MemberRecord, training: TrainingFacts, tensors: dict[str, Tensor]) -> FittedRun:
+    parameters, state = group_tensors(tensors)
+    none = np.empty(0, dtype=np.int64)
+    fold = Fold("all", none, none, none, (), one.validation_sites, training.one_class_sites)
+    return FittedRun(
+        run=Run(fold, one.seed),
+        test_logit=np.empty(0),
+        validation_auc=one.validation_auc,
+        selected_epoch=one.selected_epoch,
+        trained_epochs=one.trained_epochs,
+        block_length=one.block_length,
+        parameters=parameters,
+        state=state,
+        details=one.details,
+    )
+
+
+_COMBAT_ARRAYS = ("alpha", "sigma", "beta", "gamma", "delta", "prior")
+
+
+def _harmoniser_tensors(harmoniser: Harmoniser) -> dict[str, Tensor]:
+    arrays = {name: getattr(harmoniser.combat, name) for name in _COMBAT_ARRAYS}
+    arrays |= {"covariate_mean": harmoniser.covariate_mean, "covariate_sd": harmoniser.covariate_sd}
+    return {name: torch.from_numpy(np.asarray(a)) for name, a in arrays.items()} | {"fill": harmoniser.dead_roi_fill}
+
+
+def _make_harmoniser(rule: HarmonisationRule, sites: tuple[str, ...], tensors: dict[str, Tensor]) -> Harmoniser:
+    arrays = {name: t.numpy() for name, t in tensors.items() if name != "fill"}
+    combat = Combat(sites, **{name: arrays[name] for name in _COMBAT_ARRAYS})
+    return Harmoniser(rule, combat, tensors["fill"], arrays["covariate_mean"], arrays["covariate_sd"])
+
+
+def _name_weights(seed: int) -> str:
+    return f"weights-{seed}.safetensors"
+
+
+def _name_harmonisation(seed: int) -> str:
+    return f"harmonisation-{seed}.safetensors"
+
+
+def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    try:
+        save_file({name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}, path)
+        path.chmod((path.parent / MODEL).stat().st_mode & 0o777)  # safetensors would keep all others out
+    except SafetensorError as error:  # a full disk, for instance
+        raise OSError(str(error)) from error
+
+
+def _load_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise file_error(path, f"cannot be read ({error})", GET_AGAIN) from error
+
+
+def _hash_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

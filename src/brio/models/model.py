@@ -1,0 +1,253 @@
+"""A fitted model that leaves home: what it is made of, and the margins it gives to any scans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import draws
+from ..cohort import Atlas, Cohort
+from ..connectome import BlockRule, Connectomes, HarmonisedConnectomes, Harmoniser, ReestimateRequest, clip_block_length
+from ..errors import BrioError
+from ..training import FittedRun, Inputs, Method, Scans
+from .evidence import Evidence
+from .ranges import ScanRanges
+
+__all__ = ["Margins", "Member", "Model", "TrainingFacts", "check_atlas"]
+
+# Stands in for the index of a refresh. Training uses 0, 1, 2, ..., so these draws differ from all of its own.
+_REFRESH = draws.address("predictions")
+_SEED = 0
+_SCANS_AT_A_TIME = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One fitted run of a model, and the harmonisation that its inputs need."""
+
+    fitted: FittedRun
+    harmoniser: Harmoniser | None = None
+
+    @property
+    def calibration(self) -> tuple[float, float]:
+        """Slope and intercept that turn a margin into the logit of a probability."""
+        slope, intercept = self.fitted.details.get("calibration", (1.0, 0.0))
+        return float(slope), float(intercept)
+
+
+@dataclass(frozen=True)
+class TrainingFacts:
+    """What a model was fitted to.
+
+    Attributes
+    ----------
+    cohort, fingerprint : str
+        Name and fingerprint of the scans that were used.
+    whole_fingerprint : str
+        That of the cohort before the audit excluded scans.
+    n_scans, n_excluded : int
+    sites : dict of str to tuple of int
+        Controls and patients of each site that the model learned from.
+    one_class_sites : tuple of str
+        Sites that it did not learn from, because they hold one class.
+    versions : dict of str
+        Of brio, torch and numpy.
+    """
+
+    cohort: str
+    fingerprint: str
+    whole_fingerprint: str
+    n_scans: int
+    n_excluded: int
+    sites: dict[str, tuple[int, ...]]
+    one_class_sites: tuple[str, ...]
+    versions: dict[str, str]
+
+
+class Margins(NamedTuple):
+    """Margins of S members for n scans and K re-estimates of each.
+
+    Attributes
+    ----------
+    full : ndarray, shape [S, n]
+    reestimated : ndarray, shape [S, n, K]
+    """
+
+    full: np.ndarray
+    reestimated: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A method fitted to all sites of a cohort, with what a new hospital needs to use it.
+
+    Attributes
+    ----------
+    method : Method
+        With its settings.
+    members : tuple of Member
+        One for each seed; their margins are averaged.
+    atlas : Atlas
+        ROIs in the order that scans must have.
+    classes : tuple of two str
+        Names of the labels 0 and 1; margins are positive for the second.
+    block_length : float
+        Of re-estimates, in frames, unrounded.
+    interval_factor : float
+        By how much more two halves of a source scan differ than its re-estimates say, see
+        :func:`~brio.models.halves.learn_interval_factor`.
+    ranges : ScanRanges
+        Of the scans it learned from.
+    mean : Tensor, shape [P, P]
+        Mean connectome of the source sites.
+    training : TrainingFacts
+    evidence : Evidence or None
+        None where it was not evaluated.
+    """
+
+    method: Method
+    members: tuple[Member, ...]
+    atlas: Atlas
+    classes: tuple[str, str]
+    block_length: float
+    interval_factor: float
+    ranges: ScanRanges
+    mean: Tensor
+    training: TrainingFacts
+    evidence: Evidence | None = None
+
+    def __repr__(self) -> str:
+        seeds, training = len(self.members), self.training
+        evaluated = "" if self.evidence is not None else ", not evaluated"
+        return (
+            f"Model({self.method.name!r}: {seeds} seed{'s' if seeds > 1 else ''}, {training.n_scans} scans of "
+            f"{len(training.sites)} sites, {len(self.atlas)} ROIs ({self.atlas.name}){evaluated})"
+        )
+
+    def with_evidence(self, evidence: Evidence) -> Model:
+        """Return the same model with evidence."""
+        return replace(self, evidence=evidence)
+
+    def compute_margins(self, plain: Connectomes, reestimates: int = 0) -> Margins:
+        """Compute the margins of scans, and of re-estimates that all members share.
+
+        Parameters
+        ----------
+        plain : Connectomes
+            Of the scans, as they were measured; members harmonise them where they need it.
+        reestimates : int
+            Re-estimates of each scan, K.
+
+        Returns
+        -------
+        Margins
+        """
+        blocks = clip_block_length(self.block_length, plain.n_frames, BlockRule())
+        request = ReestimateRequest(np.arange(len(plain)), blocks, _SEED, _REFRESH, reestimates)
+        full, reestimated = [], []
+        for member in self.members:
+            inputs = self.gather_inputs(plain, member)
+            index = torch.arange(len(plain), device=plain.device)
+            parts = [self._predict(member, inputs.take(part)) for part in index.split(_SCANS_AT_A_TIME)]
+            full.append(np.concatenate(parts))
+            margins = np.empty((len(plain), reestimates))
+            if reestimates:
+                for chunk, scans in inputs.iterate_reestimates(request):
+                    margins[chunk] = self._predict(member, scans).reshape(len(chunk), reestimates)
+            reestimated.append(margins)
+        return Margins(np.stack(full), np.stack(reestimated))
+
+    def compute_logits(self, plain: Connectomes, reestimates: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Compute the logits of the probabilities of scans and of their re-estimates, averaged over members.
+
+        Parameters
+        ----------
+        plain : Connectomes
+        reestimates : int
+            K.
+
+        Returns
+        -------
+        logit : ndarray, shape [n]
+        reestimated : ndarray, shape [n, K]
+        """
+        return self.average_members(self.compute_margins(plain, reestimates))
+
+    def average_members(self, margins: Margins) -> tuple[np.ndarray, np.ndarray]:
+        """Turn margins into logits of probabilities, and average them over members; see :meth:`compute_logits`."""
+        slope, intercept = np.array([member.calibration for member in self.members]).T
+        full = slope[:, None] * margins.full + intercept[:, None]
+        reestimated = slope[:, None, None] * margins.reestimated + intercept[:, None, None]
+        return full.mean(0), reestimated.mean(0)
+
+    def compute_contributions(self, plain: Connectomes) -> np.ndarray | None:
+        """Compute what each factor adds to the margin of each scan, for every member.
+
+        Parameters
+        ----------
+        plain : Connectomes
+
+        Returns
+        -------
+        ndarray, shape [S, n, J + 1], or None
+            The last column is the intercept; a row adds up to the margin. None where the method has no factors.
+        """
+        if self.method.intercept(self.members[0].fitted) is None:
+            return None
+        parts = []
+        for member in self.members:
+            scans = self.gather_inputs(plain, member).take(torch.arange(len(plain), device=plain.device))
+            a = self.method.compute_contributions(member.fitted, scans)
+            intercept = np.full((len(a), 1), self.method.intercept(member.fitted))
+            parts.append(np.hstack([a / a.shape[1] ** 0.5, intercept]))
+        return np.stack(parts)
+
+    def gather_inputs(self, plain: Connectomes, member: Member) -> Inputs:
+        """Gather scans as a member reads them."""
+        connectomes = plain if member.harmoniser is None else HarmonisedConnectomes(plain, member.harmoniser)
+        return self.method.gather_inputs(connectomes)
+
+    def _predict(self, member: Member, scans: Scans) -> np.ndarray:
+        return np.asarray(self.method.predict(member.fitted, scans).margin, dtype=float)
+
+
+def check_atlas(atlas: Atlas, cohort: Cohort) -> None:
+    """Refuse scans whose ROIs are not those of a model.
+
+    Parameters
+    ----------
+    atlas : Atlas
+        Of the model.
+    cohort : Cohort
+        Scans to predict.
+
+    Raises
+    ------
+    BrioError
+        If their number, names or order differs. Names are compared where both have them.
+    """
+    if cohort.n_rois != len(atlas):
+        raise BrioError(
+            f"the scans have {cohort.n_rois} ROIs ({cohort.atlas.name}), but the model was fitted to {len(atlas)} "
+            f"({atlas.name}); extract time series with that atlas"
+        )
+    if "unknown" in (atlas.name, cohort.atlas.name):
+        return
+    theirs, own = cohort.atlas.rois["name"].astype(str).to_numpy(), atlas.rois["name"].astype(str).to_numpy()
+    differing = np.flatnonzero(theirs != own)
+    if len(differing) == 0:
+        return
+    u = int(differing[0])
+    if sorted(theirs) == sorted(own):
+        raise BrioError(
+            f"the scans have the ROIs of the model in another order: column {u + 1} is {theirs[u]}, the model has "
+            f"{own[u]} there; reorder the columns"
+        )
+    raise BrioError(
+        f"the scans are of another atlas: column {u + 1} is {theirs[u]} ({cohort.atlas.name}), the model has {own[u]} "
+        f"({atlas.name}); extract time series with the atlas of the model"
+    )

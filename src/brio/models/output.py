@@ -1,0 +1,86 @@
+"""The files of ``brio predict``, and what it says."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from pathlib import Path
+
+from ..cohort import Cohort
+from ..cohort.readers.assembly import refuse_existing
+from ..errors import BrioError
+from ..results.files import write_csv, write_json
+from .external import ExternalScores, score_labelled_scans
+from .model import Model
+from .predict import ScanPredictions
+
+__all__ = ["write_predictions"]
+
+PREDICTIONS, CONTRIBUTIONS, VALIDATION = "predictions.csv", "contributions.csv", "validation.json"
+
+
+def write_predictions(model: Model, cohort: Cohort, predictions: ScanPredictions, out: str | Path) -> list[str]:
+    """Write predictions to a new folder, and say in a few lines what they show.
+
+    Parameters
+    ----------
+    model : Model
+    cohort : Cohort
+        The scans that were predicted; where they have labels, the predictions are scored.
+    predictions : ScanPredictions
+    out : str or Path
+        Must not exist yet.
+
+    Returns
+    -------
+    list of str
+        Lines for the user.
+
+    Raises
+    ------
+    BrioError
+        If ``out`` exists, or cannot be written.
+    """
+    folder = Path(out)
+    refuse_existing(folder)
+    scores = score_labelled_scans(cohort, predictions)
+    partial = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}.partial")
+    try:
+        partial.mkdir(parents=True)
+        write_csv(partial / PREDICTIONS, predictions.table)
+        if predictions.contributions is not None:
+            write_csv(partial / CONTRIBUTIONS, predictions.contributions)
+        if scores is not None:
+            write_json(partial / VALIDATION, scores.to_json())
+        os.rename(partial, folder)
+    except OSError as error:
+        raise BrioError(f"{folder}: cannot be written ({error})") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return [*_summarise(model, cohort, predictions), *_describe_scores(scores), f"wrote {folder / PREDICTIONS}"]
+
+
+def _summarise(model: Model, cohort: Cohort, predictions: ScanPredictions) -> list[str]:
+    table, rule = predictions.table, predictions.rule
+    outside = int((table["in_range"] == "no").sum())
+    lines = []
+    if cohort.fingerprint in (model.training.fingerprint, model.training.whole_fingerprint):
+        lines.append("warning: the model was fitted to these very scans, which says nothing about new ones")
+    lines += [f"{len(table)} scans predicted, {outside} unlike the scans of the model (columns in_range, reasons)"]
+    if model.evidence is None:
+        lines.append("the model was not evaluated, so no prediction counts as decided: fit it with --evaluate")
+    elif rule is None:
+        lines.append("no rule reaches the wanted accuracy for a tenth of the scans: all abstain; lower --accuracy")
+    else:
+        decided = int((table["decided"] == "yes").sum())
+        lines.append(
+            f"{decided} decided: absolute logit at least {rule.threshold:.2f}; expected at a new site: "
+            f"{rule.coverage:.0%} of scans, {rule.accuracy:.1%} of them right"
+        )
+    lines.append("low and high are about other minutes of the same scan, not about another day")
+    return lines
+
+
+def _describe_scores(scores: ExternalScores | None) -> list[str]:
+    return [] if scores is None else scores.describe()

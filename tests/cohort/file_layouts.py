@@ -1,0 +1,94 @@
+"""Write three small scans in each file layout that brio reads, with or without labels."""
+
+from pathlib import Path
+
+import numpy as np
+from scipy.io import savemat
+
+from brio.cohort import load_bundled_atlas
+
+CODES = load_bundled_atlas("aal116").rois["code"].astype(str).tolist()
+SITES, LABELS, AGES = ("A", "A", "B"), (1, 0, 1), (20, 31, 42)
+IDS = {
+    "pcp": ("North_001", "North_002", "South_003"),
+    "dpabi": ("S1-1-0001", "S1-2-0001", "S20-1-0007"),
+    "bids": ("sub-001", "sub-002", "sub-003"),
+    "table": ("007", "p1", "p10"),
+    "packed": ("007", "p1", "p10"),
+}
+"""Participants of each layout."""
+
+
+def scan(i: int, n_rois: int = 116) -> np.ndarray:
+    """Make frames that need no random numbers, so that their fingerprint is the same everywhere."""
+    frames = np.arange(8 + i)[:, None] + 1.0
+    return ((frames * (np.arange(n_rois) + 7 + i) ** 2) % 101 - 50) / 8
+
+
+def write_layout(kind: str, src: Path, labels: tuple[int | None, ...] | None = LABELS) -> Path:
+    """Write a folder of scans, one for each label; None writes no participants table, a label of None an empty cell."""
+    src.mkdir(parents=True)
+    n = 3 if labels is None else len(labels)
+    WRITERS[kind](src, IDS[kind][:n])
+    if labels is None or kind == "dpabi":
+        return src
+    rows = zip(IDS[kind], SITES, labels, AGES, (8, 9, 10), strict=False)
+    words = [[w, s, "" if k is None else str(k), str(age), str(frames)] for w, s, k, age, frames in rows]
+    if kind == "pcp":
+        codes = {"1": "1", "0": "2", "": ""}
+        lines = [["FILE_ID", "SITE_ID", "DX_GROUP", "AGE_AT_SCAN"], *([w, s, codes[k], a] for w, s, k, a, _ in words)]
+        (src / "Phenotypic.csv").write_text("".join(",".join(line) + "\n" for line in lines))
+    else:
+        label = "diagnosis" if kind == "packed" else "label"
+        lines = [["participant_id", "site", label, "age", "n_frames"], *words]
+        (src / "participants.tsv").write_text("".join("\t".join(line) + "\n" for line in lines))
+    return src
+
+
+def _write_pcp(src: Path, ids: tuple[str, ...]) -> None:
+    for i, participant in enumerate(ids):
+        write_text(src / f"{participant}_rois_aal.1D", scan(i), [f"#{code}" for code in CODES])
+
+
+def _write_dpabi(src: Path, ids: tuple[str, ...]) -> None:
+    for i, participant in enumerate(ids):
+        savemat(src / f"ROISignals_{participant}.mat", {"ROISignals": np.tile(scan(i, 611), (1, 3))})
+
+
+def _write_bids(src: Path, ids: tuple[str, ...]) -> None:
+    for i, participant in enumerate(ids):
+        path = src / participant / "func" / f"{participant}_task-rest_atlas-Tian_timeseries.tsv"
+        path.parent.mkdir(parents=True)
+        write_text(path, scan(i, 5), list("abcde"))
+        path.with_suffix(".json").write_text('{"RepetitionTime": 0.8}')
+
+
+def _write_files(src: Path, ids: tuple[str, ...]) -> None:
+    for i, participant in enumerate(ids):
+        np.save(src / f"{participant}.npy", scan(i, 6))
+
+
+def _write_packed(src: Path, ids: tuple[str, ...]) -> None:
+    frames = [np.round(scan(i) * 2).astype(np.int8) for i in range(len(ids))]
+    np.savez(
+        src / "aal116.npz",
+        frames=np.concatenate(frames),
+        scale=np.full((len(ids), 116), 0.5, dtype=np.float32),
+        n_frames=np.array([len(f) for f in frames]),
+        participant_id=np.array(ids),
+    )
+
+
+def write_text(path: Path, frames: np.ndarray, names: list[str] | None) -> None:
+    """Write frames as text separated by tabs, under a header if there are names."""
+    rows = [] if names is None else ["\t".join(names)]
+    path.write_text("\n".join([*rows, *("\t".join(map(str, row)) for row in frames)]) + "\n")
+
+
+WRITERS = {
+    "pcp": _write_pcp,
+    "dpabi": _write_dpabi,
+    "bids": _write_bids,
+    "table": _write_files,
+    "packed": _write_packed,
+}

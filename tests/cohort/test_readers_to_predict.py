@@ -1,0 +1,444 @@
+"""Scans to predict: one is enough, in every layout, and sites, labels and a participants table are optional."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from file_layouts import CODES, IDS, LABELS, SITES, WRITERS, scan, write_layout, write_text
+from scipy.io import savemat
+
+from brio import BrioClassifier, BrioError, Cohort, audit
+from brio.cohort.readers import (
+    LAYOUTS,
+    find_layout,
+    import_cohort,
+    read_scans_to_predict,
+    summarise_import,
+    summarise_scans_to_predict,
+)
+from brio.jobs import JobSpec, prepare_job
+
+KINDS = sorted(WRITERS)
+N_ROIS = {"pcp": 116, "dpabi": 116, "bids": 5, "table": 6, "packed": 116}
+FINGERPRINTS = {
+    "pcp": "841f4bea22b40f7634a22fa8613fc3835dd7bcefce4e553127b41516b2323562",
+    "dpabi": "89df5098576ede86dc9dd33d7e0d08f7d71ccbc925f86aa9203c9afec2126841",
+    "bids": "065a38ef229a3be3a5f05f1d9fe271fd55917100e4a5d5c924e6067fbb8dc549",
+    "table": "2b60fe729e98e5ea73f7812603805ae007b3e83a1872fe88a0d4bfd10228f847",
+    "packed": "4228fb75924d394c39325245261108f9dd3c9908fb0ef8d25809dc01eca728aa",
+}
+"""What the readers gave for these files before scans without labels could be read."""
+
+
+def atlas(kind: str) -> dict[str, str]:
+    return {"atlas": "aal116"} if kind == "dpabi" else {}
+
+
+def check_frames(cohort: Cohort, kind: str) -> None:
+    """Compare with what was written; packed scans are rounded to halves."""
+    for i in range(len(cohort)):
+        written = scan(i, N_ROIS[kind])
+        np.testing.assert_array_equal(cohort.scan(i), np.round(written * 2) / 2 if kind == "packed" else written)
+
+
+def nothing_left(out: Path) -> bool:
+    return not list(out.parent.glob(out.name + "*"))
+
+
+# ---------------------------------------------------------------- every layout
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labelled_files_give_the_cohort_they_gave(kind, tmp_path):
+    src = write_layout(kind, tmp_path / "study")
+    imported = import_cohort(kind, src, tmp_path / "imported", **atlas(kind))
+    read = read_scans_to_predict(src, tmp_path / "read", **atlas(kind))
+    assert imported.fingerprint == read.fingerprint == FINGERPRINTS[kind]
+    assert read.provenance["kind"] == kind
+    assert read.labels.tolist() == list(LABELS)
+    assert read.labelled.all()
+    read.require_labels()
+    read.verify()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [1, 3])
+def test_without_table(kind, n, tmp_path):
+    """DPABI states site and label in the names of its files; all others have neither."""
+    src = write_layout(kind, tmp_path / "study", None)
+    if n == 1:
+        shutil.rmtree(src)
+        src.mkdir()
+        WRITERS[kind](src, IDS[kind][:1])
+    assert find_layout(src) == kind
+    cohort = read_scans_to_predict(src, tmp_path / "out", **atlas(kind))
+    assert cohort.ids.tolist() == list(IDS[kind][:n])
+    assert cohort.n_rois == N_ROIS[kind]
+    assert cohort.name == "study"
+    check_frames(cohort, kind)
+    if kind == "dpabi":
+        assert cohort.labels.tolist() == list(LABELS[:n])
+    else:
+        assert not {"site", "label"} & set(cohort.participants)
+        assert not cohort.labelled.any()
+        assert cohort.classes == ("0", "1")
+    cohort.verify()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_file(kind, tmp_path):
+    src = tmp_path / "study"
+    src.mkdir()
+    WRITERS[kind](src, IDS[kind][:1])
+    (file,) = (path for path in src.rglob("*") if path.is_file() and path.suffix != ".json")
+    cohort = read_scans_to_predict(file, tmp_path / "out", tr=1.5, **atlas(kind))
+    assert cohort.ids.tolist() == list(IDS[kind][:1])
+    check_frames(cohort, kind)
+    assert cohort.participants["tr"].tolist() == [0.8 if kind == "bids" else 1.5]
+    assert cohort.provenance["options"]["tr"] == 1.5
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"dpabi"}))
+@pytest.mark.parametrize("labels", [(1, None, 0), (None, None, None), (None, 1, None), (1,), (None,)])
+def test_labelled_and_unlabelled_rows(kind, labels, tmp_path):
+    src = write_layout(kind, tmp_path / "study", labels)
+    cohort = read_scans_to_predict(src, tmp_path / "out")
+    n = len(labels)
+    assert cohort.ids.tolist() == list(IDS[kind][:n])
+    assert cohort.sites.tolist() == list(SITES[:n])
+    assert cohort.labelled.tolist() == [label is not None for label in labels]
+    known = [label for label in labels if label is not None]
+    assert not known or cohort.select(cohort.labelled).labels.tolist() == known
+    assert ("label" in cohort.participants) == bool(known)
+    assert cohort.participants["age"].tolist() == [20, 31, 42][:n]
+    assert cohort.provenance["skipped"] == []
+    check_frames(cohort, kind)
+    cohort.verify()
+    saved = cohort.save(tmp_path / "saved")
+    assert saved.fingerprint == cohort.fingerprint
+    assert Cohort.load(tmp_path / "saved").labelled.tolist() == cohort.labelled.tolist()
+
+
+def test_import_still_skips_rows_without_a_label(tmp_path):
+    src = write_layout("table", tmp_path / "study", (1, None, 0))
+    cohort = import_cohort("table", src, tmp_path / "out")
+    assert cohort.ids.tolist() == ["007", "p10"]
+    assert summarise_import(cohort) == "2 scans imported, 1 skipped: no label in column 'label' (1)"
+
+
+def test_dpabi_names_of_other_hospitals(tmp_path):
+    src = tmp_path / "study"
+    src.mkdir()
+    for participant in ("S1-1-0001", "S2-3-0001", "Sub_007"):
+        savemat(src / f"ROISignals_{participant}.mat", {"ROISignals": scan(0, 1833)})
+    savemat(src / "ROICorrelation_Sub_007.mat", {"ROICorrelation": np.eye(9)})
+    cohort = read_scans_to_predict(src, tmp_path / "out", atlas="aal")
+    assert cohort.ids.tolist() == ["S1-1-0001", "S2-3-0001", "Sub_007"]
+    assert cohort.labelled.tolist() == [True, False, False]
+    assert cohort.participants["site"].tolist() == ["S1", "S2", ""]
+    with pytest.raises(BrioError, match="1 of 3 scans have no site"):
+        _ = cohort.sites
+    assert [entry["participant_id"] for entry in cohort.provenance["unlabelled"]] == ["S2-3-0001", "Sub_007"]
+    with pytest.raises(BrioError, match="kind 'dpabi' needs --atlas"):
+        read_scans_to_predict(src, tmp_path / "again")
+
+
+# ---------------------------------------------------------------- participants tables
+
+
+def table(src: Path, *lines: str) -> Path:
+    write_layout("table", src, None)
+    (src / "participants.tsv").write_text("\n".join(lines) + "\n")
+    return src
+
+
+def test_table_without_site_and_label(tmp_path):
+    src = table(tmp_path / "study", "participant_id\tage", "007\t20", "p1\t30")
+    cohort = read_scans_to_predict(src, tmp_path / "out")
+    assert cohort.ids.tolist() == ["007", "p1"]
+    assert cohort.participants.columns.tolist() == ["participant_id", "age", "n_frames"]
+    assert cohort.provenance["skipped"] == [
+        {"participant_id": "p10", "reason": "no row in participants.tsv", "file": "p10.npy"}
+    ]
+    assert summarise_scans_to_predict(cohort) == (
+        "2 scans read in the layout 'table' (one file per scan); with a label: 0; "
+        "skipped: 1 (no row in participants.tsv (1))"
+    )
+
+
+def test_columns_that_an_option_names_must_be_there(tmp_path):
+    src = table(tmp_path / "study", "participant_id\tdx", "007\tMDD", "p1\tHC")
+    for options, column in (({"site_column": "centre"}, "centre"), ({"patient": "MDD"}, "label")):
+        with pytest.raises(BrioError, match=f"there is no column '{column}'"):
+            read_scans_to_predict(src, tmp_path / "out", **options)
+    cohort = read_scans_to_predict(src, tmp_path / "out", label_column="dx", patient="MDD")
+    assert cohort.labels.tolist() == [1, 0]
+    assert cohort.classes == ("HC", "MDD")
+
+
+@pytest.mark.parametrize(
+    ("groups", "options", "labels", "classes"),
+    [
+        (["MDD"], {"patient": "MDD", "control": "HC"}, [1], ("HC", "MDD")),
+        (["HC"], {"patient": "MDD", "control": "HC"}, [0], ("HC", "MDD")),
+        (["", ""], {"patient": "MDD", "control": "HC"}, [None, None], ("HC", "MDD")),
+        (["MDD", "BP", "HC"], {"patient": "MDD", "control": "HC"}, [1, None, 0], ("HC", "MDD")),
+        (["MDD"], {"patient": "MDD"}, [1], ("not MDD", "MDD")),
+        (["HC", ""], {"control": "HC"}, [0, None], ("HC", "not HC")),
+        (["1", "1"], {}, [1, 1], ("0", "1")),
+        (["0"], {}, [0], ("0", "1")),
+    ],
+)
+def test_one_class_or_another_group(groups, options, labels, classes, tmp_path):
+    rows = [f"{p}\t{g}" for p, g in zip(IDS["table"], groups, strict=False)]
+    src = table(tmp_path / "study", "participant_id\tlabel", *rows)
+    cohort = read_scans_to_predict(src, tmp_path / "out", **options)
+    assert cohort.labelled.tolist() == [label is not None for label in labels]
+    if cohort.labelled.any():
+        assert cohort.select(cohort.labelled).labels.tolist() == [label for label in labels if label is not None]
+    assert cohort.classes == classes
+    reasons = [entry["reason"] for entry in cohort.provenance.get("unlabelled", [])]
+    assert reasons == ["label 'BP' is neither patient nor control"] * groups.count("BP")
+
+
+@pytest.mark.parametrize(
+    ("groups", "options", "message"),
+    [
+        (["MDD", "HC"], {}, r"holds 'HC' \(1\), 'MDD' \(1\); name two values"),
+        (["MDD", "HC"], {"patient": "MMD", "control": "HC"}, "has no value 'MMD' for --patient"),
+        (["MDD", "BP", "HC"], {"patient": "MDD"}, "name two values"),
+    ],
+)
+def test_labels_that_cannot_be_told(groups, options, message, tmp_path):
+    rows = [f"{p}\t{g}" for p, g in zip(IDS["table"], groups, strict=False)]
+    src = table(tmp_path / "study", "participant_id\tlabel", *rows)
+    with pytest.raises(BrioError, match=message):
+        read_scans_to_predict(src, tmp_path / "out", **options)
+    assert nothing_left(tmp_path / "out")
+
+
+def test_table_for_one_file(tmp_path):
+    src = table(tmp_path / "study", "participant_id\tsite\tlabel\tfile", "p1\tA\t1\t007.npy", "007\tB\t0\tp1.npy")
+    assert read_scans_to_predict(src, tmp_path / "folder").ids.tolist() == ["p1", "007"]
+    cohort = read_scans_to_predict(src / "p1.npy", tmp_path / "out", participants=src / "participants.tsv")
+    assert (cohort.ids.tolist(), cohort.sites.tolist(), cohort.labels.tolist()) == (["007"], ["B"], [0])
+    np.testing.assert_array_equal(cohort.scan(0), scan(1, 6).astype(np.float32))
+
+
+@pytest.mark.parametrize("kind", ["table", "bids"])
+@pytest.mark.parametrize("option", ["patient", "control", "site_column", "label_column", "participants"])
+def test_options_of_a_table_that_is_not_there(kind, option, tmp_path):
+    src = write_layout(kind, tmp_path / "study", None)
+    with pytest.raises(BrioError, match=r"no participants\.tsv; name the table|no such participants table"):
+        read_scans_to_predict(src, tmp_path / "out", **{option: "x"})
+
+
+def test_two_files_of_one_name(tmp_path):
+    src = write_layout("table", tmp_path / "study", None)
+    np.savetxt(src / "007.csv", scan(0, 6), delimiter=",")
+    with pytest.raises(BrioError, match=r"007\.npy: has the name of \S+007\.csv.* participant '007'; rename one"):
+        read_scans_to_predict(src, tmp_path / "out")
+
+
+# ---------------------------------------------------------------- repetition time
+
+
+@pytest.mark.parametrize(
+    ("in_table", "given", "expected"),
+    [("", None, 0.8), ("0.8", None, 0.8), ("0.8", 2.0, 0.8), ("", 2.0, 0.8)],
+)
+def test_repetition_time_of_the_file(in_table, given, expected, tmp_path):
+    src = write_layout("bids", tmp_path / "study", None)
+    (src / "participants.tsv").write_text(f"participant_id\ttr\nsub-001\t{in_table}\n")
+    cohort = read_scans_to_predict(src, tmp_path / "out", tr=given)
+    assert cohort.participants["tr"].tolist() == [expected]
+
+
+def test_repetition_time_of_table_and_option(tmp_path):
+    src = table(tmp_path / "study", "participant_id\ttr", "007\t2.5", "p1\t", "p10\tn/a")
+    assert read_scans_to_predict(src, tmp_path / "a", tr=2).participants["tr"].tolist() == [2.5, 2, 2]
+    np.testing.assert_array_equal(read_scans_to_predict(src, tmp_path / "b").participants["tr"], [2.5, np.nan, np.nan])
+    (src / "participants.tsv").unlink()
+    assert "tr" not in read_scans_to_predict(src, tmp_path / "c").participants
+
+
+@pytest.mark.parametrize(
+    ("stated", "message"),
+    [("2.0", "0.8 s in the file, but 2 s in the table"), ("two", "tr .* is 'two'; write seconds"), ("0", "is '0'")],
+)
+def test_repetition_times_that_disagree(stated, message, tmp_path):
+    src = write_layout("bids", tmp_path / "study", None)
+    (src / "participants.tsv").write_text(f"participant_id\ttr\nsub-001\t{stated}\n")
+    with pytest.raises(BrioError, match=rf"sub-001_\S+\.tsv: its .*{message}"):
+        read_scans_to_predict(src, tmp_path / "out")
+    assert nothing_left(tmp_path / "out")
+
+
+@pytest.mark.parametrize("tr", [0, -2.0, float("nan"), float("inf")])
+def test_impossible_repetition_time(tr, tmp_path):
+    src = write_layout("table", tmp_path / "study", None)
+    with pytest.raises(BrioError, match="repetition time cannot be"):
+        read_scans_to_predict(src, tmp_path / "out", tr=tr)
+
+
+# ---------------------------------------------------------------- names and order of ROIs
+
+
+def test_order_of_rois_is_that_of_the_bundled_atlas(tmp_path):
+    shuffled = np.random.default_rng(0).permutation(116)
+    names = [CODES[u] for u in shuffled]
+    write_text(tmp_path / "007_rois_aal.1D", scan(0)[:, shuffled], [f"#{name}" for name in names])
+    write_text(tmp_path / "007.tsv", scan(0)[:, shuffled], [f"c{name}" for name in names])
+    pcp = read_scans_to_predict(tmp_path / "007_rois_aal.1D", tmp_path / "pcp")
+    np.testing.assert_array_equal(pcp.scan(0), scan(0).astype(np.float32))
+    assert pcp.atlas.rois["code"].astype(str).tolist() == CODES
+    named = read_scans_to_predict(tmp_path / "007.tsv", tmp_path / "named", atlas="mine")
+    np.testing.assert_array_equal(named.scan(0), scan(0)[:, shuffled].astype(np.float32))
+    assert named.atlas.rois["name"].tolist() == [f"c{name}" for name in names]
+
+
+def test_header_of_another_order_follows_the_first_scan(tmp_path):
+    src = tmp_path / "study"
+    src.mkdir()
+    write_text(src / "a.tsv", scan(0, 5), list("abcde"))
+    write_text(src / "b.tsv", scan(1, 5)[:, ::-1], list("edcba"))
+    cohort = read_scans_to_predict(src, tmp_path / "out")
+    np.testing.assert_array_equal(cohort.scan(1), scan(1, 5).astype(np.float32))
+    write_text(src / "c.tsv", scan(1, 5), None)
+    with pytest.raises(BrioError, match=r"c\.tsv: has no column names, but \S+a\.tsv has"):
+        read_scans_to_predict(src, tmp_path / "out2")
+    assert nothing_left(tmp_path / "out2")
+
+
+def test_other_width(tmp_path):
+    src = write_layout("table", tmp_path / "study", None)
+    np.save(src / "p1.npy", scan(1, 7))
+    with pytest.raises(BrioError, match=r"p1\.npy: 7 ROIs, but \S+007\.npy has 6; all scans need the same"):
+        read_scans_to_predict(src, tmp_path / "out")
+    assert nothing_left(tmp_path / "out")
+    with pytest.raises(BrioError, match=r"007\.npy: has 6 columns, atlas aal116 has 116"):
+        read_scans_to_predict(src / "007.npy", tmp_path / "out", atlas="aal")
+
+
+def test_several_atlases(tmp_path):
+    src = write_layout("pcp", tmp_path / "study", None)
+    write_text(src / "North_001_rois_cc200.1D", scan(0, 200), [f"#{i + 1}" for i in range(200)])
+    with pytest.raises(BrioError, match="holds the atlases aal, cc200; choose one with --atlas"):
+        read_scans_to_predict(src, tmp_path / "out")
+    assert read_scans_to_predict(src, tmp_path / "out", atlas="cc200").ids.tolist() == ["North_001"]
+
+
+# ---------------------------------------------------------------- finding the layout
+
+
+def test_nothing_to_read(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "brain.nii.gz").write_bytes(b"")
+    for name, message in (
+        ("nowhere", "nowhere: no such file or folder"),
+        ("empty", r"empty: no time-series file below it; supported: \.tsv"),
+        ("brain.nii.gz", r"brain\.nii\.gz: not a time-series file; supported: \.tsv"),
+    ):
+        with pytest.raises(BrioError, match=message):
+            read_scans_to_predict(tmp_path / name, tmp_path / "out")
+    with pytest.raises(BrioError, match="no such file or folder"):
+        read_scans_to_predict(tmp_path / "nowhere", tmp_path / "out", kind="table")
+
+
+def test_ambiguous_layouts_are_refused(tmp_path):
+    src = write_layout("pcp", tmp_path / "study", None)
+    (src / "participants.tsv").write_text("participant_id\tsex\nNorth_001\tF\n")
+    with pytest.raises(BrioError, match=r"study: fits several layouts, 'pcp' \(.*'table' \(one file per scan\); name "):
+        read_scans_to_predict(src, tmp_path / "out")
+    assert len(read_scans_to_predict(src, tmp_path / "pcp", kind="pcp")) == 3
+    as_table = read_scans_to_predict(src, tmp_path / "table", kind="table", atlas="aal")
+    assert as_table.participants["sex"].tolist() == ["F"]
+    (src / "participants.tsv").write_text("participant_id\tfile\n007\tNorth_001_rois_aal.1D\n")
+    assert find_layout(src) == "table"
+    (src / "participants.tsv").rename(tmp_path / "people.tsv")
+    assert find_layout(src) == "pcp"
+    assert read_scans_to_predict(src, tmp_path / "o", participants=tmp_path / "people.tsv").ids.tolist() == ["007"]
+    savemat(src / "ROISignals_Sub001.mat", {"ROISignals": scan(0, 1833)})
+    with pytest.raises(BrioError, match=r"'pcp' .*'dpabi' .*name one with --kind"):
+        read_scans_to_predict(src, tmp_path / "out")
+
+
+def test_kind_and_options_are_checked(tmp_path):
+    src = write_layout("table", tmp_path / "study", None)
+    with pytest.raises(BrioError, match="there is no layout 'tabel', did you mean 'table'"):
+        read_scans_to_predict(src, tmp_path / "out", kind="tabel")
+    with pytest.raises(BrioError, match="kind 'table' does not take --task"):
+        read_scans_to_predict(src, tmp_path / "out", task="rest")
+    with pytest.raises(BrioError, match="study: exists already"):
+        read_scans_to_predict(src, src)
+    assert set(LAYOUTS) == {"cohort", *WRITERS}
+
+
+# ---------------------------------------------------------------- cohort folders
+
+
+def test_cohort_folder_is_read_in_place(tmp_path):
+    src = write_layout("pcp", tmp_path / "study")
+    imported = import_cohort("pcp", src, tmp_path / "cohort")
+    cohort = read_scans_to_predict(tmp_path / "cohort", tmp_path / "out", atlas="aal")
+    assert not (tmp_path / "out").exists()
+    assert cohort.fingerprint == imported.fingerprint
+    assert cohort.provenance["cohort"] == imported.provenance
+    assert summarise_scans_to_predict(cohort) == (
+        "3 scans read in the layout 'cohort' (a cohort folder of brio); with a label: 3; skipped: 0"
+    )
+    with pytest.raises(BrioError, match="are in atlas 'aal116', not 'cc200'"):
+        read_scans_to_predict(tmp_path / "cohort", tmp_path / "out", atlas="cc200")
+    with pytest.raises(BrioError, match="is a cohort folder, which takes no --tr, --participants"):
+        read_scans_to_predict(tmp_path / "cohort", tmp_path / "out", tr=2.0, participants="x.tsv")
+    with pytest.raises(BrioError, match=r"frames\.npy: belongs to a cohort .* give the folder \S+cohort$"):
+        read_scans_to_predict(tmp_path / "cohort" / "frames.npy", tmp_path / "out")
+    content = bytearray((tmp_path / "cohort" / "frames.npy").read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "cohort" / "frames.npy").write_bytes(content)
+    with pytest.raises(BrioError, match="the content changed"):
+        read_scans_to_predict(tmp_path / "cohort", tmp_path / "out")
+
+
+def test_cohort_of_scans_to_predict_is_stored_plainly(tmp_path):
+    src = write_layout("table", tmp_path / "study", (1, None, 0))
+    read_scans_to_predict(src, tmp_path / "out", tr=2.0)
+    lines = (tmp_path / "out" / "participants.tsv").read_text().splitlines()
+    assert [line.split("\t")[:3] for line in lines[1:]] == [["007", "A", "1"], ["p1", "A", "n/a"], ["p10", "B", "0"]]
+    assert json.loads((tmp_path / "out" / "cohort.json").read_text())["n_scans"] == 3
+
+
+# ---------------------------------------------------------------- what learns refuses them
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ((1, None, 0), r"cohort 'study': 1 of 3 scans have no label \(the first is p1\); such scans can be predicted"),
+        (None, "cohort 'study': the scans have no label; .*add it to the participants table and import again"),
+    ],
+)
+def test_jobs_and_audit_refuse_scans_without_labels(labels, message, tmp_path):
+    cohort = read_scans_to_predict(write_layout("table", tmp_path / "study", labels), tmp_path / "out")
+    labelled = import_cohort("table", write_layout("table", tmp_path / "labelled"), tmp_path / "imported")
+    for refuse in (
+        lambda: audit(cohort),
+        lambda: audit(labelled, companions=[cohort]),
+        lambda: prepare_job(JobSpec(cohort=tmp_path / "out", methods=["ridge"])),
+        lambda: prepare_job(JobSpec(cohort=cohort, methods=["ridge"], exclude=False)),
+        lambda: BrioClassifier("ridge").fit(cohort),
+        lambda: cohort.labels,
+    ):
+        with pytest.raises(BrioError, match=message):
+            refuse()
+
+
+def test_display_of_scans_to_predict(tmp_path):
+    cohort = read_scans_to_predict(write_layout("table", tmp_path / "a", None), tmp_path / "b")
+    assert repr(cohort).startswith("Cohort('a': 3 scans, 6 ROIs (unknown), 8 to 10 frames")
+    assert "<table>" in cohort._repr_html_()
+    mixed = read_scans_to_predict(write_layout("table", tmp_path / "c", (1, None, 0)), tmp_path / "d")
+    assert "3 scans at 2 sites" in repr(mixed)
+    assert "patients" not in mixed._repr_html_()

@@ -1,0 +1,84 @@
+"""Small cohorts and models of them."""
+
+import contextlib
+import io
+import sys
+from types import SimpleNamespace
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from brio import Cohort
+from brio.cli import main
+from brio.cohort import Atlas
+from brio.cohort.simulate import Simulation, simulate
+from brio.jobs import JobSpec
+from brio.models import fit_model
+
+SIMULATION = Simulation(n_sites=6, per_class=7, n_rois=16, frames=90, stable=0.5, dead_share=0.05, seed=5)
+SMALL = {
+    "brio": {"epochs": 4, "T_w": 2, "M": 6, "K": 2, "J": 2, "cell_batch": 3, "sinkhorn_iterations": 5},
+    "gcn": {"epochs": 3},
+    "fc-hgnn": {"epochs": 2},
+    "brio-plus": {"K": 3},
+}
+
+
+@pytest.fixture(scope="session")
+def cohort() -> Cohort:
+    """Six sites, sixteen named ROIs, repetition times and head motion."""
+    made = simulate(SIMULATION)
+    rng = np.random.default_rng(0)
+    return Cohort.from_scans(
+        [made.scan(i) for i in range(len(made))],
+        site=made.sites,
+        label=made.labels,
+        participant_id=made.ids,
+        covariates=made.participants[["age", "sex"]].assign(tr=2.0, mean_fd=rng.uniform(0.05, 0.3, len(made))),
+        atlas=Atlas("mine", made.atlas.rois.assign(name=[f"region {u}" for u in range(16)])),
+        classes=("control", "patient"),
+    )
+
+
+@pytest.fixture(scope="session")
+def fit(cohort):
+    """Fit a small model to a cohort (by default to all of it); models of the whole cohort are kept."""
+    kept = {}
+
+    def fit_small(name, scans=cohort, **words):
+        key = (name, *sorted(words.items()))
+        if scans is not cohort:
+            return fit_anew(name, scans, **words)
+        if key not in kept:
+            kept[key] = fit_anew(name, scans, **words)
+        return kept[key]
+
+    def fit_anew(name, scans, validation_sites=(), seeds=1, **settings):
+        values = SMALL.get(name, {}) | settings
+        spec = JobSpec(scans, [name], settings=values, seeds=seeds, exclude=False, device="cpu")
+        return fit_model(spec, validation_sites=validation_sites)
+
+    return fit_small
+
+
+@pytest.fixture(scope="session")
+def ridge(fit):
+    return fit("ridge")
+
+
+@pytest.fixture(scope="session")
+def brio_command():
+    """Run a command in this process: status and what it printed."""
+
+    def run(*words):
+        out, err, status = io.StringIO(), io.StringIO(), 0
+        argv = mock.patch.object(sys, "argv", ["brio", *map(str, words)])
+        with argv, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                main()
+            except SystemExit as end:
+                status = int(end.code or 0)
+        return SimpleNamespace(status=status, text=out.getvalue() + err.getvalue(), err=err.getvalue())
+
+    return run

@@ -1,0 +1,74 @@
+"""A model fitted to all sites but one gives the margins that ``brio run`` gives at that site."""
+
+import numpy as np
+import pytest
+
+from brio.connectome import Connectomes, HarmonisationRule, harmonise_connectomes
+from brio.errors import BrioError
+from brio.models.fit import settle_final_settings
+from brio.protocol import leave_one_site_out, make_training_fold
+from brio.training import Run
+
+
+def test_a_model_of_all_other_sites_predicts_a_site_as_the_run_does(cohort, fit):
+    for name in ("ridge", "log-ridge", "brio-plus"):
+        site = cohort.sites[0]
+        fold = next(f for f in leave_one_site_out(cohort, 0, validation_sites=0) if f.name == site)
+        model = fit(name, cohort.select(cohort.sites != site))
+        (fitted,) = model.method.fit(Connectomes(cohort), [Run(fold, 0)])
+        here = cohort.select(cohort.sites == site)
+        found = model.compute_margins(Connectomes(here)).full[0]
+        np.testing.assert_allclose(found, fitted.test_logit, atol=1e-6, err_msg=name)
+
+
+def test_a_network_with_named_validation_sites_predicts_as_the_run_does(cohort, fit):
+    fold = leave_one_site_out(cohort, 0)[2]
+    (site,) = fold.test_sites
+    model = fit("brio", cohort.select(cohort.sites != site), validation_sites=fold.validation_sites)
+    assert model.method.settings.refit
+    assert sorted(model.training.sites) == sorted(set(cohort.sites.tolist()) - {site})
+    (fitted,) = model.method.fit(Connectomes(cohort), [Run(fold, 0)])
+    here = cohort.select(cohort.sites == site)
+    np.testing.assert_allclose(model.compute_margins(Connectomes(here)).full[0], fitted.test_logit, atol=1e-5)
+
+
+@pytest.mark.parametrize("unseen", ["identity", "pooled", "unlabelled"])
+def test_harmonisation_is_part_of_the_model(cohort, fit, unseen):
+    fold = leave_one_site_out(cohort, 0, validation_sites=0)[1]
+    (site,) = fold.test_sites
+    words = {"harmonise.kind": "combat", "harmonise.unseen": unseen, "harmonise.covariates": True}
+    model = fit("ridge", cohort.select(cohort.sites != site), **words)
+    rule = HarmonisationRule("combat", unseen, True)
+    (fitted,) = model.method.fit(harmonise_connectomes(Connectomes(cohort), fold.source, rule), [Run(fold, 0)])
+    here = Connectomes(cohort.select(cohort.sites == site))
+    np.testing.assert_allclose(model.compute_margins(here).full[0], fitted.test_logit, atol=1e-6)
+
+
+def test_seeds_are_members_whose_margins_stay_apart(cohort, fit):
+    model = fit("gcn", seeds=2)
+    margins = model.compute_margins(Connectomes(cohort)).full
+    assert margins.shape == (2, len(cohort))
+    assert np.abs(margins[0] - margins[1]).max() > 1e-3
+
+
+def test_contributions_add_up_to_the_margin_of_each_member(cohort, fit):
+    for name in ("brio", "brio-plus"):
+        model = fit(name, seeds=2)
+        connectomes = Connectomes(cohort)
+        total = model.compute_contributions(connectomes).sum(-1)
+        np.testing.assert_allclose(total, model.compute_margins(connectomes).full, atol=1e-5)
+    assert fit("ridge").compute_contributions(connectomes) is None
+
+
+def test_what_the_user_sets_stays():
+    assert settle_final_settings("ridge", {"choose_by": "validation"}).settings.choose_by == "validation"
+    assert not settle_final_settings("gcn", {"refit": False}).settings.refit
+
+
+def test_labels_of_validation_sites_are_not_among_those_of_the_source(cohort):
+    fold = make_training_fold(cohort, 0, ["site02", "site04"])
+    assert fold.validation_sites == ("site02", "site04")
+    assert set(cohort.sites[fold.validation]) == {"site02", "site04"}
+    assert not set(cohort.sites[fold.source]) & {"site02", "site04"}
+    with pytest.raises(BrioError, match="validation site 'Atlantis'"):
+        make_training_fold(cohort, 0, ["Atlantis"])

@@ -1,0 +1,101 @@
+"""A model survives being written and read; a damaged one is refused."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from brio.connectome import Connectomes
+from brio.errors import BrioError
+from brio.models import read_model, write_model
+from brio.models.folder import SUMS
+
+
+@pytest.fixture(scope="module")
+def folder(ridge, tmp_path_factory):
+    out = tmp_path_factory.mktemp("models") / "ridge"
+    write_model(ridge, out)
+    return out
+
+
+def hash_again(folder):
+    """Make the hashes fit the files, as somebody would who forges a model."""
+    names = [line.split("  ")[1] for line in (folder / SUMS).read_text().splitlines()]
+    lines = [f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n" for name in names]
+    (folder / SUMS).write_text("".join(lines))
+
+
+@pytest.mark.parametrize("name", ["ridge", "log-ridge", "brio-plus", "brio", "gcn", "fc-hgnn"])
+def test_margins_are_those_of_the_model_that_was_written(fit, cohort, tmp_path, name):
+    model = fit(name, seeds=2)
+    write_model(model, tmp_path / "model")
+    again = read_model(tmp_path / "model")
+    connectomes = Connectomes(cohort)
+    for first, second in zip(model.compute_margins(connectomes, 2), again.compute_margins(connectomes, 2), strict=True):
+        np.testing.assert_array_equal(first, second)
+    assert (again.training, again.ranges, again.evidence) == (model.training, model.ranges, model.evidence)
+    assert again.method.settings == model.method.settings
+    assert again.atlas.rois["name"].tolist() == model.atlas.rois["name"].tolist()
+
+
+def test_a_harmonised_model_is_read_back(fit, cohort, tmp_path):
+    model = fit("ridge", **{"harmonise.kind": "combat", "harmonise.unseen": "pooled"})
+    write_model(model, tmp_path / "model")
+    connectomes = Connectomes(cohort)
+    again = read_model(tmp_path / "model").compute_margins(connectomes).full
+    np.testing.assert_array_equal(again, model.compute_margins(connectomes).full)
+
+
+def test_no_participant_is_named_in_a_model(folder, cohort):
+    for file in folder.iterdir():
+        content = file.read_bytes()
+        assert not [name for name in cohort.ids if name.encode() in content]
+
+
+def test_every_changed_file_is_refused_by_name(folder, tmp_path):
+    for file in sorted(folder.iterdir()):
+        for k, damage in enumerate(("flip", "cut", "remove")):
+            copy = shutil.copytree(folder, tmp_path / f"{file.name}-{k}")
+            content = bytearray((copy / file.name).read_bytes())
+            if damage == "remove":
+                (copy / file.name).unlink()
+            else:
+                content[len(content) // 2] ^= 1
+                (copy / file.name).write_bytes(content if damage == "flip" else content[: len(content) // 2])
+            with pytest.raises(BrioError, match="copy the model again"):
+                read_model(copy)
+
+
+def test_sha256sum_reads_the_hashes(folder):
+    if shutil.which("sha256sum"):
+        assert subprocess.run(["sha256sum", "--check", "--quiet", SUMS], cwd=folder, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("format", 99, "is in format 99, this brio reads format 1"),
+        ("version", 99, "was fitted by version 99 of 'ridge'"),
+        ("method", "rigde", "did you mean 'ridge'"),
+        ("ranges", None, "'ranges' is not an object"),
+        ("block_length", "long", "'block_length' is not a number"),
+    ],
+)
+def test_a_model_of_another_version_is_refused_in_words(folder, tmp_path, key, value, words):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    document = json.loads((copy / "model.json").read_text())
+    (copy / "model.json").write_text(json.dumps(document | {key: value}))
+    hash_again(copy)
+    with pytest.raises(BrioError, match=words):
+        read_model(copy)
+
+
+def test_what_is_no_model_or_exists_already_is_refused(folder, ridge, tmp_path):
+    with pytest.raises(BrioError, match="is no model"):
+        read_model(tmp_path)
+    with pytest.raises(BrioError, match="exists already"):
+        write_model(ridge, folder)
+    assert not list(folder.parent.glob("*.partial"))

@@ -1,0 +1,167 @@
+"""Probabilities, intervals, decisions, and scans that a model should not be asked about."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from scipy.stats import t as student
+
+from brio import Cohort
+from brio.cohort import Atlas
+from brio.errors import BrioError
+from brio.models import choose_rule, predict_scans, trace_risk
+from brio.models.evidence import Estimate, Evidence
+from brio.models.predict import compute_half_width
+
+
+def change(cohort, scans, **changes):
+    """The same participants with other scans."""
+    table = cohort.participants.drop(columns=["participant_id", "site", "label", "n_frames"])
+    return replace(
+        Cohort.from_scans(scans, site=cohort.sites, label=cohort.labels, covariates=table, atlas=cohort.atlas),
+        **changes,
+    )
+
+
+@pytest.fixture(scope="module")
+def predictions(ridge, cohort):
+    return predict_scans(ridge, cohort, reestimates=8, device="cpu")
+
+
+def test_probabilities_are_calibrated_margins_and_intervals_hold_them(predictions, ridge):
+    table = predictions.table
+    slope, intercept = ridge.members[0].fitted.details["calibration"]
+    np.testing.assert_allclose(table["probability"], expit(slope * table["margin"] + intercept))
+    assert (table["low"] <= table["probability"]).all()
+    assert (table["probability"] <= table["high"]).all()
+    spread = predictions.reestimated_logit.std(1, ddof=1)
+    half = ridge.interval_factor * student.ppf(0.975, 7) * np.sqrt(2) * spread
+    np.testing.assert_allclose(table["high"], expit(predictions.logit + half))
+    side = np.sign(predictions.reestimated_logit) == np.sign(predictions.logit)[:, None]
+    np.testing.assert_allclose(table["agreement"], side.mean(1))
+
+
+def test_the_interval_holds_other_draws_of_the_same_length():
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=4000)
+    this, other = (truth + 0.3 * rng.normal(size=4000) for _ in range(2))
+    resampled = this[:, None] + 0.3 * rng.normal(size=(4000, 16))
+    held = np.abs(other - this) <= compute_half_width(resampled)
+    assert 0.94 < held.mean() < 0.96
+
+
+def test_a_prediction_depends_on_its_own_scan_alone(predictions, ridge, cohort):
+    some = cohort.select([3, 17])
+    alone = predict_scans(ridge, some, reestimates=8, device="cpu").table
+    for name in ("probability", "low", "high", "agreement"):
+        np.testing.assert_allclose(alone[name], predictions.table[name].iloc[[3, 17]], rtol=1e-9)
+
+
+def test_sites_and_labels_are_not_needed(predictions, ridge, cohort):
+    bare = replace(cohort, participants=cohort.participants.drop(columns=["site", "label"]))
+    found = predict_scans(ridge, bare, reestimates=8, device="cpu").table
+    np.testing.assert_array_equal(found["probability"], predictions.table["probability"])
+
+
+def test_several_members_are_averaged_and_their_factors_listed(fit, cohort):
+    model = fit("brio", seeds=2)
+    found = predict_scans(model, cohort, reestimates=2, device="cpu")
+    by_seed = found.contributions.groupby(["participant_id", "seed"], sort=False)["contribution"].sum()
+    margin = by_seed.groupby("participant_id", sort=False).mean()
+    np.testing.assert_allclose(margin[cohort.ids], found.table["margin"], atol=1e-5)
+    assert set(found.contributions["factor"]) == {"1", "2", "intercept"}
+
+
+# ---------------------------------------------------------------- decided
+
+
+def make_evidence(risk):
+    none = Estimate(None, None, None)
+    return Evidence(9, 3, 1, "", none, none, 0.7, 0.2, none, none, risk)
+
+
+def test_accuracy_rises_where_logits_are_informative_and_the_rule_takes_the_largest_share():
+    rng = np.random.default_rng(1)
+    logits = rng.normal(size=4000) * 1.5
+    label = (rng.uniform(size=4000) < expit(logits)).astype(int)
+    risk = trace_risk(label, logits)
+    accuracy = [p.accuracy for p in risk]
+    assert accuracy[0] > accuracy[9] > accuracy[-1]
+    for point in risk:
+        chosen = np.abs(logits) >= point.threshold
+        assert chosen.sum() == point.n == round(point.coverage * 4000)
+        assert point.accuracy == pytest.approx(((logits > 0) == label)[chosen].mean())
+    rule = choose_rule(risk, 0.8)
+    assert rule.accuracy >= 0.8
+    assert all(p.accuracy < 0.8 for p in risk if p.coverage > rule.coverage)
+    assert choose_rule(risk, 1.0) is None
+
+
+def test_decided_follows_the_evidence(ridge, cohort, predictions):
+    assert set(predictions.table["decided"]) == {""}
+    threshold = float(np.median(np.abs(predictions.logit)))
+    risk = trace_risk(cohort.labels, predictions.logit)
+    model = ridge.with_evidence(make_evidence(risk))
+    found = predict_scans(model, cohort, reestimates=2, wanted_accuracy=0.5, device="cpu")
+    assert (found.table["decided"] == "yes").all()  # all scans together reach one half
+    model = ridge.with_evidence(make_evidence(tuple(replace(p, accuracy=0.4) for p in risk)))
+    found = predict_scans(model, cohort, reestimates=2, device="cpu")
+    assert found.rule is None
+    assert set(found.table["decided"]) == {"abstain"}
+    half = tuple(replace(p, accuracy=0.9 if p.coverage <= 0.5 else 0.6) for p in risk)
+    found = predict_scans(ridge.with_evidence(make_evidence(half)), cohort, reestimates=2, device="cpu")
+    np.testing.assert_array_equal(found.table["decided"] == "yes", np.abs(found.logit) >= found.rule.threshold)
+    assert found.rule.threshold == pytest.approx(threshold, rel=0.2)
+
+
+# ---------------------------------------------------------------- in range
+
+
+def test_scans_like_those_of_the_model_are_in_range(predictions):
+    assert (predictions.table["in_range"] == "yes").mean() > 0.95
+    assert predictions.table["distance_rank"].between(0, 1).all()
+
+
+def test_strange_scans_are_flagged_with_the_reason(ridge, cohort):
+    rng = np.random.default_rng(3)
+    scans = [cohort.scan(i) for i in range(len(cohort))]
+
+    def check(changed):
+        return predict_scans(ridge, changed, reestimates=2, device="cpu").table
+
+    short = check(change(cohort, [scan[: len(scan) // 2] for scan in scans]))
+    assert short["reasons"].str.contains("short: ").all()
+    noise = check(change(cohort, [rng.normal(size=scan.shape) for scan in scans]))
+    assert (noise["in_range"] == "no").all()
+    order = np.arange(16).reshape(4, 4).T.flatten()  # one region of each planted network side by side
+    turned = check(change(cohort, [scan[:, order] for scan in scans], atlas=Atlas.unnamed(16)))
+    assert (turned["in_range"] == "no").mean() > 0.9
+    slow = check(replace(cohort, participants=cohort.participants.assign(tr=2.5)))
+    assert slow["reasons"].str.contains("repetition time 2.5 s, 2 to 2 s in training").all()
+    assert (slow["in_range"] == "no").all()
+    moved = check(replace(cohort, participants=cohort.participants.assign(mean_fd=2.0)))
+    assert moved["reasons"].str.contains("framewise displacement 2.00 mm").all()
+    unknown = check(replace(cohort, participants=cohort.participants.drop(columns="tr")))
+    assert unknown["reasons"].str.contains("repetition time unknown").all()
+    assert (unknown["in_range"] == "yes").mean() > 0.9
+    dead = check(change(cohort, [np.where(np.arange(16) < 9, 0.0, scan) for scan in scans]))
+    assert dead["reasons"].str.contains("ROIs without signal").all()
+
+
+def test_scans_of_other_rois_are_refused(ridge, cohort):
+    rois = cohort.atlas.rois
+    with pytest.raises(BrioError, match="in another order: column 1 is region 15, the model has region 0"):
+        predict_scans(ridge, replace(cohort, atlas=Atlas("mine", rois[::-1].reset_index(drop=True))), device="cpu")
+    other = Atlas("other", rois.assign(name=[f"area {u}" for u in range(16)]))
+    with pytest.raises(BrioError, match="are of another atlas"):
+        predict_scans(ridge, replace(cohort, atlas=other), device="cpu")
+    some = replace(cohort, frames=cohort.frames[:, :12], atlas=Atlas.unnamed(12))
+    with pytest.raises(BrioError, match="the scans have 12 ROIs"):
+        predict_scans(ridge, some, device="cpu")
+
+
+def test_wrong_numbers_are_refused(ridge, cohort):
+    for words in ({"reestimates": 1}, {"level": 1.0}, {"wanted_accuracy": 0.3}):
+        with pytest.raises(BrioError, match=next(iter(words)).removeprefix("wanted_")):
+            predict_scans(ridge, cohort, device="cpu", **words)
