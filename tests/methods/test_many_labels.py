@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.methods import make_method
-from brio.methods.linear.many_labels import FitsLabels, factorise_kernel, predict_columns
+from brio.methods.linear.many_labels import FitsManyLabels, factorise_kernel, predict_columns
 from brio.protocol import auc, leave_one_site_out
 from brio.protocol.column_auc import score_columns, weigh_by_pairs
 from brio.studies.permutation import permute_labels, relabel_cohort
@@ -34,7 +34,7 @@ def on_labels(graphs, labels):
 @pytest.mark.parametrize("name", ["ridge", "tangent-ridge", "fc-tangent-ridge"])
 def test_columns_are_the_ordinary_method_on_permuted_labels(graphs, name, choose_by):
     method = make_method(name, {"choose_by": choose_by})
-    assert isinstance(method, FitsLabels)
+    assert isinstance(method, FitsManyLabels)
     fold = leave_one_site_out(graphs.cohort, 0, 2 if choose_by == "validation" else 0)[2]
     labels = np.column_stack([graphs.cohort.labels, permute_labels(graphs.cohort, 20)])
     (margins,) = method.fit_labels(graphs, [Run(fold, 0)], labels)
@@ -49,7 +49,7 @@ def test_columns_are_the_ordinary_method_on_permuted_labels(graphs, name, choose
 @pytest.mark.parametrize("choose_by", ["validation", "source-sites"])
 def test_columns_of_log_ridge_are_its_margins_before_calibration(graphs, choose_by):
     method = make_method("log-ridge", {"choose_by": choose_by})
-    assert isinstance(method, FitsLabels)
+    assert isinstance(method, FitsManyLabels)
     runs = [Run(leave_one_site_out(graphs.cohort, 0, 2)[k], 0) for k in (2, 4)]
     labels = np.column_stack([graphs.cohort.labels, permute_labels(graphs.cohort, 15)])
     columns = method.fit_labels(graphs, runs, labels)
@@ -81,8 +81,8 @@ def test_labels_of_test_scans_change_no_margin(graphs):
 
 
 def test_methods_that_are_not_linear_in_labels_have_no_such_fit():
-    assert not isinstance(make_method("svm"), FitsLabels)
-    assert not isinstance(make_method("logistic"), FitsLabels)
+    assert not isinstance(make_method("svm"), FitsManyLabels)
+    assert not isinstance(make_method("logistic"), FitsManyLabels)
 
 
 def inner_fold(kernel, y, site, e, penalty, per_site):

@@ -14,7 +14,7 @@ from ..cohort import Cohort
 from ..device import memory_budget
 from ..drawing import horizontal_offset, make_panels, series_style
 from ..jobs.plan import build_plan
-from ..methods.linear.many_labels import FitsLabels
+from ..methods.linear.many_labels import FitsManyLabels
 from ..protocol import Fold, auc
 from ..results.format import format_interval, format_signed
 from ..training import Method, Run
@@ -168,7 +168,7 @@ def _fit_subsets(context: StudyContext, method: Method, subsets: list[_Subset]) 
         def report(message: str, share: float, start: int = start, n: int = len(stack)) -> None:
             context.progress(f"{method.name}, subsets: {message}", (start + share * n) / len(subsets))
 
-        if isinstance(method, FitsLabels):  # the same margins without fitting the inner folds
+        if isinstance(method, FitsManyLabels):  # the same margins without fitting the inner folds
             columns = method.fit_labels(connectomes, runs, context.cohort.labels[:, None], report)
             yield from zip(stack, (margins[:, 0] for margins in columns), strict=True)
             continue

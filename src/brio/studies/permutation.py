@@ -18,7 +18,7 @@ from ..drawing import make_panels, series_style
 from ..jobs import Job
 from ..jobs.execute import execute_plan
 from ..jobs.plan import build_plan
-from ..methods.linear.many_labels import FitsLabels
+from ..methods.linear.many_labels import FitsManyLabels
 from ..progress import Progress, silent
 from ..protocol.column_auc import score_columns, weigh_by_pairs
 from ..results import average_seeds
@@ -141,7 +141,7 @@ def _score_arm(context: StudyContext, arm: Arm) -> pd.DataFrame:
     observed = average_seeds(context.results_of(arm).rows)[arm.method]
     planned_runs = list(build_plan(context.job_of(arm), [arm.method]).runs.values())
     method = planned_runs[0].method  # settings do not differ between the folds of an arm
-    if isinstance(method, FitsLabels):
+    if isinstance(method, FitsManyLabels):
         labels = permute_labels(context.cohort, PERMUTATIONS_IN_CLOSED_FORM)
         runs = [planned.run for planned in planned_runs]
         permuted = score_label_columns(method, context.connectomes, runs, labels, context.progress)
@@ -155,13 +155,17 @@ def _score_arm(context: StudyContext, arm: Arm) -> pd.DataFrame:
 
 
 def score_label_columns(
-    method: FitsLabels, connectomes: Connectomes, runs: Sequence[Run], labels: np.ndarray, progress: Progress = silent
+    method: FitsManyLabels,
+    connectomes: Connectomes,
+    runs: Sequence[Run],
+    labels: np.ndarray,
+    progress: Progress = silent,
 ) -> pd.DataFrame:
     """Fit many columns of labels on one factorisation per fold, and score each against its own labels.
 
     Parameters
     ----------
-    method : FitsLabels
+    method : FitsManyLabels
     connectomes : Connectomes
         N scans.
     runs : sequence of Run

@@ -16,11 +16,11 @@ from ...progress import Progress, silent
 from ...protocol.column_auc import score_columns
 from ...training import Run
 
-__all__ = ["FitsLabels", "KernelFactors", "factorise_kernel", "predict_columns"]
+__all__ = ["FitsManyLabels", "KernelEigen", "factorise_kernel", "predict_columns"]
 
 
 @runtime_checkable
-class FitsLabels(Protocol):
+class FitsManyLabels(Protocol):
     """A method that fits many columns of labels at once.
 
     Its features do not depend on labels. ``fit_labels`` orders the test scans as ``fit`` does on a cohort with the
@@ -48,7 +48,7 @@ class FitsLabels(Protocol):
         """
 
 
-class KernelFactors(NamedTuple):
+class KernelEigen(NamedTuple):
     """The eigendecomposition of a kernel from which the unpenalised intercepts are projected out.
 
     Attributes
@@ -75,7 +75,7 @@ class KernelFactors(NamedTuple):
         return block
 
 
-def factorise_kernel(kernel: np.ndarray, intercepts: np.ndarray) -> KernelFactors:
+def factorise_kernel(kernel: np.ndarray, intercepts: np.ndarray) -> KernelEigen:
     """Factorise the kernel of a ridge regression with unpenalised intercepts, for every penalty and column of labels.
 
     Parameters
@@ -87,17 +87,17 @@ def factorise_kernel(kernel: np.ndarray, intercepts: np.ndarray) -> KernelFactor
 
     Returns
     -------
-    KernelFactors
+    KernelEigen
     """
     hat = intercepts @ np.linalg.solve(intercepts.T @ intercepts, intercepts.T)
     projected = kernel - hat @ kernel
     projected = projected - projected @ hat
     size, axes = np.linalg.eigh((projected + projected.T) / 2)
-    return KernelFactors(size, axes, hat)
+    return KernelEigen(size, axes, hat)
 
 
 def predict_columns(
-    factors: KernelFactors,
+    factors: KernelEigen,
     Y: np.ndarray,
     penalties: np.ndarray,
     across_test: np.ndarray,
@@ -111,7 +111,7 @@ def predict_columns(
 
     Parameters
     ----------
-    factors : KernelFactors
+    factors : KernelEigen
         Of the n source scans.
     Y : ndarray, shape [n, B]
         Labels of the source scans, -1 or 1.
@@ -143,7 +143,7 @@ def predict_columns(
 
 
 def _score_inner_folds(
-    factors: KernelFactors, Y: np.ndarray, alpha: np.ndarray, site: np.ndarray, penalty: float
+    factors: KernelEigen, Y: np.ndarray, alpha: np.ndarray, site: np.ndarray, penalty: float
 ) -> np.ndarray:
     """Mean AUC over inner folds for each column, from weights alpha [n, B] fitted to all source scans. Shape [B]."""
     scores = []

@@ -49,7 +49,7 @@ class KernelRidgeMethod(LinearMethod):
     ) -> list[np.ndarray]:
         """Compute the margins of the test scans of runs for many columns of labels.
 
-        See :class:`brio.methods.linear.many_labels.FitsLabels`.
+        See :class:`brio.methods.linear.many_labels.FitsManyLabels`.
 
         Parameters
         ----------

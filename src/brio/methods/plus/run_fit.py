@@ -220,7 +220,7 @@ class RunFit:
             validation_auc = auc(labels[fold.validation], self._predict_margins(model, fold.validation)[0])
         test_logit, share = self._predict_margins(model, fold.test)
         details: dict[str, Any] = {"view": self.view, "view_auc": self.view_auc, "penalty": solution.penalty}
-        details |= {"left_out_auc": solution.inner_auc, "share_of_factors": share}
+        details |= {"inner_auc": solution.inner_auc, "share_of_factors": share}
         # relevance and support before the penalty acted on the evidence
         details |= {"relevance": described.pi_task.tolist(), "support": described.q_re.mean((0, 1)).tolist()}
         training = {name: t.float().cpu().contiguous() for name, t in described._asdict().items()}
