@@ -8,11 +8,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.linear_model import Ridge
 
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.methods import make_method
-from brio.methods.linear.many_labels import FitsManyLabels, factorise_kernel, predict_columns
+from brio.methods.linear.many_labels import FitsManyLabels, predict_columns
+from brio.methods.linear.sites import KernelEigen
 from brio.protocol import auc, leave_one_site_out
 from brio.protocol.column_auc import score_columns, weigh_by_pairs
 from brio.studies.permutation import permute_labels, relabel_cohort
@@ -105,7 +107,8 @@ def test_inner_folds_from_the_inverse_choose_as_inner_folds_that_are_fitted(per_
     kernel, penalties = x @ x.T, np.array([1.0, 20.0, 400.0, 8000.0])
     Y = np.sign(rng.normal(size=(len(site), 40)) + x[:, :1])
     Z = (site[:, None] == np.unique(site)).astype(float) if per_site else np.ones((len(site), 1))
-    margins = predict_columns(factorise_kernel(kernel, Z), Y, penalties, new @ x.T, site)
+    eigen = KernelEigen.of_kernel(kernel, site if per_site else np.zeros(len(site)))
+    margins = predict_columns(eigen, Y, penalties, new @ x.T, site)
     chosen = set()
     for b, y in enumerate(Y.T):
         scores = [
@@ -119,6 +122,17 @@ def test_inner_folds_from_the_inverse_choose_as_inner_folds_that_are_fitted(per_
         alpha = np.linalg.solve(system, np.concatenate([y, np.zeros(q)]))[:n]
         np.testing.assert_allclose(margins[:, b], new @ x.T @ alpha, atol=1e-9)
     assert len(chosen) > 2
+
+
+@pytest.mark.parametrize("withheld", [[0], [3, 4, 5, 17], list(range(8, 20))])
+def test_residuals_of_withheld_scans_are_those_of_scikit_learns_ridge(withheld):
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(size=(30, 50)) + 3.0, np.sign(rng.normal(size=(30, 4)))
+    eigen = KernelEigen.of_kernel(x @ x.T, np.zeros(30))
+    found = eigen.find_residuals(eigen.solve(eigen.rotate(y), 7.0), np.array(withheld), 7.0)
+    inside = np.setdiff1d(np.arange(30), withheld)
+    expected = y[withheld] - Ridge(alpha=7.0).fit(x[inside], y[inside]).predict(x[withheld])
+    np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
 @settings(max_examples=60, deadline=None)

@@ -12,7 +12,8 @@ from ...progress import Progress, silent
 from ...training import Run, Scans, SourceScans
 from ..registry import TEXTBOOK, method
 from .base import DualSolution, LinearMethod, LinearSettings
-from .many_labels import factorise_kernel, predict_columns
+from .many_labels import predict_columns
+from .sites import KernelEigen
 
 __all__ = ["KernelRidgeMethod", "Ridge", "RidgeSettings", "solve_ridge"]
 
@@ -94,9 +95,9 @@ class KernelRidgeMethod(LinearMethod):
             choose = validation @ x.T, labels[fold.validation]
         across = (self.extract_features(take(fold.test), learned) - centre) @ x.T
         if self.site_intercepts:
-            intercepts = (source.site[:, None] == np.unique(source.site)).astype(float)
-            return predict_columns(factorise_kernel(gram, intercepts), Y, penalties, across, choose)
-        return predict_columns(factorise_kernel(gram, np.ones((len(x), 1))), Y, penalties, across, choose) + Y.mean(0)
+            return predict_columns(KernelEigen.of_kernel(gram, source.site), Y, penalties, across, choose)
+        eigen = KernelEigen.of_kernel(gram, np.zeros(len(x)))
+        return predict_columns(eigen, Y, penalties, across, choose) + Y.mean(0)
 
 
 @method("ridge", family="linear", provenance=TEXTBOOK, reference="Hoerl & Kennard 1970; scikit-learn's KernelRidge")
