@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -21,7 +21,9 @@ from ..settings import require_above, require_at_least
 from .calibration import fit_calibration
 from .sites import average_site_auc, centre_gram, centre_within
 
-__all__ = ["DualSolution", "LinearMethod", "LinearSettings", "vectorise_fc"]
+__all__ = ["DualSolution", "LinearMethod", "LinearSettings", "PreparedRun", "vectorise_fc"]
+
+T = TypeVar("T")
 
 
 class DualSolution(NamedTuple):
@@ -29,6 +31,33 @@ class DualSolution(NamedTuple):
 
     weights: np.ndarray  # [n] one for each source scan
     intercept: float
+
+
+class PreparedRun(NamedTuple):
+    """What a fit needs of the source scans of a run, whatever their labels.
+
+    Attributes
+    ----------
+    source : SourceScans
+        n scans.
+    learned : dict of Tensor
+        What their features needed.
+    centre : ndarray, shape [d]
+        Mean of the features.
+    x : ndarray, shape [n, d]
+        Centred features.
+    gram : ndarray, shape [n, n]
+        Their products.
+    penalties : ndarray, shape [penalties]
+        The grid in units of the mean squared norm of the features.
+    """
+
+    source: SourceScans
+    learned: Tensors
+    centre: np.ndarray
+    x: np.ndarray
+    gram: np.ndarray
+    penalties: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -207,16 +236,67 @@ class LinearMethod(Method):
 
     def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[FittedRun]:
         """Fit every run and score its test scans."""
-        fitted_runs: list[FittedRun] = []
-        fitted_by_scans: dict[tuple[bytes, ...], FittedRun] = {}
         take = self.read_scans(connectomes)
+        fitted_runs = self.fit_each(
+            runs, lambda run: self._fit_run(connectomes, take, run), f"{len(runs)} runs", progress
+        )
+        return [replace(fitted, run=run) for fitted, run in zip(fitted_runs, runs, strict=True)]
+
+    def fit_each(
+        self, runs: Sequence[Run], fit_run: Callable[[Run], T], message: str, progress: Progress = silent
+    ) -> list[T]:
+        """Fit every run, but only once those that hold the same scans where nothing depends on the seed.
+
+        Parameters
+        ----------
+        runs : sequence of Run
+        fit_run : callable
+            Fits one run.
+        message : str
+            What the progress says before the name of the fold.
+        progress : Progress
+
+        Returns
+        -------
+        list
+            What ``fit_run`` returned for each run.
+        """
+        fitted_runs: list[T] = []
+        fitted_by_scans: dict[tuple[bytes, ...], T] = {}
         for i, run in enumerate(runs):
-            progress(f"{len(runs)} runs, fold {run.fold.name}", i / len(runs))
+            progress(f"{message}, fold {run.fold.name}", i / len(runs))
             scans = tuple(part.tobytes() for part in (run.fold.source, run.fold.validation, run.fold.test))
             if self.uses_seed or scans not in fitted_by_scans:
-                fitted_by_scans[scans] = self._fit_run(connectomes, take, run)
-            fitted_runs.append(replace(fitted_by_scans[scans], run=run))
+                fitted_by_scans[scans] = fit_run(run)
+            fitted_runs.append(fitted_by_scans[scans])
         return fitted_runs
+
+    def prepare_run(self, connectomes: Connectomes, take: Callable[[np.ndarray], Scans], run: Run) -> PreparedRun:
+        """Learn the features of a run, centre those of its source scans, and scale the grid of penalties.
+
+        Parameters
+        ----------
+        connectomes : Connectomes
+            Of the whole cohort.
+        take : callable
+            What :meth:`read_scans` returned.
+        run : Run
+
+        Returns
+        -------
+        PreparedRun
+        """
+        source = SourceScans.of_run(connectomes, run)
+        learned, x = self.learn_features(source, take(run.fold.source))
+        centre = x.mean(0)
+        x = x - centre
+        gram = x @ x.T
+        penalties = self.settings.grid * max(np.trace(gram) / len(gram), 1e-9)  # features may all be constant
+        return PreparedRun(source, learned, centre, x, gram, penalties)
+
+    def multiply_with_source(self, prepared: PreparedRun, scans: Scans) -> np.ndarray:
+        """Compute the products of the centred features of scans with those of the source scans. Shape [m, n]."""
+        return (self.extract_features(scans, prepared.learned) - prepared.centre) @ prepared.x.T
 
     def read_scans(self, connectomes: Connectomes) -> Callable[[np.ndarray], Scans]:
         """Return a function from positions in the cohort to scans as :meth:`extract_features` reads them.
@@ -239,22 +319,17 @@ class LinearMethod(Method):
 
     def _fit_run(self, connectomes: Connectomes, take: Callable[[np.ndarray], Scans], run: Run) -> FittedRun:
         """Learn features, choose the penalty, and score the test scans of one run."""
-        fold, source = run.fold, SourceScans.of_run(connectomes, run)
-        learned, x = self.learn_features(source, take(fold.source))
-        x_validation = self.extract_features(take(fold.validation), learned)
-        centre = x.mean(0)
-        x = x - centre
+        fold, prepared = run.fold, self.prepare_run(connectomes, take, run)
+        source, gram, penalties = prepared.source, prepared.gram, prepared.penalties
         y = 2.0 * source.label - 1.0
-        gram = x @ x.T
-        penalties = self.settings.grid * max(np.trace(gram) / len(gram), 1e-9)  # features may all be constant
         solutions = self._solve_grid(gram, y, source.site, penalties)
         validation_label = connectomes.cohort.labels[fold.validation]
-        across = (x_validation - centre) @ x.T
         by_sites = self.settings.choose_by == "source-sites"
         inner = self.predict_inner_folds(gram, y, source.site, penalties) if by_sites or self.site_intercepts else None
         inner_auc = np.empty(0) if inner is None else average_site_auc(inner, source.label, source.site)
         validation_auc = inner_auc
         if len(validation_label):
+            across = self.multiply_with_source(prepared, take(fold.validation))
             validation_auc = np.array([auc(validation_label, across @ solution.weights) for solution in solutions])
         best = _choose_penalty(inner_auc if by_sites else validation_auc, fold.name)
         inner_margin = self._predict_chosen(inner, best, gram, y, source.site, penalties)
@@ -265,10 +340,10 @@ class LinearMethod(Method):
             validation_auc=float(validation_auc[best]),
             details={"penalty": float(penalties[best])}
             | self._calibrate_probability(solutions[best], inner_margin, source.label, source.site),
-            state=RunState.from_learned(**learned),
+            state=RunState.from_learned(**prepared.learned),
             parameters={
-                "centre": torch.from_numpy(centre),
-                "coefficients": torch.from_numpy(x.T @ (slope * solutions[best].weights)),
+                "centre": torch.from_numpy(prepared.centre),
+                "coefficients": torch.from_numpy(prepared.x.T @ (slope * solutions[best].weights)),
                 "intercept": torch.tensor(intercept, dtype=torch.float64),
             },
         )
