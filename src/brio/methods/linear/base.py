@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeVar
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...connectome import Connectomes, fill_dead, source_mean
+from ...connectome import Connectomes, fill_dead, read_edges, source_mean
 from ...errors import BrioError
 from ...progress import Progress, silent
 from ...protocol import auc
-from ...settings import require
 from ...training import FittedRun, Method, MethodFacts, Prediction, Run, RunState, Scans, SourceScans, Tensors
-from ..settings import require_above, require_at_least
 from .calibration import fit_calibration
+from .settings import LinearSettings
 from .sites import average_site_auc, centre_gram, centre_within
 
-__all__ = ["DualSolution", "LinearMethod", "LinearSettings", "PreparedRun", "vectorise_fc"]
+__all__ = ["DualSolution", "LinearMethod", "PreparedRun", "vectorise_fc"]
 
 T = TypeVar("T")
 
@@ -58,43 +57,6 @@ class PreparedRun(NamedTuple):
     x: np.ndarray
     gram: np.ndarray
     penalties: np.ndarray
-
-
-@dataclass(frozen=True)
-class LinearSettings:
-    """Settings of a penalised linear model.
-
-    Attributes
-    ----------
-    least_penalty, largest_penalty : float
-        Ends of the grid of penalties, as multiples of the mean squared norm of the centred features of a source scan,
-        so that the same grid serves any atlas and estimator.
-    penalties : int
-        Number of penalties in the grid, evenly spaced in the logarithm.
-    choose_by : {"validation", "source-sites"}
-        The penalty with the best AUC on the validation scans, as every other method chooses; or with the best mean
-        AUC over inner folds, in each of which one source site is withheld. A closed-form model can afford the latter,
-        which is less noisy.
-    dead_rois : {"source-mean", "zero"}
-        What the edges of an ROI without signal hold.
-    """
-
-    least_penalty: float = 0.1
-    largest_penalty: float = 10.0
-    penalties: int = 5
-    choose_by: Literal["validation", "source-sites"] = "validation"
-    dead_rois: Literal["source-mean", "zero"] = "source-mean"
-
-    def __post_init__(self) -> None:
-        require_at_least(self, 1, "penalties")
-        require_above(self, 0, "least_penalty")
-        rule = "at least the least penalty"
-        require(self.largest_penalty >= self.least_penalty, "largest_penalty", self.largest_penalty, rule)
-
-    @property
-    def grid(self) -> np.ndarray:
-        """Penalties to choose from, before they are scaled. Shape [penalties]."""
-        return np.logspace(np.log10(self.least_penalty), np.log10(self.largest_penalty), self.penalties)
 
 
 class LinearMethod(Method):
@@ -409,5 +371,4 @@ def vectorise_fc(scans: Scans, mean: Tensor) -> np.ndarray:
     ndarray of float64, shape [n, P (P - 1) / 2]
     """
     A = fill_dead(scans.A, scans.alive, mean.to(scans.A))
-    u, v = torch.triu_indices(A.shape[-1], A.shape[-1], 1, device=A.device)
-    return A[:, u, v].double().cpu().numpy()
+    return read_edges(A).double().cpu().numpy()

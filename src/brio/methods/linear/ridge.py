@@ -11,8 +11,9 @@ from ...connectome import Connectomes
 from ...progress import Progress, silent
 from ...training import Run, Scans
 from ..registry import TEXTBOOK, method
-from .base import DualSolution, LinearMethod, LinearSettings
+from .base import DualSolution, LinearMethod
 from .many_labels import predict_columns
+from .settings import LinearSettings
 from .sites import KernelEigen
 
 __all__ = ["KernelRidgeMethod", "Ridge", "RidgeSettings", "solve_ridge"]
