@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from ...connectome import Connectomes, fill_dead, read_edges, source_mean
-from ...errors import BrioError
 from ...progress import Progress, silent
 from ...protocol import auc
 from ...training import FittedRun, Method, MethodFacts, Prediction, Run, RunState, Scans, SourceScans, Tensors
 from .calibration import fit_calibration
+from .penalty_choice import choose_penalty
 from .settings import LinearSettings
 from .sites import average_site_auc, centre_gram, centre_within
 
@@ -64,7 +64,7 @@ class LinearMethod(Method):
 
     Settings = LinearSettings
     settings: LinearSettings
-    version = 2  # probabilities are calibrated on inner folds; margins are those of version 1
+    version = 3  # of penalties that score alike the strongest is chosen; since 2 probabilities are calibrated
     uses_seed = True
     """Whether anything may depend on the seed. If not, runs whose folds hold the same scans share one solution. A
     subclass that draws random numbers must set it back to True."""
@@ -293,7 +293,8 @@ class LinearMethod(Method):
         if len(validation_label):
             across = self.multiply_with_source(prepared, take(fold.validation))
             validation_auc = np.array([auc(validation_label, across @ solution.weights) for solution in solutions])
-        best = _choose_penalty(inner_auc if by_sites else validation_auc, fold.name)
+        scores = inner_auc if by_sites else validation_auc
+        best = int(choose_penalty(scores, penalties, self.settings.choose_by, fold.name))
         inner_margin = self._predict_chosen(inner, best, gram, y, source.site, penalties)
         slope, intercept = self.calibrate(solutions[best], inner_margin, source.label, source.site)
         fitted = FittedRun(
@@ -344,16 +345,6 @@ class LinearMethod(Method):
         if self.site_intercepts:
             gram, y = centre_gram(gram, site), centre_within(y, site)
         return [self.solve(gram, y, penalty) for penalty in penalties]
-
-
-def _choose_penalty(scores: np.ndarray, fold_name: str) -> int:
-    """Position of the penalty with the best AUC."""
-    if np.isnan(scores).all():
-        raise BrioError(
-            f"fold {fold_name}: the validation scans hold one class only, so no penalty can be chosen; "
-            "use more validation sites"
-        )
-    return int(np.nanargmax(scores))
 
 
 def vectorise_fc(scans: Scans, mean: Tensor) -> np.ndarray:

@@ -78,7 +78,7 @@ class LogRidge(KernelRidgeMethod):
 
     Settings = LogRidgeSettings
     settings: LogRidgeSettings
-    version = 1  # its margins are calibrated themselves
+    version = 2  # of penalties that score alike the strongest is chosen; its margins are calibrated themselves
     uses_seed = False
     site_intercepts = True
 

@@ -15,6 +15,7 @@ from ...connectome import Connectomes
 from ...progress import Progress, silent
 from ...protocol.column_auc import score_columns
 from ...training import Run
+from .penalty_choice import ChosenOn, choose_penalty
 from .sites import KernelEigen
 
 __all__ = ["FitsManyLabels", "predict_columns"]
@@ -55,6 +56,7 @@ def predict_columns(
     penalties: np.ndarray,
     across_test: np.ndarray,
     choose: tuple[np.ndarray, np.ndarray] | np.ndarray,
+    fold_name: str,
 ) -> np.ndarray:
     """Predict test scans for many columns of labels, each under its own best penalty.
 
@@ -73,11 +75,18 @@ def predict_columns(
     choose : ndarray, shape [n], or tuple of two ndarrays, shapes [n_validation, n] and [n_validation, B]
         The site of each source scan, to choose by inner folds; or the kernel between validation and source scans, and
         the labels of the validation scans, 0 or 1.
+    fold_name : str
+        For an error.
 
     Returns
     -------
     ndarray, shape [n_test, B]
         Margins without intercepts.
+
+    Raises
+    ------
+    BrioError
+        If no penalty can be chosen for a column, because a site or the validation scans have one class only.
     """
     rotated = eigen.rotate(Y)
     margins = np.empty((len(penalties), len(across_test), Y.shape[1]))
@@ -90,7 +99,8 @@ def predict_columns(
             scores[k] = score_columns(label, across_validation @ alpha)
         else:
             scores[k] = _score_inner_folds(eigen, Y, alpha, choose, penalty)
-    best = np.argmax(scores, axis=0)  # the first where penalties tie, as the ordinary fit chooses
+    chosen_on: ChosenOn = "validation" if isinstance(choose, tuple) else "source-sites"
+    best = choose_penalty(scores, penalties, chosen_on, fold_name)
     return np.take_along_axis(margins, best[None, None, :], axis=0)[0]
 
 

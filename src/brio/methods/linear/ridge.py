@@ -82,7 +82,7 @@ class KernelRidgeMethod(LinearMethod):
             choose = self.multiply_with_source(prepared, take(fold.validation)), labels[fold.validation]
         across = self.multiply_with_source(prepared, take(fold.test))
         eigen = KernelEigen.of_kernel(prepared.gram, site if self.site_intercepts else np.zeros(len(site)))
-        margins = predict_columns(eigen, Y, prepared.penalties, across, choose)
+        margins = predict_columns(eigen, Y, prepared.penalties, across, choose, fold.name)
         return margins if self.site_intercepts else margins + Y.mean(0)
 
 

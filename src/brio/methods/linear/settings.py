@@ -23,7 +23,8 @@ class LinearSettings:
         Ends of the grid of penalties, as multiples of the mean squared norm of the centred features of a source scan,
         so that the same grid serves any atlas and estimator.
     penalties : int
-        Number of penalties in the grid, evenly spaced in the logarithm.
+        Number of penalties in the grid, evenly spaced in the logarithm. Of penalties with the same score the strongest
+        is chosen.
     choose_by : {"validation", "source-sites"}
         The penalty with the best AUC on the validation scans, as every other method chooses; or with the best mean
         AUC over inner folds, in each of which one source site is withheld. A closed-form model can afford the latter,

@@ -49,7 +49,8 @@ class BrioPlusSettings:
         Ends of the grid of ridge penalties, in units in which the linear kernel of a source scan with itself is 1 on
         average.
     penalties : int
-        Number of penalties in the grid, evenly spaced in the logarithm.
+        Number of penalties in the grid, evenly spaced in the logarithm. Of penalties with the same score the strongest
+        is chosen.
     block_length : float or None
         A fixed block length instead of the fold-level estimate.
     """
