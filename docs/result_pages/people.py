@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 
 from brio.report import gather_jobs
-from brio.results import ESTIMANDS, StoredJob, assess_auc, compare_over_people
+from brio.results import ESTIMANDS, PAIR_WEIGHTED, StoredJob, assess_auc, compare_over_people
 
 from .comparisons import difference_cells
 from .markdown import fixed, write_table
@@ -23,7 +23,7 @@ def pair_weighted(jobs: Sequence[StoredJob]) -> dict[str, float]:
         if job.sites is not None and job.covariances is not None:
             for method in job.summary.methods:
                 tests = assess_auc(job.sites, job.covariances, method)
-                scores |= {method: 100 * tests["pair-weighted"].mean} if tests else {}
+                scores |= {method: 100 * tests[PAIR_WEIGHTED].mean} if tests else {}
     return scores
 
 
@@ -34,7 +34,7 @@ def pair_cells(scores: dict[str, float], name: str) -> list[str]:
 
 def pair_header(scores: dict[str, float]) -> list[str]:
     """Return the head of that column; none where no method has a pair-weighted AUC."""
-    return ["pair-weighted"] if scores else []
+    return [PAIR_WEIGHTED] if scores else []
 
 
 def compare_people(jobs: Sequence[StoredJob], reference: str) -> pd.DataFrame:

@@ -11,6 +11,8 @@ import pandas as pd
 from ..errors import BrioError
 from ..results import (
     INTERVALS,
+    MEAN_OVER_SITES,
+    PAIR_WEIGHTED,
     StoredJob,
     assess_auc,
     average_seeds,
@@ -180,7 +182,7 @@ def _write_scores(joined: JoinedJobs) -> str:
         if not tests:
             lines.append([*line, *[MISSING] * 3, p, MISSING])
             continue
-        mean, pairs = tests["mean over sites"], tests["pair-weighted"]
+        mean, pairs = tests[MEAN_OVER_SITES], tests[PAIR_WEIGHTED]
         line += [format_interval([mean.low, mean.high]), format_percent(pairs.mean)]
         lines.append([*line, format_interval([pairs.low, pairs.high]), p, format_p(mean.p)])
     title = f"AUC in percent: {rows['cohort'].iloc[0]}, {PROTOCOL_NAMES[protocol]}"

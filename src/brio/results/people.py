@@ -25,11 +25,22 @@ from ..protocol import (
 from .sites import collect_areas, covariance_rows, site_rows
 from .summary import MetricSummary
 
-__all__ = ["ESTIMANDS", "assess_auc", "compare_over_people", "compute_chance_p", "summarise_people"]
+__all__ = [
+    "ESTIMANDS",
+    "MEAN_OVER_SITES",
+    "PAIR_WEIGHTED",
+    "assess_auc",
+    "compare_over_people",
+    "compute_chance_p",
+    "summarise_people",
+]
+
+MEAN_OVER_SITES, PAIR_WEIGHTED = "mean over sites", "pair-weighted"
+"""Names of the two estimands."""
 
 ESTIMANDS: dict[str, Callable[[SiteAreas], np.ndarray]] = {
-    "mean over sites": equal_weights,
-    "pair-weighted": pair_weights,
+    MEAN_OVER_SITES: equal_weights,
+    PAIR_WEIGHTED: pair_weights,
 }
 """Name of an estimand -> the weights of the sites."""
 
@@ -146,7 +157,7 @@ def summarise_people(predictions: pd.DataFrame, protocol: str, method: str) -> d
     tests = assess_auc(sites, covariance_rows(predictions, protocol), method)
     if not tests:
         return {}
-    mean, pairs = tests["mean over sites"], tests["pair-weighted"]
+    mean, pairs = tests[MEAN_OVER_SITES], tests[PAIR_WEIGHTED]
     return {
         "pair_weighted_auc": MetricSummary(mean=pairs.mean, interval=_interval(pairs), n=int(sites["auc"].count())),
         "auc_interval_over_people": _interval(mean),

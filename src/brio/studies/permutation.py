@@ -21,12 +21,12 @@ from ..jobs.plan import build_plan
 from ..methods.linear.many_labels import FitsManyLabels
 from ..progress import Progress, silent
 from ..protocol.column_auc import score_columns, weigh_by_pairs
-from ..results import average_seeds
+from ..results import MEAN_OVER_SITES, PAIR_WEIGHTED, average_seeds
 from ..results.format import state_p
 from ..training import Run
 from .arms import Arm, display_name
 from .context import StudyContext
-from .estimands import MEAN, PAIRS, count_site_pairs, list_own_arms
+from .estimands import count_site_pairs, list_own_arms
 from .study import Finding, register_study
 
 __all__ = ["compare_with_permutations", "compute_p", "permute_labels", "relabel_cohort", "score_label_columns"]
@@ -37,7 +37,7 @@ PERMUTATIONS_IN_CLOSED_FORM = 1_000
 PERMUTATIONS = 100
 """Permutations for any other method, which is trained again for each."""
 
-_ESTIMANDS = {"auc": MEAN, "pair_weighted_auc": PAIRS}
+_ESTIMANDS = {"auc": MEAN_OVER_SITES, "pair_weighted_auc": PAIR_WEIGHTED}
 
 
 def permute_labels(cohort: Cohort, count: int) -> np.ndarray:
