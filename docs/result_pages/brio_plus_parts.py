@@ -69,6 +69,7 @@ def write_parts() -> list[str]:
         write_commands(
             "brio study plus abide-aal --seeds 5 --set protocol.validation_sites=0 --device cuda --out plus-study",
         ),
+        "Computed with version 0.1.0; the command runs the arms of version 3 now.",
         write_table(header, out),
         "*AUC on inner folds* is the mean AUC over source sites withheld in turn, by which the penalty is chosen. "
         "*Share of factors* is the share of the logit's variance from the factors' own kernels. The ACC of *one "

@@ -34,7 +34,7 @@ def _list_arms(context: StudyContext) -> list[Arm]:
 @register_study(
     "plus",
     "Contribution of each part of BRIO plus",
-    "It has no such model. BRIO plus takes its factors and its re-estimates, and aligns no sites.",
+    "It does not contain BRIO plus, which takes its factors and its re-estimates and aligns no sites.",
     _list_arms,
 )
 def compare_plus_parts(context: StudyContext) -> Finding:

@@ -1,4 +1,4 @@
-"""BRIO plus: kernel ridge regression on a view of the connectome that each fold chooses.
+"""BRIO plus: kernel ridge regression on a view of the connectome that each run chooses.
 
 Regions are grouped into factors whose contributions add up to the margin. Contributions that change when a scan is
 re-estimated from its own frames are penalised. The solution is closed: nothing is trained by gradient steps.
