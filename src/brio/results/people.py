@@ -1,4 +1,4 @@
-"""Tests over people at fixed sites, and tests against chance, from the tables of jobs.
+"""Tests over participants at fixed sites, and tests against chance, from the tables of jobs.
 
 Two means of AUC over test sites are estimated. The *mean over sites* gives every site the same weight; the
 *pair-weighted* AUC gives it to every pair of a patient and a control of the same site, so that large sites count more.
@@ -48,7 +48,7 @@ CHANCE = 0.5
 
 
 def assess_auc(sites: pd.DataFrame, covariances: pd.DataFrame, method: str) -> dict[str, PeopleTest]:
-    """Estimate both means of the AUC of a method over test sites, and test them against chance over people.
+    """Estimate both means of the AUC of a method over test sites, and test them against chance over participants.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def assess_auc(sites: pd.DataFrame, covariances: pd.DataFrame, method: str) -> d
 def compare_over_people(
     sites: pd.DataFrame, covariances: pd.DataFrame, reference: str, *, alpha: float = 0.05
 ) -> pd.DataFrame:
-    """Compare the AUC of all methods with that of a reference over people at fixed sites, by DeLong's z test.
+    """Compare the AUC of all methods with that of a reference over participants at fixed sites, by DeLong's z test.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def compute_chance_p(scores: pd.Series, rows: pd.DataFrame, protocol: str) -> fl
 
 
 def summarise_people(predictions: pd.DataFrame, protocol: str, method: str) -> dict[str, object]:
-    """Summarise what predictions say about the AUC over people at fixed sites.
+    """Summarise what predictions say about the AUC over participants at fixed sites.
 
     Parameters
     ----------

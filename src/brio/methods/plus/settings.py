@@ -26,7 +26,8 @@ class BrioPlusSettings:
     ----------
     view : str
         What is read of a connectome: ``fc`` for its Fisher z, ``log-s`` for its logarithm after a share s of the
-        identity is mixed in, or ``chosen`` for the view with the best mean AUC over inner folds, before the penalty on changes.
+        identity is mixed in, or ``chosen`` for the view with the best mean AUC over inner folds, before the penalty on
+        changes.
     J : int
         Number of factors.
     d_t : int
