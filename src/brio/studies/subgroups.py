@@ -130,7 +130,7 @@ def _score_variable(variable: _Variable, pairs: list[SitePairs], participants: p
         {"variable": variable.name, "subgroup": f"{variable.groups[last]} minus {variable.groups[0]}", "range": ""}
         | {"AUC": 100 * difference, **{key: 100 * value for key, value in ends.items()}, "p": p}
     )
-    return pd.DataFrame(rows).assign(units="sites" if variable.by_site else "people")
+    return pd.DataFrame(rows).assign(units="sites" if variable.by_site else "participants")
 
 
 def _format_values(variable: _Variable, members: np.ndarray) -> str:
