@@ -9,10 +9,10 @@ trained-sites  20 sites of ABIDE's sizes; a ridge classifier is trained on 19 an
 folds          ten folds, stratified by site and class, three seeds; a ridge classifier is trained on seven folds for
                each test fold, two are left for validation, as in ``brio run --protocol kfold``.
 
-The truth of an interval over sites or folds is the mean over new cohorts; that of an interval over people is the AUC of
-the very same models for new people at the same sites. Both are exact: margins are normal, so the AUC of a linear model
-is known. Prints a Markdown table: share of replicates in which the interval holds the truth, and mean half-width in
-points. ``used`` marks the interval that brio prints.
+The truth of an interval over sites or folds is the mean over new cohorts; that of an interval over participants is the
+AUC of the very same models for new participants at the same sites. Both are exact: margins are normal, so the AUC of a
+linear model is known. Prints a Markdown table: share of replicates in which the interval holds the truth, and mean
+half-width in points. ``used`` marks the interval that brio prints.
 """
 
 import argparse
@@ -48,7 +48,7 @@ USED = {
     ("AUC, new cohorts", "corrected t, n_test / n_other"),
     ("difference, new cohorts", "corrected t, n_test / n_source"),
 }
-"""Intervals that brio prints, besides those over people at fixed sites."""
+"""Intervals that brio prints, besides those over participants at fixed sites."""
 RESAMPLES = 1000
 PARTS = ("sites", "trained-sites", "folds")
 
@@ -66,7 +66,7 @@ class Interval(NamedTuple):
 
 
 def hierarchical_interval(values: np.ndarray, variances: np.ndarray, rng: np.random.Generator) -> Ends:
-    """Draw sites again and people within them; the draw of people is normal with DeLong's variance."""
+    """Draw sites again and participants within them; the draw of participants is normal with DeLong's variance."""
     drawn = rng.integers(0, len(values), (RESAMPLES, len(values)))
     noise = np.sqrt(variances)[drawn] * rng.standard_normal(drawn.shape)
     low, high = np.quantile((values[drawn] + noise).mean(axis=1), [0.025, 0.975])
@@ -96,14 +96,14 @@ def iterate_site_intervals(
         variances = np.einsum("i,sij,j->s", contrast, areas.covariance, contrast)
         for name, ends in (
             ("bootstrap over sites", bootstrap_interval(values, resamples=RESAMPLES)),
-            ("bootstrap over sites, then people", hierarchical_interval(values, variances, rng)),
+            ("bootstrap over sites, then participants", hierarchical_interval(values, variances, rng)),
             ("t over sites", t_interval(values)),
         ):
             yield Interval(f"{estimand}, new sites", name, ends, truth, new_site is None)
         for name, weights in (("mean", equal_weights(areas)), ("pair-weighted", pair_weights(areas))):
             people = assess_over_people(areas, contrast, weights)
             here = float(weights @ true_auc @ contrast)
-            yield Interval(f"{estimand}, {name}, these sites", "over people", (people.low, people.high), here)
+            yield Interval(f"{estimand}, {name}, these sites", "over participants", (people.low, people.high), here)
 
 
 def simulate_sites(rng: np.random.Generator, n_sites: int, sd: float) -> Iterator[Interval]:
@@ -124,7 +124,7 @@ def simulate_sites(rng: np.random.Generator, n_sites: int, sd: float) -> Iterato
 
 
 class FeatureCohort:
-    """People at ABIDE's sites with normal features, half of which differ between classes.
+    """Participants at ABIDE's sites with normal features, half of which differ between classes.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ class FeatureCohort:
     best_auc : float
         AUC of the best classifier within a site.
     size : float
-        Number of people relative to ABIDE.
+        Number of participants relative to ABIDE.
     effect_sd : float
         SD between sites of the effect of class on a feature, relative to its mean.
     """
@@ -148,13 +148,13 @@ class FeatureCohort:
         effect *= np.sqrt(2) * ndtri(best_auc) / np.linalg.norm(effect)
         spread = effect_sd * np.linalg.norm(effect) / np.sqrt(n_features)
         self.effect = effect + spread * rng.standard_normal((SITES, n_features))  # [sites, features]
-        # the same sites in every replicate of k-fold, where the truth is about new people at these sites
+        # the same sites in every replicate of k-fold, where the truth is about new participants at these sites
         self.shift = 0.3 * np.random.default_rng(0).standard_normal((SITES, n_features))
         noise = rng.standard_normal((len(self.label), n_features))
         self.features = noise + self.shift[self.site] + self.label[:, None] * self.effect[self.site]
 
     def products(self, groups: np.ndarray, n_groups: int) -> np.ndarray:
-        """Return the products of features, a constant and the class over the people of each group.
+        """Return the products of features, a constant and the class over the participants of each group.
 
         Shape [groups, 1 + features, 2 + features]; sums over groups are what a ridge classifier needs.
         """
@@ -163,11 +163,11 @@ class FeatureCohort:
         return np.stack([inputs[groups == g].T @ columns[groups == g] for g in range(n_groups)])
 
     def auc_at_sites(self, weights: np.ndarray) -> np.ndarray:
-        """Return the true AUC of a linear model at each site, for new people. Shape [sites]."""
+        """Return the true AUC of a linear model at each site, for new participants. Shape [sites]."""
         return ndtr(self.effect @ weights / np.sqrt(2 * weights @ weights))
 
     def pooled_auc(self, weights: np.ndarray) -> float:
-        """Return the true AUC of a linear model over pairs of new people of any sites."""
+        """Return the true AUC of a linear model over pairs of new participants of any sites."""
         patient, control = (self.shift + self.effect) @ weights, self.shift @ weights
         ordered = ndtr((patient[:, None] - control) / np.sqrt(2 * weights @ weights))
         share = self.sizes / self.sizes.sum(axis=0)
@@ -180,7 +180,7 @@ def fit_ridge(products: np.ndarray, penalty: float, n_used: int) -> np.ndarray:
     Parameters
     ----------
     products : ndarray, shape [1 + features, 2 + features]
-        Of the people it is trained on.
+        Of the participants it is trained on.
     penalty : float
         The intercept has none.
     n_used : int
@@ -209,7 +209,7 @@ def simulate_trained_sites(rng: np.random.Generator, n_features: int, penalty: f
 
 
 def deal_folds(cohort: FeatureCohort, rng: np.random.Generator) -> np.ndarray:
-    """Deal people to folds, stratified by site and class. Shape [people]."""
+    """Deal participants to folds, stratified by site and class. Shape [participants]."""
     fold = np.empty(len(cohort.label), dtype=int)
     for cell in np.unique(2 * cohort.site + cohort.label):
         members = rng.permutation(np.flatnonzero(2 * cohort.site + cohort.label == cell))
@@ -244,17 +244,17 @@ def simulate_folds(
         truth = float(np.tensordot(contrast, true_auc, 1).mean())
         for name, ends in (
             ("bootstrap over folds and seeds", bootstrap_interval(values, resamples=RESAMPLES)),
-            ("people of all folds", people_interval(contrast @ influence, cohort.label, values.mean())),
+            ("participants of all folds", people_interval(contrast @ influence, cohort.label, values.mean())),
             ("corrected t, n_test / n_other", t_interval(values, fold_correction(1, FOLDS - 1))),
             ("corrected t, n_test / n_source", t_interval(values, fold_correction(1, SOURCE_FOLDS))),
         ):
             yield Interval(f"{estimand}, new cohorts", name, ends, truth, averaged=True)
-            if name == "people of all folds":
+            if name == "participants of all folds":
                 yield Interval(f"{estimand}, these models", name, ends, truth)
 
 
 def people_interval(influence: np.ndarray, label: np.ndarray, mean: float) -> Ends:
-    """Return the interval of a mean over folds from the variance over people of their influence on it."""
+    """Return the interval of a mean over folds from the variance over participants of their influence on it."""
     variance = sum(own.var(ddof=1) * len(own) for own in (influence[label == 1], influence[label == 0]))
     half = 1.96 * float(np.sqrt(variance))
     return mean - half, mean + half
@@ -272,7 +272,7 @@ def measure(replicates: int, seed: int, simulate: Callable[[np.random.Generator]
         if averaged:
             truth = truth.mean()
         held = 100 * np.mean((low <= truth) & (truth <= high))
-        used = "yes" if (estimand, name) in USED or name == "over people" else ""
+        used = "yes" if (estimand, name) in USED or name == "over participants" else ""
         lines.append(f"{estimand} | {name} | {held:.1f} | {50 * np.mean(high - low):.1f} | {used} |")
     return lines
 
@@ -292,7 +292,7 @@ def list_cases(parts: list[str]) -> Iterator[tuple[str, Callable[[np.random.Gene
     if "folds" in parts:
         for case in FEATURE_CASES:
             n_people = int(np.maximum(2, np.rint(SIZES * case[3])).sum())
-            name = f"ten folds, {n_people} people, {case[0]} features"
+            name = f"ten folds, {n_people} participants, {case[0]} features"
             yield name, lambda rng, case=case: simulate_folds(rng, *case)
 
 

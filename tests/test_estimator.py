@@ -16,6 +16,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
 
 from brio import Atlas, BrioError, Cohort
+from brio import run as evaluate
 from brio.estimator import MAIN_SETTINGS, BrioClassifier, make_training_fold
 from brio.methods import BrioSettings
 from brio.protocol import leave_one_site_out
@@ -98,6 +99,29 @@ def test_margins_probabilities_and_labels_agree(fitted):
     assert margin.shape == (30,)
     np.testing.assert_allclose(probability, np.stack([1 - expit(margin), expit(margin)], 1), atol=1e-12)
     np.testing.assert_array_equal(fitted.predict(X_NEW), (margin > 0).astype(int))
+
+
+@pytest.mark.parametrize("method", ["ridge", "svm", "log-ridge"])
+def test_probabilities_are_those_of_a_job_on_the_same_scans(method, tmp_path):
+    """Of a job whose test site is what the estimator has not seen; all choices are made by inner folds."""
+    settings = {"choose_by": "source-sites"}
+    options = {"device": "cpu", "exclude": False, "settings": settings | {"protocol.validation_sites": 0}}
+    job = evaluate(cohort_of(), [method], out=tmp_path / "job", folds=["site5"], **options)
+    test = SITES == "site5"
+    model = BrioClassifier(method, device="cpu", random_state=0, settings=settings, validation_sites=0)
+    model.fit([x for x, t in zip(X, test, strict=True) if not t], Y[~test], sites=SITES[~test])
+    model.save(tmp_path / "model")
+    new = [x for x, t in zip(X, test, strict=True) if t]
+    probability = model.predict_proba(new)
+    expected = job.predictions["probability"].to_numpy(dtype=float)
+    np.testing.assert_allclose(probability[:, 1], expected, atol=1e-6)
+    np.testing.assert_allclose(probability.sum(1), 1.0)
+    np.testing.assert_array_equal(BrioClassifier.load(tmp_path / "model").predict_proba(new), probability)
+    np.testing.assert_array_equal(model.predict(new), probability.argmax(1))
+    margin = job.predictions["logit"].to_numpy(dtype=float)
+    moved = np.abs(model.decision_function(new) - margin).max()
+    assert (moved < 1e-4) if method == "log-ridge" else (moved > 0.1)  # its margins are calibrated themselves
+    np.testing.assert_array_equal(np.argsort(model.decision_function(new)), np.argsort(margin))
 
 
 def test_contributions_add_up_to_the_margin(fitted, ridge):

@@ -1,4 +1,4 @@
-"""Statistics over people at fixed sites, where jobs keep ``sites.csv`` and ``covariances.csv``.
+"""Statistics over participants at fixed sites, where jobs keep ``sites.csv`` and ``covariances.csv``.
 
 Jobs of version 0.1.0 keep neither: their tables have no such columns.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 
 from brio.report import gather_jobs
-from brio.results import ESTIMANDS, StoredJob, assess_auc, compare_over_people
+from brio.results import ESTIMANDS, PAIR_WEIGHTED, StoredJob, assess_auc, compare_over_people
 
 from .comparisons import difference_cells
 from .markdown import fixed, write_table
@@ -23,7 +23,7 @@ def pair_weighted(jobs: Sequence[StoredJob]) -> dict[str, float]:
         if job.sites is not None and job.covariances is not None:
             for method in job.summary.methods:
                 tests = assess_auc(job.sites, job.covariances, method)
-                scores |= {method: 100 * tests["pair-weighted"].mean} if tests else {}
+                scores |= {method: 100 * tests[PAIR_WEIGHTED].mean} if tests else {}
     return scores
 
 
@@ -34,11 +34,11 @@ def pair_cells(scores: dict[str, float], name: str) -> list[str]:
 
 def pair_header(scores: dict[str, float]) -> list[str]:
     """Return the head of that column; none where no method has a pair-weighted AUC."""
-    return ["pair-weighted"] if scores else []
+    return [PAIR_WEIGHTED] if scores else []
 
 
 def compare_people(jobs: Sequence[StoredJob], reference: str) -> pd.DataFrame:
-    """Return the differences of all methods to a reference over people at these sites, in percent.
+    """Return the differences of all methods to a reference over participants at these sites, in percent.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def compare_people(jobs: Sequence[StoredJob], reference: str) -> pd.DataFrame:
 
 
 def write_people(jobs: Sequence[StoredJob], reference: str, order: Iterable[str]) -> list[str]:
-    """Return a paragraph and a table of the differences to a method over people; nothing where they are not kept.
+    """Return a paragraph and a table of the differences to a method over participants; nothing where they are not kept.
 
     Parameters
     ----------
@@ -82,8 +82,8 @@ def write_people(jobs: Sequence[StoredJob], reference: str, order: Iterable[str]
     for estimand in ESTIMANDS:
         header += [f"minus {reference}, {estimand}", "95 % interval", "p", "detectable"]
     return [
-        "The same differences over people with the sites fixed (DeLong): what holds for new people at these sites. p "
-        "values are corrected by Holm's method. *Detectable* is the smallest true difference that all these "
-        "comparisons together could have shown with 80 % power.",
+        "The same differences over participants with the sites fixed (DeLong): what holds for new participants at "
+        "these sites. p values are corrected by Holm's method. *Detectable* is the smallest true difference that all "
+        "these comparisons together could have shown with 80 % power.",
         write_table(header, rows),
     ]

@@ -19,7 +19,7 @@ TITLE = "Does agreement between sites mean stable predictions?"
 STUDIES = "studies/aal116"
 SHARED_SCANS = (
     "Discrepancy and variation are measured on source scans, most of which folds share. The tests over folds speak of "
-    "other folds and seeds of these scans, not of other people."
+    "other folds and seeds of these scans, not of other participants."
 )
 
 

@@ -107,7 +107,7 @@ def page() -> str:
         "participants. The AUC of a subgroup counts pairs of a patient and a control of the same site and the same "
         f"subgroup. {describe_study(STUDY)} {STATISTICS}",
         write_study_commands(STUDY),
-        "Differences are of the last and the first subgroup. Intervals draw people within sites and classes; for "
+        "Differences are of the last and the first subgroup. Intervals draw participants within sites and classes; for "
         f"{shorten(variable)} they draw sites. *Random "
         "subgroups*: where 95 % of the differences between random subgroups of the same sizes lie, drawn within sites "
         "and classes. Their mean is not zero where the subgroups come from different sites, which differ in AUC. p is "

@@ -22,7 +22,7 @@ from .estimator_file import StoredModel, read_model, write_model
 from .estimator_input import build_labelled_cohort, build_unlabelled_cohort, convert_scans
 from .methods import make_method
 from .progress import silent
-from .protocol import make_training_fold
+from .protocol import calibrate_margins, make_training_fold
 from .training import FittedRun, Method, Run
 
 __all__ = ["BrioClassifier"]
@@ -228,7 +228,10 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Compute logit margins.
+        """Compute the logits of the probabilities that ``brio run`` stores.
+
+        They are the margins; those of linear models are calibrated on inner folds over the source sites first. Their
+        order stays, but classes of ``brio run`` go by the margins before calibration.
 
         Parameters
         ----------
@@ -247,12 +250,11 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         """
         connectomes = self._connectomes(X)
         with resolve_device(self.device).network_precision():
-            return self.method_.predict_margins(self.fitted_run_, connectomes, np.arange(len(connectomes)))
+            margin = self.method_.predict_margins(self.fitted_run_, connectomes, np.arange(len(connectomes)))
+        return calibrate_margins(margin, self.fitted_run_.details)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Compute the probabilities of both classes, the logistic function of the margins.
-
-        Networks are trained to make these probabilities; ridge regression is not, its margins are merely ordered.
+        """Compute the probabilities of both classes, the logistic function of :meth:`decision_function`.
 
         Parameters
         ----------
@@ -264,8 +266,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         ndarray of float64, shape [n, 2]
             In the order of ``classes_``.
         """
-        margin = self.decision_function(X)
-        return np.stack([expit(-margin), expit(margin)], axis=1)
+        logit = self.decision_function(X)
+        return np.stack([expit(-logit), expit(logit)], axis=1)
 
     def predict(self, X: Any) -> np.ndarray:
         """Predict the more probable label of each scan.
@@ -280,8 +282,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         ndarray, shape [n]
             Values of ``classes_``.
         """
-        margin = self.decision_function(X)
-        return self.classes_[(margin > 0).astype(np.int64)]
+        logit = self.decision_function(X)
+        return self.classes_[(logit > 0).astype(np.int64)]
 
     def contributions(self, X: Any) -> np.ndarray:
         """Compute the contributions of the connectome factors to the margins, Eq. (10).

@@ -181,6 +181,30 @@ def test_centres_are_orthonormal_and_frozen(network):
     assert "read.centres" not in dict(network.named_parameters())
 
 
+def gram_schmidt(K, P):
+    """Centres as published: Xavier-uniform rows, made orthogonal in turn; all but the first get unit length."""
+    centres = []
+    for row in nn.init.xavier_uniform_(torch.empty(K, P)):
+        rest = row - sum((u @ row) / (u @ u) * u for u in centres)
+        centres.append(rest / rest.norm() if centres else rest)
+    return torch.stack(centres)
+
+
+@pytest.mark.parametrize("n_rois", [116, 200])
+def test_clusters_start_as_alike_as_under_the_published_centres(n_rois):
+    """States are small at the start, so that every cluster holds nearly the mean of all ROIs."""
+    torch.manual_seed(0)
+    read = OCRead(n_rois, 100)
+    H = nn.functional.layer_norm(torch.randn(6, n_rois, n_rois), (n_rois,))
+    centres = gram_schmidt(100, n_rois)
+    with torch.no_grad():
+        ours, E = read(H), read.encode(H.flatten(1)).view_as(H)
+        published = ((E @ centres.T).square() / centres.norm(dim=1)).softmax(-1).transpose(-1, -2) @ E
+    differ = [float((x - x.mean(1, keepdim=True)).square().mean() / x.square().mean()) for x in (ours, published)]
+    assert max(differ) < 0.01
+    assert 0.8 < differ[0] / differ[1] < 1.25
+
+
 def test_all_of_the_readout_reaches_the_classifier(network, scans, state):
     out = network(scans, state)
     x = scans.A.tanh() + torch.eye(P, dtype=torch.float64)

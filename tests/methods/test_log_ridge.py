@@ -82,7 +82,9 @@ def test_the_model_is_a_ridge_with_a_free_intercept_for_each_site_calibrated_on_
             )
         )
         margins.append(margin[fold.source])
-    best = int(np.argmax(scores))
+    best = max(
+        np.flatnonzero(np.isclose(scores, max(scores), rtol=0, atol=1e-12))
+    )  # of equal ones the strongest penalty
     assert fitted.details["penalty"] == pytest.approx(method.settings.grid[best] * scale)
     source_site = site[fold.source]
     within = margins[best] - np.array([margins[best][source_site == e].mean() for e in source_site])

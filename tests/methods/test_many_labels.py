@@ -8,11 +8,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.linear_model import Ridge
 
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
+from brio.errors import BrioError
 from brio.methods import make_method
-from brio.methods.linear.many_labels import FitsLabels, factorise_kernel, predict_columns
+from brio.methods.linear.many_labels import FitsManyLabels, predict_columns
+from brio.methods.linear.penalty_choice import choose_penalty
+from brio.methods.linear.sites import KernelEigen
 from brio.protocol import auc, leave_one_site_out
 from brio.protocol.column_auc import score_columns, weigh_by_pairs
 from brio.studies.permutation import permute_labels, relabel_cohort
@@ -34,7 +38,7 @@ def on_labels(graphs, labels):
 @pytest.mark.parametrize("name", ["ridge", "tangent-ridge", "fc-tangent-ridge"])
 def test_columns_are_the_ordinary_method_on_permuted_labels(graphs, name, choose_by):
     method = make_method(name, {"choose_by": choose_by})
-    assert isinstance(method, FitsLabels)
+    assert isinstance(method, FitsManyLabels)
     fold = leave_one_site_out(graphs.cohort, 0, 2 if choose_by == "validation" else 0)[2]
     labels = np.column_stack([graphs.cohort.labels, permute_labels(graphs.cohort, 20)])
     (margins,) = method.fit_labels(graphs, [Run(fold, 0)], labels)
@@ -49,7 +53,7 @@ def test_columns_are_the_ordinary_method_on_permuted_labels(graphs, name, choose
 @pytest.mark.parametrize("choose_by", ["validation", "source-sites"])
 def test_columns_of_log_ridge_are_its_margins_before_calibration(graphs, choose_by):
     method = make_method("log-ridge", {"choose_by": choose_by})
-    assert isinstance(method, FitsLabels)
+    assert isinstance(method, FitsManyLabels)
     runs = [Run(leave_one_site_out(graphs.cohort, 0, 2)[k], 0) for k in (2, 4)]
     labels = np.column_stack([graphs.cohort.labels, permute_labels(graphs.cohort, 15)])
     columns = method.fit_labels(graphs, runs, labels)
@@ -81,8 +85,8 @@ def test_labels_of_test_scans_change_no_margin(graphs):
 
 
 def test_methods_that_are_not_linear_in_labels_have_no_such_fit():
-    assert not isinstance(make_method("svm"), FitsLabels)
-    assert not isinstance(make_method("logistic"), FitsLabels)
+    assert not isinstance(make_method("svm"), FitsManyLabels)
+    assert not isinstance(make_method("logistic"), FitsManyLabels)
 
 
 def inner_fold(kernel, y, site, e, penalty, per_site):
@@ -104,21 +108,96 @@ def test_inner_folds_from_the_inverse_choose_as_inner_folds_that_are_fitted(per_
     new = rng.normal(size=(5, 60))
     kernel, penalties = x @ x.T, np.array([1.0, 20.0, 400.0, 8000.0])
     Y = np.sign(rng.normal(size=(len(site), 40)) + x[:, :1])
+    for e in "abcd":
+        Y[np.flatnonzero(site == e)[:2]] = [[-1.0], [1.0]]  # both classes at every site
     Z = (site[:, None] == np.unique(site)).astype(float) if per_site else np.ones((len(site), 1))
-    margins = predict_columns(factorise_kernel(kernel, Z), Y, penalties, new @ x.T, site)
+    eigen = KernelEigen.of_kernel(kernel, site if per_site else np.zeros(len(site)))
+    margins = predict_columns(eigen, Y, penalties, new @ x.T, site, "e")
     chosen = set()
     for b, y in enumerate(Y.T):
         scores = [
             np.mean([auc(y[site == e] > 0, inner_fold(kernel, y, site, e, p, per_site)) for e in "abcd"])
             for p in penalties
         ]
-        best = penalties[int(np.argmax(scores))]
+        best = max(p for p, score in zip(penalties, scores, strict=True) if score == max(scores))
         chosen.add(best)
         n, q = Z.shape
         system = np.block([[kernel + best * np.eye(n), Z], [Z.T, np.zeros((q, q))]])
         alpha = np.linalg.solve(system, np.concatenate([y, np.zeros(q)]))[:n]
         np.testing.assert_allclose(margins[:, b], new @ x.T @ alpha, atol=1e-9)
     assert len(chosen) > 2
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 0, 4, 1, 3]])
+def test_ties_go_to_the_stronger_penalty_whatever_the_order_of_the_grid(order):
+    penalties = np.array([0.1, 1.0, 10.0, 100.0, 1000.0])
+    columns = {
+        10.0: [0.5, 0.8, 0.8, 0.7, np.nan],
+        1000.0: [0.6, 0.6, 0.6, 0.6, 0.6],
+        0.1: [0.9, 0.8, 0.8, 0.8, 0.8],
+        1.0: [np.nan, 0.5, np.nan, 0.4, 0.5 - 1e-9],
+    }
+    scores = np.array(list(columns.values())).T
+    chosen = choose_penalty(scores[order], penalties[order], "validation", "a")
+    assert penalties[order][chosen].tolist() == list(columns)
+    for k, best in enumerate(columns):
+        assert penalties[order][choose_penalty(scores[order, k], penalties[order], "validation", "a")] == best
+
+
+@pytest.mark.parametrize("name", ["ridge", "log-ridge"])
+def test_margins_that_no_penalty_reorders_get_the_strongest(name):
+    """One edge carries all there is, so every penalty has the same AUC."""
+    graphs = Connectomes(simulate(Simulation(n_sites=5, per_class=5, n_rois=8, frames=60)), dtype=torch.float64)
+    one_edge = torch.zeros_like(graphs.full)
+    one_edge[:, 0, 1] = one_edge[:, 1, 0] = graphs.full[:, 0, 1]
+    graphs.full = one_edge
+    method, run = make_method(name, {"choose_by": "validation"}), Run(leave_one_site_out(graphs.cohort, 0, 2)[0], 0)
+    (fitted,) = method.fit(graphs, [run])
+    (weaker,) = make_method(name, {"choose_by": "validation", "largest_penalty": 1.0}).fit(graphs, [run])
+    assert fitted.details["penalty"] == pytest.approx(method.settings.largest_penalty * weaker.details["penalty"])
+    labels = graphs.cohort.labels[:, None]
+    margins = method.fit_labels(graphs, [run], labels)[0][:, 0]
+    slope, intercept = np.polyfit(margins, fitted.test_logit, 1)
+    np.testing.assert_allclose(slope * margins + intercept, fitted.test_logit, atol=1e-9)
+    if name == "ridge":
+        np.testing.assert_allclose(margins, fitted.test_logit, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("choose_by", "words"),
+    [
+        ("validation", "fold {}: the validation scans hold one class"),
+        ("source-sites", "fold {}: a source site holds one"),
+    ],
+)
+def test_penalties_without_a_score_are_refused_with_what_was_asked(graphs, choose_by, words):
+    """The ordinary fit and that of many columns say the same."""
+    method, fold = make_method("ridge", {"choose_by": choose_by}), leave_one_site_out(graphs.cohort, 0, 2)[1]
+    labels = graphs.cohort.labels.copy()
+    where = fold.validation if choose_by == "validation" else fold.source[graphs.cohort.sites[fold.source] == "site04"]
+    assert len(where)
+    labels[where] = 1
+    columns = np.column_stack([graphs.cohort.labels, labels])
+    messages = []
+    for attempt in (
+        lambda: method.fit(on_labels(graphs, labels), [Run(fold, 0)]),
+        lambda: method.fit_labels(graphs, [Run(fold, 0)], columns),
+    ):
+        with pytest.raises(BrioError, match=words.format(fold.name)) as error:
+            attempt()
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize("withheld", [[0], [3, 4, 5, 17], list(range(8, 20))])
+def test_residuals_of_withheld_scans_are_those_of_scikit_learns_ridge(withheld):
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(size=(30, 50)) + 3.0, np.sign(rng.normal(size=(30, 4)))
+    eigen = KernelEigen.of_kernel(x @ x.T, np.zeros(30))
+    found = eigen.find_residuals(eigen.solve(eigen.rotate(y), 7.0), np.array(withheld), 7.0)
+    inside = np.setdiff1d(np.arange(30), withheld)
+    expected = y[withheld] - Ridge(alpha=7.0).fit(x[inside], y[inside]).predict(x[withheld])
+    np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,4 +1,4 @@
-"""Predictions of methods with planted effects, for the same people at three sites."""
+"""Predictions of methods with planted effects, for the same participants at three sites."""
 
 import numpy as np
 import pandas as pd
@@ -7,7 +7,7 @@ SIZES = {"s1": (12, 15), "s2": (20, 9), "s3": (30, 30)}
 
 
 def make_predictions(effects, seeds=3, sizes=SIZES, seed=0):
-    """Predictions of methods whose margins differ by an effect between classes, for the same people."""
+    """Predictions of methods whose margins differ by an effect between classes, for the same participants."""
     rng = np.random.default_rng(seed)
     rows = []
     for fold, (n_patients, n_controls) in sizes.items():

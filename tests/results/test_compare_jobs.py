@@ -1,4 +1,4 @@
-"""``brio compare``: methods of several jobs over sites and people, with predictions and without them."""
+"""``brio compare``: methods of several jobs over sites and participants, with predictions and without them."""
 
 import importlib
 from pathlib import Path
@@ -79,11 +79,11 @@ def test_without_predictions_and_covariances_the_text_says_what_to_do(folders):
 
 def test_the_text_names_both_estimands_both_tests_and_what_was_detectable(folders):
     text = compare_jobs(gather(folders))
-    assert "| method | AUC, mean over sites | 95 % interval, t over sites | 95 % interval, people |" in text
+    assert "| method | AUC, mean over sites | 95 % interval, t over sites | 95 % interval, participants |" in text
     assert "| gcn | mean over sites | 3 |" in text
     assert "| gcn | pair-weighted | 3 |" in text
     assert text.count("| detectable | detectable, Bonferroni |") == 2
-    assert "exact signed-rank test over sites; z test over people" in text
+    assert "exact signed-rank test over sites; z test over participants" in text
 
 
 def test_under_kfold_people_are_not_compared(tmp_path, predictions):
@@ -92,7 +92,7 @@ def test_under_kfold_people_are_not_compared(tmp_path, predictions):
     assert joined.covariances.empty
     text = compare_jobs(joined)
     assert "corrected resampled t over folds" in text
-    assert "Not compared over people" in text
+    assert "Not compared over participants" in text
     write_joined_tables(joined, tmp_path)
     assert not (tmp_path / "covariances.csv").exists()
 

@@ -57,7 +57,7 @@ def compare(
         typer.Option("--out", help="Also write sites.csv and covariances.csv there; they name no participant."),
     ] = None,
 ) -> None:
-    """Compare methods over sites and over people, with each other and with chance."""
+    """Compare methods over sites and over participants, with each other and with chance."""
     from ..report import compare_jobs, gather_jobs, write_joined_tables
     from ..results import StoredJob
 

@@ -4,6 +4,7 @@ from .block_length import BlockRule, clip_block_length
 from .bold import BoldRule
 from .combat import Combat, fit_combat
 from .connectomes import Connectomes
+from .edges import find_live_edges, read_edges
 from .fc import fill_dead, psi
 from .harmonisation import HarmonisationRule, HarmonisedConnectomes, Harmoniser, fit_harmoniser, harmonise_connectomes
 from .log_euclidean import log_connectome
@@ -22,11 +23,13 @@ __all__ = [
     "clip_block_length",
     "edge_cut",
     "fill_dead",
+    "find_live_edges",
     "fit_combat",
     "fit_harmoniser",
     "harmonise_connectomes",
     "log_connectome",
     "psi",
+    "read_edges",
     "reestimate",
     "source_mean",
     "source_strength",

@@ -16,7 +16,7 @@ from ..connectome import Connectomes, harmonise_connectomes
 from ..errors import BrioError
 from ..methods import find_method
 from ..progress import Progress
-from ..protocol import score_predictions
+from ..protocol import calibrate_margins, score_predictions
 from ..protocol.metrics import ONE_CLASS
 from ..results import Plan, Predictions, RunRecord, RunRow, RunStore
 from ..training import FittedRun, Method, Run
@@ -109,9 +109,8 @@ def _make_record(job: Job, plan: Plan, planned: PlannedRun, fitted: FittedRun, s
     label, logit = cohort.labels[fold.test], np.asarray(fitted.test_logit, dtype=float)
     finite = bool(np.isfinite(logit).all())
     computed = score_predictions(label, logit if finite else np.zeros(len(logit)))
-    if finite and "calibration" in fitted.details:  # classes are predicted from margins, probabilities calibrated
-        slope, intercept = fitted.details["calibration"]
-        computed["brier"] = score_predictions(label, slope * logit + intercept)["brier"]
+    if finite:
+        computed["brier"] = score_predictions(label, calibrate_margins(logit, fitted.details))["brier"]
     known = {name: None if math.isnan(value) or not finite else value for name, value in computed.items()}
     notes = ["training diverged"] if not finite else [ONE_CLASS] if known["auc"] is None else []
     if fold.one_class_sites:

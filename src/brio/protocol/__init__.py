@@ -11,7 +11,7 @@ from .folds import (
     site_stratified_kfold,
 )
 from .intervals import detectable_difference, fold_correction, standard_error, t_interval
-from .metrics import auc, bootstrap_interval, score_predictions
+from .metrics import auc, bootstrap_interval, calibrate_margins, score_predictions
 from .paired_tests import (
     Difference,
     adjust_holm,
@@ -46,6 +46,7 @@ __all__ = [
     "assess_over_people",
     "auc",
     "bootstrap_interval",
+    "calibrate_margins",
     "calibration_error",
     "compare_by_corrected_t",
     "compare_by_signed_rank",

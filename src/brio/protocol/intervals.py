@@ -25,8 +25,8 @@ Values = Sequence[float] | np.ndarray
 def fold_correction(n_test: float, n_source: float) -> float:
     """Return what the corrected resampled t adds to 1/k in the variance of a mean over k folds.
 
-    Training sets of different folds overlap, and folds of different seeds hold the same people, so scores vary less
-    between folds than they would between cohorts.
+    Training sets of different folds overlap, and folds of different seeds hold the same participants, so scores vary
+    less between folds than they would between cohorts.
 
     Parameters
     ----------

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from sklearn.metrics import brier_score_loss
 
-__all__ = ["ONE_CLASS", "auc", "bootstrap_interval", "score_predictions"]
+__all__ = ["ONE_CLASS", "auc", "bootstrap_interval", "calibrate_margins", "score_predictions"]
 
 ONE_CLASS = "the test scans hold one class only"
 """Why a run has no AUC, as results state it."""
@@ -51,6 +52,30 @@ def auc(label: np.ndarray, logit: np.ndarray) -> float:
 
 def _share(flags: np.ndarray) -> float:
     return float(flags.mean()) if len(flags) else float("nan")
+
+
+def calibrate_margins(margin: np.ndarray, details: Mapping[str, Any]) -> np.ndarray:
+    """Turn margins into logits of probabilities.
+
+    Classes are predicted from margins, probabilities from these logits.
+
+    Parameters
+    ----------
+    margin : ndarray, shape [n]
+    details : mapping
+        Details of the run. ``calibration`` holds a slope and an intercept; without it margins are such logits already.
+
+    Returns
+    -------
+    ndarray, shape [n]
+
+    Examples
+    --------
+    >>> calibrate_margins(np.array([-1.0, 2.0]), {"calibration": [2.0, 0.5]}).tolist()
+    [-1.5, 4.5]
+    """
+    slope, intercept = details.get("calibration", (1.0, 0.0))
+    return slope * margin + intercept
 
 
 def score_predictions(label: np.ndarray, logit: np.ndarray) -> dict[str, float]:

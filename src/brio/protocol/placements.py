@@ -1,12 +1,12 @@
-"""Statistics over people at fixed sites: placement values, and DeLong's covariances of areas under the ROC curve.
+"""Statistics over participants at fixed sites: placement values, and DeLong's covariances of areas under the ROC curve.
 
-The area at a site is the share of its pairs of patient and control that are in order. Its variance over people follows
-from the placement value of each: for a patient the share of controls with a lower margin, for a control the share of
-patients with a higher one. Margins of several seeds belong to the same people, so placement values are
+The area at a site is the share of its pairs of patient and control that are in order. Its variance over participants
+follows from the placement value of each: for a patient the share of controls with a lower margin, for a control the
+share of patients with a higher one. Margins of several seeds belong to the same participants, so placement values are
 averaged over seeds and seeds do not divide the variance.
 
-Means over sites are weighted sums of independent areas. With the sites fixed, their intervals are about new people at
-these sites, and not about new sites.
+Means over sites are weighted sums of independent areas. With the sites fixed, their intervals are about new
+participants at these sites, and not about new sites.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def placement_values(label: np.ndarray, logit: np.ndarray) -> np.ndarray:
 
 
 def delong_covariance(label: np.ndarray, placements: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the areas of several methods at one site and their covariances over people.
+    """Compute the areas of several methods at one site and their covariances over participants.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def delong_covariance(label: np.ndarray, placements: np.ndarray) -> tuple[np.nda
 
 @dataclass(frozen=True, eq=False)
 class SiteAreas:
-    """Areas of one or more methods at the same sites, and what their statistics over people need.
+    """Areas of one or more methods at the same sites, and what their statistics over participants need.
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ class SiteAreas:
     auc : ndarray, shape [sites, methods]
         Averaged over seeds.
     covariance : ndarray, shape [sites, methods, methods]
-        Over people, see :func:`delong_covariance`.
+        Over participants, see :func:`delong_covariance`.
     """
 
     n_patients: np.ndarray
@@ -148,14 +148,14 @@ def pair_weights(areas: SiteAreas) -> np.ndarray:
 
 @dataclass(frozen=True)
 class PeopleTest:
-    """A z test over people at fixed sites.
+    """A z test over participants at fixed sites.
 
     Attributes
     ----------
     mean : float
         The weighted mean over sites, of areas or of their differences.
     error : float
-        Its standard error over people.
+        Its standard error over participants.
     low, high : float
         Its interval of level 1 - alpha.
     p : float
@@ -175,7 +175,7 @@ class PeopleTest:
 def assess_over_people(
     areas: SiteAreas, contrast: np.ndarray, weights: np.ndarray, *, null: float = 0.0, alpha: float = 0.05
 ) -> PeopleTest:
-    """Test a weighted mean of areas, or of differences between methods, over people at fixed sites.
+    """Test a weighted mean of areas, or of differences between methods, over participants at fixed sites.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Comparison of the methods of several jobs over sites and over people, as text and as tables to keep."""
+"""Comparison of the methods of several jobs over sites and over participants, as text and as tables to keep."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pandas as pd
 from ..errors import BrioError
 from ..results import (
     INTERVALS,
+    MEAN_OVER_SITES,
+    PAIR_WEIGHTED,
     StoredJob,
     assess_auc,
     average_seeds,
@@ -28,7 +30,7 @@ from .ranking import LINEAR_METHODS
 
 __all__ = ["JoinedJobs", "compare_jobs", "gather_jobs", "write_joined_tables"]
 
-OVER_PEOPLE = "Over people, with the sites fixed: for new people at these sites, not for new sites (DeLong)."
+OVER_PEOPLE = "Over participants, with the sites fixed: for new ones at these sites, not for new sites (DeLong)."
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +121,7 @@ def write_joined_tables(joined: JoinedJobs, folder: Path) -> None:
     ----------
     joined : JoinedJobs
     folder : Path
-        Made if it is not there. Jobs in folders inside it are compared over people without their predictions.
+        Made if it is not there. Jobs in folders inside it are compared over participants without their predictions.
 
     Raises
     ------
@@ -133,7 +135,7 @@ def write_joined_tables(joined: JoinedJobs, folder: Path) -> None:
 
 
 def compare_jobs(joined: JoinedJobs, reference: str | None = None, alpha: float = 0.05) -> str:
-    """Write how the methods of joined jobs compare with chance and with a reference, over sites and over people.
+    """Write how the methods of joined jobs compare with chance and with a reference, over sites and over participants.
 
     Parameters
     ----------
@@ -165,8 +167,8 @@ def _write_scores(joined: JoinedJobs) -> str:
     scores = average_seeds(rows, units=unit_columns(protocol))
     header = ["method", f"AUC, mean over {units}", f"95 % interval, {INTERVALS[protocol]}", f"p, chance, {units}"]
     if protocol == "loso":
-        header[3:] = ["95 % interval, people", "AUC, pair-weighted", "95 % interval, people", *header[3:]]
-        header.append("p, chance, people")
+        header[3:] = ["95 % interval, participants", "AUC, pair-weighted", "95 % interval, participants", *header[3:]]
+        header.append("p, chance, participants")
     lines = []
     for name in scores:
         own = rows[rows["method"] == name]
@@ -180,22 +182,22 @@ def _write_scores(joined: JoinedJobs) -> str:
         if not tests:
             lines.append([*line, *[MISSING] * 3, p, MISSING])
             continue
-        mean, pairs = tests["mean over sites"], tests["pair-weighted"]
+        mean, pairs = tests[MEAN_OVER_SITES], tests[PAIR_WEIGHTED]
         line += [format_interval([mean.low, mean.high]), format_percent(pairs.mean)]
         lines.append([*line, format_interval([pairs.low, pairs.high]), p, format_p(mean.p)])
     title = f"AUC in percent: {rows['cohort'].iloc[0]}, {PROTOCOL_NAMES[protocol]}"
     test = "exact signed-rank test" if protocol == "loso" else "corrected resampled t-test"
-    notes = [f"p against chance, two-sided: {test} over {units}{'; z test over people' * (protocol == 'loso')}."]
+    notes = [f"p against chance, two-sided: {test} over {units}{'; z test over participants' * (protocol == 'loso')}."]
     notes += [OVER_PEOPLE] if protocol == "loso" else []
     return "\n".join([title, "", format_table(header, lines), "", *notes]) + "\n"
 
 
 def _write_people(joined: JoinedJobs, reference: str, alpha: float) -> str:
-    """Write the differences over people, or why there are none."""
+    """Write the differences over participants, or why there are none."""
     if joined.protocol == "kfold":
         return (
-            "Not compared over people: under k-fold the models of different folds share training scans, and intervals "
-            "over people are too narrow.\n"
+            "Not compared over participants: under k-fold the models of different folds share training scans, and "
+            "intervals over participants are too narrow.\n"
         )
     table = compare_over_people(joined.sites, joined.covariances, reference, alpha=alpha)
     methods = [name for name in dict.fromkeys(joined.rows["method"]) if name != reference]
@@ -217,7 +219,7 @@ def _write_people(joined: JoinedJobs, reference: str, alpha: float) -> str:
     ]
     texts = []
     if lines:
-        title = f"Difference in AUC to {reference}, in points, over people at these sites"
+        title = f"Difference in AUC to {reference}, in points, over participants at these sites"
         texts += [
             title,
             "",

@@ -53,7 +53,7 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
     order = {entry.name: k for k, entry in enumerate(list_methods())}
     published = paper_figures().set_index(["cohort", "method"]).to_dict("index")
     header = ["cohort", "family", "method", "AUC", "95 % interval"]
-    header += ["pair-weighted AUC", "95 % interval, people", "AUC, seeds averaged", "ACC"]
+    header += ["pair-weighted AUC", "95 % interval, participants", "AUC, seeds averaged", "ACC"]
     header += ["paper's AUC", "paper's ACC"] if paper else []
     header += ["folds", "seeds", "epochs (steps)", "K", "block", "settings", "provenance", ""]
     rows = []
@@ -77,7 +77,7 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
     if any(method.pair_weighted_auc for summary in summaries for method in summary.methods.values()):
         notes.append(
             "Pair-weighted: every pair of a patient and a control of one test site counts alike; its interval is over "
-            "people at these sites."
+            "participants at these sites."
         )
     return "\n".join([format_table(header, [row for *_, row in rows]), "", *notes]) + "\n"
 

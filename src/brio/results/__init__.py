@@ -13,7 +13,7 @@ from .aggregate import (
     unit_columns,
 )
 from .job import StoredJob, StoredRun, write_plan
-from .people import ESTIMANDS, assess_auc, compare_over_people
+from .people import ESTIMANDS, MEAN_OVER_SITES, PAIR_WEIGHTED, assess_auc, compare_over_people
 from .plan import Plan, PlannedMethod, TunedChoice
 from .run_record import Predictions, RunRecord, RunRow
 from .sites import collect_areas, covariance_rows, describe_calibration, site_rows
@@ -29,7 +29,9 @@ __all__ = [
     "ESTIMANDS",
     "FULL_SEEDS",
     "INTERVALS",
+    "MEAN_OVER_SITES",
     "METRICS",
+    "PAIR_WEIGHTED",
     "MethodSummary",
     "MetricSummary",
     "Plan",

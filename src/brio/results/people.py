@@ -1,4 +1,4 @@
-"""Tests over people at fixed sites, and tests against chance, from the tables of jobs.
+"""Tests over participants at fixed sites, and tests against chance, from the tables of jobs.
 
 Two means of AUC over test sites are estimated. The *mean over sites* gives every site the same weight; the
 *pair-weighted* AUC gives it to every pair of a patient and a control of the same site, so that large sites count more.
@@ -25,11 +25,22 @@ from ..protocol import (
 from .sites import collect_areas, covariance_rows, site_rows
 from .summary import MetricSummary
 
-__all__ = ["ESTIMANDS", "assess_auc", "compare_over_people", "compute_chance_p", "summarise_people"]
+__all__ = [
+    "ESTIMANDS",
+    "MEAN_OVER_SITES",
+    "PAIR_WEIGHTED",
+    "assess_auc",
+    "compare_over_people",
+    "compute_chance_p",
+    "summarise_people",
+]
+
+MEAN_OVER_SITES, PAIR_WEIGHTED = "mean over sites", "pair-weighted"
+"""Names of the two estimands."""
 
 ESTIMANDS: dict[str, Callable[[SiteAreas], np.ndarray]] = {
-    "mean over sites": equal_weights,
-    "pair-weighted": pair_weights,
+    MEAN_OVER_SITES: equal_weights,
+    PAIR_WEIGHTED: pair_weights,
 }
 """Name of an estimand -> the weights of the sites."""
 
@@ -37,7 +48,7 @@ CHANCE = 0.5
 
 
 def assess_auc(sites: pd.DataFrame, covariances: pd.DataFrame, method: str) -> dict[str, PeopleTest]:
-    """Estimate both means of the AUC of a method over test sites, and test them against chance over people.
+    """Estimate both means of the AUC of a method over test sites, and test them against chance over participants.
 
     Parameters
     ----------
@@ -60,7 +71,7 @@ def assess_auc(sites: pd.DataFrame, covariances: pd.DataFrame, method: str) -> d
 def compare_over_people(
     sites: pd.DataFrame, covariances: pd.DataFrame, reference: str, *, alpha: float = 0.05
 ) -> pd.DataFrame:
-    """Compare the AUC of all methods with that of a reference over people at fixed sites, by DeLong's z test.
+    """Compare the AUC of all methods with that of a reference over participants at fixed sites, by DeLong's z test.
 
     Parameters
     ----------
@@ -124,7 +135,7 @@ def compute_chance_p(scores: pd.Series, rows: pd.DataFrame, protocol: str) -> fl
 
 
 def summarise_people(predictions: pd.DataFrame, protocol: str, method: str) -> dict[str, object]:
-    """Summarise what predictions say about the AUC over people at fixed sites.
+    """Summarise what predictions say about the AUC over participants at fixed sites.
 
     Parameters
     ----------
@@ -146,7 +157,7 @@ def summarise_people(predictions: pd.DataFrame, protocol: str, method: str) -> d
     tests = assess_auc(sites, covariance_rows(predictions, protocol), method)
     if not tests:
         return {}
-    mean, pairs = tests["mean over sites"], tests["pair-weighted"]
+    mean, pairs = tests[MEAN_OVER_SITES], tests[PAIR_WEIGHTED]
     return {
         "pair_weighted_auc": MetricSummary(mean=pairs.mean, interval=_interval(pairs), n=int(sites["auc"].count())),
         "auc_interval_over_people": _interval(mean),

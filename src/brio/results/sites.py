@@ -1,11 +1,11 @@
-"""``sites.csv`` and ``covariances.csv``: what statistics over people need, without a row of a participant.
+"""``sites.csv`` and ``covariances.csv``: what statistics over participants need, without a row of a participant.
 
 ``sites.csv`` has one row per method and test site, or per method and fold of each seed under k-fold. Its sums of
 predicted probabilities add up over sites: the Brier score is ``(sum_p2 - 2 sum_py + n_patients) / n``, and slope,
 intercept and Brier score of a linear recalibration follow from them too (:func:`describe_calibration`).
 
-``covariances.csv`` has the covariance over people of the AUC of two methods at a test site. Under k-fold there is none:
-the models of different folds share training scans, so that people do not add up independently.
+``covariances.csv`` has the covariance over participants of the AUC of two methods at a test site. Under k-fold there is
+none: the models of different folds share training scans, so that participants do not add up independently.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def site_rows(predictions: pd.DataFrame, protocol: str) -> pd.DataFrame:
     DataFrame
         ``method``; ``seed``, under k-fold alone; ``fold``; ``n_patients``, ``n_controls``; ``auc``, averaged over
         seeds, and ``ensemble_auc``, that of the averaged logits (under k-fold, both are those of one run);
-        ``auc_variance`` over people; ``sum_p``, ``sum_p2``, ``sum_py``: sums over scans of the predicted probability,
-        its square and its product with the label, averaged over seeds. Scores are NaN where a logit is missing under
-        one seed.
+        ``auc_variance`` over participants; ``sum_p``, ``sum_p2``, ``sum_py``: sums over scans of the predicted
+        probability, its square and its product with the label, averaged over seeds. Scores are NaN where a logit is
+        missing under one seed.
     """
     by_seed = protocol == "kfold"
     rows = []
@@ -142,7 +142,7 @@ def covariance_rows(predictions: pd.DataFrame, protocol: str) -> pd.DataFrame:
 
 
 def collect_areas(sites: pd.DataFrame, covariances: pd.DataFrame, methods: Sequence[str]) -> SiteAreas | None:
-    """Collect what statistics over people need, at the test sites where all of some methods have an AUC.
+    """Collect what statistics over participants need, at the test sites where all of some methods have an AUC.
 
     Parameters
     ----------

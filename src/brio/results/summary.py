@@ -81,12 +81,12 @@ class MethodSummary:
     auc_of_averaged_logits : MetricSummary
         AUC of an ensemble of the seeds.
     pair_weighted_auc : MetricSummary or None
-        AUC over all pairs of a patient and a control of the same test site, with its interval over people at these
-        sites; None under k-fold, and in files of version 0.1.0, as are the next three.
+        AUC over all pairs of a patient and a control of the same test site, with its interval over participants at
+        these sites; None under k-fold, and in files of version 0.1.0, as are the next three.
     auc_interval_over_people : tuple of float or None
-        95 % interval of the mean AUC over these sites, for new people at them (DeLong).
+        95 % interval of the mean AUC over these sites, for new participants at them (DeLong).
     p_chance, p_chance_over_people : float or None
-        Two-sided p of the mean AUC against chance: over sites or folds, and over people at these sites.
+        Two-sided p of the mean AUC against chance: over sites or folds, and over participants at these sites.
     validation_auc : float or None
         Mean over runs.
     without_auc : dict

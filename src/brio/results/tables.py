@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from ..protocol import calibrate_margins
 from .files import PREDICTIONS, RESULTS, SUMMARY, read_csv, write_csv, write_json
 from .run_record import RunRecord, RunRow
 from .sites import covariance_rows, site_rows, write_site_tables
@@ -36,8 +37,8 @@ def prediction_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
         part.insert(0, "seed", record.row.seed)
         part.insert(0, "fold", record.row.fold)
         part.insert(0, "method", record.row.method)
-        slope, intercept = record.details.get("calibration", (1.0, 0.0))
-        part["probability"] = 0.5 * (1.0 + np.tanh(0.5 * (slope * part["logit"].astype(float) + intercept)))
+        logit = calibrate_margins(part["logit"].to_numpy(dtype=float), record.details)
+        part["probability"] = 0.5 * (1.0 + np.tanh(0.5 * logit))
         parts.append(part)
     return pd.concat(parts, ignore_index=True)
 

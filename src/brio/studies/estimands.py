@@ -1,7 +1,6 @@
-"""What our own studies share: the arm of a method with or without validation sites, and two means of AUC over sites.
+"""What our own studies share: the arm of a method with or without validation sites, and both means of AUC over sites.
 
-The *mean over sites* gives every site the same weight. The *pair-weighted* AUC gives it to every pair of a patient and
-a control of the same site, so that large sites count more.
+:mod:`brio.results.people` says what the two estimands are.
 """
 
 from __future__ import annotations
@@ -18,17 +17,12 @@ from .arms import Arm, make_arm
 from .context import StudyContext
 
 __all__ = [
-    "MEAN",
-    "PAIRS",
     "compute_site_interval",
     "count_site_pairs",
     "list_own_arms",
     "read_arm_predictions",
     "summarise_sites",
 ]
-
-MEAN, PAIRS = "mean over sites", "pair-weighted"
-"""Names of the two estimands."""
 
 
 def list_own_arms(context: StudyContext, default: Sequence[str] = ("ridge",)) -> list[Arm]:

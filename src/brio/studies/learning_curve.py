@@ -14,8 +14,9 @@ from ..cohort import Cohort
 from ..device import memory_budget
 from ..drawing import horizontal_offset, make_panels, series_style
 from ..jobs.plan import build_plan
-from ..methods.linear.many_labels import FitsLabels
+from ..methods.linear.many_labels import FitsManyLabels
 from ..protocol import Fold, auc
+from ..results import MEAN_OVER_SITES, PAIR_WEIGHTED
 from ..results.format import format_interval, format_signed
 from ..training import Method, Run
 from .arms import Arm, display_name
@@ -168,7 +169,7 @@ def _fit_subsets(context: StudyContext, method: Method, subsets: list[_Subset]) 
         def report(message: str, share: float, start: int = start, n: int = len(stack)) -> None:
             context.progress(f"{method.name}, subsets: {message}", (start + share * n) / len(subsets))
 
-        if isinstance(method, FitsLabels):  # the same margins without fitting the inner folds
+        if isinstance(method, FitsManyLabels):  # the same margins without fitting the inner folds
             columns = method.fit_labels(connectomes, runs, context.cohort.labels[:, None], report)
             yield from zip(stack, (margins[:, 0] for margins in columns), strict=True)
             continue
@@ -241,7 +242,7 @@ def _draw(summary: pd.DataFrame) -> Any:
                 yerr=bars,
                 capsize=2,
                 linewidth=1.4,
-                label=f"{name}, mean over sites",
+                label=f"{name}, {MEAN_OVER_SITES}",
                 **style,
             )
             axis.plot(
@@ -251,7 +252,7 @@ def _draw(summary: pd.DataFrame) -> Any:
                 linewidth=1.2,
                 markerfacecolor="white",
                 markersize=5,
-                label=f"{name}, pair-weighted",
+                label=f"{name}, {PAIR_WEIGHTED}",
                 **style,
             )
         axis.set_xlabel(f"{label}, mean over test sites" if label == _AXES["participants"] else label, fontsize=9)

@@ -18,15 +18,15 @@ from ..drawing import make_panels, series_style
 from ..jobs import Job
 from ..jobs.execute import execute_plan
 from ..jobs.plan import build_plan
-from ..methods.linear.many_labels import FitsLabels
+from ..methods.linear.many_labels import FitsManyLabels
 from ..progress import Progress, silent
 from ..protocol.column_auc import score_columns, weigh_by_pairs
-from ..results import average_seeds
+from ..results import MEAN_OVER_SITES, PAIR_WEIGHTED, average_seeds
 from ..results.format import state_p
 from ..training import Run
 from .arms import Arm, display_name
 from .context import StudyContext
-from .estimands import MEAN, PAIRS, count_site_pairs, list_own_arms
+from .estimands import count_site_pairs, list_own_arms
 from .study import Finding, register_study
 
 __all__ = ["compare_with_permutations", "compute_p", "permute_labels", "relabel_cohort", "score_label_columns"]
@@ -37,7 +37,7 @@ PERMUTATIONS_IN_CLOSED_FORM = 1_000
 PERMUTATIONS = 100
 """Permutations for any other method, which is trained again for each."""
 
-_ESTIMANDS = {"auc": MEAN, "pair_weighted_auc": PAIRS}
+_ESTIMANDS = {"auc": MEAN_OVER_SITES, "pair_weighted_auc": PAIR_WEIGHTED}
 
 
 def permute_labels(cohort: Cohort, count: int) -> np.ndarray:
@@ -141,7 +141,7 @@ def _score_arm(context: StudyContext, arm: Arm) -> pd.DataFrame:
     observed = average_seeds(context.results_of(arm).rows)[arm.method]
     planned_runs = list(build_plan(context.job_of(arm), [arm.method]).runs.values())
     method = planned_runs[0].method  # settings do not differ between the folds of an arm
-    if isinstance(method, FitsLabels):
+    if isinstance(method, FitsManyLabels):
         labels = permute_labels(context.cohort, PERMUTATIONS_IN_CLOSED_FORM)
         runs = [planned.run for planned in planned_runs]
         permuted = score_label_columns(method, context.connectomes, runs, labels, context.progress)
@@ -155,13 +155,17 @@ def _score_arm(context: StudyContext, arm: Arm) -> pd.DataFrame:
 
 
 def score_label_columns(
-    method: FitsLabels, connectomes: Connectomes, runs: Sequence[Run], labels: np.ndarray, progress: Progress = silent
+    method: FitsManyLabels,
+    connectomes: Connectomes,
+    runs: Sequence[Run],
+    labels: np.ndarray,
+    progress: Progress = silent,
 ) -> pd.DataFrame:
     """Fit many columns of labels on one factorisation per fold, and score each against its own labels.
 
     Parameters
     ----------
-    method : FitsLabels
+    method : FitsManyLabels
     connectomes : Connectomes
         N scans.
     runs : sequence of Run

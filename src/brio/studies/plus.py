@@ -34,7 +34,7 @@ def _list_arms(context: StudyContext) -> list[Arm]:
 @register_study(
     "plus",
     "Contribution of each part of BRIO plus",
-    "It has no such model. BRIO plus takes its factors and its re-estimates, and aligns no sites.",
+    "It does not contain BRIO plus, which takes its factors and its re-estimates and aligns no sites.",
     _list_arms,
 )
 def compare_plus_parts(context: StudyContext) -> Finding:
@@ -42,11 +42,11 @@ def compare_plus_parts(context: StudyContext) -> Finding:
     rows = context.collect_rows(_list_arms(context))
     summary = summarise_arms(rows, WHOLE.name)
     details = pd.concat(
-        [context.load_run_details(a, "share_of_factors", "left_out_auc").assign(arm=a.name) for a in PARTS],
+        [context.load_run_details(a, "share_of_factors", "inner_auc").assign(arm=a.name) for a in PARTS],
         ignore_index=True,
     )
     factor_share = 100 * details.groupby("arm")["share_of_factors"].mean()
-    inner_auc = 100 * details.groupby("arm")["left_out_auc"].mean()
+    inner_auc = 100 * details.groupby("arm")["inner_auc"].mean()
     summary.insert(5, "AUC of inner folds", summary["arm"].map(inner_auc))
     summary.insert(6, "share of factors, %", summary["arm"].map(factor_share))
     names = {a.name: name for a, name in PARTS.items()}

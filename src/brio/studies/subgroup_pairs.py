@@ -108,7 +108,7 @@ class SubgroupScores:
     n_pairs, n_sites : ndarray, shape [G]
         Pairs of the subgroup, and sites that have some.
     drawn : ndarray, shape [B, G]
-        AUC in bootstrap draws of people within sites, or of sites.
+        AUC in bootstrap draws of participants within sites, or of sites.
     random : ndarray, shape [B, G]
         AUC in random subgroups of the same sizes.
     """

@@ -62,9 +62,9 @@ def compare_subgroups(context: StudyContext) -> Finding:
     )
     text = [_describe(row, several=len(arms) > 1) for _, row in summary[summary["p"].notna()].iterrows()]
     text += [
-        "AUC counts pairs of a patient and a control of the same site and the same subgroup. Intervals draw people "
-        "within sites, or sites where the variable is a property of the site. Random subgroups have the same sizes at "
-        "each site and class.",
+        "AUC counts pairs of a patient and a control of the same site and the same subgroup. Intervals draw "
+        "participants within sites, or sites where the variable is a property of the site. Random subgroups have the "
+        "same sizes at each site and class.",
         *(f"Left out: {why}." for why in left_out.values()),
     ]
     return Finding(table, _format_rows(summary), text, lambda: _draw(summary), digits=6)
@@ -130,7 +130,7 @@ def _score_variable(variable: _Variable, pairs: list[SitePairs], participants: p
         {"variable": variable.name, "subgroup": f"{variable.groups[last]} minus {variable.groups[0]}", "range": ""}
         | {"AUC": 100 * difference, **{key: 100 * value for key, value in ends.items()}, "p": p}
     )
-    return pd.DataFrame(rows).assign(units="sites" if variable.by_site else "people")
+    return pd.DataFrame(rows).assign(units="sites" if variable.by_site else "participants")
 
 
 def _format_values(variable: _Variable, members: np.ndarray) -> str:

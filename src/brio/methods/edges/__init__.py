@@ -2,7 +2,14 @@
 
 from .edge_list import Edges, average_directions, average_edges, list_edges, scatter_edges
 from .encoder import GINEncoder
-from .sampling import bernoulli_kl, plan_decay_stages, sample_concrete, schedule_keep_rate, straight_through
+from .sampling import (
+    bernoulli_kl,
+    find_keep_rate,
+    plan_decay_stages,
+    sample_concrete,
+    schedule_keep_rate,
+    straight_through,
+)
 from .scorer import EdgeBatchNorm, EdgeInstanceNorm, EdgeMLP, add_ends
 from .settings import EdgeMethod, EdgeSettings
 
@@ -18,6 +25,7 @@ __all__ = [
     "average_directions",
     "average_edges",
     "bernoulli_kl",
+    "find_keep_rate",
     "list_edges",
     "plan_decay_stages",
     "sample_concrete",

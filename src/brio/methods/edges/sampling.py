@@ -8,7 +8,14 @@ from torch import Tensor
 from ...training import Stage, StepContext
 from .edge_list import Edges, average_edges
 
-__all__ = ["bernoulli_kl", "plan_decay_stages", "sample_concrete", "schedule_keep_rate", "straight_through"]
+__all__ = [
+    "bernoulli_kl",
+    "find_keep_rate",
+    "plan_decay_stages",
+    "sample_concrete",
+    "schedule_keep_rate",
+    "straight_through",
+]
 
 INITIAL_RATE, DECREMENT, N_INTERVALS = 0.9, 0.1, 10
 """The share of edges that the prior keeps starts here and falls by so much after each interval of the epochs."""
@@ -94,6 +101,26 @@ def plan_decay_stages(epochs: int, final: float) -> list[Stage]:
     falling = min(falling, epochs - 1)
     first = [Stage("decay", falling, selectable=False)] if falling else []
     return [*first, Stage("constant rate", epochs - falling)]
+
+
+def find_keep_rate(epoch: Tensor, stage: Stage, epochs: int, final: float) -> Tensor | float:
+    """Find r in one of the stages of :func:`plan_decay_stages`.
+
+    Parameters
+    ----------
+    epoch : Tensor, scalar
+        Counted from 1.
+    stage : Stage
+    epochs : int
+        Of the whole training.
+    final : float
+        Last value of r.
+
+    Returns
+    -------
+    Tensor or float, scalar
+    """
+    return schedule_keep_rate(epoch, epochs, final) if stage.name == "decay" else final
 
 
 def bernoulli_kl(probability: Tensor, edges: Edges, r: Tensor | float) -> Tensor:

@@ -21,11 +21,11 @@ from ..edges import (
     GINEncoder,
     average_directions,
     bernoulli_kl,
+    find_keep_rate,
     list_edges,
     plan_decay_stages,
     sample_concrete,
     scatter_edges,
-    schedule_keep_rate,
 )
 from ..graphs import build_profiles, select_strong_edges
 from ..losses import average_by_site, average_losses, bce, classification_loss, reverse_gradient, site_cross_entropy
@@ -161,7 +161,7 @@ class CEPG(EdgeMethod):
         variance of the risks over sites.
         """
         s = self.settings
-        r = schedule_keep_rate(batch.epoch, s.epochs, s.final_r) if stage.name == "decay" else s.final_r
+        r = find_keep_rate(batch.epoch, stage, s.epochs, s.final_r)
         risks = average_by_site(bce(out.logit, batch.label), batch)
         mean = (batch.site_weight * risks).sum()
         return (

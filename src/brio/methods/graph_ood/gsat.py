@@ -18,11 +18,11 @@ from ..edges import (
     GINEncoder,
     average_directions,
     bernoulli_kl,
+    find_keep_rate,
     list_edges,
     plan_decay_stages,
     sample_concrete,
     scatter_edges,
-    schedule_keep_rate,
 )
 from ..graphs import build_profiles, select_strong_edges
 from ..losses import average_losses, classification_loss
@@ -122,6 +122,6 @@ class GSAT(EdgeMethod):
     def loss(self, out: GSATOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
         """Cross-entropy + information * KL(Bernoulli(a) || Bernoulli(r)) over the edges."""
         s = self.settings
-        r = schedule_keep_rate(batch.epoch, s.epochs, s.final_r) if stage.name == "decay" else s.final_r
+        r = find_keep_rate(batch.epoch, stage, s.epochs, s.final_r)
         information = average_losses(bernoulli_kl(out.edge_sample, out.edges, r), batch)
         return classification_loss(out.logit, batch) + s.information * information

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...connectome import Connectomes, fill_dead, source_mean
-from ...errors import BrioError
+from ...connectome import Connectomes, fill_dead, read_edges, source_mean
 from ...progress import Progress, silent
 from ...protocol import auc
-from ...settings import require
 from ...training import FittedRun, Method, MethodFacts, Prediction, Run, RunState, Scans, SourceScans, Tensors
-from ..settings import require_above, require_at_least
 from .calibration import fit_calibration
+from .penalty_choice import choose_penalty
+from .settings import LinearSettings
 from .sites import average_site_auc, centre_gram, centre_within
 
-__all__ = ["DualSolution", "LinearMethod", "LinearSettings", "vectorise_fc"]
+__all__ = ["DualSolution", "LinearMethod", "PreparedRun", "vectorise_fc"]
+
+T = TypeVar("T")
 
 
 class DualSolution(NamedTuple):
@@ -31,41 +32,31 @@ class DualSolution(NamedTuple):
     intercept: float
 
 
-@dataclass(frozen=True)
-class LinearSettings:
-    """Settings of a penalised linear model.
+class PreparedRun(NamedTuple):
+    """What a fit needs of the source scans of a run, whatever their labels.
 
     Attributes
     ----------
-    least_penalty, largest_penalty : float
-        Ends of the grid of penalties, as multiples of the mean squared norm of the centred features of a source scan,
-        so that the same grid serves any atlas and estimator.
-    penalties : int
-        Number of penalties in the grid, evenly spaced in the logarithm.
-    choose_by : {"validation", "source-sites"}
-        The penalty with the best AUC on the validation scans, as every other method chooses; or with the best mean
-        AUC over inner folds, in each of which one source site is withheld. A closed-form model can afford the latter,
-        which is less noisy.
-    dead_rois : {"source-mean", "zero"}
-        What the edges of an ROI without signal hold.
+    source : SourceScans
+        n scans.
+    learned : dict of Tensor
+        What their features needed.
+    centre : ndarray, shape [d]
+        Mean of the features.
+    x : ndarray, shape [n, d]
+        Centred features.
+    gram : ndarray, shape [n, n]
+        Their products.
+    penalties : ndarray, shape [penalties]
+        The grid in units of the mean squared norm of the features.
     """
 
-    least_penalty: float = 0.1
-    largest_penalty: float = 10.0
-    penalties: int = 5
-    choose_by: Literal["validation", "source-sites"] = "validation"
-    dead_rois: Literal["source-mean", "zero"] = "source-mean"
-
-    def __post_init__(self) -> None:
-        require_at_least(self, 1, "penalties")
-        require_above(self, 0, "least_penalty")
-        rule = "at least the least penalty"
-        require(self.largest_penalty >= self.least_penalty, "largest_penalty", self.largest_penalty, rule)
-
-    @property
-    def grid(self) -> np.ndarray:
-        """Penalties to choose from, before they are scaled. Shape [penalties]."""
-        return np.logspace(np.log10(self.least_penalty), np.log10(self.largest_penalty), self.penalties)
+    source: SourceScans
+    learned: Tensors
+    centre: np.ndarray
+    x: np.ndarray
+    gram: np.ndarray
+    penalties: np.ndarray
 
 
 class LinearMethod(Method):
@@ -73,7 +64,7 @@ class LinearMethod(Method):
 
     Settings = LinearSettings
     settings: LinearSettings
-    version = 2  # probabilities are calibrated on inner folds; margins are those of version 1
+    version = 3  # of penalties that score alike the strongest is chosen; since 2 probabilities are calibrated
     uses_seed = True
     """Whether anything may depend on the seed. If not, runs whose folds hold the same scans share one solution. A
     subclass that draws random numbers must set it back to True."""
@@ -211,16 +202,67 @@ class LinearMethod(Method):
 
     def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[FittedRun]:
         """Fit every run and score its test scans."""
-        fitted_runs: list[FittedRun] = []
-        fitted_by_scans: dict[tuple[bytes, ...], FittedRun] = {}
         take = self.read_scans(connectomes)
+        fitted_runs = self.fit_each(
+            runs, lambda run: self._fit_run(connectomes, take, run), f"{len(runs)} runs", progress
+        )
+        return [replace(fitted, run=run) for fitted, run in zip(fitted_runs, runs, strict=True)]
+
+    def fit_each(
+        self, runs: Sequence[Run], fit_run: Callable[[Run], T], message: str, progress: Progress = silent
+    ) -> list[T]:
+        """Fit every run, but only once those that hold the same scans where nothing depends on the seed.
+
+        Parameters
+        ----------
+        runs : sequence of Run
+        fit_run : callable
+            Fits one run.
+        message : str
+            What the progress says before the name of the fold.
+        progress : Progress
+
+        Returns
+        -------
+        list
+            What ``fit_run`` returned for each run.
+        """
+        fitted_runs: list[T] = []
+        fitted_by_scans: dict[tuple[bytes, ...], T] = {}
         for i, run in enumerate(runs):
-            progress(f"{len(runs)} runs, fold {run.fold.name}", i / len(runs))
+            progress(f"{message}, fold {run.fold.name}", i / len(runs))
             scans = tuple(part.tobytes() for part in (run.fold.source, run.fold.validation, run.fold.test))
             if self.uses_seed or scans not in fitted_by_scans:
-                fitted_by_scans[scans] = self._fit_run(connectomes, take, run)
-            fitted_runs.append(replace(fitted_by_scans[scans], run=run))
+                fitted_by_scans[scans] = fit_run(run)
+            fitted_runs.append(fitted_by_scans[scans])
         return fitted_runs
+
+    def prepare_run(self, connectomes: Connectomes, take: Callable[[np.ndarray], Scans], run: Run) -> PreparedRun:
+        """Learn the features of a run, centre those of its source scans, and scale the grid of penalties.
+
+        Parameters
+        ----------
+        connectomes : Connectomes
+            Of the whole cohort.
+        take : callable
+            What :meth:`read_scans` returned.
+        run : Run
+
+        Returns
+        -------
+        PreparedRun
+        """
+        source = SourceScans.of_run(connectomes, run)
+        learned, x = self.learn_features(source, take(run.fold.source))
+        centre = x.mean(0)
+        x = x - centre
+        gram = x @ x.T
+        penalties = self.settings.grid * max(np.trace(gram) / len(gram), 1e-9)  # features may all be constant
+        return PreparedRun(source, learned, centre, x, gram, penalties)
+
+    def multiply_with_source(self, prepared: PreparedRun, scans: Scans) -> np.ndarray:
+        """Compute the products of the centred features of scans with those of the source scans. Shape [m, n]."""
+        return (self.extract_features(scans, prepared.learned) - prepared.centre) @ prepared.x.T
 
     def read_scans(self, connectomes: Connectomes) -> Callable[[np.ndarray], Scans]:
         """Return a function from positions in the cohort to scans as :meth:`extract_features` reads them.
@@ -243,24 +285,20 @@ class LinearMethod(Method):
 
     def _fit_run(self, connectomes: Connectomes, take: Callable[[np.ndarray], Scans], run: Run) -> FittedRun:
         """Learn features, choose the penalty, and score the test scans of one run."""
-        fold, source = run.fold, SourceScans.of_run(connectomes, run)
-        learned, x = self.learn_features(source, take(fold.source))
-        x_validation = self.extract_features(take(fold.validation), learned)
-        centre = x.mean(0)
-        x = x - centre
+        fold, prepared = run.fold, self.prepare_run(connectomes, take, run)
+        source, gram, penalties = prepared.source, prepared.gram, prepared.penalties
         y = 2.0 * source.label - 1.0
-        gram = x @ x.T
-        penalties = self.settings.grid * max(np.trace(gram) / len(gram), 1e-9)  # features may all be constant
         solutions = self._solve_grid(gram, y, source.site, penalties)
         validation_label = connectomes.cohort.labels[fold.validation]
-        across = (x_validation - centre) @ x.T
         by_sites = self.settings.choose_by == "source-sites"
         inner = self.predict_inner_folds(gram, y, source.site, penalties) if by_sites or self.site_intercepts else None
         inner_auc = np.empty(0) if inner is None else average_site_auc(inner, source.label, source.site)
         validation_auc = inner_auc
         if len(validation_label):
+            across = self.multiply_with_source(prepared, take(fold.validation))
             validation_auc = np.array([auc(validation_label, across @ solution.weights) for solution in solutions])
-        best = _choose_penalty(inner_auc if by_sites else validation_auc, fold.name)
+        scores = inner_auc if by_sites else validation_auc
+        best = int(choose_penalty(scores, penalties, self.settings.choose_by, fold.name))
         inner_margin = self._predict_chosen(inner, best, gram, y, source.site, penalties)
         slope, intercept = self.calibrate(solutions[best], inner_margin, source.label, source.site)
         fitted = FittedRun(
@@ -269,10 +307,10 @@ class LinearMethod(Method):
             validation_auc=float(validation_auc[best]),
             details={"penalty": float(penalties[best])}
             | self._calibrate_probability(solutions[best], inner_margin, source.label, source.site),
-            state=RunState.from_learned(**learned),
+            state=RunState.from_learned(**prepared.learned),
             parameters={
-                "centre": torch.from_numpy(centre),
-                "coefficients": torch.from_numpy(x.T @ (slope * solutions[best].weights)),
+                "centre": torch.from_numpy(prepared.centre),
+                "coefficients": torch.from_numpy(prepared.x.T @ (slope * solutions[best].weights)),
                 "intercept": torch.tensor(intercept, dtype=torch.float64),
             },
         )
@@ -313,16 +351,6 @@ class LinearMethod(Method):
         return [self.solve(gram, y, penalty) for penalty in penalties]
 
 
-def _choose_penalty(scores: np.ndarray, fold_name: str) -> int:
-    """Position of the penalty with the best AUC."""
-    if np.isnan(scores).all():
-        raise BrioError(
-            f"fold {fold_name}: the validation scans hold one class only, so no penalty can be chosen; "
-            "use more validation sites"
-        )
-    return int(np.nanargmax(scores))
-
-
 def vectorise_fc(scans: Scans, mean: Tensor) -> np.ndarray:
     """Read the upper triangle of the FC matrices, with edges of ROIs without signal filled in.
 
@@ -338,5 +366,4 @@ def vectorise_fc(scans: Scans, mean: Tensor) -> np.ndarray:
     ndarray of float64, shape [n, P (P - 1) / 2]
     """
     A = fill_dead(scans.A, scans.alive, mean.to(scans.A))
-    u, v = torch.triu_indices(A.shape[-1], A.shape[-1], 1, device=A.device)
-    return A[:, u, v].double().cpu().numpy()
+    return read_edges(A).double().cpu().numpy()

@@ -7,6 +7,8 @@ from scipy.optimize import brentq
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
+from .sites import centre_within
+
 __all__ = ["LEAST_SLOPE", "fit_calibration"]
 
 LEAST_SLOPE = 0.1
@@ -39,10 +41,8 @@ def fit_calibration(f: np.ndarray, label: np.ndarray, site: np.ndarray) -> np.nd
     >>> bool(slope > 1)
     True
     """
-    within = f.astype(float)
-    for e in np.unique(site):
-        within[site == e] -= within[site == e].mean()
-    slope = max(LEAST_SLOPE, float(LogisticRegression(C=1e6).fit(within[:, None], label).coef_[0, 0]))
+    within = centre_within(f, site)[:, None]
+    slope = max(LEAST_SLOPE, float(LogisticRegression(C=1e6).fit(within, label).coef_[0, 0]))
 
     def excess_probability(intercept: float) -> float:
         return float(expit(slope * f + intercept).mean() - label.mean())

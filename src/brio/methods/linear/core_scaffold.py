@@ -13,8 +13,9 @@ from ...training import MethodFacts, Scans, SourceScans, Tensors
 from ..confounds import Confounds, fit_confounds, remove_confounds
 from ..registry import method, reconstruct
 from ..scaffold import ScaffoldSettings, build_scaffold
-from .base import DualSolution, LinearMethod, LinearSettings
+from .base import DualSolution, LinearMethod
 from .logistic import solve_logistic
+from .settings import LinearSettings
 
 __all__ = ["CoreScaffold", "CoreScaffoldSettings"]
 

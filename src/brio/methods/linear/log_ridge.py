@@ -10,14 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...connectome import Connectomes, log_connectome
+from ...connectome import Connectomes, find_live_edges, log_connectome, read_edges
 from ...errors import BrioError
 from ...settings import require
 from ...training import FittedRun, Prediction, Scans, SourceScans, Tensors
 from ..registry import alias, method
-from .base import DualSolution, LinearSettings
+from .base import DualSolution
 from .calibration import fit_calibration
 from .ridge import KernelRidgeMethod
+from .settings import LinearSettings
 from .sites import predict_withheld_sites
 
 __all__ = ["LogRidge", "LogRidgeSettings", "log_matrices"]
@@ -77,7 +78,7 @@ class LogRidge(KernelRidgeMethod):
 
     Settings = LogRidgeSettings
     settings: LogRidgeSettings
-    version = 1  # its margins are calibrated themselves
+    version = 2  # of penalties that score alike the strongest is chosen; its margins are calibrated themselves
     uses_seed = False
     site_intercepts = True
 
@@ -99,13 +100,13 @@ class LogRidge(KernelRidgeMethod):
             0 < source.label[source.site == e].mean() < 1 for e in np.unique(source.site)
         ):
             raise BrioError(f"'{self.name}' needs at least two source sites, each with both classes, for inner folds")
-        x, live = _read_edges(scans)
+        x, live = read_edges(scans.A).double(), find_live_edges(scans.alive)
         if self.settings.dead_rois == "zero":
             return {"mean": torch.zeros_like(x[0]).cpu()}
         return {"mean": (torch.where(live, x, 0.0).sum(0) / live.sum(0).clamp_min(1)).cpu()}
 
     def extract_features(self, scans: Scans, learned: Tensors) -> np.ndarray:
-        x, live = _read_edges(scans)
+        x, live = read_edges(scans.A).double(), find_live_edges(scans.alive)
         return torch.where(live, x, learned["mean"].to(x)).cpu().numpy()
 
     def read_scans(self, connectomes: Connectomes) -> Callable[[np.ndarray], Scans]:
@@ -121,10 +122,3 @@ class LogRidge(KernelRidgeMethod):
 
 
 alias("brio-plus-linear", "log-ridge")
-
-
-def _read_edges(scans: Scans) -> tuple[Tensor, Tensor]:
-    """Edges of the matrices of scans, in float64, and whether both ends of an edge have signal. Shape [n, edges]."""
-    P = scans.A.shape[-1]
-    u, v = torch.triu_indices(P, P, 1, device=scans.A.device)
-    return scans.A[:, u, v].double(), scans.alive[:, u] & scans.alive[:, v]

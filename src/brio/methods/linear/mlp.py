@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
+from ...connectome import read_edges
 from ...settings import setting
 from ...spaces import choice
 from ...training import Batch, InputShape, NeuralMethod, NeuralSettings, Output, RunState, Scans, Stage, StepContext
@@ -67,8 +67,7 @@ class MLPNetwork(nn.Module):
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
         """Return logits [B] and hidden units [B, width]; ``step`` is None at inference."""
         A = build_profiles(scans, state)  # FC, with the edges of ROIs without signal filled in
-        u, v = torch.triu_indices(A.shape[-1], A.shape[-1], 1, device=A.device)
-        hidden = self.dropout(self.norm(self.hidden(A[:, u, v]), step).relu(), step)
+        hidden = self.dropout(self.norm(self.hidden(read_edges(A)), step).relu(), step)
         return Output(self.classify(hidden).squeeze(-1), hidden)
 
 

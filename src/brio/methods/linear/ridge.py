@@ -9,10 +9,12 @@ from sklearn.kernel_ridge import KernelRidge
 
 from ...connectome import Connectomes
 from ...progress import Progress, silent
-from ...training import Run, Scans, SourceScans
+from ...training import Run, Scans
 from ..registry import TEXTBOOK, method
-from .base import DualSolution, LinearMethod, LinearSettings
-from .many_labels import factorise_kernel, predict_columns
+from .base import DualSolution, LinearMethod
+from .many_labels import predict_columns
+from .settings import LinearSettings
+from .sites import KernelEigen
 
 __all__ = ["KernelRidgeMethod", "Ridge", "RidgeSettings", "solve_ridge"]
 
@@ -49,7 +51,7 @@ class KernelRidgeMethod(LinearMethod):
     ) -> list[np.ndarray]:
         """Compute the margins of the test scans of runs for many columns of labels.
 
-        See :class:`brio.methods.linear.many_labels.FitsLabels`.
+        See :class:`brio.methods.linear.many_labels.FitsManyLabels`.
 
         Parameters
         ----------
@@ -66,37 +68,22 @@ class KernelRidgeMethod(LinearMethod):
             One for each run. They are the margins of the ordinary fit; without its calibration where each site has an
             intercept.
         """
-        margins: list[np.ndarray] = []
-        margins_by_scans: dict[tuple[bytes, ...], np.ndarray] = {}
-        take = self.read_scans(connectomes)
-        for i, run in enumerate(runs):
-            progress(f"{labels.shape[1]:,} columns of labels, fold {run.fold.name}", i / len(runs))
-            scans = tuple(part.tobytes() for part in (run.fold.source, run.fold.validation, run.fold.test))
-            if self.uses_seed or scans not in margins_by_scans:
-                margins_by_scans[scans] = self._fit_run_labels(SourceScans.of_run(connectomes, run), take, run, labels)
-            margins.append(margins_by_scans[scans])
-        return margins
+        take, message = self.read_scans(connectomes), f"{labels.shape[1]:,} columns of labels"
+        return self.fit_each(runs, lambda run: self._fit_run_labels(connectomes, take, run, labels), message, progress)
 
     def _fit_run_labels(
-        self, source: SourceScans, take: Callable[[np.ndarray], Scans], run: Run, labels: np.ndarray
+        self, connectomes: Connectomes, take: Callable[[np.ndarray], Scans], run: Run, labels: np.ndarray
     ) -> np.ndarray:
         """Margins of the test scans of one run. Labels [N, B] -> [n_test, B]."""
-        fold = run.fold
-        learned, x = self.learn_features(source, take(fold.source))
-        centre = x.mean(0)
-        x = x - centre
-        gram = x @ x.T
-        penalties = self.settings.grid * max(np.trace(gram) / len(gram), 1e-9)
-        Y = 2.0 * labels[fold.source] - 1.0
-        choose: tuple[np.ndarray, np.ndarray] | np.ndarray = source.site
+        fold, prepared = run.fold, self.prepare_run(connectomes, take, run)
+        site, Y = prepared.source.site, 2.0 * labels[fold.source] - 1.0
+        choose: tuple[np.ndarray, np.ndarray] | np.ndarray = site
         if self.settings.choose_by == "validation":
-            validation = self.extract_features(take(fold.validation), learned) - centre
-            choose = validation @ x.T, labels[fold.validation]
-        across = (self.extract_features(take(fold.test), learned) - centre) @ x.T
-        if self.site_intercepts:
-            intercepts = (source.site[:, None] == np.unique(source.site)).astype(float)
-            return predict_columns(factorise_kernel(gram, intercepts), Y, penalties, across, choose)
-        return predict_columns(factorise_kernel(gram, np.ones((len(x), 1))), Y, penalties, across, choose) + Y.mean(0)
+            choose = self.multiply_with_source(prepared, take(fold.validation)), labels[fold.validation]
+        across = self.multiply_with_source(prepared, take(fold.test))
+        eigen = KernelEigen.of_kernel(prepared.gram, site if self.site_intercepts else np.zeros(len(site)))
+        margins = predict_columns(eigen, Y, prepared.penalties, across, choose, fold.name)
+        return margins if self.site_intercepts else margins + Y.mean(0)
 
 
 @method("ridge", family="linear", provenance=TEXTBOOK, reference="Hoerl & Kennard 1970; scikit-learn's KernelRidge")

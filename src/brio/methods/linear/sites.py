@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ...protocol import auc
 
-__all__ = ["average_site_auc", "centre_gram", "centre_within", "predict_withheld_sites"]
+__all__ = ["KernelEigen", "average_site_auc", "centre_gram", "centre_within", "predict_withheld_sites"]
 
 
 def centre_within(values: np.ndarray, group: np.ndarray) -> np.ndarray:
@@ -69,12 +71,73 @@ def average_site_auc(margins: np.ndarray, label: np.ndarray, site: np.ndarray) -
     return np.mean([[auc(label[m], margin[m]) for margin in margins] for m in members], axis=0)
 
 
+class KernelEigen(NamedTuple):
+    """A kernel ridge regression with unpenalised intercepts: one eigendecomposition for all penalties and labels.
+
+    Kernel and labels are centred within groups of scans that share an intercept. With the centred kernel K and
+    H = (K + penalty I)^-1, the weights of the scans are w = H y.
+
+    Attributes
+    ----------
+    size : ndarray, shape [n]
+        Eigenvalues of K.
+    axes : ndarray, shape [n, n]
+        Eigenvectors, one per column.
+    group : ndarray, shape [n]
+        Which intercept a scan has: that of its site, or the same for all scans.
+    """
+
+    size: np.ndarray
+    axes: np.ndarray
+    group: np.ndarray
+
+    @staticmethod
+    def of_kernel(kernel: np.ndarray, group: np.ndarray) -> KernelEigen:
+        """Decompose the kernel [n, n] of scans with the intercepts of groups [n]."""
+        size, axes = np.linalg.eigh(centre_gram(kernel, group))
+        return KernelEigen(size.clip(0.0), axes, group)
+
+    def rotate(self, y: np.ndarray) -> np.ndarray:
+        """Centre labels within groups and rotate them to the axes. Shape [n] or [n, c], as the result."""
+        return self.axes.T @ centre_within(y, self.group)
+
+    def solve(self, rotated: np.ndarray, penalty: float) -> np.ndarray:
+        """Compute H y from rotated labels. Shape [n] or [n, c], as the result."""
+        return self.axes @ (rotated.T * (1.0 / (self.size + penalty))).T
+
+    def find_residuals(self, weights: np.ndarray, withheld: np.ndarray, penalty: float) -> np.ndarray:
+        """Find by how much the labels of withheld scans differ from what a fit to all other scans predicts for them.
+
+        No fit is repeated. Without the scans e the weights are w - G_e v, where G maps labels to weights, G_e are its
+        columns, and the residuals v solve G_ee v = w_e (An, Liu & Venkatesh, Pattern Recognition 2007).
+
+        Parameters
+        ----------
+        weights : ndarray, shape [n] or [n, c]
+            Of a fit to all scans.
+        withheld : ndarray of int64, shape [m]
+            Positions of the withheld scans.
+        penalty : float
+
+        Returns
+        -------
+        ndarray, shape [m] or [m, c]
+            They sum to zero in a group that is withheld as a whole: other scans do not tell its intercept.
+        """
+        axes, group = self.axes[withheld], self.group[withheld]
+        block = (axes * (1.0 / (self.size + penalty))) @ axes.T
+        for name in np.unique(group):
+            here, members = group == name, (self.group == name).sum()
+            if here.sum() < members:
+                # G is H without the directions of intercepts. Those of whole groups stay, or no v would be the only one
+                block[np.ix_(here, here)] -= 1.0 / (penalty * members)
+        return np.linalg.solve(block, weights[withheld])
+
+
 def predict_withheld_sites(gram: np.ndarray, y: np.ndarray, site: np.ndarray, penalties: np.ndarray) -> np.ndarray:
     """Predict the scans of each site by a ridge regression, with an intercept for each site, on all other sites.
 
-    No fit is repeated. With H = (K + penalty I)^-1 for products K centred within sites, and y centred likewise, the
-    weights of the scans are w = H y. Without site e they are w - H_e v, where H_e are the columns of that site and v
-    solves H_ee v = w_e. One eigendecomposition serves all penalties.
+    One eigendecomposition serves all penalties and sites, see :class:`KernelEigen`.
 
     Parameters
     ----------
@@ -90,16 +153,15 @@ def predict_withheld_sites(gram: np.ndarray, y: np.ndarray, site: np.ndarray, pe
     ndarray, shape [k, n] or [k, n, c]
         Without an intercept, because a site that gave no labels has none.
     """
-    size, axes = np.linalg.eigh(centre_gram(gram, site))
-    rotated = axes.T @ centre_within(y, site)
+    eigen = KernelEigen.of_kernel(gram, site)
+    rotated = eigen.rotate(y)
     sites = [np.flatnonzero(site == e) for e in np.unique(site)]
     margins = np.empty((len(penalties), *y.shape))
     for k, penalty in enumerate(penalties):
-        inverse = 1.0 / (size.clip(0.0) + penalty)
-        weights = axes @ (rotated.T * inverse).T
+        weights = eigen.solve(rotated, penalty)
         for scans in sites:
-            v = np.linalg.solve((axes[scans] * inverse) @ axes[scans].T, weights[scans])
-            without = weights - axes @ ((axes[scans].T @ v).T * inverse).T
+            v = eigen.find_residuals(weights, scans, penalty)
+            without = weights - eigen.solve(eigen.axes[scans].T @ v, penalty)
             without[scans] = 0.0
             margins[k, scans] = gram[scans] @ without
     return margins

@@ -13,8 +13,9 @@ from ...connectome import fill_dead
 from ...settings import require
 from ...training import Scans, SourceScans, Tensors
 from ..registry import TEXTBOOK, method
-from .base import LinearSettings, vectorise_fc
+from .base import vectorise_fc
 from .ridge import KernelRidgeMethod
+from .settings import LinearSettings
 
 __all__ = [
     "FCTangentRidge",

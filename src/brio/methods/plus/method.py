@@ -1,4 +1,4 @@
-"""BRIO plus: kernel ridge regression on a view of the connectome that each fold chooses.
+"""BRIO plus: kernel ridge regression on a view of the connectome that each run chooses.
 
 Regions are grouped into factors whose contributions add up to the margin. Contributions that change when a scan is
 re-estimated from its own frames are penalised. The solution is closed: nothing is trained by gradient steps.
@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...connectome import Connectomes
+from ...connectome import Connectomes, find_live_edges
 from ...progress import Progress, silent
 from ...training import FittedRun, Method, MethodFacts, Prediction, Run, Scans, SourceScans
 from ..registry import Provenance, method, retire
 from .model import FactorModel
 from .run_fit import RunFit
 from .settings import BrioPlusSettings
-from .views import ReestimatedEdges, find_live_edges, read_edges
+from .views import ReestimatedEdges, read_view
 
 __all__ = ["BrioPlus"]
 
@@ -39,7 +39,7 @@ class BrioPlus(Method):
 
     def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[FittedRun]:
         """Fit every run and score its test scans; runs with the same seed, block length and view share re-estimates."""
-        views = {view: read_edges(connectomes.full, view) for view in self.settings.views}
+        views = {view: read_view(connectomes.full, view) for view in self.settings.views}
         live = find_live_edges(connectomes.alive)
         scans = np.unique(np.concatenate([run.fold.source for run in runs]))
         shared: dict[tuple[int, int, str], ReestimatedEdges] = {}

@@ -7,10 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...connectome import find_live_edges
 from ...errors import BrioError
 from ...training import Scans, Tensors
 from .factors import FactorSpace
-from .views import VIEWS, find_live_edges, read_edges
+from .views import VIEWS, read_view
 
 __all__ = ["FactorModel"]
 
@@ -31,7 +32,7 @@ class FactorModel(NamedTuple):
 
     def read_scans(self, scans: Scans) -> Tensor:
         """Read the edges of scans under the view, centred; edges without signal become 0. Shape [n, edges]."""
-        return self.centre_edges(read_edges(scans.A, list(VIEWS)[int(self.view)]), find_live_edges(scans.alive))
+        return self.centre_edges(read_view(scans.A, list(VIEWS)[int(self.view)]), find_live_edges(scans.alive))
 
     def centre_edges(self, edges: Tensor, live: Tensor) -> Tensor:
         """Subtract the centre from edges; those without signal become 0.

@@ -18,6 +18,7 @@ from ...training import FittedRun, Run, RunState, SourceScans
 from ...training.cells import cell_average_weights
 from ..brio.qualification import Qualification, qualify
 from ..linear.calibration import fit_calibration
+from ..linear.penalty_choice import choose_penalty
 from ..linear.ridge import solve_ridge
 from ..linear.sites import average_site_auc, centre_gram, centre_within, predict_withheld_sites
 from .factors import FactorSpace, assign_rois
@@ -140,7 +141,8 @@ class RunFit:
         self, penalised: tuple[Changes, PenalisedKernels] | None, inner_f: np.ndarray, inner_auc: np.ndarray
     ) -> _Solution:
         """Solve with the ridge penalty that has the best mean AUC over inner folds."""
-        best, site = int(np.argmax(inner_auc)), self.source.site
+        best = int(choose_penalty(inner_auc, self.s.grid, "source-sites", self.run.fold.name))
+        site = self.source.site
         K = self.K if penalised is None else penalised[1].K
         gram, penalty = centre_gram(K.sum(0).cpu().numpy(), site), float(self.s.grid[best])
         alpha = torch.from_numpy(solve_ridge(gram, centre_within(self.y, site), penalty).weights).to(self.x)
@@ -220,7 +222,7 @@ class RunFit:
             validation_auc = auc(labels[fold.validation], self._predict_margins(model, fold.validation)[0])
         test_logit, share = self._predict_margins(model, fold.test)
         details: dict[str, Any] = {"view": self.view, "view_auc": self.view_auc, "penalty": solution.penalty}
-        details |= {"left_out_auc": solution.inner_auc, "share_of_factors": share}
+        details |= {"inner_auc": solution.inner_auc, "share_of_factors": share}
         # relevance and support before the penalty acted on the evidence
         details |= {"relevance": described.pi_task.tolist(), "support": described.q_re.mean((0, 1)).tolist()}
         training = {name: t.float().cpu().contiguous() for name, t in described._asdict().items()}

@@ -26,7 +26,8 @@ class BrioPlusSettings:
     ----------
     view : str
         What is read of a connectome: ``fc`` for its Fisher z, ``log-s`` for its logarithm after a share s of the
-        identity is mixed in, or ``chosen`` for the view with the best mean AUC over inner folds.
+        identity is mixed in, or ``chosen`` for the view with the best mean AUC over inner folds, before the penalty on
+        changes.
     J : int
         Number of factors.
     d_t : int
@@ -49,7 +50,8 @@ class BrioPlusSettings:
         Ends of the grid of ridge penalties, in units in which the linear kernel of a source scan with itself is 1 on
         average.
     penalties : int
-        Number of penalties in the grid, evenly spaced in the logarithm.
+        Number of penalties in the grid, evenly spaced in the logarithm. Of penalties with the same score the strongest
+        is chosen.
     block_length : float or None
         A fixed block length instead of the fold-level estimate.
     """

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...connectome import BlockRule, Connectomes, ReestimateRequest, clip_block_length, log_connectome
+from ...connectome import BlockRule, Connectomes, ReestimateRequest, clip_block_length, log_connectome, read_edges
 
-__all__ = ["VIEWS", "ReestimatedEdges", "find_live_edges", "read_edges"]
+__all__ = ["VIEWS", "ReestimatedEdges", "read_view"]
 
 VIEWS: dict[str, float | None] = {"fc": None, "log-0.8": 0.8, "log-0.5": 0.5, "log-0.2": 0.2}
 """Names of the views, and the share of the identity before the logarithm; None for Fisher z as it is.
@@ -23,8 +23,8 @@ _CACHE_BYTES = {"cpu": 4 << 30, "cuda": 16 << 30}
 _SCANS_AT_ONCE = 2048
 
 
-def read_edges(A: Tensor, view: str) -> Tensor:
-    """Read the upper triangles of connectomes under a view.
+def read_view(A: Tensor, view: str) -> Tensor:
+    """Read the edges of connectomes under a view.
 
     Parameters
     ----------
@@ -38,30 +38,10 @@ def read_edges(A: Tensor, view: str) -> Tensor:
     Tensor, shape [n, edges]
         In the precision of A. Each row depends on its own scan alone.
     """
-    P = A.shape[-1]
-    u, v = torch.triu_indices(P, P, 1, device=A.device)
     shrinkage = VIEWS[view]
     if shrinkage is None:
-        return A[:, u, v]
-    return torch.cat([log_connectome(part, shrinkage)[:, u, v] for part in A.split(_SCANS_AT_ONCE)])
-
-
-def find_live_edges(alive: Tensor) -> Tensor:
-    """Find the edges whose two ends have signal.
-
-    Parameters
-    ----------
-    alive : Tensor, shape [n, P]
-        Above 0 where an ROI has signal.
-
-    Returns
-    -------
-    Tensor of bool, shape [n, edges]
-    """
-    P = alive.shape[-1]
-    u, v = torch.triu_indices(P, P, 1, device=alive.device)
-    alive = alive > 0
-    return alive[:, u] & alive[:, v]
+        return read_edges(A)
+    return torch.cat([read_edges(log_connectome(part, shrinkage)) for part in A.split(_SCANS_AT_ONCE)])
 
 
 class ReestimatedEdges:
@@ -107,5 +87,5 @@ class ReestimatedEdges:
     def _compute(self) -> Iterator[tuple[np.ndarray, Tensor]]:
         resamples = ReestimateRequest(self._scans, self._block_length, self._seed, 0, self._K)
         for part, A in self._connectomes.iterate_reestimates(resamples):
-            edges = read_edges(A.flatten(0, 1), self._view)
+            edges = read_view(A.flatten(0, 1), self._view)
             yield self._scans[part], edges.unflatten(0, (len(part), self._K))

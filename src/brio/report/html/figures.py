@@ -121,15 +121,14 @@ def build_result_table(arms: Sequence[EvidenceArm], comparison: Comparison) -> d
 
 
 def _describe_people(summary: MethodSummary) -> str:
-    """Describe the interval over people and the tests against chance, for a tip."""
+    """Describe the interval over participants and the tests against chance, for a tip."""
     parts = []
     if summary.auc_interval_over_people:
-        parts.append(f"for new people at these sites {format_interval(summary.auc_interval_over_people)}")
+        parts.append(f"for new participants at these sites {format_interval(summary.auc_interval_over_people)}")
     if summary.p_chance is not None:
-        people = (
-            "" if summary.p_chance_over_people is None else f", over people {state_p(summary.p_chance_over_people)}"
-        )
-        parts.append(f"against chance {state_p(summary.p_chance)}{people}")
+        p = summary.p_chance_over_people
+        over_people = "" if p is None else f", over participants {state_p(p)}"
+        parts.append(f"against chance {state_p(summary.p_chance)}{over_people}")
     return "; ".join(parts)
 
 
