@@ -23,6 +23,7 @@ from brio.models.halves import halve_scans, learn_interval_factor
 from brio.models.model import Member, Model
 from brio.models.predict import compute_half_width
 from brio.protocol import leave_one_site_out
+from brio.protocol.metrics import calibrate_margins
 from brio.training import Run
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -53,8 +54,7 @@ def main() -> None:
             source, cohort.sites[source], cohort.labels[source], BlockRule(), 0
         )
         model = Model(method, (Member(fitted),), cohort.atlas, cohort.classes, block, 1.0, None, None, None)  # type: ignore[arg-type]
-        slope, intercept = Member(fitted).calibration
-        logit[fold.test] = slope * fitted.test_logit + intercept
+        logit[fold.test] = calibrate_margins(fitted.test_logit, fitted.details)
         factor[fold.test] = learn_interval_factor(model, whole, source)
         this[fold.test], resampled[fold.test] = model.compute_logits(_select(first, fold.test), args.reestimates)
         other[fold.test], _ = model.compute_logits(_select(second, fold.test))

@@ -1,6 +1,5 @@
 """BrioClassifier on simulated scans of unequal length with a planted class effect."""
 
-import json
 import pickle
 
 import numpy as np
@@ -14,11 +13,15 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
+from typer.testing import CliRunner
 
 from brio import Atlas, BrioError, Cohort
 from brio import run as evaluate
+from brio.cli import app
 from brio.estimator import MAIN_SETTINGS, BrioClassifier, make_training_fold
+from brio.jobs import JobSpec
 from brio.methods import BrioSettings
+from brio.models import fit_model, write_model
 from brio.protocol import leave_one_site_out
 from brio.protocol.splitters import LeaveOneSiteOut, SiteStratifiedKFold
 
@@ -235,7 +238,7 @@ def test_rois_of_another_atlas_are_refused():
     )
     assert model.feature_names_in_.tolist() == names
     swapped = Atlas("A", pd.DataFrame({"name": [*names[:2], names[3], names[2], *names[4:]]}))
-    with pytest.raises(BrioError, match="ROI 3 of X is region 3, but the model was fitted to region 2 there"):
+    with pytest.raises(BrioError, match="in another order: column 3 is region 3, the model has region 2 there"):
         model.predict(cohort_of(atlas=swapped))
     model.predict(X_NEW)  # plain arrays have no names to compare
     assert not hasattr(model.fit(X, Y, sites=SITES), "feature_names_in_")
@@ -369,9 +372,9 @@ def test_pickle(fitted):
 def test_save_and_load(method, tmp_path):
     settings = {} if method == "ridge" else SMALL | {"epochs": np.int64(10), "settings": {"d_t": 8}}
     model = BrioClassifier(method, random_state=0).set_params(**settings).fit(X, TEXT, sites=SITES)
-    model.save(tmp_path / "model.safetensors")
-    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
-    again = BrioClassifier.load(tmp_path / "model.safetensors")
+    model.save(tmp_path / "model")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    again = BrioClassifier.load(tmp_path / "model")
     np.testing.assert_array_equal(again.decision_function(X_NEW), model.decision_function(X_NEW))
     np.testing.assert_array_equal(again.predict(X_NEW), model.predict(X_NEW))
     assert again.get_params() == model.get_params()
@@ -394,16 +397,49 @@ def test_save_keeps_the_names_of_the_rois(tmp_path):
     assert again.random_state is None
 
 
-def test_load_refuses_other_files_and_warns_of_other_versions(ridge, tmp_path, monkeypatch):
-    with pytest.raises(BrioError, match="not a model that"):
+def test_load_refuses_other_files_and_other_versions(ridge, tmp_path, monkeypatch):
+    with pytest.raises(BrioError, match="is no model"):
         BrioClassifier.load(tmp_path / "absent")
-    (tmp_path / "text").write_text(json.dumps({"format": 1}))
-    with pytest.raises(BrioError, match="not a model that"):
-        BrioClassifier.load(tmp_path / "text")
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(BrioError, match=r"is a file of brio 0\.1\.0"):
+        BrioClassifier.load(tmp_path / "model.safetensors")
     ridge.save(tmp_path / "model")
     monkeypatch.setattr(type(ridge.method_), "version", 99)
-    with pytest.warns(UserWarning, match="this is version 99"):
+    with pytest.raises(BrioError, match="this brio has version 99"):
         BrioClassifier.load(tmp_path / "model")
+
+
+def test_intervals_are_those_of_the_command_line(ridge, tmp_path):
+    table = ridge.predict_table(X_NEW, reestimates=4)
+    np.testing.assert_array_equal(table["probability"], ridge.predict_proba(X_NEW)[:, 1])
+    np.testing.assert_array_equal(ridge.predict_interval(X_NEW, reestimates=4), table[["low", "high"]])
+    ridge.save(tmp_path / "model")
+    scans = tmp_path / "scans"
+    scans.mkdir()
+    for i, x in enumerate(X_NEW):
+        np.save(scans / f"X[{i}].npy", x)
+    said = CliRunner().invoke(
+        app, ["predict", *map(str, (tmp_path / "model", scans, "--out", tmp_path / "out", "--reestimates", 4))]
+    )
+    assert said.exit_code == 0, said.output
+    stored = pd.read_csv(tmp_path / "out" / "predictions.csv", keep_default_na=False).set_index("participant_id")
+    for name in ("probability", "low", "high", "agreement"):
+        np.testing.assert_allclose(stored.loc[table["participant_id"], name], table[name], rtol=1e-9)
+
+
+def test_a_model_of_the_command_line_is_loaded(tmp_path):
+    cohort = cohort_of()
+    write_model(fit_model(JobSpec(cohort, ["log-ridge"], seeds=1, exclude=False, device="cpu")), tmp_path / "model")
+    loaded = BrioClassifier.load(tmp_path / "model")
+    own = BrioClassifier("log-ridge", validation_sites=0, device="cpu", random_state=0).fit(cohort)
+    np.testing.assert_allclose(loaded.decision_function(X_NEW), own.decision_function(X_NEW), atol=1e-9)
+
+
+def test_a_copy_for_another_process_carries_no_scans(ridge):
+    copy = pickle.loads(pickle.dumps(BrioClassifier("ridge", device="cpu", random_state=0).fit(X, Y, sites=SITES)))
+    np.testing.assert_array_equal(copy.predict(X_NEW), ridge.predict(X_NEW))
+    with pytest.raises(BrioError, match="has lost the scans"):
+        copy.save("anywhere")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU")
@@ -447,7 +483,7 @@ def test_scans_that_are_refused(scans, message, ridge):
 
 
 def test_other_roi_count_than_fitted(ridge):
-    with pytest.raises(BrioError, match="X has 11 ROIs, but the model was fitted to 12"):
+    with pytest.raises(BrioError, match="the scans have 11 ROIs, but the model was fitted to 12"):
         ridge.predict([scan[:, :11] for scan in X_NEW])
 
 

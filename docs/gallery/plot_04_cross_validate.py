@@ -11,6 +11,9 @@ to ``fit`` through ``params`` and to the splitter through ``groups``.
 # --------------------
 # Scans are arrays of shape (frames, regions); their lengths may differ.
 
+import tempfile
+from pathlib import Path
+
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.model_selection import cross_validate
@@ -70,11 +73,14 @@ plt.show()
 # %%
 # A fitted model
 # --------------
-# Fitted models predict for new scans, and save to one file without pickle.
+# Fitted models predict for new scans, with an interval for other minutes of the same
+# scan. They save to a folder without pickle, which ``brio predict`` reads too.
 
 model = brio.BrioClassifier("ridge", random_state=0, device="cpu").fit(
     X, y, sites=sites
 )
-model.save("model.safetensors")
-same = brio.BrioClassifier.load("model.safetensors")
+folder = Path(tempfile.mkdtemp()) / "model"
+model.save(folder)
+same = brio.BrioClassifier.load(folder)
+print(same.predict_interval(X[:3]).round(2))
 print(same.classes_, np.allclose(same.predict_proba(X[:3]), model.predict_proba(X[:3])))

@@ -1,21 +1,24 @@
 """Models that leave home: fit a method to all sites, save it, load it elsewhere, and predict scans with it."""
 
 from .evidence import DecisionRule, Evidence, choose_rule, gather_evidence, trace_risk
-from .fit import evaluate_model, fit_model
+from .fit import complete_model, evaluate_model, fit_model
 from .folder import read_model, write_model
-from .model import Member, Model, TrainingFacts
+from .model import Ensemble, Member, Model, TrainingFacts, check_atlas
 from .predict import ScanPredictions, predict_scans
 from .ranges import ScanRanges
 
 __all__ = [
     "DecisionRule",
+    "Ensemble",
     "Evidence",
     "Member",
     "Model",
     "ScanPredictions",
     "ScanRanges",
     "TrainingFacts",
+    "check_atlas",
     "choose_rule",
+    "complete_model",
     "evaluate_model",
     "fit_model",
     "gather_evidence",

@@ -27,7 +27,7 @@ from .halves import learn_interval_factor
 from .model import Member, Model, TrainingFacts
 from .ranges import learn_ranges
 
-__all__ = ["evaluate_model", "fit_model", "settle_final_settings"]
+__all__ = ["complete_model", "evaluate_model", "fit_model", "settle_final_settings"]
 
 
 def fit_model(
@@ -87,22 +87,42 @@ def fit_model(
     if fold.one_class_sites:
         say(f"not learned from, one class only: {', '.join(fold.one_class_sites)}")
     members = _fit_members(job, method, runs)
-    connectomes = job.connectomes
-    learned = _union_of_training_scans(method, job.cohort, runs)
+    with job.device.network_precision():
+        return complete_model(method, members, job.connectomes, job.cohort_before_exclusions)
+
+
+def complete_model(method: Method, members: Sequence[Member], connectomes: Connectomes, whole: Cohort) -> Model:
+    """Add to fitted runs what a new hospital needs: ranges of the source scans, intervals, and what was learned from.
+
+    Parameters
+    ----------
+    method : Method
+    members : sequence of Member
+        Fitted runs, one for each seed.
+    connectomes : Connectomes
+        Of the cohort that they were fitted to.
+    whole : Cohort
+        That cohort before exclusions.
+
+    Returns
+    -------
+    Model
+    """
+    cohort, folds = connectomes.cohort, [member.fitted.run.fold for member in members]
+    learned = np.unique(np.concatenate([method.training_scans(cohort, fold) for fold in folds]))
     ranges, mean = learn_ranges(connectomes, learned)
     model = Model(
         method=method,
-        members=members,
-        atlas=job.cohort.atlas,
-        classes=job.cohort.classes,
+        members=tuple(members),
+        atlas=cohort.atlas,
+        classes=cohort.classes,
         block_length=members[0].fitted.block_length or _estimate_block_length(connectomes, learned),
         interval_factor=1.0,
         ranges=ranges,
         mean=mean,
-        training=_describe_training(job, learned, fold),
+        training=_describe_training(cohort, whole, learned, folds[0]),
     )
-    with job.device.network_precision():
-        return replace(model, interval_factor=learn_interval_factor(model, connectomes, learned))
+    return replace(model, interval_factor=learn_interval_factor(model, connectomes, learned))
 
 
 def settle_final_settings(name: str, values: Mapping[str, Any]) -> Method:
@@ -177,24 +197,19 @@ def _fit_members(job: Job, method: Method, runs: list[Run]) -> tuple[Member, ...
     return tuple(members)
 
 
-def _union_of_training_scans(method: Method, cohort: Cohort, runs: list[Run]) -> np.ndarray:
-    return np.unique(np.concatenate([method.training_scans(cohort, run.fold) for run in runs]))
-
-
 def _estimate_block_length(connectomes: Connectomes, scans: np.ndarray) -> float:
     cohort = connectomes.cohort
     return connectomes.estimate_block_length(scans, cohort.sites[scans], cohort.labels[scans], BlockRule(), 0)
 
 
-def _describe_training(job: Job, learned: np.ndarray, fold: Fold) -> TrainingFacts:
-    cohort = job.cohort
+def _describe_training(cohort: Cohort, whole: Cohort, learned: np.ndarray, fold: Fold) -> TrainingFacts:
     sites, labels = cohort.sites[learned], cohort.labels[learned]
     return TrainingFacts(
         cohort=cohort.name,
         fingerprint=cohort.fingerprint,
-        whole_fingerprint=job.cohort_before_exclusions.fingerprint,
+        whole_fingerprint=whole.fingerprint,
         n_scans=len(learned),
-        n_excluded=len(job.cohort_before_exclusions) - len(cohort),
+        n_excluded=len(whole) - len(cohort),
         sites={str(e): tuple(int((labels[sites == e] == c).sum()) for c in (0, 1)) for e in np.unique(sites)},
         one_class_sites=fold.one_class_sites,
         versions={"brio": __version__, "torch": torch.__version__, "numpy": np.__version__},

@@ -87,7 +87,8 @@ class ModelRecord:
     members: tuple[MemberRecord, ...]
     training: TrainingFacts
     ranges: ScanRanges
-    evidence: Evidence | None = field(default=None)
+    evidence: Evidence | None = None
+    estimator: dict[str, Any] = field(default_factory=dict)
 
 
 def write_model(model: Model, out: str | Path) -> None:
@@ -119,7 +120,9 @@ def write_model(model: Model, out: str | Path) -> None:
 
 def _write_files(model: Model, folder: Path) -> None:
     names = [MODEL, ROIS, MEAN, CARD]
-    (folder / MODEL).write_text(json.dumps(to_json(_make_record(model)), indent=1, allow_nan=False) + "\n", "utf-8")
+    document = to_json(_make_record(model))
+    text = json.dumps(document, indent=1, allow_nan=False, default=lambda value: value.tolist())
+    (folder / MODEL).write_text(text + "\n", "utf-8")
     (folder / ROIS).write_text(format_table(model.atlas.rois), "utf-8")
     (folder / CARD).write_text(write_card(model), "utf-8")
     _save_tensors({"mean": model.mean}, folder / MEAN)
@@ -152,6 +155,7 @@ def _make_record(model: Model) -> ModelRecord:
         training=model.training,
         ranges=model.ranges,
         evidence=model.evidence,
+        estimator=model.estimator,
     )
 
 
@@ -213,6 +217,7 @@ def read_model(path: str | Path) -> Model:
         mean=_load_tensors(folder / MEAN)["mean"],
         training=record.training,
         evidence=record.evidence,
+        estimator=record.estimator,
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,11 +13,12 @@ from .. import draws
 from ..cohort import Atlas, Cohort
 from ..connectome import BlockRule, Connectomes, HarmonisedConnectomes, Harmoniser, ReestimateRequest, clip_block_length
 from ..errors import BrioError
+from ..protocol.metrics import calibrate_margins
 from ..training import FittedRun, Inputs, Method, Scans
 from .evidence import Evidence
 from .ranges import ScanRanges
 
-__all__ = ["Margins", "Member", "Model", "TrainingFacts", "check_atlas"]
+__all__ = ["Ensemble", "Margins", "Member", "Model", "TrainingFacts", "check_atlas"]
 
 # Stands in for the index of a refresh. Training uses 0, 1, 2, ..., so these draws differ from all of its own.
 _REFRESH = draws.address("predictions")
@@ -31,12 +32,6 @@ class Member:
 
     fitted: FittedRun
     harmoniser: Harmoniser | None = None
-
-    @property
-    def calibration(self) -> tuple[float, float]:
-        """Slope and intercept that turn a margin into the logit of a probability."""
-        slope, intercept = self.fitted.details.get("calibration", (1.0, 0.0))
-        return float(slope), float(intercept)
 
 
 @dataclass(frozen=True)
@@ -82,107 +77,53 @@ class Margins(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
-    """A method fitted to all sites of a cohort, with what a new hospital needs to use it.
+class Ensemble:
+    """Fitted runs of one method, whose logits are averaged.
 
     Attributes
     ----------
     method : Method
         With its settings.
     members : tuple of Member
-        One for each seed; their margins are averaged.
-    atlas : Atlas
-        ROIs in the order that scans must have.
-    classes : tuple of two str
-        Names of the labels 0 and 1; margins are positive for the second.
-    block_length : float
-        Of re-estimates, in frames, unrounded.
-    interval_factor : float
-        By how much more two halves of a source scan differ than its re-estimates say, see
-        :func:`~brio.models.halves.learn_interval_factor`.
-    ranges : ScanRanges
-        Of the scans it learned from.
-    mean : Tensor, shape [P, P]
-        Mean connectome of the source sites.
-    training : TrainingFacts
-    evidence : Evidence or None
-        None where it was not evaluated.
+        One for each seed.
     """
 
     method: Method
     members: tuple[Member, ...]
-    atlas: Atlas
-    classes: tuple[str, str]
-    block_length: float
-    interval_factor: float
-    ranges: ScanRanges
-    mean: Tensor
-    training: TrainingFacts
-    evidence: Evidence | None = None
 
-    def __repr__(self) -> str:
-        seeds, training = len(self.members), self.training
-        evaluated = "" if self.evidence is not None else ", not evaluated"
-        return (
-            f"Model({self.method.name!r}: {seeds} seed{'s' if seeds > 1 else ''}, {training.n_scans} scans of "
-            f"{len(training.sites)} sites, {len(self.atlas)} ROIs ({self.atlas.name}){evaluated})"
-        )
-
-    def with_evidence(self, evidence: Evidence) -> Model:
-        """Return the same model with evidence."""
-        return replace(self, evidence=evidence)
-
-    def compute_margins(self, plain: Connectomes, reestimates: int = 0) -> Margins:
+    def collect_margins(self, plain: Connectomes, request: ReestimateRequest | None = None) -> Margins:
         """Compute the margins of scans, and of re-estimates that all members share.
 
         Parameters
         ----------
         plain : Connectomes
             Of the scans, as they were measured; members harmonise them where they need it.
-        reestimates : int
-            Re-estimates of each scan, K.
+        request : ReestimateRequest or None
+            Of all scans; without it nothing is re-estimated.
 
         Returns
         -------
         Margins
         """
-        blocks = clip_block_length(self.block_length, plain.n_frames, BlockRule())
-        request = ReestimateRequest(np.arange(len(plain)), blocks, _SEED, _REFRESH, reestimates)
         full, reestimated = [], []
         for member in self.members:
             inputs = self.gather_inputs(plain, member)
             index = torch.arange(len(plain), device=plain.device)
             parts = [self._predict(member, inputs.take(part)) for part in index.split(_SCANS_AT_A_TIME)]
             full.append(np.concatenate(parts))
-            margins = np.empty((len(plain), reestimates))
-            if reestimates:
+            margins = np.empty((len(plain), 0 if request is None else request.K))
+            if request is not None:
                 for chunk, scans in inputs.iterate_reestimates(request):
-                    margins[chunk] = self._predict(member, scans).reshape(len(chunk), reestimates)
+                    margins[chunk] = self._predict(member, scans).reshape(len(chunk), request.K)
             reestimated.append(margins)
         return Margins(np.stack(full), np.stack(reestimated))
 
-    def compute_logits(self, plain: Connectomes, reestimates: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Compute the logits of the probabilities of scans and of their re-estimates, averaged over members.
-
-        Parameters
-        ----------
-        plain : Connectomes
-        reestimates : int
-            K.
-
-        Returns
-        -------
-        logit : ndarray, shape [n]
-        reestimated : ndarray, shape [n, K]
-        """
-        return self.average_members(self.compute_margins(plain, reestimates))
-
     def average_members(self, margins: Margins) -> tuple[np.ndarray, np.ndarray]:
-        """Turn margins into logits of probabilities, and average them over members; see :meth:`compute_logits`."""
-        slope, intercept = np.array([member.calibration for member in self.members]).T
-        full = slope[:, None] * margins.full + intercept[:, None]
-        reestimated = slope[:, None, None] * margins.reestimated + intercept[:, None, None]
-        return full.mean(0), reestimated.mean(0)
+        """Turn margins into logits of probabilities, and average them over members; shapes [n] and [n, K]."""
+        details = [member.fitted.details for member in self.members]
+        full = [calibrate_margins(own, one) for own, one in zip(margins.full, details, strict=True)]
+        reestimated = [calibrate_margins(own, one) for own, one in zip(margins.reestimated, details, strict=True)]
+        return np.mean(full, axis=0), np.mean(reestimated, axis=0)
 
     def compute_contributions(self, plain: Connectomes) -> np.ndarray | None:
         """Compute what each factor adds to the margin of each scan, for every member.
@@ -215,6 +156,95 @@ class Model:
         return np.asarray(self.method.predict(member.fitted, scans).margin, dtype=float)
 
 
+@dataclass(frozen=True, eq=False)
+class Model(Ensemble):
+    """A method fitted to all sites of a cohort, with what a new hospital needs to use it.
+
+    Attributes
+    ----------
+    method : Method
+        With its settings.
+    members : tuple of Member
+        One for each seed; their margins are averaged.
+    atlas : Atlas
+        ROIs in the order that scans must have.
+    classes : tuple of two str
+        Names of the labels 0 and 1; margins are positive for the second.
+    block_length : float
+        Of re-estimates, in frames, unrounded.
+    interval_factor : float
+        By how much more two halves of a source scan differ than its re-estimates say, see
+        :func:`~brio.models.halves.learn_interval_factor`.
+    ranges : ScanRanges
+        Of the scans it learned from.
+    mean : Tensor, shape [P, P]
+        Mean connectome of the source sites.
+    training : TrainingFacts
+    evidence : Evidence or None
+        None where it was not evaluated.
+    estimator : dict
+        Parameters and labels of the :class:`~brio.BrioClassifier` that wrote it; empty where ``brio fit`` did.
+    """
+
+    atlas: Atlas
+    classes: tuple[str, str]
+    block_length: float
+    interval_factor: float
+    ranges: ScanRanges
+    mean: Tensor
+    training: TrainingFacts
+    evidence: Evidence | None = None
+    estimator: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        seeds, training = len(self.members), self.training
+        evaluated = "" if self.evidence is not None else ", not evaluated"
+        return (
+            f"Model({self.method.name!r}: {seeds} seed{'s' if seeds > 1 else ''}, {training.n_scans} scans of "
+            f"{len(training.sites)} sites, {len(self.atlas)} ROIs ({self.atlas.name}){evaluated})"
+        )
+
+    def with_evidence(self, evidence: Evidence) -> Model:
+        """Return the same model with evidence."""
+        return replace(self, evidence=evidence)
+
+    def compute_margins(self, plain: Connectomes, reestimates: int = 0) -> Margins:
+        """Compute the margins of scans and of re-estimates of each, see :meth:`Ensemble.collect_margins`.
+
+        Parameters
+        ----------
+        plain : Connectomes
+        reestimates : int
+            Re-estimates of each scan, K.
+
+        Returns
+        -------
+        Margins
+        """
+        if not reestimates:
+            return self.collect_margins(plain)
+        blocks = clip_block_length(self.block_length, plain.n_frames, BlockRule())
+        return self.collect_margins(
+            plain, ReestimateRequest(np.arange(len(plain)), blocks, _SEED, _REFRESH, reestimates)
+        )
+
+    def compute_logits(self, plain: Connectomes, reestimates: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Compute the logits of the probabilities of scans and of their re-estimates, averaged over members.
+
+        Parameters
+        ----------
+        plain : Connectomes
+        reestimates : int
+            K.
+
+        Returns
+        -------
+        logit : ndarray, shape [n]
+        reestimated : ndarray, shape [n, K]
+        """
+        return self.average_members(self.compute_margins(plain, reestimates))
+
+
 def check_atlas(atlas: Atlas, cohort: Cohort) -> None:
     """Refuse scans whose ROIs are not those of a model.
 
@@ -232,8 +262,8 @@ def check_atlas(atlas: Atlas, cohort: Cohort) -> None:
     """
     if cohort.n_rois != len(atlas):
         raise BrioError(
-            f"the scans have {cohort.n_rois} ROIs ({cohort.atlas.name}), but the model was fitted to {len(atlas)} "
-            f"({atlas.name}); extract time series with that atlas"
+            f"the scans have {cohort.n_rois} ROIs, but the model was fitted to {len(atlas)} (atlas '{atlas.name}'); "
+            "extract time series with that atlas"
         )
     if "unknown" in (atlas.name, cohort.atlas.name):
         return
