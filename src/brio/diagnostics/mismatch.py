@@ -46,9 +46,10 @@ def spearman_interval(rows: pd.DataFrame, level: float = 0.95) -> tuple[float, f
 def _rho(parts: Sequence[np.ndarray]) -> float:
     """Spearman's rho of the two columns of concatenated arrays."""
     values = np.concatenate(parts)
-    if len(values) < 2 or (values == values[0]).all(0).any():
+    if len(values) < 2 or (values == values[0]).all(0).any() or np.isnan(values).any():
         return float("nan")
-    return float(stats.spearmanr(values[:, 0], values[:, 1]).statistic)
+    ranks = stats.rankdata(values, axis=0)
+    return float(np.corrcoef(ranks, rowvar=False)[1, 0])  # no p value, which takes most of the time of spearmanr
 
 
 def discordance_rate(rows: pd.DataFrame) -> float:
