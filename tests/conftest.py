@@ -24,6 +24,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(f"contract of {name.params['name']}"))
 
 
+@pytest.fixture
+def undrawn(monkeypatch) -> None:
+    """Figures of studies are made but not rendered, which takes longest."""
+    no_rendering = "brio.studies.study.save_figure"
+    monkeypatch.setattr(no_rendering, lambda figure, path: path.write_text(f"{len(figure.axes)} axes"))
+
+
 @pytest.fixture(scope="session")
 def abide_folder() -> Path:
     """The folder of packed ABIDE scans; the tests that need it skip, and say so, where it is absent."""
