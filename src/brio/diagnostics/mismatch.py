@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from ..errors import BrioError
 
@@ -48,8 +47,13 @@ def _rho(parts: Sequence[np.ndarray]) -> float:
     values = np.concatenate(parts)
     if len(values) < 2 or (values == values[0]).all(0).any() or np.isnan(values).any():
         return float("nan")
-    ranks = stats.rankdata(values, axis=0)
-    return float(np.corrcoef(ranks, rowvar=False)[1, 0])  # no p value, which takes most of the time of spearmanr
+    return float(np.corrcoef(_rank(values[:, 0]), _rank(values[:, 1]))[1, 0])
+
+
+def _rank(values: np.ndarray) -> np.ndarray:
+    """Ranks from 1, ties share their mean; several times faster than scipy for the few runs of a resample."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[place]
 
 
 def discordance_rate(rows: pd.DataFrame) -> float:
