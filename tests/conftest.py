@@ -27,8 +27,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def undrawn(monkeypatch) -> None:
     """Figures of studies are made but not rendered, which takes longest."""
-    no_rendering = "brio.studies.study.save_figure"
-    monkeypatch.setattr(no_rendering, lambda figure, path: path.write_text(f"{len(figure.axes)} axes"))
+
+    def write_axes(figure, path):
+        path.write_text(f"{len(figure.axes)} axes")
+
+    monkeypatch.setattr("brio.studies.study.save_figure", write_axes)
 
 
 @pytest.fixture(scope="session")

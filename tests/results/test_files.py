@@ -131,6 +131,7 @@ def test_tuned_settings_of_version_0_1_0_are_carried_over(tuned, cohort, tmp_pat
         brio.run(cohort, ["brio"], tuned=tmp_path / "new", out=tmp_path / "other", device="cpu")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_study_of_version_0_1_0_is_read(cohort, tmp_path):
     brio.run(cohort, ["ridge", "logistic"], out=tmp_path / "job", seeds=1, device="cpu")
     context = StudyContext(
