@@ -24,6 +24,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(f"contract of {name.params['name']}"))
 
 
+@pytest.fixture
+def undrawn(monkeypatch) -> None:
+    """Figures of studies are made but not rendered, which takes longest."""
+
+    def write_axes(figure, path):
+        path.write_text(f"{len(figure.axes)} axes")
+
+    monkeypatch.setattr("brio.studies.study.save_figure", write_axes)
+
+
 @pytest.fixture(scope="session")
 def abide_folder() -> Path:
     """The folder of packed ABIDE scans; the tests that need it skip, and say so, where it is absent."""

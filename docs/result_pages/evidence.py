@@ -25,13 +25,18 @@ EVIDENCE = REPOSITORY / "evidence"
 @cache
 def read_jobs(folder: str) -> tuple[StoredJob, ...]:
     """Read every job in a folder of ``evidence/``, in the order of their paths; smoke runs are refused."""
-    jobs = tuple(StoredJob.read(file.parent) for file in sorted((EVIDENCE / folder).rglob(RESULTS)))
+    jobs = tuple(_read_job(file.parent) for file in sorted((EVIDENCE / folder).rglob(RESULTS)))
     if not jobs:
         raise FileNotFoundError(f"no {RESULTS} in {EVIDENCE / folder}")
     for job in jobs:
         if job.summary.smoke_run:
             raise ValueError(f"{job.folder} is a smoke run: it has no place in the result pages")
     return jobs
+
+
+@cache  # some folders lie in others
+def _read_job(folder: Path) -> StoredJob:
+    return StoredJob.read(folder)
 
 
 @cache

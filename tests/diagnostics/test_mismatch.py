@@ -75,16 +75,33 @@ def test_runs_of_other_folds_and_seeds_are_never_compared():
     assert np.isnan(discordance_rate(rows.assign(fold="a", D_site=1.0)))
 
 
+def correlate_ranks(D_site, D_re, group):
+    return np.corrcoef(rankdata(D_site), rankdata(D_re))[0, 1]
+
+
+def compare_pairs(D_site, D_re, group):
+    """The share of discordant pairs within groups, by differences of all runs with all runs."""
+    direction = np.subtract.outer(D_site, D_site) * np.subtract.outer(D_re, D_re) * np.equal.outer(group, group)
+    return (direction < 0).sum() / (direction != 0).sum()
+
+
 @pytest.mark.parametrize(
-    ("statistic", "interval"), [(spearman, spearman_interval), (discordance_rate, discordance_interval)]
+    ("statistic", "interval", "oracle"),
+    [(spearman, spearman_interval, correlate_ranks), (discordance_rate, discordance_interval, compare_pairs)],
 )
-def test_intervals_draw_whole_folds(statistic, interval):
+def test_intervals_draw_whole_folds(statistic, interval, oracle):
     rows, rng = table(0, folds=6), np.random.default_rng(1)
     parts = [part for _, part in rows.groupby("fold")]
+    values = np.stack([part[["D_site", "D_re_pred", "seed"]].to_numpy() for part in parts])
+    fold = np.repeat(np.arange(6), values.shape[1])
     found = []
-    for _ in range(400):  # other draws than those of the interval; a fold drawn twice is two folds
-        drawn = [parts[i].assign(fold=str(k)) for k, i in enumerate(rng.integers(0, 6, 6))]
-        found.append(statistic(pd.concat(drawn)))
+    for n in range(400):  # other draws than those of the interval; a fold drawn twice is two folds
+        drawn = rng.integers(0, 6, 6)
+        D_site, D_re, seed = np.concatenate(values[drawn]).T
+        found.append(oracle(D_site, D_re, 2 * fold + seed))
+        if n < 5:
+            again = pd.concat([parts[i].assign(fold=str(k)) for k, i in enumerate(drawn)])
+            assert found[-1] == pytest.approx(statistic(again))
     low, high = interval(rows)
     assert low < statistic(rows) < high
     assert np.quantile(found, [0.025, 0.975]) == pytest.approx([low, high], abs=0.06)

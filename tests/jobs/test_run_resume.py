@@ -97,15 +97,21 @@ def runs_of(out: Path) -> list[str]:
     return [p.name for p in (out / "runs").glob("*") if p.suffix != ".partial"]
 
 
-def test_killed_after_the_first_run(finished, folder, tiny, tmp_path):
+@pytest.mark.parametrize("resumed", ["here", pytest.param("in a process", marks=pytest.mark.soak)])
+def test_killed_after_the_first_run(resumed, brio, finished, folder, tiny, tmp_path):
     out = tmp_path / "killed"
     kill_when(start(folder, out, [*JOB, *tiny]), lambda: runs_of(out))
     assert 0 < len(runs_of(out)) < N_RUNS
     assert not (out / "results.csv").exists()
     before = {name: when for name, when in times(out).items() if ".partial" not in name}
-    process = start(folder, out, [*JOB, *tiny])
-    said, _ = process.communicate(timeout=120)
-    assert process.returncode == 0, said
+    if resumed == "here":
+        ended = brio("run", folder, "--out", out, *JOB, *tiny)
+        status, said = ended.status, ended.out + ended.err
+    else:
+        process = start(folder, out, [*JOB, *tiny])
+        said, _ = process.communicate(timeout=120)
+        status = process.returncode
+    assert status == 0, said
     assert f"of {N_RUNS} runs are finished" in said
     assert_same(out, finished)
     assert before.items() <= times(out).items()  # what was finished stayed as it was

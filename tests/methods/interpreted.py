@@ -1,5 +1,6 @@
 """Triton kernels in tests: compiled on a GPU, else run by Triton's interpreter."""
 
+import dataclasses
 from contextlib import contextmanager
 
 import pytest
@@ -8,6 +9,8 @@ import torch
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
 TOLERANCE = 2e-5 if GPU else 4e-6
+LONG_INTERPRETED = () if GPU else pytest.mark.soak
+"""The mark of cases that a GPU computes in a moment and the interpreter in many seconds."""
 
 
 @contextmanager
@@ -18,7 +21,7 @@ def kernels_here():
     """
     pytest.importorskip("triton", reason="the kernels need Triton, which is not installed")
     from triton import language
-    from triton.runtime.interpreter import InterpretedFunction
+    from triton.runtime.interpreter import InterpretedFunction, interpreter_builder
     from triton.runtime.jit import JITFunction
 
     from brio.methods.brio.gpu import encoder_kernels
@@ -33,6 +36,9 @@ def kernels_here():
 
     ours = (random_numbers_kernels, encoder_kernels, scorer_kernels)
     with pytest.MonkeyPatch.context() as patch:
+        # overflows of integers are looked for and, without debugging, not reported: a third of the time for nothing
+        options = dataclasses.replace(interpreter_builder.options, sanitize_overflow=False)
+        patch.setattr(interpreter_builder, "options", options)
         for module in () if GPU else (*ours, language):
             for name, f in list(vars(module).items()):
                 if isinstance(f, JITFunction):

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 import torch
-from interpreted import DEVICE, GPU, TOLERANCE, kernels_here, launches_of
+from interpreted import DEVICE, GPU, LONG_INTERPRETED, TOLERANCE, kernels_here, launches_of
 from steps import make_step
 from torch.func import functional_call, stack_module_state
 
@@ -188,17 +188,24 @@ def test_runs_may_share_anything(path, norm, shared):
     agree(path, 3, 2, 8, (16, 8), norm, 0.5, shared=shared)
 
 
-@pytest.mark.parametrize(("block", "numbers"), [((16, 3), 64), ((32, 1), 512)])
-def test_other_blocks(twin, path, monkeypatch, block, numbers):
+@pytest.mark.parametrize(
+    ("block", "numbers", "P"),
+    [((16, 3), 64, 12), ((32, 1), 512, 20), pytest.param((16, 3), 64, 20, marks=LONG_INTERPRETED)],
+)
+def test_other_blocks(twin, path, monkeypatch, block, numbers, P):
     monkeypatch.setattr(twin, "BLOCK", twin.BLOCK | {"EDGES": block[0], "BLOCKS": block[1]})
     monkeypatch.setattr(twin, "NUMBERS", numbers)
     for norm in NORMS:
-        agree(path, 2, 1, 20, (16, 8), norm, 0.5)
+        agree(path, 2, 1, P, (16, 8), norm, 0.5)
 
 
-@pytest.mark.parametrize(("P", "h", "numbers"), [(5, 3, 4096), (40, 17, 512), (130, 32, 4096)])
-def test_ends_of_edges_and_their_gradients(twin, monkeypatch, P, h, numbers):
+@pytest.mark.parametrize(
+    ("P", "h", "numbers", "blocks"),
+    [(5, 3, 4096, 16), (40, 17, 512, 16), (40, 8, 128, 3), pytest.param(130, 32, 4096, 16, marks=LONG_INTERPRETED)],
+)
+def test_ends_of_edges_and_their_gradients(twin, monkeypatch, P, h, numbers, blocks):
     """Against incidence matrices in float64, over programs that share the edges and the ROIs of a graph."""
+    monkeypatch.setattr(twin, "BLOCK", twin.BLOCK | {"BLOCKS": blocks})
     monkeypatch.setattr(twin, "NUMBERS", numbers)
     R, B = 2, 2
     _, edges = problem(R, B, P)

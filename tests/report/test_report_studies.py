@@ -223,9 +223,11 @@ def give(command, cohort, place):
     [
         ({"settings": {"epochs": "2", "protocol.validation_sites": "1"}, "folds": ["site02"]}, []),
         ({"settings": {"epochs": "1", "audit.min_frames": "30"}, "seeds": 1, "runs_per_stack": 2}, ["ridge"]),
-        ({"settings": {"epochs": "1"}, "exclude": False}, ["ridge", "mlp"]),
+        ({"settings": {"epochs": "1"}, "exclude": False, "seeds": 2, "folds": ["site01", "site02"]}, ["ridge", "mlp"]),
+        pytest.param({"settings": {"epochs": "1"}, "exclude": False}, ["ridge", "mlp"], marks=pytest.mark.soak),
     ],
 )
+@pytest.mark.usefixtures("undrawn")
 def test_the_command_of_a_study_makes_it_again(small, tmp_path, words, elsewhere):
     """Also where arms of some or of all methods were run elsewhere."""
     words = {"seeds": 3, "device": "cpu"} | words
@@ -265,6 +267,7 @@ def test_all_studies_of_the_paper_are_one_command(tmp_path):
     assert f"brio study regions COHORT {rest}" in each
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_command_says_that_a_method_is_of_the_users_own(small, tmp_path, monkeypatch):
     file = tmp_path / "mine.py"
     file.write_text(
@@ -296,6 +299,7 @@ def test_a_command_over_several_lines_is_the_same_to_a_shell(width):
     assert shell.stdout.split("|") == [*words, ""]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_command_tells_where_arms_were_trained(small, tmp_path):
     """A folder that came from a GPU and is read here."""
     context = StudyContext(JobSpec(small, methods=["ridge"], device="cpu", folds=["site01"]), tmp_path / "out")

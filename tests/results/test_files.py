@@ -2,10 +2,9 @@
 
 import dataclasses
 import json
+import multiprocessing
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -132,6 +131,7 @@ def test_tuned_settings_of_version_0_1_0_are_carried_over(tuned, cohort, tmp_pat
         brio.run(cohort, ["brio"], tuned=tmp_path / "new", out=tmp_path / "other", device="cpu")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_study_of_version_0_1_0_is_read(cohort, tmp_path):
     brio.run(cohort, ["ridge", "logistic"], out=tmp_path / "job", seeds=1, device="cpu")
     context = StudyContext(
@@ -282,25 +282,30 @@ def test_a_run_is_stored_whole_or_not_at_all(tuned, tmp_path):
     assert "b" not in other
 
 
+def take_the_lock_twice(folder, pipe):
+    for _ in range(2):
+        try:
+            with lock_folder(folder):
+                pipe.send("locked")
+        except BrioError as error:
+            pipe.send(str(error))
+        pipe.recv()
+
+
 def test_a_folder_is_locked_for_one_process(tmp_path):
-    code = (
-        "import sys; from pathlib import Path\n"
-        "from brio.errors import BrioError\nfrom brio.results import lock_folder\n"
-        "for _ in range(2):\n"
-        "    try:\n"
-        "        with lock_folder(Path(sys.argv[1])): print('locked', flush=True)\n"
-        "    except BrioError as error: print(error, flush=True)\n"
-        "    sys.stdin.readline()"
-    )
-    words = [sys.executable, "-c", code, str(tmp_path)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-        with lock_folder(tmp_path):
-            assert "another brio is at work there; wait for it or choose another --out" in other.stdout.readline()
-        other.stdin.write("\n")
-        other.stdin.flush()
-        assert other.stdout.readline() == "locked\n"
-        other.communicate("\n", timeout=60)
-    assert other.returncode == 0
+    forked = multiprocessing.get_context("fork")  # another process that need not import anything
+    here, there = forked.Pipe()
+    other = forked.Process(target=take_the_lock_twice, args=(tmp_path, there))
+    with lock_folder(tmp_path):
+        other.start()
+        assert here.poll(60)
+        assert "another brio is at work there; wait for it or choose another --out" in here.recv()
+    here.send("again")
+    assert here.poll(60)
+    assert here.recv() == "locked"
+    here.send("end")
+    other.join(60)
+    assert other.exitcode == 0
 
 
 def test_a_job_takes_the_lock_before_its_first_file(cohort, tmp_path):

@@ -83,6 +83,11 @@ def test_a_site_with_a_missing_logit_or_run_has_no_score(predictions):
     assert areas.n_patients.tolist() == [30]  # s3 alone has both
 
 
+def test_a_participant_that_occurs_twice_in_a_run_is_refused(predictions):
+    with pytest.raises(BrioError, match="occurs more than once"):
+        site_rows(pd.concat([predictions, predictions.iloc[[5]]]), "loso")
+
+
 def test_one_class_at_a_site_gives_no_score_there():
     mixed = make_predictions({"a": 1.0}, sizes={"s1": (12, 10), "s2": (8, 0)})
     sites = site_rows(mixed, "loso").set_index("fold")

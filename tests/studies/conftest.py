@@ -13,7 +13,7 @@ from study_contexts import SIMULATION, context_on, make_paper, read
 
 from brio.cohort import Cohort
 from brio.cohort.simulate import simulate
-from brio.studies import StudyContext, study
+from brio.studies import StudyContext
 
 
 @pytest.fixture(scope="session")
@@ -58,9 +58,3 @@ def table(paper):
         return read(paper / "out" / "studies" / name / "table.csv")
 
     return reading
-
-
-@pytest.fixture
-def undrawn(monkeypatch) -> None:
-    """Figures are made but not rendered, which takes longest."""
-    monkeypatch.setattr(study, "save_figure", lambda figure, path: path.write_text(f"{len(figure.axes)} axes"))

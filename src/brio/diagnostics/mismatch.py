@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from ..errors import BrioError
 
@@ -46,9 +45,15 @@ def spearman_interval(rows: pd.DataFrame, level: float = 0.95) -> tuple[float, f
 def _rho(parts: Sequence[np.ndarray]) -> float:
     """Spearman's rho of the two columns of concatenated arrays."""
     values = np.concatenate(parts)
-    if len(values) < 2 or (values == values[0]).all(0).any():
+    if len(values) < 2 or (values == values[0]).all(0).any() or np.isnan(values).any():
         return float("nan")
-    return float(stats.spearmanr(values[:, 0], values[:, 1]).statistic)
+    return float(np.corrcoef(_rank(values[:, 0]), _rank(values[:, 1]))[1, 0])
+
+
+def _rank(values: np.ndarray) -> np.ndarray:
+    """Ranks from 1, ties share their mean; several times faster than scipy for the few runs of a resample."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[place]
 
 
 def discordance_rate(rows: pd.DataFrame) -> float:

@@ -10,6 +10,7 @@ sites covers 92 to 93 %.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 from scipy import optimize, stats
@@ -140,10 +141,16 @@ def detectable_difference(error: float, df: float = np.inf, *, alpha: float = 0.
         return float("nan")
     if not np.isfinite(df):
         return float(error * (stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power)))
+    return error * _detectable_effect(float(df), float(alpha), float(power))
+
+
+@cache  # a table asks for the same few over and over
+def _detectable_effect(df: float, alpha: float, power: float) -> float:
+    """The smallest detectable difference in units of its standard error."""
     critical = float(stats.t.ppf(1 - alpha / 2, df))
 
     def missing_power(effect: float) -> float:
         # the other tail is left out: a significant result of the wrong sign finds nothing
         return float(stats.nct.sf(critical, df, effect)) - power
 
-    return error * float(optimize.brentq(missing_power, 0.0, 10.0 + 3.0 * critical))
+    return float(optimize.brentq(missing_power, 0.0, 10.0 + 3.0 * critical))

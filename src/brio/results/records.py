@@ -7,6 +7,7 @@ called in files of version 0.1.0 (:func:`formerly`) and whether it is left out w
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 import typing
 from collections.abc import Callable
@@ -96,7 +97,7 @@ def _read(kind: Any, value: Any, name: str) -> Any:
 
 def _read_record(kind: Any, value: Any, name: str) -> Any:
     _check(isinstance(value, dict), name or "the file", "an object")
-    hints, values = typing.get_type_hints(kind), {}
+    hints, values = _get_hints(kind), {}
     for f in dataclasses.fields(kind):
         former = f.metadata.get("formerly")
         key = former if f.name not in value and former in value else f.name
@@ -105,6 +106,9 @@ def _read_record(kind: Any, value: Any, name: str) -> Any:
         elif f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
             raise _MisfitError(f"'{f'{name}.{f.name}'.strip('.')}' is missing")
     return kind(**values)
+
+
+_get_hints = functools.cache(typing.get_type_hints)
 
 
 def _check(holds: bool, name: str, words: str) -> None:

@@ -75,11 +75,15 @@ def site_rows(predictions: pd.DataFrame, protocol: str) -> pd.DataFrame:
 
 def _stack_seeds(part: pd.DataFrame, seeds: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the labels [n] of a site and the logits [n, seeds] of one method, in the order of its participants."""
-    table = part.pivot(index="participant_id", columns="seed", values="logit").astype(float)
-    label = part.drop_duplicates("participant_id").set_index("participant_id")["label"].loc[table.index].to_numpy()
-    logit = table.to_numpy()
-    missing = seeds - logit.shape[1]  # a run without a row counts as a run without a score
-    return label, np.column_stack([logit, np.full((len(logit), missing), np.nan)]) if missing else logit
+    scans, first, row = np.unique(part["participant_id"].to_numpy(str), return_index=True, return_inverse=True)
+    known, column = np.unique(part["seed"].to_numpy(), return_inverse=True)
+    place = row * len(known) + column
+    if len(np.unique(place)) < len(place):
+        raise BrioError("predictions: a participant occurs more than once under one method, fold and seed")
+    # a run without a row for a participant counts as a run without a score
+    logit = np.full((len(scans), max(seeds, len(known))), np.nan)
+    logit[row, column] = part["logit"].to_numpy(float)
+    return part["label"].to_numpy()[first], logit
 
 
 def _average_placements(label: np.ndarray, logit: np.ndarray) -> np.ndarray:

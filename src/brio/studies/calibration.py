@@ -50,8 +50,8 @@ def measure_calibration(context: StudyContext) -> Finding:
     summary = pd.DataFrame([_summarise(name, own, means) for name, own in predictions.items()])
     text = [sentence for name in predictions for sentence in _describe(name, means, sites.loc[name])]
     text.append(
-        "Linear models are calibrated on inner folds over their source sites; margins, and with them AUC and accuracy, "
-        "stay as they are. Means over sites are of a random-effects model."
+        "Linear models other than logistic regression are calibrated on inner folds over their source sites; margins, "
+        "and with them AUC and accuracy, stay as they are. Means over sites are of a random-effects model."
     )
     return Finding(table, summary, text, lambda: _draw(predictions, sites, means), digits=6)
 

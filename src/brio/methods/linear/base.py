@@ -70,6 +70,8 @@ class LinearMethod(Method):
     subclass that draws random numbers must set it back to True."""
     features_use_labels = False
     """Whether features are learned from labels. Inner folds would then know the labels of their withheld site."""
+    margins_are_log_odds = False
+    """Whether margins are log-odds of the classes already. If not, probabilities are calibrated on inner folds."""
     site_intercepts = False
     """Whether each source site has an intercept of its own, which is not penalised. Then features and labels are
     centred within sites before :meth:`solve`, which comes to the same."""
@@ -326,18 +328,20 @@ class LinearMethod(Method):
         site: np.ndarray,
         penalties: np.ndarray,
     ) -> np.ndarray | None:
-        """Margins of the inner folds [n] under the chosen penalty; None where inner folds would not be honest."""
+        """Margins of the inner folds [n] under the chosen penalty; None where they are not honest or not needed."""
         if self.features_use_labels or len(np.unique(site)) < 2:
             return None
         if inner is not None:
             return inner[best]
+        if self.margins_are_log_odds:
+            return None
         return self.predict_inner_folds(gram, y, site, penalties[best : best + 1])[0]
 
     def _calibrate_probability(
         self, solution: DualSolution, inner_margin: np.ndarray | None, label: np.ndarray, site: np.ndarray
     ) -> dict[str, list[float]]:
         """Slope and intercept that turn a margin into the logit of a probability, for the details of a run."""
-        if self.site_intercepts or inner_margin is None:  # margins are such logits already, or nothing is known
+        if self.margins_are_log_odds or inner_margin is None:
             return {}
         slope, intercept = fit_calibration(inner_margin, label, site).tolist()
         return {"calibration": [slope, intercept - slope * solution.intercept]}  # inner margins have no intercept

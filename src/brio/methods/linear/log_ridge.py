@@ -78,8 +78,9 @@ class LogRidge(KernelRidgeMethod):
 
     Settings = LogRidgeSettings
     settings: LogRidgeSettings
-    version = 2  # of penalties that score alike the strongest is chosen; its margins are calibrated themselves
+    version = 2  # of penalties that score alike the strongest is chosen
     uses_seed = False
+    margins_are_log_odds = True  # calibrate makes them so
     site_intercepts = True
 
     def predict_inner_folds(

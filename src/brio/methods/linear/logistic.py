@@ -43,7 +43,9 @@ def solve_logistic(gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolut
 class Logistic(LinearMethod):
     """Logistic regression (l2) on the Fisher z entries."""
 
+    version = 4  # probabilities are those of the margins, which are those of version 3
     uses_seed = False
+    margins_are_log_odds = True
 
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
         return solve_logistic(gram, y, penalty)
