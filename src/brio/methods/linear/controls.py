@@ -19,6 +19,9 @@ __all__ = ["CovariatesOnly", "DeadRoisOnly", "LengthOnly"]
 class _Control(LinearMethod):
     """Logistic regression on features standardised over the source scans; missing values are the source mean."""
 
+    version = 4  # probabilities are those of the margins, which are those of version 3
+    margins_are_log_odds = True
+
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
         return solve_logistic(gram, y, penalty)
 

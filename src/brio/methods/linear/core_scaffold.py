@@ -49,7 +49,7 @@ class CoreScaffold(LinearMethod):
 
     Settings = CoreScaffoldSettings
     settings: CoreScaffoldSettings
-    version = 1  # not calibrated
+    version = 2  # of penalties that score alike the strongest is chosen; never calibrated
     features_use_labels = True
 
     @property
