@@ -67,7 +67,8 @@ def _summarise(model: Model, cohort: Cohort, predictions: ScanPredictions) -> li
     lines = []
     if cohort.fingerprint in (model.training.fingerprint, model.training.whole_fingerprint):
         lines.append("warning: the model was fitted to these very scans, which says nothing about new ones")
-    lines += [f"{len(table)} scans predicted, {outside} unlike the scans of the model (columns in_range, reasons)"]
+    scans = "1 scan" if len(table) == 1 else f"{len(table)} scans"
+    lines.append(f"{scans} predicted, {outside} out of range of the model (columns in_range, reasons)")
     if model.evidence is None:
         lines.append("the model was not evaluated, so no prediction counts as decided: fit it with --evaluate")
     elif rule is None:
