@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-TOGETHER = ("jobs", "report", "studies", "cohort/test_audit_abide.py", "cohort/test_simulate.py")
+TOGETHER = ("jobs", "models", "report", "studies", "cohort/test_audit_abide.py", "cohort/test_simulate.py")
 """Folders and files whose tests share what takes long to compute: one process runs all tests of one of them."""
 
 

@@ -88,7 +88,7 @@ def test_re_estimates_are_those_of_the_paper_by_plain_loops(graphs, runs):
 
 def test_every_method_sees_the_same_re_estimates(graphs, runs, fitted):
     brio, fitted_runs = fitted
-    deci = small("deci")
+    deci = small("deci", bold_windows=1)
     (of_deci,) = deci.fit(graphs, runs[:1])
     (again, *_), _ = heard(graphs, runs[:1], LENGTHS[:1])
     n = len(runs[0].fold.source)
