@@ -79,6 +79,8 @@ def _summarise(model: Model, cohort: Cohort, predictions: ScanPredictions) -> li
             f"{decided} decided: absolute logit at least {rule.threshold:.2f}; expected at a new site: "
             f"{rule.coverage:.0%} of scans, {rule.accuracy:.1%} of them right"
         )
+    if model.adaptation is not None:
+        lines.append(f"probabilities are adapted to {model.adaptation.n_scans} scans of one hospital; margins are not")
     lines.append("low and high are about other minutes of the same scan, not about another day")
     return lines
 
