@@ -7,6 +7,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 
+from brio import BrioClassifier
 from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
 from brio.jobs import JobSpec
@@ -208,6 +209,8 @@ def test_margins_stay_and_probabilities_and_intervals_are_adapted(ridge, local, 
     assert f"leaving out each local scan: {a.brier_change:+.3f}" in card
     assert "Adapted" not in write_card(ridge)
     assert f"adapted to {len(local)} scans" in repr(again)
+    estimator = BrioClassifier.load(tmp_path / "model").set_params(device="cpu")
+    np.testing.assert_allclose(estimator.predict_proba(local)[:, 1], new.table["probability"], rtol=1e-9)
 
 
 def test_scans_without_labels_are_not_read(ridge, local, cohort):
