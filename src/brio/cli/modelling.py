@@ -100,6 +100,7 @@ def predict(
     from ..cohort.readers.assembly import refuse_existing
     from ..models import predict_scans, read_model
     from ..models.output import write_predictions
+    from ..report.predictions import render_prediction_page
 
     refuse_existing(out)
     load_own_methods(load)
@@ -109,7 +110,8 @@ def predict(
         cohort = read_scans_to_predict(scans, Path(place) / "scans", kind=kind, tr=tr, **options)
         say(summarise_scans_to_predict(cohort))
         predictions = predict_scans(fitted, cohort, reestimates=reestimates, wanted_accuracy=accuracy, device=device)
-        for line in write_predictions(fitted, cohort, predictions, out):
+        page = render_prediction_page(fitted, cohort, predictions)
+        for line in write_predictions(fitted, cohort, predictions, out, page):
             say(line)
 
 
