@@ -43,12 +43,12 @@ def render_page(contents: ReportContents) -> str:
     str
     """
     context = _build_context(contents)
-    page = _fill(context)
+    page = _render(context)
     brain = context["brain"]
     if len(page.encode()) > MAX_BYTES and brain and brain["page"]:
         brain["page"] = None
         brain["missing"] = f"The interactive brain is left out to keep this page under {MAX_BYTES // 1_000_000} MB."
-        page = _fill(context)
+        page = _render(context)
     return page
 
 
@@ -126,5 +126,5 @@ def _collect_factors(arms: list[EvidenceArm]) -> dict[str, list[RunFactors]]:
     return factors
 
 
-def _fill(context: dict[str, Any]) -> str:
+def _render(context: dict[str, Any]) -> str:
     return fill_template("report.html.j2", context, styles=("report.css",), scripts=("tables.js", "report.js"))
