@@ -250,3 +250,4 @@ def test_the_command_writes_a_model_that_predict_uses(brio_command, ridge, local
         "predict", tmp_path / "here", tmp_path / "local", "--out", tmp_path / "p", "--reestimates", 2, *words
     )
     assert f"adapted to {len(local)} scans of one hospital" in said.text
+    assert f"Adapted to {len(local)} local scans" in (tmp_path / "p" / "predictions.html").read_text(encoding="utf-8")

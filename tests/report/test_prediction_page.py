@@ -132,7 +132,7 @@ def test_what_the_interval_means_and_labels_are_on_the_page(page, model, strange
 
 
 def test_factors_speak_where_there_are_no_regions(cohort):
-    settings = {"epochs": 3, "T_w": 1, "M": 2, "K": 2, "J": 2, "cell_batch": 2, "sinkhorn_iterations": 3}
+    settings = {"epochs": 2, "T_w": 1, "M": 2, "K": 2, "J": 2, "cell_batch": 2, "sinkhorn_iterations": 3}
     spec = JobSpec(cohort, ["brio"], settings=settings, seeds=2, exclude=False, device="cpu")
     model = fit_model(spec)
     found = predict_scans(model, cohort, reestimates=2, device="cpu")
@@ -165,6 +165,16 @@ def test_the_page_sorts_filters_and_runs_no_name_as_code(model, strange, predict
         browser.eval(script.format("querySelector('[data-filter]')", "who007", "input"))
         assert browser.eval(shown) == 1
         assert browser.eval("document.getElementById('count').textContent") == f"1 of {len(strange)} shown"
+        many = tmp_path / "many.html"
+        row = page[page.index("    <tr class") : page.index("    </tbody>")]
+        many.write_text(page.replace(row, row * 12), encoding="utf-8")
+        browser.open(many)
+        assert browser.eval(shown) == 500 < 12 * len(strange)
+        browser.eval("document.querySelectorAll('#scans thead button')[1].click()")
+        first = browser.eval(values.format(k=1))[:500]
+        assert max(first) == max(predictions.table["probability"].round(4))
+        browser.eval("document.getElementById('more').click()")
+        assert browser.eval(shown) == 12 * len(strange)
         browser.open(path, width=390)
         assert browser.eval("document.documentElement.scrollWidth") <= 390
         assert browser.complaints == []
