@@ -118,9 +118,8 @@ def predict(
 @app.command()
 def adapt(
     model: ModelFolder,
-    scans: Annotated[
-        Path,
-        typer.Argument(metavar="COHORT", help="Labelled scans of the hospital: a cohort, or any layout of 'import'."),
+    cohort: Annotated[
+        Path, typer.Argument(help="Labelled scans of the hospital: a cohort folder, or any layout of 'brio import'.")
     ],
     out: Out,
     prevalence: Annotated[
@@ -160,11 +159,11 @@ def adapt(
         say(f"{model}: was adapted to {fitted.adaptation.n_scans} scans before; it starts again from the original")
     options = {"atlas": atlas, "participants": participants}
     with tempfile.TemporaryDirectory(prefix="brio-scans-") as place:
-        cohort = read_scans_to_predict(scans, Path(place) / "scans", kind=kind, tr=tr, **options)
-        say(summarise_scans_to_predict(cohort))
+        local = read_scans_to_predict(cohort, Path(place) / "scans", kind=kind, tr=tr, **options)
+        say(summarise_scans_to_predict(local))
         adapted = adapt_model(
             fitted,
-            cohort,
+            local,
             prevalence=prevalence,
             slope_width=slope_width,
             intercept_width=intercept_width,
