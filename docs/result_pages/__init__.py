@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from . import (
     ablation,
+    adaptation,
     brio_plus,
     calibration,
     decision_curve,
@@ -37,6 +38,7 @@ PAGES = (
     subgroups,
     calibration,
     decision_curve,
+    adaptation,
     ablation,
     sensitivity,
     stability,

@@ -83,5 +83,5 @@ def name_sources(name: str) -> str:
     return name_source(*(study_folder(name, atlas) for atlas in ATLASES))
 
 
-STUDIES = ("permutation", "learning-curve", "subgroups", "calibration", "decision-curve")
+STUDIES = ("permutation", "learning-curve", "subgroups", "calibration", "decision-curve", "adaptation")
 """Studies of ours that have a page each. Their arms have no validation sites."""

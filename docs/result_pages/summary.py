@@ -193,9 +193,9 @@ def page(titles: dict[str, str]) -> str:
                 f"The audit leaves {job.n_scans} scans and excludes {job.n_excluded}. The paper's cohort has "
                 f"{read_paper()['n_scans']:,} scans and cannot be a subset of this release.",
                 "All results are of version 0.1.0, except our own studies (permutation, learning curve, subgroups, "
-                f"calibration, decision curve), which are of version {describe_versions()}. Networks ran on NVIDIA "
-                "H200, linear models on CPUs. CC200 mixes full precision and TF32, and two imports of the same "
-                "scans: see [reproducibility](reproducibility.md).",
+                f"calibration, decision curve, adaptation), which are of version {describe_versions()}. Networks ran "
+                "on NVIDIA H200, linear models on CPUs. CC200 mixes full precision and TF32, and two imports of the "
+                "same scans: see [reproducibility](reproducibility.md).",
                 "Every number is computed from the files in `evidence/` by `make results`; no participant-level row "
                 "is stored there.",
             ]

@@ -257,7 +257,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         """
         connectomes = self._connectomes(X)
         with resolve_device(self.device).network_precision():
-            ensemble = Ensemble(self.method_, self._members)
+            ensemble = Ensemble(self.method_, self._members) if self._model is None else self._model
             return ensemble.average_members(ensemble.collect_margins(connectomes))[0]
 
     def predict_proba(self, X: Any) -> np.ndarray:

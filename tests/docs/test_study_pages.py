@@ -17,7 +17,7 @@ from brio.results import StoredStudy
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EVIDENCE = REPOSITORY / "evidence" / "studies"
-STUDIES = ("permutation", "learning-curve", "subgroups", "calibration", "decision-curve")
+STUDIES = ("permutation", "learning-curve", "subgroups", "calibration", "decision-curve", "adaptation")
 ATLASES = ("aal116", "cc200")
 
 
@@ -145,3 +145,18 @@ def test_pages_with_tables_say_where_their_intervals_are_explained(name):
     text = (REPOSITORY / "docs" / "results" / f"{name}.md").read_text(encoding="utf-8")
     assert "[statistics](../statistics.md)" in text
     assert (REPOSITORY / "docs" / "statistics.md").is_file()
+
+
+@pytest.mark.parametrize("atlas", ATLASES)
+def test_changes_by_adaptation_are_paired_at_each_site(atlas):
+    page = load("adaptation")
+    table = read_table("adaptation", atlas, "log-ridge")
+    for size in (10, 20, 40):
+        by_site = table[table["size"] == size].groupby("fold").mean(numeric_only=True)
+        change = by_site["brier_adapted"] - by_site["brier"]
+        low, high = stats.t.interval(0.95, len(change) - 1, change.mean(), stats.sem(change))
+        point = page.points(atlas, "log-ridge").loc[size]
+        assert point["sites"] == len(change) == 20 - len(page.missing_sites(size))
+        names = ["brier adapted", "brier adapted low", "brier adapted high"]
+        np.testing.assert_allclose(point[names].to_numpy(dtype=float), [change.mean(), low, high], atol=1e-9)
+        assert f"{change.mean():+.3f} ({low:+.3f} to " in page.page().replace("\u00a0", " ")

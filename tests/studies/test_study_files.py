@@ -31,7 +31,7 @@ def test_these_are_the_studies():
         *("comparison", "in-distribution", "ablation", "sensitivity", "agreement", "alignment", "mismatch"),
         *("retention", "scan-length", "efficiency", "regions", "propositions"),
     ] == NAMES
-    own = ["plus", "permutation", "subgroups", "learning-curve", "calibration", "decision-curve"]
+    own = ["plus", "permutation", "subgroups", "learning-curve", "calibration", "decision-curve", "adaptation"]
     assert [s.name for s in list_studies()] == [*NAMES, *own]
 
 

@@ -1,4 +1,4 @@
-"""Commands that make and use models: fit, predict."""
+"""Commands that make and use models: fit, predict, adapt."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ from ..console import say, show_progress
 from ..errors import BrioError
 from .app import app
 from .options import Companions, Device, KeepAll, Load, Out, Quiet, Seeds, Sets, job_options, load_own_methods
+
+ModelFolder = Annotated[Path, typer.Argument(help="Model folder, written by 'brio fit'.")]
+Kind = Annotated[str | None, typer.Option(help="Layout of the files, where it cannot be told.")]
+AtlasName = Annotated[str | None, typer.Option(help="Atlas to read; that of the model by default.")]
+Participants = Annotated[Path | None, typer.Option(help="Participants table, if there is one elsewhere.")]
+RepetitionTime = Annotated[float | None, typer.Option(help="Repetition time in seconds, where the files do not say.")]
 
 
 @app.command()
@@ -73,15 +79,15 @@ def fit(
 
 @app.command()
 def predict(
-    model: Annotated[Path, typer.Argument(help="Model folder, written by 'brio fit'.")],
+    model: ModelFolder,
     scans: Annotated[
         Path, typer.Argument(help="Scans: a cohort folder, one file, or a folder in any layout of 'brio import'.")
     ],
     out: Out,
-    kind: Annotated[str | None, typer.Option(help="Layout of the files, where it cannot be told.")] = None,
-    atlas: Annotated[str | None, typer.Option(help="Atlas to read; that of the model by default.")] = None,
-    participants: Annotated[Path | None, typer.Option(help="Participants table, if there is one elsewhere.")] = None,
-    tr: Annotated[float | None, typer.Option(help="Repetition time in seconds, where the files do not say.")] = None,
+    kind: Kind = None,
+    atlas: AtlasName = None,
+    participants: Participants = None,
+    tr: RepetitionTime = None,
     reestimates: Annotated[int, typer.Option(help="Re-estimates of each scan, for its interval.")] = 32,
     accuracy: Annotated[
         float, typer.Option(help="Accuracy that decided predictions shall have; the others abstain.")
@@ -94,6 +100,7 @@ def predict(
     from ..cohort.readers.assembly import refuse_existing
     from ..models import predict_scans, read_model
     from ..models.output import write_predictions
+    from ..report.predictions import render_prediction_page
 
     refuse_existing(out)
     load_own_methods(load)
@@ -103,5 +110,67 @@ def predict(
         cohort = read_scans_to_predict(scans, Path(place) / "scans", kind=kind, tr=tr, **options)
         say(summarise_scans_to_predict(cohort))
         predictions = predict_scans(fitted, cohort, reestimates=reestimates, wanted_accuracy=accuracy, device=device)
-        for line in write_predictions(fitted, cohort, predictions, out):
+        page = render_prediction_page(fitted, cohort, predictions)
+        for line in write_predictions(fitted, cohort, predictions, out, page):
             say(line)
+
+
+@app.command()
+def adapt(
+    model: ModelFolder,
+    cohort: Annotated[
+        Path, typer.Argument(help="Labelled scans of the hospital: a cohort folder, or any layout of 'brio import'.")
+    ],
+    out: Out,
+    prevalence: Annotated[
+        float | None,
+        typer.Option(help="Share of patients at the hospital; by default that of the labelled scans."),
+    ] = None,
+    slope_width: Annotated[
+        float | None,
+        typer.Option(help="Standard deviation of the logarithm of the slope between hospitals; from the evidence."),
+    ] = None,
+    intercept_width: Annotated[
+        float | None, typer.Option(help="Standard deviation of the intercept between hospitals; from the evidence.")
+    ] = None,
+    kind: Kind = None,
+    atlas: AtlasName = None,
+    participants: Participants = None,
+    tr: RepetitionTime = None,
+    load: Load = None,
+    device: Device = "auto",
+) -> None:
+    """Adapt a model to a hospital with labelled scans of its own: slope and intercept alone, never the weights.
+
+    Both are shrunk towards no change, so that few scans do little. The intercept moves with the share of patients
+    among these scans. A convenience sample is not a prevalence: if you know the share at your hospital, give it with
+    --prevalence. An adapted model is adapted anew from the original.
+
+    Example: brio adapt model cohort --out model-here
+    """
+    from ..cohort.readers import read_scans_to_predict, summarise_scans_to_predict
+    from ..cohort.readers.assembly import refuse_existing
+    from ..models import adapt_model, read_model, write_model
+
+    refuse_existing(out)
+    load_own_methods(load)
+    fitted = read_model(model)
+    if fitted.adaptation is not None:
+        say(f"{model}: was adapted to {fitted.adaptation.n_scans} scans before; it starts again from the original")
+    options = {"atlas": atlas, "participants": participants}
+    with tempfile.TemporaryDirectory(prefix="brio-scans-") as place:
+        local = read_scans_to_predict(cohort, Path(place) / "scans", kind=kind, tr=tr, **options)
+        say(summarise_scans_to_predict(local))
+        adapted = adapt_model(
+            fitted,
+            local,
+            prevalence=prevalence,
+            slope_width=slope_width,
+            intercept_width=intercept_width,
+            device=device,
+        )
+    write_model(adapted, out)
+    assert adapted.adaptation is not None
+    for sentence in adapted.adaptation.describe():
+        say(sentence)
+    say(f"wrote {adapted!r} to {out}")

@@ -1,5 +1,7 @@
 """Models that leave home: fit a method to all sites, save it, load it elsewhere, and predict scans with it."""
 
+from .adapt import adapt_model
+from .adaptation import Adaptation, PriorWidths, fit_adaptation
 from .evidence import DecisionRule, Evidence, choose_rule, gather_evidence, trace_risk
 from .fit import complete_model, evaluate_model, fit_model
 from .folder import read_model, write_model
@@ -8,18 +10,22 @@ from .predict import ScanPredictions, predict_scans
 from .ranges import ScanRanges
 
 __all__ = [
+    "Adaptation",
     "DecisionRule",
     "Ensemble",
     "Evidence",
     "Member",
     "Model",
+    "PriorWidths",
     "ScanPredictions",
     "ScanRanges",
     "TrainingFacts",
+    "adapt_model",
     "check_atlas",
     "choose_rule",
     "complete_model",
     "evaluate_model",
+    "fit_adaptation",
     "fit_model",
     "gather_evidence",
     "predict_scans",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..results.format import format_percent
+from .adaptation import Adaptation
 from .evidence import Estimate, Evidence
 from .model import Model
 
@@ -34,6 +35,7 @@ def write_card(model: Model) -> str:
         "about a person.",
         "## How good it is at new sites",
         *_describe_evidence(model.evidence),
+        *_describe_adaptation(model.adaptation),
         "## The interval",
         "`low` and `high` say where the probability would lie for equally many other minutes of the same scan. They do "
         "not say what another day would show: between sessions connectomes vary two to three times as much. Halves of "
@@ -81,6 +83,13 @@ def _describe_evidence(evidence: Evidence | None) -> list[str]:
     table = f"| most decided scans | accuracy | absolute logit at least |\n| --- | --- | --- |\n{rows}"
     differences = [f"**The evidence differs from the model: {words}.**" for words in evidence.differences]
     return ["\n".join(lines), table, *differences]
+
+
+def _describe_adaptation(adaptation: Adaptation | None) -> list[str]:
+    if adaptation is None:
+        return []
+    scores = "The scores above are of the original model at new sites, and so is the rule for `decided`."
+    return ["## Adapted to one hospital", "\n".join(f"- {sentence}" for sentence in (*adaptation.describe(), scores))]
 
 
 def _describe_percent(estimate: Estimate) -> str:

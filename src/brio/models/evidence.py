@@ -98,6 +98,8 @@ class Evidence:
         Accuracy against coverage.
     differences : tuple of str
         In what the evaluated method differs from the model; empty where it does not.
+    slope_sd, intercept_sd : float or None
+        Standard deviations of the true slope and intercept between sites; None with fewer than three sites.
     """
 
     n_scans: int
@@ -112,6 +114,8 @@ class Evidence:
     intercept: Estimate
     risk: tuple[RiskPoint, ...]
     differences: tuple[str, ...] = ()
+    slope_sd: float | None = None
+    intercept_sd: float | None = None
 
 
 def gather_evidence(folder: str | Path, name: str, fingerprint: str, differences: tuple[str, ...] = ()) -> Evidence:
@@ -146,7 +150,7 @@ def gather_evidence(folder: str | Path, name: str, fingerprint: str, differences
     own = job.predictions[job.predictions["method"] == name]
     summary = job.summary.methods[name]
     scans = average_seeds(own)
-    slope, intercept = _calibrate_sites(own)
+    (slope, slope_sd), (intercept, intercept_sd) = _calibrate_sites(own)
     return Evidence(
         n_scans=len(scans),
         n_sites=scans["fold"].nunique(),
@@ -160,6 +164,8 @@ def gather_evidence(folder: str | Path, name: str, fingerprint: str, differences
         intercept=intercept,
         risk=trace_risk(scans["label"].to_numpy(), scans["logit"].to_numpy()),
         differences=differences,
+        slope_sd=slope_sd,
+        intercept_sd=intercept_sd,
     )
 
 
@@ -189,19 +195,20 @@ def average_seeds(predictions: pd.DataFrame) -> pd.DataFrame:
     return scans.reset_index().assign(probability=lambda t: 1 / (1 + np.exp(-t["logit"])))
 
 
-def _calibrate_sites(predictions: pd.DataFrame) -> tuple[Estimate, Estimate]:
-    """Calibration slope and intercept in the large over sites, as the study of calibration has them."""
+def _calibrate_sites(predictions: pd.DataFrame) -> list[tuple[Estimate, float | None]]:
+    """Calibration slope and intercept in the large over sites, each with its standard deviation between sites."""
     rows = []
     for (fold, _), run in predictions.groupby(["fold", "seed"], sort=False):
         probability = run["probability"].to_numpy(dtype=float).clip(1e-12, 1 - 1e-12)
         rows.append({"fold": fold} | fit_recalibration(run["label"].to_numpy(), logit(probability))._asdict())
     sites = pd.DataFrame(rows).groupby("fold").mean(numeric_only=True)
 
-    def average(name: str) -> Estimate:
+    def average(name: str) -> tuple[Estimate, float | None]:
         mean = average_over_sites(*(sites[[name, f"{name}_se"]].to_numpy(dtype=float).T))
-        return Estimate(*(float(v) if np.isfinite(v) else None for v in (mean.mean, mean.low, mean.high)))
+        value, low, high, sd = (float(v) if np.isfinite(v) else None for v in (mean.mean, mean.low, mean.high, mean.sd))
+        return Estimate(value, low, high), sd
 
-    return average("slope"), average("in_the_large")
+    return [average("slope"), average("in_the_large")]
 
 
 def trace_risk(label: np.ndarray, logits: np.ndarray) -> tuple[RiskPoint, ...]:

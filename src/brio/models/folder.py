@@ -3,7 +3,7 @@
 =============================  ========================================================================
 file                           what
 =============================  ========================================================================
-``model.json``                 method, settings, training, ranges and evidence
+``model.json``                 method, settings, training, ranges, evidence and adaptation
 ``rois.tsv``                   ROIs in the order that scans must have
 ``mean.safetensors``           mean connectome of the source sites
 ``weights-SEED.safetensors``   one member of the model
@@ -42,6 +42,7 @@ from ..results.files import file_error
 from ..results.records import from_json, to_json
 from ..training import FittedRun, Method, Run, group_tensors, name_tensors
 from ..version import __version__
+from .adaptation import Adaptation
 from .card import write_card
 from .evidence import Evidence
 from .model import Member, Model, TrainingFacts
@@ -89,6 +90,7 @@ class ModelRecord:
     ranges: ScanRanges
     evidence: Evidence | None = None
     estimator: dict[str, Any] = field(default_factory=dict)
+    adaptation: Adaptation | None = None
 
 
 def write_model(model: Model, out: str | Path) -> None:
@@ -156,6 +158,7 @@ def _make_record(model: Model) -> ModelRecord:
         ranges=model.ranges,
         evidence=model.evidence,
         estimator=model.estimator,
+        adaptation=model.adaptation,
     )
 
 
@@ -218,6 +221,7 @@ def read_model(path: str | Path) -> Model:
         training=record.training,
         evidence=record.evidence,
         estimator=record.estimator,
+        adaptation=record.adaptation,
     )
 
 

@@ -15,6 +15,7 @@ from ..connectome import BlockRule, Connectomes, HarmonisedConnectomes, Harmonis
 from ..errors import BrioError
 from ..protocol.metrics import calibrate_margins
 from ..training import FittedRun, Inputs, Method, Scans
+from .adaptation import Adaptation
 from .evidence import Evidence
 from .ranges import ScanRanges
 
@@ -184,6 +185,8 @@ class Model(Ensemble):
         None where it was not evaluated.
     estimator : dict
         Parameters and labels of the :class:`~brio.BrioClassifier` that wrote it; empty where ``brio fit`` did.
+    adaptation : Adaptation or None
+        To one hospital, see :func:`~brio.models.adapt_model`. It changes logits and probabilities, never margins.
     """
 
     atlas: Atlas
@@ -195,13 +198,15 @@ class Model(Ensemble):
     training: TrainingFacts
     evidence: Evidence | None = None
     estimator: dict[str, Any] = field(default_factory=dict)
+    adaptation: Adaptation | None = None
 
     def __repr__(self) -> str:
         seeds, training = len(self.members), self.training
         evaluated = "" if self.evidence is not None else ", not evaluated"
+        adapted = "" if self.adaptation is None else f", adapted to {self.adaptation.n_scans} scans"
         return (
             f"Model({self.method.name!r}: {seeds} seed{'s' if seeds > 1 else ''}, {training.n_scans} scans of "
-            f"{len(training.sites)} sites, {len(self.atlas)} ROIs ({self.atlas.name}){evaluated})"
+            f"{len(training.sites)} sites, {len(self.atlas)} ROIs ({self.atlas.name}){evaluated}{adapted})"
         )
 
     def with_evidence(self, evidence: Evidence) -> Model:
@@ -243,6 +248,13 @@ class Model(Ensemble):
         reestimated : ndarray, shape [n, K]
         """
         return self.average_members(self.compute_margins(plain, reestimates))
+
+    def average_members(self, margins: Margins) -> tuple[np.ndarray, np.ndarray]:
+        """Turn margins into logits, average them over members, and adapt them; shapes [n] and [n, K]."""
+        full, reestimated = super().average_members(margins)
+        if self.adaptation is None:
+            return full, reestimated
+        return self.adaptation.apply(full), self.adaptation.apply(reestimated)
 
 
 def check_atlas(atlas: Atlas, cohort: Cohort) -> None:

@@ -11,16 +11,19 @@ from ..cohort import Cohort
 from ..cohort.readers.assembly import refuse_existing
 from ..errors import BrioError
 from ..results.files import write_csv, write_json
-from .external import ExternalScores, score_labelled_scans
+from .external import score_labelled_scans
 from .model import Model
 from .predict import ScanPredictions
 
-__all__ = ["write_predictions"]
+__all__ = ["summarise_predictions", "write_predictions"]
 
 PREDICTIONS, CONTRIBUTIONS, VALIDATION = "predictions.csv", "contributions.csv", "validation.json"
+PAGE = "predictions.html"
 
 
-def write_predictions(model: Model, cohort: Cohort, predictions: ScanPredictions, out: str | Path) -> list[str]:
+def write_predictions(
+    model: Model, cohort: Cohort, predictions: ScanPredictions, out: str | Path, page: str | None = None
+) -> list[str]:
     """Write predictions to a new folder, and say in a few lines what they show.
 
     Parameters
@@ -31,6 +34,8 @@ def write_predictions(model: Model, cohort: Cohort, predictions: ScanPredictions
     predictions : ScanPredictions
     out : str or Path
         Must not exist yet.
+    page : str, optional
+        The page of these predictions, of :func:`brio.report.render_prediction_page`.
 
     Returns
     -------
@@ -53,15 +58,33 @@ def write_predictions(model: Model, cohort: Cohort, predictions: ScanPredictions
             write_csv(partial / CONTRIBUTIONS, predictions.contributions)
         if scores is not None:
             write_json(partial / VALIDATION, scores.to_json())
+        if page is not None:
+            (partial / PAGE).write_text(page, encoding="utf-8")
         os.rename(partial, folder)
     except OSError as error:
         raise BrioError(f"{folder}: cannot be written ({error})") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return [*_summarise(model, cohort, predictions), *_describe_scores(scores), f"wrote {folder / PREDICTIONS}"]
+    lines = summarise_predictions(model, cohort, predictions)
+    if scores is not None:
+        lines += scores.describe()
+    lines.append("low and high are about other minutes of the same scan, not about another day")
+    return [*lines, f"wrote {folder / PREDICTIONS}", *([] if page is None else [f"wrote {folder / PAGE}"])]
 
 
-def _summarise(model: Model, cohort: Cohort, predictions: ScanPredictions) -> list[str]:
+def summarise_predictions(model: Model, cohort: Cohort, predictions: ScanPredictions) -> list[str]:
+    """Say in a few lines what predictions show.
+
+    Parameters
+    ----------
+    model : Model
+    cohort : Cohort
+    predictions : ScanPredictions
+
+    Returns
+    -------
+    list of str
+    """
     table, rule = predictions.table, predictions.rule
     outside = int((table["in_range"] == "no").sum())
     lines = []
@@ -79,9 +102,6 @@ def _summarise(model: Model, cohort: Cohort, predictions: ScanPredictions) -> li
             f"{decided} decided: absolute logit at least {rule.threshold:.2f}; expected at a new site: "
             f"{rule.coverage:.0%} of scans, {rule.accuracy:.1%} of them right"
         )
-    lines.append("low and high are about other minutes of the same scan, not about another day")
+    if model.adaptation is not None:
+        lines.append(f"probabilities are adapted to {model.adaptation.n_scans} scans of one hospital; margins are not")
     return lines
-
-
-def _describe_scores(scores: ExternalScores | None) -> list[str]:
-    return [] if scores is None else scores.describe()

@@ -16,6 +16,7 @@ from ..settings import require
 from .evidence import DecisionRule, choose_rule
 from .model import Model, check_atlas
 from .ranges import check_ranges
+from .regions import compute_region_contributions
 
 __all__ = ["DEFAULT_REESTIMATES", "ScanPredictions", "compute_half_width", "predict_scans"]
 
@@ -44,6 +45,8 @@ class ScanPredictions:
         Of the probabilities.
     reestimated_logit : ndarray, shape [n, K]
         Of the re-estimates.
+    regions : ndarray, shape [n, P], or None
+        What the edges of each region add to the margin. None where the method is not linear in the edges.
     """
 
     table: pd.DataFrame
@@ -51,6 +54,7 @@ class ScanPredictions:
     rule: DecisionRule | None
     logit: np.ndarray
     reestimated_logit: np.ndarray
+    regions: np.ndarray | None = None
 
 
 def predict_scans(
@@ -95,6 +99,7 @@ def predict_scans(
     with compute.network_precision():
         margins = model.compute_margins(plain, reestimates)
         contributions = model.compute_contributions(plain)
+        regions = compute_region_contributions(model, plain)
     logit, resampled = model.average_members(margins)
     half = model.interval_factor * compute_half_width(resampled, level)
     rule = None if model.evidence is None else choose_rule(model.evidence.risk, wanted_accuracy)
@@ -110,7 +115,7 @@ def predict_scans(
         }
     )
     table = pd.concat([table, check_ranges(model.ranges, model.mean, plain)], axis=1)
-    return ScanPredictions(table, _list_contributions(model, cohort, contributions), rule, logit, resampled)
+    return ScanPredictions(table, _list_contributions(model, cohort, contributions), rule, logit, resampled, regions)
 
 
 def compute_half_width(resampled: np.ndarray, level: float = LEVEL) -> np.ndarray:

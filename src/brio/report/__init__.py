@@ -2,6 +2,7 @@
 
 from .comparisons import compare_methods, comparison_table, join_jobs, label_folders
 from .people import compare_jobs, gather_jobs, write_joined_tables
+from .predictions import render_prediction_page
 from .sites import draw_sites
 from .tables import markdown_table, paper_figures
 from .write import write_report
@@ -16,6 +17,7 @@ __all__ = [
     "label_folders",
     "markdown_table",
     "paper_figures",
+    "render_prediction_page",
     "write_joined_tables",
     "write_report",
 ]

@@ -2,6 +2,7 @@
 
 from . import (  # noqa: F401 - importing registers them
     ablation,
+    adaptation,
     agreement,
     alignment,
     calibration,

@@ -77,7 +77,7 @@ PAPER = (
     *("comparison", "in-distribution", "ablation", "sensitivity", "agreement", "alignment", "mismatch", "retention"),
     *("scan-length", "efficiency", "regions", "propositions"),
 )
-BEYOND = ("plus", "permutation", "subgroups", "learning-curve", "calibration", "decision-curve")
+BEYOND = ("plus", "permutation", "subgroups", "learning-curve", "calibration", "decision-curve", "adaptation")
 """Studies that are not in the paper."""
 
 

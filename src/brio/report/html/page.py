@@ -3,19 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib import resources
 from typing import Any
 
-from ...results.format import (
-    format_count,
-    format_interval,
-    format_number,
-    format_p,
-    format_percent,
-    format_points,
-    join_names,
-    typeset,
-)
 from ...version import __version__
 from ..cohort import list_exclusions
 from ..contents import ReportContents
@@ -34,28 +23,12 @@ from .figures import (
     build_training,
 )
 from .studies import describe_study
+from .template import fill_template
 
-__all__ = ["FILTERS", "render_page"]
+__all__ = ["render_page"]
 
 MAX_BYTES = 5_000_000
 """Above this size the page is written without the interactive brain."""
-
-
-def _format_difference_interval(ends: Sequence[float] | None) -> str:
-    return typeset(format_interval(ends, format_points))
-
-
-FILTERS: dict[str, Callable[..., str]] = {
-    "percent": lambda share: typeset(format_percent(share)),
-    "points": lambda difference: typeset(format_points(difference)),
-    "interval": lambda ends: typeset(format_interval(ends)),
-    "difference_interval": _format_difference_interval,
-    "p_value": lambda p: typeset(format_p(p)),
-    "number": lambda value: typeset(format_number(value)),
-    "count": format_count,
-    "names": join_names,
-}
-"""Filters of the template: the formats of :mod:`brio.results.format`, with the signs of a printed page."""
 
 
 def render_page(contents: ReportContents) -> str:
@@ -154,18 +127,4 @@ def _collect_factors(arms: list[EvidenceArm]) -> dict[str, list[RunFactors]]:
 
 
 def _render(context: dict[str, Any]) -> str:
-    """Fill the template, which escapes everything that comes from data."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("brio.report.html", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= FILTERS
-    folder = resources.files("brio.report.html")
-    css = folder.joinpath("report.css").read_text(encoding="utf-8")
-    script = folder.joinpath("report.js").read_text(encoding="utf-8")
-    return environment.get_template("report.html.j2").render(**context, css=css, script=script) + "\n"
+    return fill_template("report.html.j2", context, styles=("report.css",), scripts=("tables.js", "report.js"))

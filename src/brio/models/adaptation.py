@@ -1,0 +1,310 @@
+"""Recalibrate the logits of a model on a few labelled scans of one hospital, shrunk towards no change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import expit, logit
+
+from ..errors import BrioError
+from .evidence import Evidence
+
+__all__ = ["Adaptation", "PriorWidths", "choose_widths", "expect_gain", "fit_adaptation"]
+
+LEAST_WIDTH = 0.1
+"""Smallest width that evidence may give: few sites that happen to agree do not show that all sites do."""
+
+_ITERATIONS = 100
+
+
+@dataclass(frozen=True)
+class PriorWidths:
+    """How much hospitals differ: standard deviations of a normal prior around no change.
+
+    Attributes
+    ----------
+    slope : float
+        Of the logarithm of the slope.
+    intercept : float
+        Of the intercept, in logits.
+    source : str
+        Where they come from: ``default``, ``evidence`` or ``given``.
+    """
+
+    slope: float = 0.25
+    intercept: float = 0.5
+    source: str = "default"
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """Slope and intercept that turn the logits of a model into those of one hospital.
+
+    Attributes
+    ----------
+    n_patients, n_controls : int
+        Local scans it was fitted to.
+    slope, intercept : float
+        The adapted logit is ``slope * logit + intercept``.
+    slope_se, intercept_se : float
+        Their standard errors, prior included.
+    widths : PriorWidths
+    prevalence : float or None
+        Share of patients that was given; None where it is that of the local scans.
+    brier_before : float or None
+        Brier score of the local scans without adaptation; None where it cannot be computed.
+    brier_change, brier_change_se : float or None
+        Expected change by adaptation, each local scan left out in turn, and its standard error. Below 0 is better.
+    """
+
+    n_patients: int
+    n_controls: int
+    slope: float
+    intercept: float
+    slope_se: float
+    intercept_se: float
+    widths: PriorWidths
+    prevalence: float | None = None
+    brier_before: float | None = None
+    brier_change: float | None = None
+    brier_change_se: float | None = None
+
+    @property
+    def n_scans(self) -> int:
+        """Number of local scans."""
+        return self.n_patients + self.n_controls
+
+    @property
+    def threshold(self) -> float:
+        """Logit of the original model at which the adapted probability is one half."""
+        return -self.intercept / self.slope
+
+    def apply(self, logits: np.ndarray) -> np.ndarray:
+        """Return adapted logits, in the shape of the given ones."""
+        return self.slope * logits + self.intercept
+
+    def describe(self) -> list[str]:
+        """Say in a few sentences what was learned, from how many scans, and what it buys."""
+        share = (
+            "The intercept follows the share of patients among these scans, which is not that of a clinic unless they "
+            "are a fair sample of it."
+            if self.prevalence is None
+            else f"The share of patients was given: {self.prevalence:.1%}."
+        )
+        return [
+            f"Adapted to {self.n_scans} local scans ({self.n_patients} patients, {self.n_controls} controls). Weights "
+            f"and margins are those of the original model.",
+            f"Slope {self.slope:.2f} (standard error {self.slope_se:.2f}), intercept {self.intercept:+.2f} "
+            f"({self.intercept_se:.2f}): the probability is one half where that of the original model is "
+            f"{expit(self.threshold):.1%}. {share}",
+            f"Both are shrunk towards no change by how much sites differ ({_SOURCES[self.widths.source]}: standard "
+            f"deviation {self.widths.slope:.2f} of the logarithm of the slope, {self.widths.intercept:.2f} of the "
+            "intercept).",
+            self._describe_gain(),
+        ]
+
+    def _describe_gain(self) -> str:
+        if self.brier_before is None or self.brier_change is None:
+            return "These scans cannot say what it buys: they are of one class."
+        error = "" if self.brier_change_se is None else f" (standard error {self.brier_change_se:.3f})"
+        return (
+            f"Expected change of the Brier score by leaving out each local scan: {self.brier_change:+.3f}{error}, "
+            f"from {self.brier_before:.3f}; below 0 is better."
+        )
+
+
+_SOURCES = {"default": "default", "evidence": "from the evidence of the model", "given": "as given"}
+
+
+def choose_widths(evidence: Evidence | None, slope: float | None = None, intercept: float | None = None) -> PriorWidths:
+    """Choose the widths of the prior: those given, else those between sites in the evidence, else the default.
+
+    Parameters
+    ----------
+    evidence : Evidence or None
+        Of the model.
+    slope, intercept : float, optional
+        Above 0; see :class:`PriorWidths`.
+
+    Returns
+    -------
+    PriorWidths
+
+    Raises
+    ------
+    BrioError
+        If a width is not above 0.
+
+    Examples
+    --------
+    >>> choose_widths(None)
+    PriorWidths(slope=0.25, intercept=0.5, source='default')
+    """
+    for name, width in (("slope", slope), ("intercept", intercept)):
+        if width is not None and not (np.isfinite(width) and width > 0):
+            raise BrioError(f"the {name} cannot be shrunk with a standard deviation of {width}; give a number above 0")
+    widths = PriorWidths()
+    if evidence is not None and evidence.slope_sd is not None and evidence.intercept_sd is not None:
+        mean = max(evidence.slope.value or 1.0, 0.5)  # of the logarithm, to first order
+        widths = PriorWidths(
+            max(LEAST_WIDTH, evidence.slope_sd / mean), max(LEAST_WIDTH, evidence.intercept_sd), "evidence"
+        )
+    if slope is None and intercept is None:
+        return widths
+    return PriorWidths(slope or widths.slope, intercept or widths.intercept, "given")
+
+
+def fit_adaptation(
+    label: np.ndarray,
+    logits: np.ndarray,
+    widths: PriorWidths,
+    prevalence: float | None = None,
+    source_share: float = 0.5,
+) -> Adaptation:
+    """Fit slope and intercept to local scans by the mode of their posterior.
+
+    Labels follow a logistic regression on the logits. The logarithm of the slope has a normal prior around 0, the
+    intercept around 0, or around what the given prevalence alone would change. With a prevalence, the share of patients
+    among the local scans is taken as a choice of who was scanned, as in a case-control study: it does not move the
+    intercept.
+
+    Parameters
+    ----------
+    label : ndarray of int, shape [n]
+        1 for patients, 0 for controls.
+    logits : ndarray, shape [n]
+        Of the original model.
+    widths : PriorWidths
+    prevalence : float, optional
+        Share of patients at the hospital, above 0 and below 1.
+    source_share : float
+        Share of patients among the scans of the model; read with ``prevalence`` only.
+
+    Returns
+    -------
+    Adaptation
+        Without its expected gain, see :func:`expect_gain`.
+
+    Raises
+    ------
+    BrioError
+        If there are scans of one class only and no prevalence, or the prevalence is no share.
+
+    Examples
+    --------
+    >>> logits, label = np.tile([-1.0, 0.0, 1.0, 2.0], 10), np.zeros(40, dtype=int)
+    >>> label[3::4] = 1
+    >>> fitted = fit_adaptation(label, logits, PriorWidths())
+    >>> bool(fitted.intercept < 0), fitted.n_patients
+    (True, 10)
+    """
+    label, logits = np.asarray(label, dtype=float), np.asarray(logits, dtype=float)
+    n_patients, n_controls = int(label.sum()), int((1 - label).sum())
+    if prevalence is not None and not 0 < prevalence < 1:
+        raise BrioError(f"a prevalence of {prevalence} is no share of patients; give one above 0 and below 1")
+    if prevalence is None and (n_patients == 0 or n_controls == 0):
+        seen = "controls" if n_patients == 0 else "patients"
+        raise BrioError(
+            f"the local scans are {n_patients + n_controls} {seen} and no others, from which no share of patients can "
+            "be learned; add scans of the other class, or give the share with --prevalence"
+        )
+    estimate, covariance = _find_mode(label, logits, widths, prevalence, _find_centre(prevalence, source_share))
+    slope = float(np.exp(estimate[0]))
+    return Adaptation(
+        n_patients=n_patients,
+        n_controls=n_controls,
+        slope=slope,
+        intercept=float(estimate[1]),
+        slope_se=slope * float(np.sqrt(covariance[0, 0])),
+        intercept_se=float(np.sqrt(covariance[1, 1])),
+        widths=widths,
+        prevalence=prevalence,
+    )
+
+
+def expect_gain(adaptation: Adaptation, label: np.ndarray, logits: np.ndarray, source_share: float = 0.5) -> Adaptation:
+    """Estimate what an adaptation buys: the change of the Brier score, each local scan left out in turn.
+
+    Parameters
+    ----------
+    adaptation : Adaptation
+        Fitted to these scans.
+    label : ndarray of int, shape [n]
+    logits : ndarray, shape [n]
+        Of the original model.
+    source_share : float
+        As it was fitted with.
+
+    Returns
+    -------
+    Adaptation
+        The same, with its expected gain.
+    """
+    label, logits = np.asarray(label, dtype=float), np.asarray(logits, dtype=float)
+    prevalence, widths = adaptation.prevalence, adaptation.widths
+    centre = _find_centre(prevalence, source_share)
+    adapted = np.empty(len(label))
+    for i in range(len(label)):
+        others = np.arange(len(label)) != i
+        (log_slope, intercept), _ = _find_mode(label[others], logits[others], widths, prevalence, centre)
+        adapted[i] = np.exp(log_slope) * logits[i] + intercept
+    before, change, error = _compare_brier(label, logits, adapted, prevalence)
+    return replace(adaptation, brier_before=before, brier_change=change, brier_change_se=error)
+
+
+def _find_centre(prevalence: float | None, source_share: float) -> float:
+    """Intercept that the prevalence alone lets expect."""
+    return 0.0 if prevalence is None else float(logit(prevalence) - logit(source_share))
+
+
+def _find_mode(
+    label: np.ndarray, logits: np.ndarray, widths: PriorWidths, prevalence: float | None, centre: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Logarithm of the slope and intercept at the mode, and their covariance, by Fisher scoring."""
+    precision = np.array([widths.slope**-2.0, widths.intercept**-2.0])
+    start = np.array([0.0, centre])
+    share = label.mean() if len(label) else 0.0
+    if not 0 < share < 1 and prevalence is not None:
+        return start, np.diag(1 / precision)  # scans of one class say nothing once the prevalence is given
+    offset = 0.0 if prevalence is None else float(logit(share) - logit(prevalence))
+
+    def penalised_loss(theta: np.ndarray) -> float:
+        eta = np.exp(theta[0]) * logits + theta[1] + offset
+        return float((np.logaddexp(0, eta) - label * eta).sum() + (precision * (theta - start) ** 2).sum() / 2)
+
+    theta, loss = start, penalised_loss(start)
+    for _ in range(_ITERATIONS):
+        scaled = np.exp(theta[0]) * logits
+        p = expit(scaled + theta[1] + offset)
+        X = np.column_stack([scaled, np.ones(len(scaled))])
+        information = (X * (p * (1 - p))[:, None]).T @ X + np.diag(precision)
+        step = np.linalg.solve(information, X.T @ (label - p) - precision * (theta - start))
+        size = 1.0
+        while (new_loss := penalised_loss(theta + size * step)) > loss and size > 1e-8:
+            size /= 2
+        if new_loss > loss or np.abs(step).max() < 1e-9:
+            break
+        theta, loss = theta + size * step, new_loss
+    return theta, np.linalg.inv(information)
+
+
+def _compare_brier(
+    label: np.ndarray, logits: np.ndarray, adapted: np.ndarray, prevalence: float | None
+) -> tuple[float | None, float | None, float | None]:
+    """Brier score before, its change and the standard error of the change, at the prevalence where it is given."""
+    before, after = ((expit(values) - label) ** 2 for values in (logits, adapted))
+    groups = [(1.0, np.ones(len(label), dtype=bool))]
+    if prevalence is not None:
+        groups = [(prevalence, label == 1), (1 - prevalence, label == 0)]
+    if not all(group.any() for _, group in groups):
+        return None, None, None
+    change = after - before
+    error = None
+    if all(group.sum() > 1 for _, group in groups):
+        variance = sum(share**2 * change[group].var(ddof=1) / group.sum() for share, group in groups)
+        error = float(np.sqrt(variance))
+    total_before, total_change = (
+        float(sum(share * values[group].mean() for share, group in groups)) for values in (before, change)
+    )
+    return total_before, total_change, error

@@ -1,0 +1,70 @@
+"""Fill the templates of pages: everything that comes from data is escaped, and nothing is loaded from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import resources
+from typing import Any
+
+from ...results.format import (
+    format_count,
+    format_interval,
+    format_number,
+    format_p,
+    format_percent,
+    format_points,
+    join_names,
+    typeset,
+)
+
+__all__ = ["FILTERS", "fill_template"]
+
+
+def _format_difference_interval(ends: Sequence[float] | None) -> str:
+    return typeset(format_interval(ends, format_points))
+
+
+FILTERS: dict[str, Callable[..., str]] = {
+    "percent": lambda share: typeset(format_percent(share)),
+    "points": lambda difference: typeset(format_points(difference)),
+    "interval": lambda ends: typeset(format_interval(ends)),
+    "difference_interval": _format_difference_interval,
+    "p_value": lambda p: typeset(format_p(p)),
+    "number": lambda value: typeset(format_number(value)),
+    "count": format_count,
+    "names": join_names,
+}
+"""Filters of the template: the formats of :mod:`brio.results.format`, with the signs of a printed page."""
+
+
+def fill_template(name: str, context: dict[str, Any], styles: Sequence[str], scripts: Sequence[str]) -> str:
+    """Fill a template with its variables, style sheets and scripts.
+
+    Parameters
+    ----------
+    name : str
+        File of the template in this folder.
+    context : dict
+        Its variables.
+    styles, scripts : sequence of str
+        Files in this folder, which become the variables ``css`` and ``script``.
+
+    Returns
+    -------
+    str
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("brio.report.html", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= FILTERS
+    folder = resources.files("brio.report.html")
+    css, script = (
+        "\n".join(folder.joinpath(file).read_text(encoding="utf-8") for file in files) for files in (styles, scripts)
+    )
+    return environment.get_template(name).render(**context, css=css, script=script) + "\n"

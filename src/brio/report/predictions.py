@@ -1,0 +1,185 @@
+"""The page of ``brio predict`` for people: one line per scan, with its interval and what speaks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..cohort import Cohort
+from ..models import Model, ScanPredictions
+from ..models.evidence import Estimate, Evidence
+from ..models.external import ExternalScores, score_labelled_scans
+from ..models.output import summarise_predictions
+from ..results.format import typeset
+from ..version import __version__
+from .html.template import fill_template
+
+__all__ = ["render_prediction_page"]
+
+SPEAKERS = 3
+"""Regions or factors that are named for a scan, at most."""
+
+
+def render_prediction_page(model: Model, cohort: Cohort, predictions: ScanPredictions) -> str:
+    """Render predictions as one HTML page that needs no network and no other file.
+
+    Parameters
+    ----------
+    model : Model
+    cohort : Cohort
+        The scans that were predicted; where they have labels, the predictions are scored.
+    predictions : ScanPredictions
+
+    Returns
+    -------
+    str
+    """
+    table = predictions.table
+    classes = model.classes if model.classes != ("0", "1") else ("control", "patient")
+    context = {
+        "version": __version__,
+        "model": model,
+        "cohort": cohort.name,
+        "classes": classes,
+        "n_decided": int((table["decided"] == "yes").sum()),
+        "n_outside": int((table["in_range"] == "no").sum()),
+        "lines": summarise_predictions(model, cohort, predictions),
+        "rows": _list_rows(cohort, predictions, classes, _name_speakers(model, predictions)),
+        "speakers": _describe_speakers(predictions),
+        "labelled": bool(cohort.labelled.any()),
+        "scores": _list_scores(score_labelled_scans(cohort, predictions)),
+        "facts": _list_facts(model),
+    }
+    styles, scripts = ("report.css", "predictions.css"), ("tables.js", "predictions.js")
+    return fill_template("predictions.html.j2", context, styles, scripts)
+
+
+def _list_rows(
+    cohort: Cohort, predictions: ScanPredictions, classes: tuple[str, str], speakers: list[str]
+) -> list[dict[str, Any]]:
+    """What the page shows of each scan; positions and shares in percent."""
+    labels = np.full(len(cohort), "", dtype=object)
+    known = np.flatnonzero(cohort.labelled)
+    labels[known] = [classes[label] for label in cohort.select(known).labels] if len(known) else []
+    rows = []
+    for k, scan in enumerate(predictions.table.to_dict("records")):
+        low, high, dot = (round(100 * scan[name], 1) for name in ("low", "high", "probability"))
+        rows.append(
+            {
+                "name": scan["participant_id"],
+                "probability": f"{scan['probability']:.4f}",
+                "low": low,
+                "width": round(high - low, 1),
+                "dot": dot,
+                "value": _write_percent(scan["probability"]),
+                "interval": f"{_write_percent(scan['low'])} to {_write_percent(scan['high'])}",
+                "agreement": f"{100 * scan['agreement']:.0f}",
+                "decided": scan["decided"],
+                "side": classes[int(scan["probability"] > 0.5)],
+                "outside": scan["in_range"] == "no",
+                "reasons": scan["reasons"],
+                "speakers": speakers[k],
+                "label": labels[k],
+            }
+        )
+    return rows
+
+
+def _write_percent(share: float) -> str:
+    """Write a probability in whole percent, but never as certain."""
+    return "< 1" if share < 0.005 else "> 99" if share > 0.995 else f"{100 * share:.0f}"
+
+
+def _name_speakers(model: Model, predictions: ScanPredictions) -> list[str]:
+    """Name the regions or factors that add most to the side of each prediction; empty where there are neither."""
+    sign = np.where(predictions.logit > 0, 1.0, -1.0)
+    if predictions.regions is not None:
+        names = model.atlas.rois["name"].astype(str).tolist()
+        return [_join_largest(dict(enumerate(row)), s, names) for row, s in zip(predictions.regions, sign, strict=True)]
+    if predictions.contributions is None:
+        return [""] * len(sign)
+    added = predictions.contributions[predictions.contributions["factor"] != "intercept"]
+    several = added["seed"].nunique() > 1
+    words = [
+        f"factor {factor} of seed {seed}" if several else f"factor {factor}"
+        for factor, seed in added[["factor", "seed"]].drop_duplicates().itertuples(index=False)
+    ]
+    values = added["contribution"].to_numpy().reshape(added["seed"].nunique(), len(sign), -1)  # [S, n, J]
+    by_scan = values.transpose(1, 0, 2).reshape(len(sign), -1)
+    return [_join_largest(dict(enumerate(row)), s, words) for row, s in zip(by_scan, sign, strict=True)]
+
+
+def _join_largest(added: Mapping[int, float], sign: float, names: list[str]) -> str:
+    """Join the names of what adds most to one side, with what it adds."""
+    order = sorted(added, key=lambda k: -sign * added[k])[:SPEAKERS]
+    return ", ".join(typeset(f"{names[k]} {added[k]:+.2f}") for k in order if sign * added[k] > 0)
+
+
+def _describe_speakers(predictions: ScanPredictions) -> str:
+    """Say what the last column holds; empty where it is left out."""
+    if predictions.regions is not None:
+        return (
+            "The regions whose edges add most to the margin on the side of the prediction, and how much, compared with "
+            "the mean source scan. They say what the model reads, not what causes anything."
+        )
+    if predictions.contributions is not None:
+        return (
+            "The factors that add most to the margin on the side of the prediction, and how much. Factors of different "
+            "seeds do not correspond to each other."
+        )
+    return ""
+
+
+def _list_scores(scores: ExternalScores | None) -> list[tuple[str, str, str]]:
+    """Name, value and 95 % interval of each score of external validation."""
+    if scores is None:
+        return []
+    shares = [
+        ("AUC, %", scores.auc),
+        ("Accuracy of all scans, %", scores.accuracy),
+        (f"Accuracy of the {scores.n_decided} decided scans, %", scores.accuracy_decided),
+    ]
+    rows = [(name, *_write_estimate(estimate, 100, 1)) for name, estimate in shares]
+    rows.append(("Brier score (0.25 is the score of always predicting 50 %)", f"{scores.brier:.3f}", ""))
+    rows.append(("Calibration slope (perfect: 1)", *_write_estimate(scores.slope, 1, 2)))
+    rows.append(("Calibration intercept (perfect: 0)", *_write_estimate(scores.intercept, 1, 2)))
+    return rows
+
+
+def _write_estimate(estimate: Estimate, factor: float, digits: int) -> tuple[str, str]:
+    if estimate.value is None:
+        return "unknown", ""
+    value = f"{factor * estimate.value:.{digits}f}"
+    if estimate.low is None or estimate.high is None:
+        return typeset(value), ""
+    return typeset(value), typeset(f"{factor * estimate.low:.{digits}f} to {factor * estimate.high:.{digits}f}")
+
+
+def _list_facts(model: Model) -> list[tuple[str, str]]:
+    """The model card in a few lines."""
+    training, n_seeds = model.training, len(model.members)
+    facts = [
+        ("Method", f"{model.method.name}, {n_seeds} {'seed' if n_seeds == 1 else 'seeds'}"),
+        ("Fitted to", f"{training.n_scans} scans of {len(training.sites)} sites ({training.cohort})"),
+        ("Atlas", f"{model.atlas.name}, {len(model.atlas)} ROIs"),
+        ("At new sites", _describe_evidence(model.evidence)),
+    ]
+    if model.adaptation is not None:
+        facts.append(("Adapted", " ".join(model.adaptation.describe())))
+    facts.append(("Holds", f"No identifiers; {model.method.facts.holds}."))
+    facts.append(("Written by", f"brio {training.versions['brio']}"))
+    return facts
+
+
+def _describe_evidence(evidence: Evidence | None) -> str:
+    if evidence is None:
+        return "Not evaluated: nothing is known of how good it is."
+    auc, interval = _write_estimate(evidence.auc, 100, 1)
+    differences = "".join(f" The evidence differs from the model: {words}." for words in evidence.differences)
+    known = f"; 95 % interval {interval}" if interval else ""
+    return (
+        f"AUC {auc} % (mean over {evidence.n_sites} sites, each left out in turn{known}), "
+        f"accuracy {100 * evidence.accuracy:.1f} %, Brier score {evidence.brier:.3f}.{differences}"
+    )

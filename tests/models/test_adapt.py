@@ -1,0 +1,253 @@
+"""Adapting a model to a hospital: slope and intercept alone, shrunk towards no change."""
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import expit, logit
+
+from brio import BrioClassifier
+from brio.cohort.simulate import Simulation, simulate
+from brio.errors import BrioError
+from brio.jobs import JobSpec
+from brio.models import PriorWidths, adapt_model, fit_adaptation, fit_model, predict_scans, read_model, write_model
+from brio.models.adaptation import choose_widths, expect_gain
+from brio.models.card import write_card
+from brio.models.evidence import Estimate, Evidence
+from brio.protocol.recalibration import fit_recalibration
+
+WIDE = PriorWidths(100.0, 100.0)
+
+
+def draw_scans(n, rng, slope=1.0, intercept=0.0):
+    """Logits of a model, and labels of a hospital where they should have another slope and intercept."""
+    logits = rng.normal(size=n)
+    return (rng.uniform(size=n) < expit(slope * logits + intercept)).astype(int), logits
+
+
+def draw_both_classes(n, rng, **truth):
+    while True:
+        label, logits = draw_scans(n, rng, **truth)
+        if 0 < label.sum() < n:
+            return label, logits
+
+
+# ---------------------------------------------------------------- the fit
+
+
+def test_the_mode_is_that_of_a_general_optimiser():
+    rng = np.random.default_rng(0)
+    for n, widths in ((6, PriorWidths()), (40, PriorWidths(0.4, 0.1)), (40, PriorWidths(0.1, 2.0))):
+        label, logits = draw_both_classes(n, rng, slope=0.3, intercept=-1.0)
+
+        def loss(theta, label=label, logits=logits, widths=widths):
+            p = expit(np.exp(theta[0]) * logits + theta[1])
+            likelihood = np.where(label == 1, np.log(p), np.log1p(-p)).sum()
+            return -likelihood + theta[0] ** 2 / (2 * widths.slope**2) + theta[1] ** 2 / (2 * widths.intercept**2)
+
+        best = minimize(loss, [0.0, 0.0], tol=1e-10).x
+        fitted = fit_adaptation(label, logits, widths)
+        np.testing.assert_allclose([np.log(fitted.slope), fitted.intercept], best, atol=1e-5)
+
+
+def test_without_shrinkage_it_is_the_recalibration_of_cox():
+    label, logits = draw_scans(300, np.random.default_rng(1), slope=1.5, intercept=-0.7)
+    fitted, free = fit_adaptation(label, logits, WIDE), fit_recalibration(label, logits)
+    assert fitted.slope == pytest.approx(free.slope, rel=1e-4)
+    assert fitted.intercept == pytest.approx(free.intercept, rel=1e-4)
+    assert fitted.slope_se == pytest.approx(free.slope_se, rel=1e-3)
+    assert fitted.intercept_se == pytest.approx(free.intercept_se, rel=1e-3)
+
+
+def test_few_scans_change_little_and_many_find_the_truth():
+    rng = np.random.default_rng(2)
+    few = [fit_adaptation(*draw_both_classes(10, rng, intercept=-1.5), PriorWidths()) for _ in range(50)]
+    many = fit_adaptation(*draw_scans(20_000, rng, slope=1.4, intercept=-1.5), PriorWidths())
+    assert -0.8 < np.mean([f.intercept for f in few]) < -0.2
+    assert many.slope == pytest.approx(1.4, abs=0.1)
+    assert many.intercept == pytest.approx(-1.5, abs=0.1)
+    assert many.threshold == pytest.approx(1.5 / 1.4, abs=0.1)
+    assert np.mean([f.intercept_se for f in few]) > 4 * many.intercept_se
+
+
+def test_separated_classes_and_inverse_order_have_a_finite_slope():
+    logits = np.array([-3.0, -2.0, 2.0, 3.0])
+    for label in ([0, 0, 1, 1], [1, 1, 0, 0]):
+        fitted = fit_adaptation(np.array(label), logits, PriorWidths())
+        assert 0.3 < fitted.slope < 2
+
+
+def test_a_given_prevalence_takes_the_place_of_the_share_among_the_scans():
+    rng = np.random.default_rng(3)
+    label, logits = draw_scans(200_000, rng, intercept=-2.0)
+    share = label.mean()
+    patients, controls = np.flatnonzero(label), np.flatnonzero(label == 0)
+    chosen = np.concatenate([patients[:4000], controls[:4000]])  # half of the scans, but not of the hospital
+    fitted = fit_adaptation(label[chosen], logits[chosen], WIDE, prevalence=share)
+    assert fitted.intercept == pytest.approx(-2.0, abs=0.1)
+    assert fitted.slope == pytest.approx(1.0, abs=0.1)
+    assert fit_adaptation(label[chosen], logits[chosen], WIDE).intercept > -0.7
+
+
+def test_one_class_needs_the_prevalence_and_then_moves_the_intercept_alone():
+    logits = np.array([0.3, -1.0, 0.8])
+    for label, seen in ((np.zeros(3), "3 controls and no others"), (np.ones(3), "3 patients and no others")):
+        with pytest.raises(BrioError, match=seen):
+            fit_adaptation(label, logits, PriorWidths())
+        fitted = fit_adaptation(label, logits, PriorWidths(), prevalence=0.1, source_share=0.4)
+        assert (fitted.slope, fitted.intercept) == (1.0, pytest.approx(logit(0.1) - logit(0.4)))
+        assert expect_gain(fitted, label, logits, 0.4).brier_change is None
+    for share in (0.0, 1.0, 40.0):
+        with pytest.raises(BrioError, match="is no share of patients"):
+            fit_adaptation(label, logits, PriorWidths(), prevalence=share)
+
+
+def test_the_expected_gain_leaves_each_scan_out():
+    label, logits = draw_scans(12, np.random.default_rng(4), intercept=-1.0)
+    whole = expect_gain(fit_adaptation(label, logits, PriorWidths()), label, logits)
+    change = []
+    for i in range(12):
+        rest = np.delete(np.arange(12), i)
+        fitted = fit_adaptation(label[rest], logits[rest], PriorWidths())
+        change.append((expit(fitted.apply(logits[i])) - label[i]) ** 2 - (expit(logits[i]) - label[i]) ** 2)
+    assert whole.brier_change == pytest.approx(np.mean(change))
+    assert whole.brier_change_se == pytest.approx(np.std(change, ddof=1) / 12**0.5)
+    squares = (expit(logits) - label) ** 2
+    assert whole.brier_before == pytest.approx(np.mean(squares))
+    rare = expect_gain(fit_adaptation(label, logits, PriorWidths(), prevalence=0.1), label, logits)
+    assert rare.brier_before == pytest.approx(0.1 * squares[label == 1].mean() + 0.9 * squares[label == 0].mean())
+    assert rare.brier_change < 0
+
+
+def make_evidence(**sds):
+    none = Estimate(None, None, None)
+    return Evidence(9, 3, 1, "", none, none, 0.7, 0.2, replace(none, value=0.8), none, (), **sds)
+
+
+def test_widths_come_from_the_evidence_unless_they_are_given():
+    assert choose_widths(None) == choose_widths(make_evidence()) == PriorWidths()
+    known = choose_widths(make_evidence(slope_sd=0.2, intercept_sd=0.7))
+    assert asdict(known) == {"slope": pytest.approx(0.25), "intercept": 0.7, "source": "evidence"}
+    agreeing = choose_widths(make_evidence(slope_sd=0.0, intercept_sd=0.0))
+    assert (agreeing.slope, agreeing.intercept) == (0.1, 0.1)
+    assert choose_widths(make_evidence(slope_sd=0.2, intercept_sd=0.7), intercept=0.3).intercept == 0.3
+    with pytest.raises(BrioError, match="give a number above 0"):
+        choose_widths(None, slope=0.0)
+
+
+# ---------------------------------------------------------------- simulated hospitals
+
+
+@pytest.fixture(scope="module")
+def hospital():
+    """A model of three sites, and a fourth site of eighty patients and eighty controls."""
+    cohort = simulate(Simulation(n_sites=4, per_class=80, n_rois=8, frames=50, stable=0.35, seed=8))
+    own = cohort.sites == "site04"
+    spec = JobSpec(cohort.select(np.flatnonzero(~own)[::3]), ["ridge"], exclude=False, device="cpu")
+    return fit_model(spec), cohort.select(own)
+
+
+def score_draws(hospital, n_patients, n_controls, share, draws=30):
+    """Brier scores of a hospital with a share of patients, before and after adapting to some of its scans."""
+    model, site = hospital
+    before = predict_scans(model, site, reestimates=2, device="cpu").logit
+    scores = []
+    for draw in range(draws):
+        rng = np.random.default_rng(draw)
+        patients, controls = (rng.permutation(np.flatnonzero(site.labels == c)) for c in (1, 0))
+        patients = patients[: round(80 * share / (1 - share))]
+        local = np.concatenate([patients[:n_patients], controls[:n_controls]])
+        rest = np.concatenate([patients[n_patients:], controls[n_controls:]])
+        fitted = fit_adaptation(site.labels[local], before[local], PriorWidths())
+        if draw == 0:  # what the model does, too
+            of_model = adapt_model(model, site.select(local), device="cpu").adaptation
+            assert (of_model.slope, of_model.intercept) == pytest.approx((fitted.slope, fitted.intercept))
+        adapted = fitted.apply(before)
+        label = site.labels[rest]
+        scores.append([((expit(values[rest]) - label) ** 2).mean() for values in (before, adapted)])
+    return np.array(scores).T
+
+
+def test_brier_improves_where_the_share_of_patients_was_shifted(hospital):
+    before, after = score_draws(hospital, 8, 32, share=0.2)
+    assert after.mean() < before.mean() - 0.01
+    assert (after < before).mean() > 0.9
+
+
+def test_ten_scans_do_no_harm_where_nothing_was_shifted(hospital):
+    before, after = score_draws(hospital, 5, 5, share=0.5)
+    assert abs(after - before).max() < 0.02
+    assert after.mean() < before.mean() + 0.002
+
+
+# ---------------------------------------------------------------- models
+
+
+@pytest.fixture(scope="module")
+def local(cohort):
+    """Scans of one site of the small cohort, of which the model is taken not to know."""
+    own = cohort.select(cohort.sites == "site02")
+    return own.select(np.flatnonzero((own.labels == 0) | (np.arange(len(own)) % 3 == 0)))
+
+
+def test_margins_stay_and_probabilities_and_intervals_are_adapted(ridge, local, tmp_path):
+    adapted = adapt_model(ridge, local, device="cpu")
+    a = adapted.adaptation
+    assert (a.n_patients, a.n_controls) == (int(local.labels.sum()), int((1 - local.labels).sum()))
+    own, new = (predict_scans(model, local, reestimates=4, device="cpu") for model in (ridge, adapted))
+    np.testing.assert_array_equal(own.table["margin"], new.table["margin"])
+    for name in ("probability", "low", "high"):
+        np.testing.assert_allclose(new.table[name], expit(a.slope * logit(own.table[name]) + a.intercept), rtol=1e-6)
+    np.testing.assert_allclose(new.reestimated_logit, a.slope * own.reestimated_logit + a.intercept)
+    write_model(adapted, tmp_path / "model")
+    again = read_model(tmp_path / "model")
+    assert again.adaptation == a
+    assert adapt_model(again, local, device="cpu").adaptation == a  # it starts from the original
+    card = write_card(again)
+    assert f"Adapted to {len(local)} local scans ({a.n_patients} patients" in card
+    assert f"leaving out each local scan: {a.brier_change:+.3f}" in card
+    assert "Adapted" not in write_card(ridge)
+    assert f"adapted to {len(local)} scans" in repr(again)
+    estimator = BrioClassifier.load(tmp_path / "model").set_params(device="cpu")
+    np.testing.assert_allclose(estimator.predict_proba(local)[:, 1], new.table["probability"], rtol=1e-9)
+
+
+def test_scans_without_labels_are_not_read(ridge, local, cohort):
+    labels = cohort.participants["label"].where(cohort.participants["participant_id"].isin(local.ids))
+    mixed = replace(cohort, participants=cohort.participants.assign(label=labels), fingerprint="other")
+    assert adapt_model(ridge, mixed, device="cpu").adaptation == adapt_model(ridge, local, device="cpu").adaptation
+
+
+def test_wrong_scans_are_refused(ridge, local, cohort):
+    bare = replace(local, participants=local.participants.drop(columns="label"))
+    turned = replace(local, classes=("patient", "control"))
+    for scans, said in ((bare, "no scan has a label"), (cohort, "these very scans"), (turned, "are exchanged")):
+        with pytest.raises(BrioError, match=said):
+            adapt_model(ridge, scans, device="cpu")
+
+
+def test_the_command_writes_a_model_that_predict_uses(brio_command, ridge, local, tmp_path):
+    write_model(ridge, tmp_path / "model")
+    local.save(tmp_path / "local")
+    local.select(np.flatnonzero(local.labels == 0)).save(tmp_path / "controls")
+    words = ("--device", "cpu")
+    said = brio_command("adapt", tmp_path / "model", tmp_path / "local", "--out", tmp_path / "here", *words)
+    assert said.status == 0, said.text
+    assert "Expected change of the Brier score" in said.text
+    assert read_model(tmp_path / "here").adaptation == adapt_model(ridge, local, device="cpu").adaptation
+    said = brio_command(
+        "adapt", tmp_path / "here", tmp_path / "controls", "--prevalence", 0.1, "--out", tmp_path / "next", *words
+    )
+    assert said.status == 0, said.text
+    assert "starts again from the original" in said.text
+    assert "The share of patients was given: 10.0%" in said.text
+    said = brio_command("adapt", tmp_path / "model", tmp_path / "controls", "--out", tmp_path / "x", *words)
+    assert said.status == 2
+    assert "--prevalence" in said.err
+    assert not (tmp_path / "x").exists()
+    said = brio_command(
+        "predict", tmp_path / "here", tmp_path / "local", "--out", tmp_path / "p", "--reestimates", 2, *words
+    )
+    assert f"adapted to {len(local)} scans of one hospital" in said.text
+    assert f"Adapted to {len(local)} local scans" in (tmp_path / "p" / "predictions.html").read_text(encoding="utf-8")

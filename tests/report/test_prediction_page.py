@@ -1,0 +1,182 @@
+"""The page of predictions: its numbers are those of the table, names are escaped, and it works in a browser."""
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from browser import Browser, chromium
+
+from brio.jobs import JobSpec
+from brio.models import adapt_model, fit_model, predict_scans, trace_risk
+from brio.models.evidence import Estimate, Evidence
+from brio.models.output import write_predictions
+from brio.report import render_prediction_page
+
+
+class Rows(HTMLParser):
+    """Text, sort values and classes of every row of the table of scans."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.rows, self.inside, self.texts = [], False, []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        if tag == "table":
+            self.inside = attrs.get("id") == "scans"
+        elif self.inside and tag == "tr" and "class" in attrs:
+            self.rows.append({"classes": attrs["class"].split(), "values": [], "text": ""})
+        elif self.inside and tag == "td" and self.rows:
+            self.rows[-1]["values"].append(attrs.get("data-value"))
+
+    def handle_endtag(self, tag):
+        self.inside = self.inside and tag != "table"
+
+    def handle_data(self, data):
+        if self.inside and self.rows:
+            self.rows[-1]["text"] += data
+
+
+@pytest.fixture(scope="module")
+def model(cohort):
+    fitted = fit_model(JobSpec(cohort, ["ridge"], exclude=False, device="cpu"))
+    logits = predict_scans(fitted, cohort, reestimates=2, device="cpu").logit
+    risk = tuple(
+        replace(point, accuracy=0.9 if point.coverage <= 0.5 else 0.6) for point in trace_risk(cohort.labels, logits)
+    )
+    none = Estimate(None, None, None)
+    return fitted.with_evidence(Evidence(50, 5, 1, "", Estimate(0.7, 0.6, 0.8), none, 0.65, 0.21, none, none, risk))
+
+
+@pytest.fixture(scope="module")
+def strange(cohort):
+    """The same scans, of which the first is too short; its id is a word of code."""
+    scans = [cohort.scan(i) for i in range(len(cohort))]
+    scans[0] = scans[0][:20]
+    table = cohort.participants.drop(columns=["participant_id", "site", "label", "n_frames"])
+    return type(cohort).from_scans(
+        scans,
+        site=cohort.sites,
+        label=cohort.labels,
+        participant_id=["<script>window.pwned=1</script>", *cohort.ids[1:]],
+        covariates=table,
+        atlas=cohort.atlas,
+        classes=cohort.classes,
+        name="<em>scans</em>",
+    )
+
+
+@pytest.fixture(scope="module")
+def predictions(model, strange):
+    return predict_scans(model, strange, reestimates=4, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def page(model, strange, predictions):
+    return render_prediction_page(model, strange, predictions)
+
+
+def test_every_scan_has_its_row_with_the_numbers_of_the_table(page, predictions):
+    rows, table = Rows(page).rows, predictions.table
+    assert len(rows) == len(table)
+    for row, scan in zip(rows, table.to_dict("records"), strict=True):
+        assert float(row["values"][0]) == pytest.approx(scan["probability"], abs=1e-4)
+        assert float(row["values"][1]) == round(100 * scan["agreement"])
+        assert ("yes" in row["classes"]) == (scan["decided"] == "yes")
+        assert ("out" in row["classes"]) == (scan["in_range"] == "no")
+        assert scan["participant_id"] in row["text"]
+    assert "short: 20 frames" in rows[0]["text"]
+    places = [float(left) for left in re.findall(r'class="dot" style="left:([\d.]+)%"', page)]
+    np.testing.assert_allclose(places, 100 * table["probability"], atol=0.06)
+    bars = np.array(re.findall(r'<i style="left:([\d.]+)%;width:([\d.]+)%">', page), dtype=float)
+    np.testing.assert_allclose(bars.sum(1), 100 * table["high"], atol=0.11)
+
+
+def test_regions_that_speak_for_a_scan_add_most_to_its_side(page, model, strange, predictions):
+    intercept = float(model.members[0].fitted.parameters["intercept"])
+    np.testing.assert_allclose(predictions.regions.sum(1) + intercept, predictions.table["margin"], atol=1e-9)
+    names = strange.atlas.rois["name"].to_numpy()
+    for row, added, logit in zip(Rows(page).rows, predictions.regions, predictions.logit, strict=True):
+        largest = int(np.argmax(np.sign(logit) * added))
+        assert f"{names[largest]} {added[largest]:+.2f}".replace("-", "−") in row["text"].replace("-", "−")
+
+
+def test_one_edge_gives_half_of_its_part_to_each_of_its_regions(model, strange):
+    """Against the coefficients themselves: all of them zero but one."""
+    member = model.members[0]
+    coefficients = member.fitted.parameters["coefficients"].clone().zero_()
+    coefficients[8] = 2.0  # of ROIs 1 and 3: seven edges of ROI 0 come first, then that to ROI 2
+    parameters = {**member.fitted.parameters, "coefficients": coefficients}
+    changed = replace(model, members=(replace(member, fitted=replace(member.fitted, parameters=parameters)),))
+    found = predict_scans(changed, strange, reestimates=2, device="cpu")
+    part = found.table["margin"] - float(parameters["intercept"])
+    np.testing.assert_allclose(found.regions[:, 1], part / 2, atol=1e-12)
+    np.testing.assert_allclose(found.regions[:, 3], part / 2, atol=1e-12)
+    assert not found.regions[:, [0, 2, 4, 5, 6, 7]].any()
+
+
+def test_what_the_interval_means_and_labels_are_on_the_page(page, model, strange, predictions):
+    assert "other minutes of the same scan" in page
+    assert "another day" in page
+    assert "External validation" in page
+    bare = replace(strange, participants=strange.participants.drop(columns=["label", "site"]))
+    assert "External validation" not in render_prediction_page(model, bare, predictions)
+    adapted = adapt_model(model, strange.select(np.arange(2, 30)), device="cpu")
+    assert "Adapted to 28 local scans" in render_prediction_page(adapted, strange, predictions)
+    unknown = replace(model, evidence=None)
+    page = render_prediction_page(unknown, strange, predict_scans(unknown, strange, reestimates=2, device="cpu"))
+    assert "not evaluated, so never decided" in page
+
+
+def test_factors_speak_where_there_are_no_regions(cohort):
+    settings = {"epochs": 2, "T_w": 1, "M": 2, "K": 2, "J": 2, "cell_batch": 2, "sinkhorn_iterations": 3}
+    spec = JobSpec(cohort, ["brio"], settings=settings, seeds=2, exclude=False, device="cpu")
+    model = fit_model(spec)
+    found = predict_scans(model, cohort, reestimates=2, device="cpu")
+    assert found.regions is None
+    rows = Rows(render_prediction_page(model, cohort, found)).rows
+    added = found.contributions[found.contributions["factor"] != "intercept"]
+    for row, scan, logit in zip(rows, cohort.ids, found.logit, strict=True):
+        own = added[added["participant_id"] == scan]
+        best = own.loc[(np.sign(logit) * own["contribution"]).idxmax()]
+        if np.sign(logit) * best["contribution"] > 0:
+            assert f"factor {best['factor']} of seed {best['seed']} " in row["text"]
+
+
+def test_the_page_sorts_filters_and_runs_no_name_as_code(model, strange, predictions, page, tmp_path):
+    lines = write_predictions(model, strange, predictions, tmp_path / "there", page)
+    path = tmp_path / "there" / "predictions.html"
+    assert lines[-1] == f"wrote {path}"
+    values = "[...document.querySelectorAll('#scans tbody tr')].map(r => Number(r.cells[{k}].dataset.value))"
+    shown = "[...document.querySelectorAll('#scans tbody tr')].filter(r => r.offsetHeight > 0).length"
+    with Browser(chromium()) as browser:
+        browser.open(path)
+        for k in (1, 2):
+            browser.eval(f"document.querySelectorAll('#scans thead button')[{k}].click()")
+            ordered = browser.eval(values.format(k=k))
+            assert ordered == sorted(ordered, reverse=True)
+        script = "(() => {{ const c = document.{0}; c.value = '{1}'; c.dispatchEvent(new Event('{2}')); }})()"
+        browser.eval(script.format("getElementById('show')", "out", "change"))
+        assert browser.eval(shown) == (predictions.table["in_range"] == "no").sum() > 0
+        browser.eval(script.format("getElementById('show')", "all", "change"))
+        browser.eval(script.format("querySelector('[data-filter]')", "who007", "input"))
+        assert browser.eval(shown) == 1
+        assert browser.eval("document.getElementById('count').textContent") == f"1 of {len(strange)} shown"
+        many = tmp_path / "many.html"
+        row = page[page.index("    <tr class") : page.index("    </tbody>")]
+        many.write_text(page.replace(row, row * 12), encoding="utf-8")
+        browser.open(many)
+        assert browser.eval(shown) == 500 < 12 * len(strange)
+        browser.eval("document.querySelectorAll('#scans thead button')[1].click()")
+        first = browser.eval(values.format(k=1))[:500]
+        assert max(first) == max(predictions.table["probability"].round(4))
+        browser.eval("document.getElementById('more').click()")
+        assert browser.eval(shown) == 12 * len(strange)
+        browser.open(path, width=390)
+        assert browser.eval("document.documentElement.scrollWidth") <= 390
+        assert browser.complaints == []
+        assert browser.requests == [path.resolve().as_uri()]
+        assert browser.eval("window.pwned") is None
