@@ -16,6 +16,7 @@ from ..errors import BrioError
 from ..protocol.metrics import calibrate_margins
 from ..training import FittedRun, Inputs, Method, Scans
 from .evidence import Evidence
+from .patterns import Patterns
 from .ranges import ScanRanges
 
 __all__ = ["Ensemble", "Margins", "Member", "Model", "TrainingFacts", "check_atlas"]
@@ -184,6 +185,8 @@ class Model(Ensemble):
         None where it was not evaluated.
     estimator : dict
         Parameters and labels of the :class:`~brio.BrioClassifier` that wrote it; empty where ``brio fit`` did.
+    patterns : tuple of Patterns
+        What each member reads, over the scans that it learned from; empty where its method explains nothing.
     """
 
     atlas: Atlas
@@ -195,6 +198,7 @@ class Model(Ensemble):
     training: TrainingFacts
     evidence: Evidence | None = None
     estimator: dict[str, Any] = field(default_factory=dict)
+    patterns: tuple[Patterns, ...] = ()
 
     def __repr__(self) -> str:
         seeds, training = len(self.members), self.training
@@ -221,12 +225,13 @@ class Model(Ensemble):
         -------
         Margins
         """
-        if not reestimates:
-            return self.collect_margins(plain)
+        request = self.request_reestimates(plain, reestimates) if reestimates else None
+        return self.collect_margins(plain, request)
+
+    def request_reestimates(self, plain: Connectomes, reestimates: int) -> ReestimateRequest:
+        """Ask for re-estimates of all scans, the same for all members and whatever they are used for."""
         blocks = clip_block_length(self.block_length, plain.n_frames, BlockRule())
-        return self.collect_margins(
-            plain, ReestimateRequest(np.arange(len(plain)), blocks, _SEED, _REFRESH, reestimates)
-        )
+        return ReestimateRequest(np.arange(len(plain)), blocks, _SEED, _REFRESH, reestimates)
 
     def compute_logits(self, plain: Connectomes, reestimates: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Compute the logits of the probabilities of scans and of their re-estimates, averaged over members.
