@@ -1,6 +1,7 @@
-"""Models that leave home: fit a method to all sites, save it, load it elsewhere, and predict scans with it."""
+"""Models that leave home: fit a method to all sites, save it, load it elsewhere, predict scans with it, explain it."""
 
 from .evidence import DecisionRule, Evidence, choose_rule, gather_evidence, trace_risk
+from .explain import ModelExplanation, explain_model
 from .fit import complete_model, evaluate_model, fit_model
 from .folder import read_model, write_model
 from .model import Ensemble, Member, Model, TrainingFacts, check_atlas
@@ -13,6 +14,7 @@ __all__ = [
     "Evidence",
     "Member",
     "Model",
+    "ModelExplanation",
     "ScanPredictions",
     "ScanRanges",
     "TrainingFacts",
@@ -20,6 +22,7 @@ __all__ = [
     "choose_rule",
     "complete_model",
     "evaluate_model",
+    "explain_model",
     "fit_model",
     "gather_evidence",
     "predict_scans",
