@@ -5,7 +5,8 @@ job together. ``docs/examples/my_method.py`` is a complete example.
 
 - Declare a method: ``method``, ``variant``, ``NeuralMethod`` (or ``Method`` for one that is not trained by gradient
   steps), ``NeuralSettings``, ``setting`` with ``choice``, ``uniform`` or ``log_uniform``, and the checks ``require*``.
-- Types it meets: ``Scans``, ``RunState``, ``StepContext``, ``Output``, ``Batch``, ``Stage``.
+- Types it meets: ``Scans``, ``RunState``, ``StepContext``, ``Output``, ``Batch``, ``Stage``; ``Explanation`` and
+  ``ExplainedScans`` where it says what it reads.
 - Graphs: ``build_profiles``, ``select_strong_edges``, ``normalise_adjacency``.
 - Layers that give a run the same numbers alone and in a stack: ``Dropout``, ``BatchNorm``, ``Chain``, ``build_mlp``.
 - Losses: ``classification_loss``, ``bce``, ``average_losses``, ``average_by_site``.
@@ -22,6 +23,8 @@ from .settings import require, setting
 from .spaces import choice, log_uniform, uniform
 from .training import (
     Batch,
+    ExplainedScans,
+    Explanation,
     FittedRun,
     InputShape,
     Method,
@@ -46,6 +49,8 @@ __all__ = [
     "BatchNorm",
     "Chain",
     "Dropout",
+    "ExplainedScans",
+    "Explanation",
     "FittedRun",
     "InputShape",
     "LayerNorm",

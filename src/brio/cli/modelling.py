@@ -1,4 +1,4 @@
-"""Commands that make and use models: fit, predict, adapt."""
+"""Commands that make and use models: fit, predict, adapt, explain."""
 
 from __future__ import annotations
 
@@ -174,3 +174,56 @@ def adapt(
     for sentence in adapted.adaptation.describe():
         say(sentence)
     say(f"wrote {adapted!r} to {out}")
+
+
+@app.command()
+def explain(
+    model: ModelFolder,
+    out: Out,
+    cohort: Annotated[
+        Path | None, typer.Option(help="Cohort folder: scans of the model, or others; needed for stability only.")
+    ] = None,
+    reestimates: Annotated[int, typer.Option(help="Re-estimates of each scan of the cohort; 0 for none.")] = 8,
+    sites: Annotated[
+        bool, typer.Option("--sites", help="Fit again without each site of the cohort; closed-form methods only.")
+    ] = False,
+    companion: Companions = None,
+    keep_all: KeepAll = False,
+    load: Load = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Explain what a model reads: coefficients and patterns of edges, regions, factors, and their stability.
+
+    Coefficients say how a model weighs edges; patterns say which edges go with its margin. Neither is a cause.
+
+    Example: brio explain model --cohort cohort --sites --out explanation
+    """
+    from ..cohort.readers.assembly import refuse_existing
+    from ..jobs.job import prepare_job
+    from ..models import explain_model, read_model
+    from ..models.explain_output import write_explanation
+
+    refuse_existing(out)
+    load_own_methods(load)
+    fitted = read_model(model)
+    scans = None
+    with show_progress(quiet) as progress:
+        if cohort is not None:
+            spec = job_options(
+                cohort,
+                [fitted.method.name],
+                seeds=1,
+                setting=None,
+                fold=None,
+                companion=companion,
+                keep_all=keep_all,
+                device=device,
+                runs_per_stack=None,
+            )
+            scans = prepare_job(spec, progress, say).cohort
+        explanation = explain_model(
+            fitted, scans, reestimates=reestimates, sites=sites, device=device, progress=progress
+        )
+    for line in write_explanation(explanation, out):
+        say(line)

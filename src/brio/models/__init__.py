@@ -1,8 +1,9 @@
-"""Models that leave home: fit a method to all sites, save it, load it elsewhere, and predict scans with it."""
+"""Models that leave home: fit a method to all sites, save it, load it elsewhere, predict scans with it, explain it."""
 
 from .adapt import adapt_model
 from .adaptation import Adaptation, PriorWidths, fit_adaptation
 from .evidence import DecisionRule, Evidence, choose_rule, gather_evidence, trace_risk
+from .explain import ModelExplanation, explain_model
 from .fit import complete_model, evaluate_model, fit_model
 from .folder import read_model, write_model
 from .model import Ensemble, Member, Model, TrainingFacts, check_atlas
@@ -16,6 +17,7 @@ __all__ = [
     "Evidence",
     "Member",
     "Model",
+    "ModelExplanation",
     "PriorWidths",
     "ScanPredictions",
     "ScanRanges",
@@ -25,6 +27,7 @@ __all__ = [
     "choose_rule",
     "complete_model",
     "evaluate_model",
+    "explain_model",
     "fit_adaptation",
     "fit_model",
     "gather_evidence",

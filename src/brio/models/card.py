@@ -50,7 +50,8 @@ def write_card(model: Model) -> str:
         f"- Excluded by the audit: {training.n_excluded}. Cohort fingerprint {training.fingerprint[:12]}.",
         "## What it holds of participants",
         f"No identifiers. The method holds {model.method.facts.holds}. The model also holds the mean connectome of the "
-        "source sites and the ranges above, whose ends are of single scans.",
+        "source sites, the ranges above, whose ends are of single scans"
+        + (", and what the model reads, averaged over all source scans." if model.patterns else "."),
         *_warn_of_kept_scans(model.method.facts.keeps_scans),
         "## Settings",
         "\n".join(f"- `{name}`: {value}" for name, value in vars(model.method.settings).items()),

@@ -25,6 +25,7 @@ from ..version import __version__
 from .evidence import gather_evidence
 from .halves import learn_interval_factor
 from .model import Member, Model, TrainingFacts
+from .patterns import Patterns, read_scans, summarise_reading
 from .ranges import learn_ranges
 
 __all__ = ["complete_model", "evaluate_model", "fit_model", "settle_final_settings"]
@@ -122,7 +123,8 @@ def complete_model(method: Method, members: Sequence[Member], connectomes: Conne
         mean=mean,
         training=_describe_training(cohort, whole, learned, folds[0]),
     )
-    return replace(model, interval_factor=learn_interval_factor(model, connectomes, learned))
+    factor = learn_interval_factor(model, connectomes, learned)
+    return replace(model, interval_factor=factor, patterns=_learn_patterns(model, connectomes, learned))
 
 
 def settle_final_settings(name: str, values: Mapping[str, Any]) -> Method:
@@ -195,6 +197,15 @@ def _fit_members(job: Job, method: Method, runs: list[Run]) -> tuple[Member, ...
     for member in members:
         member.fitted.require_finite(method.name)
     return tuple(members)
+
+
+def _learn_patterns(model: Model, connectomes: Connectomes, learned: np.ndarray) -> tuple[Patterns, ...]:
+    """What each member reads, over the scans that the model learned from; empty where its method explains nothing."""
+    method, labels = model.method, connectomes.cohort.labels[learned]
+    if method.explain(model.members[0].fitted) is None:
+        return ()
+    readings = (read_scans(method, m.fitted, model.gather_inputs(connectomes, m), learned) for m in model.members)
+    return tuple(summarise_reading(reading, labels) for reading in readings)
 
 
 def _estimate_block_length(connectomes: Connectomes, scans: np.ndarray) -> float:

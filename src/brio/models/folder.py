@@ -6,6 +6,7 @@ file                           what
 ``model.json``                 method, settings, training, ranges, evidence and adaptation
 ``rois.tsv``                   ROIs in the order that scans must have
 ``mean.safetensors``           mean connectome of the source sites
+``patterns.safetensors``       what it reads, over all source scans, where its method explains that
 ``weights-SEED.safetensors``   one member of the model
 ``harmonisation-SEED...``      its site effects, where sites were harmonised
 ``MODEL_CARD.md``              all of this for people
@@ -46,6 +47,7 @@ from .adaptation import Adaptation
 from .card import write_card
 from .evidence import Evidence
 from .model import Member, Model, TrainingFacts
+from .patterns import Patterns
 from .ranges import ScanRanges
 
 __all__ = ["read_model", "write_model"]
@@ -54,6 +56,7 @@ FORMAT = 1
 """Version of the format of a model folder."""
 
 MODEL, ROIS, MEAN, CARD, SUMS = "model.json", "rois.tsv", "mean.safetensors", "MODEL_CARD.md", "SHA256SUMS"
+PATTERNS = "patterns.safetensors"
 GET_AGAIN = "copy the model again from where it came, or fit it again"
 
 
@@ -128,6 +131,11 @@ def _write_files(model: Model, folder: Path) -> None:
     (folder / ROIS).write_text(format_table(model.atlas.rois), "utf-8")
     (folder / CARD).write_text(write_card(model), "utf-8")
     _save_tensors({"mean": model.mean}, folder / MEAN)
+    if model.patterns:
+        named = zip(model.members, model.patterns, strict=True)
+        tensors = {f"{m.fitted.run.seed}.{key}": t for m, p in named for key, t in p.to_tensors().items()}
+        _save_tensors(tensors, folder / PATTERNS)
+        names.append(PATTERNS)
     for member in model.members:
         seed, fitted = member.fitted.run.seed, member.fitted
         state = fitted.state._replace(training={})
@@ -222,7 +230,23 @@ def read_model(path: str | Path) -> Model:
         evidence=record.evidence,
         estimator=record.estimator,
         adaptation=record.adaptation,
+        patterns=_read_patterns(folder, names, method, members),
     )
+
+
+def _read_patterns(folder: Path, names: list[str], method: Method, members: list[Member]) -> tuple[Patterns, ...]:
+    if method.explain(members[0].fitted) is None:
+        return ()
+    _require_listed(folder, names, PATTERNS)
+    tensors = _load_tensors(folder / PATTERNS)
+    patterns = []
+    for member in members:
+        start = f"{member.fitted.run.seed}."
+        own = {name.removeprefix(start): t for name, t in tensors.items() if name.startswith(start)}
+        if "n_scans" not in own:
+            raise file_error(folder / PATTERNS, f"has nothing of seed {start[:-1]}", GET_AGAIN)
+        patterns.append(Patterns.from_tensors(own))
+    return tuple(patterns)
 
 
 def _check_sums(folder: Path) -> list[str]:

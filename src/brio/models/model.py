@@ -17,6 +17,7 @@ from ..protocol.metrics import calibrate_margins
 from ..training import FittedRun, Inputs, Method, Scans
 from .adaptation import Adaptation
 from .evidence import Evidence
+from .patterns import Patterns
 from .ranges import ScanRanges
 
 __all__ = ["Ensemble", "Margins", "Member", "Model", "TrainingFacts", "check_atlas"]
@@ -187,6 +188,8 @@ class Model(Ensemble):
         Parameters and labels of the :class:`~brio.BrioClassifier` that wrote it; empty where ``brio fit`` did.
     adaptation : Adaptation or None
         To one hospital, see :func:`~brio.models.adapt_model`. It changes logits and probabilities, never margins.
+    patterns : tuple of Patterns
+        What each member reads, over the scans that it learned from; empty where its method explains nothing.
     """
 
     atlas: Atlas
@@ -199,6 +202,7 @@ class Model(Ensemble):
     evidence: Evidence | None = None
     estimator: dict[str, Any] = field(default_factory=dict)
     adaptation: Adaptation | None = None
+    patterns: tuple[Patterns, ...] = ()
 
     def __repr__(self) -> str:
         seeds, training = len(self.members), self.training
@@ -226,12 +230,13 @@ class Model(Ensemble):
         -------
         Margins
         """
-        if not reestimates:
-            return self.collect_margins(plain)
+        request = self.request_reestimates(plain, reestimates) if reestimates else None
+        return self.collect_margins(plain, request)
+
+    def request_reestimates(self, plain: Connectomes, reestimates: int) -> ReestimateRequest:
+        """Ask for re-estimates of all scans, the same for all members and whatever they are used for."""
         blocks = clip_block_length(self.block_length, plain.n_frames, BlockRule())
-        return self.collect_margins(
-            plain, ReestimateRequest(np.arange(len(plain)), blocks, _SEED, _REFRESH, reestimates)
-        )
+        return ReestimateRequest(np.arange(len(plain)), blocks, _SEED, _REFRESH, reestimates)
 
     def compute_logits(self, plain: Connectomes, reestimates: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Compute the logits of the probabilities of scans and of their re-estimates, averaged over members.

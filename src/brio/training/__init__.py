@@ -1,6 +1,7 @@
 """Training over a runs axis: the contract of a method, the sampler, the trainer, model selection."""
 
 from .contract import Batch, Method, MethodFacts, NetworkCall, Output, SourceScans, Stage
+from .explanation import ExplainedScans, Explanation
 from .fitted_run import FittedRun, Prediction, Run, RunState, Tensors, group_tensors, name_tensors
 from .inputs import Inputs, InputShape, Scans
 from .neural import NeuralMethod, NeuralSettings
@@ -9,6 +10,8 @@ from .step_context import StepContext
 
 __all__ = [
     "Batch",
+    "ExplainedScans",
+    "Explanation",
     "FittedRun",
     "InputShape",
     "Inputs",

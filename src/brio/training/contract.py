@@ -16,6 +16,7 @@ from ..connectome import Connectomes
 from ..errors import BrioError
 from ..progress import Progress, silent
 from ..protocol import Fold
+from .explanation import ExplainedScans, Explanation
 from .fitted_run import FittedRun, Prediction, Run, RunState, Tensors
 from .inputs import Inputs, InputShape, Scans
 from .step_context import StepContext
@@ -54,6 +55,8 @@ class MethodFacts:
         What a fitted run holds of its source scans, for the card of a model.
     keeps_scans : str
         What it holds of single source scans, in words; empty where every number is made of many scans.
+    explains : str
+        What :meth:`Method.explain` returns, in words; empty where it returns None.
     """
 
     epochs: int | None = None
@@ -64,6 +67,7 @@ class MethodFacts:
     setting_without_validation: str = ""
     holds: str = "weights of a network, each of them learned from all source scans"
     keeps_scans: str = ""
+    explains: str = ""
 
 
 class Method(ABC):
@@ -186,6 +190,30 @@ class Method(ABC):
     def intercept(self, fitted: FittedRun) -> float | None:
         """Return the part of a margin that no factor contributes; None where the method has no factors."""
         return None
+
+    def explain(self, fitted: FittedRun) -> Explanation | None:
+        """Return what a fitted run reads of a connectome; None where it has neither coefficients nor factors."""
+        return None
+
+    def read_explained(self, fitted: FittedRun, scans: Scans) -> ExplainedScans:
+        """Read from scans what :meth:`explain` explains: margins, values of edges, contributions of factors.
+
+        Parameters
+        ----------
+        fitted : FittedRun
+        scans : Scans
+            B scans.
+
+        Returns
+        -------
+        ExplainedScans
+
+        Raises
+        ------
+        BrioError
+            If the method has neither coefficients of edges nor factors.
+        """
+        raise BrioError(f"method '{self.name}' has neither coefficients of edges nor factors to explain")
 
     def bytes_per_run(self, connectomes: Connectomes, run: Run) -> int:
         """Estimate the memory in bytes that one more run in a stack needs; decides how many train together."""

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from ...connectome import ReestimateRequest, clip_block_length, source_strength, sym_top
 from ...training import (
     Batch,
+    ExplainedScans,
+    Explanation,
     FittedRun,
     InputShape,
     MethodFacts,
@@ -159,7 +161,8 @@ class Brio(NeuralMethod):
     def facts(self) -> MethodFacts:
         facts = super().facts
         cost = facts.relative_cost * (2.0 if self._aligns else 1.0)  # refreshes and alignment about double an epoch
-        return replace(facts, reestimates=self.settings.K if self._reestimates else None, relative_cost=cost)
+        reestimates = self.settings.K if self._reestimates else None
+        return replace(facts, reestimates=reestimates, relative_cost=cost, explains="factors")
 
     def compute_contributions(self, fitted: FittedRun, scans: Scans) -> np.ndarray:
         out = Stack.restore(self, scans, [fitted]).forward(scans, shared=True)
@@ -167,6 +170,16 @@ class Brio(NeuralMethod):
 
     def intercept(self, fitted: FittedRun) -> float:
         return float(fitted.parameters["b"])
+
+    def explain(self, fitted: FittedRun) -> Explanation:
+        """Return the assignment of ROIs to factors, which is fixed after the warm-up."""
+        return Explanation(assignment=fitted.state.inference["Pi_bar"].double().cpu().numpy())
+
+    def read_explained(self, fitted: FittedRun, scans: Scans) -> ExplainedScans:
+        """Read margins, and what each factor adds to them, Eq. (10)."""
+        out = Stack.restore(self, scans, [fitted]).forward(scans, shared=True)
+        margin, a = (t[0].double().cpu().numpy() for t in (out.logit, out.contributions))
+        return ExplainedScans(margin, contributions=a / self.settings.J**0.5)
 
     def _measure_descriptors(self, source: SourceScans, learned: Tensors) -> tuple[Tensor, Tensor]:
         """Mean and SD over the source scans of each descriptor of each ROI. Shapes [P, 3]."""

@@ -9,13 +9,25 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from ...connectome import Connectomes, fill_dead, read_edges, source_mean
+from ...connectome import Connectomes, source_mean
 from ...progress import Progress, silent
 from ...protocol import auc
-from ...training import FittedRun, Method, MethodFacts, Prediction, Run, RunState, Scans, SourceScans, Tensors
+from ...training import (
+    ExplainedScans,
+    Explanation,
+    FittedRun,
+    Method,
+    MethodFacts,
+    Prediction,
+    Run,
+    RunState,
+    Scans,
+    SourceScans,
+    Tensors,
+)
 from .calibration import fit_calibration
+from .features import vectorise_fc
 from .penalty_choice import choose_penalty
 from .settings import LinearSettings
 from .sites import average_site_auc, centre_gram, centre_within
@@ -75,6 +87,10 @@ class LinearMethod(Method):
     site_intercepts = False
     """Whether each source site has an intercept of its own, which is not penalised. Then features and labels are
     centred within sites before :meth:`solve`, which comes to the same."""
+    edge_values = "Fisher z"
+    """What the value of an edge is, for an explanation; empty where features do not belong to edges."""
+    beyond_edges = ""
+    """What the margin is made of besides the edges, for an explanation."""
 
     @property
     def needs_validation(self) -> bool:  # type: ignore[override]
@@ -88,6 +104,7 @@ class LinearMethod(Method):
             dead_rois=self.settings.dead_rois,
             setting_without_validation="choose_by=source-sites",
             holds="means of features and one coefficient for each, learned from all source scans",
+            explains="coefficients of edges" if self.edge_values else "",
         )
 
     @abstractmethod
@@ -279,6 +296,22 @@ class LinearMethod(Method):
         """Predict margins; the representation is the centred features."""
         return self._predict_read(fitted, scans)
 
+    def explain(self, fitted: FittedRun) -> Explanation | None:
+        """Return the coefficient of each edge."""
+        if not self.edge_values:
+            return None
+        coefficients = fitted.parameters["coefficients"].double().numpy()
+        return Explanation(self.edge_values, self.pick_edges(coefficients, fitted.state.learned), self.beyond_edges)
+
+    def read_explained(self, fitted: FittedRun, scans: Scans) -> ExplainedScans:
+        """Read margins and values of edges."""
+        margin, features = self.predict(fitted, scans)
+        return ExplainedScans(margin, self.pick_edges(features, fitted.state.learned))
+
+    def pick_edges(self, features: np.ndarray, learned: Tensors) -> np.ndarray:
+        """Pick the features that belong to edges. Shape [..., d] -> [..., edges]."""
+        return features
+
     def _predict_read(self, fitted: FittedRun, scans: Scans) -> Prediction:
         """Predict for scans as :meth:`read_scans` gives them."""
         p = fitted.parameters
@@ -353,21 +386,3 @@ class LinearMethod(Method):
         if self.site_intercepts:
             gram, y = centre_gram(gram, site), centre_within(y, site)
         return [self.solve(gram, y, penalty) for penalty in penalties]
-
-
-def vectorise_fc(scans: Scans, mean: Tensor) -> np.ndarray:
-    """Read the upper triangle of the FC matrices, with edges of ROIs without signal filled in.
-
-    Parameters
-    ----------
-    scans : Scans
-        n scans.
-    mean : Tensor, shape [P, P]
-        Fills the edges of ROIs without signal.
-
-    Returns
-    -------
-    ndarray of float64, shape [n, P (P - 1) / 2]
-    """
-    A = fill_dead(scans.A, scans.alive, mean.to(scans.A))
-    return read_edges(A).double().cpu().numpy()

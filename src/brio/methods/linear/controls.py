@@ -21,6 +21,7 @@ class _Control(LinearMethod):
 
     version = 4  # probabilities are those of the margins, which are those of version 3
     margins_are_log_odds = True
+    edge_values = ""
 
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
         return solve_logistic(gram, y, penalty)

@@ -51,6 +51,7 @@ class CoreScaffold(LinearMethod):
     settings: CoreScaffoldSettings
     version = 2  # of penalties that score alike the strongest is chosen; never calibrated
     features_use_labels = True
+    edge_values = "Fisher z, adjusted for age and sex; 0 for edges outside the scaffold"
 
     @property
     def facts(self) -> MethodFacts:
@@ -72,6 +73,14 @@ class CoreScaffold(LinearMethod):
         confounds = Confounds(*(learned[name].to(scans.A) for name in Confounds._fields))
         values, live = _read_edges(scans, learned["u"], learned["v"], learned["mean"])
         return remove_confounds(values, live, scans.covariates, confounds).double().cpu().numpy()
+
+    def pick_edges(self, features: np.ndarray, learned: Tensors) -> np.ndarray:
+        n_rois = len(learned["mean"])
+        position = np.zeros((n_rois, n_rois), dtype=np.int64)
+        position[np.triu_indices(n_rois, 1)] = np.arange(n_rois * (n_rois - 1) // 2)
+        edges = np.zeros((*features.shape[:-1], n_rois * (n_rois - 1) // 2))
+        edges[..., position[learned["u"].numpy(), learned["v"].numpy()]] = features
+        return edges
 
 
 def _read_edges(scans: Scans, u: Tensor, v: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:

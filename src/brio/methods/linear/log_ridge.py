@@ -82,6 +82,7 @@ class LogRidge(KernelRidgeMethod):
     uses_seed = False
     margins_are_log_odds = True  # calibrate makes them so
     site_intercepts = True
+    edge_values = "entry of the log-connectome"
 
     def predict_inner_folds(
         self, gram: np.ndarray, y: np.ndarray, site: np.ndarray, penalties: np.ndarray

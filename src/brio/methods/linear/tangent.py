@@ -13,7 +13,7 @@ from ...connectome import fill_dead
 from ...settings import require
 from ...training import Scans, SourceScans, Tensors
 from ..registry import TEXTBOOK, method
-from .base import vectorise_fc
+from .features import vectorise_fc
 from .ridge import KernelRidgeMethod
 from .settings import LinearSettings
 
@@ -146,6 +146,8 @@ class TangentRidge(KernelRidgeMethod):
     Settings = TangentSettings
     settings: TangentSettings
     uses_seed = False
+    edge_values = "entry of the tangent-space matrix, times the root of two"
+    beyond_edges = "the diagonal of the tangent-space matrix"
 
     def learn(self, source: SourceScans, scans: Scans) -> Tensors:
         learned = super().learn(source, scans)
@@ -156,6 +158,11 @@ class TangentRidge(KernelRidgeMethod):
     def extract_features(self, scans: Scans, learned: Tensors) -> np.ndarray:
         S = self._shrink_scans(scans, learned)
         return map_to_tangent_space(S, learned["whitening"].to(S)).cpu().numpy()
+
+    def pick_edges(self, features: np.ndarray, learned: Tensors) -> np.ndarray:
+        n_rois = len(learned["whitening"])
+        u, v = np.triu_indices(n_rois)
+        return features[..., u < v]
 
     def _shrink_scans(self, scans: Scans, learned: Tensors) -> Tensor:
         filled = fill_dead(scans.A, scans.alive, learned["mean"].to(scans.A))
@@ -171,6 +178,9 @@ class TangentRidge(KernelRidgeMethod):
 class FCTangentRidge(TangentRidge):
     """Ridge regression on FC entries and tangent space together, both scaled to the same mean square."""
 
+    edge_values = "Fisher z, divided by one number for all edges"
+    beyond_edges = "the tangent-space matrix, whose entries mix regions"
+
     def learn_features(self, source: SourceScans, scans: Scans) -> tuple[Tensors, np.ndarray]:
         learned = self.learn(source, scans)
         parts = self._parts(scans, learned)  # once, since the matrix logarithms are the costly part
@@ -181,6 +191,10 @@ class FCTangentRidge(TangentRidge):
     def extract_features(self, scans: Scans, learned: Tensors) -> np.ndarray:
         scale = learned["scale"].tolist()
         return np.concatenate([x / s for x, s in zip(self._parts(scans, learned), scale, strict=True)], axis=1)
+
+    def pick_edges(self, features: np.ndarray, learned: Tensors) -> np.ndarray:
+        n_rois = len(learned["whitening"])
+        return features[..., : n_rois * (n_rois - 1) // 2]
 
     def _parts(self, scans: Scans, learned: Tensors) -> tuple[np.ndarray, np.ndarray]:
         return vectorise_fc(scans, learned["mean"]), super().extract_features(scans, learned)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 
 from ...connectome import Connectomes, find_live_edges
 from ...progress import Progress, silent
-from ...training import FittedRun, Method, MethodFacts, Prediction, Run, Scans, SourceScans
+from ...training import ExplainedScans, Explanation, FittedRun, Method, MethodFacts, Prediction, Run, Scans, SourceScans
 from ..registry import Provenance, method, retire
 from .model import FactorModel
 from .run_fit import RunFit
@@ -78,6 +79,24 @@ class BrioPlus(Method):
         """Return the part of a margin that no factor contributes, c_0."""
         return float(fitted.parameters["calibration"][1])
 
+    def explain(self, fitted: FittedRun) -> Explanation:
+        """Return the linear path of all factors together, and the assignment of ROIs."""
+        model = FactorModel.from_tensors(fitted.parameters, torch.empty(0))
+        return Explanation(
+            edge_values=f"view {model.view_name} of the connectome",
+            coefficients=(model.calibration[0] * model.theta.sum(0)).numpy(),
+            beyond_edges="the kernels of the factors",
+            assignment=model.factors.Pi.numpy(),
+        )
+
+    def read_explained(self, fitted: FittedRun, scans: Scans) -> ExplainedScans:
+        """Read margins, edges under the chosen view, and contributions of factors."""
+        model = FactorModel.from_tensors(fitted.parameters, scans.A)
+        x = model.read_scans(scans)
+        a = model.contributions(x)
+        contributions = model.calibration[0] * a
+        return ExplainedScans(*(t.cpu().numpy() for t in (model.logit(a), x, contributions)))
+
     @property
     def facts(self) -> MethodFacts:
         """What a job plans and prints with."""
@@ -86,6 +105,7 @@ class BrioPlus(Method):
             relative_cost=4.0,
             holds="coefficients of edges, learned from all source scans, and coordinates of every source scan",
             keeps_scans="its kernel compares a new scan with the coordinates of each source scan and its re-estimates",
+            explains="coefficients of edges, and factors",
         )
 
     def _find_block_length(self, connectomes: Connectomes, run: Run) -> float:

@@ -30,9 +30,14 @@ class FactorModel(NamedTuple):
     beta: Tensor  # [J, m] their weights in each factor's own kernel
     calibration: Tensor  # [2] slope and intercept of the logit
 
+    @property
+    def view_name(self) -> str:
+        """Name of the chosen view, a key of :data:`VIEWS`."""
+        return list(VIEWS)[int(self.view)]
+
     def read_scans(self, scans: Scans) -> Tensor:
         """Read the edges of scans under the view, centred; edges without signal become 0. Shape [n, edges]."""
-        return self.centre_edges(read_view(scans.A, list(VIEWS)[int(self.view)]), find_live_edges(scans.alive))
+        return self.centre_edges(read_view(scans.A, self.view_name), find_live_edges(scans.alive))
 
     def centre_edges(self, edges: Tensor, live: Tensor) -> Tensor:
         """Subtract the centre from edges; those without signal become 0.

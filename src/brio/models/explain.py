@@ -1,0 +1,172 @@
+"""Explain what a model reads: coefficients and patterns of edges, regions, factors, and how stable they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from ..cohort import Cohort
+from ..connectome import Connectomes
+from ..device import resolve_device
+from ..errors import BrioError
+from ..methods import list_methods, make_method
+from ..progress import Progress, silent
+from ..settings import require
+from ..training import Explanation
+from .explain_tables import (
+    Stability,
+    average_emphasis,
+    average_weights,
+    tabulate_edges,
+    tabulate_factors,
+    tabulate_profiles,
+    tabulate_rois,
+)
+from .model import Model, check_atlas
+from .patterns import CohortReading, read_scans, summarise_reading
+from .roi_groups import RoiGroups, group_rois
+from .site_stability import SitePatterns, find_reason_against_refits, refit_without_each_site
+
+__all__ = ["DEFAULT_REESTIMATES", "ModelExplanation", "explain_model"]
+
+DEFAULT_REESTIMATES = 8
+LEAST_SCANS = 10
+"""Fewer scans give no pattern worth a look."""
+
+
+@dataclass(frozen=True, eq=False)
+class ModelExplanation:
+    """What a model reads, as tables. Numbers of several members are averaged, those of factors are kept apart.
+
+    Attributes
+    ----------
+    model : Model
+    members : tuple of Explanation
+        One for each member of the model.
+    groups : RoiGroups
+        Groups of ROIs, by which figures are ordered.
+    edges : DataFrame or None
+        One row per edge, see :func:`~brio.models.explain_tables.tabulate_edges`; None where a method has no
+        coefficients.
+    rois : DataFrame
+        One row per ROI, see :func:`~brio.models.explain_tables.tabulate_rois`.
+    factors, profiles : DataFrame or None
+        One row per factor, and one per factor and ROI; None where a method has no factors.
+    sites : DataFrame or None
+        One row per left-out site; None where nothing was fitted again.
+    reading : CohortReading or None
+        What was read of the scans that were given.
+    """
+
+    model: Model
+    members: tuple[Explanation, ...]
+    groups: RoiGroups
+    edges: pd.DataFrame | None
+    rois: pd.DataFrame
+    factors: pd.DataFrame | None
+    profiles: pd.DataFrame | None
+    sites: pd.DataFrame | None
+    reading: CohortReading | None
+
+
+def explain_model(
+    model: Model,
+    cohort: Cohort | None = None,
+    *,
+    reestimates: int = DEFAULT_REESTIMATES,
+    sites: bool = False,
+    device: str = "auto",
+    progress: Progress = silent,
+) -> ModelExplanation:
+    """Explain what a model reads.
+
+    A model holds its coefficients, its factors, and their patterns over the scans it was fitted to. Scans are needed
+    for patterns elsewhere and for stability only.
+
+    Parameters
+    ----------
+    model : Model
+    cohort : Cohort, optional
+        Scans to read: those that the model was fitted to, or others. Labels are needed for means by class.
+    reestimates : int
+        Re-estimates of each of these scans, for stability; 0 computes none, else at least 2.
+    sites : bool
+        Fit the method again without each site of the cohort in turn. Closed-form methods only.
+    device : {"auto", "cpu", "cuda", "cuda-tf32"}
+    progress : Progress
+
+    Returns
+    -------
+    ModelExplanation
+
+    Raises
+    ------
+    BrioError
+        If the method has neither coefficients of edges nor factors, the ROIs are not those of the model, there are
+        too few scans, or ``sites`` is asked for without a cohort or for a network.
+    """
+    members = _explain_members(model)
+    reading: CohortReading | None = None
+    by_site: SitePatterns | None = None
+    if sites and cohort is None:
+        raise BrioError("sites are left out of a cohort: give the scans that the model was fitted to (--cohort)")
+    if sites and (reason := find_reason_against_refits(model)):
+        raise BrioError(f"cannot leave out sites: {reason}")
+    if cohort is not None:
+        require(reestimates == 0 or reestimates >= 2, "reestimates", reestimates, "0, or at least 2")
+        check_atlas(model.atlas, cohort)
+        if len(cohort) < LEAST_SCANS:
+            raise BrioError(f"{cohort.name}: has {len(cohort)} scans; a pattern needs at least {LEAST_SCANS}")
+        compute = resolve_device(device)
+        plain = Connectomes(cohort, compute.torch_device)
+        with compute.network_precision():
+            reading = _read_cohort(model, plain, reestimates, progress)
+            if sites:
+                by_site = refit_without_each_site(model, plain, progress)
+    groups = group_rois(model.atlas, model.mean)
+    weights = average_weights(members, model.patterns)
+    stability = Stability.gather(reading, by_site)
+    return ModelExplanation(
+        model=model,
+        members=members,
+        groups=groups,
+        edges=None if weights is None else tabulate_edges(model.atlas, weights, stability),
+        rois=tabulate_rois(model.atlas, groups, weights, average_emphasis(members, model.patterns), stability),
+        factors=tabulate_factors(model, members, reading),
+        profiles=tabulate_profiles(model, members),
+        sites=None if by_site is None or weights is None else by_site.compare(*weights),
+        reading=reading,
+    )
+
+
+def _explain_members(model: Model) -> tuple[Explanation, ...]:
+    """What the method says of each member; an error that names methods which can, where it says nothing."""
+    explanations = [model.method.explain(member.fitted) for member in model.members]
+    members = tuple(e for e in explanations if e is not None)
+    if not members:
+        able = ", ".join(entry.name for entry in list_methods() if make_method(entry.name).facts.explains)
+        raise BrioError(
+            f"'{model.method.name}' has neither coefficients of edges nor factors, so there is nothing to explain. "
+            f"These methods have: {able}"
+        )
+    return members
+
+
+def _read_cohort(model: Model, plain: Connectomes, K: int, progress: Progress) -> CohortReading:
+    """Read the scans, and K re-estimates of each, with every member."""
+    cohort, scans = plain.cohort, np.arange(len(plain))
+    label = np.full(len(plain), -1)
+    if cohort.labelled.any():
+        label[cohort.labelled] = cohort.select(cohort.labelled).labels
+    request = model.request_reestimates(plain, K)
+    patterns, reestimated = [], []
+    for k, member in enumerate(model.members):
+        progress(f"reading {len(plain)} scans", k / len(model.members))
+        inputs = model.gather_inputs(plain, member)
+        patterns.append(summarise_reading(read_scans(model.method, member.fitted, inputs, scans), label))
+        if K:
+            reestimated.append(read_scans(model.method, member.fitted, inputs, scans, request))
+    is_training = cohort.fingerprint == model.training.fingerprint
+    return CohortReading(cohort.name, is_training, tuple(patterns), tuple(reestimated))

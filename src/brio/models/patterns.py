@@ -1,0 +1,226 @@
+"""What a fitted run reads over many scans: patterns of edges (Haufe et al. 2014), and the part of each factor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..connectome import ReestimateRequest
+from ..training import ExplainedScans, FittedRun, Inputs, Method
+
+__all__ = ["CohortReading", "Patterns", "Reading", "compute_shares", "read_scans", "summarise_reading"]
+
+_SCANS_AT_A_TIME = 256
+
+
+class Reading(NamedTuple):
+    """What a fitted run reads of n scans, each in K versions: the full scan (K = 1), or re-estimates of it.
+
+    Attributes
+    ----------
+    margin : ndarray, shape [n, K]
+    contributions : ndarray, shape [n, K, J], or None
+        What each factor adds to the margin.
+    pattern : ndarray, shape [K, edges], or None
+        Covariance of the values of an edge with the margin, divided by the variance of the margin.
+    difference : ndarray, shape [K, edges], or None
+        Mean value of an edge in class 1 less that in class 0; None where labels were not given.
+    """
+
+    margin: np.ndarray
+    contributions: np.ndarray | None
+    pattern: np.ndarray | None
+    difference: np.ndarray | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Patterns:
+    """What one member of a model reads, over all scans that it learned from. No number is of a single scan.
+
+    Attributes
+    ----------
+    n_scans : int
+    pattern : ndarray of float64, shape [edges], or None
+        Change of the value of an edge that goes with a margin higher by one (Haufe et al. 2014).
+    factor_share : ndarray of float64, shape [J], or None
+        Share of each factor in the variance of the margin; sums to one.
+    factor_mean : ndarray of float64, shape [2, J], or None
+        Mean contribution of each factor in each class.
+    factor_sd : ndarray of float64, shape [J], or None
+        Standard deviation of its contribution over scans.
+    """
+
+    n_scans: int
+    pattern: np.ndarray | None = None
+    factor_share: np.ndarray | None = None
+    factor_mean: np.ndarray | None = None
+    factor_sd: np.ndarray | None = None
+
+    def to_tensors(self) -> dict[str, Tensor]:
+        """Return the tensors to store, by name."""
+        arrays = {name: value for name, value in vars(self).items() if value is not None}
+        return {name: torch.as_tensor(value) for name, value in arrays.items()}
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, Tensor]) -> Patterns:
+        """Rebuild what :meth:`to_tensors` returned."""
+        arrays = {name: t.numpy() for name, t in tensors.items() if name != "n_scans"}
+        return cls(int(tensors["n_scans"]), **arrays)
+
+
+@dataclass(frozen=True, eq=False)
+class CohortReading:
+    """What the members of a model read of the scans of a cohort.
+
+    Attributes
+    ----------
+    name : str
+        Of the cohort.
+    is_training : bool
+        Whether these are the very scans that the model was fitted to.
+    patterns : tuple of Patterns
+        One for each member.
+    reestimated : tuple of Reading
+        Of re-estimates of the same scans, one for each member; empty where none were computed.
+    """
+
+    name: str
+    is_training: bool
+    patterns: tuple[Patterns, ...]
+    reestimated: tuple[Reading, ...]
+
+
+class _Sums:
+    """Sums over scans from which slopes of edges on a score are computed, so that their values need not be kept."""
+
+    def __init__(self, K: int, n_edges: int) -> None:
+        self.x, self.xs = np.zeros((K, n_edges)), np.zeros((K, n_edges))
+
+    def add(self, edges: np.ndarray, score: np.ndarray) -> None:
+        """Add scans: edges [b, K, edges], scores [b, K]."""
+        self.x += edges.sum(0)
+        self.xs += np.einsum("bke,bk->ke", edges, score)
+
+    def compute_slopes(self, score: np.ndarray) -> np.ndarray:
+        """Compute covariance over variance of the score from the scores [n, K] of all scans. Shape [K, edges]."""
+        covariance = self.xs / len(score) - self.x / len(score) * score.mean(0)[:, None]
+        return covariance / score.var(0)[:, None]
+
+
+def read_scans(
+    method: Method,
+    fitted: FittedRun,
+    inputs: Inputs,
+    scans: np.ndarray,
+    reestimates: ReestimateRequest | None = None,
+    label: np.ndarray | None = None,
+) -> Reading:
+    """Read from scans what a method explains.
+
+    Parameters
+    ----------
+    method : Method
+    fitted : FittedRun
+    inputs : Inputs
+        Scans of a cohort, as the run reads them.
+    scans : ndarray of int64, shape [n]
+        Positions in the cohort.
+    reestimates : ReestimateRequest, optional
+        Read K re-estimates of each of these scans instead of the full ones.
+    label : ndarray of int, shape [n], optional
+        0 or 1; asks for the difference between the classes.
+
+    Returns
+    -------
+    Reading
+    """
+    K = 1 if reestimates is None else reestimates.K
+    margin = np.empty((len(scans), K))
+    contributions: np.ndarray | None = None
+    sums: _Sums | None = None
+    sums_by_class: _Sums | None = None
+    classes = None if label is None else np.repeat(label[:, None].astype(float), K, axis=1)
+    for chunk, read in _iterate_readings(method, fitted, inputs, scans, reestimates):
+        margin[chunk] = read.margin.reshape(len(chunk), K)
+        if read.contributions is not None:
+            if contributions is None:
+                contributions = np.empty((len(scans), K, read.contributions.shape[1]))
+            contributions[chunk] = read.contributions.reshape(len(chunk), K, -1)
+        if read.edges is not None:
+            edges = read.edges.reshape(len(chunk), K, -1)
+            sums = sums or _Sums(K, edges.shape[-1])
+            sums.add(edges, margin[chunk])
+            if classes is not None:
+                sums_by_class = sums_by_class or _Sums(K, edges.shape[-1])
+                sums_by_class.add(edges, classes[chunk])
+    pattern = None if sums is None else sums.compute_slopes(margin)
+    if classes is None or sums_by_class is None:
+        return Reading(margin, contributions, pattern)
+    return Reading(margin, contributions, pattern, sums_by_class.compute_slopes(classes))
+
+
+def _iterate_readings(
+    method: Method, fitted: FittedRun, inputs: Inputs, scans: np.ndarray, reestimates: ReestimateRequest | None
+) -> Iterator[tuple[np.ndarray, ExplainedScans]]:
+    """Yield positions into ``scans``, and what is read there."""
+    if reestimates is not None:
+        for chunk, resampled in inputs.iterate_reestimates(reestimates):
+            yield chunk, method.read_explained(fitted, resampled)
+        return
+    index = torch.from_numpy(scans).to(inputs.connectomes.device)
+    for chunk in np.array_split(np.arange(len(scans)), -(-len(scans) // _SCANS_AT_A_TIME)):
+        yield chunk, method.read_explained(fitted, inputs.take(index[chunk]))
+
+
+def compute_shares(contributions: np.ndarray, margin: np.ndarray) -> np.ndarray:
+    """Compute the share of each factor in the variance of the margin.
+
+    It is the covariance of its contribution with the margin over the variance of the margin. Shares sum to one, since
+    contributions add up to the margin; a factor that works against the others has a negative one.
+
+    Parameters
+    ----------
+    contributions : ndarray, shape [n, J]
+    margin : ndarray, shape [n]
+
+    Returns
+    -------
+    ndarray, shape [J]
+
+    Examples
+    --------
+    >>> a = np.array([[1.0, 0.5], [-1.0, -0.5], [3.0, 1.5]])
+    >>> compute_shares(a, a.sum(1)).round(3)
+    array([0.667, 0.333])
+    """
+    centred = margin - margin.mean()
+    return centred @ (contributions - contributions.mean(0)) / (centred @ centred)
+
+
+def summarise_reading(reading: Reading, label: np.ndarray) -> Patterns:
+    """Summarise what a fitted run reads of full scans.
+
+    Parameters
+    ----------
+    reading : Reading
+        Of n scans, K = 1.
+    label : ndarray of int, shape [n]
+        0 or 1, other values where the class is unknown.
+
+    Returns
+    -------
+    Patterns
+        Means of a class without scans are not a number.
+    """
+    n = len(reading.margin)
+    pattern = None if reading.pattern is None else reading.pattern[0]
+    if reading.contributions is None:
+        return Patterns(n, pattern)
+    a = reading.contributions[:, 0]
+    means = [a[label == c].mean(0) if (label == c).any() else np.full(a.shape[1], np.nan) for c in (0, 1)]
+    return Patterns(n, pattern, compute_shares(a, reading.margin[:, 0]), np.stack(means), a.std(0, ddof=1))

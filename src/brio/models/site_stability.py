@@ -1,0 +1,166 @@
+"""Whether a model reads the same without each of its sites: closed-form methods are fitted again, site by site."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ..connectome import Connectomes, HarmonisedConnectomes, fit_harmoniser
+from ..errors import BrioError
+from ..progress import Progress, silent
+from ..protocol import Fold, make_training_fold
+from ..training import FittedRun, Inputs, Run
+from .model import Model
+from .patterns import read_scans
+
+__all__ = ["SitePatterns", "find_reason_against_refits", "refit_without_each_site"]
+
+LEAST_SITES = 3
+STRONGEST = 15
+"""Edges of a pattern that are compared with the classes at a left-out site."""
+
+
+class SitePatterns(NamedTuple):
+    """Coefficients and patterns of models that were each fitted without one of E sites.
+
+    Attributes
+    ----------
+    sites : list of str
+        The site that was left out.
+    coefficients : ndarray, shape [E, edges]
+    pattern : ndarray, shape [E, edges]
+        Over the scans that the model was fitted to.
+    difference : ndarray, shape [E, edges]
+        Mean value of an edge in class 1 less that in class 0, at the site that was left out.
+    n_scans : ndarray of int64, shape [E]
+        Scans of that site.
+    edge_values : list of str
+        What the value of an edge is, in words; a method that chooses its view may choose another one without a site.
+    """
+
+    sites: list[str]
+    coefficients: np.ndarray
+    pattern: np.ndarray
+    difference: np.ndarray
+    n_scans: np.ndarray
+    edge_values: list[str]
+
+    def compare(self, coefficients: np.ndarray, pattern: np.ndarray) -> pd.DataFrame:
+        """Correlate coefficients and patterns over edges with those of the whole model.
+
+        Parameters
+        ----------
+        coefficients, pattern : ndarray, shape [edges]
+
+        Returns
+        -------
+        DataFrame, one row per site
+            ``site``, ``n_scans``, ``coefficient_correlation``, ``pattern_correlation``, ``edge_values``. At the site
+            itself: ``difference_correlation``, that of the pattern without the site and the difference between the
+            classes, 0 by chance; ``strongest_same_sign``, the share of the 15 strongest edges of that pattern in which
+            the classes differ in its direction, half by chance.
+        """
+        pairs = list(zip(self.pattern, self.difference, strict=True))
+        return pd.DataFrame(
+            {
+                "site": self.sites,
+                "n_scans": self.n_scans,
+                "coefficient_correlation": [_correlate(own, coefficients) for own in self.coefficients],
+                "pattern_correlation": [_correlate(own, pattern) for own in self.pattern],
+                "difference_correlation": [_correlate(own, there) for own, there in pairs],
+                "strongest_same_sign": [_compare_strongest(own, there) for own, there in pairs],
+                "edge_values": self.edge_values,
+            }
+        )
+
+
+def _correlate(x: np.ndarray, y: np.ndarray) -> float:
+    return float(np.corrcoef(x, y)[0, 1])
+
+
+def _compare_strongest(pattern: np.ndarray, difference: np.ndarray) -> float:
+    strongest = np.argsort(-np.abs(pattern), kind="stable")[:STRONGEST]
+    return float((np.sign(pattern[strongest]) == np.sign(difference[strongest])).mean())
+
+
+def find_reason_against_refits(model: Model) -> str:
+    """Say why a model cannot be fitted again without each site; empty where it can."""
+    method, explanation = model.method, model.method.explain(model.members[0].fitted)
+    if explanation is None or explanation.coefficients is None:
+        return f"'{method.name}' has no coefficients of edges, and factors of two fits cannot be matched"
+    if method.facts.epochs is not None:
+        return f"'{method.name}' is a network; only closed-form methods are fitted again"
+    if method.needs_validation:
+        return f"'{method.name}' chooses on validation scans, which a fit without a site does not have"
+    return ""
+
+
+def refit_without_each_site(model: Model, plain: Connectomes, progress: Progress = silent) -> SitePatterns:
+    """Fit the method of a model again without each site in turn, with the settings and the first seed of the model.
+
+    Parameters
+    ----------
+    model : Model
+    plain : Connectomes
+        Of the scans that the model was fitted to, or of others with labels and sites.
+    progress : Progress
+
+    Returns
+    -------
+    SitePatterns
+
+    Raises
+    ------
+    BrioError
+        If fewer than three sites hold both classes.
+    """
+    cohort, seed = plain.cohort, model.members[0].fitted.run.seed
+    whole = make_training_fold(cohort, seed, 0)
+    sites = sorted(set(cohort.sites[whole.source].tolist()))
+    if len(sites) < LEAST_SITES:
+        raise BrioError(f"{len(sites)} sites hold both classes; at least {LEAST_SITES} are needed to leave one out")
+    runs = [Run(_leave_out(whole, cohort.sites, site), seed) for site in sites]
+    coefficients: list[np.ndarray] = []
+    patterns: list[np.ndarray] = []
+    differences: list[np.ndarray] = []
+    edge_values: list[str] = []
+    for k, (run, fitted, inputs) in enumerate(_refit(model, plain, runs, progress)):
+        progress(f"reading without {run.fold.name}", k / len(runs))
+        explanation = model.method.explain(fitted)
+        assert explanation is not None
+        assert explanation.coefficients is not None
+        coefficients.append(explanation.coefficients)
+        edge_values.append(explanation.edge_values)
+        pattern = read_scans(model.method, fitted, inputs, run.fold.source).pattern
+        assert pattern is not None
+        patterns.append(pattern[0])
+        left_out = run.fold.test
+        difference = read_scans(model.method, fitted, inputs, left_out, label=cohort.labels[left_out]).difference
+        assert difference is not None
+        differences.append(difference[0])
+    sizes = np.array([len(run.fold.test) for run in runs])
+    return SitePatterns(sites, np.stack(coefficients), np.stack(patterns), np.stack(differences), sizes, edge_values)
+
+
+def _leave_out(whole: Fold, sites: np.ndarray, site: str) -> Fold:
+    own = sites[whole.source] == site
+    return Fold(site, whole.source[~own], whole.validation, whole.source[own], (site,), ())
+
+
+def _refit(
+    model: Model, plain: Connectomes, runs: list[Run], progress: Progress
+) -> Iterator[tuple[Run, FittedRun, Inputs]]:
+    """Yield every run with its fit and its inputs; each is harmonised on its own sites where the model is."""
+    method, harmoniser = model.method, model.members[0].harmoniser
+    if harmoniser is None:
+        inputs = method.gather_inputs(plain)
+        yield from ((run, fitted, inputs) for run, fitted in zip(runs, method.fit(plain, runs, progress), strict=True))
+        return
+    for k, run in enumerate(runs):
+        progress(f"fitting without {run.fold.name}", k / len(runs))
+        connectomes = HarmonisedConnectomes(plain, fit_harmoniser(plain, run.fold.source, harmoniser.rule))
+        (fitted,) = method.fit(connectomes, [run])
+        yield run, fitted, method.gather_inputs(connectomes)

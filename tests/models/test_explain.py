@@ -1,0 +1,299 @@
+"""``explain_model`` and ``brio explain``: what a model reads, and how stable it is."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.linalg import logm
+from sklearn.linear_model import Ridge
+
+from brio.cohort.atlas import load_bundled_atlas
+from brio.connectome import Connectomes
+from brio.errors import BrioError
+from brio.models import explain_model, explain_output, read_model, write_model
+from brio.models.explain_output import describe_explanation, write_explanation
+from brio.models.roi_groups import group_rois
+
+PLANTED = [f"region {u}" for u in range(4)]  # the stable network of the simulation
+
+
+def read_features(cohort):
+    """Fisher z of the upper triangle by numpy; NaN at ROIs without signal."""
+    u, v = np.triu_indices(cohort.n_rois, 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.stack([np.arctanh(np.corrcoef(cohort.scan(i).T.astype(float))[u, v]) for i in range(len(cohort))])
+
+
+@pytest.fixture(scope="module")
+def whole(cohort):
+    """The cohort without scans that miss an ROI, so that features need no filling."""
+    return cohort.select(np.isfinite(read_features(cohort)).all(1))
+
+
+@pytest.fixture(scope="module")
+def whole_ridge(fit, whole):
+    return fit("ridge", whole)
+
+
+@pytest.fixture(scope="module")
+def explained_ridge(whole_ridge, whole):
+    return explain_model(whole_ridge, whole, reestimates=3, sites=True, device="cpu")
+
+
+def test_coefficients_of_ridge_are_those_of_scikit_learn(whole_ridge, whole, explained_ridge):
+    x, y = read_features(whole), 2.0 * whole.labels - 1
+    oracle = Ridge(alpha=whole_ridge.members[0].fitted.details["penalty"], solver="cholesky").fit(x, y)
+    np.testing.assert_allclose(explained_ridge.edges["coefficient"], oracle.coef_, atol=1e-5)
+    margin = oracle.predict(x)
+    pattern = [np.cov(column, margin)[0, 1] / margin.var(ddof=1) for column in x.T]
+    np.testing.assert_allclose(explained_ridge.edges["pattern"], pattern, atol=1e-5)
+    np.testing.assert_allclose(explained_ridge.edges["pattern_cohort"], pattern, atol=1e-5)
+    names = whole.atlas.rois["name"].to_numpy()
+    u, v = np.triu_indices(16, 1)
+    assert explained_ridge.edges["roi_a"].tolist() == names[u].tolist()
+    assert explained_ridge.edges["roi_b"].tolist() == names[v].tolist()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ridge", "log-ridge"]
+    + [pytest.param(n, marks=pytest.mark.soak) for n in ("svm", "logistic", "tangent-ridge", "fc-tangent-ridge")],
+)
+def test_linear_models_read_the_planted_regions(fit, name):
+    model = fit(name, seeds=2) if name == "log-ridge" else fit(name)
+    explanation = explain_model(model)
+    rank = explanation.rois.set_index("roi")["rank"]
+    assert sorted(rank[PLANTED]) == [1, 2, 3, 4]
+    assert sorted(rank) == list(range(1, 17))
+    share = model.patterns[0].pattern @ explanation.members[0].coefficients
+    if explanation.members[0].beyond_edges:
+        assert 0.2 < share < 1 - 1e-3
+        assert f"Edges make {share:.0%} of the variance" in describe_explanation(explanation)
+    else:
+        assert share == pytest.approx(1, abs=1e-9)  # nothing but edges moves the margin
+
+
+def test_brio_plus_reads_the_planted_regions_and_its_factors_add_up(fit, cohort):
+    model = fit("brio-plus")
+    explanation = explain_model(model, cohort, reestimates=2, device="cpu")
+    rank = explanation.rois.set_index("roi")["rank"]
+    assert sorted(rank[PLANTED]) == [1, 2, 3, 4]
+    factors, profiles = explanation.factors, explanation.profiles
+    assert factors["share"].sum() == pytest.approx(1)
+    best = factors.loc[factors["share"].idxmax()]
+    assert set(PLANTED) <= set(best["rois"].split(", "))
+    contributions = model.compute_contributions(Connectomes(cohort))[0, :, :-1]
+    for label, column in enumerate(("mean_control", "mean_patient")):
+        expected = contributions[cohort.labels == label].mean(0)
+        np.testing.assert_allclose(factors[column], expected, atol=1e-6)
+        np.testing.assert_allclose(factors[f"{column}_cohort"], expected, atol=1e-6)
+    assert factors["reliability"].between(0, 1).all()
+    np.testing.assert_allclose(profiles.groupby("roi")["assignment"].sum(), 1)
+    assignment = profiles.pivot_table(index="factor", columns="roi", values="assignment", sort=False)
+    emphasis = factors["share"].to_numpy() @ assignment.div(assignment.sum(axis=1), axis=0).to_numpy()
+    own = explanation.rois.set_index("roi")["emphasis"][assignment.columns]
+    np.testing.assert_allclose(own, 16 * emphasis)
+    share = model.patterns[0].pattern @ explanation.members[0].coefficients
+    assert f"Edges make {share:.0%} of the variance of the margin, the rest is the kernels of the factors" in (
+        describe_explanation(explanation)
+    )
+
+
+def test_a_network_with_factors_has_regions_but_no_edges(fit, cohort, tmp_path, monkeypatch):
+    model = fit("brio", seeds=2)
+    explanation = explain_model(model, cohort, reestimates=2, device="cpu")
+    assert explanation.edges is None
+    assert explanation.sites is None
+    np.testing.assert_allclose(explanation.factors.groupby("seed")["share"].sum(), [1, 1])
+    assert explanation.rois["emphasis"].mean() == pytest.approx(1)
+    assert explanation.rois.sort_values("rank")["emphasis"].is_monotonic_decreasing
+    monkeypatch.setattr(explain_output, "import_brain_plots", lambda: None)
+    lines = write_explanation(explanation, tmp_path / "brio")
+    files = {file.name for file in (tmp_path / "brio").iterdir()}
+    assert files == {"explanation.md", "factors.csv", "matrix.png", "profiles.csv", "rois.csv"}
+    assert any("factors of two fits cannot be matched" in line for line in lines)
+    with pytest.raises(BrioError, match="cannot leave out sites: 'brio' has no coefficients"):
+        explain_model(model, cohort, sites=True, device="cpu")
+
+
+@pytest.mark.soak
+def test_regions_of_factors_are_drawn_in_a_brain(fit, tmp_path):
+    write_explanation(explain_model(fit("brio", seeds=2)), tmp_path / "brio")
+    assert (tmp_path / "brio" / "brain.png").stat().st_size > 10_000
+    assert "brain.png" in (tmp_path / "brio" / "explanation.md").read_text()
+
+
+def read_first_scans(model, scans, n=3):
+    member = model.members[0]
+    taken = model.gather_inputs(Connectomes(scans), member).take(np.arange(n))
+    return taken, model.method.read_explained(member.fitted, taken).edges, member.fitted.state.learned
+
+
+def assert_equal_but_for_a_constant(edges, expected):
+    np.testing.assert_allclose(edges - edges[0], expected - expected[0], atol=1e-5)
+
+
+@pytest.mark.soak
+def test_the_edges_of_fc_and_tangent_space_together_are_those_of_fc(fit, whole):
+    _, edges, learned = read_first_scans(fit("fc-tangent-ridge"), whole)
+    assert_equal_but_for_a_constant(edges, read_features(whole)[:3] / float(learned["scale"][0]))
+
+
+@pytest.mark.soak
+def test_edges_in_tangent_space_are_those_of_the_matrix_logarithm(fit, whole):
+    model = fit("tangent-ridge")
+    scans, edges, learned = read_first_scans(model, whole)
+    W, S = learned["whitening"].numpy(), model.method._shrink_scans(scans, learned).numpy()
+    u, v = np.triu_indices(16, 1)
+    assert_equal_but_for_a_constant(edges, np.stack([np.sqrt(2) * logm(W @ s @ W).real[u, v] for s in S]))
+
+
+def test_a_scaffold_has_coefficients_on_its_edges_alone(fit):
+    model = fit("core-scaffold", edges=12, bootstraps=3)
+    learned = model.members[0].fitted.state.learned
+    edges = explain_model(model).edges
+    names = model.atlas.rois["name"].to_numpy()
+    chosen = set(zip(names[learned["u"]], names[learned["v"]], strict=True))
+    there = [pair in chosen for pair in zip(edges["roi_a"], edges["roi_b"], strict=True)]
+    assert sum(there) == 12
+    assert (edges["coefficient"][there] != 0).all()
+    assert (edges["coefficient"][~np.array(there)] == 0).all()
+
+
+def test_a_site_is_left_out_as_if_it_had_never_been_there(fit, whole, explained_ridge, whole_ridge):
+    site = "site03"
+    inside = whole.select(whole.sites != site)
+    alone = explain_model(fit("ridge", inside)).edges
+    row = explained_ridge.sites.set_index("site").loc[site]
+    assert row["coefficient_correlation"] == pytest.approx(
+        np.corrcoef(alone["coefficient"], explained_ridge.edges["coefficient"])[0, 1], abs=1e-6
+    )
+    assert row["pattern_correlation"] == pytest.approx(
+        np.corrcoef(alone["pattern"], explained_ridge.edges["pattern"])[0, 1], abs=1e-6
+    )
+    there = whole.select(whole.sites == site)
+    x = read_features(there)
+    difference = x[there.labels == 1].mean(0) - x[there.labels == 0].mean(0)
+    assert row["difference_correlation"] == pytest.approx(np.corrcoef(alone["pattern"], difference)[0, 1], abs=1e-5)
+    top = alone["pattern"].abs().nlargest(15).index
+    same = np.sign(alone["pattern"][top]) == np.sign(difference[top])
+    assert row["strongest_same_sign"] == pytest.approx(same.mean())
+    assert set(explained_ridge.sites["site"]) == set(whole.sites)
+    planted = explained_ridge.edges["roi_a"].isin(PLANTED) & explained_ridge.edges["roi_b"].isin(PLANTED)
+    columns = ["same_sign_sites", "same_sign_new_sites"]
+    assert (explained_ridge.edges[planted][columns].mean() > explained_ridge.edges[~planted][columns].mean()).all()
+
+
+def test_patterns_of_reestimates_are_computed_from_the_same_draws(whole_ridge, whole, explained_ridge):
+    connectomes = Connectomes(whole)
+    request = whole_ridge.request_reestimates(connectomes, 3)
+    u, v = np.triu_indices(16, 1)
+    x = np.empty((len(whole), 3, len(u)))
+    for chunk, A in connectomes.iterate_reestimates(request):
+        x[chunk] = A.numpy()[..., u, v]
+    margin = x @ explained_ridge.edges["coefficient"].to_numpy()
+    patterns = np.stack(
+        [[np.cov(x[:, k, e], margin[:, k])[0, 1] for e in range(len(u))] / margin[:, k].var(ddof=1) for k in range(3)]
+    )
+    edges = explained_ridge.edges
+    np.testing.assert_allclose(edges["pattern_sd_reestimates"], patterns.std(0, ddof=1), atol=1e-5)
+    same = (np.sign(patterns) == np.sign(edges["pattern"].to_numpy())).mean(0)
+    clear = np.abs(patterns).min(0) > 1e-4
+    np.testing.assert_allclose(edges["same_sign_reestimates"][clear], same[clear])
+
+
+def test_what_is_explained_survives_the_folder(fit, tmp_path):
+    for name in ("ridge", "brio-plus", "gcn"):
+        model = fit(name, seeds=2)
+        write_model(model, tmp_path / name)
+        again = read_model(tmp_path / name)
+        assert len(again.patterns) == len(model.patterns) == (0 if name == "gcn" else 2)
+        for first, second in zip(model.patterns, again.patterns, strict=True):
+            for value, stored in zip(vars(first).values(), vars(second).values(), strict=True):
+                np.testing.assert_array_equal(value, stored)
+    sums = tmp_path / "ridge" / "SHA256SUMS"
+    sums.write_text("".join(line for line in sums.open() if "patterns" not in line))
+    with pytest.raises(BrioError, match="no line for patterns"):
+        read_model(tmp_path / "ridge")
+
+
+def test_a_method_that_explains_nothing_is_refused_with_those_that_do(fit):
+    models = [fit("gcn", seeds=2), fit("length-only")]
+    for model in models:
+        with pytest.raises(BrioError, match="nothing to explain") as refusal:
+            explain_model(model)
+        able = str(refusal.value).split("These methods have: ")[1].split(", ")
+        assert {"ridge", "log-ridge", "brio", "brio-wo-rs", "brio-plus"} <= set(able)
+        assert not {"gcn", "length-only", "mlp"} & set(able)
+    for model in (*models, fit("ridge"), fit("brio", seeds=2), fit("brio-plus")):
+        explains = model.method.explain(model.members[0].fitted) is not None
+        assert explains == bool(model.method.facts.explains)
+
+
+def test_errors_say_what_is_wrong(ridge, cohort):
+    with pytest.raises(BrioError, match="at least 10"):
+        explain_model(ridge, cohort.select(np.arange(5)))
+    with pytest.raises(BrioError, match="--cohort"):
+        explain_model(ridge, sites=True)
+    with pytest.raises(BrioError, match="reestimates"):
+        explain_model(ridge, cohort, reestimates=1)
+    two = cohort.select(np.isin(cohort.sites, ["site01", "site02"]))
+    with pytest.raises(BrioError, match="at least 3 are needed"):
+        explain_model(ridge, two, reestimates=0, sites=True, device="cpu")
+
+
+def test_scans_without_labels_are_read(ridge, cohort):
+    table = cohort.participants.drop(columns=["label", "site"])
+    bare = replace(cohort, participants=table)
+    explanation = explain_model(ridge, bare, reestimates=0, device="cpu")
+    np.testing.assert_allclose(explanation.edges["pattern_cohort"], explanation.edges["pattern"])
+    assert explanation.reading.reestimated == ()
+
+
+def test_groups_come_from_the_atlas_or_from_clusters(ridge):
+    groups = group_rois(load_bundled_atlas("aal116"), ridge.mean)
+    assert "cerebellum" in groups.in_order
+    assert sorted(groups.order) == list(range(116))
+    assert (np.diff([groups.in_order.index(name) for name in groups.name[groups.order]]) >= 0).all()
+    cc200 = group_rois(load_bundled_atlas("cc200"), ridge.mean)
+    assert {"occipital", "temporal"} <= set(cc200.in_order)
+    own = group_rois(ridge.atlas, ridge.mean)
+    assert "clusters" in own.origin
+    stable = own.name[:4]
+    assert (stable == stable[0]).all()  # a strongly coupled network is one cluster
+
+
+def test_the_command_writes_tables_figures_and_what_they_mean(brio_command, ridge, cohort, tmp_path, monkeypatch):
+    write_model(ridge, tmp_path / "model")
+    cohort.save(tmp_path / "cohort")
+    words = ("explain", tmp_path / "model", "--quiet", "--device", "cpu")
+    said = brio_command(
+        *words, "--cohort", tmp_path / "cohort", "--keep-all", "--sites", "--reestimates", 2, "--out", tmp_path / "out"
+    )
+    assert said.status == 0, said.text
+    files = {file.name for file in (tmp_path / "out").iterdir()}
+    tables = {"edges.csv", "rois.csv", "sites.csv"}
+    assert files == tables | {"matrix.png", "brain.png", "chord.png", "explanation.md"}
+    edges = pd.read_csv(tmp_path / "out" / "edges.csv")
+    own = explain_model(ridge, cohort, reestimates=2, sites=True, device="cpu").edges
+    pd.testing.assert_frame_equal(edges, own)
+    text = (tmp_path / "out" / "explanation.md").read_text()
+    assert "A coefficient is not a pattern" in text
+    assert "are causes" in text
+    assert "Not computed" not in text
+
+    monkeypatch.setattr(explain_output, "import_brain_plots", lambda: None)
+    text = describe_explanation(explain_model(ridge))
+    assert "nilearn is not installed" in text
+    assert "no scans were given" in text
+    assert "brain.png" not in text
+    for wrong, reason in (
+        ((*words, "--out", tmp_path / "out"), "exists already"),
+        ((*words, "--sites", "--out", tmp_path / "x"), "--cohort"),
+        (("explain", tmp_path / "cohort", "--out", tmp_path / "x"), "is no model"),
+    ):
+        said = brio_command(*wrong)
+        assert said.status == 2, said
+        assert reason in said.err
+        assert not (tmp_path / "x").exists()
