@@ -105,13 +105,18 @@ def test_decided_follows_the_evidence(ridge, cohort, predictions):
     model = ridge.with_evidence(make_evidence(risk))
     found = predict_scans(model, cohort, reestimates=2, wanted_accuracy=0.5, device="cpu")
     assert (found.table["decided"] == "yes").all()  # all scans together reach one half
+    slow = cohort.participants["tr"].where(np.arange(len(cohort)) > 2, 3.0)
+    strange = replace(cohort, participants=cohort.participants.assign(tr=slow))
+    found = predict_scans(model, strange, reestimates=2, wanted_accuracy=0.5, device="cpu")
+    assert found.table["decided"].tolist() == ["abstain"] * 3 + ["yes"] * (len(cohort) - 3)  # out of range: never
     model = ridge.with_evidence(make_evidence(tuple(replace(p, accuracy=0.4) for p in risk)))
     found = predict_scans(model, cohort, reestimates=2, device="cpu")
     assert found.rule is None
     assert set(found.table["decided"]) == {"abstain"}
     half = tuple(replace(p, accuracy=0.9 if p.coverage <= 0.5 else 0.6) for p in risk)
     found = predict_scans(ridge.with_evidence(make_evidence(half)), cohort, reestimates=2, device="cpu")
-    np.testing.assert_array_equal(found.table["decided"] == "yes", np.abs(found.logit) >= found.rule.threshold)
+    large = np.abs(found.logit) >= found.rule.threshold
+    np.testing.assert_array_equal(found.table["decided"] == "yes", large & (found.table["in_range"] == "yes"))
     assert found.rule.threshold == pytest.approx(threshold, rel=0.2)
 
 

@@ -111,10 +111,11 @@ def predict_scans(
             "low": expit(logit - half),
             "high": expit(logit + half),
             "agreement": ((resampled > 0) == (logit > 0)[:, None]).mean(1),
-            "decided": _decide(logit, model, rule),
         }
     )
-    table = pd.concat([table, check_ranges(model.ranges, model.mean, plain)], axis=1)
+    ranges = check_ranges(model.ranges, model.mean, plain)
+    table["decided"] = _decide(logit, ranges["in_range"] == "yes", model, rule)
+    table = pd.concat([table, ranges], axis=1)
     return ScanPredictions(table, _list_contributions(model, cohort, contributions), rule, logit, resampled, regions)
 
 
@@ -140,12 +141,12 @@ def compute_half_width(resampled: np.ndarray, level: float = LEVEL) -> np.ndarra
     return quantile * np.sqrt(2.0) * resampled.std(axis=1, ddof=1)
 
 
-def _decide(logit: np.ndarray, model: Model, rule: DecisionRule | None) -> list[str]:
+def _decide(logit: np.ndarray, in_range: pd.Series, model: Model, rule: DecisionRule | None) -> np.ndarray:
+    """Decide where the logit is large enough; never for scans that the evidence does not speak of."""
     if model.evidence is None:
-        return [""] * len(logit)
-    if rule is None:
-        return ["abstain"] * len(logit)
-    return ["yes" if size >= rule.threshold else "abstain" for size in np.abs(logit)]
+        return np.full(len(logit), "")
+    threshold = np.inf if rule is None else rule.threshold
+    return np.where((np.abs(logit) >= threshold) & in_range, "yes", "abstain")
 
 
 def _list_contributions(model: Model, cohort: Cohort, values: np.ndarray | None) -> pd.DataFrame | None:

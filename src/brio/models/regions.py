@@ -6,7 +6,6 @@ import numpy as np
 import torch
 
 from ..connectome import Connectomes
-from ..methods.linear.base import LinearMethod
 from .model import Ensemble
 
 __all__ = ["compute_region_contributions"]
@@ -29,20 +28,19 @@ def compute_region_contributions(model: Ensemble, plain: Connectomes) -> np.ndar
     Returns
     -------
     ndarray of float64, shape [n, P], or None
-        None where the method is not linear in the edges.
+        None where the margin is not a sum over edges.
     """
     u, v = torch.triu_indices(plain.n_rois, plain.n_rois, 1)
-    if not isinstance(model.method, LinearMethod):
-        return None
     total = torch.zeros(len(plain), plain.n_rois, dtype=torch.float64)
     for member in model.members:
-        coefficients = member.fitted.parameters["coefficients"].double().cpu()
-        if len(coefficients) != len(u):
+        explanation = model.method.explain(member.fitted)
+        if explanation is None or explanation.coefficients is None or explanation.beyond_edges:
             return None
+        coefficients = torch.from_numpy(explanation.coefficients)
         inputs = model.gather_inputs(plain, member)
         for part in torch.arange(len(plain), device=plain.device).split(_SCANS_AT_A_TIME):
-            centred = model.method.predict(member.fitted, inputs.take(part)).representation
-            added = torch.from_numpy(np.asarray(centred, dtype=float)) * coefficients / 2
+            edges = model.method.read_explained(member.fitted, inputs.take(part)).edges
+            added = torch.from_numpy(np.asarray(edges, dtype=float)) * coefficients / 2
             total[part.cpu()] += (
                 torch.zeros(len(part), plain.n_rois, dtype=torch.float64)
                 .index_add_(1, u, added)

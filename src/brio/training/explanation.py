@@ -40,7 +40,7 @@ class ExplainedScans(NamedTuple):
     ----------
     margin : ndarray of float64, shape [B]
     edges : ndarray of float64, shape [B, edges], or None
-        Values of the edges that :attr:`Explanation.coefficients` multiply, up to a constant for each edge.
+        Values of the edges that :attr:`Explanation.coefficients` multiply, less their means over the source scans.
     contributions : ndarray of float64, shape [B, J], or None
         What each factor adds to the margin; with the intercept they add up to it.
     """
