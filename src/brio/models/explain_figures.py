@@ -190,8 +190,6 @@ def draw_chords(explanation: ModelExplanation) -> Any:
     ax = figure.add_axes((0.0, 0.0, 0.81, 1.0))
     ax.set_aspect("equal")
     ax.set_axis_off()
-    ax.set_xlim(-1.5, 1.5)
-    ax.set_ylim(-1.5, 1.5)
     colours = {name: GROUP_COLOURS[k % len(GROUP_COLOURS)] for k, name in enumerate(names)}
     half = np.degrees(np.pi * 0.92 / len(angle))
     for name in names:
@@ -206,7 +204,11 @@ def draw_chords(explanation: ModelExplanation) -> Any:
         curve = Path([point[a], _BEND * (point[a] + point[b]) / 2, point[b]], [Path.MOVETO, Path.CURVE3, Path.CURVE3])
         colour = POSITIVE if value > 0 else NEGATIVE
         ax.add_patch(PathPatch(curve, fill=False, edgecolor=colour, lw=0.5 + 2.0 * share**2, alpha=0.35 + 0.6 * share))
-    for roi in np.unique(np.concatenate([u, v])).tolist():
+    shown = np.unique(np.concatenate([u, v])).tolist()
+    reach = 1.14 + 0.018 * max(len(explanation.rois["roi"][roi]) for roi in shown)  # names lie outside the circle
+    ax.set_xlim(-reach, reach)
+    ax.set_ylim(-reach, reach)
+    for roi in shown:
         turn = np.degrees(angle[roi]) % 360
         left = 90 < turn < 270
         ax.text(
