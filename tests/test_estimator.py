@@ -26,6 +26,7 @@ from brio.protocol import leave_one_site_out
 from brio.protocol.splitters import LeaveOneSiteOut, SiteStratifiedKFold
 
 SMALL = {"J": 2, "K": 2, "M": 4, "epochs": 24, "T_w": 8, "learning_rate": 5e-3, "device": "cpu"}
+SMALL["settings"] = {"cell_batch": 4}
 
 
 def planted(n_sites, per_site=10, n_rois=12, seed=0):
@@ -341,7 +342,9 @@ def test_the_main_settings_are_settings_of_brio():
 
 
 def test_settings_reach_what_none_cannot_say():
-    model = BrioClassifier(**SMALL, settings={"patience": None}, random_state=0).fit(X, Y, sites=SITES)
+    model = BrioClassifier(**SMALL | {"settings": {"patience": None, "cell_batch": 4}}, random_state=0).fit(
+        X, Y, sites=SITES
+    )
     assert model.method_.settings.patience is None
     assert model.fitted_run_.trained_epochs == 24
 
@@ -349,7 +352,7 @@ def test_settings_reach_what_none_cannot_say():
 def test_a_second_fit_forgets_the_first():
     model = BrioClassifier(**SMALL | {"epochs": 9}, random_state=0).fit(X, Y, sites=SITES)
     assert hasattr(model, "intercept_")
-    model.set_params(method="ridge", **dict.fromkeys(MAIN_SETTINGS)).fit(X, Y, sites=SITES)
+    model.set_params(method="ridge", settings=None, **dict.fromkeys(MAIN_SETTINGS)).fit(X, Y, sites=SITES)
     assert not hasattr(model, "intercept_")
 
 
@@ -370,7 +373,7 @@ def test_pickle(fitted):
 
 @pytest.mark.parametrize("method", ["brio", "backbone", "ridge"])
 def test_save_and_load(method, tmp_path):
-    settings = {} if method == "ridge" else SMALL | {"epochs": np.int64(10), "settings": {"d_t": 8}}
+    settings = {} if method == "ridge" else SMALL | {"epochs": np.int64(10), "settings": {"d_t": 8, "cell_batch": 4}}
     model = BrioClassifier(method, random_state=0).set_params(**settings).fit(X, TEXT, sites=SITES)
     model.save(tmp_path / "model")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]

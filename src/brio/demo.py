@@ -12,7 +12,7 @@ from .report import draw_sites
 
 __all__ = ["DEMO_SETTINGS", "run_demo"]
 
-DEMO_SETTINGS = {"epochs": 30, "T_w": 10, "M": 9, "K": 4}
+DEMO_SETTINGS = {"epochs": 30, "T_w": 10, "M": 9, "K": 4, "cell_batch": 4}
 """Few epochs suffice for the small simulated cohort; the demonstration takes under a minute."""
 PLANTED = ("stable", "unstable", "spurious", "site")
 """Kinds of ROIs in which the simulation plants something."""

@@ -16,7 +16,21 @@ from brio import Cohort
 from brio.cli import main
 from brio.cohort.simulate import Simulation, simulate
 
-TINY = ["--set", "epochs=4", "--set", "T_w=2", "--set", "M=2", "--set", "K=2", "--device", "cpu", "--quiet"]
+TINY = [
+    "--set",
+    "epochs=4",
+    "--set",
+    "cell_batch=4",
+    "--set",
+    "T_w=2",
+    "--set",
+    "M=2",
+    "--set",
+    "K=2",
+    "--device",
+    "cpu",
+    "--quiet",
+]
 SMALL = Simulation(n_sites=5, per_class=4, n_rois=8, frames=60)
 
 

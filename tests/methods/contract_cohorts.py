@@ -45,6 +45,7 @@ SMALL = {
     "block_signals": 4,
     "block_products": 4,
     "bold_frames": 40,
+    "bold_windows": 2,
 }
 """Settings that make any method small; each takes those it has."""
 

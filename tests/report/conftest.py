@@ -13,7 +13,7 @@ from brio.cohort.atlas import Atlas
 from brio.cohort.simulate import Simulation, simulate
 from brio.report import write_report
 
-TINY = {"epochs": 4, "T_w": 2, "M": 2, "K": 2}
+TINY = {"epochs": 4, "T_w": 2, "M": 2, "K": 2, "cell_batch": 4}
 
 
 @pytest.fixture(scope="session")

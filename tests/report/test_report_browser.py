@@ -152,6 +152,7 @@ def test_qualification_is_drawn_for_the_fold_that_is_chosen(opened):
     assert opened.eval("document.querySelectorAll('#q-table tbody tr').length") > 0
 
 
+@pytest.mark.soak  # ten seconds of software WebGL
 def test_the_brain_turns(browser, whole):
     browser.open(whole)
     browser.eval("document.querySelector('iframe.brain').scrollIntoView()")

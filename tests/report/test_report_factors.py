@@ -122,7 +122,7 @@ def test_the_brain_shows_the_run_with_the_best_validation_auc():
     ids=["trained again on all", "BRIO plus"],
 )
 def test_pairs_are_those_of_the_sites_that_were_learned_from(cohort, tmp_path, method, settings, learned):
-    tiny = {"epochs": 4, "T_w": 2, "M": 2, "K": 2} if method == "brio" else {}
+    tiny = {"epochs": 4, "T_w": 2, "M": 2, "K": 2, "cell_batch": 4} if method == "brio" else {}
     brio.run(cohort, [method], out=tmp_path / "run", settings={**tiny, **settings}, device="cpu")
     (arm,) = read_evidence(tmp_path / "run").arms
     runs = read_factors(arm)

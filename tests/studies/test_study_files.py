@@ -269,7 +269,7 @@ def test_six_epochs_count_after_the_first_five(ticking, cohort, tmp_path):
 
 @pytest.mark.parametrize("M", [3, 7])
 def test_epochs_of_brio_hold_their_share_of_refreshes(ticking, cohort, tmp_path, monkeypatch, M):
-    context = context_on(cohort, tmp_path, methods=["brio"])
+    context = context_on(cohort, tmp_path, methods=["brio"], settings={**SETTINGS, "cell_batch": "1"})
     fold, seen = next(iter(context.plan_arm(make_arm("brio")).runs.values())).run.fold, []
     plain = Brio.refresh
 
