@@ -40,7 +40,8 @@ class ExplainedScans(NamedTuple):
     ----------
     margin : ndarray of float64, shape [B]
     edges : ndarray of float64, shape [B, edges], or None
-        Values of the edges that :attr:`Explanation.coefficients` multiply, less their means over the source scans.
+        Values of the edges that the coefficients of an :class:`Explanation` multiply, less their means over the source
+        scans.
     contributions : ndarray of float64, shape [B, J], or None
         What each factor adds to the margin; with the intercept they add up to it.
     """
