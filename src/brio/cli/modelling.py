@@ -15,7 +15,7 @@ from .options import Companions, Device, KeepAll, Load, Out, Quiet, Seeds, Sets,
 
 ModelFolder = Annotated[Path, typer.Argument(help="Model folder, written by 'brio fit'.")]
 Kind = Annotated[str | None, typer.Option(help="Layout of the files, where it cannot be told.")]
-AtlasName = Annotated[str | None, typer.Option(help="Atlas to read; that of the model by default.")]
+AtlasName = Annotated[str | None, typer.Option(help="Atlas to read, where the files hold several.")]
 Participants = Annotated[Path | None, typer.Option(help="Participants table, if there is one elsewhere.")]
 RepetitionTime = Annotated[float | None, typer.Option(help="Repetition time in seconds, where the files do not say.")]
 

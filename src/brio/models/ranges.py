@@ -20,7 +20,7 @@ SHORT_SHARE = 0.05
 UNLIKE_SHARE = 0.01
 """A scan is unlike the source scans where no more than this share of them lies as far from the mean connectome."""
 
-_N_DISTANCES = 1001
+_N_DISTANCES = 101
 
 
 @dataclass(frozen=True)
