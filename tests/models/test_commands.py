@@ -72,6 +72,10 @@ def test_the_evidence_is_that_of_leaving_each_site_out(brio_command, fitted, fol
     )
     assert said.status == 0, said.text
     assert read_model(folders / "same").evidence == evidence
+    words = ("--method", "ridge", "--set", "penalties=3", "--evidence", job, "--out", folders / "other", *QUICK)
+    said = brio_command("fit", folders / "five", *words)
+    assert "the evidence differs from the model: other values of penalties" in said.text
+    assert "other values of penalties" in (folders / "other" / "MODEL_CARD.md").read_text()
     card = (folders / "same" / "MODEL_CARD.md").read_text()
     assert f"AUC, mean over sites: {100 * evidence.auc.value:.1f} %" in card
     assert "Not evaluated" not in card

@@ -50,7 +50,7 @@ def fit(
     Example: brio fit cohort --method log-ridge --evaluate --out model
     """
     from ..cohort.readers.assembly import refuse_existing
-    from ..models import evaluate_model, fit_model, gather_evidence, write_model
+    from ..models import add_evidence, evaluate_model, fit_model, write_model
 
     refuse_existing(out)
     if evidence is not None and evaluate:
@@ -72,7 +72,9 @@ def fit(
         if evaluate:
             model = evaluate_model(model, spec, progress)
         elif evidence is not None:
-            model = model.with_evidence(gather_evidence(evidence, model.method.name, model.training.fingerprint))
+            model = add_evidence(model, evidence)
+            for words in model.evidence.differences if model.evidence else ():
+                say(f"warning: the evidence differs from the model: {words}")
     write_model(model, out)
     say(f"wrote {model!r} to {out}")
 

@@ -4,7 +4,7 @@ from .adapt import adapt_model
 from .adaptation import Adaptation, PriorWidths, fit_adaptation
 from .evidence import DecisionRule, Evidence, choose_rule, gather_evidence, trace_risk
 from .explain import ModelExplanation, explain_model
-from .fit import complete_model, evaluate_model, fit_model
+from .fit import add_evidence, complete_model, evaluate_model, fit_model
 from .folder import read_model, write_model
 from .model import Ensemble, Member, Model, TrainingFacts, check_atlas
 from .predict import ScanPredictions, predict_scans
@@ -23,6 +23,7 @@ __all__ = [
     "ScanRanges",
     "TrainingFacts",
     "adapt_model",
+    "add_evidence",
     "check_atlas",
     "choose_rule",
     "complete_model",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -118,7 +121,7 @@ class Evidence:
     intercept_sd: float | None = None
 
 
-def gather_evidence(folder: str | Path, name: str, fingerprint: str, differences: tuple[str, ...] = ()) -> Evidence:
+def gather_evidence(folder: str | Path, name: str, fingerprint: str, settings: Mapping[str, Any]) -> Evidence:
     """Gather the evidence on a method from a finished job.
 
     Parameters
@@ -129,8 +132,8 @@ def gather_evidence(folder: str | Path, name: str, fingerprint: str, differences
         Of the method.
     fingerprint : str
         Of the cohort that the model is fitted to.
-    differences : tuple of str
-        What is known to differ already.
+    settings : dict
+        Of the method of the model; where those of the evaluated runs differ, ``differences`` names them.
 
     Raises
     ------
@@ -145,6 +148,7 @@ def gather_evidence(folder: str | Path, name: str, fingerprint: str, differences
         raise BrioError(f"{folder}: was evaluated by k-fold, which says nothing about new sites; use --protocol loso")
     if job.predictions is None:
         raise BrioError(f"{folder}: its predictions were not kept, so there is no calibration and no rule to decide by")
+    differences = _name_differing_settings(job, name, settings)
     if job.summary.fingerprint != fingerprint:
         differences = (*differences, "the evidence is of another cohort, or of other scans of it")
     own = job.predictions[job.predictions["method"] == name]
@@ -167,6 +171,16 @@ def gather_evidence(folder: str | Path, name: str, fingerprint: str, differences
         slope_sd=slope_sd,
         intercept_sd=intercept_sd,
     )
+
+
+def _name_differing_settings(job: StoredJob, name: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Say which settings of the evaluated runs are not those of the model."""
+    evaluated = [run.record.settings for run in job.runs if run.record.row.method == name]
+    if not evaluated:
+        return ("the settings of the evaluated runs are not stored",)
+    own = json.loads(json.dumps(dict(settings)))  # as records hold them
+    differing = sorted({key for one in evaluated for key in one if one[key] != own.get(key)})
+    return (f"other values of {', '.join(differing)}",) if differing else ()
 
 
 def _read_estimate(summary: MetricSummary | None) -> Estimate:

@@ -28,7 +28,7 @@ from .model import Member, Model, TrainingFacts
 from .patterns import Patterns, read_scans, summarise_reading
 from .ranges import learn_ranges
 
-__all__ = ["complete_model", "evaluate_model", "fit_model", "settle_final_settings"]
+__all__ = ["add_evidence", "complete_model", "evaluate_model", "fit_model", "settle_final_settings"]
 
 
 def fit_model(
@@ -178,7 +178,13 @@ def evaluate_model(model: Model, spec: JobSpec, progress: Progress = silent, say
     evaluation = replace(spec, settings={**own, **others}, protocol="loso", folds=None, records_only=True)
     with tempfile.TemporaryDirectory(prefix="brio-evaluation-") as folder:
         run_job(evaluation, Path(folder) / "job", progress, say)
-        return model.with_evidence(gather_evidence(Path(folder) / "job", name, model.training.fingerprint))
+        return add_evidence(model, Path(folder) / "job")
+
+
+def add_evidence(model: Model, folder: str | Path) -> Model:
+    """Return a model with the evidence that a finished job has on its method, see :func:`gather_evidence`."""
+    settings = asdict(model.method.settings)
+    return model.with_evidence(gather_evidence(folder, model.method.name, model.training.fingerprint, settings))
 
 
 def _fit_members(job: Job, method: Method, runs: list[Run]) -> tuple[Member, ...]:
