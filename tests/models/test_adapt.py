@@ -12,6 +12,7 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
 from brio.jobs import JobSpec
 from brio.models import PriorWidths, adapt_model, fit_adaptation, fit_model, predict_scans, read_model, write_model
+from brio.models.adapt import find_implied_share
 from brio.models.adaptation import choose_widths, expect_gain
 from brio.models.card import write_card
 from brio.models.evidence import Estimate, Evidence
@@ -251,3 +252,11 @@ def test_the_command_writes_a_model_that_predict_uses(brio_command, ridge, local
     )
     assert f"adapted to {len(local)} scans of one hospital" in said.text
     assert f"Adapted to {len(local)} local scans" in (tmp_path / "p" / "predictions.html").read_text(encoding="utf-8")
+
+
+def test_networks_balance_the_classes_so_their_logits_stand_for_equal_shares(fit, ridge):
+    n_controls, n_patients = np.array(list(ridge.training.sites.values())).sum(0)
+    assert find_implied_share(ridge) == n_patients / (n_patients + n_controls)
+    uneven = replace(fit("gcn", seeds=2), training=replace(ridge.training, sites={"A": (30, 10)}))
+    assert find_implied_share(uneven) == 0.5
+    assert find_implied_share(replace(ridge, training=uneven.training)) == 0.25

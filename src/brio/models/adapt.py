@@ -61,10 +61,17 @@ def adapt_model(
     compute = resolve_device(device)
     with compute.network_precision():
         logits, _ = original.compute_logits(Connectomes(local, compute.torch_device))
-    n_controls, n_patients = np.array(list(model.training.sites.values())).sum(0)
-    source_share = float(n_patients / (n_patients + n_controls))
+    source_share = find_implied_share(model)
     adaptation = fit_adaptation(local.labels, logits, widths, prevalence, source_share)
     return replace(original, adaptation=expect_gain(adaptation, local.labels, logits, source_share))
+
+
+def find_implied_share(model: Model) -> float:
+    """Return the share of patients that the logits of a model stand for: one half where its loss balances classes."""
+    if model.method.facts.balances_classes:
+        return 0.5
+    n_controls, n_patients = np.array(list(model.training.sites.values())).sum(0)
+    return float(n_patients / (n_patients + n_controls))
 
 
 def _check_labels(model: Model, cohort: Cohort) -> None:

@@ -179,7 +179,8 @@ def fit_adaptation(
     prevalence : float, optional
         Share of patients at the hospital, above 0 and below 1.
     source_share : float
-        Share of patients among the scans of the model; read with ``prevalence`` only.
+        Share of patients that the logits stand for, see :func:`~brio.models.adapt.find_implied_share`; read with
+        ``prevalence`` only.
 
     Returns
     -------

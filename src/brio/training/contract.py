@@ -51,6 +51,9 @@ class MethodFacts:
         Rough cost of one run, in epochs of a plain network. Only the display of the time left uses it.
     setting_without_validation : str
         Setting under which the method needs no validation scans, as ``key=value``; empty if there is none.
+    balances_classes : bool
+        Whether the loss weighs both classes alike, so that a logit of 0 stands for equal shares, whatever the share of
+        patients among the source scans.
     holds : str
         What a fitted run holds of its source scans, for the card of a model.
     keeps_scans : str
@@ -65,6 +68,7 @@ class MethodFacts:
     refits: bool = False
     relative_cost: float = 2.0
     setting_without_validation: str = ""
+    balances_classes: bool = False
     holds: str = "weights of a network, each of them learned from all source scans"
     keeps_scans: str = ""
     explains: str = ""

@@ -108,7 +108,13 @@ class NeuralMethod(Method):
     @property
     def facts(self) -> MethodFacts:
         s = self.settings
-        return MethodFacts(epochs=s.epochs, dead_rois=s.dead_rois, refits=s.refit, relative_cost=float(s.epochs))
+        return MethodFacts(
+            epochs=s.epochs,
+            dead_rois=s.dead_rois,
+            refits=s.refit,
+            relative_cost=float(s.epochs),
+            balances_classes=True,
+        )
 
     def training_scans(self, cohort: Cohort, fold: Fold) -> np.ndarray:
         return fold.move_validation_to_source(cohort).source if self.settings.refit else fold.source
