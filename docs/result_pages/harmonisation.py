@@ -60,5 +60,5 @@ def page() -> str:
             "harmonise.unseen=identity --out combat/identity",
         ),
         write_table(header, rows),
-        name_source(FOLDER, "unseen-sites/aal116/linear"),
+        name_source(FOLDER, "unseen-sites/aal116/ridge"),
     )

@@ -10,7 +10,7 @@ from brio.results import mean_correction
 from brio.results.format import state_p
 
 from .comparisons import Verdict, compare_kfold, describe_scores, difference_cells, fold_scores, shown
-from .evidence import OF_EARLIER_VERSIONS, link_figure, name_source, read_methods, read_paper_claim, read_runs
+from .evidence import link_figure, name_earlier_rows, name_source, read_methods, read_paper_claim, read_runs
 from .markdown import (
     STATISTICS,
     code,
@@ -97,7 +97,7 @@ def page() -> str:
         f"Of the paper's methods, {in_words(f'`{n}` ({fixed(auc[n])})' for n in higher.index)} have a higher mean "
         f"than BRIO, none shown to differ; below BRIO only {code([n for n in paper_rows.index if n in below.index])} "
         f"is shown. `{best_acc}` has the highest ACC of the paper's methods.",
-        OF_EARLIER_VERSIONS,
+        name_earlier_rows(FOLDERS[0]),
         f"AAL116, {runs()['fold'].nunique()} folds stratified by site and class (7 parts train, 2 validate, 1 tests), "
         f"{runs()['seed'].nunique()} seeds, every method with its own settings. SD is over the folds of all seeds. "
         "Intervals and p values allow for folds that share scans: corrected resampled t (Nadeau and Bengio); p values "

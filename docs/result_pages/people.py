@@ -18,12 +18,11 @@ from .markdown import fixed, write_table
 
 def pair_weighted(jobs: Sequence[StoredJob]) -> dict[str, float]:
     """Return the pair-weighted AUC of each method of leave-one-site-out jobs, in percent, where they keep it."""
+    joined = gather_jobs(jobs)
     scores: dict[str, float] = {}
-    for job in jobs:
-        if job.sites is not None and job.covariances is not None:
-            for method in job.summary.methods:
-                tests = assess_auc(job.sites, job.covariances, method)
-                scores |= {method: 100 * tests[PAIR_WEIGHTED].mean} if tests else {}
+    for method in dict.fromkeys(joined.sites["method"]):
+        tests = assess_auc(joined.sites, joined.covariances, method)
+        scores |= {method: 100 * tests[PAIR_WEIGHTED].mean} if tests else {}
     return scores
 
 

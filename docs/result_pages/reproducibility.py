@@ -74,12 +74,12 @@ def page() -> str:
     arms = {arm: compare_jobs(arm, BEFORE_KERNELS, f"{STUDY_ARMS}/{arm}") for arm in _arms()}
     largest_mean = max(abs(d["mean"]) for d in arms.values())
     largest_run = max(d["largest"] for d in arms.values())
-    tf32 = compare_jobs("gcn", "unseen-sites/cc200/gcn", "repeats/cc200-gcn-tf32")
+    tf32 = compare_jobs("gcn", "repeats/cc200-gcn-full-precision", "repeats/cc200-gcn-tf32")
     first = compare_jobs("brio", FULL, BEFORE_KERNELS)
     precision = [
         ("BRIO, AAL116: full precision, TF32 with later code", "brio", FULL, BEFORE_KERNELS),
         ("BRIO, AAL116: full precision, TF32 with still later code", "brio", FULL, f"{STUDY_ARMS}/brio"),
-        ("GCN, CC200: full precision, TF32", "gcn", "unseen-sites/cc200/gcn", "repeats/cc200-gcn-tf32"),
+        ("GCN, CC200: full precision, TF32", "gcn", "repeats/cc200-gcn-full-precision", "repeats/cc200-gcn-tf32"),
     ]
     kernels = [
         (f"{arm_label(arm)}: before and after the encoder's kernels", arm, BEFORE_KERNELS, f"{STUDY_ARMS}/{arm}")
@@ -127,5 +127,7 @@ def page() -> str:
         write_table(["atlas", "cohort fingerprint", "jobs"], fingerprints),
         "No stored job is a smoke run: each has all folds and at least "
         f"{read_runs('unseen-sites/aal116')['seed'].nunique()} seeds. The generator of these pages refuses any other.",
-        name_source(FULL, BEFORE_KERNELS, BEFORE_ORDER, STUDY_ARMS, "unseen-sites/cc200/gcn", "repeats/cc200-gcn-tf32"),
+        name_source(
+            FULL, BEFORE_KERNELS, BEFORE_ORDER, STUDY_ARMS, "repeats/cc200-gcn-full-precision", "repeats/cc200-gcn-tf32"
+        ),
     )

@@ -22,7 +22,7 @@ from . import (
     unseen_sites,
 )
 from .comparisons import JUDGEMENT, Verdict, describe_scores, site_scores
-from .evidence import OF_EARLIER_VERSIONS, describe_protocol, read_paper, read_runs, read_summaries
+from .evidence import describe_protocol, read_paper, read_runs, read_summaries
 from .markdown import STATISTICS, atlas_label, fixed, in_words, interval, keep_together, state, write_page, write_table
 from .own_studies import describe_versions
 
@@ -40,21 +40,22 @@ def verdicts() -> tuple[Verdict, ...]:
 
 @cache
 def headline_scores(atlas: str) -> pd.DataFrame:
-    """Return the AUC at each test site of the five methods of the small table, all with the same folds and seeds."""
+    """Return the AUC at each test site of the six methods of the small table, all with the same folds and seeds."""
     scores = unseen_scores.scores(atlas)
     plus = read_runs(f"{brio_plus.folder(atlas, 17)}/brio-plus")
     seeds = read_runs(unseen_scores.folder(atlas))["seed"].unique()
     best = unseen_scores.networks(atlas)[0]
-    table = scores[["brio", best, "ridge", "fc-tangent-ridge"]]
+    table = scores[["brio", best, "ridge", "fc-tangent-ridge", "log-ridge"]]
     return table.assign(**{"brio-plus": site_scores(plus[plus["seed"].isin(seeds)])["brio-plus"]})
 
 
 def headline_table() -> str:
     """Return the small table of the summary and the README."""
     labels = {
-        "brio": "BRIO, tuned (`brio`)",
+        "brio": "BRIO (`brio`)",
         "ridge": "ridge regression (`ridge`)",
         "fc-tangent-ridge": "ridge with tangent space (`fc-tangent-ridge`)",
+        "log-ridge": "ridge on log-connectomes (`log-ridge`)",
         "brio-plus": "BRIO plus (`brio-plus`)",
     }
     described = {atlas: describe_scores(headline_scores(atlas)) for atlas in ATLASES}
@@ -78,8 +79,9 @@ def headline_note() -> str:
     n = read_summaries(unseen_scores.folder("aal116"))["ridge"].n_scans
     return (
         f"Mean AUC in percent over test sites and its 95 % interval over sites (t): ABIDE I, {n} scans, "
-        f"{describe_protocol(read_runs(unseen_scores.folder('aal116')))}. `brio-plus` chooses its penalty on inner "
-        f"folds, networks are tuned on AAL116. {OF_EARLIER_VERSIONS}"
+        f"{describe_protocol(read_runs(unseen_scores.folder('aal116')))}. Every method has its own settings; "
+        "`log-ridge` and `brio-plus` choose their penalty on inner folds. The row of `brio-plus` is of its version 2: "
+        "version 3 awaits its run."
     )
 
 
@@ -192,10 +194,10 @@ def page(titles: dict[str, str]) -> str:
                 "*Not shown* does not mean equal.",
                 f"The audit leaves {job.n_scans} scans and excludes {job.n_excluded}. The paper's cohort has "
                 f"{read_paper()['n_scans']:,} scans and cannot be a subset of this release.",
-                "All results are of version 0.1.0, except our own studies (permutation, learning curve, subgroups, "
-                f"calibration, decision curve, adaptation), which are of version {describe_versions()}. Networks ran "
-                "on NVIDIA H200, linear models on CPUs. CC200 mixes full precision and TF32, and two imports of the "
-                "same scans: see [reproducibility](reproducibility.md).",
+                "The comparison at unseen sites and our own studies (permutation, learning curve, subgroups, "
+                f"calibration, decision curve, adaptation) are of version {describe_versions()}; pages that are of "
+                "version 0.1.0 in whole or in part say so. The paper's other studies are of version 0.1.0. Networks "
+                "ran on NVIDIA H200 in TF32, linear models on CPUs.",
                 "Every number is computed from the files in `evidence/` by `make results`; no participant-level row "
                 "is stored there.",
             ]

@@ -50,13 +50,6 @@ def baselines_below_brio(atlas: str) -> list[str]:
     return [name for name in baselines(atlas) if name in below]
 
 
-@cache
-def differences_to_untuned_brio(atlas: str) -> pd.DataFrame:
-    """Return the differences in AUC of every method to BRIO with its own settings, from the studies."""
-    untuned = site_scores(read_runs(f"studies/{atlas}/arms/brio"))["brio"]
-    return compare_sites(scores(atlas).assign(brio=untuned), "brio")
-
-
 def family_of(name: str) -> str:
     """Return the family of a method."""
     return read_methods(folder("aal116"))[name].family

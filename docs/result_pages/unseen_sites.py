@@ -16,13 +16,12 @@ from .comparisons import (
     describe_scores,
     judge,
     shown,
-    site_scores,
     with_interval,
 )
 from .evidence import (
-    OF_EARLIER_VERSIONS,
     describe_protocol,
     link_figure,
+    name_earlier_rows,
     name_source,
     read_jobs,
     read_measurement,
@@ -48,7 +47,6 @@ from .unseen_scores import (
     baselines_below_brio,
     best_brain_network,
     differences,
-    differences_to_untuned_brio,
     family_of,
     folder,
     graph_ood,
@@ -57,6 +55,7 @@ from .unseen_scores import (
     site_penalty_differences,
 )
 from .unseen_tables import (
+    write_changes,
     write_deci,
     write_devices,
     write_differences,
@@ -99,12 +98,12 @@ def _conclusion() -> str:
             best["aal116"] == best["cc200"] == "mlp",
         ),
         state(
-            "Networks that select subgraphs (`brainood`, `gsat`, `disco`, `cepg`, `disc`) and networks that read time "
-            "courses (`xg-gnn`, `deci`) are below BRIO's mean on both atlases.",
+            "Networks that select subgraphs (`brainood`, `gsat`, `disco`, `cepg`, `disc`) and `deci`, which reads "
+            "time courses alone, are below BRIO's mean on both atlases.",
             all(
                 m[name] < m["brio"]
                 for m in mean.values()
-                for name in ("brainood", "gsat", "disco", "cepg", "disc", "xg-gnn", "deci")
+                for name in ("brainood", "gsat", "disco", "cepg", "disc", "deci")
             ),
         ),
         state(
@@ -119,24 +118,19 @@ def _conclusion() -> str:
 def _against_brio() -> str:
     rows = []
     for atlas in ATLASES:
-        paper_rows = baselines(atlas)
-        untuned = site_scores(read_runs(f"studies/{atlas}/arms/brio"))["brio"].mean()
-        for label, mean, table in (
-            ("tuned", scores(atlas)["brio"].mean(), differences(atlas, "brio")),
-            ("own settings", untuned, differences_to_untuned_brio(atlas)),
-        ):
-            above, below = shown(table, 1).index, shown(table, -1).index
-            rows.append(
-                [
-                    f"{atlas_label(atlas)}, {label}",
-                    fixed(mean),
-                    code(name for name in paper_rows if table.loc[name, "mean"] > 0),
-                    code(name for name in paper_rows if name in above),
-                    code(name for name in paper_rows if name in below),
-                    code(name for name in above if name not in paper_rows),
-                ]
-            )
-    header = ["BRIO", "AUC", "baselines with a higher mean", "baselines shown above", "baselines shown below"]
+        paper_rows, table = baselines(atlas), differences(atlas, "brio")
+        above, below = shown(table, 1).index, shown(table, -1).index
+        rows.append(
+            [
+                atlas_label(atlas),
+                fixed(scores(atlas)["brio"].mean()),
+                code(name for name in paper_rows if table.loc[name, "mean"] > 0),
+                code(name for name in paper_rows if name in above),
+                code(name for name in paper_rows if name in below),
+                code(name for name in above if name not in paper_rows),
+            ]
+        )
+    header = ["atlas", "BRIO's AUC", "baselines with a higher mean", "baselines shown above", "baselines shown below"]
     return write_table([*header, "other methods shown above"], rows)
 
 
@@ -155,43 +149,39 @@ def page() -> str:
         "seeds. Intervals are 95 % intervals over sites (t). p values are from Wilcoxon's signed-rank test over "
         f"sites, corrected by Holm's method for the {len(differences('aal116', 'ridge'))} comparisons of a column. "
         f"The paper's cohort cannot be a subset of this release, so its figures are a guide only. {STATISTICS}",
-        OF_EARLIER_VERSIONS,
         "## AAL116",
-        "Each network was tuned: the default settings and three drawn ones were trained with seed 0, and the best on "
-        "the validation sites of the fold was kept. Linear models choose their penalty on the same sites. Networks "
-        "ran in full precision on one H200.",
+        "Every network has its own settings, at most 80 epochs and a checkpoint chosen on the validation sites; what "
+        "tuning would add is on [a page of its own](tuning.md). Linear models choose their penalty on the same sites, "
+        "`log-ridge` on inner folds. Networks ran in TF32 on one H200.",
         write_commands(
-            "brio tune gcn abide-aal --budget 4 --seeds 3 --device cuda --records-only --out unseen-sites/aal116/gcn",
+            "brio run abide-aal --with abide-cc --method gcn --seeds 3 --device cuda-tf32 --records-only --out "
+            "unseen-sites/aal116/gcn",
         ),
+        name_earlier_rows(folder("aal116")),
         write_scores("aal116"),
         "Paired differences in AUC:",
         write_differences("aal116"),
         *write_people(read_jobs(folder("aal116")), "ridge", describe_scores(scores("aal116")).index),
         name_source(folder("aal116")),
         "## CC200",
-        "Settings are those chosen on AAL116; only the penalty of linear models is chosen here. Ridge is "
+        "The same commands with `abide-cc --with abide-aal`. Ridge is "
         f"{fixed(atlases['mean'])} points higher than on AAL116 at the same sites "
         f"({signed_interval(atlases['low'], atlases['high'])}, {state_p(atlases['p'])}).",
-        write_commands(
-            "brio run abide-cc --method gat --tuned unseen-sites/aal116/gat --seeds 3 --device cuda-tf32 "
-            "--records-only --out unseen-sites/cc200/gat",
-        ),
+        name_earlier_rows(folder("cc200")),
         write_scores("cc200"),
         "Paired differences in AUC:",
         write_differences("cc200"),
         *write_people(read_jobs(folder("cc200")), "ridge", describe_scores(scores("cc200")).index),
         name_source(folder("cc200")),
-        "Rows of this table mix two precisions and two imports of the same scans (the second without the AAL116 "
-        "archive, so without its column of missing regions). Half a point between two rows should not be read as a "
-        "difference: see [reproducibility](reproducibility.md).",
+        "Half a point between two trained networks should not be read as a difference: see "
+        "[reproducibility](reproducibility.md).",
         write_devices(),
+        *write_changes(),
         *write_versions(),
         "## Against BRIO",
-        "The paper's baselines and other methods against BRIO, as in the tables above, and against BRIO with its own "
-        "settings (in the job of the studies, see [tuning](tuning.md)):",
+        "The paper's baselines and other methods against BRIO, as in the tables above:",
         _against_brio(),
-        "`brio-plus` is on [its own page](brio-plus.md). The figure, made by `brio study comparison`, also has "
-        "`brio-plus`, so its p values are corrected for one more comparison.",
+        "`brio-plus` is on [its own page](brio-plus.md). The figure is made by `brio study comparison`.",
         link_figure("studies/aal116/comparison/figure.svg", "AUC and ACC of all methods on AAL116"),
         "## Against the paper's figures",
         f"{len(above['aal116'])} of {len(baselines('aal116'))} baselines on AAL116 and {len(above['cc200'])} of "
@@ -225,11 +215,10 @@ def verdicts() -> list[Verdict]:
     for atlas in ATLASES:
         table = differences(atlas, "brio").loc[baselines(atlas)]
         below, above = len(baselines_below_brio(atlas)), len(shown(table, 1))
-        untuned = len(shown(differences_to_untuned_brio(atlas).loc[baselines(atlas)], -1))
         out.append(
             Verdict(
                 f"BRIO is above all baselines ({atlas_label(atlas)})",
-                f"shown above {below} of {len(table)} ({untuned} of {len(table)} with its own settings); "
+                f"shown above {below} of {len(table)}; "
                 f"{int((table['mean'] > 0).sum())} have a higher mean than BRIO, {above} shown",
                 judge(below, above, len(table)),
                 FILE,
