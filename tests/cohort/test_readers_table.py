@@ -191,6 +191,9 @@ def test_table_keeps_text(tmp_path):
         (["MDD", "HC"], "MDD", None, [1, 0], ("HC", "MDD")),
         (["MDD", "HC"], None, "HC", [1, 0], ("HC", "MDD")),
         (["2", "1", "3"], "1", "2", [0, 1, None], ("2", "1")),
+        (["MDD", "SZ", "HC", "BP"], ["MDD", "SZ"], ["HC"], [1, 1, 0, None], ("HC", "MDD/SZ")),
+        (["MDD", "SZ", "HC", None], ("SZ", "MDD", "SZ"), None, [1, 1, 0, None], ("HC", "SZ/MDD")),
+        (["3", "1", "2.0"], "3", ["1", "2"], [1, 0, 0], ("1/2", "3")),
     ],
 )
 def test_labels(values, patient, control, labels, classes):
@@ -203,6 +206,9 @@ def test_labels(values, patient, control, labels, classes):
         (["1", "2"], None, None, r"here holds '1' \(1\), '2' \(1\); name two values"),
         (["a", "b", "c"], "a", None, "name two values"),
         (["a", "b"], "a", "a", "are both 'a'"),
+        (["a", "b", "c"], ["a", "b"], ["c", "b"], "are both 'b'"),
+        (["a", "b", "c"], ["a", "x"], ["c"], "no value 'x' for --patient"),
+        (["a", "b", "c", "d"], ["a", "b"], None, "both can be repeated"),
         ([None, None], None, None, "here holds nothing"),
         (["a", "b"], "A", "b", "no value 'A' for --patient; it holds 'a' .1., 'b'"),
     ],
@@ -210,6 +216,21 @@ def test_labels(values, patient, control, labels, classes):
 def test_labels_that_are_not_two_classes(values, patient, control, message):
     with pytest.raises(BrioError, match=message):
         map_labels(values, "here", patient, control)
+
+
+@pytest.mark.parametrize(("column", "kept"), [("dx", "dx"), ("label", "label_in_source")])
+def test_a_class_of_several_groups_keeps_the_groups(folder, tmp_path, column, kept):
+    groups = ["HC", "MDD", "SZ", "HC"]
+    rows = "".join(f"{p}\tS{i % 2}\t{group}\n" for i, (p, group) in enumerate(zip(IDS, groups, strict=True)))
+    (folder / "participants.tsv").write_text(f"participant_id\tsite\t{column}\n" + rows)
+    options = {"label_column": column, "patient": ["MDD", "SZ"], "control": "HC"}
+    cohort = import_cohort("table", folder, tmp_path / "out", **options)
+    assert cohort.labels.tolist() == [0, 1, 1, 0]
+    assert cohort.classes == ("HC", "MDD/SZ")
+    assert cohort.participants[kept].tolist() == groups
+    alone = import_cohort("table", folder, tmp_path / "alone", **(options | {"patient": ["MDD"]}))
+    assert kept not in alone.participants
+    assert len(alone) == 3
 
 
 def test_unknown_kind_and_options(folder, tmp_path):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 
+import numpy as np
 import pandas as pd
 
 from ..errors import BrioError
 
-__all__ = ["Atlas", "load_bundled_atlas"]
+__all__ = ["MATCHING_COLUMNS", "Atlas", "load_bundled_atlas", "number_repeated_names"]
+
+MATCHING_COLUMNS = ("name", "code", "index")
+"""Columns of a table of ROIs by which the columns of a scan are recognised, in this order."""
 
 _ALIASES = {"aal": "aal116", "aal116": "aal116", "cc200": "cc200"}
 
@@ -48,6 +53,41 @@ class Atlas:
         """Whether the table has columns ``x``, ``y`` and ``z``."""
         return {"x", "y", "z"} <= set(self.rois.columns)
 
+    @property
+    def is_unnamed(self) -> bool:
+        """Whether the ROIs have no names but those of :meth:`unnamed`."""
+        return self.rois["name"].tolist() == Atlas.unnamed(len(self)).rois["name"].tolist()
+
+    def find_rows(self, columns: Iterable[str]) -> tuple[np.ndarray, str] | None:
+        """Find the row of each column of a scan.
+
+        Parameters
+        ----------
+        columns : iterable of str
+            Names of the columns, no two alike.
+
+        Returns
+        -------
+        tuple of ndarray of int64 and str, or None
+            Rows in the order of the columns, and by which column of the table they were found. None where no column of
+            the table holds all names.
+
+        Examples
+        --------
+        >>> atlas = Atlas("mine", pd.DataFrame({"name": ["left", "right"], "code": [7, 8]}))
+        >>> atlas.find_rows(["8", "7"])
+        (array([1, 0]), 'code')
+        """
+        wanted = list(columns)
+        for key in MATCHING_COLUMNS:
+            if key not in self.rois:
+                continue
+            values = self.rois[key].astype(str).tolist()
+            row = {value: u for u, value in enumerate(values)}
+            if len(row) == len(values) and all(column in row for column in wanted):
+                return np.array([row[column] for column in wanted], dtype=np.int64), key
+        return None
+
     @classmethod
     def unnamed(cls, n_rois: int, name: str = "unknown") -> Atlas:
         """Make an atlas of which only the number of ROIs is known.
@@ -63,6 +103,40 @@ class Atlas:
             ROIs named ``roi001``, ``roi002``, ...
         """
         return cls(name, pd.DataFrame({"name": [f"roi{u + 1:03d}" for u in range(n_rois)]}))
+
+
+def number_repeated_names(names: Iterable[str]) -> tuple[tuple[str, ...], dict[str, list[str]]]:
+    """Number names that appear more than once: ``name``, ``name_2``, ``name_3``, in their order.
+
+    Parameters
+    ----------
+    names : iterable of str
+
+    Returns
+    -------
+    numbered : tuple of str
+        No two alike. A number that another name has already is passed over.
+    renamed : dict
+        For each name that appears more than once, what its appearances are called.
+
+    Examples
+    --------
+    >>> number_repeated_names(["Insula", "Cuneus", "Insula"])
+    (('Insula', 'Cuneus', 'Insula_2'), {'Insula': ['Insula', 'Insula_2']})
+    """
+    names = list(names)
+    used = set(names)
+    renamed: dict[str, list[str]] = {}
+    numbered = []
+    for name in names:
+        chosen, number = name, 1
+        while name in renamed and chosen in used:
+            number += 1
+            chosen = f"{name}_{number}"
+        used.add(chosen)
+        renamed.setdefault(name, []).append(chosen)
+        numbered.append(chosen)
+    return tuple(numbered), {name: new for name, new in renamed.items() if len(new) > 1}
 
 
 def load_bundled_atlas(name: str) -> Atlas | None:

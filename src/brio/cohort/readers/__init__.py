@@ -12,6 +12,9 @@ table     a participants table and one file per scan           atlas, participan
 packed    ABIDE as 8-bit integers, one npz file per atlas      atlas, name
 ========  ===================================================  ====================================================
 
+Every reader also takes ``atlas_table`` (a table of the ROIs: a file, or the name of a known atlas) and ``drop_roi``
+(ROIs to drop).
+
 :func:`import_cohort` reads scans with sites and labels, :func:`read_scans_to_predict` scans that may have neither.
 """
 
@@ -26,12 +29,14 @@ from typing import Any
 from ...errors import BrioError, nearest
 from ..cohort import Cohort
 from .assembly import canonicalise_atlas_name, refuse_existing, summarise_skipped
+from .atlas_table import add_atlas, load_atlas, read_atlas_table, refuse_file_as_name
 from .bids import read_bids
 from .dpabi import read_dpabi
 from .fetch import fetch_abide
 from .layout import LAYOUTS, find_layout
 from .packed import read_packed
 from .pcp import read_pcp
+from .rois import RoiChoice
 from .series import Series, get_series_stem, read_series
 from .table import read_files
 from .to_predict import ScansToPredict
@@ -41,9 +46,12 @@ __all__ = [
     "READERS",
     "Reader",
     "Series",
+    "add_atlas",
     "fetch_abide",
     "find_layout",
     "import_cohort",
+    "load_atlas",
+    "read_atlas_table",
     "read_scans_to_predict",
     "read_series",
     "summarise_import",
@@ -51,6 +59,9 @@ __all__ = [
 ]
 
 Reader = Callable[..., Cohort]
+
+ROI_OPTIONS = ("atlas_table", "drop_roi")
+"""Options of all readers about the ROIs of the scans."""
 
 READERS: dict[str, Reader] = {
     "pcp": read_pcp,
@@ -79,6 +90,7 @@ def import_cohort(kind: str, src: str | Path, out: str | Path, **options: Any) -
     -------
     Cohort
         ``cohort.provenance["skipped"]`` lists what was skipped and why; :func:`summarise_import` puts it in one line.
+        ``cohort.provenance["warnings"]`` has sentences about the ROIs, where there is something to say.
 
     Raises
     ------
@@ -94,9 +106,9 @@ def import_cohort(kind: str, src: str | Path, out: str | Path, **options: Any) -
     """
     if kind not in READERS:
         raise BrioError(f"there is no kind of cohort '{kind}', {nearest(kind, READERS)}")
-    values = _select_options(kind, options)
+    values, rois = _select_options(kind, options)
     refuse_existing(out)
-    return READERS[kind](src, out, **values)
+    return READERS[kind](src, out, None, rois, **values)
 
 
 def read_scans_to_predict(
@@ -153,9 +165,9 @@ def read_scans_to_predict(
         raise BrioError(f"there is no layout '{kind}', {nearest(kind, LAYOUTS)}")
     if kind == "cohort":
         return _load_scans_to_predict(src, {"tr": tr, **options})
-    values = _select_options(kind, {"name": get_series_stem(src.resolve()), **options})
+    values, rois = _select_options(kind, {"name": get_series_stem(src.resolve()), **options})
     refuse_existing(out)
-    return READERS[kind](src, out, to_predict, **values)
+    return READERS[kind](src, out, to_predict, rois, **values)
 
 
 def _load_scans_to_predict(folder: Path, options: dict[str, Any]) -> Cohort:
@@ -172,21 +184,22 @@ def _load_scans_to_predict(folder: Path, options: dict[str, Any]) -> Cohort:
     return replace(cohort, provenance={"kind": "cohort", "source": cohort.name, "cohort": cohort.provenance})
 
 
-def _select_options(kind: str, options: dict[str, Any]) -> dict[str, Any]:
+def _select_options(kind: str, options: dict[str, Any]) -> tuple[dict[str, Any], RoiChoice]:
     """Select the options that are given, and refuse those that the reader does not take."""
     values = {option: value for option, value in options.items() if value is not None}
     parameters = inspect.signature(READERS[kind]).parameters
     accepted = {n: p for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
     for option in values:
-        if option not in accepted:
+        if option not in accepted and option not in ROI_OPTIONS:
             raise BrioError(
                 f"kind '{kind}' does not take {_format_flag(option)}; "
-                f"its options are {', '.join(map(_format_flag, accepted))}"
+                f"its options are {', '.join(map(_format_flag, [*accepted, *ROI_OPTIONS]))}"
             )
     for option, parameter in accepted.items():
         if parameter.default is parameter.empty and option not in values:
             raise BrioError(f"kind '{kind}' needs {_format_flag(option)}")
-    return values
+    refuse_file_as_name(values.get("atlas"))
+    return values, RoiChoice.from_options(*(values.pop(option, None) for option in ROI_OPTIONS))
 
 
 def summarise_import(cohort: Cohort) -> str:

@@ -6,23 +6,23 @@ Every reader ends in :func:`write_scans`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ...errors import BrioError, nearest
 from ...version import __version__
-from ..atlas import Atlas, load_bundled_atlas
+from ..atlas import load_bundled_atlas
 from ..cohort import Cohort
 from ..writer import CohortWriter
+from .rois import RoiChoice, RoiOrder, Strictness, resolve_atlas
 from .series import Series
 from .to_predict import ScansToPredict
 
 __all__ = [
+    "RoiChoice",
     "RoiOrder",
     "Skipped",
     "canonicalise_atlas_name",
@@ -35,151 +35,8 @@ __all__ = [
     "write_scans",
 ]
 
-Strictness = Literal["free", "count", "names"]
 Skipped = dict[str, str]
 """Entry of ``provenance["skipped"]``: ``participant_id``, ``reason`` and perhaps ``file``."""
-
-
-@dataclass(frozen=True)
-class RoiOrder:
-    """Order of the ROI columns that all scans are brought into.
-
-    Attributes
-    ----------
-    n_rois : int
-    names : tuple of str, or None
-        Column names, where the files have a header.
-    path : Path
-        File that set the order, for error messages.
-    """
-
-    n_rois: int
-    names: tuple[str, ...] | None
-    path: Path
-
-    @classmethod
-    def from_series(cls, series: Series, path: Path) -> RoiOrder:
-        """Take the order of the columns of a series.
-
-        Parameters
-        ----------
-        series : Series, frames of shape [T, P]
-        path : Path
-            Its file.
-
-        Returns
-        -------
-        RoiOrder
-        """
-        return cls(series.frames.shape[1], series.columns, path)
-
-    def reorder(self, series: Series, path: Path) -> np.ndarray:
-        """Bring the columns of a scan into this order. Columns are matched by name, never guessed.
-
-        Parameters
-        ----------
-        series : Series, frames of shape [T, P]
-        path : Path
-            Its file, for error messages.
-
-        Returns
-        -------
-        ndarray of float32, shape [T, P]
-
-        Raises
-        ------
-        BrioError
-            If the number of columns or their names differ.
-        """
-        if series.frames.shape[1] != self.n_rois:
-            raise BrioError(
-                f"{path}: {series.frames.shape[1]} ROIs, but {self.path} has {self.n_rois}; "
-                "all scans need the same parcellation"
-            )
-        if self.names == series.columns:
-            return series.frames
-        if self.names is None or series.columns is None:
-            with_names, without = (path, self.path) if self.names is None else (self.path, path)
-            raise BrioError(
-                f"{without}: has no column names, but {with_names} has; the order of ROIs cannot be checked"
-            )
-        position = {name: i for i, name in enumerate(series.columns)}
-        if len(position) != self.n_rois:
-            raise BrioError(f"{path}: column '{_find_repeated(series.columns)}' appears more than once in the header")
-        absent = [name for name in self.names if name not in position]
-        if absent:
-            extra = sorted(set(position) - set(self.names))
-            raise BrioError(
-                f"{path}: has ROI '{extra[0]}' but not '{absent[0]}' of {self.path}; the parcellations differ"
-            )
-        return series.frames[:, [position[name] for name in self.names]]
-
-
-def _find_repeated(names: Iterable[str]) -> str:
-    """Return the most frequent of some names."""
-    counts = pd.Series(list(names)).value_counts()
-    return str(counts.index[0])
-
-
-def resolve_atlas(
-    name: str, series: Series, path: Path, strictness: Strictness = "free"
-) -> tuple[Atlas, RoiOrder, str]:
-    """Determine the atlas of a cohort from its name and its first scan.
-
-    A bundled atlas is used if the number of ROIs agrees and the header, if there is one, holds its names, codes or
-    indices in any order. Otherwise the ROIs are named by the header, or stay unnamed.
-
-    Parameters
-    ----------
-    name : str
-        Name of the atlas.
-    series : Series, frames of shape [T, P]
-        The first scan.
-    path : Path
-        Its file, for error messages.
-    strictness : {"free", "count", "names"}
-        What must agree with a bundled atlas of that name: nothing, the number of ROIs, or the header as well.
-
-    Returns
-    -------
-    atlas : Atlas
-    order : RoiOrder
-        In terms of the column names of the files.
-    origin : str
-        Where names and order came from, for the provenance.
-
-    Raises
-    ------
-    BrioError
-        If the file does not agree with the bundled atlas as ``strictness`` requires.
-    """
-    n_rois = series.frames.shape[1]
-    if series.columns is not None and len(set(series.columns)) < n_rois:
-        raise BrioError(f"{path}: column '{_find_repeated(series.columns)}' appears more than once in the header")
-    bundled = load_bundled_atlas(name)
-    if bundled is not None and len(bundled) == n_rois:
-        if series.columns is None:
-            if strictness == "names":
-                raise BrioError(
-                    f"{path}: has no header; the order of its columns cannot be checked against {bundled.name}"
-                )
-            origin = "the files name no columns: taken in the order of the bundled atlas"
-            return bundled, RoiOrder(n_rois, None, path), origin
-        for key in ("name", "code", "index"):
-            names = tuple(bundled.rois[key].astype(str)) if key in bundled.rois else ()
-            if set(names) == set(series.columns):
-                return bundled, RoiOrder(n_rois, names, path), f"header matched to the bundled atlas by {key}"
-        if strictness == "names":
-            key = "code" if "code" in bundled.rois else "index"
-            unknown = sorted(set(series.columns) - set(bundled.rois[key].astype(str)))
-            raise BrioError(f"{path}: the header names '{unknown[0]}', which is no {key} of {bundled.name}")
-    elif bundled is not None and strictness != "free":
-        hint = "; its rows seem to be the ROIs: transpose the files" if len(series.frames) == len(bundled) else ""
-        raise BrioError(f"{path}: has {n_rois} columns, atlas {bundled.name} has {len(bundled)} ROIs{hint}")
-    if series.columns is not None:
-        atlas = Atlas(name, pd.DataFrame({"name": series.columns}))
-        return atlas, RoiOrder.from_series(series, path), "names from the header"
-    return Atlas.unnamed(n_rois, name), RoiOrder(n_rois, None, path), "the ROIs have no names"
 
 
 def write_scans(
@@ -192,6 +49,7 @@ def write_scans(
     provenance: dict[str, Any],
     strictness: Strictness = "free",
     to_predict: ScansToPredict | None = None,
+    rois: RoiChoice | None = None,
 ) -> Cohort:
     """Write scans one by one to a cohort folder and open it.
 
@@ -213,6 +71,8 @@ def write_scans(
         See :func:`resolve_atlas`.
     to_predict : ScansToPredict, optional
         Sites and labels are optional if this is given.
+    rois : RoiChoice, optional
+        Table of the ROIs, and ROIs to drop.
 
     Returns
     -------
@@ -223,13 +83,17 @@ def write_scans(
     BrioError
         If there is no scan, or the scans differ in their ROIs.
     """
+    rois = rois or RoiChoice()
     stream = iter(scans)
     first = next(stream, None)
     if first is None:
         raise BrioError(f"{provenance['source']}: no scan to import: {summarise_skipped(provenance['skipped'])}")
     if to_predict is not None and to_predict.tr is not None:
         provenance["options"]["tr"] = to_predict.tr
-    resolved, order, provenance["rois"] = resolve_atlas(atlas, first[2], first[1], strictness)
+    provenance["options"] |= rois.describe_options()
+    resolved, order, provenance["rois"], warnings = resolve_atlas(atlas, first[2], first[1], strictness, rois)
+    if warnings:
+        provenance["warnings"] = warnings
     with CohortWriter(out, name, resolved, classes, provenance, labels_required=to_predict is None) as writer:
         for row, path, series in chain([first], stream):
             tr = series.tr if to_predict is None else to_predict.choose_tr(series.tr, row.get("tr"), path)

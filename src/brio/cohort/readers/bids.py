@@ -13,9 +13,11 @@ import numpy as np
 from ...errors import BrioError, nearest
 from ..cohort import Cohort
 from ..signal import find_live_rois
-from .assembly import RoiOrder, canonicalise_atlas_name, check_source, describe_import, write_scans
+from .assembly import canonicalise_atlas_name, check_source, describe_import, write_scans
 from .bids_names import SeriesFile, find_series_files, group_by_subject, select_atlas, select_task
+from .labels import ClassValues
 from .participants import Roster, describe_skipped, find_roster
+from .rois import RoiChoice, RoiOrder
 from .series import Series, get_series_stem, read_series
 from .to_predict import ScansToPredict
 
@@ -28,13 +30,14 @@ def read_bids(
     src: str | Path,
     out: str | Path,
     to_predict: ScansToPredict | None = None,
+    rois: RoiChoice | None = None,
     *,
     atlas: str | None = None,
     participants: str | Path | None = None,
     site_column: str | None = None,
     label_column: str | None = None,
-    patient: str | None = None,
-    control: str | None = None,
+    patient: ClassValues = None,
+    control: ClassValues = None,
     task: str | None = None,
     match: str | None = None,
     runs: str = "first",
@@ -55,14 +58,17 @@ def read_bids(
     to_predict : ScansToPredict, optional
         Read scans to be predicted: ``src`` may be one file, and no table is needed; participants are then the subjects
         in the names of the files.
+    rois : RoiChoice, optional
+        Table of the ROIs, and ROIs to drop.
     atlas : str, optional
         Label of the ``atlas-``/``seg-`` or ``feature-`` entity, or ``feature/atlas``; required if there are several.
     participants : str or Path, optional
         The table (tsv or csv, column ``participant_id``); by default participants.tsv in ``src``.
     site_column, label_column : str, optional
         Columns of the site and the label, ``site`` and ``label`` by default.
-    patient, control : str, optional
-        Values of the label column for 1 and 0; required unless the column holds 0 and 1.
+    patient, control : str or sequence of str, optional
+        Values of the label column for 1 and 0; required unless the column holds 0 and 1. Several values make one
+        class, and the column is then kept.
     task : str, optional
         Label of the ``task-`` entity; required if there are several.
     match : str, optional
@@ -130,6 +136,7 @@ def read_bids(
         classes=roster.classes,
         provenance=provenance,
         to_predict=to_predict,
+        rois=rois,
     )
 
 

@@ -11,6 +11,7 @@ from ...errors import BrioError, nearest
 from ..cohort import Cohort
 from .assembly import Skipped, canonicalise_atlas_name, check_source, describe_import, write_scans
 from .participants import TextTable, describe_skipped, extract_covariates, find_table, read_participants
+from .rois import RoiChoice
 from .series import Series, find_series, read_series
 from .to_predict import ScansToPredict
 
@@ -43,6 +44,7 @@ def read_dpabi(
     src: str | Path,
     out: str | Path,
     to_predict: ScansToPredict | None = None,
+    rois: RoiChoice | None = None,
     *,
     atlas: str,
     participants: str | Path | None = None,
@@ -60,6 +62,8 @@ def read_dpabi(
     to_predict : ScansToPredict, optional
         Read scans to be predicted: ``src`` may be one file. A name ``ROISignals_<ID>`` of any other form, or of another
         group, is read without label.
+    rois : RoiChoice, optional
+        Table of the ROIs, and ROIs to drop.
     atlas : str
         The columns to read: aal116, ho-cortical, ho-subcortical, cc200, zalesky980, dosenbach160 or power264.
     participants : str or Path, optional
@@ -91,6 +95,7 @@ def read_dpabi(
         classes=("HC", "MDD"),
         provenance=provenance,
         to_predict=to_predict,
+        rois=rois,
     )
 
 

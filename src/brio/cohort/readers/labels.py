@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from ...errors import BrioError
 
-__all__ = ["map_labels"]
+__all__ = ["ClassValues", "list_class_values", "map_labels"]
+
+ClassValues = str | Sequence[str] | None
+"""What ``--patient`` or ``--control`` names: one value, several that make one class, or none."""
+
+
+def list_class_values(values: ClassValues) -> list[str]:
+    """List the values that make one class.
+
+    Examples
+    --------
+    >>> list_class_values("MDD"), list_class_values(["MDD", "SZ"]), list_class_values(None)
+    (['MDD'], ['MDD', 'SZ'], [])
+    """
+    return [values] if isinstance(values, str) else list(dict.fromkeys(values or ()))
 
 
 def map_labels(
     values: list[str | None],
     where: str,
-    patient: str | None,
-    control: str | None,
+    patient: ClassValues,
+    control: ClassValues,
     labels_required: bool = True,
 ) -> tuple[list[int | None], tuple[str, str]]:
     """Map text to the labels 1 (patient) and 0 (control).
@@ -24,9 +39,9 @@ def map_labels(
         None where a value is missing.
     where : str
         File and column of the values, for error messages.
-    patient, control : str or None
-        Values that mean 1 and 0. If both are None, the values must be 0 and 1. If one is given, there must be exactly
-        two values. If both are given, any other value is another group.
+    patient, control : str, sequence of str, or None
+        Values that mean 1 and 0. If both are None, the values must be 0 and 1. If one is given, all other values must
+        be one. If both are given, any other value is another group.
     labels_required : bool
         Whether both classes must occur. If not, one may be absent, as long as no value is left over that it may mean.
 
@@ -35,37 +50,50 @@ def map_labels(
     labels : list of 0, 1 or None
         None for a missing value or another group.
     classes : tuple of two str
-        Names of the labels 0 and 1.
+        Names of the labels 0 and 1; several values of a class are joined: ``MDD/SZ``.
 
     Raises
     ------
     BrioError
         If the values do not give two classes, or not one where labels are not required.
+
+    Examples
+    --------
+    >>> map_labels(["MDD", "SZ", "HC", "BP"], "column 'dx'", ["MDD", "SZ"], "HC")
+    ([1, 1, 0, None], ('HC', 'MDD/SZ'))
     """
+    patients, controls = list_class_values(patient), list_class_values(control)
     counts = Counter(v for v in values if v is not None)
     listing = ", ".join(f"'{v}' ({n})" for v, n in sorted(counts.items())) or "nothing"
-    rest = [v for v in counts if not any(_is_equal(v, value) for value in (patient, control) if value is not None)]
-    for value, option in ((patient, "--patient"), (control, "--control")):
-        absent = value is not None and not any(_is_equal(v, value) for v in counts)
+    rest = [v for v in counts if not _is_among(v, [*patients, *controls])]
+    for named, option in ((patients, "--patient"), (controls, "--control")):
+        absent = [value for value in named if not any(_is_equal(v, value) for v in counts)]
         if absent and (labels_required or rest):
-            raise BrioError(f"{where} has no value '{value}' for {option}; it holds {listing}")
-    if patient is None and control is None:
+            raise BrioError(f"{where} has no value '{absent[0]}' for {option}; it holds {listing}")
+    if not patients and not controls:
         if not all(_is_equal(v, "0") or _is_equal(v, "1") for v in counts):
             raise BrioError(f"{where} holds {listing}; name two values with --patient and --control")
-        patient, control = "1", "0"
-    elif patient is None or control is None:
+        patients, controls = ["1"], ["0"]
+    elif not patients or not controls:
         if len(rest) > 1 or (labels_required and not rest):
-            raise BrioError(f"{where} holds {listing}; name two values with --patient and --control")
-        other = rest[0] if rest else f"not {control if patient is None else patient}"
-        patient, control = other if patient is None else patient, other if control is None else control
-    if _is_equal(patient, control):
-        raise BrioError(f"{where}: --patient and --control are both '{patient}'")
+            raise BrioError(
+                f"{where} holds {listing}; name two values with --patient and --control (both can be repeated)"
+            )
+        other = rest or [f"not {'/'.join(patients or controls)}"]
+        patients, controls = patients or other, controls or other
+    both = next((value for value in patients if _is_among(value, controls)), None)
+    if both is not None:
+        raise BrioError(f"{where}: --patient and --control are both '{both}'")
     mapped = [
-        None if v is None else 1 if _is_equal(v, patient) else 0 if _is_equal(v, control) else None for v in values
+        None if v is None else 1 if _is_among(v, patients) else 0 if _is_among(v, controls) else None for v in values
     ]
     if labels_required and {0, 1} - set(mapped):
         raise BrioError(f"{where} holds {listing}: one class only; two classes are needed")
-    return mapped, (control, patient)
+    return mapped, ("/".join(controls), "/".join(patients))
+
+
+def _is_among(value: str, others: list[str]) -> bool:
+    return any(_is_equal(value, other) for other in others)
 
 
 def _is_equal(value: str, other: str) -> bool:

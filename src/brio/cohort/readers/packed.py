@@ -15,6 +15,7 @@ from ..signal import find_live_rois
 from .arrays import read_npz_arrays
 from .assembly import check_source, choose_atlas_label, describe_import, write_scans
 from .participants import Roster, describe_skipped, read_participants
+from .rois import RoiChoice
 from .series import Series
 from .to_predict import ScansToPredict
 
@@ -38,6 +39,7 @@ def read_packed(
     src: str | Path,
     out: str | Path,
     to_predict: ScansToPredict | None = None,
+    rois: RoiChoice | None = None,
     *,
     atlas: str | None = None,
     name: str | None = None,
@@ -52,6 +54,8 @@ def read_packed(
         Cohort folder to write.
     to_predict : ScansToPredict, optional
         Read scans to be predicted: ``src`` may be one archive, and no table is needed.
+    rois : RoiChoice, optional
+        Table of the ROIs, and ROIs to drop.
     atlas : str, optional
         The archive to read, for example ``aal116``; required if there are several.
     name : str, optional
@@ -87,6 +91,7 @@ def read_packed(
         provenance=describe_import("packed", src, {"atlas": chosen}, 1, [], roster.unlabelled),
         strictness="count",
         to_predict=to_predict,
+        rois=rois,
     )
 
 

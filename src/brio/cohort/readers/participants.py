@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BrioError, nearest
-from .labels import map_labels
+from .labels import ClassValues, list_class_values, map_labels
 
 __all__ = [
     "Roster",
@@ -180,7 +180,7 @@ def has_table(src: Path) -> bool:
 
 
 def find_roster(
-    src: Path, requested: str | Path | None, labels_required: bool, **columns: str | None
+    src: Path, requested: str | Path | None, labels_required: bool, **columns: Any
 ) -> tuple[Path, Roster] | None:
     """Find the participants table and read it.
 
@@ -243,9 +243,8 @@ def read_participants(path: Path) -> TextTable:
 
 
 def _find_delimiter(path: Path, head: str) -> str:
-    if path.suffix.lower() == ".csv":
-        return "," if "," in head else ";"
-    return "\t"
+    candidates = ",;\t" if path.suffix.lower() == ".csv" else "\t,;"
+    return next((c for c in candidates if c in head), candidates[0])
 
 
 def read_roster(
@@ -253,8 +252,8 @@ def read_roster(
     *,
     site_column: str | None = None,
     label_column: str | None = None,
-    patient: str | None = None,
-    control: str | None = None,
+    patient: ClassValues = None,
+    control: ClassValues = None,
     labels_required: bool = True,
 ) -> Roster:
     """Read a participants table with its sites and labels.
@@ -265,8 +264,9 @@ def read_roster(
         A tsv or csv table with a column ``participant_id``.
     site_column, label_column : str, optional
         Columns of the site and the label, ``site`` and ``label`` by default.
-    patient, control : str, optional
-        Values of the label column for patients (1) and controls (0), see :func:`map_labels`.
+    patient, control : str or sequence of str, optional
+        Values of the label column for patients (1) and controls (0), see :func:`map_labels`. Where a class has several
+        values, the column is kept beside the labels.
     labels_required : bool
         Whether the table needs sites and labels. If not, the columns may be absent unless an option names them.
 
@@ -279,13 +279,14 @@ def read_roster(
     ids = table.read_ids("participant_id")
     if labels_required or site_column is not None:
         table.require_column(site_column or "site", "--site-column")
-    if labels_required or (label_column, patient, control) != (None, None, None):
+    patients, controls = list_class_values(patient), list_class_values(control)
+    if labels_required or label_column is not None or patients or controls:
         table.require_column(label_column or "label", "--label-column")
     site_column, label_column = site_column or "site", label_column or "label"
     groups = [row.get(label_column) for row in table.rows]
-    labels, classes = map_labels(groups, f"{path}: column '{label_column}'", patient, control, labels_required)
+    labels, classes = map_labels(groups, f"{path}: column '{label_column}'", patients, controls, labels_required)
     roster = Roster([], classes)
-    used = {"participant_id", site_column, label_column}
+    used = {"participant_id", site_column} | ({label_column} if max(len(patients), len(controls)) < 2 else set())
     for participant, label, group, row in zip(ids, labels, groups, table.rows, strict=True):
         site = row.get(site_column)
         other_group = f"label '{group}' is neither patient nor control"

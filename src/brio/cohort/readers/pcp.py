@@ -17,6 +17,7 @@ from .assembly import (
     write_scans,
 )
 from .participants import Roster, TextTable, describe_skipped, read_participants
+from .rois import RoiChoice
 from .series import Series, find_series, read_series
 from .to_predict import ScansToPredict
 
@@ -45,6 +46,7 @@ def read_pcp(
     src: str | Path,
     out: str | Path,
     to_predict: ScansToPredict | None = None,
+    rois: RoiChoice | None = None,
     *,
     atlas: str | None = None,
     participants: str | Path | None = None,
@@ -61,6 +63,8 @@ def read_pcp(
     to_predict : ScansToPredict, optional
         Read scans to be predicted: ``src`` may be one file, and no phenotypic table is needed; participants are then
         called by the FILE_ID in the names of the files.
+    rois : RoiChoice, optional
+        Table of the ROIs, and ROIs to drop.
     atlas : str, optional
         ``aal`` (also ``aal116``), ``cc200``, or any other in the file names; required if there are several. For AAL
         and CC200 the header of each file is checked against the bundled table, and the columns are brought into its
@@ -104,6 +108,7 @@ def read_pcp(
         provenance=describe_import("pcp", src, options, len(scans), roster.skipped, roster.unlabelled),
         strictness="names",
         to_predict=to_predict,
+        rois=rois,
     )
 
 

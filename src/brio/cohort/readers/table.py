@@ -10,7 +10,9 @@ from typing import Any
 from ...errors import BrioError
 from ..cohort import Cohort
 from .assembly import Skipped, canonicalise_atlas_name, check_source, describe_import, write_scans
+from .labels import ClassValues
 from .participants import Roster, describe_skipped, find_roster
+from .rois import RoiChoice
 from .series import Series, find_series, get_series_stem, read_series
 from .to_predict import ScansToPredict
 
@@ -21,13 +23,14 @@ def read_files(
     src: str | Path,
     out: str | Path,
     to_predict: ScansToPredict | None = None,
+    rois: RoiChoice | None = None,
     *,
     atlas: str | None = None,
     participants: str | Path | None = None,
     site_column: str | None = None,
     label_column: str | None = None,
-    patient: str | None = None,
-    control: str | None = None,
+    patient: ClassValues = None,
+    control: ClassValues = None,
     name: str | None = None,
 ) -> Cohort:
     """Import a participants table and one time-series file per participant.
@@ -44,14 +47,17 @@ def read_files(
     to_predict : ScansToPredict, optional
         Read scans to be predicted: ``src`` may be one file, and no table is needed. Without one, every file is a scan,
         and its participant_id is the name of the file without suffix.
+    rois : RoiChoice, optional
+        Table of the ROIs, and ROIs to drop.
     atlas : str, optional
         Name of the parcellation; names and coordinates of the ROIs are bundled for ``aal116`` and ``cc200``.
     participants : str or Path, optional
         The table (tsv or csv, column ``participant_id``); by default participants.tsv or .csv in ``src``.
     site_column, label_column : str, optional
         Columns of the site and the label, ``site`` and ``label`` by default.
-    patient, control : str, optional
-        Values of the label column for 1 and 0; required unless the column holds 0 and 1.
+    patient, control : str or sequence of str, optional
+        Values of the label column for 1 and 0; required unless the column holds 0 and 1. Several values make one
+        class, and the column is then kept.
     name : str, optional
         Name of the cohort; that of the folder by default.
 
@@ -85,6 +91,7 @@ def read_files(
         provenance=describe_import("table", src, options, len(scans), roster.skipped + skipped, roster.unlabelled),
         strictness="count",
         to_predict=to_predict,
+        rois=rois,
     )
 
 

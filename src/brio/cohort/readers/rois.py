@@ -1,0 +1,322 @@
+"""Determine the ROIs of a cohort: their names, their order, their atlas, and which are dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from ...errors import BrioError
+from ..atlas import Atlas, load_bundled_atlas, number_repeated_names
+from .atlas_table import describe_renamed, list_names, load_atlas, suggest_rois
+from .series import Series
+
+__all__ = ["RoiChoice", "RoiOrder", "Strictness", "resolve_atlas"]
+
+Strictness = Literal["free", "count", "names"]
+
+
+@dataclass(frozen=True, eq=False)
+class RoiChoice:
+    """What a user says about the ROIs of the scans; nothing by default.
+
+    Attributes
+    ----------
+    table : Atlas or None
+        Table of the ROIs.
+    drop : tuple of str
+        ROIs to drop, for example a column with the global signal.
+    source : str
+        Name of the table's file, or of a known atlas.
+    warnings : tuple of str
+        What was odd about the table.
+    """
+
+    table: Atlas | None = None
+    drop: tuple[str, ...] = ()
+    source: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def from_options(cls, atlas_table: str | Path | None, drop_roi: str | Sequence[str] | None) -> RoiChoice:
+        """Make a choice from the options of a reader.
+
+        Parameters
+        ----------
+        atlas_table : str or Path, optional
+            A file, or the name of a known atlas.
+        drop_roi : str or sequence of str, optional
+
+        Returns
+        -------
+        RoiChoice
+        """
+        drop = (drop_roi,) if isinstance(drop_roi, str) else tuple(drop_roi or ())
+        if atlas_table is None:
+            return cls(drop=drop)
+        table, warnings = load_atlas(atlas_table)
+        return cls(table, drop, Path(atlas_table).name, tuple(warnings))
+
+    def describe_options(self) -> dict[str, Any]:
+        """Describe the options for the provenance; empty where nothing was chosen."""
+        table = {} if self.table is None else {"atlas_table": self.source}
+        return table | ({"drop_roi": list(self.drop)} if self.drop else {})
+
+
+@dataclass(frozen=True, eq=False)
+class RoiOrder:
+    """Order of the ROI columns that all scans are brought into.
+
+    Attributes
+    ----------
+    n_rois : int
+        Columns of a scan, without those in ``drop``.
+    names : tuple of str, or None
+        Column names, where the files have a header; repeated names are numbered.
+    path : Path
+        File that set the order, for error messages.
+    header : tuple of str, or None
+        Column names as this file has them.
+    drop : frozenset of str
+        Columns that are left out of each scan before it is compared.
+    keep : ndarray of int64, or None
+        Positions in ``names`` that are kept at the end; None for all.
+    """
+
+    n_rois: int
+    names: tuple[str, ...] | None
+    path: Path
+    header: tuple[str, ...] | None = None
+    drop: frozenset[str] = frozenset()
+    keep: np.ndarray | None = None
+
+    @classmethod
+    def from_series(cls, series: Series, path: Path) -> RoiOrder:
+        """Take the order of the columns of a series.
+
+        Parameters
+        ----------
+        series : Series, frames of shape [T, P]
+        path : Path
+            Its file.
+
+        Returns
+        -------
+        RoiOrder
+        """
+        names = None if series.columns is None else number_repeated_names(series.columns)[0]
+        return cls(series.frames.shape[1], names, path, series.columns)
+
+    def reorder(self, series: Series, path: Path) -> np.ndarray:
+        """Bring the columns of a scan into this order. Columns are matched by name, never guessed.
+
+        Parameters
+        ----------
+        series : Series, frames of shape [T, P]
+        path : Path
+            Its file, for error messages.
+
+        Returns
+        -------
+        ndarray of float32, shape [T, P]
+            Without the ROIs that are dropped.
+
+        Raises
+        ------
+        BrioError
+            If the number of columns or their names differ, or repeated names stand in another order.
+        """
+        self._check_repeated(series.columns, path)
+        columns, frames = _drop_columns(series, self.drop)
+        if frames.shape[1] != self.n_rois:
+            raise BrioError(
+                f"{path}: {frames.shape[1]} ROIs, but {self.path} has {self.n_rois}; "
+                "all scans need the same parcellation"
+            )
+        if self.names != columns:
+            frames = frames[:, self._find_positions(columns, path)]
+        return frames if self.keep is None else frames[:, self.keep]
+
+    def _check_repeated(self, columns: tuple[str, ...] | None, path: Path) -> None:
+        """Refuse repeated names unless the header is that of the first file: their numbers would be a guess."""
+        if columns is None or columns == self.header or len(set(columns)) == len(columns):
+            return
+        repeated = next(name for name in columns if columns.count(name) > 1)
+        raise BrioError(
+            f"{path}: column '{repeated}' appears more than once, and the header is not that of {self.path}, so that "
+            "the columns cannot be told apart; give each a name of its own"
+        )
+
+    def _find_positions(self, columns: tuple[str, ...] | None, path: Path) -> list[int]:
+        """Find the column of each of ``names``."""
+        if self.names is None or columns is None:
+            with_names, without = (path, self.path) if self.names is None else (self.path, path)
+            raise BrioError(
+                f"{without}: has no column names, but {with_names} has; the order of ROIs cannot be checked"
+            )
+        position = {name: i for i, name in enumerate(columns)}
+        absent = [name for name in self.names if name not in position]
+        if absent:
+            extra = sorted(set(position) - set(self.names))
+            numbered = self.header is not None and len(set(self.header)) < len(self.header)
+            note = " (its columns of the same name are numbered)" if numbered else ""
+            raise BrioError(
+                f"{path}: has ROI '{extra[0]}' but not '{absent[0]}' of {self.path}{note}; the parcellations differ"
+            )
+        return [position[name] for name in self.names]
+
+
+def _name_columns(series: Series) -> tuple[str, ...]:
+    """Name the columns of a scan: by its header with repeated names numbered, else roi001, roi002, ..."""
+    if series.columns is None:
+        return tuple(Atlas.unnamed(series.frames.shape[1]).rois["name"])
+    return number_repeated_names(series.columns)[0]
+
+
+def _drop_columns(series: Series, drop: frozenset[str]) -> tuple[tuple[str, ...] | None, np.ndarray]:
+    """Drop columns of a scan by name: the names of the others (None without a header), and their frames."""
+    names, frames = _name_columns(series), series.frames
+    if not drop.isdisjoint(names):
+        keep = [i for i, name in enumerate(names) if name not in drop]
+        names, frames = tuple(names[i] for i in keep), frames[:, keep]
+    return None if series.columns is None else names, frames
+
+
+def resolve_atlas(
+    name: str, series: Series, path: Path, strictness: Strictness = "free", choice: RoiChoice | None = None
+) -> tuple[Atlas, RoiOrder, str, list[str]]:
+    """Determine the atlas of a cohort from its name and its first scan.
+
+    A table that the user gave must have a row for every ROI. A bundled atlas is used if the number of ROIs agrees and
+    the header, if there is one, holds its names, codes or indices in any order. Otherwise the ROIs are named by the
+    header, or stay unnamed.
+
+    Parameters
+    ----------
+    name : str
+        Name of the atlas.
+    series : Series, frames of shape [T, P]
+        The first scan.
+    path : Path
+        Its file, for error messages.
+    strictness : {"free", "count", "names"}
+        What must agree with a bundled atlas of that name: nothing, the number of ROIs, or the header as well.
+    choice : RoiChoice, optional
+        Table of the ROIs, and ROIs to drop.
+
+    Returns
+    -------
+    atlas : Atlas
+    order : RoiOrder
+        In terms of the column names of the files.
+    origin : str
+        Where names and order came from, for the provenance.
+    warnings : list of str
+
+    Raises
+    ------
+    BrioError
+        If the file does not agree with the table, or with the bundled atlas as ``strictness`` requires, or an ROI to
+        drop is not there.
+    """
+    choice = choice or RoiChoice()
+    warnings = list(choice.warnings)
+    if series.columns is not None:
+        warnings += describe_renamed(number_repeated_names(series.columns)[1], f"{path}: columns")
+    names = _name_columns(series)
+    drop = frozenset(choice.drop) & frozenset(names)
+    columns, frames = _drop_columns(series, drop)
+    reduced = replace(series, frames=frames, columns=columns)
+    if choice.table is None:
+        atlas, order, origin = _match_bundled(name, reduced, path, strictness)
+        if drop and atlas.is_unnamed:  # roi004 keeps its name where roi003 is dropped
+            atlas = Atlas(atlas.name, pd.DataFrame({"name": [column for column in names if column not in drop]}))
+    else:
+        atlas, order, origin = _match_table(choice.table, choice.source, reduced, path, drop)
+        atlas = Atlas(choice.table.name if name == "unknown" else name, atlas.rois)
+        unused = sorted(set(choice.table.rois["name"]) - set(atlas.rois["name"]) - set(choice.drop))
+        if unused:
+            warnings.append(f"{choice.source}: no scan has the ROIs {list_names(unused)}; their rows are not used")
+    order = replace(order, header=series.columns, drop=drop)
+    return *_drop_rois(atlas, order, choice, names), origin, warnings
+
+
+def _drop_rois(atlas: Atlas, order: RoiOrder, choice: RoiChoice, names: tuple[str, ...]) -> tuple[Atlas, RoiOrder]:
+    """Drop ROIs that are named as in the atlas and not as in the header; refuse names that are nowhere."""
+    own = atlas.rois["name"].astype(str).tolist()
+    known = [*names, *own, *([] if choice.table is None else choice.table.rois["name"])]
+    for name in choice.drop:
+        if name not in known:
+            raise BrioError(
+                f"{order.path}: there is no ROI '{name}' to drop; {suggest_rois(name, dict.fromkeys(known))}"
+            )
+    remaining = set(choice.drop) - order.drop
+    keep = np.array([u for u, name in enumerate(own) if name not in remaining], dtype=np.int64)
+    if len(keep) < 2:
+        raise BrioError(f"{order.path}: fewer than two ROIs are left after --drop-roi; connectomes need two or more")
+    if len(keep) == len(own):
+        return atlas, order
+    return Atlas(atlas.name, atlas.rois.iloc[keep].reset_index(drop=True)), replace(order, keep=keep)
+
+
+def _match_table(
+    table: Atlas, source: str, series: Series, path: Path, drop: frozenset[str]
+) -> tuple[Atlas, RoiOrder, str]:
+    """Match the columns of a scan with a table of ROIs: by name in the order of the table, else by order."""
+    n_rois = series.frames.shape[1]
+    if series.columns is None:
+        if len(table) != n_rois:  # the table may list the columns that were dropped
+            table = Atlas(table.name, table.rois[~table.rois["name"].isin(drop)].reset_index(drop=True))
+        if len(table) != n_rois:
+            raise BrioError(
+                f"{path}: has {n_rois} columns without names, the table {source} has {len(table)} ROIs; it needs one "
+                "row per column, in the order of the columns (--drop-roi roi001 drops the first column)"
+            )
+        origin = f"the files name no columns: taken in the order of the table {source}"
+        return table, RoiOrder(n_rois, None, path), origin
+    match = table.find_rows(series.columns)
+    if match is None:
+        known = table.rois["name"].tolist()
+        absent = next(name for name in series.columns if name not in known)
+        raise BrioError(
+            f"{path}: column '{absent}' has no row in the table {source} ({suggest_rois(absent, known)}); add a row, "
+            "give the table a column 'code' with the names in the header, or drop the column with --drop-roi"
+        )
+    rows, key = match
+    by_row = np.argsort(rows)
+    atlas = Atlas(table.name, table.rois.iloc[rows[by_row]].reset_index(drop=True))
+    names = tuple(series.columns[i] for i in by_row)
+    return atlas, RoiOrder(n_rois, names, path), f"header matched to the table {source} by {key}"
+
+
+def _match_bundled(name: str, series: Series, path: Path, strictness: Strictness) -> tuple[Atlas, RoiOrder, str]:
+    """Match the columns of a scan with the bundled atlas of a name, if there is one."""
+    n_rois = series.frames.shape[1]
+    bundled = load_bundled_atlas(name)
+    if bundled is not None and len(bundled) == n_rois:
+        if series.columns is None:
+            if strictness == "names":
+                raise BrioError(
+                    f"{path}: has no header; the order of its columns cannot be checked against {bundled.name}"
+                )
+            origin = "the files name no columns: taken in the order of the bundled atlas"
+            return bundled, RoiOrder(n_rois, None, path), origin
+        for key in ("name", "code", "index"):
+            names = tuple(bundled.rois[key].astype(str)) if key in bundled.rois else ()
+            if set(names) == set(series.columns):
+                return bundled, RoiOrder(n_rois, names, path), f"header matched to the bundled atlas by {key}"
+        if strictness == "names":
+            key = "code" if "code" in bundled.rois else "index"
+            unknown = sorted(set(series.columns) - set(bundled.rois[key].astype(str)))
+            raise BrioError(f"{path}: the header names '{unknown[0]}', which is no {key} of {bundled.name}")
+    elif bundled is not None and strictness != "free":
+        hint = "; its rows seem to be the ROIs: transpose the files" if len(series.frames) == len(bundled) else ""
+        raise BrioError(f"{path}: has {n_rois} columns, atlas {bundled.name} has {len(bundled)} ROIs{hint}")
+    if series.columns is not None:
+        atlas = Atlas(name, pd.DataFrame({"name": series.columns}))
+        return atlas, RoiOrder.from_series(series, path), "names from the header"
+    return Atlas.unnamed(n_rois, name), RoiOrder(n_rois, None, path), "the ROIs have no names"

@@ -1,0 +1,241 @@
+"""An atlas of one's own: a table of ROIs, repeated names, ROIs that are dropped, and atlases added later."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from file_layouts import CODES, scan, write_layout, write_text
+
+from brio import BrioError, Cohort
+from brio.cohort.atlas import Atlas, number_repeated_names
+from brio.cohort.readers import READERS, add_atlas, import_cohort, read_atlas_table, read_scans_to_predict
+from brio.models.model import check_atlas
+
+NAMES = ["Insula", "Cuneus", "Insula", "Global", "Insula_2"]
+NUMBERED = ["Insula", "Cuneus", "Insula_3", "Global", "Insula_2"]
+TABLE = pd.DataFrame(
+    {
+        "network": ["vis", "sal", "sal", "sal"],
+        "z": [1.5, 2, 3, 4],
+        "x": [-10, 30, -40, 50],
+        "name": ["Cuneus", "Insula", "Insula_2", "Insula_3"],
+        "y": [-70, 5, 6, 7],
+        "volume": [100, 200, 300, 400],
+    }
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Four scans with repeated names in their header and a column of the global signal."""
+    src = tmp_path / "study"
+    src.mkdir()
+    for i in range(4):
+        write_text(src / f"p{i}.tsv", scan(i, 5), NAMES)
+    rows = "".join(f"p{i}\tS{i // 2}\t{i % 2}\n" for i in range(4))
+    (src / "participants.tsv").write_text("participant_id\tsite\tlabel\n" + rows)
+    TABLE.to_csv(tmp_path / "mine.tsv", sep="\t", index=False)
+    return src
+
+
+def test_numbers_of_repeated_names_pass_over_names_that_are_there():
+    assert list(number_repeated_names(NAMES)[0]) == NUMBERED
+    assert number_repeated_names(["a", "b"]) == (("a", "b"), {})
+    names = [*"aababcca", "a_2"]
+    numbered, renamed = number_repeated_names(names)
+    assert len(set(numbered)) == len(names)
+    assert all(new.split("_")[0] == old.split("_")[0] for new, old in zip(numbered, names, strict=True))
+    assert {k: len(v) for k, v in renamed.items()} == {"a": 4, "b": 2, "c": 2}
+
+
+def test_repeated_names_are_numbered_with_a_warning(folder, tmp_path):
+    cohort = import_cohort("table", folder, tmp_path / "out")
+    assert cohort.atlas.rois["name"].tolist() == NUMBERED
+    np.testing.assert_allclose(cohort.scan(1), scan(1, 5), rtol=1e-6)
+    (warning,) = cohort.provenance["warnings"]
+    assert "p0.tsv: columns with the same name were numbered in their order: Insula -> Insula, Insula_3" in warning
+
+
+def test_repeated_names_in_another_order_are_refused(folder, tmp_path):
+    write_text(folder / "p2.tsv", scan(2, 5), NAMES[::-1])
+    with pytest.raises(BrioError, match=r"p2\.tsv: column 'Insula' appears more than once.*name of its own"):
+        import_cohort("table", folder, tmp_path / "out")
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".csv", ".txt"])
+def test_a_table_gives_names_coordinates_networks_and_order(folder, tmp_path, suffix):
+    path = tmp_path / f"rois{suffix}"
+    table = TABLE.rename(columns={"x": "X", "name": "Name"})
+    table.to_csv(path, sep="," if suffix == ".csv" else "\t", index=False)
+    cohort = import_cohort("table", folder, tmp_path / "out", atlas_table=path, drop_roi="Global")
+    assert cohort.atlas.name == "rois"
+    pd.testing.assert_frame_equal(cohort.atlas.rois[TABLE.columns], TABLE, check_dtype=False)
+    order = [NUMBERED.index(name) for name in TABLE["name"]]
+    for i in range(4):
+        np.testing.assert_allclose(cohort.scan(i), scan(i, 5)[:, order], rtol=1e-6)
+    assert cohort.provenance["options"]["atlas_table"] == path.name
+    assert cohort.provenance["options"]["drop_roi"] == ["Global"]
+    assert cohort.provenance["rois"] == f"header matched to the table {path.name} by name"
+    cohort.verify()
+
+
+def test_columns_of_the_files_may_stand_in_any_order(folder, tmp_path):
+    names, shuffled = list("abcde"), [3, 0, 4, 1, 2]
+    for i in range(4):
+        order = shuffled if i == 2 else range(5)
+        write_text(folder / f"p{i}.tsv", scan(i, 5)[:, list(order)], [names[u] for u in order])
+    table = pd.DataFrame({"name": ["five", "four", "three", "two"], "code": list("edcb")})
+    table.to_csv(tmp_path / "codes.csv", index=False)
+    options = {"atlas_table": tmp_path / "codes.csv", "drop_roi": ["a", "three"]}
+    cohort = import_cohort("table", folder, tmp_path / "out", **options)
+    assert cohort.atlas.rois["name"].tolist() == ["five", "four", "two"]
+    for i in range(4):
+        np.testing.assert_allclose(cohort.scan(i), scan(i, 5)[:, [4, 3, 1]], rtol=1e-6)
+
+
+def test_rows_that_no_scan_has_are_named(folder, tmp_path):
+    more = pd.concat([TABLE, TABLE.head(1).assign(name="Putamen"), TABLE.head(1).assign(name="Global")])
+    more.to_csv(tmp_path / "more.tsv", sep="\t", index=False)
+    cohort = import_cohort("table", folder, tmp_path / "out", atlas_table=tmp_path / "more.tsv", drop_roi=["Global"])
+    assert len(cohort.atlas) == 4
+    assert "more.tsv: no scan has the ROIs Putamen; their rows are not used" in cohort.provenance["warnings"]
+
+
+def test_files_without_header_are_taken_in_the_order_of_the_table(tmp_path):
+    src = write_layout("table", tmp_path / "study")
+    table = pd.DataFrame({"name": list("abcdef"), "x": range(6), "y": range(6), "z": range(6)})
+    table.to_csv(tmp_path / "mine.tsv", sep="\t", index=False)
+    cohort = import_cohort("table", src, tmp_path / "out", atlas_table=tmp_path / "mine.tsv", drop_roi="b")
+    assert cohort.atlas.rois["x"].tolist() == [0, 2, 3, 4, 5]
+    np.testing.assert_allclose(cohort.scan(2), scan(2, 6)[:, [0, 2, 3, 4, 5]], rtol=1e-6)
+    table.drop(index=2).to_csv(tmp_path / "five.tsv", sep="\t", index=False)
+    with pytest.raises(BrioError, match=r"6 columns without names, the table five\.tsv has 5 ROIs"):
+        import_cohort("table", src, tmp_path / "out2", atlas_table=tmp_path / "five.tsv")
+    cohort = import_cohort("table", src, tmp_path / "out2", atlas_table=tmp_path / "five.tsv", drop_roi="roi003")
+    assert cohort.atlas.rois["name"].tolist() == list("abdef")
+    np.testing.assert_allclose(cohort.scan(0), scan(0, 6)[:, [0, 1, 3, 4, 5]], rtol=1e-6)
+
+
+def test_columns_without_names_keep_their_numbers(tmp_path):
+    src = write_layout("table", tmp_path / "study")
+    cohort = import_cohort("table", src, tmp_path / "out", drop_roi=["roi002", "roi003"])
+    assert cohort.atlas.rois["name"].tolist() == ["roi001", "roi004", "roi005", "roi006"]
+    np.testing.assert_allclose(cohort.scan(1), scan(1, 6)[:, [0, 3, 4, 5]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_every_reader_takes_a_table_and_drops(kind, tmp_path):
+    src = write_layout(kind, tmp_path / "study")
+    atlas = {"atlas": "aal116"} if kind == "dpabi" else {}
+    plain = import_cohort(kind, src, tmp_path / "plain", **atlas)
+    assert "warnings" not in plain.provenance
+    assert not {"atlas_table", "drop_roi"} & set(plain.provenance["options"])
+    rois = plain.atlas.rois.assign(network="one")
+    if kind == "pcp":  # the header has codes
+        assert rois["code"].astype(str).tolist() == CODES
+    rois.to_csv(tmp_path / "mine.tsv", sep="\t", index=False)
+    dropped = rois["name"][3]
+    options = {"atlas_table": tmp_path / "mine.tsv", "drop_roi": [dropped]}
+    cohort = import_cohort(kind, src, tmp_path / "out", **atlas, **options)
+    keep = np.arange(plain.n_rois) != 3
+    np.testing.assert_array_equal(cohort.frames, plain.frames[:, keep])
+    assert cohort.atlas.rois["name"].tolist() == rois["name"][keep].tolist()
+    assert set(cohort.atlas.rois["network"]) == {"one"}
+    read = read_scans_to_predict(src, tmp_path / "read", **atlas, **options)
+    assert read.fingerprint == cohort.fingerprint
+    alone = import_cohort(kind, src, tmp_path / "alone", **atlas, drop_roi=dropped)  # without a table
+    np.testing.assert_array_equal(alone.frames, plain.frames[:, keep])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"drop_roi": "global"}, r"p0\.tsv: there is no ROI 'global' to drop; near it: Global"),
+        ({"drop_roi": "Insulae"}, r"near it: Insula, Insula_3, Insula_2"),
+        ({"drop_roi": "qqq"}, r"there are Insula, Cuneus, Insula_3, Global, Insula_2"),
+        ({"drop_roi": NUMBERED[1:]}, "fewer than two ROIs are left"),
+        ({"atlas_table": "mine.tsv"}, r"column 'Global' has no row in the table mine\.tsv.*--drop-roi"),
+        (
+            {"atlas": "mine.tsv"},
+            r"--atlas takes the name of an atlas, not a file; give .* --atlas-table mine",
+        ),
+        ({"atlas": "aal.nii.gz"}, r"not a file like aal\.nii\.gz.*--atlas-table"),
+        ({"atlas_table": "gone.tsv"}, r"gone\.tsv: no such table of ROIs"),
+        ({"atlas_table": "powr264"}, "powr264: neither a file nor a known atlas; known: aal116, .*power264"),
+        ({"drop_roi": "x", "runs": "first"}, "kind 'table' does not take --runs; .*--atlas-table, --drop-roi"),
+    ],
+)
+def test_what_is_refused(folder, tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BrioError, match=message):
+        import_cohort("table", folder, tmp_path / "out", **options)
+    assert not list(tmp_path.glob("out*"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("label\tx\ty\tz\na\t1\t2\t3\n", "there is no column 'name', it has label, x, y, z; call"),
+        ("name\tx\ty\na\t1\t2\n", "has a column 'x', but not all of x, y and z"),
+        ("name\tx\ty\tz\na\t1\t2\t3\nb\t1,5\t2\t3\n", "column 'x' holds '1,5' in row 2"),
+        ("name\tx\ty\tz\na\t1\t2\tinf\n", "column 'z' holds an infinite"),
+        ("name\tx\n\t3\n", "but not all"),
+        ("name\tnetwork\na\tvis\n\tvis\n", "column 'name' is empty in row 2"),
+        ("name\n", "needs a header and at least one row"),
+    ],
+)
+def test_tables_that_are_refused(tmp_path, text, message):
+    (tmp_path / "mine.tsv").write_text(text)
+    with pytest.raises(BrioError, match=f"mine\\.tsv: .*{message}|mine\\.tsv: {message}"):
+        read_atlas_table(tmp_path / "mine.tsv")
+
+
+def test_gaps_and_repeated_names_of_a_table(tmp_path):
+    (tmp_path / "mine.csv").write_text("hemi,name,z,y,x\nleft,a,1,2,3\nRH,a,n/a,2,3\n,b,1,1,1\n")
+    atlas, warnings = read_atlas_table(tmp_path / "mine.csv")
+    assert atlas.rois["name"].tolist() == ["a", "a_2", "b"]
+    assert atlas.rois["hemi"].fillna("none").tolist() == ["L", "R", "none"]
+    assert atlas.rois["z"].isna().tolist() == [False, True, False]
+    assert len(warnings) == 2
+    assert "rows with the same name were numbered in their order: a -> a, a_2" in warnings[0]
+    assert "no coordinates of a_2, so no figure" in warnings[1]
+
+
+def make_cohort(atlas: Atlas | None) -> Cohort:
+    scans = [scan(i, 4) for i in range(4)]
+    return Cohort.from_scans(scans, site=["A", "A", "B", "B"], label=[0, 1, 0, 1], atlas=atlas, covariates=None)
+
+
+def test_an_atlas_is_added_later(folder, tmp_path):
+    own = Atlas("mine", pd.DataFrame({"name": ["Insula", "Cuneus", "Insula_3", "Insula_2"], "code": [1, 2, 3, 4]}))
+    cohort = make_cohort(own).save(tmp_path / "cohort")
+    before = (tmp_path / "cohort" / "atlas.tsv").read_bytes()
+    named, warnings = add_atlas(cohort, tmp_path / "mine.tsv", tmp_path / "named")
+    assert warnings == []
+    assert named.atlas.name == "mine"
+    assert named.atlas.rois["name"].tolist() == own.rois["name"].tolist()  # the order stays
+    assert named.atlas.rois["x"].tolist() == [30, -10, 50, -40]
+    assert named.atlas.rois["code"].tolist() == [1, 2, 3, 4]
+    np.testing.assert_array_equal(named.frames, cohort.frames)
+    pd.testing.assert_frame_equal(named.participants, cohort.participants)
+    assert named.provenance["atlas_added"]["matched_by"] == "name"
+    assert named.fingerprint != cohort.fingerprint
+    named.verify()
+    assert (tmp_path / "cohort" / "atlas.tsv").read_bytes() == before
+    check_atlas(own, named)  # a model of the old cohort still takes the scans
+
+
+def test_an_atlas_is_added_by_order(folder, tmp_path):
+    unnamed = make_cohort(None)
+    named, _ = add_atlas(unnamed, tmp_path / "mine.tsv", tmp_path / "a")
+    assert (named.atlas.name, named.atlas.rois["name"].tolist()) == ("mine", TABLE["name"].tolist())
+    others = make_cohort(Atlas("other", pd.DataFrame({"name": list("abcd")})))
+    with pytest.raises(BrioError, match=r"mine\.tsv: has no ROI 'a' of the cohort 'in memory'.*--by-order"):
+        add_atlas(others, tmp_path / "mine.tsv", tmp_path / "b")
+    assert not (tmp_path / "b").exists()
+    named, _ = add_atlas(others, tmp_path / "mine.tsv", tmp_path / "b", by_order=True)
+    assert named.atlas.rois["name"].tolist() == list("abcd")
+    assert named.atlas.rois["x"].tolist() == TABLE["x"].tolist()
+    with pytest.raises(BrioError, match="power264: has 264 ROIs, the cohort 'in memory' has 4"):
+        add_atlas(unnamed, "power264", tmp_path / "c")
