@@ -21,6 +21,7 @@ from brio import Cohort
 from brio.cli import app, main
 from brio.cohort.readers import read_scans_to_predict
 from brio.cohort.simulate import Simulation, simulate
+from brio.jobs.cohort_facts import describe_cohort
 from brio.methods import list_methods
 
 Said = namedtuple("Said", "status out err")
@@ -99,7 +100,7 @@ def test_help(words):
 
 def test_the_commands_there_are():
     names = {words[0] for words in commands(get_command(app))}
-    data, running = {"import", "fetch", "simulate", "audit"}, {"run", "tune", "study", "demo"}
+    data, running = {"import", "fetch", "simulate", "atlas", "audit"}, {"run", "tune", "study", "demo"}
     models, showing = (
         {"fit", "predict", "explain", "adapt"},
         {"methods", "studies", "table", "compare", "report", "version"},
@@ -198,6 +199,46 @@ def test_import_audit_run_table(here):
     )
     assert said.status == 0, said
     assert "mine" in command("table", "r").out
+
+
+def test_an_atlas_and_groups_of_ones_own(here):
+    """Repeated names, a global signal and three diagnoses, from files to a cohort that can be drawn."""
+    names = [f"r{u}" for u in range(6)] + ["r0", "GS"]
+    for path in (here / "scans").glob("sim*.txt"):
+        path.write_text(" ".join(names) + "\n" + path.read_text())
+    table = here / "scans" / "participants.tsv"
+    table.write_text("c".join(table.read_text().rsplit("b", 1)))  # the last b is a c
+    words = ["--label-column", "dx", "--patient", "b", "--patient", "c", "--control", "a", "--drop-roi", "GS"]
+    said = command("import", "table", "scans", *words, "--out", "plain")
+    assert said.status == 0, said
+    assert "columns with the same name were numbered in their order: r0 -> r0, r0_2" in said.out
+    assert "'brio atlas plain TABLE --out COHORT2' adds them" in said.out
+    plain = Cohort.load("plain")
+    assert plain.classes == ("a", "b/c")
+    assert plain.provenance["options"]["patient"] == ["b", "c"]
+    assert plain.provenance["options"]["control"] == "a"
+    assert plain.labels.tolist() == plain.participants["dx"].isin(["b", "c"]).astype(int).tolist()
+    assert "b/c" in command("audit", "plain").out
+    rows = [f"{u}\t{-u}\tnet{u % 2}\t{2 * u}\t{name}" for u, name in enumerate([*names[:6], "r0_2"])]
+    (here / "rois.tsv").write_text("\n".join(["x\ty\tnetwork\tz\tname", *rows[::-1]]) + "\n")
+    said = command("import", "table", "scans", *words, "--atlas-table", "rois.tsv", "--out", "tabled")
+    assert said.status == 0, said
+    assert "adds them" not in said.out
+    said = command("atlas", "plain", "rois.tsv", "--out", "named")
+    assert said.status == 0, said
+    assert "7 ROIs matched by name; columns: name, x, y, network, z" in said.out
+    tabled, named = Cohort.load("tabled"), Cohort.load("named")
+    np.testing.assert_array_equal(tabled.frames[:, ::-1], named.frames)
+    assert named.atlas.rois.sort_values("x").to_dict("list") == tabled.atlas.rois.sort_values("x").to_dict("list")
+    assert describe_cohort(named)["rois"]["xyz"] == [[u, -u, 2 * u] for u in range(7)]
+    # a model of one cohort reads raw files by its own table of ROIs, whatever their order of columns
+    assert command("fit", "tabled", "--method", "ridge", "--out", "model", "--keep-all", "--quiet").status == 0
+    predict = ["predict", "model", "scans", "--drop-roi", "GS", "--reestimates", 4]
+    said = command(*predict, "--atlas", "x", "--out", "p")
+    assert "reorder the columns, or give the rois.tsv of the model with --atlas-table" in said.err
+    said = command(*predict, "--atlas-table", "model/rois.tsv", "--out", "p")
+    assert said.status == 0, said
+    assert "--drop-roi" in command("predict", "model", "scans", "--out", "q").err
 
 
 def test_table_is_markdown(here):
@@ -404,6 +445,16 @@ def replace(path: Path, old: str, new: str) -> None:
         ([*IMPORT, "--task", "rest"], "kind 'table' does not take --task"),
         (["import", "dpabi", "scans", "--out", "new"], "kind 'dpabi' needs --atlas"),
         ([*IMPORT, "--atlas", "aal"], "has 8 columns, atlas aal116 has 116 ROIs"),
+        ([*IMPORT, "--atlas", "rois.tsv"], "--atlas takes the name of an atlas, not a file; give the table with --at"),
+        ([*IMPORT, "--atlas-table", "rois.tsv"], "rois.tsv: no such table of ROIs"),
+        ([*IMPORT, "--atlas-table", "power"], "power: neither a file nor a known atlas; known: aal116, cc200, po"),
+        ([*IMPORT, "--atlas-table", "power264"], "has 8 columns without names, the table power264 has 264 ROIs"),
+        ([*IMPORT, "--drop-roi", "roi08"], "there is no ROI 'roi08' to drop; near it: roi008"),
+        (["atlas", "cohort", "power264", "--out", "new"], "power264: has no ROI 'stable_1_L' of the cohort"),
+        (["atlas", "cohort", "power264", "--by-order", "--out", "new"], "power264: has 264 ROIs, the cohort"),
+        (["atlas", "cohort", "gone.csv", "--out", "new"], "gone.csv: no such table of ROIs"),
+        (["atlas", "nowhere", "power264", "--out", "new"], "nowhere: not a cohort folder"),
+        (["atlas", "cohort", "power264", "--out", "job"], "job: exists already"),
     ],
     ids=words_alone,
 )

@@ -95,7 +95,7 @@ def test_images_of_labels(monkeypatch, tmp_path, image, name, fetcher, options, 
     assert atlas.name == name.lower()
     voxels = np.moveaxis(np.indices(image.shape), 0, -1)
     places = nibabel.Nifti1Image(voxels @ AFFINE[:3, :3].T + AFFINE[:3, 3], AFFINE)  # three "frames": x, y and z
-    columns = NiftiLabelsMasker(image).fit_transform(places).T  # the mean of each region, in the order of time series
+    columns = NiftiLabelsMasker(image, standardize=None).fit_transform(places).T  # means in the order of time series
     np.testing.assert_allclose(atlas.rois[["x", "y", "z"]], columns, atol=0.006)
     assert atlas.rois["index"].tolist() == [1, 2, 4]
     for column, values in expected.items():

@@ -1,4 +1,4 @@
-"""Commands that make and check cohorts: import, fetch, simulate and audit."""
+"""Commands that make and check cohorts: import, fetch, simulate, atlas and audit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from ..console import say
 from .app import app, fetch_app
-from .options import Companions, Out, Sets
+from .options import AtlasTable, Companions, DropRoi, Out, Sets, say_warnings
 
 
 @app.command("import")
@@ -28,6 +28,8 @@ def import_(
     atlas: Annotated[
         str | None, typer.Option(help="Atlas to read, for example aal116 or cc200; required if there are several.")
     ] = None,
+    atlas_table: AtlasTable = None,
+    drop_roi: DropRoi = None,
     participants: Annotated[
         Path | None, typer.Option(help="Participants table, if it is not in its usual place.")
     ] = None,
@@ -35,8 +37,12 @@ def import_(
     label_column: Annotated[
         str | None, typer.Option(help="bids, table: column of the diagnosis; 'label' by default.")
     ] = None,
-    patient: Annotated[str | None, typer.Option(help="bids, table: value of that column for patients.")] = None,
-    control: Annotated[str | None, typer.Option(help="bids, table: value of that column for controls.")] = None,
+    patient: Annotated[
+        list[str] | None, typer.Option(help="bids, table: value of that column for patients; repeatable.")
+    ] = None,
+    control: Annotated[
+        list[str] | None, typer.Option(help="bids, table: value of that column for controls; repeatable.")
+    ] = None,
     task: Annotated[str | None, typer.Option(help="bids: task to read, for example rest.")] = None,
     match: Annotated[
         str | None, typer.Option(help="bids: read only files whose path contains this text; * and ? are wildcards.")
@@ -49,6 +55,8 @@ def import_(
 ) -> None:
     """Import scans from a folder and write them as a cohort.
 
+    Several values of --patient make one class, several of --control the other.
+
     Example: brio import table scans --label-column dx --patient MDD --control HC --out cohort
     """
     from ..cohort.readers import import_cohort, summarise_import
@@ -58,18 +66,69 @@ def import_(
         src,
         out,
         atlas=atlas,
+        atlas_table=atlas_table,
+        drop_roi=drop_roi or None,
         participants=participants,
         site_column=site_column,
         label_column=label_column,
-        patient=patient,
-        control=control,
+        patient=_unpack_single(patient),
+        control=_unpack_single(control),
         task=task,
         match=match,
         runs=runs,
         name=name,
     )
+    say_warnings(cohort)
     say(summarise_import(cohort))
     say(f"wrote {cohort!r} to {out}")
+    if not cohort.atlas.has_coordinates:
+        say(
+            f"its regions have no coordinates, so that no figure shows the brain; 'brio atlas {out} TABLE --out "
+            "COHORT2' adds them (TABLE: name, x, y, z, network)"
+        )
+
+
+def _unpack_single(values: list[str] | None) -> str | list[str] | None:
+    """Return one value as it is, so that a cohort records it as before."""
+    return values[0] if values and len(values) == 1 else values or None
+
+
+@app.command()
+def atlas(
+    cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
+    table: Annotated[
+        str,
+        typer.Argument(
+            help="Table of the ROIs: a tsv or csv file with the columns name, x, y, z (MNI, mm) and network, or a "
+            "known atlas: aal116, cc200, power264, dosenbach160, seitzman300; downloaded by nilearn: schaefer100 to "
+            "schaefer1000, difumo64 to difumo1024, harvard-oxford-cort, -cortl or -sub, basc7 to basc444."
+        ),
+    ],
+    out: Out,
+    by_order: Annotated[
+        bool, typer.Option("--by-order", help="Take the rows in the order of the ROIs, whatever these are called.")
+    ] = False,
+) -> None:
+    """Add names, coordinates and networks of the ROIs to a cohort, so that figures show the brain.
+
+    Rows of the table are found by the names of the ROIs, or by their order if these have no names. Scans stay as they
+    are. The new cohort has a fingerprint of its own, so that finished jobs of the old one are not reused.
+
+    Example: brio atlas cohort rois.tsv --out cohort-named
+    """
+    from ..cohort import Cohort
+    from ..cohort.readers import add_atlas
+    from ..cohort.readers.assembly import refuse_existing
+
+    refuse_existing(out)
+    loaded = Cohort.load(cohort)
+    loaded.verify()
+    named, warnings = add_atlas(loaded, table, out, by_order)
+    for warning in warnings:
+        say(f"warning: {warning}")
+    matched_by = named.provenance["atlas_added"]["matched_by"]
+    say(f"{named.n_rois} ROIs matched by {matched_by}; columns: {', '.join(named.atlas.rois.columns)}")
+    say(f"wrote {named!r} to {out}")
 
 
 @fetch_app.command("abide")

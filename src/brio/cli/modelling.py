@@ -11,7 +11,21 @@ import typer
 from ..console import say, show_progress
 from ..errors import BrioError
 from .app import app
-from .options import Companions, Device, KeepAll, Load, Out, Quiet, Seeds, Sets, job_options, load_own_methods
+from .options import (
+    AtlasTable,
+    Companions,
+    Device,
+    DropRoi,
+    KeepAll,
+    Load,
+    Out,
+    Quiet,
+    Seeds,
+    Sets,
+    job_options,
+    load_own_methods,
+    say_warnings,
+)
 
 ModelFolder = Annotated[Path, typer.Argument(help="Model folder, written by 'brio fit'.")]
 Kind = Annotated[str | None, typer.Option(help="Layout of the files, where it cannot be told.")]
@@ -88,6 +102,8 @@ def predict(
     out: Out,
     kind: Kind = None,
     atlas: AtlasName = None,
+    atlas_table: AtlasTable = None,
+    drop_roi: DropRoi = None,
     participants: Participants = None,
     tr: RepetitionTime = None,
     reestimates: Annotated[int, typer.Option(help="Re-estimates of each scan, for its interval.")] = 32,
@@ -107,9 +123,15 @@ def predict(
     refuse_existing(out)
     load_own_methods(load)
     fitted = read_model(model)
-    options = {"atlas": atlas, "participants": participants}
+    options = {
+        "atlas": atlas,
+        "atlas_table": atlas_table,
+        "drop_roi": drop_roi or None,
+        "participants": participants,
+    }
     with tempfile.TemporaryDirectory(prefix="brio-scans-") as place:
         cohort = read_scans_to_predict(scans, Path(place) / "scans", kind=kind, tr=tr, **options)
+        say_warnings(cohort)
         say(summarise_scans_to_predict(cohort))
         predictions = predict_scans(fitted, cohort, reestimates=reestimates, wanted_accuracy=accuracy, device=device)
         page = render_prediction_page(fitted, cohort, predictions)
@@ -137,6 +159,8 @@ def adapt(
     ] = None,
     kind: Kind = None,
     atlas: AtlasName = None,
+    atlas_table: AtlasTable = None,
+    drop_roi: DropRoi = None,
     participants: Participants = None,
     tr: RepetitionTime = None,
     load: Load = None,
@@ -159,9 +183,15 @@ def adapt(
     fitted = read_model(model)
     if fitted.adaptation is not None:
         say(f"{model}: was adapted to {fitted.adaptation.n_scans} scans before; it starts again from the original")
-    options = {"atlas": atlas, "participants": participants}
+    options = {
+        "atlas": atlas,
+        "atlas_table": atlas_table,
+        "drop_roi": drop_roi or None,
+        "participants": participants,
+    }
     with tempfile.TemporaryDirectory(prefix="brio-scans-") as place:
         local = read_scans_to_predict(cohort, Path(place) / "scans", kind=kind, tr=tr, **options)
+        say_warnings(local)
         say(summarise_scans_to_predict(local))
         adapted = adapt_model(
             fitted,

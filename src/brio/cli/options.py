@@ -7,11 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..console import say
+
 if TYPE_CHECKING:
+    from ..cohort import Cohort
     from ..jobs import JobSpec
 
 Out = Annotated[Path, typer.Option("--out", help="Folder to write; must not exist yet.")]
 JobOut = Annotated[Path, typer.Option("--out", help="Folder for results; an interrupted job is resumed there.")]
+AtlasTable = Annotated[
+    str | None,
+    typer.Option(
+        help="Table of the ROIs: a tsv or csv file with the columns name, x, y, z and network, or a known atlas such "
+        "as power264 (see 'brio atlas --help')."
+    ),
+]
+DropRoi = Annotated[list[str] | None, typer.Option(help="ROI to leave out, for example a global signal; repeatable.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="A setting, key=value; repeatable.")]
 Device = Annotated[
     str, typer.Option(help="auto, cpu, cuda, or cuda-tf32: faster, with rounded matrix products in networks.")
@@ -27,6 +38,12 @@ KeepAll = Annotated[bool, typer.Option("--keep-all", help="Do not apply the audi
 RunsPerStack = Annotated[int | None, typer.Option(help="Runs that train together; by default what memory allows.")]
 RecordsOnly = Annotated[bool, typer.Option("--records-only", help="Store scores and predictions, no weights.")]
 Load = Annotated[list[Path] | None, typer.Option("--load", help="Python file with methods of your own; repeatable.")]
+
+
+def say_warnings(cohort: Cohort) -> None:
+    """Print what a reader found odd about the ROIs of the scans."""
+    for warning in cohort.provenance.get("warnings", []):
+        say(f"warning: {warning}")
 
 
 def load_own_methods(files: list[Path] | None) -> list[str]:

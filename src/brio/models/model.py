@@ -280,7 +280,7 @@ def check_atlas(atlas: Atlas, cohort: Cohort) -> None:
     if cohort.n_rois != len(atlas):
         raise BrioError(
             f"the scans have {cohort.n_rois} ROIs, but the model was fitted to {len(atlas)} (atlas '{atlas.name}'); "
-            "extract time series with that atlas"
+            "extract time series with that atlas, or leave out further columns with --drop-roi"
         )
     if "unknown" in (atlas.name, cohort.atlas.name):
         return
@@ -292,7 +292,7 @@ def check_atlas(atlas: Atlas, cohort: Cohort) -> None:
     if sorted(theirs) == sorted(own):
         raise BrioError(
             f"the scans have the ROIs of the model in another order: column {u + 1} is {theirs[u]}, the model has "
-            f"{own[u]} there; reorder the columns"
+            f"{own[u]} there; reorder the columns, or give the rois.tsv of the model with --atlas-table"
         )
     raise BrioError(
         f"the scans are of another atlas: column {u + 1} is {theirs[u]} ({cohort.atlas.name}), the model has {own[u]} "

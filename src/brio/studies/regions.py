@@ -124,8 +124,8 @@ def _explain_missing_brain(atlas: str, coordinates: np.ndarray | None) -> list[s
     """Say why the figure has no brain and what to do; nothing if it has one."""
     if coordinates is None:
         return [
-            f"No brain is drawn: atlas '{atlas}' lacks coordinates of some ROIs. Import the cohort with --atlas aal116 "
-            "or cc200, or with an atlas that has columns x, y and z. All scores are in table.csv."
+            f"No brain is drawn: atlas '{atlas}' lacks coordinates of some ROIs. 'brio atlas COHORT TABLE --out "
+            "COHORT2' adds them, as --atlas-table does at the import. All scores are in table.csv."
         ]
     if _import_plotting() is None:
         return [

@@ -69,7 +69,10 @@ def describe_brain(arm: str, runs: Sequence[RunFactors], facts: dict[str, Any] |
         [name for name, j in zip(rois["name"], factor, strict=True) if j == group] for group in range(len(brain["pi"]))
     ]
     if rois["xyz"] is None:
-        brain["missing"] = f"The atlas '{facts['atlas']}' has no coordinates, so the regions cannot be drawn."
+        brain["missing"] = (
+            f"The atlas '{facts['atlas']}' has no coordinates of all its regions, so they cannot be drawn: "
+            "'brio atlas COHORT TABLE --out COHORT2' adds them to a cohort."
+        )
         return brain
     brain["views"] = _project_regions(rois["xyz"], factor)
     labels = [f"{name}, factor {j + 1}" for name, j in zip(rois["name"], factor, strict=True)]
