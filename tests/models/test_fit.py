@@ -1,5 +1,7 @@
 """A model fitted to all sites but one gives the margins that ``brio run`` gives at that site."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -42,6 +44,20 @@ def test_harmonisation_is_part_of_the_model(cohort, fit, unseen):
     (fitted,) = model.method.fit(harmonise_connectomes(Connectomes(cohort), fold.source, rule), [Run(fold, 0)])
     here = Connectomes(cohort.select(cohort.sites == site))
     np.testing.assert_allclose(model.compute_margins(here).full[0], fitted.test_logit, atol=1e-6)
+
+
+def test_slopes_on_covariates_are_part_of_the_model(cohort, fit):
+    fold = leave_one_site_out(cohort, 0, validation_sites=0)[1]
+    (site,) = fold.test_sites
+    words = {"harmonise.kind": "residualise", "harmonise.covariates": "age,sex"}
+    model = fit("ridge", cohort.select(cohort.sites != site), **words)
+    rule = HarmonisationRule("residualise", covariates="sex,age")
+    (fitted,) = model.method.fit(harmonise_connectomes(Connectomes(cohort), fold.source, rule), [Run(fold, 0)])
+    here = cohort.select(cohort.sites == site)
+    np.testing.assert_allclose(model.compute_margins(Connectomes(here)).full[0], fitted.test_logit, atol=1e-6)
+    ageless = replace(here, participants=here.participants.drop(columns="age"))
+    with pytest.raises(BrioError, match=r"harmonise\.covariates needs the age of every participant"):
+        model.compute_margins(Connectomes(ageless))
 
 
 def test_seeds_are_members_whose_margins_stay_apart(cohort, fit):

@@ -41,8 +41,16 @@ def test_margins_are_those_of_the_model_that_was_written(fit, cohort, tmp_path, 
     assert again.atlas.rois["name"].tolist() == model.atlas.rois["name"].tolist()
 
 
-def test_a_harmonised_model_is_read_back(fit, cohort, tmp_path):
-    model = fit("ridge", **{"harmonise.kind": "combat", "harmonise.unseen": "pooled"})
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"harmonise.kind": "combat", "harmonise.unseen": "pooled"},
+        {"harmonise.kind": "residualise", "harmonise.covariates": "age,motion"},
+    ],
+    ids=["combat", "residualise"],
+)
+def test_a_harmonised_model_is_read_back(fit, cohort, tmp_path, settings):
+    model = fit("ridge", **settings)
     write_model(model, tmp_path / "model")
     connectomes = Connectomes(cohort)
     again = read_model(tmp_path / "model").compute_margins(connectomes).full

@@ -1,4 +1,4 @@
-"""Harmonised connectomes: site effects removed by ComBat, fitted to the source scans of one run."""
+"""Harmonised connectomes: effects of sites or covariates, fitted to the source scans of one run, are removed."""
 
 from __future__ import annotations
 
@@ -11,16 +11,28 @@ import torch
 from torch import Tensor
 
 from ..cohort import Cohort
-from ..cohort.covariates import read_covariates
+from ..cohort.covariates import COVARIATE_COLUMNS, read_covariates
 from ..errors import BrioError
 from ..settings import require
 from .combat import Combat, fit_combat
 from .connectomes import Connectomes
 from .fc import fill_dead
 from .resampling import ReestimateRequest
+from .residuals import CONSTANT, Residualiser, fit_residualiser
 from .support import source_mean
 
-__all__ = ["HarmonisationRule", "HarmonisedConnectomes", "Harmoniser", "fit_harmoniser", "harmonise_connectomes"]
+__all__ = [
+    "HarmonisationRule",
+    "HarmonisedConnectomes",
+    "Harmoniser",
+    "fit_harmoniser",
+    "harmonise_connectomes",
+    "require_covariates",
+]
+
+KINDS = ("none", "combat", "residualise")
+TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+"""Spellings of a setting that is true or false."""
 
 
 @dataclass(frozen=True)
@@ -29,23 +41,46 @@ class HarmonisationRule:
 
     Attributes
     ----------
-    kind : {"none", "combat"}
-        ComBat is fitted to the source scans of each run, edge by edge.
+    kind : {"none", "combat", "residualise"}
+        What is fitted to the source scans of each run, edge by edge. ``combat``: effects of their sites, which are
+        removed. ``residualise``: slopes on covariates within their sites and classes, which are removed from all scans.
     unseen : {"identity", "pooled", "raise", "unlabelled"}
         What happens to scans of a site that ComBat was not fitted to (validation and test sites). ``identity``: they
         stay as they are. ``pooled``: the average site effect is removed. ``raise``: they are an error. ``unlabelled``:
         an effect estimated from all scans of that site, without their labels, is removed; this is transductive, and
-        results say so.
-    covariates : bool
-        Preserve the effects of age and sex.
+        results say so. Only for ``combat``: slopes on covariates hold for scans of any site.
+    covariates : bool or str
+        ``combat``: whether effects of age and sex are preserved. ``residualise``: what is removed, names from sex, age
+        and motion separated by commas.
     """
 
-    kind: Literal["none", "combat"] = "none"
+    kind: Literal["none", "combat", "residualise"] = "none"
     unseen: Literal["identity", "pooled", "raise", "unlabelled"] = "identity"
-    covariates: bool = False
+    covariates: str | bool = False
 
     def __post_init__(self) -> None:
-        require(self.kind in ("none", "combat"), "harmonise.kind", self.kind, "none or combat")
+        require(self.kind in KINDS, "harmonise.kind", self.kind, "none, combat or residualise")
+        text = str(self.covariates).replace(" ", "").lower()
+        if self.kind != "residualise":
+            rule = "true or false, unless harmonise.kind is residualise"
+            require(text in TRUTH, "harmonise.covariates", self.covariates, rule)
+            object.__setattr__(self, "covariates", TRUTH[text])
+            return
+        names, known = set(text.split(",")), ", ".join(COVARIATE_COLUMNS)
+        rule = f"some of {known}, separated by commas, where harmonise.kind is residualise"
+        require(names <= set(COVARIATE_COLUMNS), "harmonise.covariates", self.covariates, rule)
+        require(
+            self.unseen == "identity", "harmonise.unseen", self.unseen, "left out where harmonise.kind is residualise"
+        )
+        # one spelling, so that a run has one name
+        object.__setattr__(self, "covariates", ",".join(name for name in COVARIATE_COLUMNS if name in names))
+
+    @property
+    def covariate_names(self) -> tuple[str, ...]:
+        """Covariates that are preserved or removed."""
+        if isinstance(self.covariates, str):
+            return tuple(self.covariates.split(","))
+        return ("sex", "age") if self.covariates else ()
 
     @property
     def transductive(self) -> bool:
@@ -53,39 +88,44 @@ class HarmonisationRule:
         return self.kind != "none" and self.unseen == "unlabelled"
 
     def __str__(self) -> str:
+        if self.kind == "residualise":
+            return f"without effects of {', '.join(self.covariate_names)}"
         return "" if self.kind == "none" else f"ComBat, unseen sites: {self.unseen}"
 
 
 @dataclass(frozen=True, eq=False)
 class Harmoniser:
-    """Site effects fitted to source scans, ready for scans of the same or of another cohort.
+    """Effects fitted to source scans, ready for scans of the same or of another cohort.
 
     Attributes
     ----------
     rule : HarmonisationRule
-    combat : Combat
-        Of the source sites.
+    combat : Combat or None
+        Effects of the source sites; None unless the rule is of the kind "combat".
     dead_roi_fill : Tensor, shape [P, P]
         What the edges of an ROI without signal hold: the mean connectome of the source sites.
     covariate_mean, covariate_sd : ndarray, shape [C]
-        Of sex and age of the source scans; C = 0 where covariates are not preserved.
+        Of the covariates of the source scans; C = 0 where there are none.
+    residualiser : Residualiser or None
+        Slopes on covariates; None unless the rule is of the kind "residualise".
     """
 
     rule: HarmonisationRule
-    combat: Combat
+    combat: Combat | None
     dead_roi_fill: Tensor
     covariate_mean: np.ndarray
     covariate_sd: np.ndarray
+    residualiser: Residualiser | None = None
 
     def read_covariates(self, cohort: Cohort) -> np.ndarray | None:
-        """Read sex and age in units of the source scans, [n, 2]; None where they are not preserved."""
+        """Read covariates in units of the source scans, [n, C]; None where the rule has none."""
         if not self.rule.covariates:
             return None
-        return (_read_sex_and_age(cohort) - self.covariate_mean) / self.covariate_sd
+        return (_read_covariates(cohort, self.rule) - self.covariate_mean) / self.covariate_sd
 
 
 def fit_harmoniser(plain: Connectomes, source: np.ndarray, rule: HarmonisationRule) -> Harmoniser:
-    """Fit site effects to source scans.
+    """Fit effects of sites or covariates to source scans.
 
     Parameters
     ----------
@@ -99,22 +139,35 @@ def fit_harmoniser(plain: Connectomes, source: np.ndarray, rule: HarmonisationRu
     Returns
     -------
     Harmoniser
+
+    Raises
+    ------
+    BrioError
+        If no source scan has a covariate.
     """
     sites = plain.cohort.sites
     fill = source_mean([plain.site_mean(source[sites[source] == e]) for e in np.unique(sites[source])])
     mean, sd = np.zeros(0), np.ones(0)
     known = None
     if rule.covariates:
-        known = _read_sex_and_age(plain.cohort)[source]
+        known = _read_covariates(plain.cohort, rule)[source]
+        require_covariates(known, rule, "this run")
         mean, sd = known.mean(0), known.std(0).clip(1e-9)
+        if rule.kind == "residualise":  # motion may have gaps, and one sex alone must not be divided by nothing
+            mean, sd = np.nanmean(known, axis=0), np.nanstd(known, axis=0)
+            sd = np.where(sd > CONSTANT * np.abs(mean).clip(1.0), sd, 1.0)
         known = (known - mean) / sd
     index = torch.from_numpy(source).to(plain.device)
     edges = _read_edges(plain.full[index], plain.alive[index], fill)
+    if rule.kind == "residualise":
+        assert known is not None
+        groups = 2 * np.unique(sites[source], return_inverse=True)[1] + plain.cohort.labels[source]
+        return Harmoniser(rule, None, fill, mean, sd, fit_residualiser(edges, groups, known))
     return Harmoniser(rule, fit_combat(edges, sites[source], known), fill, mean, sd)
 
 
 class HarmonisedConnectomes(Connectomes):
-    """Connectomes of a cohort without site effects; re-estimates are harmonised by the same map.
+    """Connectomes of a cohort without effects of sites or covariates; re-estimates are mapped alike.
 
     Parameters
     ----------
@@ -124,8 +177,9 @@ class HarmonisedConnectomes(Connectomes):
 
     Attributes
     ----------
-    combat : Combat
-        The fitted site effects, and those of the other sites of this cohort by the rule for unseen sites.
+    combat : Combat or None
+        The fitted site effects, and those of the other sites of this cohort by the rule for unseen sites; None where
+        covariates are removed instead.
 
     Raises
     ------
@@ -139,9 +193,11 @@ class HarmonisedConnectomes(Connectomes):
         self._sites = _name_sites(plain.cohort, harmoniser.rule)
         self._dead_roi_fill = harmoniser.dead_roi_fill.to(plain.full)
         self._covariates = harmoniser.read_covariates(plain.cohort)
+        self._residualiser, self.combat = harmoniser.residualiser, None
         x = _read_edges(plain.full, plain.alive, self._dead_roi_fill)
-        unseen = harmoniser.rule.unseen
-        self.combat = harmoniser.combat.extend_to_unseen_sites(x, self._sites, unseen, self._covariates)
+        if harmoniser.combat is not None:
+            unseen = harmoniser.rule.unseen
+            self.combat = harmoniser.combat.extend_to_unseen_sites(x, self._sites, unseen, self._covariates)
         self.full = self._harmonise(plain.full, plain.alive, np.arange(len(plain)), x)
 
     def iterate_reestimates(
@@ -162,7 +218,12 @@ class HarmonisedConnectomes(Connectomes):
     def _harmonise(self, A: Tensor, alive: Tensor, scans: np.ndarray, edges: np.ndarray) -> Tensor:
         """Symmetric matrices of harmonised edges, zero rows for dead ROIs. Shape [n, P, P]."""
         known = None if self._covariates is None else self._covariates[scans]
-        harmonised = self.combat.apply(edges, self._sites[scans], known)
+        if self.combat is not None:
+            harmonised = self.combat.apply(edges, self._sites[scans], known)
+        else:
+            assert self._residualiser is not None
+            assert known is not None
+            harmonised = self._residualiser.apply(edges, known)
         u, v = _upper_triangle(A)
         live = alive.to(A.dtype)
         full = torch.zeros_like(A)
@@ -188,8 +249,31 @@ def harmonise_connectomes(plain: Connectomes, source: np.ndarray, rule: Harmonis
     return plain if rule.kind == "none" else HarmonisedConnectomes(plain, fit_harmoniser(plain, source, rule))
 
 
-def _read_sex_and_age(cohort: Cohort) -> np.ndarray:
-    return read_covariates(cohort, ["sex", "age"], "harmonise.covariates")
+def require_covariates(values: np.ndarray, rule: HarmonisationRule, where: str) -> None:
+    """Require that each covariate of a rule is known of some source scan.
+
+    Parameters
+    ----------
+    values : ndarray, shape [n, C]
+        Of the source scans; NaN where one is missing.
+    rule : HarmonisationRule
+    where : str
+        The run or fold, for the error message.
+
+    Raises
+    ------
+    BrioError
+    """
+    for name, column in zip(rule.covariate_names, values.T, strict=True):
+        if np.isnan(column).all():
+            raise BrioError(
+                f"{where}: no source scan has a value of {name}, so that its effect cannot be learned; leave {name} "
+                "out of harmonise.covariates"
+            )
+
+
+def _read_covariates(cohort: Cohort, rule: HarmonisationRule) -> np.ndarray:
+    return read_covariates(cohort, rule.covariate_names, "harmonise.covariates")
 
 
 def _name_sites(cohort: Cohort, rule: HarmonisationRule) -> np.ndarray:

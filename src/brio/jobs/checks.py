@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..cohort import Cohort
 from ..cohort.covariates import read_covariates
-from ..connectome import HarmonisationRule
+from ..connectome import HarmonisationRule, require_covariates
 from ..errors import BrioError
 from ..methods import find_method
 from ..protocol import Fold
@@ -67,10 +67,12 @@ def check_harmonise(cohort: Cohort, harmonise: HarmonisationRule, folds: Sequenc
     """
     if harmonise.kind == "none":
         if harmonise != HarmonisationRule():
-            raise BrioError("harmonise.unseen and harmonise.covariates need harmonise.kind=combat")
+            raise BrioError("harmonise.unseen and harmonise.covariates need harmonise.kind=combat or residualise")
         return
     if harmonise.covariates:
-        read_covariates(cohort, ["sex", "age"], "harmonise.covariates")
+        values = read_covariates(cohort, harmonise.covariate_names, "harmonise.covariates")
+        for fold in folds:
+            require_covariates(values[fold.source], harmonise, f"fold {fold.name}")
     for fold in folds if harmonise.unseen == "raise" else ():
         unseen = sorted(set(cohort.sites.tolist()) - set(cohort.sites[fold.source].tolist()))
         if unseen:

@@ -36,6 +36,7 @@ from ..cohort.folder import format_table, read_table
 from ..cohort.readers.assembly import refuse_existing
 from ..connectome import HarmonisationRule, Harmoniser
 from ..connectome.combat import Combat
+from ..connectome.residuals import Residualiser
 from ..errors import BrioError
 from ..methods import find_method, make_method
 from ..protocol import Fold
@@ -180,8 +181,15 @@ def _make_member_record(member: Member) -> MemberRecord:
         trained_epochs=fitted.trained_epochs,
         block_length=fitted.block_length,
         details=fitted.details,
-        harmonised_sites=None if member.harmoniser is None else member.harmoniser.combat.sites,
+        harmonised_sites=_list_harmonised_sites(member.harmoniser),
     )
+
+
+def _list_harmonised_sites(harmoniser: Harmoniser | None) -> tuple[str, ...] | None:
+    """List the sites whose effects a harmoniser has; empty where it removes covariates, None without one."""
+    if harmoniser is None:
+        return None
+    return () if harmoniser.combat is None else harmoniser.combat.sites
 
 
 def read_model(path: str | Path) -> Model:
@@ -322,15 +330,21 @@ _COMBAT_ARRAYS = ("alpha", "sigma", "beta", "gamma", "delta", "prior")
 
 
 def _harmoniser_tensors(harmoniser: Harmoniser) -> dict[str, Tensor]:
-    arrays = {name: getattr(harmoniser.combat, name) for name in _COMBAT_ARRAYS}
+    if harmoniser.residualiser is not None:
+        arrays = {"slope": harmoniser.residualiser.slope}
+    else:
+        arrays = {name: getattr(harmoniser.combat, name) for name in _COMBAT_ARRAYS}
     arrays |= {"covariate_mean": harmoniser.covariate_mean, "covariate_sd": harmoniser.covariate_sd}
     return {name: torch.from_numpy(np.asarray(a)) for name, a in arrays.items()} | {"fill": harmoniser.dead_roi_fill}
 
 
 def _make_harmoniser(rule: HarmonisationRule, sites: tuple[str, ...], tensors: dict[str, Tensor]) -> Harmoniser:
     arrays = {name: t.numpy() for name, t in tensors.items() if name != "fill"}
+    scale = arrays["covariate_mean"], arrays["covariate_sd"]
+    if rule.kind == "residualise":
+        return Harmoniser(rule, None, tensors["fill"], *scale, Residualiser(arrays["slope"]))
     combat = Combat(sites, **{name: arrays[name] for name in _COMBAT_ARRAYS})
-    return Harmoniser(rule, combat, tensors["fill"], arrays["covariate_mean"], arrays["covariate_sd"])
+    return Harmoniser(rule, combat, tensors["fill"], *scale)
 
 
 def _name_weights(seed: int) -> str:
