@@ -152,6 +152,7 @@ def test_every_reader_takes_a_table_and_drops(kind, tmp_path):
     ("options", "message"),
     [
         ({"drop_roi": "global"}, r"p0\.tsv: there is no ROI 'global' to drop; near it: Global"),
+        ({"drop_roi": "global", "atlas_table": "mine.tsv"}, "there is no ROI 'global' to drop; near it: Global"),
         ({"drop_roi": "Insulae"}, r"near it: Insula, Insula_3, Insula_2"),
         ({"drop_roi": "qqq"}, r"there are Insula, Cuneus, Insula_3, Global, Insula_2"),
         ({"drop_roi": NUMBERED[1:]}, "fewer than two ROIs are left"),

@@ -193,7 +193,7 @@ def test_a_rule_has_one_spelling():
 
 def test_a_job_says_what_was_removed_and_what_is_missing(cohort, tmp_path):
     settings = {"harmonise.kind": "residualise", "harmonise.covariates": "age,motion"}
-    result = run(cohort, ["ridge"], out=tmp_path / "job", device="cpu", settings=settings)
+    result = run(cohort, ["ridge"], out=tmp_path / "job", device="cpu", settings=settings, folds=["site01"])
     assert result.summary.harmonise == "without effects of age, motion"
     assert not result.summary.methods["ridge"].transductive
 

@@ -236,6 +236,7 @@ def resolve_atlas(
         if drop and atlas.is_unnamed:  # roi004 keeps its name where roi003 is dropped
             atlas = Atlas(atlas.name, pd.DataFrame({"name": [column for column in names if column not in drop]}))
     else:
+        _require_known(choice, [*names, *choice.table.rois["name"]], path)
         atlas, order, origin = _match_table(choice.table, choice.source, reduced, path, drop)
         atlas = Atlas(choice.table.name if name == "unknown" else name, atlas.rois)
         unused = sorted(set(choice.table.rois["name"]) - set(atlas.rois["name"]) - set(choice.drop))
@@ -245,15 +246,18 @@ def resolve_atlas(
     return *_drop_rois(atlas, order, choice, names), origin, warnings
 
 
-def _drop_rois(atlas: Atlas, order: RoiOrder, choice: RoiChoice, names: tuple[str, ...]) -> tuple[Atlas, RoiOrder]:
-    """Drop ROIs that are named as in the atlas and not as in the header; refuse names that are nowhere."""
-    own = atlas.rois["name"].astype(str).tolist()
-    known = [*names, *own, *([] if choice.table is None else choice.table.rois["name"])]
+def _require_known(choice: RoiChoice, known: list[str], path: Path) -> None:
+    """Refuse to drop an ROI that is neither in the header nor in the atlas."""
     for name in choice.drop:
         if name not in known:
-            raise BrioError(
-                f"{order.path}: there is no ROI '{name}' to drop; {suggest_rois(name, dict.fromkeys(known))}"
-            )
+            raise BrioError(f"{path}: there is no ROI '{name}' to drop; {suggest_rois(name, dict.fromkeys(known))}")
+
+
+def _drop_rois(atlas: Atlas, order: RoiOrder, choice: RoiChoice, names: tuple[str, ...]) -> tuple[Atlas, RoiOrder]:
+    """Drop ROIs that are named as in the atlas and not as in the header."""
+    own = atlas.rois["name"].astype(str).tolist()
+    if choice.table is None:
+        _require_known(choice, [*names, *own], order.path)
     remaining = set(choice.drop) - order.drop
     keep = np.array([u for u, name in enumerate(own) if name not in remaining], dtype=np.int64)
     if len(keep) < 2:
