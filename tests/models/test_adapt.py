@@ -15,8 +15,10 @@ from brio.models import PriorWidths, adapt_model, fit_adaptation, fit_model, pre
 from brio.models.adapt import find_implied_share
 from brio.models.adaptation import choose_widths, expect_gain
 from brio.models.card import write_card
-from brio.models.evidence import Estimate, Evidence
+from brio.models.evidence import Estimate, Evidence, RiskPoint
+from brio.models.output import summarise_predictions
 from brio.protocol.recalibration import fit_recalibration
+from brio.report.predictions import render_prediction_page
 
 WIDE = PriorWidths(100.0, 100.0)
 
@@ -146,13 +148,16 @@ def hospital():
     cohort = simulate(Simulation(n_sites=4, per_class=80, n_rois=8, frames=50, stable=0.35, seed=8))
     own = cohort.sites == "site04"
     spec = JobSpec(cohort.select(np.flatnonzero(~own)[::3]), ["ridge"], exclude=False, device="cpu")
-    return fit_model(spec), cohort.select(own)
+    model = fit_model(spec)
+    ranges = replace(model.ranges, least_frames=30.0)  # its scans are shorter, which is not the question here
+    return replace(model, ranges=ranges), cohort.select(own)
 
 
 def score_draws(hospital, n_patients, n_controls, share, draws=30):
     """Brier scores of a hospital with a share of patients, before and after adapting to some of its scans."""
     model, site = hospital
-    before = predict_scans(model, site, reestimates=2, device="cpu").logit
+    predictions = predict_scans(model, site, reestimates=2, device="cpu")
+    before, inside = predictions.logit, (predictions.table["in_range"] == "yes").to_numpy()
     scores = []
     for draw in range(draws):
         rng = np.random.default_rng(draw)
@@ -161,9 +166,11 @@ def score_draws(hospital, n_patients, n_controls, share, draws=30):
         local = np.concatenate([patients[:n_patients], controls[:n_controls]])
         rest = np.concatenate([patients[n_patients:], controls[n_controls:]])
         fitted = fit_adaptation(site.labels[local], before[local], PriorWidths())
-        if draw == 0:  # what the model does, too
+        if draw == 0:  # what the model does, too, with scans in range
             of_model = adapt_model(model, site.select(local), device="cpu").adaptation
-            assert (of_model.slope, of_model.intercept) == pytest.approx((fitted.slope, fitted.intercept))
+            own = local[inside[local]]
+            same = fit_adaptation(site.labels[own], before[own], PriorWidths())
+            assert (of_model.slope, of_model.intercept) == pytest.approx((same.slope, same.intercept))
         adapted = fitted.apply(before)
         label = site.labels[rest]
         scores.append([((expit(values[rest]) - label) ** 2).mean() for values in (before, adapted)])
@@ -187,8 +194,9 @@ def test_ten_scans_do_no_harm_where_nothing_was_shifted(hospital):
 
 @pytest.fixture(scope="module")
 def local(cohort):
-    """Scans of one site of the small cohort, of which the model is taken not to know."""
+    """Scans of one site of the small cohort, changed so little that only their digests differ."""
     own = cohort.select(cohort.sites == "site02")
+    own = replace(own, frames=own.frames * np.float32(1.5))
     return own.select(np.flatnonzero((own.labels == 0) | (np.arange(len(own)) % 3 == 0)))
 
 
@@ -216,16 +224,37 @@ def test_margins_stay_and_probabilities_and_intervals_are_adapted(ridge, local, 
 
 def test_scans_without_labels_are_not_read(ridge, local, cohort):
     labels = cohort.participants["label"].where(cohort.participants["participant_id"].isin(local.ids))
-    mixed = replace(cohort, participants=cohort.participants.assign(label=labels), fingerprint="other")
+    mixed = replace(local, participants=cohort.participants.assign(label=labels))
+    mixed = replace(mixed, starts=cohort.starts, n_frames=cohort.n_frames)
     assert adapt_model(ridge, mixed, device="cpu").adaptation == adapt_model(ridge, local, device="cpu").adaptation
 
 
 def test_wrong_scans_are_refused(ridge, local, cohort):
     bare = replace(local, participants=local.participants.drop(columns="label"))
-    turned = replace(local, classes=("patient", "control"))
-    for scans, said in ((bare, "no scan has a label"), (cohort, "these very scans"), (turned, "are exchanged")):
+    turned = replace(local, classes=("Patient", "Control"))
+    slow = replace(local, participants=local.participants.assign(tr=3.0))
+    own = cohort.select(np.arange(30))
+    some = replace(own, frames=np.concatenate([own.frames[: own.starts[3]], 1.5 * own.frames[own.starts[3] :]]))
+    for scans, said in (
+        (bare, "no scan has a label"),
+        (cohort, "fitted to these very scans"),
+        (own, "fitted to these very scans"),
+        (some, "fitted to 3 of the 30 labelled scans"),
+        (turned, "are exchanged: 0 is Patient"),
+        (slow, f"all {len(local)} labelled scans are out of range of the model, .*: repetition time 3 s"),
+    ):
         with pytest.raises(BrioError, match=said):
             adapt_model(ridge, scans, device="cpu")
+
+
+def test_scans_out_of_range_are_left_out_and_counted(ridge, local):
+    tr = local.participants["tr"].where(np.arange(len(local)) >= 2, 3.0)
+    strange = replace(local, participants=local.participants.assign(tr=tr))
+    adapted, rest = (adapt_model(ridge, scans, device="cpu") for scans in (strange, local.select(range(2, len(local)))))
+    assert replace(adapted.adaptation, n_out_of_range=0) == rest.adaptation
+    assert (adapted.adaptation.n_out_of_range, rest.adaptation.n_out_of_range) == (2, 0)
+    assert "2 more were left out, because they are out of range" in write_card(adapted)
+    assert "out of range of the model." not in write_card(rest)
 
 
 def test_the_command_writes_a_model_that_predict_uses(brio_command, ridge, local, tmp_path):
@@ -251,6 +280,7 @@ def test_the_command_writes_a_model_that_predict_uses(brio_command, ridge, local
         "predict", tmp_path / "here", tmp_path / "local", "--out", tmp_path / "p", "--reestimates", 2, *words
     )
     assert f"adapted to {len(local)} scans of one hospital" in said.text
+    assert "the model was adapted to these very scans" in said.text
     assert f"Adapted to {len(local)} local scans" in (tmp_path / "p" / "predictions.html").read_text(encoding="utf-8")
 
 
@@ -260,3 +290,17 @@ def test_networks_balance_the_classes_so_their_logits_stand_for_equal_shares(fit
     uneven = replace(fit("gcn", seeds=2), training=replace(ridge.training, sites={"A": (30, 10)}))
     assert find_implied_share(uneven) == 0.5
     assert find_implied_share(replace(ridge, training=uneven.training)) == 0.25
+
+
+def test_the_expected_accuracy_is_named_as_that_of_the_original(ridge, local):
+    model = ridge.with_evidence(replace(make_evidence(), risk=(RiskPoint(1.0, 0.0, 0.9, 9),)))
+    for fitted, words in (
+        (model, "expected at a new site: 100% of scans, 90.0% of them right"),
+        (adapt_model(model, local, device="cpu"), "expected of the original model at a new site: 100% of scans"),
+    ):
+        predictions = predict_scans(fitted, local, reestimates=2, device="cpu")
+        text = "; ".join(summarise_predictions(fitted, local, predictions))
+        assert words in text
+        assert ("the adapted model was not evaluated" in text) == (fitted.adaptation is not None)
+        page = render_prediction_page(fitted, local, predictions)
+        assert ("Original at new sites" in page) == (fitted.adaptation is not None)

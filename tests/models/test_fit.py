@@ -7,9 +7,13 @@ import pytest
 
 from brio.connectome import Connectomes, HarmonisationRule, harmonise_connectomes
 from brio.errors import BrioError
+from brio.jobs import JobSpec, run_job
+from brio.models import add_evidence, fit_model
 from brio.models.fit import settle_final_settings
 from brio.protocol import leave_one_site_out, make_training_fold
 from brio.training import Run
+
+COMBAT = {"harmonise.kind": "combat"}
 
 
 def test_a_model_of_all_other_sites_predicts_a_site_as_the_run_does(cohort, fit):
@@ -74,6 +78,38 @@ def test_contributions_add_up_to_the_margin_of_each_member(cohort, fit):
         total = model.compute_contributions(connectomes).sum(-1)
         np.testing.assert_allclose(total, model.compute_margins(connectomes).full, atol=1e-5)
     assert fit("ridge").compute_contributions(connectomes) is None
+
+
+def test_a_harmonised_network_is_not_trained_on_sites_without_site_effects(cohort, fit):
+    said = []
+    spec = JobSpec(cohort, ["gcn"], settings={"epochs": 2, **COMBAT}, seeds=1, exclude=False, device="cpu")
+    model = fit_model(spec, validation_sites=("site02", "site04"), say=said.append)
+    assert not model.method.settings.refit
+    assert set(model.members[0].harmoniser.combat.sites) == set(model.training.sites)
+    assert not {"site02", "site04"} & set(model.training.sites)
+    assert "not learned from, since sites are harmonised without them: site02, site04" in said
+    for settings, words in (
+        ({"refit": True, **COMBAT}, "refit=true trains on validation sites"),
+        ({"harmonise.unseen": "pooled"}, "need harmonise.kind=combat"),
+    ):
+        with pytest.raises(BrioError, match=words):
+            fit("gcn", **settings)
+
+
+def test_evidence_under_another_harmonisation_is_named(cohort, fit, tmp_path):
+    settings = {"choose_by": "source-sites", "protocol.validation_sites": 0}
+    run_job(JobSpec(cohort, ["ridge"], settings=settings, seeds=1, exclude=False, device="cpu"), tmp_path / "job")
+    assert add_evidence(fit("ridge"), tmp_path / "job").evidence.differences == ()
+    pooled = fit("ridge", **COMBAT, **{"harmonise.unseen": "pooled"})
+    differences = add_evidence(pooled, tmp_path / "job").evidence.differences
+    assert differences == ("other values of harmonise.kind, harmonise.unseen",)
+
+
+def test_what_is_fitted_to_share_keeps_no_digest(cohort):
+    spec = JobSpec(cohort, ["ridge"], seeds=1, exclude=False, device="cpu")
+    assert fit_model(spec, to_share=True).known_scans is None
+    with pytest.raises(BrioError, match="cannot be fitted to share"):
+        fit_model(replace(spec, methods=("brio-plus",)), to_share=True)
 
 
 def test_what_the_user_sets_stays():

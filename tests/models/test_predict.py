@@ -11,7 +11,10 @@ from brio import Cohort
 from brio.cohort import Atlas
 from brio.errors import BrioError
 from brio.models import choose_rule, predict_scans, trace_risk
+from brio.models.card import write_card
 from brio.models.evidence import Estimate, Evidence
+from brio.models.known_scans import list_known_scans
+from brio.models.output import summarise_predictions
 from brio.models.predict import compute_half_width
 
 
@@ -164,6 +167,52 @@ def test_scans_of_other_rois_are_refused(ridge, cohort):
     some = replace(cohort, frames=cohort.frames[:, :12], atlas=Atlas.unnamed(12))
     with pytest.raises(BrioError, match="the scans have 12 ROIs"):
         predict_scans(ridge, some, device="cpu")
+
+
+def test_exchanged_classes_are_refused_where_there_are_labels(ridge, cohort):
+    turned = replace(cohort.select([0, 1, 30]), classes=("Patient", "control"))
+    with pytest.raises(BrioError, match="its classes are exchanged: 0 is Patient and 1 is control"):
+        predict_scans(ridge, turned, reestimates=2, device="cpu")
+    bare = replace(turned, participants=turned.participants.drop(columns="label"))
+    assert len(predict_scans(ridge, bare, reestimates=2, device="cpu").table) == 3
+    for classes, warned in (
+        (("control", "Patient"), False),
+        (("0", "1"), False),
+        (("control", "depression"), True),
+    ):
+        named = replace(turned, classes=classes)
+        text = " ".join(summarise_predictions(ridge, named, predict_scans(ridge, named, reestimates=2, device="cpu")))
+        assert ("labels are control and depression, those of the model control and patient" in text) == warned
+
+
+# ---------------------------------------------------------------- scans that are not new
+
+
+def test_single_scans_of_the_model_are_recognised(ridge, cohort, fit):
+    some = cohort.select([5, 40, 7])
+    learned = np.isin(cohort.sites, list(ridge.training.sites))
+    np.testing.assert_array_equal(ridge.find_learned_scans(cohort), learned)
+    np.testing.assert_array_equal(ridge.find_learned_scans(some), learned[[5, 40, 7]])
+    frames = cohort.frames.copy()
+    frames[cohort.starts[5], 0] += 1
+    changed = replace(cohort, frames=frames).select([5, 7])
+    assert ridge.find_learned_scans(changed).tolist() == [False, True]
+    predictions = predict_scans(ridge, changed, reestimates=2, device="cpu")
+    warning = "the model was fitted to 1 of these scans"
+    assert warning in summarise_predictions(ridge, changed, predictions)[0]
+    shared = replace(ridge, known_scans=None)
+    assert not shared.find_learned_scans(some).any()
+    assert shared.find_learned_scans(cohort).all()
+    assert "short salted digest of each of the 98 scans" in write_card(ridge)
+    assert "It holds no digests of single scans" in write_card(shared)
+
+
+def test_digests_of_two_cohorts_cannot_be_compared(ridge, cohort):
+    known, other = ridge.known_scans, list_known_scans(cohort.select(np.arange(50)))
+    assert not set(known.digests) & set(other.digests)
+    assert other.recognise(cohort).tolist() == [True] * 50 + [False] * (len(cohort) - 50)
+    assert list(known.digests) == sorted(known.digests)  # not in the order of the participants
+    assert {len(digest) for digest in known.digests} == {8}
 
 
 def test_wrong_numbers_are_refused(ridge, cohort):

@@ -50,7 +50,7 @@ def fit(
         list[str] | None, typer.Option(help="Networks: a site that chooses the epoch; repeatable; drawn by default.")
     ] = None,
     share: Annotated[
-        bool, typer.Option("--share", help="Refuse a method that keeps numbers of single participants.")
+        bool, typer.Option("--share", help="Keep no number of a single scan; refuse a method that does.")
     ] = False,
     setting: Sets = None,
     companion: Companions = None,
@@ -168,9 +168,9 @@ def adapt(
 ) -> None:
     """Adapt a model to a hospital with labelled scans of its own: slope and intercept alone, never the weights.
 
-    Both are shrunk towards no change, so that few scans do little. The intercept moves with the share of patients
-    among these scans. A convenience sample is not a prevalence: if you know the share at your hospital, give it with
-    --prevalence. An adapted model is adapted anew from the original.
+    Both are shrunk towards no change, so that few scans do little. Scans out of range of the model are left out. The
+    intercept moves with the share of patients among these scans. A convenience sample is not a prevalence: if you know
+    the share at your hospital, give it with --prevalence. An adapted model is adapted anew from the original.
 
     Example: brio adapt model cohort --out model-here
     """
@@ -213,11 +213,11 @@ def explain(
     model: ModelFolder,
     out: Out,
     cohort: Annotated[
-        Path | None, typer.Option(help="Cohort folder: scans of the model, or others; needed for stability only.")
+        Path | None, typer.Option(help="Cohort folder: that of the model, or another one; needed for stability only.")
     ] = None,
     reestimates: Annotated[int, typer.Option(help="Re-estimates of each scan of the cohort; 0 for none.")] = 8,
     sites: Annotated[
-        bool, typer.Option("--sites", help="Fit again without each site of the cohort; closed-form methods only.")
+        bool, typer.Option("--sites", help="Fit again without each site; closed-form methods, the cohort of the model.")
     ] = False,
     companion: Companions = None,
     keep_all: KeepAll = False,

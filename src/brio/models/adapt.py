@@ -11,7 +11,9 @@ from ..connectome import Connectomes
 from ..device import resolve_device
 from ..errors import BrioError
 from .adaptation import choose_widths, expect_gain, fit_adaptation
-from .model import Model, check_atlas
+from .known_scans import list_known_scans
+from .model import Model, check_atlas, check_classes
+from .ranges import check_ranges
 
 __all__ = ["adapt_model"]
 
@@ -27,8 +29,9 @@ def adapt_model(
 ) -> Model:
     """Adapt a model to a hospital: slope and intercept of its logits change, its weights never do.
 
-    Both are fitted to the labelled scans of the hospital and shrunk towards no change, so that few scans do little. An
-    adapted model is adapted anew from the original.
+    Both are fitted to the labelled scans of the hospital and shrunk towards no change, so that few scans do little.
+    Scans out of range of the model are left out, since it abstains for such scans. An adapted model is adapted anew
+    from the original.
 
     Parameters
     ----------
@@ -50,20 +53,25 @@ def adapt_model(
     Raises
     ------
     BrioError
-        If the ROIs are not those of the model, no scan has a label, the labelled scans are of one class and no
-        prevalence is given, or the model was fitted to these very scans.
+        If the ROIs are not those of the model, no scan has a label, the model was fitted to a labelled one, all of them
+        are out of range, or they are of one class and no prevalence is given.
     """
     widths = choose_widths(model.evidence, slope_width, intercept_width)
     check_atlas(model.atlas, cohort)
-    _check_labels(model, cohort)
-    original = replace(model, adaptation=None)
-    local = cohort.select(np.flatnonzero(cohort.labelled))
+    check_classes(model.classes, cohort)
+    labelled = _select_labelled(model, cohort)
     compute = resolve_device(device)
+    local = _select_in_range(model, Connectomes(labelled, compute.torch_device))
+    original = replace(model, adaptation=None)
     with compute.network_precision():
         logits, _ = original.compute_logits(Connectomes(local, compute.torch_device))
     source_share = find_implied_share(model)
     adaptation = fit_adaptation(local.labels, logits, widths, prevalence, source_share)
-    return replace(original, adaptation=expect_gain(adaptation, local.labels, logits, source_share))
+    adaptation = expect_gain(adaptation, local.labels, logits, source_share)
+    known = list_known_scans(local)
+    return replace(
+        original, adaptation=replace(adaptation, n_out_of_range=len(labelled) - len(local), known_scans=known)
+    )
 
 
 def find_implied_share(model: Model) -> float:
@@ -74,11 +82,25 @@ def find_implied_share(model: Model) -> float:
     return float(n_patients / (n_patients + n_controls))
 
 
-def _check_labels(model: Model, cohort: Cohort) -> None:
+def _select_labelled(model: Model, cohort: Cohort) -> Cohort:
+    """Select the scans with a label; an error where there are none, or the model learned from one of them."""
     if not cohort.labelled.any():
         raise BrioError(f"{cohort.name}: no scan has a label; a model is adapted to labelled scans")
-    if cohort.fingerprint in (model.training.fingerprint, model.training.whole_fingerprint):
-        raise BrioError(f"{cohort.name}: the model was fitted to these very scans; give scans that it has not seen")
-    if cohort.classes == model.classes[::-1]:
-        zero, one = model.classes
-        raise BrioError(f"{cohort.name}: its classes are exchanged; the model has {zero} for 0 and {one} for 1")
+    labelled = cohort.select(cohort.labelled)
+    learned = int(model.find_learned_scans(labelled).sum())
+    if learned:
+        which = "these very scans" if learned == len(labelled) else f"{learned} of the {len(labelled)} labelled scans"
+        raise BrioError(f"{cohort.name}: the model was fitted to {which}; give scans that it has not seen")
+    return labelled
+
+
+def _select_in_range(model: Model, connectomes: Connectomes) -> Cohort:
+    """Select the scans that are like those of the model; an error where there are none."""
+    cohort, ranges = connectomes.cohort, check_ranges(model.ranges, model.mean, connectomes)
+    inside = (ranges["in_range"] == "yes").to_numpy()
+    if not inside.any():
+        raise BrioError(
+            f"{cohort.name}: all {len(cohort)} labelled scans are out of range of the model, the first one because: "
+            f"{ranges['reasons'].iloc[0]}; 'brio predict' says why for each"
+        )
+    return cohort.select(inside)

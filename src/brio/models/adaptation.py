@@ -9,6 +9,7 @@ from scipy.special import expit, logit
 
 from ..errors import BrioError
 from .evidence import Evidence
+from .known_scans import KnownScans
 
 __all__ = ["Adaptation", "PriorWidths", "choose_widths", "expect_gain", "fit_adaptation"]
 
@@ -56,6 +57,10 @@ class Adaptation:
         Brier score of the local scans without adaptation; None where it cannot be computed.
     brier_change, brier_change_se : float or None
         Expected change by adaptation, each local scan left out in turn, and its standard error. Below 0 is better.
+    n_out_of_range : int
+        Labelled scans that were not used, because they are unlike those of the model.
+    known_scans : KnownScans or None
+        By which the local scans are recognised.
     """
 
     n_patients: int
@@ -69,6 +74,8 @@ class Adaptation:
     brier_before: float | None = None
     brier_change: float | None = None
     brier_change_se: float | None = None
+    n_out_of_range: int = 0
+    known_scans: KnownScans | None = None
 
     @property
     def n_scans(self) -> int:
@@ -92,9 +99,11 @@ class Adaptation:
             if self.prevalence is None
             else f"The share of patients was given: {self.prevalence:.1%}."
         )
+        n_outside = self.n_out_of_range
+        left_out = f" {n_outside} more were left out, because they are out of range of the model." if n_outside else ""
         return [
-            f"Adapted to {self.n_scans} local scans ({self.n_patients} patients, {self.n_controls} controls). Weights "
-            f"and margins are those of the original model.",
+            f"Adapted to {self.n_scans} local scans ({self.n_patients} patients, {self.n_controls} controls).{left_out}"
+            " Weights and margins are those of the original model.",
             f"Slope {self.slope:.2f} (standard error {self.slope_se:.2f}), intercept {self.intercept:+.2f} "
             f"({self.intercept_se:.2f}): the probability is one half where that of the original model is "
             f"{expit(self.threshold):.1%}. {share}",

@@ -52,11 +52,26 @@ def write_card(model: Model) -> str:
         f"No identifiers. The method holds {model.method.facts.holds}. The model also holds the mean connectome of the "
         "source sites, the ranges above, whose ends are of single scans"
         + (", and what the model reads, averaged over all source scans." if model.patterns else "."),
+        _describe_known_scans(model),
         *_warn_of_kept_scans(model.method.facts.keeps_scans),
         "## Settings",
         "\n".join(f"- `{name}`: {value}" for name, value in vars(model.method.settings).items()),
     ]
     return "\n\n".join(lines) + "\n"
+
+
+def _describe_known_scans(model: Model) -> str:
+    holds = []
+    if model.known_scans is not None:
+        holds.append(f"the {model.training.n_scans} scans it was fitted to")
+    if model.adaptation is not None and model.adaptation.known_scans is not None:
+        holds.append(f"the {model.adaptation.n_scans} scans it was adapted to")
+    if not holds:
+        return "It holds no digests of single scans: it recognises its whole cohort, but no part of it."
+    return (
+        f"It holds a short salted digest of each of {' and of '.join(holds)}, by which it recognises them. Nothing of "
+        "a scan can be computed from its digest, but who has the same file can tell that it was among them."
+    )
 
 
 def _warn_of_kept_scans(kept: str) -> list[str]:

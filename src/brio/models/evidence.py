@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import logit
 
+from ..connectome import HarmonisationRule
 from ..errors import BrioError
 from ..protocol.recalibration import average_over_sites, fit_recalibration
 from ..results import MetricSummary, StoredJob
@@ -121,7 +122,9 @@ class Evidence:
     intercept_sd: float | None = None
 
 
-def gather_evidence(folder: str | Path, name: str, fingerprint: str, settings: Mapping[str, Any]) -> Evidence:
+def gather_evidence(
+    folder: str | Path, name: str, fingerprint: str, settings: Mapping[str, Any], harmonisation: HarmonisationRule
+) -> Evidence:
     """Gather the evidence on a method from a finished job.
 
     Parameters
@@ -134,6 +137,8 @@ def gather_evidence(folder: str | Path, name: str, fingerprint: str, settings: M
         Of the cohort that the model is fitted to.
     settings : dict
         Of the method of the model; where those of the evaluated runs differ, ``differences`` names them.
+    harmonisation : HarmonisationRule
+        Of the model; likewise.
 
     Raises
     ------
@@ -148,7 +153,7 @@ def gather_evidence(folder: str | Path, name: str, fingerprint: str, settings: M
         raise BrioError(f"{folder}: was evaluated by k-fold, which says nothing about new sites; use --protocol loso")
     if job.predictions is None:
         raise BrioError(f"{folder}: its predictions were not kept, so there is no calibration and no rule to decide by")
-    differences = _name_differing_settings(job, name, settings)
+    differences = _name_differing_settings(job, name, settings, harmonisation)
     if job.summary.fingerprint != fingerprint:
         differences = (*differences, "the evidence is of another cohort, or of other scans of it")
     own = job.predictions[job.predictions["method"] == name]
@@ -173,13 +178,17 @@ def gather_evidence(folder: str | Path, name: str, fingerprint: str, settings: M
     )
 
 
-def _name_differing_settings(job: StoredJob, name: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
+def _name_differing_settings(
+    job: StoredJob, name: str, settings: Mapping[str, Any], harmonisation: HarmonisationRule
+) -> tuple[str, ...]:
     """Say which settings of the evaluated runs are not those of the model."""
     evaluated = [run.record.settings for run in job.runs if run.record.row.method == name]
-    if not evaluated:
+    if not evaluated or job.plan is None:
         return ("the settings of the evaluated runs are not stored",)
     own = json.loads(json.dumps(dict(settings)))  # as records hold them
     differing = sorted({key for one in evaluated for key in one if one[key] != own.get(key)})
+    theirs = asdict(HarmonisationRule(**job.plan.harmonise or {}))
+    differing += [f"harmonise.{key}" for key, value in asdict(harmonisation).items() if value != theirs[key]]
     return (f"other values of {', '.join(differing)}",) if differing else ()
 
 

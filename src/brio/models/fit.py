@@ -15,15 +15,16 @@ from ..cohort import Cohort
 from ..connectome import BlockRule, Connectomes, HarmonisedConnectomes, fit_harmoniser
 from ..errors import BrioError
 from ..jobs import JobSpec, run_job
+from ..jobs.checks import check_harmonise, check_method
 from ..jobs.job import Job, Say, ignore, prepare_job
 from ..methods import find_method, make_method
 from ..progress import Progress, silent
 from ..protocol import Fold, make_training_fold
 from ..training import Method, Run
-from ..training.inputs import check_needs
 from ..version import __version__
 from .evidence import gather_evidence
 from .halves import learn_interval_factor
+from .known_scans import list_known_scans
 from .model import Member, Model, TrainingFacts
 from .patterns import Patterns, read_scans, summarise_reading
 from .ranges import learn_ranges
@@ -42,7 +43,8 @@ def fit_model(
     """Fit a method to all sites of a cohort.
 
     A closed-form model chooses its penalty by inner folds over all sites. A network chooses its epoch on two
-    validation sites, and is then trained again on all sites to that epoch.
+    validation sites, and is then trained again on all sites to that epoch; where sites are harmonised it is not trained
+    again, because site effects are learned without the validation sites.
 
     Parameters
     ----------
@@ -52,7 +54,7 @@ def fit_model(
     validation_sites : sequence of str
         Names of the validation sites; by default they are drawn from the seed.
     to_share : bool
-        Refuse a method that keeps numbers of single source scans.
+        Refuse a method that keeps numbers of single source scans, and keep no digests of them.
     progress : Progress
     say : function of str
         Called with every line of text for the user.
@@ -69,14 +71,14 @@ def fit_model(
     """
     if len(spec.methods) != 1:
         raise BrioError(f"a model has one method, but {len(spec.methods)} were given")
-    method = settle_final_settings(spec.methods[0], spec.settings_of(spec.methods[0]))
+    rule, harmonised = spec.harmonisation_rule, spec.harmonisation_rule.kind != "none"
+    method = settle_final_settings(spec.methods[0], spec.settings_of(spec.methods[0]), harmonised)
     if to_share and method.facts.keeps_scans:
         raise BrioError(
             f"'{method.name}' cannot be fitted to share: {method.facts.keeps_scans}. Choose another method, such as "
             "log-ridge, or leave out --share and treat the model as participants' data"
         )
     job = prepare_job(spec, progress, say)
-    check_needs(job.cohort, method.needs, method.settings, f"method '{method.name}'")
     job.announce_exclusions()
     wanted: int | Sequence[str] = spec.protocol_settings.validation_sites
     if not method.needs_validation:
@@ -85,14 +87,20 @@ def fit_model(
         wanted = validation_sites
     runs = [Run(make_training_fold(job.cohort, seed, wanted), seed) for seed in job.seeds]
     fold = runs[0].fold
+    check_method(method, job.cohort, [run.fold for run in runs], rule)
+    check_harmonise(job.cohort, rule, [])
+    if harmonised and fold.validation_sites:
+        say(f"not learned from, since sites are harmonised without them: {', '.join(fold.validation_sites)}")
     if fold.one_class_sites:
         say(f"not learned from, one class only: {', '.join(fold.one_class_sites)}")
     members = _fit_members(job, method, runs)
     with job.device.network_precision():
-        return complete_model(method, members, job.connectomes, job.cohort_before_exclusions)
+        return complete_model(method, members, job.connectomes, job.cohort_before_exclusions, to_share)
 
 
-def complete_model(method: Method, members: Sequence[Member], connectomes: Connectomes, whole: Cohort) -> Model:
+def complete_model(
+    method: Method, members: Sequence[Member], connectomes: Connectomes, whole: Cohort, to_share: bool = False
+) -> Model:
     """Add to fitted runs what a new hospital needs: ranges of the source scans, intervals, and what was learned from.
 
     Parameters
@@ -104,6 +112,8 @@ def complete_model(method: Method, members: Sequence[Member], connectomes: Conne
         Of the cohort that they were fitted to.
     whole : Cohort
         That cohort before exclusions.
+    to_share : bool
+        Keep no digests of single scans, by which the model would recognise them.
 
     Returns
     -------
@@ -122,15 +132,16 @@ def complete_model(method: Method, members: Sequence[Member], connectomes: Conne
         ranges=ranges,
         mean=mean,
         training=_describe_training(cohort, whole, learned, folds[0]),
+        known_scans=None if to_share else list_known_scans(cohort.select(learned)),
     )
     factor = learn_interval_factor(model, connectomes, learned)
     return replace(model, interval_factor=factor, patterns=_learn_patterns(model, connectomes, learned))
 
 
-def settle_final_settings(name: str, values: Mapping[str, Any]) -> Method:
+def settle_final_settings(name: str, values: Mapping[str, Any], harmonised: bool = False) -> Method:
     """Make a method with the settings that a final model needs, unless the user has set them otherwise.
 
-    Closed-form models choose by inner folds, networks are trained again on all sites.
+    Closed-form models choose by inner folds, networks are trained again on all sites unless these are harmonised.
 
     Parameters
     ----------
@@ -138,6 +149,8 @@ def settle_final_settings(name: str, values: Mapping[str, Any]) -> Method:
         Of the method.
     values : dict
         Settings by name.
+    harmonised : bool
+        Whether site effects are removed, which are learned without validation sites.
 
     Examples
     --------
@@ -150,7 +163,7 @@ def settle_final_settings(name: str, values: Mapping[str, Any]) -> Method:
     if not method.needs_validation:
         return method
     key, _, value = method.facts.setting_without_validation.partition("=")
-    if not key and hasattr(method.settings, "refit"):
+    if not key and hasattr(method.settings, "refit") and not harmonised:
         key, value = "refit", "true"
     return method if not key or key in values else make_method(name, {**values, key: value})
 
@@ -184,7 +197,8 @@ def evaluate_model(model: Model, spec: JobSpec, progress: Progress = silent, say
 def add_evidence(model: Model, folder: str | Path) -> Model:
     """Return a model with the evidence that a finished job has on its method, see :func:`gather_evidence`."""
     settings = asdict(model.method.settings)
-    return model.with_evidence(gather_evidence(folder, model.method.name, model.training.fingerprint, settings))
+    fingerprint, rule = model.training.fingerprint, model.harmonisation
+    return model.with_evidence(gather_evidence(folder, model.method.name, fingerprint, settings, rule))
 
 
 def _fit_members(job: Job, method: Method, runs: list[Run]) -> tuple[Member, ...]:

@@ -47,6 +47,7 @@ from ..version import __version__
 from .adaptation import Adaptation
 from .card import write_card
 from .evidence import Evidence
+from .known_scans import KnownScans
 from .model import Member, Model, TrainingFacts
 from .patterns import Patterns
 from .ranges import ScanRanges
@@ -95,6 +96,7 @@ class ModelRecord:
     evidence: Evidence | None = None
     estimator: dict[str, Any] = field(default_factory=dict)
     adaptation: Adaptation | None = None
+    known_scans: KnownScans | None = None
 
 
 def write_model(model: Model, out: str | Path) -> None:
@@ -150,7 +152,7 @@ def _write_files(model: Model, folder: Path) -> None:
 
 
 def _make_record(model: Model) -> ModelRecord:
-    rule = model.members[0].harmoniser.rule if model.members[0].harmoniser else None
+    rule = model.harmonisation
     return ModelRecord(
         format=FORMAT,
         brio=__version__,
@@ -161,13 +163,14 @@ def _make_record(model: Model) -> ModelRecord:
         atlas=model.atlas.name,
         block_length=model.block_length,
         interval_factor=model.interval_factor,
-        harmonise=None if rule is None else asdict(rule),
+        harmonise=None if rule.kind == "none" else asdict(rule),
         members=tuple(_make_member_record(member) for member in model.members),
         training=model.training,
         ranges=model.ranges,
         evidence=model.evidence,
         estimator=model.estimator,
         adaptation=model.adaptation,
+        known_scans=model.known_scans,
     )
 
 
@@ -239,6 +242,7 @@ def read_model(path: str | Path) -> Model:
         estimator=record.estimator,
         adaptation=record.adaptation,
         patterns=_read_patterns(folder, names, method, members),
+        known_scans=record.known_scans,
     )
 
 

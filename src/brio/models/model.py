@@ -11,16 +11,25 @@ from torch import Tensor
 
 from .. import draws
 from ..cohort import Atlas, Cohort
-from ..connectome import BlockRule, Connectomes, HarmonisedConnectomes, Harmoniser, ReestimateRequest, clip_block_length
+from ..connectome import (
+    BlockRule,
+    Connectomes,
+    HarmonisationRule,
+    HarmonisedConnectomes,
+    Harmoniser,
+    ReestimateRequest,
+    clip_block_length,
+)
 from ..errors import BrioError
 from ..protocol.metrics import calibrate_margins
 from ..training import FittedRun, Inputs, Method, Scans
 from .adaptation import Adaptation
 from .evidence import Evidence
+from .known_scans import KnownScans
 from .patterns import Patterns
 from .ranges import ScanRanges
 
-__all__ = ["Ensemble", "Margins", "Member", "Model", "TrainingFacts", "check_atlas"]
+__all__ = ["Ensemble", "Margins", "Member", "Model", "TrainingFacts", "check_atlas", "check_classes"]
 
 # Stands in for the index of a refresh. Training uses 0, 1, 2, ..., so these draws differ from all of its own.
 _REFRESH = draws.address("predictions")
@@ -190,6 +199,8 @@ class Model(Ensemble):
         To one hospital, see :func:`~brio.models.adapt_model`. It changes logits and probabilities, never margins.
     patterns : tuple of Patterns
         What each member reads, over the scans that it learned from; empty where its method explains nothing.
+    known_scans : KnownScans or None
+        By which it recognises scans that it learned from; None where it was fitted to be shared.
     """
 
     atlas: Atlas
@@ -203,6 +214,7 @@ class Model(Ensemble):
     estimator: dict[str, Any] = field(default_factory=dict)
     adaptation: Adaptation | None = None
     patterns: tuple[Patterns, ...] = ()
+    known_scans: KnownScans | None = None
 
     def __repr__(self) -> str:
         seeds, training = len(self.members), self.training
@@ -212,6 +224,32 @@ class Model(Ensemble):
             f"Model({self.method.name!r}: {seeds} seed{'s' if seeds > 1 else ''}, {training.n_scans} scans of "
             f"{len(training.sites)} sites, {len(self.atlas)} ROIs ({self.atlas.name}){evaluated}{adapted})"
         )
+
+    @property
+    def harmonisation(self) -> HarmonisationRule:
+        """How sites were harmonised."""
+        harmoniser = self.members[0].harmoniser
+        return HarmonisationRule() if harmoniser is None else harmoniser.rule
+
+    def was_fitted_to(self, cohort: Cohort) -> bool:
+        """Whether a cohort, after exclusions, is the one that the model was fitted to."""
+        return bool(cohort.fingerprint) and cohort.fingerprint == self.training.fingerprint
+
+    def find_learned_scans(self, cohort: Cohort) -> np.ndarray:
+        """Find the scans that the model learned from; one that was fitted to be shared knows whole cohorts only.
+
+        Parameters
+        ----------
+        cohort : Cohort
+
+        Returns
+        -------
+        ndarray of bool, shape [n]
+        """
+        if self.known_scans is not None:
+            return self.known_scans.recognise(cohort)
+        fingerprints = (self.training.fingerprint, self.training.whole_fingerprint)
+        return np.full(len(cohort), bool(cohort.fingerprint) and cohort.fingerprint in fingerprints)
 
     def with_evidence(self, evidence: Evidence) -> Model:
         """Return the same model with evidence."""
@@ -298,3 +336,26 @@ def check_atlas(atlas: Atlas, cohort: Cohort) -> None:
         f"the scans are of another atlas: column {u + 1} is {theirs[u]} ({cohort.atlas.name}), the model has {own[u]} "
         f"({atlas.name}); extract time series with the atlas of the model"
     )
+
+
+def check_classes(classes: tuple[str, str], cohort: Cohort) -> None:
+    """Refuse labelled scans whose classes are exchanged.
+
+    Parameters
+    ----------
+    classes : tuple of two str
+        Of the model.
+    cohort : Cohort
+
+    Raises
+    ------
+    BrioError
+        If scans have labels, and the names of the classes are those of the model in the other order.
+    """
+    theirs, own = (tuple(name.casefold() for name in pair) for pair in (cohort.classes, classes))
+    if cohort.labelled.any() and theirs == own[::-1] and theirs != own:
+        zero, one = cohort.classes
+        raise BrioError(
+            f"{cohort.name}: its classes are exchanged: 0 is {zero} and 1 is {one}, the model has {classes[0]} for 0 "
+            f"and {classes[1]} for 1; exchange the labels, or leave them out"
+        )

@@ -7,6 +7,8 @@ import shutil
 import uuid
 from pathlib import Path
 
+import numpy as np
+
 from ..cohort import Cohort
 from ..cohort.readers.assembly import refuse_existing
 from ..errors import BrioError
@@ -87,9 +89,7 @@ def summarise_predictions(model: Model, cohort: Cohort, predictions: ScanPredict
     """
     table, rule = predictions.table, predictions.rule
     outside = int((table["in_range"] == "no").sum())
-    lines = []
-    if cohort.fingerprint in (model.training.fingerprint, model.training.whole_fingerprint):
-        lines.append("warning: the model was fitted to these very scans, which says nothing about new ones")
+    lines = [*_warn_of_known_scans(model, cohort), *_warn_of_other_classes(model, cohort)]
     scans = "1 scan" if len(table) == 1 else f"{len(table)} scans"
     lines.append(f"{scans} predicted, {outside} out of range of the model (columns in_range, reasons)")
     if model.evidence is None:
@@ -98,10 +98,37 @@ def summarise_predictions(model: Model, cohort: Cohort, predictions: ScanPredict
         lines.append("no rule reaches the wanted accuracy for a tenth of the scans: all abstain; lower --accuracy")
     else:
         decided = int((table["decided"] == "yes").sum())
+        whose = "expected at a new site" if model.adaptation is None else "expected of the original model at a new site"
         lines.append(
-            f"{decided} decided: absolute logit at least {rule.threshold:.2f}; expected at a new site: "
+            f"{decided} decided: absolute logit at least {rule.threshold:.2f}; {whose}: "
             f"{rule.coverage:.0%} of scans, {rule.accuracy:.1%} of them right"
         )
     if model.adaptation is not None:
-        lines.append(f"probabilities are adapted to {model.adaptation.n_scans} scans of one hospital; margins are not")
+        lines.append(
+            f"probabilities are adapted to {model.adaptation.n_scans} scans of one hospital; margins are not; the "
+            "adapted model was not evaluated"
+        )
     return lines
+
+
+def _warn_of_known_scans(model: Model, cohort: Cohort) -> list[str]:
+    """Say which scans are not new, so that nobody takes their scores for an external validation."""
+    learned = model.find_learned_scans(cohort)
+    known = model.adaptation.known_scans if model.adaptation is not None else None
+    adapted = np.zeros(len(cohort), dtype=bool) if known is None else known.recognise(cohort)
+    return [
+        f"warning: the model was {words} {'these very' if seen.all() else f'{seen.sum()} of these'} scans, which says "
+        "nothing about new ones"
+        for words, seen in (("fitted to", learned), ("adapted to", adapted))
+        if seen.any()
+    ]
+
+
+def _warn_of_other_classes(model: Model, cohort: Cohort) -> list[str]:
+    unnamed, (zero, one) = ("0", "1"), cohort.classes
+    names = {name.casefold() for name in cohort.classes}
+    if not cohort.labelled.any() or unnamed in (cohort.classes, model.classes):
+        return []
+    if names == {name.casefold() for name in model.classes}:
+        return []
+    return [f"warning: labels are {zero} and {one}, those of the model {model.classes[0]} and {model.classes[1]}"]

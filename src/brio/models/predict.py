@@ -14,7 +14,7 @@ from ..connectome import Connectomes
 from ..device import resolve_device
 from ..settings import require
 from .evidence import DecisionRule, choose_rule
-from .model import Model, check_atlas
+from .model import Model, check_atlas, check_classes
 from .ranges import check_ranges
 from .regions import compute_region_contributions
 
@@ -88,12 +88,14 @@ def predict_scans(
     Raises
     ------
     BrioError
-        If the ROIs are not those of the model, or the scans lack what its method needs.
+        If the ROIs are not those of the model, labels have its classes in the other order, or the scans lack what its
+        method needs.
     """
     require(reestimates >= 2, "reestimates", reestimates, "at least 2")
     require(0 < level < 1, "level", level, "above 0 and below 1")
     require(0.5 <= wanted_accuracy <= 1, "accuracy", wanted_accuracy, "between 0.5 and 1")
     check_atlas(model.atlas, cohort)
+    check_classes(model.classes, cohort)
     compute = resolve_device(device)
     plain = Connectomes(cohort, compute.torch_device)
     with compute.network_precision():

@@ -164,7 +164,7 @@ def _list_facts(model: Model) -> list[tuple[str, str]]:
         ("Method", f"{model.method.name}, {n_seeds} {'seed' if n_seeds == 1 else 'seeds'}"),
         ("Fitted to", f"{training.n_scans} scans of {len(training.sites)} sites ({training.cohort})"),
         ("Atlas", f"{model.atlas.name}, {len(model.atlas)} ROIs"),
-        ("At new sites", _describe_evidence(model.evidence)),
+        ("At new sites" if model.adaptation is None else "Original at new sites", _describe_evidence(model.evidence)),
     ]
     if model.adaptation is not None:
         facts.append(("Adapted", " ".join(model.adaptation.describe())))
