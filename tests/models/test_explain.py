@@ -231,7 +231,7 @@ def test_a_method_that_explains_nothing_is_refused_with_those_that_do(fit):
         assert explains == bool(model.method.facts.explains)
 
 
-def test_errors_say_what_is_wrong(ridge, cohort):
+def test_errors_say_what_is_wrong(fit, ridge, cohort):
     with pytest.raises(BrioError, match="at least 10"):
         explain_model(ridge, cohort.select(np.arange(5)))
     with pytest.raises(BrioError, match="--cohort"):
@@ -239,8 +239,10 @@ def test_errors_say_what_is_wrong(ridge, cohort):
     with pytest.raises(BrioError, match="reestimates"):
         explain_model(ridge, cohort, reestimates=1)
     two = cohort.select(np.isin(cohort.sites, ["site01", "site02"]))
-    with pytest.raises(BrioError, match="at least 3 are needed"):
+    with pytest.raises(BrioError, match=r"is not the cohort that the model was fitted to \(in memory, 98 scans\)"):
         explain_model(ridge, two, reestimates=0, sites=True, device="cpu")
+    with pytest.raises(BrioError, match="at least 3 are needed"):
+        explain_model(fit("ridge", two), two, reestimates=0, sites=True, device="cpu")
 
 
 def test_scans_without_labels_are_read(ridge, cohort):
@@ -282,6 +284,11 @@ def test_the_command_writes_tables_figures_and_what_they_mean(brio_command, ridg
     assert "A coefficient is not a pattern" in text
     assert "are causes" in text
     assert "Not computed" not in text
+    scans = f"ead on {len(cohort)} scans of in memory: those it was fitted to"
+    assert f"r{scans}" in said.text
+    assert f"R{scans}" in text
+    other = describe_explanation(explain_model(ridge, cohort.select(np.arange(20)), reestimates=0, device="cpu"))
+    assert "Read on 20 scans of in memory: not exactly those it was fitted to" in other
 
     monkeypatch.setattr(explain_output, "import_brain_plots", lambda: None)
     text = describe_explanation(explain_model(ridge))

@@ -93,7 +93,8 @@ def explain_model(
     reestimates : int
         Re-estimates of each of these scans, for stability; 0 computes none, else at least 2.
     sites : bool
-        Fit the method again without each site of the cohort in turn. Closed-form methods only.
+        Fit the method again without each site in turn. Closed-form methods only; the cohort must be the one that the
+        model was fitted to.
     device : {"auto", "cpu", "cuda", "cuda-tf32"}
     progress : Progress
 
@@ -105,7 +106,7 @@ def explain_model(
     ------
     BrioError
         If the method has neither coefficients of edges nor factors, the ROIs are not those of the model, there are
-        too few scans, or ``sites`` is asked for without a cohort or for a network.
+        too few scans, or ``sites`` is asked for without the cohort of the model or for a network.
     """
     members = _explain_members(model)
     reading: CohortReading | None = None
@@ -119,6 +120,12 @@ def explain_model(
         check_atlas(model.atlas, cohort)
         if len(cohort) < LEAST_SCANS:
             raise BrioError(f"{cohort.name}: has {len(cohort)} scans; a pattern needs at least {LEAST_SCANS}")
+        if sites and not model.was_fitted_to(cohort):
+            raise BrioError(
+                f"{cohort.name}: is not the cohort that the model was fitted to ({model.training.cohort}, "
+                f"{model.training.n_scans} scans), so fits without each of its sites say nothing about the model; give "
+                "that one, with the same --with and --keep-all as for 'brio fit', or leave out --sites"
+            )
         compute = resolve_device(device)
         plain = Connectomes(cohort, compute.torch_device)
         with compute.network_precision():
@@ -168,5 +175,4 @@ def _read_cohort(model: Model, plain: Connectomes, K: int, progress: Progress) -
         patterns.append(summarise_reading(read_scans(model.method, member.fitted, inputs, scans), label))
         if K:
             reestimated.append(read_scans(model.method, member.fitted, inputs, scans, request))
-    is_training = cohort.fingerprint == model.training.fingerprint
-    return CohortReading(cohort.name, is_training, tuple(patterns), tuple(reestimated))
+    return CohortReading(cohort.name, model.was_fitted_to(cohort), tuple(patterns), tuple(reestimated))

@@ -16,6 +16,7 @@ from ..results.files import write_csv
 from ..results.format import format_table
 from .explain import ModelExplanation
 from .explain_figures import draw_brain, draw_chords, draw_matrix, find_coordinates, import_brain_plots
+from .patterns import CohortReading
 from .site_stability import STRONGEST, find_reason_against_refits
 
 __all__ = ["describe_explanation", "write_explanation"]
@@ -67,7 +68,14 @@ def write_explanation(explanation: ModelExplanation, out: str | Path) -> list[st
         shutil.rmtree(partial, ignore_errors=True)
     top = explanation.rois.sort_values("rank")["roi"][:5]
     lines = [f"regions with the highest ranks: {', '.join(top)}", *_list_what_is_missing(explanation)]
+    if explanation.reading is not None:
+        lines.insert(0, _name_scans(explanation.reading))
     return [*lines, f"wrote {folder / TEXT}"]
+
+
+def _name_scans(reading: CohortReading) -> str:
+    scans = "those it was fitted to" if reading.is_training else "not exactly those it was fitted to"
+    return f"read on {reading.patterns[0].n_scans} scans of {reading.name}: {scans}"
 
 
 def describe_explanation(explanation: ModelExplanation) -> str:
@@ -181,8 +189,7 @@ def _describe_stability(explanation: ModelExplanation) -> list[str]:
     reading, edges, sites = explanation.reading, explanation.edges, explanation.sites
     lines = []
     if reading is not None:
-        scans = "those it was fitted to" if reading.is_training else "not exactly those it was fitted to"
-        lines.append(f"- Read on {reading.patterns[0].n_scans} scans of {reading.name}: {scans}.")
+        lines.append(f"- R{_name_scans(reading)[1:]}.")
         if edges is not None and not reading.is_training:
             correlation = edges["pattern"].corr(edges["pattern_cohort"])
             lines.append(f"- Their pattern correlates by {correlation:.2f} with that of the model.")
