@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from scipy.special import expit
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
-from .cohort import Atlas, Cohort
 from .connectome import Connectomes
 from .device import resolve_device
 from .errors import BrioError
-from .estimator_input import build_labelled_cohort, build_unlabelled_cohort, convert_scans
-from .methods import find_method, make_method
-from .models import (
-    Ensemble,
-    Member,
-    Model,
-    check_atlas,
-    complete_model,
-    predict_scans,
-    read_model,
-    write_model,
-)
-from .models.predict import DEFAULT_REESTIMATES
+from .estimator_input import build_labelled_cohort
+from .estimator_model import FittedModelMixin, print_progress
+from .methods import make_method
+from .models import Ensemble, Member
 from .progress import silent
 from .protocol import make_training_fold
 from .training import Method, Run
@@ -46,7 +32,7 @@ MAIN_SETTINGS = (
 """Settings of a method that are parameters of the estimator, so that a search can vary them."""
 
 
-class BrioClassifier(ClassifierMixin, BaseEstimator):
+class BrioClassifier(ClassifierMixin, FittedModelMixin):
     """Classify patients and controls from their scans, at sites the model was not trained on.
 
     Parameters
@@ -138,12 +124,6 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     array([1., 1., 1., 1., 1., 1.])
     """
 
-    _members: tuple[Member, ...]
-    _training_scans: Cohort | None
-    _model: Model | None
-    _atlas: Atlas
-    method_: Method
-
     __metadata_request__fit = {"sites": True}  # noqa: RUF012 (read by scikit-learn's metadata routing)
 
     def __init__(
@@ -222,7 +202,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         fold = make_training_fold(cohort, seed, self.validation_sites)
         if fold.one_class_sites:
             warnings.warn(f"one class only at {', '.join(fold.one_class_sites)}: not learned from", stacklevel=2)
-        progress = _print_progress if self.verbose else silent
+        progress = print_progress if self.verbose else silent
         with device.network_precision():
             (fitted,) = method.fit(Connectomes(cohort, device.torch_device), [Run(fold, seed)], progress)
         fitted.require_finite(method.name)
@@ -317,111 +297,6 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         with resolve_device(self.device).network_precision():
             return self.method_.compute_contributions(self.fitted_run_, scans)
 
-    def predict_interval(self, X: Any, *, reestimates: int = DEFAULT_REESTIMATES, level: float = 0.95) -> np.ndarray:
-        """Compute intervals of the probability of ``classes_[1]`` for equally many other minutes of each scan.
-
-        They say nothing about another day, on which connectomes vary more.
-
-        Parameters
-        ----------
-        X : scans
-            As for :meth:`fit`.
-        reestimates : int
-            Re-estimates of each scan.
-        level : float
-
-        Returns
-        -------
-        ndarray of float64, shape [n, 2]
-            Lower and upper ends.
-        """
-        return self.predict_table(X, reestimates=reestimates, level=level)[["low", "high"]].to_numpy()
-
-    def predict_table(self, X: Any, **options: Any) -> pd.DataFrame:
-        """Predict scans as ``brio predict`` does: probability, interval, agreement, decision and range.
-
-        Parameters
-        ----------
-        X : scans
-            As for :meth:`fit`.
-        **options
-            Of :func:`brio.models.predict_scans`.
-
-        Returns
-        -------
-        DataFrame, one row per scan
-            See :class:`brio.models.ScanPredictions`.
-        """
-        model = self.to_model()
-        return predict_scans(model, self._make_cohort(X), device=self.device, **options).table
-
-    def to_model(self) -> Model:
-        """Return the fitted model with what a new hospital needs: ranges of its scans, and the factor of intervals.
-
-        Computed at the first call, from the scans that it was fitted to, and kept.
-
-        Raises
-        ------
-        BrioError
-            If the estimator was copied to another process before its first call.
-        """
-        check_is_fitted(self)
-        if self._model is None:
-            if self._training_scans is None:
-                raise BrioError(
-                    "this copy of the estimator has lost the scans it was fitted to: call save() or predict_interval() "
-                    "before it is pickled, or fit it again"
-                )
-            cohort = self._training_scans
-            connectomes = Connectomes(cohort, resolve_device(self.device).torch_device)
-            with resolve_device(self.device).network_precision():
-                self._model = complete_model(self.method_, self._members, connectomes, cohort)
-        return self._model
-
-    def save(self, path: str | Path) -> None:
-        """Write the fitted model to a new folder, as ``brio fit`` does; ``brio predict`` reads it.
-
-        Parameters
-        ----------
-        path : str or Path
-            Must not exist yet. A ``random_state`` that is not an integer is not written.
-        """
-        model, params = self.to_model(), self.get_params(deep=False)
-        if not isinstance(params["random_state"], int | np.integer):
-            params["random_state"] = None
-        own = {"params": params, "classes": self.classes_.tolist(), "dtype": str(self.classes_.dtype)}
-        write_model(replace(model, estimator=own), path)
-
-    @classmethod
-    def load(cls, path: str | Path) -> BrioClassifier:
-        """Load a model that :meth:`save` or ``brio fit`` wrote.
-
-        Parameters
-        ----------
-        path : str or Path
-
-        Returns
-        -------
-        BrioClassifier
-            Fitted. The classes of a model of ``brio fit`` are 0 and 1.
-
-        Raises
-        ------
-        BrioError
-            If the folder is no model, a file of it was changed, or this version of brio cannot use it.
-        """
-        if Path(path).is_file():
-            raise BrioError(f"{path}: is a file of brio 0.1.0; models are folders now, so fit and save it again")
-        model = read_model(path)
-        own = model.estimator
-        fixed = find_method(model.method.name).fixed
-        settings = {k: v for k, v in asdict(model.method.settings).items() if k not in fixed}
-        loaded = cls(**(own["params"] if own else {"method": model.method.name, "settings": settings}))
-        loaded.classes_ = np.array(own["classes"], dtype=own["dtype"]) if own else np.array([0, 1])
-        loaded._set_fitted(model.method, model.members, model.atlas, tuple(model.training.sites))
-        loaded._model = model
-        return loaded
-
     @property
     def left_out_sites_(self) -> tuple[str, ...]:
         """Deprecated name of ``one_class_sites_``."""
@@ -437,51 +312,3 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         if twice:
             raise BrioError(f"'{twice[0]}' is given twice, as a parameter and in settings; keep one")
         return make_method(self.method, main | others)
-
-    def _set_fitted(
-        self, method: Method, members: Sequence[Member], atlas: Atlas, source_sites: tuple[str, ...]
-    ) -> None:
-        fitted = members[0].fitted
-        self._members = tuple(members)
-        self._training_scans = None
-        self._model = None
-        self._atlas = atlas
-        self.method_ = method
-        self.fitted_run_ = fitted
-        self.n_features_in_ = len(atlas)
-        if _is_named(atlas):
-            self.feature_names_in_ = atlas.rois["name"].to_numpy(dtype=object)
-        self.source_sites_ = source_sites
-        self.validation_sites_ = fitted.run.fold.validation_sites
-        self.one_class_sites_ = fitted.run.fold.one_class_sites
-        self.seed_ = fitted.run.seed
-        self.validation_auc_ = fitted.validation_auc
-        self.selected_epoch_ = fitted.selected_epoch
-        self.block_length_ = fitted.block_length
-        intercept = method.intercept(fitted)
-        if intercept is not None:
-            self.intercept_ = intercept
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the scans that the estimator was fitted to: copies for other processes need not carry them."""
-        state: dict[str, Any] = super().__getstate__()
-        return state | ({"_training_scans": None} if "_training_scans" in state else {})
-
-    def _make_cohort(self, X: Any) -> Cohort:
-        """Scans to be scored, with the ROIs of the model."""
-        check_is_fitted(self)
-        cohort = X if isinstance(X, Cohort) else build_unlabelled_cohort(convert_scans(X))
-        check_atlas(self._atlas, cohort)
-        return cohort
-
-    def _connectomes(self, X: Any) -> Connectomes:
-        """Full-scan FC of scans to be scored."""
-        return Connectomes(self._make_cohort(X), resolve_device(self.device).torch_device)
-
-
-def _is_named(atlas: Atlas) -> bool:
-    return atlas.name != "unknown"
-
-
-def _print_progress(message: str, share: float) -> None:
-    print(f"[BrioClassifier] {share:4.0%} {message}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from sklearn.utils.validation import assert_all_finite, check_consistent_length,
 
 from .cohort import Atlas, Cohort
 from .cohort.cohort import locate_scans
-from .cohort.folder import check_participants
+from .cohort.folder import check_participants, format_table
 from .errors import BrioError
 
 __all__ = ["build_labelled_cohort", "build_unlabelled_cohort", "convert_scans", "encode_labels"]
@@ -143,7 +144,7 @@ def build_labelled_cohort(X: Any, y: Any, sites: Any) -> tuple[Cohort, np.ndarra
     BrioError
         If labels or sites are missing, or the scans are not valid.
     """
-    is_cohort = isinstance(X, Cohort)
+    is_cohort, own_labels = isinstance(X, Cohort), y is None and sites is None
     if is_cohort:
         X.verify()
         y = X.labels if y is None else y
@@ -160,8 +161,11 @@ def build_labelled_cohort(X: Any, y: Any, sites: Any) -> tuple[Cohort, np.ndarra
     sites = column_or_1d(sites)
     check_consistent_length(range(len(X if scans is None else scans)), label, sites)
     if scans is None:
-        table = X.participants.assign(site=sites, label=label)
-        return replace(X, participants=check_participants(table, "X"), fingerprint="", path=None), classes
+        if own_labels:
+            return X, classes
+        table = check_participants(X.participants.assign(site=sites, label=label), "X")
+        fingerprint = hashlib.sha256(f"{X.fingerprint}{format_table(table)}".encode()).hexdigest()
+        return replace(X, participants=table, fingerprint=fingerprint, path=None), classes
     names = (str(classes[0]), str(classes[1]))
     ids = [f"X[{i}]" for i in range(len(scans))]
     return Cohort.from_scans(scans, site=sites, label=label.tolist(), participant_id=ids, classes=names), classes

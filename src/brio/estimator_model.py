@@ -1,0 +1,236 @@
+"""What a fitted :class:`~brio.BrioClassifier` does as a model: intervals, explanation, the folder of ``brio fit``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from .cohort import Atlas, Cohort
+from .connectome import Connectomes
+from .device import resolve_device
+from .errors import BrioError
+from .estimator_input import build_unlabelled_cohort, convert_scans
+from .methods import find_method
+from .models import (
+    Member,
+    Model,
+    ModelExplanation,
+    check_atlas,
+    complete_model,
+    explain_model,
+    predict_scans,
+    read_model,
+    write_model,
+)
+from .models.explain import DEFAULT_REESTIMATES as DEFAULT_EXPLAIN_REESTIMATES
+from .models.predict import DEFAULT_REESTIMATES
+from .progress import silent
+from .training import Method
+
+__all__ = ["FittedModelMixin"]
+
+
+class FittedModelMixin(BaseEstimator):
+    """A fitted estimator as a model that other hospitals can use."""
+
+    _members: tuple[Member, ...]
+    _training_scans: Cohort | None
+    _model: Model | None
+    _atlas: Atlas
+    method_: Method
+    classes_: np.ndarray
+    device: str
+    verbose: bool
+
+    def predict_interval(self, X: Any, *, reestimates: int = DEFAULT_REESTIMATES, level: float = 0.95) -> np.ndarray:
+        """Compute intervals of the probability of ``classes_[1]`` for equally many other minutes of each scan.
+
+        They say nothing about another day, on which connectomes vary more.
+
+        Parameters
+        ----------
+        X : scans
+            As for :meth:`fit`.
+        reestimates : int
+            Re-estimates of each scan.
+        level : float
+
+        Returns
+        -------
+        ndarray of float64, shape [n, 2]
+            Lower and upper ends.
+        """
+        return self.predict_table(X, reestimates=reestimates, level=level)[["low", "high"]].to_numpy()
+
+    def predict_table(self, X: Any, **options: Any) -> pd.DataFrame:
+        """Predict scans as ``brio predict`` does: probability, interval, agreement, decision and range.
+
+        Parameters
+        ----------
+        X : scans
+            As for :meth:`fit`.
+        **options
+            Of :func:`brio.models.predict_scans`.
+
+        Returns
+        -------
+        DataFrame, one row per scan
+            See :class:`brio.models.ScanPredictions`.
+        """
+        model = self.to_model()
+        return predict_scans(model, self._make_cohort(X), device=self.device, **options).table
+
+    def explain(
+        self, X: Any = None, *, reestimates: int = DEFAULT_EXPLAIN_REESTIMATES, sites: bool = False
+    ) -> ModelExplanation:
+        """Explain what the model reads, as ``brio explain`` does: coefficients, patterns, regions, factors, stability.
+
+        Parameters
+        ----------
+        X : scans, optional
+            As for :meth:`fit`; needed for patterns elsewhere and for stability only.
+        reestimates : int
+            Re-estimates of each of these scans; 0 computes none, else at least 2.
+        sites : bool
+            Fit the method again without each site in turn. Closed-form methods only. X must be the Cohort that the
+            model was fitted to; it may be left out after :meth:`fit`, but not after :meth:`load`.
+
+        Returns
+        -------
+        ModelExplanation
+            Its tables are those that the command writes; :func:`brio.models.explain_output.write_explanation` writes
+            them with their figures.
+
+        Raises
+        ------
+        BrioError
+            If the method explains nothing, or the scans do not fit.
+        """
+        model = self.to_model()
+        own = self._training_scans if sites else None
+        cohort = own if X is None else self._make_cohort(X)
+        progress = print_progress if self.verbose else silent
+        return explain_model(model, cohort, reestimates=reestimates, sites=sites, device=self.device, progress=progress)
+
+    def to_model(self) -> Model:
+        """Return the fitted model with what a new hospital needs: ranges of its scans, and the factor of intervals.
+
+        Computed at the first call, from the scans that it was fitted to, and kept.
+
+        Raises
+        ------
+        BrioError
+            If the estimator was copied to another process before its first call.
+        """
+        check_is_fitted(self)
+        if self._model is None:
+            if self._training_scans is None:
+                raise BrioError(
+                    "this copy of the estimator has lost the scans it was fitted to: call save() or predict_interval() "
+                    "before it is pickled, or fit it again"
+                )
+            cohort = self._training_scans
+            connectomes = Connectomes(cohort, resolve_device(self.device).torch_device)
+            with resolve_device(self.device).network_precision():
+                self._model = complete_model(self.method_, self._members, connectomes, cohort)
+        return self._model
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model to a new folder, as ``brio fit`` does; ``brio predict`` reads it.
+
+        Parameters
+        ----------
+        path : str or Path
+            Must not exist yet. A ``random_state`` that is not an integer is not written.
+        """
+        model, params = self.to_model(), self.get_params(deep=False)
+        if not isinstance(params["random_state"], int | np.integer):
+            params["random_state"] = None
+        own = {"params": params, "classes": self.classes_.tolist(), "dtype": str(self.classes_.dtype)}
+        write_model(replace(model, estimator=own), path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Load a model that :meth:`save` or ``brio fit`` wrote.
+
+        Parameters
+        ----------
+        path : str or Path
+
+        Returns
+        -------
+        BrioClassifier
+            Fitted. The classes of a model of ``brio fit`` are 0 and 1.
+
+        Raises
+        ------
+        BrioError
+            If the folder is no model, a file of it was changed, or this version of brio cannot use it.
+        """
+        if Path(path).is_file():
+            raise BrioError(f"{path}: is a file of brio 0.1.0; models are folders now, so fit and save it again")
+        model = read_model(path)
+        own = model.estimator
+        fixed = find_method(model.method.name).fixed
+        settings = {k: v for k, v in asdict(model.method.settings).items() if k not in fixed}
+        loaded = cls(**(own["params"] if own else {"method": model.method.name, "settings": settings}))
+        loaded.classes_ = np.array(own["classes"], dtype=own["dtype"]) if own else np.array([0, 1])
+        loaded._set_fitted(model.method, model.members, model.atlas, tuple(model.training.sites))
+        loaded._model = model
+        return loaded
+
+    def _set_fitted(
+        self, method: Method, members: Sequence[Member], atlas: Atlas, source_sites: tuple[str, ...]
+    ) -> None:
+        fitted = members[0].fitted
+        self._members = tuple(members)
+        self._training_scans = None
+        self._model = None
+        self._atlas = atlas
+        self.method_ = method
+        self.fitted_run_ = fitted
+        self.n_features_in_ = len(atlas)
+        if _is_named(atlas):
+            self.feature_names_in_ = atlas.rois["name"].to_numpy(dtype=object)
+        self.source_sites_ = source_sites
+        self.validation_sites_ = fitted.run.fold.validation_sites
+        self.one_class_sites_ = fitted.run.fold.one_class_sites
+        self.seed_ = fitted.run.seed
+        self.validation_auc_ = fitted.validation_auc
+        self.selected_epoch_ = fitted.selected_epoch
+        self.block_length_ = fitted.block_length
+        intercept = method.intercept(fitted)
+        if intercept is not None:
+            self.intercept_ = intercept
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the scans that the estimator was fitted to: copies for other processes need not carry them."""
+        state: dict[str, Any] = super().__getstate__()
+        return state | ({"_training_scans": None} if "_training_scans" in state else {})
+
+    def _make_cohort(self, X: Any) -> Cohort:
+        """Scans to be scored, with the ROIs of the model."""
+        check_is_fitted(self)
+        cohort = X if isinstance(X, Cohort) else build_unlabelled_cohort(convert_scans(X))
+        check_atlas(self._atlas, cohort)
+        return cohort
+
+    def _connectomes(self, X: Any) -> Connectomes:
+        """Full-scan FC of scans to be scored."""
+        return Connectomes(self._make_cohort(X), resolve_device(self.device).torch_device)
+
+
+def _is_named(atlas: Atlas) -> bool:
+    return atlas.name != "unknown"
+
+
+def print_progress(message: str, share: float) -> None:
+    """Print one line of progress."""
+    print(f"[BrioClassifier] {share:4.0%} {message}")
