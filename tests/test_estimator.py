@@ -430,6 +430,24 @@ def test_intervals_are_those_of_the_command_line(ridge, tmp_path):
         np.testing.assert_allclose(stored.loc[table["participant_id"], name], table[name], rtol=1e-9)
 
 
+def test_explanations_are_those_of_the_command_line(tmp_path, monkeypatch):
+    monkeypatch.setattr("brio.models.explain_output.save_figure", lambda figure, path: path.touch())
+    cohort, own_folds = cohort_of().save(tmp_path / "cohort"), {"choose_by": "source-sites"}
+    model = BrioClassifier("ridge", settings=own_folds, validation_sites=0, device="cpu", random_state=0).fit(cohort)
+    model.save(tmp_path / "model")
+    words = ("--cohort", tmp_path / "cohort", "--keep-all", "--sites", "--reestimates", 2, "--device", "cpu", "--quiet")
+    said = CliRunner().invoke(app, ["explain", *map(str, (tmp_path / "model", *words, "--out", tmp_path / "out"))])
+    assert said.exit_code == 0, said.output
+    loaded = BrioClassifier.load(tmp_path / "model").set_params(device="cpu")
+    for explanation in (model.explain(sites=True, reestimates=2), loaded.explain(cohort, sites=True, reestimates=2)):
+        for name in ("edges", "rois", "sites"):
+            stored = pd.read_csv(tmp_path / "out" / f"{name}.csv", dtype={"roi": str, "roi_a": str, "roi_b": str})
+            pd.testing.assert_frame_equal(stored, getattr(explanation, name), check_dtype=False)
+    pd.testing.assert_frame_equal(loaded.explain().edges, model.explain().edges)
+    with pytest.raises(BrioError, match="give the scans that the model was fitted to"):
+        loaded.explain(sites=True)
+
+
 def test_a_model_of_the_command_line_is_loaded(tmp_path):
     cohort = cohort_of()
     write_model(fit_model(JobSpec(cohort, ["log-ridge"], seeds=1, exclude=False, device="cpu")), tmp_path / "model")

@@ -2,22 +2,43 @@
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
+import torch
 
 from brio.connectome import Connectomes
 from brio.errors import BrioError
-from brio.models import read_model, write_model
+from brio.models import predict_scans, read_model, write_model
 from brio.models.folder import SUMS
+
+SURVIVORS = ("ridge", "brio-plus", "brio")
+
+PREDICT_ELSEWHERE = """
+import sys
+import numpy as np
+import torch
+from brio import Cohort
+from brio.models import predict_scans, read_model
+here = sys.argv[1]
+cohort = Cohort.load(f"{here}/cohort")
+predicted = {
+    name: predict_scans(read_model(f"{here}/{name}"), cohort, reestimates=2, device="cpu").table["probability"]
+    for name in sys.argv[2:]
+}
+np.savez(f"{here}/probabilities.npz", threads=torch.get_num_threads(), **predicted)
+"""
 
 
 @pytest.fixture(scope="module")
-def folder(ridge, tmp_path_factory):
+def folder(fit, tmp_path_factory):
+    """A model with every kind of file."""
     out = tmp_path_factory.mktemp("models") / "ridge"
-    write_model(ridge, out)
+    write_model(fit("ridge", **{"harmonise.kind": "combat", "harmonise.unseen": "pooled"}), out)
     return out
 
 
@@ -57,13 +78,40 @@ def test_a_harmonised_model_is_read_back(fit, cohort, tmp_path, settings):
     np.testing.assert_array_equal(again, model.compute_margins(connectomes).full)
 
 
+def test_probabilities_are_the_same_in_a_new_process_with_another_number_of_threads(fit, cohort, tmp_path):
+    models, scans = {name: fit(name, seeds=2) for name in SURVIVORS}, cohort.select(np.arange(12))
+    for name, model in models.items():
+        write_model(model, tmp_path / name)
+    scans.save(tmp_path / "cohort")
+    threads = 3 if torch.get_num_threads() == 2 else 2
+    command = [sys.executable, "-c", PREDICT_ELSEWHERE, str(tmp_path), *SURVIVORS]
+    subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": str(threads)})
+    found = np.load(tmp_path / "probabilities.npz")
+    assert found["threads"] == threads
+    for name, model in models.items():
+        own = predict_scans(model, scans, reestimates=2, device="cpu").table["probability"]
+        np.testing.assert_allclose(found[name], own, rtol=0, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU")
+@pytest.mark.parametrize("name", SURVIVORS)
+def test_probabilities_on_a_gpu_are_those_of_the_cpu(fit, cohort, tmp_path, name):
+    write_model(fit(name, seeds=2), tmp_path / "model")
+    model = read_model(tmp_path / "model")
+    here, there = (predict_scans(model, cohort, reestimates=4, device=device).table for device in ("cpu", "cuda"))
+    for column in ("probability", "low", "high"):
+        np.testing.assert_allclose(there[column], here[column], rtol=0, atol=1e-4, err_msg=column)
+
+
 def test_no_participant_is_named_in_a_model(folder, cohort):
     for file in folder.iterdir():
         content = file.read_bytes()
         assert not [name for name in cohort.ids if name.encode() in content]
 
 
-def test_every_changed_file_is_refused_by_name(folder, tmp_path):
+def test_every_changed_file_is_refused_by_name(brio_command, folder, cohort, tmp_path):
+    cohort.select([0, 1]).save(tmp_path / "scans")
+    assert len(list(folder.iterdir())) == 8
     for file in sorted(folder.iterdir()):
         for k, damage in enumerate(("flip", "cut", "remove")):
             copy = shutil.copytree(folder, tmp_path / f"{file.name}-{k}")
@@ -73,8 +121,11 @@ def test_every_changed_file_is_refused_by_name(folder, tmp_path):
             else:
                 content[len(content) // 2] ^= 1
                 (copy / file.name).write_bytes(content if damage == "flip" else content[: len(content) // 2])
-            with pytest.raises(BrioError, match="copy the model again"):
-                read_model(copy)
+            said = brio_command("predict", copy, tmp_path / "scans", "--out", tmp_path / "out")
+            assert said.status == 2, said
+            assert file.name in said.err
+            assert "copy the model again" in said.err
+            assert not (tmp_path / "out").exists()
 
 
 def test_sha256sum_reads_the_hashes(folder):

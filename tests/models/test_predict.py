@@ -145,6 +145,9 @@ def test_strange_scans_are_flagged_with_the_reason(ridge, cohort):
     order = np.arange(16).reshape(4, 4).T.flatten()  # one region of each planted network side by side
     turned = check(change(cohort, [scan[:, order] for scan in scans], atlas=Atlas.unnamed(16)))
     assert (turned["in_range"] == "no").mean() > 0.9
+    blend = np.stack([rng.permutation(16) < 2 for _ in range(16)], axis=1) / 2  # an atlas whose regions join two
+    other = check(change(cohort, [scan @ blend for scan in scans], atlas=Atlas.unnamed(16)))
+    assert (other["in_range"] == "no").mean() > 0.9
     slow = check(replace(cohort, participants=cohort.participants.assign(tr=2.5)))
     assert slow["reasons"].str.contains("repetition time 2.5 s, 2 to 2 s in training").all()
     assert (slow["in_range"] == "no").all()
