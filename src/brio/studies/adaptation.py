@@ -15,7 +15,7 @@ from ..models import PriorWidths, fit_adaptation
 from ..results.format import format_interval, format_signed, join_names
 from .arms import display_name
 from .context import StudyContext
-from .estimands import compute_site_interval, list_own_arms, read_arm_predictions
+from .estimands import compute_site_interval, list_own_arms, tabulate_arms
 from .figures import compute_error_bars
 from .study import Finding, register_study
 
@@ -49,11 +49,7 @@ KINDS = {
 def study_adaptation(context: StudyContext) -> Finding:
     """Adapt slope and intercept (default ridge) to 10, 20 and 40 scans of each test site, and score its other scans."""
     arms = list_own_arms(context)
-    parts = [
-        _score_runs(read_arm_predictions(context, a)).assign(arm=a.name, **context.results_of(a).facts) for a in arms
-    ]
-    table = pd.concat(parts, ignore_index=True)
-    table = table[["arm", *(name for name in table.columns if name != "arm")]]
+    table, parts = tabulate_arms(context, arms, _score_runs)
     changes = {a.name: summarise_sizes(rows) for a, rows in zip(arms, parts, strict=True)}
     summary = pd.DataFrame([row for name, own in changes.items() for row in _format_rows(name, own)])
     text = [_describe(name, own) for name, own in changes.items()]

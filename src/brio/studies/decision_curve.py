@@ -11,7 +11,7 @@ from ..drawing import horizontal_offset, make_panels, series_style
 from ..protocol.recalibration import compute_net_benefit
 from .arms import display_name
 from .context import StudyContext
-from .estimands import compute_site_interval, list_own_arms, read_arm_predictions
+from .estimands import compute_site_interval, list_own_arms, tabulate_arms
 from .figures import compute_error_bars
 from .study import Finding, register_study
 
@@ -32,11 +32,7 @@ _SHOWN = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 def draw_decision_curve(context: StudyContext) -> Finding:
     """Compare the net benefit of a method (default ridge) with that of treating all and treating none."""
     arms = list_own_arms(context)
-    parts = [
-        _score_runs(read_arm_predictions(context, a)).assign(arm=a.name, **context.results_of(a).facts) for a in arms
-    ]
-    table = pd.concat(parts, ignore_index=True)
-    table = table[["arm", *(name for name in table.columns if name != "arm")]]
+    table, parts = tabulate_arms(context, arms, _score_runs)
     curves = {a.name: average_net_benefit(rows) for a, rows in zip(arms, parts, strict=True)}
     text = [_describe(name, curve) for name, curve in curves.items()]
     text.append(

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ __all__ = [
     "list_own_arms",
     "read_arm_predictions",
     "summarise_sites",
+    "tabulate_arms",
 ]
 
 
@@ -59,6 +60,32 @@ def read_arm_predictions(context: StudyContext, arm: Arm) -> pd.DataFrame:
         predictions = context.trained_results(arm).job.predictions
     assert predictions is not None  # a job that was just executed has them
     return predictions[predictions["method"] == arm.method]
+
+
+def tabulate_arms(
+    context: StudyContext, arms: Sequence[Arm], score_runs: Callable[[pd.DataFrame], pd.DataFrame]
+) -> tuple[pd.DataFrame, list[pd.DataFrame]]:
+    """Score the predictions of arms.
+
+    Parameters
+    ----------
+    context : StudyContext
+    arms : sequence of Arm
+    score_runs : function
+        Turns the predictions of one arm into rows.
+
+    Returns
+    -------
+    table : DataFrame
+        Rows of all arms, with the column ``arm`` first and the facts of each arm last.
+    parts : list of DataFrame
+        The same by arm.
+    """
+    parts = [
+        score_runs(read_arm_predictions(context, a)).assign(arm=a.name, **context.results_of(a).facts) for a in arms
+    ]
+    table = pd.concat(parts, ignore_index=True)
+    return table[["arm", *(name for name in table.columns if name != "arm")]], parts
 
 
 def count_site_pairs(context: StudyContext, folds: Sequence[str]) -> np.ndarray:

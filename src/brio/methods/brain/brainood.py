@@ -12,10 +12,11 @@ from torch.nn import functional as F
 
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Batch, InputShape, Output, RunState, Scans, Stage, StepContext
+from ...training import Batch, InputShape, Output, RunState, Stage, StepContext
 from ..edges import (
     EdgeMethod,
     EdgeMLP,
+    EdgeNetwork,
     Edges,
     EdgeSettings,
     average_directions,
@@ -26,7 +27,6 @@ from ..edges import (
     schedule_keep_rate,
     straight_through,
 )
-from ..graphs import build_profiles, select_strong_edges
 from ..layers import BatchNorm, Chain, Dropout, GINLayer, linear
 from ..losses import average_losses, classification_loss
 from ..registry import follow_code, method, variant
@@ -170,7 +170,7 @@ class VirtualGIN(nn.Module):
         return H
 
 
-class BrainOODNetwork(nn.Module):
+class BrainOODNetwork(EdgeNetwork):
     """Mask the features, encode, score and sample edges, encode again over the sampled graphs, average, classify.
 
     Features are correlations with ones on the diagonal, as published, so that tanh can reconstruct them. At inference
@@ -187,22 +187,10 @@ class BrainOODNetwork(nn.Module):
         self.classify = nn.Linear(s.width, 1)
         self.reconstruct = VirtualGIN(s.width, s.width, s.layers, s.dropout, HighPassLayer)
 
-    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> BrainOODOutput | Output:
-        """Compute logits and representations of scans; in training also what the loss reads.
-
-        Parameters
-        ----------
-        scans : Scans
-            Of B scans.
-        state : RunState
-            ``learned["mean"]``, shape [P, P], fills the edges of ROIs without signal.
-        step : StepContext or None
-            None at inference.
-        """
-        A = select_strong_edges(scans)
+    def read_graphs(self, X: Tensor, A: Tensor, step: StepContext | None) -> BrainOODOutput | Output:
         p = A.shape[-1]
         M = self.feature_dropout((self.feature @ self.feature.T).sigmoid(), step)
-        X = M * (build_profiles(scans, state).tanh() + torch.eye(p, device=A.device, dtype=A.dtype))
+        X = M * (X.tanh() + torch.eye(p, device=A.device, dtype=A.dtype))
         H = self.encoder(X, A, step)
         edges = list_edges(A, self.edge_share)
         edge_logit = self.score(H, edges, step)

@@ -2,6 +2,7 @@
 
 from .edge_list import Edges, average_directions, average_edges, list_edges, scatter_edges
 from .encoder import GINEncoder
+from .network import EdgeNetwork
 from .sampling import (
     bernoulli_kl,
     find_keep_rate,
@@ -18,6 +19,7 @@ __all__ = [
     "EdgeInstanceNorm",
     "EdgeMLP",
     "EdgeMethod",
+    "EdgeNetwork",
     "EdgeSettings",
     "Edges",
     "GINEncoder",

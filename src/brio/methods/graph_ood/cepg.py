@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Batch, InputShape, Output, RunState, Scans, Stage, StepContext, Tensors
+from ...training import Batch, InputShape, Output, RunState, Stage, StepContext, Tensors
 from ..edges import (
     EdgeMethod,
     EdgeMLP,
+    EdgeNetwork,
     Edges,
     EdgeSettings,
     GINEncoder,
@@ -27,7 +28,6 @@ from ..edges import (
     sample_concrete,
     scatter_edges,
 )
-from ..graphs import build_profiles, select_strong_edges
 from ..losses import average_by_site, average_losses, bce, classification_loss, reverse_gradient, site_cross_entropy
 from ..ood.dann import ramp_up
 from ..registry import method, reconstruct
@@ -77,7 +77,7 @@ class CEPGOutput(NamedTuple):
     site_of_kept: Tensor  # [B, E] site logits from the kept part, gradient reversed
 
 
-class CEPGNetwork(nn.Module):
+class CEPGNetwork(EdgeNetwork):
     """Score the edges of a graph twice with one GIN and one edge MLP.
 
     The first scores split the graph; the complement gives the environment code z_s, from which the site is classified.
@@ -97,19 +97,7 @@ class CEPGNetwork(nn.Module):
         for p in (*self.site_of_rest.parameters(), *self.site_of_kept.parameters()):
             nn.init.zeros_(p)  # as many rows as the stack has sites, on which no random draw may depend
 
-    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> CEPGOutput | Output:
-        """Compute logits and representations of scans; in training also what the loss reads.
-
-        Parameters
-        ----------
-        scans : Scans
-            Of B scans.
-        state : RunState
-            ``learned["mean"]``, shape [P, P], fills the edges of ROIs without signal.
-        step : StepContext or None
-            None at inference.
-        """
-        X, A = build_profiles(scans, state), select_strong_edges(scans)
+    def read_graphs(self, X: Tensor, A: Tensor, step: StepContext | None) -> CEPGOutput | Output:
         edges = list_edges(A, self.edge_share)
         H = self.encoder(X, A, step)
         first = sample_concrete(self.score(H, edges, step), step)

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Batch, InputShape, Output, RunState, Scans, Stage, StepContext
-from ..edges import EdgeBatchNorm, EdgeMethod, EdgeMLP, EdgeSettings, GINEncoder, list_edges, scatter_edges
-from ..graphs import build_profiles, select_strong_edges
+from ...training import Batch, InputShape, Output, RunState, Stage, StepContext
+from ..edges import EdgeBatchNorm, EdgeMethod, EdgeMLP, EdgeNetwork, EdgeSettings, GINEncoder, list_edges, scatter_edges
 from ..layers import BatchNorm, Dropout, Linear, build_mlp
 from ..losses import average_losses, bce
 from ..registry import follow_paper, method
@@ -103,7 +102,7 @@ class Masker(nn.Module):
         return edge, self.node(H, step).sigmoid()
 
 
-class DisCNetwork(nn.Module):
+class DisCNetwork(EdgeNetwork):
     """Masks, two GINs on the two parts of the graph, two classifiers that read both parts.
 
     The gradient of each classifier reaches its own part only. The biased part is read at inference too.
@@ -117,19 +116,7 @@ class DisCNetwork(nn.Module):
         self.classify = nn.Linear(2 * s.width, 1)
         self.classify_bias = nn.Linear(2 * s.width, 1)
 
-    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> DisCOutput | Output:
-        """Compute logits and representations of scans; in training also what the loss reads.
-
-        Parameters
-        ----------
-        scans : Scans
-            Of B scans.
-        state : RunState
-            ``learned["mean"]``, shape [P, P], fills the edges of ROIs without signal.
-        step : StepContext or None
-            None at inference.
-        """
-        X, A = build_profiles(scans, state), select_strong_edges(scans)
+    def read_graphs(self, X: Tensor, A: Tensor, step: StepContext | None) -> DisCOutput | Output:
         edge, node = self.masker(X, A, step)
         z_c = self.causal(X * node, A * edge, step).mean(1)
         z_b = self.bias(X * (1 - node), A * (1 - edge), step).mean(1)

@@ -9,10 +9,11 @@ from torch import Tensor, nn
 
 from ...settings import require, setting
 from ...spaces import choice
-from ...training import Batch, InputShape, Output, RunState, Scans, Stage, StepContext
+from ...training import Batch, InputShape, Output, RunState, Stage, StepContext
 from ..edges import (
     EdgeMethod,
     EdgeMLP,
+    EdgeNetwork,
     Edges,
     EdgeSettings,
     GINEncoder,
@@ -24,7 +25,6 @@ from ..edges import (
     sample_concrete,
     scatter_edges,
 )
-from ..graphs import build_profiles, select_strong_edges
 from ..losses import average_losses, classification_loss
 from ..registry import follow_code, method
 
@@ -61,7 +61,7 @@ class GSATOutput(NamedTuple):
     edges: Edges
 
 
-class GSATNetwork(nn.Module):
+class GSATNetwork(EdgeNetwork):
     """One GIN, applied to the whole graph to score its edges, and again to the graph weighted by attention.
 
     The readout is the mean over ROIs. The published one is their sum; the two differ by a constant, since all graphs
@@ -75,19 +75,7 @@ class GSATNetwork(nn.Module):
         self.score = EdgeMLP(s.width, (4 * s.edge_width, s.edge_width), s.edge_dropout)
         self.classify = nn.Linear(s.width, 1)
 
-    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> GSATOutput | Output:
-        """Compute logits and representations of scans; in training also what the loss reads.
-
-        Parameters
-        ----------
-        scans : Scans
-            Of B scans.
-        state : RunState
-            ``learned["mean"]``, shape [P, P], fills the edges of ROIs without signal.
-        step : StepContext or None
-            None at inference.
-        """
-        X, A = build_profiles(scans, state), select_strong_edges(scans)
+    def read_graphs(self, X: Tensor, A: Tensor, step: StepContext | None) -> GSATOutput | Output:
         edges = list_edges(A, self.edge_share)
         edge_sample = sample_concrete(self.score(self.encoder(X, A, step), edges, step), step)
         weights = scatter_edges(average_directions(edge_sample), edges, A.shape[-1])

@@ -12,7 +12,7 @@ from ...progress import Progress, silent
 from ...training import Run, Scans
 from ..registry import TEXTBOOK, method
 from .base import DualSolution, LinearMethod
-from .many_labels import predict_columns
+from .many_labels import FitsManyLabels, predict_columns
 from .settings import LinearSettings
 from .sites import KernelEigen
 
@@ -40,7 +40,7 @@ def solve_ridge(gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution
     return DualSolution(fitted.dual_coef_, float(y.mean()))
 
 
-class KernelRidgeMethod(LinearMethod):
+class KernelRidgeMethod(LinearMethod, FitsManyLabels):
     """Ridge regression on features that do not depend on labels; it fits many columns of labels at once."""
 
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
@@ -49,25 +49,7 @@ class KernelRidgeMethod(LinearMethod):
     def fit_labels(
         self, connectomes: Connectomes, runs: Sequence[Run], labels: np.ndarray, progress: Progress = silent
     ) -> list[np.ndarray]:
-        """Compute the margins of the test scans of runs for many columns of labels.
-
-        See :class:`brio.methods.linear.many_labels.FitsManyLabels`.
-
-        Parameters
-        ----------
-        connectomes : Connectomes
-            Of the whole cohort, N scans; its own labels are not read.
-        runs : sequence of Run
-        labels : ndarray of int, shape [N, B]
-            0 or 1. Every source site has both classes in every column.
-        progress : Progress
-
-        Returns
-        -------
-        list of ndarray of float64, shape [n_test, B]
-            One for each run. They are the margins of the ordinary fit; without its calibration where each site has an
-            intercept.
-        """
+        """Compute the margins of the ordinary fit; without its calibration where each site has an intercept."""
         take, message = self.read_scans(connectomes), f"{labels.shape[1]:,} columns of labels"
         return self.fit_each(runs, lambda run: self._fit_run_labels(connectomes, take, run, labels), message, progress)
 

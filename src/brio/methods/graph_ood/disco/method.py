@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from ....settings import require, setting
 from ....spaces import choice
-from ....training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext
-from ...edges import EdgeSettings, GINEncoder, list_edges, scatter_edges
-from ...graphs import build_profiles, select_strong_edges
+from ....training import Batch, InputShape, NeuralMethod, Output, RunState, Stage, StepContext
+from ...edges import EdgeNetwork, EdgeSettings, GINEncoder, list_edges, scatter_edges
 from ...losses import average_losses, bce
 from ...registry import method, reconstruct
 from ...settings import require_at_least
@@ -96,7 +95,7 @@ class DiSCOOutput(NamedTuple):
     real: Tensor  # [B, 2 M] 1 for edges, 0 for empty entries
 
 
-class DiSCONetwork(nn.Module):
+class DiSCONetwork(EdgeNetwork):
     """A shared GIN that scores edges, K experts on the input with masked edges, a gate over their predictions.
 
     The shared GIN sees the whole graph, and nothing but the masks passes from it to the experts. Masks are binary
@@ -111,19 +110,7 @@ class DiSCONetwork(nn.Module):
         self.experts = GraphExperts(shape.n_rois, s.experts, s.expert_width, s.layers, s.dropout)
         self.gate = ExpertGate(s.gate_width, s.alpha)
 
-    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> DiSCOOutput | Output:
-        """Compute logits and representations of scans; in training also what the loss reads.
-
-        Parameters
-        ----------
-        scans : Scans
-            Of B scans.
-        state : RunState
-            ``learned["mean"]``, shape [P, P], fills the edges of ROIs without signal.
-        step : StepContext or None
-            None at inference.
-        """
-        X, A = build_profiles(scans, state), select_strong_edges(scans)
+    def read_graphs(self, X: Tensor, A: Tensor, step: StepContext | None) -> DiSCOOutput | Output:
         edges = list_edges(A, self.edge_share)
         mask = sample_masks(self.masks(self.encoder(X, A, step), edges), step)
         masked = scatter_edges(mask, edges, A.shape[-1])
