@@ -5,6 +5,8 @@ One module per page. :mod:`.evidence` reads files, :mod:`.comparisons` tests, :m
 
 from __future__ import annotations
 
+from typing import Any
+
 from . import (
     ablation,
     adaptation,
@@ -16,6 +18,7 @@ from . import (
     in_distribution,
     learning_curve,
     permutation,
+    prediction_intervals,
     reproducibility,
     scan_length,
     sensitivity,
@@ -27,7 +30,7 @@ from . import (
     unseen_sites,
 )
 
-__all__ = ["fill_readme", "generate_pages"]
+__all__ = ["draw_figures", "fill_readme", "generate_pages"]
 
 PAGES = (
     unseen_sites,
@@ -38,6 +41,7 @@ PAGES = (
     subgroups,
     calibration,
     decision_curve,
+    prediction_intervals,
     adaptation,
     ablation,
     sensitivity,
@@ -56,6 +60,11 @@ def generate_pages() -> dict[str, str]:
     """Return the text of every page, by file name."""
     titles = {module.FILE: module.TITLE for module in PAGES}
     return {summary.FILE: summary.page(titles)} | {module.FILE: module.page() for module in PAGES}
+
+
+def draw_figures() -> dict[str, Any]:
+    """Draw the figures that are not stored with a study, by file name."""
+    return {name: draw() for name, draw in prediction_intervals.FIGURES.items()}
 
 
 def fill_readme(text: str) -> str:

@@ -155,6 +155,12 @@ def read_measured_table(name: str) -> pd.DataFrame:
     return _parse_table(read_measurement(name))
 
 
+def read_measured_tables(name: str) -> list[pd.DataFrame]:
+    """Read all Markdown tables in the stored output of a benchmark. Cells are strings."""
+    blocks = read_measurement(name).split("\n\n")
+    return [_parse_table(block) for block in blocks if block.startswith("|")]
+
+
 def _parse_table(text: str) -> pd.DataFrame:
     """Parse the one Markdown table in a text."""
     lines = [line for line in text.splitlines() if line.startswith("|")]

@@ -4,11 +4,13 @@ import doctest
 import importlib
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
 
+from brio.drawing import save_figure
 from brio.results import INTERVALS, mean_correction
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -30,6 +32,20 @@ def test_committed_pages_are_those_of_the_evidence(result_pages):
     assert not stale, RERUN
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     assert result_pages.fill_readme(readme) == readme, RERUN
+
+
+def test_drawn_figures_are_those_of_the_evidence(result_pages, tmp_path):
+    figures = result_pages.draw_figures()
+    for name, figure in figures.items():
+        committed = (PAGES.parent / "images" / name).read_bytes()
+        if f"Matplotlib v{matplotlib.__version__}".encode() in committed:  # other versions draw other bytes
+            assert save_figure(figure, tmp_path / name).read_bytes() == committed, RERUN
+    measured = (EVIDENCE / "measurements" / "prediction-intervals.txt").read_text(encoding="utf-8")
+    coverage, risk = (figure.axes[0].lines for figure in figures.values())
+    for line in coverage[1:]:  # after the diagonal
+        assert " | ".join(f"{y:.1f} %" for y in line.get_ydata()) in measured
+    for x, y in zip(*risk[0].get_data(), strict=True):
+        assert f"| {x:.0f}% | {y:.1f} % |" in measured
 
 
 def test_readme_table_replaces_only_what_is_between_the_markers(result_pages):
