@@ -196,7 +196,7 @@ def test_ten_scans_do_no_harm_where_nothing_was_shifted(hospital):
 def local(cohort):
     """Scans of one site of the small cohort, changed so little that only their digests differ."""
     own = cohort.select(cohort.sites == "site02")
-    own = replace(own, frames=own.frames * np.float32(1.5))
+    own = replace(own, frames=own.frames * np.float32(2))
     return own.select(np.flatnonzero((own.labels == 0) | (np.arange(len(own)) % 3 == 0)))
 
 
@@ -234,7 +234,7 @@ def test_wrong_scans_are_refused(ridge, local, cohort):
     turned = replace(local, classes=("Patient", "Control"))
     slow = replace(local, participants=local.participants.assign(tr=3.0))
     own = cohort.select(np.arange(30))
-    some = replace(own, frames=np.concatenate([own.frames[: own.starts[3]], 1.5 * own.frames[own.starts[3] :]]))
+    some = replace(own, frames=np.concatenate([own.frames[: own.starts[3]], 2 * own.frames[own.starts[3] :]]))
     for scans, said in (
         (bare, "no scan has a label"),
         (cohort, "fitted to these very scans"),

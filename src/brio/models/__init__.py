@@ -6,6 +6,7 @@ from .evidence import DecisionRule, Evidence, choose_rule, gather_evidence, trac
 from .explain import ModelExplanation, explain_model
 from .fit import add_evidence, complete_model, evaluate_model, fit_model
 from .folder import read_model, write_model
+from .known_scans import KnownScans
 from .model import Ensemble, Member, Model, TrainingFacts, check_atlas
 from .predict import ScanPredictions, predict_scans
 from .ranges import ScanRanges
@@ -15,6 +16,7 @@ __all__ = [
     "DecisionRule",
     "Ensemble",
     "Evidence",
+    "KnownScans",
     "Member",
     "Model",
     "ModelExplanation",
