@@ -87,7 +87,7 @@ def test_a_harmonised_network_is_not_trained_on_sites_without_site_effects(cohor
     assert not model.method.settings.refit
     assert set(model.members[0].harmoniser.combat.sites) == set(model.training.sites)
     assert not {"site02", "site04"} & set(model.training.sites)
-    assert "not learned from, since sites are harmonised without them: site02, site04" in said
+    assert "not learned from, since harmonisation is fitted without them: site02, site04" in said
     for settings, words in (
         ({"refit": True, **COMBAT}, "refit=true trains on validation sites"),
         ({"harmonise.unseen": "pooled"}, "need harmonise.kind=combat"),

@@ -43,8 +43,8 @@ def fit_model(
     """Fit a method to all sites of a cohort.
 
     A closed-form model chooses its penalty by inner folds over all sites. A network chooses its epoch on two
-    validation sites, and is then trained again on all sites to that epoch; where sites are harmonised it is not trained
-    again, because site effects are learned without the validation sites.
+    validation sites, and is then trained again on all sites to that epoch; where scans are harmonised it is not
+    trained again, because harmonisation is fitted without the validation sites.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def fit_model(
     check_method(method, job.cohort, [run.fold for run in runs], rule)
     check_harmonise(job.cohort, rule, [])
     if harmonised and fold.validation_sites:
-        say(f"not learned from, since sites are harmonised without them: {', '.join(fold.validation_sites)}")
+        say(f"not learned from, since harmonisation is fitted without them: {', '.join(fold.validation_sites)}")
     if fold.one_class_sites:
         say(f"not learned from, one class only: {', '.join(fold.one_class_sites)}")
     members = _fit_members(job, method, runs)
@@ -141,7 +141,7 @@ def complete_model(
 def settle_final_settings(name: str, values: Mapping[str, Any], harmonised: bool = False) -> Method:
     """Make a method with the settings that a final model needs, unless the user has set them otherwise.
 
-    Closed-form models choose by inner folds, networks are trained again on all sites unless these are harmonised.
+    Closed-form models choose by inner folds, networks are trained again on all sites unless scans are harmonised.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ def settle_final_settings(name: str, values: Mapping[str, Any], harmonised: bool
     values : dict
         Settings by name.
     harmonised : bool
-        Whether site effects are removed, which are learned without validation sites.
+        Whether scans are harmonised, which is fitted without validation sites.
 
     Examples
     --------
