@@ -9,10 +9,10 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .errors import BrioError
+from .lazy import export_lazily
 from .version import __version__
 
 if TYPE_CHECKING:
@@ -40,22 +40,13 @@ __all__ = [
     "tune",
 ]
 
-# torch takes seconds to import: nobody who asks for help or the version should wait for it
-_ROOMS = {
-    "cohort": ("Atlas", "AuditRules", "Cohort", "audit"),
-    "cohort.simulate": ("Simulation", "simulate"),
-    "estimator": ("BrioClassifier",),
-    "protocol": ("LeaveOneSiteOut", "SiteStratifiedKFold"),
-    "api": ("Result", "run", "study", "tune"),
-}
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
-def __getattr__(name: str) -> Any:
-    for room, names in _ROOMS.items():
-        if name in names:
-            return getattr(importlib.import_module(f".{room}", __name__), name)
-    raise AttributeError(f"module 'brio' has no attribute '{name}'")
+__getattr__, __dir__ = export_lazily(
+    __name__,
+    {
+        "cohort": ("Atlas", "AuditRules", "Cohort", "audit"),
+        "cohort.simulate": ("Simulation", "simulate"),
+        "estimator": ("BrioClassifier",),
+        "protocol": ("LeaveOneSiteOut", "SiteStratifiedKFold"),
+        "api": ("Result", "run", "study", "tune"),
+    },
+)

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-
-import torch
+from typing import TYPE_CHECKING
 
 from .errors import BrioError
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = [
     "DEVICES",
     "ComputeDevice",
+    "check_device_name",
     "chunk_budget",
     "full_precision",
     "memory_budget",
@@ -51,6 +54,8 @@ class ComputeDevice:
         """Return the device with the model of its GPU, for result tables."""
         if self.torch_device.type != "cuda":
             return "cpu"
+        import torch
+
         return f"cuda ({torch.cuda.get_device_name(self.torch_device)}{', TF32' if self.tf32 else ''})"
 
     @contextmanager
@@ -61,6 +66,12 @@ class ComputeDevice:
         """
         with _matmul_precision("high" if self.tf32 else "highest"):
             yield
+
+
+def check_device_name(name: str) -> None:
+    """Raise an error if no device has this name; whether it is there is not checked."""
+    if name not in DEVICES:
+        raise BrioError(f"device '{name}' is unknown; known: {', '.join(DEVICES)}")
 
 
 def resolve_device(name: str) -> ComputeDevice:
@@ -77,8 +88,9 @@ def resolve_device(name: str) -> ComputeDevice:
     BrioError
         If the name is unknown, or a GPU is requested and there is none.
     """
-    if name not in DEVICES:
-        raise BrioError(f"device '{name}' is unknown; known: {', '.join(DEVICES)}")
+    import torch
+
+    check_device_name(name)
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise BrioError(f"device '{name}' was requested, but this machine has no usable GPU; use 'cpu' or 'auto'")
     on_gpu = name != "cpu" and torch.cuda.is_available()
@@ -94,6 +106,8 @@ def full_precision() -> Iterator[None]:
 
 @contextmanager
 def _matmul_precision(value: str) -> Iterator[None]:
+    import torch
+
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(value)
     try:
@@ -135,5 +149,7 @@ def resident_budget(device: torch.device) -> int:
 
 def _gpu_memory(device: torch.device) -> tuple[int, int]:
     """Free and total bytes of a GPU; memory that torch has reserved but not allocated counts as free."""
+    import torch
+
     free, total = torch.cuda.mem_get_info(device)
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device), total

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["address", "addresses", "draw_uniform", "draw_uniform_tensor", "key"]
 
@@ -118,4 +120,4 @@ def draw_uniform_tensor(start: Tensor, *counters: Tensor | int) -> Tensor:
         z = (z ^ _shift(z, 30)) * mix1
         z = (z ^ _shift(z, 27)) * mix2
         state = z ^ _shift(z, 31)
-    return _shift(state, 11).to(torch.float64) * 2.0**-53
+    return _shift(state, 11).double() * 2.0**-53

@@ -1,28 +1,35 @@
 """Diagnostics of fitted runs with everything frozen: pure functions without files or figures."""
 
-from .discrepancy import measure_discrepancies, pair_divergences, predictive_variation, site_discrepancy
-from .factors import (
-    RANKINGS,
-    FactorEvidence,
-    compute_contributions,
-    gather_factor_evidence,
-    global_qualification,
-    rank_factors,
-    retained_margin,
-    roi_profile,
-)
-from .mismatch import (
-    DELTA_AUC,
-    discordance_interval,
-    discordance_rate,
-    mark_mismatches,
-    mismatch_rates,
-    spearman,
-    spearman_interval,
-)
-from .outputs import SourceOutputs, estimate_source_block_length, iterate_source_outputs
-from .propositions import check_proposition_1, check_proposition_2, contrast_stability, reweighting_gain
-from .windows import PLACEMENTS, estimate_window_connectomes, locate_window
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..lazy import export_lazily
+
+if TYPE_CHECKING:
+    from .discrepancy import measure_discrepancies, pair_divergences, predictive_variation, site_discrepancy
+    from .factors import (
+        RANKINGS,
+        FactorEvidence,
+        compute_contributions,
+        gather_factor_evidence,
+        global_qualification,
+        rank_factors,
+        retained_margin,
+        roi_profile,
+    )
+    from .mismatch import (
+        DELTA_AUC,
+        discordance_interval,
+        discordance_rate,
+        mark_mismatches,
+        mismatch_rates,
+        spearman,
+        spearman_interval,
+    )
+    from .outputs import SourceOutputs, estimate_source_block_length, iterate_source_outputs
+    from .propositions import check_proposition_1, check_proposition_2, contrast_stability, reweighting_gain
+    from .windows import PLACEMENTS, estimate_window_connectomes, locate_window
 
 __all__ = [
     "DELTA_AUC",
@@ -55,3 +62,32 @@ __all__ = [
     "spearman",
     "spearman_interval",
 ]
+
+__getattr__, __dir__ = export_lazily(
+    __name__,
+    {
+        "discrepancy": ("measure_discrepancies", "pair_divergences", "predictive_variation", "site_discrepancy"),
+        "factors": (
+            "RANKINGS",
+            "FactorEvidence",
+            "compute_contributions",
+            "gather_factor_evidence",
+            "global_qualification",
+            "rank_factors",
+            "retained_margin",
+            "roi_profile",
+        ),
+        "mismatch": (
+            "DELTA_AUC",
+            "discordance_interval",
+            "discordance_rate",
+            "mark_mismatches",
+            "mismatch_rates",
+            "spearman",
+            "spearman_interval",
+        ),
+        "outputs": ("SourceOutputs", "estimate_source_block_length", "iterate_source_outputs"),
+        "propositions": ("check_proposition_1", "check_proposition_2", "contrast_stability", "reweighting_gain"),
+        "windows": ("PLACEMENTS", "estimate_window_connectomes", "locate_window"),
+    },
+)

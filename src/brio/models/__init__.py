@@ -1,15 +1,22 @@
 """Models that leave home: fit a method to all sites, save it, load it elsewhere, predict scans with it, explain it."""
 
-from .adapt import adapt_model
-from .adaptation import Adaptation, PriorWidths, fit_adaptation
-from .evidence import DecisionRule, Evidence, choose_rule, gather_evidence, trace_risk
-from .explain import ModelExplanation, explain_model
-from .fit import add_evidence, complete_model, evaluate_model, fit_model
-from .folder import read_model, write_model
-from .known_scans import KnownScans
-from .model import Ensemble, Member, Model, TrainingFacts, check_atlas
-from .predict import ScanPredictions, predict_scans
-from .ranges import ScanRanges
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..lazy import export_lazily
+
+if TYPE_CHECKING:
+    from .adapt import adapt_model
+    from .adaptation import Adaptation, PriorWidths, fit_adaptation
+    from .evidence import DecisionRule, Evidence, choose_rule, gather_evidence, trace_risk
+    from .explain import ModelExplanation, explain_model
+    from .fit import add_evidence, complete_model, evaluate_model, fit_model
+    from .folder import read_model, write_model
+    from .known_scans import KnownScans
+    from .model import Ensemble, Member, Model, TrainingFacts, check_atlas
+    from .predict import ScanPredictions, predict_scans
+    from .ranges import ScanRanges
 
 __all__ = [
     "Adaptation",
@@ -39,3 +46,19 @@ __all__ = [
     "trace_risk",
     "write_model",
 ]
+
+__getattr__, __dir__ = export_lazily(
+    __name__,
+    {
+        "adapt": ("adapt_model",),
+        "adaptation": ("Adaptation", "PriorWidths", "fit_adaptation"),
+        "evidence": ("DecisionRule", "Evidence", "choose_rule", "gather_evidence", "trace_risk"),
+        "explain": ("ModelExplanation", "explain_model"),
+        "fit": ("add_evidence", "complete_model", "evaluate_model", "fit_model"),
+        "folder": ("read_model", "write_model"),
+        "known_scans": ("KnownScans",),
+        "model": ("Ensemble", "Member", "Model", "TrainingFacts", "check_atlas"),
+        "predict": ("ScanPredictions", "predict_scans"),
+        "ranges": ("ScanRanges",),
+    },
+)

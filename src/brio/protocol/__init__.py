@@ -1,11 +1,17 @@
 """Protocols: folds, metrics, calibration and statistics over sites."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..lazy import export_lazily
 from .calibration import RocBand, calibration_error, reliability_curve, roc_band
 from .folds import (
     PROTOCOLS,
     Fold,
     ProtocolSettings,
     leave_one_site_out,
+    list_fold_names,
     make_folds,
     make_training_fold,
     site_stratified_kfold,
@@ -29,8 +35,10 @@ from .placements import (
     pair_weights,
     placement_values,
 )
-from .splitters import LeaveOneSiteOut, SiteStratifiedKFold
 from .statistics import compare_over_folds, compare_over_sites
+
+if TYPE_CHECKING:
+    from .splitters import LeaveOneSiteOut, SiteStratifiedKFold
 
 __all__ = [
     "PROTOCOLS",
@@ -57,6 +65,7 @@ __all__ = [
     "equal_weights",
     "fold_correction",
     "leave_one_site_out",
+    "list_fold_names",
     "make_folds",
     "make_training_fold",
     "pair_weights",
@@ -70,3 +79,10 @@ __all__ = [
     "standard_error",
     "t_interval",
 ]
+
+__getattr__, __dir__ = export_lazily(
+    __name__,
+    {
+        "splitters": ("LeaveOneSiteOut", "SiteStratifiedKFold"),
+    },
+)
