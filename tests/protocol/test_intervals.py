@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from brio.protocol import compare_over_sites, detectable_difference, fold_correction, standard_error, t_interval
 
@@ -64,3 +65,12 @@ def test_comparisons_state_what_they_could_have_shown():
         assert row.detectable == pytest.approx(detectable_difference(error, 11))
         assert row.detectable_in_family == pytest.approx(detectable_difference(error, 11, alpha=0.05 / 3))
     assert (table["detectable_in_family"] > table["detectable"]).all()
+
+
+def test_quantiles_without_scipy_stats_are_those_of_scipy_stats():
+    q, df = np.meshgrid([0.5, 0.8, 0.9, 0.975, 0.995, 1 - 1e-6], [1, 2, 7.5, 19, 1029])
+    assert (stdtrit(df, q) == stats.t.ppf(q, df)).all()
+    assert (ndtri(q) == stats.norm.ppf(q)).all()
+    x = np.linspace(0, 30, 200)
+    assert (ndtr(-x) == stats.norm.sf(x)).all()
+    assert (stdtr(19, -x) == stats.t.sf(x, 19)).all()

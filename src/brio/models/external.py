@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from scipy.special import logit as to_logit
-from scipy.stats import beta
 
 from ..cohort import Cohort
 from ..protocol import auc
@@ -111,6 +110,8 @@ def _make_estimate(value: float, se: float, least: float = -np.inf, largest: flo
 
 
 def _estimate_share(right: np.ndarray) -> Estimate:
+    from scipy.stats import beta
+
     n, k = len(right), int(right.sum())
     if n == 0:
         return Estimate(None, None, None)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit
-from scipy.stats import t as student
+from scipy.special import expit, stdtrit
 
 from ..cohort import Cohort
 from ..connectome import Connectomes
@@ -139,7 +138,7 @@ def compute_half_width(resampled: np.ndarray, level: float = LEVEL) -> np.ndarra
     ndarray, shape [n]
     """
     n_reestimates = resampled.shape[1]
-    quantile = student.ppf(0.5 + level / 2, n_reestimates - 1)
+    quantile = stdtrit(n_reestimates - 1, 0.5 + level / 2)
     return quantile * np.sqrt(2.0) * resampled.std(axis=1, ddof=1)
 
 

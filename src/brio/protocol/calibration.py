@@ -8,7 +8,6 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from sklearn.metrics import roc_curve
 
 from ..errors import BrioError
 from .intervals import t_interval
@@ -210,6 +209,8 @@ def roc_band(
     >>> band.n_sites, band.one_class_units, band.auc, band.true_positive_rate.tolist()
     (1, ('B',), 0.75, [0.5, 1.0, 1.0])
     """
+    from sklearn.metrics import roc_curve
+
     grid = np.linspace(0, 1, points)
     curves, areas, one_class_units = [], [], []
     for name, unit in predictions.groupby(list(by)):

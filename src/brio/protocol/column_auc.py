@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import rankdata
 
 __all__ = ["count_pairs", "score_columns", "weigh_by_pairs"]
 
@@ -39,6 +38,8 @@ def score_columns(label: np.ndarray, margin: np.ndarray) -> np.ndarray:
     patient = label == 1
     n_patients = patient.sum(axis=0)
     n_pairs = n_patients * (len(label) - n_patients)
+    from scipy.stats import rankdata
+
     rank_sum = (rankdata(margin, axis=0) * patient).sum(axis=0)  # Mann and Whitney's statistic
     in_order = rank_sum - n_patients * (n_patients + 1) / 2
     return np.divide(in_order, n_pairs, out=np.full(np.shape(in_order), np.nan), where=n_pairs > 0)

@@ -19,6 +19,7 @@ __all__ = [
     "assign_stratified_folds",
     "draw_ring_of_sites",
     "leave_one_site_out",
+    "list_fold_names",
     "make_folds",
     "make_training_fold",
     "site_stratified_kfold",
@@ -338,3 +339,22 @@ def make_folds(cohort: Cohort, protocol: str, seed: int, settings: ProtocolSetti
     if protocol == "kfold":
         return site_stratified_kfold(cohort, seed, settings.n_folds, settings.validation_folds)
     raise BrioError(f"protocol '{protocol}' is unknown; use {' or '.join(PROTOCOLS)}")
+
+
+def list_fold_names(cohort: Cohort, protocol: str, settings: ProtocolSettings) -> list[str]:
+    """List the names that folds of a protocol have, without making them.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    protocol : {"loso", "kfold"}
+    settings : ProtocolSettings
+
+    Returns
+    -------
+    list of str
+        Sites, or numbers of folds.
+    """
+    if protocol == "loso":
+        return np.unique(cohort.sites).tolist()
+    return [str(k + 1) for k in range(settings.n_folds)]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
-from scipy import optimize, stats
+from scipy.special import ndtri, stdtrit
 
 __all__ = ["POWER", "detectable_difference", "fold_correction", "standard_error", "t_interval"]
 
@@ -110,7 +110,7 @@ def t_interval(
     present = present[~np.isnan(present)]
     if len(present) < 2:
         return float("nan"), float("nan")
-    half = stats.t.ppf((1 + level) / 2, len(present) - 1) * standard_error(present, correction)
+    half = stdtrit(len(present) - 1, (1 + level) / 2) * standard_error(present, correction)
     return float(max(limits[0], present.mean() - half)), float(min(limits[1], present.mean() + half))
 
 
@@ -140,14 +140,16 @@ def detectable_difference(error: float, df: float = np.inf, *, alpha: float = 0.
     if np.isnan(error):
         return float("nan")
     if not np.isfinite(df):
-        return float(error * (stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power)))
+        return float(error * (ndtri(1 - alpha / 2) + ndtri(power)))
     return error * _detectable_effect(float(df), float(alpha), float(power))
 
 
 @cache  # a table asks for the same few over and over
 def _detectable_effect(df: float, alpha: float, power: float) -> float:
     """The smallest detectable difference in units of its standard error."""
-    critical = float(stats.t.ppf(1 - alpha / 2, df))
+    from scipy import optimize, stats
+
+    critical = float(stdtrit(df, 1 - alpha / 2))
 
     def missing_power(effect: float) -> float:
         # the other tail is left out: a significant result of the wrong sign finds nothing

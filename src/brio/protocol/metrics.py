@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import brier_score_loss
 
 __all__ = ["ONE_CLASS", "auc", "bootstrap_interval", "calibrate_margins", "score_predictions"]
 
@@ -92,6 +91,8 @@ def score_predictions(label: np.ndarray, logit: np.ndarray) -> dict[str, float]:
     dict of float
         ``auc``, ``acc``, ``balanced_acc``, ``sensitivity``, ``specificity``, ``brier``; NaN where a score is undefined.
     """
+    from sklearn.metrics import brier_score_loss
+
     correct = (logit > 0) == (label == 1)
     sensitivity, specificity = _share(correct[label == 1]), _share(correct[label == 0])
     probability = 0.5 * (1.0 + np.tanh(0.5 * logit))

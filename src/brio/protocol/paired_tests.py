@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtr
 
 from .intervals import fold_correction, standard_error, t_interval
 
@@ -113,9 +113,11 @@ def signed_rank_p(differences: Values) -> float:
     >>> signed_rank_p([0.01, 0.03, 0.02, -0.01, 0.05, 0.04])
     0.09375
     """
+    from scipy.stats import rankdata
+
     signed = np.asarray(differences, dtype=float)
     signed = signed[signed != 0]
-    doubled = np.rint(2 * stats.rankdata(np.abs(signed))).astype(int)  # tied ranks may be halves
+    doubled = np.rint(2 * rankdata(np.abs(signed))).astype(int)  # tied ranks may be halves
     chance = np.zeros(doubled.sum() + 1)  # of each sum of positive ranks
     chance[0] = 1.0
     for rank in doubled:
@@ -210,7 +212,7 @@ def compare_by_corrected_t(
     low, high = t_interval(differences, correction, level=1 - alpha)
     error, p = standard_error(differences, correction), float("nan")
     if k > 1:
-        p = float(2 * stats.t.sf(abs(mean) / error, k - 1)) if error > 0 else float(mean == 0)
+        p = float(2 * stdtr(k - 1, -abs(mean) / error)) if error > 0 else float(mean == 0)
     better, worse = int((differences > 0).sum()), int((differences < 0).sum())
     if lower_is_better:
         better, worse = worse, better

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy.special import ndtr, ndtri
 
 from .intervals import detectable_difference
 
@@ -203,9 +203,9 @@ def assess_over_people(
     """
     mean = float(weights @ areas.auc @ contrast)
     error = float(np.sqrt(np.einsum("s,i,sij,j->", weights**2, contrast, areas.covariance, contrast).clip(min=0)))
-    half = float(stats.norm.ppf(1 - alpha / 2)) * error
+    half = float(ndtri(1 - alpha / 2)) * error
     distance = abs(mean - null)
-    p = float(2 * stats.norm.sf(distance / error)) if error > 0 else float(distance == 0)
+    p = float(2 * ndtr(-distance / error)) if error > 0 else float(distance == 0)
     return PeopleTest(
         mean=mean,
         error=error,

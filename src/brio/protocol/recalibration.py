@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
-from scipy.special import expit
-from sklearn.isotonic import IsotonicRegression
+from scipy.special import expit, stdtrit
 
 __all__ = [
     "BrierParts",
@@ -156,7 +154,7 @@ def average_over_sites(value: np.ndarray, se: np.ndarray) -> SiteMean:
         return SiteMean(mean, np.nan, np.nan, np.nan, np.nan, np.nan, n)
     spread = float((w * (x - mean) ** 2).sum() / (n - 1))
     error = np.sqrt(max(1.0, spread) / w.sum())  # never below the interval that ignores the estimate of the spread
-    own = stats.t.ppf(0.975, n - 1) * error
+    own = stdtrit(n - 1, 0.975) * error
     new_low, new_high = np.quantile(_draw_new_sites(x, variance), [0.025, 0.975])
     return SiteMean(mean, mean - own, mean + own, float(np.sqrt(between)), float(new_low), float(new_high), n)
 
@@ -204,6 +202,8 @@ def split_brier(label: np.ndarray, probability: np.ndarray) -> BrierParts:
     >>> split_brier(np.array([0, 1, 0, 1]), np.array([0.5, 0.5, 0.5, 0.5]))
     BrierParts(brier=0.25, miscalibration=0.0, discrimination=0.0, uncertainty=0.25)
     """
+    from sklearn.isotonic import IsotonicRegression
+
     label = np.asarray(label, dtype=float)
     recalibrated = IsotonicRegression(out_of_bounds="clip").fit_transform(probability, label)
     brier, best = (float(((p - label) ** 2).mean()) for p in (probability, recalibrated))

@@ -6,16 +6,18 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from .files import LOCK, PARTIAL, RECORD, WEIGHTS, file_error, read_json, write_json
 from .records import from_json
 from .run_record import RunRecord
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["RunStore", "lock_folder", "read_tensors"]
 
@@ -73,6 +75,8 @@ class RunStore:
         weights : dict of Tensor
             All tensors of the fitted run.
         """
+        from safetensors.torch import save_file
+
         if key in self:
             return
         partial = self.folder / f"{key}{PARTIAL}"
@@ -97,6 +101,8 @@ class RunStore:
 
     def read_weights(self, key: str) -> dict[str, Tensor]:
         """Read the tensors of a finished run."""
+        from safetensors.torch import load_file
+
         path = self.folder / key / WEIGHTS
         if not path.is_file():
             raise file_error(path, "was not kept (--records-only)", "run again without it into another --out")

@@ -5,18 +5,20 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from ..connectome import HarmonisationRule
 from ..methods import find_method, make_method
-from ..training import MethodFacts
 from .aggregate import INTERVALS, average_seeds, summarise_ensemble, summarise_metrics, unit_columns
 from .format import format_interval, format_percent
 from .people import compute_chance_p, summarise_people
 from .plan import Plan
 from .summary import MethodSummary, Summary, TuningBudget
+
+if TYPE_CHECKING:
+    from ..training import MethodFacts
 
 __all__ = ["FULL_SEEDS", "changed_settings", "summarise"]
 

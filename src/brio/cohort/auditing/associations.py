@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.stats import chi2_contingency, mannwhitneyu
 
 from ..cohort import Cohort
 
@@ -189,6 +188,8 @@ def measure_label_by_site(cohort: Cohort) -> LabelBySite:
     >>> measure_label_by_site(cohort).cramers_v
     1.0
     """
+    from scipy.stats import chi2_contingency
+
     table = pd.crosstab(cohort.sites, cohort.labels).to_numpy()
     if min(table.shape) < 2:
         return LabelBySite()
@@ -267,6 +268,8 @@ def summarise_repetition_times(cohort: Cohort) -> RepetitionTime | None:
 
 def _compute_auc(score: np.ndarray, label: np.ndarray) -> tuple[float | None, float | None]:
     """Compute the AUC and its Mann-Whitney p value; both are None with one class."""
+    from scipy.stats import mannwhitneyu
+
     one, zero = score[label == 1], score[label == 0]
     if len(one) == 0 or len(zero) == 0:
         return None, None

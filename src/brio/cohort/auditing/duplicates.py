@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.stats import rankdata
 
 from ..cohort import Cohort
 from .coverage import Coverage
@@ -165,6 +164,8 @@ def compare_scans(
     Match or None
         None if the scans have too few valid frames, or no ROI with signal, in common.
     """
+    from scipy.stats import rankdata
+
     common = int(min(cohort.n_frames[i], cohort.n_frames[j]))
     part = slice(0, common) if aligned == "start" else slice(-common, None)
     valid = coverage.valid[i][part] & coverage.valid[j][part]

@@ -18,8 +18,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from ...errors import BrioError
 from .findings import DEAD_FRACTION_PREFIX, DeadRois, DuplicatePair, NonFiniteFrames, TooShort
@@ -146,6 +144,9 @@ def _explain_duplicates(
 
 def _group_copies(pairs: Sequence[DuplicatePair]) -> list[list[str]]:
     """Group participants that are linked by pairs, directly or in a chain; each group is sorted."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     members = sorted({participant for pair in pairs for participant in (pair.first, pair.second)})
     if not members:
         return []
