@@ -1,11 +1,16 @@
 """Methods by name: what a name fixes, and what a wrong name or setting says."""
 
+import dataclasses
+import json
+
 import pytest
 
 from brio.errors import BrioError
 from brio.methods import find_method, list_methods, make_method
 from brio.methods.brio import BrioSettings
+from brio.methods.catalogue import describe_classes
 from brio.methods.provenance import BLOCKS, find_block, rank_block
+from brio.methods.registry import CATALOGUE
 
 
 def test_names_fix_the_ablations():
@@ -68,3 +73,13 @@ def test_a_variant_may_have_a_provenance_of_its_own():
     assert make_method("xg-gnn-published").settings.published
     with pytest.raises(BrioError, match="fixes 'published'"):
         make_method("xg-gnn-published", {"published": False})
+
+
+def test_the_catalogue_says_what_the_classes_say():
+    stored = json.loads(CATALOGUE.read_text("utf-8"))
+    assert stored == describe_classes(), "run: python -m brio.methods.catalogue"
+    assert [facts["name"] for facts in stored] == [e.name for e in list_methods() if not e.file][: len(stored)]
+    for facts in stored:
+        entry, made = find_method(facts["name"]), make_method(facts["name"])
+        assert entry.settings == dataclasses.asdict(made.settings), "tuples stay tuples"
+        assert entry.method_class is type(made)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,7 +49,7 @@ def _print_methods(entries: list[MethodEntry]) -> None:
             if (entry.family, entry.block) == (family, block):
                 needs = [*entry.needs, *(["unlabelled test scans"] if entry.transductive else [])]
                 facts = [f"needs {', '.join(needs)}"] if needs else []
-                own_origin = entry.provenance != find_method(entry.method_class.name).provenance
+                own_origin = entry.provenance != find_method(entry.base).provenance
                 facts += [str(entry.provenance)] if own_origin or not entry.fixed else []
                 facts += [] if entry.fixed else [entry.reference]
                 table.add_row(Text(f"  {entry.name}"), Text(entry.summary))
@@ -63,24 +62,19 @@ def _print_methods(entries: list[MethodEntry]) -> None:
 
 def _print_settings(entry: MethodEntry) -> None:
     """Print what a method needs and its settings."""
-    settings = entry.method_class.Settings
     table = Table("setting", "value", "tuned over", box=None, pad_edge=False)
-    for f in dataclasses.fields(settings):
-        value, space = entry.fixed.get(f.name, getattr(settings(), f.name)), f.metadata.get("space")
-        fixed = f.name in entry.fixed
-        table.add_row(f.name, f"{value} (fixed)" if fixed else str(value), "" if fixed or not space else str(space))
+    for name, value in entry.settings.items():
+        table.add_row(name, f"{value} (fixed)" if name in entry.fixed else str(value), entry.tuned_over.get(name, ""))
     say(f"{entry.name}: {entry.summary}")
     say(f"needs: {', '.join(entry.needs) or 'connectomes and labels alone'}")
     say(f"provenance: {entry.provenance}")
     say(f"reference: {entry.reference}")
     console.print(table)
-    say(f"What each setting means: help({settings.__module__}.{settings.__name__})")
+    say(f"What each setting means: help({entry.settings_class})")
 
 
 def _describe_entry(entry: MethodEntry) -> dict[str, Any]:
     """Describe a method for 'brio methods --json'."""
-    fields = dataclasses.fields(entry.method_class.Settings)
-    tunable = [f for f in fields if f.metadata.get("space") and f.name not in entry.fixed]
     return {
         "name": entry.name,
         "family": entry.family,
@@ -91,8 +85,8 @@ def _describe_entry(entry: MethodEntry) -> dict[str, Any]:
         "control": entry.control,
         "provenance": str(entry.provenance),
         "reference": entry.reference,
-        "settings": {**dataclasses.asdict(entry.method_class.Settings()), **entry.fixed},
-        "tuned_over": {f.name: str(f.metadata["space"]) for f in tunable},
+        "settings": entry.settings,
+        "tuned_over": entry.tuned_over,
     }
 
 

@@ -1,13 +1,19 @@
 """Methods: one small file for each, and the registry that knows them by name.
 
-The families register in the order in which tables list them.
+:mod:`brio.methods.catalogue` imports all families, in the order in which tables list them.
 """
 
-from . import linear, gnn, ood, graph_ood, brain  # isort: skip # noqa: F401
-from .brio import Brio, BrioSettings
-from .linear.ridge import Ridge, RidgeSettings
-from .plus import BrioPlus, BrioPlusSettings
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..lazy import export_lazily
 from .registry import find_method, list_methods, load_methods, make_method, method, present_name, variant
+
+if TYPE_CHECKING:
+    from .brio import Brio, BrioSettings
+    from .linear.ridge import Ridge, RidgeSettings
+    from .plus import BrioPlus, BrioPlusSettings
 
 __all__ = [
     "Brio",
@@ -24,3 +30,12 @@ __all__ = [
     "present_name",
     "variant",
 ]
+
+__getattr__, __dir__ = export_lazily(
+    __name__,
+    {
+        "brio": ("Brio", "BrioSettings"),
+        "linear.ridge": ("Ridge", "RidgeSettings"),
+        "plus": ("BrioPlus", "BrioPlusSettings"),
+    },
+)

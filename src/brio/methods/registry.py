@@ -1,19 +1,24 @@
-"""The registry of methods: register a class under a name, find it, make it with settings, load a user's own file."""
+"""The registry of methods: register a class under a name, find it, make it with settings, load a user's own file.
+
+What is known of the methods of brio stands in ``catalogue.json``, so that they are listed, and settings are checked,
+without torch. The class of a method is imported when it is first needed. The catalogue is written from the classes,
+see :mod:`brio.methods.catalogue`.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import importlib.util
+import json
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import BrioError, nearest
 from ..settings import replace_values
-from ..training import Method, NeuralMethod
-from ..training.inputs import NEEDS
 from .provenance import (
     PAPERS_OWN,
     PUBLISHED,
@@ -26,16 +31,20 @@ from .provenance import (
     redesign,
 )
 
+if TYPE_CHECKING:
+    from ..training import Method
+
 __all__ = [
+    "CATALOGUE",
     "PAPERS_OWN",
     "PUBLISHED",
     "TEXTBOOK",
     "MethodEntry",
     "Provenance",
-    "alias",
     "find_method",
     "follow_code",
     "follow_paper",
+    "list_declared",
     "list_methods",
     "load_methods",
     "make_method",
@@ -43,11 +52,13 @@ __all__ = [
     "present_name",
     "reconstruct",
     "redesign",
-    "retire",
     "variant",
 ]
 
-M = TypeVar("M", bound=type[Method])
+M = TypeVar("M", bound="type[Method]")
+
+CATALOGUE = Path(__file__).with_name("catalogue.json")
+"""What is known of the methods of brio without importing them."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +68,10 @@ class MethodEntry:
     Attributes
     ----------
     name : str
-    method_class : type
-        Subclass of :class:`~brio.training.Method` that implements it; variants share it.
+    base : str
+        Name of the method whose class it is: its own name, unless it is a variant.
+    module : str
+        Where that class is defined.
     family : str
         Heading under which tables list it; ``linear`` lists every model on the vector of edges, also the MLP.
     reference : str
@@ -74,6 +87,14 @@ class MethodEntry:
         Whether it sees no connectome at all.
     fixed : dict
         Settings that the name fixes, with their values; empty unless it is a variant.
+    settings : dict
+        All settings with their default values, those that the name fixes included.
+    tuned_over : dict of str
+        Settings that are tuned, and over which values, in words.
+    removed_settings : dict of str
+        Settings of earlier versions, and what became of them.
+    settings_class : str
+        Module and name of the class of its settings, whose documentation says what each means.
     file : str
         File of a user's own method; empty for those of brio.
     code : str
@@ -81,7 +102,8 @@ class MethodEntry:
     """
 
     name: str
-    method_class: type[Method]
+    base: str
+    module: str
     family: str
     reference: str
     summary: str
@@ -90,8 +112,19 @@ class MethodEntry:
     transductive: bool = False
     control: bool = False
     fixed: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    tuned_over: dict[str, str] = field(default_factory=dict)
+    removed_settings: dict[str, str] = field(default_factory=dict)
+    settings_class: str = ""
     file: str = ""
     code: str = ""
+
+    @property
+    def method_class(self) -> type[Method]:
+        """Subclass of :class:`~brio.training.Method` that implements it, imported at first use; variants share it."""
+        if self.base not in _CLASSES:
+            importlib.import_module(self.module)
+        return _CLASSES[self.base]
 
     @property
     def block(self) -> str:
@@ -99,9 +132,23 @@ class MethodEntry:
         return find_block(self.provenance.kind, self.family, self.control)
 
 
-_ENTRIES: dict[str, MethodEntry] = {}
-_ALIASES: dict[str, str] = {}  # former names of methods, and their present names
-_RETIRED: dict[str, str] = {}  # names of methods that are not there any more, and why
+_DECLARED: dict[str, MethodEntry] = {}  # what imported classes say of themselves
+_CLASSES: dict[str, type[Method]] = {}  # imported classes by the name of their method
+_ALIASES = {"brio-plus-linear": "log-ridge"}  # former names of methods, and their present names
+_RETIRED = {  # names of methods that are not there any more, and why
+    "brio-plus-factors": "the linear path is always part of 'brio-plus' since its version 3",
+    "brio-plus-wo-qg": "'brio-plus' aligns no sites since its version 3, so there is nothing to qualify",
+}
+
+
+def _read_entry(facts: dict[str, Any]) -> MethodEntry:
+    """Read one entry of the catalogue."""
+    values = {name: tuple(v) if isinstance(v, list) else v for name, v in facts["settings"].items()}
+    origin, needs = Provenance(**facts["provenance"]), tuple(facts["needs"])
+    return MethodEntry(**facts | {"provenance": origin, "needs": needs, "settings": values})
+
+
+_CATALOGUED = {facts["name"]: _read_entry(facts) for facts in json.loads(CATALOGUE.read_text("utf-8"))}
 
 
 def method(
@@ -142,6 +189,9 @@ def method(
     BrioError
         If a need is unknown, the class lacks a method it has to define, or the name is taken.
     """
+    from ..training import NeuralMethod
+    from ..training.inputs import NEEDS
+
     requested = {needs} if isinstance(needs, str) else set(needs)
     for need in sorted(requested):
         if need not in NEEDS:
@@ -157,8 +207,27 @@ def method(
         cls.name = name
         cls.needs = frozenset(in_order)
         summary = (cls.__doc__ or "").strip().split("\n")[0]
-        origin = provenance if isinstance(provenance, Provenance) else Provenance(provenance)
-        _add_entry(MethodEntry(name, cls, family, reference, summary, origin, in_order, transductive, control))
+        settings = cls.Settings
+        entry = MethodEntry(
+            name=name,
+            base=name,
+            module=cls.__module__,
+            family=family,
+            reference=reference,
+            summary=summary,
+            provenance=provenance if isinstance(provenance, Provenance) else Provenance(provenance),
+            needs=in_order,
+            transductive=transductive,
+            control=control,
+            settings=dataclasses.asdict(settings()),
+            tuned_over={
+                f.name: str(f.metadata["space"]) for f in dataclasses.fields(settings) if f.metadata.get("space")
+            },
+            removed_settings=dict(getattr(settings, "removed", {})),
+            settings_class=f"{settings.__module__}.{settings.__qualname__}",
+        )
+        _add_entry(entry)
+        _CLASSES[name] = cls
         return cls
 
     return register
@@ -179,21 +248,20 @@ def variant(name: str, base: type[Method], summary: str, *, provenance: Provenan
     **fixed
         Settings and their values; a user cannot set them under this name.
     """
-    base_entry = next(e for e in _ENTRIES.values() if e.method_class is base and not e.fixed)
-    origin = provenance or base_entry.provenance
-    _add_entry(replace(base_entry, name=name, summary=summary, provenance=origin, fixed=fixed, file="", code=""))
-
-
-def alias(former: str, name: str) -> None:
-    """Let a former name find a method; it is listed, stored and printed under its present name.
-
-    Parameters
-    ----------
-    former : str
-    name : str
-        Of a registered method.
-    """
-    _ALIASES[former] = find_method(name).name
+    base_entry = find_method(base.name)
+    _add_entry(
+        replace(
+            base_entry,
+            name=name,
+            summary=summary,
+            provenance=provenance or base_entry.provenance,
+            fixed=fixed,
+            settings=base_entry.settings | fixed,
+            tuned_over={key: space for key, space in base_entry.tuned_over.items() if key not in fixed},
+            file="",
+            code="",
+        )
+    )
 
 
 def present_name(name: str) -> str:
@@ -201,27 +269,21 @@ def present_name(name: str) -> str:
     return _ALIASES.get(name, name)
 
 
-def retire(name: str, reason: str) -> None:
-    """Let the name of a method that was removed be refused with the reason.
-
-    Parameters
-    ----------
-    name : str
-    reason : str
-        What became of it.
-    """
-    _RETIRED[name] = reason
-
-
 def _add_entry(entry: MethodEntry) -> None:
-    if entry.name in _ENTRIES:
+    catalogued = _CATALOGUED.get(entry.name)
+    if entry.name in _DECLARED or (catalogued is not None and catalogued.module != entry.module):
         raise BrioError(f"method '{entry.name}' is registered twice")
-    _ENTRIES[entry.name] = entry
+    _DECLARED[entry.name] = entry
 
 
 def list_methods() -> list[MethodEntry]:
-    """List all registered methods, in the order of their registration."""
-    return list(_ENTRIES.values())
+    """List all methods: those of brio by family, then a user's own in the order of their registration."""
+    return list((_CATALOGUED | _DECLARED).values())
+
+
+def list_declared() -> list[MethodEntry]:
+    """List those methods whose classes are imported, in the order of their registration."""
+    return list(_DECLARED.values())
 
 
 def find_method(name: str) -> MethodEntry:
@@ -235,9 +297,10 @@ def find_method(name: str) -> MethodEntry:
     name = present_name(name)
     if name in _RETIRED:
         raise BrioError(f"method '{name}' is not there any more: {_RETIRED[name]}")
-    if name not in _ENTRIES:
-        raise BrioError(f"method '{name}' is unknown; {nearest(name, _ENTRIES)}")
-    return _ENTRIES[name]
+    known = _CATALOGUED | _DECLARED
+    if name not in known:
+        raise BrioError(f"method '{name}' is unknown; {nearest(name, known)}")
+    return known[name]
 
 
 def make_method(name: str, values: dict[str, Any] | None = None) -> Method:
@@ -257,8 +320,9 @@ def make_method(name: str, values: dict[str, Any] | None = None) -> Method:
     entry, values = find_method(name), values or {}
     for key in values:
         if key in entry.fixed:
-            base = entry.method_class.name
-            raise BrioError(f"method '{entry.name}' fixes '{key}' to {entry.fixed[key]!r}; use '{base}' to set it")
+            raise BrioError(
+                f"method '{entry.name}' fixes '{key}' to {entry.fixed[key]!r}; use '{entry.base}' to set it"
+            )
     instance = entry.method_class(replace_values(entry.method_class.Settings(), {**values, **entry.fixed}))
     instance.name = entry.name  # type: ignore[misc]
     return instance
@@ -289,7 +353,7 @@ def load_methods(path: str | Path) -> list[str]:
     module_name = f"brio_methods_{file.resolve()}"
     if module_name not in sys.modules:
         _run_file(file, module_name)
-    names = [e.name for e in list_methods() if e.method_class.__module__ == module_name]
+    names = [e.name for e in _DECLARED.values() if e.module == module_name]
     if not names:
         raise BrioError(f"{file}: registers no method; put the decorator @brio.methods.method(...) above your class")
     return names
@@ -302,14 +366,15 @@ def _run_file(file: Path, module_name: str) -> None:
         raise BrioError(f"{file}: its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
-    registered_before = set(_ENTRIES)
+    registered_before = set(_DECLARED)
     try:
         spec.loader.exec_module(module)
         code = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
-        for name in set(_ENTRIES) - registered_before:
-            _ENTRIES[name] = replace(_ENTRIES[name], file=str(file), code=code)
+        for name in set(_DECLARED) - registered_before:
+            _DECLARED[name] = replace(_DECLARED[name], file=str(file), code=code)
     except (Exception, SystemExit) as error:
         del sys.modules[module_name]
-        for name in set(_ENTRIES) - registered_before:
-            del _ENTRIES[name]
+        for name in set(_DECLARED) - registered_before:
+            del _DECLARED[name]
+            _CLASSES.pop(name, None)
         raise BrioError(f"{file}: {type(error).__name__}: {error}") from error

@@ -14,7 +14,7 @@ from ...connectome import Connectomes, find_live_edges, log_connectome, read_edg
 from ...errors import BrioError
 from ...settings import require
 from ...training import FittedRun, Prediction, Scans, SourceScans, Tensors
-from ..registry import alias, method
+from ..registry import method
 from .base import DualSolution
 from .calibration import fit_calibration
 from .ridge import KernelRidgeMethod
@@ -121,6 +121,3 @@ class LogRidge(KernelRidgeMethod):
         if "coefficients" not in fitted.parameters:  # stored under the former name of this method
             raise BrioError(f"these weights are not of this version of '{self.name}': fit it again")
         return super().predict(fitted, scans._replace(A=log_matrices(scans.A, self.settings.shrinkage)))
-
-
-alias("brio-plus-linear", "log-ridge")

@@ -14,7 +14,7 @@ import torch
 from ...connectome import Connectomes, find_live_edges
 from ...progress import Progress, silent
 from ...training import ExplainedScans, Explanation, FittedRun, Method, MethodFacts, Prediction, Run, Scans, SourceScans
-from ..registry import Provenance, method, retire
+from ..registry import Provenance, method
 from .model import FactorModel
 from .run_fit import RunFit
 from .settings import BrioPlusSettings
@@ -114,7 +114,3 @@ class BrioPlus(Method):
         if s.block_length is not None:
             return s.block_length
         return connectomes.estimate_block_length(source.scans, source.site, source.label, s.block_rule, source.seed)
-
-
-retire("brio-plus-factors", "the linear path is always part of 'brio-plus' since its version 3")
-retire("brio-plus-wo-qg", "'brio-plus' aligns no sites since its version 3, so there is nothing to qualify")

@@ -1,0 +1,49 @@
+"""The catalogue of methods: what their classes say of themselves, stored so that it is known without importing them.
+
+``python -m brio.methods.catalogue`` writes ``catalogue.json``. Do so after a method or one of its settings was added or
+changed; a test says when it was forgotten.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+from typing import Any
+
+from .registry import CATALOGUE, MethodEntry, list_declared
+
+__all__ = ["FAMILIES", "describe_classes"]
+
+
+FAMILIES = ("linear", "gnn", "ood", "graph_ood", "brain", "brio", "plus")
+"""Folders of methods, in the order in which tables list them."""
+
+
+def describe_classes() -> list[dict[str, Any]]:
+    """Describe the methods of brio as their classes declare them, ready for ``json.dumps``.
+
+    Returns
+    -------
+    list of dict
+        One for each :class:`~brio.methods.registry.MethodEntry`, in the order in which tables list them.
+    """
+    described = []
+    for family in FAMILIES:
+        package = importlib.import_module(f".{family}", __package__).__name__
+        described += [_describe(e) for e in list_declared() if f"{e.module}.".startswith(f"{package}.")]
+    return json.loads(json.dumps(described))
+
+
+def _describe(entry: MethodEntry) -> dict[str, Any]:
+    """All facts of an entry but the file of a user's own method."""
+    return {key: value for key, value in dataclasses.asdict(entry).items() if key not in ("file", "code")}
+
+
+def _write_catalogue() -> None:
+    CATALOGUE.write_text(json.dumps(describe_classes(), indent=1) + "\n", "utf-8")
+    print(f"wrote {CATALOGUE}")
+
+
+if __name__ == "__main__":
+    _write_catalogue()
