@@ -19,8 +19,6 @@ from .progress import Progress, silent
 from .report import write_report
 from .results import StoredStudy, Summary, TuningRecord
 from .results.format import MISSING, format_interval, format_number, typeset
-from .studies import StudyContext, run_study
-from .studies.study import find_study
 
 __all__ = ["Result", "run", "study", "tune"]
 
@@ -350,6 +348,9 @@ def study(
     >>> sorted(set(found.table["variable"]))[-1]
     'sex'
     """
+    from .studies import StudyContext, run_study
+    from .studies.study import find_study
+
     find_study(name)  # an unknown name is reported before anything is read
     spec = JobSpec(cohort, methods, seeds=seeds, **options | {"settings": options.get("settings") or {}})
     return StoredStudy.read(run_study(name, StudyContext(spec, out, reuse=reuse, progress=progress, say=say)))

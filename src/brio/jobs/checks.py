@@ -3,17 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ..cohort import Cohort
 from ..cohort.covariates import read_covariates
 from ..connectome import HarmonisationRule, require_covariates
-from ..errors import BrioError
+from ..errors import BrioError, nearest
 from ..methods import find_method
 from ..protocol import Fold
-from ..training import Method
-from ..training.inputs import check_needs
 
-__all__ = ["check_harmonise", "check_method"]
+if TYPE_CHECKING:
+    from ..training import Method
+
+__all__ = ["check_folds", "check_harmonise", "check_method"]
+
+
+def check_folds(names: Sequence[str], known: Sequence[str]) -> None:
+    """Check names of folds.
+
+    Parameters
+    ----------
+    names : sequence of str
+        As a user gave them.
+    known : sequence of str
+        Those that there are.
+
+    Raises
+    ------
+    BrioError
+        If one is unknown; the message lists all.
+    """
+    for name in names:
+        if name not in known:
+            hint = nearest(name, known)
+            folds = "" if hint.startswith("known") else f" The folds are {', '.join(known)}."
+            raise BrioError(f"fold '{name}' is unknown; {hint}{folds}")
 
 
 def check_method(method: Method, cohort: Cohort, folds: Sequence[Fold], harmonise: HarmonisationRule) -> None:
@@ -33,6 +57,8 @@ def check_method(method: Method, cohort: Cohort, folds: Sequence[Fold], harmonis
     BrioError
         If it cannot.
     """
+    from ..training.inputs import check_needs
+
     name, facts = method.name, method.facts
     check_needs(cohort, method.needs, method.settings, f"method '{name}'")
     if harmonise.kind != "none" and ("bold" in method.needs or find_method(name).control):

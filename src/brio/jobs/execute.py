@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from ..device import check_device_name
 from ..progress import Progress, silent
 from ..results import StoredJob, prediction_rows, result_rows, summarise, write_tables
-from .job import Job, Say, ignore, prepare_job
+from .job import Job, Say, ignore, open_cohort, prepare_job
 from .plan import JobPlan
 from .resume import open_job
-from .spec import JobSpec, make_methods, resolve_methods, wants_all_methods
-from .train import train_stacks
+from .spec import JobSpec, check_settings, make_methods, resolve_methods, wants_all_methods
 
 __all__ = ["FinishedJob", "execute_plan", "start_job"]
 
@@ -41,7 +41,10 @@ def start_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> 
         Methods to run; of ``all`` those that the cohort has all inputs for.
     """
     names = resolve_methods(spec.methods)
-    make_methods(names, spec.method_settings)  # a wrong setting is reported before the cohort is read
+    check_settings(names, spec.method_settings)
+    check_device_name(spec.device)
+    open_cohort(spec)  # until here nothing needs torch, so that a wrong name is reported at once
+    make_methods(names, spec.method_settings)  # a wrong value is reported before the cohort is audited
     job = prepare_job(spec, progress, say)
     return job, job.runnable_methods(names) if wants_all_methods(spec.methods) else names
 
@@ -61,6 +64,8 @@ def execute_plan(
     finished_runs : Path, optional
         Another store of runs, whose finished runs are copied instead of trained.
     """
+    from .train import train_stacks
+
     with open_job(job, plan, folder, quiet=quiet) as (plan, store):
         if finished_runs is not None:
             store.copy_finished_runs(finished_runs, plan.runs)

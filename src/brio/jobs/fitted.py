@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..results import RunStore
 from ..results.files import RUNS
-from ..training import FittedRun, Method, Run, group_tensors
 from .job import Job
 from .plan import build_plan
+
+if TYPE_CHECKING:
+    from ..training import FittedRun, Method, Run
 
 __all__ = ["load_fitted_runs", "load_run_details"]
 
@@ -33,6 +35,8 @@ def load_fitted_runs(job: Job, name: str, folder: Path) -> tuple[Method, list[Fi
     BrioError
         If a run, or its weights, is not there.
     """
+    from ..training import FittedRun, group_tensors
+
     planned_runs = list(build_plan(job, [name]).runs.values())
     store = RunStore(folder / RUNS)
     fitted_runs = []

@@ -6,18 +6,21 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..cohort import Audit, Cohort, audit
-from ..connectome import Connectomes
 from ..device import ComputeDevice, resolve_device
 from ..errors import BrioError
 from ..methods import make_method
 from ..progress import Progress, silent
-from ..training.inputs import check_needs
+from ..protocol import list_fold_names
+from .checks import check_folds
 from .spec import JobSpec
 
-__all__ = ["Job", "Say", "ignore", "prepare_job"]
+if TYPE_CHECKING:
+    from ..connectome import Connectomes
+
+__all__ = ["Job", "Say", "ignore", "open_cohort", "prepare_job"]
 
 Say = Callable[[str], None]
 """Called with each line that a job has to say to its user."""
@@ -78,6 +81,8 @@ class Job:
 
     def missing_inputs(self, name: str) -> str:
         """Return what the cohort lacks for a method, in words; empty where it lacks nothing."""
+        from ..training.inputs import check_needs
+
         method = make_method(name, self.spec.settings_of(name))
         try:
             check_needs(self.cohort, method.needs, method.settings, f"method '{name}'")
@@ -104,6 +109,20 @@ class Job:
             self.say(f"  {participant}: {'; '.join(reasons)}")
 
 
+def open_cohort(spec: JobSpec) -> Cohort:
+    """Open the cohort of a job and check that it has labels and the folds that the job names; needs no torch.
+
+    Raises
+    ------
+    BrioError
+        If the cohort cannot be read or has scans without site or label, or a fold is unknown.
+    """
+    cohort = spec.cohort if isinstance(spec.cohort, Cohort) else Cohort.load(spec.cohort)
+    cohort.require_labels()
+    check_folds(spec.folds or (), list_fold_names(cohort, spec.protocol, spec.protocol_settings))
+    return cohort
+
+
 def prepare_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> Job:
     """Load and audit the cohort of a job and find its device.
 
@@ -118,15 +137,20 @@ def prepare_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -
     Raises
     ------
     BrioError
-        If the cohort cannot be read, has scans without site or label, the device is not there, or the audit excludes
-        every scan.
+        As :func:`open_cohort`, or if the device is not there, or the audit excludes every scan.
     """
-    whole = spec.cohort if isinstance(spec.cohort, Cohort) else Cohort.load(spec.cohort)
-    whole.require_labels()
+    whole = open_cohort(spec)
     device = resolve_device(spec.device)
     whole.verify()
     audited = audit(whole, spec.audit_rules, spec.companions) if spec.exclude else None
     used = whole if audited is None else whole.select(audited.keep)
     if len(used) == 0:
         raise BrioError(f"{whole.name}: the audit excludes every scan; see 'brio audit', or change its rules")
-    return Job(spec, whole, used, audited, device, cache(lambda: Connectomes(used, device.torch_device)), progress, say)
+
+    @cache
+    def estimate() -> Connectomes:
+        from ..connectome import Connectomes
+
+        return Connectomes(used, device.torch_device)
+
+    return Job(spec, whole, used, audited, device, estimate, progress, say)

@@ -7,21 +7,21 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from ..connectome import Connectomes
 from ..device import memory_budget
-from ..errors import BrioError, nearest
+from ..errors import BrioError
 from ..methods import find_method
 from ..protocol import Fold, make_folds
 from ..results import Plan, PlannedMethod
-from ..training import Method, MethodFacts, Run
 from ..version import __version__
-from .checks import check_harmonise, check_method
+from .checks import check_folds, check_harmonise, check_method
 from .job import Job
 from .spec import make_methods
+
+if TYPE_CHECKING:
+    from ..connectome import Connectomes
+    from ..training import Method, MethodFacts, Run
 
 __all__ = [
     "JobPlan",
@@ -150,13 +150,12 @@ def plan_runs(job: Job, methods: Mapping[str, MethodSchedule], seeds: Sequence[i
     BrioError
         If a fold is unknown, or a method cannot be run on the cohort or under the protocol.
     """
+    from ..training import Run
+
     spec, cohort = job.spec, job.cohort
     document = _describe_job(job, {name: schedule.description for name, schedule in methods.items()}, seeds)
     folds_of = {seed: make_folds(cohort, spec.protocol, seed, spec.protocol_settings) for seed in seeds}
-    fold_names = {fold.name for fold in folds_of[seeds[0]]}
-    for name in spec.folds or ():
-        if name not in fold_names:
-            raise BrioError(f"fold '{name}' is unknown; {nearest(name, fold_names)}")
+    check_folds(spec.folds or (), [fold.name for fold in folds_of[seeds[0]]])
     runs: dict[str, PlannedRun] = {}
     for schedule in methods.values():
         for seed in seeds:
@@ -175,6 +174,8 @@ def plan_runs(job: Job, methods: Mapping[str, MethodSchedule], seeds: Sequence[i
 
 
 def _describe_job(job: Job, methods: dict[str, PlannedMethod], seeds: Sequence[int]) -> Plan:
+    import torch
+
     spec, cohort, audit = job.spec, job.cohort, job.audit
     return Plan(
         brio=__version__,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..cohort import AuditRules, Cohort
 from ..connectome import HarmonisationRule
@@ -15,9 +14,19 @@ from ..methods import find_method, list_methods, make_method, present_name
 from ..protocol import PROTOCOLS, ProtocolSettings
 from ..results import TuningRecord
 from ..settings import replace_values, require
-from ..training import Method
 
-__all__ = ["JobSpec", "make_audit_rules", "make_methods", "resolve_methods", "split_settings", "wants_all_methods"]
+if TYPE_CHECKING:
+    from ..training import Method
+
+__all__ = [
+    "JobSpec",
+    "check_settings",
+    "make_audit_rules",
+    "make_methods",
+    "resolve_methods",
+    "split_settings",
+    "wants_all_methods",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,6 +171,35 @@ def resolve_methods(methods: Sequence[str] | str) -> list[str]:
     return [methods] if isinstance(methods, str) else list(dict.fromkeys(methods))
 
 
+def check_settings(names: Sequence[str], values: Mapping[str, Any]) -> None:
+    """Check that methods are known and that each setting belongs to one of them; needs no torch.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Names of methods.
+    values : dict
+        Settings. Whether a value fits its setting is checked when the method is made.
+
+    Raises
+    ------
+    BrioError
+        If a method is unknown, no method has a setting (the message names the nearest one), or every method that has a
+        setting fixes its value.
+    """
+    entries = [find_method(name) for name in names]
+    known = {key for entry in entries for key in entry.settings}
+    for key in values:
+        if key not in known:
+            removed = {old: fate for entry in entries for old, fate in entry.removed_settings.items()}
+            if key in removed:
+                raise BrioError(f"setting '{key}' is not there any more: {removed[key]}")
+            raise BrioError(f"setting '{key}' is unknown to {', '.join(names)}; {nearest(key, known)}")
+        if not any(key in _select_settings(name, values) for name in names):
+            entry = next(entry for entry in entries if key in entry.settings)
+            raise BrioError(f"method '{entry.name}' fixes '{key}' to {entry.fixed[key]!r}")
+
+
 def make_methods(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, Method]:
     """Make methods, each with those settings that it has and that its name does not fix.
 
@@ -180,32 +218,13 @@ def make_methods(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, M
     Raises
     ------
     BrioError
-        If a method is unknown, no method has a setting (the message names the nearest one), or every method that has a
-        setting fixes its value.
+        As :func:`check_settings`, or if a value does not fit its setting.
     """
-    fields = {name: _setting_names(name) for name in names}
-    all_fields = set().union(*fields.values())
-    for key in values:
-        if key not in all_fields:
-            for name in names:
-                if key in _removed_settings(name):
-                    make_method(name, {key: values[key]})  # raises, and says what became of it
-            raise BrioError(f"setting '{key}' is unknown to {', '.join(names)}; {nearest(key, all_fields)}")
-        if not any(key in _select_settings(name, values) for name in names):
-            entry = find_method(next(name for name in names if key in fields[name]))
-            raise BrioError(f"method '{entry.name}' fixes '{key}' to {entry.fixed[key]!r}")
+    check_settings(names, values)
     return {name: make_method(name, _select_settings(name, values)) for name in names}
-
-
-def _setting_names(method: str) -> set[str]:
-    return {f.name for f in dataclasses.fields(find_method(method).method_class.Settings)}
-
-
-def _removed_settings(method: str) -> dict[str, str]:
-    return getattr(find_method(method).method_class.Settings, "removed", {})
 
 
 def _select_settings(method: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Those settings that a method has and that its name does not fix."""
-    own_fields = _setting_names(method) - set(find_method(method).fixed)
-    return {k: v for k, v in values.items() if k in own_fields}
+    entry = find_method(method)
+    return {k: v for k, v in values.items() if k in entry.settings and k not in entry.fixed}

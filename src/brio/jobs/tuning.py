@@ -9,7 +9,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,13 +22,14 @@ from ..results import RunStore, TuningRecord
 from ..results.files import PLAN, RUNS, SEARCH
 from ..settings import require
 from ..spaces import draw_configurations
-from ..training import Method
 from .execute import FinishedJob, execute_plan, start_job
 from .job import Job, Say, ignore
 from .plan import JobPlan, MethodSchedule, build_plan, describe_method, method_identity, plan_runs
 from .resume import open_job, read_earlier_plan
 from .spec import JobSpec
-from .train import train_stacks
+
+if TYPE_CHECKING:
+    from ..training import Method
 
 __all__ = ["plan_tuned_methods", "tune_job"]
 
@@ -93,6 +94,8 @@ def _search(
     job: Job, drawn: Mapping[str, Sequence[Configuration]], folder: Path, budget: int, oracle: bool
 ) -> TuningRecord:
     """Train every configuration with seed 0, choose one for each fold, and store what was tried."""
+    from .train import train_stacks
+
     plan = plan_runs(job, {name: _try_all(tried) for name, tried in drawn.items()}, [0])
     # until its plan is written, the job would copy runs that the search computed on another device
     planned = (folder / PLAN).is_file()
@@ -210,7 +213,8 @@ def _plan_tuned_method(record: TuningRecord, name: str, spec: JobSpec) -> Method
 
 def _tuned_candidates(record: TuningRecord, name: str, spec: JobSpec) -> Callable[[Fold], list[Method]]:
     then = dataclasses.replace(spec, settings=record.given_settings).settings_of(name)
-    now, made = spec.settings_of(name), dict[str, Method]()
+    now = spec.settings_of(name)
+    made: dict[str, Method] = {}
 
     def candidates(fold: Fold) -> list[Method]:
         if fold.name not in record.choices[name]:

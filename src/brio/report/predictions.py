@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..cohort import Cohort
-from ..models import Model, ScanPredictions
-from ..models.evidence import Estimate, Evidence
-from ..models.external import ExternalScores, score_labelled_scans
-from ..models.output import summarise_predictions
 from ..results.format import typeset
 from ..version import __version__
 from .html.template import fill_template
+
+if TYPE_CHECKING:
+    from ..models import Model, ScanPredictions
+    from ..models.evidence import Estimate, Evidence
+    from ..models.external import ExternalScores
 
 __all__ = ["render_prediction_page"]
 
@@ -36,6 +37,9 @@ def render_prediction_page(model: Model, cohort: Cohort, predictions: ScanPredic
     -------
     str
     """
+    from ..models.external import score_labelled_scans
+    from ..models.output import summarise_predictions
+
     table = predictions.table
     classes = model.classes if model.classes != ("0", "1") else ("control", "patient")
     context = {

@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from ..cohort import Cohort
-from ..connectome import Connectomes
-from ..diagnostics import estimate_source_block_length, measure_discrepancies
 from ..errors import BrioError, nearest
 from ..jobs import Job, JobSpec, prepare_job
 from ..jobs.execute import execute_plan
@@ -26,9 +24,12 @@ from ..progress import Progress, silent
 from ..protocol.metrics import ONE_CLASS
 from ..results import FULL_SEEDS, Plan, StudyOptions
 from ..results.files import PLAN
-from ..training import FittedRun, Method, Run
 from .arms import Arm, ArmResults
 from .reused import REUSED, read_reused_results, write_reused_results
+
+if TYPE_CHECKING:
+    from ..connectome import Connectomes
+    from ..training import FittedRun, Method, Run
 
 __all__ = ["StudyContext"]
 
@@ -193,6 +194,8 @@ class StudyContext:
 
     def measure_discrepancies(self, arm: Arm) -> pd.DataFrame:
         """Measure D_site and predictive variation of every run of an arm; all arms use the same re-estimates."""
+        from ..diagnostics import measure_discrepancies
+
         if arm not in self._discrepancies:
             method, fitted_runs = self.load_fitted_runs(arm)
             lengths = [self.estimate_block_length(fitted.run) for fitted in fitted_runs]
@@ -204,6 +207,8 @@ class StudyContext:
 
     def estimate_block_length(self, run: Run) -> float:
         """Estimate the block length of a fold and seed, which all diagnostics share."""
+        from ..diagnostics import estimate_source_block_length
+
         key = run.fold.name, run.seed
         if key not in self._block_lengths:
             self._block_lengths[key] = estimate_source_block_length(self.connectomes, run)
@@ -255,7 +260,7 @@ class StudyContext:
 
 def _check_settings(spec: JobSpec) -> None:
     """Refuse settings that no method has, and harmonisation, before anything is read."""
-    names = {field.name for entry in list_methods() for field in dataclasses.fields(entry.method_class.Settings)}
+    names = {name for entry in list_methods() for name in entry.settings}
     for key in spec.method_settings:
         if key not in names:
             raise BrioError(f"setting '{key}' is unknown to every method; {nearest(key, names)}")

@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 
 from ..drawing import make_panels, series_style
 from ..methods import find_method, make_method
 from ..protocol import Fold, make_folds
-from ..training import NeuralMethod, Run
 from .arms import display_name
 from .comparison import describe_left_out, list_compared_arms
 from .context import StudyContext
@@ -51,6 +49,8 @@ def measure_efficiency(context: StudyContext) -> Finding:
 
     BRIO is also measured with few and many re-estimates, and with half of the source scans.
     """
+    from ..training import NeuralMethod
+
     fold = make_folds(context.cohort, "loso", 0, context.job.spec.protocol_settings)[0]
     methods = [a.method for a in list_compared_arms(context)]
     names = [name for name in methods if issubclass(find_method(name).method_class, NeuralMethod)]
@@ -103,13 +103,16 @@ def measure_training(
     dict
         A row with :data:`COLUMNS`. Peak memory is not a number on a CPU.
     """
+    import torch
+
+    from ..training import Run
+
     connectomes, device = context.connectomes, context.connectomes.device
     entry = find_method(name)
-    fields = {field.name for field in dataclasses.fields(entry.method_class.Settings)}
     own = {**context.job.spec.settings_of(name), **settings}
-    counted = make_method(name, own).settings.M if "M" in fields else COUNTED
+    counted = make_method(name, own).settings.M if "M" in entry.settings else COUNTED
     epochs = WARM + counted + 1  # an epoch ends where the next one starts, so the last one cannot be measured
-    short = {"epochs": epochs, "patience": None} | ({"T_w": 2} if "T_w" in fields else {})
+    short = {"epochs": epochs, "patience": None} | ({"T_w": 2} if "T_w" in entry.settings else {})
     method = make_method(name, own | short)
     starts: list[float] = []
 

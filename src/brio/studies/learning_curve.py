@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -14,16 +14,17 @@ from ..cohort import Cohort
 from ..device import memory_budget
 from ..drawing import horizontal_offset, make_panels, series_style
 from ..jobs.plan import build_plan
-from ..methods.linear.many_labels import FitsManyLabels
 from ..protocol import Fold, auc
 from ..results import MEAN_OVER_SITES, PAIR_WEIGHTED
 from ..results.format import format_interval, format_signed
-from ..training import Method, Run
 from .arms import Arm, display_name
 from .context import StudyContext
 from .estimands import compute_site_interval, count_site_pairs, list_own_arms, summarise_sites
 from .figures import compute_error_bars
 from .study import Finding, register_study
+
+if TYPE_CHECKING:
+    from ..training import Method, Run
 
 __all__ = ["draw_learning_curves", "keep_participants", "keep_sites"]
 
@@ -146,6 +147,8 @@ def _score_arm(context: StudyContext, arm: Arm) -> pd.DataFrame:
 
 def _list_subsets(run: Run, cohort: Cohort) -> Iterator[_Subset]:
     """All subsets of the source scans of a run, smaller ones first."""
+    from ..training import Run
+
     n_sites = len(np.unique(cohort.sites[run.fold.source]))
     for draw in range(DRAWS):
         for count in SITE_COUNTS:
@@ -159,6 +162,8 @@ def _list_subsets(run: Run, cohort: Cohort) -> Iterator[_Subset]:
 
 def _fit_subsets(context: StudyContext, method: Method, subsets: list[_Subset]) -> Iterator[tuple[_Subset, np.ndarray]]:
     """Fit all subsets, as many in a stack as memory allows, and yield the margins of their test scans."""
+    from ..methods.linear.many_labels import FitsManyLabels
+
     connectomes = context.connectomes
     need = max((method.bytes_per_run(connectomes, subset.run) for subset in subsets), default=0)
     size = context.job.spec.runs_per_stack or min(100, max(1, memory_budget(connectomes.device) // max(1, need)))

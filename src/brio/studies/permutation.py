@@ -6,28 +6,30 @@ import copy
 import dataclasses
 import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from .. import draws
 from ..cohort import Cohort
-from ..connectome import Connectomes
 from ..drawing import make_panels, series_style
 from ..jobs import Job
 from ..jobs.execute import execute_plan
 from ..jobs.plan import build_plan
-from ..methods.linear.many_labels import FitsManyLabels
 from ..progress import Progress, silent
 from ..protocol.column_auc import score_columns, weigh_by_pairs
 from ..results import MEAN_OVER_SITES, PAIR_WEIGHTED, average_seeds
 from ..results.format import state_p
-from ..training import Run
 from .arms import Arm, display_name
 from .context import StudyContext
 from .estimands import count_site_pairs, list_own_arms
 from .study import Finding, register_study
+
+if TYPE_CHECKING:
+    from ..connectome import Connectomes
+    from ..methods.linear.many_labels import FitsManyLabels
+    from ..training import Run
 
 __all__ = ["compare_with_permutations", "compute_p", "permute_labels", "relabel_cohort", "score_label_columns"]
 
@@ -138,6 +140,8 @@ def compare_with_permutations(context: StudyContext) -> Finding:
 
 def _score_arm(context: StudyContext, arm: Arm) -> pd.DataFrame:
     """Both estimands with the true labels (permutation 0) and each permutation (from 1): one row per permutation."""
+    from ..methods.linear.many_labels import FitsManyLabels
+
     observed = average_seeds(context.results_of(arm).rows)[arm.method]
     planned_runs = list(build_plan(context.job_of(arm), [arm.method]).runs.values())
     method = planned_runs[0].method  # settings do not differ between the folds of an arm

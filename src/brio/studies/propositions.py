@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..diagnostics import check_proposition_1, check_proposition_2, gather_factor_evidence
 from ..drawing import make_panels, series_style
 from .arms import Arm, make_arm
 from .context import StudyContext
@@ -63,6 +62,8 @@ def check_propositions(context: StudyContext) -> Finding:
 
 def _check_runs(context: StudyContext) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Check both propositions in every run of BRIO."""
+    from ..diagnostics import check_proposition_1, check_proposition_2, gather_factor_evidence
+
     method, fitted_runs = context.load_fitted_runs(make_arm("brio"))
     lengths = [context.estimate_block_length(fitted.run) for fitted in fitted_runs]
     evidences = gather_factor_evidence(method, fitted_runs, context.connectomes, lengths)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..diagnostics import gather_factor_evidence, global_qualification, roi_profile
 from ..drawing import make_panels
 from .arms import Arm, make_arm
 from .context import StudyContext
@@ -37,6 +36,8 @@ def rank_regions(context: StudyContext) -> Finding:
 
     Without emphasis on any region, each of P regions has a score of 1/P.
     """
+    from ..diagnostics import gather_factor_evidence, global_qualification, roi_profile
+
     method, fitted_runs = context.load_fitted_runs(make_arm("brio"))
     lengths = [context.estimate_block_length(fitted.run) for fitted in fitted_runs]
     evidence = gather_factor_evidence(method, fitted_runs, context.connectomes, lengths)

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor
 
-from ..diagnostics import (
-    RANKINGS,
-    FactorEvidence,
-    compute_contributions,
-    gather_factor_evidence,
-    rank_factors,
-    retained_margin,
-)
 from ..drawing import horizontal_offset, make_panels, series_style
 from ..protocol import auc, compare_over_sites, t_interval
 from ..results.format import format_signed, state_p
-from ..training import FittedRun
 from .arms import Arm, make_arm
 from .context import StudyContext
 from .figures import compute_error_bars
 from .study import Finding, register_study
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..diagnostics import FactorEvidence
+    from ..training import FittedRun
 
 __all__ = ["retain_factors"]
 
@@ -73,6 +68,10 @@ def retain_factors(context: StudyContext) -> Finding:
 
 def _score_runs(context: StudyContext) -> pd.DataFrame:
     """Score every run under every ranking: one row per run, ranking and number of factors."""
+    import torch
+
+    from ..diagnostics import compute_contributions, gather_factor_evidence
+
     method, fitted_runs = context.load_fitted_runs(make_arm("brio"))
     lengths = [context.estimate_block_length(fitted.run) for fitted in fitted_runs]
     evidences = gather_factor_evidence(method, fitted_runs, context.connectomes, lengths)
@@ -89,6 +88,8 @@ def _score_runs(context: StudyContext) -> pd.DataFrame:
 
 def _score_rankings(evidence: FactorEvidence, a: Tensor, fitted: FittedRun, labels: np.ndarray) -> pd.DataFrame:
     """Score one run on its test scans with 1 to J factors under each ranking; a has shape [scans, J]."""
+    from ..diagnostics import RANKINGS, rank_factors, retained_margin
+
     J = a.shape[1]
 
     @cache  # rankings share most of their sets of factors
@@ -107,6 +108,8 @@ def _score_rankings(evidence: FactorEvidence, a: Tensor, fitted: FittedRun, labe
 
 
 def _draw(by_site: pd.Series) -> Any:
+    from ..diagnostics import RANKINGS
+
     figure, (axis,) = make_panels(1, 7.0, 3.8)
     for k, ranking in enumerate(RANKINGS):
         table = 100 * by_site.loc[ranking].unstack("share")

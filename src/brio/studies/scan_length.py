@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from ..connectome import Connectomes
-from ..diagnostics import PLACEMENTS, estimate_window_connectomes
 from ..drawing import horizontal_offset, make_panels, series_style
 from ..protocol import auc, compare_over_sites, t_interval
 from ..results.format import format_signed, state_p
@@ -17,6 +15,9 @@ from .comparison import choose_reference
 from .context import StudyContext
 from .figures import compute_error_bars
 from .study import Finding, register_study
+
+if TYPE_CHECKING:
+    from ..connectome import Connectomes
 
 __all__ = ["shorten_scans"]
 
@@ -63,6 +64,8 @@ def shorten_scans(context: StudyContext) -> Finding:
 
 def _score_windows(context: StudyContext, arms: list[Arm]) -> pd.DataFrame:
     """Score every run on its test scans, whole and in each window: one row per run and window."""
+    from ..diagnostics import PLACEMENTS, estimate_window_connectomes
+
     windows: dict[tuple[float, str], Connectomes] = {(1.0, "all"): context.connectomes}
     windows |= {
         (share, placement): estimate_window_connectomes(context.connectomes, share, placement)
