@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
 from ..errors import BrioError
+from ..version import __version__
 
 __all__ = ["app", "fetch_app", "main"]
 
@@ -15,11 +16,27 @@ app = typer.Typer(
     help="Classify patients and controls from functional connectomes, at hospitals the model was not trained on.",
     no_args_is_help=True,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 # sub-commands of ``brio fetch``; here so that modules of commands import one module only
 fetch_app = typer.Typer(help="Download public data and turn it into a cohort.", no_args_is_help=True)
 app.add_typer(fetch_app, name="fetch")
+
+
+def _print_version(requested: bool) -> None:
+    if requested:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _read_options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Read the options that stand before the command."""
 
 
 def main() -> None:

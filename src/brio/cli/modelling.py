@@ -64,7 +64,8 @@ def fit(
     Example: brio fit cohort --method log-ridge --evaluate --out model
     """
     from ..cohort.readers.assembly import refuse_existing
-    from ..models import add_evidence, evaluate_model, fit_model, write_model
+    from ..jobs.job import open_cohort
+    from ..jobs.spec import check_settings
 
     refuse_existing(out)
     if evidence is not None and evaluate:
@@ -81,6 +82,10 @@ def fit(
         device=device,
         runs_per_stack=None,
     )
+    check_settings(spec.methods, spec.method_settings)
+    open_cohort(spec)
+    from ..models import add_evidence, evaluate_model, fit_model, write_model  # torch, after all that can be refused
+
     with show_progress(quiet) as progress:
         model = fit_model(spec, validation_sites=validation_site or (), to_share=share, progress=progress, say=say)
         if evaluate:
@@ -116,13 +121,11 @@ def predict(
     """Predict scans with a model: probability, interval, and whether the scan is like those it was fitted to."""
     from ..cohort.readers import read_scans_to_predict, summarise_scans_to_predict
     from ..cohort.readers.assembly import refuse_existing
-    from ..models import predict_scans, read_model
-    from ..models.output import write_predictions
-    from ..report.predictions import render_prediction_page
+    from ..models.sums import check_sums
 
     refuse_existing(out)
+    check_sums(model)
     load_own_methods(load)
-    fitted = read_model(model)
     options = {
         "atlas": atlas,
         "atlas_table": atlas_table,
@@ -131,6 +134,11 @@ def predict(
     }
     with tempfile.TemporaryDirectory(prefix="brio-scans-") as place:
         cohort = read_scans_to_predict(scans, Path(place) / "scans", kind=kind, tr=tr, **options)
+        from ..models import predict_scans, read_model  # torch, after all that can be refused
+        from ..models.output import write_predictions
+        from ..report.predictions import render_prediction_page
+
+        fitted = read_model(model)
         say_warnings(cohort)
         say(summarise_scans_to_predict(cohort))
         predictions = predict_scans(fitted, cohort, reestimates=reestimates, wanted_accuracy=accuracy, device=device)
@@ -176,13 +184,11 @@ def adapt(
     """
     from ..cohort.readers import read_scans_to_predict, summarise_scans_to_predict
     from ..cohort.readers.assembly import refuse_existing
-    from ..models import adapt_model, read_model, write_model
+    from ..models.sums import check_sums
 
     refuse_existing(out)
+    check_sums(model)
     load_own_methods(load)
-    fitted = read_model(model)
-    if fitted.adaptation is not None:
-        say(f"{model}: was adapted to {fitted.adaptation.n_scans} scans before; it starts again from the original")
     options = {
         "atlas": atlas,
         "atlas_table": atlas_table,
@@ -191,6 +197,11 @@ def adapt(
     }
     with tempfile.TemporaryDirectory(prefix="brio-scans-") as place:
         local = read_scans_to_predict(cohort, Path(place) / "scans", kind=kind, tr=tr, **options)
+        from ..models import adapt_model, read_model, write_model  # torch, after all that can be refused
+
+        fitted = read_model(model)
+        if fitted.adaptation is not None:
+            say(f"{model}: was adapted to {fitted.adaptation.n_scans} scans before; it starts again from the original")
         say_warnings(local)
         say(summarise_scans_to_predict(local))
         adapted = adapt_model(
@@ -233,11 +244,14 @@ def explain(
     """
     from ..cohort.readers.assembly import refuse_existing
     from ..jobs.job import prepare_job
-    from ..models import explain_model, read_model
-    from ..models.explain_output import write_explanation
+    from ..models.sums import check_sums
 
     refuse_existing(out)
+    check_sums(model)
     load_own_methods(load)
+    from ..models import explain_model, read_model  # torch, after all that can be refused
+    from ..models.explain_output import write_explanation
+
     fitted = read_model(model)
     scans = None
     with show_progress(quiet) as progress:

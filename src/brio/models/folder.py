@@ -16,7 +16,6 @@ file                           what
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -51,15 +50,14 @@ from .known_scans import KnownScans
 from .model import Member, Model, TrainingFacts
 from .patterns import Patterns
 from .ranges import ScanRanges
+from .sums import CARD, GET_AGAIN, MEAN, MODEL, ROIS, SUMS, check_sums, hash_file, require_listed
 
 __all__ = ["read_model", "write_model"]
 
 FORMAT = 1
 """Version of the format of a model folder."""
 
-MODEL, ROIS, MEAN, CARD, SUMS = "model.json", "rois.tsv", "mean.safetensors", "MODEL_CARD.md", "SHA256SUMS"
 PATTERNS = "patterns.safetensors"
-GET_AGAIN = "copy the model again from where it came, or fit it again"
 
 
 @dataclass(frozen=True)
@@ -147,7 +145,7 @@ def _write_files(model: Model, folder: Path) -> None:
         if member.harmoniser is not None:
             _save_tensors(_harmoniser_tensors(member.harmoniser), folder / _name_harmonisation(seed))
             names.append(_name_harmonisation(seed))
-    sums = "".join(f"{_hash_file(folder / name)}  {name}\n" for name in names)
+    sums = "".join(f"{hash_file(folder / name)}  {name}\n" for name in names)
     (folder / SUMS).write_text(sums, "utf-8")
 
 
@@ -212,18 +210,18 @@ def read_model(path: str | Path) -> Model:
         If the folder is no model, a file is missing or changed, or this version of brio cannot use it.
     """
     folder = Path(path)
-    names = _check_sums(folder)
+    names = check_sums(folder)
     document = _read_document(folder)
     record = from_json(ModelRecord, document, folder / MODEL, GET_AGAIN)
     method = _make_method(record, folder)
     rule = None if record.harmonise is None else HarmonisationRule(**record.harmonise)
     members = []
     for one in record.members:
-        _require_listed(folder, names, _name_weights(one.seed))
+        require_listed(folder, names, _name_weights(one.seed))
         fitted = _make_fitted_run(one, record.training, _load_tensors(folder / _name_weights(one.seed)))
         harmoniser = None
         if rule is not None and one.harmonised_sites is not None:
-            _require_listed(folder, names, _name_harmonisation(one.seed))
+            require_listed(folder, names, _name_harmonisation(one.seed))
             tensors = _load_tensors(folder / _name_harmonisation(one.seed))
             harmoniser = _make_harmoniser(rule, one.harmonised_sites, tensors)
         members.append(Member(fitted, harmoniser))
@@ -249,7 +247,7 @@ def read_model(path: str | Path) -> Model:
 def _read_patterns(folder: Path, names: list[str], method: Method, members: list[Member]) -> tuple[Patterns, ...]:
     if method.explain(members[0].fitted) is None:
         return ()
-    _require_listed(folder, names, PATTERNS)
+    require_listed(folder, names, PATTERNS)
     tensors = _load_tensors(folder / PATTERNS)
     patterns = []
     for member in members:
@@ -259,34 +257,6 @@ def _read_patterns(folder: Path, names: list[str], method: Method, members: list
             raise file_error(folder / PATTERNS, f"has nothing of seed {start[:-1]}", GET_AGAIN)
         patterns.append(Patterns.from_tensors(own))
     return tuple(patterns)
-
-
-def _check_sums(folder: Path) -> list[str]:
-    """Check the hash of every listed file; returns their names."""
-    if not (folder / MODEL).is_file() and not (folder / SUMS).is_file():
-        raise BrioError(f"{folder}: is no model; give a folder that 'brio fit' wrote")
-    try:
-        lines = (folder / SUMS).read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise file_error(folder / SUMS, f"cannot be read ({error})", GET_AGAIN) from error
-    names = []
-    for line in lines:
-        digest, separator, name = line.partition("  ")
-        if not separator or len(digest) != 64 or Path(name).name != name:
-            raise file_error(folder / SUMS, "was changed", GET_AGAIN)
-        if not (folder / name).is_file():
-            raise file_error(folder / name, "is missing", GET_AGAIN)
-        if _hash_file(folder / name) != digest:
-            raise file_error(folder / name, "was changed or damaged since the model was written", GET_AGAIN)
-        names.append(name)
-    for name in (MODEL, ROIS, MEAN, CARD):
-        _require_listed(folder, names, name)
-    return names
-
-
-def _require_listed(folder: Path, names: list[str], name: str) -> None:
-    if name not in names:
-        raise file_error(folder / SUMS, f"has no line for {name}", GET_AGAIN)
 
 
 def _read_document(folder: Path) -> dict[str, Any]:
@@ -372,8 +342,3 @@ def _load_tensors(path: Path) -> dict[str, Tensor]:
         return load_file(path)
     except (OSError, SafetensorError) as error:
         raise file_error(path, f"cannot be read ({error})", GET_AGAIN) from error
-
-
-def _hash_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,74 @@
+"""Hashes of the files of a model folder: whether it is one, and whether it is as it was written."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from ..errors import BrioError
+from ..results.files import file_error
+
+__all__ = ["CARD", "GET_AGAIN", "MEAN", "MODEL", "ROIS", "SUMS", "check_sums", "hash_file", "require_listed"]
+
+MODEL, ROIS, MEAN, CARD, SUMS = "model.json", "rois.tsv", "mean.safetensors", "MODEL_CARD.md", "SHA256SUMS"
+GET_AGAIN = "copy the model again from where it came, or fit it again"
+
+
+def check_sums(folder: Path) -> list[str]:
+    """Check the hash of every file of a model; needs no torch.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the model.
+
+    Returns
+    -------
+    list of str
+        Names of the files.
+
+    Raises
+    ------
+    BrioError
+        If the folder is no model, or a file is missing or changed.
+    """
+    if not (folder / MODEL).is_file() and not (folder / SUMS).is_file():
+        raise BrioError(f"{folder}: is no model; give a folder that 'brio fit' wrote")
+    try:
+        lines = (folder / SUMS).read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise file_error(folder / SUMS, f"cannot be read ({error})", GET_AGAIN) from error
+    names = []
+    for line in lines:
+        digest, separator, name = line.partition("  ")
+        if not separator or len(digest) != 64 or Path(name).name != name:
+            raise file_error(folder / SUMS, "was changed", GET_AGAIN)
+        if not (folder / name).is_file():
+            raise file_error(folder / name, "is missing", GET_AGAIN)
+        if hash_file(folder / name) != digest:
+            raise file_error(folder / name, "was changed or damaged since the model was written", GET_AGAIN)
+        names.append(name)
+    for name in (MODEL, ROIS, MEAN, CARD):
+        require_listed(folder, names, name)
+    return names
+
+
+def require_listed(folder: Path, names: list[str], name: str) -> None:
+    """Raise an error if a file of a model folder has no hash.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the model.
+    names : list of str
+        Files that have one.
+    name : str
+    """
+    if name not in names:
+        raise file_error(folder / SUMS, f"has no line for {name}", GET_AGAIN)
+
+
+def hash_file(path: Path) -> str:
+    """Compute the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

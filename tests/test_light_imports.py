@@ -1,0 +1,120 @@
+"""Nobody waits for torch who asks for help, lists something, or gives a command that is refused."""
+
+import ast
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import brio
+from brio.cohort.simulate import Simulation, simulate
+
+LAZY_PACKAGES = [
+    "brio",
+    "brio.connectome",
+    "brio.diagnostics",
+    "brio.methods",
+    "brio.models",
+    "brio.protocol",
+]
+
+RUN = ["run", "COHORT", "--out", "NEW"]
+COMMANDS = [
+    (["--help"], 0, "Usage"),
+    (["run", "--help"], 0, "Usage"),
+    (["-h"], 0, "Usage"),
+    (["--version"], 0, brio.__version__),
+    (["version"], 0, brio.__version__),
+    (["methods"], 0, "log-ridge"),
+    (["methods", "brio"], 0, "lambda_env"),
+    (["methods", "--json"], 0, '"name": "ridge"'),
+    (["studies"], 0, "ablation"),
+    (["run", "MISSING", "--out", "NEW"], 2, "not a cohort folder"),
+    ([*RUN, "--method", "rigde"], 2, "did you mean 'ridge'?"),
+    ([*RUN, "--method", "ridge", "--set", "penaltys=1"], 2, "did you mean 'penalties'?"),
+    ([*RUN, "--method", "ridge", "--set", "audit.min_frame=1"], 2, "did you mean 'audit.min_frames'?"),
+    ([*RUN, "--method", "ridge", "--set", "harmonise.kin=combat"], 2, "did you mean 'harmonise.kind'?"),
+    ([*RUN, "--method", "ridge", "--fold", "site9"], 2, "The folds are site01, site02, site03, site04, site05."),
+    ([*RUN, "--method", "ridge", "--protocol", "kfold", "--fold", "site01"], 2, "known: 1, 10, 2"),
+    ([*RUN, "--method", "ridge", "--device", "gpu"], 2, "device 'gpu' is unknown"),
+    (["run", "COHORT", "--method", "ridge", "--out", "USED"], 2, "choose another --out"),
+    (["tune", "rigde", "COHORT", "--out", "NEW"], 2, "did you mean 'ridge'?"),
+    (["tune", "ridge", "COHORT", "--out", "USED"], 2, "choose another --out"),
+    (["study", "ablatoin", "COHORT", "--out", "NEW"], 2, "study 'ablatoin' is unknown"),
+    (["study", "ablation", "MISSING", "--out", "NEW"], 2, "not a cohort folder"),
+    (["fit", "COHORT", "--method", "rigde", "--out", "NEW"], 2, "did you mean 'ridge'?"),
+    (["fit", "COHORT", "--method", "ridge", "--set", "penaltys=1", "--out", "NEW"], 2, "did you mean 'penalties'?"),
+    (["fit", "MISSING", "--method", "ridge", "--out", "NEW"], 2, "not a cohort folder"),
+    (["fit", "COHORT", "--method", "ridge", "--out", "USED"], 2, "exists"),
+    (["predict", "MISSING", "COHORT", "--out", "NEW"], 2, "is no model"),
+    (["adapt", "MISSING", "COHORT", "--out", "NEW"], 2, "is no model"),
+    (["explain", "MISSING", "--out", "NEW"], 2, "is no model"),
+    (["report", "MISSING"], 2, "there is no such folder"),
+    (["table", "MISSING"], 2, "has no summary.json"),
+    (["compare", "MISSING"], 2, "has no summary.json"),
+    (["audit", "MISSING"], 2, "not a cohort folder"),
+    (["import", "table", "MISSING", "--out", "NEW"], 2, "no such folder"),
+]
+
+SCRIPT = """
+import contextlib, io, json, sys
+from brio.cli import main
+answers = []
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["brio", *words]
+    out, status = io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code
+    loaded = sorted(name for name in ("torch", "scipy.stats", "sklearn", "nilearn") if name in sys.modules)
+    answers.append([status or 0, out.getvalue(), loaded])
+print(json.dumps(answers))
+"""
+
+
+def run_fresh(code: str, *words: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_help_lists_and_refusals_import_no_torch(tmp_path):
+    simulate(Simulation(n_sites=5, per_class=3, n_rois=8, frames=60)).save(tmp_path / "cohort")
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "letter.txt").write_text("mine")
+    places = {"COHORT": "cohort", "USED": "used", "NEW": "new", "MISSING": "missing"}
+    commands = [[str(tmp_path / places[w]) if w in places else w for w in words] for words, _, _ in COMMANDS]
+    answers = json.loads(run_fresh(SCRIPT, json.dumps(commands)))
+    for (words, status, said), answer in zip(COMMANDS, answers, strict=True):
+        assert answer[2] == [], f"brio {' '.join(words)} imports {', '.join(answer[2])}"
+        assert answer[0] == status, f"brio {' '.join(words)}: {answer[1]}"
+        assert said in " ".join(answer[1].split()), f"brio {' '.join(words)}: {answer[1]}"
+    assert not (tmp_path / "new").exists()
+
+
+def test_packages_and_the_faces_are_imported_without_torch():
+    light = ["brio", "brio.api", "brio.cohort.readers", "brio.report", "brio.studies", *LAZY_PACKAGES]
+    code = f"import sys, {', '.join(light)}; print(sorted({{'torch', 'scipy.stats', 'sklearn'}} & set(sys.modules)))"
+    assert run_fresh(code).strip() == "[]"
+
+
+@pytest.mark.parametrize("name", LAZY_PACKAGES)
+def test_a_lazy_package_exports_what_type_checkers_and_readers_see(name):
+    package = importlib.import_module(name)
+    tree = ast.parse(Path(package.__file__).read_text())
+    checked = next(node for node in tree.body if isinstance(node, ast.If) and node.test.id == "TYPE_CHECKING")
+    seen = {(node.module, alias.name) for node in checked.body for alias in node.names}
+    table = next(node.args[1] for node in ast.walk(tree) if isinstance(node, ast.Call) and len(node.args) == 2)
+    exported = {(module, name) for module, names in ast.literal_eval(table).items() for name in names}
+    assert exported == seen
+    assert {name for _, name in exported} <= set(package.__all__)
+    assert set(dir(package)) == set(package.__all__)
+    for attribute in package.__all__:
+        assert getattr(package, attribute) is not None
+    with pytest.raises(AttributeError, match=f"module '{name}' has no attribute 'nothing'"):
+        _ = package.nothing
