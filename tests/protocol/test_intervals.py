@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
-from scipy.special import ndtr, ndtri, stdtr, stdtrit
+from scipy.special import betaincinv, ndtr, ndtri, stdtr, stdtrit
 
 from brio.protocol import compare_over_sites, detectable_difference, fold_correction, standard_error, t_interval
 
@@ -74,3 +74,5 @@ def test_quantiles_without_scipy_stats_are_those_of_scipy_stats():
     x = np.linspace(0, 30, 200)
     assert (ndtr(-x) == stats.norm.sf(x)).all()
     assert (stdtr(19, -x) == stats.t.sf(x, 19)).all()
+    k = np.arange(1, 40)
+    assert (betaincinv(k, 41 - k, 0.025) == stats.beta.ppf(0.025, k, 41 - k)).all()

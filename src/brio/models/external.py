@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import betaincinv
 from scipy.special import logit as to_logit
 
 from ..cohort import Cohort
@@ -110,13 +111,11 @@ def _make_estimate(value: float, se: float, least: float = -np.inf, largest: flo
 
 
 def _estimate_share(right: np.ndarray) -> Estimate:
-    from scipy.stats import beta
-
     n, k = len(right), int(right.sum())
     if n == 0:
         return Estimate(None, None, None)
-    low = float(beta.ppf(0.025, k, n - k + 1)) if k else 0.0
-    high = float(beta.ppf(0.975, k + 1, n - k)) if k < n else 1.0
+    low = float(betaincinv(k, n - k + 1, 0.025)) if k else 0.0
+    high = float(betaincinv(k + 1, n - k, 0.975)) if k < n else 1.0
     return Estimate(k / n, low, high)
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import expit
-from sklearn.linear_model import LogisticRegression
 
 from .sites import centre_within
 
@@ -41,6 +39,9 @@ def fit_calibration(f: np.ndarray, label: np.ndarray, site: np.ndarray) -> np.nd
     >>> bool(slope > 1)
     True
     """
+    from scipy.optimize import brentq
+    from sklearn.linear_model import LogisticRegression
+
     within = centre_within(f, site)[:, None]
     slope = max(LEAST_SLOPE, float(LogisticRegression(C=1e6).fit(within, label).coef_[0, 0]))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression
 
 from ..registry import TEXTBOOK, method
 from .base import DualSolution, LinearMethod
@@ -29,6 +28,8 @@ def solve_logistic(gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolut
     -------
     DualSolution
     """
+    from sklearn.linear_model import LogisticRegression
+
     size, axes = np.linalg.eigh(gram)
     spanned = size > 1e-10 * max(size[-1], 1e-300)
     root, axes = np.sqrt(size[spanned]), axes[:, spanned]

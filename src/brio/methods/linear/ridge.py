@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from sklearn.kernel_ridge import KernelRidge
 
 from ...connectome import Connectomes
 from ...progress import Progress, silent
@@ -36,6 +35,8 @@ def solve_ridge(gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution
     -------
     DualSolution
     """
+    from sklearn.kernel_ridge import KernelRidge
+
     fitted = KernelRidge(alpha=penalty, kernel="precomputed").fit(gram, y - y.mean())
     return DualSolution(fitted.dual_coef_, float(y.mean()))
 

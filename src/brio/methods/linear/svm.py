@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.svm import SVC
 
 from ..registry import TEXTBOOK, method
 from .base import DualSolution, LinearMethod
@@ -18,6 +17,8 @@ class LinearSVM(LinearMethod):
     uses_seed = False
 
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
+        from sklearn.svm import SVC
+
         fitted = SVC(C=1.0 / penalty, kernel="precomputed").fit(gram, y)
         weights = np.zeros(len(y))
         weights[fitted.support_] = fitted.dual_coef_[0]

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import torch
 from scipy.linalg import eigh
-from sklearn.cluster import KMeans
 from torch import Tensor
 
 from ...errors import BrioError
@@ -46,6 +45,8 @@ def assign_rois(mean: Tensor, J: int, temperature: float, iterations: int, seed:
     BrioError
         If there are more factors than ROIs.
     """
+    from sklearn.cluster import KMeans
+
     if len(mean) < J:
         raise BrioError(f"setting 'J'={J}: there are {len(mean)} ROIs, and each factor needs at least one; lower J")
     rows = mean.double().cpu()
