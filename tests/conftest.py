@@ -1,4 +1,9 @@
-"""What all tests share: where the real scans are, and small cohorts."""
+"""What all tests share: where the real scans are, and small cohorts.
+
+Other people's packages that serve as oracles (torch_geometric, POT, arch, nilearn, ...) are imported inside the tests
+that use them: every process collects every test, and would wait for all of them. Tests against torch_geometric, which
+takes longest, are one group for the same reason.
+"""
 
 import os
 from pathlib import Path

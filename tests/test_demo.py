@@ -1,8 +1,8 @@
 """The demonstration: from nothing to a figure."""
 
 import functools
+import shutil
 
-import matplotlib.image
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,17 +10,29 @@ import pytest
 from brio import demo
 from brio.cohort.simulate import Simulation
 
-
-@pytest.fixture
-def small(monkeypatch):
-    monkeypatch.setattr(demo, "DEMO_SETTINGS", {"epochs": 4, "T_w": 2, "M": 2, "K": 2})
-    monkeypatch.setattr(demo, "Simulation", functools.partial(Simulation, n_sites=5, per_class=3, n_rois=8, frames=60))
+pytestmark = pytest.mark.xdist_group("demo")  # its tests share one small demonstration
 
 
-def test_the_demonstration_leaves_tables_and_a_figure(small, tmp_path):
-    told, shares = [], []
-    out = tmp_path / "demo"
-    result = demo.run_demo(out, progress=lambda message, share: shares.append(share), say=told.append)
+def run_small(out, **options):
+    """Run the demonstration on a small cohort with few epochs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo, "DEMO_SETTINGS", {"epochs": 4, "T_w": 2, "M": 2, "K": 2})
+        patch.setattr(demo, "Simulation", functools.partial(Simulation, n_sites=5, per_class=3, n_rois=8, frames=60))
+        return demo.run_demo(out, **options)
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """A small demonstration: its folder, its result, what it said and the shares it reported; never changed."""
+    said, shares = [], []
+    out = tmp_path_factory.mktemp("demo") / "demo"
+    return out, run_small(out, progress=lambda message, share: shares.append(share), say=said.append), said, shares
+
+
+def test_the_demonstration_leaves_tables_and_a_figure(shown):
+    import matplotlib.image
+
+    out, result, told, shares = shown
     assert {"results.csv", "summary.json", "predictions.csv", "sites.png"} <= {p.name for p in out.iterdir()}
     assert not [p for p in out.rglob("*") if "partial" in p.name]
     rows = pd.read_csv(out / "results.csv")
@@ -45,11 +57,11 @@ def test_the_demonstration_leaves_tables_and_a_figure(small, tmp_path):
         assert (np.abs(picture[..., :3] - np.array(colour) / 255).max(-1) < 0.02).sum() > 300
 
 
-def test_the_demonstration_goes_on_and_draws_again(small, tmp_path):
-    demo.run_demo(tmp_path / "demo")
+def test_the_demonstration_goes_on_and_draws_again(shown, tmp_path):
+    shutil.copytree(shown[0], tmp_path / "demo")
     (tmp_path / "demo" / "sites.png").unlink()
     told = []
-    demo.run_demo(tmp_path / "demo", say=told.append)
+    run_small(tmp_path / "demo", say=told.append)
     assert "resuming: 15 of 15 runs are finished" in told
     assert (tmp_path / "demo" / "sites.png").is_file()
 

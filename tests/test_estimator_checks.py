@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from sklearn.exceptions import SkipTestWarning
-from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from brio.connectome import Connectomes
@@ -100,6 +99,8 @@ SMALL = {"device": "cpu", "J": 2, "K": 2, "epochs": 2, "T_w": 1, "settings": {"d
 )
 @pytest.mark.filterwarnings("ignore")
 def test_checks_pass_but_for_the_listed_ones(model, expected, monkeypatch):
+    from sklearn.utils.estimator_checks import check_estimator
+
     # the checks compare to 1e-7, which is about logic in float64 but about rounding in float32
     monkeypatch.setattr("brio.estimator.Connectomes", functools.partial(Connectomes, dtype=torch.float64))
     results = check_estimator(model, expected_failed_checks=expected, on_fail=None, on_skip=None)
@@ -113,5 +114,7 @@ def test_checks_pass_but_for_the_listed_ones(model, expected, monkeypatch):
 
 
 def test_the_tags_tell_scikit_learn_that_scans_are_no_table():
+    from sklearn.utils.estimator_checks import check_estimator
+
     with pytest.warns(SkipTestWarning, match="Can't test estimator BrioClassifier"):
         check_estimator(BrioClassifier())

@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from neuroCombat import neuroCombat
 
 from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
@@ -25,6 +24,8 @@ def data():
 
 
 def test_it_is_neurocombat_on_the_sites_it_was_fitted_to(data, capsys):
+    from neuroCombat import neuroCombat
+
     X, site, age, sex = data
     covars = pd.DataFrame({"site": site, "age": age, "sex": sex})
     plain = neuroCombat(dat=X.T, covars=covars[["site"]], batch_col="site")["data"].T

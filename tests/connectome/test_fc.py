@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from nilearn.connectome import ConnectivityMeasure
 from sklearn.covariance import EmpiricalCovariance
 
 from brio.cohort import Cohort
@@ -14,6 +13,8 @@ from brio.errors import BrioError
 
 def nilearn_fc(scan: np.ndarray) -> np.ndarray:
     """Pearson by nilearn's empirical covariance (its default shrinks), Fisher z, zero diagonal."""
+    from nilearn.connectome import ConnectivityMeasure
+
     measure = ConnectivityMeasure(
         cov_estimator=EmpiricalCovariance(store_precision=False), kind="correlation", standardize=False
     )

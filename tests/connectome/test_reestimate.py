@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from arch.bootstrap import CircularBlockBootstrap
 from scipy import stats
 
 from brio import draws
@@ -32,6 +31,8 @@ def frames_of(seed: int, refresh: int, who: str, k: int, n_frames: int, block: i
 
 @pytest.mark.parametrize(("n_frames", "block"), [(50, 7), (48, 8), (31, 30), (9, 2), (64, 1)])
 def test_block_indices_follow_the_rule_of_arch(n_frames, block):
+    from arch.bootstrap import CircularBlockBootstrap
+
     bootstrap = CircularBlockBootstrap(block, np.arange(n_frames), seed=np.random.default_rng(3))
     starts = np.random.default_rng(3).integers(n_frames, size=-(-n_frames // block))
     expected = bootstrap.update_indices()

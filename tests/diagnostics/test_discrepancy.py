@@ -1,7 +1,6 @@
 """Site discrepancy against POT and loops, predictive variation against loops, and what must leave each unchanged."""
 
 import numpy as np
-import ot
 import pytest
 from diagnostic_cohorts import collect_outputs, small
 from hypothesis import given, settings
@@ -31,6 +30,8 @@ def scans(seed, sizes=SIZES, d=4, shift=0.8):
 
 def entropic(x, y, epsilon):
     """<Gamma, C> + eps KL(Gamma | eta zeta'), from POT's coupling."""
+    import ot
+
     C = ((x[:, None] - y[None]) ** 2).sum(-1)
     a, b = np.full(len(x), 1 / len(x)), np.full(len(y), 1 / len(y))
     plan = ot.solve(C, a, b, reg=epsilon, reg_type="KL", max_iter=10_000, tol=1e-10).plan

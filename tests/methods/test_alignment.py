@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import ot
 import pytest
 import torch
 from hypothesis import given, settings
@@ -29,6 +28,8 @@ def phi(r, alpha_bar):
 
 
 def plan(X, Y):
+    import ot
+
     C = ((X[:, None] - Y[None]) ** 2).sum(-1)
     return C, ot.solve(C, reg=EPSILON, reg_type="KL", max_iter=10_000, tol=1e-12).plan
 

@@ -1,7 +1,6 @@
 """The balanced assignment, Eq. (7): marginals, POT, and what it does not depend on."""
 
 import numpy as np
-import ot
 import pytest
 import torch
 from hypothesis import given, settings
@@ -30,6 +29,8 @@ def test_sixty_iterations_at_the_starting_scale_meet_both_marginals():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_assignment_is_entropic_transport_of_the_similarities(seed):
+    import ot
+
     rng = np.random.default_rng(seed)
     J, P, temperature = 3, 9, 0.5
     module = Assignment(J, 4, 6, temperature, 500).double()

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from test_graph_ood import SHARE, SIZES, P, calls_of, graphs, in_batch, in_training, moved
-from torch_geometric.nn import DenseGINConv
 
 from brio.methods import edges as ed
 from brio.methods import find_method, make_method
@@ -52,7 +51,10 @@ def test_one_mask_of_features_serves_all_scans(network):
     torch.testing.assert_close(dropped[0][kept], M[kept] / 0.8)
 
 
+@pytest.mark.xdist_group("torch_geometric")
 def test_messages_are_those_of_pyg_and_high_pass_layers_take_them_off(network):
+    from torch_geometric.nn import DenseGINConv
+
     H, A = torch.randn(8, P, 6, dtype=torch.float64), torch.rand(8, P, P, dtype=torch.float64)
     low, high = moved(EarlyGINLayer(6, 4)), moved(HighPassLayer(6, 4))
     theirs = DenseGINConv(low.update, eps=low.eps.item())  # draws the weights of the MLP anew
@@ -66,8 +68,11 @@ def test_messages_are_those_of_pyg_and_high_pass_layers_take_them_off(network):
     assert not any(isinstance(layer, HighPassLayer) for layer in network.encoder.layers)
 
 
+@pytest.mark.xdist_group("torch_geometric")
 @pytest.mark.parametrize("layers", [1, 2, 3])
 def test_the_virtual_node_is_added_before_every_layer_but_the_first(layers):
+    from torch_geometric.nn import DenseGINConv
+
     gin = moved(VirtualGIN(P, 6, layers, 0.5))
     X, A = torch.randn(8, P, P, dtype=torch.float64), torch.rand(8, P, P, dtype=torch.float64)
 

@@ -10,6 +10,7 @@ import torch
 from contract_cohorts import (
     CONTROLS,
     METHODS,
+    SMALL,
     TINY,
     easy,
     loso,
@@ -79,7 +80,7 @@ def test_a_run_in_a_stack_equals_the_run_alone(name, last_epoch):
     for run, fitted in zip(runs, together, strict=True):
         (alone,) = method.fit(graphs, [run])
         assert alone.tensors.keys() == fitted.tensors.keys()
-        assert alone.selected_epoch == fitted.selected_epoch == 4
+        assert alone.selected_epoch == fitted.selected_epoch == SMALL["epochs"]
         for key, value in alone.tensors.items():
             assert value.shape == fitted.tensors[key].shape, key
             torch.testing.assert_close(fitted.tensors[key], value, atol=1e-8, rtol=0, msg=key)

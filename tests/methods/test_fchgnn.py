@@ -7,8 +7,6 @@ import pytest
 import torch
 from contract_cohorts import small, split, tiny, uneven
 from steps import make_step
-from torch_geometric.nn import ChebConv, GCNConv, SAGPooling, TransformerConv
-from torch_geometric.utils import dense_to_sparse
 
 from brio.connectome import Connectomes
 from brio.methods.brain.fchgnn import FCHGNNNetwork, FCHGNNSettings
@@ -85,7 +83,11 @@ def in_training(network, scans, state, real=None):
 # one scan
 
 
+@pytest.mark.xdist_group("torch_geometric")
 def test_each_hemisphere_has_a_convolution_of_its_own(scans):
+    from torch_geometric.nn import GCNConv
+    from torch_geometric.utils import dense_to_sparse
+
     torch.manual_seed(0)
     layer = HemisphereLayer(P, 6).double()
     _, weights = strong(scans.A)
@@ -128,7 +130,11 @@ def test_hemispheres_meet_in_the_whole_brain_layer_only(scans, state):
         assert ((before - after)[:, where].abs().amax((1, 2)) > 1e-6).all()
 
 
+@pytest.mark.xdist_group("torch_geometric")
 def test_cheb_layer_is_that_of_pyg(scans):
+    from torch_geometric.nn import ChebConv
+    from torch_geometric.utils import dense_to_sparse
+
     torch.manual_seed(0)
     layer = ChebLayer(4, 6, 3).double()
     reference = ChebConv(4, 6, K=3, normalization="sym").double()
@@ -143,7 +149,11 @@ def test_cheb_layer_is_that_of_pyg(scans):
         torch.testing.assert_close(layer(H, edges)[i], expected)
 
 
+@pytest.mark.xdist_group("torch_geometric")
 def test_local_channel_is_that_of_sagpool(scans):
+    from torch_geometric.nn import SAGPooling
+    from torch_geometric.utils import dense_to_sparse
+
     torch.manual_seed(0)
     encoder = FCHGNNNetwork(InputShape(P, 2, 0), SETTINGS).double().encode
     reference = SAGPooling(5, 0.8).double()
@@ -193,7 +203,10 @@ def test_sizes_are_the_published_ones_for_the_published_atlas():
 # the population
 
 
+@pytest.mark.xdist_group("torch_geometric")
 def test_relation_is_the_transformer_convolution_of_pyg():
+    from torch_geometric.nn import TransformerConv
+
     torch.manual_seed(0)
     relation = ScanAttention(6, 4).double()
     reference = TransformerConv(6, 4, heads=1).double()

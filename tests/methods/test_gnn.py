@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch_geometric.nn import DenseGATConv, DenseGCNConv, DenseGINConv
 
 from brio.connectome import edge_cut
 from brio.errors import BrioError
@@ -74,6 +73,8 @@ def train_step() -> StepContext:
 
 
 def gcn_by_pyg(net: GCNNetwork, X, W, training):
+    from torch_geometric.nn import DenseGCNConv
+
     H = X
     for layer, norm in zip(net.layers, net.norms, strict=True):
         conv = DenseGCNConv(H.shape[-1], len(layer.weight))
@@ -83,6 +84,8 @@ def gcn_by_pyg(net: GCNNetwork, X, W, training):
 
 
 def gat_by_pyg(net: GATNetwork, X, W, training):
+    from torch_geometric.nn import DenseGATConv
+
     H = X
     for i, layer in enumerate(net.layers):
         last = i == len(net.layers) - 1
@@ -94,6 +97,8 @@ def gat_by_pyg(net: GATNetwork, X, W, training):
 
 
 def gin_by_pyg(net: GINNetwork, X, W, training):
+    from torch_geometric.nn import DenseGINConv
+
     states = [X]
     for layer, norm in zip(net.layers, net.norms, strict=True):
         first, inner, _, second = layer.update
@@ -115,6 +120,7 @@ CASES = [
 ]
 
 
+@pytest.mark.xdist_group("torch_geometric")
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize(("kind", "settings", "more", "by_pyg"), CASES)
 def test_network_is_the_one_built_from_pyg(kind, settings, more, by_pyg, training):

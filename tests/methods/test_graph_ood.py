@@ -13,7 +13,6 @@ from scipy import optimize, special, stats
 from steps import make_batch, make_step
 from torch import nn
 from torch.nn import functional as F
-from torch_geometric.nn import DenseGINConv, InstanceNorm
 
 from brio.connectome import Connectomes, edge_cut
 from brio.errors import BrioError
@@ -128,7 +127,10 @@ def test_values_of_edges_become_weights_of_messages():
     assert torch.equal(ed.scatter_edges(torch.ones_like(values[:, 0]), edges, P), A)
 
 
+@pytest.mark.xdist_group("torch_geometric")
 def test_edge_scores_are_those_of_an_mlp_over_pairs_with_the_instance_norm_of_pyg():
+    from torch_geometric.nn import InstanceNorm
+
     scans, _ = graphs()
     A = select_strong_edges(scans)
     edges = ed.list_edges(A, SHARE)
@@ -161,8 +163,11 @@ def test_batch_norm_over_edges_is_that_of_torch_over_the_real_edges_of_real_grap
     torch.testing.assert_close(ours(x, edges.real)[counted], theirs.eval()(x[counted]))
 
 
+@pytest.mark.xdist_group("torch_geometric")
 @pytest.mark.parametrize("residual", [False, True])
 def test_the_encoder_passes_weighted_messages_like_the_dense_gin_of_pyg(residual):
+    from torch_geometric.nn import DenseGINConv
+
     encoder = moved(ed.GINEncoder(P, 6, 2, 0.5, residual))
     scans, state = graphs()
     X = build_profiles(scans, state)
@@ -561,6 +566,8 @@ def test_regions_are_kept_with_any_of_their_edges():
 
 def as_gin(layer, k, n_in):
     """Layer of expert k as PyG's GIN convolution."""
+    from torch_geometric.nn import DenseGINConv
+
     width = layer.second.weight.shape[-1]
     own = slice(width * k, width * (k + 1))
     first, norm, second = nn.Linear(n_in, width), nn.BatchNorm1d(width).eval(), nn.Linear(width, width)
@@ -573,6 +580,7 @@ def as_gin(layer, k, n_in):
     return DenseGINConv(update, eps=layer.eps[k].item())
 
 
+@pytest.mark.xdist_group("torch_geometric")
 def test_every_expert_encodes_its_masked_graph_from_the_input_with_gin_layers_of_its_own():
     experts = moved(GraphExperts(P, 4, 3, layers=3, dropout=0.5))
     X, A = torch.randn(8, P, P, dtype=torch.float64), torch.rand(8, 4, P, P, dtype=torch.float64)

@@ -7,7 +7,6 @@ import pytest
 import torch
 from scipy import stats
 from torch import nn
-from torch_geometric.nn import DenseGATConv, DenseGCNConv, DenseGINConv
 
 from brio.methods.graphs import normalise_adjacency
 from brio.methods.layers import BatchNorm, Dropout, GATLayer, GCNLayer, GINLayer, LayerNorm, Linear, build_mlp
@@ -46,7 +45,10 @@ def graphs(B=3, P=7, d=5, share=0.4):
 # layers of graphs
 
 
+@pytest.mark.xdist_group("torch_geometric")
 def test_gcn_layer_is_that_of_pyg():
+    from torch_geometric.nn import DenseGCNConv
+
     H, A = graphs()
     ours, theirs = GCNLayer(5, 4), DenseGCNConv(5, 4)
     nn.init.normal_(ours.bias)
@@ -65,8 +67,11 @@ class _Flat(nn.Module):
         return self.norm(x.flatten(0, 1)).unflatten(0, x.shape[:2])
 
 
+@pytest.mark.xdist_group("torch_geometric")
 @pytest.mark.parametrize("training", [True, False])
 def test_gin_layer_is_that_of_pyg(training):
+    from torch_geometric.nn import DenseGINConv
+
     H, A = graphs()
     ours = GINLayer(5, 4)
     nn.init.constant_(ours.eps, 0.3)
@@ -77,8 +82,11 @@ def test_gin_layer_is_that_of_pyg(training):
     assert any(p is ours.eps for p in ours.parameters())
 
 
+@pytest.mark.xdist_group("torch_geometric")
 @pytest.mark.parametrize("concat", [True, False])
 def test_gat_layer_is_that_of_pyg(concat):
+    from torch_geometric.nn import DenseGATConv
+
     H, A = graphs()
     A = A * (torch.rand(A.shape) < 0.6)  # who hears whom need not be mutual
     ours, theirs = GATLayer(5, 4, 3, concat, 0.4), DenseGATConv(5, 4, 3, concat)

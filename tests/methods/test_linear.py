@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 import torch
 from contract_cohorts import split
-from nilearn.connectome import ConnectivityMeasure
-from nilearn.connectome.connectivity_matrices import _geometric_mean
 from sklearn.covariance import OAS, oas
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
@@ -73,6 +71,9 @@ def test_shrinkage_is_scikit_learns_oas(graphs):
 
 
 def test_map_to_tangent_space_are_nilearns(graphs, fold):
+    from nilearn.connectome import ConnectivityMeasure
+    from nilearn.connectome.connectivity_matrices import _geometric_mean
+
     scans = [graphs.scan(int(i)).numpy() for i in fold.source]
     theirs = ConnectivityMeasure(OAS(store_precision=False), kind="tangent", standardize="zscore_sample").fit(scans)
     S = torch.stack(

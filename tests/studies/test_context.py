@@ -53,6 +53,7 @@ def test_settings_reach_the_methods_that_have_them(cohort, tmp_path):
         ({"settings": {"epohcs": "3"}}, "'epohcs' is unknown to every method; did you mean 'epochs'?"),
         ({"settings": {"harmonise.kind": "combat"}}, "harmonise is not for studies"),
         ({"methods": ["rigde"]}, "'rigde' is unknown; did you mean 'ridge'?"),
+        ({"folds": ["site99"]}, "fold 'site99' is unknown"),
         ({"seeds": 0}, "at least 1"),
         ({"reuse": ["nowhere"]}, "nowhere: has no summary.json"),
     ],
@@ -69,7 +70,6 @@ def test_wrong_words_are_told_before_anything_is_written(words, told, cohort, tm
         ("sensitivity", {"settings": {"J": "four"}}, "'four' is not a whole number"),
         ("alignment", {"settings": {"lambda_env": "much"}}, "'much' is not a number"),
         ("ablation", {"settings": {"epochs": "5"}}, "below epochs"),
-        ("comparison", {"folds": ["site99"]}, "fold 'site99' is unknown"),
         ("sensitivity", {"settings": {"block_length": "4"}}, "block_scale"),
     ],
 )

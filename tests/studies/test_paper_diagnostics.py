@@ -354,7 +354,7 @@ def test_profiles_sum_to_one_and_are_averaged_over_runs(table, context):
 
 def test_uniform_weights_emphasise_no_region(context, monkeypatch):
     uniform = lambda alpha_bar: torch.full((alpha_bar.shape[-1],), 0.25, dtype=torch.float64)  # noqa: E731
-    monkeypatch.setattr(regions, "global_qualification", uniform)
+    monkeypatch.setattr("brio.diagnostics.global_qualification", uniform)
     table = find_study("regions").make_finding(context).table
     np.testing.assert_allclose(table["times_1_over_P"], 1.0, atol=2e-3)  # the assignment is balanced by iterations
 

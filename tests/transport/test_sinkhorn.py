@@ -1,10 +1,8 @@
 """Entropic transport and the debiased divergence against POT and geomloss, closed forms and finite differences."""
 
 import numpy as np
-import ot
 import pytest
 import torch
-from geomloss import SamplesLoss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,6 +31,8 @@ def divergence(x, y, epsilon=EPSILON, iterations=ENOUGH, **weights):
 
 def pot(C: torch.Tensor, epsilon: float = EPSILON, a=None, b=None):
     """Converged solution of POT with the KL penalty of the paper."""
+    import ot
+
     return ot.solve(C.numpy(), a, b, reg=epsilon, reg_type="KL", max_iter=10_000, tol=1e-11)
 
 
@@ -60,6 +60,8 @@ def test_entropic_cost_and_coupling_equal_pot(epsilon):
 
 
 def test_entropic_cost_equals_the_value_of_pot_on_samples():
+    import ot
+
     x, y = clouds(1)
     found = ot.solve_sample(
         x.numpy(), y.numpy(), metric="sqeuclidean", reg=EPSILON, reg_type="KL", max_iter=10_000, tol=1e-11
@@ -83,6 +85,8 @@ def test_divergence_equals_three_problems_of_pot():
 
 @pytest.mark.parametrize("sizes", [(6, 4), (5, 5)])
 def test_divergence_equals_geomloss(sizes):
+    from geomloss import SamplesLoss
+
     x, y = clouds(4, *sizes)
     # geomloss halves the squared distance: twice its loss at blur = sqrt(eps / 2) has the paper's cost and eps
     loss = SamplesLoss("sinkhorn", p=2, blur=(EPSILON / 2) ** 0.5, scaling=0.9995, debias=True, backend="tensorized")
