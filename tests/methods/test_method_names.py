@@ -6,7 +6,7 @@ import json
 import pytest
 
 from brio.errors import BrioError
-from brio.methods import find_method, list_methods, make_method
+from brio.methods import Ridge, find_method, list_methods, make_method, variant
 from brio.methods.brio import BrioSettings
 from brio.methods.catalogue import describe_classes
 from brio.methods.provenance import BLOCKS, find_block, rank_block
@@ -73,6 +73,14 @@ def test_a_variant_may_have_a_provenance_of_its_own():
     assert make_method("xg-gnn-published").settings.published
     with pytest.raises(BrioError, match="fixes 'published'"):
         make_method("xg-gnn-published", {"published": False})
+
+
+def test_a_variant_of_a_class_without_a_name_is_refused():
+    class Nameless(Ridge):
+        """Inherits the name of its parent."""
+
+    with pytest.raises(BrioError, match="class Nameless has no name of its own"):
+        variant("nameless-2", Nameless, "never", penalties=3)
 
 
 def test_the_catalogue_says_what_the_classes_say():

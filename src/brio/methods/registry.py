@@ -248,7 +248,9 @@ def variant(name: str, base: type[Method], summary: str, *, provenance: Provenan
     **fixed
         Settings and their values; a user cannot set them under this name.
     """
-    base_entry = find_method(base.name)
+    base_entry = next((entry for entry in _DECLARED.values() if _CLASSES.get(entry.name) is base), None)
+    if base_entry is None:
+        raise BrioError(f"method '{name}': class {base.__name__} has no name of its own; put @method(...) above it")
     _add_entry(
         replace(
             base_entry,
