@@ -103,6 +103,21 @@ def test_packages_and_the_faces_are_imported_without_torch():
     assert run_fresh(code).strip() == "[]"
 
 
+def test_methods_of_brio_that_an_own_file_is_the_first_to_import_stay_methods_of_brio(tmp_path):
+    head = "from brio.methods import method\nfrom brio.methods.gnn.gin import GIN\n"
+    decorator = "@method('mine', family='own', reference='none', provenance='own')\n"
+    (tmp_path / "own.py").write_text(f"{head}{decorator}class Mine(GIN):\n    'Mine.'\n")
+    (tmp_path / "broken.py").write_text(f"{head}1 / 0\n")
+    code = (
+        "import sys; from brio.methods import find_method, load_methods, make_method\n"
+        "try: load_methods(sys.argv[1])\n"
+        "except ValueError: print(make_method('gin').name)\n"
+        "load_methods(sys.argv[2]); print([bool(find_method(name).file) for name in ('gin', 'gcn', 'mine')])"
+    )
+    said = run_fresh(code, str(tmp_path / "broken.py"), str(tmp_path / "own.py"))
+    assert said.split("\n")[:2] == ["gin", "[False, False, True]"]
+
+
 @pytest.mark.parametrize("name", LAZY_PACKAGES)
 def test_a_lazy_package_exports_what_type_checkers_and_readers_see(name):
     package = importlib.import_module(name)

@@ -368,15 +368,20 @@ def _run_file(file: Path, module_name: str) -> None:
         raise BrioError(f"{file}: its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
-    registered_before = set(_DECLARED)
+    declared_before = set(_DECLARED)
     try:
         spec.loader.exec_module(module)
         code = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
-        for name in set(_DECLARED) - registered_before:
+        for name in _list_own_names(declared_before):
             _DECLARED[name] = replace(_DECLARED[name], file=str(file), code=code)
     except (Exception, SystemExit) as error:
         del sys.modules[module_name]
-        for name in set(_DECLARED) - registered_before:
+        for name in _list_own_names(declared_before):
             del _DECLARED[name]
             _CLASSES.pop(name, None)
         raise BrioError(f"{file}: {type(error).__name__}: {error}") from error
+
+
+def _list_own_names(declared_before: set[str]) -> set[str]:
+    """Methods that were declared since, without those of brio whose classes a user's file was the first to import."""
+    return set(_DECLARED) - declared_before - set(_CATALOGUED)
