@@ -167,12 +167,14 @@ def run(
     device: str = "auto",
     runs_per_stack: int | None = None,
     records_only: bool = False,
+    checkpoint_every: float = 120.0,
     progress: Progress = silent,
     say: Say = ignore,
 ) -> Result:
     """Evaluate methods on a cohort under a protocol.
 
-    Runs that are finished in ``out`` are not computed again, so an interrupted job is resumed by the same call.
+    Runs that are finished in ``out`` are not computed again, and networks in training go on from their last
+    checkpoint, so an interrupted job is resumed by the same call.
 
     Parameters
     ----------
@@ -202,6 +204,8 @@ def run(
         Runs that train together; by default as many as memory allows.
     records_only : bool
         Store scores and predictions of each run, not its weights.
+    checkpoint_every : float
+        Seconds between checkpoints of networks in training; 0 stores none.
     progress : Progress
         Called with what is being done and the share that is done.
     say : callable
@@ -235,6 +239,7 @@ def run(
         device=device,
         runs_per_stack=runs_per_stack,
         records_only=records_only,
+        checkpoint_every=checkpoint_every,
         tuned=tuned if tuned is None or isinstance(tuned, TuningRecord) else TuningRecord.read(Path(tuned)),
     )
     folder = Path(tempfile.mkdtemp(prefix="brio-")) if out is None else Path(out)
@@ -271,8 +276,8 @@ def tune(
         Also write what each configuration reached on the test scans, and what choosing by them would have reached. This
         is an upper bound, not a result: it uses test labels. Nothing else depends on it.
     **options
-        ``protocol``, ``seeds``, ``settings``, ``folds``, ``companions``, ``exclude``, ``device``, ``runs_per_stack``
-        and ``records_only``, as for :func:`brio.run`. Settings that are given are not tuned.
+        ``protocol``, ``seeds``, ``settings``, ``folds``, ``companions``, ``exclude``, ``device``, ``runs_per_stack``,
+        ``checkpoint_every`` and ``records_only``, as for :func:`brio.run`. Settings that are given are not tuned.
 
     Returns
     -------
@@ -327,8 +332,8 @@ def study(
     progress, say
         As for :func:`brio.run`.
     **options
-        ``settings``, ``folds``, ``companions``, ``exclude``, ``device`` and ``runs_per_stack``, as for
-        :func:`brio.run`.
+        ``settings``, ``folds``, ``companions``, ``exclude``, ``device``, ``runs_per_stack`` and ``checkpoint_every``,
+        as for :func:`brio.run`.
 
     Returns
     -------

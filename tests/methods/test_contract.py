@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,6 +33,7 @@ from brio.errors import BrioError
 from brio.methods import find_method, list_methods, make_method
 from brio.methods.gnn.gcn import GCN, GCNNetwork
 from brio.protocol import auc
+from brio.results.checkpoint import read_checkpoint, write_checkpoint
 from brio.spaces import draw_configurations
 from brio.training import FittedRun, Output, Run
 from brio.training.inputs import NEEDS, check_needs
@@ -123,6 +126,52 @@ def test_a_stack_on_a_gpu_gives_the_same_bits_again(name):
     for one, again in zip(method.fit(graphs, runs), method.fit(graphs, runs), strict=True):
         assert same_weights(one.tensors, again.tensors)
         assert np.array_equal(one.test_logit, again.test_logit)
+
+
+class OneCheckpoint:
+    """A file that receives the checkpoint of the second epoch."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.asked = path, 0
+
+    def load(self):
+        return read_checkpoint(self.path, "contract")[0] if self.path.exists() else None
+
+    def is_due(self):
+        self.asked += 1  # after each epoch
+        return self.asked == 2
+
+    def save(self, checkpoint):
+        write_checkpoint(self.path, "contract", 0.0, checkpoint)
+
+
+def assert_resumed_to_the_same_bits(name: str, graphs: Callable[[], Connectomes], path: Path) -> None:
+    """Train three epochs, then the third one again from the stored second, with other objects in other memory."""
+    runs, trained = uneven(graphs().cohort), []
+    whole = small(name, epochs=3, T_w=1).fit(graphs(), runs, checkpoints=OneCheckpoint(path))
+    resumed = small(name, epochs=3, T_w=1).fit(
+        graphs(), runs, lambda message, share: trained.append(message), checkpoints=OneCheckpoint(path)
+    )
+    assert [message.rpartition(", ")[2] for message in trained] == ["epoch 3 of 3"]
+    for one, other in zip(whole, resumed, strict=True):
+        assert one.selected_epoch == other.selected_epoch == 3
+        assert same_weights(one.tensors, other.tensors)
+        assert np.array_equal(one.test_logit, other.test_logit)
+        assert (one.validation_auc, one.details, one.steps) == (other.validation_auc, other.details, other.steps)
+
+
+@pytest.mark.parametrize("name", soak_variants(NEURAL, also=("BRIO", "graph OOD", "brain networks")))
+def test_a_training_goes_on_from_its_checkpoint_to_the_same_bits(name, tmp_path, last_epoch):
+    assert_resumed_to_the_same_bits(name, lambda: Connectomes(tiny()), tmp_path / "checkpoint.safetensors")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU")
+@pytest.mark.parametrize("name", NEURAL)
+def test_a_training_on_a_gpu_goes_on_from_its_checkpoint_to_the_same_bits(name, tmp_path, last_epoch):
+    """Steps are recorded again after a checkpoint is loaded; graphs are as large as in the test without one."""
+    cohort = simulate(dataclasses.replace(TINY, n_rois=96))
+    graphs = partial(Connectomes, cohort, "cuda", torch.float32)
+    assert_resumed_to_the_same_bits(name, graphs, tmp_path / "checkpoint.safetensors")
 
 
 @pytest.mark.parametrize("name", soak_variants(METHODS + CONTROLS))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,6 +39,12 @@ Companions = Annotated[
 ]
 KeepAll = Annotated[bool, typer.Option("--keep-all", help="Do not apply the audit's exclusions.")]
 RunsPerStack = Annotated[int | None, typer.Option(help="Runs that train together; by default what memory allows.")]
+CheckpointEvery = Annotated[
+    float,
+    typer.Option(
+        metavar="SECONDS", help="Time between checkpoints of networks in training, to resume from; 0 for none."
+    ),
+]
 RecordsOnly = Annotated[bool, typer.Option("--records-only", help="Store scores and predictions, no weights.")]
 Load = Annotated[list[Path] | None, typer.Option("--load", help="Python file with methods of your own; repeatable.")]
 
@@ -44,6 +53,16 @@ def say_warnings(cohort: Cohort) -> None:
     """Print what a reader found odd about the ROIs of the scans."""
     for warning in cohort.provenance.get("warnings", []):
         say(f"warning: {warning}")
+
+
+@contextmanager
+def explain_interruption() -> Iterator[None]:
+    """Say on Ctrl-C how a command that resumes its job goes on; the exit status is then 130. Also a decorator."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("brio: interrupted; give the same command again to go on from where it was", file=sys.stderr)
+        raise typer.Exit(130) from None
 
 
 def load_own_methods(files: list[Path] | None) -> list[str]:
@@ -69,6 +88,7 @@ def job_options(
     runs_per_stack: int | None,
     records_only: bool = False,
     tuned: Path | None = None,
+    checkpoint_every: float = 120.0,
 ) -> JobSpec:
     """Make the specification of a job from the options of a command."""
     from ..cohort import Cohort
@@ -89,4 +109,5 @@ def job_options(
         runs_per_stack=runs_per_stack,
         records_only=records_only,
         tuned=None if tuned is None else TuningRecord.read(tuned),
+        checkpoint_every=checkpoint_every,
     )

@@ -13,6 +13,7 @@ from ..errors import BrioError
 from ..version import __version__
 from .app import app
 from .options import (
+    CheckpointEvery,
     Companions,
     Device,
     Folds,
@@ -25,6 +26,7 @@ from .options import (
     RunsPerStack,
     Seeds,
     Sets,
+    explain_interruption,
     job_options,
     load_own_methods,
 )
@@ -45,6 +47,7 @@ def print_result(result: Result) -> None:
 
 
 @app.command()
+@explain_interruption()
 def run(
     cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
     out: JobOut,
@@ -63,6 +66,7 @@ def run(
     load: Load = None,
     device: Device = "auto",
     runs_per_stack: RunsPerStack = None,
+    checkpoint_every: CheckpointEvery = 120.0,
     records_only: RecordsOnly = False,
     quiet: Quiet = False,
 ) -> None:
@@ -84,6 +88,7 @@ def run(
         runs_per_stack=runs_per_stack,
         records_only=records_only,
         tuned=tuned,
+        checkpoint_every=checkpoint_every,
     )
     with show_progress(quiet) as progress:
         finished = run_job(spec, out, progress, say)
@@ -91,6 +96,7 @@ def run(
 
 
 @app.command()
+@explain_interruption()
 def tune(
     method: Annotated[str, typer.Argument(help="Method, or several separated by commas; 'all' for all.")],
     cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
@@ -108,6 +114,7 @@ def tune(
     load: Load = None,
     device: Device = "auto",
     runs_per_stack: RunsPerStack = None,
+    checkpoint_every: CheckpointEvery = 120.0,
     records_only: RecordsOnly = False,
     quiet: Quiet = False,
 ) -> None:
@@ -131,6 +138,7 @@ def tune(
         device=device,
         runs_per_stack=runs_per_stack,
         records_only=records_only,
+        checkpoint_every=checkpoint_every,
     )
     with show_progress(quiet) as progress:
         finished = tune_job(spec, out, budget=budget, oracle=oracle, progress=progress, say=say)

@@ -10,6 +10,7 @@ import typer
 from ..console import say, show_progress
 from .app import app
 from .options import (
+    CheckpointEvery,
     Companions,
     Device,
     Folds,
@@ -19,12 +20,14 @@ from .options import (
     RunsPerStack,
     Seeds,
     Sets,
+    explain_interruption,
     job_options,
     load_own_methods,
 )
 
 
 @app.command()
+@explain_interruption()
 def study(
     name: Annotated[str, typer.Argument(help="A study, see 'brio studies', or 'paper' for all of the paper's.")],
     cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
@@ -51,6 +54,7 @@ def study(
     load: Load = None,
     device: Device = "auto",
     runs_per_stack: RunsPerStack = None,
+    checkpoint_every: CheckpointEvery = 120.0,
     quiet: Quiet = False,
 ) -> None:
     """Make a table and figure of the paper: train what is missing, write what was found."""
@@ -73,6 +77,7 @@ def study(
         keep_all=keep_all,
         device=device,
         runs_per_stack=runs_per_stack,
+        checkpoint_every=checkpoint_every,
     )
     with show_progress(quiet) as progress:
         context = StudyContext(spec, out, reuse=[*(reuse or ()), *(finished or ())], progress=progress, say=say)

@@ -59,12 +59,14 @@ class JobSpec:
         Store no weights.
     tuned : TuningRecord or None
         Settings chosen for each fold by an earlier search.
+    checkpoint_every : float
+        Seconds between checkpoints of a stack in training, from which an interrupted job goes on; 0 stores none.
 
     Raises
     ------
     BrioError
-        If `seeds`, `runs_per_stack` or `protocol` is out of range, or a setting of the protocol, audit or harmonisation
-        is unknown. Methods, their settings and the device are checked when the job starts.
+        If `seeds`, `runs_per_stack`, `checkpoint_every` or `protocol` is out of range, or a setting of the protocol,
+        audit or harmonisation is unknown. Methods, their settings and the device are checked when the job starts.
     """
 
     cohort: Cohort | str | Path
@@ -79,6 +81,7 @@ class JobSpec:
     runs_per_stack: int | None = None
     records_only: bool = False
     tuned: TuningRecord | None = None
+    checkpoint_every: float = 120.0
 
     def __post_init__(self) -> None:
         requested = (self.methods,) if isinstance(self.methods, str) else self.methods
@@ -90,6 +93,7 @@ class JobSpec:
         require(self.seeds >= 1, "seeds", self.seeds, "at least 1")
         per_stack = self.runs_per_stack
         require(per_stack is None or per_stack >= 1, "runs_per_stack", per_stack, "at least 1")
+        require(self.checkpoint_every >= 0, "checkpoint_every", self.checkpoint_every, "0 or more seconds")
         require(self.protocol in PROTOCOLS, "protocol", self.protocol, " or ".join(PROTOCOLS))
         _ = self.audit_rules, self.protocol_settings, self.harmonisation_rule  # wrong values are reported here
 

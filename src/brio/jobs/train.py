@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
-import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +19,10 @@ from ..progress import Progress
 from ..protocol import calibrate_margins, score_predictions
 from ..protocol.metrics import ONE_CLASS
 from ..results import Plan, Predictions, RunRecord, RunRow, RunStore
-from ..training import FittedRun, Method, Run
+from ..results.checkpoint import remove_checkpoint, remove_partial_checkpoints
+from ..results.files import CHECKPOINTS
+from ..training import CheckpointStore, FittedRun, Method, Run
+from .checkpoints import CheckpointFile, checkpoint_identity
 from .job import Job
 from .plan import JobPlan, PlannedRun
 
@@ -39,6 +42,7 @@ def train_stacks(job: Job, plan: JobPlan, store: RunStore, allow_divergence: boo
         Whether a run that diverges is stored without scores, as in a search; else it ends the job.
     """
     stacks = plan.document.stacks
+    remove_partial_checkpoints(store.folder.parent / CHECKPOINTS)
     costs = [sum(plan.runs[key].method.facts.relative_cost for key in stack) for stack in stacks]
     total, done = sum(costs), 0.0
     for number, (stack, cost) in enumerate(zip(stacks, costs, strict=True), 1):
@@ -46,9 +50,20 @@ def train_stacks(job: Job, plan: JobPlan, store: RunStore, allow_divergence: boo
             runs = [plan.runs[key] for key in stack]
             title = f"{runs[0].method.name}, {_name_folds(runs)}, stack {number} of {len(stacks)}"
             report = _progress_of_stack(job.progress, title, done, cost, total)
-            _train_stack(job, plan.document, runs, store, report, allow_divergence)
+            checkpoint = _open_checkpoint(job, plan.document, stack, store, title)
+            _train_stack(job, plan.document, runs, store, checkpoint, report, allow_divergence)
             report("done", 1.0)
+        remove_checkpoint(store.checkpoint_path(stack))
         done += cost
+
+
+def _open_checkpoint(job: Job, plan: Plan, stack: tuple[str, ...], store: RunStore, title: str) -> CheckpointFile:
+    """Open the checkpoint of a stack, and say what was found there."""
+    identity = checkpoint_identity(job, plan, stack)
+    checkpoint = CheckpointFile(store.checkpoint_path(stack), identity, job.spec.checkpoint_every)
+    if checkpoint.message:
+        job.say(f"{title}: {checkpoint.message}")
+    return checkpoint
 
 
 def _progress_of_stack(progress: Progress, title: str, done: float, cost: float, total: float) -> Progress:
@@ -65,27 +80,32 @@ def _train_stack(
     plan: Plan,
     runs: Sequence[PlannedRun],
     store: RunStore,
+    checkpoint: CheckpointFile,
     progress: Progress,
     allow_divergence: bool,
 ) -> None:
     progress("starting", 0.0)
     method, connectomes = runs[0].method, job.connectomes
-    start = time.perf_counter()
+    checkpoint.start_clock()  # not before the connectomes are there, which all stacks share
     inputs = harmonise_connectomes(connectomes, runs[0].run.fold.source, job.spec.harmonisation_rule)
     with job.device.network_precision():
-        fitted_runs = _fit(method, inputs, [planned.run for planned in runs], progress)
-    seconds = (time.perf_counter() - start) / len(runs)
+        fitted_runs = _fit(method, inputs, [planned.run for planned in runs], progress, checkpoint)
+    seconds = checkpoint.seconds / len(runs)
     for planned, fitted in zip(runs, fitted_runs, strict=True):
         if not allow_divergence:
             fitted.require_finite(method.name)
         store.write(planned.key, _make_record(job, plan, planned, fitted, seconds), fitted.tensors)
 
 
-def _fit(method: Method, connectomes: Connectomes, runs: list[Run], progress: Progress) -> list[FittedRun]:
+def _fit(
+    method: Method, connectomes: Connectomes, runs: list[Run], progress: Progress, checkpoint: CheckpointStore
+) -> list[FittedRun]:
     """Fit runs; an error inside a user's own method names its file and line."""
     file = find_method(method.name).file
+    # every network takes it, but a user's own one may have a `fit` with the three parameters of all methods
+    further = {"checkpoints": checkpoint} if "checkpoints" in inspect.signature(method.fit).parameters else {}
     try:
-        return method.fit(connectomes, runs, progress)
+        return method.fit(connectomes, runs, progress, **further)
     except BrioError:
         raise
     except Exception as error:

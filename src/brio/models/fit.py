@@ -188,7 +188,10 @@ def evaluate_model(model: Model, spec: JobSpec, progress: Progress = silent, say
     others = {k: v for k, v in spec.settings.items() if "." in k}
     if not model.method.needs_validation:
         others["protocol.validation_sites"] = 0
-    evaluation = replace(spec, settings={**own, **others}, protocol="loso", folds=None, records_only=True)
+    # its folder is temporary, so nobody could resume it
+    evaluation = replace(
+        spec, settings={**own, **others}, protocol="loso", folds=None, records_only=True, checkpoint_every=0
+    )
     with tempfile.TemporaryDirectory(prefix="brio-evaluation-") as folder:
         run_job(evaluation, Path(folder) / "job", progress, say)
         return add_evidence(model, Path(folder) / "job")

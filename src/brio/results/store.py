@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 
-from .files import LOCK, PARTIAL, RECORD, WEIGHTS, file_error, read_json, write_json
+from .files import CHECKPOINTS, LOCK, PARTIAL, RECORD, WEIGHTS, file_error, read_json, write_json
 from .records import from_json
 from .run_record import RunRecord
 
@@ -63,6 +63,10 @@ class RunStore:
         self.folder.mkdir(parents=True, exist_ok=True)
         for leftover in self.folder.glob(f"*{PARTIAL}"):
             shutil.rmtree(leftover)
+
+    def checkpoint_path(self, stack: Sequence[str]) -> Path:
+        """Return where the checkpoint of a stack lies while it trains, beside the folder of runs."""
+        return self.folder.parent / CHECKPOINTS / f"{stack[0]}.safetensors"
 
     def write(self, key: str, record: RunRecord, weights: Mapping[str, Tensor]) -> None:
         """Store a finished run; a run that is stored already stays as it is.

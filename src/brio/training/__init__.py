@@ -1,5 +1,6 @@
 """Training over a runs axis: the contract of a method, the sampler, the trainer, model selection."""
 
+from .checkpoint import CheckpointStore, StackCheckpoint
 from .contract import Batch, Method, MethodFacts, NetworkCall, Output, SourceScans, Stage
 from .explanation import ExplainedScans, Explanation
 from .fitted_run import FittedRun, Prediction, Run, RunState, Tensors, group_tensors, name_tensors
@@ -10,6 +11,7 @@ from .step_context import StepContext
 
 __all__ = [
     "Batch",
+    "CheckpointStore",
     "ExplainedScans",
     "Explanation",
     "FittedRun",
@@ -27,6 +29,7 @@ __all__ = [
     "Scans",
     "SourceScans",
     "Stack",
+    "StackCheckpoint",
     "Stage",
     "StepContext",
     "Tensors",

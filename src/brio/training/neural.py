@@ -17,6 +17,7 @@ from ..progress import Progress, silent
 from ..protocol import Fold
 from ..settings import require, setting
 from ..spaces import choice
+from .checkpoint import CheckpointStore
 from .contract import Batch, Method, MethodFacts, NetworkCall, SourceScans, Stage
 from .fitted_run import FittedRun, Prediction, Run, RunState, Tensors
 from .inputs import InputShape, Scans
@@ -196,8 +197,32 @@ class NeuralMethod(Method):
         """Block length of the re-estimates of a run, unrounded; None where nothing is re-estimated."""
         return None
 
-    def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[FittedRun]:
-        return train(self, connectomes, runs, progress)
+    def fit(
+        self,
+        connectomes: Connectomes,
+        runs: Sequence[Run],
+        progress: Progress = silent,
+        checkpoints: CheckpointStore | None = None,
+    ) -> list[FittedRun]:
+        """Fit every run and score its test scans.
+
+        Parameters
+        ----------
+        connectomes : Connectomes
+            Of the whole cohort; a run learns from its source scans only.
+        runs : sequence of Run
+        progress : Progress
+            Called with a message and the share that is done.
+        checkpoints : CheckpointStore, optional
+            Where the state of the stack is stored between epochs. A training that was interrupted goes on from there
+            if all that changes in it is in the stack (``params``, ``buffers``, ``state``).
+
+        Returns
+        -------
+        list of FittedRun
+            In the order of ``runs``.
+        """
+        return train(self, connectomes, runs, progress, checkpoints)
 
     def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
         out = Stack.restore(self, scans, [fitted]).forward(scans, shared=True)

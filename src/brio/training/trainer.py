@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
-import torch
 
 from .. import draws
 from ..connectome import Connectomes
 from ..errors import BrioError
 from ..progress import Progress
 from .adamw import StackedAdamW
+from .checkpoint import CheckpointStore, ResumableTraining, StackTraining
 from .contract import StackableMethod, Stage
 from .fitted_run import FittedRun, Run, RunState, Tensors, group_tensors
 from .selection import BestValidationEpoch, CheckpointChoice, GivenEpoch, SelectionSettings
@@ -57,7 +57,11 @@ class TrainableMethod(StackableMethod, Protocol):
 
 
 def train(
-    method: TrainableMethod, connectomes: Connectomes, runs: Sequence[Run], progress: Progress
+    method: TrainableMethod,
+    connectomes: Connectomes,
+    runs: Sequence[Run],
+    progress: Progress,
+    checkpoints: CheckpointStore | None = None,
 ) -> list[FittedRun]:
     """Train the runs of one stack and score their test scans.
 
@@ -68,24 +72,27 @@ def train(
         Of the whole cohort; a run learns from its source scans only.
     runs : sequence of Run
     progress : Progress
+    checkpoints : CheckpointStore, optional
+        Where the state of the stack is stored between epochs. A training that was interrupted goes on from there.
 
     Returns
     -------
     list of FittedRun
         In the order of ``runs``.
     """
+    resumable = ResumableTraining(checkpoints)
     validation = BestValidationEpoch(connectomes.cohort, runs, method.settings)
     if not method.settings.refit:
-        return _train_until_chosen(method, connectomes, runs, validation, progress)
+        return _train_until_chosen(method, connectomes, runs, validation, progress, resumable)
 
     def half(start: float) -> Progress:
         return lambda message, share: progress(message, start + share / 2)
 
-    first_fits = _train_until_chosen(method, connectomes, runs, validation, half(0.0))
+    first_fits = _train_until_chosen(method, connectomes, runs, validation, half(0.0), resumable)
     sound = [first for first in first_fits if first.selected_epoch is not None]  # the others have diverged
     refits = [Run(first.run.fold.move_validation_to_source(connectomes.cohort), first.run.seed) for first in sound]
     epochs = GivenEpoch(np.array([first.selected_epoch for first in sound], dtype=np.int64))
-    second_fits = iter(_train_until_chosen(method, connectomes, refits, epochs, half(0.5)) if sound else [])
+    second_fits = iter(_train_until_chosen(method, connectomes, refits, epochs, half(0.5), resumable) if sound else [])
     return [first if first.selected_epoch is None else _merge_fits(first, next(second_fits)) for first in first_fits]
 
 
@@ -108,44 +115,52 @@ def _train_until_chosen(
     runs: Sequence[Run],
     choice: CheckpointChoice,
     progress: Progress,
+    resumable: ResumableTraining,
 ) -> list[FittedRun]:
     """Train runs together until the choice of each run's checkpoint is made."""
+    finished = resumable.find_finished(runs)
+    if finished is not None:
+        return finished
     settings = method.settings
     stack = Stack.build(method, connectomes, runs)
     optimiser = StackedAdamW(stack.params, settings.learning_rate, settings.weight_decay)
-    order = np.arange(len(runs))  # which of the runs each row of the stack is
-    running = np.ones(len(runs), dtype=bool)
-    done: dict[int, FittedRun] = {}
+    now = StackTraining.begin(stack, optimiser, choice)
+    resumable.restore(now)
     stages = method.stages()
     total = sum(stage.epochs for stage in stages)
-    epoch = 0
+    end = 0
     for stage in stages:
-        method.begin_stage(stack, stage)
-        if stage.fresh_optimiser:
-            optimiser.forget()
-        step = Step(stack, optimiser, stage)
-        taken = np.zeros(len(stack), dtype=np.int64)  # optimisation steps of this stage, for each run
-        for _ in range(stage.epochs):
-            epoch += 1
-            progress(f"{running.sum()} runs, {stage.name}, epoch {epoch} of {total}", (epoch - 1) / total)
-            optimiser.set_rate(settings.learning_rate * _rate_share(settings.schedule, epoch, total))
-            taken = _train_epoch(method, step, epoch, taken, running)
-            if not stage.selectable:
-                continue
-            method.update_inference_state(stack)
-            choice.consider(stack.score_scans, stack.checkpoint(), epoch)
-            stop = running & (choice.is_finished(epoch) | (epoch == total))
-            for row in np.flatnonzero(stop):
-                done[int(order[row])] = _build_fitted_run(method, stack, choice, int(row), epoch)
-            running &= ~stop
-            if not running.any():
-                return [done[i] for i in range(len(runs))]
-            if running.mean() <= COMPACT_BELOW:
-                stack, choice = stack.select(running), choice.select(running)
-                optimiser.select(stack.params, torch.from_numpy(np.flatnonzero(running)).to(connectomes.device))
-                order, taken, running = order[running], taken[running], running[running]
-                step = Step(stack, optimiser, stage)
+        start, end = end, end + stage.epochs
+        if now.epoch <= start:  # else the interrupted training had begun it
+            method.begin_stage(now.stack, stage)
+            if stage.fresh_optimiser:
+                optimiser.forget()
+            now.taken = np.zeros(len(now.stack), dtype=np.int64)
+        step = Step(now.stack, optimiser, stage)
+        while now.epoch < end:
+            progress(f"{now.running.sum()} runs, {stage.name}, epoch {now.epoch + 1} of {total}", now.epoch / total)
+            now.epoch += 1
+            optimiser.set_rate(settings.learning_rate * _rate_share(settings.schedule, now.epoch, total))
+            now.taken = _train_epoch(method, step, now.epoch, now.taken, now.running)
+            if stage.selectable:
+                _stop_runs(method, now, last=now.epoch == total)
+                if not now.running.any():
+                    return resumable.finish([now.done[i] for i in range(len(runs))])
+                if now.running.mean() <= COMPACT_BELOW:
+                    now.select(now.running)
+                    step = Step(now.stack, optimiser, stage)
+            resumable.save_if_due(now)
     raise BrioError(f"method '{method.name}': its settings leave no epoch in which a checkpoint could be chosen")
+
+
+def _stop_runs(method: TrainableMethod, now: StackTraining, last: bool) -> None:
+    """Consider the present weights as checkpoints, and stop the runs whose choice is made, all of them if ``last``."""
+    method.update_inference_state(now.stack)
+    now.choice.consider(now.stack.score_scans, now.stack.checkpoint(), now.epoch)
+    stop = now.running & (now.choice.is_finished(now.epoch) | last)
+    for row in np.flatnonzero(stop):
+        now.done[int(now.order[row])] = _build_fitted_run(method, now.stack, now.choice, int(row), now.epoch)
+    now.running = now.running & ~stop
 
 
 def _rate_share(schedule: str, epoch: int, total: int) -> float:

@@ -1,0 +1,115 @@
+"""The checkpoint of a stack in training: one safetensors file with its facts as JSON and a hash of both in the header.
+
+It exists only while the stack trains: the job that finishes the stack removes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .files import PARTIAL, file_error
+
+if TYPE_CHECKING:
+    from ..training import StackCheckpoint, Tensors
+
+__all__ = ["read_checkpoint", "remove_checkpoint", "remove_partial_checkpoints", "write_checkpoint"]
+
+NOT_USED = "it is not used: the stack is trained from its first epoch"
+
+
+def write_checkpoint(path: Path, identity: str, seconds: float, checkpoint: StackCheckpoint) -> None:
+    """Write the checkpoint of a stack in place of the one before; a process that is killed leaves the old or the new.
+
+    Parameters
+    ----------
+    path : Path
+        See :meth:`RunStore.checkpoint_path`.
+    identity : str
+        Names the job and the stack, and where and with what they are computed.
+    seconds : float
+        That the stack has trained so far.
+    checkpoint : StackCheckpoint
+    """
+    from safetensors.torch import save_file
+
+    document = json.dumps({"identity": identity, "seconds": seconds, "facts": checkpoint.facts})
+    metadata = {"document": document, "sha256": _hash(document, checkpoint.tensors)}
+    path.parent.mkdir(exist_ok=True)
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}{PARTIAL}")
+    try:
+        save_file(checkpoint.tensors, partial, metadata)
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:  # a full disk, or Ctrl-C, leaves nothing half-written
+        partial.unlink(missing_ok=True)
+
+
+def read_checkpoint(path: Path, identity: str) -> tuple[StackCheckpoint, float]:
+    """Read the checkpoint of a stack.
+
+    Parameters
+    ----------
+    path : Path
+    identity : str
+        As the checkpoint was written with.
+
+    Returns
+    -------
+    checkpoint : StackCheckpoint
+    seconds : float
+        That the stack had trained.
+
+    Raises
+    ------
+    BrioError
+        If the file is damaged, or belongs to another job, version or device; the message says that it is not used.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    from ..training import StackCheckpoint
+
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+        document, stored_hash = metadata["document"], metadata["sha256"]
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        raise file_error(path, f"cannot be read ({error})", NOT_USED) from error
+    if _hash(document, tensors) != stored_hash:
+        raise file_error(path, "is damaged", NOT_USED)
+    content: dict[str, Any] = json.loads(document)
+    if content["identity"] != identity:
+        raise file_error(path, "is of another plan, version or device", NOT_USED)
+    return StackCheckpoint(content["facts"], tensors), content["seconds"]
+
+
+def remove_checkpoint(path: Path) -> None:
+    """Remove the checkpoint of a stack that is finished, if there is one, and its folder once that is empty."""
+    path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # it is not there, or holds the checkpoint of another stack
+        path.parent.rmdir()
+
+
+def remove_partial_checkpoints(folder: Path) -> None:
+    """Remove what a job left in the folder of checkpoints that was killed while it was writing one."""
+    for leftover in folder.glob(f"*{PARTIAL}"):
+        leftover.unlink()
+
+
+def _hash(document: str, tensors: Tensors) -> str:
+    """Hash the facts and every tensor with its name, type and shape."""
+    import torch
+
+    digest = hashlib.sha256(document.encode())
+    for name in sorted(tensors):
+        t = tensors[name]
+        digest.update(f"{name} {t.dtype} {tuple(t.shape)}".encode())
+        digest.update(t.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,274 @@
+"""Checkpoints of a stack in training: all that it needs to go on after an epoch, as tensors and plain facts.
+
+Random numbers are no part of it: they are addressed by seed, epoch and step (:mod:`brio.draws`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .adamw import StackedAdamW
+from .fitted_run import FittedRun, Run, RunState, Tensors, group_tensors
+from .selection import CheckpointChoice
+from .stack import Stack
+
+__all__ = ["CheckpointStore", "ResumableTraining", "StackCheckpoint", "StackTraining"]
+
+Tree = dict[str, Any]
+"""Tensors and arrays by name, in groups inside groups."""
+
+
+class StackCheckpoint(NamedTuple):
+    """What is stored of a stack in training.
+
+    Attributes
+    ----------
+    facts : dict
+        Ready for JSON.
+    tensors : dict of Tensor
+        Contiguous, on the CPU; no two share memory.
+    """
+
+    facts: dict[str, Any]
+    tensors: Tensors
+
+    def describe(self) -> str:
+        """Say after which epoch it was stored.
+
+        Examples
+        --------
+        >>> StackCheckpoint({"epoch": 12, "finished": []}, {}).describe()
+        'epoch 12'
+        """
+        number = len(self.facts["finished"]) + 1
+        return f"epoch {self.facts['epoch']}" + (f" of training {number}" if number > 1 else "")
+
+
+class CheckpointStore(Protocol):
+    """Where the training of one stack keeps its checkpoint."""
+
+    def load(self) -> StackCheckpoint | None:
+        """Return the checkpoint of an interrupted training of the same stack, or None."""
+
+    def is_due(self) -> bool:
+        """Return whether it is time for another checkpoint."""
+
+    def save(self, checkpoint: StackCheckpoint) -> None:
+        """Store a checkpoint in place of the one before."""
+
+
+@dataclass(eq=False)
+class StackTraining:
+    """Where the training of a stack stands between two epochs.
+
+    Attributes
+    ----------
+    stack : Stack
+        Runs that have stopped may have left it.
+    optimiser : StackedAdamW
+    choice : CheckpointChoice
+    order : ndarray of int64, shape [R]
+        Which of the runs each row of the stack is.
+    running : ndarray of bool, shape [R]
+    taken : ndarray of int64, shape [R]
+        Optimisation steps in the present stage.
+    done : dict of FittedRun
+        Runs that have stopped, by number.
+    epoch : int
+        Epochs that are finished, of all stages.
+    """
+
+    stack: Stack
+    optimiser: StackedAdamW
+    choice: CheckpointChoice
+    order: np.ndarray
+    running: np.ndarray
+    taken: np.ndarray
+    done: dict[int, FittedRun]
+    epoch: int = 0
+
+    @classmethod
+    def begin(cls, stack: Stack, optimiser: StackedAdamW, choice: CheckpointChoice) -> StackTraining:
+        """Begin the training of a fresh stack."""
+        n = len(stack)
+        return cls(stack, optimiser, choice, np.arange(n), np.ones(n, dtype=bool), np.zeros(n, dtype=np.int64), {})
+
+    def select(self, keep: np.ndarray) -> None:
+        """Go on with some rows of the stack (boolean mask, shape [R])."""
+        self.stack, self.choice = self.stack.select(keep), self.choice.select(keep)
+        rows = torch.from_numpy(np.flatnonzero(keep)).to(self.stack.connectomes.device)
+        self.optimiser.select(self.stack.params, rows)
+        self.order, self.running, self.taken = self.order[keep], self.running[keep], self.taken[keep]
+
+    def to_tree(self) -> Tree:
+        """Return all tensors and arrays that an epoch changes."""
+        stack, optimiser, choice = self.stack, self.optimiser, self.choice
+        return {
+            "params": stack.params,
+            "buffers": stack.buffers,
+            "state": stack.state._asdict(),
+            "optimiser": {"mean": optimiser.mean, "square": optimiser.square, "steps": optimiser.steps},
+            "best": choice.checkpoint,
+            # numbers of a choice of any class; names of sites and the like are those of the runs
+            "choice": {n: v for n, v in vars(choice).items() if isinstance(v, np.ndarray) and v.dtype.kind in "biuf"},
+            "curve": {str(epoch): score for epoch, score in choice.curve},
+            "rows": {"order": self.order, "running": self.running, "taken": self.taken},
+            "done": {str(number): _fitted_tree(fitted) for number, fitted in self.done.items()},
+        }
+
+    def restore(self, facts: Mapping[str, Any], tree: Tree) -> None:
+        """Take over from an interrupted training of the same runs, which has just begun anew here.
+
+        Parameters
+        ----------
+        facts : dict
+            Of the checkpoint.
+        tree : dict
+            What :meth:`to_tree` returned there.
+        """
+        order, runs = tree["rows"]["order"].numpy(), self.stack.runs
+        self.done = {int(n): _restore_fitted(one, tree["done"][n], runs[int(n)]) for n, one in facts["done"].items()}
+        if len(order) < len(self.stack):
+            self.select(np.isin(np.arange(len(self.stack)), order))
+        stack, optimiser, choice = self.stack, self.optimiser, self.choice
+        tree = _move(tree, stack.connectomes.device)
+        stack.params = {name: p.requires_grad_() for name, p in tree["params"].items()}
+        stack.buffers = tree.get("buffers", {})
+        groups = tree.get("state", {})
+        stack.state = RunState(*(groups.get(name, {}) for name in RunState._fields))
+        optimiser.params = stack.params
+        optimiser.mean, optimiser.square = tree["optimiser"]["mean"], tree["optimiser"]["square"]
+        optimiser.steps = tree["optimiser"]["steps"]
+        choice.checkpoint = tree.get("best", {})
+        for name, value in tree["choice"].items():
+            setattr(choice, name, value.cpu().numpy())
+        choice.curve = [(int(epoch), score.cpu().numpy()) for epoch, score in tree.get("curve", {}).items()]
+        self.order, self.running, self.taken = (tree["rows"][n].cpu().numpy() for n in ("order", "running", "taken"))
+        self.epoch = facts["epoch"]
+
+
+class ResumableTraining:
+    """The trainings of one stack, one after the other (a fit, a refit), and the checkpoint that they go on from.
+
+    A training is known by its number: the same stack has the same trainings in the same order.
+
+    Parameters
+    ----------
+    store : CheckpointStore or None
+        None where nothing is stored.
+    """
+
+    def __init__(self, store: CheckpointStore | None = None) -> None:
+        self._store = store
+        loaded = None if store is None else store.load()
+        self._facts: dict[str, Any] | None = None if loaded is None else loaded.facts
+        self._tree = {} if loaded is None else _nest_tensors(loaded)
+        self._finished: list[list[FittedRun]] = []
+
+    def find_finished(self, runs: Sequence[Run]) -> list[FittedRun] | None:
+        """Return the fitted runs of the next training if the interrupted job had finished it, else None."""
+        number = len(self._finished)
+        if self._facts is None or number >= len(self._facts["finished"]):
+            return None
+        trees = self._tree["finished"][str(number)]
+        fitted_runs = [
+            _restore_fitted(facts, trees[str(i)], run)
+            for i, (facts, run) in enumerate(zip(self._facts["finished"][number], runs, strict=True))
+        ]
+        self._finished.append(fitted_runs)
+        return fitted_runs
+
+    def restore(self, training: StackTraining) -> None:
+        """Let a training that has just begun take over from the interrupted one, if there is one."""
+        if self._facts is not None:
+            training.restore(self._facts, self._tree["now"])
+            self._facts, self._tree = None, {}
+
+    def save_if_due(self, training: StackTraining) -> None:
+        """Store a checkpoint of the present training, after an epoch, if it is time for one."""
+        if self._store is None or not self._store.is_due():
+            return
+        facts = {
+            "epoch": training.epoch,
+            "done": {str(number): _fitted_facts(fitted) for number, fitted in training.done.items()},
+            "finished": [[_fitted_facts(fitted) for fitted in fitted_runs] for fitted_runs in self._finished],
+        }
+        finished = [{str(i): _fitted_tree(one) for i, one in enumerate(runs)} for runs in self._finished]
+        tree = {"now": training.to_tree(), "finished": {str(k): one for k, one in enumerate(finished)}}
+        self._store.save(_flatten_tensors(facts, tree))
+
+    def finish(self, fitted_runs: list[FittedRun]) -> list[FittedRun]:
+        """Note the fitted runs of the present training, and return them."""
+        self._finished.append(fitted_runs)
+        return fitted_runs
+
+
+_IN_TREE = ("run", "test_logit", "parameters", "state")
+"""Fields of a fitted run that are its tensors, or given."""
+
+
+def _fitted_facts(fitted: FittedRun) -> dict[str, Any]:
+    return {field.name: getattr(fitted, field.name) for field in fields(fitted) if field.name not in _IN_TREE}
+
+
+def _fitted_tree(fitted: FittedRun) -> Tree:
+    return {"test_logit": fitted.test_logit, "tensors": fitted.tensors}
+
+
+def _restore_fitted(facts: Mapping[str, Any], tree: Tree, run: Run) -> FittedRun:
+    parameters, state = group_tensors(tree.get("tensors", {}))
+    return FittedRun(run=run, test_logit=tree["test_logit"].numpy(), parameters=parameters, state=state, **facts)
+
+
+def _flatten_tensors(facts: dict[str, Any], tree: Tree) -> StackCheckpoint:
+    """Give every tensor of a tree one name, and note its place in the tree and in memory.
+
+    Sums in another order of memory may round differently, so strides are restored too.
+    """
+    places: dict[str, dict[str, list]] = {}
+    tensors: Tensors = {}
+
+    def walk(branch: Tree, groups: list[str]) -> None:
+        for name, value in branch.items():
+            path = [*groups, name]
+            if isinstance(value, dict):
+                walk(value, path)
+            else:
+                t = torch.from_numpy(value) if isinstance(value, np.ndarray) else value.detach()
+                places["/".join(path)] = {"path": path, "stride": list(t.stride())}
+                tensors["/".join(path)] = t.to("cpu", copy=True).contiguous()
+
+    walk(tree, [])
+    return StackCheckpoint({**facts, "places": places}, tensors)
+
+
+def _nest_tensors(checkpoint: StackCheckpoint) -> Tree:
+    """Undo :func:`_flatten_tensors`; groups without a tensor are lost."""
+    tree: Tree = {}
+    for full_name, place in checkpoint.facts["places"].items():
+        *groups, name = place["path"]
+        branch = tree
+        for group in groups:
+            branch = branch.setdefault(group, {})
+        branch[name] = _restride(checkpoint.tensors[full_name], place["stride"])
+    return tree
+
+
+def _restride(t: Tensor, stride: Sequence[int]) -> Tensor:
+    """Lay out a contiguous tensor in memory with other strides, where these leave no gap and no overlap."""
+    expected = 1
+    for size, step in sorted(zip(t.shape, stride, strict=True), key=lambda pair: pair[1]):
+        if size != 1 and step != expected:
+            return t
+        expected *= size
+    return torch.empty_strided(t.shape, stride, dtype=t.dtype).copy_(t)
+
+
+def _move(tree: Tree, device: torch.device) -> Tree:
+    return {n: _move(value, device) if isinstance(value, dict) else value.to(device) for n, value in tree.items()}
