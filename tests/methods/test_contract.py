@@ -160,7 +160,7 @@ def assert_resumed_to_the_same_bits(name: str, graphs: Callable[[], Connectomes]
         assert (one.validation_auc, one.details, one.steps) == (other.validation_auc, other.details, other.steps)
 
 
-@pytest.mark.parametrize("name", soak_variants(NEURAL, also=("BRIO", "graph OOD", "brain networks")))
+@pytest.mark.parametrize("name", soak_variants(NEURAL, also=("BRIO", "GNN", "graph OOD", "brain networks")))
 def test_a_training_goes_on_from_its_checkpoint_to_the_same_bits(name, tmp_path, last_epoch):
     assert_resumed_to_the_same_bits(name, lambda: Connectomes(tiny()), tmp_path / "checkpoint.safetensors")
 

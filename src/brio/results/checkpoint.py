@@ -36,15 +36,16 @@ def write_checkpoint(path: Path, identity: str, seconds: float, checkpoint: Stac
         That the stack has trained so far.
     checkpoint : StackCheckpoint
     """
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     document = json.dumps({"identity": identity, "seconds": seconds, "facts": checkpoint.facts})
     metadata = {"document": document, "sha256": _hash(document, checkpoint.tensors)}
     path.parent.mkdir(exist_ok=True)
     partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}{PARTIAL}")
     try:
-        save_file(checkpoint.tensors, partial, metadata)
-        with partial.open("rb") as file:
+        with partial.open("wb") as file:  # safetensors would write to a temporary file of another name
+            file.write(save(checkpoint.tensors, metadata))
+            file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
     finally:  # a full disk, or Ctrl-C, leaves nothing half-written

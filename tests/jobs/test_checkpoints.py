@@ -1,0 +1,365 @@
+"""A stack that is killed in the middle goes on from its checkpoint, and ends in the bytes of one that was not."""
+
+import dataclasses
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from test_run_resume import content
+
+import brio as package
+from brio.cohort.simulate import Simulation, simulate
+from brio.device import ComputeDevice
+from brio.errors import BrioError
+from brio.jobs import JobSpec, checkpoints, prepare_job
+from brio.jobs.checkpoints import CheckpointFile, checkpoint_identity
+from brio.jobs.plan import build_plan
+from brio.jobs.train import _fit
+from brio.methods.linear.mlp import MLP
+from brio.results.checkpoint import read_checkpoint, write_checkpoint
+from brio.training import StackCheckpoint, trainer
+
+EPOCHS = 4
+SETTINGS = {"epochs": EPOCHS, "patience": None, "width": 4}
+EVERY_EPOCH = 1e-9
+
+
+class Killed(BaseException):
+    """What stands here for a process that is killed: nothing handles it."""
+
+
+def run(folder: Path, out: Path, say=lambda line: None, **options) -> None:
+    options = {"checkpoint_every": EVERY_EPOCH, "runs_per_stack": 3, "folds": ["site01", "site02"], **options}
+    package.run(folder, "mlp", out=out, settings=SETTINGS, device="cpu", seeds=2, say=say, **options)
+
+
+@pytest.fixture(scope="module")
+def finished(folder, tmp_path_factory) -> Path:
+    """A job of two stacks that was not disturbed and stored no checkpoint."""
+    out = tmp_path_factory.mktemp("checkpoints") / "finished"
+    run(folder, out, checkpoint_every=0)
+    return out
+
+
+@pytest.fixture
+def epochs(monkeypatch) -> list[int]:
+    """Every epoch that is trained."""
+    trained: list[int] = []
+    train_epoch = trainer._train_epoch
+
+    def record(method, step, epoch, taken, running):
+        trained.append(epoch)
+        return train_epoch(method, step, epoch, taken, running)
+
+    monkeypatch.setattr(trainer, "_train_epoch", record)
+    return trained
+
+
+def kill_in_epoch(number: int, monkeypatch) -> None:
+    """Kill the job in the middle of its n-th epoch, over all stacks."""
+    train_epoch, count = trainer._train_epoch, []
+
+    def die(method, step, epoch, taken, running):
+        count.append(epoch)
+        taken = train_epoch(method, step, epoch, taken, running)
+        if len(count) == number:
+            raise Killed
+        return taken
+
+    monkeypatch.setattr(trainer, "_train_epoch", die)
+
+
+def kill_in_checkpoint(number: int, monkeypatch) -> None:
+    """Kill the job when its n-th checkpoint is on the disk, but not yet in place; nothing is tidied up."""
+    replace, unlink, count = Path.replace, Path.unlink, []
+
+    def die(self, target):
+        if target.suffix == ".safetensors":
+            count.append(target)
+            if len(count) == number:
+                raise Killed
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", die)
+    monkeypatch.setattr(Path, "unlink", lambda self, missing_ok=False: len(count) < number and unlink(self, missing_ok))
+
+
+@pytest.mark.parametrize(
+    ("kill", "lost", "said"),
+    [
+        (lambda patch: kill_in_epoch(EPOCHS + 3, patch), 1, "stack 2 of 2: resuming after epoch 2"),
+        (lambda patch: kill_in_checkpoint(2, patch), 1, "stack 1 of 2: resuming after epoch 1"),
+    ],
+)
+def test_killed_in_the_middle_of_a_stack(kill, lost, said, folder, finished, epochs, tmp_path):
+    out, lines = tmp_path / "job", []
+    with pytest.MonkeyPatch.context() as patch:
+        kill(patch)
+        with pytest.raises(Killed):
+            run(folder, out)
+    (checkpoint,) = (out / "checkpoints").glob("*.safetensors")
+    assert checkpoint.stat().st_size > 0
+    run(folder, out, lines.append)
+    assert any(line.endswith(said) for line in lines), lines
+    assert len(epochs) == 2 * EPOCHS + lost, "epochs since the last checkpoint, and no others, are trained twice"
+    assert content(out) == content(finished)
+    assert not (out / "checkpoints").exists()
+
+
+@pytest.fixture(scope="module")
+def interrupted(folder, tmp_path_factory) -> Path:
+    """A job that was killed in the third epoch of its first stack; never changed by a test."""
+    out = tmp_path_factory.mktemp("checkpoints") / "interrupted"
+    with pytest.MonkeyPatch.context() as patch:
+        kill_in_epoch(3, patch)
+        with pytest.raises(Killed):
+            run(folder, out)
+    return out
+
+
+def flip_bit(data: bytes, place: int) -> bytes:
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+@pytest.mark.parametrize("problem", ["is damaged", "another plan, version or device"])
+def test_a_checkpoint_that_cannot_be_trusted_is_named_and_not_used(
+    problem, folder, finished, interrupted, epochs, tmp_path, monkeypatch
+):
+    out, lines = tmp_path / "job", []
+    shutil.copytree(interrupted, out)
+    if problem == "is damaged":
+        (path,) = (out / "checkpoints").iterdir()
+        path.write_bytes(flip_bit(path.read_bytes(), path.stat().st_size - 1))
+    else:
+        monkeypatch.setattr(checkpoints, "FORMAT", 2)
+    run(folder, out, lines.append)
+    (line,) = [line for line in lines if "checkpoints" in line]
+    assert problem in line
+    assert line.endswith("it is not used: the stack is trained from its first epoch")
+    assert epochs == [1, 2, 3, 4] * 2
+    assert content(out) == content(finished)
+
+
+def test_any_damage_is_seen(tmp_path):
+    path = tmp_path / "checkpoints" / "stack.safetensors"
+    tensors = {"w": torch.arange(3.0), "n": torch.tensor(2), "mask": torch.tensor([True]), "none": torch.ones(0)}
+    write_checkpoint(path, "job", 1.0, StackCheckpoint({"epoch": 3}, tensors))
+    read, seconds = read_checkpoint(path, "job")
+    whole, facts = path.read_bytes(), (read.facts, seconds)
+    assert facts == ({"epoch": 3}, 1.0)
+    refused = 0
+    for place in range(0, len(whole), 5):
+        path.write_bytes(flip_bit(whole, place))
+        try:
+            read, seconds = read_checkpoint(path, "job")
+        except BrioError:
+            refused += 1
+        else:  # white space of the header
+            assert (read.facts, seconds) == facts
+            assert all(torch.equal(read.tensors[name], t) for name, t in tensors.items())
+    assert refused > 0.9 * len(whole) / 5
+    for length in (0, 7, 100, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(BrioError, match="cannot be read"):
+            read_checkpoint(path, "job")
+    save_file({"w": torch.ones(1)}, path)
+    with pytest.raises(BrioError, match="cannot be read"):
+        read_checkpoint(path, "job")
+
+
+def test_a_checkpoint_belongs_to_one_plan_stack_version_and_device(folder, monkeypatch):
+    job = prepare_job(JobSpec(folder, device="cpu"))
+    plan = dataclasses.replace(build_plan(job, ["ridge"]).document, stacks=(("a", "b"), ("c",)))
+    own = checkpoint_identity(job, plan, ("a", "b"))
+    assert own == checkpoint_identity(job, dataclasses.replace(plan), ("a", "b"))
+    others = [checkpoint_identity(job, plan, ("a",))]
+    for change in ({"brio": "0.0"}, {"threads": 99}, {"seeds": (0, 1)}, {"fingerprint": "another"}):
+        others.append(checkpoint_identity(job, dataclasses.replace(plan, **change), ("a", "b")))
+    for name in ("torch.__version__", "numpy.__version__", "brio.jobs.checkpoints.FORMAT"):
+        with monkeypatch.context() as patch:
+            patch.setattr(name, "another")
+            others.append(checkpoint_identity(job, plan, ("a", "b")))
+    monkeypatch.setattr(ComputeDevice, "describe", lambda self: "another")
+    others.append(checkpoint_identity(job, plan, ("a", "b")))
+    assert len({own, *others}) == 1 + len(others)
+
+
+def test_an_intact_checkpoint_is_used_even_where_no_other_is_stored(folder, finished, interrupted, epochs, tmp_path):
+    out = tmp_path / "job"
+    shutil.copytree(interrupted, out)
+    (out / "checkpoints" / "half.safetensors.0.partial").write_bytes(b"half")
+    run(folder, out, checkpoint_every=0)
+    assert epochs == [3, 4, 1, 2, 3, 4]
+    assert content(out) == content(finished)
+
+
+def test_what_a_finished_stack_left_is_removed_without_a_word(folder, finished, interrupted, tmp_path):
+    """As after a kill between the last run and the removal of the checkpoint."""
+    out, lines = tmp_path / "job", []
+    shutil.copytree(finished, out)
+    shutil.copytree(interrupted / "checkpoints", out / "checkpoints")
+    run(folder, out, lines.append)
+    assert not any("checkpoint" in line for line in lines)
+    assert content(out) == content(finished)
+
+
+def test_checkpoints_are_stored_by_the_clock(tmp_path, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    path = tmp_path / "checkpoints" / "stack.safetensors"
+    file = CheckpointFile(path, "job", 120)
+    due = []
+    for now[0] in (110.0, 219.0, 220.0):
+        due.append(file.is_due())
+    file.save(StackCheckpoint({"epoch": 3, "finished": []}, {"w": torch.ones(2)}))
+    for now[0] in (221.0, 339.0, 340.0):
+        due.append(file.is_due())
+    assert due == [False, False, True] * 2
+    later = CheckpointFile(path, "job", 0)
+    now[0] = 1000.0
+    assert not later.is_due()
+    assert later.seconds == 120 + 660
+    assert later.message == "resuming after epoch 3"
+    assert torch.equal(later.load().tensors["w"], torch.ones(2))
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan")])
+def test_the_time_between_checkpoints_is_checked(seconds, folder):
+    with pytest.raises(BrioError, match="checkpoint_every"):
+        JobSpec(folder, checkpoint_every=seconds)
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(tmp_path, monkeypatch):
+    path, one = tmp_path / "checkpoints" / "stack.safetensors", StackCheckpoint({}, {"w": torch.ones(2)})
+    write_checkpoint(path, "job", 0.0, one)
+    before = path.read_bytes()
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_checkpoint(path, "job", 1.0, one)
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_network_with_a_fit_of_its_own_needs_not_know_checkpoints():
+    class Own(MLP):
+        def fit(self, connectomes, runs, progress):
+            return ["fitted"]
+
+    assert _fit(Own(), None, [], None, None) == ["fitted"]
+
+
+# ---------------------------------------------------------------- Ctrl-C
+
+WORDS = ["--method", "mlp", "--set", f"epochs={EPOCHS}", "--set", "patience=none", "--set", "width=4", "--seeds", "2"]
+WORDS += ["--fold", "site01", "--fold", "site02", "--device", "cpu", "--runs-per-stack", "3", "--quiet"]
+WORDS += ["--checkpoint-every", str(EVERY_EPOCH)]
+
+
+def test_ctrl_c_says_how_to_go_on(brio, folder, finished, epochs, tmp_path):
+    out = tmp_path / "job"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules[__name__], "Killed", KeyboardInterrupt)
+        kill_in_epoch(2, patch)
+        said = brio("run", folder, "--out", out, *WORDS)
+    assert said.status == 130
+    assert said.err == "brio: interrupted; give the same command again to go on from where it was\n"
+    assert not list(out.rglob("*.partial"))
+    again = brio("run", folder, "--out", out, *WORDS)
+    assert again.status == 0
+    assert "resuming after epoch 1" in again.out
+    assert epochs[2:4] == [2, 3]
+    assert content(out) == content(finished)
+
+
+# ---------------------------------------------------------------- 25 moments
+
+DRIVER = """
+import os, sys
+from brio.cli import main
+from brio.jobs.checkpoints import CheckpointFile
+from brio.training import trainer
+
+log = os.open(sys.argv.pop(1), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+train_epoch, save, asked = trainer._train_epoch, CheckpointFile.save, []
+
+def is_due(self):
+    asked.append(self)  # after each epoch
+    return len(asked) % 4 == 0
+
+def logged_epoch(method, step, epoch, taken, running):
+    run = step.stack.runs[0]  # a refit has more source scans
+    os.write(log, f"{method.name} {run.fold.name} {run.seed} {len(run.fold.source)} {epoch}\\n".encode())
+    return train_epoch(method, step, epoch, taken, running)
+
+def logged_save(self, checkpoint):
+    save(self, checkpoint)
+    os.write(log, b"saved\\n")
+
+trainer._train_epoch, CheckpointFile.save, CheckpointFile.is_due = logged_epoch, logged_save, is_due
+main()
+"""
+
+
+def start(log: Path, words: list[str]) -> subprocess.Popen:
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    env["PYTHONPATH"] = os.pathsep.join([str(Path(package.__file__).parents[1]), env.get("PYTHONPATH", "")])
+    line = [sys.executable, "-c", DRIVER, str(log), "run", *words]
+    return subprocess.Popen(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def count_epochs(log: Path) -> int:
+    return sum(line != "saved" for line in log.read_text().splitlines()) if log.exists() else 0
+
+
+@pytest.mark.soak
+def test_killed_at_25_moments(tmp_path):
+    """By SIGKILL from this process, at random times in the first eleven epochs that each process trains.
+
+    A checkpoint is due after every fourth epoch, however long these take.
+    """
+    simulate(Simulation(n_sites=5, per_class=6, n_rois=16, frames=80)).save(tmp_path / "cohort")
+    words = [str(tmp_path / "cohort"), "--method", "brio", "--method", "dann", "--seeds", "2", "--device", "cpu"]
+    words += ["--set", "epochs=40", "--set", "patience=30", "--set", "refit=true", "--set", "T_w=8", "--set", "M=6"]
+    words += ["--set", "K=2", "--fold", "site01", "--fold", "site02", "--runs-per-stack", "3", "--quiet"]
+    process = start(tmp_path / "whole.log", [*words, "--out", str(tmp_path / "whole")])
+    said, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, said
+    sequence = [line for line in (tmp_path / "whole.log").read_text().splitlines() if line != "saved"]
+    place = {line: number for number, line in enumerate(sequence)}
+    assert len(place) == len(sequence), "every epoch of the job has a line of its own"
+
+    rng, kills, last, stored, lost = random.Random(0), 25, -1, -1, []
+    for number in range(kills + 1):
+        log = tmp_path / f"{number}.log"
+        process = start(log, [*words, "--out", str(tmp_path / "killed")])
+        if number < kills:
+            begun, wait = rng.randint(1, 10), rng.uniform(0.0, 0.1)
+            while count_epochs(log) < begun and process.poll() is None:
+                time.sleep(0.002)
+            time.sleep(wait)
+            process.kill()
+        said, _ = process.communicate(timeout=600)
+        assert process.returncode == (-signal.SIGKILL if number < kills else 0), said
+        lines = log.read_text().splitlines()
+        first = place[lines[0]]
+        assert stored < first <= last + 1, "it goes on at the last checkpoint that is known to be stored, or later"
+        lost.append(last + 1 - first)
+        for line in lines:
+            stored, last = (last, last) if line == "saved" else (stored, place[line])
+    assert last == len(sequence) - 1
+    assert max(lost) <= 4, "three epochs after the last checkpoint, and one that was not finished or not yet stored"
+    assert max(lost) > 1
+    assert content(tmp_path / "killed") == content(tmp_path / "whole")
+    print(f"{len(sequence)} epochs; begun again after each of {kills} kills: {lost[1:]}")
