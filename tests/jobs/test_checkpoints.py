@@ -359,7 +359,7 @@ def test_killed_at_25_moments(tmp_path):
         for line in lines:
             stored, last = (last, last) if line == "saved" else (stored, place[line])
     assert last == len(sequence) - 1
-    assert max(lost) <= 4, "three epochs after the last checkpoint, and one that was not finished or not yet stored"
-    assert max(lost) > 1
+    # three epochs after a checkpoint, one that is not stored yet, and the last of a training, after which none is due
+    assert 1 < max(lost) <= 5
     assert content(tmp_path / "killed") == content(tmp_path / "whole")
     print(f"{len(sequence)} epochs; begun again after each of {kills} kills: {lost[1:]}")
