@@ -95,7 +95,17 @@ class StackTraining:
 
     @classmethod
     def begin(cls, stack: Stack, optimiser: StackedAdamW, choice: CheckpointChoice) -> StackTraining:
-        """Begin the training of a fresh stack."""
+        """Begin the training of a fresh stack.
+
+        Parameters
+        ----------
+        stack : Stack
+            Of all runs.
+        optimiser : StackedAdamW
+            Over its parameters.
+        choice : CheckpointChoice
+            That has seen no epoch.
+        """
         n = len(stack)
         return cls(stack, optimiser, choice, np.arange(n), np.ones(n, dtype=bool), np.zeros(n, dtype=np.int64), {})
 
