@@ -10,9 +10,9 @@ import pytest
 from brio import BrioError
 from brio.cohort import load_bundled_atlas
 from brio.cohort.readers import import_cohort, summarise_import
-from brio.cohort.readers.bids import join_runs
 from brio.cohort.readers.bids_names import parse_name
 from brio.cohort.readers.series import Series
+from brio.cohort.readers.sessions import join_scans
 
 NAMES = ("LH-Vis", "RH-Vis", "LH-Mot", "RH-Mot", "Thalamus")
 SUBJECTS = ("sub-001", "sub-002", "sub-003", "sub-004")
@@ -294,12 +294,12 @@ def test_joined_runs_by_name_with_dead_rois():
     y[:, 4] = 0  # no signal in one run
     x[3, 0] = np.nan  # one frame
     paths = [Path("a"), Path("b")]
-    joined = join_runs([Series(x, NAMES), Series(y[:, ::-1], NAMES[::-1])], paths).frames
+    joined = join_scans([Series(x, NAMES), Series(y[:, ::-1], NAMES[::-1])], paths).frames
     assert np.isnan(joined[:, 4]).all()
     assert np.argwhere(np.isnan(joined[:, :4])).tolist() == [[3, 0]]
     np.testing.assert_allclose(joined[11:, 1], (y[:, 1] - y[:, 1].mean()) / y[:, 1].std(), rtol=1e-4, atol=1e-5)
     with pytest.raises(BrioError, match=r"b: repetition time 2\.0, but 1\.0 in a"):
-        join_runs([Series(x, None, 1.0), Series(x, None, 2.0)], paths)
+        join_scans([Series(x, None, 1.0), Series(x, None, 2.0)], paths)
 
 
 def test_tasks_are_not_mixed(xcpd, tmp_path):

@@ -13,11 +13,12 @@ import pandas as pd
 
 from ..errors import BrioError
 from .atlas import Atlas
-from .display import format_range, render_summary
+from .display import format_range, format_repetition_times, name_class_columns, render_summary
 from .folder import (
     ATLAS,
     FRAMES,
     PARTICIPANTS,
+    TEXT_COLUMNS,
     check_participants,
     find_filled,
     format_table,
@@ -49,9 +50,10 @@ class Cohort:
     starts, n_frames : ndarray of int64, shape [N]
         Scan i is ``frames[starts[i] : starts[i] + n_frames[i]]``.
     participants : DataFrame, N rows
-        One row per scan; a participant has one scan. Columns ``participant_id``, ``n_frames``, ``site``, ``label``
-        (0 or 1) and any covariates; ``tr`` is the repetition time in seconds, where it is known. Scans to predict may
-        lack ``site`` and ``label``, all of them or some (empty text and NA); jobs and the audit refuse such a cohort.
+        One row per scan. Columns ``participant_id``, ``n_frames``, ``site``, ``label`` (0 or 1) and any covariates;
+        ``tr`` is the repetition time in seconds, where it is known. Scans to predict may lack ``site`` and ``label``,
+        all of them or some (empty text and NA); jobs and the audit refuse such a cohort. Where participants have
+        several scans, ``session`` tells them apart and ``scan_id`` names them.
     atlas : Atlas
         The P ROIs.
     classes : tuple of two str
@@ -89,8 +91,9 @@ class Cohort:
     def __repr__(self) -> str:
         named = find_filled(self.participants, "site")
         sites = f" at {self.participants['site'][named].nunique()} sites" if named.any() else ""
+        people = f" of {len(set(self.participant_ids))} participants" if self.has_repeated_scans else ""
         return (
-            f"Cohort({self.name!r}: {len(self)} scans{sites}, {self.n_rois} ROIs ({self.atlas.name}), "
+            f"Cohort({self.name!r}: {len(self)} scans{people}{sites}, {self.n_rois} ROIs ({self.atlas.name}), "
             f"{self._frames_range()}, fingerprint {self.fingerprint[:12] or 'not computed'})"
         )
 
@@ -100,7 +103,7 @@ class Cohort:
             ("scans", str(len(self))),
             ("ROIs", f"{self.n_rois} ({self.atlas.name})"),
             ("length", self._frames_range()),
-            ("repetition time", self._repetition_time_range()),
+            ("repetition time", format_repetition_times(self.participants)),
             ("fingerprint", self.fingerprint[:12] or "not computed"),
         ]
         title = f"Cohort {self.name}"
@@ -112,21 +115,10 @@ class Cohort:
         rows = [
             (site, *(int(((self.labels == label) & (self.sites == site)).sum()) for label in (0, 1))) for site in names
         ]
-        return render_summary(title, facts, ("site", *self._class_headings()), rows)
+        return render_summary(title, facts, ("site", *name_class_columns(self.classes)), rows)
 
     def _frames_range(self) -> str:
         return format_range(int(self.n_frames.min()), int(self.n_frames.max()), "frames") if len(self) else "no frames"
-
-    def _repetition_time_range(self) -> str:
-        if "tr" not in self.participants:
-            return "unknown"
-        tr = pd.to_numeric(self.participants["tr"], errors="coerce").dropna()
-        return format_range(float(tr.min()), float(tr.max()), "s") if len(tr) else "unknown"
-
-    def _class_headings(self) -> tuple[str, str]:
-        """Name both classes with their labels."""
-        zero, one = self.classes
-        return ("controls (0)", "patients (1)") if (zero, one) == ("0", "1") else (f"{zero} (0)", f"{one} (1)")
 
     @property
     def n_rois(self) -> int:
@@ -135,8 +127,19 @@ class Cohort:
 
     @property
     def ids(self) -> np.ndarray:
-        """``participant_id`` of each scan. Shape [N], str."""
+        """Unique name of each scan: ``scan_id`` if participants have several, else ``participant_id``. Shape [N], str."""
+        column = "scan_id" if {"scan_id", "session"} <= set(self.participants) else "participant_id"
+        return self.participants[column].to_numpy(dtype=str)
+
+    @property
+    def participant_ids(self) -> np.ndarray:
+        """``participant_id`` of each scan; one may occur several times. Shape [N], str."""
         return self.participants["participant_id"].to_numpy(dtype=str)
+
+    @property
+    def has_repeated_scans(self) -> bool:
+        """Whether a participant has several scans."""
+        return "participant_id" in self.participants and bool(self.participants["participant_id"].duplicated().any())
 
     @property
     def sites(self) -> np.ndarray:
@@ -196,7 +199,7 @@ class Cohort:
             return self
         selected = self.participants.iloc[index].reset_index(drop=True)
         digest = hashlib.sha256(self.fingerprint.encode())
-        digest.update("\n".join(selected["participant_id"].astype(str)).encode())
+        digest.update("\n".join(self.ids[index]).encode())
         return replace(
             self,
             participants=selected,
@@ -214,6 +217,7 @@ class Cohort:
         site: Sequence[Any],
         label: Sequence[int],
         participant_id: Sequence[str] | None = None,
+        session: Sequence[Any] | None = None,
         covariates: pd.DataFrame | None = None,
         atlas: Atlas | None = None,
         classes: tuple[str, str] = ("0", "1"),
@@ -230,7 +234,9 @@ class Cohort:
         label : sequence of N labels
             0 (control) or 1 (patient); both must occur.
         participant_id : sequence of N str, optional
-            Unique names; ``s00001``, ``s00002``, ... by default.
+            ``s00001``, ``s00002``, ... by default. Unique unless ``session`` is given.
+        session : sequence of N values, optional
+            Tells apart the scans of a participant who has several.
         covariates : DataFrame, N rows, optional
             Further columns of the participants table, for example ``age``, ``sex`` and ``tr``.
         atlas : Atlas, optional
@@ -253,7 +259,8 @@ class Cohort:
         if len(scans) == 0:
             raise BrioError("no scans were given")
         ids = [f"s{i + 1:05d}" for i in range(len(scans))] if participant_id is None else list(participant_id)
-        for argument, values in (("site", site), ("label", label), ("participant_id", ids), ("covariates", covariates)):
+        arguments = {"site": site, "label": label, "participant_id": ids, "session": session, "covariates": covariates}
+        for argument, values in arguments.items():
             if values is not None and len(values) != len(scans):
                 raise BrioError(f"{len(scans)} scans, but {len(values)} values of {argument}; give one for each scan")
         arrays = [np.asarray(scan, dtype=np.float32) for scan in scans]
@@ -268,6 +275,8 @@ class Cohort:
                     "all scans need the same parcellation"
                 )
         table = pd.DataFrame({"participant_id": ids, "site": list(site), "label": list(label)})
+        if session is not None:
+            table["session"] = [str(value) for value in session]
         if covariates is not None:
             table = pd.concat([table, covariates.reset_index(drop=True)], axis=1)
         lengths = np.array([len(array) for array in arrays], dtype=np.int64)
@@ -346,7 +355,7 @@ class Cohort:
             frames = np.load(folder / FRAMES, mmap_mode="r", allow_pickle=False)
         except (ValueError, OSError, EOFError) as error:
             raise BrioError(f"{folder / FRAMES}: cannot be read ({error}); import the cohort again") from error
-        participants = read_table(folder / PARTICIPANTS, text_columns=("participant_id", "site"))
+        participants = read_table(folder / PARTICIPANTS, text_columns=TEXT_COLUMNS)
         rois = read_table(folder / ATLAS, text_columns=("name",))
         lengths = participants["n_frames"].to_numpy(dtype=np.int64)
         if frames.shape != (lengths.sum(), len(rois)):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-__all__ = ["format_range", "render_summary"]
+import pandas as pd
+
+__all__ = ["format_range", "format_repetition_times", "name_class_columns", "render_summary"]
 
 MOST_ROWS = 40
 """Rows of a table that are shown; the rest is counted."""
@@ -29,6 +31,26 @@ def format_range(low: float, high: float, unit: str) -> str:
     ('98 to 180 frames', '2 s')
     """
     return f"{low:g} {unit}" if low == high else f"{low:g} to {high:g} {unit}"
+
+
+def format_repetition_times(participants: pd.DataFrame) -> str:
+    """Format the range of the repetition times in a participants table; ``unknown`` where it states none."""
+    if "tr" not in participants:
+        return "unknown"
+    tr = pd.to_numeric(participants["tr"], errors="coerce").dropna()
+    return format_range(float(tr.min()), float(tr.max()), "s") if len(tr) else "unknown"
+
+
+def name_class_columns(classes: tuple[str, str]) -> tuple[str, str]:
+    """Name both classes with their labels.
+
+    Examples
+    --------
+    >>> name_class_columns(("0", "1")), name_class_columns(("HC", "MDD"))
+    (('controls (0)', 'patients (1)'), ('HC (0)', 'MDD (1)'))
+    """
+    zero, one = classes
+    return ("controls (0)", "patients (1)") if (zero, one) == ("0", "1") else (f"{zero} (0)", f"{one} (1)")
 
 
 def render_summary(

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import BrioError
+from .sessions import name_repeated_scans
 
 __all__ = [
     "ATLAS",
@@ -24,6 +25,7 @@ __all__ = [
     "HEADER",
     "PARTICIPANTS",
     "REQUIRED_COLUMNS",
+    "TEXT_COLUMNS",
     "check_participants",
     "find_filled",
     "format_table",
@@ -39,6 +41,8 @@ FORMAT = 1
 """Version of the folder layout."""
 FRAMES, PARTICIPANTS, ATLAS, HEADER = "frames.npy", "participants.tsv", "atlas.tsv", "cohort.json"
 REQUIRED_COLUMNS = ("participant_id", "site", "label")
+TEXT_COLUMNS = ("participant_id", "site", "session", "scan_id")
+"""Columns of the participants table that stay as they are written."""
 REQUIRED_KEYS = frozenset({"name", "atlas", "classes", "provenance", "tables", "fingerprint"})
 MISSING = "n/a"
 HASH_CHUNK_BYTES = 64 << 20
@@ -60,13 +64,14 @@ def check_participants(table: pd.DataFrame, where: str, labels_required: bool = 
     -------
     DataFrame
         A copy in which ``participant_id`` and ``site`` are text and ``label`` is 0 or 1. Where they are not required, a
-        missing site is empty text and a missing label NA; a column without any value is left out.
+        missing site is empty text and a missing label NA; a column without any value is left out. Where a participant
+        has several scans there is a column ``scan_id``, see :mod:`brio.cohort.sessions`.
 
     Raises
     ------
     BrioError
-        If a required column is missing or has gaps, a participant appears twice, a label is not 0 or 1, or required
-        labels are of one class.
+        If a required column is missing or has gaps, a participant appears twice without different sessions, a label is
+        not 0 or 1, or required labels are of one class.
     """
     required = REQUIRED_COLUMNS if labels_required else ("participant_id",)
     for column in required:
@@ -80,11 +85,9 @@ def check_participants(table: pd.DataFrame, where: str, labels_required: bool = 
         if empty.any() and column in required:
             raise BrioError(f"{where}: column '{column}' is empty in row {int(np.flatnonzero(empty)[0]) + 1}")
         table[column] = table[column].astype(str).mask(empty, "")
-    repeated = table["participant_id"][table["participant_id"].duplicated()]
-    if len(repeated):
-        raise BrioError(f"{where}: participant {repeated.iloc[0]} appears more than once")
     if "label" in table:
         table["label"] = _convert_labels(table, where, labels_required)
+    table = name_repeated_scans(table, where)
     return table.drop(columns=[c for c in ("site", "label") if c in table and not find_filled(table, c).any()])
 
 

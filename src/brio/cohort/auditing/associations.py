@@ -1,7 +1,7 @@
 """Measure associations that let a classifier succeed without looking at the brain.
 
 These are associations between site and label, scan length and site, scan length and label, and repetition time and
-site.
+site. Where participants have several scans, those of their first scans: tests over scans would count people twice.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ..cohort import Cohort
+from ..sessions import index_participants
 
 __all__ = [
     "LabelBySite",
@@ -24,19 +25,20 @@ __all__ = [
     "measure_label_by_site",
     "measure_length_by_label",
     "measure_length_by_site",
+    "select_first_scans",
     "summarise_repetition_times",
 ]
 
 
 @dataclass(frozen=True)
 class SiteCounts:
-    """Scans of one site, as supplied and without the proposed exclusions.
+    """Participants of one site, as supplied and without the proposed exclusions.
 
     Attributes
     ----------
     site : str
     before, after : tuple of two int
-        Scans with label 0 and label 1.
+        Participants with label 0 and label 1, each counted once however many scans there are.
     """
 
     site: str
@@ -153,7 +155,7 @@ def count_classes(labels: np.ndarray) -> tuple[int, int]:
 
 
 def count_by_site(cohort: Cohort, keep: np.ndarray) -> tuple[SiteCounts, ...]:
-    """Count the scans of each site and class.
+    """Count the participants of each site and class.
 
     Parameters
     ----------
@@ -167,11 +169,22 @@ def count_by_site(cohort: Cohort, keep: np.ndarray) -> tuple[SiteCounts, ...]:
     tuple of SiteCounts
         Sorted by site.
     """
-    sites, labels = cohort.sites, cohort.labels
+    before, after = select_first_scans(cohort), select_first_scans(cohort.select(keep))
     return tuple(
-        SiteCounts(str(s), count_classes(labels[sites == s]), count_classes(labels[(sites == s) & keep]))
-        for s in np.unique(sites)
+        SiteCounts(str(s), *(count_classes(part.labels[part.sites == s]) for part in (before, after)))
+        for s in np.unique(cohort.sites)
     )
+
+
+def select_first_scans(cohort: Cohort) -> Cohort:
+    """Select the first scan of each participant, so that counts and tests are about participants.
+
+    Returns
+    -------
+    Cohort
+        The same cohort if nobody has several scans.
+    """
+    return cohort.select(index_participants(cohort.participant_ids)[0])
 
 
 def measure_label_by_site(cohort: Cohort) -> LabelBySite:

@@ -3,7 +3,8 @@
 The exclusion rule is in :mod:`brio.cohort.auditing.exclusions`. Everything else is reported and left to the reader:
 frames with missing values, patterns of ROIs without signal that reveal the site, sites with one class or few
 participants in one, and associations of label, scan length and repetition time with the site. Numbers about sites
-describe the cohort that remains after the proposed exclusions.
+describe the cohort that remains after the proposed exclusions. Repeated scans of a participant are not duplicates: only
+the same scan under two names is one. Counts by class and site, and tests, are about participants.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 
 from ...errors import BrioError
 from ..cohort import Cohort
+from ..sessions import index_participants
 from .associations import (
     LabelBySite,
     LengthByLabel,
@@ -28,6 +30,7 @@ from .associations import (
     measure_label_by_site,
     measure_length_by_label,
     measure_length_by_site,
+    select_first_scans,
     summarise_repetition_times,
 )
 from .coverage import PatternTest, predict_site_from_patterns, read_coverage
@@ -64,8 +67,8 @@ class Audit:
     n_before, n_after : int
         Scans as supplied, and without the proposed exclusions.
     classes_before, classes_after : tuple of two int
-        The same for each class.
-    exclusions : dict of participant to list of str
+        Participants of each class, before and after.
+    exclusions : dict of scan to list of str
         Proposed exclusions with all their reasons.
     duplicates : tuple of DuplicatePair
     next_closest : dict of atlas to DuplicatePair
@@ -84,7 +87,9 @@ class Audit:
         Sites left with one class only, and sites left with both classes but fewer than ``min_class`` in one.
     label_by_site, length_by_site, length_by_label, repetition_time
         See :mod:`brio.cohort.auditing.associations`. None if no scan remains or no repetition time is stated.
-    site_of : dict of participant to site
+    site_of, participant_of : dict of scan to str
+        Site and participant of each scan. A scan is named by its participant, or by its ``scan_id`` where participants
+        have several.
     keep : ndarray of bool, shape [N]
         Scans that remain: ``cohort.select(result.keep)``.
     """
@@ -115,6 +120,7 @@ class Audit:
     length_by_label: LengthByLabel | None
     repetition_time: RepetitionTime | None
     site_of: dict[str, str]
+    participant_of: dict[str, str]
     keep: np.ndarray
 
     def __repr__(self) -> str:
@@ -123,9 +129,15 @@ class Audit:
             f"{len(self.duplicates)} pairs of duplicates)"
         )
 
+    @property
+    def has_repeated_scans(self) -> bool:
+        """Whether a participant has several scans."""
+        return len(set(self.participant_of.values())) < self.n_before
+
     def to_dict(self) -> dict[str, Any]:
-        """Convert to dictionaries and lists that ``json.dumps`` accepts; ``keep`` and ``site_of`` are left out."""
-        return {name: value for name, value in asdict(self).items() if name not in ("keep", "site_of")}
+        """Convert to dictionaries and lists that ``json.dumps`` accepts; ``keep`` and names of all scans are left out."""
+        left_out = ("keep", "site_of", "participant_of")
+        return {name: value for name, value in asdict(self).items() if name not in left_out}
 
 
 def audit(cohort: Cohort, rules: AuditRules = DEFAULT_RULES, companions: Sequence[Cohort] = ()) -> Audit:
@@ -174,7 +186,8 @@ def audit(cohort: Cohort, rules: AuditRules = DEFAULT_RULES, companions: Sequenc
         non_finite += find_non_finite_frames(parcellated, coverage, atlas)
         dead += find_dead_rois(parcellated, coverage, atlas)
         short += find_short_scans(parcellated, coverage, atlas, rules.min_frames)
-        pattern = predict_site_from_patterns(coverage.alive, parcellated.sites, parcellated.ids)
+        first, _ = index_participants(parcellated.participant_ids)  # nearest scans must be of other people
+        pattern = predict_site_from_patterns(coverage.alive[first], parcellated.sites[first], parcellated.ids[first])
         if pattern is not None:
             patterns[atlas] = pattern
         search = find_duplicates(parcellated, coverage, rules.duplicate_correlation, rules.min_frames)
@@ -193,6 +206,7 @@ def audit(cohort: Cohort, rules: AuditRules = DEFAULT_RULES, companions: Sequenc
     exclusions = propose_exclusions(rules, non_finite, dead, short, duplicates, label_of)
     keep = np.array([participant not in exclusions for participant in ids])
     remaining = cohort.select(keep)
+    people_before, people = select_first_scans(cohort), select_first_scans(remaining)
     counts = count_by_site(cohort, keep)
     return Audit(
         cohort=cohort.name,
@@ -202,8 +216,8 @@ def audit(cohort: Cohort, rules: AuditRules = DEFAULT_RULES, companions: Sequenc
         rules=rules,
         n_before=len(cohort),
         n_after=len(remaining),
-        classes_before=count_classes(cohort.labels),
-        classes_after=count_classes(remaining.labels),
+        classes_before=count_classes(people_before.labels),
+        classes_after=count_classes(people.labels),
         exclusions=exclusions,
         duplicates=duplicates,
         next_closest=next_closest,
@@ -216,11 +230,12 @@ def audit(cohort: Cohort, rules: AuditRules = DEFAULT_RULES, companions: Sequenc
         sites=counts,
         one_class=tuple(c.site for c in counts if min(c.after) == 0 < max(c.after)),
         small_class=tuple(c.site for c in counts if 0 < min(c.after) < rules.min_class),
-        label_by_site=measure_label_by_site(remaining) if len(remaining) else None,
-        length_by_site=measure_length_by_site(remaining) if len(remaining) else None,
-        length_by_label=measure_length_by_label(remaining) if len(remaining) else None,
-        repetition_time=summarise_repetition_times(remaining),
+        label_by_site=measure_label_by_site(people) if len(people) else None,
+        length_by_site=measure_length_by_site(people) if len(people) else None,
+        length_by_label=measure_length_by_label(people) if len(people) else None,
+        repetition_time=summarise_repetition_times(people),
         site_of=dict(zip(ids, cohort.sites.tolist(), strict=True)),
+        participant_of=dict(zip(ids, cohort.participant_ids.tolist(), strict=True)),
         keep=keep,
     )
 
@@ -228,7 +243,7 @@ def audit(cohort: Cohort, rules: AuditRules = DEFAULT_RULES, companions: Sequenc
 def _match_companions(cohort: Cohort, companions: Sequence[Cohort]) -> dict[str, Cohort]:
     """Map each atlas to its cohort, companions reduced to the participants of the cohort."""
     by_atlas = {cohort.atlas.name: cohort}
-    own = cohort.participants.set_index("participant_id")
+    own = cohort.participants.set_index(cohort.ids)
     for companion in companions:
         shared = companion.select(np.isin(companion.ids, cohort.ids))
         if len(shared) == 0:

@@ -1,4 +1,7 @@
-"""Define what an audit can report about one participant or one pair of participants, and collect it."""
+"""Define what an audit can report about one scan or one pair of scans, and collect it.
+
+A scan is named by its participant; where participants have several scans, by its ``scan_id``.
+"""
 
 from __future__ import annotations
 
@@ -264,9 +267,8 @@ def describe_pair(cohort: Cohort, match: Match, atlas: str, kind: Kind) -> Dupli
 
 
 def _identify(cohort: Cohort, i: int) -> tuple[str, str]:
-    """Participant and site of scan i."""
-    row = cohort.participants.iloc[i]
-    return str(row["participant_id"]), str(row["site"])
+    """Name and site of scan i."""
+    return str(cohort.ids[i]), str(cohort.participants["site"].iloc[i])
 
 
 def _select(mask: np.ndarray, values: np.ndarray) -> tuple[list[int], list]:

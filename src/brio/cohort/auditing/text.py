@@ -62,8 +62,13 @@ def _format_head(audit: Audit) -> list[str]:
         f"Audit of {audit.cohort}, {own}"
         + (f", with {', '.join(companions)}" if companions else "")
         + f" [{audit.fingerprint[:12]}]",
-        f"{audit.n_before} scans at {len(audit.sites)} sites: {_format_classes(audit, audit.classes_before)}",
+        f"{audit.n_before} scans{_count_people(audit, audit.classes_before)} at {len(audit.sites)} sites: "
+        + _format_classes(audit, audit.classes_before),
     ]
+
+
+def _count_people(audit: Audit, classes: tuple[int, int]) -> str:
+    return f" of {sum(classes)} participants" if audit.has_repeated_scans else ""
 
 
 def _format_exclusions(audit: Audit) -> list[str]:
@@ -71,7 +76,7 @@ def _format_exclusions(audit: Audit) -> list[str]:
         return ["none"]
     summary = (
         f"{len(audit.exclusions)} of {audit.n_before} scans; "
-        f"{audit.n_after} remain ({_format_classes(audit, audit.classes_after)})"
+        f"{audit.n_after}{_count_people(audit, audit.classes_after)} remain ({_format_classes(audit, audit.classes_after)})"
     )
     if len(audit.exclusions) > LONGEST_LIST:
         return [summary, _count_by_site(audit.site_of[participant] for participant in audit.exclusions)]
@@ -90,7 +95,7 @@ def _format_duplicates(audit: Audit) -> list[str]:
     elif len(pairs) > LONGEST_LIST:
         lines.append(f"{len(pairs)} pairs: {_count_by_site(pair.sites[0] for pair in pairs)}")
     else:
-        lines += _align_columns([(p.first, p.second, f"{p.correlation:.2f}", _describe_pair(p)) for p in pairs])
+        lines += _align_columns([(p.first, p.second, f"{p.correlation:.2f}", _describe_pair(audit, p)) for p in pairs])
     closest = [f"{pair.correlation:.2f} in {atlas}" for atlas, pair in audit.next_closest.items()]
     if closest:
         lines.append(f"most similar pair of different scans: {', '.join(closest)}")
@@ -99,7 +104,9 @@ def _format_duplicates(audit: Audit) -> list[str]:
     return lines
 
 
-def _describe_pair(pair: DuplicatePair) -> str:
+def _describe_pair(audit: Audit, pair: DuplicatePair) -> str:
+    if audit.participant_of[pair.first] == audit.participant_of[pair.second]:
+        return f"{pair.kind}; ONE SCAN UNDER TWO SESSIONS"
     trimmed = f", the {pair.common_frames} frames at the {pair.aligned} of the longer" if pair.aligned != "both" else ""
     conflicts = [name for name, same in (("LABELS", pair.same_label), ("SITES", pair.same_site)) if not same]
     return f"{pair.kind}{trimmed}; " + (f"DIFFERENT {' AND '.join(conflicts)}" if conflicts else "same label and site")
@@ -155,7 +162,8 @@ def _format_sites(audit: Audit) -> list[str]:
     if not sizes:
         return ["none"]
     smallest, largest = min(sizes, key=lambda s: (sizes[s], s)), max(sizes, key=lambda s: (sizes[s], s))
-    lines = [f"{len(sizes)} sites, from {sizes[smallest]} scans ({smallest}) to {sizes[largest]} ({largest})"]
+    unit = "participants" if audit.has_repeated_scans else "scans"
+    lines = [f"{len(sizes)} sites, from {sizes[smallest]} {unit} ({smallest}) to {sizes[largest]} ({largest})"]
     lost = [counts.site for counts in audit.sites if not sum(counts.after)]
     if lost:
         lines.append(f"without any scan after the exclusions: {_shorten(lost)}")

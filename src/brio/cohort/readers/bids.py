@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ...errors import BrioError, nearest
 from ..cohort import Cohort
-from ..signal import find_live_rois
 from .assembly import canonicalise_atlas_name, check_source, describe_import, write_scans
-from .bids_names import SeriesFile, find_series_files, group_by_subject, select_atlas, select_task
+from .bids_names import (
+    SeriesFile,
+    find_series_files,
+    group_by_session,
+    group_by_subject,
+    select_atlas,
+    select_task,
+)
 from .labels import ClassValues
 from .participants import Roster, describe_skipped, find_roster
-from .rois import RoiChoice, RoiOrder
+from .rois import RoiChoice
 from .series import Series, get_series_stem, read_series
+from .sessions import check_sessions_option, choose_sessions, join_scans, read_chosen
 from .to_predict import ScansToPredict
 
-__all__ = ["join_runs", "read_bids"]
+__all__ = ["read_bids"]
 
 RUNS = ("first", "concatenate")
 
@@ -41,6 +45,7 @@ def read_bids(
     task: str | None = None,
     match: str | None = None,
     runs: str = "first",
+    sessions: str | None = None,
     name: str | None = None,
 ) -> Cohort:
     """Import parcellated time series of BIDS derivatives.
@@ -76,7 +81,11 @@ def read_bids(
         required if a scan was processed in several ways.
     runs : {"first", "concatenate"}
         If a subject has several runs or sessions, read the first by name and list the others as skipped, or join
-        them all, see :func:`join_runs`.
+        them all, see :func:`~brio.cohort.readers.sessions.join_scans`. With ``sessions``, this holds for the runs of
+        each session.
+    sessions : {"first", "join", "average", "all"}, optional
+        What becomes of subjects with several sessions (``ses-``; where no name has one, each run is a session): see
+        :func:`~brio.cohort.readers.sessions.choose_sessions`.
     name : str, optional
         Name of the cohort; that of the folder by default.
 
@@ -86,6 +95,7 @@ def read_bids(
     """
     if runs not in RUNS:
         raise BrioError(f"runs cannot be '{runs}', {nearest(runs, RUNS)}")
+    check_sessions_option(sessions)
     src = check_source(src, to_predict)
     columns = {"site_column": site_column, "label_column": label_column, "patient": patient, "control": control}
     table, roster = find_roster(src, participants, to_predict is None, **columns) or (None, Roster([]))
@@ -105,12 +115,17 @@ def read_bids(
         if not files:
             skipped.append(describe_skipped(row["participant_id"], f"no time series of atlas '{selected[0].label}'"))
             continue
-        scans.append((row, files if runs == "concatenate" else files[:1]))
-        if runs == "first":
+        by_session = {"": files} if sessions is None else group_by_session(files)
+        for session, own in by_session.items():
+            named = row if sessions is None else row | {"session": session}
+            scans.append((named, own if runs == "concatenate" else own[:1]))
+            further = own[1:] if runs == "first" else []
             skipped += [
                 describe_skipped(row["participant_id"], "a further run, only the first was taken", file=f.path.name)
-                for f in files[1:]
+                for f in further
             ]
+    chosen, further_sessions = choose_sessions(scans, sessions)
+    skipped += further_sessions
     if table is not None:
         skipped += [describe_skipped(s, f"no row in {table.name}") for s in subjects if s not in listed]
     label = selected[0].atlas or selected[0].feature
@@ -121,8 +136,9 @@ def read_bids(
         "task": task,
         "match": match,
         "runs": runs,
+        "sessions": sessions,
     }
-    n_files = sum(len(files) for _, files in scans)
+    n_files = sum(len(files) for _, sources in chosen for files in sources)
     provenance = describe_import("bids", src, options, n_files, skipped, roster.unlabelled)
     if copies:
         provenance["copies_in_other_formats"] = copies
@@ -130,7 +146,7 @@ def read_bids(
         provenance["sidecar_of_first"] = processing
     return write_scans(
         out,
-        _read_scans(scans),
+        read_chosen(chosen, _read_runs, sessions),
         atlas=canonicalise_atlas_name(label),
         name=name or src.resolve().name,
         classes=roster.classes,
@@ -145,52 +161,9 @@ def _add_prefix(participant_id: str) -> str:
     return participant_id if participant_id.startswith("sub-") else f"sub-{participant_id}"
 
 
-def _read_scans(scans: list[tuple[dict[str, Any], list[SeriesFile]]]) -> Iterator[tuple[dict[str, Any], Path, Series]]:
-    for row, files in scans:
-        paths = [file.path for file in files]
-        yield row, paths[0], join_runs([_add_tr(read_series(p), p) for p in paths], paths)
-
-
-def join_runs(runs: list[Series], paths: list[Path]) -> Series:
-    """Join the runs of a subject end to end, with each ROI z-scored within each run.
-
-    Otherwise differences in level and scale between runs would appear as correlation. An ROI without signal in one of
-    the runs has none in the joined scan (NaN).
-
-    Parameters
-    ----------
-    runs : list of Series, frames of shape [T_r, P]
-    paths : list of Path
-        Their files, for error messages.
-
-    Returns
-    -------
-    Series, frames of shape [sum of T_r, P]
-
-    Raises
-    ------
-    BrioError
-        If the runs differ in their ROIs or repetition time.
-    """
-    if len(runs) == 1:
-        return runs[0]
-    order = RoiOrder.from_series(runs[0], paths[0])
-    frames = [order.reorder(run, path) for run, path in zip(runs, paths, strict=True)]
-    for run, path in zip(runs, paths, strict=True):
-        if run.tr != runs[0].tr:
-            raise BrioError(
-                f"{path}: repetition time {run.tr}, but {runs[0].tr} in {paths[0]}; such runs cannot be joined"
-            )
-    alive = np.logical_and.reduce([find_live_rois(f) for f in frames])
-    joined = np.full((sum(len(f) for f in frames), order.n_rois), np.nan, dtype=np.float32)
-    joined[:, alive] = np.concatenate([_standardise(f[:, alive]) for f in frames])
-    return replace(runs[0], frames=joined)
-
-
-def _standardise(frames: np.ndarray) -> np.ndarray:
-    """Scale each ROI to mean 0 and standard deviation 1 over its finite values."""
-    finite = np.where(np.isfinite(frames), frames, np.nan).astype(np.float64)
-    return (finite - np.nanmean(finite, axis=0)) / np.nanstd(finite, axis=0)
+def _read_runs(files: list[SeriesFile]) -> tuple[Path, Series]:
+    paths = [file.path for file in files]
+    return paths[0], join_scans([_add_tr(read_series(path), path) for path in paths], paths)
 
 
 def _add_tr(series: Series, path: Path) -> Series:

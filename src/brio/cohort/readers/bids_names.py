@@ -12,7 +12,15 @@ from ...errors import BrioError, nearest
 from .assembly import canonicalise_atlas_name
 from .series import SUFFIXES, find_series, get_series_stem, get_series_suffix
 
-__all__ = ["SeriesFile", "find_series_files", "group_by_subject", "parse_name", "select_atlas", "select_task"]
+__all__ = [
+    "SeriesFile",
+    "find_series_files",
+    "group_by_session",
+    "group_by_subject",
+    "parse_name",
+    "select_atlas",
+    "select_task",
+]
 
 SCAN_ENTITIES = ("ses", "task", "acq", "ce", "dir", "rec", "run", "echo")
 """Entities that distinguish scans of a subject; all others say how a scan was processed."""
@@ -229,3 +237,28 @@ def group_by_subject(files: Iterable[SeriesFile]) -> tuple[dict[str, list[Series
     for file in sorted(scans.values(), key=lambda file: file.sort_key):
         subjects.setdefault(file.subject, []).append(file)
     return subjects, copies
+
+
+def group_by_session(files: Iterable[SeriesFile]) -> dict[str, list[SeriesFile]]:
+    """Group the files of one subject by session; without sessions in the names, each run is one.
+
+    Returns
+    -------
+    dict of session to list of SeriesFile
+        In the order of the files. A session is the label of ``ses-``; else the entities of the scan without the task
+        (``run-2``), ``1`` where there are none.
+
+    Examples
+    --------
+    >>> names = [f"sub-1_ses-{s}_run-{r}_atlas-A_timeseries.tsv" for s in "12" for r in "12"]
+    >>> {session: len(files) for session, files in group_by_session(map(parse_name, map(Path, names))).items()}
+    {'1': 2, '2': 2}
+    """
+    files = list(files)
+    has_sessions = any(entity.startswith("ses-") for file in files for entity in file.scan)
+    groups: dict[str, list[SeriesFile]] = {}
+    for file in files:
+        entities = [e for e in file.scan if e.startswith("ses-") or not (has_sessions or e.startswith("task-"))]
+        session = "_".join(entities).removeprefix("ses-") or "1"
+        groups.setdefault(session, []).append(file)
+    return groups

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile, is_zipfile
@@ -17,6 +18,7 @@ from .assembly import check_source, choose_atlas_label, describe_import, write_s
 from .participants import Roster, describe_skipped, read_participants
 from .rois import RoiChoice
 from .series import Series
+from .sessions import check_sessions_option, choose_sessions, read_chosen
 from .to_predict import ScansToPredict
 
 __all__ = ["is_packed_file", "read_packed"]
@@ -42,6 +44,7 @@ def read_packed(
     rois: RoiChoice | None = None,
     *,
     atlas: str | None = None,
+    sessions: str | None = None,
     name: str | None = None,
 ) -> Cohort:
     """Import packed scans: z-scored series stored as 8-bit integers, ``x = frames * scale``.
@@ -58,6 +61,10 @@ def read_packed(
         Table of the ROIs, and ROIs to drop.
     atlas : str, optional
         The archive to read, for example ``aal116``; required if there are several.
+    sessions : {"first", "join", "average", "all"}, optional
+        What becomes of participants with several rows, told apart by a column ``session``: see
+        :func:`~brio.cohort.readers.sessions.choose_sessions`. Required if there are any; scans to predict are all read
+        by default.
     name : str, optional
         Name of the cohort; ``abide-<atlas>`` by default.
 
@@ -68,27 +75,32 @@ def read_packed(
         excludes the same participants whichever atlas is used.
     """
     src = check_source(src, to_predict)
+    check_sessions_option(sessions)
     archives = {p.stem: p for p in ([src] if src.is_file() else sorted(src.glob("*.npz")))}
     if not archives:
         raise BrioError(f"{src}: holds no <atlas>.npz")
-    chosen = choose_atlas_label(archives, atlas, src)
-    path = archives[chosen]
+    atlas_name = choose_atlas_label(archives, atlas, src)
+    path, options = archives[atlas_name], {"atlas": atlas_name, "sessions": sessions}
     if to_predict is not None and not (src / "participants.tsv").is_file():
         roster = _list_participants(path)
     else:
         roster = _read_participants(src / "participants.tsv", labels_required=to_predict is None)
     participants = roster.rows
     for label, archive in archives.items():
-        for row, scan in zip(participants, _read_scans(archive, participants), strict=True):
-            row[f"dead_fraction_{label}"] = round(1.0 - float(find_live_rois(scan).mean()), 6)
+        unpack = _open_archive(archive, participants)
+        for i, row in enumerate(participants):
+            row[f"dead_fraction_{label}"] = round(1.0 - float(find_live_rois(unpack(i)).mean()), 6)
     rows = [{k: v for k, v in row.items() if k != "n_frames"} for row in participants]
+    scans = list(zip(rows, range(len(rows)), strict=True))
+    chosen, skipped = choose_sessions(scans, sessions or (None if to_predict is None else "all"))
+    unpack = _open_archive(path, participants)
     return write_scans(
         out,
-        ((row, path, Series(scan)) for row, scan in zip(rows, _read_scans(path, participants), strict=True)),
-        atlas=chosen,
-        name=name or f"abide-{chosen}",
+        read_chosen(chosen, lambda i: (path, Series(unpack(i))), sessions),
+        atlas=atlas_name,
+        name=name or f"abide-{atlas_name}",
         classes=roster.classes,
-        provenance=describe_import("packed", src, {"atlas": chosen}, 1, [], roster.unlabelled),
+        provenance=describe_import("packed", src, options, 1, skipped, roster.unlabelled),
         strictness="count",
         to_predict=to_predict,
         rois=rois,
@@ -116,7 +128,8 @@ def _read_participants(path: Path, labels_required: bool) -> Roster:
     for column in ("site", "diagnosis", "n_frames") if labels_required else ("n_frames",):
         table.require_column(column)
     roster = Roster([], CLASSES)
-    for participant, row in zip(table.read_ids("participant_id"), table.rows, strict=True):
+    n_rows = Counter(row["participant_id"] for row in table.rows)
+    for participant, row in zip(table.read_ids("participant_id", "session"), table.rows, strict=True):
         diagnosis = row.get("diagnosis")
         label = LABELS.get(diagnosis or "")
         if label is None and labels_required:
@@ -127,12 +140,14 @@ def _read_participants(path: Path, labels_required: bool) -> Roster:
             roster.unlabelled.append(describe_skipped(participant, f"diagnosis '{diagnosis}' is neither 0 nor 1"))
         values: dict[str, Any] = {"participant_id": participant, "site": row.get("site"), "label": label}
         values |= {ours: row[theirs] for ours, theirs in COVARIATES.items() if theirs in table.columns}
+        if "session" in table.columns and n_rows[participant] > 1:
+            values["session"] = row["session"]
         roster.rows.append(values | {"n_frames": row["n_frames"]})
     return roster
 
 
-def _read_scans(path: Path, participants: list[dict[str, Any]]) -> Iterator[np.ndarray]:
-    """Unpack the scans of an archive, float32 [T, P] each; they must be in the order of the participants table."""
+def _open_archive(path: Path, participants: list[dict[str, Any]]) -> Callable[[int], np.ndarray]:
+    """Return a function that unpacks scan i, float32 [T, P]; scans must be in the order of the participants table."""
     packed = read_npz_arrays(path, ARRAYS)
     frames, scale, lengths = packed["frames"], packed["scale"], packed["n_frames"]
     ids = [str(i) for i in packed["participant_id"]]
@@ -148,5 +163,4 @@ def _read_scans(path: Path, participants: list[dict[str, Any]]) -> Iterator[np.n
     if frames.ndim != 2 or scale.shape != (len(ids), frames.shape[1]) or lengths.sum() != len(frames):
         raise BrioError(f"{path}: frames {frames.shape}, scale {scale.shape} and n_frames do not fit together")
     ends = np.cumsum(lengths)
-    for end, length, factor in zip(ends, lengths, scale, strict=True):
-        yield frames[end - length : end] * factor.astype(np.float32)
+    return lambda i: frames[ends[i] - lengths[i] : ends[i]] * scale[i].astype(np.float32)

@@ -65,12 +65,14 @@ class TextTable:
             remedy = f"; {option} can name another" if option else ""
             raise BrioError(f"{self.path}: there is no column '{column}', {hint}{listing}{remedy}")
 
-    def read_ids(self, column: str) -> list[str]:
+    def read_ids(self, column: str, session_column: str | None = None) -> list[str]:
         """Read a column whose values must be present and unique.
 
         Parameters
         ----------
         column : str
+        session_column : str, optional
+            Column that tells apart the rows of a participant with several scans; may be absent.
 
         Returns
         -------
@@ -80,21 +82,26 @@ class TextTable:
         Raises
         ------
         BrioError
-            If the column or a value is missing, or a value appears twice.
+            If the column or a value is missing, or a value appears twice without different sessions.
         """
         self.require_column(column)
-        first_row: dict[str, int] = {}
+        first_row: dict[tuple[str, str | None], int] = {}
+        ids: list[str] = []
         for number, row in enumerate(self.rows, start=1):
-            participant = row[column]
+            participant, session = row[column], row.get(session_column or "")
             if participant is None:
                 raise BrioError(f"{self.path}: column '{column}' is empty in row {number}")
-            if participant in first_row:
+            if (participant, session) in first_row:
+                remedy = "keep one"
+                if session_column is not None:
+                    remedy += f", or give each scan a session of its own in a column '{session_column}'"
+                other = first_row[participant, session]
                 raise BrioError(
-                    f"{self.path}: participant {participant} appears in rows {first_row[participant]} and {number}; "
-                    "keep one"
+                    f"{self.path}: participant {participant} appears in rows {other} and {number}; {remedy}"
                 )
-            first_row[participant] = number
-        return list(first_row)
+            first_row[participant, session] = number
+            ids.append(participant)
+        return ids
 
 
 @dataclass
@@ -193,14 +200,15 @@ def find_roster(
     labels_required : bool
         Whether there must be a table with sites and labels.
     **columns
-        ``site_column``, ``label_column``, ``patient`` and ``control`` of :func:`read_roster`.
+        ``site_column``, ``label_column``, ``patient``, ``control`` and ``session_column`` of :func:`read_roster`.
 
     Returns
     -------
     tuple of Path and Roster, or None
         None if there is no table, none is required and no option speaks of one.
     """
-    no_option = all(option is None for option in (requested, *columns.values()))
+    given = {option: value for option, value in columns.items() if value is not None}
+    no_option = requested is None and given in ({}, {"session_column": "session"})  # "session" is a default
     if no_option and not labels_required and not has_table(src):
         return None
     path = find_table(src, requested)
@@ -254,6 +262,7 @@ def read_roster(
     label_column: str | None = None,
     patient: ClassValues = None,
     control: ClassValues = None,
+    session_column: str | None = None,
     labels_required: bool = True,
 ) -> Roster:
     """Read a participants table with its sites and labels.
@@ -267,6 +276,9 @@ def read_roster(
     patient, control : str or sequence of str, optional
         Values of the label column for patients (1) and controls (0), see :func:`map_labels`. Where a class has several
         values, the column is kept beside the labels.
+    session_column : str, optional
+        Column that tells apart the rows of participants with several scans; it becomes the column ``session``. By
+        default a participant must have one row.
     labels_required : bool
         Whether the table needs sites and labels. If not, the columns may be absent unless an option names them.
 
@@ -276,7 +288,9 @@ def read_roster(
         Rows without a site or a label, or of another group, are listed as skipped if labels are required.
     """
     table = read_participants(path)
-    ids = table.read_ids("participant_id")
+    if session_column not in (None, "session"):
+        table.require_column(session_column or "", "--session-column")
+    ids = table.read_ids("participant_id", session_column)
     if labels_required or site_column is not None:
         table.require_column(site_column or "site", "--site-column")
     patients, controls = list_class_values(patient), list_class_values(control)
@@ -297,10 +311,17 @@ def read_roster(
             continue
         if group is not None and label is None:
             roster.unlabelled.append(describe_skipped(participant, other_group))
-        roster.rows.append(
-            {"participant_id": participant, "site": site, "label": label} | extract_covariates(row, used)
-        )
+        covariates = extract_covariates(row, used)
+        if session_column is not None and session_column in row:
+            covariates = _rename_session(covariates, session_column)
+        roster.rows.append({"participant_id": participant, "site": site, "label": label} | covariates)
     return roster
+
+
+def _rename_session(covariates: dict[str, str | None], column: str) -> dict[str, str | None]:
+    """Call the column of the sessions ``session``; another column of that name becomes ``session_in_source``."""
+    names = {column: "session"} if column == "session" else {"session": "session_in_source", column: "session"}
+    return {names.get(name, name): value for name, value in covariates.items()}
 
 
 def extract_covariates(row: dict[str, str | None], used: set[str]) -> dict[str, str | None]:

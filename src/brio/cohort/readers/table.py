@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ...errors import BrioError
 from ..cohort import Cohort
+from ..sessions import name_scan
 from .assembly import Skipped, canonicalise_atlas_name, check_source, describe_import, write_scans
 from .labels import ClassValues
 from .participants import Roster, describe_skipped, find_roster
 from .rois import RoiChoice
 from .series import Series, find_series, get_series_stem, read_series
+from .sessions import check_sessions_option, choose_sessions, read_chosen
 from .to_predict import ScansToPredict
 
 __all__ = ["read_files"]
@@ -31,6 +33,8 @@ def read_files(
     label_column: str | None = None,
     patient: ClassValues = None,
     control: ClassValues = None,
+    session_column: str | None = None,
+    sessions: str | None = None,
     name: str | None = None,
 ) -> Cohort:
     """Import a participants table and one time-series file per participant.
@@ -58,6 +62,13 @@ def read_files(
     patient, control : str or sequence of str, optional
         Values of the label column for 1 and 0; required unless the column holds 0 and 1. Several values make one
         class, and the column is then kept.
+    session_column : str, optional
+        Column that tells apart the scans of a participant with several rows, ``session`` by default. Without a column
+        ``file``, the file of such a scan starts with the participant_id and the session, as ``p1_2`` or ``p1_ses-2``.
+    sessions : {"first", "join", "average", "all"}, optional
+        What becomes of participants with several rows, in the order of the table: see
+        :func:`~brio.cohort.readers.sessions.choose_sessions`. Required if there are any; scans to predict are all read
+        by default.
     name : str, optional
         Name of the cohort; that of the folder by default.
 
@@ -66,8 +77,10 @@ def read_files(
     Cohort
     """
     src = check_source(src, to_predict)
+    check_sessions_option(sessions)
     columns = {"site_column": site_column, "label_column": label_column, "patient": patient, "control": control}
-    path, roster = find_roster(src, participants, to_predict is None, **columns) or (None, Roster([]))
+    found = find_roster(src, participants, to_predict is None, session_column=session_column or "session", **columns)
+    path, roster = found or (None, Roster([]))
     skipped: list[Skipped] = []
     if path is None:
         scans = _name_by_file(find_series(src))
@@ -81,14 +94,18 @@ def read_files(
             roster.rows, files, {entry["participant_id"] for entry in roster.skipped}, path.name
         )
     atlas_name = None if atlas is None else canonicalise_atlas_name(atlas)
+    chosen, further = choose_sessions(scans, sessions or (None if to_predict is None else "all"))
     options = {"atlas": atlas_name, "participants": path, **columns}
+    options |= {"session_column": session_column, "sessions": sessions}
+    n_files = sum(len(files) for _, files in chosen)
+    skipped = roster.skipped + skipped + further
     return write_scans(
         out,
-        _read_scans(scans),
+        read_chosen(chosen, _read_file, sessions),
         atlas=atlas_name or "unknown",
         name=name or src.resolve().name,
         classes=roster.classes,
-        provenance=describe_import("table", src, options, len(scans), roster.skipped + skipped, roster.unlabelled),
+        provenance=describe_import("table", src, options, n_files, skipped, roster.unlabelled),
         strictness="count",
         to_predict=to_predict,
         rois=rois,
@@ -96,6 +113,12 @@ def read_files(
 
 
 Scans = list[tuple[dict[str, Any], Path]]
+
+
+def _name_row(row: dict[str, Any], repeated: Counter[str]) -> str:
+    """Name a row in messages: the participant, with the session where there are several rows."""
+    participant = row["participant_id"]
+    return f"{participant} (session {row.get('session')})" if repeated[participant] > 1 else participant
 
 
 def _name_by_file(files: list[Path]) -> Scans:
@@ -116,14 +139,15 @@ def _match_by_column(rows: list[dict[str, Any]], src: Path) -> tuple[Scans, list
     scans: Scans = []
     skipped: list[Skipped] = []
     owner: dict[Path, str] = {}
+    n_rows = Counter(row["participant_id"] for row in rows)
     for row in rows:
-        participant, file = row["participant_id"], row["file"]
+        participant, file, name = row["participant_id"], row["file"], _name_row(row, n_rows)
         if file is None:
             skipped.append(describe_skipped(participant, "no file in column 'file'"))
         elif not (src / file).is_file():
             skipped.append(describe_skipped(participant, "the file that column 'file' names is not there", file=file))
-        elif (other := owner.setdefault((src / file).resolve(), participant)) != participant:
-            raise BrioError(f"{src / file}: column 'file' names it for both {other} and {participant}")
+        elif (other := owner.setdefault((src / file).resolve(), name)) != name:
+            raise BrioError(f"{src / file}: column 'file' names it for both {other} and {name}")
         else:
             scans.append(({column: value for column, value in row.items() if column != "file"}, src / file))
     return scans, skipped
@@ -142,25 +166,28 @@ def _match_by_name(
     scans: Scans = []
     skipped: list[Skipped] = []
     owner: dict[Path, str] = {}
+    n_rows = Counter(row["participant_id"] for row in rows)
     for row in rows:
-        participant = row["participant_id"]
-        candidates = by_stem.get(participant) or by_prefix.get(participant) or []
+        participant, name = row["participant_id"], _name_row(row, n_rows)
+        starts = _list_starts(row) if n_rows[participant] > 1 else [participant]
+        candidates = next((found for start in starts if (found := by_stem.get(start) or by_prefix.get(start))), [])
         if len(candidates) > 1:
             raise BrioError(
-                f"participant {participant}: {candidates[0]} and {candidates[1]} both match; "
+                f"participant {name}: {candidates[0]} and {candidates[1]} both match; "
                 f"name one in a column 'file' of {table}"
             )
         if not candidates:
-            skipped.append(describe_skipped(participant, "no file whose name starts with the participant_id"))
+            wanted = "the participant_id" if len(starts) == 1 else "participant_id and session"
+            skipped.append(describe_skipped(participant, f"no file whose name starts with {wanted}"))
         elif candidates[0] in owner:
             raise BrioError(
-                f"{candidates[0]}: matches both {owner[candidates[0]]} and {participant}; "
+                f"{candidates[0]}: matches both {owner[candidates[0]]} and {name}; "
                 f"name the files in a column 'file' of {table}"
             )
         else:
-            owner[candidates[0]] = participant
+            owner[candidates[0]] = name
             scans.append((row, candidates[0]))
-    matched = set(owner.values())
+    matched = {row["participant_id"] for row, _ in scans}
     for file in files:
         stem = get_series_stem(file)
         names = {stem, *_list_prefixes(stem)}
@@ -174,11 +201,16 @@ def _match_by_name(
     return scans, skipped
 
 
+def _list_starts(row: dict[str, Any]) -> list[str]:
+    """List how the name of the file of one session may start."""
+    participant, session = row["participant_id"], str(row.get("session"))
+    return [name_scan(participant, session), f"{participant}_{session}", f"{participant}-{session}"]
+
+
 def _list_prefixes(stem: str) -> Iterable[str]:
     """List the starts of a name that end where a word ends, so that ``p1`` does not match ``p10``."""
     return (stem[:i] for i in range(1, len(stem)) if not stem[i].isalnum())
 
 
-def _read_scans(scans: Scans) -> Iterator[tuple[dict[str, Any], Path, Series]]:
-    for row, path in scans:
-        yield row, path, read_series(path)
+def _read_file(path: Path) -> tuple[Path, Series]:
+    return path, read_series(path)

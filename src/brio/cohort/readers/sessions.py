@@ -1,0 +1,188 @@
+"""Choose what becomes of repeated scans: the first of each participant, all joined or averaged, or each kept.
+
+A reader lists its scans, one row of the participants table and one source (a file, an array) each. Rows of one
+participant are told apart by ``session``. Their order is that of the reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ...errors import BrioError, nearest
+from ..sessions import SESSION_FRAMES
+from ..signal import clean_scan, find_live_rois
+from .assembly import Skipped
+from .participants import describe_skipped
+from .rois import RoiOrder
+from .series import Series
+
+__all__ = ["SESSIONS", "check_sessions_option", "choose_sessions", "join_scans", "read_chosen"]
+
+SESSIONS = ("first", "join", "average", "all")
+"""Values of ``--sessions``."""
+
+Row = dict[str, Any]
+Source = TypeVar("Source")
+
+
+def check_sessions_option(sessions: str | None) -> None:
+    """Raise :class:`BrioError` unless a value of ``--sessions`` is known or None."""
+    if sessions is not None and sessions not in SESSIONS:
+        raise BrioError(f"sessions cannot be '{sessions}', {nearest(sessions, SESSIONS)}")
+
+
+def choose_sessions(
+    scans: Sequence[tuple[Row, Source]], sessions: str | None
+) -> tuple[list[tuple[Row, list[Source]]], list[Skipped]]:
+    """Choose the scans to read of participants who have several.
+
+    Parameters
+    ----------
+    scans : sequence of (dict, source)
+        Row of the participants table and source of each scan.
+    sessions : {"first", "join", "average", "all"} or None
+        Keep the first scan, make one of all (see :func:`read_chosen`), or keep each as a row. None where nothing was
+        said.
+
+    Returns
+    -------
+    chosen : list of (dict, list of source)
+        Rows to write, with the sources of each. Scans made of several have the covariates of the first. If nobody has
+        several scans, rows are as they were.
+    skipped : list of dict
+        Entries of scans that are not read.
+
+    Raises
+    ------
+    BrioError
+        If a participant has several scans and nothing was said, or scans to join differ in site or label.
+    """
+    groups: dict[str, list[tuple[Row, Source]]] = {}
+    for row, source in scans:
+        groups.setdefault(row["participant_id"], []).append((row, source))
+    repeated = [name for name, group in groups.items() if len(group) > 1]
+    if repeated and sessions is None:
+        names = _list_names(groups[repeated[0]])
+        raise BrioError(
+            f"{len(repeated)} of {len(groups)} participants have several scans ({repeated[0]}: sessions {names}); "
+            "choose with --sessions: first (the first scan of each), join (one long scan), average (mean connectome) "
+            "or all (each scan a row, splits and statistics by participant)"
+        )
+    chosen: list[tuple[Row, list[Source]]] = []
+    skipped: list[Skipped] = []
+    for participant, group in groups.items():
+        row = group[0][0]
+        if len(group) == 1:
+            chosen.append((row, [group[0][1]]))
+        elif sessions == "all":
+            chosen += [(_free_scan_id(own), [source]) for own, source in group]
+        elif sessions == "first":
+            chosen.append((row, [group[0][1]]))
+            reason = "a further session, only the first was taken"
+            skipped += [describe_skipped(participant, reason) for _ in group[1:]]
+        else:
+            _require_one_value(participant, [own for own, _ in group])
+            chosen.append((row | {"session": _list_names(group, "+")}, [source for _, source in group]))
+    return chosen, skipped
+
+
+def _list_names(group: list[tuple[Row, Source]], separator: str = ", ") -> str:
+    return separator.join(str(row.get("session")) for row, _ in group)
+
+
+def _free_scan_id(row: Row) -> Row:
+    """Rename a column ``scan_id`` of the source, since brio names the scans itself."""
+    return {"scan_id_in_source" if column == "scan_id" else column: value for column, value in row.items()}
+
+
+def _require_one_value(participant: str, rows: list[Row]) -> None:
+    for column in ("site", "label"):
+        values = list(dict.fromkeys(str(row.get(column)) for row in rows))
+        if len(values) > 1:
+            raise BrioError(
+                f"participant {participant} has scans with {column} {values[0]} and {values[1]}; they cannot become one "
+                "scan: correct the table, or keep one with --sessions first"
+            )
+
+
+def read_chosen(
+    chosen: Iterable[tuple[Row, list[Source]]],
+    read: Callable[[Source], tuple[Path, Series]],
+    sessions: str | None = None,
+) -> Iterator[tuple[Row, Path, Series]]:
+    """Read scans one by one; several sources of a row become one scan.
+
+    Parameters
+    ----------
+    chosen : iterable of (dict, list of source)
+        From :func:`choose_sessions`.
+    read : function
+        Reads a source: its file, for error messages, and its series.
+    sessions : str, optional
+        "average" records where sessions end in a column ``averaged_frames``, so that connectomes are estimated for
+        each session and averaged.
+
+    Yields
+    ------
+    row : dict
+    path : Path
+    series : Series
+    """
+    for row, sources in chosen:
+        paths, parts = zip(*map(read, sources), strict=True)
+        if sessions == "average" and len(parts) > 1:
+            parts = tuple(_drop_invalid_frames(part) for part in parts)
+            row = row | {SESSION_FRAMES: "+".join(str(len(part.frames)) for part in parts)}
+        yield row, paths[0], join_scans(list(parts), list(paths))
+
+
+def join_scans(scans: list[Series], paths: list[Path]) -> Series:
+    """Join scans of a participant end to end, with each ROI z-scored within each scan.
+
+    Otherwise differences in level and scale between scans would appear as correlation. An ROI without signal in one of
+    the scans has none in the joined scan (NaN).
+
+    Parameters
+    ----------
+    scans : list of Series, frames of shape [T_r, P]
+    paths : list of Path
+        Their files, for error messages.
+
+    Returns
+    -------
+    Series, frames of shape [sum of T_r, P]
+
+    Raises
+    ------
+    BrioError
+        If the scans differ in their ROIs or repetition time.
+    """
+    if len(scans) == 1:
+        return scans[0]
+    order = RoiOrder.from_series(scans[0], paths[0])
+    frames = [order.reorder(scan, path) for scan, path in zip(scans, paths, strict=True)]
+    for scan, path in zip(scans, paths, strict=True):
+        if scan.tr != scans[0].tr:
+            raise BrioError(
+                f"{path}: repetition time {scan.tr}, but {scans[0].tr} in {paths[0]}; such runs cannot be joined"
+            )
+    alive = np.logical_and.reduce([find_live_rois(f) for f in frames])
+    joined = np.full((sum(len(f) for f in frames), order.n_rois), np.nan, dtype=np.float32)
+    joined[:, alive] = np.concatenate([_standardise(f[:, alive]) for f in frames])
+    return replace(scans[0], frames=joined)
+
+
+def _standardise(frames: np.ndarray) -> np.ndarray:
+    """Scale each ROI to mean 0 and standard deviation 1 over its finite values."""
+    finite = np.where(np.isfinite(frames), frames, np.nan).astype(np.float64)
+    return (finite - np.nanmean(finite, axis=0)) / np.nanstd(finite, axis=0)
+
+
+def _drop_invalid_frames(series: Series) -> Series:
+    """Drop frames with missing values now, so that the ends of sessions stay where they are recorded."""
+    return replace(series, frames=clean_scan(series.frames)[0])
