@@ -51,6 +51,18 @@ def import_(
         str | None,
         typer.Option(help="bids: 'first' (default) reads the first run of a participant, 'concatenate' joins all."),
     ] = None,
+    session_column: Annotated[
+        str | None,
+        typer.Option(help="table: column that tells apart the scans of a participant; 'session' by default."),
+    ] = None,
+    sessions: Annotated[
+        str | None,
+        typer.Option(
+            help="bids, table, packed: for participants with several scans, 'first' reads the first, 'join' makes one "
+            "long scan, 'average' averages their connectomes, 'all' keeps each scan; splits and statistics are then "
+            "by participant."
+        ),
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the cohort.")] = None,
 ) -> None:
     """Import scans from a folder and write them as a cohort.
@@ -76,6 +88,8 @@ def import_(
         task=task,
         match=match,
         runs=runs,
+        session_column=session_column,
+        sessions=sessions,
         name=name,
     )
     say_warnings(cohort)
@@ -155,6 +169,10 @@ def simulate(
     per_class: Annotated[int, typer.Option(help="Participants per class at an average site.")] = 14,
     rois: Annotated[int, typer.Option(help="Number of ROIs, a multiple of four.")] = 24,
     frames: Annotated[int, typer.Option(help="Frames per scan at an average site.")] = 140,
+    sessions: Annotated[int, typer.Option(help="Scans per participant.")] = 1,
+    session_sd: Annotated[
+        float, typer.Option(help="SD of the coupling between sessions; between participants it is 0.15.")
+    ] = 0.0,
     seed: Annotated[int, typer.Option(help="Seed of the random numbers.")] = 0,
 ) -> None:
     """Simulate a multi-site cohort in which the truth is known.
@@ -165,7 +183,15 @@ def simulate(
     from ..cohort.simulate import Simulation
     from ..cohort.simulate import simulate as simulate_cohort
 
-    simulation = Simulation(n_sites=sites, per_class=per_class, n_rois=rois, frames=frames, seed=seed)
+    simulation = Simulation(
+        n_sites=sites,
+        per_class=per_class,
+        n_rois=rois,
+        frames=frames,
+        sessions=sessions,
+        session_sd=session_sd,
+        seed=seed,
+    )
     cohort = simulate_cohort(simulation).save(out)
     say(f"wrote {cohort!r} to {out}")
 

@@ -127,7 +127,7 @@ class Cohort:
 
     @property
     def ids(self) -> np.ndarray:
-        """Unique name of each scan: ``scan_id`` if participants have several, else ``participant_id``. Shape [N], str."""
+        """Name of each scan: ``scan_id`` if participants have several, else ``participant_id``. Shape [N], str."""
         column = "scan_id" if {"scan_id", "session"} <= set(self.participants) else "participant_id"
         return self.participants[column].to_numpy(dtype=str)
 

@@ -1,4 +1,4 @@
-"""Participants with several scans: which scan belongs to whom, how scans are named, and means over a participant's scans.
+"""Participants with several scans: which scan belongs to whom, how scans are named, and means over them.
 
 A participants table has one row per scan. Where a participant has several, the column ``session`` tells them apart and
 the column ``scan_id`` names each scan. A participant has one site and one label, so that a split by sites is a split by
@@ -70,6 +70,10 @@ def average_over_scans(values: np.ndarray, member: np.ndarray) -> np.ndarray:
     """
     values = np.asarray(values, dtype=np.float64)
     count = np.bincount(member)
+    if len(count) == len(values):  # a sum would turn -0.0 into 0.0
+        averaged = np.empty_like(values)
+        averaged[member] = values
+        return averaged
     total = np.zeros((len(count), *values.shape[1:]))
     np.add.at(total, member, values)
     return total / count.reshape(-1, *[1] * (values.ndim - 1))

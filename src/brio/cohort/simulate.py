@@ -36,6 +36,8 @@ __all__ = ["Simulation", "simulate"]
 _NETWORKS = ("stable", "unstable", "spurious", "site")
 BURN_IN = 20
 """Frames dropped at the start of an autoregressive series."""
+PARTICIPANT_SD = 0.15
+"""SD of the coupling of a network between participants of a class."""
 BURST_FRAMES = 6
 """Length of the burst in the unstable network."""
 
@@ -74,6 +76,11 @@ class Simulation:
         Strength of everything that depends on the scanner.
     dead_share : float
         Expected share of scans with an ROI outside the field of view.
+    sessions : int
+        Scans of each participant, as rows with a column ``session`` if there are several.
+    session_sd : float
+        SD by which the coupling of a network differs between sessions of a participant. Between participants of a class
+        it has an SD of 0.15.
     seed : int
         Seed of all random numbers.
 
@@ -96,6 +103,8 @@ class Simulation:
     dynamics: float = 0.0
     site_shift: float = 0.3
     dead_share: float = 0.05
+    sessions: int = 1
+    session_sd: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -107,6 +116,8 @@ class Simulation:
         require(0 <= self.reversed_sites <= self.n_sites, "reversed_sites", self.reversed_sites, "0 to n_sites")
         require(0 <= self.burst_share <= 1, "burst_share", self.burst_share, "between 0 and 1")
         require(0 <= self.dead_share <= 1, "dead_share", self.dead_share, "between 0 and 1")
+        require(self.sessions >= 1, "sessions", self.sessions, "at least 1")
+        require(self.session_sd >= 0, "session_sd", self.session_sd, "0 or more")
 
     def network(self, name: str) -> np.ndarray:
         """Return the ROIs of a network.
@@ -147,7 +158,8 @@ def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - f
     Returns
     -------
     Cohort
-        With columns ``age``, ``sex``, ``tr`` and ``mean_fd``, none of which depends on the class.
+        With columns ``age``, ``sex``, ``tr`` and ``mean_fd``, none of which depends on the class; with several sessions
+        also ``session`` and ``scan_id``.
         ``cohort.provenance["truth"]`` lists the ROIs of each network, and those of the slow time courses as
         ``dynamics`` where there are any.
 
@@ -160,32 +172,37 @@ def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - f
     rng = np.random.default_rng(simulation.seed)
     motion_rng = np.random.default_rng([simulation.seed, 1])  # separate: motion must not move the other draws
     burst_rng = np.random.default_rng([simulation.seed, 2])  # likewise
+    session_rng = np.random.default_rng([simulation.seed, 3])  # likewise
     scans: list[np.ndarray] = []
     rows: list[dict[str, object]] = []
     for e in range(simulation.n_sites):
         site = _Site.draw(simulation, e, rng)
         for label in (0, 1):
             for _ in range(site.per_class):
-                scans.append(
-                    _draw_scan(simulation, site, label, rng, bool(burst_rng.uniform() < simulation.burst_share))
-                )
-                rows.append(
-                    {
-                        "participant_id": f"sim{len(rows) + 1:04d}",
-                        "site": site.name,
-                        "label": label,
-                        "age": round(float(rng.uniform(8, 40)), 1),
-                        "sex": str(rng.choice(["F", "M"])),
-                        "tr": site.tr,
-                        "mean_fd": round(float(motion_rng.lognormal(-2.0, 0.5)), 4),
-                    }
-                )
+                coupling = _Coupling.draw(simulation, session_rng)
+                bursts = bool(burst_rng.uniform() < simulation.burst_share)
+                scans.append(_draw_scan(simulation, site, label, rng, bursts, coupling))
+                row = {
+                    "participant_id": f"sim{len(rows) // simulation.sessions + 1:04d}",
+                    "site": site.name,
+                    "label": label,
+                    "age": round(float(rng.uniform(8, 40)), 1),
+                    "sex": str(rng.choice(["F", "M"])),
+                    "tr": site.tr,
+                    "mean_fd": round(float(motion_rng.lognormal(-2.0, 0.5)), 4),
+                }
+                rows.append(row)
+                for session in range(1, simulation.sessions):
+                    bursts = bool(session_rng.uniform() < simulation.burst_share)
+                    scans.append(_draw_scan(simulation, site, label, session_rng, bursts, coupling, session))
+                    rows.append({**row, "mean_fd": round(float(session_rng.lognormal(-2.0, 0.5)), 4)})
     table = pd.DataFrame(rows)
     return Cohort.from_scans(
         scans,
         site=table["site"],
         label=table["label"],
         participant_id=table["participant_id"],
+        session=None if simulation.sessions == 1 else np.arange(len(table)) % simulation.sessions + 1,
         covariates=table[["age", "sex", "tr", "mean_fd"]],
         atlas=_make_atlas(simulation.n_rois),
         classes=("control", "patient"),
@@ -242,12 +259,35 @@ def _draw_autocorrelated(n_frames: int, n_series: int, memory: float, rng: np.ra
     return x[BURN_IN:]
 
 
-def _draw_scan(s: Simulation, site: _Site, label: int, rng: np.random.Generator, bursts: bool) -> np.ndarray:
+@dataclass
+class _Coupling:
+    """How the coupling of three networks differs from that of the class: for a participant, and for each session."""
+
+    of_sessions: np.ndarray  # shape [sessions, 3]
+    of_participant: np.ndarray | None = None  # shape [3]; drawn with the first scan
+
+    @classmethod
+    def draw(cls, s: Simulation, rng: np.random.Generator) -> _Coupling:
+        """Draw the differences of all sessions of a participant."""
+        return cls(s.session_sd * rng.normal(size=(s.sessions, 3)) if s.session_sd else np.zeros((s.sessions, 3)))
+
+
+def _draw_scan(
+    s: Simulation,
+    site: _Site,
+    label: int,
+    rng: np.random.Generator,
+    bursts: bool,
+    own: _Coupling,
+    session: int = 0,
+) -> np.ndarray:
     """Draw one scan of shape [T, P]; ``bursts``: it has the burst, if scans of its class have it."""
     latent = _draw_autocorrelated(site.frames, len(_NETWORKS) + 1, site.memory, rng)
     x = _draw_autocorrelated(site.frames, s.n_rois, site.memory, rng) + latent[:, -1:] * site.pattern
     contrast = label - 0.5  # -0.5 for controls, 0.5 for patients
-    individual = 0.15 * rng.normal(size=3)
+    if own.of_participant is None:  # the place of this draw is part of the seed's meaning
+        own.of_participant = PARTICIPANT_SD * rng.normal(size=3)
+    individual = own.of_participant + own.of_sessions[session]
     coupling = {
         "stable": 0.7 + s.stable * contrast + individual[0],
         "unstable": 0.6 + individual[1],

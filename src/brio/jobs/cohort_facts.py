@@ -9,6 +9,7 @@ import pandas as pd
 
 from ..cohort import Cohort
 from ..cohort.covariates import COVARIATE_COLUMNS
+from ..cohort.sessions import index_participants
 
 __all__ = ["describe_cohort"]
 
@@ -23,7 +24,7 @@ def describe_cohort(cohort: Cohort) -> dict[str, Any]:
     -------
     dict
         Names of the cohort, its atlas and its classes; the ROIs with coordinates and hemisphere where they are known;
-        and for the whole cohort and each site the scans of both classes, frames, repetition times and, where the
+        and for the whole cohort and each site the participants of both classes, frames, repetition times and, where the
         participants' table has them, age, motion and sex.
 
     Examples
@@ -58,10 +59,12 @@ def _describe_rois(cohort: Cohort) -> dict[str, Any]:
 
 
 def _describe_group(cohort: Cohort, members: np.ndarray) -> dict[str, Any]:
-    """Counts and ranges of some scans; ``members`` is a mask, shape [scans]."""
-    table = cohort.participants[members]
-    n = np.bincount(cohort.labels[members], minlength=2)
+    """Counts and ranges of some scans; ``members`` is a mask, shape [scans]. Participants are described once."""
     frames = cohort.n_frames[members]
+    scans = np.flatnonzero(members)
+    people = scans[index_participants(cohort.participant_ids[scans])[0]]  # each counts once
+    table = cohort.participants.iloc[people]
+    n = np.bincount(cohort.labels[people], minlength=2)
     group: dict[str, Any] = {"n": n.tolist(), "frames": [int(frames.min()), int(frames.max())], "tr": None}
     if "tr" in table:
         tr = pd.to_numeric(table["tr"], errors="coerce").dropna()

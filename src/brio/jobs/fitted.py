@@ -21,6 +21,8 @@ __all__ = ["load_fitted_runs", "load_run_details"]
 def load_fitted_runs(job: Job, name: str, folder: Path) -> tuple[Method, list[FittedRun]]:
     """Load a method and its fitted runs, in the order of seeds and folds.
 
+    Their ``test_logit`` has one margin per test participant, as it was stored: the mean over the scans of each.
+
     Parameters
     ----------
     job : Job

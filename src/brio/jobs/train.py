@@ -16,7 +16,7 @@ from ..connectome import Connectomes, harmonise_connectomes
 from ..errors import BrioError
 from ..methods import find_method
 from ..progress import Progress
-from ..protocol import calibrate_margins, score_predictions
+from ..protocol import average_margins, calibrate_margins, count_participants, score_predictions
 from ..protocol.metrics import ONE_CLASS
 from ..results import Plan, Predictions, RunRecord, RunRow, RunStore
 from ..results.checkpoint import remove_checkpoint, remove_partial_checkpoints
@@ -126,7 +126,8 @@ def _make_record(job: Job, plan: Plan, planned: PlannedRun, fitted: FittedRun, s
     """Make the record of a finished run."""
     cohort, fold = job.cohort, planned.run.fold
     learned = planned.method.training_scans(cohort, fold)
-    label, logit = cohort.labels[fold.test], np.asarray(fitted.test_logit, dtype=float)
+    test, logit = average_margins(cohort, fold.test, fitted.test_logit)
+    label = cohort.labels[test]
     finite = bool(np.isfinite(logit).all())
     computed = score_predictions(label, logit if finite else np.zeros(len(logit)))
     if finite:
@@ -143,9 +144,9 @@ def _make_record(job: Job, plan: Plan, planned: PlannedRun, fitted: FittedRun, s
         test_sites=";".join(fold.test_sites),
         validation_sites=";".join(fold.validation_sites),
         seed=planned.run.seed,
-        n_source=len(learned),
-        n_validation=len(fold.validation),
-        n_test=len(fold.test),
+        n_source=count_participants(cohort, learned),
+        n_validation=count_participants(cohort, fold.validation),
+        n_test=len(test),
         **known,
         validation_auc=fitted.validation_auc if math.isfinite(fitted.validation_auc) else None,
         selected_epoch=fitted.selected_epoch,
@@ -162,8 +163,8 @@ def _make_record(job: Job, plan: Plan, planned: PlannedRun, fitted: FittedRun, s
         settings=dataclasses.asdict(planned.method.settings),
         source_sites=tuple(sorted(set(cohort.sites[learned].tolist()))),
         predictions=Predictions(
-            participant_id=tuple(cohort.ids[fold.test].tolist()),
-            site=tuple(cohort.sites[fold.test].tolist()),
+            participant_id=tuple(cohort.participant_ids[test].tolist()),
+            site=tuple(cohort.sites[test].tolist()),
             label=tuple(label.tolist()),
             logit=tuple(logit.tolist()) if finite else None,
         ),

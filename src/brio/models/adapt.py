@@ -10,6 +10,7 @@ from ..cohort import Cohort
 from ..connectome import Connectomes
 from ..device import resolve_device
 from ..errors import BrioError
+from ..protocol import average_margins
 from .adaptation import choose_widths, expect_gain, fit_adaptation
 from .known_scans import list_known_scans
 from .model import Model, check_atlas, check_classes
@@ -66,8 +67,10 @@ def adapt_model(
     with compute.network_precision():
         logits, _ = original.compute_logits(Connectomes(local, compute.torch_device))
     source_share = find_implied_share(model)
-    adaptation = fit_adaptation(local.labels, logits, widths, prevalence, source_share)
-    adaptation = expect_gain(adaptation, local.labels, logits, source_share)
+    people, logits = average_margins(local, np.arange(len(local)), logits)
+    labels = local.labels[people]
+    adaptation = fit_adaptation(labels, logits, widths, prevalence, source_share)
+    adaptation = expect_gain(adaptation, labels, logits, source_share)
     known = list_known_scans(local)
     return replace(
         original, adaptation=replace(adaptation, n_out_of_range=len(labelled) - len(local), known_scans=known)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import betaincinv
+from scipy.special import betaincinv, expit
 from scipy.special import logit as to_logit
 
 from ..cohort import Cohort
-from ..protocol import auc
+from ..protocol import auc, average_margins
 from ..protocol.placements import delong_covariance, placement_values
 from ..protocol.recalibration import fit_recalibration
 from ..results.records import to_json
@@ -32,7 +32,7 @@ class ExternalScores:
     auc : Estimate
         Interval by DeLong's variance.
     accuracy, accuracy_decided : Estimate
-        Of all scans, and of those that were decided; intervals by Clopper and Pearson.
+        Of all participants, and of those all of whose scans were decided; intervals by Clopper and Pearson.
     brier : float
     slope, intercept : Estimate
         Calibration: 1 and 0 are perfect.
@@ -64,7 +64,7 @@ class ExternalScores:
 
 
 def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> ExternalScores | None:
-    """Score predictions where the scans have labels of both classes.
+    """Score predictions where the scans have labels of both classes. Logits are averaged over a participant's scans.
 
     Parameters
     ----------
@@ -79,13 +79,14 @@ def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> Extern
     known = cohort.labelled
     if not known.any():
         return None
-    label = cohort.select(known).labels
-    if len(np.unique(label)) < 2:
+    labelled = cohort.select(known)
+    if len(np.unique(labelled.labels)) < 2:
         return None
-    logits, table = predictions.logit[known], predictions.table[known]
-    probability = table["probability"].to_numpy(dtype=float)
+    people, logits = average_margins(labelled, np.arange(len(labelled)), predictions.logit[known])
+    label, probability = labelled.labels[people], expit(logits)
     right = (logits > 0) == label
-    decided = (table["decided"] == "yes").to_numpy()
+    decided_scans = (predictions.table["decided"][known] == "yes").to_numpy(dtype=float)
+    decided = average_margins(labelled, np.arange(len(labelled)), decided_scans)[1] == 1  # all scans
     _, covariance = delong_covariance(label, placement_values(label, logits)[:, None])
     area, error = auc(label, logits), float(np.sqrt(covariance[0, 0]))
     fitted = fit_recalibration(label, to_logit(probability.clip(1e-12, 1 - 1e-12)))

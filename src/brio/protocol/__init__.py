@@ -26,6 +26,7 @@ from .paired_tests import (
     signed_rank_p,
     smallest_reachable_p,
 )
+from .participants import average_margins, count_participants
 from .placements import (
     PeopleTest,
     SiteAreas,
@@ -53,6 +54,7 @@ __all__ = [
     "adjust_holm",
     "assess_over_people",
     "auc",
+    "average_margins",
     "bootstrap_interval",
     "calibrate_margins",
     "calibration_error",
@@ -60,6 +62,7 @@ __all__ = [
     "compare_by_signed_rank",
     "compare_over_folds",
     "compare_over_sites",
+    "count_participants",
     "delong_covariance",
     "detectable_difference",
     "equal_weights",

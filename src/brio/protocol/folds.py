@@ -1,4 +1,7 @@
-"""Folds: which scans a run is trained on, which choose its checkpoint or penalty, and which test it."""
+"""Folds: which scans a run is trained on, which choose its checkpoint or penalty, and which test it.
+
+All scans of a participant are on one side of every split: a participant has one site, and k-fold deals participants.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import numpy as np
 
 from .. import draws
 from ..cohort import Cohort
+from ..cohort.sessions import index_participants
 from ..errors import BrioError
 from ..settings import require
 
@@ -203,15 +207,15 @@ def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | Sequen
 def assign_stratified_folds(
     ids: np.ndarray, sites: np.ndarray, labels: np.ndarray, n_folds: int, seed: int
 ) -> np.ndarray:
-    """Assign each scan to a fold, stratified by site and class.
+    """Assign each scan to a fold, stratified by site and class. All scans of a participant go to one fold.
 
-    The scans of each site and class are dealt to the folds in random order. Each cell continues where the one before it
-    stopped, so that folds stay equally large even if cells are small.
+    The participants of each site and class are dealt to the folds in random order. Each cell continues where the one
+    before it stopped, so that folds stay equally large even if cells are small.
 
     Parameters
     ----------
     ids : ndarray of int64, shape [n]
-        Addresses of the participants (:func:`brio.draws.addresses`).
+        Addresses of the participants (:func:`brio.draws.addresses`); scans of one participant share theirs.
     sites : ndarray of str, shape [n]
     labels : ndarray of int, shape [n]
     n_folds : int
@@ -223,15 +227,18 @@ def assign_stratified_folds(
         Number of the fold, from 0.
     """
     order = draws.draw_uniform(seed, "k-fold order", ids)
+    first, member = index_participants(ids)
+    is_first = np.zeros(len(ids), dtype=bool)
+    is_first[first] = True
     fold = np.empty(len(ids), dtype=np.int64)
     dealt = 0
     for site in np.unique(sites):
         for label in np.unique(labels):
-            members = np.flatnonzero((sites == site) & (labels == label))
+            members = np.flatnonzero((sites == site) & (labels == label) & is_first)
             members = members[np.argsort(order[members], kind="stable")]
             fold[members] = (dealt + np.arange(len(members))) % n_folds
             dealt += len(members)
-    return fold
+    return fold[first][member]
 
 
 def site_stratified_kfold(cohort: Cohort, seed: int, n_folds: int = 10, validation_folds: int = 2) -> list[Fold]:
@@ -261,7 +268,7 @@ def site_stratified_kfold(cohort: Cohort, seed: int, n_folds: int = 10, validati
         If there are too few scans, or fewer than two source sites with both classes.
     """
     sites, labels = cohort.sites, cohort.labels
-    fold_of_scan = assign_stratified_folds(draws.addresses(cohort.ids), sites, labels, n_folds, seed)
+    fold_of_scan = assign_stratified_folds(draws.addresses(cohort.participant_ids), sites, labels, n_folds, seed)
     if len(np.unique(fold_of_scan)) < n_folds:
         raise BrioError(f"protocol.n_folds={n_folds}: {len(cohort)} scans are too few for so many folds")
     folds = []

@@ -12,6 +12,7 @@ from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length
 
+from ..cohort.sessions import index_participants
 from ..errors import BrioError
 from .folds import assign_stratified_folds
 
@@ -103,6 +104,9 @@ class SiteStratifiedKFold(_SiteSplitter):
         Number of folds.
     random_state : int, RandomState or None
         Decides which scans of each site and class go to which fold.
+    participants : sequence of participants, optional
+        Participant of each scan, where some have several: all scans of a participant go to one fold. Without it, each
+        scan is a participant.
 
     Examples
     --------
@@ -114,9 +118,16 @@ class SiteStratifiedKFold(_SiteSplitter):
     [['A0', 'A1', 'B0', 'B1'], ['A0', 'A1', 'B0', 'B1']]
     """
 
-    def __init__(self, n_splits: int = 10, *, random_state: int | np.random.RandomState | None = None) -> None:
+    def __init__(
+        self,
+        n_splits: int = 10,
+        *,
+        random_state: int | np.random.RandomState | None = None,
+        participants: Any = None,
+    ) -> None:
         self.n_splits = n_splits
         self.random_state = random_state
+        self.participants = participants
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """Return the number of folds; all arguments are ignored."""
@@ -138,6 +149,10 @@ class SiteStratifiedKFold(_SiteSplitter):
         if not 2 <= self.n_splits <= len(sites):
             raise BrioError(f"SiteStratifiedKFold: n_splits={self.n_splits}, but it must be from 2 to {len(sites)}")
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        fold = assign_stratified_folds(np.arange(len(sites)), sites, np.asarray(y), self.n_splits, seed)
+        ids = np.arange(len(sites))
+        if self.participants is not None:
+            check_consistent_length(sites, self.participants)
+            ids = index_participants(self.participants)[1]
+        fold = assign_stratified_folds(ids, sites, np.asarray(y), self.n_splits, seed)
         for k in range(self.n_splits):
             yield np.flatnonzero(fold != k), np.flatnonzero(fold == k)

@@ -14,6 +14,7 @@ __all__ = ["Predictions", "RunRecord", "RunRow"]
 class RunRow:
     """One row of ``results.csv``; a score is None where it has no meaning or training diverged.
 
+    ``n_source``, ``n_validation`` and ``n_test`` count participants, each once however many scans they have.
     ``trained_epochs`` and ``steps`` are the epochs until the run stopped and its optimisation steps in them; None where
     nothing is trained by epochs, and in records of versions that did not keep them.
     """
@@ -46,7 +47,10 @@ class RunRow:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a run predicts for its test scans, in their order; ``logit`` is None where training diverged."""
+    """What a run predicts for its test participants, in their order; ``logit`` is None where training diverged.
+
+    The logit of a participant with several scans is the mean of theirs.
+    """
 
     participant_id: tuple[str, ...] = ()
     site: tuple[str, ...] = ()

@@ -30,7 +30,7 @@ def result_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
 
 
 def prediction_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
-    """Make the rows of ``predictions.csv`` from records: one per test scan of each run."""
+    """Make the rows of ``predictions.csv`` from records: one per test participant of each run."""
     parts = []
     for record in records:
         part = pd.DataFrame(dataclasses.asdict(record.predictions))
@@ -49,7 +49,7 @@ def read_results(folder: Path) -> pd.DataFrame:
 
 
 def read_predictions(folder: Path) -> pd.DataFrame | None:
-    """Read ``predictions.csv`` of a job folder, one row per test scan of each run; None where it was not kept."""
+    """Read ``predictions.csv`` of a job folder, one row per test participant and run; None where it was not kept."""
     path = folder / PREDICTIONS
     return read_csv(path, ("method", "fold", "seed", "site", "label", "logit")) if path.is_file() else None
 
@@ -65,7 +65,7 @@ def write_tables(folder: Path, rows: pd.DataFrame, predictions: pd.DataFrame | N
     rows : DataFrame
         One row per run.
     predictions : DataFrame or None
-        One row per test scan and run; None where they are not known, as of reused results.
+        One row per test participant and run; None where they are not known, as of reused results.
     summary : Summary
     """
     write_csv(folder / RESULTS, rows)

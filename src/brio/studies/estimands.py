@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
+from ..cohort.sessions import index_participants
 from ..methods import make_method
 from ..protocol import t_interval
 from ..protocol.column_auc import count_pairs, weigh_by_pairs
@@ -90,7 +91,8 @@ def tabulate_arms(
 
 def count_site_pairs(context: StudyContext, folds: Sequence[str]) -> np.ndarray:
     """Count the pairs of a patient and a control at each test site, in the order of the folds. Shape [folds]."""
-    labels, sites = context.cohort.labels, context.cohort.sites
+    people, _ = index_participants(context.cohort.participant_ids)
+    labels, sites = context.cohort.labels[people], context.cohort.sites[people]
     return np.array([count_pairs(labels[sites == fold]) for fold in folds])
 
 

@@ -11,10 +11,11 @@ import pandas as pd
 
 from .. import draws
 from ..cohort import Cohort
+from ..cohort.sessions import index_participants
 from ..device import memory_budget
 from ..drawing import horizontal_offset, make_panels, series_style
 from ..jobs.plan import build_plan
-from ..protocol import Fold, auc
+from ..protocol import Fold, auc, average_margins, count_participants
 from ..results import MEAN_OVER_SITES, PAIR_WEIGHTED
 from ..results.format import format_interval, format_signed
 from .arms import Arm, display_name
@@ -82,12 +83,14 @@ def keep_participants(fold: Fold, cohort: Cohort, share: float, seed: int, draw:
     Fold
     """
     site, label = cohort.sites[fold.source], cohort.labels[fold.source]
-    ids = draws.addresses(cohort.ids[fold.source])
+    participants = cohort.participant_ids[fold.source]
+    first, member = index_participants(participants)
+    ids = draws.addresses(participants[first])
     order = draws.draw_uniform(seed, "learning curve, participants", draws.address(fold.name), draw, ids)
-    table = pd.DataFrame({"site": site, "label": label, "order": order})
+    table = pd.DataFrame({"site": site[first], "label": label[first], "order": order})
     cell = table.groupby(["site", "label"])["order"]
     kept = cell.rank(method="first") <= np.maximum(1, (share * cell.transform("size")).round())
-    return replace(fold, source=fold.source[kept.to_numpy()])
+    return replace(fold, source=fold.source[kept.to_numpy()[member]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,18 +134,24 @@ def _score_arm(context: StudyContext, arm: Arm) -> pd.DataFrame:
     for subset, margin in _fit_subsets(context, method, subsets):
         fold = subset.run.fold
         place = {"arm": arm.name, "axis": subset.axis, "size": subset.size, "draw": subset.draw}
-        learned = {"source_sites": len(np.unique(cohort.sites[fold.source])), "source_participants": len(fold.source)}
-        score = auc(cohort.labels[fold.test], margin)
+        test, averaged = average_margins(cohort, fold.test, margin)
+        score = auc(cohort.labels[test], averaged)
+        learned = _count_source(cohort, fold)
         rows.append({**place, "fold": fold.name, "seed": subset.run.seed, **learned, "auc": score})
     full = context.results_of(arm).rows
     for planned in planned_runs:
         fold, seed = planned.run.fold, planned.run.seed
         row = full[(full["fold"] == fold.name) & (full["seed"] == seed)].iloc[0]
-        learned = {"source_sites": len(np.unique(cohort.sites[fold.source])), "source_participants": len(fold.source)}
+        learned = _count_source(cohort, fold)
         of_all = {"arm": arm.name, "size": np.inf, "draw": 0, "fold": fold.name, "seed": seed, "auc": row["auc"]}
         rows += [{"axis": axis, **of_all, **learned} for axis in _AXES]
     table = pd.DataFrame(rows).assign(**facts)
     return table.astype({"epochs": "Int64", "K": "Int64"})
+
+
+def _count_source(cohort: Cohort, fold: Fold) -> dict[str, int]:
+    n_sites, n_participants = len(np.unique(cohort.sites[fold.source])), count_participants(cohort, fold.source)
+    return {"source_sites": n_sites, "source_participants": n_participants}
 
 
 def _list_subsets(run: Run, cohort: Cohort) -> Iterator[_Subset]:

@@ -13,11 +13,13 @@ import pandas as pd
 
 from .. import draws
 from ..cohort import Cohort
+from ..cohort.sessions import index_participants
 from ..drawing import make_panels, series_style
 from ..jobs import Job
 from ..jobs.execute import execute_plan
 from ..jobs.plan import build_plan
 from ..progress import Progress, silent
+from ..protocol import average_margins
 from ..protocol.column_auc import score_columns, weigh_by_pairs
 from ..results import MEAN_OVER_SITES, PAIR_WEIGHTED, average_seeds
 from ..results.format import state_p
@@ -43,7 +45,7 @@ _ESTIMANDS = {"auc": MEAN_OVER_SITES, "pair_weighted_auc": PAIR_WEIGHTED}
 
 
 def permute_labels(cohort: Cohort, count: int) -> np.ndarray:
-    """Permute the labels within each site, so that sites keep their numbers of patients.
+    """Permute the labels of participants within each site, so that sites keep their numbers of patients.
 
     Parameters
     ----------
@@ -57,12 +59,13 @@ def permute_labels(cohort: Cohort, count: int) -> np.ndarray:
     ndarray of int64, shape [N, B]
     """
     permutation = np.arange(count)[None, :]
-    order = draws.draw_uniform("label permutation", permutation, draws.addresses(cohort.ids)[:, None])
+    order = draws.draw_uniform("label permutation", permutation, draws.addresses(cohort.participant_ids)[:, None])
+    first, member = index_participants(cohort.participant_ids)  # all scans of a participant have one label
     permuted = np.empty((len(cohort), count), dtype=np.int64)
     for site in np.unique(cohort.sites):
-        members = np.flatnonzero(cohort.sites == site)
+        members = first[cohort.sites[first] == site]
         permuted[members] = cohort.labels[members][np.argsort(order[members], axis=0, kind="stable")]
-    return permuted
+    return permuted[first][member]
 
 
 def relabel_cohort(cohort: Cohort, labels: np.ndarray) -> Cohort:
@@ -183,7 +186,8 @@ def score_label_columns(
     """
     by_fold: dict[str, list[np.ndarray]] = {}
     for run, margins in zip(runs, method.fit_labels(connectomes, runs, labels, progress), strict=True):
-        by_fold.setdefault(run.fold.name, []).append(score_columns(labels[run.fold.test], margins))
+        test, averaged = average_margins(connectomes.cohort, run.fold.test, margins)
+        by_fold.setdefault(run.fold.name, []).append(score_columns(labels[test], averaged))
     return pd.DataFrame({name: np.mean(columns, axis=0) for name, columns in by_fold.items()}).T
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ..drawing import horizontal_offset, make_panels, series_style
-from ..protocol import auc, compare_over_sites, t_interval
+from ..protocol import auc, average_margins, compare_over_sites, t_interval
 from ..results.format import format_signed, state_p
 from .arms import Arm, make_arm
 from .context import StudyContext
@@ -81,13 +81,15 @@ def _score_runs(context: StudyContext) -> pd.DataFrame:
         fold = fitted.run.fold
         test = torch.from_numpy(fold.test).to(context.connectomes.device)
         a = compute_contributions(method, fitted, inputs.take(test))
-        scores = _score_rankings(evidence, a, fitted, context.cohort.labels[fold.test])
+        people, averaged = average_margins(context.cohort, fold.test, a.double().cpu().numpy())
+        a = torch.from_numpy(averaged).to(a)  # margins are linear in contributions, so this averages margins too
+        scores = _score_rankings(evidence, a, fitted, context.cohort.labels[people])
         rows.append(scores.assign(fold=fold.name, seed=fitted.run.seed))
     return pd.concat(rows, ignore_index=True)[["fold", "seed", "ranking", "factors", "share", "auc"]]
 
 
 def _score_rankings(evidence: FactorEvidence, a: Tensor, fitted: FittedRun, labels: np.ndarray) -> pd.DataFrame:
-    """Score one run on its test scans with 1 to J factors under each ranking; a has shape [scans, J]."""
+    """Score one run on its test scans with 1 to J factors under each ranking; a has shape [participants, J]."""
     from ..diagnostics import RANKINGS, rank_factors, retained_margin
 
     J = a.shape[1]

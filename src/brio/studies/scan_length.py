@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from ..cohort import Cohort
 from ..drawing import horizontal_offset, make_panels, series_style
-from ..protocol import auc, compare_over_sites, t_interval
+from ..protocol import auc, average_margins, compare_over_sites, t_interval
 from ..results.format import format_signed, state_p
 from .arms import Arm, display_name, make_arm
 from .comparison import choose_reference
@@ -77,16 +78,21 @@ def _score_windows(context: StudyContext, arms: list[Arm]) -> pd.DataFrame:
         method, fitted_runs = context.load_fitted_runs(a)
         for fitted in fitted_runs:
             fold = fitted.run.fold
-            labels = context.cohort.labels[fold.test]
             run = {"arm": a.name, "fold": fold.name, "seed": fitted.run.seed}
             scores = {
-                window: auc(labels, method.predict_margins(fitted, connectomes, fold.test))
+                window: _score(context.cohort, fold.test, method.predict_margins(fitted, connectomes, fold.test))
                 for window, connectomes in windows.items()
             }
             for (share, placement), score in scores.items():
                 change = score - scores[1.0, "all"]
                 rows.append({**run, "share": 100 * share, "window": placement, "auc": score, "change": change})
     return pd.DataFrame(rows)
+
+
+def _score(cohort: Cohort, scans: np.ndarray, margins: np.ndarray) -> float:
+    """AUC over participants."""
+    first, averaged = average_margins(cohort, scans, margins)
+    return auc(cohort.labels[first], averaged)
 
 
 def _draw(change: pd.Series) -> Any:

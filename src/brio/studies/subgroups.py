@@ -10,6 +10,7 @@ import pandas as pd
 
 from ..cohort import Cohort
 from ..cohort.covariates import COVARIATE_COLUMNS, read_covariates
+from ..cohort.sessions import index_participants
 from ..drawing import make_panels, series_style
 from ..errors import BrioError
 from ..protocol.paired_tests import adjust_holm
@@ -72,7 +73,8 @@ def compare_subgroups(context: StudyContext) -> Finding:
 
 def _list_variables(cohort: Cohort, participants: pd.DataFrame) -> tuple[list[_Variable], dict[str, str]]:
     """The variables that divide the participants, and why others do not."""
-    row_of = pd.Series(np.arange(len(cohort)), index=cohort.ids)
+    first, _ = index_participants(cohort.participant_ids)
+    row_of = pd.Series(first, index=cohort.participant_ids[first])
     rows, site = row_of.loc[participants["participant_id"]].to_numpy(), participants["site"].to_numpy()
     variables, left_out = [], {}
     for name in COVARIATE_COLUMNS:

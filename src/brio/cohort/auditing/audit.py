@@ -135,7 +135,7 @@ class Audit:
         return len(set(self.participant_of.values())) < self.n_before
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to dictionaries and lists that ``json.dumps`` accepts; ``keep`` and names of all scans are left out."""
+        """Convert to dictionaries and lists that ``json.dumps`` accepts; without ``keep`` and names of all scans."""
         left_out = ("keep", "site_of", "participant_of")
         return {name: value for name, value in asdict(self).items() if name not in left_out}
 

@@ -74,10 +74,9 @@ def _count_people(audit: Audit, classes: tuple[int, int]) -> str:
 def _format_exclusions(audit: Audit) -> list[str]:
     if not audit.exclusions:
         return ["none"]
-    summary = (
-        f"{len(audit.exclusions)} of {audit.n_before} scans; "
-        f"{audit.n_after}{_count_people(audit, audit.classes_after)} remain ({_format_classes(audit, audit.classes_after)})"
-    )
+    remaining = f"{audit.n_after}{_count_people(audit, audit.classes_after)} remain"
+    classes = _format_classes(audit, audit.classes_after)
+    summary = f"{len(audit.exclusions)} of {audit.n_before} scans; {remaining} ({classes})"
     if len(audit.exclusions) > LONGEST_LIST:
         return [summary, _count_by_site(audit.site_of[participant] for participant in audit.exclusions)]
     rows = [

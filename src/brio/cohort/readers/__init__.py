@@ -6,10 +6,10 @@ kind      layout                                               options
 pcp       ABIDE of the Preprocessed Connectomes Project        atlas, participants, name
 dpabi     REST-meta-MDD, ``ROISignals_*.mat`` of DPABI         atlas (required), participants, name
 bids      participants.tsv and files of XCP-D, HALFpipe,       atlas, participants, site_column, label_column,
-          C-PAC or CIFTI pipelines                             patient, control, task, match, runs, name
+          C-PAC or CIFTI pipelines                             patient, control, task, match, runs, sessions, name
 table     a participants table and one file per scan           atlas, participants, site_column, label_column,
-                                                               patient, control, name
-packed    ABIDE as 8-bit integers, one npz file per atlas      atlas, name
+                                                               patient, control, session_column, sessions, name
+packed    ABIDE as 8-bit integers, one npz file per atlas      atlas, sessions, name
 ========  ===================================================  ====================================================
 
 Every reader also takes ``atlas_table`` (a table of the ROIs: a file, or the name of a known atlas) and ``drop_roi``

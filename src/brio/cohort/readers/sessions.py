@@ -105,8 +105,8 @@ def _require_one_value(participant: str, rows: list[Row]) -> None:
         values = list(dict.fromkeys(str(row.get(column)) for row in rows))
         if len(values) > 1:
             raise BrioError(
-                f"participant {participant} has scans with {column} {values[0]} and {values[1]}; they cannot become one "
-                "scan: correct the table, or keep one with --sessions first"
+                f"participant {participant} has scans with {column} {values[0]} and {values[1]}; they cannot become "
+                "one scan: correct the table, or keep one with --sessions first"
             )
 
 
