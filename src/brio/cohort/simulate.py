@@ -182,7 +182,7 @@ def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - f
                 coupling = _Coupling.draw(simulation, session_rng)
                 bursts = bool(burst_rng.uniform() < simulation.burst_share)
                 scans.append(_draw_scan(simulation, site, label, rng, bursts, coupling))
-                row = {
+                row: dict[str, object] = {
                     "participant_id": f"sim{len(rows) // simulation.sessions + 1:04d}",
                     "site": site.name,
                     "label": label,
@@ -202,7 +202,7 @@ def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - f
         site=table["site"],
         label=table["label"],
         participant_id=table["participant_id"],
-        session=None if simulation.sessions == 1 else np.arange(len(table)) % simulation.sessions + 1,
+        session=None if simulation.sessions == 1 else [i % simulation.sessions + 1 for i in range(len(rows))],
         covariates=table[["age", "sex", "tr", "mean_fd"]],
         atlas=_make_atlas(simulation.n_rois),
         classes=("control", "patient"),

@@ -27,18 +27,22 @@ if TYPE_CHECKING:
         spearman,
         spearman_interval,
     )
-    from .outputs import SourceOutputs, estimate_source_block_length, iterate_source_outputs
+    from .outputs import DEFAULT_REESTIMATES, SourceOutputs, estimate_source_block_length, iterate_source_outputs
     from .propositions import check_proposition_1, check_proposition_2, contrast_stability, reweighting_gain
+    from .repeats import RepeatedMargins, collect_repeated_margins
     from .windows import PLACEMENTS, estimate_window_connectomes, locate_window
 
 __all__ = [
+    "DEFAULT_REESTIMATES",
     "DELTA_AUC",
     "PLACEMENTS",
     "RANKINGS",
     "FactorEvidence",
+    "RepeatedMargins",
     "SourceOutputs",
     "check_proposition_1",
     "check_proposition_2",
+    "collect_repeated_margins",
     "compute_contributions",
     "contrast_stability",
     "discordance_interval",
@@ -86,8 +90,9 @@ __getattr__, __dir__ = export_lazily(
             "spearman",
             "spearman_interval",
         ),
-        "outputs": ("SourceOutputs", "estimate_source_block_length", "iterate_source_outputs"),
+        "outputs": ("DEFAULT_REESTIMATES", "SourceOutputs", "estimate_source_block_length", "iterate_source_outputs"),
         "propositions": ("check_proposition_1", "check_proposition_2", "contrast_stability", "reweighting_gain"),
+        "repeats": ("RepeatedMargins", "collect_repeated_margins"),
         "windows": ("PLACEMENTS", "estimate_window_connectomes", "locate_window"),
     },
 )

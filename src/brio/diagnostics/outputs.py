@@ -25,7 +25,7 @@ DEFAULT_REESTIMATES = 8
 """Re-estimates of each scan by default; BRIO draws as many at a refresh."""
 
 # Stands in for the index of a refresh. Training uses 0, 1, 2, ..., so these draws differ from all of its own.
-_REFRESH = draws.address("diagnostics")
+DIAGNOSTIC_REFRESH = draws.address("diagnostics")
 _SCANS_AT_A_TIME = 256  # full scans gathered together
 _PASS_BYTES = 64 << 20  # float64 features of one pass, for methods that are not stacked
 
@@ -183,7 +183,8 @@ def _compute_reestimated(
     for r, source in enumerate(sources):
         row_of_scan[r, np.searchsorted(scans, source)] = np.arange(len(source))
     outputs: list[list[np.ndarray]] = [[] for _ in sources]
-    for chunk, resampled in inputs.iterate_reestimates(ReestimateRequest(scans, blocks, seed, _REFRESH, n_reestimates)):
+    request = ReestimateRequest(scans, blocks, seed, DIAGNOSTIC_REFRESH, n_reestimates)
+    for chunk, resampled in inputs.iterate_reestimates(request):
         for r, fields in enumerate(zip(*group.compute(resampled, names), strict=True)):
             own_rows = row_of_scan[r, chunk]
             is_own = own_rows >= 0

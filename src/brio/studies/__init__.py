@@ -17,6 +17,7 @@ from . import (  # noqa: F401 - importing registers them
     propositions,
     regions,
     retention,
+    retest,
     scan_length,
     sensitivity,
     subgroups,

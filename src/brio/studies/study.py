@@ -77,7 +77,7 @@ PAPER = (
     *("comparison", "in-distribution", "ablation", "sensitivity", "agreement", "alignment", "mismatch", "retention"),
     *("scan-length", "efficiency", "regions", "propositions"),
 )
-BEYOND = ("plus", "permutation", "subgroups", "learning-curve", "calibration", "decision-curve", "adaptation")
+BEYOND = ("plus", "permutation", "subgroups", "learning-curve", "calibration", "decision-curve", "adaptation", "retest")
 """Studies that are not in the paper."""
 
 

@@ -1,0 +1,92 @@
+"""Margins of test scans and of their re-estimates, for participants with several scans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ..cohort.sessions import index_participants
+from ..connectome import BlockRule, Connectomes, ReestimateRequest, clip_block_length
+from ..training import FittedRun, Method
+from .outputs import DIAGNOSTIC_REFRESH
+
+__all__ = ["RepeatedMargins", "collect_repeated_margins"]
+
+
+class RepeatedMargins(NamedTuple):
+    """Margins of the test scans of participants with several scans in a fold.
+
+    Attributes
+    ----------
+    scans : ndarray of int64, shape [N]
+        Positions in the cohort.
+    full : ndarray, shape [N]
+        Margins of the scans.
+    reestimated : ndarray, shape [N, K]
+        Margins of their re-estimates.
+    """
+
+    scans: np.ndarray
+    full: np.ndarray
+    reestimated: np.ndarray
+
+
+def collect_repeated_margins(
+    method: Method,
+    fitted_runs: Sequence[FittedRun],
+    connectomes: Connectomes,
+    block_lengths: Sequence[float],
+    n_reestimates: int,
+) -> RepeatedMargins:
+    """Apply fitted runs of one seed to the repeated scans among their test scans.
+
+    Parameters
+    ----------
+    method : Method
+    fitted_runs : sequence of FittedRun
+        With their weights, one for each fold.
+    connectomes : Connectomes
+        The connectomes the runs were fitted on.
+    block_lengths : sequence of float, length n_runs
+        See :func:`~brio.diagnostics.estimate_source_block_length`.
+    n_reestimates : int
+        Re-estimates of each scan, K.
+
+    Returns
+    -------
+    RepeatedMargins
+    """
+    inputs = method.gather_inputs(connectomes)
+    parts = []
+    for fitted, length in zip(fitted_runs, block_lengths, strict=True):
+        scans = select_repeated(connectomes.cohort.participant_ids, fitted.run.fold.test)
+        if len(scans) == 0:
+            continue
+        blocks = clip_block_length(length, connectomes.n_frames[scans], BlockRule())
+        request = ReestimateRequest(scans, blocks, fitted.run.seed, DIAGNOSTIC_REFRESH, n_reestimates)
+        reestimated = np.empty((len(scans), n_reestimates))
+        for chunk, resampled in inputs.iterate_reestimates(request):
+            reestimated[chunk] = method.predict(fitted, resampled).margin.reshape(len(chunk), n_reestimates)
+        full = method.predict_margins(fitted, connectomes, scans)
+        parts.append(RepeatedMargins(scans, full, reestimated))
+    return RepeatedMargins(*(np.concatenate(field) for field in zip(*parts, strict=True)))
+
+
+def select_repeated(participant_ids: np.ndarray, scans: np.ndarray) -> np.ndarray:
+    """Select the scans of participants who have several among them.
+
+    Parameters
+    ----------
+    participant_ids : ndarray of str, shape [n_all]
+        Of all scans of a cohort.
+    scans : ndarray of int64, shape [n]
+        Positions in the cohort.
+
+    Returns
+    -------
+    ndarray of int64, shape [N]
+    """
+    _, member = index_participants(participant_ids[scans])
+    return scans[np.bincount(member, minlength=1)[member] > 1]
