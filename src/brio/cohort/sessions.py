@@ -15,7 +15,14 @@ import pandas as pd
 
 from ..errors import BrioError
 
-__all__ = ["SESSION_FRAMES", "average_over_scans", "index_participants", "name_repeated_scans", "name_scan"]
+__all__ = [
+    "SESSION_FRAMES",
+    "average_over_scans",
+    "index_participants",
+    "name_repeated_scans",
+    "name_scan",
+    "read_session_frames",
+]
 
 SESSION_FRAMES = "averaged_frames"
 """Column with the frames of each session (``120+118``) of scans whose connectome is the mean over sessions."""
@@ -156,3 +163,26 @@ def name_repeated_scans(table: pd.DataFrame, where: str) -> pd.DataFrame:
             f"{row['scan_id']}); give each scan a session of its own"
         )
     return table
+
+
+def read_session_frames(participants: pd.DataFrame) -> list[np.ndarray] | None:
+    """Read the frames of the sessions of each scan, where connectomes are averaged over sessions.
+
+    Parameters
+    ----------
+    participants : DataFrame, N rows
+
+    Returns
+    -------
+    list of N ndarrays of int64, or None
+        An empty array for a scan of one session. None where no scan is made of several.
+
+    Examples
+    --------
+    >>> [part.tolist() for part in read_session_frames(pd.DataFrame({"averaged_frames": ["120+118", None]}))]
+    [[120, 118], []]
+    """
+    if SESSION_FRAMES not in participants or participants[SESSION_FRAMES].isna().all():
+        return None
+    texts = participants[SESSION_FRAMES].where(participants[SESSION_FRAMES].notna(), "").astype(str)
+    return [np.array([int(n) for n in text.split("+") if n], dtype=np.int64) for text in texts]

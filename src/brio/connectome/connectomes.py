@@ -13,9 +13,10 @@ from ..cohort import Cohort
 from ..cohort.signal import clean_scan
 from ..device import chunk_budget, resident_budget
 from ..errors import BrioError
+from .averaging import average_psi, index_sessions, list_sessions, reestimate_sessions
 from .block_length import BlockRule, choose_balanced_subset, estimate_horizon, pool_horizons
 from .bold import BoldRule, bold_positions, interpolate_frames
-from .fc import psi, standardise
+from .fc import standardise
 from .resampling import ReestimateRequest, block_indices, draw_block_starts, reestimate
 from .support import edge_cut, site_mean, site_median
 
@@ -28,7 +29,8 @@ LEAST_FRAMES = 4
 class Connectomes:
     """Full-scan FC graphs A^(0) of every scan, and their re-estimates.
 
-    Nothing here is learned: each row depends on its own scan alone.
+    Nothing here is learned: each row depends on its own scan alone. Of a scan that was imported to be averaged over
+    sessions, every connectome is the mean over them, see :mod:`brio.connectome.averaging`.
 
     Parameters
     ----------
@@ -60,6 +62,7 @@ class Connectomes:
         self.device = torch.device(device)
         self.dtype = dtype
         self.ids = draws.addresses(cohort.ids)
+        self._sessions = list_sessions(cohort)
         n, p = len(cohort), cohort.n_rois
         self.full = torch.empty(n, p, p, dtype=dtype, device=self.device)
         alive = np.empty((n, p), dtype=bool)
@@ -77,8 +80,8 @@ class Connectomes:
                     f"participant {cohort.ids[i]}: {len(frames)} usable frames and {int(alive[i].sum())} ROIs "
                     "with signal; exclude the scan ('brio audit' lists such scans)"
                 )
-            x = self._standardise(frames)
-            self.full[i] = psi(x, torch.tensor(len(x), device=self.device))
+            x = self._standardise_sessions(i, frames)
+            self.full[i] = average_psi(x.split(self._session_lengths(i, len(x))))
             self._first[i], end = end, end + len(x)
             if resident:
                 stored[self._first[i] : end] = x
@@ -103,7 +106,7 @@ class Connectomes:
         """Return the standardised valid frames of scan i. Shape [T_i, P]."""
         if self._resident is not None:
             return self._resident[self._first[i] :][: self.n_frames[i]]
-        return self._standardise(clean_scan(self.cohort.scan(i))[0])
+        return self._standardise_sessions(i, clean_scan(self.cohort.scan(i))[0])
 
     def site_median(self, members: np.ndarray) -> Tensor:
         """Return :func:`brio.connectome.support.site_median` of the scans at these positions, cached."""
@@ -160,11 +163,17 @@ class Connectomes:
         """
         lengths = self.n_frames[request.scans]
         block_length, keys = request.block_length.astype(np.int64), self._draw_keys(request)
-        for chunk in self._chunks(lengths, request.K, max_bytes):
+        most_sessions = 1 if self._sessions is None else max(len(self._sessions[i]) for i in request.scans)
+        for chunk in self._chunks(lengths, request.K * most_sessions, max_bytes):
             parts = []
             for batch in self._batches(chunk, lengths):
                 frames, first = self._frames(request.scans[batch])
-                parts.append(reestimate(frames, first, lengths[batch], block_length[batch], keys[batch], request.K))
+                blocks, own_keys = block_length[batch], keys[batch]
+                if self._sessions is None:
+                    parts.append(reestimate(frames, first, lengths[batch], blocks, own_keys, request.K))
+                else:
+                    own = index_sessions([self._sessions[i] for i in request.scans[batch]], lengths[batch])
+                    parts.append(reestimate_sessions(frames, first, own, blocks, own_keys, request.K))
             yield chunk, torch.cat(parts) if len(parts) > 1 else parts[0]
 
     def _draw_keys(self, request: ReestimateRequest) -> np.ndarray:
@@ -222,6 +231,17 @@ class Connectomes:
     def _bold_window(self, i: int, x: Tensor, rule: BoldRule, tr: np.ndarray | None) -> Tensor:
         position = bold_positions(x.shape[-2], None if tr is None else float(tr[i]), rule)
         return interpolate_frames(x, position.to(self.device))
+
+    def _session_lengths(self, i: int, n_frames: int) -> list[int]:
+        """Frames of the sessions over which scan i is averaged; of one, all its valid frames."""
+        lengths = [] if self._sessions is None else self._sessions[i].tolist()
+        return lengths if len(lengths) > 1 else [n_frames]
+
+    def _standardise_sessions(self, i: int, frames: np.ndarray) -> Tensor:
+        """Z-scores of each ROI within each session of scan i."""
+        ends = np.cumsum(self._session_lengths(i, len(frames)))[:-1]
+        parts = [self._standardise(part) for part in np.split(frames, ends)]
+        return torch.cat(parts) if len(parts) > 1 else parts[0]
 
     def _standardise(self, frames: np.ndarray) -> Tensor:
         x = torch.from_numpy(frames.astype(np.float64)).to(self.device)

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..cohort import Cohort
 from ..cohort.cohort import locate_scans
+from ..cohort.sessions import SESSION_FRAMES, read_session_frames
 from ..connectome import Connectomes
 from ..connectome.block_length import choose_balanced_subset
 from .model import Model
@@ -26,7 +27,8 @@ REESTIMATES = 8
 def halve_scans(cohort: Cohort) -> tuple[Cohort, Cohort]:
     """Return the cohort of the first halves of all scans, and that of their second halves.
 
-    Halves of a scan are equally long; the last of an odd number of frames is left out.
+    Halves of a scan are equally long; the last of an odd number of frames is left out. Of a scan that is averaged over
+    sessions, they are the halves of all its sessions.
 
     Parameters
     ----------
@@ -36,18 +38,27 @@ def halve_scans(cohort: Cohort) -> tuple[Cohort, Cohort]:
     -------
     first, second : Cohort
     """
-    lengths = cohort.n_frames // 2
+    sessions = read_session_frames(cohort.participants) or [np.empty(0, dtype=np.int64)] * len(cohort)
+    parts = [np.split(cohort.scan(i), np.cumsum(own)[:-1]) for i, own in enumerate(sessions)]
+    lengths = np.array([sum(len(part) // 2 for part in own) for own in parts], dtype=np.int64)
+    table = cohort.participants.assign(n_frames=lengths)
+    if SESSION_FRAMES in table:
+        halved = ["+".join(str(len(part) // 2) for part in own) if len(own) > 1 else None for own in parts]
+        table[SESSION_FRAMES] = halved
     halves = []
     for second in (False, True):
-        scans = [cohort.scan(i)[n : 2 * n] if second else cohort.scan(i)[:n] for i, n in enumerate(lengths.tolist())]
-        table = cohort.participants.assign(n_frames=lengths)
-        frames = np.concatenate(scans)
+        frames = np.concatenate([_take_half(part, second) for own in parts for part in own])
         halves.append(
             replace(
                 cohort, frames=frames, starts=locate_scans(lengths), n_frames=lengths, participants=table, path=None
             )
         )
     return halves[0], halves[1]
+
+
+def _take_half(frames: np.ndarray, second: bool) -> np.ndarray:
+    n = len(frames) // 2
+    return frames[n : 2 * n] if second else frames[:n]
 
 
 def learn_interval_factor(model: Model, connectomes: Connectomes, scans: np.ndarray) -> float:

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from ..cohort import Cohort
 from ..cohort.covariates import COVARIATE_COLUMNS, read_covariates, read_hemispheres, read_repetition_times
+from ..cohort.sessions import read_session_frames
 from ..connectome import BoldRule, Connectomes, ReestimateRequest, edge_cut
+from ..errors import BrioError
 
 __all__ = ["NEEDS", "InputShape", "Inputs", "Scans", "check_needs"]
 
@@ -117,6 +119,11 @@ def check_needs(cohort: Cohort, needs: frozenset[str], settings: Any, requester:
         Names the missing column.
     """
     read_covariates(cohort, _covariates(needs), requester)
+    if "bold" in needs and read_session_frames(cohort.participants) is not None:
+        raise BrioError(
+            f"{requester} reads time series, but connectomes of this cohort are averaged over sessions; import the "
+            "scans with --sessions join, first or all"
+        )
     if "bold" in needs and _bold_rule(settings).tr is not None:
         read_repetition_times(cohort, requester)
     if "hemisphere" in needs:
