@@ -29,6 +29,7 @@ from .folder import (
     read_table,
     require_filled,
 )
+from .sessions import SCAN_ID
 from .writer import CohortWriter
 
 __all__ = ["Cohort", "locate_scans"]
@@ -53,7 +54,7 @@ class Cohort:
         One row per scan. Columns ``participant_id``, ``n_frames``, ``site``, ``label`` (0 or 1) and any covariates;
         ``tr`` is the repetition time in seconds, where it is known. Scans to predict may lack ``site`` and ``label``,
         all of them or some (empty text and NA); jobs and the audit refuse such a cohort. Where participants have
-        several scans, ``session`` tells them apart and ``scan_id`` names them.
+        several scans, ``session`` tells them apart and ``brio_scan_id`` names them.
     atlas : Atlas
         The P ROIs.
     classes : tuple of two str
@@ -127,8 +128,8 @@ class Cohort:
 
     @property
     def ids(self) -> np.ndarray:
-        """Name of each scan: ``scan_id`` if participants have several, else ``participant_id``. Shape [N], str."""
-        column = "scan_id" if {"scan_id", "session"} <= set(self.participants) else "participant_id"
+        """Name of each scan: ``brio_scan_id`` if participants have several, else ``participant_id``. Shape [N], str."""
+        column = SCAN_ID if SCAN_ID in self.participants else "participant_id"
         return self.participants[column].to_numpy(dtype=str)
 
     @property

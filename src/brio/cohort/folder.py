@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import BrioError
-from .sessions import name_repeated_scans
+from .sessions import SCAN_ID, name_repeated_scans
 
 __all__ = [
     "ATLAS",
@@ -41,7 +41,7 @@ FORMAT = 1
 """Version of the folder layout."""
 FRAMES, PARTICIPANTS, ATLAS, HEADER = "frames.npy", "participants.tsv", "atlas.tsv", "cohort.json"
 REQUIRED_COLUMNS = ("participant_id", "site", "label")
-TEXT_COLUMNS = ("participant_id", "site", "session", "scan_id")
+TEXT_COLUMNS = ("participant_id", "site", "session", SCAN_ID)
 """Columns of the participants table that stay as they are written."""
 REQUIRED_KEYS = frozenset({"name", "atlas", "classes", "provenance", "tables", "fingerprint"})
 MISSING = "n/a"
@@ -65,7 +65,7 @@ def check_participants(table: pd.DataFrame, where: str, labels_required: bool = 
     DataFrame
         A copy in which ``participant_id`` and ``site`` are text and ``label`` is 0 or 1. Where they are not required, a
         missing site is empty text and a missing label NA; a column without any value is left out. Where a participant
-        has several scans there is a column ``scan_id``, see :mod:`brio.cohort.sessions`.
+        has several scans there is a column ``brio_scan_id``, see :mod:`brio.cohort.sessions`.
 
     Raises
     ------

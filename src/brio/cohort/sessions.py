@@ -1,8 +1,8 @@
 """Participants with several scans: which scan belongs to whom, how scans are named, and means over them.
 
 A participants table has one row per scan. Where a participant has several, the column ``session`` tells them apart and
-the column ``scan_id`` names each scan. A participant has one site and one label, so that a split by sites is a split by
-participants too.
+the column ``brio_scan_id`` names each scan. A participant has one site and one label, so that a split by
+sites is a split by participants too.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pandas as pd
 from ..errors import BrioError
 
 __all__ = [
+    "SCAN_ID",
     "SESSION_FRAMES",
     "average_over_scans",
     "index_participants",
@@ -24,6 +25,8 @@ __all__ = [
     "read_session_frames",
 ]
 
+SCAN_ID = "brio_scan_id"
+"""Column with a unique name of each scan. Only cohorts with repeated scans have it."""
 SESSION_FRAMES = "averaged_frames"
 """Column with the frames of each session (``120+118``) of scans whose connectome is the mean over sessions."""
 
@@ -107,7 +110,7 @@ def name_scan(participant_id: str, session: str) -> str:
 
 
 def name_repeated_scans(table: pd.DataFrame, where: str) -> pd.DataFrame:
-    """Check the rows of participants with several scans and name every scan in a column ``scan_id``.
+    """Check the rows of participants with several scans and name every scan in a column ``brio_scan_id``.
 
     Parameters
     ----------
@@ -119,7 +122,7 @@ def name_repeated_scans(table: pd.DataFrame, where: str) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        The same table if nobody has several scans. Otherwise ``session`` is text and ``scan_id`` is unique.
+        The same table if nobody has several scans. Otherwise ``session`` is text and ``brio_scan_id`` is unique.
 
     Raises
     ------
@@ -154,13 +157,13 @@ def name_repeated_scans(table: pd.DataFrame, where: str) -> pd.DataFrame:
                 "--sessions first"
             )
     names = [name_scan(o, s) if s else o for o, s in zip(owner, session, strict=True)]
-    table = table.assign(session=session, scan_id=table["scan_id"].astype(str) if "scan_id" in table else names)
-    twice = table["scan_id"].duplicated()
+    table = table.assign(session=session, **{SCAN_ID: names})
+    twice = table[SCAN_ID].duplicated()
     if twice.any():
         row = table[twice].iloc[0]
         raise BrioError(
             f"{where}: participant {row['participant_id']} has two scans of session '{row['session']}' (scan "
-            f"{row['scan_id']}); give each scan a session of its own"
+            f"{row[SCAN_ID]}); give each scan a session of its own"
         )
     return table
 

@@ -159,7 +159,7 @@ def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - f
     -------
     Cohort
         With columns ``age``, ``sex``, ``tr`` and ``mean_fd``, none of which depends on the class; with several sessions
-        also ``session`` and ``scan_id``.
+        also ``session`` and ``brio_scan_id``.
         ``cohort.provenance["truth"]`` lists the ROIs of each network, and those of the slow time courses as
         ``dynamics`` where there are any.
 

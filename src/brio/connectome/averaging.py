@@ -34,7 +34,7 @@ class SessionIndex(NamedTuple):
         First frame of the session in its scan, and its number of frames.
     number : ndarray of int64, shape [m]
         Of the session in its scan, from 0.
-    count : ndarray of int64, shape [n]
+    n_sessions : ndarray of int64, shape [n]
         Sessions of each scan.
     """
 
@@ -42,7 +42,7 @@ class SessionIndex(NamedTuple):
     offset: np.ndarray
     n_frames: np.ndarray
     number: np.ndarray
-    count: np.ndarray
+    n_sessions: np.ndarray
 
 
 def list_sessions(cohort: Cohort) -> list[np.ndarray] | None:
@@ -97,7 +97,7 @@ def index_sessions(sessions: Sequence[np.ndarray], n_frames: np.ndarray) -> Sess
         offset=np.concatenate([np.cumsum(lengths) - lengths for lengths in own]),
         n_frames=np.concatenate(own),
         number=np.concatenate([np.arange(len(lengths)) for lengths in own]),
-        count=count,
+        n_sessions=count,
     )
 
 
@@ -145,8 +145,8 @@ def reestimate_sessions(
     owner = sessions.owner
     blocks = np.minimum(block_length[owner], np.maximum(sessions.n_frames // 2, 1))
     own_keys = draws.key(keys[owner], "session of a mean connectome", sessions.number).view(np.int64)
-    own_keys = np.where(sessions.count[owner] > 1, own_keys, keys[owner])  # a scan of one session keeps its draws
+    own_keys = np.where(sessions.n_sessions[owner] > 1, own_keys, keys[owner])  # a scan of one session keeps its draws
     A = reestimate(frames, first[owner] + sessions.offset, sessions.n_frames, blocks, own_keys, n_reestimates)
-    weight = torch.from_numpy(1.0 / sessions.count[owner]).to(A)
+    weight = torch.from_numpy(1.0 / sessions.n_sessions[owner]).to(A)
     mean = A.new_zeros(len(first), *A.shape[1:])
     return mean.index_add_(0, torch.from_numpy(owner).to(A.device), A * weight[:, None, None, None])

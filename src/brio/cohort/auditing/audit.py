@@ -88,8 +88,8 @@ class Audit:
     label_by_site, length_by_site, length_by_label, repetition_time
         See :mod:`brio.cohort.auditing.associations`. None if no scan remains or no repetition time is stated.
     site_of, participant_of : dict of scan to str
-        Site and participant of each scan. A scan is named by its participant, or by its ``scan_id`` where participants
-        have several.
+        Site and participant of each scan. A scan is named by its participant, or by its ``brio_scan_id`` where
+        participants have several.
     keep : ndarray of bool, shape [N]
         Scans that remain: ``cohort.select(result.keep)``.
     """

@@ -1,6 +1,6 @@
 """Define what an audit can report about one scan or one pair of scans, and collect it.
 
-A scan is named by its participant; where participants have several scans, by its ``scan_id``.
+A scan is named by its participant; where participants have several scans, by its ``brio_scan_id``.
 """
 
 from __future__ import annotations

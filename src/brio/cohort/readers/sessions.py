@@ -80,7 +80,7 @@ def choose_sessions(
         if len(group) == 1:
             chosen.append((row, [group[0][1]]))
         elif sessions == "all":
-            chosen += [(_free_scan_id(own), [source]) for own, source in group]
+            chosen += [(own, [source]) for own, source in group]
         elif sessions == "first":
             chosen.append((row, [group[0][1]]))
             reason = "a further session, only the first was taken"
@@ -93,11 +93,6 @@ def choose_sessions(
 
 def _list_names(group: list[tuple[Row, Source]], separator: str = ", ") -> str:
     return separator.join(str(row.get("session")) for row, _ in group)
-
-
-def _free_scan_id(row: Row) -> Row:
-    """Rename a column ``scan_id`` of the source, since brio names the scans itself."""
-    return {"scan_id_in_source" if column == "scan_id" else column: value for column, value in row.items()}
 
 
 def _require_one_value(participant: str, rows: list[Row]) -> None:
