@@ -1,0 +1,144 @@
+"""Participants with several scans: on one side of every split, and counted once in every score."""
+
+import hashlib
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import brio
+from brio.cohort import Cohort
+from brio.cohort.simulate import Simulation, simulate
+from brio.connectome import Connectomes
+from brio.jobs.cohort_facts import describe_cohort
+from brio.methods import make_method
+from brio.protocol import (
+    ProtocolSettings,
+    SiteStratifiedKFold,
+    auc,
+    average_margins,
+    delong_covariance,
+    make_folds,
+    make_training_fold,
+    placement_values,
+)
+from brio.studies.learning_curve import keep_participants
+from brio.studies.permutation import permute_labels
+from brio.training import Run
+
+SIMULATION = Simulation(n_sites=5, per_class=6, n_rois=8, frames=50, sessions=3, session_sd=0.1)
+
+
+@cache
+def cohort() -> Cohort:
+    """A cohort in which participants have one, two or three scans."""
+    everyone = simulate(SIMULATION)
+    number = np.arange(len(everyone)) // 3
+    return everyone.select(np.arange(len(everyone)) % 3 <= number % 3)
+
+
+def people(scans: np.ndarray) -> set[str]:
+    return set(cohort().participant_ids[scans].tolist())
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("protocol", ["loso", "kfold"])
+def test_nobody_is_on_both_sides(protocol, seed):
+    for fold in make_folds(cohort(), protocol, seed, ProtocolSettings(n_folds=5, validation_folds=1)):
+        sides = [people(side) for side in (fold.source, fold.validation, fold.test)]
+        assert sum(map(len, sides)) == len(set.union(*sides))
+        source = fold.move_validation_to_source(cohort()).source
+        assert not people(source) & people(fold.test)
+
+
+def test_nobody_is_both_source_and_validation_of_an_estimator():
+    fold = make_training_fold(cohort(), 0, 2)
+    assert not people(fold.source) & people(fold.validation)
+
+
+def test_folds_of_participants_do_not_depend_on_their_scans():
+    first = np.flatnonzero(cohort().participants["session"] == "1")
+    settings = ProtocolSettings(n_folds=5, validation_folds=1)
+    for every, once in zip(
+        make_folds(cohort(), "kfold", 4, settings),
+        make_folds(cohort().select(first), "kfold", 4, settings),
+        strict=True,
+    ):
+        assert people(every.test) == people(first[once.test])
+
+
+def test_without_repeats_folds_stay():
+    """They are those of the code that knew no repeated scans."""
+    plain, digest = simulate(Simulation(n_sites=5, per_class=6, n_rois=8, frames=60)), hashlib.sha256()
+    for fold in make_folds(plain, "kfold", 3, ProtocolSettings()):
+        for scans in (fold.source, fold.validation, fold.test):
+            digest.update(scans.tobytes())
+    assert digest.hexdigest().startswith("bf2bc4912f5bf687")
+
+
+def test_splitter_keeps_participants_together():
+    y, sites = cohort().labels, cohort().sites
+    splitter = SiteStratifiedKFold(n_splits=4, random_state=0, participants=cohort().participant_ids)
+    tested = []
+    for train, test in splitter.split(y, y, groups=sites):
+        assert not people(train) & people(test)
+        tested.append(test)
+    assert sorted(np.concatenate(tested).tolist()) == list(range(len(y)))
+
+
+def test_permuted_labels_belong_to_participants():
+    labels = permute_labels(cohort(), 20)
+    by_participant = pd.DataFrame(labels).groupby(cohort().participant_ids)
+    assert (by_participant.nunique() == 1).all(axis=None)
+    counts = by_participant.first().groupby(lambda p: cohort().sites[cohort().participant_ids == p][0]).sum()
+    assert (counts.nunique(axis=1) == 1).all(), "each site keeps its number of patients"
+
+
+def test_a_learning_curve_keeps_participants_whole():
+    fold = make_folds(cohort(), "loso", 0, ProtocolSettings())[0]
+    part = keep_participants(fold, cohort(), 0.5, 0, 0)
+    assert 0.4 < len(people(part.source)) / len(people(fold.source)) < 0.6
+    assert set(part.source) == {i for i in fold.source if cohort().participant_ids[i] in people(part.source)}
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    return brio.run(cohort(), methods=["ridge"], seeds=1, out=tmp_path_factory.mktemp("job") / "job", device="cpu")
+
+
+def test_scores_are_of_participants(job):
+    """Against margins of a fit of our own, averaged by pandas, and DeLong's variance of these."""
+    folder = job.folder
+    predictions = pd.read_csv(folder / "predictions.csv", dtype={"participant_id": str})
+    results = pd.read_csv(folder / "results.csv").set_index("fold")
+    sites = pd.read_csv(folder / "sites.csv").set_index("fold")
+    assert not predictions.duplicated("participant_id").any()
+    connectomes, ridge = Connectomes(cohort()), make_method("ridge")
+    for fold in make_folds(cohort(), "loso", 0, ProtocolSettings()):
+        (fitted,) = ridge.fit(connectomes, [Run(fold, 0)])
+        margin = pd.Series(fitted.test_logit).groupby(cohort().participant_ids[fold.test]).mean()
+        own = predictions[predictions["fold"] == fold.name].set_index("participant_id")
+        np.testing.assert_allclose(own["logit"], margin.loc[own.index], rtol=1e-6)
+        label = own["label"].to_numpy()
+        assert results.loc[fold.name, "n_test"] == len(margin) < len(fold.test)
+        assert results.loc[fold.name, "n_source"] == len(people(fold.source)) < len(fold.source)
+        assert results.loc[fold.name, "auc"] == pytest.approx(auc(label, own["logit"].to_numpy()))
+        _, covariance = delong_covariance(label, placement_values(label, own["logit"].to_numpy())[:, None])
+        assert sites.loc[fold.name, "auc_variance"] == pytest.approx(covariance[0, 0])
+        assert sites.loc[fold.name, ["n_patients", "n_controls"]].sum() == len(margin)
+
+
+def test_facts_of_a_report_count_participants():
+    facts = describe_cohort(cohort())
+    assert sum(facts["all"]["n"]) == len(people(np.arange(len(cohort()))))
+    assert sum(facts["all"]["sex"].values()) == sum(facts["all"]["n"])
+
+
+def test_margins_are_averaged_along_the_first_axis():
+    scans = np.array([0, 1, 2, 3, 4])
+    values = np.random.default_rng(0).normal(size=(5, 2))
+    first, mean = average_margins(cohort(), scans, values)
+    expected = pd.DataFrame(values).groupby(cohort().participant_ids[scans], sort=False).mean()
+    assert cohort().participant_ids[first].tolist() == expected.index.tolist()
+    np.testing.assert_allclose(mean, expected)
