@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.special import expit
 from scipy.stats import t as student
@@ -13,9 +14,10 @@ from brio.errors import BrioError
 from brio.models import choose_rule, predict_scans, trace_risk
 from brio.models.card import write_card
 from brio.models.evidence import Estimate, Evidence
+from brio.models.external import score_labelled_scans
 from brio.models.known_scans import list_known_scans
 from brio.models.output import summarise_predictions
-from brio.models.predict import compute_half_width
+from brio.models.predict import ScanPredictions, compute_half_width
 
 
 def change(cohort, scans, **changes):
@@ -222,3 +224,25 @@ def test_wrong_numbers_are_refused(ridge, cohort):
     for words in ({"reestimates": 1}, {"level": 1.0}, {"wanted_accuracy": 0.3}):
         with pytest.raises(BrioError, match=next(iter(words)).removeprefix("wanted_")):
             predict_scans(ridge, cohort, device="cpu", **words)
+
+
+def test_external_scores_count_participants():
+    """Whoever was scanned twice with the same result counts as if scanned once."""
+    rng = np.random.default_rng(0)
+    label, logit = np.repeat([0, 1], 15), rng.normal(size=30) + np.repeat([-0.5, 0.5], 15)
+    scans = [rng.normal(size=(20, 3)) for _ in range(30)]
+    once = Cohort.from_scans(scans, site=["A"] * 30, label=label, participant_id=[f"p{i}" for i in range(30)])
+    again = np.concatenate([np.arange(30), np.arange(7)])
+    repeated = Cohort.from_scans(
+        [scans[i] for i in again],
+        site=["A"] * 37,
+        label=label[again],
+        participant_id=once.ids[again],
+        session=[1] * 30 + [2] * 7,
+    )
+
+    def score(cohort: Cohort, logit: np.ndarray) -> dict:
+        table = pd.DataFrame({"probability": expit(logit), "decided": np.where(np.abs(logit) > 0.5, "yes", "abstain")})
+        return score_labelled_scans(cohort, ScanPredictions(table, None, None, logit, logit[:, None])).to_json()
+
+    assert score(repeated, logit[again]) == score(once, logit)

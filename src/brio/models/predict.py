@@ -31,9 +31,10 @@ class ScanPredictions:
     Attributes
     ----------
     table : DataFrame, one row per scan
-        ``participant_id``; ``probability`` of the second class and ``margin``; ``low`` and ``high``, the prediction
-        interval of the probability for equally many other minutes of this scan; ``agreement``, the share of
-        re-estimates on the same side; ``decided`` (yes or abstain; empty where the model was not evaluated);
+        ``participant_id``, or the name of the scan where participants have several; ``probability`` of the second class
+        and ``margin``; ``low`` and ``high``, the prediction interval of the probability for equally many other minutes
+        of this scan; ``agreement``, the share of re-estimates on the same side; ``decided`` (yes or abstain; empty
+        where the model was not evaluated);
         ``in_range`` (yes or no) with ``reasons`` and ``distance_rank``.
     contributions : DataFrame or None
         What each factor adds to the margin: ``participant_id``, ``seed``, ``factor``, ``contribution``; the factor

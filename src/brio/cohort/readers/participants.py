@@ -94,7 +94,8 @@ class TextTable:
             if (participant, session) in first_row:
                 remedy = "keep one"
                 if session_column is not None:
-                    remedy += f", or give each scan a session of its own in a column '{session_column}'"
+                    remedy += ", or give each scan a session of its own in a column "
+                    remedy += f"'{session_column}' (--session-column can name another)"
                 other = first_row[participant, session]
                 raise BrioError(
                     f"{self.path}: participant {participant} appears in rows {other} and {number}; {remedy}"
