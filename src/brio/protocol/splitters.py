@@ -129,6 +129,11 @@ class SiteStratifiedKFold(_SiteSplitter):
         self.random_state = random_state
         self.participants = participants
 
+    def __repr__(self) -> str:
+        """Show the parameters; participants by their number, since there is one for each scan."""
+        shown = "" if self.participants is None else f", participants of {len(self.participants)} scans"
+        return f"SiteStratifiedKFold(n_splits={self.n_splits}, random_state={self.random_state!r}{shown})"
+
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """Return the number of folds; all arguments are ignored."""
         return self.n_splits
