@@ -97,6 +97,9 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
         return value
     if origin in (typing.Union, types.UnionType):
         inner = [a for a in typing.get_args(hint) if a is not type(None)]
+        words = [word for a in inner if typing.get_origin(a) is Literal for word in typing.get_args(a)]
+        if words:
+            return value if value in words else _convert(value, inner[0], f"{where}, which may be {' or '.join(words)}")
         if value is None or (isinstance(value, str) and value.lower() in ("none", "")):
             return None
         return _convert(value, inner[0], where)

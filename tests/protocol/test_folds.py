@@ -150,8 +150,15 @@ def test_kfold_leaves_sites_without_both_classes_out_of_the_source():
 def test_kfold_refuses_too_few_folds_and_sites():
     with pytest.raises(BrioError, match="n_folds"):
         ProtocolSettings(n_folds=3)
-    with pytest.raises(BrioError, match="source sites"):
-        site_stratified_kfold(cohort({"a": (20, 20), "b": (20, 0)}), 0)
+    with pytest.raises(BrioError, match="none of its source sites holds both classes"):
+        site_stratified_kfold(cohort({"a": (20, 0), "b": (0, 20)}), 0)
+
+
+def test_kfold_works_on_one_site():
+    c = cohort({"a": (20, 20), "b": (20, 0)})
+    for f in site_stratified_kfold(c, 0):
+        assert set(c.sites[f.source]) == {"a"}
+        assert f.one_class_sites == ("b",)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -6,16 +6,8 @@ from typing import TYPE_CHECKING
 
 from ..lazy import export_lazily
 from .calibration import RocBand, calibration_error, reliability_curve, roc_band
-from .folds import (
-    PROTOCOLS,
-    Fold,
-    ProtocolSettings,
-    leave_one_site_out,
-    list_fold_names,
-    make_folds,
-    make_training_fold,
-    site_stratified_kfold,
-)
+from .folds import USUAL_VALIDATION_SITES, Fold, leave_one_site_out, make_training_fold, site_stratified_kfold
+from .inner_folds import assign_inner_folds, count_inner_folds, make_inner_folds
 from .intervals import detectable_difference, fold_correction, standard_error, t_interval
 from .metrics import auc, bootstrap_interval, calibrate_margins, score_predictions
 from .paired_tests import (
@@ -36,13 +28,25 @@ from .placements import (
     pair_weights,
     placement_values,
 )
+from .protocols import (
+    LEAST_SITES,
+    PROTOCOLS,
+    ProtocolSettings,
+    describe_allowed_protocols,
+    find_two_class_sites,
+    list_fold_names,
+    make_folds,
+    settle_protocol,
+)
 from .statistics import compare_over_folds, compare_over_sites
 
 if TYPE_CHECKING:
     from .splitters import LeaveOneSiteOut, SiteStratifiedKFold
 
 __all__ = [
+    "LEAST_SITES",
     "PROTOCOLS",
+    "USUAL_VALIDATION_SITES",
     "Difference",
     "Fold",
     "LeaveOneSiteOut",
@@ -53,6 +57,7 @@ __all__ = [
     "SiteStratifiedKFold",
     "adjust_holm",
     "assess_over_people",
+    "assign_inner_folds",
     "auc",
     "average_margins",
     "bootstrap_interval",
@@ -62,20 +67,25 @@ __all__ = [
     "compare_by_signed_rank",
     "compare_over_folds",
     "compare_over_sites",
+    "count_inner_folds",
     "count_participants",
     "delong_covariance",
+    "describe_allowed_protocols",
     "detectable_difference",
     "equal_weights",
+    "find_two_class_sites",
     "fold_correction",
     "leave_one_site_out",
     "list_fold_names",
     "make_folds",
+    "make_inner_folds",
     "make_training_fold",
     "pair_weights",
     "placement_values",
     "reliability_curve",
     "roc_band",
     "score_predictions",
+    "settle_protocol",
     "signed_rank_p",
     "site_stratified_kfold",
     "smallest_reachable_p",

@@ -17,21 +17,23 @@ from ..errors import BrioError
 from ..settings import require
 
 __all__ = [
-    "PROTOCOLS",
+    "USUAL_VALIDATION_SITES",
     "Fold",
-    "ProtocolSettings",
     "assign_stratified_folds",
+    "count_validation_sites",
     "draw_ring_of_sites",
     "leave_one_site_out",
-    "list_fold_names",
-    "make_folds",
     "make_training_fold",
     "site_stratified_kfold",
 ]
 
 LEAST_SOURCE_SITES = 2
-PROTOCOLS = ("loso", "kfold")
-"""Names of the protocols: leave one site out, and k-fold stratified by site and class."""
+"""Source sites of a leave-one-site-out fold: with one, nothing would show what differs between sites."""
+USUAL_VALIDATION_SITES = 2
+"""Validation sites of a fold, where the number of sites allows them."""
+
+
+MORE = "add participants of the class that is missing"
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +137,7 @@ def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> 
         if len(usable) < validation_sites + LEAST_SOURCE_SITES:
             raise BrioError(
                 f"test site {test}: {len(usable)} other sites hold both classes, but {validation_sites} are needed for "
-                f"validation and at least {LEAST_SOURCE_SITES} as source; add sites or lower protocol.validation_sites"
+                f"validation and at least {LEAST_SOURCE_SITES} as source; {_advise_on_sites(len(usable))}"
             )
         validation, source = usable[:validation_sites], usable[validation_sites:]
         folds.append(
@@ -152,7 +154,28 @@ def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> 
     return sorted(folds, key=lambda f: f.name)
 
 
-def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | Sequence[str]) -> Fold:
+def _advise_on_sites(n_others: int) -> str:
+    """Say what to do where too few other sites hold both classes."""
+    if n_others >= LEAST_SOURCE_SITES:
+        return (
+            "leave out protocol.validation_sites, which then follows the number of sites, or lower "
+            f"protocol.validation_sites to {n_others - LEAST_SOURCE_SITES}, or add sites"
+        )
+    return "use k-fold (--protocol kfold), which tests new participants of the same sites, or add sites"
+
+
+def count_validation_sites(n_sites: int) -> int:
+    """Count the validation sites of a fold by default, of so many sites with both classes that are not tested.
+
+    Examples
+    --------
+    >>> count_validation_sites(4), count_validation_sites(3)
+    (2, 0)
+    """
+    return USUAL_VALIDATION_SITES if n_sites >= USUAL_VALIDATION_SITES + LEAST_SOURCE_SITES else 0
+
+
+def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | str | Sequence[str]) -> Fold:
     """Make a fold without test scans, to train on a whole cohort.
 
     In the ring of sites (:func:`draw_ring_of_sites`), the first sites with both classes validate; all others with both
@@ -162,8 +185,8 @@ def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | Sequen
     ----------
     cohort : Cohort
     seed : int
-    validation_sites : int, or sequence of str
-        Number of validation sites, or their names.
+    validation_sites : int, "auto", or sequence of str
+        Number of validation sites, or their names. ``auto`` is 2 from four sites with both classes on, else 0.
 
     Returns
     -------
@@ -178,6 +201,10 @@ def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | Sequen
     sites, labels = cohort.sites, cohort.labels
     ring = draw_ring_of_sites(sites, seed)
     two_class_sites = [str(s) for s in ring if len(np.unique(labels[sites == s])) == 2]
+    if validation_sites == "auto":
+        validation_sites = count_validation_sites(len(two_class_sites))
+    if isinstance(validation_sites, str):
+        raise BrioError(f"validation_sites='{validation_sites}': give a number, auto, or a list of names of sites")
     if isinstance(validation_sites, int):
         require(validation_sites >= 0, "validation_sites", validation_sites, "0 or more")
         validation = two_class_sites[:validation_sites]
@@ -187,10 +214,12 @@ def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | Sequen
             if name not in two_class_sites:
                 raise BrioError(f"validation site '{name}': no site of the cohort with both classes has that name")
     wanted = validation_sites if isinstance(validation_sites, int) else len(validation)
-    if len(two_class_sites) < wanted + LEAST_SOURCE_SITES:
+    least = LEAST_SOURCE_SITES if wanted else 1  # one site teaches what inner folds over its participants choose
+    if len(two_class_sites) < wanted + least:
         raise BrioError(
             f"{len(two_class_sites)} of the {len(ring)} sites hold both classes, but {wanted} are needed for "
-            f"validation and at least {LEAST_SOURCE_SITES} as source; add sites or lower validation_sites"
+            f"validation and at least {least} as source; "
+            + ("leave out validation_sites, which then follows the number of sites, or add sites" if wanted else MORE)
         )
     source = [name for name in two_class_sites if name not in validation]
     return Fold(
@@ -265,20 +294,23 @@ def site_stratified_kfold(cohort: Cohort, seed: int, n_folds: int = 10, validati
     Raises
     ------
     BrioError
-        If there are too few scans, or fewer than two source sites with both classes.
+        If there are too few scans, or no source site holds both classes.
     """
     sites, labels = cohort.sites, cohort.labels
     fold_of_scan = assign_stratified_folds(draws.addresses(cohort.participant_ids), sites, labels, n_folds, seed)
     if len(np.unique(fold_of_scan)) < n_folds:
-        raise BrioError(f"protocol.n_folds={n_folds}: {len(cohort)} scans are too few for so many folds")
+        raise BrioError(
+            f"protocol.n_folds={n_folds}: {len(cohort)} scans are too few for so many folds; lower it, for instance "
+            "--set protocol.n_folds=5"
+        )
     folds = []
     for k in range(n_folds):
         validation = [(k + 1 + v) % n_folds for v in range(validation_folds)]
         in_source = ~np.isin(fold_of_scan, [k, *validation])
         usable = [s for s in np.unique(sites) if len(np.unique(labels[in_source & (sites == s)])) == 2]
-        if len(usable) < LEAST_SOURCE_SITES:
+        if not usable:
             raise BrioError(
-                f"fold {k + 1}: {len(usable)} source sites hold both classes, at least {LEAST_SOURCE_SITES} are needed"
+                f"fold {k + 1}: none of its source sites holds both classes, at least one is needed; {MORE}"
             )
         folds.append(
             Fold(
@@ -292,76 +324,3 @@ def site_stratified_kfold(cohort: Cohort, seed: int, n_folds: int = 10, validati
             )
         )
     return folds
-
-
-@dataclass(frozen=True)
-class ProtocolSettings:
-    """How a cohort is split.
-
-    Attributes
-    ----------
-    validation_sites : int
-        Number of validation sites of a leave-one-site-out fold; they choose the checkpoint or the penalty. With 0, all
-        other sites are source; this is for methods that choose by inner folds (``brio-plus``; linear models with
-        ``choose_by=source-sites``).
-    n_folds : int
-        Folds of the k-fold protocol.
-    validation_folds : int
-        Folds of the k-fold protocol that choose the checkpoint or the penalty.
-    """
-
-    validation_sites: int = 2
-    n_folds: int = 10
-    validation_folds: int = 2
-
-    def __post_init__(self) -> None:
-        require(self.validation_sites >= 0, "protocol.validation_sites", self.validation_sites, "0 or more")
-        require(self.validation_folds >= 1, "protocol.validation_folds", self.validation_folds, "at least 1")
-        least = self.validation_folds + 2  # one test fold and at least one source fold
-        require(self.n_folds >= least, "protocol.n_folds", self.n_folds, f"at least {least}")
-
-
-def make_folds(cohort: Cohort, protocol: str, seed: int, settings: ProtocolSettings) -> list[Fold]:
-    """Make the folds of a protocol.
-
-    Parameters
-    ----------
-    cohort : Cohort
-    protocol : {"loso", "kfold"}
-        :func:`leave_one_site_out` or :func:`site_stratified_kfold`.
-    seed : int
-    settings : ProtocolSettings
-
-    Returns
-    -------
-    list of Fold
-
-    Raises
-    ------
-    BrioError
-        If the protocol is unknown or the cohort too small for it.
-    """
-    if protocol == "loso":
-        return leave_one_site_out(cohort, seed, settings.validation_sites)
-    if protocol == "kfold":
-        return site_stratified_kfold(cohort, seed, settings.n_folds, settings.validation_folds)
-    raise BrioError(f"protocol '{protocol}' is unknown; use {' or '.join(PROTOCOLS)}")
-
-
-def list_fold_names(cohort: Cohort, protocol: str, settings: ProtocolSettings) -> list[str]:
-    """List the names that folds of a protocol have, without making them.
-
-    Parameters
-    ----------
-    cohort : Cohort
-    protocol : {"loso", "kfold"}
-    settings : ProtocolSettings
-
-    Returns
-    -------
-    list of str
-        Sites, or numbers of folds.
-    """
-    if protocol == "loso":
-        return np.unique(cohort.sites).tolist()
-    return [str(k + 1) for k in range(settings.n_folds)]

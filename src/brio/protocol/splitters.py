@@ -45,8 +45,8 @@ class LeaveOneSiteOut(_SiteSplitter):
     A site with one class is also a test set, so that its scans are predicted, but a warning names it: its AUC is
     undefined, and scikit-learn's scorer reports NaN.
 
-    The estimator chooses its validation sites among the training sites (``BrioClassifier(validation_sites=2)``), so the
-    test site takes no part in any choice.
+    The estimator chooses its validation sites, if it has any, among the training sites
+    (``BrioClassifier(validation_sites=2)``), so the test site takes no part in any choice.
 
     Examples
     --------
