@@ -15,7 +15,7 @@ from ..cohort import Cohort
 from ..connectome import Connectomes
 from ..errors import BrioError
 from ..progress import Progress, silent
-from ..protocol import Fold
+from ..protocol import Fold, assign_inner_folds
 from .explanation import ExplainedScans, Explanation
 from .fitted_run import FittedRun, Prediction, Run, RunState, Tensors
 from .inputs import Inputs, InputShape, Scans
@@ -51,6 +51,8 @@ class MethodFacts:
         Rough cost of one run, in epochs of a plain network. Only the display of the time left uses it.
     setting_without_validation : str
         Setting under which the method needs no validation scans, as ``key=value``; empty if there is none.
+    chooses_epochs_by_inner_folds : bool
+        Whether inner folds of the source scans choose the number of epochs of a run whose fold has no validation scans.
     balances_classes : bool
         Whether the loss weighs both classes alike, so that a logit of 0 stands for equal shares, whatever the share of
         patients among the source scans.
@@ -68,6 +70,7 @@ class MethodFacts:
     refits: bool = False
     relative_cost: float = 2.0
     setting_without_validation: str = ""
+    chooses_epochs_by_inner_folds: bool = False
     balances_classes: bool = False
     holds: str = "weights of a network, each of them learned from all source scans"
     keeps_scans: str = ""
@@ -94,7 +97,7 @@ class Method(ABC):
     """Increase it whenever the method's predictions change; part of the key of a run."""
 
     needs_validation: bool = True
-    """Whether it chooses its model by validation scans, so that a fold must have some."""
+    """Whether it chooses its model by validation scans; see ``MethodFacts`` for what it does where a fold has none."""
 
     Settings: ClassVar[type]
 
@@ -353,6 +356,10 @@ class SourceScans:
     def by_site(self) -> list[np.ndarray]:
         """Return the positions of the scans of each source site, sites in sorted order."""
         return [self.scans[self.site == e] for e in np.unique(self.site)]
+
+    def assign_inner_folds(self, fold: Fold) -> np.ndarray:
+        """Assign the scans to inner folds of a closed-form model: their sites, or fifths of one site. Shape [n]."""
+        return assign_inner_folds(self.connectomes.cohort, fold, least_sites=2)
 
 
 class NetworkCall(Protocol):

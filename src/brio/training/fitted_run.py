@@ -113,7 +113,8 @@ class FittedRun:
         Further plain facts about the run (a penalty, say), ready for JSON. ``calibration``, where there is one, holds
         slope and intercept that turn a margin into the logit of a probability; other margins are such logits already.
     steps : int or None
-        Optimisation steps in the epochs until the run stopped; those of a refit are not counted.
+        Optimisation steps in the epochs until the run stopped, of all inner folds where these chose its epoch; those
+        of the training that follows the choice are not counted.
     """
 
     run: Run

@@ -114,6 +114,7 @@ class NeuralMethod(Method):
             dead_rois=s.dead_rois,
             refits=s.refit,
             relative_cost=float(s.epochs),
+            chooses_epochs_by_inner_folds=True,
             balances_classes=True,
         )
 

@@ -16,7 +16,7 @@ from ..errors import BrioError
 from ..protocol import auc
 from .fitted_run import Run, Tensors
 
-__all__ = ["BestValidationEpoch", "CheckpointChoice", "GivenEpoch", "SelectionSettings", "rank_auc"]
+__all__ = ["BestMeanEpoch", "BestValidationEpoch", "CheckpointChoice", "GivenEpoch", "SelectionSettings", "rank_auc"]
 
 ScoreScans = Callable[[np.ndarray], np.ndarray]
 """Logit margins of scans of each run, positions [R, n] in and margins [R, n] out."""
@@ -131,7 +131,7 @@ class BestValidationEpoch(CheckpointChoice):
             if len(np.unique(cohort.labels[scans])) < 2:
                 raise BrioError(
                     f"fold {run.fold.name}: the validation scans ({', '.join(run.fold.validation_sites)}) hold one "
-                    "class only, so no checkpoint can be chosen; use more validation sites"
+                    "class only, so no checkpoint can be chosen; use more validation sites, or larger validation folds"
                 )
             self.scans[r, : len(scans)] = scans
             self.mask[r, : len(scans)] = True
@@ -160,6 +160,30 @@ class BestValidationEpoch(CheckpointChoice):
 
     def is_finished(self, epoch: int) -> np.ndarray:
         return epoch - self.epoch >= (math.inf if self.patience is None else self.patience)
+
+
+class BestMeanEpoch(BestValidationEpoch):
+    """The best mean AUC over inner folds, each of which is a row of the stack; those of one run stop together.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    runs : sequence of Run
+        One for each inner fold.
+    settings : SelectionSettings
+    owner : ndarray of int64, shape [R]
+        Number of the run that each inner fold belongs to.
+    """
+
+    def __init__(self, cohort: Cohort, runs: Sequence[Run], settings: SelectionSettings, owner: np.ndarray) -> None:
+        super().__init__(cohort, runs, settings)
+        self.owner = owner
+        self.rule = "pooled"  # an inner fold is one site, or too few scans of each for an AUC of their own
+
+    def score(self, logit: np.ndarray) -> np.ndarray:
+        """Mean AUC over the inner folds of a run, the same for each of them. Shape [R, n] -> [R]."""
+        _, owner = np.unique(self.owner, return_inverse=True)
+        return (np.bincount(owner, super().score(logit)) / np.bincount(owner))[owner]
 
 
 class GivenEpoch(CheckpointChoice):

@@ -13,11 +13,12 @@ from .. import draws
 from ..connectome import Connectomes
 from ..errors import BrioError
 from ..progress import Progress
+from ..protocol import count_inner_folds, make_inner_folds
 from .adamw import StackedAdamW
 from .checkpoint import CheckpointStore, ResumableTraining, StackTraining
 from .contract import StackableMethod, Stage
 from .fitted_run import FittedRun, Run, RunState, Tensors, group_tensors
-from .selection import BestValidationEpoch, CheckpointChoice, GivenEpoch, SelectionSettings
+from .selection import BestMeanEpoch, BestValidationEpoch, CheckpointChoice, GivenEpoch, SelectionSettings
 from .stack import Stack
 from .step import Step
 
@@ -65,6 +66,9 @@ def train(
 ) -> list[FittedRun]:
     """Train the runs of one stack and score their test scans.
 
+    Validation scans choose the checkpoint of each run. Where folds have none, inner folds of the source scans choose
+    the number of epochs, and each run is trained on all its source scans to that epoch.
+
     Parameters
     ----------
     method : NeuralMethod
@@ -81,19 +85,74 @@ def train(
         In the order of ``runs``.
     """
     resumable = ResumableTraining(checkpoints)
-    validation = BestValidationEpoch(connectomes.cohort, runs, method.settings)
-    if not method.settings.refit:
-        return _train_until_chosen(method, connectomes, runs, validation, progress, resumable)
+    if not any(len(run.fold.validation) for run in runs):
+        first_share, choose = _share_of_inner_folds(connectomes, runs), _choose_by_inner_folds
+    elif method.settings.refit:
+        first_share, choose = 0.5, _choose_by_validation
+    else:
+        return _choose_by_validation(method, connectomes, runs, progress, resumable)
 
-    def half(start: float) -> Progress:
-        return lambda message, share: progress(message, start + share / 2)
+    def first_progress(message: str, share: float) -> None:
+        progress(message, first_share * share)
 
-    first_fits = _train_until_chosen(method, connectomes, runs, validation, half(0.0), resumable)
+    def second_progress(message: str, share: float) -> None:
+        progress(message, first_share + (1 - first_share) * share)
+
+    first_fits = choose(method, connectomes, runs, first_progress, resumable)
     sound = [first for first in first_fits if first.selected_epoch is not None]  # the others have diverged
+    if not sound:
+        return first_fits
     refits = [Run(first.run.fold.move_validation_to_source(connectomes.cohort), first.run.seed) for first in sound]
     epochs = GivenEpoch(np.array([first.selected_epoch for first in sound], dtype=np.int64))
-    second_fits = iter(_train_until_chosen(method, connectomes, refits, epochs, half(0.5), resumable) if sound else [])
+    second_fits = iter(_train_until_chosen(method, connectomes, refits, epochs, second_progress, resumable))
     return [first if first.selected_epoch is None else _merge_fits(first, next(second_fits)) for first in first_fits]
+
+
+def _choose_by_validation(
+    method: TrainableMethod,
+    connectomes: Connectomes,
+    runs: Sequence[Run],
+    progress: Progress,
+    resumable: ResumableTraining,
+) -> list[FittedRun]:
+    """Train runs to the checkpoints that their validation scans choose."""
+    choice = BestValidationEpoch(connectomes.cohort, runs, method.settings)
+    return _train_until_chosen(method, connectomes, runs, choice, progress, resumable)
+
+
+def _choose_by_inner_folds(
+    method: TrainableMethod,
+    connectomes: Connectomes,
+    runs: Sequence[Run],
+    progress: Progress,
+    resumable: ResumableTraining,
+) -> list[FittedRun]:
+    """Choose the epoch of each run by a training for each of its inner folds; the weights are those of the first."""
+    cohort = connectomes.cohort
+    folds = [make_inner_folds(cohort, run.fold, run.seed) for run in runs]
+    inner_runs = [Run(fold, run.seed) for run, own in zip(runs, folds, strict=True) for fold in own]
+    owner = np.repeat(np.arange(len(runs)), [len(own) for own in folds])
+    choice = BestMeanEpoch(cohort, inner_runs, method.settings, owner)
+
+    def inner_progress(message: str, share: float) -> None:
+        progress(f"inner folds: {message}", share)
+
+    fits = _train_until_chosen(method, connectomes, inner_runs, choice, inner_progress, resumable)
+    return [
+        replace(
+            fits[int(np.flatnonzero(owner == r)[0])],
+            run=run,
+            test_logit=np.full(len(run.fold.test), np.nan),
+            steps=sum(fits[i].steps or 0 for i in np.flatnonzero(owner == r)),
+        )
+        for r, run in enumerate(runs)
+    ]
+
+
+def _share_of_inner_folds(connectomes: Connectomes, runs: Sequence[Run]) -> float:
+    """Share of the trainings of these runs that inner folds are; the others are the runs themselves."""
+    n_inner = sum(count_inner_folds(connectomes.cohort, run.fold) for run in runs)
+    return n_inner / (n_inner + len(runs))
 
 
 def _merge_fits(first: FittedRun, second: FittedRun) -> FittedRun:
@@ -213,7 +272,8 @@ def _build_fitted_run(
         details={"validation_curve": [[e, _round_score(score[row])] for e, score in choice.curve]},
         steps=steps,
     )
-    fitted.test_logit = method.predict_margins(fitted, stack.connectomes, run.fold.test)
+    if len(run.fold.test):  # inner folds and final models have none, and not every network can be called with none
+        fitted.test_logit = method.predict_margins(fitted, stack.connectomes, run.fold.test)
     return fitted
 
 
