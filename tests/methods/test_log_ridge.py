@@ -1,5 +1,6 @@
 """Ridge regression on log-connectomes against scikit-learn on explicit features, refits, and planted truth."""
 
+import dataclasses
 from itertools import combinations
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 from contract_cohorts import split
 from scipy.linalg import logm
 from sklearn.kernel_ridge import KernelRidge
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.metrics import roc_auc_score
 
 import brio
@@ -153,9 +154,27 @@ def test_the_former_name_gives_the_same_method(graphs, fold, tmp_path):
     assert set(result.rows["method"]) == {"log-ridge"}
 
 
-def test_sites_that_allow_no_inner_folds_are_refused(graphs):
-    with pytest.raises(BrioError, match="at least two source sites"):
-        make_method("log-ridge").fit(graphs, [Run(split(graphs.cohort, [1], [5], [6]), 0)])
+def test_scans_that_allow_no_inner_folds_are_refused(graphs):
+    fold = split(graphs.cohort, [1], [5], [6])
+    few = np.concatenate([fold.source[graphs.cohort.labels[fold.source] == c][:n] for c, n in ((0, 4), (1, 6))])
+    with pytest.raises(BrioError, match=r"at least 5 participants of each class .* one class has 4"):
+        make_method("log-ridge").fit(graphs, [Run(dataclasses.replace(fold, source=np.sort(few)), 0)])
+    controls = fold.source[graphs.cohort.labels[fold.source] == 0]
+    with pytest.raises(BrioError, match="both classes at every source site"):
+        make_method("log-ridge").fit(graphs, [Run(dataclasses.replace(fold, source=controls), 0)])
+
+
+def test_inner_folds_of_one_site_are_fits_to_the_other_fifths():
+    rng = np.random.default_rng(3)
+    x, y, fifth = rng.normal(size=(30, 5)), np.where(np.arange(30) % 2, 1.0, -1.0), np.arange(30) // 2 % 5
+    penalties = np.array([0.5, 20.0])
+    margins = predict_withheld_sites(x @ x.T, y, np.full(30, "one"), penalties, fifth)
+    for k, penalty in enumerate(penalties):
+        for f in range(5):
+            kept, withheld = fifth != f, fifth == f
+            expected = Ridge(alpha=penalty).fit(x[kept], y[kept]).predict(x[withheld])
+            gap = margins[k, withheld] - expected  # equal up to the intercept
+            np.testing.assert_allclose(gap, gap.mean(), atol=1e-10)
 
 
 def test_weights_under_the_former_name_are_refused_in_words(graphs, fold):

@@ -306,9 +306,17 @@ def test_what_cannot_be_fitted_is_refused(small):
     graphs, run = small
     with pytest.raises(BrioError, match="there are 12 ROIs"):
         make_method("brio-plus", {"J": 30}).fit(graphs, [run])
+    controls = run.fold.source[graphs.cohort.labels[run.fold.source] == 0]
+    with pytest.raises(BrioError, match="both classes at every source site"):
+        make_method("brio-plus").fit(graphs, [Run(dataclasses.replace(run.fold, source=controls), 0)])
+
+
+def test_one_source_site_is_enough(small):
+    graphs, run = small
     one = np.flatnonzero(graphs.cohort.sites == graphs.cohort.sites[run.fold.source[0]])
-    with pytest.raises(BrioError, match="at least two source sites"):
-        make_method("brio-plus").fit(graphs, [Run(dataclasses.replace(run.fold, source=one), 0)])
+    (fitted,) = make_method("brio-plus").fit(graphs, [Run(dataclasses.replace(run.fold, source=one), 0)])
+    assert np.isfinite(fitted.test_logit).all()
+    assert 0 <= fitted.details["inner_auc"] <= 1
 
 
 def test_the_estimator_needs_no_validation_sites_and_splits_the_margin():

@@ -61,6 +61,8 @@ class PreparedRun(NamedTuple):
         Their products.
     penalties : ndarray, shape [penalties]
         The grid in units of the mean squared norm of the features.
+    inner_fold : ndarray of int64, shape [n]
+        The inner fold that withholds each scan: its site, or one of five where there is one source site.
     """
 
     source: SourceScans
@@ -69,6 +71,7 @@ class PreparedRun(NamedTuple):
     x: np.ndarray
     gram: np.ndarray
     penalties: np.ndarray
+    inner_fold: np.ndarray
 
 
 class LinearMethod(Method):
@@ -125,9 +128,9 @@ class LinearMethod(Method):
         """
 
     def predict_inner_folds(
-        self, gram: np.ndarray, y: np.ndarray, site: np.ndarray, penalties: np.ndarray
+        self, gram: np.ndarray, y: np.ndarray, site: np.ndarray, inner_fold: np.ndarray, penalties: np.ndarray
     ) -> np.ndarray:
-        """Predict every source scan from the inner fold that withholds its site, for each penalty.
+        """Predict every source scan from the inner fold that withholds it, for each penalty.
 
         Parameters
         ----------
@@ -136,6 +139,8 @@ class LinearMethod(Method):
         y : ndarray, shape [n]
             Labels, -1 or 1.
         site : ndarray, shape [n]
+        inner_fold : ndarray of int64, shape [n]
+            The inner fold that withholds each scan.
         penalties : ndarray, shape [penalties]
 
         Returns
@@ -144,8 +149,8 @@ class LinearMethod(Method):
             Margins without intercepts.
         """
         margins = np.empty((len(penalties), len(y)))
-        for e in np.unique(site):
-            inside, withheld = np.flatnonzero(site != e), np.flatnonzero(site == e)
+        for k in np.unique(inner_fold):
+            inside, withheld = np.flatnonzero(inner_fold != k), np.flatnonzero(inner_fold == k)
             inner, y_inner = gram[np.ix_(inside, inside)], y[inside]
             row, total = inner.mean(0), inner.mean()  # features are centred on the scans of the inner fold
             across = gram[np.ix_(withheld, inside)]
@@ -154,12 +159,12 @@ class LinearMethod(Method):
                 inner, y_inner = centre_gram(inner, site[inside]), centre_within(y_inner, site[inside])
             else:
                 inner = inner - row - row[:, None] + total
-            for k, penalty in enumerate(penalties):
-                margins[k, withheld] = across @ self.solve(inner, y_inner, penalty).weights
+            for p, penalty in enumerate(penalties):
+                margins[p, withheld] = across @ self.solve(inner, y_inner, penalty).weights
         return margins
 
     def calibrate(
-        self, solution: DualSolution, inner_margin: np.ndarray | None, label: np.ndarray, site: np.ndarray
+        self, solution: DualSolution, inner_margin: np.ndarray | None, label: np.ndarray, inner_fold: np.ndarray
     ) -> tuple[float, float]:
         """Return slope and intercept that turn the products of a solution into margins; here 1 and its own intercept.
 
@@ -169,7 +174,7 @@ class LinearMethod(Method):
             That of the chosen penalty.
         inner_margin : ndarray, shape [n], or None
             Margins of the source scans from the inner folds of that penalty, where these were computed.
-        label, site : ndarray, shape [n]
+        label, inner_fold : ndarray, shape [n]
             Of the source scans.
 
         Returns
@@ -277,7 +282,7 @@ class LinearMethod(Method):
         x = x - centre
         gram = x @ x.T
         penalties = self.settings.grid * max(np.trace(gram) / len(gram), 1e-9)  # features may all be constant
-        return PreparedRun(source, learned, centre, x, gram, penalties)
+        return PreparedRun(source, learned, centre, x, gram, penalties, source.assign_inner_folds(run.fold))
 
     def multiply_with_source(self, prepared: PreparedRun, scans: Scans) -> np.ndarray:
         """Compute the products of the centred features of scans with those of the source scans. Shape [m, n]."""
@@ -326,22 +331,22 @@ class LinearMethod(Method):
         solutions = self._solve_grid(gram, y, source.site, penalties)
         validation_label = connectomes.cohort.labels[fold.validation]
         by_sites = self.settings.choose_by == "source-sites"
-        inner = self.predict_inner_folds(gram, y, source.site, penalties) if by_sites or self.site_intercepts else None
-        inner_auc = np.empty(0) if inner is None else average_site_auc(inner, source.label, source.site)
+        inner = self._predict_grid(prepared, y, penalties) if by_sites or self.site_intercepts else None
+        inner_auc = np.empty(0) if inner is None else average_site_auc(inner, source.label, prepared.inner_fold)
         validation_auc = inner_auc
         if len(validation_label):
             across = self.multiply_with_source(prepared, take(fold.validation))
             validation_auc = np.array([auc(validation_label, across @ solution.weights) for solution in solutions])
         scores = inner_auc if by_sites else validation_auc
         best = int(choose_penalty(scores, penalties, self.settings.choose_by, fold.name))
-        inner_margin = self._predict_chosen(inner, best, gram, y, source.site, penalties)
-        slope, intercept = self.calibrate(solutions[best], inner_margin, source.label, source.site)
+        inner_margin = self._predict_chosen(inner, best, prepared, y)
+        slope, intercept = self.calibrate(solutions[best], inner_margin, source.label, prepared.inner_fold)
         fitted = FittedRun(
             run=run,
             test_logit=np.empty(0),
             validation_auc=float(validation_auc[best]),
             details={"penalty": float(penalties[best])}
-            | self._calibrate_probability(solutions[best], inner_margin, source.label, source.site),
+            | self._calibrate_probability(solutions[best], inner_margin, source.label, prepared.inner_fold),
             state=RunState.from_learned(**prepared.learned),
             parameters={
                 "centre": torch.from_numpy(prepared.centre),
@@ -352,31 +357,29 @@ class LinearMethod(Method):
         fitted.test_logit = self._predict_read(fitted, take(fold.test)).margin
         return fitted
 
+    def _predict_grid(self, prepared: PreparedRun, y: np.ndarray, penalties: np.ndarray) -> np.ndarray:
+        """Margins of the inner folds under each penalty. Shape [penalties, n]."""
+        return self.predict_inner_folds(prepared.gram, y, prepared.source.site, prepared.inner_fold, penalties)
+
     def _predict_chosen(
-        self,
-        inner: np.ndarray | None,
-        best: int,
-        gram: np.ndarray,
-        y: np.ndarray,
-        site: np.ndarray,
-        penalties: np.ndarray,
+        self, inner: np.ndarray | None, best: int, prepared: PreparedRun, y: np.ndarray
     ) -> np.ndarray | None:
         """Margins of the inner folds [n] under the chosen penalty; None where they are not honest or not needed."""
-        if self.features_use_labels or len(np.unique(site)) < 2:
+        if self.features_use_labels:
             return None
         if inner is not None:
             return inner[best]
         if self.margins_are_log_odds:
             return None
-        return self.predict_inner_folds(gram, y, site, penalties[best : best + 1])[0]
+        return self._predict_grid(prepared, y, prepared.penalties[best : best + 1])[0]
 
     def _calibrate_probability(
-        self, solution: DualSolution, inner_margin: np.ndarray | None, label: np.ndarray, site: np.ndarray
+        self, solution: DualSolution, inner_margin: np.ndarray | None, label: np.ndarray, inner_fold: np.ndarray
     ) -> dict[str, list[float]]:
         """Slope and intercept that turn a margin into the logit of a probability, for the details of a run."""
         if self.margins_are_log_odds or inner_margin is None:
             return {}
-        slope, intercept = fit_calibration(inner_margin, label, site).tolist()
+        slope, intercept = fit_calibration(inner_margin, label, inner_fold).tolist()
         return {"calibration": [slope, intercept - slope * solution.intercept]}  # inner margins have no intercept
 
     def _solve_grid(

@@ -85,23 +85,21 @@ class LogRidge(KernelRidgeMethod):
     edge_values = "entry of the log-connectome"
 
     def predict_inner_folds(
-        self, gram: np.ndarray, y: np.ndarray, site: np.ndarray, penalties: np.ndarray
+        self, gram: np.ndarray, y: np.ndarray, site: np.ndarray, inner_fold: np.ndarray, penalties: np.ndarray
     ) -> np.ndarray:
-        return predict_withheld_sites(gram, y, site, penalties)
+        return predict_withheld_sites(gram, y, site, penalties, inner_fold)
 
     def calibrate(
-        self, solution: DualSolution, inner_margin: np.ndarray | None, label: np.ndarray, site: np.ndarray
+        self, solution: DualSolution, inner_margin: np.ndarray | None, label: np.ndarray, inner_fold: np.ndarray
     ) -> tuple[float, float]:
         """Fit slope and intercept to the inner folds: intercepts of source sites say nothing about another site."""
         assert inner_margin is not None  # always computed where sites have intercepts
-        slope, intercept = fit_calibration(inner_margin, label, site).tolist()
+        slope, intercept = fit_calibration(inner_margin, label, inner_fold).tolist()
         return slope, intercept
 
     def learn(self, source: SourceScans, scans: Scans) -> Tensors:
-        if len(np.unique(source.site)) < 2 or not all(
-            0 < source.label[source.site == e].mean() < 1 for e in np.unique(source.site)
-        ):
-            raise BrioError(f"'{self.name}' needs at least two source sites, each with both classes, for inner folds")
+        if not all(0 < source.label[source.site == e].mean() < 1 for e in np.unique(source.site)):
+            raise BrioError(f"'{self.name}' needs both classes at every source site, for inner folds")
         x, live = read_edges(scans.A).double(), find_live_edges(scans.alive)
         if self.settings.dead_rois == "zero":
             return {"mean": torch.zeros_like(x[0]).cpu()}

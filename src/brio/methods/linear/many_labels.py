@@ -73,8 +73,8 @@ def predict_columns(
     across_test : ndarray, shape [n_test, n]
         Kernel between test and source scans.
     choose : ndarray, shape [n], or tuple of two ndarrays, shapes [n_validation, n] and [n_validation, B]
-        The site of each source scan, to choose by inner folds; or the kernel between validation and source scans, and
-        the labels of the validation scans, 0 or 1.
+        The inner fold that withholds each source scan, to choose by these; or the kernel between validation and source
+        scans, and the labels of the validation scans, 0 or 1.
     fold_name : str
         For an error.
 
@@ -105,12 +105,12 @@ def predict_columns(
 
 
 def _score_inner_folds(
-    eigen: KernelEigen, Y: np.ndarray, alpha: np.ndarray, site: np.ndarray, penalty: float
+    eigen: KernelEigen, Y: np.ndarray, alpha: np.ndarray, inner_fold: np.ndarray, penalty: float
 ) -> np.ndarray:
     """Mean AUC over inner folds for each column, from weights alpha [n, B] fitted to all source scans. Shape [B]."""
     scores = []
-    for e in np.unique(site):
-        withheld = np.flatnonzero(site == e)
+    for k in np.unique(inner_fold):
+        withheld = np.flatnonzero(inner_fold == k)
         margin = Y[withheld] - eigen.find_residuals(alpha, withheld, penalty)
         scores.append(score_columns(Y[withheld] > 0, margin))
     return np.mean(scores, axis=0)

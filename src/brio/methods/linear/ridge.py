@@ -60,7 +60,7 @@ class KernelRidgeMethod(LinearMethod, FitsManyLabels):
         """Margins of the test scans of one run. Labels [N, B] -> [n_test, B]."""
         fold, prepared = run.fold, self.prepare_run(connectomes, take, run)
         site, Y = prepared.source.site, 2.0 * labels[fold.source] - 1.0
-        choose: tuple[np.ndarray, np.ndarray] | np.ndarray = site
+        choose: tuple[np.ndarray, np.ndarray] | np.ndarray = prepared.inner_fold
         if self.settings.choose_by == "validation":
             choose = self.multiply_with_source(prepared, take(fold.validation)), labels[fold.validation]
         across = self.multiply_with_source(prepared, take(fold.test))

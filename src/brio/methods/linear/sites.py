@@ -101,6 +101,14 @@ class KernelEigen(NamedTuple):
         """Centre labels within groups and rotate them to the axes. Shape [n] or [n, c], as the result."""
         return self.axes.T @ centre_within(y, self.group)
 
+    def rotate_part(self, values: np.ndarray, scans: np.ndarray) -> np.ndarray:
+        """Rotate values of some scans, 0 for all others, to the axes. Shapes [m] or [m, c] and [m] -> [n] or [n, c]."""
+        if np.isin(self.group, self.group[scans]).sum() == len(scans):
+            return self.axes[scans].T @ values  # residuals of whole groups are centred already
+        padded = np.zeros((len(self.group), *values.shape[1:]))
+        padded[scans] = values
+        return self.rotate(padded)
+
     def solve(self, rotated: np.ndarray, penalty: float) -> np.ndarray:
         """Compute H y from rotated labels. Shape [n] or [n, c], as the result."""
         return self.axes @ (rotated.T * (1.0 / (self.size + penalty))).T
@@ -134,7 +142,9 @@ class KernelEigen(NamedTuple):
         return np.linalg.solve(block, weights[withheld])
 
 
-def predict_withheld_sites(gram: np.ndarray, y: np.ndarray, site: np.ndarray, penalties: np.ndarray) -> np.ndarray:
+def predict_withheld_sites(
+    gram: np.ndarray, y: np.ndarray, site: np.ndarray, penalties: np.ndarray, inner_fold: np.ndarray | None = None
+) -> np.ndarray:
     """Predict the scans of each site by a ridge regression, with an intercept for each site, on all other sites.
 
     One eigendecomposition serves all penalties and sites, see :class:`KernelEigen`.
@@ -147,6 +157,8 @@ def predict_withheld_sites(gram: np.ndarray, y: np.ndarray, site: np.ndarray, pe
         Labels, -1 or 1; c columns are c regressions.
     site : ndarray, shape [n]
     penalties : ndarray, shape [k]
+    inner_fold : ndarray, shape [n], optional
+        Withhold these groups of scans in turn instead of sites.
 
     Returns
     -------
@@ -155,13 +167,14 @@ def predict_withheld_sites(gram: np.ndarray, y: np.ndarray, site: np.ndarray, pe
     """
     eigen = KernelEigen.of_kernel(gram, site)
     rotated = eigen.rotate(y)
-    sites = [np.flatnonzero(site == e) for e in np.unique(site)]
+    group = site if inner_fold is None else inner_fold
+    withheld = [np.flatnonzero(group == g) for g in np.unique(group)]
     margins = np.empty((len(penalties), *y.shape))
     for k, penalty in enumerate(penalties):
         weights = eigen.solve(rotated, penalty)
-        for scans in sites:
+        for scans in withheld:
             v = eigen.find_residuals(weights, scans, penalty)
-            without = weights - eigen.solve(eigen.axes[scans].T @ v, penalty)
+            without = weights - eigen.solve(eigen.rotate_part(v, scans), penalty)
             without[scans] = 0.0
             margins[k, scans] = gram[scans] @ without
     return margins

@@ -72,7 +72,7 @@ class RunFit:
     Raises
     ------
     BrioError
-        If there are fewer than two source sites, or one lacks a class.
+        If a source site lacks a class.
     """
 
     def __init__(
@@ -86,10 +86,9 @@ class RunFit:
         self.s, self.run, self.source = settings, run, SourceScans.of_run(connectomes, run)
         self.live, self.own_weight = live, settings.rho / settings.J
         site, label = self.source.site, self.source.label
-        if len(np.unique(site)) < 2 or any(len(np.unique(label[site == e])) < 2 for e in np.unique(site)):
-            raise BrioError(
-                f"fold {run.fold.name}: 'brio-plus' needs at least two source sites, each with both classes"
-            )
+        if any(len(np.unique(label[site == e])) < 2 for e in np.unique(site)):
+            raise BrioError(f"fold {run.fold.name}: 'brio-plus' needs both classes at every source site")
+        self.inner_fold = self.source.assign_inner_folds(run.fold)
         self.y = 2.0 * label - 1.0
         self.row_of_scan = np.full(len(connectomes), -1)  # -1 for scans that are no source scans of this run
         self.row_of_scan[self.source.scans] = np.arange(len(self.source.scans))
@@ -134,8 +133,9 @@ class RunFit:
 
     def _predict_inner_folds(self, K: Tensor) -> tuple[np.ndarray, np.ndarray]:
         """f of the source scans from inner folds [penalties, n], and its mean AUC over sites [penalties]."""
-        margins = predict_withheld_sites(K.sum(0).cpu().numpy(), self.y, self.source.site, self.s.grid)
-        return margins, average_site_auc(margins, self.source.label, self.source.site)
+        gram = K.sum(0).cpu().numpy()
+        margins = predict_withheld_sites(gram, self.y, self.source.site, self.s.grid, self.inner_fold)
+        return margins, average_site_auc(margins, self.source.label, self.inner_fold)
 
     def _solve(
         self, penalised: tuple[Changes, PenalisedKernels] | None, inner_f: np.ndarray, inner_auc: np.ndarray
@@ -215,7 +215,7 @@ class RunFit:
     def _score(self, solution: _Solution, described: Qualification, block_length: float) -> FittedRun:
         """Calibrate the model and score validation and test scans."""
         fold, labels = self.run.fold, self.source.connectomes.cohort.labels
-        calibration = fit_calibration(solution.inner_f, self.source.label, self.source.site)
+        calibration = fit_calibration(solution.inner_f, self.source.label, self.inner_fold)
         model = solution.model._replace(calibration=torch.from_numpy(calibration).to(self.x))
         validation_auc = solution.inner_auc  # nothing is chosen on validation scans, only reported
         if len(np.unique(labels[fold.validation])) == 2:
