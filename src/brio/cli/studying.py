@@ -16,6 +16,7 @@ from .options import (
     Folds,
     KeepAll,
     Load,
+    Protocol,
     Quiet,
     RunsPerStack,
     Seeds,
@@ -46,6 +47,7 @@ def study(
         ),
     ] = None,
     finished: Annotated[list[Path] | None, typer.Option("--finished", hidden=True)] = None,
+    protocol: Protocol = "loso",
     seeds: Seeds = 3,
     setting: Sets = None,
     fold: Folds = None,
@@ -70,6 +72,7 @@ def study(
     spec = job_options(
         cohort,
         method or [],
+        protocol=protocol,
         seeds=seeds,
         setting=setting,
         fold=fold,

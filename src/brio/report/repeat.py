@@ -12,7 +12,7 @@ from ..cohort import AuditRules
 from ..connectome import HarmonisationRule
 from ..errors import BrioError
 from ..methods import make_method
-from ..protocol import ProtocolSettings
+from ..protocol import USUAL_VALIDATION_SITES, ProtocolSettings
 from ..results import Plan, PlannedMethod, StoredJob, StudyOptions, TunedChoice
 from ..results.files import SUMMARY
 from ..studies.study import PAPER
@@ -153,6 +153,7 @@ def _list_studies(evidence: Evidence) -> list[tuple[str, StudyOptions]]:
 
 def _write_study_command(name: str, options: StudyOptions, load: list[str]) -> str:
     words = ["brio", "study", name, "COHORT", *load, *_repeat_option("--method", options.methods)]
+    words += ["--protocol", options.protocol] if options.protocol else []
     words += ["--seeds", str(options.seeds)]
     words += _repeat_option("--set", [f"{key}={_format_value(value)}" for key, value in options.settings.items()])
     words += _repeat_option("--fold", options.folds)
@@ -187,7 +188,7 @@ def _write_job_command(job: StoredJob, out: str = "DIR") -> str:
     words += ["--seeds", str(len(plan.seeds))]
     words += _repeat_option("--set", [f"{name}={_format_value(value)}" for name, value in changed.items()])
     for prefix, defaults, settings in (
-        ("protocol", ProtocolSettings(), plan.protocol_settings),
+        ("protocol", ProtocolSettings(validation_sites=USUAL_VALIDATION_SITES), plan.protocol_settings),
         ("audit", AuditRules(), plan.audit),
         ("harmonise", HarmonisationRule(), plan.harmonise),
     ):

@@ -9,7 +9,7 @@ import pandas as pd
 
 from ..methods import list_methods
 from ..methods.provenance import rank_block
-from ..protocol import ProtocolSettings
+from ..protocol import USUAL_VALIDATION_SITES, ProtocolSettings
 from ..results import MethodSummary, MetricSummary, Summary
 from ..results.format import MISSING, format_count, format_interval, format_percent, format_table, format_training
 
@@ -113,7 +113,7 @@ def _list_remarks(summary: Summary, method: MethodSummary) -> str:
 def _describe_unusual_folds(summary: Summary) -> list[str]:
     """Say how many validation sites or folds a job has, where these are not the usual ones."""
     what = "validation_sites" if summary.protocol == "loso" else "validation_folds"
-    usual = getattr(ProtocolSettings, what)
+    usual = USUAL_VALIDATION_SITES if summary.protocol == "loso" else ProtocolSettings.validation_folds
     n = (summary.protocol_settings or {}).get(what, usual)
     unit = what.replace("_", " ").removesuffix("s")
     return [] if n == usual else [format_count(n, unit) if n else f"no {unit}s"]

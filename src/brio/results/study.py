@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from .files import FINDING, FINDING_OF_0_1, STUDY, TABLE, read_csv, read_json, write_atomically, write_csv, write_json
-from .records import formerly, from_json, to_json
+from .records import OMIT_NONE, formerly, from_json, to_json
 
 __all__ = ["StoredStudy", "StudyOptions", "StudyRecord"]
 
@@ -22,6 +22,8 @@ class StudyOptions:
     ----------
     methods : tuple of str or None
         Methods that were named; None for those of the paper.
+    protocol : {"kfold"} or None
+        None for the usual one, which leaves one site out.
     seeds : int
     settings : dict
     folds : tuple of str or None
@@ -37,6 +39,7 @@ class StudyOptions:
     """
 
     methods: tuple[str, ...] | None = None
+    protocol: str | None = field(default=None, metadata=OMIT_NONE)
     seeds: int = 3
     settings: dict[str, Any] = field(default_factory=dict)
     folds: tuple[str, ...] | None = None

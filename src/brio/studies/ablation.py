@@ -24,6 +24,7 @@ def _list_arms(context: StudyContext) -> list[Arm]:
     "The full method has a higher AUC and ACC than w/o RS, w/o TR, w/o SM and w/o SF on every dataset. On ABIDE CC200 "
     "w/o RS loses most. The paper does not report w/o QG and the backbone.",
     _list_arms,
+    kfold=True,
 )
 def compare_ablations(context: StudyContext) -> Finding:
     """Compare BRIO with the paper's four ablations of Eqs. (18) and (19), w/o QG and the backbone."""

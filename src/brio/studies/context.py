@@ -43,8 +43,8 @@ class StudyContext:
     Parameters
     ----------
     spec : JobSpec
-        ``methods``, if given, are compared instead of the paper's. ``folds`` are test sites; as many folds are used in
-        distribution. Settings of methods make every study a smoke run.
+        ``methods``, if given, are compared instead of the paper's. ``folds`` are test sites, or numbers under k-fold;
+        as many folds are used in distribution. Settings of methods make every study a smoke run.
     out : path
         Folder in which ``arms/<protocol>/<arm>`` and ``studies/<name>`` are written, and reused results in
         ``reused/<protocol>/<arm>``.
@@ -78,7 +78,7 @@ class StudyContext:
         self.methods = list(spec.methods) or None
         self.job = prepare_job(spec)
         self.reused = [
-            read_reused_results(Path(folder), self.cohort.fingerprint, spec.protocol_settings) for folder in reuse
+            read_reused_results(Path(folder), self.cohort.fingerprint, self.job.protocol_settings) for folder in reuse
         ]
         dataclasses.replace(self.job, say=say).announce_exclusions()
         self.left_out: dict[str, str] = {}
@@ -103,6 +103,7 @@ class StudyContext:
         trained = sorted(self.out.glob(f"arms/*/*/{PLAN}")) if arms else []
         return StudyOptions(
             methods=None if self.methods is None else tuple(self.methods),
+            protocol=None if spec.protocol == "loso" else spec.protocol,
             seeds=spec.seeds,
             settings=dict(spec.settings),
             folds=None if spec.folds is None else tuple(spec.folds),
@@ -120,7 +121,8 @@ class StudyContext:
         reasons += [f"{spec.seeds} seed{'s' if spec.seeds > 1 else ''}"] if spec.seeds < FULL_SEEDS else []
         reasons += [f"{key}={value}" for key, value in spec.method_settings.items()]
         for a in arms:
-            changed = self.results_of(a).changed_settings
+            by_itself = self.job_of(a).settings_of(a.method).keys() - spec.settings_of(a.method).keys()
+            changed = {k: v for k, v in self.results_of(a).changed_settings.items() if k not in by_itself}
             reasons += [f"{a.name} reused with {key}={value}" for key, value in changed.items()]
         return ", ".join(reasons)
 
@@ -148,7 +150,7 @@ class StudyContext:
             if earlier is not None:
                 resume_plan(earlier, plans[a], self._folder_of(a))
         for a, results in reused.items():
-            place = self.out / REUSED / a.protocol
+            place = self.out / REUSED / self.protocol_of(a)
             write_reused_results(results, plans[a].document, self.job_of(a), place)
             self._results[a] = results
         to_train = [a for a in dict.fromkeys(a.untuned for a in missing) if a not in self._results]
@@ -229,20 +231,26 @@ class StudyContext:
             raise BrioError(f"fold {names}: {ONE_CLASS}, so there is no AUC to study; choose other folds")
         return plan
 
+    def protocol_of(self, arm: Arm) -> str:
+        """Return the protocol of an arm: that of the study, unless the arm is always k-fold."""
+        return "kfold" if arm.protocol == "kfold" else self.job.spec.protocol
+
     def job_of(self, arm: Arm, progress: Progress = silent) -> Job:
         """Return the job of an arm."""
         spec, folds = self.job.spec, self.job.spec.folds
-        if folds is not None and arm.protocol == "kfold":
+        protocol = self.protocol_of(arm)
+        if folds is not None and protocol == "kfold" and spec.protocol == "loso":
             n_folds = min(len(set(folds)), spec.protocol_settings.n_folds)
             folds = tuple(str(k + 1) for k in range(n_folds))
         shared = {key: value for key, value in spec.settings.items() if "." in key}
         settings = shared | spec.settings_of(arm.method) | dict(arm.settings)
-        job = self.job.with_spec(protocol=arm.protocol, settings=settings, folds=folds)
+        job = self.job.with_spec(protocol=protocol, settings=settings, folds=folds)
         return dataclasses.replace(job, progress=progress)
 
     def _find_reused(self, arm: Arm, plan: JobPlan) -> ArmResults | None:
         """Find the results of an arm in the first reused folder that has it."""
         runs = [(planned.run.fold.name, planned.run.seed) for planned in plan.runs.values()]
+        arm = dataclasses.replace(arm, protocol=self.protocol_of(arm))
         results = next(filter(None, (reused.find_arm(arm, runs) for reused in self.reused)), None)
         tuned = dataclasses.replace(arm, tuned=True)
         if results is None and any(reused.find_arm(tuned, runs) for reused in self.reused):
@@ -255,7 +263,7 @@ class StudyContext:
         return ArmResults(arm, stored, stored.rows)
 
     def _folder_of(self, arm: Arm) -> Path:
-        return self.out / "arms" / arm.protocol / arm.name
+        return self.out / "arms" / self.protocol_of(arm) / arm.name
 
 
 def _check_settings(spec: JobSpec) -> None:

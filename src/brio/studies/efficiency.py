@@ -11,7 +11,7 @@ import pandas as pd
 
 from ..drawing import make_panels, series_style
 from ..methods import find_method, make_method
-from ..protocol import Fold, make_folds
+from ..protocol import Fold, make_folds, make_inner_folds
 from .arms import display_name
 from .comparison import describe_left_out, list_compared_arms
 from .context import StudyContext
@@ -43,6 +43,7 @@ _HEADERS = {
     "BRIO takes more time and memory than FC-HGNN and CORE. It takes less time than BrainOOD with slightly more "
     "memory, and less of both than DiSCO. Peak memory does not depend on K or on the number of source subjects.",
     lambda context: [],
+    kfold=True,
 )
 def measure_efficiency(context: StudyContext) -> Finding:
     """Measure seconds per epoch and peak memory of every neural network, one run at a time.
@@ -51,7 +52,9 @@ def measure_efficiency(context: StudyContext) -> Finding:
     """
     from ..training import NeuralMethod
 
-    fold = make_folds(context.cohort, "loso", 0, context.job.spec.protocol_settings)[0]
+    fold = make_folds(context.cohort, context.job.spec.protocol, 0, context.job.protocol_settings)[0]
+    if not len(fold.validation):
+        fold = make_inner_folds(context.cohort, fold, 0)[0]  # one training at a time is measured
     methods = [a.method for a in list_compared_arms(context)]
     names = [name for name in methods if issubclass(find_method(name).method_class, NeuralMethod)]
     rows = [measure_training(context, name, name, fold, {}) for name in names]

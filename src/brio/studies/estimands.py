@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ..cohort.sessions import index_participants
-from ..methods import make_method
+from ..jobs.spec import settle_without_validation
 from ..protocol import t_interval
 from ..protocol.column_auc import count_pairs, weigh_by_pairs
 from .arms import Arm, make_arm
@@ -46,12 +46,11 @@ def list_own_arms(context: StudyContext, default: Sequence[str] = ("ridge",)) ->
 
 
 def _make_own_arm(context: StudyContext, name: str) -> Arm:
-    method = make_method(name, context.job.spec.settings_of(name))
-    setting = method.facts.setting_without_validation
-    if context.job.spec.protocol_settings.validation_sites or not method.needs_validation or not setting:
+    if context.job.protocol_settings.validation_sites:
         return make_arm(name)
-    key, _, value = setting.partition("=")
-    return Arm(name, ((key, value),))
+    given = context.job.spec.settings_of(name)
+    added = {key: value for key, value in settle_without_validation(name, given).items() if key not in given}
+    return make_arm(name, **added)
 
 
 def read_arm_predictions(context: StudyContext, arm: Arm) -> pd.DataFrame:

@@ -20,6 +20,7 @@ def _list_arms(context: StudyContext) -> list[Arm]:
     "BRIO ranks first or second in AUC and ACC in all settings. It has the highest mean AUC on ABIDE in both atlases. "
     "BrainNetTF (AAL116) and DeCI (CC200) have the highest ACC there.",
     _list_arms,
+    kfold=True,
 )
 def compare_methods_in_distribution(context: StudyContext) -> Finding:
     """Compare all methods in ten folds stratified by site and class: mean and SD of AUC and ACC over test folds."""

@@ -36,6 +36,7 @@ def _list_arms(context: StudyContext) -> list[Arm]:
     "Contribution of each part of BRIO plus",
     "It does not contain BRIO plus, which takes its factors and its re-estimates and aligns no sites.",
     _list_arms,
+    kfold=True,
 )
 def compare_plus_parts(context: StudyContext) -> Finding:
     """Compare BRIO plus with itself without each of its parts."""

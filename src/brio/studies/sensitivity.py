@@ -46,6 +46,7 @@ def _list_arms(context: StudyContext) -> list[Arm]:
     "AUC rises with K from small values and then levels off. Intermediate J are better than very small or large ones. "
     "The estimated block length is better than half and twice that length.",
     _list_arms,
+    kfold=True,
 )
 def vary_settings(context: StudyContext) -> Finding:
     """Vary K, J (with the total width J d_t fixed) and the block length (half and twice its unrounded estimate)."""
@@ -68,7 +69,8 @@ def vary_settings(context: StudyContext) -> Finding:
         text.append(f"{label}: the highest mean AUC is {best['AUC']:.1f} %, at {best['value']:g}.")
         text += describe_differences(summary, "brio")
     summary = pd.concat(summaries, ignore_index=True)
-    return Finding(pd.concat(tables, ignore_index=True), summary, text, lambda: _draw(summary))
+    unit = "sites" if context.job.spec.protocol == "loso" else "folds"
+    return Finding(pd.concat(tables, ignore_index=True), summary, text, lambda: _draw(summary, unit))
 
 
 def _median_repetition_time(context: StudyContext) -> float | None:
@@ -84,7 +86,7 @@ def _format_length(frames: float, repetition_time: float | None) -> str:
     return f"{frames:.1f}" + (f" ({frames * repetition_time:.1f})" if repetition_time is not None else "")
 
 
-def _draw(summary: pd.DataFrame) -> Any:
+def _draw(summary: pd.DataFrame, unit: str) -> Any:
     figure, axes = make_panels(3, 9.6, 3.2, sharey=True)
     for k, (axis, (setting, table)) in enumerate(zip(axes, summary.groupby("setting", sort=False), strict=True)):
         draw_lines(axis, table["value"], table, k)
@@ -93,5 +95,5 @@ def _draw(summary: pd.DataFrame) -> Any:
         axis.minorticks_off()
         axis.set_xlabel(_LABELS[str(setting)], fontsize=9)
         axis.grid(axis="y", color="0.93")
-    axes[0].set_ylabel("AUC, % (95 % interval over sites)", fontsize=9)
+    axes[0].set_ylabel(f"AUC, % (95 % interval over {unit})", fontsize=9)
     return figure

@@ -11,6 +11,7 @@ import pandas as pd
 
 from ..drawing import save_figure
 from ..errors import BrioError, nearest
+from ..protocol import LEAST_SITES, find_two_class_sites
 from ..results import StoredStudy, StudyRecord
 from ..results.format import format_frame, format_interval, format_signed
 from ..version import __version__
@@ -58,6 +59,8 @@ class Study:
         Lists the arms to train first.
     make_finding : function of a StudyContext
         Derives the :class:`Finding` from the trained arms.
+    kfold : bool
+        Whether it may be made under k-fold; all others are about sites that are left out.
     """
 
     name: str
@@ -65,6 +68,7 @@ class Study:
     paper: str
     list_arms: Callable[[StudyContext], list[Arm]]
     make_finding: Callable[[StudyContext], Finding]
+    kfold: bool = False
 
     @property
     def summary(self) -> str:
@@ -82,7 +86,7 @@ BEYOND = ("plus", "permutation", "subgroups", "learning-curve", "calibration", "
 
 
 def register_study(
-    name: str, title: str, paper: str, list_arms: Callable[[StudyContext], list[Arm]]
+    name: str, title: str, paper: str, list_arms: Callable[[StudyContext], list[Arm]], *, kfold: bool = False
 ) -> Callable[[Callable[[StudyContext], Finding]], Callable[[StudyContext], Finding]]:
     """Register a function that makes a finding as a study. Use it as a decorator.
 
@@ -93,6 +97,8 @@ def register_study(
         What the paper reports, in words.
     list_arms : function of a StudyContext
         Lists the arms to train first.
+    kfold : bool
+        Whether it may be made under k-fold.
 
     Returns
     -------
@@ -101,7 +107,7 @@ def register_study(
     """
 
     def register(make_finding: Callable[[StudyContext], Finding]) -> Callable[[StudyContext], Finding]:
-        _STUDIES[name] = Study(name, title, paper, list_arms, make_finding)
+        _STUDIES[name] = Study(name, title, paper, list_arms, make_finding, kfold)
         return make_finding
 
     return register
@@ -143,6 +149,8 @@ def run_study(name: str, context: StudyContext) -> Path:
     """
     selected = [_STUDIES[key] for key in PAPER] if name == "paper" else [find_study(name)]
     for study in selected:
+        _check_protocol(study, context)
+    for study in selected:
         context.say(f"{study.name}: {study.title}")
         context.train(study.list_arms(context))
         with context.job.device.network_precision():  # diagnostics apply fitted networks
@@ -150,6 +158,26 @@ def run_study(name: str, context: StudyContext) -> Path:
         _write_finding(study, finding, context)
     place = context.out / "studies"
     return place if name == "paper" else place / name
+
+
+def _check_protocol(study: Study, context: StudyContext) -> None:
+    """Raise an error if a study cannot be made under the protocol, or leaves sites out of too few."""
+    by_kfold = f"by k-fold there are {', '.join(one.name for one in list_studies() if one.kfold)}"
+    if context.job.spec.protocol == "kfold" and not study.kfold:
+        raise BrioError(
+            f"study '{study.name}' is about sites that are left out: use --protocol loso, which needs at least "
+            f"{LEAST_SITES} sites with both classes; {by_kfold}"
+        )
+    n_sites = len(find_two_class_sites(context.cohort))
+    if n_sites >= LEAST_SITES:
+        return
+    arms = study.list_arms(context)
+    protocols = {context.protocol_of(arm) for arm in arms} or {context.job.spec.protocol}
+    if "loso" in protocols:
+        raise BrioError(
+            f"study '{study.name}' leaves sites out and needs at least {LEAST_SITES} sites with both classes "
+            f"({n_sites} here); {by_kfold}: add --protocol kfold"
+        )
 
 
 def _write_finding(study: Study, finding: Finding, context: StudyContext) -> None:
