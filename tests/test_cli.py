@@ -328,7 +328,11 @@ RUN = ["run", "cohort", "--out", "new", "--device", "cpu", "--quiet"]
         (["--set", "dead_rois=leave"], "'leave' is not one of source-mean, zero"),
         (["--set", "epochs=4", "--set", "T_w=4"], "T_w"),
         (["--set", "K=0"], "K"),
-        (["--set", "protocol.validation_sites=0"], "validation_sites"),
+        (["--method", "ridge", "--set", "protocol.validation_sites=0"], "add --set choose_by=source-sites"),
+        (
+            ["--set", "protocol.validation_sites=none"],
+            "which may be auto: 'none' is not a",
+        ),
         (["--set", "protocol.validation_sites=-1"], "validation_sites"),
         (["--set", "audit.max_dead_fraction=2"], "max_dead_fraction"),
         (["--method", "backbone", "--set", "lambda_env=1"], "method 'backbone' fixes 'lambda_env' to 0.0"),
@@ -360,13 +364,6 @@ def test_a_gpu_that_is_not_there(here):
     assert said.status == 2
     assert "no usable GPU" in said.err
     assert not (here / "demo").exists()
-
-
-def test_too_few_sites(here):
-    simulate(Simulation(n_sites=3, per_class=3, n_rois=8, frames=60)).save(here / "few")
-    said = refused(here, "run", "few", "--out", "new", "--quiet")
-    assert "2 other sites hold both classes, but 2 are needed for validation and at least 2 as source" in said
-    assert "lower protocol.validation_sites" in said
 
 
 @pytest.mark.parametrize(

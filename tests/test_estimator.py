@@ -538,7 +538,27 @@ def test_labels_that_are_refused(y, message):
 )
 def test_sites_that_are_refused(sites, message):
     with pytest.raises(ValueError, match=message):
-        BrioClassifier("ridge", device="cpu").fit(X, Y, sites=sites)
+        BrioClassifier("ridge", validation_sites=2, device="cpu").fit(X, Y, sites=sites)
+
+
+@pytest.mark.parametrize(("method", "n_sites"), [("ridge", 1), ("ridge", 3), ("log-ridge", 1), ("mlp", 2), ("mlp", 3)])
+def test_few_sites_are_enough_without_validation_sites(method, n_sites):
+    sites = np.array(list("ABC"))[np.arange(60) // 2 % n_sites]
+    settings = {"epochs": 2, "width": 4} if method == "mlp" else {}
+    model = BrioClassifier(method, device="cpu", random_state=0, settings=settings).fit(X, Y, sites=sites)
+    assert model.validation_sites_ == ()
+    assert set(model.source_sites_) == set(sites)
+    assert 0 <= model.validation_auc_ <= 1
+    assert np.isfinite(model.predict_proba(X[:3])).all()
+    assert getattr(model.method_.settings, "choose_by", "source-sites") == "source-sites"
+
+
+def test_what_few_sites_do_not_allow_names_a_way_out():
+    with pytest.raises(BrioError, match="choose_by=source-sites does without"):
+        BrioClassifier("ridge", settings={"choose_by": "validation"}, device="cpu").fit(X, Y, sites=["A"] * 60)
+    model = BrioClassifier("ridge", device="cpu").fit(X, Y, sites=["A"] * 60)
+    with pytest.raises(BrioError, match="at least 2 sites with both classes"):
+        model.to_model()
 
 
 def test_sites_with_one_class_are_left_out_and_named():
@@ -561,7 +581,8 @@ def test_sites_with_one_class_are_left_out_and_named():
         ({"J": "many"}, "setting 'J': 'many' is not a whole number"),
         ({"settings": ["J=3"]}, "give a dictionary"),
         ({"method": "backbone", "lambda_env": 1.0}, "fixes 'lambda_env'"),
-        ({"validation_sites": 0}, "at least one site must choose"),
+        ({"method": "ridge", "validation_sites": 0}, "choose_by=source-sites does without"),
+        ({"validation_sites": "two"}, "give a number, auto"),
         ({"device": "abacus"}, "device 'abacus' is unknown"),
         ({"device": "cuda"}, "has no usable GPU"),
     ],

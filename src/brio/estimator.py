@@ -17,6 +17,8 @@ from .device import resolve_device
 from .errors import BrioError
 from .estimator_input import build_labelled_cohort
 from .estimator_model import FittedModelMixin, print_progress
+from .jobs.checks import check_choice
+from .jobs.spec import settle_without_validation
 from .methods import make_method
 from .models import Ensemble, Member
 from .progress import silent
@@ -47,9 +49,11 @@ class BrioClassifier(ClassifierMixin, FittedModelMixin):
     settings : dict, optional
         Any other settings of the method by name, for instance ``{"cell_batch": 8}``.
         ``{"patience": None}`` trains to the last epoch.
-    validation_sites : int
+    validation_sites : int or "auto"
         Number of sites that choose the checkpoint or the penalty. The model is not trained on them, unless
-        ``settings={"refit": True}`` trains it again on all sites. 0 is allowed for methods that choose by inner folds.
+        ``settings={"refit": True}`` trains it again on all sites. With 0, inner folds choose; linear models then need
+        ``settings={"choose_by": "source-sites"}``. ``auto`` is 2 from four sites with both classes on, else 0, with
+        that setting where a method needs it.
     random_state : int, RandomState or None
         Draws the validation sites, the initial weights, the batches and the re-estimates.
     device : {"auto", "cpu", "cuda", "cuda-tf32"}
@@ -89,7 +93,8 @@ class BrioClassifier(ClassifierMixin, FittedModelMixin):
     or a :class:`brio.Cohort`. Frames with missing values are dropped; an ROI without signal is allowed.
 
     A Cohort cannot be split by scikit-learn; give ``[cohort.scan(i) for i in range(len(cohort))]`` to
-    ``cross_validate``. Inside it every training set needs ``validation_sites + 2`` sites with both classes.
+    ``cross_validate``. Inside it every training set needs ``validation_sites + 2`` sites with both classes; without
+    validation sites one is enough.
 
     Examples
     --------
@@ -142,7 +147,7 @@ class BrioClassifier(ClassifierMixin, FittedModelMixin):
         rho_g: float | None = None,
         weight_decay: float | None = None,
         settings: Mapping[str, Any] | None = None,
-        validation_sites: int = 2,
+        validation_sites: int | str = "auto",
         random_state: int | np.random.RandomState | None = None,
         device: str = "auto",
         verbose: bool = False,
@@ -197,9 +202,10 @@ class BrioClassifier(ClassifierMixin, FittedModelMixin):
         method = self._make_method()
         device = resolve_device(self.device)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        if self.validation_sites < 1 and method.needs_validation:
-            raise BrioError(f"validation_sites={self.validation_sites}: at least one site must choose the checkpoint")
         fold = make_training_fold(cohort, seed, self.validation_sites)
+        if self.validation_sites == "auto" and not len(fold.validation):
+            method = self._make_method(without_validation=True)
+        check_choice(method, cohort, [fold], too_few_sites=self.validation_sites == "auto", final=True)
         if fold.one_class_sites:
             warnings.warn(f"one class only at {', '.join(fold.one_class_sites)}: not learned from", stacklevel=2)
         progress = print_progress if self.verbose else silent
@@ -303,7 +309,7 @@ class BrioClassifier(ClassifierMixin, FittedModelMixin):
         warnings.warn("left_out_sites_ is now one_class_sites_", DeprecationWarning, stacklevel=2)
         return self.one_class_sites_
 
-    def _make_method(self) -> Method:
+    def _make_method(self, without_validation: bool = False) -> Method:
         if not isinstance(self.settings, Mapping | None):
             raise BrioError(f"settings={self.settings!r}: give a dictionary of the method's settings")
         main = {name: getattr(self, name) for name in MAIN_SETTINGS if getattr(self, name) is not None}
@@ -311,4 +317,7 @@ class BrioClassifier(ClassifierMixin, FittedModelMixin):
         twice = sorted(main.keys() & others.keys())
         if twice:
             raise BrioError(f"'{twice[0]}' is given twice, as a parameter and in settings; keep one")
-        return make_method(self.method, main | others)
+        values = main | others
+        if without_validation:
+            values = settle_without_validation(self.method, values)
+        return make_method(self.method, values)

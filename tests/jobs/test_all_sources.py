@@ -23,7 +23,8 @@ def test_every_other_site_is_source(name, settings):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("ridge", "choose_by=source-sites does without"), ("mlp", "chooses its model by validation")]
+    ("name", "message"),
+    [("ridge", "choose_by=source-sites does without"), ("core-scaffold", "chooses its model by validation")],
 )
 def test_a_method_that_chooses_by_validation_scans_says_what_to_do(name, message):
     with pytest.raises(BrioError, match=message):

@@ -206,17 +206,23 @@ def audit(
     """Check a cohort for defects and propose exclusions, with reasons.
 
     It looks for duplicate scans, regions without signal and short scans.
-    It reports how label, scan length and repetition time depend on the site.
+    It reports how label, scan length and repetition time depend on the site,
+    and which protocols the number of sites allows.
     Change its rules with --set, for example --set min_frames=60.
     """
     from ..cohort import Cohort, format_audit
     from ..cohort import audit as audit_cohort
     from ..jobs.spec import make_audit_rules
+    from ..protocol import describe_allowed_protocols
     from ..settings import parse_assignments
 
     rules = make_audit_rules({k.removeprefix("audit."): v for k, v in parse_assignments(setting or []).items()})
-    result = audit_cohort(Cohort.load(cohort), rules, [Cohort.load(folder) for folder in companion or []])
+    loaded = Cohort.load(cohort)
+    result = audit_cohort(loaded, rules, [Cohort.load(folder) for folder in companion or []])
     if as_json:
         print(json.dumps(result.to_dict(), indent=1))
     else:
         say(format_audit(result))
+        say("\nWhat the number of sites allows")
+        for line in describe_allowed_protocols(loaded.select(result.keep)):
+            say(f"  {line}")

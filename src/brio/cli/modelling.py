@@ -87,7 +87,14 @@ def fit(
     from ..models import add_evidence, evaluate_model, fit_model, write_model  # torch, after all that can be refused
 
     with show_progress(quiet) as progress:
-        model = fit_model(spec, validation_sites=validation_site or (), to_share=share, progress=progress, say=say)
+        model = fit_model(
+            spec,
+            validation_sites=validation_site or (),
+            to_share=share,
+            to_evaluate=evaluate,
+            progress=progress,
+            say=say,
+        )
         if evaluate:
             model = evaluate_model(model, spec, progress)
         elif evidence is not None:

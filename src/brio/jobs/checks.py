@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..cohort import Cohort
@@ -10,12 +12,28 @@ from ..cohort.covariates import read_covariates
 from ..connectome import HarmonisationRule, require_covariates
 from ..errors import BrioError, nearest
 from ..methods import find_method
-from ..protocol import Fold
+from ..protocol import (
+    LEAST_SITES,
+    USUAL_VALIDATION_SITES,
+    Fold,
+    assign_inner_folds,
+    find_two_class_sites,
+    make_inner_folds,
+)
+from ..protocol.folds import LEAST_SOURCE_SITES
+from .spec import JobSpec
 
 if TYPE_CHECKING:
     from ..training import Method
 
-__all__ = ["check_folds", "check_harmonise", "check_method"]
+__all__ = [
+    "check_choice",
+    "check_folds",
+    "check_harmonise",
+    "check_method",
+    "check_sites",
+    "explain_missing_validation",
+]
 
 
 def check_folds(names: Sequence[str], known: Sequence[str]) -> None:
@@ -40,7 +58,13 @@ def check_folds(names: Sequence[str], known: Sequence[str]) -> None:
             raise BrioError(f"fold '{name}' is unknown; {hint}{folds}")
 
 
-def check_method(method: Method, cohort: Cohort, folds: Sequence[Fold], harmonise: HarmonisationRule) -> None:
+def check_method(
+    method: Method,
+    cohort: Cohort,
+    folds: Sequence[Fold],
+    harmonise: HarmonisationRule,
+    too_few_sites: bool = False,
+) -> None:
     """Check that a method can be run on a cohort, its folds and its harmonisation.
 
     Parameters
@@ -51,6 +75,8 @@ def check_method(method: Method, cohort: Cohort, folds: Sequence[Fold], harmonis
     folds : Folds
         Of all runs of the job.
     harmonise : HarmonisationRule
+    too_few_sites : bool
+        Whether folds have no validation sites because the cohort has too few sites for them.
 
     Raises
     ------
@@ -68,12 +94,108 @@ def check_method(method: Method, cohort: Cohort, folds: Sequence[Fold], harmonis
             f"method '{name}': refit=true trains on validation sites, to which harmonisation is not fitted; "
             "leave out one of refit and harmonise.kind"
         )
-    if method.needs_validation and not all(len(fold.validation) for fold in folds):
-        hint = f" ({facts.setting_without_validation} does without)" if facts.setting_without_validation else ""
-        raise BrioError(
-            f"protocol.validation_sites=0: method '{name}' chooses its model by validation scans{hint}; "
-            "set protocol.validation_sites to 1 or more"
-        )
+    check_choice(method, cohort, folds, too_few_sites)
+
+
+def check_choice(
+    method: Method, cohort: Cohort, folds: Sequence[Fold], too_few_sites: bool = False, final: bool = False
+) -> None:
+    """Check that folds have what a method chooses its model by: validation scans, or scans for inner folds.
+
+    Parameters
+    ----------
+    method : Method
+    cohort : Cohort
+    folds : sequence of Fold
+    too_few_sites : bool
+        Whether folds have no validation sites because the cohort has too few sites for them.
+    final : bool
+        Whether folds have no test site, as those of a final model.
+
+    Raises
+    ------
+    BrioError
+        If they have not.
+    """
+    if all(len(fold.validation) for fold in folds):
+        if not method.needs_validation or method.facts.setting_without_validation:
+            for fold in folds:
+                assign_inner_folds(cohort, fold, least_sites=2)
+        return
+    reason = explain_missing_validation(method, len(find_two_class_sites(cohort)), too_few_sites, final)
+    if reason:
+        raise BrioError(reason)
+    for fold in folds:
+        if method.facts.chooses_epochs_by_inner_folds:
+            make_inner_folds(cohort, fold, 0)
+        else:
+            assign_inner_folds(cohort, fold, least_sites=2)
+
+
+def explain_missing_validation(method: Method, n_sites: int, too_few_sites: bool, final: bool = False) -> str:
+    """Say that a method cannot be run without validation sites, and what to do; empty where it can.
+
+    Parameters
+    ----------
+    method : Method
+    n_sites : int
+        Sites with both classes.
+    too_few_sites : bool
+        Whether there are no validation sites because sites are too few, and not because the user asked for none.
+    final : bool
+        Whether there is no test site.
+
+    Returns
+    -------
+    str
+    """
+    setting = method.facts.setting_without_validation
+    if not method.needs_validation or method.facts.chooses_epochs_by_inner_folds:
+        return ""
+    least = LEAST_SOURCE_SITES if final else LEAST_SITES
+    hint = f" ({setting} does without)" if setting else ""
+    why = "validation_sites=0 leaves none"
+    if too_few_sites:
+        needed = least + USUAL_VALIDATION_SITES
+        why = f"{n_sites} sites with both classes are too few for validation sites ({needed} are needed)"
+    ways_out = [f"add --set {setting}" if setting else "choose another method"]
+    if n_sites > least:
+        ways_out.append(f"set protocol.validation_sites to 1{'' if n_sites == least + 1 else f' to {n_sites - least}'}")
+    ways_out += [] if final else ["use --protocol kfold"]
+    return f"method '{method.name}' chooses its model by validation scans{hint}, but {why}; {', or '.join(ways_out)}"
+
+
+def check_sites(cohort: Cohort, spec: JobSpec) -> None:
+    """Check that enough sites hold both classes to leave one out.
+
+    Parameters
+    ----------
+    cohort : Cohort
+        The scans that are used.
+    spec : JobSpec
+
+    Raises
+    ------
+    BrioError
+        With the command that works instead.
+    """
+    sites = find_two_class_sites(cohort)
+    if spec.protocol != "loso" or len(sites) >= LEAST_SITES:
+        return
+    needed = f"leaving one site out needs at least {LEAST_SITES} sites with both classes"
+    if not sites:
+        raise BrioError(f"{needed}, but there is none; add participants of the class that is missing")
+    folder = spec.cohort.name if isinstance(spec.cohort, Cohort) else str(spec.cohort)
+    methods = [word for name in spec.methods for word in ("--method", name)]
+    settings = {name: value for name, value in spec.settings.items() if name != "protocol.validation_sites"}
+    options = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    options += [] if spec.exclude else ["--keep-all"]
+    words = ["brio", "run", folder, *methods, *options, "--protocol", "kfold", "--seeds", str(spec.seeds)]
+    command = shlex.join([*words, "--out", f"{Path(folder).name}-kfold"])
+    there = f"there {'is' if len(sites) == 1 else 'are'} {len(sites)} ({', '.join(sites)})"
+    raise BrioError(
+        f"{needed}, but {there}; add sites, or test new participants of the same sites by k-fold: {command}"
+    )
 
 
 def check_harmonise(cohort: Cohort, harmonise: HarmonisationRule, folds: Sequence[Fold]) -> None:

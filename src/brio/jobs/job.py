@@ -13,12 +13,13 @@ from ..device import ComputeDevice, resolve_device
 from ..errors import BrioError
 from ..methods import make_method
 from ..progress import Progress, silent
-from ..protocol import list_fold_names
-from .checks import check_folds
-from .spec import JobSpec
+from ..protocol import ProtocolSettings, find_two_class_sites, list_fold_names, settle_protocol
+from .checks import check_folds, explain_missing_validation
+from .spec import JobSpec, settle_without_validation
 
 if TYPE_CHECKING:
     from ..connectome import Connectomes
+    from ..training import Method
 
 __all__ = ["Job", "Say", "ignore", "open_cohort", "prepare_job"]
 
@@ -74,21 +75,45 @@ class Job:
         return dataclasses.replace(self, spec=dataclasses.replace(self.spec, **changes))
 
     @property
+    def protocol_settings(self) -> ProtocolSettings:
+        """Settings of the protocol, with the number of validation sites that this cohort allows."""
+        return settle_protocol(self.spec.protocol_settings, self.cohort, self.spec.protocol)
+
+    @property
+    def too_few_sites(self) -> bool:
+        """Whether its folds have no validation sites because the cohort has too few sites for them."""
+        return self.spec.protocol_settings.validation_sites == "auto" and not self.protocol_settings.validation_sites
+
+    def settings_of(self, name: str) -> dict[str, Any]:
+        """Return the settings of a method.
+
+        They are those of the specification; where the cohort has too few sites for validation sites, also the one under
+        which the method needs none.
+        """
+        given = self.spec.settings_of(name)
+        return settle_without_validation(name, given) if self.too_few_sites else given
+
+    def make_methods(self, names: Sequence[str]) -> dict[str, Method]:
+        """Make methods with their settings, by name."""
+        return {name: make_method(name, self.settings_of(name)) for name in names}
+
+    @property
     def protocol_identity(self) -> dict[str, Any]:
         """What the names of its folds mean: the protocol and, for k-fold, the scans that it deals out."""
-        identity = {"name": self.spec.protocol, "settings": dataclasses.asdict(self.spec.protocol_settings)}
+        identity = {"name": self.spec.protocol, "settings": dataclasses.asdict(self.protocol_settings)}
         return identity | ({"fingerprint": self.cohort.fingerprint} if self.spec.protocol == "kfold" else {})
 
     def missing_inputs(self, name: str) -> str:
         """Return what the cohort lacks for a method, in words; empty where it lacks nothing."""
         from ..training.inputs import check_needs
 
-        method = make_method(name, self.spec.settings_of(name))
+        method = make_method(name, self.settings_of(name))
         try:
             check_needs(self.cohort, method.needs, method.settings, f"method '{name}'")
         except BrioError as missing:
             return str(missing)
-        return ""
+        n_sites = len(find_two_class_sites(self.cohort))
+        return explain_missing_validation(method, n_sites, too_few_sites=True) if self.too_few_sites else ""
 
     def runnable_methods(self, names: Sequence[str]) -> list[str]:
         """Return those methods that the cohort has all inputs for, and say what it lacks for the others."""
@@ -107,6 +132,23 @@ class Job:
         self.say(f"{len(self.cohort)} of {len(self.cohort_before_exclusions)} scans are used{ending}")
         for participant, reasons in exclusions.items():
             self.say(f"  {participant}: {'; '.join(reasons)}")
+
+    def announce_protocol(self, methods: Sequence[Method]) -> None:
+        """Say how methods are chosen where the cohort has too few sites for validation sites."""
+        if not self.too_few_sites:
+            return
+        n = len(find_two_class_sites(self.cohort))
+        self.say(f"{n} sites hold both classes, too few for validation sites; models are chosen on source scans alone:")
+        names_by_choice: dict[str, list[str]] = {}
+        for name, method in {method.name: method for method in methods}.items():
+            given = self.spec.settings_of(name)
+            applied = [f"{key}={value}" for key, value in self.settings_of(name).items() if key not in given]
+            choice = ", ".join(applied) or "by inner folds, as always"
+            if method.facts.chooses_epochs_by_inner_folds:
+                choice = "number of epochs by inner folds, then trained on all source scans"
+            names_by_choice.setdefault(choice, []).append(name)
+        for choice, names in names_by_choice.items():
+            self.say(f"  {', '.join(names)}: {choice}")
 
 
 def open_cohort(spec: JobSpec) -> Cohort:

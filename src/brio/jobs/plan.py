@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..cohort import Cohort
 from ..device import memory_budget
 from ..errors import BrioError
 from ..methods import find_method
-from ..protocol import Fold, make_folds
+from ..protocol import Fold, count_inner_folds, make_folds
 from ..results import Plan, PlannedMethod
 from ..version import __version__
-from .checks import check_folds, check_harmonise, check_method
+from .checks import check_folds, check_harmonise, check_method, check_sites
 from .job import Job
 from .spec import make_methods
 
@@ -53,6 +54,11 @@ class PlannedRun:
     method: Method
     run: Run
     key: str
+
+    def count_trainings(self, cohort: Cohort) -> int:
+        """Count the trainings of the run: one, and one for each inner fold that chooses its number of epochs."""
+        by_inner_folds = self.method.facts.chooses_epochs_by_inner_folds
+        return 1 + (count_inner_folds(cohort, self.run.fold) if by_inner_folds else 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +131,8 @@ def build_plan(job: Job, names: Sequence[str], overrides: Mapping[str, MethodSch
         If a fold is unknown, or a method cannot be run on the cohort or under the protocol.
     """
     overrides = overrides or {}
-    methods = make_methods(names, job.spec.method_settings)
+    make_methods(names, job.spec.method_settings)  # a setting that no method has is an error
+    methods = job.make_methods(names)
     schedules = {name: overrides.get(name) or MethodSchedule.of(method) for name, method in methods.items()}
     return plan_runs(job, schedules, job.seeds)
 
@@ -153,8 +160,9 @@ def plan_runs(job: Job, methods: Mapping[str, MethodSchedule], seeds: Sequence[i
     from ..training import Run
 
     spec, cohort = job.spec, job.cohort
+    check_sites(cohort, spec)
     document = _describe_job(job, {name: schedule.description for name, schedule in methods.items()}, seeds)
-    folds_of = {seed: make_folds(cohort, spec.protocol, seed, spec.protocol_settings) for seed in seeds}
+    folds_of = {seed: make_folds(cohort, spec.protocol, seed, job.protocol_settings) for seed in seeds}
     check_folds(spec.folds or (), [fold.name for fold in folds_of[seeds[0]]])
     runs: dict[str, PlannedRun] = {}
     for schedule in methods.values():
@@ -168,7 +176,7 @@ def plan_runs(job: Job, methods: Mapping[str, MethodSchedule], seeds: Sequence[i
         raise BrioError("nothing to run: give at least one method and one fold")
     folds = [planned.run.fold for planned in runs.values()]
     for method in {method_identity(planned.method): planned.method for planned in runs.values()}.values():
-        check_method(method, cohort, folds, spec.harmonisation_rule)
+        check_method(method, cohort, folds, spec.harmonisation_rule, job.too_few_sites)
     check_harmonise(cohort, spec.harmonisation_rule, folds)
     return JobPlan(document, runs)
 
@@ -188,7 +196,7 @@ def _describe_job(job: Job, methods: dict[str, PlannedMethod], seeds: Sequence[i
         audit=None if audit is None else dataclasses.asdict(spec.audit_rules),
         methods=methods,
         protocol=spec.protocol,
-        protocol_settings=dataclasses.asdict(spec.protocol_settings),
+        protocol_settings=dataclasses.asdict(job.protocol_settings),
         harmonise=None if spec.harmonisation_rule.kind == "none" else dataclasses.asdict(spec.harmonisation_rule),
         seeds=tuple(seeds),
         folds=None if spec.folds is None else tuple(sorted(spec.folds)),
@@ -261,9 +269,15 @@ def assign_stacks(plan: JobPlan, connectomes: Connectomes, runs_per_stack: int |
         keys_by_method.setdefault(method_identity(planned.method), []).append(planned.key)
     stacks: list[tuple[str, ...]] = []
     for keys in keys_by_method.values():
-        bytes_per_run = max(plan.runs[key].method.bytes_per_run(connectomes, plan.runs[key].run) for key in keys)
+        bytes_per_run = max(_estimate_bytes(plan.runs[key], connectomes) for key in keys)
         max_runs = runs_per_stack or max(1, memory_budget(connectomes.device) // max(1, bytes_per_run))
         n_stacks = -(-len(keys) // max_runs)
         size = 1 if plan.document.harmonise is not None else -(-len(keys) // n_stacks)
         stacks.extend(tuple(keys[i : i + size]) for i in range(0, len(keys), size))
     return dataclasses.replace(plan, document=dataclasses.replace(plan.document, stacks=tuple(stacks)))
+
+
+def _estimate_bytes(planned: PlannedRun, connectomes: Connectomes) -> int:
+    """Estimate the memory of a run in a stack; the inner folds that choose its epoch are trained side by side."""
+    side_by_side = max(1, planned.count_trainings(connectomes.cohort) - 1)
+    return side_by_side * planned.method.bytes_per_run(connectomes, planned.run)

@@ -126,6 +126,7 @@ def open_job(
         resume_plan(earlier, plan, folder, allow_other_device)  # before anything is written, the lock included
     if not quiet:
         job.announce_exclusions()
+        job.announce_protocol([planned.method for planned in plan.runs.values()])
     with lock_folder(folder):
         earlier = read_earlier_plan(folder)
         store = RunStore(folder / RUNS, job.spec.records_only)

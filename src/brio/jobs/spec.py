@@ -24,6 +24,7 @@ __all__ = [
     "make_audit_rules",
     "make_methods",
     "resolve_methods",
+    "settle_without_validation",
     "split_settings",
     "wants_all_methods",
 ]
@@ -226,6 +227,33 @@ def make_methods(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, M
     """
     check_settings(names, values)
     return {name: make_method(name, _select_settings(name, values)) for name in names}
+
+
+def settle_without_validation(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a method with the one under which it needs no validation scans, unless it is given.
+
+    Parameters
+    ----------
+    name : str
+        Of the method.
+    values : dict
+        Settings by name; what they say is not changed.
+
+    Returns
+    -------
+    dict
+        The same settings if the method needs no other.
+
+    Examples
+    --------
+    >>> settle_without_validation("ridge", {})
+    {'choose_by': 'source-sites'}
+    >>> settle_without_validation("ridge", {"choose_by": "validation"}), settle_without_validation("gcn", {})
+    ({'choose_by': 'validation'}, {})
+    """
+    method = make_method(name, dict(values))
+    key, _, value = method.facts.setting_without_validation.partition("=")
+    return {**values, key: value} if method.needs_validation and key and key not in values else dict(values)
 
 
 def _select_settings(method: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from ..cohort import Cohort
 from ..connectome import Connectomes, harmonise_connectomes
 from ..errors import BrioError
 from ..methods import find_method
@@ -43,7 +44,7 @@ def train_stacks(job: Job, plan: JobPlan, store: RunStore, allow_divergence: boo
     """
     stacks = plan.document.stacks
     remove_partial_checkpoints(store.folder.parent / CHECKPOINTS)
-    costs = [sum(plan.runs[key].method.facts.relative_cost for key in stack) for stack in stacks]
+    costs = [sum(_estimate_cost(plan.runs[key], job.cohort) for key in stack) for stack in stacks]
     total, done = sum(costs), 0.0
     for number, (stack, cost) in enumerate(zip(stacks, costs, strict=True), 1):
         if not all(key in store for key in stack):
@@ -64,6 +65,11 @@ def _open_checkpoint(job: Job, plan: Plan, stack: tuple[str, ...], store: RunSto
     if checkpoint.message:
         job.say(f"{title}: {checkpoint.message}")
     return checkpoint
+
+
+def _estimate_cost(planned: PlannedRun, cohort: Cohort) -> float:
+    """Rough cost of a run with all its trainings, in epochs of a plain network."""
+    return planned.method.facts.relative_cost * planned.count_trainings(cohort)
 
 
 def _progress_of_stack(progress: Progress, title: str, done: float, cost: float, total: float) -> Progress:

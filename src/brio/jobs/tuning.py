@@ -73,7 +73,7 @@ def tune_job(
     if not (out / SEARCH / PLAN).is_file() and read_earlier_plan(out) is not None:
         raise BrioError(f"{out}: belongs to another job, not to a search; choose another --out")
     job, names = start_job(spec, progress, say)
-    drawn = {name: _draw_configurations(name, spec, budget) for name in names}
+    drawn = {name: _draw_configurations(name, job.settings_of(name), budget) for name in names}
     for name, tried in drawn.items():
         if len(tried) == 1 < budget:
             say(f"method '{name}' has nothing to tune and is run with the settings it has")
@@ -83,9 +83,13 @@ def tune_job(
     return FinishedJob(job, execute_plan(job, plan, out, quiet=True, finished_runs=out / SEARCH / RUNS))
 
 
-def _draw_configurations(name: str, spec: JobSpec, budget: int) -> list[Configuration]:
+def _collect_given_settings(job: Job, names: Sequence[str]) -> dict[str, Any]:
+    """Collect the settings that are not tuned: those of the user, and those that few sites ask for."""
+    return job.spec.method_settings | {key: value for name in names for key, value in job.settings_of(name).items()}
+
+
+def _draw_configurations(name: str, given: dict[str, Any], budget: int) -> list[Configuration]:
     """Draw the configurations of a method; settings that the user gave are not tuned."""
-    given = spec.settings_of(name)
     drawn = draw_configurations(make_method(name, given).settings, budget, {**find_method(name).fixed, **given})
     return [Configuration(values, make_method(name, {**given, **values})) for values in drawn]
 
@@ -110,7 +114,7 @@ def _search(
             atlas=job.cohort.atlas.name,
             protocol=job.protocol_identity,
             validation_sites={p.run.fold.name: p.run.fold.validation_sites for p in plan.runs.values()},
-            given_settings=job.spec.method_settings,
+            given_settings=_collect_given_settings(job, list(drawn)),
             tried={name: len(tried) for name, tried in drawn.items()},
             choices=choices,
             oracle=_score_oracle(table) if oracle else None,
@@ -189,7 +193,7 @@ def plan_tuned_methods(job: Job, names: Sequence[str]) -> dict[str, MethodSchedu
     if len(tuned) < len(names):
         untuned = [name for name in names if name not in record.choices]
         job.say(f"not tuned there, run with their own settings: {', '.join(untuned)}")
-    return {name: _plan_tuned_method(record, name, job.spec) for name in tuned}
+    return {name: _plan_tuned_method(record, name, job) for name in tuned}
 
 
 def _check_test_scans(record: TuningRecord, job: Job) -> None:
@@ -204,16 +208,16 @@ def _check_test_scans(record: TuningRecord, job: Job) -> None:
         )
 
 
-def _plan_tuned_method(record: TuningRecord, name: str, spec: JobSpec) -> MethodSchedule:
+def _plan_tuned_method(record: TuningRecord, name: str, job: Job) -> MethodSchedule:
     """Run a method with the settings chosen for each fold; settings that the user gives stay as they are."""
-    own = make_method(name, spec.settings_of(name))
+    own = make_method(name, job.settings_of(name))
     description = dataclasses.replace(describe_method(own), tuned=record.choice(name))
-    return MethodSchedule(description, _tuned_candidates(record, name, spec))
+    return MethodSchedule(description, _tuned_candidates(record, name, job))
 
 
-def _tuned_candidates(record: TuningRecord, name: str, spec: JobSpec) -> Callable[[Fold], list[Method]]:
-    then = dataclasses.replace(spec, settings=record.given_settings).settings_of(name)
-    now = spec.settings_of(name)
+def _tuned_candidates(record: TuningRecord, name: str, job: Job) -> Callable[[Fold], list[Method]]:
+    then = dataclasses.replace(job.spec, settings=record.given_settings).settings_of(name)
+    now = job.settings_of(name)
     made: dict[str, Method] = {}
 
     def candidates(fold: Fold) -> list[Method]:

@@ -15,11 +15,12 @@ from ..cohort import Cohort
 from ..connectome import BlockRule, Connectomes, HarmonisedConnectomes, fit_harmoniser
 from ..errors import BrioError
 from ..jobs import JobSpec, run_job
-from ..jobs.checks import check_harmonise, check_method
+from ..jobs.checks import check_choice, check_harmonise, check_method
 from ..jobs.job import Job, Say, ignore, prepare_job
+from ..jobs.spec import settle_without_validation
 from ..methods import find_method, make_method
 from ..progress import Progress, silent
-from ..protocol import Fold, make_training_fold
+from ..protocol import LEAST_SITES, Fold, find_two_class_sites, make_training_fold
 from ..training import Method, Run
 from ..version import __version__
 from .evidence import gather_evidence
@@ -27,7 +28,7 @@ from .halves import learn_interval_factor
 from .known_scans import list_known_scans
 from .model import Member, Model, TrainingFacts
 from .patterns import Patterns, read_scans, summarise_reading
-from .ranges import learn_ranges
+from .ranges import LEAST_SITES_OF_MODEL, ONE_SITE, learn_ranges
 
 __all__ = ["add_evidence", "complete_model", "evaluate_model", "fit_model", "settle_final_settings"]
 
@@ -37,6 +38,7 @@ def fit_model(
     *,
     validation_sites: Sequence[str] = (),
     to_share: bool = False,
+    to_evaluate: bool = False,
     progress: Progress = silent,
     say: Say = ignore,
 ) -> Model:
@@ -44,7 +46,8 @@ def fit_model(
 
     A closed-form model chooses its penalty by inner folds over all sites. A network chooses its epoch on two
     validation sites, and is then trained again on all sites to that epoch; where scans are harmonised it is not
-    trained again, because harmonisation is fitted without the validation sites.
+    trained again, because harmonisation is fitted without the validation sites. With fewer than four sites with both
+    classes, inner folds choose its epoch: each of three sites in turn, or fifths of the participants of two sites.
 
     Parameters
     ----------
@@ -55,6 +58,8 @@ def fit_model(
         Names of the validation sites; by default they are drawn from the seed.
     to_share : bool
         Refuse a method that keeps numbers of single source scans, and keep no digests of them.
+    to_evaluate : bool
+        Refuse a cohort with too few sites for :func:`evaluate_model`.
     progress : Progress
     say : function of str
         Called with every line of text for the user.
@@ -79,23 +84,39 @@ def fit_model(
             "log-ridge, or leave out --share and treat the model as participants' data"
         )
     job = prepare_job(spec, progress, say)
-    job.announce_exclusions()
-    wanted: int | Sequence[str] = spec.protocol_settings.validation_sites
+    _check_number_of_sites(job.cohort, to_evaluate)
+    wanted: int | str | Sequence[str] = spec.protocol_settings.validation_sites
     if not method.needs_validation:
         wanted = 0
     elif validation_sites:
         wanted = validation_sites
     runs = [Run(make_training_fold(job.cohort, seed, wanted), seed) for seed in job.seeds]
     fold = runs[0].fold
-    check_method(method, job.cohort, [run.fold for run in runs], rule)
+    folds = [run.fold for run in runs]
+    check_choice(method, job.cohort, folds, too_few_sites=wanted == "auto", final=True)
+    check_method(method, job.cohort, folds, rule)
     check_harmonise(job.cohort, rule, [])
+    job.announce_exclusions()
     if harmonised and fold.validation_sites:
         say(f"not learned from, since harmonisation is fitted without them: {', '.join(fold.validation_sites)}")
     if fold.one_class_sites:
         say(f"not learned from, one class only: {', '.join(fold.one_class_sites)}")
+    if wanted == "auto" and not len(fold.validation):
+        say("too few sites for validation sites: the number of epochs is chosen by inner folds")
     members = _fit_members(job, method, runs)
     with job.device.network_precision():
         return complete_model(method, members, job.connectomes, job.cohort_before_exclusions, to_share)
+
+
+def _check_number_of_sites(cohort: Cohort, to_evaluate: bool) -> None:
+    n_sites = len(find_two_class_sites(cohort))
+    if n_sites < LEAST_SITES_OF_MODEL:
+        raise BrioError(ONE_SITE)
+    if to_evaluate and n_sites < LEAST_SITES:
+        raise BrioError(
+            f"evaluating a model at each site in turn needs at least {LEAST_SITES} sites with both classes, but there "
+            f"are {n_sites}; add sites, or leave out --evaluate"
+        )
 
 
 def complete_model(
@@ -159,13 +180,11 @@ def settle_final_settings(name: str, values: Mapping[str, Any], harmonised: bool
     >>> settle_final_settings("gcn", {}).settings.refit
     True
     """
-    method = make_method(name, dict(values))
-    if not method.needs_validation:
-        return method
-    key, _, value = method.facts.setting_without_validation.partition("=")
-    if not key and hasattr(method.settings, "refit") and not harmonised:
-        key, value = "refit", "true"
-    return method if not key or key in values else make_method(name, {**values, key: value})
+    settled = settle_without_validation(name, values)
+    method = make_method(name, settled)
+    if method.needs_validation and hasattr(method.settings, "refit") and "refit" not in settled and not harmonised:
+        method = make_method(name, {**settled, "refit": True})
+    return method
 
 
 def evaluate_model(model: Model, spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> Model:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..cohort import Cohort
 from ..connectome import Connectomes, source_mean
+from ..errors import BrioError
 
 __all__ = ["ScanRanges", "check_ranges", "learn_ranges", "rank_distances"]
 
@@ -21,6 +22,12 @@ UNLIKE_SHARE = 0.01
 """A scan is unlike the source scans where no more than this share of them lies as far from the mean connectome."""
 
 _N_DISTANCES = 101
+LEAST_SITES_OF_MODEL = 2
+ONE_SITE = (
+    f"a model for other hospitals needs at least {LEAST_SITES_OF_MODEL} sites with both classes: how far a new "
+    "hospital may lie is read from how far sites lie from each other; add sites, or see with 'brio run COHORT "
+    "--protocol kfold --out DIR' what can be learned within one"
+)
 
 
 @dataclass(frozen=True)
@@ -63,9 +70,16 @@ def learn_ranges(connectomes: Connectomes, source: np.ndarray) -> tuple[ScanRang
     ranges : ScanRanges
     mean : Tensor, shape [P, P]
         Mean connectome, every source site with the same weight. On the CPU.
+
+    Raises
+    ------
+    BrioError
+        If all source scans are of one site.
     """
     sites = connectomes.cohort.sites[source]
     names = np.unique(sites)
+    if len(names) < LEAST_SITES_OF_MODEL:
+        raise BrioError(ONE_SITE)
     means = {e: connectomes.site_mean(source[sites == e]) for e in names}
     distances = np.empty(len(source))
     for e in names:

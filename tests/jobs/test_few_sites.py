@@ -1,0 +1,265 @@
+"""Few sites, by command: what is run without validation sites, what is refused, and what is said."""
+
+import csv
+import dataclasses
+import functools
+import hashlib
+import json
+import shlex
+
+import numpy as np
+import pytest
+
+from brio.cohort.simulate import Simulation, simulate
+from brio.jobs import JobSpec
+from brio.jobs.job import prepare_job
+from brio.jobs.plan import assign_stacks, build_plan
+from brio.models import read_model
+from brio.studies import StudyContext
+from brio.studies.arms import make_arm
+
+SMALL_METHODS = ["ridge", "log-ridge", "brio-plus", "gcn", "brio"]
+TINY_VALUES = ["epochs=2", "cell_batch=4", "T_w=1", "M=2", "K=1", "J=2", "view=fc", "sinkhorn_iterations=5"]
+SMALL_OPTIONS = [
+    *(word for name in SMALL_METHODS for word in ("--method", name)),
+    *(word for value in TINY_VALUES for word in ("--set", value)),
+    *("--device", "cpu", "--quiet"),
+]
+
+
+@functools.cache
+def few(n_sites, per_class=5, one_class=0):
+    """So many sites; the last few hold one class only."""
+    cohort = simulate(Simulation(n_sites=n_sites + one_class, per_class=per_class, n_rois=8, frames=50, dead_share=0))
+    names = sorted(set(cohort.sites))[n_sites:]
+    return cohort.select([s not in names or c == 0 for s, c in zip(cohort.sites, cohort.labels, strict=True)])
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def read_rows(folder):
+    with (folder / "results.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize(
+    ("n_sites", "folds"),
+    [(3, ["site02"]), *(pytest.param(n, [], marks=pytest.mark.soak, id=f"{n} sites, all folds") for n in (3, 4))],
+)
+def test_leaving_one_site_out_of_few(here, n_sites, folds, brio):
+    few(n_sites).save(here / "cohort")
+    words = [*SMALL_OPTIONS, "--keep-all", *(word for name in folds for word in ("--fold", name)), "--out", "job"]
+    said = brio("run", "cohort", *words)
+    assert said.status == 0, said
+    assert f"{n_sites} sites hold both classes, too few for validation sites" in said.out
+    assert "ridge: choose_by=source-sites" in said.out
+    assert "gcn, brio: number of epochs by inner folds" in said.out
+    rows = read_rows(here / "job")
+    assert len(rows) == (len(folds) or n_sites) * len(SMALL_METHODS)
+    for row in rows:
+        assert row["validation_sites"] == ""
+        assert row["n_validation"] == "0"
+        assert 0 <= float(row["validation_auc"]) <= 1
+        assert 0 <= float(row["auc"]) <= 1
+    plan = json.loads((here / "job" / "plan.json").read_text())
+    assert plan["protocol_settings"]["validation_sites"] == 0
+    assert plan["methods"]["ridge"]["settings"]["choose_by"] == "source-sites"
+    weights = {path.name: path.read_bytes() for path in (here / "job" / "runs").rglob("*.safetensors")}
+    again = brio("run", "cohort", *words)
+    assert again.status == 0
+    assert f"{len(rows)} of {len(rows)} runs are finished" in again.out
+    assert weights == {path.name: path.read_bytes() for path in (here / "job" / "runs").rglob("*.safetensors")}
+
+
+@pytest.mark.parametrize("n_sites", [1, pytest.param(2, marks=pytest.mark.soak)])
+def test_kfold_of_one_or_two_sites(here, n_sites, brio):
+    few(n_sites, per_class=12).save(here / "cohort")
+    folds = ["--protocol", "kfold", "--set", "protocol.n_folds=4", "--set", "protocol.validation_folds=1"]
+    only = ["--fold", "2", "--keep-all"]
+    said = brio("run", "cohort", *SMALL_OPTIONS, *folds, *only, "--out", "job")
+    assert said.status == 0, said
+    for row in read_rows(here / "job"):
+        assert int(row["n_validation"]) > 0
+        assert 0 <= float(row["auc"]) <= 1
+
+
+@pytest.mark.soak
+def test_five_sites_by_brio(here, brio):
+    few(5).save(here / "cohort")
+    said = brio("run", "cohort", *SMALL_OPTIONS, "--out", "job")
+    assert said.status == 0, said
+    assert "too few" not in said.out
+    assert all(row["validation_sites"].count(";") == 1 for row in read_rows(here / "job"))
+
+
+def plan_of(cohort, methods, **settings):
+    job = prepare_job(JobSpec(cohort, methods, settings=settings, device="cpu", exclude=False))
+    return build_plan(job, methods), job
+
+
+def test_from_five_sites_on_the_default_is_the_same_plan_as_two_validation_sites():
+    cohort = few(5)
+    default, _ = plan_of(cohort, SMALL_METHODS)
+    explicit, _ = plan_of(cohort, SMALL_METHODS, **{"protocol.validation_sites": 2})
+    assert default.document == explicit.document
+    assert list(default.runs) == list(explicit.runs)
+    for key, planned in default.runs.items():  # as before the number of validation sites followed that of sites
+        identity = {
+            "cohort": cohort.fingerprint,
+            "method": planned.method.name,
+            "version": planned.method.version,
+            "settings": dataclasses.asdict(planned.method.settings),
+            "protocol": "loso",
+            "protocol_settings": {"validation_sites": 2, "n_folds": 10, "validation_folds": 2},
+            "fold": planned.run.fold.name,
+            "seed": planned.run.seed,
+        }
+        assert key == hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def test_keys_under_kfold_do_not_depend_on_the_number_of_sites():
+    job = prepare_job(JobSpec(few(2), ["ridge"], "kfold", device="cpu", exclude=False))
+    assert build_plan(job, ["ridge"]).document.protocol_settings["validation_sites"] == 2
+
+
+def test_inner_folds_count_in_the_cost_and_in_the_memory():
+    plan, job = plan_of(few(4), ["gcn", "ridge"])
+    trainings = {planned.method.name: planned.count_trainings(job.cohort) for planned in plan.runs.values()}
+    assert trainings == {"gcn": 1 + 3, "ridge": 1}
+    plan, job = plan_of(few(3), ["gcn"])
+    (planned, *_) = plan.runs.values()
+    assert planned.count_trainings(job.cohort) == 1 + 5  # fifths of the participants of two source sites
+    plan, job = plan_of(few(5), ["gcn"])
+    (planned, *_) = plan.runs.values()
+    assert planned.count_trainings(job.cohort) == 1
+    assert len(assign_stacks(plan, job.connectomes, 2).document.stacks) == 3
+
+
+def test_explicit_settings_are_obeyed():
+    cohort = few(4)
+    plan, _ = plan_of(cohort, ["ridge", "gcn"], **{"protocol.validation_sites": "1"})
+    assert plan.document.methods["ridge"].settings["choose_by"] == "validation"
+    assert all(len(planned.run.fold.validation_sites) == 1 for planned in plan.runs.values())
+    plan, _ = plan_of(few(5), ["gcn"], **{"protocol.validation_sites": "0"})
+    assert all(len(planned.run.fold.validation) == 0 for planned in plan.runs.values())
+
+
+RIDGE = ["--method", "ridge"]
+CORE = ["--method", "core-scaffold"]
+REFUSED = [
+    # sites, one-class sites, participants of each class, command, words, what the answer says
+    (
+        2,
+        0,
+        3,
+        "run",
+        RIDGE,
+        ["at least 3 sites", "there are 2 (site01, site02)", "--method ridge --keep-all"],
+    ),
+    (1, 0, 3, "run", RIDGE, ["at least 3 sites", "there is 1 (site01)", "brio run cohort", "--out cohort-kfold"]),
+    (0, 2, 3, "run", RIDGE, ["at least 3 sites", "there is none", "add participants"]),
+    (
+        2,
+        1,
+        3,
+        "run",
+        ["--method", "gcn", "--set", "epochs=3"],
+        ["there are 2", "--set epochs=3", "--protocol kfold"],
+    ),
+    (2, 0, 3, "tune", [], ["at least 3 sites", "kfold"]),
+    (3, 0, 3, "run", [*RIDGE, "--set", "protocol.validation_sites=2"], ["2 other sites", "lower", "to 0", "leave out"]),
+    (3, 0, 3, "run", [*RIDGE, "--set", "protocol.validation_sites=1"], ["2 other sites", "leave out protocol"]),
+    (4, 0, 3, "run", [*RIDGE, "--set", "protocol.validation_sites=2"], ["3 other sites", "validation_sites to 1"]),
+    (3, 0, 3, "run", [*RIDGE, "--set", "protocol.validation_sites=0"], ["add --set choose_by=source-sites", "kfold"]),
+    (4, 0, 3, "run", [*RIDGE, "--set", "choose_by=validation"], ["(5 are needed)", "validation_sites to 1,"]),
+    (3, 0, 3, "run", [*RIDGE, "--set", "choose_by=validation"], ["(5 are needed)", "add --set choose_by=source-sites"]),
+    (3, 0, 3, "run", CORE, ["3 sites with both classes are too few", "(5 are needed)", "choose another method"]),
+    (3, 0, 2, "run", ["--method", "gcn"], ["at least 5 participants of each class", "one class has 4"]),
+    (1, 0, 2, "run", [*RIDGE, "--protocol", "kfold"], ["4 scans are too few", "--set protocol.n_folds=5"]),
+    (1, 0, 4, "run", ["--method", "log-ridge", "--protocol", "kfold", "--set", "protocol.n_folds=4"], ["at least 5"]),
+    (1, 0, 6, "fit", RIDGE, ["at least 2 sites", "--protocol kfold"]),
+    (2, 0, 3, "fit", [*RIDGE, "--evaluate"], ["at least 3 sites", "there are 2", "leave out --evaluate"]),
+    (2, 0, 3, "study", ["ablation"], ["at least 3 sites", "add --protocol kfold"]),
+    (2, 0, 3, "study", ["retention", "--protocol", "kfold"], ["about sites that are left out", "ablation"]),
+]
+
+
+@pytest.mark.parametrize(("n_sites", "one_class", "per_class", "name", "words", "parts"), REFUSED)
+def test_what_few_sites_do_not_allow(here, n_sites, one_class, per_class, name, words, parts, brio):
+    exact = few(n_sites, 8, one_class)
+    cells = np.char.add(exact.sites.astype(str), exact.labels.astype(str))
+    kept = np.concatenate([np.flatnonzero(cells == cell)[:per_class] for cell in np.unique(cells)])
+    exact.select(np.sort(kept)).save(here / "cohort")
+    positional = {"tune": ["ridge", "cohort"], "study": [words[0] if words else "", "cohort"]}.get(name, ["cohort"])
+    rest = words[1:] if name == "study" else words
+    said = brio(name, *positional, *rest, "--keep-all", "--device", "cpu", "--out", "new")
+    assert said.status == 2, said
+    assert said.err.count("\n") == 1
+    for part in parts:
+        assert part in said.err
+    assert not (here / "new").exists()
+
+
+def test_the_proposed_command_works(here, brio):
+    few(2, per_class=7).save(here / "cohort")
+    said = brio("run", "cohort", "--method", "ridge", "--set", "penalties=2", "--keep-all", "--out", "new")
+    proposed = shlex.split(said.err.split("by k-fold: ")[1])
+    assert proposed[:2] == ["brio", "run"]
+    said = brio(*proposed[1:], "--device", "cpu", "--quiet")
+    assert said.status == 0, said
+    assert len(read_rows(here / "cohort-kfold")) == 10
+
+
+def test_all_methods_leave_out_what_needs_validation_sites(here):
+    job = prepare_job(JobSpec(few(3), "all", device="cpu", exclude=False))
+    assert job.runnable_methods(["ridge", "core-scaffold", "gcn"]) == ["ridge", "gcn"]
+
+
+@pytest.mark.soak
+def test_a_tuned_method_is_run_on_three_sites(here, brio):
+    few(3).save(here / "cohort")
+    words = ["--budget", "2", "--seeds", "1", "--set", "epochs=2", "--device", "cpu", "--quiet"]
+    assert brio("tune", "mlp", "cohort", *words, "--out", "tuned").status == 0
+    assert len(read_rows(here / "tuned")) == 3
+
+
+@pytest.mark.parametrize("evaluate", [[], pytest.param(["--evaluate"], marks=pytest.mark.soak)])
+def test_a_model_of_three_sites_is_fitted(here, evaluate, brio):
+    few(3).save(here / "cohort")
+    words = ["--method", "mlp", "--set", "epochs=2", "--set", "width=4", "--device", "cpu", "--quiet", "--keep-all"]
+    said = brio("fit", "cohort", *words, *evaluate, "--out", "model")
+    assert said.status == 0, said
+    assert "chosen by inner folds" in said.out
+    assert len(read_model(here / "model").training.sites) == 3
+
+
+def test_arms_follow_the_protocol_of_a_study(here):
+    spec = JobSpec(few(2, per_class=8), protocol="kfold", device="cpu", exclude=False)
+    context = StudyContext(spec, here / "s")
+    assert context.plan_arm(make_arm("ridge")).document.protocol == "kfold"
+    assert context.record_options([]).protocol == "kfold"
+    three = StudyContext(JobSpec(few(3), device="cpu", exclude=False), here / "s")
+    assert three.plan_arm(make_arm("ridge")).document.methods["ridge"].settings["choose_by"] == "source-sites"
+    assert three.plan_arm(make_arm("ridge", "kfold")).document.protocol == "kfold"
+    assert three.record_options([]).protocol is None
+
+
+@pytest.mark.soak
+def test_a_study_by_kfold(here, brio):
+    few(2, per_class=8).save(here / "cohort")
+    folds = ["--set", "protocol.n_folds=4", "--set", "protocol.validation_folds=1"]
+    words = ["--protocol", "kfold", *folds, "--method", "ridge", "--method", "svm", "--seeds", "1", "--device", "cpu"]
+    said = brio("study", "in-distribution", "cohort", *words, "--quiet", "--out", "s")
+    assert said.status == 0, said
+    assert (here / "s" / "arms" / "kfold" / "ridge").is_dir()
+    record = json.loads((here / "s" / "studies" / "in-distribution" / "study.json").read_text())
+    assert record["options"]["protocol"] == "kfold"
+
+
+def test_the_audit_says_what_the_number_of_sites_allows(here, brio):
+    few(3).save(here / "cohort")
+    assert "3 sites hold both classes: leave one site out, without validation" in brio("audit", "cohort").out
