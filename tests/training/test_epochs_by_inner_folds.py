@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from small_cohorts import cohort_of, small, split
+from test_checkpoint import InMemory, assert_same
 
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
@@ -92,6 +93,17 @@ def test_labels_of_source_sites_do_choose(rows):
         run = Run(split(cohort, "abc", "", "f"), 0)
         curves.append(method("gcn", epochs=1).fit(Connectomes(cohort), [run])[0].details["validation_curve"])
     assert curves[0] != curves[1]
+
+
+def test_an_interrupted_training_goes_on_inside_and_after_the_inner_folds(graphs, runs):
+    network, stores = make_method("mlp", {"epochs": 8, "patience": None, "width": 8, "cell_batch": 2}), InMemory()
+    whole = network.fit(graphs, runs)
+    assert_same(whole, network.fit(graphs, runs, checkpoints=stores))
+    finished = [len(one.facts["finished"]) for one in stores.stored]
+    assert finished.count(0) == 7
+    assert 1 in finished, "else no training after the inner folds is interrupted"
+    for start in (stores.stored[3], stores.stored[finished.index(1)]):
+        assert_same(whole, network.fit(graphs, runs, checkpoints=InMemory(start)))
 
 
 def test_a_run_whose_inner_folds_diverge_says_so(graphs, runs, monkeypatch):
