@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from test_folds import EVEN, cohort
 
+from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
 from brio.protocol import (
     Fold,
@@ -115,6 +116,23 @@ def test_fifths_follow_participants_and_seed():
 
     assert fifths(c, 0) == fifths(turned, 0)
     assert fifths(c, 0) != fifths(c, 1)
+
+
+@pytest.mark.parametrize("n_sites", [1, 2])
+def test_no_participant_is_on_both_sides_of_a_fifth(n_sites):
+    c = simulate(Simulation(n_sites=n_sites, per_class=7, n_rois=8, frames=50, sessions=3))
+    fold = make_training_fold(c, 0, 0)
+    for f in make_inner_folds(c, fold, 0):
+        assert not set(c.participant_ids[f.source]) & set(c.participant_ids[f.validation])
+        assert len(f.validation) == 3 * len(set(c.participant_ids[f.validation]))
+
+
+def test_fifths_count_participants_and_not_scans():
+    c = simulate(Simulation(n_sites=1, per_class=4, n_rois=8, frames=50, sessions=3))
+    four = np.unique(c.participant_ids[c.labels == 0])[:4]
+    fold = make_training_fold(c.select((c.labels == 1) | np.isin(c.participant_ids, four)), 0, 0)
+    with pytest.raises(BrioError, match="at least 5 participants"):
+        make_inner_folds(c.select((c.labels == 1) | np.isin(c.participant_ids, four)), fold, 0)
 
 
 def test_closed_form_models_withhold_sites_from_two_on():

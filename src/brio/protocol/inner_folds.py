@@ -8,6 +8,7 @@ import numpy as np
 
 from .. import draws
 from ..cohort import Cohort
+from ..cohort.sessions import index_participants
 from ..errors import BrioError
 from .folds import Fold, assign_stratified_folds
 
@@ -50,13 +51,11 @@ def assign_inner_folds(cohort: Cohort, fold: Fold, least_sites: int, seed: int =
     names, site_number = np.unique(sites, return_inverse=True)
     if len(names) >= least_sites:
         return site_number
-    participants, first, position = np.unique(cohort.ids[fold.source], return_index=True, return_inverse=True)
+    participants = cohort.participant_ids[fold.source]
+    first, _ = index_participants(participants)
     _check_fifths(fold, sites[first], labels[first])
     # dealt class by class, not site by site: then every fifth has both classes as soon as each has five participants
-    dealt = assign_stratified_folds(
-        draws.addresses(participants), labels[first].astype(str), site_number[first], FIFTHS, seed
-    )
-    return dealt[position]
+    return assign_stratified_folds(draws.addresses(participants), labels.astype(str), site_number, FIFTHS, seed)
 
 
 def _check_fifths(fold: Fold, sites: np.ndarray, labels: np.ndarray) -> None:
