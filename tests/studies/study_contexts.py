@@ -75,9 +75,9 @@ def watched() -> Iterator[dict[str, list]]:
         seen["executed"].append("/".join(folder.parts[-2:]))
         return execute(job, plan, folder)
 
-    def fitted(method, connectomes, runs, progress):
+    def fitted(method, connectomes, runs, *rest):
         seen["fitted"].append([method.name, len(runs)])
-        return fit(method, connectomes, runs, progress)
+        return fit(method, connectomes, runs, *rest)
 
     with mock.patch.object(context, "execute_plan", executed), mock.patch.object(train, "_fit", fitted):
         yield seen
