@@ -100,7 +100,8 @@ def test_a_study_applies_networks_in_the_precision_of_its_device(monkeypatch, be
         raise BrioError("nothing found")
 
     monkeypatch.setitem(study._STUDIES, "watched", study.Study("watched", "", "", lambda context: [], find))
-    context = SimpleNamespace(say=print, train=len, job=SimpleNamespace(device=PRETENDED))
+    job = SimpleNamespace(device=PRETENDED, spec=SimpleNamespace(protocol="loso"))
+    context = SimpleNamespace(say=print, train=len, job=job, cohort=simulate(COHORT))
     with pytest.raises(BrioError, match="nothing found"):
         study.run_study("watched", context)
     assert seen == ["high"]

@@ -33,8 +33,8 @@ def export_lazily(
     Examples
     --------
     >>> get, _ = export_lazily("brio", {"version": ["__version__"]})
-    >>> get("__version__").count(".")
-    2
+    >>> get("__version__")[0].isdigit()
+    True
     """
     module_of = {name: module for module, names in modules.items() for name in names}
 

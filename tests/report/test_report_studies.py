@@ -275,7 +275,8 @@ def test_the_command_says_that_a_method_is_of_the_users_own(small, tmp_path, mon
         '@method("mine", family="linear", provenance="ours", reference="")\n'
         'class Mine(Ridge):\n    """Ridge again."""\n'
     )
-    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    for name in ("_DECLARED", "_CLASSES"):
+        monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
     load_methods(file)
     words = {"seeds": 1, "device": "cpu", "folds": ["site01"]}
     run_study("comparison", StudyContext(JobSpec(small, methods=["mine", "ridge"], **words), tmp_path / "study"))

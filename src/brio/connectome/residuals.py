@@ -69,8 +69,8 @@ def fit_residualiser(X: np.ndarray, group: np.ndarray, covariates: np.ndarray) -
     >>> age = np.array([[-1.0], [1.0], [-1.0], [1.0]])
     >>> X = 2.0 * age + np.array([[0.0], [0.0], [5.0], [5.0]])
     >>> residualiser = fit_residualiser(X, np.array(["A", "A", "B", "B"]), age)
-    >>> residualiser.apply(X, age).ravel().tolist()
-    [0.0, 0.0, 5.0, 5.0]
+    >>> residualiser.apply(X, age).ravel().round(6) + 0.0
+    array([0., 0., 5., 5.])
     """
     within, known = X.astype(np.float64), fill_gaps(covariates)
     for name in np.unique(group):
