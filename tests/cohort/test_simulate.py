@@ -1,10 +1,12 @@
 """The simulated cohort holds what it says it holds, and qualification finds it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from brio import BrioError, Cohort
+from brio import BrioError, Cohort, audit
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import BlockRule, Connectomes, ReestimateRequest, clip_block_length
 from brio.methods import BrioSettings
@@ -169,11 +171,47 @@ def test_series_remember_the_last_frame():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"n_rois": 10}, {"n_rois": 0}, {"n_sites": 0}, {"frames": 6}, {"seed": -1}], ids=lambda w: str(w)
+    "wrong",
+    [
+        {"n_rois": 10},
+        {"n_rois": 0},
+        {"n_sites": 0},
+        {"frames": 6},
+        {"seed": -1},
+        {"duplicates": 15},
+        {"last_site_per_class": 1},
+    ],
+    ids=lambda w: str(w),
 )
 def test_a_simulation_that_cannot_be(wrong):
     with pytest.raises(BrioError):
         simulate(Simulation(**wrong))
+
+
+@pytest.mark.parametrize("sessions", [1, 2])
+def test_copies_and_a_larger_last_site_leave_all_other_scans_alone(sessions):
+    plain = simulate(replace(SMALL, sessions=sessions))
+    cohort = simulate(replace(SMALL, sessions=sessions, duplicates=2, last_site_per_class=9))
+    others = np.flatnonzero(plain.sites != "site04")
+    assert (cohort.ids[others] == plain.ids[others]).all()
+    for i in others:
+        np.testing.assert_array_equal(cohort.scan(i), plain.scan(i))
+    last = cohort.select(cohort.sites == "site04")
+    assert np.bincount(last.labels).tolist() == [9 * sessions] * 2
+    new = len(cohort) - 2
+    for k in range(2):
+        np.testing.assert_array_equal(cohort.scan(new + k), cohort.scan(k))
+        assert cohort.participants["site"][new + k] == "site01"
+    owners = cohort.participants["participant_id"].astype(str)
+    assert not set(owners[new:]) & set(owners[:new])
+    assert cohort.provenance["duplicates"] == [[owners[k], owners[new + k]] for k in range(2)]
+    assert "duplicates" not in plain.provenance
+
+
+def test_the_audit_names_the_copies():
+    cohort = simulate(replace(SMALL, n_rois=24, duplicates=2))
+    pairs = [[pair.first, pair.second] for pair in audit(cohort).duplicates]
+    assert pairs == cohort.provenance["duplicates"]
 
 
 def test_a_simulated_cohort_is_like_any_other(tmp_path):

@@ -17,7 +17,8 @@ Patients may also have slow time courses of their own in two ROIs of each networ
 courses are orthogonal to each other, so they are visible in single time series and in no correlation.
 
 All series are autocorrelated. Scan length and repetition time differ between sites, a scanner component with its own
-spatial pattern runs through all scans of a site, and some scans have an ROI outside the field of view.
+spatial pattern runs through all scans of a site, and some scans have an ROI outside the field of view. Scans may be
+there twice (``Simulation.duplicates``), as they are in real cohorts.
 """
 
 from __future__ import annotations
@@ -81,6 +82,10 @@ class Simulation:
     session_sd : float
         SD by which the coupling of a network differs between sessions of a participant. Between participants of a class
         it has an SD of 0.15.
+    duplicates : int
+        So many scans of the first site are there a second time, under participants of their own.
+    last_site_per_class : int or None
+        Participants of each class at the last site; None for about as many as at the others.
     seed : int
         Seed of all random numbers.
 
@@ -105,6 +110,8 @@ class Simulation:
     dead_share: float = 0.05
     sessions: int = 1
     session_sd: float = 0.0
+    duplicates: int = 0
+    last_site_per_class: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -118,6 +125,9 @@ class Simulation:
         require(0 <= self.dead_share <= 1, "dead_share", self.dead_share, "between 0 and 1")
         require(self.sessions >= 1, "sessions", self.sessions, "at least 1")
         require(self.session_sd >= 0, "session_sd", self.session_sd, "0 or more")
+        require(0 <= self.duplicates <= self.per_class, "duplicates", self.duplicates, "0 to per_class")
+        last = self.last_site_per_class
+        require(last is None or last >= 2, "last_site_per_class", last, "at least 2, or none")
 
     def network(self, name: str) -> np.ndarray:
         """Return the ROIs of a network.
@@ -161,7 +171,8 @@ def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - f
         With columns ``age``, ``sex``, ``tr`` and ``mean_fd``, none of which depends on the class; with several sessions
         also ``session`` and ``brio_scan_id``.
         ``cohort.provenance["truth"]`` lists the ROIs of each network, and those of the slow time courses as
-        ``dynamics`` where there are any.
+        ``dynamics`` where there are any; ``cohort.provenance["duplicates"]`` the participants whose scans are there
+        twice, each with its copy.
 
     Examples
     --------
@@ -196,6 +207,10 @@ def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - f
                     bursts = bool(session_rng.uniform() < simulation.burst_share)
                     scans.append(_draw_scan(simulation, site, label, session_rng, bursts, coupling, session))
                     rows.append({**row, "mean_fd": round(float(session_rng.lognormal(-2.0, 0.5)), 4)})
+    copied = [row["participant_id"] for row in rows[: simulation.duplicates]]
+    copies = [f"sim{(len(rows) + k) // simulation.sessions + 1:04d}" for k in range(len(copied))]
+    scans += scans[: len(copied)]
+    rows += [{**row, "participant_id": copy} for row, copy in zip(rows, copies, strict=False)]
     table = pd.DataFrame(rows)
     return Cohort.from_scans(
         scans,
@@ -210,6 +225,7 @@ def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - f
         provenance={
             "kind": "simulated",
             "seed": simulation.seed,
+            **({"duplicates": [list(pair) for pair in zip(copied, copies, strict=True)]} if copied else {}),
             "truth": {
                 **{name: simulation.network(name).tolist() for name in _NETWORKS},
                 "unstable": simulation.burst_rois.tolist(),
@@ -237,9 +253,12 @@ class _Site:
     @classmethod
     def draw(cls, s: Simulation, e: int, rng: np.random.Generator) -> _Site:
         """Draw the properties of site number ``e``. The order of the draws is part of the seed's meaning."""
+        per_class = max(2, round(s.per_class * rng.uniform(0.75, 1.25)))
+        if e == s.n_sites - 1 and s.last_site_per_class is not None:
+            per_class = s.last_site_per_class
         return cls(
             name=f"site{e + 1:02d}",
-            per_class=max(2, round(s.per_class * rng.uniform(0.75, 1.25))),
+            per_class=per_class,
             frames=round(s.frames * rng.uniform(0.7, 1.3)),
             tr=float(rng.choice([1.5, 2.0, 2.5])),
             memory=float(rng.uniform(0.5, 0.7)),
