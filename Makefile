@@ -4,7 +4,7 @@ BIN := .venv/bin
 # compiled modules are kept, also where the environment says otherwise: many tests start processes of their own
 TEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
-.PHONY: demo results test unit soak lint docs package browser clean
+.PHONY: demo readme results test unit soak lint docs package browser clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -15,9 +15,12 @@ TEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
 
-demo: .venv/installed  ## the whole job on a simulated cohort: demo/results.csv, demo/summary.json, demo/sites.png
+demo: .venv/installed  ## simulated hospitals, audited and evaluated, and a new one: demo/report.html, demo/predictions
 	rm -rf demo
 	$(BIN)/brio demo --out demo
+
+readme: .venv/installed  ## the output of the demonstration in the README
+	$(BIN)/python docs/fill_demo.py
 
 results: .venv/installed  ## the result pages docs/results/*.md, and the table of the README, from evidence/
 	$(BIN)/python docs/generate_results.py

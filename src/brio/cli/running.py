@@ -146,19 +146,18 @@ def tune(
 
 
 @app.command()
+@explain_interruption()
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path("demo"),
     seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 0,
     device: Device = "cpu",
     quiet: Quiet = False,
 ) -> None:
-    """Simulate a cohort, audit it, and test BRIO, its backbone and ridge at every site."""
+    """Show what brio is for: audit simulated hospitals, test methods at each, and predict a new one."""
     from ..demo import run_demo
 
     with show_progress(quiet) as progress:
-        result = run_demo(out, seed, device, progress, say)
-    print_result(result)
-    say(f"figure: {out / 'sites.png'}")
+        run_demo(out, seed, device, progress, say)
 
 
 @app.command()

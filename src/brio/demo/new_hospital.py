@@ -1,0 +1,239 @@
+"""Compare models at a hospital that they were not fitted to, and find the networks whose evidence turns round there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ..cohort import Cohort
+from ..connectome import Connectomes
+from ..jobs import JobSpec
+from ..models import Model, ScanPredictions, add_evidence, fit_model, predict_scans, read_model, write_model
+from ..models.evidence import Estimate
+from ..models.external import score_labelled_scans
+from ..models.output import write_predictions
+from ..models.regions import compute_region_contributions
+from ..protocol import auc
+from ..protocol.intervals import t_interval
+from ..protocol.placements import delong_covariance, placement_values
+from ..report import render_prediction_page
+
+__all__ = [
+    "AppliedModel",
+    "NetworkEvidence",
+    "apply_model",
+    "compare_areas",
+    "compare_over_sites",
+    "fit_or_read",
+    "list_networks",
+    "score_briefly",
+]
+
+_Z = 1.959963984540054
+LEAST_SHARE = 0.05
+"""A network that adds less is no evidence."""
+
+
+@dataclass(frozen=True, eq=False)
+class AppliedModel:
+    """A model, its predictions for the new hospital, and their AUC with an interval over participants."""
+
+    model: Model
+    predictions: ScanPredictions
+    auc: Estimate
+
+
+@dataclass(frozen=True)
+class NetworkEvidence:
+    """What a planted network of regions adds to the margins of two models.
+
+    Attributes
+    ----------
+    name : str
+    relevance, support : float
+        Of the factor of BRIO plus that holds most of the network, learned from the source scans.
+    ridge, plus : tuple of two float
+        Mean contribution in patients less that in controls, at the source sites and at the new hospital, as a share of
+        that of all networks at the source sites.
+    """
+
+    name: str
+    relevance: float
+    support: float
+    ridge: tuple[float, float]
+    plus: tuple[float, float]
+
+    @property
+    def turns_round(self) -> bool:
+        """Whether either model takes it for evidence at the source sites, and it misleads at the new hospital."""
+        return any(here >= LEAST_SHARE and there < 0 for here, there in (self.ridge, self.plus))
+
+
+def fit_or_read(spec: JobSpec, folder: Path, evidence: Path | None) -> Model:
+    """Fit a model and write it, or read it where it was written before.
+
+    Parameters
+    ----------
+    spec : JobSpec
+        Of one method.
+    folder : Path
+        Of the model.
+    evidence : Path or None
+        Folder of a job that evaluated the method.
+
+    Returns
+    -------
+    Model
+    """
+    if folder.exists():
+        return read_model(folder)
+    model = fit_model(spec)
+    if evidence is not None:
+        model = add_evidence(model, evidence)
+    folder.parent.mkdir(exist_ok=True)
+    write_model(model, folder)
+    return model
+
+
+def apply_model(model: Model, cohort: Cohort, out: Path, device: str) -> AppliedModel:
+    """Predict the scans of a hospital and write the predictions, unless they are there.
+
+    Parameters
+    ----------
+    model : Model
+    cohort : Cohort
+        With labels of both classes.
+    out : Path
+        Folder of the predictions.
+    device : {"auto", "cpu", "cuda", "cuda-tf32"}
+
+    Returns
+    -------
+    AppliedModel
+    """
+    predictions = predict_scans(model, cohort, device=device)
+    if not out.exists():
+        write_predictions(model, cohort, predictions, out, render_prediction_page(model, cohort, predictions))
+    scores = score_labelled_scans(cohort, predictions)
+    assert scores is not None
+    return AppliedModel(model, predictions, scores.auc)
+
+
+def score_briefly(spec: JobSpec, cohort: Cohort) -> float:
+    """Fit a model, write nothing, and return its AUC at a hospital.
+
+    Parameters
+    ----------
+    spec : JobSpec
+        Of one method.
+    cohort : Cohort
+        Scans of the hospital, with labels of both classes.
+
+    Returns
+    -------
+    float
+    """
+    logit = predict_scans(fit_model(spec), cohort, reestimates=2, device=spec.device).logit
+    return float(auc(cohort.labels, logit))
+
+
+def compare_areas(cohort: Cohort, first: AppliedModel, second: AppliedModel) -> Estimate:
+    """Compute the difference of two AUCs over the same scans, with DeLong's 95 % interval.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    first, second : AppliedModel
+
+    Returns
+    -------
+    Estimate
+        First minus second.
+    """
+    label = cohort.labels
+    placements = [placement_values(label, one.predictions.logit) for one in (first, second)]
+    areas, covariance = delong_covariance(label, np.stack(placements, axis=1))
+    contrast = np.array([1.0, -1.0])
+    difference, error = float(contrast @ areas), float(np.sqrt(contrast @ covariance @ contrast))
+    return Estimate(difference, difference - _Z * error, difference + _Z * error)
+
+
+def compare_over_sites(rows: pd.DataFrame, first: str, second: str) -> Estimate:
+    """Compute the mean difference of two methods' AUC over test sites, with its 95 % interval over sites (t).
+
+    Parameters
+    ----------
+    rows : DataFrame
+        One row per run, as in ``results.csv``.
+    first, second : str
+        Methods.
+
+    Returns
+    -------
+    Estimate
+        First minus second; seeds are averaged first.
+    """
+    by_site = rows.groupby(["method", "fold"])["auc"].mean()
+    differences = (by_site[first] - by_site[second]).to_numpy(dtype=float)
+    low, high = t_interval(differences)
+    return Estimate(float(differences.mean()), float(low), float(high))
+
+
+def list_networks(
+    ridge: Model, plus: Model, source: Cohort, new: Cohort, truth: Mapping[str, Sequence[int]]
+) -> list[NetworkEvidence]:
+    """List what each planted network adds to the margins of ridge and BRIO plus, at the source sites and at a new one.
+
+    Parameters
+    ----------
+    ridge, plus : Model
+        Linear in the edges, and with factors.
+    source, new : Cohort
+        Scans that the models were fitted to, and those of the new hospital.
+    truth : dict of str to list of int
+        ROIs of each network.
+
+    Returns
+    -------
+    list of NetworkEvidence
+    """
+    parts = []
+    for model in (ridge, plus):
+        at_source, at_new = (_measure_class_difference(model, cohort) for cohort in (source, new))
+        parts.append([(at_source[rois].sum(), at_new[rois].sum()) / at_source.sum() for rois in truth.values()])
+    fitted = plus.members[0].fitted
+    assignment = _read_assignment(plus)
+    rows = []
+    for (name, rois), of_ridge, of_plus in zip(truth.items(), *parts, strict=True):
+        factor = int(assignment[:, rois].sum(1).argmax())
+        relevance, support = (float(fitted.details[word][factor]) for word in ("relevance", "support"))
+        rows.append(NetworkEvidence(name, relevance, support, tuple(of_ridge.tolist()), tuple(of_plus.tolist())))
+    return rows
+
+
+def _read_assignment(model: Model) -> np.ndarray:
+    """Share of each ROI in each factor of the first member. Shape [J, P]."""
+    explanation = model.method.explain(model.members[0].fitted)
+    assert explanation is not None
+    assert explanation.assignment is not None
+    return explanation.assignment
+
+
+def _measure_class_difference(model: Model, cohort: Cohort) -> np.ndarray:
+    """Mean contribution of each ROI to the margin in patients less that in controls. Shape [P].
+
+    Where a method has factors instead of edges alone, a factor is spread over its ROIs by their assignment.
+    """
+    plain = Connectomes(cohort, "cpu")
+    added = compute_region_contributions(model, plain)
+    if added is None:
+        contributions = model.compute_contributions(plain)
+        assert contributions is not None
+        assignment = _read_assignment(model)
+        added = contributions[0, :, :-1] @ (assignment / assignment.sum(1, keepdims=True))
+    patient = cohort.labels == 1
+    return np.asarray(added[patient].mean(0) - added[~patient].mean(0))

@@ -1,0 +1,154 @@
+"""Run the demonstration: simulate, audit, evaluate at left-out sites, fit, predict a new hospital, say why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..api import Result, run
+from ..cohort import Cohort, audit
+from ..cohort.simulate import Simulation, simulate
+from ..device import resolve_device
+from ..errors import BrioError
+from ..jobs import JobSpec
+from ..methods import find_method
+from ..progress import Progress, silent
+from ..report import draw_sites
+from . import text
+
+__all__ = ["BRIO_SETTINGS", "METHODS", "SEEDS", "SIMULATION", "run_demo"]
+
+METHODS = ("ridge", "brio", "brio-plus")
+SEEDS = 3
+SIMULATION = Simulation(
+    n_sites=8,
+    per_class=20,
+    frames=400,
+    stable=0.25,
+    unstable=3.0,
+    spurious=0.0,
+    reversed_sites=1,
+    duplicates=1,
+    last_site_per_class=100,
+)
+"""The regime "misleading" of benchmarks/simulated_regimes.py, with a copied scan and a larger last site."""
+BRIO_SETTINGS: dict[str, Any] = {"epochs": 6, "T_w": 3, "cell_batch": 4, "learning_rate": 1e-3}
+"""Fewer and larger steps than BRIO's own, so that the demonstration takes a minute; what it prints says so."""
+_EVALUATION_SHARE = 0.7
+"""Share of the time of the demonstration, for its progress."""
+
+
+def run_demo(
+    out: Path,
+    seed: int = 0,
+    device: str = "cpu",
+    progress: Progress = silent,
+    say: Callable[[str], None] = lambda line: None,
+) -> Result:
+    """Show what brio is for, on simulated hospitals of which the last is new to every model.
+
+    An interrupted demonstration is completed: what is in its folder is not computed again.
+
+    Parameters
+    ----------
+    out : Path
+        Folder: ``cohort`` and ``new-hospital`` are cohort folders, ``results`` is the job, ``models`` and
+        ``predictions`` hold a folder for each method; ``report.html`` and ``sites.png``.
+    seed : int
+        Seed of the simulation.
+    device : {"auto", "cpu", "cuda", "cuda-tf32"}
+    progress : Progress
+    say : function of one line of text
+        Called with each line for the user.
+
+    Returns
+    -------
+    Result
+        Of the evaluation at left-out sites.
+
+    Raises
+    ------
+    BrioError
+        If the folder holds another demonstration, or the device is not there.
+    """
+    resolve_device(device)  # refused before anything is written
+
+    def say_all(lines: Iterable[str]) -> None:
+        for line in lines:
+            say(line)
+
+    simulation = replace(SIMULATION, seed=seed)
+    everyone = simulate(simulation)
+    last = max(everyone.sites.tolist())
+    say_all(text.describe_simulation(simulation, everyone))
+    audited = audit(everyone)
+    say_all(text.describe_audit(audited))
+    cohort = _store_cohort(everyone.select(everyone.sites != last), out / "cohort")
+    new = _store_cohort(everyone.select((everyone.sites == last) & audited.keep), out / "new-hospital")
+
+    result = run(
+        cohort,
+        METHODS,
+        out=out / "results",
+        seeds=SEEDS,
+        settings=dict(BRIO_SETTINGS),
+        device=device,
+        progress=lambda message, share: progress(message, _EVALUATION_SHARE * share),
+    )
+    own = find_method("brio").settings
+    say_all(text.describe_evaluation(result, BRIO_SETTINGS, {name: own[name] for name in BRIO_SETTINGS}))
+
+    from .new_hospital import (  # torch, after all that can be refused
+        apply_model,
+        compare_areas,
+        compare_over_sites,
+        fit_or_read,
+        list_networks,
+        score_briefly,
+    )
+
+    def specify(method: str, settings: Mapping[str, Any]) -> JobSpec:
+        return JobSpec(cohort, [method], settings=settings, device=device)
+
+    applied = {}
+    for k, name in enumerate(METHODS):
+        progress(f"new hospital, {name}", _EVALUATION_SHARE + (1 - _EVALUATION_SHARE) * k / len(METHODS))
+        spec = specify(name, BRIO_SETTINGS if name == "brio" else {})
+        model = fit_or_read(spec, out / "models" / name, out / "results")
+        applied[name] = apply_model(model, new, out / "predictions" / name, device)
+    differences = (
+        compare_over_sites(result.rows, "brio-plus", "ridge"),
+        compare_areas(new, applied["brio-plus"], applied["ridge"]),
+    )
+    unpenalised = score_briefly(specify("brio-plus", {"lambda_re": 0.0}), new)
+    say_all(text.describe_new_hospital(result, last, applied, differences, unpenalised))
+
+    used = cohort.select(np.isin(cohort.ids, everyone.ids[audited.keep]))
+    truth = {name: everyone.provenance["truth"][name] for name in text.PLANTED}
+    networks = list_networks(applied["ridge"].model, applied["brio-plus"].model, used, new, truth)
+    say_all(text.describe_networks(networks, last, len(result.summary.folds)))
+
+    draw_sites(result.rows, result.summary, out / "sites.png", "Simulated cohort")
+    result.report(out / "report.html")
+    progress("demonstration", 1.0)
+    say_all(text.describe_files(out))
+    return result
+
+
+def _store_cohort(cohort: Cohort, folder: Path) -> Cohort:
+    """Save a cohort, or load it where it was saved before."""
+    if not folder.exists():
+        return cohort.save(folder)
+    stored = Cohort.load(folder)
+    if stored.ids.tolist() != cohort.ids.tolist() or not np.array_equal(stored.frames, _join_frames(cohort)):
+        raise BrioError(f"{folder}: holds another cohort, perhaps of another seed; choose another --out")
+    return stored
+
+
+def _join_frames(cohort: Cohort) -> np.ndarray:
+    """Frames of the selected scans, end to end, as a folder has them. Shape [F, P]."""
+    return np.concatenate([cohort.scan(i) for i in range(len(cohort))])
