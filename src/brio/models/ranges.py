@@ -16,7 +16,10 @@ from ..errors import BrioError
 __all__ = ["ScanRanges", "check_ranges", "learn_ranges", "rank_distances"]
 
 SHORT_SHARE = 0.05
-"""A scan is short where it has fewer frames than all but this share of the source scans."""
+"""All but this share of the source scans have at least the frames that a new scan is compared with."""
+
+TOLERATED_SHARE = 0.95
+"""A scan is short where it has less than this share of them; a few frames do not matter."""
 
 UNLIKE_SHARE = 0.01
 """A scan is unlike the source scans where no more than this share of them lies as far from the mean connectome."""
@@ -150,7 +153,7 @@ def check_ranges(ranges: ScanRanges, mean: Tensor, connectomes: Connectomes) -> 
     rank = rank_distances(ranges, measure_distances(connectomes, np.arange(len(connectomes)), mean))
     reasons: list[list[str]] = [[] for _ in range(len(facts))]
     for found, scan, rank_of_scan in zip(reasons, facts.to_dict("records"), rank, strict=True):
-        if scan["frames"] < ranges.least_frames:
+        if scan["frames"] < TOLERATED_SHARE * ranges.least_frames:
             found.append(f"short: {scan['frames']} frames, usual {ranges.least_frames:.0f} or more")
         if scan["dead_rois"] > ranges.dead_rois:
             found.append(f"{scan['dead_rois']} ROIs without signal, at most {ranges.dead_rois} in training")
