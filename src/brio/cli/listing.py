@@ -1,7 +1,8 @@
-"""Commands that list methods and studies."""
+"""Commands that list methods, settings and studies."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,7 +71,7 @@ def _print_settings(entry: MethodEntry) -> None:
     say(f"provenance: {entry.provenance}")
     say(f"reference: {entry.reference}")
     console.print(table)
-    say(f"What each setting means: help({entry.settings_class})")
+    say(f"What each setting means: brio settings {entry.name}")
 
 
 def _describe_entry(entry: MethodEntry) -> dict[str, Any]:
@@ -88,6 +89,37 @@ def _describe_entry(entry: MethodEntry) -> dict[str, Any]:
         "settings": entry.settings,
         "tuned_over": entry.tuned_over,
     }
+
+
+@app.command()
+def settings(
+    name: Annotated[str | None, typer.Argument(help="A method; by default the settings of all.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    load: Load = None,
+) -> None:
+    """List the settings of a method, or of all, and those of protocol, audit and harmonisation: what --set takes."""
+    from ..jobs.setting_list import list_settings
+
+    load_own_methods(load)
+    groups = list_settings(name)
+    if as_json:
+        print(json.dumps([dataclasses.asdict(one) for group in groups.values() for one in group], indent=1))
+        return
+    for heading, group in groups.items():
+        console.print(Text(heading, style="bold"))
+        table = Table.grid(padding=(0, 2))
+        table.add_column(min_width=26)
+        table.add_column()
+        for one in group:
+            default = " (fixed)" if one.fixed else " by default" if one.default is not None else ""
+            values = f"; tuned over {one.tuned_over}" if one.tuned_over else ""
+            facts = f"{'by method' if one.default is None else one.default}{default}; {one.values}{values}"
+            table.add_row(Text(f"  {one.key}"), Text(one.meaning or "-"))
+            table.add_row("", Text(facts, style="dim"))
+            if one.methods:
+                table.add_row("", Text(", ".join(one.methods), style="dim"))
+        console.print(table)
+    console.print("Set one with --set key=value, or in the table [set] of a file for --config.")
 
 
 @app.command()

@@ -50,6 +50,7 @@ class CORESettings(ScaffoldSettings, BoldSettings):
     width, layers : int
         Hidden width and layers of message passing.
     dropout : float
+        Share of hidden values that training drops.
     sparsity : float
         Weight of the mean gate in the loss.
     """

@@ -31,6 +31,7 @@ class DeCISettings(BoldSettings):
     layers : int
         Blocks; each subtracts its drift and its cycle from the remainder of the block before.
     dropout : float
+        Share of hidden values that training drops.
     """
 
     learning_rate: float = setting(1e-3, choice(3e-4, 1e-3, 3e-3))

@@ -51,6 +51,7 @@ class FCHGNNSettings(NeuralSettings):
     layers : int
         Layers of the population graph.
     dropout : float
+        Share of hidden values that training drops.
     kept_share : float
         Share of the ROIs that the local pooling channel keeps.
     cluster_share : float

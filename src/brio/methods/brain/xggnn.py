@@ -43,6 +43,7 @@ class XGSettings(BoldSettings):
     heads : int
         Heads of the self-attention between ROIs; they share the embedding.
     dropout : float
+        Share of hidden values that training drops.
     inner_rate : float
         Learning rate of the step ahead on the meta-training sites.
     sparsity, consistency : float

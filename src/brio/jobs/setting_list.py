@@ -1,0 +1,111 @@
+"""All settings that a job takes: those of methods, protocol, audit and harmonisation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..cohort import AuditRules
+from ..connectome import HarmonisationRule
+from ..methods import find_method, list_methods
+from ..methods.registry import MethodEntry
+from ..protocol import ProtocolSettings
+from ..setting_facts import SettingFacts, list_setting_facts
+
+__all__ = ["ListedSetting", "list_settings"]
+
+
+@dataclass(frozen=True)
+class ListedSetting:
+    """A setting as ``--set`` takes it.
+
+    Attributes
+    ----------
+    key : str
+        With its prefix, such as ``audit.``.
+    default : str or None
+        None where methods have different defaults.
+    values : str
+        Which values it takes, in words.
+    tuned_over : str
+        Which values a search tries; empty where it is not tuned, or methods differ.
+    meaning : str
+    fixed : bool
+        Whether the name of the method fixes it.
+    methods : tuple of str
+        Methods that have it, where several are listed together.
+    """
+
+    key: str
+    default: str | None
+    values: str
+    tuned_over: str
+    meaning: str
+    fixed: bool = False
+    methods: tuple[str, ...] = ()
+
+
+def list_settings(method: str | None = None) -> dict[str, list[ListedSetting]]:
+    """List settings under headings.
+
+    Parameters
+    ----------
+    method : str, optional
+        A method; by default all methods together.
+
+    Returns
+    -------
+    dict of lists of ListedSetting
+        By heading: protocol, audit, harmonisation, before them the method or after them all methods.
+
+    Raises
+    ------
+    BrioError
+        If the method is unknown.
+
+    Examples
+    --------
+    >>> groups = list_settings("ridge")
+    >>> list(groups), groups["audit"][2].key, groups["audit"][2].default
+    (['method ridge', 'protocol', 'audit', 'harmonise'], 'audit.min_frames', '40')
+    """
+    parts = {"protocol": ProtocolSettings, "audit": AuditRules, "harmonise": HarmonisationRule}
+    others = {part: [_describe(f, part) for f in list_setting_facts(settings)] for part, settings in parts.items()}
+    if method is None:
+        return others | {"methods": _list_all_methods()}
+    entry = find_method(method)
+    return {f"method {entry.name}": _list_method(entry)} | others
+
+
+def _describe(facts: SettingFacts, part: str) -> ListedSetting:
+    return ListedSetting(f"{part}.{facts.name}", _write(facts.default), facts.values, facts.tuned_over, facts.meaning)
+
+
+def _write(value: object) -> str:
+    """A value as ``--set`` takes it."""
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def _list_method(entry: MethodEntry) -> list[ListedSetting]:
+    listed = []
+    for facts in list_setting_facts(entry.method_class.Settings):
+        fixed = facts.name in entry.fixed
+        value, tuned_over = entry.settings[facts.name], "" if fixed else facts.tuned_over
+        listed.append(ListedSetting(facts.name, _write(value), facts.values, tuned_over, facts.meaning, fixed))
+    return listed
+
+
+def _list_all_methods() -> list[ListedSetting]:
+    """Settings of all methods that are not variants; one with several meanings stands there once for each."""
+    having: dict[tuple[str, str, str], list[tuple[str, SettingFacts]]] = {}
+    for entry in list_methods():
+        if not entry.fixed:
+            for facts in list_setting_facts(entry.method_class.Settings):
+                having.setdefault((facts.name, facts.values, facts.meaning), []).append((entry.name, facts))
+    listed = []
+    for (name, values, meaning), methods in having.items():
+        defaults = {_write(facts.default) for _, facts in methods}
+        tuned = {facts.tuned_over for _, facts in methods}
+        default, tuned_over = (group.pop() if len(group) == 1 else None for group in (defaults, tuned))
+        names = tuple(method for method, _ in methods)
+        listed.append(ListedSetting(name, default, values, tuned_over or "", meaning, False, names))
+    return listed
