@@ -100,10 +100,10 @@ def test_help(words):
 
 def test_the_commands_there_are():
     names = {words[0] for words in commands(get_command(app))}
-    data, running = {"import", "fetch", "simulate", "atlas", "audit"}, {"run", "tune", "study", "demo"}
+    data, running = {"import", "fetch", "simulate", "atlas", "audit"}, {"run", "tune", "study", "demo", "config"}
     models, showing = (
         {"fit", "predict", "explain", "adapt"},
-        {"methods", "studies", "table", "compare", "report", "version"},
+        {"methods", "settings", "studies", "table", "compare", "report", "version"},
     )
     assert names == data | running | models | showing
 

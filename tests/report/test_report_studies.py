@@ -314,7 +314,9 @@ def test_the_command_tells_where_arms_were_trained(small, tmp_path):
 def test_the_command_of_a_search(small, tmp_path):
     tune(small, ["mlp"], out=tmp_path / "tuned", budget=2, seeds=1, settings={"epochs": 2}, device="cpu")
     command = list_commands(read_evidence(tmp_path / "tuned"))[0]
-    expected = "brio tune mlp COHORT --budget 2 --protocol loso --seeds 1 --set epochs=2 --device cpu --out DIR"
+    expected = (
+        "brio tune COHORT --method mlp --budget 2 --protocol loso --seeds 1 --set epochs=2 --device cpu --out DIR"
+    )
     assert command == expected
     text = write_report(tmp_path / "tuned").read_text(encoding="utf-8")
     assert "Settings of each fold, the best of 2" in text

@@ -15,7 +15,6 @@ __all__ = ["app", "fetch_app", "main"]
 app = typer.Typer(
     help="Classify patients and controls from functional connectomes, at hospitals the model was not trained on.",
     no_args_is_help=True,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )

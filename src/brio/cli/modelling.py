@@ -14,6 +14,7 @@ from .app import app
 from .options import (
     AtlasTable,
     Companions,
+    Config,
     Device,
     DropRoi,
     KeepAll,
@@ -58,6 +59,7 @@ def fit(
     load: Load = None,
     device: Device = "auto",
     quiet: Quiet = False,
+    config: Config = None,
 ) -> None:
     """Fit a method to all sites of a cohort and write a model that other sites can use.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..console import say
+from .config_file import merge_settings, read_config
 
 if TYPE_CHECKING:
     from ..cohort import Cohort
@@ -26,7 +27,19 @@ AtlasTable = Annotated[
     ),
 ]
 DropRoi = Annotated[list[str] | None, typer.Option(help="ROI to leave out, for example a global signal; repeatable.")]
-Sets = Annotated[list[str] | None, typer.Option("--set", help="A setting, key=value; repeatable.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", callback=merge_settings, help="A setting, key=value; repeatable; see 'brio settings'."),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        is_eager=True,  # before the other options, whose defaults it changes
+        callback=read_config,
+        help="TOML file with any of these options, see 'brio config'; those on the command line win.",
+    ),
+]
 Device = Annotated[
     str, typer.Option(help="auto, cpu, cuda, or cuda-tf32: faster, with rounded matrix products in networks.")
 ]

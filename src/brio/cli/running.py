@@ -15,6 +15,7 @@ from .app import app
 from .options import (
     CheckpointEvery,
     Companions,
+    Config,
     Device,
     Folds,
     JobOut,
@@ -69,6 +70,7 @@ def run(
     checkpoint_every: CheckpointEvery = 120.0,
     records_only: RecordsOnly = False,
     quiet: Quiet = False,
+    config: Config = None,
 ) -> None:
     """Evaluate methods at sites they were not trained on."""
     from ..api import Result
@@ -95,12 +97,16 @@ def run(
     print_result(Result.from_finished_job(finished))
 
 
-@app.command()
+@app.command(context_settings={"allow_extra_args": True})
 @explain_interruption()
 def tune(
-    method: Annotated[str, typer.Argument(help="Method, or several separated by commas; 'all' for all.")],
+    context: typer.Context,
     cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
     out: JobOut,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="Method, see 'brio methods'; repeatable, or several separated by commas; 'all' for all."),
+    ] = None,
     budget: Annotated[int, typer.Option(help="Configurations tried for each method and fold.")] = 4,
     oracle: Annotated[
         bool, typer.Option("--oracle", help="Also record what choosing by the test scans would reach.")
@@ -117,15 +123,21 @@ def tune(
     checkpoint_every: CheckpointEvery = 120.0,
     records_only: RecordsOnly = False,
     quiet: Quiet = False,
+    config: Config = None,
 ) -> None:
-    """Choose settings on the validation sites of each fold, with the same budget for every method, and evaluate."""
+    """Choose settings on the validation sites of each fold, with the same budget for every method, and evaluate.
+
+    Example: brio tune cohort --method gcn --method brio --budget 4 --out tuned
+    """
     from ..api import Result
     from ..jobs import tune_job
 
-    load_own_methods(load)
-    names = [m.strip() for m in method.split(",") if m.strip()]
+    own = load_own_methods(load)
+    if context.args:
+        cohort, method = _read_former_order(cohort, context.args, method)
+    names = [name.strip() for one in method or own for name in one.split(",") if name.strip()]
     if not names:
-        raise BrioError("name a method to tune; 'brio methods' lists them")
+        raise BrioError("name a method to tune, --method NAME; 'brio methods' lists them")
     spec = job_options(
         cohort,
         names,
@@ -143,6 +155,14 @@ def tune(
     with show_progress(quiet) as progress:
         finished = tune_job(spec, out, budget=budget, oracle=oracle, progress=progress, say=say)
     print_result(Result.from_finished_job(finished))
+
+
+def _read_former_order(first: Path, further: list[str], method: list[str] | None) -> tuple[Path, list[str]]:
+    """Read ``brio tune METHOD COHORT``, as it was written up to version 0.1: cohort and methods."""
+    if method or len(further) > 1:
+        raise BrioError(f"unexpected argument '{further[-1]}'; write: brio tune COHORT --method NAME --out DIR")
+    say("brio tune METHOD COHORT is now brio tune COHORT --method METHOD; the old order will go in a later version")
+    return Path(further[0]), [str(first)]
 
 
 @app.command()

@@ -12,6 +12,7 @@ from .app import app
 from .options import (
     CheckpointEvery,
     Companions,
+    Config,
     Device,
     Folds,
     KeepAll,
@@ -58,6 +59,7 @@ def study(
     runs_per_stack: RunsPerStack = None,
     checkpoint_every: CheckpointEvery = 120.0,
     quiet: Quiet = False,
+    config: Config = None,
 ) -> None:
     """Make a table and figure of the paper: train what is missing, write what was found."""
     from ..results import StoredStudy

@@ -8,12 +8,10 @@ import shlex
 from collections.abc import Iterable
 from typing import Any
 
-from ..cohort import AuditRules
-from ..connectome import HarmonisationRule
 from ..errors import BrioError
+from ..jobs.recover import recover_options
 from ..methods import make_method
-from ..protocol import USUAL_VALIDATION_SITES, ProtocolSettings
-from ..results import Plan, PlannedMethod, StoredJob, StudyOptions, TunedChoice
+from ..results import PlannedMethod, StoredJob, StudyOptions, TunedChoice
 from ..results.files import SUMMARY
 from ..studies.study import PAPER
 from .evidence import Evidence, EvidenceArm
@@ -175,38 +173,18 @@ def _repeat_option(option: str, values: Iterable[Any] | None) -> list[str]:
 
 
 def _write_job_command(job: StoredJob, out: str = "DIR") -> str:
-    plan, methods = job.require_plan(), list(job.summary.methods)
+    plan = job.require_plan()
+    options = recover_options(plan, job.tuning)
+    words = ["brio", "run" if job.tuning is None else "tune", "COHORT", *_repeat_option("--method", options["method"])]
     if job.tuning is not None:
-        words = ["brio", "tune", ",".join(methods), "COHORT", "--budget", str(job.tuning.budget)]
-        changed = job.tuning.given_settings
-    else:
-        words = ["brio", "run", "COHORT", *_repeat_option("--method", methods)]
-        changed = _collect_changed_settings(plan)
-        if any(planned.tuned for planned in plan.methods.values()):
-            words += ["--tuned", "TUNED"]
-    words += [*_load_option(plan.methods.values()), "--protocol", job.summary.protocol]
-    words += ["--seeds", str(len(plan.seeds))]
-    words += _repeat_option("--set", [f"{name}={_format_value(value)}" for name, value in changed.items()])
-    for prefix, defaults, settings in (
-        ("protocol", ProtocolSettings(validation_sites=USUAL_VALIDATION_SITES), plan.protocol_settings),
-        ("audit", AuditRules(), plan.audit),
-        ("harmonise", HarmonisationRule(), plan.harmonise),
-    ):
-        for name, value in (settings or {}).items():
-            if getattr(defaults, name, value) != value:
-                words += ["--set", f"{prefix}.{name}={_format_value(value)}"]
-    words += _repeat_option("--fold", plan.folds)
+        words += ["--budget", str(options["budget"])]
+    elif any(planned.tuned for planned in plan.methods.values()):
+        words += ["--tuned", "TUNED"]
+    words += [*_load_option(plan.methods.values()), "--protocol", plan.protocol]
+    words += ["--seeds", str(options["seeds"])]
+    words += _repeat_option("--set", [f"{name}={_format_value(value)}" for name, value in options["set"].items()])
+    words += _repeat_option("--fold", options["fold"])
     words += _repeat_option("--with", [f"COHORT-{atlas}" for atlas in list((job.audit or {}).get("atlases", {}))[1:]])
-    words += ["--keep-all"] if plan.audit is None else []
+    words += ["--keep-all"] if options["keep-all"] else []
     words += ["--device", plan.device]
     return shlex.join([*words, "--out", out])
-
-
-def _collect_changed_settings(plan: Plan) -> dict[str, Any]:
-    """Collect the settings that differ from the defaults of their methods."""
-    changed: dict[str, Any] = {}
-    for name, planned in plan.methods.items():
-        defaults = _read_defaults(name)
-        if defaults is not None and planned.tuned is None:
-            changed |= {k: v for k, v in planned.settings.items() if k in defaults and defaults[k] != v}
-    return changed

@@ -1,0 +1,148 @@
+"""Options of a command in a TOML file: reading them, and writing values and settings as TOML."""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .errors import BrioError
+
+__all__ = ["flatten_settings", "format_settings", "format_value", "read_configuration", "read_value"]
+
+
+def read_configuration(path: Path) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    dict
+        Keys and tables as they stand in the file.
+
+    Raises
+    ------
+    BrioError
+        If the file is not there or is not TOML; the message names the line.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BrioError(
+            f"{path}: is not TOML ({error}); 'brio config run' prints a file to start from, text stands in quotes"
+        ) from error
+    except OSError as error:
+        raise BrioError(
+            f"{path}: cannot be read ({error.strerror}); 'brio config run' prints a file to start from"
+        ) from error
+
+
+def flatten_settings(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Turn a table of settings, with tables inside, into texts by dotted names, as ``--set`` takes them.
+
+    Parameters
+    ----------
+    table : dict
+    prefix : str
+        Written before each name.
+
+    Returns
+    -------
+    dict of str
+
+    Examples
+    --------
+    >>> flatten_settings({"K": 4, "refit": True, "harmonise": {"covariates": ["age", "sex"]}})
+    {'K': '4', 'refit': 'true', 'harmonise.covariates': 'age,sex'}
+    """
+    texts: dict[str, str] = {}
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            texts |= flatten_settings(value, f"{prefix}{name}.")
+        else:
+            texts[f"{prefix}{name}"] = _write_text(value)
+    return texts
+
+
+def _write_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ",".join(_write_text(one) for one in value)
+    return value if isinstance(value, str) else repr(value)
+
+
+def read_value(text: str) -> bool | int | float | str:
+    """Read the text of a setting as the value that TOML has for it.
+
+    Examples
+    --------
+    >>> [read_value(text) for text in ("4", "1e-3", "true", "source-sites")]
+    [4, 0.001, True, 'source-sites']
+    """
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def format_value(value: Any) -> str:
+    """Format a value as TOML; a list stands on one line, and None, which TOML has not, is the text ``none``.
+
+    Examples
+    --------
+    >>> print(format_value(["site 1", 0.5, True]))
+    ["site 1", 0.5, true]
+    """
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(format_value, value))}]"
+    if value is None:
+        return '"none"'
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else str(value)
+    if isinstance(value, int):
+        return str(value)
+    # JSON escapes as TOML does, but leaves this one control character as it is
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def format_settings(settings: Mapping[str, Any], table: str) -> list[str]:
+    """Format settings with dotted names as TOML tables.
+
+    Parameters
+    ----------
+    settings : dict
+        Values by name, such as ``K`` or ``audit.min_frames``.
+    table : str
+        Name of the table that holds them; those with a dot go to tables inside.
+
+    Returns
+    -------
+    list of str
+        Lines.
+
+    Examples
+    --------
+    >>> print(*format_settings({"K": 4, "audit.min_frames": 60}, "set"), sep="\\n")
+    [set]
+    K = 4
+    [set.audit]
+    min_frames = 60
+    """
+    parts: dict[str, list[str]] = {table: []}
+    for name, value in settings.items():
+        part, _, key = name.rpartition(".")
+        parts.setdefault(f"{table}.{part}" if part else table, []).append(f"{key} = {format_value(value)}")
+    return [line for part, lines in parts.items() for line in (f"[{part}]", *lines)]

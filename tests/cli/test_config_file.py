@@ -1,0 +1,149 @@
+"""Options in a file are the same options: the job of a file is that of its flags, and that of its own plan."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from brio.cli import app
+from brio.cli.config_file import find_kinds, list_options
+from brio.configuration import flatten_settings, format_settings, format_value, read_value
+from brio.jobs import JobSpec
+from brio.jobs.job import prepare_job
+from brio.jobs.plan import build_plan
+from brio.jobs.recover import recover_options
+
+FLAGS = ["--method", "ridge", "--method", "logistic", "--seeds", "2", "--fold", "site02", "--fold", "site01"]
+FLAGS += ["--set", "penalties=3", "--set", "least_penalty=1e-2", "--set", "audit.min_frames=30"]
+FLAGS += ["--set", "protocol.validation_sites=1", "--runs-per-stack", "3", "--device", "cpu", "--quiet"]
+FILE = """
+cohort = "../cohort"
+out = "job"
+method = ["ridge", "logistic"]
+seeds = 2
+fold = ["site02", "site01"]
+runs-per-stack = 3
+device = "cpu"
+quiet = true
+[set]
+penalties = 3
+least_penalty = 0.01
+[set.audit]
+min_frames = 30
+[set.protocol]
+validation_sites = 1
+"""
+WHOLE = ("plan.json", "results.csv", "predictions.csv", "summary.json", "audit.json")
+
+
+def read_whole(folder):
+    parts = {name: (folder / name).read_text() for name in WHOLE}
+    parts["runs"] = sorted(path.name for path in (folder / "runs").iterdir())
+    return parts | {"results.csv": [line.split(",")[:6] for line in parts["results.csv"].splitlines()]}
+
+
+def test_a_file_its_flags_and_the_plan_give_the_same_job(brio, here, monkeypatch):
+    assert brio("run", "cohort", *FLAGS, "--out", "flags").status == 0
+    wanted = read_whole(here / "flags")
+    assert len(json.loads(wanted["plan.json"])["stacks"]) == 4, "the stacks are not those of the default"
+
+    (here / "sub").mkdir()
+    (here / "sub" / "study.toml").write_text(FILE)
+    assert brio("run", "--config", "sub/study.toml").status == 0
+    assert read_whole(here / "sub" / "job") == wanted, "paths are relative to the file"
+
+    printed = brio("config", "run", "cohort", *FLAGS, "--out", "printed")
+    (here / "printed.toml").write_text(printed.out)
+    assert brio("run", "--config", "printed.toml").status == 0
+    assert read_whole(here / "printed") == wanted
+
+    (here / "again.toml").write_text(brio("config", "flags").out)
+    assert brio("run", "cohort", "--config", "again.toml", "--out", "again", "--quiet").status == 0
+    assert read_whole(here / "again") == wanted
+    monkeypatch.chdir(here.parent)
+    assert brio("config", "run", "--config", "here/again.toml").out == brio("config", "here/flags").out.replace(
+        "\n# not stored with the job: the folder of cohort 'simulated' (simulated), fingerprint "
+        f"{json.loads(wanted['plan.json'])['fingerprint_before_exclusions'][:12]}",
+        "",
+    ).replace("\n# not that of the job, here/flags, unless it is to be resumed", "").replace(
+        f"\n# numbers repeat exactly with OMP_NUM_THREADS={json.loads(wanted['plan.json'])['threads']}", ""
+    )
+
+
+def test_a_search_is_repeated_from_its_folder(brio, here):
+    words = ["cohort", "--method", "mlp", "--budget", "2", "--seeds", "1", "--fold", "site01", "--set", "epochs=2"]
+    assert brio("tune", *words, "--set", "dropout=0.5", "--device", "cpu", "--quiet", "--out", "tuned").status == 0
+    (here / "again.toml").write_text(brio("config", "tuned").out)
+    assert brio("tune", "cohort", "--config", "again.toml", "--quiet", "--out", "again").status == 0
+    assert read_whole(here / "again") == read_whole(here / "tuned")
+    tuning = [json.loads((here / name / "tuning.json").read_text()) for name in ("tuned", "again")]
+    assert tuning[0] == tuning[1]
+    assert tuning[0]["given_settings"] == {"epochs": "2", "dropout": "0.5"}
+
+
+def test_the_command_line_wins(brio, here):
+    (here / "study.toml").write_text(FILE.replace("../cohort", "cohort"))
+    words = ["--method", "svm", "--seeds", "1", "--set", "penalties=4", "--set", "audit.min_frames=20"]
+    values = tomllib.loads(brio("config", "run", "--config", "study.toml", *words).out)
+    assert (values["method"], values["seeds"], values["fold"]) == (["svm"], 1, ["site02", "site01"])
+    assert values["set"] == {
+        "penalties": 4,
+        "least_penalty": 0.01,
+        "audit": {"min_frames": 20},
+        "protocol": {"validation_sites": 1},
+    }
+
+
+@pytest.mark.parametrize("command", ["run", "tune", "study", "fit"])
+def test_a_template_names_every_option(brio, command):
+    said = brio("config", command)
+    assert said.status == 0
+    options = list_options(get_command(app).commands[command])
+    keys = {line.removeprefix("# ").split(" =")[0] for line in said.out.splitlines() if " =" in line}
+    assert keys >= options.keys() - {"set"}
+    assert "config" not in keys
+    assert set(tomllib.loads(said.out)) <= options.keys()
+    kinds = find_kinds(get_command(app).commands[command])
+    assert {kinds[param.name][0] for param in options.values()} <= {bool, int, float, str, Path}
+
+
+TEXTS = [
+    "",
+    "a b",
+    'say "x"',
+    "back\\slash",
+    "two\nlines\ttab",
+    "Zürich ✓",
+    "\x00\x1f\x7f\x85",
+    "# no = comment",
+    "[set]",
+]
+NUMBERS = [0, -7, 10**20, 0.1, 1e-3, 1e-300, -2.5e22, float("inf"), True, False]
+
+
+@pytest.mark.parametrize("value", [*TEXTS, *NUMBERS, TEXTS, NUMBERS])
+def test_toml_is_read_as_it_was_written(value):
+    back = tomllib.loads(f"x = {format_value(value)}")["x"]
+    assert back == value
+    assert type(back) is type(value)
+
+
+def test_settings_are_read_as_they_were_written():
+    settings = {"audit.min_frames": 60, "K": 4, "harmonise.covariates": "age,sex", "refit": True, "audit.min_class": 2}
+    table = tomllib.loads("\n".join(format_settings(settings, "set")))["set"]
+    assert table["audit"] == {"min_frames": 60, "min_class": 2}
+    assert {name: read_value(text) for name, text in flatten_settings(table).items()} == settings
+    assert [read_value(flatten_settings({"x": number})["x"]) for number in NUMBERS] == NUMBERS
+
+
+def test_methods_with_other_defaults_keep_them(here):
+    """``dead_rois`` and ``choose_by`` differ between linear models: what was not given is not written."""
+    job = prepare_job(JobSpec("cohort", device="cpu", settings={"dead_rois": "zero"}))
+    plan = build_plan(job, ["ridge", "log-ridge", "logistic"])
+    options = recover_options(plan.document)
+    again = prepare_job(JobSpec("cohort", device="cpu", settings=options["set"]))
+    assert build_plan(again, options["method"]).document == plan.document
+    assert build_plan(again, options["method"]).runs.keys() == plan.runs.keys()
+    assert options["set"] == {"dead_rois": "zero"}
