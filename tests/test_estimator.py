@@ -226,6 +226,17 @@ def test_a_cohort_brings_its_labels_and_sites(ridge):
     assert model.score(new, new.labels) == ridge.score(X_NEW, Y_NEW)
 
 
+def test_a_cohort_is_scored_by_its_own_labels(ridge):
+    y = np.where(np.arange(len(Y)) < 7, 1 - Y, Y)  # some labels are wrong, so that the score depends on them
+    right = float((ridge.predict(X) == y).mean())
+    assert 0.5 < right < 1
+    assert ridge.score(X, y) == ridge.score(cohort_of(y=y)) == right
+    named = BrioClassifier("ridge", device="cpu", random_state=0).fit(X, TEXT, sites=SITES)
+    assert named.score(cohort_of(y=y)) == right, "its labels 0 and 1 are the classes in their order"
+    with pytest.raises(BrioError, match=r"y=None: .* score\(X, y\), or a Cohort"):
+        ridge.score(X)
+
+
 def test_labels_and_sites_given_with_a_cohort_replace_its_own(ridge):
     wrong = cohort_of(y=1 - Y, sites=np.roll(SITES, 5))
     model = BrioClassifier("ridge", device="cpu", random_state=0).fit(wrong, TEXT, sites=SITES)
@@ -486,8 +497,8 @@ def test_not_fitted(use):
 @pytest.mark.parametrize(
     ("scans", "message"),
     [
-        (np.ones((60, 12)), r"X has shape \(60, 12\); time series are needed"),
-        (pd.DataFrame(np.ones((60, 12))), r"X has shape \(60, 12\); time series are needed"),
+        (np.ones((60, 12)), r"X has shape \(60, 12\), as one scan .* give one scan as a list, \[X\]"),
+        (pd.DataFrame(np.ones((60, 12))), r"X has shape \(60, 12\), as one scan .* give one scan as a list, \[X\]"),
         (sparse.csr_array(np.ones((60, 12))), "X is sparse"),
         (np.ones((60, 12)).tolist(), r"X\[0\] has 1 axes"),
         ([*X[:-1], X[-1][:, :11]], r"X\[59\] has 11 ROIs, but X\[0\] has 12"),

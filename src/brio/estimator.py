@@ -278,6 +278,28 @@ class BrioClassifier(ClassifierMixin, FittedModelMixin):
         logit = self.decision_function(X)
         return self.classes_[(logit > 0).astype(np.int64)]
 
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Compute the share of scans whose label is predicted.
+
+        Parameters
+        ----------
+        X : scans
+            As for :meth:`fit`.
+        y : sequence of n labels, optional
+            May be left out for a Cohort, whose labels 0 and 1 are then ``classes_`` in their order.
+        sample_weight : sequence of n numbers, optional
+
+        Returns
+        -------
+        float
+        """
+        if y is None and isinstance(X, Cohort):
+            check_is_fitted(self)
+            y = self.classes_[X.labels]
+        if y is None:
+            raise BrioError("y=None: give the label of every scan, score(X, y), or a Cohort, which has labels")
+        return float(super().score(X, y, sample_weight))
+
     def contributions(self, X: Any) -> np.ndarray:
         """Compute the contributions of the connectome factors to the margins, Eq. (10).
 

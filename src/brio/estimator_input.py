@@ -47,6 +47,11 @@ def convert_scans(X: Any) -> list[np.ndarray]:
     if hasattr(X, "__array__") and not hasattr(X, "shape"):
         X = np.asarray(X)
     shape = getattr(X, "shape", None)
+    if shape is not None and len(shape) == 2:
+        raise BrioError(
+            f"X has shape {tuple(shape)}, as one scan (frames, ROIs) or a table of features has; give one scan as a "
+            "list, [X], and never features: connectomes are re-estimated from the frames of time series"
+        )
     if shape is not None and len(shape) not in (1, 3):
         raise BrioError(
             f"X has shape {tuple(shape)}; time series are needed, because connectomes are re-estimated from their "
