@@ -210,13 +210,13 @@ def test_a_damaged_run_is_named(brio, copy, folder, tiny):
 @pytest.mark.parametrize(
     ("words", "differs"),
     [
-        (["--set", "J=3"], "methods.brio.settings.J: 4 there, 3 here"),
-        (["--method", "backbone"], "methods"),
-        (["--seeds", "3"], "seeds"),
-        (["--fold", "site01"], "folds"),
-        (["--set", "protocol.validation_sites=1"], "protocol_settings"),
-        (["--set", "audit.min_frames=30"], "audit"),
-        (["--keep-all"], "fingerprint"),
+        (["--set", "J=3"], "its J of brio is 4, now 3"),
+        (["--method", "backbone"], "it has methods"),
+        (["--seeds", "3"], "it has 1 seed, now 3"),
+        (["--fold", "site01"], "now site01"),
+        (["--set", "protocol.validation_sites=1"], "its protocol.validation_sites is 2, now 1"),
+        (["--set", "audit.min_frames=30"], "its audit.min_frames is 40, now 30"),
+        (["--keep-all"], "it leaves out what the audit excludes, now --keep-all keeps it"),
     ],
 )
 def test_another_job_in_the_same_folder(brio, copy, folder, tiny, words, differs):
@@ -247,7 +247,7 @@ def test_a_job_does_not_go_on_in_another_precision(plan_on, begun, now, tmp_path
     earlier = dataclasses.replace(plan_on(begun).document, stacks=(("a",),))
     assert earlier.device == begun, "the word that --device takes"
     assert resume_plan(earlier, plan_on(begun), tmp_path).document.stacks == (("a",),)
-    with pytest.raises(BrioError, match=f"device: {begun} there, {now} here.*--device {begun}") as told:
+    with pytest.raises(BrioError, match=f"device {begun}, now {now}.*--device {begun}") as told:
         resume_plan(earlier, plan_on(now), tmp_path)
     assert str(tmp_path) in str(told.value)
     assert set(plan_on(begun).runs) == set(plan_on(now).runs), "runs are named by what they are made of, not where"
@@ -259,7 +259,7 @@ def test_a_finished_job_is_read_on_any_device(plan_on, tmp_path):
     keys = list(begun.runs)
     for key in keys[:-1]:
         (tmp_path / "runs" / key).mkdir(parents=True)
-    with pytest.raises(BrioError, match="device: cuda-tf32 there, cpu here"):
+    with pytest.raises(BrioError, match="device cuda-tf32, now cpu"):
         resume_plan(earlier, here, tmp_path)  # one run is left
     (tmp_path / "runs" / keys[-1]).mkdir()
     read = resume_plan(earlier, here, tmp_path).document

@@ -83,7 +83,7 @@ def test_runs_of_a_changed_file_are_not_taken_for_those_of_the_old_one(tmp_path)
     file.write_text(text.replace("return classification_loss(", "return 2 * classification_loss("))
     again = subprocess.run(run, capture_output=True, text=True, check=False)
     assert again.returncode == 2
-    assert "belongs to another job (methods.gated-profiles.code" in again.stderr
+    assert "belongs to another job: the file of method gated-profiles has changed since" in again.stderr
     file.write_text(text.replace("return classification_loss(out.logit, batch)", "return out.logit"))
     broken = subprocess.run([*run[:-1], str(tmp_path / "p")], capture_output=True, text=True, check=False)
     assert broken.returncode == 2

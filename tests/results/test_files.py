@@ -115,7 +115,10 @@ def test_a_job_of_version_0_1_0_is_read(tuned, tmp_path):
 def test_a_job_of_version_0_1_0_is_refused_in_a_sentence(cohort, tmp_path):
     brio.run(cohort, ["ridge"], out=tmp_path / "old", device="cpu")
     as_0_1(tmp_path / "old")
-    with pytest.raises(BrioError, match=r"belongs to another job \(brio: 0\.1\.0 there, .* choose another --out"):
+    message = r"belongs to another job: it was computed by brio 0\.1\.0, now .* Choose another --out"
+    with pytest.raises(BrioError, match=message):
+        BrioError, match=r"belongs to another job: it was computed by brio 0\.1\.0, now .* Choose another --out"
+    ):
         brio.run(cohort, ["ridge"], out=tmp_path / "old", device="cpu")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import BrioError
 from ..results import Plan, RunStore, lock_folder, write_plan
 from ..results.files import AUDIT, COHORT_FACTS, CONFIGURATIONS, EXCLUSIONS, LOCK, PARTIAL, PLAN, RUNS, SEARCH, TUNING
+from .clashes import describe_clash
 from .cohort_facts import describe_cohort
 from .job import Job
 from .plan import JobPlan, assign_stacks
@@ -76,27 +77,20 @@ def resume_plan(earlier: Plan, plan: JobPlan, folder: Path, allow_other_device: 
         return dataclasses.replace(plan, document=document)
     if there == here_as_there and there["device"] != here["device"]:
         raise BrioError(
-            f"{folder}: was begun on another device and is not finished (device: {there['device']} there, "
-            f"{here['device']} here); resume it with --device {there['device']}, or {OTHER_OUT}"
+            f"{folder}: was begun on another device and is not finished (device {there['device']}, now "
+            f"{here['device']}); resume it with --device {there['device']}, or {OTHER_OUT}"
         )
-    differences = [f"{name}: {was} there, {now} here" for name, was, now in _list_differences(there, here)]
-    if there["threads"] != here["threads"]:
-        differences.append("numbers repeat exactly only with as many threads, see OMP_NUM_THREADS")
-    more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
-    raise BrioError(f"{folder}: belongs to another job ({'; '.join(differences[:3])}{more}); {OTHER_OUT}")
+    words = describe_clash(there, here)
+    more = f", and {len(words) - 3} more" if len(words) > 3 else ""
+    raise BrioError(
+        f"{folder}: belongs to another job: {'; '.join(words[:3])}{more}. {OTHER_OUT.capitalize()}, or resume that job "
+        f"with its own options, which 'brio config {folder}' prints"
+    )
 
 
 def _comparable(plan: Plan) -> dict[str, Any]:
     """A plan without its stacks, as JSON gives it back."""
     return json.loads(json.dumps(dataclasses.replace(plan, stacks=()).to_json()))
-
-
-def _list_differences(a: Any, b: Any, name: str = "") -> list[tuple[str, str, str]]:
-    """List where two plans differ: dotted name and both values, shortened."""
-    if isinstance(a, dict) and isinstance(b, dict):
-        keys = sorted({*a, *b})
-        return [d for k in keys for d in _list_differences(a.get(k), b.get(k), f"{name}.{k}" if name else k)]
-    return [] if a == b else [(name, str(a)[:40], str(b)[:40])]
 
 
 @contextmanager

@@ -71,7 +71,7 @@ def tune_job(
             "--seeds 1, or with --protocol loso"
         )
     if not (out / SEARCH / PLAN).is_file() and read_earlier_plan(out) is not None:
-        raise BrioError(f"{out}: belongs to another job, not to a search; choose another --out")
+        raise BrioError(f"{out}: belongs to another job, not to a search: 'brio run' wrote it; choose another --out")
     job, names = start_job(spec, progress, say)
     drawn = {name: _draw_configurations(name, job.settings_of(name), budget) for name in names}
     for name, tried in drawn.items():
