@@ -59,6 +59,9 @@ CheckpointEvery = Annotated[
     ),
 ]
 RecordsOnly = Annotated[bool, typer.Option("--records-only", help="Store scores and predictions, no weights.")]
+Report = Annotated[
+    bool, typer.Option("--report", help="Also write table.md, sites.png and report.html to the folder for results.")
+]
 Load = Annotated[list[Path] | None, typer.Option("--load", help="Python file with methods of your own; repeatable.")]
 
 

@@ -24,6 +24,7 @@ from .options import (
     Protocol,
     Quiet,
     RecordsOnly,
+    Report,
     RunsPerStack,
     Seeds,
     Sets,
@@ -34,6 +35,18 @@ from .options import (
 
 if TYPE_CHECKING:
     from ..api import Result
+
+
+def write_outputs(result: Result) -> None:
+    """Write the table, the figure and the report of a job to its folder, and say where they are."""
+    from ..report import draw_sites, markdown_table
+    from ..results.files import write_atomically
+
+    table, figure = result.folder / "table.md", result.folder / "sites.png"
+    write_atomically(table, markdown_table([result.summary]))
+    draw_sites(result.rows, result.summary, figure)
+    for name, path in (("table", table), ("figure", figure), ("report", result.report())):
+        say(f"{name}: {path}")
 
 
 def print_result(result: Result) -> None:
@@ -69,6 +82,7 @@ def run(
     runs_per_stack: RunsPerStack = None,
     checkpoint_every: CheckpointEvery = 120.0,
     records_only: RecordsOnly = False,
+    report: Report = False,
     quiet: Quiet = False,
     config: Config = None,
 ) -> None:
@@ -94,7 +108,10 @@ def run(
     )
     with show_progress(quiet) as progress:
         finished = run_job(spec, out, progress, say)
-    print_result(Result.from_finished_job(finished))
+    result = Result.from_finished_job(finished)
+    print_result(result)
+    if report:
+        write_outputs(result)
 
 
 @app.command(context_settings={"allow_extra_args": True})
@@ -122,6 +139,7 @@ def tune(
     runs_per_stack: RunsPerStack = None,
     checkpoint_every: CheckpointEvery = 120.0,
     records_only: RecordsOnly = False,
+    report: Report = False,
     quiet: Quiet = False,
     config: Config = None,
 ) -> None:
@@ -154,7 +172,10 @@ def tune(
     )
     with show_progress(quiet) as progress:
         finished = tune_job(spec, out, budget=budget, oracle=oracle, progress=progress, say=say)
-    print_result(Result.from_finished_job(finished))
+    result = Result.from_finished_job(finished)
+    print_result(result)
+    if report:
+        write_outputs(result)
 
 
 def _read_former_order(first: Path, further: list[str], method: list[str] | None) -> tuple[Path, list[str]]:
