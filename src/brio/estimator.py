@@ -11,7 +11,9 @@ import torch
 from scipy.special import expit
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
+from .cohort import Cohort
 from .connectome import Connectomes
 from .device import resolve_device
 from .errors import BrioError

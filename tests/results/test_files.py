@@ -117,8 +117,6 @@ def test_a_job_of_version_0_1_0_is_refused_in_a_sentence(cohort, tmp_path):
     as_0_1(tmp_path / "old")
     message = r"belongs to another job: it was computed by brio 0\.1\.0, now .* Choose another --out"
     with pytest.raises(BrioError, match=message):
-        BrioError, match=r"belongs to another job: it was computed by brio 0\.1\.0, now .* Choose another --out"
-    ):
         brio.run(cohort, ["ridge"], out=tmp_path / "old", device="cpu")
 
 
