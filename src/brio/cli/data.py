@@ -20,7 +20,8 @@ def import_(
         typer.Argument(
             help="Layout of the files: 'pcp' (ABIDE of the Preprocessed Connectomes Project), 'dpabi' (REST-meta-MDD), "
             "'bids' (derivatives of XCP-D, HALFpipe, C-PAC or CIFTI pipelines), 'table' (a participants table and one "
-            "file per scan) or 'packed' (ABIDE as 8-bit integers)."
+            "file per scan), 'fc' (a participants table and one connectome per participant) or 'packed' (ABIDE as "
+            "8-bit integers)."
         ),
     ],
     src: Annotated[Path, typer.Argument(help="Folder with the files.")],
@@ -33,15 +34,17 @@ def import_(
     participants: Annotated[
         Path | None, typer.Option(help="Participants table, if it is not in its usual place.")
     ] = None,
-    site_column: Annotated[str | None, typer.Option(help="bids, table: column of the site; 'site' by default.")] = None,
+    site_column: Annotated[
+        str | None, typer.Option(help="bids, table, fc: column of the site; 'site' by default.")
+    ] = None,
     label_column: Annotated[
-        str | None, typer.Option(help="bids, table: column of the diagnosis; 'label' by default.")
+        str | None, typer.Option(help="bids, table, fc: column of the diagnosis; 'label' by default.")
     ] = None,
     patient: Annotated[
-        list[str] | None, typer.Option(help="bids, table: value of that column for patients; repeatable.")
+        list[str] | None, typer.Option(help="bids, table, fc: value of that column for patients; repeatable.")
     ] = None,
     control: Annotated[
-        list[str] | None, typer.Option(help="bids, table: value of that column for controls; repeatable.")
+        list[str] | None, typer.Option(help="bids, table, fc: value of that column for controls; repeatable.")
     ] = None,
     task: Annotated[str | None, typer.Option(help="bids: task to read, for example rest.")] = None,
     match: Annotated[
@@ -53,7 +56,7 @@ def import_(
     ] = None,
     session_column: Annotated[
         str | None,
-        typer.Option(help="table: column that tells apart the scans of a participant; 'session' by default."),
+        typer.Option(help="table, fc: column that tells apart the scans of a participant; 'session' by default."),
     ] = None,
     sessions: Annotated[
         str | None,
@@ -62,6 +65,9 @@ def import_(
             "long scan, 'average' averages their connectomes, 'all' keeps each scan; splits and statistics are then "
             "by participant."
         ),
+    ] = None,
+    measure: Annotated[
+        str | None, typer.Option(help="fc: what the matrices hold, correlation or fisher-z, where it cannot be told.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the cohort.")] = None,
 ) -> None:
@@ -90,6 +96,7 @@ def import_(
         runs=runs,
         session_column=session_column,
         sessions=sessions,
+        measure=measure,
         name=name,
     )
     say_warnings(cohort)

@@ -176,13 +176,14 @@ def tune(
     print_result(result)
     if report:
         write_outputs(result)
+    if context.args:
+        say("brio tune METHOD COHORT is now brio tune COHORT --method METHOD; the old order will go in a later version")
 
 
 def _read_former_order(first: Path, further: list[str], method: list[str] | None) -> tuple[Path, list[str]]:
     """Read ``brio tune METHOD COHORT``, as it was written up to version 0.1: cohort and methods."""
     if method or len(further) > 1:
         raise BrioError(f"unexpected argument '{further[-1]}'; write: brio tune COHORT --method NAME --out DIR")
-    say("brio tune METHOD COHORT is now brio tune COHORT --method METHOD; the old order will go in a later version")
     return Path(further[0]), [str(first)]
 
 

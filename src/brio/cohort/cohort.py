@@ -13,7 +13,7 @@ import pandas as pd
 
 from ..errors import BrioError
 from .atlas import Atlas
-from .display import format_range, format_repetition_times, name_class_columns, render_summary
+from .display import format_lengths, format_repetition_times, name_class_columns, render_summary
 from .folder import (
     ATLAS,
     FRAMES,
@@ -29,6 +29,7 @@ from .folder import (
     read_table,
     require_filled,
 )
+from .given_fc import holds_fc
 from .sessions import SCAN_ID
 from .writer import CohortWriter
 
@@ -119,7 +120,7 @@ class Cohort:
         return render_summary(title, facts, ("site", *name_class_columns(self.classes)), rows)
 
     def _frames_range(self) -> str:
-        return format_range(int(self.n_frames.min()), int(self.n_frames.max()), "frames") if len(self) else "no frames"
+        return format_lengths(self.n_frames, holds_fc(self.participants))
 
     @property
     def n_rois(self) -> int:

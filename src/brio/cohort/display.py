@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+import numpy as np
 import pandas as pd
 
-__all__ = ["format_range", "format_repetition_times", "name_class_columns", "render_summary"]
+__all__ = ["format_lengths", "format_range", "format_repetition_times", "name_class_columns", "render_summary"]
 
 MOST_ROWS = 40
 """Rows of a table that are shown; the rest is counted."""
@@ -31,6 +32,24 @@ def format_range(low: float, high: float, unit: str) -> str:
     ('98 to 180 frames', '2 s')
     """
     return f"{low:g} {unit}" if low == high else f"{low:g} to {high:g} {unit}"
+
+
+def format_lengths(n_frames: np.ndarray, connectomes: bool = False) -> str:
+    """Format the range of the lengths of scans.
+
+    Parameters
+    ----------
+    n_frames : ndarray of int64, shape [N]
+    connectomes : bool
+        Whether the scans are connectomes, which have no frames.
+
+    Returns
+    -------
+    str
+    """
+    if connectomes:
+        return "connectomes without frames"
+    return format_range(int(n_frames.min()), int(n_frames.max()), "frames") if len(n_frames) else "no frames"
 
 
 def format_repetition_times(participants: pd.DataFrame) -> str:

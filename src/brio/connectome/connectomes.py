@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .. import draws
 from ..cohort import Cohort
+from ..cohort.given_fc import holds_fc, require_frames
 from ..cohort.signal import clean_scan
 from ..device import chunk_budget, resident_budget
 from ..errors import BrioError
@@ -47,7 +48,9 @@ class Connectomes:
     alive : Tensor of bool, shape [N, P]
         Whether an ROI has signal.
     n_frames : ndarray of int64, shape [N]
-        Valid frames of each scan.
+        Valid frames of each scan; 0 in a cohort of connectomes.
+    without_frames : bool
+        Whether the cohort holds connectomes, which are taken as they are; anything that reads frames is then an error.
     ids : ndarray of int64, shape [N]
         Addresses of the participants (:func:`brio.draws.addresses`).
 
@@ -68,13 +71,17 @@ class Connectomes:
         alive = np.empty((n, p), dtype=bool)
         self.n_frames = np.empty(n, dtype=np.int64)
         size = int(cohort.n_frames.sum()) * p * self.full.element_size()
-        resident = size <= resident_budget(self.device)
+        self.without_frames = holds_fc(cohort.participants)
+        resident = size <= resident_budget(self.device) and not self.without_frames
         stored = torch.empty(int(cohort.n_frames.sum()) if resident else 0, p, dtype=dtype, device=self.device)
         self._first = np.zeros(n, dtype=np.int64)  # first frame of each scan in the stored frames
         end = 0
         for i in range(n):
             frames, alive[i] = clean_scan(cohort.scan(i))
             self.n_frames[i] = len(frames)
+            if self.without_frames and alive[i].any():
+                self.full[i], self.n_frames[i] = torch.tensor(frames, dtype=dtype), 0
+                continue
             if len(frames) < LEAST_FRAMES or not alive[i].any():
                 raise BrioError(
                     f"participant {cohort.ids[i]}: {len(frames)} usable frames and {int(alive[i].sum())} ROIs "
@@ -106,6 +113,7 @@ class Connectomes:
         """Return the standardised valid frames of scan i. Shape [T_i, P]."""
         if self._resident is not None:
             return self._resident[self._first[i] :][: self.n_frames[i]]
+        require_frames(self.cohort.participants, self.cohort.name, "re-estimating connectomes or reading BOLD")
         return self._standardise_sessions(i, clean_scan(self.cohort.scan(i))[0])
 
     def site_median(self, members: np.ndarray) -> Tensor:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from ..cohort import Cohort
 from ..cohort.covariates import read_covariates
+from ..cohort.given_fc import holds_fc
 from ..connectome import HarmonisationRule, require_covariates
 from ..errors import BrioError, nearest
-from ..methods import find_method
+from ..methods import find_method, list_methods, make_method
 from ..protocol import (
     LEAST_SITES,
     USUAL_VALIDATION_SITES,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "check_choice",
     "check_folds",
+    "check_frames",
     "check_harmonise",
     "check_method",
     "check_sites",
@@ -86,6 +88,7 @@ def check_method(
     from ..training.inputs import check_needs
 
     name, facts = method.name, method.facts
+    check_frames(method, cohort)
     check_needs(cohort, method.needs, method.settings, f"method '{name}'")
     if harmonise.kind != "none" and ("bold" in method.needs or find_method(name).control):
         raise BrioError(f"method '{name}' does not read connectomes alone; harmonise.kind is not for it")
@@ -196,6 +199,40 @@ def check_sites(cohort: Cohort, spec: JobSpec) -> None:
     raise BrioError(
         f"{needed}, but {there}; add sites, or test new participants of the same sites by k-fold: {command}"
     )
+
+
+def check_frames(method: Method, cohort: Cohort) -> None:
+    """Check that a method needs no frames where a cohort holds connectomes alone.
+
+    Parameters
+    ----------
+    method : Method
+    cohort : Cohort
+
+    Raises
+    ------
+    BrioError
+        Says what the method needs frames for, and which methods need none.
+    """
+    purpose = _explain_frames(method)
+    if not holds_fc(cohort.participants) or not purpose:
+        return
+    names = [entry.name for entry in list_methods() if not entry.fixed]
+    work = [name for name in names if not _explain_frames(make_method(name))]
+    raise BrioError(
+        f"method '{method.name}' needs the frames of scans for {purpose}, but cohort '{cohort.name}' holds one "
+        f"connectome per participant; import the time series, or choose among {', '.join(work)}"
+    )
+
+
+def _explain_frames(method: Method) -> str:
+    """What a method needs frames for; empty where connectomes are enough."""
+    reasons = [
+        "BOLD series" if "bold" in method.needs else "",
+        "re-estimating connectomes" if method.facts.reestimates is not None else "",
+        method.facts.frames_for,
+    ]
+    return " and ".join(filter(None, reasons))
 
 
 def check_harmonise(cohort: Cohort, harmonise: HarmonisationRule, folds: Sequence[Fold]) -> None:

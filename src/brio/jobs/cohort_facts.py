@@ -9,6 +9,7 @@ import pandas as pd
 
 from ..cohort import Cohort
 from ..cohort.covariates import COVARIATE_COLUMNS
+from ..cohort.given_fc import holds_fc
 from ..cohort.sessions import index_participants
 
 __all__ = ["describe_cohort"]
@@ -61,11 +62,12 @@ def _describe_rois(cohort: Cohort) -> dict[str, Any]:
 def _describe_group(cohort: Cohort, members: np.ndarray) -> dict[str, Any]:
     """Counts and ranges of some scans; ``members`` is a mask, shape [scans]. Participants are described once."""
     frames = cohort.n_frames[members]
+    length = None if holds_fc(cohort.participants) else [int(frames.min()), int(frames.max())]
     scans = np.flatnonzero(members)
     people = scans[index_participants(cohort.participant_ids[scans])[0]]  # each counts once
     table = cohort.participants.iloc[people]
     n = np.bincount(cohort.labels[people], minlength=2)
-    group: dict[str, Any] = {"n": n.tolist(), "frames": [int(frames.min()), int(frames.max())], "tr": None}
+    group: dict[str, Any] = {"n": n.tolist(), "frames": length, "tr": None}
     if "tr" in table:
         tr = pd.to_numeric(table["tr"], errors="coerce").dropna()
         group["tr"] = [float(tr.min()), float(tr.max())] if len(tr) else None

@@ -14,7 +14,7 @@ from ..errors import BrioError
 from ..methods import make_method
 from ..progress import Progress, silent
 from ..protocol import ProtocolSettings, find_two_class_sites, list_fold_names, settle_protocol
-from .checks import check_folds, explain_missing_validation
+from .checks import check_folds, check_frames, explain_missing_validation
 from .spec import JobSpec, settle_without_validation
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ class Job:
 
         method = make_method(name, self.settings_of(name))
         try:
+            check_frames(method, self.cohort)
             check_needs(self.cohort, method.needs, method.settings, f"method '{name}'")
         except BrioError as missing:
             return str(missing)

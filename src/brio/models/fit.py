@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ..cohort import Cohort
+from ..cohort.given_fc import require_frames
 from ..connectome import BlockRule, Connectomes, HarmonisedConnectomes, fit_harmoniser
 from ..errors import BrioError
 from ..jobs import JobSpec, run_job
@@ -84,6 +85,7 @@ def fit_model(
             "log-ridge, or leave out --share and treat the model as participants' data"
         )
     job = prepare_job(spec, progress, say)
+    require_frames(job.cohort.participants, job.cohort.name, "a model, whose intervals come from re-estimates,")
     _check_number_of_sites(job.cohort, to_evaluate)
     wanted: int | str | Sequence[str] = spec.protocol_settings.validation_sites
     if not method.needs_validation:

@@ -111,7 +111,7 @@ def _describe_use(job: StoredJob) -> AuditLine:
 def _describe_duplicates(audit: dict[str, Any]) -> AuditLine:
     pairs = audit["duplicates"]
     if not pairs:
-        return "ok", "No duplicate scans."
+        return "ok", "No identical connectomes." if audit.get("not_checked") else "No duplicate scans."
     conflicting = sum(not pair["same_label"] for pair in pairs)
     extra = f", {conflicting} of them with different labels" if conflicting else ""
     return "note", f"Duplicate scans: {format_count(len(pairs), 'pair')}{extra}."
@@ -135,6 +135,8 @@ def _describe_dead_regions(audit: dict[str, Any]) -> list[AuditLine]:
 
 def _describe_defects(audit: dict[str, Any]) -> list[AuditLine]:
     lines: list[AuditLine] = []
+    if audit.get("not_checked"):
+        lines.append(("note", f"Not checked, since connectomes have no frames: {join_names(audit['not_checked'])}."))
     if audit["non_finite"]:
         scans = format_count(len(audit["non_finite"]), "scan has", "scans have")
         lines.append(("note", f"{scans} frames with missing values."))

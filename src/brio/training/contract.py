@@ -62,6 +62,8 @@ class MethodFacts:
         What it holds of single source scans, in words; empty where every number is made of many scans.
     explains : str
         What :meth:`Method.explain` returns, in words; empty where it returns None.
+    frames_for : str
+        What it needs the frames of scans for besides BOLD and re-estimates, in words; empty where connectomes do.
     """
 
     epochs: int | None = None
@@ -75,6 +77,7 @@ class MethodFacts:
     holds: str = "weights of a network, each of them learned from all source scans"
     keeps_scans: str = ""
     explains: str = ""
+    frames_for: str = ""
 
 
 class Method(ABC):

@@ -162,6 +162,8 @@ class Inputs:
         if self._share is not None:
             self._cut = connectomes.edge_cut(self._share)
         self._n_frames = torch.from_numpy(connectomes.n_frames).to(device, dtype)
+        if connectomes.without_frames:
+            self._n_frames.fill_(torch.nan)  # a method that reads it without saying so must not go unnoticed
         covariates = read_covariates(cohort, _covariates(needs), requester)
         self._covariates = torch.from_numpy(covariates).to(device, dtype)
         self._rule = _bold_rule(settings) if "bold" in needs else None

@@ -18,6 +18,7 @@ import numpy as np
 
 from ...errors import BrioError
 from ..cohort import Cohort
+from ..given_fc import holds_fc
 from ..sessions import index_participants
 from .associations import (
     LabelBySite,
@@ -34,7 +35,7 @@ from .associations import (
     summarise_repetition_times,
 )
 from .coverage import PatternTest, predict_site_from_patterns, read_coverage
-from .duplicates import find_duplicates
+from .duplicates import find_duplicates, find_identical_connectomes
 from .exclusions import DEFAULT_RULES, AuditRules, propose_exclusions
 from .findings import (
     DeadRois,
@@ -49,6 +50,14 @@ from .findings import (
 )
 
 __all__ = ["Audit", "AuditRules", "audit"]
+
+FC_CHECKS = (
+    "scans that are alike but not identical",
+    "frames with missing values",
+    "short scans",
+    "how scan length depends on site and label",
+)
+"""What needs the frames of scans."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -92,6 +101,8 @@ class Audit:
         participants have several.
     keep : ndarray of bool, shape [N]
         Scans that remain: ``cohort.select(result.keep)``.
+    not_checked : tuple of str
+        What cannot be checked, because the cohort holds connectomes without frames.
     """
 
     cohort: str
@@ -122,6 +133,7 @@ class Audit:
     site_of: dict[str, str]
     participant_of: dict[str, str]
     keep: np.ndarray
+    not_checked: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return (
@@ -136,7 +148,7 @@ class Audit:
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to dictionaries and lists that ``json.dumps`` accepts; without ``keep`` and names of all scans."""
-        left_out = ("keep", "site_of", "participant_of")
+        left_out = ("keep", "site_of", "participant_of", *(() if self.not_checked else ("not_checked",)))
         return {name: value for name, value in asdict(self).items() if name not in left_out}
 
 
@@ -183,14 +195,17 @@ def audit(cohort: Cohort, rules: AuditRules = DEFAULT_RULES, companions: Sequenc
     not_compared = 0
     for atlas, parcellated in by_atlas.items():
         coverage = read_coverage(parcellated)
-        non_finite += find_non_finite_frames(parcellated, coverage, atlas)
-        dead += find_dead_rois(parcellated, coverage, atlas)
-        short += find_short_scans(parcellated, coverage, atlas, rules.min_frames)
         first, _ = index_participants(parcellated.participant_ids)  # nearest scans must be of other people
         pattern = predict_site_from_patterns(coverage.alive[first], parcellated.sites[first], parcellated.ids[first])
         if pattern is not None:
             patterns[atlas] = pattern
-        search = find_duplicates(parcellated, coverage, rules.duplicate_correlation, rules.min_frames)
+        dead += find_dead_rois(parcellated, coverage, atlas)
+        if holds_fc(parcellated.participants):
+            search = find_identical_connectomes(parcellated)
+        else:
+            non_finite += find_non_finite_frames(parcellated, coverage, atlas)
+            short += find_short_scans(parcellated, coverage, atlas, rules.min_frames)
+            search = find_duplicates(parcellated, coverage, rules.duplicate_correlation, rules.min_frames)
         for match in search.matches:
             pair = describe_pair(parcellated, match, atlas, "identical" if match.identical else "near")
             earlier = pairs.get((pair.first, pair.second))
@@ -206,6 +221,7 @@ def audit(cohort: Cohort, rules: AuditRules = DEFAULT_RULES, companions: Sequenc
     exclusions = propose_exclusions(rules, non_finite, dead, short, duplicates, label_of)
     keep = np.array([participant not in exclusions for participant in ids])
     remaining = cohort.select(keep)
+    with_length = len(remaining) > 0 and not holds_fc(cohort.participants)
     people_before, people = select_first_scans(cohort), select_first_scans(remaining)
     counts = count_by_site(cohort, keep)
     return Audit(
@@ -231,12 +247,13 @@ def audit(cohort: Cohort, rules: AuditRules = DEFAULT_RULES, companions: Sequenc
         one_class=tuple(c.site for c in counts if min(c.after) == 0 < max(c.after)),
         small_class=tuple(c.site for c in counts if 0 < min(c.after) < rules.min_class),
         label_by_site=measure_label_by_site(people) if len(people) else None,
-        length_by_site=measure_length_by_site(people) if len(people) else None,
-        length_by_label=measure_length_by_label(people) if len(people) else None,
+        length_by_site=measure_length_by_site(people) if with_length else None,
+        length_by_label=measure_length_by_label(people) if with_length else None,
         repetition_time=summarise_repetition_times(people),
         site_of=dict(zip(ids, cohort.sites.tolist(), strict=True)),
         participant_of=dict(zip(ids, cohort.participant_ids.tolist(), strict=True)),
         keep=keep,
+        not_checked=FC_CHECKS if holds_fc(cohort.participants) else (),
     )
 
 

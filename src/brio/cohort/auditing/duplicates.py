@@ -13,8 +13,10 @@ frames at one end is found. A copy that lost frames at both ends is not.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Literal
 
 import numpy as np
@@ -85,6 +87,25 @@ class DuplicateSearch:
     matches: tuple[Match, ...]
     next_closest: Match | None
     not_compared: int
+
+
+def find_identical_connectomes(cohort: Cohort) -> DuplicateSearch:
+    """Find pairs of participants with the same connectome, in a cohort of connectomes without frames.
+
+    Parameters
+    ----------
+    cohort : Cohort
+
+    Returns
+    -------
+    DuplicateSearch
+        Pairs of identical matrices; nothing is said of similar ones.
+    """
+    members: dict[bytes, list[int]] = {}
+    for i in range(len(cohort)):
+        members.setdefault(hashlib.sha256(np.ascontiguousarray(cohort.scan(i)).data).digest(), []).append(i)
+    pairs = [pair for group in members.values() for pair in combinations(group, 2)]
+    return DuplicateSearch(tuple(Match(i, j, 1.0, "both", 0, True) for i, j in sorted(pairs)), None, 0)
 
 
 def find_duplicates(

@@ -46,6 +46,10 @@ def format_audit(audit: Audit) -> str:
         "Scan length": _format_length(audit),
         "Repetition time": _format_repetition_time(audit),
     }
+    if audit.not_checked:  # a cohort of connectomes without frames
+        about_frames = ("Frames", "Scans with fewer", "Scan length")
+        sections = {heading: body for heading, body in sections.items() if not heading.startswith(about_frames)}
+        sections["Not checked, since connectomes have no frames"] = list(audit.not_checked)
     lines = _format_head(audit)
     for heading, body in sections.items():
         lines += ["", heading, *(f"  {line}" for line in body)]
@@ -89,6 +93,8 @@ def _format_exclusions(audit: Audit) -> list[str]:
 def _format_duplicates(audit: Audit) -> list[str]:
     pairs = audit.duplicates
     lines = [f"rank correlation over time, median over ROIs, above {audit.rules.duplicate_correlation:g}"]
+    if audit.not_checked:
+        lines = ["identical connectomes"]
     if not pairs:
         lines.append("none")
     elif len(pairs) > LONGEST_LIST:

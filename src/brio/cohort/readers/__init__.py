@@ -10,6 +10,8 @@ bids      participants.tsv and files of XCP-D, HALFpipe,       atlas, participan
 table     a participants table and one file per scan           atlas, participants, site_column, label_column,
                                                                patient, control, session_column, sessions, name
 packed    ABIDE as 8-bit integers, one npz file per atlas      atlas, sessions, name
+fc        a participants table and one connectome per          as table, and measure
+          participant, as files or in one npz file
 ========  ===================================================  ====================================================
 
 Every reader also takes ``atlas_table`` (a table of the ROIs: a file, or the name of a known atlas) and ``drop_roi``
@@ -32,6 +34,7 @@ from .assembly import canonicalise_atlas_name, refuse_existing, summarise_skippe
 from .atlas_table import add_atlas, load_atlas, read_atlas_table, refuse_file_as_name
 from .bids import read_bids
 from .dpabi import read_dpabi
+from .fc import read_fc
 from .fetch import fetch_abide
 from .layout import LAYOUTS, find_layout
 from .packed import read_packed
@@ -69,6 +72,7 @@ READERS: dict[str, Reader] = {
     "bids": read_bids,
     "table": read_files,
     "packed": read_packed,
+    "fc": read_fc,
 }
 
 
@@ -77,7 +81,7 @@ def import_cohort(kind: str, src: str | Path, out: str | Path, **options: Any) -
 
     Parameters
     ----------
-    kind : {"pcp", "dpabi", "bids", "table", "packed"}
+    kind : {"pcp", "dpabi", "bids", "table", "packed", "fc"}
         Layout of the folder, see the table of this module.
     src : str or Path
         Folder with the scans.

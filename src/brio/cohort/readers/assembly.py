@@ -6,6 +6,7 @@ Every reader ends in :func:`write_scans`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from ...errors import BrioError, nearest
 from ...version import __version__
 from ..atlas import load_bundled_atlas
 from ..cohort import Cohort
+from ..given_fc import FC_ONLY
 from ..writer import CohortWriter
 from .rois import RoiChoice, RoiOrder, Strictness, resolve_atlas
 from .series import Series
@@ -50,6 +52,7 @@ def write_scans(
     strictness: Strictness = "free",
     to_predict: ScansToPredict | None = None,
     rois: RoiChoice | None = None,
+    connectomes: bool = False,
 ) -> Cohort:
     """Write scans one by one to a cohort folder and open it.
 
@@ -73,6 +76,8 @@ def write_scans(
         Sites and labels are optional if this is given.
     rois : RoiChoice, optional
         Table of the ROIs, and ROIs to drop.
+    connectomes : bool
+        Whether series are symmetric matrices, whose rows have the order of the columns.
 
     Returns
     -------
@@ -98,7 +103,10 @@ def write_scans(
         for row, path, series in chain([first], stream):
             tr = series.tr if to_predict is None else to_predict.choose_tr(series.tr, row.get("tr"), path)
             stated = {} if tr is None or row.get("tr") is not None else {"tr": tr}
-            writer.add(order.reorder(series, path), row | stated)
+            frames = order.reorder(series, path)
+            if connectomes:  # the rows too: those of the transposed matrix are its columns
+                frames, stated = order.reorder(replace(series, frames=frames.T), path), {FC_ONLY: 1}
+            writer.add(frames, row | stated)
     return Cohort.load(out)
 
 

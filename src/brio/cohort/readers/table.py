@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from ...errors import BrioError
 from ..cohort import Cohort
+from ..given_fc import is_fc
 from ..sessions import name_scan
 from .assembly import Skipped, canonicalise_atlas_name, check_source, describe_import, write_scans
 from .labels import ClassValues
@@ -18,7 +19,7 @@ from .series import Series, find_series, get_series_stem, read_series
 from .sessions import check_sessions_option, choose_sessions, read_chosen
 from .to_predict import ScansToPredict
 
-__all__ = ["read_files"]
+__all__ = ["import_files", "read_files"]
 
 
 def read_files(
@@ -76,9 +77,44 @@ def read_files(
     -------
     Cohort
     """
-    src = check_source(src, to_predict)
-    check_sessions_option(sessions)
+    options = {"atlas": atlas, "session_column": session_column, "sessions": sessions, "name": name}
     columns = {"site_column": site_column, "label_column": label_column, "patient": patient, "control": control}
+    return import_files("table", src, out, to_predict, rois, participants, columns, options, _read_file)
+
+
+def import_files(
+    kind: str,
+    src: str | Path,
+    out: str | Path,
+    to_predict: ScansToPredict | None,
+    rois: RoiChoice | None,
+    participants: str | Path | None,
+    columns: dict[str, Any],
+    options: dict[str, Any],
+    read: Callable[[Path], tuple[Path, Series]],
+) -> Cohort:
+    """Import a participants table and one file per participant, whatever the files hold.
+
+    Parameters
+    ----------
+    kind : str
+        The reader.
+    src, out, to_predict, rois, participants
+        As for :func:`read_files`.
+    columns : dict
+        ``site_column``, ``label_column``, ``patient`` and ``control``.
+    options : dict
+        ``atlas``, ``session_column``, ``sessions``, ``name``, and others of the reader for the provenance.
+    read : function
+        Reads a file: its path and its series.
+
+    Returns
+    -------
+    Cohort
+    """
+    src = check_source(src, to_predict)
+    atlas, session_column, sessions, name = (options.pop(k) for k in ("atlas", "session_column", "sessions", "name"))
+    check_sessions_option(sessions)
     found = find_roster(src, participants, to_predict is None, session_column=session_column or "session", **columns)
     path, roster = found or (None, Roster([]))
     skipped: list[Skipped] = []
@@ -95,18 +131,19 @@ def read_files(
         )
     atlas_name = None if atlas is None else canonicalise_atlas_name(atlas)
     chosen, further = choose_sessions(scans, sessions or (None if to_predict is None else "all"))
-    options = {"atlas": atlas_name, "participants": path, **columns}
-    options |= {"session_column": session_column, "sessions": sessions}
+    stated = {"atlas": atlas_name, "participants": path, **columns}
+    stated |= {"session_column": session_column, "sessions": sessions, **options}
     n_files = sum(len(files) for _, files in chosen)
     skipped = roster.skipped + skipped + further
     return write_scans(
         out,
-        read_chosen(chosen, _read_file, sessions),
+        read_chosen(chosen, read, sessions),
         atlas=atlas_name or "unknown",
         name=name or src.resolve().name,
         classes=roster.classes,
-        provenance=describe_import("table", src, options, n_files, skipped, roster.unlabelled),
+        provenance=describe_import(kind, src, stated, n_files, skipped, roster.unlabelled),
         strictness="count",
+        connectomes=kind == "fc",
         to_predict=to_predict,
         rois=rois,
     )
@@ -213,4 +250,7 @@ def _list_prefixes(stem: str) -> Iterable[str]:
 
 
 def _read_file(path: Path) -> tuple[Path, Series]:
-    return path, read_series(path)
+    series = read_series(path)
+    if is_fc(series.frames):
+        raise BrioError(f"{path}: is a connectome, not a time series; import such files with 'brio import fc'")
+    return path, series

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...training import Scans, SourceScans, Tensors
+from ...training import MethodFacts, Scans, SourceScans, Tensors
 from ..registry import TEXTBOOK, method
 from .base import DualSolution, LinearMethod
 from .logistic import solve_logistic
@@ -59,6 +60,11 @@ class CovariatesOnly(_Control):
 @method("length-only", family="control", provenance=TEXTBOOK, reference="logistic regression", control=True)
 class LengthOnly(_Control):
     """The number of frames of a scan, no connectome."""
+
+    @property
+    def facts(self) -> MethodFacts:
+        """What a job plans and prints with."""
+        return replace(super().facts, frames_for="their number, its only feature")
 
     def read_columns(self, scans: Scans) -> Tensor:
         return torch.stack([scans.n_frames, scans.n_frames.log()], dim=-1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...connectome import fill_dead
 from ...settings import require
-from ...training import Scans, SourceScans, Tensors
+from ...training import MethodFacts, Scans, SourceScans, Tensors
 from ..registry import TEXTBOOK, method
 from .features import vectorise_fc
 from .ridge import KernelRidgeMethod
@@ -148,6 +148,12 @@ class TangentRidge(KernelRidgeMethod):
     uses_seed = False
     edge_values = "entry of the tangent-space matrix, times the root of two"
     beyond_edges = "the diagonal of the tangent-space matrix"
+
+    @property
+    def facts(self) -> MethodFacts:
+        """What a job plans and prints with."""
+        by_length = "shrinking by the number of frames (--set shrinkage=0.1 does without)"
+        return replace(super().facts, frames_for="" if self.settings.shrinkage is not None else by_length)
 
     def learn(self, source: SourceScans, scans: Scans) -> Tensors:
         learned = super().learn(source, scans)

@@ -1,0 +1,139 @@
+"""Cohorts of connectomes without frames: one matrix per participant, where time series are not to be had.
+
+Such a cohort holds Fisher z with a zero diagonal in place of frames: as many rows per participant as there are ROIs.
+A column of its participants table marks it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from ..errors import BrioError
+
+__all__ = ["FC_ONLY", "MEASURES", "Measure", "convert_fc", "find_measure", "holds_fc", "is_fc", "require_frames"]
+
+FC_ONLY = "brio_fc_only"
+"""Column that marks a participants table whose scans are connectomes; its values are 1."""
+
+Measure = Literal["correlation", "fisher-z"]
+MEASURES: tuple[Measure, ...] = ("correlation", "fisher-z")
+"""What the entries of a connectome may be."""
+
+_LARGEST = 1.0 - 1e-6  # as psi clips correlations, so that Fisher z stays finite
+_ASYMMETRY = 1e-4  # largest difference of two entries that are one edge; files have few digits
+
+
+def holds_fc(participants: pd.DataFrame) -> bool:
+    """Return whether the scans of a participants table are connectomes without frames."""
+    return FC_ONLY in participants.columns
+
+
+def require_frames(participants: pd.DataFrame, cohort: str, purpose: str) -> None:
+    """Require that scans have frames.
+
+    Parameters
+    ----------
+    participants : DataFrame, N rows
+    cohort : str
+        Name of the cohort, for the error message.
+    purpose : str
+        What the frames are needed for, such as "re-estimating connectomes".
+
+    Raises
+    ------
+    BrioError
+        If they are connectomes without frames.
+    """
+    if holds_fc(participants):
+        raise BrioError(
+            f"cohort '{cohort}' holds one connectome per participant and no frames, which {purpose} needs; import the "
+            "time series ('brio import table'), or evaluate methods that need connectomes alone, such as ridge"
+        )
+
+
+def is_fc(matrix: np.ndarray) -> bool:
+    """Return whether a matrix can only be a connectome: square, symmetric, all ones or all zeros on the diagonal."""
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) < 3:
+        return False
+    diagonal = np.diagonal(matrix)
+    constant = np.allclose(diagonal, 1, atol=1e-3) or not np.isfinite(diagonal).any() or not diagonal.any()
+    return constant and bool(np.allclose(matrix, matrix.T, atol=_ASYMMETRY, equal_nan=True))
+
+
+def find_measure(matrix: np.ndarray, where: str) -> Measure:
+    """Find what the entries of a connectome are, by its diagonal and its largest entry.
+
+    Parameters
+    ----------
+    matrix : ndarray, shape [P, P]
+    where : str
+        File or participant, for the error message.
+
+    Returns
+    -------
+    {"correlation", "fisher-z"}
+
+    Raises
+    ------
+    BrioError
+        If it may be either.
+    """
+    diagonal, beside = np.diagonal(matrix), matrix[~np.eye(len(matrix), dtype=bool)]
+    finite = diagonal[np.isfinite(diagonal)]
+    if np.nanmax(np.abs(beside), initial=0.0) > 1 + 1e-6 or np.isposinf(diagonal).any() or (finite > 1.01).any():
+        return "fisher-z"
+    if len(finite) and np.allclose(finite[finite != 0], 1, atol=1e-3) and finite.any():
+        return "correlation"
+    raise BrioError(f"{where}: may hold correlations or Fisher z; say which with --measure correlation or fisher-z")
+
+
+def convert_fc(matrix: np.ndarray, measure: Measure, where: str) -> np.ndarray:
+    """Convert a connectome to Fisher z with a zero diagonal; rows and columns of ROIs without signal become zero.
+
+    Parameters
+    ----------
+    matrix : ndarray, shape [P, P]
+        An ROI without signal has missing values or zeros in its row and column.
+    measure : {"correlation", "fisher-z"}
+    where : str
+        File or participant, for error messages.
+
+    Returns
+    -------
+    ndarray of float32, shape [P, P]
+
+    Raises
+    ------
+    BrioError
+        If the matrix is not square or symmetric, has values outside the range, or misses single entries.
+
+    Examples
+    --------
+    >>> convert_fc(np.array([[1, 0.5], [0.5, 1]]), "correlation", "p1.csv").round(3).tolist()
+    [[0.0, 0.5490000247955322], [0.5490000247955322, 0.0]]
+    """
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise BrioError(
+            f"{where}: has shape {matrix.shape}; a connectome is square, one row and one column per ROI. Time series "
+            "are imported with 'brio import table'"
+        )
+    values = matrix.astype(np.float64)
+    np.fill_diagonal(values, 0.0)
+    missing = ~np.isfinite(values)
+    np.fill_diagonal(missing, val=True)
+    dead = missing.all(axis=1)  # an ROI outside the field of view
+    values[dead], values[:, dead] = 0.0, 0.0
+    if not np.isfinite(values).all():
+        row, column = np.argwhere(~np.isfinite(values))[0]
+        raise BrioError(f"{where}: row {row + 1}, column {column + 1} has no value; only whole ROIs may be missing")
+    if not np.allclose(values, values.T, atol=_ASYMMETRY):
+        raise BrioError(f"{where}: is not symmetric; a connectome has the same value for both directions of an edge")
+    if measure == "correlation":
+        largest = np.abs(values).max(initial=0.0)
+        if largest > 1 + 1e-6:
+            raise BrioError(f"{where}: holds {largest:.3g}, which is no correlation; say --measure fisher-z")
+        values = np.arctanh(np.clip(values, -_LARGEST, _LARGEST))
+    return values.astype(np.float32)

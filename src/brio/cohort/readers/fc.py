@@ -1,0 +1,145 @@
+"""Read connectomes instead of time series: one matrix per participant, as files or in one npz archive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import BrioError, nearest
+from ..cohort import Cohort
+from ..given_fc import MEASURES, Measure, convert_fc, find_measure
+from .arrays import read_npz_arrays
+from .assembly import Skipped, canonicalise_atlas_name, describe_import, write_scans
+from .labels import ClassValues
+from .participants import Roster, describe_skipped, find_roster
+from .rois import RoiChoice
+from .series import Series, read_series
+from .table import import_files
+from .to_predict import ScansToPredict
+
+__all__ = ["read_fc"]
+
+
+def read_fc(
+    src: str | Path,
+    out: str | Path,
+    to_predict: ScansToPredict | None = None,
+    rois: RoiChoice | None = None,
+    *,
+    atlas: str | None = None,
+    participants: str | Path | None = None,
+    site_column: str | None = None,
+    label_column: str | None = None,
+    patient: ClassValues = None,
+    control: ClassValues = None,
+    session_column: str | None = None,
+    sessions: str | None = None,
+    measure: str | None = None,
+    name: str | None = None,
+) -> Cohort:
+    """Import a participants table and one connectome per participant.
+
+    Methods that re-estimate connectomes or read time series cannot run on such a cohort, and no model is fitted to it.
+
+    Parameters
+    ----------
+    src : str or Path
+        Folder with one matrix per participant (npy, npz, csv, tsv, txt, mat), found as time series are
+        (:func:`~brio.cohort.readers.table.read_files`); or one npz file with an array of shape [N, P, P] and an array
+        ``participant_id``, beside its participants table.
+    out : str or Path
+        Cohort folder to write.
+    to_predict : ScansToPredict, optional
+        Must be None: connectomes without frames cannot be predicted.
+    rois : RoiChoice, optional
+        Table of the ROIs, and ROIs to drop.
+    atlas, participants, site_column, label_column, patient, control, session_column, name
+        As for :func:`~brio.cohort.readers.table.read_files`.
+    sessions : {"first", "all"}, optional
+        What becomes of participants with several rows.
+    measure : {"correlation", "fisher-z"}, optional
+        What the matrices hold; found from the diagonal and the largest entry where these tell.
+
+    Returns
+    -------
+    Cohort
+        It holds Fisher z in place of frames, see :mod:`brio.cohort.given_fc`.
+
+    Raises
+    ------
+    BrioError
+        If a matrix is not a connectome, or may hold either measure.
+    """
+    if to_predict is not None:
+        raise BrioError(f"{src}: connectomes without frames cannot be predicted, since intervals need the frames")
+    if measure is not None and measure not in MEASURES:
+        raise BrioError(f"--measure {measure}: is unknown; {nearest(measure, MEASURES)}")
+    if sessions in ("join", "average"):
+        raise BrioError(f"--sessions {sessions}: connectomes without frames are not joined; take first or all")
+    columns = {"site_column": site_column, "label_column": label_column, "patient": patient, "control": control}
+    if Path(src).is_file():
+        return _import_archive(Path(src), out, rois, atlas, participants, columns, measure, name)
+
+    def read(path: Path) -> tuple[Path, Series]:
+        series = read_series(path)
+        return path, Series(_convert(series.frames, measure, str(path)), series.columns)
+
+    options = {"atlas": atlas, "session_column": session_column, "sessions": sessions, "name": name}
+    return import_files("fc", src, out, None, rois, participants, columns, options | {"measure": measure}, read)
+
+
+def _convert(matrix: np.ndarray, measure: str | None, where: str) -> np.ndarray:
+    stated = next((one for one in MEASURES if one == measure), None)
+    square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
+    found: Measure = stated or (find_measure(matrix, where) if square else "correlation")
+    return convert_fc(matrix, found, where)
+
+
+def _import_archive(
+    src: Path,
+    out: str | Path,
+    rois: RoiChoice | None,
+    atlas: str | None,
+    participants: str | Path | None,
+    columns: dict[str, Any],
+    measure: str | None,
+    name: str | None,
+) -> Cohort:
+    """Import the matrices of one npz file."""
+    if src.suffix.lower() != ".npz":
+        raise BrioError(f"{src}: is one file; give an npz file with all connectomes, or the folder of their files")
+    arrays = read_npz_arrays(src)
+    stacks = [array for array in arrays.values() if array.ndim == 3 and array.shape[1] == array.shape[2]]
+    if len(stacks) != 1 or "participant_id" not in arrays:
+        held = ", ".join(f"{key} {'x'.join(map(str, array.shape))}" for key, array in arrays.items()) or "nothing"
+        raise BrioError(f"{src}: holds {held}; it needs one array (participants, ROIs, ROIs) and 'participant_id'")
+    ids, matrices = [str(one) for one in arrays["participant_id"].ravel()], stacks[0]
+    if len(ids) != len(matrices) or len(set(ids)) < len(ids):
+        raise BrioError(f"{src}: 'participant_id' must name each of the {len(matrices)} connectomes once")
+    path, roster = find_roster(src.parent, participants, True, **columns) or (None, Roster([]))
+    position = {participant: i for i, participant in enumerate(ids)}
+    rows = [row for row in roster.rows if row["participant_id"] in position]
+    missing = [row["participant_id"] for row in roster.rows if row["participant_id"] not in position]
+    skipped: list[Skipped] = [describe_skipped(one, f"no connectome in {src.name}") for one in missing]
+
+    def read() -> Iterator[tuple[dict[str, Any], Path, Series]]:
+        for row in rows:
+            i = position[row["participant_id"]]
+            yield row, src, Series(_convert(matrices[i], measure, f"{src}, participant {row['participant_id']}"))
+
+    atlas_name = None if atlas is None else canonicalise_atlas_name(atlas)
+    stated = {"atlas": atlas_name, "participants": path, **columns, "measure": measure}
+    return write_scans(
+        out,
+        read(),
+        atlas=atlas_name or "unknown",
+        name=name or src.stem,
+        classes=roster.classes,
+        provenance=describe_import("fc", src, stated, 1, roster.skipped + skipped, roster.unlabelled),
+        strictness="count",
+        rois=rois,
+        connectomes=True,
+    )

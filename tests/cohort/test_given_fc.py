@@ -1,0 +1,167 @@
+"""Connectomes without frames: imported, evaluated as the scans they came from, refused where frames are needed."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import brio
+from brio import BrioError, Cohort
+from brio.cohort import audit, format_audit
+from brio.cohort.given_fc import convert_fc, find_measure
+from brio.cohort.readers import import_cohort
+from brio.cohort.simulate import Simulation, simulate
+from brio.connectome import Connectomes
+from brio.jobs import JobSpec
+from brio.jobs.job import prepare_job
+from brio.methods import list_methods
+
+
+@pytest.fixture(scope="module")
+def scans() -> Cohort:
+    """Scans of five sites; some have an ROI without signal."""
+    return simulate(Simulation(n_sites=5, per_class=3, n_rois=8, frames=60))
+
+
+@pytest.fixture(scope="module")
+def z(scans) -> np.ndarray:
+    return Connectomes(scans).full.numpy()
+
+
+@pytest.fixture
+def files(scans, z, tmp_path):
+    """Write matrices in some form, with the participants table; returns the folder."""
+
+    def write(form: str):
+        folder = tmp_path / form
+        folder.mkdir()
+        for name, one in zip(scans.ids, z, strict=True):
+            r = np.tanh(one.astype(np.float64))
+            np.fill_diagonal(r, 1.0)
+            r[~one.any(axis=1)] = r[:, ~one.any(axis=1)] = np.nan  # as numpy.corrcoef gives it
+            if form == "csv":
+                names = [f"area{k}" for k in range(len(r))]
+                pd.DataFrame(r, columns=names).to_csv(folder / f"{name}.csv", index=False, na_rep="nan")
+            elif form == "npy":
+                np.save(folder / f"{name}.npy", np.where(np.eye(len(r)), np.inf, one))
+        if form == "npz":
+            np.savez(folder / "all.npz", fc=z, participant_id=scans.ids)
+        columns = ["participant_id", "site", "label"]
+        scans.participants[columns].to_csv(folder / "participants.tsv", sep="\t", index=False)
+        return folder / "all.npz" if form == "npz" else folder
+
+    return write
+
+
+@pytest.mark.parametrize(("form", "options"), [("csv", {}), ("npy", {}), ("npz", {"measure": "fisher-z"})])
+def test_ridge_gives_the_numbers_of_the_scans_the_connectomes_came_from(form, options, files, scans, tmp_path):
+    cohort = import_cohort("fc", files(form), tmp_path / "cohort", **options)
+    assert "without frames" in repr(cohort)
+    there = brio.run(scans, ["ridge"], device="cpu", out=tmp_path / "scans")
+    here = brio.run(cohort, ["ridge"], device="cpu", out=tmp_path / "fc")
+    pairs = [(one.predictions["logit"].to_numpy(), one.rows["auc"].to_numpy()) for one in (there, here)]
+    np.testing.assert_allclose(pairs[0][0], pairs[1][0], atol=1e-4 if form == "csv" else 0)
+    np.testing.assert_array_equal(pairs[0][1], pairs[1][1])
+    assert Connectomes(cohort).alive.equal(Connectomes(scans).alive)
+
+
+def test_rois_are_reordered_and_dropped_in_rows_and_columns(files, z, scans, tmp_path):
+    folder = files("csv")
+    name = scans.ids[3]
+    table = pd.read_csv(folder / f"{name}.csv")
+    order = np.random.default_rng(0).permutation(8)
+    table.iloc[order, order].to_csv(folder / f"{name}.csv", index=False, na_rep="nan")
+    rois = pd.DataFrame({"name": [f"area{k}" for k in range(8)], "network": "one"})
+    rois.to_csv(tmp_path / "rois.tsv", sep="\t", index=False)
+    options = {"atlas_table": tmp_path / "rois.tsv", "drop_roi": ["area5"]}
+    cohort = import_cohort("fc", folder, tmp_path / "cohort", **options)
+    keep = np.delete(np.arange(8), 5)
+    np.testing.assert_allclose(cohort.scan(3), z[3][np.ix_(keep, keep)], atol=1e-5)
+    assert cohort.atlas.rois["name"].tolist() == [f"area{k}" for k in keep]
+    assert set(cohort.atlas.rois["network"]) == {"one"}
+
+
+def test_methods_that_need_frames_are_refused_with_the_reason_and_those_that_work(files, tmp_path):
+    cohort = import_cohort("fc", files("npy"), tmp_path / "cohort")
+    for name, reason in [("brio", "re-estimating connectomes"), ("deci", "BOLD"), ("length-only", "their number")]:
+        with pytest.raises(BrioError, match=rf"method '{name}' .*{reason}.* choose among ridge, .*gcn") as caught:
+            brio.run(cohort, [name], device="cpu", out=tmp_path / "job")
+        assert name not in str(caught.value).split("choose among ")[1].split(", ")
+    with pytest.raises(BrioError, match=r"shrinkage=0\.1 does without"):
+        brio.run(cohort, ["tangent-ridge"], device="cpu", out=tmp_path / "job")
+    assert not (tmp_path / "job").exists()
+    with pytest.raises(BrioError, match="no frames, which re-estimating"):
+        Connectomes(cohort).scan(0)
+    model = brio.BrioClassifier("ridge", device="cpu", random_state=0).fit(cohort)
+    assert model.predict(cohort).shape == (len(cohort),)
+    with pytest.raises(BrioError, match="no frames"):
+        model.predict_interval(cohort)
+
+
+@pytest.mark.soak  # trains every method that works
+def test_every_method_that_is_not_refused_reads_no_frames(files, scans, tmp_path):
+    """The number of frames is not a number there, so that a method that reads it scores nothing."""
+    cohort = import_cohort("fc", files("npy"), tmp_path / "cohort")
+    job = prepare_job(JobSpec(cohort, device="cpu"))
+    work = job.runnable_methods([entry.name for entry in list_methods() if not entry.fixed])
+    assert {"ridge", "log-ridge", "gcn", "brainnettf"} <= set(work)
+    settings = {"epochs": 2}
+    here = brio.run(cohort, work, device="cpu", folds=["site01"], settings=settings, out=tmp_path / "fc")
+    assert np.isfinite(here.predictions["logit"]).all()
+    there = brio.run(scans, work, device="cpu", folds=["site01"], settings=settings, out=tmp_path / "scans")
+    np.testing.assert_allclose(here.predictions["logit"], there.predictions["logit"], atol=1e-6)
+
+
+def test_the_audit_finds_what_it_can_and_names_the_rest(files, scans, tmp_path):
+    folder = files("npy")
+    np.save(folder / f"{scans.ids[7]}.npy", np.load(folder / f"{scans.ids[2]}.npy"))
+    result = audit(import_cohort("fc", folder, tmp_path / "cohort"))
+    assert [(pair.first, pair.second) for pair in result.duplicates] == [tuple(sorted(scans.ids[[2, 7]]))]
+    assert set(result.exclusions) == set(scans.ids[[2, 7]]), "8 rows are no short scan"
+    assert {d.participant_id for d in result.dead_rois} == {d.participant_id for d in audit(scans).dead_rois}
+    text = format_audit(result)
+    assert "Not checked, since connectomes have no frames" in text
+    assert "Scan length" not in text
+    assert result.to_dict()["not_checked"]
+    assert "not_checked" not in audit(scans).to_dict()
+
+
+def test_a_report_of_connectomes_says_what_was_not_checked(files, tmp_path):
+    cohort = import_cohort("fc", files("npy"), tmp_path / "cohort")
+    page = brio.run(cohort, ["ridge"], device="cpu", out=tmp_path / "job").report().read_text("utf-8")
+    assert "Not checked, since connectomes have no frames" in page
+    assert "No duplicate scans" not in page
+
+
+def corrupt(kind: str) -> np.ndarray:
+    r = np.corrcoef(np.random.default_rng(0).normal(size=(5, 40)))
+    if kind == "asymmetric":
+        r[0, 1] += 0.1
+    elif kind == "hole":
+        r[0, 1] = r[1, 0] = np.nan
+    elif kind == "large":
+        r[0, 1] = r[1, 0] = 1.5
+    return r[:4] if kind == "shape" else r
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("asymmetric", "is not symmetric"),
+        ("hole", "row 1, column 2 has no value; only whole ROIs"),
+        ("large", "holds 1.5, which is no correlation; say --measure fisher-z"),
+        ("shape", "a connectome is square.*'brio import table'"),
+    ],
+)
+def test_matrices_that_are_no_connectomes(kind, message):
+    with pytest.raises(BrioError, match=f"p1.csv: .*{message}"):
+        convert_fc(corrupt(kind), "correlation", "p1.csv")
+
+
+def test_the_measure_is_found_where_the_matrix_tells():
+    r = corrupt("")
+    assert find_measure(r, "p1.csv") == "correlation"
+    z = np.arctanh(np.where(np.eye(5), 0, r))
+    assert find_measure(np.where(np.eye(5), np.inf, z), "p1.csv") == "fisher-z"
+    assert find_measure(3 * z / np.abs(z).max(), "p1.csv") == "fisher-z"
+    with pytest.raises(BrioError, match=r"p1\.csv: may hold .* --measure correlation or fisher-z"):
+        find_measure(z / 10, "p1.csv")
