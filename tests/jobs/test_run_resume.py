@@ -210,12 +210,12 @@ def test_a_damaged_run_is_named(brio, copy, folder, tiny):
 @pytest.mark.parametrize(
     ("words", "differs"),
     [
-        (["--set", "J=3"], "its J of brio is 4, now 3"),
+        (["--set", "J=3"], "its setting J of brio is 4, now 3"),
         (["--method", "backbone"], "it has methods"),
         (["--seeds", "3"], "it has 1 seed, now 3"),
         (["--fold", "site01"], "now site01"),
-        (["--set", "protocol.validation_sites=1"], "its protocol.validation_sites is 2, now 1"),
-        (["--set", "audit.min_frames=30"], "its audit.min_frames is 40, now 30"),
+        (["--set", "protocol.validation_sites=1"], "its setting protocol.validation_sites is 2, now 1"),
+        (["--set", "audit.min_frames=30"], "its setting audit.min_frames is 40, now 30"),
         (["--keep-all"], "it leaves out what the audit excludes, now --keep-all keeps it"),
     ],
 )

@@ -113,7 +113,7 @@ def _compare_settings(
     was, now = there or {}, here or {}
     for name in {**was, **now}:
         if was.get(name) != now.get(name):
-            yield f"its {prefix}{name}{owner} is {_write(was.get(name))}, now {_write(now.get(name))}"
+            yield f"its setting {prefix}{name}{owner} is {_write(was.get(name))}, now {_write(now.get(name))}"
 
 
 def _write(value: Any) -> str:

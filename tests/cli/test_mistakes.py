@@ -1,0 +1,106 @@
+"""Mistakes that newcomers make, each with the sentence that answers it. Add a line for every new one.
+
+Every answer is one line on standard error; nothing is printed or written besides.
+"""
+
+import numpy as np
+import pytest
+
+RUN = "run cohort --out new"
+TABLE = "import table scans --out new"
+FC = "import fc fc --out new"
+
+MISTAKES = [
+    # names
+    (f"{RUN} --method rigde", "method 'rigde' is unknown; did you mean 'ridge'?"),
+    (f"{RUN} --method ridge --set penaltys=3", "setting 'penaltys' is unknown to ridge; did you mean 'penalties'?"),
+    (f"{RUN} --method ridge --set audit.min_frame=3", "did you mean 'audit.min_frames'?"),
+    (f"{RUN} --method ridge --set audits.min_frames=3", "settings with a dot begin with 'protocol.' or 'audit.'"),
+    (f"{RUN} --method ridge --set penalties:3", "--set penalties:3: write it as key=value"),
+    (f"{RUN} --method ridge --set penalties=many", "setting 'penalties': 'many' is not a whole number"),
+    (f"{RUN} --method ridge --set penalties=0", "setting 'penalties'=0: must be at least 1"),
+    (f"{RUN} --method ridge --set penalties=2 --set penalties=3", "--set penalties: given twice"),
+    (f"{RUN} --method brio --set variant=none", "is not one of full, w/o RS"),
+    (f"{RUN} --method backbone --set lambda_env=1", "method 'backbone' fixes 'lambda_env' to 0.0"),
+    (f"{RUN} --method ridge --fold site99", "The folds are site01, site02, site03, site04, site05."),
+    (f"{RUN} --method ridge --device gpu", "device 'gpu' is unknown"),
+    (f"{RUN} --method ridge --protocol lso", "setting 'protocol'=lso: must be loso or kfold"),
+    (f"{RUN} --method ridge --seeds 0", "setting 'seeds'=0: must be at least 1"),
+    ("settings rigde", "did you mean 'ridge'?"),
+    ("study ablatoin cohort --out new", "study 'ablatoin' is unknown; did you mean 'ablation'?"),
+    # places
+    ("run cohrot --method ridge --out new", "cohrot: not a cohort folder (cohort.json is missing); make one with"),
+    ("run scans --method ridge --out new", "scans: not a cohort folder (cohort.json is missing); make one with"),
+    ("run cohort --method ridge --out scans", "scans: holds files that are not of a brio job; choose another --out"),
+    ("run cohort --method ridge --out cohort/cohort.json", "is a file, not a folder; choose another --out"),
+    ("run cohort --method ridge --tuned job --out new", "job/tuning.json: cannot be read"),
+    ("simulate --out cohort", "cohort: exists already; choose another --out or remove it"),
+    ("report nowhere", "nowhere: there is no such folder; give the --out of 'brio run'"),
+    ("table cohort", "cohort: has no summary.json"),
+    # a folder that holds another job
+    ("run cohort --method ridge --seeds 3 --out job", "it has 1 seed, now 3. Choose another --out, or resume that job"),
+    ("run cohort --method ridge --method svm --out job", "it has method ridge, now ridge, svm"),
+    ("run cohort --method ridge --fold site01 --out job", "it has all folds, now site01"),
+    ("run cohort --method ridge --set penalties=3 --out job", "its setting penalties of ridge is 5, now 3"),
+    (
+        "run cohort --method ridge --set harmonise.kind=combat --out job",
+        "its setting harmonise.kind is none, now combat",
+    ),
+    ("run cohort --method ridge --keep-all --out job", "now --keep-all keeps it"),
+    ("tune cohort --method ridge --out job", "job: belongs to another job, not to a search: 'brio run' wrote it"),
+    # options in a file
+    ("run --config nowhere.toml", "nowhere.toml: cannot be read (No such file or directory); 'brio config run' prints"),
+    ("run --config broken.toml", "broken.toml: is not TOML"),
+    ("run --config unknown.toml", "'brio run' has no option 'methods'; did you mean 'method'?"),
+    ("run --config text.toml", "text.toml: 'seeds': \"three\" is not a whole number"),
+    ("run --config flat.toml", "flat.toml: 'set' is a table: write [set]"),
+    ("run --config tables.toml", "tables.toml: 'protocol' is a table, which only [set] is"),
+    ("fit --config list.toml", "list.toml: 'method' holds a list, but takes one value"),
+    ("config rnu --seeds 3", "rnu: is no command with a configuration; did you mean 'run'?"),
+    ("config cohort", "cohort: is not the folder of a job (plan.json is missing)"),
+    # the order of arguments, and what is left out
+    ("tune cohort --out new", "name a method to tune, --method NAME; 'brio methods' lists them"),
+    ("tune ridge cohort more --out new", "unexpected argument 'more'; write: brio tune COHORT --method NAME"),
+    # files of one's own
+    ("import tabel scans --out new", "there is no kind of cohort 'tabel', did you mean 'table'?"),
+    (f"{TABLE} --atlas rois.tsv", "--atlas-table"),
+    ("import table fc --out new", "is a connectome, not a time series; import such files with 'brio import fc'"),
+    ("import fc scans --out new", "a connectome is square, one row and one column per ROI. Time series are imported"),
+    (f"{FC} --measure r", "--measure r: is unknown; known: correlation, fisher-z"),
+    ("import fc fc/p1.npy --out new", "is one file; give an npz file with all connectomes, or the folder"),
+]
+
+
+@pytest.fixture
+def mistaken(here):
+    """Files with mistakes in them, beside the cohort and the job."""
+    rng = np.random.default_rng(0)
+    for folder in ("scans", "fc"):
+        (here / folder).mkdir()
+        rows = [f"p{i}\tA\t{i % 2}" for i in range(4)]
+        (here / folder / "participants.tsv").write_text("\n".join(["participant_id\tsite\tlabel", *rows]) + "\n")
+        for i in range(4):
+            frames = rng.normal(size=(50, 6))
+            np.save(here / folder / f"p{i}.npy", frames if folder == "scans" else np.corrcoef(frames.T))
+    (here / "rois.tsv").write_text("name\nroi1\n")
+    start = 'cohort = "cohort"\nout = "new"\n'
+    (here / "broken.toml").write_text("cohort = cohort\n")
+    (here / "unknown.toml").write_text(start + 'methods = ["ridge"]\n')
+    (here / "text.toml").write_text(start + 'seeds = "three"\n')
+    (here / "flat.toml").write_text(start + 'set = "epochs=3"\n')
+    (here / "tables.toml").write_text(start + "[protocol]\nvalidation_sites = 1\n")
+    (here / "list.toml").write_text(start + 'method = ["ridge"]\n')
+    return here
+
+
+@pytest.mark.parametrize(("words", "answer"), MISTAKES, ids=[words for words, _ in MISTAKES])
+def test_a_mistake_is_answered_in_a_sentence_that_names_the_way_out(words, answer, mistaken, brio):
+    before = {path: path.stat().st_mtime_ns for path in mistaken.rglob("*")}
+    said = brio(*words.split())
+    assert said.status == 2, said
+    assert said.err.startswith("brio: ")
+    assert said.err.count("\n") == 1
+    assert "Traceback" not in said.err
+    assert answer in said.err
+    assert said.out == ""
+    assert {path: path.stat().st_mtime_ns for path in mistaken.rglob("*")} == before
