@@ -9,6 +9,7 @@ from typer.main import get_command
 
 from brio.cli import app
 from brio.cli.config_file import find_kinds, list_options
+from brio.cohort.simulate import Simulation, simulate
 from brio.configuration import flatten_settings, format_settings, format_value, read_value
 from brio.jobs import JobSpec
 from brio.jobs.job import prepare_job
@@ -147,3 +148,15 @@ def test_methods_with_other_defaults_keep_them(here):
     assert build_plan(again, options["method"]).document == plan.document
     assert build_plan(again, options["method"]).runs.keys() == plan.runs.keys()
     assert options["set"] == {"dead_rois": "zero"}
+
+
+def test_what_few_sites_settled_is_settled_again():
+    """With three sites there are no validation sites, and ridge chooses its penalty by inner folds."""
+    cohort = simulate(Simulation(n_sites=3, per_class=4, n_rois=8, frames=60))
+    job = prepare_job(JobSpec(cohort, device="cpu"))
+    plan = build_plan(job, ["ridge", "log-ridge", "gcn"])
+    assert plan.document.protocol_settings["validation_sites"] == 0
+    options = recover_options(plan.document)
+    again = build_plan(prepare_job(JobSpec(cohort, device="cpu", settings=options["set"])), options["method"])
+    assert again.document == plan.document
+    assert again.runs.keys() == plan.runs.keys()
