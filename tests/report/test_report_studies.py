@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from functools import partial
 from unittest import mock
 
 import pandas as pd
@@ -268,16 +269,16 @@ def test_all_studies_of_the_paper_are_one_command(tmp_path):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_the_command_says_that_a_method_is_of_the_users_own(small, tmp_path, monkeypatch):
+def test_the_command_says_that_a_method_is_of_the_users_own(small, tmp_path, request):
     file = tmp_path / "mine.py"
     file.write_text(
         "from brio.methods import method\nfrom brio.methods.linear.ridge import Ridge\n"
         '@method("mine", family="linear", provenance="ours", reference="")\n'
         'class Mine(Ridge):\n    """Ridge again."""\n'
     )
-    for name in ("_DECLARED", "_CLASSES"):
-        monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
     load_methods(file)
+    for known in (registry._DECLARED, registry._CLASSES):
+        request.addfinalizer(partial(known.pop, "mine"))
     words = {"seeds": 1, "device": "cpu", "folds": ["site01"]}
     run_study("comparison", StudyContext(JobSpec(small, methods=["mine", "ridge"], **words), tmp_path / "study"))
     run(small, ["mine"], out=tmp_path / "run", **words)
