@@ -8,12 +8,13 @@ import brio
 from brio import BrioError, Cohort
 from brio.cohort import audit, format_audit
 from brio.cohort.given_fc import convert_fc, find_measure
-from brio.cohort.readers import import_cohort
+from brio.cohort.readers import import_cohort, read_scans_to_predict
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.jobs import JobSpec
 from brio.jobs.job import prepare_job
 from brio.methods import list_methods
+from brio.models import fit_model
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +90,10 @@ def test_methods_that_need_frames_are_refused_with_the_reason_and_those_that_wor
     with pytest.raises(BrioError, match=r"shrinkage=0\.1 does without"):
         brio.run(cohort, ["tangent-ridge"], device="cpu", out=tmp_path / "job")
     assert not (tmp_path / "job").exists()
+    with pytest.raises(BrioError, match="no frames, which a model needs"):
+        read_scans_to_predict(tmp_path / "cohort", tmp_path / "scans")
+    with pytest.raises(BrioError, match="no frames, which a model, whose intervals come from re-estimates, needs"):
+        fit_model(JobSpec(cohort, ["ridge"], device="cpu"))
     with pytest.raises(BrioError, match="no frames, which re-estimating"):
         Connectomes(cohort).scan(0)
     model = brio.BrioClassifier("ridge", device="cpu", random_state=0).fit(cohort)

@@ -30,6 +30,7 @@ from typing import Any
 
 from ...errors import BrioError, nearest
 from ..cohort import Cohort
+from ..given_fc import require_frames
 from .assembly import canonicalise_atlas_name, refuse_existing, summarise_skipped
 from .atlas_table import add_atlas, load_atlas, read_atlas_table, refuse_file_as_name
 from .bids import read_bids
@@ -177,6 +178,7 @@ def read_scans_to_predict(
 def _load_scans_to_predict(folder: Path, options: dict[str, Any]) -> Cohort:
     """Load a cohort folder, which states everything itself."""
     cohort = Cohort.load(folder)
+    require_frames(cohort.participants, cohort.name, "a model")
     cohort.verify()
     values = {option: value for option, value in options.items() if value is not None}
     atlas = values.pop("atlas", cohort.atlas.name)
