@@ -22,7 +22,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
     --------
     >>> nearest("epoch", ["epochs", "K"])
     "did you mean 'epochs'?"
+    >>> nearest("Pitt", ["NYU", "PITT"])
+    "did you mean 'PITT'?"
     """
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if not close:  # capitals are what people get wrong most
+        lowered = {one.lower(): one for one in names}
+        close = [lowered[one] for one in difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)]
     return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(names)}"

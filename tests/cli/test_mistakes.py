@@ -23,6 +23,7 @@ MISTAKES = [
     (f"{RUN} --method brio --set variant=none", "is not one of full, w/o RS"),
     (f"{RUN} --method backbone --set lambda_env=1", "method 'backbone' fixes 'lambda_env' to 0.0"),
     (f"{RUN} --method ridge --fold site99", "The folds are site01, site02, site03, site04, site05."),
+    (f"{RUN} --method ridge --fold SITE02", "fold 'SITE02' is unknown; did you mean 'site02'?"),
     (f"{RUN} --method ridge --device gpu", "device 'gpu' is unknown"),
     (f"{RUN} --method ridge --protocol lso", "setting 'protocol'=lso: must be loso or kfold"),
     (f"{RUN} --method ridge --seeds 0", "setting 'seeds'=0: must be at least 1"),
