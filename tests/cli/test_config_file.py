@@ -16,13 +16,13 @@ from brio.jobs.job import prepare_job
 from brio.jobs.plan import build_plan
 from brio.jobs.recover import recover_options
 
-FLAGS = ["--method", "ridge", "--method", "logistic", "--seeds", "2", "--fold", "site02", "--fold", "site01"]
+FLAGS = ["--method", "ridge", "--method", "log-ridge", "--seeds", "2", "--fold", "site02", "--fold", "site01"]
 FLAGS += ["--set", "penalties=3", "--set", "least_penalty=1e-2", "--set", "audit.min_frames=30"]
 FLAGS += ["--set", "protocol.validation_sites=1", "--runs-per-stack", "3", "--device", "cpu", "--quiet"]
 FILE = """
 cohort = "../cohort"
 out = "job"
-method = ["ridge", "logistic"]
+method = ["ridge", "log-ridge"]
 seeds = 2
 fold = ["site02", "site01"]
 runs-per-stack = 3

@@ -3,6 +3,8 @@
 Every answer is one line on standard error; nothing is printed or written besides.
 """
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -72,9 +74,11 @@ MISTAKES = [
 ]
 
 
-@pytest.fixture
-def mistaken(here):
-    """Files with mistakes in them, beside the cohort and the job."""
+@pytest.fixture(scope="module")
+def folder(made, tmp_path_factory):
+    """Files with mistakes in them, beside the cohort and the job; every test holds that they stay as they are."""
+    here = tmp_path_factory.mktemp("mistaken") / "here"
+    shutil.copytree(made, here)
     rng = np.random.default_rng(0)
     for folder in ("scans", "fc"):
         (here / folder).mkdir()
@@ -92,6 +96,12 @@ def mistaken(here):
     (here / "tables.toml").write_text(start + "[protocol]\nvalidation_sites = 1\n")
     (here / "list.toml").write_text(start + 'method = ["ridge"]\n')
     return here
+
+
+@pytest.fixture
+def mistaken(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    return folder
 
 
 @pytest.mark.parametrize(("words", "answer"), MISTAKES, ids=[words for words, _ in MISTAKES])
