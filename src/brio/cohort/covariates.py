@@ -14,12 +14,13 @@ import pandas as pd
 from ..errors import BrioError
 from .cohort import Cohort
 
-__all__ = ["COVARIATE_COLUMNS", "read_covariates", "read_hemispheres", "read_repetition_times"]
+__all__ = ["COVARIATE_COLUMNS", "SEX_CODES", "read_covariates", "read_hemispheres", "read_repetition_times"]
 
 COVARIATE_COLUMNS = {"sex": "sex", "age": "age", "motion": "mean_fd"}
 """Column of the participants table for each covariate."""
 
-_SEX_CODES = {"f": 0.0, "female": 0.0, "w": 0.0, "woman": 0.0, "m": 1.0, "male": 1.0, "man": 1.0}
+SEX_CODES = {"f": 0.0, "female": 0.0, "w": 0.0, "woman": 0.0, "m": 1.0, "male": 1.0, "man": 1.0}
+"""How a sex may be written, in lower case, and its number."""
 _MAY_BE_MISSING = {"motion"}
 
 
@@ -60,7 +61,7 @@ def _read_column(cohort: Cohort, name: str, requester: str) -> np.ndarray:
     values = cohort.participants[column]
     if name == "sex":
         text = values.astype("string").str.strip().str.lower()
-        numbers = text.map(_SEX_CODES).astype(float)
+        numbers = text.map(SEX_CODES).astype(float)
         unknown = text.notna() & numbers.isna()
         if unknown.any():
             raise BrioError(

@@ -1,4 +1,4 @@
-"""Counts and ranges of a cohort, for a report that is made without it: nothing about any one participant."""
+"""What a report that is made without the cohort needs of it: counts and ranges, and coarse groups of participants."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..cohort.covariates import COVARIATE_COLUMNS
 from ..cohort.given_fc import holds_fc
 from ..cohort.sessions import index_participants
 
-__all__ = ["describe_cohort"]
+__all__ = ["describe_cohort", "group_participants"]
 
 SMALLEST_GROUP = 5
 """A group with fewer scans gets counts alone: mean and SD of three ages are nearly the ages."""
@@ -99,3 +99,49 @@ def _count_sexes(table: pd.DataFrame) -> dict[str, int] | None:
     if len(known) < SMALLEST_GROUP:
         return None
     return {str(k): int(v) for k, v in known.value_counts().sort_index().items()}
+
+
+def group_participants(cohort: Cohort) -> pd.DataFrame | None:
+    """Put participants into coarse groups, within which a report scores a method.
+
+    Age and motion are split at the median of the cohort, so that the file holds neither.
+
+    Parameters
+    ----------
+    cohort : Cohort
+
+    Returns
+    -------
+    DataFrame or None
+        ``participant_id`` and those of ``sex``, ``age`` and ``motion`` that the participants' table has, as text; empty
+        where a participant has no value. None where the table has none of them.
+
+    Examples
+    --------
+    >>> from brio.cohort.simulate import Simulation, simulate
+    >>> groups = group_participants(simulate(Simulation(n_sites=2, per_class=6, n_rois=8)))
+    >>> list(groups), sorted(groups["sex"].unique())
+    (['participant_id', 'sex', 'age', 'motion'], ['F', 'M'])
+    """
+    table = cohort.participants.drop_duplicates("participant_id")
+    groups = {"participant_id": table["participant_id"].astype(str)}
+    if COVARIATE_COLUMNS["sex"] in table:
+        sex = table[COVARIATE_COLUMNS["sex"]]
+        groups["sex"] = sex.astype(str).str.strip().where(sex.notna(), "")
+    for name in ("age", "motion"):
+        if COVARIATE_COLUMNS[name] in table:
+            groups[name] = _split_at_median(table[COVARIATE_COLUMNS[name]], digits=1 if name == "age" else 2)
+    known = {name: column for name, column in groups.items() if name == "participant_id" or (column != "").any()}
+    return pd.DataFrame(known) if len(known) > 1 else None
+
+
+def _split_at_median(column: pd.Series, digits: int) -> pd.Series:
+    """Say of each value whether it lies below the median, which is rounded to some decimals; empty where it is unknown.
+
+    What is not finite is unknown.
+    """
+    values = pd.to_numeric(column, errors="coerce").astype(float)
+    values = values.where(np.isfinite(values))
+    median = f"{values.median():.{digits}f}"
+    text = pd.Series(np.where(values < float(median), f"below {median}", f"{median} or above"), index=column.index)
+    return text.where(values.notna(), "")

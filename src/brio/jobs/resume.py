@@ -11,15 +11,27 @@ from typing import Any
 
 from ..errors import BrioError
 from ..results import Plan, RunStore, lock_folder, write_plan
-from ..results.files import AUDIT, COHORT_FACTS, CONFIGURATIONS, EXCLUSIONS, LOCK, PARTIAL, PLAN, RUNS, SEARCH, TUNING
+from ..results.files import (
+    AUDIT,
+    COHORT_FACTS,
+    CONFIGURATIONS,
+    EXCLUSIONS,
+    GROUPS,
+    LOCK,
+    PARTIAL,
+    PLAN,
+    RUNS,
+    SEARCH,
+    TUNING,
+)
 from .clashes import describe_clash
-from .cohort_facts import describe_cohort
+from .cohort_facts import describe_cohort, group_participants
 from .job import Job
 from .plan import JobPlan, assign_stacks
 
 __all__ = ["open_job", "read_earlier_plan", "resume_plan", "write_job_plan"]
 
-_BEFORE_THE_PLAN = {COHORT_FACTS, AUDIT, EXCLUSIONS, PLAN, LOCK, SEARCH, TUNING, CONFIGURATIONS}
+_BEFORE_THE_PLAN = {COHORT_FACTS, GROUPS, AUDIT, EXCLUSIONS, PLAN, LOCK, SEARCH, TUNING, CONFIGURATIONS}
 """What a job leaves that was killed while planning, and a search that comes before it."""
 
 _PLACE = ("device", "threads")
@@ -153,4 +165,5 @@ def write_job_plan(job: Job, plan: Plan, folder: Path) -> None:
         describe_cohort(job.cohort),
         None if audited is None else audited.to_dict(),
         {} if audited is None else audited.exclusions,
+        group_participants(job.cohort),
     )

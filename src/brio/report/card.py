@@ -85,9 +85,11 @@ def _describe_methods(contents: ReportContents) -> list[str]:
 
 
 def _describe_use(contents: ReportContents) -> list[str]:
-    classes = contents.cohort["classes"] if contents.cohort else ("class 0", "class 1")
-    names = " and ".join(map(_escape, reversed(classes)))
+    classes = contents.evidence.classes
+    names = f"{_escape(classes.positive)} and {_escape(classes.negative)}"
     return [
+        f"Usable for one person? {_escape(contents.usability.sentence)}",
+        "",
         f"Research on how well functional connectomes separate the classes {names} across sites.",
         "",
         "**Not** for diagnosis, screening, prognosis or any decision about a person. This is not a medical device and "
@@ -128,8 +130,7 @@ def _describe_evaluation(contents: ReportContents) -> list[str]:
     header = ("method", "AUC", "95 % interval", "pair-weighted AUC", *_METRICS, "calibration error")
     arms = sorted(evidence.main, key=lambda arm: -(arm.summary.auc.mean or 0.0))
     return [
-        f"{protocol}; {seeds}. Checkpoints and settings are chosen on validation scans or inner folds, never on test "
-        f"scans. Values in percent, mean over {unit}s, with 95 % intervals ({summary.intervals}).",
+        f"{protocol}; {seeds}. {contents.selection} Values in percent, mean over {unit}s, with 95 % intervals ({summary.intervals}).",
         "",
         *_format_escaped_table(header, [_list_scores(arm) for arm in arms]),
     ]
@@ -149,8 +150,8 @@ def _format_escaped_table(header: Sequence[str], rows: Sequence[Sequence[str]]) 
 
 def _describe_limitations(contents: ReportContents) -> list[str]:
     lines = _describe_limits_of_best(contents) if contents.comparison.ranked else []
-    for arm in contents.evidence.main:
-        if arm.control and arm.summary.is_above_chance:
+    for arm in contents.evidence.controls:
+        if arm.summary.is_above_chance:
             lines.append(
                 f"- {_escape(arm.name)} scored above chance ({format_percent(arm.summary.auc.mean)} %) without "
                 "connectomes: part of any score may not come from the brain."

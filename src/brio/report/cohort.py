@@ -9,10 +9,11 @@ from typing import Any
 
 from ..results import StoredJob
 from ..results.format import format_count, format_number, format_percent, format_range, join_names, state_p
+from .classes import ClassNames
 from .evidence import Evidence
 from .ranking import ALPHA
 
-__all__ = ["AuditLine", "build_cohort_table", "list_audit_lines", "list_exclusions"]
+__all__ = ["AuditLine", "build_cohort_table", "find_audit_warnings", "list_audit_lines", "list_exclusions"]
 
 AuditLine = tuple[str, str]
 """``"ok"``, ``"note"`` or ``"warn"``, and a sentence."""
@@ -78,16 +79,55 @@ def _describe_site(facts: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def list_audit_lines(job: StoredJob) -> list[AuditLine]:
+def find_audit_warnings(audit: dict[str, Any], classes: ClassNames) -> dict[str, str]:
+    """Find what lets a classifier be right without the brain, makes labels doubtful, or a site unfit for testing.
+
+    The verdict and the lines of the audit both read this, so that they agree.
+
+    Parameters
+    ----------
+    audit : dict
+        ``audit.json`` of a job.
+    classes : ClassNames
+
+    Returns
+    -------
+    dict of str to str
+        What the warning is about -> a clause that completes "the audit warns that ...".
+    """
+    warnings = {}
+    conflicting = sum(not pair["same_label"] for pair in audit.get("duplicates") or ())
+    if conflicting:
+        pairs = format_count(conflicting, "pair of duplicate scans has", "pairs of duplicate scans have")
+        warnings["duplicates"] = f"{pairs} different labels"
+    if _is_significant(audit.get("label_by_site")):
+        warnings["labels"] = f"the share of {classes.positives} differs between sites"
+    if _is_significant(audit.get("length_by_label")):
+        warnings["length"] = "scan length differs between classes"
+    if any(_is_significant(test) for test in (audit.get("dead_patterns") or {}).values()):
+        warnings["dead regions"] = "missing regions reveal the site"
+    if audit.get("one_class"):
+        sites = format_count(len(audit["one_class"]), "site has", "sites have")
+        warnings["one class"] = f"{sites} one class only"
+    return warnings
+
+
+def _is_significant(test: dict[str, Any] | None) -> bool:
+    return bool(test) and test.get("p") is not None and test["p"] < ALPHA  # type: ignore[union-attr, index]
+
+
+def list_audit_lines(job: StoredJob, classes: ClassNames) -> list[AuditLine]:
     """List what the audit of a job found, one sentence per question.
 
     Parameters
     ----------
     job : StoredJob
+    classes : ClassNames
 
     Returns
     -------
     list of AuditLine
+        Those at level ``"warn"`` are the warnings of :func:`find_audit_warnings`.
     """
     if job.require_plan().audit is None:
         return [("warn", "All scans are used: the exclusions that the audit proposes were not applied (--keep-all).")]
@@ -95,8 +135,9 @@ def list_audit_lines(job: StoredJob) -> list[AuditLine]:
     if job.audit is None:
         return [used, ("note", "Other findings of the audit are not stored in this folder (it has no audit.json).")]
     audit = job.audit
-    lines = [used, _describe_duplicates(audit), *_describe_dead_regions(audit), *_describe_defects(audit)]
-    lines += [_describe_classes(audit), *_describe_labels(audit), *_describe_length(audit)]
+    warnings = find_audit_warnings(audit, classes)
+    lines = [used, _describe_duplicates(audit, warnings), *_describe_dead_regions(audit), *_describe_defects(audit)]
+    lines += [_describe_classes(audit), *_describe_labels(audit, warnings, classes), *_describe_length(audit, warnings)]
     return [*lines, *_describe_repetition_time(audit)]
 
 
@@ -108,13 +149,14 @@ def _describe_use(job: StoredJob) -> AuditLine:
     return "note", f"{used:,} of {total} are used; {n_excluded:,} excluded (see below)."
 
 
-def _describe_duplicates(audit: dict[str, Any]) -> AuditLine:
+def _describe_duplicates(audit: dict[str, Any], warnings: dict[str, str]) -> AuditLine:
     pairs = audit["duplicates"]
     if not pairs:
         return "ok", "No identical connectomes." if audit.get("not_checked") else "No duplicate scans."
     conflicting = sum(not pair["same_label"] for pair in pairs)
     extra = f", {conflicting} of them with different labels" if conflicting else ""
-    return "note", f"Duplicate scans: {format_count(len(pairs), 'pair')}{extra}."
+    level = "warn" if "duplicates" in warnings else "note"
+    return level, f"Duplicate scans: {format_count(len(pairs), 'pair')}{extra}."
 
 
 def _describe_dead_regions(audit: dict[str, Any]) -> list[AuditLine]:
@@ -124,7 +166,7 @@ def _describe_dead_regions(audit: dict[str, Any]) -> list[AuditLine]:
         test = audit["dead_patterns"].get(atlas)
         if test is None:
             lines.append(("note", f"{text}."))
-        elif test["p"] < ALPHA:
+        elif _is_significant(test):
             accuracy, chance = format_percent(test["accuracy"]), format_percent(test["by_chance"])
             size = f"{accuracy} % of scans assigned correctly, {chance} % by chance"
             lines.append(("warn", f"{text}; the missing regions reveal the site ({size})."))
@@ -156,18 +198,18 @@ def _describe_classes(audit: dict[str, Any]) -> AuditLine:
     return "ok", "Every site has both classes."
 
 
-def _describe_labels(audit: dict[str, Any]) -> list[AuditLine]:
+def _describe_labels(audit: dict[str, Any], warnings: dict[str, str], classes: ClassNames) -> list[AuditLine]:
     label = audit["label_by_site"] or {}
     if label.get("cramers_v") is None or label.get("p") is None:
         return []
     strength, chance = format_number(label["cramers_v"]), format_number(label["by_chance"])
     size = f"Cramér's V {strength}, {chance} by chance, {state_p(label['p'])}"
-    if label["p"] < ALPHA:
-        return [("warn", f"The share of patients differs between sites ({size}).")]
-    return [("ok", f"The share of patients is similar at all sites ({size}).")]
+    if "labels" in warnings:
+        return [("warn", f"The share of {classes.positives} differs between sites ({size}).")]
+    return [("ok", f"The share of {classes.positives} is similar at all sites ({size}).")]
 
 
-def _describe_length(audit: dict[str, Any]) -> list[AuditLine]:
+def _describe_length(audit: dict[str, Any], warnings: dict[str, str]) -> list[AuditLine]:
     by_site, by_label = audit["length_by_site"] or {}, audit["length_by_label"] or {}
     if by_site.get("eta_squared") is None:
         return []
@@ -176,7 +218,7 @@ def _describe_length(audit: dict[str, Any]) -> list[AuditLine]:
     lines: list[AuditLine] = [("note", f"Scans have {frames}; {share} of the variance lies between sites.")]
     if by_label.get("auc") is not None and by_label.get("p") is not None:
         size = f"AUC {format_percent(by_label['auc'])} % over all sites, {state_p(by_label['p'])}"
-        if by_label["p"] < ALPHA:
+        if "length" in warnings:
             lines.append(("warn", f"Scan length differs between classes ({size})."))
         else:
             lines.append(("ok", f"Scan length is similar in both classes ({size})."))
@@ -190,7 +232,7 @@ def _describe_repetition_time(audit: dict[str, Any]) -> list[AuditLine]:
     values = sorted({float(value) for by_value in tr["by_site"].values() for value in by_value})
     if len(values) < 2:
         return []
-    return [("note", f"Repetition times range from {values[0]:g} to {values[-1]:g} s.")]
+    return [("note", f"Repetition times range from {values[0]:.2f} to {values[-1]:.2f} s.")]
 
 
 def list_exclusions(evidence: Evidence) -> list[dict[str, str]]:

@@ -8,9 +8,12 @@ from typing import Any
 
 from .cohort import AuditLine, build_cohort_table, list_audit_lines
 from .evidence import Evidence, read_evidence
+from .clinical import Answers, describe_answers
 from .ranking import Comparison, compare_arms
 from .repeat import list_commands, list_versions
-from .verdict import write_verdict
+from .subgroups import Subgroup, score_subgroups
+from .usability import Usability, judge_usability
+from .verdict import find_smoke_reason, write_verdict
 
 __all__ = ["ReportContents", "gather_contents"]
 
@@ -26,6 +29,14 @@ class ReportContents:
         Of the main arms.
     verdict : list of str
         Three sentences.
+    smoke_reason : str
+        Why these numbers are a smoke run, which is not tested; empty where they are not.
+    usability : Usability
+        Whether answers about one person can be used, and why not.
+    answers : Answers or None
+        What answers of the best method mean; None where nothing is ranked.
+    subgroups : list of Subgroup
+        Scores of the best method within groups.
     cohort : dict or None
         See :func:`brio.report.cohort.build_cohort_table`.
     audit_lines : list of AuditLine
@@ -37,6 +48,10 @@ class ReportContents:
     evidence: Evidence
     comparison: Comparison
     verdict: list[str]
+    smoke_reason: str
+    usability: Usability
+    answers: Answers | None
+    subgroups: list[Subgroup]
     cohort: dict[str, Any] | None
     audit_lines: list[AuditLine]
     commands: list[str]
@@ -47,6 +62,13 @@ class ReportContents:
         """The name of the cohort, else that of the folder."""
         main = self.evidence.main
         return main[0].job.summary.cohort if main else self.evidence.folder.resolve().name
+
+    @property
+    def selection(self) -> str:
+        """By what checkpoints and settings were chosen."""
+        if self.evidence.has_validation_scans:
+            return "Checkpoints and settings are chosen on validation scans or inner folds, never on test scans."
+        return "Settings are chosen on inner folds over source scans, never on test scans; there are no validation scans."
 
 
 def gather_contents(folder: Path) -> ReportContents:
@@ -68,12 +90,19 @@ def gather_contents(folder: Path) -> ReportContents:
     """
     evidence = read_evidence(folder)
     comparison = compare_arms(evidence.main)
+    smoke_reason = find_smoke_reason(evidence, comparison)
+    answers = describe_answers(comparison.ranked[0]) if comparison.ranked else None
+    skip = ("sex",) if evidence.label_is_sex else ()
     return ReportContents(
         evidence=evidence,
         comparison=comparison,
         verdict=write_verdict(evidence, comparison),
+        smoke_reason=smoke_reason,
+        usability=judge_usability(answers, evidence.classes, smoke_reason),
+        answers=answers,
+        subgroups=score_subgroups(answers.arm, skip=skip) if answers else [],
         cohort=build_cohort_table(evidence),
-        audit_lines=list_audit_lines(evidence.audited) if evidence.audited else [],
+        audit_lines=list_audit_lines(evidence.audited, evidence.classes) if evidence.audited else [],
         commands=list_commands(evidence),
         versions=list_versions(evidence),
     )

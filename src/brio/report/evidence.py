@@ -17,6 +17,7 @@ from ..results.files import PLAN, PREDICTIONS, STUDY, SUMMARY, file_error
 from ..studies.arms import TUNED
 from ..studies.reused import REUSED, REUSED_OF_0_1
 from ..studies.study import list_studies
+from .classes import ClassNames
 
 __all__ = ["Evidence", "EvidenceArm", "read_evidence"]
 
@@ -129,6 +130,33 @@ class Evidence:
         """Counts and ranges of the cohort, from the first main arm that has them."""
         return next((arm.job.cohort_facts for arm in self.main if arm.job.cohort_facts), None)
 
+    @property
+    def classes(self) -> ClassNames:
+        """Names of the classes: those of the cohort, or patient and control where the folder does not say."""
+        described = self.cohort_facts or next((arm.job.audit for arm in self.main if arm.job.audit), None) or {}
+        return ClassNames(*map(str, described["classes"])) if described.get("classes") else ClassNames()
+
+    @property
+    def label_is_sex(self) -> bool:
+        """Whether the classes are the sexes: by their names, or by their counts at every site."""
+        return self.classes.are_sexes or _count_alike((self.cohort_facts or {}).get("sites", []))
+
+    @property
+    def controls(self) -> list[EvidenceArm]:
+        """Main arms that see no connectome and have an AUC, without those that are given the label as a covariate."""
+        scored = [arm for arm in self.main if arm.control and arm.summary.auc.mean is not None]
+        return [arm for arm in scored if arm.name not in self.given_label]
+
+    @property
+    def given_label(self) -> set[str]:
+        """Names of the arms that are given sex where sex is the label."""
+        return {arm.name for arm in self.arms if "sex" in arm.summary.needs} if self.label_is_sex else set()
+
+    @property
+    def has_validation_scans(self) -> bool:
+        """Whether some main arm chose by validation scans; the others choose by inner folds over source scans."""
+        return any("validation_auc" in arm.rows and arm.rows["validation_auc"].notna().any() for arm in self.main)
+
     def list_arms(self, protocol: str) -> list[EvidenceArm]:
         """Return the arms of a protocol."""
         return [arm for arm in self.arms if arm.protocol == protocol]
@@ -195,6 +223,16 @@ def read_evidence(folder: Path) -> Evidence:
     used = {name for study in studies for name in study.record.arms}
     elsewhere = sorted(used - {place.name.removesuffix(TUNED) for place in places})
     return Evidence(folder, jobs, arms, studies, unfinished, elsewhere)
+
+
+def _count_alike(sites: list[dict[str, Any]]) -> bool:
+    """Return whether every site has as many participants of a sex as of a class; sites of equal counts say nothing."""
+    told = [(site["n"], site["sex"]) for site in sites if site.get("sex") and site["n"][0] != site["n"][1]]
+    names = sorted({name for _, sex in told for name in sex})
+    if len(told) < 3 or len(names) != 2:
+        return False
+    orders = (names, names[::-1])
+    return any(all([sex.get(name, 0) for name in order] == list(n) for n, sex in told) for order in orders)
 
 
 def _list_arm_folders(folder: Path) -> list[Path]:

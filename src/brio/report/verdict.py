@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..results.format import (
@@ -15,10 +13,11 @@ from ..results.format import (
     state_p,
     typeset,
 )
+from .cohort import find_audit_warnings
 from .evidence import Evidence, EvidenceArm
 from .ranking import ALPHA, LINEAR_METHODS, Comparison
 
-__all__ = ["list_audit_warnings", "write_verdict"]
+__all__ = ["find_smoke_reason", "write_verdict"]
 
 
 def write_verdict(evidence: Evidence, comparison: Comparison) -> list[str]:
@@ -41,8 +40,18 @@ def write_verdict(evidence: Evidence, comparison: Comparison) -> list[str]:
     return [_describe_best(evidence, comparison), _describe_difference(evidence, comparison), caution]
 
 
-def _describe_smoke_run(evidence: Evidence, comparison: Comparison) -> str:
-    """Say why the numbers support no claim; empty where they may."""
+def find_smoke_reason(evidence: Evidence, comparison: Comparison) -> str:
+    """Say why the numbers are a smoke run, which is not tested and supports no claim; empty where they are not.
+
+    Parameters
+    ----------
+    evidence : Evidence
+    comparison : Comparison
+
+    Returns
+    -------
+    str
+    """
     if evidence.smoke_reason:
         return evidence.smoke_reason
     summaries = [arm.job.summary for arm in comparison.ranked if arm.job.summary.smoke_run]
@@ -66,7 +75,7 @@ def _describe_best(evidence: Evidence, comparison: Comparison) -> str:
         text += "; the interval includes chance"
     if best.summary.transductive:
         text += "; it used unlabelled scans of the test site"
-    smoke = _describe_smoke_run(evidence, comparison)
+    smoke = find_smoke_reason(evidence, comparison)
     return f"This is a smoke run ({smoke}), which supports no claim: {text}." if smoke else f"{text}."
 
 
@@ -74,7 +83,8 @@ def _describe_difference(evidence: Evidence, comparison: Comparison) -> str:
     reference = comparison.reference
     if reference is None or len(comparison.ranked) == 1:
         advice = "" if comparison.has_linear_reference else "; compare it at least with a linear method"
-        return f"Only one method was run, so there is no comparison{advice}."
+        others = " besides controls" if any(arm.control for arm in evidence.main) else ""
+        return f"Only one method{others} was run, so there is no comparison{advice}."
     arm = _choose_compared_arm(comparison, reference)
     row = comparison.differences[arm.name]
     text = "" if comparison.has_linear_reference else "No linear method was run; "
@@ -82,7 +92,7 @@ def _describe_difference(evidence: Evidence, comparison: Comparison) -> str:
     if not np.isnan(row["low"]):
         interval = typeset(format_interval([row["low"], row["high"]], format_points))
         text += f" (95 % interval of the difference {interval})"
-    if _describe_smoke_run(evidence, comparison):
+    if find_smoke_reason(evidence, comparison):
         return f"{text}; smoke runs are not tested for significance."
     units = format_count(int(row["n"]), arm.unit)
     n_tests = len(comparison.differences)
@@ -114,7 +124,7 @@ def _choose_compared_arm(comparison: Comparison, reference: EvidenceArm) -> Evid
 
 
 def _describe_controls(evidence: Evidence) -> str:
-    controls = [arm for arm in evidence.main if arm.control and arm.summary.auc.mean is not None]
+    controls = evidence.controls
     above = [arm for arm in controls if arm.summary.is_above_chance]
     if above:
         names = join_names([f"{arm.name} ({format_percent(arm.summary.auc.mean)} %)" for arm in above])
@@ -122,7 +132,9 @@ def _describe_controls(evidence: Evidence) -> str:
     if controls:
         names = join_names([arm.name for arm in controls])
         return f"Controls without connectomes ({names}) did not score clearly above chance"
-    return "No control was run, so shortcuts through age, sex, motion or scan length cannot be ruled out"
+    shortcuts = "age, motion" if evidence.label_is_sex else "age, sex, motion"
+    which = "No control that is not given sex, the label here," if evidence.label_is_sex else "No control"
+    return f"{which} was run, so shortcuts through {shortcuts} or scan length cannot be ruled out"
 
 
 def _describe_audit(evidence: Evidence) -> str:
@@ -137,33 +149,5 @@ def _describe_audit(evidence: Evidence) -> str:
     text = f"the audit excluded {share}"
     if job.audit is None:
         return f"{text}; its warnings are not stored in this folder"
-    warnings = list_audit_warnings(job.audit)
+    warnings = list(find_audit_warnings(job.audit, evidence.classes).values())
     return f"{text} and warns that {join_names(warnings, most=2)}" if warnings else f"{text} and has no warnings"
-
-
-def list_audit_warnings(audit: dict[str, Any]) -> list[str]:
-    """List what lets a classifier be right without the brain, or makes a site unfit for testing.
-
-    Parameters
-    ----------
-    audit : dict
-        ``audit.json`` of a job.
-
-    Returns
-    -------
-    list of str
-        Each completes "the audit warns that ...".
-    """
-    warnings = []
-    label = audit.get("label_by_site") or {}
-    if label.get("p") is not None and label["p"] < ALPHA:
-        warnings.append("the share of patients differs between sites")
-    length = audit.get("length_by_label") or {}
-    if length.get("p") is not None and length["p"] < ALPHA:
-        warnings.append("scan length differs between classes")
-    patterns = audit.get("dead_patterns") or {}
-    if any(test["p"] < ALPHA for test in patterns.values()):
-        warnings.append("missing regions reveal the site")
-    if audit.get("one_class"):
-        warnings.append(f"{format_count(len(audit['one_class']), 'site has', 'sites have')} one class only")
-    return warnings

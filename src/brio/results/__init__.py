@@ -12,7 +12,7 @@ from .aggregate import (
     summarise_scores,
     unit_columns,
 )
-from .job import StoredJob, StoredRun, write_plan
+from .job import GROUP_COLUMNS, StoredJob, StoredRun, write_plan
 from .people import ESTIMANDS, MEAN_OVER_SITES, PAIR_WEIGHTED, assess_auc, compare_over_people
 from .plan import Plan, PlannedMethod, TunedChoice
 from .run_record import Predictions, RunRecord, RunRow
@@ -28,6 +28,7 @@ __all__ = [
     "COLUMNS",
     "ESTIMANDS",
     "FULL_SEEDS",
+    "GROUP_COLUMNS",
     "INTERVALS",
     "MEAN_OVER_SITES",
     "METRICS",

@@ -27,6 +27,7 @@ __all__ = [
 SITES, COVARIANCES = "sites.csv", "covariances.csv"
 PLAN, SUMMARY, RESULTS, PREDICTIONS = "plan.json", "summary.json", "results.csv", "predictions.csv"
 AUDIT, EXCLUSIONS, COHORT_FACTS = "audit.json", "exclusions.tsv", "facts.json"
+GROUPS = "groups.csv"
 TUNING, CONFIGURATIONS, SEARCH = "tuning.json", "configurations.csv", "search"
 RUNS, RECORD, WEIGHTS = "runs", "run.json", "weights.safetensors"
 CHECKPOINTS = "checkpoints"
@@ -120,7 +121,7 @@ def write_csv(path: Path, table: pd.DataFrame, float_format: str | None = None) 
     write_atomically(path, table.to_csv(index=False, lineterminator="\n", float_format=float_format))
 
 
-def read_csv(path: Path, columns: Sequence[str] = ()) -> pd.DataFrame:
+def read_csv(path: Path, columns: Sequence[str] = (), text_columns: Sequence[str] = ()) -> pd.DataFrame:
     """Read a table of a job or a study: text stays text, numbers are exact, empty cells missing.
 
     Parameters
@@ -128,6 +129,8 @@ def read_csv(path: Path, columns: Sequence[str] = ()) -> pd.DataFrame:
     path : Path
     columns : names
         Columns that must be there.
+    text_columns : names
+        Columns of this file that are text, besides those that are text in every file.
 
     Raises
     ------
@@ -137,7 +140,7 @@ def read_csv(path: Path, columns: Sequence[str] = ()) -> pd.DataFrame:
     try:
         table = pd.read_csv(
             path,
-            dtype=dict.fromkeys(TEXT_COLUMNS, str),
+            dtype=dict.fromkeys((*TEXT_COLUMNS, *text_columns), str),
             na_values=[""],
             keep_default_na=False,
             **_EXACT_NUMBERS,

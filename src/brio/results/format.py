@@ -16,6 +16,7 @@ from ..formatting import MISSING, format_p, is_missing, state_p
 
 __all__ = [
     "MISSING",
+    "format_column",
     "format_count",
     "format_frame",
     "format_interval",
@@ -194,11 +195,18 @@ def format_frame(table: pd.DataFrame) -> str:
     | --- | --- | --- |
     | a | 71.2 | < 0.001 |
     """
-    columns = [_format_column(table[name]) for name in table.columns]
+    columns = [format_column(table[name]) for name in table.columns]
     return format_table([str(name) for name in table.columns], list(zip(*columns, strict=True)))
 
 
-def _format_column(column: pd.Series) -> list[str]:
+def format_column(column: pd.Series) -> list[str]:
+    """Write the cells of a column with the digits of :func:`format_frame`.
+
+    Examples
+    --------
+    >>> format_column(pd.Series([71.234, None, 5.0]))
+    ['71.2', '-', '5.0']
+    """
     numbers = pd.to_numeric(column, errors="coerce").dropna().abs()
     pattern = "{:z.1f}" if (numbers >= 5).any() else "{:z.3g}"  # z: what rounds to zero is not negative
 

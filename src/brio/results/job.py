@@ -14,12 +14,15 @@ from .files import (
     AUDIT,
     COHORT_FACTS,
     EXCLUSIONS,
+    GROUPS,
     PLAN,
     RUNS,
     TUNING,
     file_error,
+    read_csv,
     read_json,
     write_atomically,
+    write_csv,
     write_json,
 )
 from .plan import Plan
@@ -30,7 +33,10 @@ from .summary import Summary
 from .tables import read_predictions, read_results
 from .tuning import TuningRecord
 
-__all__ = ["StoredJob", "StoredRun", "write_plan"]
+__all__ = ["GROUP_COLUMNS", "StoredJob", "StoredRun", "write_plan"]
+
+GROUP_COLUMNS = ("sex", "age", "motion")
+"""Columns of ``groups.csv`` besides the participant."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +63,8 @@ class StoredJob:
         One row per test scan of each run; None where they were not kept.
     audit, cohort_facts : dict or None
         What the audit found; counts and ranges of the cohort.
+    groups : DataFrame or None
+        Groups of each participant: ``participant_id`` and those of ``sex``, ``age`` and ``motion`` that are known.
     tuning : TuningRecord or None
         Where settings were tuned here.
     """
@@ -68,6 +76,7 @@ class StoredJob:
     predictions: pd.DataFrame | None = None
     audit: dict[str, Any] | None = None
     cohort_facts: dict[str, Any] | None = None
+    groups: pd.DataFrame | None = None
     tuning: TuningRecord | None = None
 
     @classmethod
@@ -91,6 +100,7 @@ class StoredJob:
             predictions=read_predictions(folder),
             audit=read_if_there(AUDIT),
             cohort_facts=read_if_there(COHORT_FACTS),
+            groups=_read_groups(folder),
             tuning=TuningRecord.read(folder) if (folder / TUNING).is_file() else None,
         )
 
@@ -127,12 +137,19 @@ class StoredJob:
         return [StoredRun(key, self.store.read_record(key)) for key in keys]
 
 
+def _read_groups(folder: Path) -> pd.DataFrame | None:
+    """Read ``groups.csv``; a sex may be written as a number."""
+    path = folder / GROUPS
+    return read_csv(path, ("participant_id",), GROUP_COLUMNS) if path.is_file() else None
+
+
 def write_plan(
     folder: Path,
     plan: Plan,
     cohort_facts: dict[str, Any],
     audit: dict[str, Any] | None,
     exclusions: Mapping[str, Sequence[str]],
+    groups: pd.DataFrame | None = None,
 ) -> None:
     """Write what was decided; the plan comes last, and with it the folder belongs to this job.
 
@@ -146,9 +163,13 @@ def write_plan(
         What the audit found; None where its exclusions are not applied.
     exclusions : dict
         Participant -> reasons.
+    groups : DataFrame, optional
+        Groups of each participant, for scores within them.
     """
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / COHORT_FACTS, cohort_facts)
+    if groups is not None:
+        write_csv(folder / GROUPS, groups)
     if audit is not None:
         write_json(folder / AUDIT, audit)
         lines = ["participant_id\treasons", *(f"{p}\t{'; '.join(reasons)}" for p, reasons in exclusions.items())]

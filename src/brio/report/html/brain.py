@@ -41,6 +41,19 @@ $(document).ready(() => { try {
 _VIEWS = (("from the left", -1, 1, 2, -1), ("from behind", 1, 0, 2, -1), ("from above", 1, 0, 1, 1))
 """Title; sign and axis of the horizontal direction, vertical axis, sign of the third axis towards the reader."""
 
+_OUTLINES = (
+    "-41,-72 -29,-54 -18,-46 -6,-52 2,-53 20,-46 30,-33 40,-33 60,-28 67,-20 72,-10 73,-4 73,12 68,24 58,42 50,51 34,62 "
+    "8,74 -20,81 -38,82 -52,78 -76,63 -101,24 -107,8 -105,-10 -102,-16 -94,-24 -94,-34 -88,-46 -76,-58 -54,-68 -50,-72",
+    "5,-72 10,-68 36,-63 46,-58 65,-32 70,-22 73,-10 71,30 67,44 62,52 50,65 42,70 12,82 0,78 -14,82 -42,70 -50,65 "
+    "-62,52 -67,44 -71,30 -73,-10 -70,-22 -64,-34 -46,-58 -36,-63 -10,-68 -5,-72",
+    "-21,-106 -10,-107 0,-101 8,-106 16,-107 30,-102 39,-96 54,-80 71,-48 73,-36 73,-22 56,40 48,54 41,62 20,72 10,73 "
+    "0,71 -18,73 -36,65 -43,60 -56,40 -72,-20 -73,-36 -70,-50 -54,-80 -38,-97 -21,-106",
+)
+"""Silhouette of the MNI152 brain mask for each view, in mm, simplified to 1.2 mm."""
+CENTRE = np.array([0.0, -17.0, 5.0])
+HALF_EXTENT = 92.0
+"""Middle of that brain, and half its length with a margin, in mm."""
+
 
 def describe_brain(arm: str, runs: Sequence[RunFactors], facts: dict[str, Any] | None) -> dict[str, Any]:
     """Describe where the factors of an arm lie, for the template.
@@ -79,7 +92,7 @@ def describe_brain(arm: str, runs: Sequence[RunFactors], facts: dict[str, Any] |
     viewer = render_brain_viewer(rois["xyz"], labels, factor)
     if viewer is None:
         brain["missing"] = "The interactive brain needs nilearn, which was not installed when this page was written."
-    else:  # compressed to half its size; the script of the page decompresses it when it is scrolled into view
+    else:  # compressed to half its size; the script of the page decompresses it when its section is opened
         brain["page"] = base64.b64encode(gzip.compress(viewer.encode(), mtime=0)).decode()
     return brain
 
@@ -115,13 +128,15 @@ def render_brain_viewer(xyz: Sequence[Sequence[float]], labels: Sequence[str], f
 
 
 def _project_regions(xyz: Sequence[Sequence[float]], factor: Sequence[int]) -> list[dict[str, Any]]:
-    """Project the regions on squares of 200 units, seen from three sides."""
+    """Project the regions and the outline of a brain on squares of 200 units, seen from three sides.
+
+    The middle of the brain is the middle of the square, whatever regions an atlas has.
+    """
     positions = np.asarray(xyz, dtype=float)
-    centre = (positions.max(0) + positions.min(0)) / 2
-    extent = max(float((positions.max(0) - positions.min(0)).max()), 1.0)
-    scaled = (positions - centre) / extent * 176
+    reach = max(HALF_EXTENT, float(np.abs(positions - CENTRE).max()))
+    scaled = (positions - CENTRE) / reach * 92
     views = []
-    for title, sign, across, up, towards in _VIEWS:
+    for (title, sign, across, up, towards), outline in zip(_VIEWS, _OUTLINES, strict=True):
         depth = towards * scaled[:, ({0, 1, 2} - {across, up}).pop()]
         dots = [
             {
@@ -131,5 +146,10 @@ def _project_regions(xyz: Sequence[Sequence[float]], factor: Sequence[int]) -> l
             }
             for u in np.argsort(depth, kind="stable")  # the nearest is drawn last
         ]
-        views.append({"title": title, "dots": dots})
+        edge = [tuple(map(float, point.split(","))) for point in outline.split()]
+        points = " ".join(
+            f"{100 + sign * 92 * (a - CENTRE[across]) / reach:.1f},{100 - 92 * (b - CENTRE[up]) / reach:.1f}"
+            for a, b in edge
+        )
+        views.append({"title": title, "dots": dots, "outline": points})
     return views

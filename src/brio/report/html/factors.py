@@ -24,7 +24,8 @@ class RunFactors:
     ----------
     fold : str
     seed : int
-    validation_auc : float
+    validation_auc : float or None
+        None where no validation scans were withheld.
     sites : list of str
         Source sites, sorted.
     pi_task : ndarray, shape [J]
@@ -41,7 +42,7 @@ class RunFactors:
 
     fold: str
     seed: int
-    validation_auc: float
+    validation_auc: float | None
     sites: list[str]
     pi_task: np.ndarray
     alpha_bar: np.ndarray
@@ -75,7 +76,7 @@ def _iterate_factors(arm: EvidenceArm) -> Iterator[RunFactors]:
         yield RunFactors(
             fold=row.fold,
             seed=row.seed,
-            validation_auc=row.validation_auc or 0.0,
+            validation_auc=row.validation_auc,
             sites=list(run.record.source_sites),
             pi_task=tensors["pi_task"][order],
             alpha_bar=tensors["alpha_bar"][..., order],
@@ -133,7 +134,9 @@ def _round(values: np.ndarray) -> list[Any]:
 
 
 def summarise_assignment(runs: Sequence[RunFactors]) -> dict[str, Any]:
-    """Describe the ROIs of each factor in the run with the highest validation AUC, and how well runs agree.
+    """Describe the ROIs of each factor in one run, and how well runs agree.
+
+    It is the run with the highest validation AUC; where there were no validation scans, the first.
 
     Parameters
     ----------
@@ -142,12 +145,14 @@ def summarise_assignment(runs: Sequence[RunFactors]) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``factor`` of each ROI, from 0, and its ``share`` of the ROI; ``agreement`` is the mean adjusted Rand index over
+        ``factor`` of each ROI, from 0, and its ``share`` of the ROI; ``chosen_by_validation`` is False where the run is
+        the first; ``agreement`` is the mean adjusted Rand index over
         pairs of runs: 1 if all make the same groups of ROIs, about 0 by chance; None for a single run.
     """
     from sklearn.metrics import adjusted_rand_score
 
-    best = max(runs, key=lambda run: (run.validation_auc, run.fold, -run.seed))
+    scored = [run for run in runs if run.validation_auc is not None]
+    best = max(scored, key=lambda run: (run.validation_auc, run.fold, -run.seed)) if scored else runs[0]
     groups = [run.Pi_bar.argmax(0) for run in runs]
     pairs = list(combinations(groups, 2))
     if len(pairs) > 300:  # enough for a mean
@@ -155,6 +160,7 @@ def summarise_assignment(runs: Sequence[RunFactors]) -> dict[str, Any]:
     return {
         "fold": best.fold,
         "seed": best.seed,
+        "chosen_by_validation": bool(scored),
         "factor": best.Pi_bar.argmax(0).tolist(),
         "share": (best.Pi_bar / best.Pi_bar.sum(0)).max(0).round(2).tolist(),
         "pi": _round(best.pi_task),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,13 +84,17 @@ def assign_styles(arms: Sequence[EvidenceArm], comparison: Comparison) -> dict[s
     return {name: ArmStyle(k, name, k < N_SHOWN) for k, name in enumerate(order)}
 
 
-def build_result_table(arms: Sequence[EvidenceArm], comparison: Comparison) -> dict[str, Any]:
+def build_result_table(
+    arms: Sequence[EvidenceArm], comparison: Comparison, given_label: Collection[str] = ()
+) -> dict[str, Any]:
     """Build the table of results: one row per arm, best first, with every metric and the difference from the reference.
 
     Parameters
     ----------
     arms : sequence of EvidenceArm
     comparison : Comparison
+    given_label : collection of str
+        Names of arms that read the label as a covariate.
 
     Returns
     -------
@@ -104,7 +108,10 @@ def build_result_table(arms: Sequence[EvidenceArm], comparison: Comparison) -> d
     rows = [
         {
             "name": arm.name,
-            "remarks": _list_remarks(arm, comparison, all_smoke),
+            "remarks": [
+                *_list_remarks(arm, comparison, all_smoke),
+                *(["is given the label as a covariate"] if arm.name in given_label else []),
+            ],
             "auc": arm.summary.auc,
             **_place(scale, arm.summary.auc),
             "pair_weighted": arm.summary.pair_weighted_auc or MetricSummary(),

@@ -11,6 +11,7 @@ from ..contents import ReportContents
 from ..evidence import EvidenceArm
 from ..ranking import compare_arms
 from ..repeat import describe_settings, wrap_command
+from .answers import build_answers
 from .brain import describe_brain
 from .factors import RunFactors, read_factors, summarise_qualification
 from .figures import (
@@ -22,6 +23,7 @@ from .figures import (
     build_roc,
     build_training,
 )
+from .sections import list_sections
 from .studies import describe_study
 from .template import fill_template
 
@@ -62,19 +64,21 @@ def _build_context(contents: ReportContents) -> dict[str, Any]:
     factors = _collect_factors(ordered)
     training = _build_panels(ordered, styles, build_training)
     with_curves = {panel["style"].name for panel in training}
-    return {
+    context = {
         "version": __version__,
         "contents": contents,
         "evidence": evidence,
         "comparison": comparison,
         "cohort": contents.cohort,
         "summary": main[0].job.summary if main else None,
-        "is_smoke_run": _is_smoke_run(contents),
+        "classes": evidence.classes,
+        "is_smoke_run": bool(contents.smoke_reason),
+        "answers": build_answers(contents),
         "unit": "site" if evidence.protocol == "loso" else "fold",
         "styles": styles,
         "main_styles": [styles[arm.name] for arm in ordered],
         "n_methods": len({arm.method for arm in ordered}),
-        "results": build_result_table(main, comparison) if main else None,
+        "results": build_result_table(main, comparison, evidence.given_label) if main else None,
         "other_protocol": _build_further_table(other_protocol),
         "varied": _build_further_table(evidence.varied),
         "forest": build_forest(main, styles, facts) if main else None,
@@ -91,11 +95,7 @@ def _build_context(contents: ReportContents) -> dict[str, Any]:
         "settings": [describe_settings(arm) for arm in ordered],
         "commands": [wrap_command(command) for command in contents.commands],
     }
-
-
-def _is_smoke_run(contents: ReportContents) -> bool:
-    best = contents.comparison.ranked[:1]
-    return bool(contents.evidence.smoke_reason) or any(arm.job.summary.smoke_run for arm in best)
+    return context | {"sections": list_sections(contents, context)}
 
 
 def _build_panels(
@@ -127,4 +127,4 @@ def _collect_factors(arms: list[EvidenceArm]) -> dict[str, list[RunFactors]]:
 
 
 def _render(context: dict[str, Any]) -> str:
-    return fill_template("report.html.j2", context, styles=("report.css",), scripts=("tables.js", "report.js"))
+    return fill_template("report.html.j2", context, styles=("report.css", "report_media.css"), scripts=("tables.js", "answers.js", "report.js"))

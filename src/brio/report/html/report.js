@@ -57,18 +57,65 @@
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") tip.hidden = true; });
   document.addEventListener("scroll", () => { tip.hidden = true; }, { passive: true });
 
-  // ---- mark the section in view
+  // ---- contents that follow: the section in view is marked, and its link stays in sight
   const links = new Map(all("nav a").map((a) => [a.hash.slice(1), a]));
+  const list = one("nav ul");
+  const mark = (id) => {
+    links.forEach((a) => a.removeAttribute("aria-current"));
+    const link = links.get(id);
+    if (!link) return;
+    link.setAttribute("aria-current", "true");
+    list.scrollLeft = link.offsetLeft - (list.clientWidth - link.offsetWidth) / 2;
+  };
   if ("IntersectionObserver" in window) {
     const seen = new IntersectionObserver((entries) => {
-      entries.filter((e) => e.isIntersecting).forEach((e) => {
-        links.forEach((a) => a.removeAttribute("aria-current"));
-        links.get(e.target.id)?.setAttribute("aria-current", "true");
-      });
+      entries.filter((e) => e.isIntersecting).forEach((e) => mark(e.target.id));
     }, { rootMargin: "-10% 0px -80% 0px" });
     all("main > section[id]").forEach((section) => seen.observe(section));
   }
-  addEventListener("beforeprint", () => all("details.printed").forEach((d) => { d.open = true; }));
+
+  // ---- folded sections: a link opens its section, one button opens all, paper has all
+  const parts = all("details.part");
+  const openTarget = () => {
+    const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const part = target && one("details.part", target);
+    if (part) part.open = true;
+  };
+  addEventListener("hashchange", openTarget);
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest('a[href^="#"]');
+    if (link && link.hash === location.hash) openTarget(); // no hashchange follows
+  });
+  openTarget();
+  const everything = document.getElementById("open-all");
+  everything.hidden = false;
+  const updateButton = () => { everything.textContent = parts.every((d) => d.open) ? "fold all" : "open all"; };
+  everything.addEventListener("click", () => {
+    const open = everything.textContent === "open all";
+    parts.forEach((d) => { d.open = open; });
+  });
+  parts.forEach((d) => d.addEventListener("toggle", updateButton));
+  let folded = [];
+  addEventListener("beforeprint", () => {
+    folded = all("details.printed").filter((d) => !d.open);
+    folded.forEach((d) => { d.open = true; });
+  });
+  addEventListener("afterprint", () => { folded.forEach((d) => { d.open = false; }); folded = []; });
+
+  // ---- boxes wider than the screen say so
+  const hint = (box) => {
+    const more = box.scrollWidth > box.clientWidth + 1;
+    box.classList.toggle("more", more);
+    let text = box.nextElementSibling;
+    if (!text?.classList.contains("hint")) {
+      if (!more) return;
+      text = Object.assign(document.createElement("p"), { className: "hint", textContent: "more columns: scroll sideways →" });
+      box.after(text);
+    }
+    text.hidden = !more;
+  };
+  const sizes = new ResizeObserver((entries) => entries.forEach((e) => hint(e.target)));
+  all(".scroll").forEach((box) => sizes.observe(box));
 
   // ---- qualification: matrices of site pairs, one class below and one above the diagonal
   const data = document.getElementById("q-data");
@@ -86,15 +133,13 @@
     };
     const plain = (name, text = "") => Object.assign(document.createElement(name), { textContent: text });
     const short = (name) => (name.length > 11 ? `${name.slice(0, 10)}…` : name);
-    // light to dark in one hue, so that the order survives print in grey
-    const shade = (share) => {
-      const t = Math.max(0, Math.min(1, share));
-      const mix = (a, b) => Math.round(a + (b - a) * t);
-      return `rgb(${mix(240, 8)} ${mix(245, 56)} ${mix(249, 104)})`;
-    };
+    // one hue from weak to strong, so that the order survives print in grey; the style sheet has its two ends
+    const shade = (share) => `--t: ${(100 * Math.max(0, Math.min(1, share))).toFixed(1)}%`;
+    const spread = (values) => [Math.min(...values), Math.max(...values)];
     const fixed = (v) => (v === null || v === undefined ? "–" : v.toFixed(2));
 
-    function figure(title, note, rows, columns, cell, low, high, square) {
+    function figure({ title, note, quantity, rows, columns, cell, values, square }) {
+      const [low, high] = spread(values); // of what is drawn: a scale from 0 would show nothing of near-equal weights
       const label = 62, size = 200, top = square ? 4 : 16;
       const step = size / (square ? rows.length : Math.max(rows.length, 1));
       const wide = size / columns.length;
@@ -104,7 +149,8 @@
         columns.forEach((_, j) => {
           const content = cell(i, j);
           if (!content) return;
-          const rect = make("rect", { x: label + j * wide, y: top + i * step, width: wide - 0.6, height: step - 0.6, fill: content.value === null ? "#fff" : shade((content.value - low) / (high - low || 1)) });
+          const rect = make("rect", { x: label + j * wide, y: top + i * step, width: wide - 0.6, height: step - 0.6, class: content.value === null ? "absent" : "heat" });
+          if (content.value !== null) rect.setAttribute("style", shade(high > low ? (content.value - low) / (high - low) : 0.5));
           if (content.value === null) // in no seed are both sites source sites
             svg.append(make("path", { d: `M${label + (j + 0.3) * wide} ${top + (i + 0.7) * step}L${label + (j + 0.7) * wide} ${top + (i + 0.3) * step}`, class: "none" }));
           rect.dataset.tip = content.tip;
@@ -112,9 +158,12 @@
         });
       });
       if (!square) columns.forEach((name, j) => svg.append(make("text", { x: label + (j + 0.5) * wide, y: 11, "text-anchor": "middle" }, name)));
-      const key = make("svg", { viewBox: "0 0 170 22", class: "key", "aria-hidden": "true" });
-      for (let k = 0; k < 20; k += 1) key.append(make("rect", { x: 28 + k * 5, y: 6, width: 5.2, height: 9, fill: shade(k / 19) }));
-      key.append(make("text", { x: 24, y: 14, "text-anchor": "end" }, fixed(low)), make("text", { x: 132, y: 14 }, fixed(high)));
+      const key = make("svg", { viewBox: `0 0 ${label + size + 4} 34`, class: "key", role: "img", "aria-label": `${quantity}: light ${fixed(low)}, dark ${fixed(high)}` });
+      for (let k = 0; k < 40; k += 1) key.append(make("rect", { x: label + k * 5, y: 4, width: 5.3, height: 9, class: "heat", style: shade(k / 39) }));
+      const same = fixed(low) === fixed(high);
+      [[0, low, "start"], [0.5, (low + high) / 2, "middle"], [1, high, "end"]].filter((_, k) => !same || k === 1)
+        .forEach(([at, value, anchor]) => key.append(make("text", { x: label + at * size, y: 24, "text-anchor": anchor }, same ? `${fixed(value)} everywhere` : fixed(value))));
+      key.append(make("text", { x: label - 4, y: 12, "text-anchor": "end" }, quantity));
       const box = plain("figure");
       const caption = plain("figcaption");
       caption.append(plain("b", title), " ", plain("span", note));
@@ -160,25 +209,24 @@
           byPair.set(`${i},${j}`, fold.pairs[k]);
         }
       const known = pairs.filter((p) => p.weights).flatMap((p) => p.weights);
-      const most = Math.max(...known.flatMap((v) => v.slice(1)));
-      const square = (title, note, k, low, high) => figure(title, note, sites, sites, (r, c) => {
+      const weightsOfAll = known.flatMap((v) => v.slice(1)); // one scale for all factors, so that they can be compared
+      const square = (title, note, quantity, k, values) => figure({ title, note, quantity, values, rows: sites, columns: sites, square: true, cell: (r, c) => {
         if (r === c) return null;
         const y = r > c ? 0 : 1; // below the diagonal the first class
         const weights = byPair.get(`${Math.min(r, c)},${Math.max(r, c)}`);
         const value = weights ? weights[y][k] : null;
         return { value, tip: `${sites[Math.min(r, c)]} – ${sites[Math.max(r, c)]}, ${classes[y]}\n${title}: ${value === null ? "not both source sites in any seed" : fixed(value)}` };
-      }, low, high, true);
-      const drawn = pi.map((p, j) => square(`Factor ${j + 1}`, `relevance ${fixed(p)}`, j + 1, 0, most));
-      const strength = known.map((v) => v[0]);
-      drawn.push(square("Strength g", "overall alignment of a pair", 0, Math.min(...strength), Math.max(...strength)));
+      } });
+      const drawn = pi.map((p, j) => square(`Factor ${j + 1}`, `relevance ${fixed(p)}; ${classes[0]} below, ${classes[1]} above the diagonal`, "weight", j + 1, weightsOfAll));
+      drawn.push(square("Strength g", `overall alignment of a pair; ${classes[0]} below, ${classes[1]} above`, "strength", 0, known.map((v) => v[0])));
       if (fold.support) {
         const values = fold.support.filter(Boolean).flat(2);
         const columns = classes.flatMap((_, y) => pi.map((_p, j) => `${j + 1}${y ? "′" : ""}`));
-        drawn.push(figure("Support q", `of each factor under re-estimation: ${classes[0]}, then ${classes[1]} (′)`, sites, columns, (r, c) => {
+        drawn.push(figure({ title: "Support q", note: `of each factor under re-estimation: ${classes[0]}, then ${classes[1]} (′)`, quantity: "support", values, rows: sites, columns, square: false, cell: (r, c) => {
           const support = fold.support[r];
           const value = support ? support[Math.floor(c / J)][c % J] : null;
           return { value, tip: `${sites[r]}, ${classes[Math.floor(c / J)]}\nsupport of factor ${(c % J) + 1}: ${fixed(value)}` };
-        }, Math.min(...values), 1, false));
+        } }));
       }
       document.getElementById("q-title").textContent = `Test ${unit} ${foldChoice.value}: ${fold.seeds === 1 ? "one seed" : `mean over ${fold.seeds} seeds`}`;
       maps.replaceChildren(...drawn);
@@ -194,7 +242,7 @@
     fillFolds();
   }
 
-  // ---- interactive brain: a compressed page of its own, decompressed when it is scrolled into view
+  // ---- interactive brain: a compressed page of its own, decompressed as soon as its section is open
   const frame = one("iframe.brain");
   if (frame) {
     const decompress = async () => {
@@ -202,13 +250,15 @@
       const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
       frame.srcdoc = await new Response(stream).text();
     };
-    const observer = new IntersectionObserver((entries) => {
-      if (!entries.some((entry) => entry.isIntersecting)) return;
-      observer.disconnect();
-      const replaceFrame = (reason) => frame.replaceWith(Object.assign(document.createElement("p"), { className: "note", textContent: reason }));
+    const part = frame.closest("details.part");
+    const replaceFrame = (reason) => frame.replaceWith(Object.assign(document.createElement("p"), { className: "note", textContent: reason }));
+    const load = () => {
+      if (!part.open) return;
+      part.removeEventListener("toggle", load);
       if (typeof DecompressionStream === "undefined") replaceFrame("The interactive brain needs a browser from 2023 or later.");
       else decompress().catch(() => replaceFrame("The interactive brain could not be read: this file is damaged."));
-    }, { rootMargin: "600px" });
-    observer.observe(frame);
+    };
+    part.addEventListener("toggle", load);
+    load();
   }
 })();

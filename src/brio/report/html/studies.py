@@ -7,8 +7,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from ...results import StoredStudy
-from ...results.format import MISSING, typeset
+from ...results.format import format_column, typeset
 
 __all__ = ["describe_study", "render_markdown"]
 
@@ -36,7 +38,7 @@ def describe_study(study: StoredStudy) -> dict[str, Any]:
         head = study.table.head(MAX_TABLE_ROWS)
         table = {
             "columns": [str(column) for column in head.columns],
-            "rows": [[_format_cell(value) for value in row] for row in head.itertuples(index=False, name=None)],
+            "rows": [list(row) for row in zip(*(_format_cells(head[column]) for column in head.columns), strict=True)],
         }
     return {
         "name": study.name,
@@ -56,14 +58,16 @@ def _remove_repeated_lines(text: str) -> str:
     return "\n".join(line for line in text.splitlines() if not line.startswith(repeated))
 
 
-def _format_cell(value: Any) -> dict[str, Any]:
-    """Return the text of a cell, and the number by which it is sorted."""
-    if isinstance(value, float):
-        missing = value != value
-        return {"text": typeset(MISSING if missing else f"{value:.4g}"), "value": None if missing else value}
-    if isinstance(value, int) and not isinstance(value, bool):
-        return {"text": str(value), "value": value}
-    return {"text": str(value), "value": None}
+def _format_cells(column: pd.Series) -> list[dict[str, Any]]:
+    """Return the text of the cells of a column, all with the same digits, and the numbers by which they are sorted."""
+    return [
+        {"text": typeset(text), "value": value if _is_number(value) else None}
+        for text, value in zip(format_column(column), column.tolist(), strict=True)
+    ]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
 
 
 def _encode_figure(folder: Path) -> str | None:

@@ -1,0 +1,115 @@
+"""The sections of the page: their titles, what a reader learns of each while it is folded, and which are there."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ...results.format import format_count, format_number, format_percent
+from ..cohort import find_audit_warnings
+from ..contents import ReportContents
+
+__all__ = ["PageSection", "list_sections"]
+
+
+class PageSection(NamedTuple):
+    """A section of the page.
+
+    Attributes
+    ----------
+    title : str
+        Its heading.
+    link : str
+        What the contents call it.
+    gist : str
+        What stands beside the heading.
+    """
+
+    title: str
+    link: str
+    gist: str = ""
+
+
+def list_sections(contents: ReportContents, context: dict[str, Any]) -> dict[str, PageSection]:
+    """List the sections of a page in their order, by the id that links point at.
+
+    Parameters
+    ----------
+    contents : ReportContents
+    context : dict
+        The other variables of the template.
+
+    Returns
+    -------
+    dict of str to PageSection
+    """
+    unit, summary, studies = context["unit"], context["summary"], context["studies"]
+    sections = {
+        "answers": PageSection("What an answer means", "An answer") if contents.answers else None,
+        "results": PageSection("Results", "Results", _describe_results(contents)) if context["results"] else None,
+        "sites": PageSection(f"{unit.capitalize()} by {unit}", f"{unit.capitalize()}s", _describe_range(contents))
+        if context["forest"]
+        else None,
+        "roc": PageSection("ROC curves", "ROC", _describe_roc(contents)) if context["roc"] else None,
+        "calibration": PageSection("Calibration", "Calibration", _describe_calibration(contents))
+        if context["calibration"]
+        else None,
+        "cohort": PageSection("Cohort and audit", "Cohort", _describe_cohort(contents)) if summary else None,
+        "factors": PageSection("Factors", "Factors", _describe_factors(context["brain"]))
+        if context["has_factor_methods"]
+        else None,
+        "training": PageSection("Training", "Training", "validation AUC by epoch")
+        if context["training"] or context["without_curves"]
+        else None,
+        "studies": PageSection("Studies", "Studies", format_count(len(studies), "study", "studies")) if studies else None,
+        "exclusions": PageSection("Excluded participants", "Exclusions", str(len(context["exclusions"]) or "none"))
+        if summary
+        else None,
+        "configuration": PageSection("Settings", "Settings", format_count(len(context["settings"]), "method"))
+        if context["settings"]
+        else None,
+        "repeat": PageSection("Reproduce", "Reproduce", "commands and versions"),
+    }
+    return {name: section for name, section in sections.items() if section is not None}
+
+
+def _describe_results(contents: ReportContents) -> str:
+    ranked = contents.comparison.ranked
+    if not ranked:
+        return ""
+    rank = f", the highest of {len(ranked)}" if len(ranked) > 1 else ""
+    return f"{ranked[0].name} {format_percent(ranked[0].summary.auc.mean)} %{rank}"
+
+
+def _describe_range(contents: ReportContents) -> str:
+    if not contents.comparison.ranked:
+        return ""
+    best = contents.comparison.ranked[0]
+    scores = best.rows.groupby("fold")["auc"].mean().dropna()
+    if scores.empty:
+        return ""
+    return f"{best.name} from {format_percent(float(scores.min()))} to {format_percent(float(scores.max()))} %"
+
+
+def _describe_roc(contents: ReportContents) -> str:
+    points = contents.answers.points[1:] if contents.answers else []
+    return f"sensitivity {format_percent(points[0].sensitivity.mean)} % at {points[0].name}" if points else ""
+
+
+def _describe_calibration(contents: ReportContents) -> str:
+    error = contents.answers.arm.calibration_error if contents.answers else None
+    return "" if error is None else f"mean error {format_percent(error)} %"
+
+
+def _describe_cohort(contents: ReportContents) -> str:
+    sites = f"{format_count(len(contents.cohort['rows']), 'site')}; " if contents.cohort else ""
+    job = contents.evidence.audited
+    if job is None or job.audit is None:
+        return f"{sites}no audit stored"
+    warnings = len(find_audit_warnings(job.audit, contents.evidence.classes))
+    return f"{sites}{format_count(warnings, 'warning') if warnings else 'no warnings'}"
+
+
+def _describe_factors(brain: dict[str, Any] | None) -> str:
+    if brain is None or brain["agreement"] is None:
+        return ""
+    return f"runs agree with an index of {format_number(brain['agreement'])}"

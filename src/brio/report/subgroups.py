@@ -1,0 +1,115 @@
+"""Scores of a method within groups of participants: by sex, and by age and motion below or above the median."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from ..protocol import PeopleTest
+from ..results import GROUP_COLUMNS, PAIR_WEIGHTED, assess_auc, covariance_rows, site_rows
+from .evidence import EvidenceArm
+
+__all__ = ["Subgroup", "score_subgroups"]
+
+SMALLEST_CLASS = 10
+"""Groups with fewer participants of a class are counted but not scored."""
+
+
+@dataclass(frozen=True)
+class Subgroup:
+    """One group of participants.
+
+    Attributes
+    ----------
+    kind, value : str
+        For example ``"sex"`` and ``"F"``.
+    n : tuple of int
+        Participants of the negative and of the positive class.
+    auc : float or None
+        Pair-weighted, over sites with two participants of each class; None where a class has too few participants, as
+        are the next three.
+    interval : tuple of float or None
+        95 % interval over participants at these sites.
+    sensitivity, specificity : float or None
+        Over all participants of the group, margins averaged over seeds.
+    p : float or None
+        Two-sided, of the difference in AUC from the rest of its kind; the same for both of two groups.
+    """
+
+    kind: str
+    value: str
+    n: tuple[int, int]
+    auc: float | None = None
+    interval: tuple[float, float] | None = None
+    sensitivity: float | None = None
+    specificity: float | None = None
+    p: float | None = None
+
+
+def score_subgroups(arm: EvidenceArm, *, skip: tuple[str, ...] = ()) -> list[Subgroup]:
+    """Score a leave-one-site-out arm within groups of participants.
+
+    Parameters
+    ----------
+    arm : EvidenceArm
+    skip : tuple of str
+        Kinds that are not to be shown.
+
+    Returns
+    -------
+    list of Subgroup
+        Empty where the job stored no groups or no predictions, and under k-fold.
+    """
+    groups, predictions = arm.job.groups, arm.predictions
+    if groups is None or predictions.empty or arm.unit != "site":
+        return []
+    by_participant = groups.drop_duplicates("participant_id").set_index("participant_id")
+    scored = []
+    for kind in GROUP_COLUMNS:
+        if kind not in by_participant or kind in skip:
+            continue
+        value = predictions["participant_id"].map(by_participant[kind])
+        parts = [_score(predictions[value == one], kind, str(one)) for one in sorted(value.dropna().unique(), key=_key)]
+        scored += _compare_two(parts) if len(parts) == 2 else [subgroup for subgroup, _ in parts]
+    return scored
+
+
+def _key(value: str) -> tuple[bool, str]:
+    """Order of the groups of a kind: what lies below the median comes first."""
+    return not value.startswith("below"), value
+
+
+def _score(predictions: pd.DataFrame, kind: str, value: str) -> tuple[Subgroup, PeopleTest | None]:
+    people = predictions.groupby("participant_id").agg(label=("label", "first"), margin=("logit", "mean"))
+    positive = people["label"] == 1
+    n = int((~positive).sum()), int(positive.sum())
+    if min(n) < SMALLEST_CLASS:
+        return Subgroup(kind, value, n), None
+    decision = people["margin"] > 0
+    rates = float(decision[positive].mean()), float((~decision)[~positive].mean())
+    own = _keep_comparable_sites(predictions).assign(method="own")
+    tests = {} if own.empty else assess_auc(site_rows(own, "loso"), covariance_rows(own, "loso"), "own")
+    if not tests:
+        return Subgroup(kind, value, n, None, None, *rates), None
+    test = tests[PAIR_WEIGHTED]
+    interval = None if np.isnan(test.error) else (max(0.0, test.low), min(1.0, test.high))
+    return Subgroup(kind, value, n, test.mean, interval, *rates), test
+
+
+def _keep_comparable_sites(predictions: pd.DataFrame) -> pd.DataFrame:
+    """Leave out sites where the group has fewer than two participants of a class: their AUC has no known error."""
+    people = predictions.drop_duplicates(["fold", "participant_id"])
+    fewest = pd.crosstab(people["fold"], people["label"]).reindex(columns=[0, 1], fill_value=0).min(axis=1)
+    return predictions[predictions["fold"].map(fewest) >= 2]
+
+
+def _compare_two(parts: list[tuple[Subgroup, PeopleTest | None]]) -> list[Subgroup]:
+    """Test whether the AUC of two groups differs: they share no participant, so their errors add up."""
+    (first, a), (second, b) = parts
+    if a is None or b is None or not np.hypot(a.error, b.error) > 0:
+        return [first, second]
+    p = float(2 * stats.norm.sf(abs(a.mean - b.mean) / np.hypot(a.error, b.error)))
+    return [Subgroup(**{**vars(subgroup), "p": p}) for subgroup in (first, second)]
