@@ -6,6 +6,8 @@ import pytest
 from browser import Browser, chromium
 
 from brio.report import write_report
+from brio.report.clinical import compute_predictive_values
+from brio.report.contents import gather_contents
 from brio.report.html import page
 
 
@@ -35,9 +37,14 @@ def check(browser, path):
     assert browser.eval("window.pwned") is None
 
 
+OPEN_ALL = "document.getElementById('open-all').click()"
+
+
 @pytest.fixture
 def opened(browser, report):
+    """The page with every section open."""
     browser.open(report)
+    browser.eval(OPEN_ALL)
     yield browser
     check(browser, report)
 
@@ -155,11 +162,13 @@ def test_qualification_is_drawn_for_the_fold_that_is_chosen(opened):
 @pytest.mark.soak  # ten seconds of software WebGL
 def test_the_brain_turns(browser, whole):
     browser.open(whole)
-    browser.eval("document.querySelector('iframe.brain').scrollIntoView()")
+    assert browser.eval("document.querySelector('iframe.brain').srcdoc") == "", "nothing is drawn in a folded section"
+    browser.eval("document.querySelector('#factors summary').click()")
+    assert browser.eval("scrollY") == 0
     frame = "document.querySelector('iframe.brain')"
     assert browser.until(f"!!{frame}.contentDocument?.querySelector('canvas')")
     scene = f"{frame}.contentDocument.querySelector('#connectome-plot')"
-    assert browser.until(f"!!{scene}?._fullLayout?.scene?._scene"), "a scene in three dimensions"
+    assert browser.until(f"!!{scene}?._fullLayout?.scene?._scene"), "drawn without scrolling"
     markers = f"{scene}.data.filter(t => t.type === 'scatter3d')"
     assert browser.until(f"{markers}.every(t => t.mode === 'markers' && t.hoverinfo === 'text')")
     assert browser.eval(f"{markers}[0].x.length") == 8
@@ -168,19 +177,114 @@ def test_the_brain_turns(browser, whole):
     check(browser, whole)
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_nothing_is_wider_than_the_screen(browser, report, width):
-    browser.open(report, width=width)
-    assert browser.eval("document.documentElement.scrollWidth") == width
+WIDTHS = (360, 390, 768, 1280, 1920)
+CLIPPED = """[...document.querySelectorAll('main table, main .scroll, main .panels, main pre, main .maps, main dl')]
+  .filter(e => e.checkVisibility() && (e.getBoundingClientRect().right > innerWidth + 0.5 || e.scrollWidth > e.clientWidth + 1))
+  .filter(e => { const box = e.closest('.scroll.more'), hint = box?.nextElementSibling;
+    return !(hint?.classList.contains('hint') && hint.checkVisibility()) })
+  .map(e => `${e.tagName} ${e.id || e.className} ${e.scrollWidth} > ${e.clientWidth}`)"""
+LAST_COLUMNS = """[...document.querySelectorAll('#results-table tbody tr')].map(r => r.cells[r.cells.length - 1].getBoundingClientRect())
+  .filter(b => b.width > 0 && b.right <= innerWidth && b.left >= 0).length"""
+CONTRAST = """(() => {
+  const light = (c) => { const [r, g, b] = c.match(/[0-9.]+/g).slice(0, 3).map(v => v / 255)
+    .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b };
+  const paper = light(getComputedStyle(document.body).backgroundColor);
+  const ratio = (e) => { const ink = light(getComputedStyle(e).color);
+    return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05) };
+  return ['.reply', '.lead', '.note', '.gist', '.wrong', 'nav a', '.lane > span', 'summary h2']
+    .map(s => [s, ratio(document.querySelector(s))]).filter(([, r]) => r < 4.5) })()"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_clipped_at_any_width(browser, report, scheme):
+    browser.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    try:
+        browser.open(report)
+        for width in WIDTHS:
+            browser.size(width, 800)
+            assert browser.eval("document.querySelector('.usable').getBoundingClientRect().bottom") < 800, width
+            assert browser.eval("document.documentElement.scrollHeight") < 4_000, "folded"
+        browser.eval("document.querySelectorAll('details').forEach(d => { d.open = true })")
+        for width in WIDTHS:
+            browser.size(width, 800)
+            browser.eval("new Promise(done => requestAnimationFrame(() => setTimeout(done, 60)))")
+            assert browser.eval("document.documentElement.scrollWidth") == width
+            assert browser.eval(CLIPPED) == [], width
+            assert browser.eval(LAST_COLUMNS) == 3, f"the p column at {width}"
+        assert browser.eval("document.querySelectorAll('.scroll.more').length") == 0, "no hint where all is in view"
+        browser.size(360, 800)
+        assert browser.until("document.querySelectorAll('.scroll.more + .hint:not([hidden])').length > 0", 5)
+        paper = browser.eval("getComputedStyle(document.body).backgroundColor")
+        assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
+        assert browser.eval(CONTRAST) == []
+        check(browser, report)
+    finally:
+        browser.send("Emulation.setEmulatedMedia", features=[])
+
+
+def test_answers_follow_the_slider_by_bayes_rule(opened, renamed):
+    answers = gather_contents(renamed).answers
+    shown = "document.querySelector('#meaning [data-out=\"{}\"]').textContent"
+    for k, point in enumerate(answers.points):
+        chosen(opened, "answer-point", str(k))
+        for share in (0.01, 0.5, 0.9):
+            typed(opened, "#prevalence", str(100 * share))
+            values = compute_predictive_values(point.sensitivity.mean, point.specificity.mean, share)
+            for name, value in zip(("positive", "negative"), values, strict=True):
+                assert opened.eval(shown.format(name)) == f"{100 * value:.1f} %"
+            cells = [int(opened.eval(shown.format(f"{a}_{b}"))) for b in ("positive", "negative") for a in ("true", "false")]
+            tp, fp, tn, fn = cells
+            assert tp + fn == 1000 * share
+            assert tp + fp + tn + fn == 1000
+            assert tp == pytest.approx(1000 * share * point.sensitivity.mean, abs=0.51)
+    opened.eval("document.getElementById('prevalence-here').click()")
+    assert opened.eval("document.getElementById('prevalence-value').textContent") == "50.0 %"
+
+
+def test_contents_open_a_section_and_follow_the_reader(browser, report):
+    browser.open(report, width=390)
+    folded = "!document.querySelector('#training details').open"
+    assert browser.eval(folded)
+    browser.eval("document.querySelector('nav a[href=\"#training\"]').click()")
+    assert browser.until(f"!({folded})", 5)
+    current = "document.querySelector('nav a[aria-current]')"
+    assert browser.until(f"{current}?.hash === '#training'", 5)
+    inside = f"(() => {{ const b = {current}.getBoundingClientRect(); return b.left >= 0 && b.right <= innerWidth }})()"
+    assert browser.until(inside, 5), "its link is in sight"
+    assert browser.eval("document.querySelector('nav').getBoundingClientRect().top") == 0
+    browser.eval("document.querySelector('#training summary').click()")
+    browser.eval("document.querySelector('nav a[href=\"#training\"]').click()")
+    assert browser.until(f"!({folded})", 5), "also where the address does not change"
+
+
+def test_shades_use_the_whole_scale_and_a_legend_says_which(opened):
+    figures = "[...document.querySelectorAll('#q-maps figure')]"
+    tips = "[...f.querySelectorAll('svg:not(.key) rect.heat')].map(r => Number(r.dataset.tip.match(/[0-9.]+$/)[0]))"
+    legend = "[...f.querySelectorAll('.key text')].map(t => t.textContent)"
+    maps = opened.eval(f"{figures}.map(f => [{tips}, {legend}])")
+    assert len(maps) == 6
+    weights = [value for values, _ in maps[:4] for value in values]
+    for k, (values, (low, _, high, name)) in enumerate(maps):
+        drawn = weights if k < 4 else values
+        assert (float(low), float(high)) == (min(drawn), max(drawn)), "of what is drawn"
+        assert name == ("weight", "weight", "weight", "weight", "strength", "support")[k]
+    fills = opened.eval(f"{figures}.flatMap(f => [...f.querySelectorAll('.key rect')].map(r => getComputedStyle(r).fill))")
+    assert len(set(fills)) >= 30
 
 
 def test_paper_has_no_buttons_but_a_legend(opened):
-    opened.send("Emulation.setEmulatedMedia", media="print")
+    dark = [{"name": "prefers-color-scheme", "value": "dark"}]
+    opened.send("Emulation.setEmulatedMedia", media="print", features=dark)
     try:
         visible = "getComputedStyle(document.querySelector('{}')).display"
         assert opened.eval(visible.format("nav")) == "none"
         assert opened.eval(visible.format("#sites .chip")) != "none"
+        paper = "getComputedStyle(document.body).backgroundColor"
+        assert opened.eval(paper) == "rgb(255, 255, 255)", "dark on paper wastes ink"
         opened.eval("dispatchEvent(new Event('beforeprint'))")
-        assert opened.eval("[...document.querySelectorAll('#configuration details')].every(d => d.open)")
+        assert opened.eval("[...document.querySelectorAll('details.printed')].every(d => d.open)")
+        opened.eval("dispatchEvent(new Event('afterprint'))")
+        assert opened.eval("document.querySelectorAll('#configuration details.printed:not([open])').length") > 0
+        assert opened.eval("document.querySelectorAll('details.part:not([open])').length") == 0, "as it was before"
     finally:
-        opened.send("Emulation.setEmulatedMedia", media="")
+        opened.send("Emulation.setEmulatedMedia", media="", features=[])

@@ -56,7 +56,8 @@ def render_prediction_page(model: Model, cohort: Cohort, predictions: ScanPredic
         "scores": _list_scores(score_labelled_scans(cohort, predictions)),
         "facts": _list_facts(model),
     }
-    styles, scripts = ("report.css", "predictions.css"), ("tables.js", "predictions.js")
+    styles = ("report.css", "report_media.css", "predictions.css")
+    scripts = ("tables.js", "predictions.js")
     return fill_template("predictions.html.j2", context, styles, scripts)
 
 

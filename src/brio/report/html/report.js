@@ -60,26 +60,41 @@
   // ---- contents that follow: the section in view is marked, and its link stays in sight
   const links = new Map(all("nav a").map((a) => [a.hash.slice(1), a]));
   const list = one("nav ul");
-  const mark = (id) => {
+  const marked = all("main > section[id]");
+  let current = "";
+  const follow = () => {
+    const top = (section) => section.getBoundingClientRect().top;
+    const reached = (line) => marked.findLast((section) => top(section) <= line) ?? marked[0];
+    const atEnd = scrollY + innerHeight >= document.documentElement.scrollHeight - 2;
+    // at the end of the page sections below the line cannot come up to it: the one that was asked for counts
+    const wanted = atEnd && marked.find((section) => `#${section.id}` === location.hash && top(section) >= 0);
+    const id = (wanted || reached(innerHeight * 0.25)).id;
+    if (id === current) return;
+    current = id;
     links.forEach((a) => a.removeAttribute("aria-current"));
     const link = links.get(id);
     if (!link) return;
     link.setAttribute("aria-current", "true");
     list.scrollLeft = link.offsetLeft - (list.clientWidth - link.offsetWidth) / 2;
   };
-  if ("IntersectionObserver" in window) {
-    const seen = new IntersectionObserver((entries) => {
-      entries.filter((e) => e.isIntersecting).forEach((e) => mark(e.target.id));
-    }, { rootMargin: "-10% 0px -80% 0px" });
-    all("main > section[id]").forEach((section) => seen.observe(section));
-  }
+  let waiting = false;
+  const followSoon = () => {
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(() => { waiting = false; follow(); });
+  };
+  ["scroll", "resize", "hashchange"].forEach((name) => addEventListener(name, followSoon, { passive: true }));
+  document.addEventListener("toggle", followSoon, true);
+  follow();
 
   // ---- folded sections: a link opens its section, one button opens all, paper has all
   const parts = all("details.part");
   const openTarget = () => {
     const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
     const part = target && one("details.part", target);
-    if (part) part.open = true;
+    if (!part) return;
+    part.open = true;
+    target.scrollIntoView(); // before it was open, the page may have been too short to bring it up
   };
   addEventListener("hashchange", openTarget);
   document.addEventListener("click", (event) => {
