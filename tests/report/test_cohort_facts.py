@@ -7,7 +7,8 @@ import pandas as pd
 
 from brio import Cohort
 from brio.cohort.simulate import Simulation, simulate
-from brio.jobs.cohort_facts import describe_cohort
+from brio.jobs.cohort_facts import describe_cohort, group_participants
+from brio.results import StoredJob
 from brio.results.files import COHORT_FACTS
 
 
@@ -70,3 +71,28 @@ def test_every_run_writes_the_facts_of_the_scans_it_uses(finished, cohort):
     used = cohort.select(~np.isin(cohort.ids, list(plan["excluded"])))
     assert written == json.loads(json.dumps(describe_cohort(used)))
     assert sum(written["all"]["n"]) == plan["n_scans"] == len(cohort) - 1
+
+
+def test_groups_split_participants_and_hold_no_age():
+    rng = np.random.default_rng(0)
+    age = [21.25, 30.5, np.nan, 44.75, 50.125, np.inf, *[35.0] * 5, 18.375]
+    cohort = Cohort.from_scans(
+        [rng.normal(size=(50, 4)) for _ in range(12)],
+        site=["A"] * 6 + ["B"] * 6,
+        label=[0, 1] * 6,
+        covariates=pd.DataFrame({"age": age, "sex": ["1", "2", None] * 4, "mean_fd": [np.nan] * 12}),
+    )
+    groups = group_participants(cohort)
+    assert list(groups) == ["participant_id", "sex", "age"], "no motion is known"
+    assert groups["age"].tolist()[:6] == ["below 35.0", "below 35.0", "", "35.0 or above", "35.0 or above", ""]
+    assert groups["sex"].tolist()[:3] == ["1", "2", ""]
+    assert not [value for value in ("21.25", "50.125", "18.375") if value in groups.to_csv()]
+    bare = Cohort.from_scans([rng.normal(size=(50, 4))] * 2, site=["A", "A"], label=[0, 1])
+    assert group_participants(bare) is None
+
+
+def test_groups_come_back_as_they_were_written(finished, cohort):
+    plan = json.loads((finished / "plan.json").read_text())
+    used = cohort.select(~np.isin(cohort.ids, list(plan["excluded"])))
+    stored = StoredJob.read(finished).groups
+    pd.testing.assert_frame_equal(stored, group_participants(used).reset_index(drop=True), check_dtype=False)

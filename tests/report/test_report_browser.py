@@ -179,11 +179,13 @@ def test_the_brain_turns(browser, whole):
 
 WIDTHS = (360, 390, 768, 1280, 1920)
 CLIPPED = """[...document.querySelectorAll('main table, main .scroll, main .panels, main pre, main .maps, main dl')]
-  .filter(e => e.checkVisibility() && (e.getBoundingClientRect().right > innerWidth + 0.5 || e.scrollWidth > e.clientWidth + 1))
+  .filter(e => e.checkVisibility())
+  .filter(e => e.getBoundingClientRect().right > innerWidth + 0.5 || e.scrollWidth > e.clientWidth + 1)
   .filter(e => { const box = e.closest('.scroll.more'), hint = box?.nextElementSibling;
     return !(hint?.classList.contains('hint') && hint.checkVisibility()) })
   .map(e => `${e.tagName} ${e.id || e.className} ${e.scrollWidth} > ${e.clientWidth}`)"""
-LAST_COLUMNS = """[...document.querySelectorAll('#results-table tbody tr')].map(r => r.cells[r.cells.length - 1].getBoundingClientRect())
+LAST_COLUMNS = """[...document.querySelectorAll('#results-table tbody tr')]
+  .map(r => r.cells[r.cells.length - 1].getBoundingClientRect())
   .filter(b => b.width > 0 && b.right <= innerWidth && b.left >= 0).length"""
 CONTRAST = """(() => {
   const light = (c) => { const [r, g, b] = c.match(/[0-9.]+/g).slice(0, 3).map(v => v / 255)
@@ -232,7 +234,9 @@ def test_answers_follow_the_slider_by_bayes_rule(opened, renamed):
             values = compute_predictive_values(point.sensitivity.mean, point.specificity.mean, share)
             for name, value in zip(("positive", "negative"), values, strict=True):
                 assert opened.eval(shown.format(name)) == f"{100 * value:.1f} %"
-            cells = [int(opened.eval(shown.format(f"{a}_{b}"))) for b in ("positive", "negative") for a in ("true", "false")]
+            cells = [
+                int(opened.eval(shown.format(f"{a}_{b}"))) for b in ("positive", "negative") for a in ("true", "false")
+            ]
             tp, fp, tn, fn = cells
             assert tp + fn == 1000 * share
             assert tp + fp + tn + fn == 1000
@@ -268,7 +272,9 @@ def test_shades_use_the_whole_scale_and_a_legend_says_which(opened):
         drawn = weights if k < 4 else values
         assert (float(low), float(high)) == (min(drawn), max(drawn)), "of what is drawn"
         assert name == ("weight", "weight", "weight", "weight", "strength", "support")[k]
-    fills = opened.eval(f"{figures}.flatMap(f => [...f.querySelectorAll('.key rect')].map(r => getComputedStyle(r).fill))")
+    fills = opened.eval(
+        f"{figures}.flatMap(f => [...f.querySelectorAll('.key rect')].map(r => getComputedStyle(r).fill))"
+    )
     assert len(set(fills)) >= 30
 
 

@@ -315,6 +315,16 @@ def test_flat_views_look_the_way_they_say():
     assert behind[0][0] < behind[1][0], "left is left"
     assert above[0][1] < above[1][1], "the forehead is up"
     assert side[0][1] < side[1][1]
+    for view in _project_regions([left_front_top, right_back_low], [0, 1]):
+        edge = np.array([point.split(",") for point in view["outline"].split()], dtype=float)
+        assert np.allclose((edge.max(0) + edge.min(0)) / 2, 100, atol=2), "the brain is in the middle of its square"
+        assert edge.min() >= 0
+        assert edge.max() <= 200
+        inside = np.array([(d["x"], d["y"]) for d in view["dots"]])
+        assert (inside > edge.min(0)).all()
+        assert (inside < edge.max(0)).all()
+    far = _project_regions([[0.0, 0.0, 200.0]], [0])[0]["dots"][0]
+    assert 0 <= far["y"] <= 200, "regions outside the outline are still in the square"
     assert views["from the left"][-1]["factor"] == 0, "the nearest is drawn last"
     assert views["from behind"][-1]["factor"] == 1
 

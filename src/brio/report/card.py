@@ -130,7 +130,8 @@ def _describe_evaluation(contents: ReportContents) -> list[str]:
     header = ("method", "AUC", "95 % interval", "pair-weighted AUC", *_METRICS, "calibration error")
     arms = sorted(evidence.main, key=lambda arm: -(arm.summary.auc.mean or 0.0))
     return [
-        f"{protocol}; {seeds}. {contents.selection} Values in percent, mean over {unit}s, with 95 % intervals ({summary.intervals}).",
+        f"{protocol}; {seeds}. {contents.selection} Values in percent, mean over {unit}s, with 95 % "
+        f"intervals ({summary.intervals}).",
         "",
         *_format_escaped_table(header, [_list_scores(arm) for arm in arms]),
     ]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .clinical import Answers, describe_answers
 from .cohort import AuditLine, build_cohort_table, list_audit_lines
 from .evidence import Evidence, read_evidence
-from .clinical import Answers, describe_answers
 from .ranking import Comparison, compare_arms
 from .repeat import list_commands, list_versions
 from .subgroups import Subgroup, score_subgroups
@@ -68,7 +68,9 @@ class ReportContents:
         """By what checkpoints and settings were chosen."""
         if self.evidence.has_validation_scans:
             return "Checkpoints and settings are chosen on validation scans or inner folds, never on test scans."
-        return "Settings are chosen on inner folds over source scans, never on test scans; there are no validation scans."
+        return (
+            "Settings are chosen on inner folds over source scans, never on test scans; there are no validation scans."
+        )
 
 
 def gather_contents(folder: Path) -> ReportContents:

@@ -97,8 +97,8 @@ def _write_notes(answers: Answers, classes: ClassNames) -> tuple[str, ...]:
         point, share = answers.points[0], answers.confusion.prevalence
         values = compute_predictive_values(point.sensitivity.mean or 0.0, point.specificity.mean or 0.0, share)
         notes.append(
-            f"Where {format_percent(share)} % are {classes.are_positive}, as in these data, a positive answer is right in "
-            f"{format_percent(values[0])} % of cases and a negative one in {format_percent(values[1])} %."
+            f"Where {format_percent(share)} % are {classes.are_positive}, as in these data, a positive answer is right "
+            f"in {format_percent(values[0])} % of cases and a negative one in {format_percent(values[1])} %."
         )
     explanation = explain_balanced_accuracy(answers)
     return (*notes, explanation) if explanation else tuple(notes)
@@ -122,8 +122,9 @@ def explain_balanced_accuracy(answers: Answers) -> str:
         return ""
     sensitivity, specificity = summary.sensitivity.mean or 0.0, summary.specificity.mean or 0.0
     text = (
-        f"An AUC of {format_percent(auc)} % allows a balanced accuracy of about {format_percent(answers.allowed)} %, but "
-        f"decisions reach {format_percent(accuracy)} %: scans of a site are ordered better than its threshold divides them"
+        f"An AUC of {format_percent(auc)} % allows a balanced accuracy of about {format_percent(answers.allowed)} %, "
+        f"but decisions reach {format_percent(accuracy)} %: scans of a site are ordered better than its threshold "
+        "divides them"
     )
     if abs(sensitivity - specificity) >= 0.1:
         side = "positive" if sensitivity > specificity else "negative"
@@ -192,7 +193,7 @@ def describe_detectable(answers: Answers, differences: dict[str, dict[str, float
         low, high = (format_points(end).removeprefix("+") for end in (min(known), max(known)))
         size = low if low == high else f"{low} to {high}"
         texts.append(
-            f"A difference from {reference} had to be {size} points of AUC to be found, all comparisons counted: a smaller "
-            "one may be there."
+            f"A difference from {reference} had to be {size} points of AUC to be found, all comparisons counted: a "
+            "smaller one may be there."
         )
     return texts

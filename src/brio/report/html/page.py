@@ -127,4 +127,9 @@ def _collect_factors(arms: list[EvidenceArm]) -> dict[str, list[RunFactors]]:
 
 
 def _render(context: dict[str, Any]) -> str:
-    return fill_template("report.html.j2", context, styles=("report.css", "report_media.css"), scripts=("tables.js", "answers.js", "report.js"))
+    return fill_template(
+        "report.html.j2",
+        context,
+        styles=("report.css", "report_media.css"),
+        scripts=("tables.js", "answers.js", "report.js"),
+    )

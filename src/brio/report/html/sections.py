@@ -60,7 +60,9 @@ def list_sections(contents: ReportContents, context: dict[str, Any]) -> dict[str
         "training": PageSection("Training", "Training", "validation AUC by epoch")
         if context["training"] or context["without_curves"]
         else None,
-        "studies": PageSection("Studies", "Studies", format_count(len(studies), "study", "studies")) if studies else None,
+        "studies": PageSection("Studies", "Studies", format_count(len(studies), "study", "studies"))
+        if studies
+        else None,
         "exclusions": PageSection("Excluded participants", "Exclusions", str(len(context["exclusions"]) or "none"))
         if summary
         else None,

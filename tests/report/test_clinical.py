@@ -1,0 +1,337 @@
+"""What an answer means: counts, predictive values, calibration and subgroups against loops and planted truth."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import expit
+from scipy.stats import nct, t
+from sklearn.metrics import roc_auc_score, roc_curve
+
+from brio.report import write_report
+from brio.report.classes import ClassNames
+from brio.report.clinical import (
+    OperatingPoint,
+    balanced_accuracy_allowed,
+    compute_predictive_values,
+    describe_answers,
+)
+from brio.report.evidence import EvidenceArm, read_evidence
+from brio.report.html import brain
+from brio.report.html.answers import count_thousand
+from brio.report.subgroups import SMALLEST_CLASS, score_subgroups
+from brio.report.usability import (
+    describe_detectable,
+    describe_site_calibration,
+    explain_balanced_accuracy,
+    judge_usability,
+)
+from brio.results import MethodSummary, MetricSummary, StoredJob, Summary, summarise_scores
+
+
+def make_arm(predictions, *, groups=None, protocol="loso", **means):
+    """An arm with these predictions; scores that are not given are those of the predictions."""
+    scores = predictions.groupby("fold").apply(lambda p: roc_auc_score(p["label"], p["logit"]), include_groups=False)
+    rows = pd.DataFrame({"method": "ridge", "fold": scores.index, "seed": 0, "auc": scores.to_numpy()})
+    rows = rows.assign(n_test=10, n_source=90, n_validation=0)
+    rates = {"balanced_acc": 0.65, "sensitivity": 0.6, "specificity": 0.7, "acc": 0.65, "brier": 0.2} | means
+    auc = summarise_scores(scores.to_numpy(), limits=(0.0, 1.0))
+    method = MethodSummary(
+        family="linear",
+        provenance="",
+        transductive=False,
+        control=False,
+        runs=len(scores),
+        folds=len(scores),
+        seeds=1,
+        auc=dataclasses.replace(auc, **({"mean": rates.pop("auc")} if "auc" in rates else {})),
+        auc_of_averaged_logits=MetricSummary(),
+        **{
+            name: MetricSummary(mean=value, interval=(value - 0.05, value + 0.05), n=20)
+            for name, value in rates.items()
+        },
+    )
+    summary = Summary(
+        cohort="",
+        atlas="",
+        fingerprint="",
+        n_scans=len(predictions),
+        n_excluded=0,
+        protocol=protocol,
+        folds=tuple(scores.index),
+        seeds=(0, 1, 2),
+        smoke_run=False,
+        methods={"ridge": method},
+    )
+    job = StoredJob(Path("."), summary, rows, predictions=predictions.assign(method="ridge"), groups=groups)
+    return EvidenceArm("ridge", "ridge", job, plain=True)
+
+
+def draw(sites=8, per_site=60, slope=1.0, seed=0, seeds=1):
+    """Predictions whose calibrated logits would be ``slope`` times the stored ones."""
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(scale=1.5, size=sites * per_site)
+    table = pd.DataFrame(
+        {
+            "fold": np.repeat([f"s{k}" for k in range(sites)], per_site),
+            "participant_id": [f"p{k:04d}" for k in range(len(truth))],
+            "label": (rng.random(len(truth)) < expit(truth)).astype(int),
+            "logit": truth / slope,
+        }
+    )
+    table = table.assign(site=table["fold"], probability=expit(table["logit"]))
+    return pd.concat([table.assign(seed=k) for k in range(seeds)], ignore_index=True)
+
+
+def test_predictive_values_are_shares_of_counted_people():
+    rng = np.random.default_rng(0)
+    ill = rng.random(400_000) < 0.2
+    positive = np.where(ill, rng.random(len(ill)) < 0.7, rng.random(len(ill)) < 0.15)
+    wanted = ill[positive].mean(), (~ill)[~positive].mean()
+    assert compute_predictive_values(0.7, 0.85, 0.2) == pytest.approx(wanted, abs=0.005)
+    assert np.isnan(compute_predictive_values(0.0, 1.0, 0.3)[0]), "nobody gets a positive answer"
+
+
+@pytest.mark.parametrize("share", [0.001, 0.333, 0.5, 0.999])
+def test_a_thousand_people_are_a_thousand(share):
+    point = OperatingPoint("", MetricSummary(mean=0.613), MetricSummary(mean=0.702))
+    counts = count_thousand(point, share)
+    people = [counts[name] for name in ("true_positive", "false_negative", "false_positive", "true_negative")]
+    assert sum(people) == 1_000
+    assert min(people) >= 0
+    assert people[0] + people[1] == round(1_000 * share)
+
+
+def test_decisions_count_every_participant_once():
+    table = draw(seeds=3)
+    table["logit"] += np.random.default_rng(1).normal(scale=2, size=len(table))  # seeds disagree
+    confusion = describe_answers(make_arm(table)).confusion
+    counts = {(y, d): 0 for y in (0, 1) for d in (False, True)}
+    for _, own in table.groupby("participant_id"):
+        counts[own["label"].iloc[0], own["logit"].mean() > 0] += 1
+    assert (confusion.true_positive, confusion.false_negative) == (counts[1, True], counts[1, False])
+    assert (confusion.false_positive, confusion.true_negative) == (counts[0, True], counts[0, False])
+    assert confusion.prevalence == round(table["label"].mean(), 3)
+
+
+def test_sensitivity_at_90_percent_specificity_is_the_mean_over_sites():
+    table = draw()
+    rates = []
+    for _, own in table.groupby("fold"):
+        false, true, _ = roc_curve(own["label"], own["logit"])
+        rates.append(np.interp(0.1, false, true))
+    own, high = describe_answers(make_arm(table)).points
+    assert own.sensitivity.mean == 0.6, "that of the summary"
+    assert high.specificity.mean == 0.9
+    assert high.sensitivity.mean == pytest.approx(np.mean(rates))
+    assert high.sensitivity.interval[0] < np.mean(rates) < high.sensitivity.interval[1]
+
+
+@pytest.mark.parametrize(
+    ("slope", "says"), [(0.5, "too extreme."), (1.0, "1 is calibrated"), (2.0, "probabilities are too cautious.")]
+)
+def test_calibration_at_new_sites_finds_the_planted_slope(slope, says):
+    answers = describe_answers(make_arm(draw(sites=12, per_site=150, slope=slope)))
+    assert answers.calibration.slope.low < slope < answers.calibration.slope.high
+    assert answers.calibration.slope.mean == pytest.approx(slope, rel=0.15)
+    assert says in describe_site_calibration(answers, ClassNames())
+
+
+def test_what_was_detectable_has_80_percent_power():
+    table = draw()
+    answers = describe_answers(make_arm(table))
+    scores = np.array([roc_auc_score(own["label"], own["logit"]) for _, own in table.groupby("fold")])
+    n, error = len(scores), scores.std(ddof=1) / np.sqrt(len(scores))
+    shift, critical = (answers.detectable_auc - 0.5) / error, t.ppf(0.975, n - 1)
+    assert nct.sf(critical, n - 1, shift) + nct.cdf(-critical, n - 1, shift) == pytest.approx(0.8, abs=1e-3)
+    rows = {"gcn": {"detectable_in_family": 0.0312}, "gat": {"detectable_in_family": 0.05}}
+    assert "had to be 3.1 to 5.0 points of AUC to be found" in describe_detectable(answers, rows, "ridge")[1]
+    assert len(describe_detectable(answers, {}, "")) == 1
+
+
+def test_balanced_accuracy_that_an_auc_allows():
+    rng = np.random.default_rng(0)
+    low, high = rng.normal(size=200_000), rng.normal(loc=1.2, size=200_000)
+    auc = roc_auc_score(np.repeat([0, 1], len(low)), np.concatenate([low, high]))
+    best = max(((high > cut).mean() + (low <= cut).mean()) / 2 for cut in np.linspace(0, 1.2, 25))
+    assert balanced_accuracy_allowed(auc) == pytest.approx(best, abs=0.003)
+
+
+def test_a_threshold_that_does_not_fit_is_explained():
+    biased = describe_answers(make_arm(draw(), auc=0.75, balanced_acc=0.58, sensitivity=0.9, specificity=0.26))
+    text = explain_balanced_accuracy(biased)
+    assert text.startswith("An AUC of 75.0 % allows a balanced accuracy of about 68.3 %, but decisions reach 58.0 %")
+    assert "sensitivity 90.0 %, specificity 26.0 %: too many positive answers" in text
+    assert text in judge_usability(biased, ClassNames()).notes
+    assert explain_balanced_accuracy(describe_answers(make_arm(draw(), auc=0.75, balanced_acc=0.68))) == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "answer", "says"),
+    [
+        ({"sensitivity": 0.63}, "No", "too little for a decision (a positive answer multiplies the odds by 2.1"),
+        ({"sensitivity": 0.55, "specificity": 0.55}, "No", "hardly changes what is known"),
+        ({"sensitivity": 0.95, "specificity": 0.95}, "Not yet", "only a prospective study can confirm it"),
+        ({"protocol": "kfold"}, "No", "a new hospital was never tested"),
+    ],
+)
+def test_usable_or_not(change, answer, says):
+    judged = judge_usability(describe_answers(make_arm(draw(), **change)), ClassNames("TD", "ASD"))
+    assert judged.answer == answer
+    assert says in judged.sentence
+    assert judged.notes[0].startswith("Where ")
+    assert "% are labelled ASD, as in these data" in judged.notes[0]
+
+
+def test_chance_and_smoke_runs_are_not_usable():
+    noise = draw().assign(logit=lambda p: np.random.default_rng(9).normal(size=len(p)))
+    assert (
+        "not shown to be better than chance" in judge_usability(describe_answers(make_arm(noise)), ClassNames()).reason
+    )
+    assert "smoke run (1 seed)" in judge_usability(describe_answers(make_arm(draw())), ClassNames(), "1 seed").reason
+    assert judge_usability(None, ClassNames()).answer == "No"
+
+
+def test_subgroups_are_scored_on_their_own_participants():
+    table = draw(sites=4, per_site=80)
+    people = table["participant_id"].unique()
+    sex = np.where(np.arange(len(people)) % 3 == 0, "F", "M")
+    table.loc[table["participant_id"].isin(people[sex == "F"]), "logit"] *= -1  # misleads for one sex
+    groups = pd.DataFrame({"participant_id": people, "sex": sex, "age": ["below 9.0"] * 12 + ["9.0 or above"] * 308})
+    scored = {(g.kind, g.value): g for g in score_subgroups(make_arm(table, groups=groups))}
+    assert list(scored) == [("sex", "F"), ("sex", "M"), ("age", "below 9.0"), ("age", "9.0 or above")]
+    for value in "FM":
+        own = table[table["participant_id"].isin(people[sex == value])]
+        sites = [part for _, part in own.groupby("fold")]
+        areas = [roc_auc_score(part["label"], part["logit"]) for part in sites]
+        pairs = [part["label"].sum() * (1 - part["label"]).sum() for part in sites]
+        group = scored["sex", value]
+        assert group.auc == pytest.approx(np.average(areas, weights=pairs))
+        assert group.interval[0] < group.auc < group.interval[1]
+        assert group.n == ((own["label"] == 0).sum(), (own["label"] == 1).sum())
+        assert group.sensitivity == pytest.approx((own["logit"] > 0)[own["label"] == 1].mean())
+        assert group.p < 0.001
+    few = scored["age", "below 9.0"]
+    assert min(few.n) < SMALLEST_CLASS
+    assert few.auc is few.interval is few.p is few.sensitivity is None
+    skipped = score_subgroups(make_arm(table, groups=groups), skip=("sex",))
+    assert {g.kind for g in skipped} == {"age"}
+    assert score_subgroups(make_arm(table)) == []
+    assert score_subgroups(make_arm(table, groups=groups, protocol="kfold")) == []
+
+
+def test_a_single_participant_of_a_class_at_a_site_does_not_spoil_the_interval():
+    table = draw(sites=4, per_site=80)
+    first = table["fold"] == "s0"
+    lonely = table[first & (table["label"] == 1)].iloc[:1]
+    groups = pd.DataFrame({"participant_id": table["participant_id"], "sex": "M"})
+    kept = pd.concat([table[~first], table[first & (table["label"] == 0)], lonely])
+    (group,) = score_subgroups(make_arm(kept, groups=groups))
+    assert group.interval is not None
+    assert group.n[1] == (table[~first]["label"] == 1).sum() + 1
+
+
+# ---------------------------------------------------------------- words follow the data
+
+
+def facts(*sites, classes=("control", "patient")):
+    return {
+        "classes": list(classes),
+        "sites": [{"site": str(k), "n": n, "sex": sex} for k, (n, sex) in enumerate(sites)],
+    }
+
+
+@pytest.mark.parametrize(
+    ("described", "is_sex"),
+    [
+        (facts(classes=("F", "M")), True),
+        (facts(classes=("male", "Female")), True),
+        (facts(classes=("M", "male")), False),
+        (facts(classes=("F", "patient")), False),
+        (facts(([3, 5], {"1": 3, "2": 5}), ([9, 2], {"1": 9, "2": 2}), ([4, 6], {"1": 4, "2": 6})), True),
+        (facts(([3, 5], {"1": 5, "2": 3}), ([9, 2], {"1": 2, "2": 9}), ([4, 6], {"1": 6, "2": 4})), True),
+        (facts(([3, 5], {"1": 3, "2": 5}), ([9, 2], {"1": 2, "2": 9}), ([4, 6], {"1": 4, "2": 6})), False),
+        (facts(([5, 5], {"1": 5, "2": 5}), ([9, 9], {"1": 9, "2": 9}), ([4, 4], {"1": 4, "2": 4})), False),
+        (facts(([3, 5], None), ([9, 2], None)), False),
+    ],
+)
+def test_sex_as_the_label_is_recognised(finished, described, is_sex):
+    evidence = read_evidence(finished)
+    job = dataclasses.replace(evidence.jobs[0], cohort_facts=described)
+    changed = dataclasses.replace(evidence, jobs=[job], arms=[dataclasses.replace(a, job=job) for a in evidence.arms])
+    assert changed.label_is_sex == is_sex
+    assert changed.given_label == ({"covariates-only"} if is_sex else set())
+    assert [arm.name for arm in changed.controls] == ([] if is_sex else ["covariates-only"])
+
+
+@pytest.fixture
+def copy(copy, monkeypatch):
+    """The copy of a finished job, whose pages are written without the interactive brain, which takes long."""
+    monkeypatch.setattr(brain, "render_brain_viewer", lambda *_: None)
+    return copy
+
+
+def rewrite(path, change):
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
+def test_no_patients_where_the_classes_are_the_sexes(copy):
+    for name in ("facts.json", "audit.json"):
+        rewrite(copy / name, lambda document: document.update(classes=["F", "M"]))
+    text = write_report(copy).read_text(encoding="utf-8")
+    assert "patient" not in text[: text.index('<script type="application/json" id="q-data"')].lower()
+    assert "share of participants labelled M" in text
+    assert "a participant labelled M and one labelled F" in text
+    assert "No control that is not given sex, the label here, was run" in text
+    assert "is given the label as a covariate" in text
+    assert ">sex F<" not in text, "a group of one class has no AUC"
+    card = (copy / "MODEL_CARD.md").read_text()
+    assert "without connectomes" not in card
+    assert "the classes M and F" in card
+
+
+def test_a_duplicate_with_two_labels_is_a_warning_everywhere(copy, page):
+    def conflict(audit):
+        for pair in audit["duplicates"]:
+            pair["same_label"] = False
+
+    assert "has no warnings" in page
+    assert '<li class="warn">' not in page
+    rewrite(copy / "audit.json", conflict)
+    text = write_report(copy).read_text(encoding="utf-8")
+    assert "warns that 1 pair of duplicate scans has different labels" in text
+    assert text.count('<li class="warn">') == 1
+    assert "5 sites; 1 warning<" in text
+
+
+def test_smoke_runs_show_no_p_value(copy, page):
+    assert 'data-metric="p_holm"' in page
+    rewrite(copy / "summary.json", lambda summary: summary.update(smoke_run=True))
+    text = write_report(copy).read_text(encoding="utf-8")
+    assert "smoke runs are not tested for significance" in text
+    assert 'data-metric="p_holm"' not in text
+    assert 'data-metric="difference"' in text
+    assert "Wilcoxon" not in text
+
+
+def test_validation_is_named_only_where_there_was_some(copy, page):
+    assert "with the highest validation AUC" in page
+    rows = pd.read_csv(copy / "results.csv")
+    rows.assign(validation_auc=np.nan).to_csv(copy / "results.csv", index=False)
+    for path in copy.glob("runs/*/run.json"):
+        rewrite(path, lambda record: record["row"].update(validation_auc=None))
+    text = write_report(copy).read_text(encoding="utf-8")
+    assert "highest validation AUC" not in text
+    assert "in the first run of brio" in text
+    assert "there are no validation scans" in text
+    assert "there are no validation scans" in (copy / "MODEL_CARD.md").read_text()
+
+
+def test_names_of_classes():
+    assert ClassNames().pair == "a patient and a control"
+    assert ClassNames("TD", "ASD").positives == "participants labelled ASD"
