@@ -53,7 +53,7 @@ def job(brio, folder, tiny, tmp_path_factory):
 
 
 def test_files(job):
-    names = {"audit.json", "exclusions.tsv", "facts.json", "groups.csv", "plan.json", "runs", ".lock"}
+    names = {"audit.json", "exclusions.tsv", "facts.json", "plan.json", "runs", ".lock"}
     names |= {"predictions.csv", "results.csv", "summary.json", "sites.csv", "covariances.csv"}
     assert {p.name for p in job.folder.iterdir()} == names
     runs = list((job.folder / "runs").iterdir())

@@ -177,10 +177,11 @@ def test_the_brain_turns(browser, whole):
     check(browser, whole)
 
 
-WIDTHS = (360, 390, 768, 1280, 1920)
+WIDTHS = (360, 390, 768, 1200, 1280, 1920)
 CLIPPED = """[...document.querySelectorAll('main table, main .scroll, main .panels, main pre, main .maps, main dl')]
   .filter(e => e.checkVisibility())
-  .filter(e => e.getBoundingClientRect().right > innerWidth + 0.5 || e.scrollWidth > e.clientWidth + 1)
+  .filter(e => e.getBoundingClientRect().right > e.closest('section').getBoundingClientRect().right + 0.5
+    || e.scrollWidth > e.clientWidth + 1)
   .filter(e => { const box = e.closest('.scroll.more'), hint = box?.nextElementSibling;
     return !(hint?.classList.contains('hint') && hint.checkVisibility()) })
   .map(e => `${e.tagName} ${e.id || e.className} ${e.scrollWidth} > ${e.clientWidth}`)"""

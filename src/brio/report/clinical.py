@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.special import logit
-from scipy.stats import norm
+from scipy.special import logit, ndtr, ndtri
 
 from ..errors import BrioError
 from ..protocol import detectable_difference, standard_error
@@ -169,7 +168,7 @@ def balanced_accuracy_allowed(auc: float) -> float:
     >>> round(balanced_accuracy_allowed(0.5), 3), round(balanced_accuracy_allowed(0.76), 3)
     (0.5, 0.691)
     """
-    return float(norm.cdf(norm.ppf(auc) / np.sqrt(2)))
+    return float(ndtr(ndtri(auc) / np.sqrt(2)))
 
 
 def describe_answers(arm: EvidenceArm) -> Answers:

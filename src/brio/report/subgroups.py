@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy.special import ndtr
 
 from ..protocol import PeopleTest
 from ..results import GROUP_COLUMNS, PAIR_WEIGHTED, assess_auc, covariance_rows, site_rows
@@ -111,5 +111,5 @@ def _compare_two(parts: list[tuple[Subgroup, PeopleTest | None]]) -> list[Subgro
     (first, a), (second, b) = parts
     if a is None or b is None or not np.hypot(a.error, b.error) > 0:
         return [first, second]
-    p = float(2 * stats.norm.sf(abs(a.mean - b.mean) / np.hypot(a.error, b.error)))
+    p = float(2 * ndtr(-abs(a.mean - b.mean) / np.hypot(a.error, b.error)))
     return [Subgroup(**{**vars(subgroup), "p": p}) for subgroup in (first, second)]
