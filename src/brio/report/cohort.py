@@ -113,7 +113,8 @@ def find_audit_warnings(audit: dict[str, Any], classes: ClassNames) -> dict[str,
 
 
 def _is_significant(test: dict[str, Any] | None) -> bool:
-    return bool(test) and test.get("p") is not None and test["p"] < ALPHA  # type: ignore[union-attr, index]
+    p = (test or {}).get("p")
+    return p is not None and p < ALPHA
 
 
 def list_audit_lines(job: StoredJob, classes: ClassNames) -> list[AuditLine]:
