@@ -311,12 +311,14 @@ def test_a_duplicate_with_two_labels_is_a_warning_everywhere(copy, page):
 
 def test_smoke_runs_show_no_p_value(copy, page):
     assert 'data-metric="p_holm"' in page
+    assert "p tests whether the AUC of two groups differs" in page
     rewrite(copy / "summary.json", lambda summary: summary.update(smoke_run=True))
     text = write_report(copy).read_text(encoding="utf-8")
     assert "smoke runs are not tested for significance" in text
     assert 'data-metric="p_holm"' not in text
     assert 'data-metric="difference"' in text
     assert "Wilcoxon" not in text
+    assert "p tests" not in text
 
 
 def test_validation_is_named_only_where_there_was_some(copy, page):
