@@ -154,8 +154,13 @@ class Evidence:
 
     @property
     def has_validation_scans(self) -> bool:
-        """Whether some main arm chose by validation scans; the others choose by inner folds over source scans."""
-        return any("validation_auc" in arm.rows and arm.rows["validation_auc"].notna().any() for arm in self.main)
+        """Whether some main arm withheld validation scans; without them, inner folds over source scans choose."""
+        return any("n_validation" in arm.rows and (arm.rows["n_validation"] > 0).any() for arm in self.main)
+
+    @property
+    def selection_score(self) -> str:
+        """What the score is called by which checkpoints, epochs and settings were chosen."""
+        return "validation AUC" if self.has_validation_scans else "AUC on inner folds"
 
     def list_arms(self, protocol: str) -> list[EvidenceArm]:
         """Return the arms of a protocol."""

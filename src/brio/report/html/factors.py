@@ -25,7 +25,7 @@ class RunFactors:
     fold : str
     seed : int
     validation_auc : float or None
-        None where no validation scans were withheld.
+        On validation scans or inner folds; None where there is no such score.
     sites : list of str
         Source sites, sorted.
     pi_task : ndarray, shape [J]
@@ -136,7 +136,7 @@ def _round(values: np.ndarray) -> list[Any]:
 def summarise_assignment(runs: Sequence[RunFactors]) -> dict[str, Any]:
     """Describe the ROIs of each factor in one run, and how well runs agree.
 
-    It is the run with the highest validation AUC; where there were no validation scans, the first.
+    It is the run with the highest AUC on validation scans or inner folds; where there is none, the first.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def summarise_assignment(runs: Sequence[RunFactors]) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``factor`` of each ROI, from 0, and its ``share`` of the ROI; ``chosen_by_validation`` is False where the run is
+        ``factor`` of each ROI, from 0, and its ``share`` of the ROI; ``chosen_by_score`` is False where the run is
         the first; ``agreement`` is the mean adjusted Rand index over
         pairs of runs: 1 if all make the same groups of ROIs, about 0 by chance; None for a single run.
     """
@@ -160,7 +160,7 @@ def summarise_assignment(runs: Sequence[RunFactors]) -> dict[str, Any]:
     return {
         "fold": best.fold,
         "seed": best.seed,
-        "chosen_by_validation": bool(scored),
+        "chosen_by_score": bool(scored),
         "factor": best.Pi_bar.argmax(0).tolist(),
         "share": (best.Pi_bar / best.Pi_bar.sum(0)).max(0).round(2).tolist(),
         "pi": _round(best.pi_task),

@@ -57,7 +57,7 @@ def list_sections(contents: ReportContents, context: dict[str, Any]) -> dict[str
         "factors": PageSection("Factors", "Factors", _describe_factors(context["brain"]))
         if context["has_factor_methods"]
         else None,
-        "training": PageSection("Training", "Training", "validation AUC by epoch")
+        "training": PageSection("Training", "Training", f"{contents.evidence.selection_score} by epoch")
         if context["training"] or context["without_curves"]
         else None,
         "studies": PageSection("Studies", "Studies", format_count(len(studies), "study", "studies"))
