@@ -69,8 +69,8 @@ class ReportContents:
         if self.evidence.has_validation_scans:
             return "Checkpoints and settings are chosen on validation scans or inner folds, never on test scans."
         return (
-            "Numbers of epochs and settings are chosen on inner folds over source scans, never on test scans; there are "
-            "no validation scans."
+            "Numbers of epochs and settings are chosen on inner folds over source scans, never on test scans; "
+            "there are no validation scans."
         )
 
 
