@@ -67,7 +67,9 @@ def page() -> str:
         f"On AAL116, {len(tuning)} methods were tuned with version 0.1.0: "
         f"{in_words(f'{n} among {b} configurations' for b, n in budgets.items())} for each test site, trained with "
         "seed 0 and judged by AUC on the validation sites. Test sites were not looked at.",
-        write_commands("brio tune abide-aal --method gcn --budget 4 --seeds 3 --device cuda --records-only --out tuning/gcn"),
+        write_commands(
+            "brio tune abide-aal --method gcn --budget 4 --seeds 3 --device cuda --records-only --out tuning/gcn",
+        ),
         write_table(["method", "tuned, AUC", "own settings, AUC", "tuned minus own", "95 % interval", "p"], rows),
         "Tuned rows are in full precision, rows with own settings in TF32 and, but for "
         f"{code(OWN_OF_EARLIER_VERSION)}, of a later version that computes the same, so the difference is not of the "
