@@ -165,11 +165,8 @@ def collect_areas(sites: pd.DataFrame, covariances: pd.DataFrame, methods: Seque
         return None
     table = table[list(methods)].dropna()
     counts = sites.drop_duplicates("fold").set_index("fold").loc[table.index, ["n_patients", "n_controls"]]
-    stored = {
-        (row.method, row.other, row.fold): row.covariance
-        for row in covariances.itertuples()
-        if row.method in methods and row.other in methods
-    }
+    of_these = covariances[covariances["method"].isin(methods) & covariances["other"].isin(methods)]
+    stored = {(row.method, row.other, row.fold): row.covariance for row in of_these.itertuples()}
     covariance = np.empty((len(table), len(methods), len(methods)))
     for s, fold in enumerate(table.index):
         for i, first in enumerate(methods):
