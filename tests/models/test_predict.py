@@ -16,6 +16,7 @@ from brio.models.card import write_card
 from brio.models.evidence import Estimate, Evidence
 from brio.models.external import score_labelled_scans
 from brio.models.known_scans import list_known_scans
+from brio.models.model import check_atlas
 from brio.models.output import summarise_predictions
 from brio.models.predict import ScanPredictions, compute_half_width
 
@@ -131,6 +132,26 @@ def test_decided_follows_the_evidence(ridge, cohort, predictions):
 def test_scans_like_those_of_the_model_are_in_range(predictions):
     assert (predictions.table["in_range"] == "yes").mean() > 0.95
     assert predictions.table["distance_rank"].between(0, 1).all()
+
+
+def test_names_are_compared_whatever_the_atlas_is_called(ridge, cohort):
+    names = [f"region {u}" for u in range(cohort.n_rois)]
+    table = pd.DataFrame({"name": names, "code": [str(7 * u) for u in range(cohort.n_rois)]})
+    model = replace(ridge, atlas=Atlas("own", table))
+
+    def named(columns):
+        return replace(cohort, atlas=Atlas("unknown", pd.DataFrame({"name": columns})))
+
+    check_atlas(model.atlas, named(names))
+    check_atlas(model.atlas, named(list(table["code"])))
+    with pytest.raises(BrioError, match="in another order: column 1 is region 1, the model has region 0 there"):
+        check_atlas(model.atlas, named([names[1], names[0], *names[2:]]))
+    with pytest.raises(BrioError, match="another atlas: column 3 is Foo"):
+        check_atlas(model.atlas, named([*names[:2], "Foo", *names[3:]]))
+    unnamed = replace(cohort, atlas=Atlas.unnamed(cohort.n_rois))
+    check_atlas(model.atlas, unnamed)
+    said = "\n".join(summarise_predictions(model, unnamed, predict_scans(model, unnamed, reestimates=2, device="cpu")))
+    assert "the ROIs of the scans have no names: columns are taken in their order" in said
 
 
 def test_strange_scans_are_flagged_with_the_reason(ridge, cohort):

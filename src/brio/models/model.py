@@ -313,21 +313,25 @@ def check_atlas(atlas: Atlas, cohort: Cohort) -> None:
     Raises
     ------
     BrioError
-        If their number, names or order differs. Names are compared where both have them.
+        If their number, names or order differs. Names are compared where both have them; those of the scans may be the
+        codes of the atlas.
     """
     if cohort.n_rois != len(atlas):
         raise BrioError(
             f"the scans have {cohort.n_rois} ROIs, but the model was fitted to {len(atlas)} (atlas '{atlas.name}'); "
             "extract time series with that atlas, or leave out further columns with --drop-roi"
         )
-    if "unknown" in (atlas.name, cohort.atlas.name):
+    if atlas.is_unnamed or cohort.atlas.is_unnamed:
         return
     theirs, own = cohort.atlas.rois["name"].astype(str).to_numpy(), atlas.rois["name"].astype(str).to_numpy()
     differing = np.flatnonzero(theirs != own)
     if len(differing) == 0:
         return
+    match = atlas.find_rows(theirs.tolist())  # a header may hold codes instead of names
+    if match is not None and np.array_equal(match[0], np.arange(len(atlas))):
+        return
     u = int(differing[0])
-    if sorted(theirs) == sorted(own):
+    if match is not None:
         raise BrioError(
             f"the scans have the ROIs of the model in another order: column {u + 1} is {theirs[u]}, the model has "
             f"{own[u]} there; reorder the columns, or give the rois.tsv of the model with --atlas-table"

@@ -89,7 +89,8 @@ def summarise_predictions(model: Model, cohort: Cohort, predictions: ScanPredict
     """
     table, rule = predictions.table, predictions.rule
     outside = int((table["in_range"] == "no").sum())
-    lines = [*_warn_of_known_scans(model, cohort), *_warn_of_other_classes(model, cohort)]
+    lines = [*_warn_of_unnamed_rois(model, cohort), *_warn_of_known_scans(model, cohort)]
+    lines += _warn_of_other_classes(model, cohort)
     scans = "1 scan" if len(table) == 1 else f"{len(table)} scans"
     lines.append(f"{scans} predicted, {outside} out of range of the model (columns in_range, reasons)")
     if model.evidence is None:
@@ -109,6 +110,14 @@ def summarise_predictions(model: Model, cohort: Cohort, predictions: ScanPredict
             "adapted model was not evaluated"
         )
     return lines
+
+
+def _warn_of_unnamed_rois(model: Model, cohort: Cohort) -> list[str]:
+    """Warn where the order of the ROIs could not be checked."""
+    without = [name for name, atlas in (("scans", cohort.atlas), ("model", model.atlas)) if atlas.is_unnamed]
+    if not without:
+        return []
+    return [f"warning: the ROIs of the {' and the '.join(without)} have no names: columns are taken in their order"]
 
 
 def _warn_of_known_scans(model: Model, cohort: Cohort) -> list[str]:
