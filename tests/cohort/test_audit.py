@@ -428,3 +428,9 @@ def test_a_selection_of_a_saved_cohort_is_audited_as_is(tmp_path) -> None:
     assert set(result.exclusions) == {participant(14), participant(17), participant(24), participant(25)}
     assert len(chosen.select(result.keep)) == result.n_after == 32
     assert replace(result, cohort="x").cohort == "x"
+
+
+def test_a_folder_is_audited_as_its_cohort_is(tmp_path):
+    whole = cohort(scans())
+    whole.save(tmp_path / "cohort")
+    assert audit(str(tmp_path / "cohort")).to_dict() == audit(whole).to_dict()

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -152,13 +153,13 @@ class Audit:
         return {name: value for name, value in asdict(self).items() if name not in left_out}
 
 
-def audit(cohort: Cohort, rules: AuditRules = DEFAULT_RULES, companions: Sequence[Cohort] = ()) -> Audit:
+def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, companions: Sequence[Cohort] = ()) -> Audit:
     """Find the defects of a cohort and propose scans to exclude.
 
     Parameters
     ----------
-    cohort : Cohort
-        N scans.
+    cohort : Cohort, str or Path
+        N scans, or the folder of a cohort.
     rules : AuditRules
     companions : sequence of Cohort
         The same participants in other parcellations. A scan that fails there is excluded here too, because a parcel
@@ -183,6 +184,8 @@ def audit(cohort: Cohort, rules: AuditRules = DEFAULT_RULES, companions: Sequenc
     >>> result.exclusions
     {'s00003': ['9 of 20 ROIs without signal in unknown'], 's00008': ['the same scan as s00006, which stays']}
     """
+    if not isinstance(cohort, Cohort):
+        cohort = Cohort.load(cohort)
     for audited in (cohort, *companions):
         audited.require_labels()
     by_atlas = _match_companions(cohort, companions)

@@ -128,7 +128,12 @@ class BrioSettings(NeuralSettings):
             require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
         for name in ["temperature", "epsilon", "eps_w", "eps_s", "eps_q", "roi_scale", "tau_ac", "block_scale"]:
             require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
-        require(0 <= self.T_w < self.epochs, "T_w", self.T_w, f"0 or more and below epochs ({self.epochs})")
+        require(
+            0 <= self.T_w < self.epochs,
+            "T_w",
+            self.T_w,
+            f"0 or more and below epochs ({self.epochs}); warm-up and epochs are set together",
+        )
         require(0 < self.rho_g <= 1, "rho_g", self.rho_g, "above 0 and at most 1")
         require(self.lambda_env >= 0, "lambda_env", self.lambda_env, "0 or more")
         require(0 <= self.block_quantile <= 1, "block_quantile", self.block_quantile, "between 0 and 1")
