@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import uuid
 from pathlib import Path
 
 import pandas as pd
 
-from ..cohort.readers.assembly import refuse_existing
 from ..drawing import save_figure
-from ..errors import BrioError
-from ..results.files import write_csv
+from ..results.files import create_whole_folder, write_csv
 from ..results.format import format_table
 from .explain import ModelExplanation
 from .explain_figures import draw_brain, draw_chords, draw_matrix, find_coordinates, import_brain_plots
@@ -45,11 +40,8 @@ def write_explanation(explanation: ModelExplanation, out: str | Path) -> list[st
         If ``out`` exists, or cannot be written.
     """
     folder = Path(out)
-    refuse_existing(folder)
-    partial = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}.partial")
     no_brain = _find_reason_against_brain(explanation)
-    try:
-        partial.mkdir(parents=True)
+    with create_whole_folder(folder) as partial:
         for name in ("edges", "rois", "factors", "profiles", "sites"):
             table = getattr(explanation, name)
             if table is not None:
@@ -61,11 +53,6 @@ def write_explanation(explanation: ModelExplanation, out: str | Path) -> list[st
         if coordinates is not None and not no_brain:
             save_figure(draw_brain(explanation, coordinates, import_brain_plots()), partial / BRAIN)
         (partial / TEXT).write_text(describe_explanation(explanation), "utf-8")
-        os.rename(partial, folder)
-    except OSError as error:
-        raise BrioError(f"{folder}: cannot be written ({error})") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     top = explanation.rois.sort_values("rank")["roi"][:5]
     lines = [f"regions with the highest ranks: {', '.join(top)}", *_list_what_is_missing(explanation)]
     if explanation.reading is not None:

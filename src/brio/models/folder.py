@@ -17,9 +17,6 @@ file                           what
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import uuid
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,14 +29,13 @@ from torch import Tensor
 
 from ..cohort import Atlas
 from ..cohort.folder import format_table, read_table
-from ..cohort.readers.assembly import refuse_existing
 from ..connectome import HarmonisationRule, Harmoniser
 from ..connectome.combat import Combat
 from ..connectome.residuals import Residualiser
 from ..errors import BrioError
 from ..methods import find_method, make_method
 from ..protocol import Fold
-from ..results.files import file_error
+from ..results.files import create_whole_folder, file_error
 from ..results.records import from_json, to_json
 from ..training import FittedRun, Method, Run, group_tensors, name_tensors
 from ..version import __version__
@@ -111,17 +107,8 @@ def write_model(model: Model, out: str | Path) -> None:
     BrioError
         If ``out`` exists, or cannot be written.
     """
-    folder = Path(out)
-    refuse_existing(folder)
-    partial = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}.partial")
-    try:
-        partial.mkdir(parents=True)
-        _write_files(model, partial)
-        os.rename(partial, folder)
-    except OSError as error:
-        raise BrioError(f"{folder}: cannot be written ({error})") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with create_whole_folder(Path(out)) as folder:
+        _write_files(model, folder)
 
 
 def _write_files(model: Model, folder: Path) -> None:

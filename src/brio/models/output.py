@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import uuid
 from pathlib import Path
 
 import numpy as np
 
 from ..cohort import Cohort
-from ..cohort.readers.assembly import refuse_existing
-from ..errors import BrioError
-from ..results.files import write_csv, write_json
+from ..results.files import create_whole_folder, write_csv, write_json
 from .external import score_labelled_scans
 from .model import Model
 from .predict import ScanPredictions
@@ -50,11 +45,8 @@ def write_predictions(
         If ``out`` exists, or cannot be written.
     """
     folder = Path(out)
-    refuse_existing(folder)
     scores = score_labelled_scans(cohort, predictions)
-    partial = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}.partial")
-    try:
-        partial.mkdir(parents=True)
+    with create_whole_folder(folder) as partial:
         write_csv(partial / PREDICTIONS, predictions.table)
         if predictions.contributions is not None:
             write_csv(partial / CONTRIBUTIONS, predictions.contributions)
@@ -62,11 +54,6 @@ def write_predictions(
             write_json(partial / VALIDATION, scores.to_json())
         if page is not None:
             (partial / PAGE).write_text(page, encoding="utf-8")
-        os.rename(partial, folder)
-    except OSError as error:
-        raise BrioError(f"{folder}: cannot be written ({error})") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     lines = summarise_predictions(model, cohort, predictions)
     if scores is not None:
         lines += scores.describe()

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from ..cohort.readers.assembly import refuse_existing
 from ..errors import BrioError
 
 __all__ = [
+    "create_whole_folder",
     "file_error",
     "read_csv",
     "read_json",
@@ -76,6 +81,30 @@ def write_atomically(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
+
+
+@contextmanager
+def create_whole_folder(folder: Path) -> Iterator[Path]:
+    """Create a folder whole or not at all.
+
+    Yields a folder beside it under a name of its own, which gets its name at the end of the block. If the block fails,
+    nothing is left.
+
+    Raises
+    ------
+    BrioError
+        If ``folder`` exists, or cannot be written.
+    """
+    refuse_existing(folder)
+    partial = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}{PARTIAL}")
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        os.rename(partial, folder)
+    except OSError as error:
+        raise BrioError(f"{folder}: cannot be written ({error})") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def write_json(path: Path, document: dict[str, Any], indent: int = 1) -> None:
