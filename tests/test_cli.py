@@ -1,15 +1,11 @@
 """The command line: what each command prints, and one line for people whenever something is wrong."""
 
-import contextlib
-import io
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections import namedtuple
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,25 +14,12 @@ from typer.main import get_command
 
 import brio
 from brio import Cohort
-from brio.cli import app, main
+from brio.cli import app
 from brio.cohort.readers import read_scans_to_predict
 from brio.cohort.simulate import Simulation, simulate
 from brio.jobs.cohort_facts import describe_cohort
 from brio.methods import list_methods
-
-Said = namedtuple("Said", "status out err")
-
-
-def command(*words: object) -> Said:
-    """Run ``brio`` with these words; an error that is not meant for people comes through."""
-    out, err, status = io.StringIO(), io.StringIO(), 0
-    argv = mock.patch.object(sys, "argv", ["brio", *map(str, words)])
-    with argv, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            main()
-        except SystemExit as end:
-            status = int(end.code or 0)
-    return Said(status, out.getvalue(), err.getvalue())
+from commands import command
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:

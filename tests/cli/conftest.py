@@ -1,38 +1,12 @@
 """The command line inside this process, and a small cohort with a job on it."""
 
-import contextlib
-import io
 import shutil
-import sys
-from dataclasses import dataclass
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
-from brio.cli import main
 from brio.cohort.simulate import Simulation, simulate
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a command printed and how it ended."""
-
-    status: int
-    out: str
-    err: str
-
-
-def command(*words: object) -> Answer:
-    """Run ``brio`` with these words; an error that is not meant for people comes through."""
-    out, err, status = io.StringIO(), io.StringIO(), 0
-    argv = mock.patch.object(sys, "argv", ["brio", *map(str, words)])
-    with argv, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            main()
-        except SystemExit as end:
-            status = int(end.code or 0)
-    return Answer(status, out.getvalue(), err.getvalue())
+from commands import command
 
 
 @pytest.fixture

@@ -1,20 +1,15 @@
 """The command line inside this process, small cohorts and settings that train in a moment."""
 
-import contextlib
-import io
-import sys
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 
 from brio import Cohort
-from brio.cli import main
 from brio.cohort.simulate import Simulation, simulate
+from commands import Said, command
 
 TINY = [
     "--set",
@@ -34,42 +29,20 @@ TINY = [
 SMALL = Simulation(n_sites=5, per_class=4, n_rois=8, frames=60)
 
 
-@dataclass(frozen=True)
-class Said:
-    """What a command printed and how it ended."""
-
-    status: int
-    out: str
-    err: str
-
-
-def command(*words: object) -> Said:
-    """Run ``brio`` with these words; an error that is not meant for people comes through.
-
-    ``err`` ends in the warnings that a user would see there.
-    """
-    out, err, status = io.StringIO(), io.StringIO(), 0
-    argv = mock.patch.object(sys, "argv", ["brio", *map(str, words)])
+def command_with_warnings(*words: object) -> Said:
+    """Run ``brio`` with these words; ``err`` ends in the warnings that a user would see there."""
     torch.set_warn_always(True)  # not only the first time in this process
-    with (
-        argv,
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-        warnings.catch_warnings(record=True) as w,
-    ):
+    with warnings.catch_warnings(record=True) as w:
         warnings.simplefilter("ignore", (DeprecationWarning, PendingDeprecationWarning))
-        try:
-            main()
-        except SystemExit as end:
-            status = int(end.code or 0)
+        said = command(*words)
     torch.set_warn_always(False)
     told = "".join(f"{one.category.__name__}: {one.message}\n" for one in w)
-    return Said(status, out.getvalue(), err.getvalue() + told)
+    return said._replace(err=said.err + told)
 
 
 @pytest.fixture(scope="session")
 def brio():
-    return command
+    return command_with_warnings
 
 
 @pytest.fixture(scope="session")

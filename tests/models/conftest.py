@@ -1,20 +1,14 @@
 """Small cohorts and models of them."""
 
-import contextlib
-import io
-import sys
-from types import SimpleNamespace
-from unittest import mock
-
 import numpy as np
 import pytest
 
 from brio import Cohort
-from brio.cli import main
 from brio.cohort import Atlas
 from brio.cohort.simulate import Simulation, simulate
 from brio.jobs import JobSpec
 from brio.models import fit_model
+from commands import command
 
 SIMULATION = Simulation(n_sites=6, per_class=7, n_rois=16, frames=90, stable=0.5, dead_share=0.05, seed=5)
 SMALL = {
@@ -71,14 +65,4 @@ def ridge(fit):
 def brio_command():
     """Run a command in this process: status and what it printed."""
 
-    def run(*words):
-        out, err, status = io.StringIO(), io.StringIO(), 0
-        argv = mock.patch.object(sys, "argv", ["brio", *map(str, words)])
-        with argv, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                main()
-            except SystemExit as end:
-                status = int(end.code or 0)
-        return SimpleNamespace(status=status, text=out.getvalue() + err.getvalue(), err=err.getvalue())
-
-    return run
+    return command

@@ -1,0 +1,34 @@
+"""Run a command of brio in this process."""
+
+import contextlib
+import io
+import sys
+from typing import NamedTuple
+from unittest import mock
+
+from brio.cli import main
+
+
+class Said(NamedTuple):
+    """What a command printed and how it ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def text(self) -> str:
+        """All that it printed."""
+        return self.out + self.err
+
+
+def command(*words: object) -> Said:
+    """Run ``brio`` with these words; an error that is not meant for people comes through."""
+    out, err, status = io.StringIO(), io.StringIO(), 0
+    argv = mock.patch.object(sys, "argv", ["brio", *map(str, words)])
+    with argv, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as end:
+            status = int(end.code or 0)
+    return Said(status, out.getvalue(), err.getvalue())
