@@ -1,6 +1,7 @@
 """Does a model that is fitted, stored and applied to files say what ``brio run`` says?
 
     python benchmarks/left_out_models.py COHORT [--with COHORT] [--method ridge ...] [--site NYU ...] [--processes 8]
+        [--device cuda]
 
 For each site: fit a model to all other sites, write it, write the scans of the site as files of the Preprocessed
 Connectomes Project, and predict them with ``brio predict`` without any table. Margins and AUC are compared with those
@@ -41,17 +42,17 @@ def write_pcp_files(cohort: Cohort, folder: Path) -> None:
         np.savetxt(folder / f"{participant}_rois_{name}.1D", cohort.scan(i), "%.9g", "\t", header=header, comments="")
 
 
-def compare_site(task: tuple[str, list[str], str, str]) -> tuple[str, float, float, float]:
+def compare_site(task: tuple[str, list[str], str, str, str]) -> tuple[str, float, float, float]:
     """Largest difference of margins at one site, and both AUCs."""
-    path, companions, name, site = task
+    path, companions, name, site, device = task
     cohort = Cohort.load(path)
     cohort = cohort.select(audit(cohort, companions=[Cohort.load(c) for c in companions]).keep)
     method = settle_final_settings(name, {})
     folds = leave_one_site_out(cohort, 0, validation_sites=2 if method.needs_validation else 0)
     fold = next(f for f in folds if f.name == site)
-    (run,) = method.fit(Connectomes(cohort), [Run(fold, 0)])
+    (run,) = method.fit(Connectomes(cohort, device), [Run(fold, 0)])
     others = cohort.select(cohort.sites != site)
-    model = fit_model(JobSpec(others, [name], exclude=False, device="cpu"), validation_sites=fold.validation_sites)
+    model = fit_model(JobSpec(others, [name], exclude=False, device=device), validation_sites=fold.validation_sites)
     here = cohort.select(fold.test)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -79,13 +80,14 @@ def main() -> None:
     parser.add_argument("--method", action="append")
     parser.add_argument("--site", action="append")
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--device", default="cpu", help="where models are trained; they are applied on the CPU")
     args = parser.parse_args()
     sites = args.site or sorted(set(Cohort.load(args.cohort).sites.tolist()))
     failed = False
     print("| method | sites | largest difference of margins | of AUC | mean AUC of the files | mean AUC of the run |")
     print("| --- | --- | --- | --- | --- | --- |")
     for name in args.method or ["ridge"]:
-        tasks = [(args.cohort, args.companions, name, site) for site in sites]
+        tasks = [(args.cohort, args.companions, name, site, args.device) for site in sites]
         with ProcessPoolExecutor(args.processes, get_context("spawn")) as pool:
             rows = list(pool.map(compare_site, tasks))
         gap = max(row[1] for row in rows)

@@ -6,16 +6,13 @@ from brio.results.format import format_p
 
 from .comparisons import (
     arm_scores,
-    compare_kfold,
     compare_sites,
     describe_scores,
     difference_cells,
-    fold_scores,
-    reverse,
     with_interval,
 )
-from .evidence import link_figure, read_measured_table, read_runs, read_study
-from .markdown import atlas_label, fixed, state, with_sd, write_commands, write_frame, write_table
+from .evidence import link_figure, read_measured_table, read_study
+from .markdown import fixed, state, with_sd, write_commands, write_frame, write_table
 
 ATLASES = ("aal116", "cc200")
 PARTS = "brio-plus/aal116-parts"
@@ -76,24 +73,6 @@ def write_parts() -> list[str]:
         "intercept* is not printed: its logits lacked the intercept, which has since been corrected.",
         link_figure(f"{PARTS}/figure.svg", "Parts of BRIO plus"),
     ]
-
-
-def write_in_distribution() -> list[str]:
-    """Return the section on folds with known sites."""
-    blocks = ["## In distribution"]
-    for atlas in ATLASES:
-        runs = read_runs(f"brio-plus/{atlas}-10-folds")
-        table, acc = compare_kfold(runs, "brio-plus"), fold_scores(runs, "acc").mean()
-        rows = []
-        for name, row in describe_scores(fold_scores(runs)).iterrows():
-            cells = difference_cells(reverse(table), str(name))
-            rows.append([f"`{name}`", with_sd(row["mean"], row["sd"]), fixed(acc[name]), *cells])
-        blocks += [
-            f"{atlas_label(atlas)}, {runs['fold'].nunique()} folds stratified by site and class, "
-            f"{runs['seed'].nunique()} seeds; SD over the folds of all seeds, corrected resampled t-test.",
-            write_table(["method", "AUC", "ACC", "BRIO plus minus it", "95 % interval", "p"], rows),
-        ]
-    return blocks
 
 
 def write_simulated() -> list[str]:
