@@ -57,7 +57,6 @@ from .unseen_scores import (
 from .unseen_tables import (
     write_changes,
     write_deci,
-    write_devices,
     write_differences,
     write_paper_figures,
     write_provenance,
@@ -175,7 +174,6 @@ def page() -> str:
         name_source(folder("cc200")),
         "Half a point between two trained networks should not be read as a difference: see "
         "[reproducibility](reproducibility.md).",
-        write_devices(),
         *write_changes(),
         *write_versions(),
         "## Against BRIO",

@@ -5,10 +5,9 @@ from __future__ import annotations
 from brio.results.format import format_percent, format_signed
 
 from .comparisons import describe_scores, difference_cells, site_scores
-from .evidence import read_jobs, read_measured_table, read_methods, read_runs, read_summaries
+from .evidence import read_jobs, read_measured_table, read_methods, read_runs
 from .markdown import (
     atlas_label,
-    code,
     fixed,
     interval,
     state,
@@ -96,20 +95,6 @@ def write_provenance() -> str:
     methods = read_methods(folder("aal116"))
     order = describe_scores(scores("aal116")).index
     return write_table(["method", "provenance"], [[f"`{name}`", methods[name].provenance] for name in order])
-
-
-def write_devices() -> str:
-    """Return which rows of CC200 were computed in which precision, on which cohort; empty if all networks agree."""
-    runs, summaries = read_runs(folder("cc200")), read_summaries(folder("cc200"))
-    if len({s.fingerprint for s in summaries.values()}) == 1:
-        return ""
-    table = runs.groupby("method")["device"].first().to_frame()
-    table["fingerprint"] = [summaries[name].fingerprint[:8] for name in table.index]
-    rows = [
-        [device, fingerprint, code(part.index)]
-        for (device, fingerprint), part in table.groupby(["device", "fingerprint"])
-    ]
-    return write_table(["device", "cohort fingerprint", "methods"], rows)
 
 
 CHANGES = {
