@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -30,7 +31,7 @@ from .calibration import fit_calibration
 from .features import vectorise_fc
 from .penalty_choice import choose_penalty
 from .settings import LinearSettings
-from .sites import average_site_auc, centre_gram, centre_within
+from .sites import KernelEigen, average_site_auc, centre_gram, centre_within
 
 __all__ = ["DualSolution", "LinearMethod", "PreparedRun", "vectorise_fc"]
 
@@ -44,7 +45,8 @@ class DualSolution(NamedTuple):
     intercept: float
 
 
-class PreparedRun(NamedTuple):
+@dataclass(frozen=True)
+class PreparedRun:
     """What a fit needs of the source scans of a run, whatever their labels.
 
     Attributes
@@ -72,6 +74,16 @@ class PreparedRun(NamedTuple):
     gram: np.ndarray
     penalties: np.ndarray
     inner_fold: np.ndarray
+
+    @cached_property
+    def eigen(self) -> KernelEigen:
+        """Eigenvectors of the Gram matrix, for models whose source scans share one intercept."""
+        return KernelEigen.of_kernel(self.gram, np.zeros(len(self.gram)))
+
+    def split_inner_folds(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Positions of the scans that each inner fold learns from, and of those that it withholds."""
+        for k in np.unique(self.inner_fold):
+            yield np.flatnonzero(self.inner_fold != k), np.flatnonzero(self.inner_fold == k)
 
 
 class LinearMethod(Method):
@@ -127,40 +139,39 @@ class LinearMethod(Method):
         DualSolution
         """
 
-    def predict_inner_folds(
-        self, gram: np.ndarray, y: np.ndarray, site: np.ndarray, inner_fold: np.ndarray, penalties: np.ndarray
-    ) -> np.ndarray:
+    def solve_grid(self, prepared: PreparedRun, y: np.ndarray) -> list[DualSolution]:
+        """Fit the model to all source scans for each penalty of the grid. Labels [n] of -1 or 1."""
+        gram = prepared.gram
+        if self.site_intercepts:
+            gram, y = centre_gram(gram, prepared.source.site), centre_within(y, prepared.source.site)
+        return [self.solve(gram, y, penalty) for penalty in prepared.penalties]
+
+    def predict_inner_folds(self, prepared: PreparedRun, y: np.ndarray, penalties: np.ndarray) -> np.ndarray:
         """Predict every source scan from the inner fold that withholds it, for each penalty.
+
+        A model in closed form need not fit every inner fold, and overrides this.
 
         Parameters
         ----------
-        gram : ndarray, shape [n, n]
-            Products of the features of the source scans, which are centred once more within each inner fold.
+        prepared : PreparedRun
         y : ndarray, shape [n]
-            Labels, -1 or 1.
-        site : ndarray, shape [n]
-        inner_fold : ndarray of int64, shape [n]
-            The inner fold that withholds each scan.
+            Labels of the source scans, -1 or 1.
         penalties : ndarray, shape [penalties]
 
         Returns
         -------
         ndarray, shape [penalties, n]
-            Margins without intercepts.
+            Margins without intercepts, of features that are centred on the scans of the inner fold.
         """
-        margins = np.empty((len(penalties), len(y)))
-        for k in np.unique(inner_fold):
-            inside, withheld = np.flatnonzero(inner_fold != k), np.flatnonzero(inner_fold == k)
-            inner, y_inner = gram[np.ix_(inside, inside)], y[inside]
-            row, total = inner.mean(0), inner.mean()  # features are centred on the scans of the inner fold
+        gram, margins = prepared.gram, np.empty((len(penalties), len(y)))
+        for inside, withheld in prepared.split_inner_folds():
+            inner = gram[np.ix_(inside, inside)]
+            row, total = inner.mean(0), inner.mean()
             across = gram[np.ix_(withheld, inside)]
             across = across - across.mean(1, keepdims=True) - row + total
-            if self.site_intercepts:
-                inner, y_inner = centre_gram(inner, site[inside]), centre_within(y_inner, site[inside])
-            else:
-                inner = inner - row - row[:, None] + total
+            inner = inner - row - row[:, None] + total
             for p, penalty in enumerate(penalties):
-                margins[p, withheld] = across @ self.solve(inner, y_inner, penalty).weights
+                margins[p, withheld] = across @ self.solve(inner, y[inside], penalty).weights
         return margins
 
     def calibrate(
@@ -326,12 +337,12 @@ class LinearMethod(Method):
     def _fit_run(self, connectomes: Connectomes, take: Callable[[np.ndarray], Scans], run: Run) -> FittedRun:
         """Learn features, choose the penalty, and score the test scans of one run."""
         fold, prepared = run.fold, self.prepare_run(connectomes, take, run)
-        source, gram, penalties = prepared.source, prepared.gram, prepared.penalties
+        source, penalties = prepared.source, prepared.penalties
         y = 2.0 * source.label - 1.0
-        solutions = self._solve_grid(gram, y, source.site, penalties)
+        solutions = self.solve_grid(prepared, y)
         validation_label = connectomes.cohort.labels[fold.validation]
         by_sites = self.settings.choose_by == "source-sites"
-        inner = self._predict_grid(prepared, y, penalties) if by_sites or self.site_intercepts else None
+        inner = self.predict_inner_folds(prepared, y, penalties) if by_sites or self.site_intercepts else None
         inner_auc = np.empty(0) if inner is None else average_site_auc(inner, source.label, prepared.inner_fold)
         validation_auc = inner_auc
         if len(validation_label):
@@ -357,10 +368,6 @@ class LinearMethod(Method):
         fitted.test_logit = self._predict_read(fitted, take(fold.test)).margin
         return fitted
 
-    def _predict_grid(self, prepared: PreparedRun, y: np.ndarray, penalties: np.ndarray) -> np.ndarray:
-        """Margins of the inner folds under each penalty. Shape [penalties, n]."""
-        return self.predict_inner_folds(prepared.gram, y, prepared.source.site, prepared.inner_fold, penalties)
-
     def _predict_chosen(
         self, inner: np.ndarray | None, best: int, prepared: PreparedRun, y: np.ndarray
     ) -> np.ndarray | None:
@@ -371,7 +378,7 @@ class LinearMethod(Method):
             return inner[best]
         if self.margins_are_log_odds:
             return None
-        return self._predict_grid(prepared, y, prepared.penalties[best : best + 1])[0]
+        return self.predict_inner_folds(prepared, y, prepared.penalties[best : best + 1])[0]
 
     def _calibrate_probability(
         self, solution: DualSolution, inner_margin: np.ndarray | None, label: np.ndarray, inner_fold: np.ndarray
@@ -381,11 +388,3 @@ class LinearMethod(Method):
             return {}
         slope, intercept = fit_calibration(inner_margin, label, inner_fold).tolist()
         return {"calibration": [slope, intercept - slope * solution.intercept]}  # inner margins have no intercept
-
-    def _solve_grid(
-        self, gram: np.ndarray, y: np.ndarray, site: np.ndarray, penalties: np.ndarray
-    ) -> list[DualSolution]:
-        """The solution of every penalty."""
-        if self.site_intercepts:
-            gram, y = centre_gram(gram, site), centre_within(y, site)
-        return [self.solve(gram, y, penalty) for penalty in penalties]

@@ -11,21 +11,17 @@ from torch import Tensor
 
 from ...training import MethodFacts, Scans, SourceScans, Tensors
 from ..registry import TEXTBOOK, method
-from .base import DualSolution, LinearMethod
-from .logistic import solve_logistic
+from .logistic import LogisticMethod
 
 __all__ = ["CovariatesOnly", "DeadRoisOnly", "LengthOnly"]
 
 
-class _Control(LinearMethod):
+class _Control(LogisticMethod):
     """Logistic regression on features standardised over the source scans; missing values are the source mean."""
 
     version = 4  # probabilities are those of the margins, which are those of version 3
     margins_are_log_odds = True
     edge_values = ""
-
-    def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
-        return solve_logistic(gram, y, penalty)
 
     @abstractmethod
     def read_columns(self, scans: Scans) -> Tensor:

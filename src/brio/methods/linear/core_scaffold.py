@@ -13,8 +13,7 @@ from ...training import MethodFacts, Scans, SourceScans, Tensors
 from ..confounds import Confounds, fit_confounds, remove_confounds
 from ..registry import method, reconstruct
 from ..scaffold import ScaffoldSettings, build_scaffold
-from .base import DualSolution, LinearMethod
-from .logistic import solve_logistic
+from .logistic import LogisticMethod
 from .settings import LinearSettings
 
 __all__ = ["CoreScaffold", "CoreScaffoldSettings"]
@@ -44,7 +43,7 @@ class CoreScaffoldSettings(ScaffoldSettings, LinearSettings):
     provenance=reconstruct("the companion of our reading of CORE"),
     reference="Wang, Zhang et al., When Brain Networks Travel (CORE), arXiv 2605.06050; scikit-learn",
 )
-class CoreScaffold(LinearMethod):
+class CoreScaffold(LogisticMethod):
     """Logistic regression (l2) on CORE's scaffold: reproducible edges, adjusted for age and sex."""
 
     Settings = CoreScaffoldSettings
@@ -56,9 +55,6 @@ class CoreScaffold(LinearMethod):
     @property
     def facts(self) -> MethodFacts:
         return replace(super().facts, setting_without_validation="")
-
-    def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
-        return solve_logistic(gram, y, penalty)
 
     def learn(self, source: SourceScans, scans: Scans) -> Tensors:
         mean = super().learn(source, scans)["mean"]

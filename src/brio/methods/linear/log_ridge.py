@@ -19,7 +19,6 @@ from .base import DualSolution
 from .calibration import fit_calibration
 from .ridge import KernelRidgeMethod
 from .settings import LinearSettings
-from .sites import predict_withheld_sites
 
 __all__ = ["LogRidge", "LogRidgeSettings", "log_matrices"]
 
@@ -83,11 +82,6 @@ class LogRidge(KernelRidgeMethod):
     margins_are_log_odds = True  # calibrate makes them so
     site_intercepts = True
     edge_values = "entry of the log-connectome"
-
-    def predict_inner_folds(
-        self, gram: np.ndarray, y: np.ndarray, site: np.ndarray, inner_fold: np.ndarray, penalties: np.ndarray
-    ) -> np.ndarray:
-        return predict_withheld_sites(gram, y, site, penalties, inner_fold)
 
     def calibrate(
         self, solution: DualSolution, inner_margin: np.ndarray | None, label: np.ndarray, inner_fold: np.ndarray

@@ -10,10 +10,10 @@ from ...connectome import Connectomes
 from ...progress import Progress, silent
 from ...training import Run, Scans
 from ..registry import TEXTBOOK, method
-from .base import DualSolution, LinearMethod
+from .base import DualSolution, LinearMethod, PreparedRun
 from .many_labels import FitsManyLabels, predict_columns
 from .settings import LinearSettings
-from .sites import KernelEigen
+from .sites import KernelEigen, predict_withheld_sites
 
 __all__ = ["KernelRidgeMethod", "Ridge", "RidgeSettings", "solve_ridge"]
 
@@ -47,6 +47,20 @@ class KernelRidgeMethod(LinearMethod, FitsManyLabels):
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
         return solve_ridge(gram, y, penalty)
 
+    def predict_inner_folds(self, prepared: PreparedRun, y: np.ndarray, penalties: np.ndarray) -> np.ndarray:
+        """Compute the margins of all inner folds from the fit to all scans; no inner fold is fitted."""
+        site = prepared.source.site
+        if self.site_intercepts:
+            return predict_withheld_sites(prepared.gram, y, site, penalties, prepared.inner_fold)
+        eigen, margins = prepared.eigen, np.empty((len(penalties), len(y)))
+        rotated = eigen.rotate(y)
+        for p, penalty in enumerate(penalties):
+            weights = eigen.solve(rotated, penalty)
+            for inside, withheld in prepared.split_inner_folds():
+                residuals = eigen.find_residuals(weights, withheld, penalty)
+                margins[p, withheld] = y[withheld] - residuals - y[inside].mean()
+        return margins
+
     def fit_labels(
         self, connectomes: Connectomes, runs: Sequence[Run], labels: np.ndarray, progress: Progress = silent
     ) -> list[np.ndarray]:
@@ -64,7 +78,7 @@ class KernelRidgeMethod(LinearMethod, FitsManyLabels):
         if self.settings.choose_by == "validation":
             choose = self.multiply_with_source(prepared, take(fold.validation)), labels[fold.validation]
         across = self.multiply_with_source(prepared, take(fold.test))
-        eigen = KernelEigen.of_kernel(prepared.gram, site if self.site_intercepts else np.zeros(len(site)))
+        eigen = KernelEigen.of_kernel(prepared.gram, site) if self.site_intercepts else prepared.eigen
         margins = predict_columns(eigen, Y, prepared.penalties, across, choose, fold.name)
         return margins if self.site_intercepts else margins + Y.mean(0)
 

@@ -155,15 +155,15 @@ class TangentRidge(KernelRidgeMethod):
         by_length = "shrinking by the number of frames (--set shrinkage=0.1 does without)"
         return replace(super().facts, frames_for="" if self.settings.shrinkage is not None else by_length)
 
-    def learn(self, source: SourceScans, scans: Scans) -> Tensors:
-        learned = super().learn(source, scans)
+    def learn_features(self, source: SourceScans, scans: Scans) -> tuple[Tensors, np.ndarray]:
+        learned = self.learn(source, scans)
         S = self._shrink_scans(scans, learned)
         reference = geometric_mean(S) if self.settings.reference == "geometric" else S.mean(0)
-        return learned | {"whitening": _apply_to_eigenvalues(reference, "inverse root").cpu()}
+        learned["whitening"] = _apply_to_eigenvalues(reference, "inverse root").cpu()
+        return learned, self._map_scans(S, learned)
 
     def extract_features(self, scans: Scans, learned: Tensors) -> np.ndarray:
-        S = self._shrink_scans(scans, learned)
-        return map_to_tangent_space(S, learned["whitening"].to(S)).cpu().numpy()
+        return self._map_scans(self._shrink_scans(scans, learned), learned)
 
     def pick_edges(self, features: np.ndarray, learned: Tensors) -> np.ndarray:
         n_rois = len(learned["whitening"])
@@ -173,6 +173,9 @@ class TangentRidge(KernelRidgeMethod):
     def _shrink_scans(self, scans: Scans, learned: Tensors) -> Tensor:
         filled = fill_dead(scans.A, scans.alive, learned["mean"].to(scans.A))
         return shrink_correlations(filled, scans.n_frames, self.settings.shrinkage)
+
+    def _map_scans(self, S: Tensor, learned: Tensors) -> np.ndarray:
+        return map_to_tangent_space(S, learned["whitening"].to(S)).cpu().numpy()
 
 
 @method(
@@ -188,19 +191,21 @@ class FCTangentRidge(TangentRidge):
     beyond_edges = "the tangent-space matrix, whose entries mix regions"
 
     def learn_features(self, source: SourceScans, scans: Scans) -> tuple[Tensors, np.ndarray]:
-        learned = self.learn(source, scans)
-        parts = self._parts(scans, learned)  # once, since the matrix logarithms are the costly part
+        learned, tangent = super().learn_features(source, scans)
+        parts = vectorise_fc(scans, learned["mean"]), tangent
         scale = [float(np.sqrt(((x - x.mean(0)) ** 2).sum(1).mean())) for x in parts]
         learned["scale"] = torch.tensor(scale, dtype=torch.float64)
-        return learned, np.concatenate([x / s for x, s in zip(parts, scale, strict=True)], axis=1)
+        return learned, _join_parts(parts, scale)
 
     def extract_features(self, scans: Scans, learned: Tensors) -> np.ndarray:
-        scale = learned["scale"].tolist()
-        return np.concatenate([x / s for x, s in zip(self._parts(scans, learned), scale, strict=True)], axis=1)
+        parts = vectorise_fc(scans, learned["mean"]), super().extract_features(scans, learned)
+        return _join_parts(parts, learned["scale"].tolist())
 
     def pick_edges(self, features: np.ndarray, learned: Tensors) -> np.ndarray:
         n_rois = len(learned["whitening"])
         return features[..., : n_rois * (n_rois - 1) // 2]
 
-    def _parts(self, scans: Scans, learned: Tensors) -> tuple[np.ndarray, np.ndarray]:
-        return vectorise_fc(scans, learned["mean"]), super().extract_features(scans, learned)
+
+def _join_parts(parts: tuple[np.ndarray, np.ndarray], scale: list[float]) -> np.ndarray:
+    """Divide each part of the features by its scale, and put them side by side."""
+    return np.concatenate([x / s for x, s in zip(parts, scale, strict=True)], axis=1)
