@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .fc import fill_dead, psi
     from .harmonisation import HarmonisedConnectomes, Harmoniser, fit_harmoniser, harmonise_connectomes
     from .harmonisation_rule import HarmonisationRule, require_covariates
-    from .log_euclidean import log_connectome
+    from .log_euclidean import log_connectome, log_connectomes
     from .resampling import ReestimateRequest, reestimate
     from .residuals import Residualiser, fit_residualiser
     from .support import edge_cut, source_mean, source_strength, sym_top
@@ -39,6 +39,7 @@ __all__ = [
     "fit_residualiser",
     "harmonise_connectomes",
     "log_connectome",
+    "log_connectomes",
     "psi",
     "read_edges",
     "reestimate",
@@ -59,7 +60,7 @@ __getattr__, __dir__ = export_lazily(
         "fc": ("fill_dead", "psi"),
         "harmonisation": ("HarmonisedConnectomes", "Harmoniser", "fit_harmoniser", "harmonise_connectomes"),
         "harmonisation_rule": ("HarmonisationRule", "require_covariates"),
-        "log_euclidean": ("log_connectome",),
+        "log_euclidean": ("log_connectome", "log_connectomes"),
         "resampling": ("ReestimateRequest", "reestimate"),
         "residuals": ("Residualiser", "fit_residualiser"),
         "support": ("edge_cut", "source_mean", "source_strength", "sym_top"),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-__all__ = ["log_by_chebyshev", "log_by_eigenvectors", "log_connectome"]
+__all__ = ["log_by_chebyshev", "log_by_eigenvectors", "log_connectome", "log_connectomes"]
 
 _REMAINDER = 1e-10
 """The series is cut where its terms fall below this share of the first."""
@@ -41,8 +42,25 @@ def log_connectome(A: Tensor, shrinkage: float) -> Tensor:
     tensor([[0., 0.],
             [0., 0.]])
     """
+    return log_connectomes(A, [shrinkage])[0]
+
+
+def log_connectomes(A: Tensor, shrinkages: Sequence[float]) -> list[Tensor]:
+    """Compute the log-connectomes of scans under several shrinkages; see :func:`log_connectome`.
+
+    Without a GPU they share the eigenvectors of each matrix, which are the costly part.
+    """
     R = A.double().tanh() + torch.eye(A.shape[-1], dtype=torch.float64, device=A.device)
-    return (log_by_chebyshev if R.is_cuda else log_by_eigenvectors)(R, shrinkage).to(A.dtype)
+    if R.is_cuda:
+        return [log_by_chebyshev(R, shrinkage).to(A.dtype) for shrinkage in shrinkages]
+    size, axes = torch.linalg.eigh(R)
+    return [_take_logarithm(size, axes, shrinkage).to(A.dtype) for shrinkage in shrinkages]
+
+
+def _take_logarithm(size: Tensor, axes: Tensor, shrinkage: float) -> Tensor:
+    """log((1 - s) R + s I) from the eigenvalues and eigenvectors of R."""
+    size = torch.log1p((1.0 - shrinkage) * (size.clamp_min(0.0) - 1.0))
+    return (axes * size.unsqueeze(-2)) @ axes.mT
 
 
 def log_by_eigenvectors(R: Tensor, shrinkage: float) -> Tensor:
@@ -58,8 +76,7 @@ def log_by_eigenvectors(R: Tensor, shrinkage: float) -> Tensor:
     Tensor, shape [..., P, P]
     """
     size, axes = torch.linalg.eigh(R)
-    size = torch.log1p((1.0 - shrinkage) * (size.clamp_min(0.0) - 1.0))
-    return (axes * size.unsqueeze(-2)) @ axes.mT
+    return _take_logarithm(size, axes, shrinkage)
 
 
 def log_by_chebyshev(R: Tensor, shrinkage: float) -> Tensor:

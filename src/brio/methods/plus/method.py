@@ -18,7 +18,7 @@ from ..registry import Provenance, method
 from .model import FactorModel
 from .run_fit import RunFit
 from .settings import BrioPlusSettings
-from .views import ReestimatedEdges, read_view
+from .views import ReestimatedEdges, read_views
 
 __all__ = ["BrioPlus"]
 
@@ -40,7 +40,7 @@ class BrioPlus(Method):
 
     def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[FittedRun]:
         """Fit every run and score its test scans; runs with the same seed, block length and view share re-estimates."""
-        views = {view: read_view(connectomes.full, view) for view in self.settings.views}
+        views = read_views(connectomes.full, self.settings.views)
         live = find_live_edges(connectomes.alive)
         scans = np.unique(np.concatenate([run.fold.source for run in runs]))
         shared: dict[tuple[int, int, str], ReestimatedEdges] = {}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...connectome import BlockRule, Connectomes, ReestimateRequest, clip_block_length, log_connectome, read_edges
+from ...connectome import BlockRule, Connectomes, ReestimateRequest, clip_block_length, log_connectomes, read_edges
 
-__all__ = ["VIEWS", "ReestimatedEdges", "read_view"]
+__all__ = ["VIEWS", "ReestimatedEdges", "read_view", "read_views"]
 
 VIEWS: dict[str, float | None] = {"fc": None, "log-0.8": 0.8, "log-0.5": 0.5, "log-0.2": 0.2}
 """Names of the views, and the share of the identity before the logarithm; None for Fisher z as it is.
@@ -20,7 +20,7 @@ logarithm in even steps.
 """
 
 _CACHE_BYTES = {"cpu": 4 << 30, "cuda": 16 << 30}
-_SCANS_AT_ONCE = 2048
+_SCANS_AT_ONCE = 256
 
 
 def read_view(A: Tensor, view: str) -> Tensor:
@@ -38,10 +38,17 @@ def read_view(A: Tensor, view: str) -> Tensor:
     Tensor, shape [n, edges]
         In the precision of A. Each row depends on its own scan alone.
     """
-    shrinkage = VIEWS[view]
-    if shrinkage is None:
-        return read_edges(A)
-    return torch.cat([read_edges(log_connectome(part, shrinkage)) for part in A.split(_SCANS_AT_ONCE)])
+    return read_views(A, [view])[view]
+
+
+def read_views(A: Tensor, views: Sequence[str]) -> dict[str, Tensor]:
+    """Read the edges of connectomes under several views, which share the costly part; see :func:`read_view`."""
+    shrinkages = {view: s for view in views if (s := VIEWS[view]) is not None}
+    parts: dict[str, list[Tensor]] = {view: [] for view in shrinkages}
+    for part in A.split(_SCANS_AT_ONCE) if shrinkages else ():
+        for view, log in zip(shrinkages, log_connectomes(part, list(shrinkages.values())), strict=True):
+            parts[view].append(read_edges(log))
+    return {view: torch.cat(parts[view]) if view in parts else read_edges(A) for view in views}
 
 
 class ReestimatedEdges:
