@@ -80,6 +80,30 @@ def test_a_table_gives_names_coordinates_networks_and_order(folder, tmp_path, su
     cohort.verify()
 
 
+def test_repeated_names_of_scans_to_predict_are_not_guessed(folder, tmp_path):
+    cohort = import_cohort("table", folder, tmp_path / "out", atlas_table=tmp_path / "mine.tsv", drop_roi="Global")
+    cohort.atlas.rois.to_csv(tmp_path / "rois.tsv", sep="\t", index=False)
+    options = {"atlas_table": tmp_path / "rois.tsv", "drop_roi": "Global"}
+
+    def read(header, **words):
+        write_text(tmp_path / "new.tsv", scan(9, 5), header)
+        name = f"scans {len(list(tmp_path.iterdir()))}"
+        return read_scans_to_predict(tmp_path / "new.tsv", tmp_path / name, **options, **words)
+
+    for header in (NAMES, [NAMES[2], NAMES[0], *NAMES[1:2], *NAMES[3:]]):
+        with pytest.raises(BrioError, match=r"new\.tsv: column 'Insula' appears more than once.*names in the rois"):
+            read(header)
+    read(NUMBERED)  # no name twice: any order
+    in_order = read(["Cuneus", "Insula", "Insula_2", "Insula", "Global"])
+    np.testing.assert_allclose(in_order.scan(0), scan(9, 5)[:, :4], rtol=1e-6)
+    assert cohort.provenance["header"] == NAMES
+    known = read(NAMES, known_header=cohort.provenance["header"])  # as a model knows it
+    order = [NUMBERED.index(name) for name in TABLE["name"]]
+    np.testing.assert_allclose(known.scan(0), scan(9, 5)[:, order], rtol=1e-6)
+    with pytest.raises(BrioError, match="neither that of the scans of the model nor in the order of"):
+        read(NAMES[::-1], known_header=cohort.provenance["header"])
+
+
 def test_columns_of_the_files_may_stand_in_any_order(folder, tmp_path):
     names, shuffled = list("abcde"), [3, 0, 4, 1, 2]
     for i in range(4):

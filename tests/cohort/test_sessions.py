@@ -12,6 +12,7 @@ from brio.cohort import Cohort, audit, format_audit
 from brio.cohort.readers import import_cohort, read_scans_to_predict
 from brio.cohort.sessions import SCAN_ID, average_over_scans, index_participants, read_session_frames
 from brio.cohort.simulate import Simulation, simulate
+from brio.models.known_scans import list_known_scans
 
 HEAD = "participant_id\tsite\tlabel\tsession\n"
 ROWS = "p1\tA\t0\t1\np1\tA\t0\t2\np2\tB\t1\t1\n"
@@ -124,6 +125,23 @@ def test_table_average_drops_invalid_frames_and_records_where_sessions_end(table
     assert [part.tolist() for part in read_session_frames(cohort.participants)] == [[20, 20], []]
     expected = np.concatenate([z(scan(0)), z(np.delete(scan(1), 3, axis=0))])
     np.testing.assert_allclose(cohort.scan(0), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("sessions", ["join", "average"])
+def test_a_session_of_a_joined_scan_is_recognised(table, tmp_path, sessions):
+    frames = scan(1)
+    frames[3, 0] = np.nan  # averaging drops the frame, the file has it
+    np.save(table / "p1_2.npy", frames)
+    joined = import_cohort("table", table, tmp_path / "joined", sessions=sessions)
+    each = import_cohort("table", table, tmp_path / "each", sessions="all")
+    known = list_known_scans(joined)
+    assert len(known.digests) == 2 + 2, "a digest for each scan, and for each session of p1"
+    assert known.recognise(each).tolist() == [True, True, True]
+    assert list_known_scans(joined.select([1])).recognise(each).tolist() == [False, False, True]
+    stranger = Cohort.from_scans([scan(7), scan(8)], site=["A", "A"], label=[0, 1])
+    assert not known.recognise(stranger).any()
+    again = read_scans_to_predict(tmp_path / "joined", tmp_path / "scans")  # as predict reads a cohort folder
+    assert list_known_scans(each.select([1])).recognise(again).tolist() == [True, False], "and the other way round"
 
 
 def test_table_all(table, tmp_path):

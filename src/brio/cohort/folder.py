@@ -32,6 +32,7 @@ __all__ = [
     "hash_content",
     "hash_tables",
     "locate_scans",
+    "name_other_folder",
     "read_header",
     "read_table",
     "require_filled",
@@ -43,6 +44,7 @@ FRAMES, PARTICIPANTS, ATLAS, HEADER = "frames.npy", "participants.tsv", "atlas.t
 REQUIRED_COLUMNS = ("participant_id", "site", "label")
 TEXT_COLUMNS = ("participant_id", "site", "session", SCAN_ID)
 """Columns of the participants table that stay as they are written."""
+_OTHER_FOLDERS = {"model.json": "a model of 'brio fit'", "plan.json": "a folder of results of 'brio run'"}
 REQUIRED_KEYS = frozenset({"name", "atlas", "classes", "provenance", "tables", "fingerprint"})
 MISSING = "n/a"
 HASH_CHUNK_BYTES = 64 << 20
@@ -270,6 +272,20 @@ def hash_tables(folder: Path) -> str:
     return hashlib.sha256((folder / PARTICIPANTS).read_bytes() + (folder / ATLAS).read_bytes()).hexdigest()
 
 
+def name_other_folder(folder: Path) -> str:
+    """Say which folder of brio that is no cohort this is; empty where it is none.
+
+    Parameters
+    ----------
+    folder : Path
+
+    Returns
+    -------
+    str
+    """
+    return next((kind for name, kind in _OTHER_FOLDERS.items() if (folder / name).is_file()), "")
+
+
 def read_header(folder: Path) -> dict[str, Any]:
     """Read and check ``cohort.json``.
 
@@ -285,6 +301,9 @@ def read_header(folder: Path) -> dict[str, Any]:
     """
     path = folder / HEADER
     if not path.is_file():
+        kind = name_other_folder(folder)
+        if kind:
+            raise BrioError(f"{folder}: is {kind}, not a cohort folder; give a folder that 'brio import' wrote")
         raise BrioError(f"{folder}: not a cohort folder ({HEADER} is missing); make one with 'brio import'")
     try:
         header = json.loads(path.read_text(encoding="utf-8"))

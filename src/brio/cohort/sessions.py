@@ -7,8 +7,10 @@ sites is a split by participants too.
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,9 +18,12 @@ import pandas as pd
 from ..errors import BrioError
 
 __all__ = [
+    "JOINED_SCANS",
     "SCAN_ID",
     "SESSION_FRAMES",
     "average_over_scans",
+    "find_joined_scans",
+    "hash_scan",
     "index_participants",
     "name_repeated_scans",
     "name_scan",
@@ -29,6 +34,8 @@ SCAN_ID = "brio_scan_id"
 """Column with a unique name of each scan. Only cohorts with repeated scans have it."""
 SESSION_FRAMES = "averaged_frames"
 """Column with the frames of each session (``120+118``) of scans whose connectome is the mean over sessions."""
+JOINED_SCANS = "joined_scans"
+"""Entry of the provenance: for the hash of each scan that was joined of several, the hashes of these."""
 
 
 def index_participants(participant_ids: Sequence[str] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -189,3 +196,36 @@ def read_session_frames(participants: pd.DataFrame) -> list[np.ndarray] | None:
         return None
     texts = participants[SESSION_FRAMES].where(participants[SESSION_FRAMES].notna(), "").astype(str)
     return [np.array([int(n) for n in text.split("+") if n], dtype=np.int64) for text in texts]
+
+
+def hash_scan(frames: np.ndarray) -> str:
+    """Compute the SHA-256 of the frames of a scan as a cohort folder holds them.
+
+    Parameters
+    ----------
+    frames : ndarray, shape [T, P]
+
+    Returns
+    -------
+    str
+    """
+    return hashlib.sha256(np.ascontiguousarray(frames, dtype="<f4").data).hexdigest()
+
+
+def find_joined_scans(provenance: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Find the hashes of the scans that each joined scan of a cohort was made of.
+
+    Parameters
+    ----------
+    provenance : dict
+        Of the cohort; that of scans to predict holds the provenance of their cohort folder.
+
+    Returns
+    -------
+    dict of str to list of str
+        Hash of the joined scan -> hashes of its parts, see :func:`hash_scan`. Empty where nothing was joined, or an
+        earlier version imported the scans.
+    """
+    inner = provenance.get("cohort")
+    stored = (inner if isinstance(inner, Mapping) else provenance).get(JOINED_SCANS)
+    return dict(stored) if isinstance(stored, Mapping) else {}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..cohort import Cohort
+from ..cohort.sessions import find_joined_scans, hash_scan
 
 __all__ = ["KnownScans", "list_known_scans"]
 
@@ -17,26 +18,27 @@ DIGITS = 8
 
 @dataclass(frozen=True)
 class KnownScans:
-    """Digests of the frames of some scans.
+    """Digests of the frames of some scans, and of the sessions that some of them were joined of.
 
     A digest changes with every bit of the frames. So a scan is recognised where the same file is read again, and not
-    where it was preprocessed or rounded anew.
+    where it was preprocessed or rounded anew. Sessions are recognised where the import recorded their hashes.
 
     Attributes
     ----------
     salt : str
         Made of all of these scans, so that digests of two sets of scans cannot be compared.
     digests : tuple of str
-        One for each scan, sorted: their order says nothing about participants.
+        One for each scan and each session, sorted: their order says nothing about participants.
     """
 
     salt: str
     digests: tuple[str, ...]
 
     def recognise(self, cohort: Cohort) -> np.ndarray:
-        """Return which scans of a cohort are among these. Shape [N], bool."""
+        """Return which scans of a cohort are among these, or share a session with them. Shape [N], bool."""
         known = set(self.digests)
-        return np.array([_shorten(self.salt, frames) in known for frames in _hash_frames(cohort)], dtype=bool)
+        scans = _hash_scans(cohort)
+        return np.array([any(_shorten(self.salt, one) in known for one in hashes) for hashes in scans], dtype=bool)
 
 
 def list_known_scans(cohort: Cohort) -> KnownScans:
@@ -57,15 +59,17 @@ def list_known_scans(cohort: Cohort) -> KnownScans:
     >>> list_known_scans(cohort.select([2, 0])).recognise(cohort)
     array([ True, False,  True, False])
     """
-    hashes = _hash_frames(cohort)
-    salt = hashlib.sha256("".join(sorted(hashes)).encode()).hexdigest()[: 2 * DIGITS]
-    return KnownScans(salt, tuple(sorted(_shorten(salt, frames) for frames in hashes)))
+    scans = _hash_scans(cohort)
+    salt = hashlib.sha256("".join(sorted(hashes[0] for hashes in scans)).encode()).hexdigest()[: 2 * DIGITS]
+    return KnownScans(salt, tuple(sorted(_shorten(salt, one) for hashes in scans for one in hashes)))
 
 
-def _hash_frames(cohort: Cohort) -> list[str]:
-    scans = (np.ascontiguousarray(cohort.scan(i), dtype="<f4") for i in range(len(cohort)))
-    return [hashlib.sha256(scan.tobytes()).hexdigest() for scan in scans]
+def _hash_scans(cohort: Cohort) -> list[list[str]]:
+    """Hash each scan, then the sessions that it was joined of."""
+    parts = find_joined_scans(cohort.provenance)
+    hashes = (hash_scan(cohort.scan(i)) for i in range(len(cohort)))
+    return [[one, *parts.get(one, [])] for one in hashes]
 
 
-def _shorten(salt: str, frames: str) -> str:
-    return hashlib.sha256(f"{salt}{frames}".encode()).hexdigest()[:DIGITS]
+def _shorten(salt: str, scan: str) -> str:
+    return hashlib.sha256(f"{salt}{scan}".encode()).hexdigest()[:DIGITS]

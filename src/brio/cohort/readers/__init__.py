@@ -23,7 +23,7 @@ Every reader also takes ``atlas_table`` (a table of the ROIs: a file, or the nam
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,13 @@ def import_cohort(kind: str, src: str | Path, out: str | Path, **options: Any) -
 
 
 def read_scans_to_predict(
-    src: str | Path, out: str | Path, *, kind: str | None = None, tr: float | None = None, **options: Any
+    src: str | Path,
+    out: str | Path,
+    *,
+    kind: str | None = None,
+    tr: float | None = None,
+    known_header: Sequence[str] = (),
+    **options: Any,
 ) -> Cohort:
     """Read scans to be predicted: one is enough, and they need no sites, labels or participants table.
 
@@ -137,6 +143,9 @@ def read_scans_to_predict(
         layout ``table``; each participant is called by the name of the file.
     tr : float, optional
         Repetition time in seconds of the scans whose file and participants table state none.
+    known_header : sequence of str
+        Column names of the files that the model was fitted to (``model.training.header``). With a table of the ROIs,
+        names that appear more than once in a header are refused unless it is this one, or in the order of the table.
     **options
         Options of the reader. None means not given. A cohort folder takes ``atlas`` alone, which must be its own.
 
@@ -163,7 +172,7 @@ def read_scans_to_predict(
     (['007'], [False], [2.0])
     """
     src = Path(src)
-    to_predict = ScansToPredict(tr)
+    to_predict = ScansToPredict(tr, tuple(known_header))
     if kind is None:
         kind = find_layout(src, options.get("participants"))
     elif kind not in LAYOUTS:

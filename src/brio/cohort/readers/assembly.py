@@ -18,8 +18,9 @@ from ...version import __version__
 from ..atlas import load_bundled_atlas
 from ..cohort import Cohort
 from ..given_fc import FC_ONLY
+from ..sessions import JOINED_SCANS, hash_scan
 from ..writer import CohortWriter
-from .rois import RoiChoice, RoiOrder, Strictness, resolve_atlas
+from .rois import RoiChoice, RoiOrder, Strictness, has_repeated_names, resolve_atlas
 from .series import Series
 from .to_predict import ScansToPredict
 
@@ -97,6 +98,10 @@ def write_scans(
         provenance["options"]["tr"] = to_predict.tr
     provenance["options"] |= rois.describe_options()
     resolved, order, provenance["rois"], warnings = resolve_atlas(atlas, first[2], first[1], strictness, rois)
+    if to_predict is not None and rois.table is not None:
+        order.refuse_guessed_columns(rois.source, to_predict.known_header)
+    if has_repeated_names(first[2].columns):  # a model then knows the order of the files
+        provenance["header"] = list(first[2].columns or ())
     if warnings:
         provenance["warnings"] = warnings
     with CohortWriter(out, name, resolved, classes, provenance, labels_required=to_predict is None) as writer:
@@ -104,6 +109,9 @@ def write_scans(
             tr = series.tr if to_predict is None else to_predict.choose_tr(series.tr, row.get("tr"), path)
             stated = {} if tr is None or row.get("tr") is not None else {"tr": tr}
             frames = order.reorder(series, path)
+            if series.parts:  # a model then recognises each of them
+                parts = [hash_scan(order.reorder(part, path)) for part in series.parts]
+                provenance.setdefault(JOINED_SCANS, {})[hash_scan(frames)] = parts
             if connectomes:  # the rows too: those of the transposed matrix are its columns
                 frames, stated = order.reorder(replace(series, frames=frames.T), path), {FC_ONLY: 1}
             writer.add(frames, row | stated)

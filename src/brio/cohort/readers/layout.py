@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...errors import BrioError
-from ..folder import FRAMES, HEADER
+from ..folder import FRAMES, HEADER, name_other_folder
 from .bids_names import parse_name
 from .dpabi import is_dpabi_file
 from .packed import is_packed_file
@@ -59,6 +59,8 @@ def find_layout(src: Path, participants: str | Path | None = None) -> str:
         raise BrioError(f"{src}: no such file or folder")
     if (src / HEADER).is_file():
         return "cohort"
+    if other := name_other_folder(src):
+        raise BrioError(f"{src}: is {other}, not scans; give a cohort folder, one file, or a folder of files")
     files = find_series(src)
     if not files:
         problem = "not a time-series file" if src.is_file() else "no time-series file below it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from ..atlas import Atlas, load_bundled_atlas, number_repeated_names
 from .atlas_table import describe_renamed, list_names, load_atlas, suggest_rois
 from .series import Series
 
-__all__ = ["RoiChoice", "RoiOrder", "Strictness", "resolve_atlas"]
+__all__ = ["RoiChoice", "RoiOrder", "Strictness", "has_repeated_names", "resolve_atlas"]
 
 Strictness = Literal["free", "count", "names"]
 
@@ -141,9 +142,38 @@ class RoiOrder:
             frames = frames[:, self._find_positions(columns, path)]
         return frames if self.keep is None else frames[:, self.keep]
 
+    def refuse_guessed_columns(self, source: str, known_header: tuple[str, ...]) -> None:
+        """Refuse repeated names in a header that has neither a known order nor that of a table.
+
+        Which of these columns is which would be a guess. Import takes them in the order of the first file, since all
+        scans of a cohort share it. Scans to predict need the order of the scans that their model was fitted to.
+
+        Parameters
+        ----------
+        source : str
+            Name of the table.
+        known_header : tuple of str
+            Header of the scans that the model was fitted to; empty where it is not known.
+
+        Raises
+        ------
+        BrioError
+        """
+        if self.names is None or not has_repeated_names(self.header) or self.header == known_header:
+            return
+        assert self.header is not None
+        in_file = tuple(name for name in number_repeated_names(self.header)[0] if name not in self.drop)
+        if in_file != self.names:
+            repeated = next(name for name in self.header if self.header.count(name) > 1)
+            raise BrioError(
+                f"{self.path}: column '{repeated}' appears more than once, and the header is neither that of the scans "
+                f"of the model nor in the order of {source}, so that it is not known which column is which; call them "
+                "by the names in the rois.tsv of the model"
+            )
+
     def _check_repeated(self, columns: tuple[str, ...] | None, path: Path) -> None:
         """Refuse repeated names unless the header is that of the first file: their numbers would be a guess."""
-        if columns is None or columns == self.header or len(set(columns)) == len(columns):
+        if columns is None or columns == self.header or not has_repeated_names(columns):
             return
         repeated = next(name for name in columns if columns.count(name) > 1)
         raise BrioError(
@@ -162,12 +192,16 @@ class RoiOrder:
         absent = [name for name in self.names if name not in position]
         if absent:
             extra = sorted(set(position) - set(self.names))
-            numbered = self.header is not None and len(set(self.header)) < len(self.header)
-            note = " (its columns of the same name are numbered)" if numbered else ""
+            note = " (its columns of the same name are numbered)" if has_repeated_names(self.header) else ""
             raise BrioError(
                 f"{path}: has ROI '{extra[0]}' but not '{absent[0]}' of {self.path}{note}; the parcellations differ"
             )
         return [position[name] for name in self.names]
+
+
+def has_repeated_names(header: tuple[str, ...] | None) -> bool:
+    """Return whether a header has a name more than once."""
+    return header is not None and len(set(header)) < len(header)
 
 
 def _name_columns(series: Series) -> tuple[str, ...]:
@@ -288,7 +322,8 @@ def _match_table(
         absent = next(name for name in series.columns if name not in known)
         raise BrioError(
             f"{path}: column '{absent}' has no row in the table {source} ({suggest_rois(absent, known)}); add a row, "
-            "give the table a column 'code' with the names in the header, or drop the column with --drop-roi"
+            f"give the table a column 'code' with the names in the header, or drop the column with --drop-roi "
+            f"{shlex.quote(absent)}"
         )
     rows, key = match
     by_row = np.argsort(rows)

@@ -30,11 +30,14 @@ class Series:
         Names of the P ROIs, where the file has them.
     tr : float, or None
         Repetition time in seconds, where the file has it.
+    parts : tuple of Series
+        The scans that it was joined of, as they were read; empty where it is one scan.
     """
 
     frames: np.ndarray
     columns: tuple[str, ...] | None = None
     tr: float | None = None
+    parts: tuple[Series, ...] = ()
 
 
 def get_series_suffix(path: Path) -> str | None:

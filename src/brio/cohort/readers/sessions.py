@@ -130,10 +130,12 @@ def read_chosen(
     """
     for row, sources in chosen:
         paths, parts = zip(*map(read, sources), strict=True)
+        scans = list(parts)
         if sessions == "average" and len(parts) > 1:
-            parts = tuple(_drop_invalid_frames(part) for part in parts)
-            row = row | {SESSION_FRAMES: "+".join(str(len(part.frames)) for part in parts)}
-        yield row, paths[0], join_scans(list(parts), list(paths))
+            scans = [_drop_invalid_frames(part) for part in parts]
+            row = row | {SESSION_FRAMES: "+".join(str(len(scan.frames)) for scan in scans)}
+        joined = join_scans(scans, list(paths))
+        yield row, paths[0], joined if len(parts) == 1 else replace(joined, parts=_list_parts(parts))
 
 
 def join_scans(scans: list[Series], paths: list[Path]) -> Series:
@@ -169,7 +171,12 @@ def join_scans(scans: list[Series], paths: list[Path]) -> Series:
     alive = np.logical_and.reduce([find_live_rois(f) for f in frames])
     joined = np.full((sum(len(f) for f in frames), order.n_rois), np.nan, dtype=np.float32)
     joined[:, alive] = np.concatenate([_standardise(f[:, alive]) for f in frames])
-    return replace(scans[0], frames=joined)
+    return replace(scans[0], frames=joined, parts=_list_parts(scans))
+
+
+def _list_parts(scans: Sequence[Series]) -> tuple[Series, ...]:
+    """List scans that are joined, each with the scans that it was joined of itself (runs of a session)."""
+    return tuple(part for scan in scans for part in (scan, *scan.parts))
 
 
 def _standardise(frames: np.ndarray) -> np.ndarray:

@@ -22,6 +22,8 @@ class ScansToPredict:
     ----------
     tr : float, optional
         Repetition time in seconds of the scans whose file and participants table state none.
+    known_header : tuple of str
+        Column names of the files that the model was fitted to, where some appear more than once; else empty.
 
     Raises
     ------
@@ -30,6 +32,7 @@ class ScansToPredict:
     """
 
     tr: float | None = None
+    known_header: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.tr is not None and not (math.isfinite(self.tr) and self.tr > 0):
