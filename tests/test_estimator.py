@@ -503,6 +503,7 @@ def test_not_fitted(use):
         (np.ones((60, 12)).tolist(), r"X\[0\] has 1 axes"),
         ([*X[:-1], X[-1][:, :11]], r"X\[59\] has 11 ROIs, but X\[0\] has 12"),
         ([*X[:-1], [["a", "b"]]], r"X\[59\] is not an array of numbers"),
+        ([*X[:-1], np.corrcoef(X[-1].T)], r"X\[59\] is a connectome \(square, .*give the frames"),
         ([*X[:-1], X[-1] + 1j], r"X\[59\]: Complex data not supported"),
         ([np.full_like(X[0], np.nan), *X[1:]], r"X\[0\]: \d+ usable frames and 0 ROIs"),
         ([], "X holds no scans"),

@@ -15,6 +15,7 @@ from sklearn.utils.validation import assert_all_finite, check_consistent_length,
 from .cohort import Atlas, Cohort
 from .cohort.cohort import locate_scans
 from .cohort.folder import check_participants, format_table
+from .cohort.given_fc import is_fc
 from .errors import BrioError
 
 __all__ = ["build_labelled_cohort", "build_unlabelled_cohort", "convert_scans", "encode_labels"]
@@ -35,7 +36,8 @@ def convert_scans(X: Any) -> list[np.ndarray]:
     Raises
     ------
     BrioError
-        If X is not a collection of matrices of numbers, is empty, or its scans differ in their number of ROIs.
+        If X is not a collection of matrices of numbers, is empty, holds connectomes instead of time series, or its
+        scans differ in their number of ROIs.
 
     Examples
     --------
@@ -84,6 +86,11 @@ def _convert_scan(item: Any, where: str) -> np.ndarray:
         raise error if isinstance(error, BrioError) else BrioError(f"{where} is not an array of numbers") from None
     if array.ndim != 2:
         raise BrioError(f"{where} has {array.ndim} axes; a scan has two, (frames, ROIs)")
+    if is_fc(array):
+        raise BrioError(
+            f"{where} is a connectome (square, symmetric, one value on the diagonal), not a time series; give the "
+            "frames it was estimated from, an array (frames, ROIs)"
+        )
     return array
 
 

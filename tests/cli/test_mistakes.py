@@ -40,6 +40,8 @@ MISTAKES = [
     ("simulate --out cohort", "cohort: exists already; choose another --out or remove it"),
     ("report nowhere", "nowhere: there is no such folder; give the --out of 'brio run'"),
     ("table cohort", "cohort: has no summary.json"),
+    ("run job --method ridge --out new", "job: is a folder of results of 'brio run', not a cohort folder"),
+    ("predict cohort scans --out new", "cohort: is no model, but a cohort folder; give a folder that 'brio fit' wrote"),
     # a folder that holds another job
     ("run cohort --method ridge --seeds 3 --out job", "it has 1 seed, now 3. Choose another --out, or resume that job"),
     ("run cohort --method ridge --method svm --out job", "it has method ridge, now ridge, svm"),

@@ -1,16 +1,20 @@
 """``brio fit`` and ``brio predict``."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from brio import Cohort
-from brio.models import predict_scans, read_model
+from brio import BrioError, Cohort
+from brio.cohort import Atlas
+from brio.jobs import JobSpec
+from brio.models import fit_model, predict_scans, read_model
 from brio.models.card import write_card
 
+DIAGNOSIS = ("--label-column", "dx", "--control", "HC")
 QUICK = ("--device", "cpu", "--quiet", "--keep-all")
 
 
@@ -19,7 +23,14 @@ def folders(cohort, tmp_path_factory):
     """A cohort of five sites to fit to, and one of the sixth."""
     place = tmp_path_factory.mktemp("commands")
     cohort.select(cohort.sites != "site03").save(place / "five")
-    cohort.select(cohort.sites == "site03").save(place / "sixth")
+    sixth = cohort.select(cohort.sites == "site03").save(place / "sixth")
+    (place / "files").mkdir()
+    some = sixth.select(np.sort(np.r_[np.flatnonzero(sixth.labels == 0)[:2], np.flatnonzero(sixth.labels == 1)[:2]]))
+    for i, name in enumerate(some.ids):
+        frames = pd.DataFrame(some.scan(i), columns=some.atlas.rois["name"])
+        frames.to_csv(place / "files" / f"{name}.tsv", sep="\t", index=False)
+    table = pd.DataFrame({"participant_id": some.ids, "dx": np.where(some.labels == 1, "MDD", "HC")})
+    table.to_csv(place / "files" / "participants.tsv", sep="\t", index=False)
     return place
 
 
@@ -33,6 +44,10 @@ def fitted(brio_command, folders):
 def test_a_model_is_fitted_evaluated_and_used(brio_command, fitted, folders):
     folder, text = fitted
     assert "wrote Model('ridge': 1 seed" in text
+    auc, pairs = read_model(folder).evidence.auc, read_model(folder).evidence.pair_weighted_auc
+    shown = f"mean over sites, {100 * auc.value:.1f} % (95 % interval {100 * auc.low:.1f} to {100 * auc.high:.1f})"
+    assert f"at 5 sites, each left out in turn: AUC, {shown}; pair-weighted {100 * pairs.value:.1f} %" in text
+    assert str(folder / "MODEL_CARD.md") in text
     said = brio_command(
         "predict", folder, folders / "sixth", "--out", folders / "there", "--reestimates", 4, "--device", "cpu"
     )
@@ -97,14 +112,57 @@ def test_errors_are_for_people(brio_command, fitted, folders):
             "cannot be fitted to share",
         ),
         (("fit", folders / "five", "--out", folders / "x", "--evidence", folders / "five", *QUICK), "five"),
-        (("predict", folders / "five", folders / "sixth", "--out", folders / "x"), "is no model"),
-        (("predict", folders / "model", folders / "model", "--out", folders / "x"), "model"),
+        (("predict", folders / "five", folders / "sixth", "--out", folders / "x"), "is no model, but a cohort folder"),
+        (
+            ("predict", folders / "model", folders / "model", "--out", folders / "x"),
+            "is a model of 'brio fit', not sc",
+        ),
+        (("run", folders / "model", "--method", "ridge", "--out", folders / "x"), "give a folder that 'brio import'"),
+        (("adapt", folders / "model", folders / "files", "--out", folders / "x"), "with --label-column, --patient and"),
+        (
+            ("predict", folders / "model", folders / "files", "--label-column", "dxx", "--out", folders / "x"),
+            "there is no column 'dxx', did you mean 'dx'?",
+        ),
+        (
+            ("predict", folders / "model", folders / "files", *DIAGNOSIS, "--patient", "MMD", "--out", folders / "x"),
+            "column 'dx' has no value 'MMD' for --patient; it holds 'HC' (2), 'MDD' (2)",
+        ),
     ):
         found = brio_command(*words)
         assert found.status == 2, found
         assert said in found.err, found
         assert not (folders / "x").exists()
     assert not list(folders.glob("*.partial"))
+
+
+def test_evidence_that_does_not_fit_is_refused_before_anything_is_fitted(brio_command, folders, monkeypatch):
+    words = ("--method", "ridge", "--fold", "site01", "--out", folders / "elsewhere", *QUICK)
+    assert brio_command("run", folders / "five", *words).status == 0
+    five = Cohort.load(folders / "five")
+    replace(five, atlas=Atlas("finer", five.atlas.rois)).save(folders / "finer")
+
+    def fit(*words):
+        raise AssertionError("fitted although the evidence does not fit")
+
+    monkeypatch.setattr("brio.methods.linear.base.LinearMethod.fit", fit)
+    for cohort, method, answer in (
+        ("five", "svm", "evaluated ridge, not 'svm'; give a folder of 'brio run --method svm'"),
+        ("finer", "ridge", "was evaluated in the atlas 'mine', but the model is fitted in 'finer'"),
+    ):
+        words = ("--method", method, "--evidence", folders / "elsewhere", "--out", folders / "y", *QUICK)
+        said = brio_command("fit", folders / cohort, *words)
+        assert said.status == 2, said
+        assert answer in said.err
+    spec = JobSpec(folders / "finer", ["ridge"], exclude=False, device="cpu")
+    with pytest.raises(BrioError, match="was evaluated in the atlas 'mine'"):
+        fit_model(spec, evidence=folders / "elsewhere")
+
+
+def test_labels_of_other_names_are_read(brio_command, fitted, folders):
+    words = (*DIAGNOSIS, "--patient", "MDD", "--tr", 2, "--reestimates", 2)
+    said = brio_command("predict", fitted[0], folders / "files", *words, "--out", folders / "named", "--device", "cpu")
+    assert said.status == 0, said.text
+    assert "labels: 2 patients, 2 controls" in said.text
 
 
 def test_its_own_scans_are_noticed(brio_command, fitted, folders):

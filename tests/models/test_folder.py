@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.models import predict_scans, read_model, write_model
 from brio.models.folder import SUMS
+from brio.models.sums import read_known_header
 
 SURVIVORS = ("ridge", "brio-plus", "brio")
 
@@ -158,3 +160,13 @@ def test_what_is_no_model_or_exists_already_is_refused(folder, ridge, tmp_path):
     with pytest.raises(BrioError, match="exists already"):
         write_model(ridge, folder)
     assert not list(folder.parent.glob("*.partial"))
+
+
+def test_a_model_knows_the_header_of_its_files_where_names_are_repeated(cohort, fit, tmp_path):
+    header = ["Insula", "Cuneus", "Insula", *(f"r{u}" for u in range(13))]
+    model = fit("ridge", replace(cohort, provenance={"header": header}))
+    write_model(model, tmp_path / "model")
+    assert list(read_known_header(tmp_path / "model")) == header
+    assert list(read_model(tmp_path / "model").training.header) == header
+    write_model(fit("ridge"), tmp_path / "other")
+    assert read_known_header(tmp_path / "other") == ()

@@ -211,6 +211,26 @@ def test_exchanged_classes_are_refused_where_there_are_labels(ridge, cohort):
         assert ("labels are control and depression, those of the model control and patient" in text) == warned
 
 
+def test_a_further_named_column_is_named_with_its_option(ridge, cohort):
+    names = cohort.atlas.rois["name"].tolist()
+
+    def advise(columns, **words):
+        frames = np.random.default_rng(0).normal(size=(60, len(columns)))
+        atlas = Atlas("other", pd.DataFrame({"name": columns}))
+        one = Cohort.from_scans([frames, frames + 1], site=["A", "A"], label=[0, 1], atlas=atlas, **words)
+        with pytest.raises(BrioError) as error:
+            predict_scans(ridge, one, reestimates=2, device="cpu")
+        return str(error.value)
+
+    assert advise([*names, "Global"]).endswith("; add --drop-roi Global")
+    assert advise(["CSF", *names, "white matter"]).endswith("; add --drop-roi CSF --drop-roi 'white matter'")
+    folder = advise([*names, "Global"], provenance={"kind": "cohort"})
+    assert "give the files that" in folder
+    assert folder.endswith("was imported from, with --drop-roi Global")
+    assert "they lack 'region 3' and 1 more" in advise([*names[:3], *names[5:]])
+    assert "--drop-roi" not in advise([f"n{u}" for u in range(20)]), "no column of another atlas is worth dropping"
+
+
 # ---------------------------------------------------------------- scans that are not new
 
 

@@ -32,6 +32,9 @@ ModelFolder = Annotated[Path, typer.Argument(help="Model folder, written by 'bri
 Kind = Annotated[str | None, typer.Option(help="Layout of the files, where it cannot be told.")]
 AtlasName = Annotated[str | None, typer.Option(help="Atlas to read, where the files hold several.")]
 Participants = Annotated[Path | None, typer.Option(help="Participants table, if there is one elsewhere.")]
+LabelColumn = Annotated[str | None, typer.Option(help="Column of the diagnosis in the participants table; 'label'.")]
+Patient = Annotated[list[str] | None, typer.Option(help="Value of that column for patients; repeatable.")]
+Control = Annotated[list[str] | None, typer.Option(help="Value of that column for controls; repeatable.")]
 RepetitionTime = Annotated[float | None, typer.Option(help="Repetition time in seconds, where the files do not say.")]
 
 
@@ -68,6 +71,8 @@ def fit(
     from ..cohort.readers.assembly import refuse_existing
     from ..jobs.job import open_cohort
     from ..jobs.spec import check_settings
+    from ..models.evidence_job import read_evidence_job
+    from ..models.sums import CARD
 
     refuse_existing(out)
     if evidence is not None and evaluate:
@@ -85,8 +90,10 @@ def fit(
         runs_per_stack=None,
     )
     check_settings(spec.methods, spec.method_settings)
-    open_cohort(spec)
-    from ..models import add_evidence, evaluate_model, fit_model, write_model  # torch, after all that can be refused
+    opened = open_cohort(spec)
+    if evidence is not None:
+        read_evidence_job(evidence, method, opened.atlas.name)
+    from ..models import evaluate_model, fit_model, write_model  # torch, after all that can be refused
 
     with show_progress(quiet) as progress:
         model = fit_model(
@@ -94,16 +101,15 @@ def fit(
             validation_sites=validation_site or (),
             to_share=share,
             to_evaluate=evaluate,
+            evidence=evidence,
             progress=progress,
             say=say,
         )
         if evaluate:
             model = evaluate_model(model, spec, progress)
-        elif evidence is not None:
-            model = add_evidence(model, evidence)
-            for words in model.evidence.differences if model.evidence else ():
-                say(f"warning: the evidence differs from the model: {words}")
     write_model(model, out)
+    if model.evidence is not None:
+        say(f"{model.evidence.describe()}; accuracy and calibration are in {out / CARD}")
     say(f"wrote {model!r} to {out}")
 
 
@@ -119,6 +125,9 @@ def predict(
     atlas_table: AtlasTable = None,
     drop_roi: DropRoi = None,
     participants: Participants = None,
+    label_column: LabelColumn = None,
+    patient: Patient = None,
+    control: Control = None,
     tr: RepetitionTime = None,
     reestimates: Annotated[int, typer.Option(help="Re-estimates of each scan, for its interval.")] = 32,
     accuracy: Annotated[
@@ -130,7 +139,7 @@ def predict(
     """Predict scans with a model: probability, interval, and whether the scan is like those it was fitted to."""
     from ..cohort.readers import read_scans_to_predict, summarise_scans_to_predict
     from ..cohort.readers.assembly import refuse_existing
-    from ..models.sums import check_sums
+    from ..models.sums import check_sums, read_known_header
 
     refuse_existing(out)
     check_sums(model)
@@ -140,9 +149,14 @@ def predict(
         "atlas_table": atlas_table,
         "drop_roi": drop_roi or None,
         "participants": participants,
+        "label_column": label_column,
+        "patient": patient or None,
+        "control": control or None,
     }
     with tempfile.TemporaryDirectory(prefix="brio-scans-") as place:
-        cohort = read_scans_to_predict(scans, Path(place) / "scans", kind=kind, tr=tr, **options)
+        cohort = read_scans_to_predict(
+            scans, Path(place) / "scans", kind=kind, tr=tr, known_header=read_known_header(model), **options
+        )
         from ..models import predict_scans, read_model  # torch, after all that can be refused
         from ..models.output import write_predictions
         from ..report.predictions import render_prediction_page
@@ -179,6 +193,9 @@ def adapt(
     atlas_table: AtlasTable = None,
     drop_roi: DropRoi = None,
     participants: Participants = None,
+    label_column: LabelColumn = None,
+    patient: Patient = None,
+    control: Control = None,
     tr: RepetitionTime = None,
     load: Load = None,
     device: Device = "auto",
@@ -193,7 +210,7 @@ def adapt(
     """
     from ..cohort.readers import read_scans_to_predict, summarise_scans_to_predict
     from ..cohort.readers.assembly import refuse_existing
-    from ..models.sums import check_sums
+    from ..models.sums import check_sums, read_known_header
 
     refuse_existing(out)
     check_sums(model)
@@ -203,9 +220,14 @@ def adapt(
         "atlas_table": atlas_table,
         "drop_roi": drop_roi or None,
         "participants": participants,
+        "label_column": label_column,
+        "patient": patient or None,
+        "control": control or None,
     }
     with tempfile.TemporaryDirectory(prefix="brio-scans-") as place:
-        local = read_scans_to_predict(cohort, Path(place) / "scans", kind=kind, tr=tr, **options)
+        local = read_scans_to_predict(
+            cohort, Path(place) / "scans", kind=kind, tr=tr, known_header=read_known_header(model), **options
+        )
         from ..models import adapt_model, read_model, write_model  # torch, after all that can be refused
 
         fitted = read_model(model)

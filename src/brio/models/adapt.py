@@ -88,7 +88,10 @@ def find_implied_share(model: Model) -> float:
 def _select_labelled(model: Model, cohort: Cohort) -> Cohort:
     """Select the scans with a label; an error where there are none, or the model learned from one of them."""
     if not cohort.labelled.any():
-        raise BrioError(f"{cohort.name}: no scan has a label; a model is adapted to labelled scans")
+        raise BrioError(
+            f"{cohort.name}: no scan has a label; a model is adapted to labelled scans: name their column and values "
+            "with --label-column, --patient and --control"
+        )
     labelled = cohort.select(cohort.labelled)
     learned = int(model.find_learned_scans(labelled).sum())
     if learned:

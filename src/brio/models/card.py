@@ -66,11 +66,14 @@ def _describe_known_scans(model: Model) -> str:
         holds.append(f"the {model.training.n_scans} scans it was fitted to")
     if model.adaptation is not None and model.adaptation.known_scans is not None:
         holds.append(f"the {model.adaptation.n_scans} scans it was adapted to")
+    sessions = ""
+    if model.known_scans is not None and len(model.known_scans.digests) > model.training.n_scans:
+        sessions = f", and of {len(model.known_scans.digests) - model.training.n_scans} sessions that were joined"
     if not holds:
         return "It holds no digests of single scans: it recognises its whole cohort, but no part of it."
     return (
-        f"It holds a short salted digest of each of {' and of '.join(holds)}, by which it recognises them. Nothing of "
-        "a scan can be computed from its digest, but who has the same file can tell that it was among them."
+        f"It holds a short salted digest of each of {' and of '.join(holds)}{sessions}, by which it recognises them. "
+        "Nothing of a scan can be computed from its digest, but who has the same file can tell that it was among them."
     )
 
 

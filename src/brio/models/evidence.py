@@ -13,9 +13,10 @@ import pandas as pd
 from scipy.special import logit
 
 from ..connectome import HarmonisationRule
-from ..errors import BrioError
 from ..protocol.recalibration import average_over_sites, fit_recalibration
 from ..results import MetricSummary, StoredJob
+from ..results.format import format_percent
+from .evidence_job import read_evidence_job
 
 __all__ = [
     "DecisionRule",
@@ -121,9 +122,21 @@ class Evidence:
     slope_sd: float | None = None
     intercept_sd: float | None = None
 
+    def describe(self) -> str:
+        """Say in one line how well the method separates the classes at test sites."""
+        return (
+            f"at {self.n_sites} sites, each left out in turn: AUC, mean over sites, {_show_percent(self.auc)}; "
+            f"pair-weighted {_show_percent(self.pair_weighted_auc)}"
+        )
+
 
 def gather_evidence(
-    folder: str | Path, name: str, fingerprint: str, settings: Mapping[str, Any], harmonisation: HarmonisationRule
+    folder: str | Path,
+    name: str,
+    fingerprint: str,
+    settings: Mapping[str, Any],
+    harmonisation: HarmonisationRule,
+    atlas: str | None = None,
 ) -> Evidence:
     """Gather the evidence on a method from a finished job.
 
@@ -139,20 +152,16 @@ def gather_evidence(
         Of the method of the model; where those of the evaluated runs differ, ``differences`` names them.
     harmonisation : HarmonisationRule
         Of the model; likewise.
+    atlas : str, optional
+        Name of the atlas of the model; not compared where it is not given.
 
     Raises
     ------
     BrioError
-        If the job did not evaluate this method at test sites, or its predictions were not kept.
+        If the job did not evaluate this method at test sites in this atlas, or its predictions were not kept.
     """
-    job = StoredJob.read(Path(folder))
-    if name not in job.summary.methods:
-        has = ", ".join(job.summary.methods)
-        raise BrioError(f"{folder}: evaluated {has}, not '{name}'; give a folder of 'brio run --method {name}'")
-    if job.summary.protocol != "loso":
-        raise BrioError(f"{folder}: was evaluated by k-fold, which says nothing about new sites; use --protocol loso")
-    if job.predictions is None:
-        raise BrioError(f"{folder}: its predictions were not kept, so there is no calibration and no rule to decide by")
+    job = read_evidence_job(folder, name, atlas)
+    assert job.predictions is not None
     differences = _name_differing_settings(job, name, settings, harmonisation)
     if job.summary.fingerprint != fingerprint:
         differences = (*differences, "the evidence is of another cohort, or of other scans of it")
@@ -190,6 +199,14 @@ def _name_differing_settings(
     theirs = asdict(HarmonisationRule(**job.plan.harmonise or {}))
     differing += [f"harmonise.{key}" for key, value in asdict(harmonisation).items() if value != theirs[key]]
     return (f"other values of {', '.join(differing)}",) if differing else ()
+
+
+def _show_percent(estimate: Estimate) -> str:
+    if estimate.value is None:
+        return "unknown"
+    known = estimate.low is not None and estimate.high is not None
+    interval = f" (95 % interval {format_percent(estimate.low)} to {format_percent(estimate.high)})" if known else ""
+    return f"{format_percent(estimate.value)} %{interval}"
 
 
 def _read_estimate(summary: MetricSummary | None) -> Estimate:

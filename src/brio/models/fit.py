@@ -13,7 +13,7 @@ import torch
 
 from ..cohort import Cohort
 from ..cohort.given_fc import require_frames
-from ..connectome import BlockRule, Connectomes, HarmonisedConnectomes, fit_harmoniser
+from ..connectome import BlockRule, Connectomes, HarmonisationRule, HarmonisedConnectomes, fit_harmoniser
 from ..errors import BrioError
 from ..jobs import JobSpec, run_job
 from ..jobs.checks import check_choice, check_harmonise, check_method
@@ -24,7 +24,7 @@ from ..progress import Progress, silent
 from ..protocol import LEAST_SITES, Fold, find_two_class_sites, make_training_fold
 from ..training import Method, Run
 from ..version import __version__
-from .evidence import gather_evidence
+from .evidence import Evidence, gather_evidence
 from .halves import learn_interval_factor
 from .known_scans import list_known_scans
 from .model import Member, Model, TrainingFacts
@@ -40,6 +40,7 @@ def fit_model(
     validation_sites: Sequence[str] = (),
     to_share: bool = False,
     to_evaluate: bool = False,
+    evidence: str | Path | None = None,
     progress: Progress = silent,
     say: Say = ignore,
 ) -> Model:
@@ -61,6 +62,8 @@ def fit_model(
         Refuse a method that keeps numbers of single source scans, and keep no digests of them.
     to_evaluate : bool
         Refuse a cohort with too few sites for :func:`evaluate_model`.
+    evidence : str or Path, optional
+        Folder of a job that evaluated the method, see :func:`gather_evidence`; it is read before anything is fitted.
     progress : Progress
     say : function of str
         Called with every line of text for the user.
@@ -68,12 +71,12 @@ def fit_model(
     Returns
     -------
     Model
-        Without evidence, see :func:`evaluate_model`.
+        Without evidence unless a folder was given, see :func:`evaluate_model`.
 
     Raises
     ------
     BrioError
-        If settings or sites are wrong, or training diverges.
+        If settings or sites are wrong, the evidence is not of this method and atlas, or training diverges.
     """
     if len(spec.methods) != 1:
         raise BrioError(f"a model has one method, but {len(spec.methods)} were given")
@@ -98,6 +101,7 @@ def fit_model(
     check_choice(method, job.cohort, folds, too_few_sites=wanted == "auto", final=True)
     check_method(method, job.cohort, folds, rule)
     check_harmonise(job.cohort, rule, [])
+    gathered = None if evidence is None else _gather_first(evidence, job, method, say)
     job.announce_exclusions()
     if harmonised and fold.validation_sites:
         say(f"not learned from, since harmonisation is fitted without them: {', '.join(fold.validation_sites)}")
@@ -107,7 +111,24 @@ def fit_model(
         say("too few sites for validation sites: the number of epochs is chosen by inner folds")
     members = _fit_members(job, method, runs)
     with job.device.network_precision():
-        return complete_model(method, members, job.connectomes, job.cohort_before_exclusions, to_share)
+        model = complete_model(method, members, job.connectomes, job.cohort_before_exclusions, to_share)
+    return model if gathered is None else model.with_evidence(gathered)
+
+
+def _gather_first(folder: str | Path, job: Job, method: Method, say: Say) -> Evidence:
+    """Gather the evidence before anything is fitted, so that a folder that does not fit costs no training."""
+    rule = job.spec.harmonisation_rule
+    gathered = gather_evidence(
+        folder,
+        method.name,
+        job.cohort.fingerprint,
+        asdict(method.settings),
+        rule if rule.kind != "none" else HarmonisationRule(),
+        job.cohort.atlas.name,
+    )
+    for words in gathered.differences:
+        say(f"warning: the evidence differs from the model: {words}")
+    return gathered
 
 
 def _check_number_of_sites(cohort: Cohort, to_evaluate: bool) -> None:
@@ -268,4 +289,5 @@ def _describe_training(cohort: Cohort, whole: Cohort, learned: np.ndarray, fold:
         sites={str(e): tuple(int((labels[sites == e] == c).sum()) for c in (0, 1)) for e in np.unique(sites)},
         one_class_sites=fold.one_class_sites,
         versions={"brio": __version__, "torch": torch.__version__, "numpy": np.__version__},
+        header=tuple(cohort.provenance.get("header", ())),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ __all__ = ["Ensemble", "Margins", "Member", "Model", "TrainingFacts", "check_atl
 _REFRESH = draws.address("predictions")
 _SEED = 0
 _SCANS_AT_A_TIME = 256
+_MOST_NAMED = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +64,8 @@ class TrainingFacts:
         Sites that it did not learn from, because they hold one class.
     versions : dict of str
         Of brio, torch and numpy.
+    header : tuple of str
+        Column names of the files of the scans, where some appear more than once; else empty.
     """
 
     cohort: str
@@ -72,6 +76,7 @@ class TrainingFacts:
     sites: dict[str, tuple[int, ...]]
     one_class_sites: tuple[str, ...]
     versions: dict[str, str]
+    header: tuple[str, ...] = ()
 
 
 class Margins(NamedTuple):
@@ -319,7 +324,7 @@ def check_atlas(atlas: Atlas, cohort: Cohort) -> None:
     if cohort.n_rois != len(atlas):
         raise BrioError(
             f"the scans have {cohort.n_rois} ROIs, but the model was fitted to {len(atlas)} (atlas '{atlas.name}'); "
-            "extract time series with that atlas, or leave out further columns with --drop-roi"
+            f"{_advise_on_number(atlas, cohort)}"
         )
     if atlas.is_unnamed or cohort.atlas.is_unnamed:
         return
@@ -340,6 +345,24 @@ def check_atlas(atlas: Atlas, cohort: Cohort) -> None:
         f"the scans are of another atlas: column {u + 1} is {theirs[u]} ({cohort.atlas.name}), the model has {own[u]} "
         f"({atlas.name}); extract time series with the atlas of the model"
     )
+
+
+def _advise_on_number(atlas: Atlas, cohort: Cohort) -> str:
+    """Say what to do about scans with too many or too few ROIs: names tell which are too many, or lacking."""
+    elsewhere = "extract time series with that atlas"
+    if atlas.is_unnamed or cohort.atlas.is_unnamed:
+        return f"{elsewhere}, or leave out further columns with --drop-roi"
+    own, theirs = atlas.rois["name"].astype(str).tolist(), cohort.atlas.rois["name"].astype(str).tolist()
+    lacking = [name for name in own if name not in theirs]
+    if not lacking:
+        extra = [name for name in theirs if name not in own]
+        options = " ".join(f"--drop-roi {shlex.quote(name)}" for name in extra[:_MOST_NAMED])
+        options += f" and {len(extra) - _MOST_NAMED} more" if len(extra) > _MOST_NAMED else ""
+        is_folder = cohort.provenance.get("kind") == "cohort"
+        return f"give the files that {cohort.name} was imported from, with {options}" if is_folder else f"add {options}"
+    if len(lacking) < len(own):
+        return f"they lack '{lacking[0]}'" + (f" and {len(lacking) - 1} more; " if lacking[1:] else "; ") + elsewhere
+    return elsewhere
 
 
 def check_classes(classes: tuple[str, str], cohort: Cohort) -> None:

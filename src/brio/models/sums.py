@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
+from ..cohort.folder import HEADER, name_other_folder
 from ..errors import BrioError
 from ..results.files import file_error
 
-__all__ = ["CARD", "GET_AGAIN", "MEAN", "MODEL", "ROIS", "SUMS", "check_sums", "hash_file", "require_listed"]
+__all__ = [
+    "CARD",
+    "GET_AGAIN",
+    "MEAN",
+    "MODEL",
+    "ROIS",
+    "SUMS",
+    "check_sums",
+    "hash_file",
+    "read_known_header",
+    "require_listed",
+]
 
 MODEL, ROIS, MEAN, CARD, SUMS = "model.json", "rois.tsv", "mean.safetensors", "MODEL_CARD.md", "SHA256SUMS"
 GET_AGAIN = "copy the model again from where it came, or fit it again"
@@ -33,7 +46,9 @@ def check_sums(folder: Path) -> list[str]:
         If the folder is no model, or a file is missing or changed.
     """
     if not (folder / MODEL).is_file() and not (folder / SUMS).is_file():
-        raise BrioError(f"{folder}: is no model; give a folder that 'brio fit' wrote")
+        kind = "a cohort folder" if (folder / HEADER).is_file() else name_other_folder(folder)
+        other = f", but {kind}" if kind else ""
+        raise BrioError(f"{folder}: is no model{other}; give a folder that 'brio fit' wrote, the scans after it")
     try:
         lines = (folder / SUMS).read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -51,6 +66,28 @@ def check_sums(folder: Path) -> list[str]:
     for name in (MODEL, ROIS, MEAN, CARD):
         require_listed(folder, names, name)
     return names
+
+
+def read_known_header(folder: Path) -> tuple[str, ...]:
+    """Read the column names of the files that a model was fitted to; needs no torch.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the model, checked by :func:`check_sums`.
+
+    Returns
+    -------
+    tuple of str
+        Empty where no name appears more than once, or the model does not know.
+    """
+    try:
+        document = json.loads((folder / MODEL).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise file_error(folder / MODEL, f"cannot be read ({error})", GET_AGAIN) from error
+    training = document.get("training") if isinstance(document, dict) else None
+    header = training.get("header") if isinstance(training, dict) else None  # read_model says what is wrong
+    return tuple(map(str, header)) if isinstance(header, list) else ()
 
 
 def require_listed(folder: Path, names: list[str], name: str) -> None:
