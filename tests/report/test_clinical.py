@@ -152,6 +152,33 @@ def test_what_was_detectable_has_80_percent_power():
     assert len(describe_detectable(answers, {}, "")) == 1
 
 
+def test_few_sites_could_have_shown_nothing():
+    answers = describe_answers(make_arm(draw(sites=3)))
+    assert answers.detectable_auc is None, "three sites cannot reach p < 0.05, whatever their spread"
+    rows = {"gcn": {"detectable_in_family": 0.78, "warning": "3 sites: too few"}}
+    text = " ".join(describe_detectable(answers, rows, "ridge"))
+    assert text.startswith("3 sites of this spread are too few to show with 80 % power that any mean AUC differs")
+    assert text.endswith("They are too few for any difference from ridge to reach p < 0.05, all comparisons counted.")
+    assert "points" not in text
+    wide = draw(sites=6).assign(logit=lambda p: p["logit"] * np.where(p["fold"] < "s3", 1, -1))
+    assert describe_answers(make_arm(wide)).detectable_auc is None, "no AUC above 100 %"
+
+
+def test_calibration_says_of_what_it_is_and_repeats_the_share_of_the_slider():
+    table = pd.concat([draw(sites=6, per_site=21, seed=1, seeds=2), draw(sites=1, per_site=7, seed=2, seeds=2)])
+    table["participant_id"] += np.where(np.arange(len(table)) < 6 * 21 * 2, "", "b")
+    table.loc[table["participant_id"].str.endswith("b"), ["fold", "site"]] = "s9"
+    answers = describe_answers(make_arm(table))
+    by_site = table.groupby("fold")["label"].mean().mean()
+    share = answers.confusion.prevalence
+    assert f"{100 * share:.1f}" != f"{100 * by_site:.1f}", "sites of unequal size"
+    text = describe_site_calibration(answers, ClassNames())
+    mean = table["probability"].mean()
+    assert text.startswith(f"ridge, 2 seeds averaged: mean probability of all participants {100 * mean:.1f} %")
+    assert f"(share of patients: {100 * share:.1f} %)" in text
+    assert "Slope, fitted at each test site, mean over 7 sites: " in text
+
+
 def test_balanced_accuracy_that_an_auc_allows():
     rng = np.random.default_rng(0)
     low, high = rng.normal(size=200_000), rng.normal(loc=1.2, size=200_000)
@@ -167,6 +194,9 @@ def test_a_threshold_that_does_not_fit_is_explained():
     assert "sensitivity 90.0 %, specificity 26.0 %: too many positive answers" in text
     assert text in judge_usability(biased, ClassNames()).notes
     assert explain_balanced_accuracy(describe_answers(make_arm(draw(), auc=0.75, balanced_acc=0.68))) == ""
+    noise = draw().assign(logit=lambda p: np.random.default_rng(9).normal(size=len(p)))
+    chance = describe_answers(make_arm(noise, auc=0.54, balanced_acc=0.46))
+    assert explain_balanced_accuracy(chance) == "", "no threshold helps where the order is random"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from brio.report import write_report
-from brio.report.card import write_model_card
+from brio.report.card import _escape, write_model_card
 from brio.report.contents import gather_contents
 
 
@@ -36,6 +36,10 @@ def test_it_says_what_it_is_for_and_what_not(card):
     ]
     assert "not a medical device" in card
     assert "the mean does not predict the score at one site" in card
+
+
+def test_p_values_are_readable_and_tags_are_not_tags():
+    assert _escape("p < 0.001, <b>bold</b> & <a href=x>") == "p < 0.001, &lt;b&gt;bold&lt;/b&gt; &amp; &lt;a href=x&gt;"
 
 
 def test_names_cannot_break_its_tables(card):

@@ -14,6 +14,11 @@ from brio.models.evidence import Estimate, Evidence
 from brio.models.output import write_predictions
 from brio.report import render_prediction_page
 
+CUT = """[...document.querySelectorAll('#scans th, #scans td, #scans thead button')].filter(e => e.checkVisibility())
+  .filter(e => e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== 'inline'
+    || e.getBoundingClientRect().right > e.closest('th, td').getBoundingClientRect().right + 1)
+  .map(e => `${e.tagName} ${e.className} ${e.textContent.slice(0, 30)}`)"""
+
 
 class Rows(HTMLParser):
     """Text, sort values and classes of every row of the table of scans."""
@@ -177,8 +182,10 @@ def test_the_page_sorts_filters_and_runs_no_name_as_code(model, strange, predict
         assert max(first) == max(predictions.table["probability"].round(4))
         browser.eval("document.getElementById('more').click()")
         assert browser.eval(shown) == 12 * len(strange)
-        browser.open(path, width=390)
-        assert browser.eval("document.documentElement.scrollWidth") <= 390
+        for width in (360, 390, 768, 1000, 1051, 1440):
+            browser.open(path, width=width)
+            assert browser.eval("document.documentElement.scrollWidth") <= width
+            assert browser.eval(CUT) == [], width
         assert browser.complaints == []
         assert browser.requests == [path.resolve().as_uri()]
         assert browser.eval("window.pwned") is None

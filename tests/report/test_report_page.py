@@ -139,6 +139,12 @@ def test_settings_that_were_changed_and_versions(page, finished):
         assert version in section(page, "repeat")
 
 
+def test_subgroups_that_nobody_has_are_not_mentioned(copy):
+    assert "<dt>Subgroups</dt>" in write_report(copy).read_text(encoding="utf-8")
+    (copy / "groups.csv").unlink()
+    assert "<dt>Subgroups</dt>" not in write_report(copy).read_text(encoding="utf-8")
+
+
 def test_folders_made_before_cohorts_were_described(copy):
     (copy / COHORT_FACTS).unlink()
     text = write_report(copy).read_text(encoding="utf-8")

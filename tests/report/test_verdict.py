@@ -26,7 +26,18 @@ AUDIT = {"label_by_site": None, "length_by_label": None, "dead_patterns": {}, "o
 BASE = np.linspace(0.55, 0.85, 20)
 
 
-def arm(name, scores, *, control=False, transductive=False, smoke=False, audit=AUDIT, protocol="loso", plain=True):
+def arm(
+    name,
+    scores,
+    *,
+    control=False,
+    transductive=False,
+    smoke=False,
+    audit=AUDIT,
+    protocol="loso",
+    plain=True,
+    **settings,
+):
     """An arm with these scores at sites (or folds) A, B, ..., one seed each."""
     scores = np.asarray(scores, dtype=float)
     folds = [f"{k:02d}" for k in range(len(scores))]
@@ -65,7 +76,7 @@ def arm(name, scores, *, control=False, transductive=False, smoke=False, audit=A
         n_scans=97,
         excluded=dict.fromkeys("abc", ("short",)),
         audit=None if audit is None else {"min_frames": 40},
-        methods={name: PlannedMethod(1, {})},
+        methods={name: PlannedMethod(1, settings)},
         protocol=protocol,
         protocol_settings={},
         harmonise=None,
@@ -138,6 +149,13 @@ def test_too_few_sites_say_so_whatever_they_show():
     _, difference, _ = write(arm("brio", BASE[:5] + 0.1), arm("ridge", BASE[:5]))
     assert ", but 5 sites are too few to reach p < 0.05." in difference
     assert "significant" not in difference
+
+
+def test_caution_names_networks_that_were_trained_too_briefly():
+    caution = write(arm("brio", BASE, epochs=6), arm("gcn", BASE, epochs=80), arm("ridge", BASE))[2]
+    assert caution.endswith("; too few epochs may keep down the score of brio (6 instead of 80).")
+    longer = write(arm("brio", BASE, epochs=90), arm("own", BASE, epochs=2), arm("ridge", BASE))[2]
+    assert "epochs" not in longer, "more is not few, and the default of an own method is not known"
 
 
 def test_smoke_runs_are_called_that_and_claim_nothing():

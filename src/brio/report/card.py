@@ -60,7 +60,7 @@ def write_model_card(contents: ReportContents) -> str:
 
 def _escape(text: str) -> str:
     """Escape text from data, so that neither Markdown nor HTML in it has an effect."""
-    escaped = html.escape(" ".join(text.split()), quote=False)
+    escaped = html.escape(" ".join(text.split()), quote=False).replace("&lt; ", "< ")  # "p < 0.05" begins no tag
     for mark in ("\\", "|", "*", "`", "[", "]"):
         escaped = escaped.replace(mark, "\\" + mark)
     return escaped

@@ -9,11 +9,12 @@ import pandas as pd
 from scipy.special import logit, ndtr, ndtri
 
 from ..errors import BrioError
-from ..protocol import detectable_difference, standard_error
+from ..protocol import detectable_difference, smallest_reachable_p, standard_error
 from ..protocol.calibration import roc_band
 from ..protocol.recalibration import SiteMean, average_over_sites, fit_recalibration
 from ..results import MetricSummary, average_seeds, mean_correction, unit_columns
 from .evidence import EvidenceArm
+from .ranking import ALPHA
 
 __all__ = [
     "Answers",
@@ -84,14 +85,15 @@ class SiteCalibration:
     Attributes
     ----------
     slope : SiteMean
-        1 is calibrated; below 1 probabilities are too extreme.
-    predicted, observed : float
-        Share of the positive class, mean over sites.
+        1 is calibrated; below 1 probabilities are too extreme. Mean over sites, seeds of a site averaged first.
+    predicted : float
+        Mean probability of the positive class over all participants, seeds averaged.
+    n_seeds : int
     """
 
     slope: SiteMean
     predicted: float
-    observed: float
+    n_seeds: int
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class Answers:
     calibration : SiteCalibration or None
         None under k-fold, and where predictions were not stored.
     detectable_auc : float or None
-        The smallest mean AUC that a test against chance finds with 80 % power.
+        The smallest mean AUC that a test against chance finds with 80 % power; None where none could be found.
     allowed : float or None
         See :func:`balanced_accuracy_allowed`.
     """
@@ -228,16 +230,17 @@ def _describe_calibration(predictions: pd.DataFrame) -> SiteCalibration:
         probability = run["probability"].to_numpy(dtype=float).clip(_CLIP, 1 - _CLIP)
         label = run["label"].to_numpy()
         fit = fit_recalibration(label, logit(probability))
-        row = {"fold": fold, "slope": fit.slope, "se": fit.slope_se}
-        rows.append(row | {"predicted": probability.mean(), "observed": label.mean()})
+        rows.append({"fold": fold, "slope": fit.slope, "se": fit.slope_se})
     sites = pd.DataFrame(rows).groupby("fold").mean()
     slope = average_over_sites(sites["slope"].to_numpy(), sites["se"].to_numpy())
-    return SiteCalibration(slope, float(sites["predicted"].mean()), float(sites["observed"].mean()))
+    people = predictions.groupby("participant_id")["probability"].mean()
+    return SiteCalibration(slope, float(people.mean()), predictions["seed"].nunique())
 
 
 def _find_detectable_auc(arm: EvidenceArm) -> float | None:
     scores = average_seeds(arm.rows, units=unit_columns(arm.protocol))[arm.name].dropna()
-    if len(scores) < 2:
+    if len(scores) < 2 or (arm.unit == "site" and smallest_reachable_p(len(scores)) > ALPHA):
         return None
     error = standard_error(scores, mean_correction(arm.rows, arm.protocol))
-    return min(1.0, 0.5 + detectable_difference(error, len(scores) - 1))
+    detectable = 0.5 + detectable_difference(error, len(scores) - 1)
+    return detectable if detectable <= 1 else None

@@ -62,7 +62,7 @@ def render_prediction_page(model: Model, cohort: Cohort, predictions: ScanPredic
 
 
 def _list_rows(
-    cohort: Cohort, predictions: ScanPredictions, classes: tuple[str, str], speakers: list[str]
+    cohort: Cohort, predictions: ScanPredictions, classes: tuple[str, str], speakers: list[list[str]]
 ) -> list[dict[str, Any]]:
     """What the page shows of each scan; positions and shares in percent."""
     labels = np.full(len(cohort), "", dtype=object)
@@ -97,14 +97,14 @@ def _write_percent(share: float) -> str:
     return "< 1" if share < 0.005 else "> 99" if share > 0.995 else f"{100 * share:.0f}"
 
 
-def _name_speakers(model: Model, predictions: ScanPredictions) -> list[str]:
+def _name_speakers(model: Model, predictions: ScanPredictions) -> list[list[str]]:
     """Name the regions or factors that add most to the side of each prediction; empty where there are neither."""
     sign = np.where(predictions.logit > 0, 1.0, -1.0)
     if predictions.regions is not None:
         names = model.atlas.rois["name"].astype(str).tolist()
-        return [_join_largest(dict(enumerate(row)), s, names) for row, s in zip(predictions.regions, sign, strict=True)]
+        return [_list_largest(dict(enumerate(row)), s, names) for row, s in zip(predictions.regions, sign, strict=True)]
     if predictions.contributions is None:
-        return [""] * len(sign)
+        return [[] for _ in sign]
     added = predictions.contributions[predictions.contributions["factor"] != "intercept"]
     several = added["seed"].nunique() > 1
     words = [
@@ -113,13 +113,13 @@ def _name_speakers(model: Model, predictions: ScanPredictions) -> list[str]:
     ]
     values = added["contribution"].to_numpy().reshape(added["seed"].nunique(), len(sign), -1)  # [S, n, J]
     by_scan = values.transpose(1, 0, 2).reshape(len(sign), -1)
-    return [_join_largest(dict(enumerate(row)), s, words) for row, s in zip(by_scan, sign, strict=True)]
+    return [_list_largest(dict(enumerate(row)), s, words) for row, s in zip(by_scan, sign, strict=True)]
 
 
-def _join_largest(added: Mapping[int, float], sign: float, names: list[str]) -> str:
-    """Join the names of what adds most to one side, with what it adds."""
+def _list_largest(added: Mapping[int, float], sign: float, names: list[str]) -> list[str]:
+    """List the names of what adds most to one side, with what it adds."""
     order = sorted(added, key=lambda k: -sign * added[k])[:SPEAKERS]
-    return ", ".join(typeset(f"{names[k]} {added[k]:+.2f}") for k in order if sign * added[k] > 0)
+    return [typeset(f"{names[k]} {added[k]:+.2f}") for k in order if sign * added[k] > 0]
 
 
 def _describe_speakers(predictions: ScanPredictions) -> str:

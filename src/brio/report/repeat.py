@@ -16,10 +16,10 @@ from ..results.files import SUMMARY
 from ..studies.study import PAPER
 from .evidence import Evidence, EvidenceArm
 
-__all__ = ["describe_settings", "list_commands", "list_versions", "wrap_command"]
+__all__ = ["describe_settings", "list_commands", "list_versions", "read_defaults", "wrap_command"]
 
 
-def _read_defaults(method: str) -> dict[str, Any] | None:
+def read_defaults(method: str) -> dict[str, Any] | None:
     """Return the default settings of a method; None for a user's own method that is not loaded."""
     try:
         return dataclasses.asdict(make_method(method).settings)
@@ -41,7 +41,7 @@ def describe_settings(arm: EvidenceArm) -> dict[str, Any]:
         each fold, or None; ``known`` is False where the defaults are not known.
     """
     planned = arm.plan.methods[arm.method]
-    defaults = _read_defaults(arm.method)
+    defaults = read_defaults(arm.method)
     rows = [
         {"name": name, "value": _format_value(value), "changed": defaults is not None and defaults.get(name) != value}
         for name, value in planned.settings.items()

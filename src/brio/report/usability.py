@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from ..results.format import format_interval, format_number, format_percent, format_points
+from ..results.format import format_count, format_interval, format_number, format_percent, format_points
 from .classes import ClassNames
 from .clinical import Answers, compute_predictive_values
+from .ranking import ALPHA
 
 __all__ = [
     "Usability",
@@ -105,7 +107,7 @@ def _write_notes(answers: Answers, classes: ClassNames) -> tuple[str, ...]:
 
 
 def explain_balanced_accuracy(answers: Answers) -> str:
-    """Explain why balanced accuracy lies below what the AUC allows; empty where it does not.
+    """Explain why balanced accuracy lies below what the AUC allows; empty where it does not, or the AUC is at chance.
 
     Parameters
     ----------
@@ -119,6 +121,8 @@ def explain_balanced_accuracy(answers: Answers) -> str:
     summary = answers.arm.summary
     auc, accuracy = summary.auc.mean, summary.balanced_acc.mean
     if auc is None or accuracy is None or answers.allowed is None or answers.allowed - accuracy < DISAGREEMENT:
+        return ""
+    if summary.auc.interval is None or summary.auc.interval[0] <= 0.5:  # no threshold helps scans in a random order
         return ""
     sensitivity, specificity = summary.sensitivity.mean or 0.0, summary.specificity.mean or 0.0
     text = (
@@ -151,9 +155,13 @@ def describe_site_calibration(answers: Answers, classes: ClassNames) -> str:
     if calibration is None or calibration.slope.n == 0:
         return ""
     slope = calibration.slope
+    confusion = answers.confusion
+    share = f" (share of {classes.positives}: {format_percent(confusion.prevalence)} %)" if confusion else ""
+    averaged = f", {format_count(calibration.n_seeds, 'seed')} averaged" if calibration.n_seeds > 1 else ""
     text = (
-        f"Mean predicted probability {format_percent(calibration.predicted)} %, share of {classes.positives} "
-        f"{format_percent(calibration.observed)} %; slope {format_number(slope.mean)}"
+        f"{answers.arm.name}{averaged}: mean probability of all participants "
+        f"{format_percent(calibration.predicted)} %{share}. Slope, fitted at each test site, mean over "
+        f"{format_count(slope.n, 'site')}: {format_number(slope.mean)}"
     )
     if slope.low == slope.low:  # three sites or more
         text += (
@@ -167,8 +175,8 @@ def describe_site_calibration(answers: Answers, classes: ClassNames) -> str:
     return f"{text}; 1 is calibrated, below 1 probabilities are too extreme."
 
 
-def describe_detectable(answers: Answers, differences: dict[str, dict[str, float]], reference: str) -> list[str]:
-    """Say what a test over these sites would have found with 80 % power.
+def describe_detectable(answers: Answers, differences: dict[str, dict[str, Any]], reference: str) -> list[str]:
+    """Say what a test over these sites would have found with 80 % power, or that it could have found nothing.
 
     Parameters
     ----------
@@ -188,7 +196,17 @@ def describe_detectable(answers: Answers, differences: dict[str, dict[str, float
             f"With {answers.arm.summary.auc.n} {unit}s of this spread, a test finds a mean AUC of "
             f"{format_percent(answers.detectable_auc)} % or more to differ from chance (80 % power)."
         )
-    known = [row["detectable_in_family"] for row in differences.values() if row["detectable_in_family"] > 0]
+    elif answers.arm.summary.auc.n > 1:
+        count = format_count(answers.arm.summary.auc.n, unit)
+        texts.append(
+            f"{count} of this spread are too few to show with 80 % power that any mean AUC differs from chance."
+        )
+    testable = [row for row in differences.values() if not row.get("warning")]
+    known = [row["detectable_in_family"] for row in testable if row["detectable_in_family"] > 0]
+    if differences and not testable:
+        texts.append(
+            f"They are too few for any difference from {reference} to reach p < {ALPHA:g}, all comparisons counted."
+        )
     if known:
         low, high = (format_points(end).removeprefix("+") for end in (min(known), max(known)))
         size = low if low == high else f"{low} to {high}"

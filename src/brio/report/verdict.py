@@ -16,6 +16,7 @@ from ..results.format import (
 from .cohort import find_audit_warnings
 from .evidence import Evidence, EvidenceArm
 from .ranking import ALPHA, LINEAR_METHODS, Comparison
+from .repeat import read_defaults
 
 __all__ = ["find_smoke_reason", "write_verdict"]
 
@@ -34,7 +35,8 @@ def write_verdict(evidence: Evidence, comparison: Comparison) -> list[str]:
     list of str
         The three sentences.
     """
-    caution = f"{_describe_controls(evidence)}; {_describe_audit(evidence)}."
+    parts = [_describe_controls(evidence), _describe_audit(evidence), *_describe_short_training(comparison)]
+    caution = f"{'; '.join(parts)}."
     if not comparison.ranked:
         return ["No method that uses connectomes has an AUC here, so there is no ranking.", "No comparison.", caution]
     return [_describe_best(evidence, comparison), _describe_difference(evidence, comparison), caution]
@@ -135,6 +137,17 @@ def _describe_controls(evidence: Evidence) -> str:
     shortcuts = "age, motion" if evidence.label_is_sex else "age, sex, motion"
     which = "No control that is not given sex, the label here," if evidence.label_is_sex else "No control"
     return f"{which} was run, so shortcuts through {shortcuts} or scan length cannot be ruled out"
+
+
+def _describe_short_training(comparison: Comparison) -> list[str]:
+    """Name networks that were trained for fewer epochs than they have by default; empty where there are none."""
+    short = []
+    for arm in comparison.ranked:
+        planned, defaults = arm.plan.methods[arm.method], read_defaults(arm.method)
+        epochs, usual = planned.settings.get("epochs"), (defaults or {}).get("epochs")
+        if planned.tuned is None and epochs is not None and usual is not None and epochs < usual:
+            short.append(f"{arm.name} ({epochs} instead of {usual})")
+    return [f"too few epochs may keep down the score of {join_names(short, most=3)}"] if short else []
 
 
 def _describe_audit(evidence: Evidence) -> str:

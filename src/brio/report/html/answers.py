@@ -68,9 +68,8 @@ def build_answers(contents: ReportContents) -> dict[str, Any] | None:
         "thousand": count_thousand(answers.points[0], prevalence) if answers.points else None,
         "confusion": answers.confusion,
         "calibration": typeset(describe_site_calibration(answers, contents.evidence.classes)),
-        "detectable": describe_detectable(answers, comparison.differences, reference),
+        "detectable": [] if contents.smoke_reason else describe_detectable(answers, comparison.differences, reference),
         "subgroups": contents.subgroups,
-        "groups_stored": answers.arm.job.groups is not None,
         "auc": answers.arm.summary.auc,
         "figures": _list_figures(answers.points),
     }

@@ -98,8 +98,10 @@ def _describe_roc(contents: ReportContents) -> str:
 
 
 def _describe_calibration(contents: ReportContents) -> str:
-    error = contents.answers.arm.calibration_error if contents.answers else None
-    return "" if error is None else f"mean error {format_percent(error)} %"
+    arm = contents.answers.arm if contents.answers else None
+    if arm is None or arm.calibration_error is None:
+        return ""
+    return f"mean error of {arm.name} {format_percent(arm.calibration_error)} %, {arm.unit}s and seeds pooled"
 
 
 def _describe_cohort(contents: ReportContents) -> str:
