@@ -2,7 +2,7 @@
 
     python docs/fill_demo.py [--readme README.md]
 
-``make readme`` runs it. It takes about a minute on two cores. Tests compare the words of the README with those of the
+``make readme`` runs it. It takes under a minute on two cores. Tests compare the words of the README with those of the
 program, and the long tests its numbers.
 """
 

@@ -11,16 +11,28 @@ import pandas as pd
 
 from ..cohort import Cohort
 from ..connectome import Connectomes
-from ..jobs import JobSpec
-from ..models import Model, ScanPredictions, add_evidence, fit_model, predict_scans, read_model, write_model
+from ..jobs.job import Job
+from ..models import (
+    Ensemble,
+    Member,
+    Model,
+    ScanPredictions,
+    add_evidence,
+    fit_model,
+    predict_scans,
+    read_model,
+    write_model,
+)
 from ..models.evidence import Estimate
 from ..models.external import score_labelled_scans
+from ..models.fit import settle_final_settings
 from ..models.output import write_predictions
 from ..models.regions import compute_region_contributions
-from ..protocol import auc
+from ..protocol import auc, make_training_fold
 from ..protocol.intervals import t_interval
 from ..protocol.placements import delong_covariance, placement_values
 from ..report import render_prediction_page
+from ..training import Run
 
 __all__ = [
     "AppliedModel",
@@ -73,12 +85,12 @@ class NetworkEvidence:
         return any(here >= LEAST_SHARE and there < 0 for here, there in (self.ridge, self.plus))
 
 
-def fit_or_read(spec: JobSpec, folder: Path, evidence: Path | None) -> Model:
+def fit_or_read(job: Job, folder: Path, evidence: Path | None) -> Model:
     """Fit a model and write it, or read it where it was written before.
 
     Parameters
     ----------
-    spec : JobSpec
+    job : Job
         Of one method.
     folder : Path
         Of the model.
@@ -91,7 +103,7 @@ def fit_or_read(spec: JobSpec, folder: Path, evidence: Path | None) -> Model:
     """
     if folder.exists():
         return read_model(folder)
-    model = fit_model(spec)
+    model = fit_model(job)
     if evidence is not None:
         model = add_evidence(model, evidence)
     folder.parent.mkdir(exist_ok=True)
@@ -123,12 +135,14 @@ def apply_model(model: Model, cohort: Cohort, out: Path, device: str) -> Applied
     return AppliedModel(model, predictions, scores.auc)
 
 
-def score_briefly(spec: JobSpec, cohort: Cohort) -> float:
-    """Fit a model, write nothing, and return its AUC at a hospital.
+def score_briefly(job: Job, cohort: Cohort) -> float:
+    """Fit a closed-form method to all sites, write nothing, and return its AUC at a hospital.
+
+    Intervals, ranges and all else that a model needs are not computed.
 
     Parameters
     ----------
-    spec : JobSpec
+    job : Job
         Of one method.
     cohort : Cohort
         Scans of the hospital, with labels of both classes.
@@ -137,8 +151,12 @@ def score_briefly(spec: JobSpec, cohort: Cohort) -> float:
     -------
     float
     """
-    logit = predict_scans(fit_model(spec), cohort, reestimates=2, device=spec.device).logit
-    return float(auc(cohort.labels, logit))
+    name = job.spec.methods[0]
+    method = settle_final_settings(name, job.spec.settings_of(name))
+    (fitted,) = method.fit(job.connectomes, [Run(make_training_fold(job.cohort, 0, 0), 0)])
+    ensemble = Ensemble(method, (Member(fitted),))
+    margins = ensemble.collect_margins(Connectomes(cohort, job.device.torch_device))
+    return float(auc(cohort.labels, margins.full[0]))
 
 
 def compare_areas(cohort: Cohort, first: AppliedModel, second: AppliedModel) -> Estimate:
@@ -201,9 +219,9 @@ def list_networks(
     -------
     list of NetworkEvidence
     """
-    parts = []
+    parts, plain = [], [Connectomes(cohort, "cpu") for cohort in (source, new)]
     for model in (ridge, plus):
-        at_source, at_new = (_measure_class_difference(model, cohort) for cohort in (source, new))
+        at_source, at_new = (_measure_class_difference(model, connectomes) for connectomes in plain)
         parts.append([(at_source[rois].sum(), at_new[rois].sum()) / at_source.sum() for rois in truth.values()])
     fitted = plus.members[0].fitted
     assignment = _read_assignment(plus)
@@ -223,17 +241,16 @@ def _read_assignment(model: Model) -> np.ndarray:
     return explanation.assignment
 
 
-def _measure_class_difference(model: Model, cohort: Cohort) -> np.ndarray:
+def _measure_class_difference(model: Model, plain: Connectomes) -> np.ndarray:
     """Mean contribution of each ROI to the margin in patients less that in controls. Shape [P].
 
     Where a method has factors instead of edges alone, a factor is spread over its ROIs by their assignment.
     """
-    plain = Connectomes(cohort, "cpu")
     added = compute_region_contributions(model, plain)
     if added is None:
         contributions = model.compute_contributions(plain)
         assert contributions is not None
         assignment = _read_assignment(model)
         added = contributions[0, :, :-1] @ (assignment / assignment.sum(1, keepdims=True))
-    patient = cohort.labels == 1
+    patient = plain.cohort.labels == 1
     return np.asarray(added[patient].mean(0) - added[~patient].mean(0))

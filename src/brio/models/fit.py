@@ -35,7 +35,7 @@ __all__ = ["add_evidence", "complete_model", "evaluate_model", "fit_model", "set
 
 
 def fit_model(
-    spec: JobSpec,
+    spec: JobSpec | Job,
     *,
     validation_sites: Sequence[str] = (),
     to_share: bool = False,
@@ -53,9 +53,10 @@ def fit_model(
 
     Parameters
     ----------
-    spec : JobSpec
+    spec : JobSpec or Job
         Cohort, one method, its settings, seeds and device; each seed is one member of the model. Settings under
-        ``harmonise.`` become part of the model; ``protocol.validation_sites`` is the number of validation sites.
+        ``harmonise.`` become part of the model; ``protocol.validation_sites`` is the number of validation sites. The
+        cohort of a job (:func:`brio.jobs.prepare_job`) is not audited again.
     validation_sites : sequence of str
         Names of the validation sites; by default they are drawn from the seed.
     to_share : bool
@@ -78,6 +79,8 @@ def fit_model(
     BrioError
         If settings or sites are wrong, the evidence is not of this method and atlas, or training diverges.
     """
+    prepared = spec if isinstance(spec, Job) else None
+    spec = spec.spec if isinstance(spec, Job) else spec
     if len(spec.methods) != 1:
         raise BrioError(f"a model has one method, but {len(spec.methods)} were given")
     rule, harmonised = spec.harmonisation_rule, spec.harmonisation_rule.kind != "none"
@@ -87,7 +90,7 @@ def fit_model(
             f"'{method.name}' cannot be fitted to share: {method.facts.keeps_scans}. Choose another method, such as "
             "log-ridge, or leave out --share and treat the model as participants' data"
         )
-    job = prepare_job(spec, progress, say)
+    job = prepare_job(spec, progress, say) if prepared is None else prepared
     require_frames(job.cohort.participants, job.cohort.name, "a model, whose intervals come from re-estimates,")
     _check_number_of_sites(job.cohort, to_evaluate)
     wanted: int | str | Sequence[str] = spec.protocol_settings.validation_sites
