@@ -127,11 +127,11 @@ def _describe_evaluation(contents: ReportContents) -> list[str]:
         else f"k-fold: {units}, scans of every site are used for training"
     )
     seeds = format_count(len(summary.seeds), "seed")
-    header = ("method", "AUC", "95 % interval", "pair-weighted AUC", *_METRICS, "calibration error")
+    header = ("method", "AUC", "95 % interval", "pair-weighted AUC", *_METRICS, "calibration error, pooled")
     arms = sorted(evidence.main, key=lambda arm: -(arm.summary.auc.mean or 0.0))
     return [
         f"{protocol}; {seeds}. {contents.selection} Values in percent, mean over {unit}s, with 95 % "
-        f"intervals ({summary.intervals}).",
+        f"intervals ({summary.intervals}); the calibration error is over all test scans and seeds together.",
         "",
         *_format_escaped_table(header, [_list_scores(arm) for arm in arms]),
     ]
