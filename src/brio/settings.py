@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 import typing
 from collections.abc import Iterable
@@ -13,6 +14,7 @@ from .errors import BrioError, nearest
 __all__ = ["parse_assignments", "replace_values", "require", "setting"]
 
 T = TypeVar("T")
+_read_hints = functools.cache(typing.get_type_hints)  # they are text, which is compiled each time they are read
 
 
 def setting(default: Any, space: Any = None) -> Any:
@@ -73,7 +75,7 @@ def replace_values(settings: T, values: dict[str, Any], prefix: str = "") -> T:
         If a name is unknown (the nearest known name is suggested) or one that ``settings.removed`` gives the fate of,
         or a value does not fit its field.
     """
-    hints = typing.get_type_hints(type(settings))
+    hints = _read_hints(type(settings))  # type: ignore[arg-type]
     known = {f.name for f in dataclasses.fields(settings)}  # type: ignore[arg-type]
     removed = getattr(settings, "removed", {})
     changed = {}
