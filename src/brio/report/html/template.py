@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...results.format import (
     format_count,
@@ -16,6 +17,9 @@ from ...results.format import (
     join_names,
     typeset,
 )
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 __all__ = ["FILTERS", "fill_template"]
 
@@ -53,6 +57,16 @@ def fill_template(name: str, context: dict[str, Any], styles: Sequence[str], scr
     -------
     str
     """
+    folder = resources.files("brio.report.html")
+    css, script = (
+        "\n".join(folder.joinpath(file).read_text(encoding="utf-8") for file in files) for files in (styles, scripts)
+    )
+    return _make_environment().get_template(name).render(**context, css=css, script=script) + "\n"
+
+
+@functools.cache
+def _make_environment() -> Environment:
+    """Make the environment of all templates; it keeps them compiled, which takes longer than to fill them."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -63,8 +77,4 @@ def fill_template(name: str, context: dict[str, Any], styles: Sequence[str], scr
         lstrip_blocks=True,
     )
     environment.filters |= FILTERS
-    folder = resources.files("brio.report.html")
-    css, script = (
-        "\n".join(folder.joinpath(file).read_text(encoding="utf-8") for file in files) for files in (styles, scripts)
-    )
-    return environment.get_template(name).render(**context, css=css, script=script) + "\n"
+    return environment
