@@ -8,6 +8,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 
 from brio.errors import BrioError
 from brio.protocol import auc, bootstrap_interval, calibration_error, reliability_curve, roc_band, t_interval
+from brio.protocol.calibration import _trace_roc
 
 
 def simulate_predictions(n: int, seed: int, decimals: int = 12) -> tuple[np.ndarray, np.ndarray]:
@@ -136,6 +137,23 @@ def test_ties_are_crossed_diagonally():
     band = roc_band(rows, points=11)
     assert band.true_positive_rate == pytest.approx(band.false_positive_rate)
     assert band.auc == 0.5
+
+
+@pytest.mark.parametrize("levels", [3, 10**6], ids=["ties", "distinct"])
+def test_corners_of_a_curve_are_those_of_scikit_learn_bit_for_bit(levels):
+    rng = np.random.default_rng(levels)
+    for n in range(2, 40):
+        label = rng.permutation(np.arange(n) % 2)
+        score = rng.integers(0, levels, n) / 7
+        for mine, theirs in zip(_trace_roc(label, score), roc_curve(label, score)[:2], strict=True):
+            assert np.array_equal(mine, theirs)
+
+
+def test_a_curve_with_a_missing_logit_is_refused():
+    rows = predictions(1, 1)
+    rows.loc[3, "logit"] = np.nan
+    with pytest.raises(BrioError, match="a logit is missing or infinite"):
+        roc_band(rows)
 
 
 def test_roc_band_averages_seeds_then_sites():
