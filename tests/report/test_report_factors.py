@@ -11,7 +11,13 @@ from safetensors.numpy import save_file
 import brio
 from brio.report import write_report
 from brio.report.evidence import read_evidence
-from brio.report.html.factors import RunFactors, read_factors, summarise_assignment, summarise_qualification
+from brio.report.html.factors import (
+    RunFactors,
+    compute_rand_index,
+    read_factors,
+    summarise_assignment,
+    summarise_qualification,
+)
 
 RNG = np.random.default_rng(3)
 
@@ -114,6 +120,16 @@ def test_the_brain_shows_the_run_with_the_best_validation_auc():
     )
     assert summarise_assignment([runs[0], runs[1]])["agreement"] < 0.1
     assert summarise_assignment([runs[1]])["agreement"] is None
+
+
+def test_the_agreement_of_two_runs_is_that_of_scikit_learn():
+    from sklearn.metrics import adjusted_rand_score
+
+    rng = np.random.default_rng(4)
+    for n in range(1, 40):
+        a, b = rng.integers(0, 4, (2, n))
+        assert compute_rand_index(a, b) == adjusted_rand_score(a, b)
+        assert compute_rand_index(a, 3 - a) == 1.0
 
 
 @pytest.mark.parametrize(

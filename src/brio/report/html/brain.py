@@ -94,7 +94,7 @@ def describe_brain(arm: str, runs: Sequence[RunFactors], facts: dict[str, Any] |
     if viewer is None:
         brain["missing"] = "The interactive brain needs nilearn, which was not installed when this page was written."
     else:  # compressed to half its size; the script of the page decompresses it when its section is opened
-        brain["page"] = base64.b64encode(gzip.compress(viewer.encode(), mtime=0)).decode()
+        brain["page"] = base64.b64encode(gzip.compress(viewer.encode(), compresslevel=6, mtime=0)).decode()
     return brain
 
 

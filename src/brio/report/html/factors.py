@@ -11,7 +11,7 @@ import numpy as np
 
 from ..evidence import EvidenceArm
 
-__all__ = ["RunFactors", "read_factors", "summarise_assignment", "summarise_qualification"]
+__all__ = ["RunFactors", "compute_rand_index", "read_factors", "summarise_assignment", "summarise_qualification"]
 
 _NAMES = ("alpha_bar", "g", "q_re", "pi_task", "Pi_bar")
 
@@ -149,8 +149,6 @@ def summarise_assignment(runs: Sequence[RunFactors]) -> dict[str, Any]:
         the first; ``agreement`` is the mean adjusted Rand index over
         pairs of runs: 1 if all make the same groups of ROIs, about 0 by chance; None for a single run.
     """
-    from sklearn.metrics import adjusted_rand_score
-
     scored = [run for run in runs if run.validation_auc is not None]
     best = max(scored, key=lambda run: (run.validation_auc, run.fold, -run.seed)) if scored else runs[0]
     groups = [run.Pi_bar.argmax(0) for run in runs]
@@ -164,6 +162,35 @@ def summarise_assignment(runs: Sequence[RunFactors]) -> dict[str, Any]:
         "factor": best.Pi_bar.argmax(0).tolist(),
         "share": (best.Pi_bar / best.Pi_bar.sum(0)).max(0).round(2).tolist(),
         "pi": _round(best.pi_task),
-        "agreement": float(np.mean([adjusted_rand_score(a, b) for a, b in pairs])) if pairs else None,
+        "agreement": float(np.mean([compute_rand_index(a, b) for a, b in pairs])) if pairs else None,
         "runs": len(runs),
     }
+
+
+def compute_rand_index(a: np.ndarray, b: np.ndarray) -> float:
+    """Compute the adjusted Rand index of two groupings; there are hundreds in a report, each of few regions.
+
+    Parameters
+    ----------
+    a, b : ndarray of int64, shape [P]
+        Group of each region, from 0.
+
+    Returns
+    -------
+    float
+        1 if both make the same groups, about 0 by chance.
+
+    Examples
+    --------
+    >>> compute_rand_index(np.array([0, 0, 1, 1]), np.array([1, 1, 0, 0]))
+    1.0
+    """
+    counts = np.zeros((a.max() + 1, b.max() + 1), dtype=np.int64)
+    np.add.at(counts, (a, b), 1)
+    together, in_a, in_b = (int((n**2).sum()) for n in (counts, counts.sum(1), counts.sum(0)))
+    both, only_a, only_b = together - len(a), in_a - together, in_b - together  # ordered pairs in one group
+    neither = len(a) ** 2 - only_a - only_b - together
+    if only_a == only_b == 0:
+        return 1.0
+    largest = (both + only_a) * (only_a + neither) + (both + only_b) * (only_b + neither)
+    return 2.0 * (both * neither - only_a * only_b) / largest
