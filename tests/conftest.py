@@ -5,13 +5,19 @@ that use them: every process collects every test, and would wait for all of them
 takes longest, are one group for the same reason.
 """
 
+import functools
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-TOGETHER = ("jobs", "models", "report", "studies", "cohort/test_audit_abide.py", "cohort/test_simulate.py")
-"""Folders and files whose tests share what takes long to compute: one process runs all tests of one of them."""
+TOGETHER = (
+    *("jobs", "models", "report", "studies"),
+    *(f"cohort/test_{name}.py" for name in ("audit_abide", "known_atlases", "simulate")),
+)
+"""Folders and files whose tests share what takes long to compute or import: one process runs all of them."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
@@ -27,6 +33,48 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(group))
         elif item.path.name == "test_contract.py" and name is not None and "name" in name.params:
             item.add_marker(pytest.mark.xdist_group(f"contract of {name.params['name']}"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands_built_once() -> Iterator[None]:
+    """Typer builds every command of the application anew for each command that is given; here they are kept."""
+    import typer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def audits_kept() -> Iterator[None]:
+    """Jobs on the same scans share their audit, which takes longest of what a job does before it trains."""
+    from pandas.util import hash_pandas_object
+
+    from brio.jobs import job
+
+    kept, audit = {}, job.audit
+
+    def identify(cohort):
+        content = cohort.frames.tobytes(), hash_pandas_object(cohort.participants).to_numpy().tobytes()
+        return cohort.name, cohort.atlas.name, cohort.fingerprint, *map(hash, content)
+
+    def audit_once(cohort, rules, companions):
+        key = (rules, *map(identify, (cohort, *companions)))
+        if key not in kept:
+            kept[key] = audit(cohort, rules, companions)
+        return kept[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job, "audit", audit_once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_folders(tmp_path_factory) -> Iterator[None]:
+    """Folders of jobs without ``out`` lie among those of the tests, and are removed with them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
+        yield
 
 
 @pytest.fixture

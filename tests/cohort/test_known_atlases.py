@@ -4,10 +4,6 @@ import nibabel
 import numpy as np
 import pandas as pd
 import pytest
-from nilearn import datasets
-from nilearn.image import new_img_like
-from nilearn.maskers import NiftiLabelsMasker
-from nilearn.plotting import find_probabilistic_atlas_cut_coords
 
 from brio import BrioError
 from brio.cohort.known_atlases import load_known_atlas
@@ -15,7 +11,14 @@ from brio.cohort.known_atlases import load_known_atlas
 AFFINE = np.array([[-2.0, 0, 0, 40], [0, 2, 0, -60], [0, 0, 2, -30], [0, 0, 0, 1]])
 
 
-def test_power_against_nilearn():
+@pytest.fixture(scope="module")
+def datasets():
+    from nilearn import datasets
+
+    return datasets
+
+
+def test_power_against_nilearn(datasets):
     rois = load_known_atlas("power264").rois
     theirs = datasets.fetch_coords_power_2011()["rois"]
     np.testing.assert_array_equal(rois[["index", "x", "y", "z"]], theirs[["roi", "x", "y", "z"]])
@@ -26,13 +29,13 @@ def test_power_against_nilearn():
 @pytest.mark.parametrize(
     ("name", "fetch", "n_rois"),
     [
-        ("dosenbach160", datasets.fetch_coords_dosenbach_2010, 160),
-        ("seitzman300", datasets.fetch_coords_seitzman_2018, 300),
+        ("dosenbach160", "fetch_coords_dosenbach_2010", 160),
+        ("seitzman300", "fetch_coords_seitzman_2018", 300),
     ],
 )
-def test_dosenbach_and_seitzman_against_nilearn(name, fetch, n_rois, by_network):
+def test_dosenbach_and_seitzman_against_nilearn(datasets, name, fetch, n_rois, by_network):
     rois = load_known_atlas(name + "-by-network" * by_network).rois
-    theirs = fetch(ordered_regions=by_network)
+    theirs = getattr(datasets, fetch)(ordered_regions=by_network)
     np.testing.assert_allclose(rois[["x", "y", "z"]], theirs["rois"], atol=0.005)
     assert rois["network"].tolist() == list(theirs["networks"])
     assert len(rois) == n_rois
@@ -81,7 +84,9 @@ def lut(*names: str) -> pd.DataFrame:
         ),
     ],
 )
-def test_images_of_labels(monkeypatch, tmp_path, image, name, fetcher, options, labels, expected):
+def test_images_of_labels(datasets, monkeypatch, tmp_path, image, name, fetcher, options, labels, expected):
+    from nilearn.maskers import NiftiLabelsMasker
+
     path = tmp_path / "maps.nii.gz"
     image.to_filename(path)
 
@@ -102,7 +107,10 @@ def test_images_of_labels(monkeypatch, tmp_path, image, name, fetcher, options, 
         assert atlas.rois[column].tolist() == values
 
 
-def test_maps_of_difumo(monkeypatch, image):
+def test_maps_of_difumo(datasets, monkeypatch, image):
+    from nilearn.image import new_img_like
+    from nilearn.plotting import find_probabilistic_atlas_cut_coords
+
     grid = np.indices(image.shape)
     peaks = np.array([[3, 4, 4], [8, 9, 5]])
     maps = np.stack([np.exp(-((grid - p[:, None, None, None]) ** 2).sum(0) / 1.5) for p in peaks], axis=-1)
@@ -119,7 +127,7 @@ def test_maps_of_difumo(monkeypatch, image):
     assert rois["network"].tolist() == ["VisCent", "DefaultB"]
 
 
-def test_a_download_that_fails(monkeypatch):
+def test_a_download_that_fails(datasets, monkeypatch):
     def fetch(**options):
         raise OSError("no route to host\nand a long trace")
 
