@@ -2,7 +2,10 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 # one thread a process: the tests run in two processes, and threads that wait for each other are slow;
 # compiled modules are kept, also where the environment says otherwise: many tests start processes of their own
-TEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+# their folders lie in memory where it has room (4 GB), since jobs wait for the disk after every file
+MEMORY := $(shell df -Pk /dev/shm 2>/dev/null | awk '$$6 == "/dev/shm" && $$4 > 4000000 {print "PYTEST_DEBUG_TEMPROOT=/dev/shm"}')
+TEST := $(MEMORY) PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup \
+	-o tmp_path_retention_count=1
 
 .PHONY: demo readme results test unit soak lint docs package browser clean
 
