@@ -34,12 +34,12 @@ EASY = Simulation(
 TINY = Simulation(n_sites=6, per_class=4, n_rois=12, frames=60, stable=1.0, dynamics=1.0, dead_share=0.2, seed=3)
 
 SMALL = {
-    "epochs": 3,
+    "epochs": 2,
     "patience": None,
     "cell_batch": 2,
     "T_w": 1,
     "K": 2,
-    "M": 3,
+    "M": 1,
     "sinkhorn_iterations": 8,
     "assignment_iterations": 10,
     "block_signals": 4,

@@ -506,7 +506,7 @@ def test_a_penalty_is_not_chosen_at_sites_that_chose_the_edges():
 
 
 def test_settings_are_checked_on_both_sides_of_the_family():
-    assert SMALL["epochs"] == 3
+    assert SMALL["epochs"] == 2
     for name, value in (("top_share", 0.0), ("stability", 2.0), ("edges", 0), ("bootstraps", 0)):
         for method in ("core", "core-scaffold"):
             with pytest.raises(BrioError, match=name):

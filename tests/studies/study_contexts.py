@@ -17,9 +17,10 @@ from brio.studies import StudyContext, alignment, context, run_study, sensitivit
 
 SIMULATION = Simulation(n_sites=5, per_class=5, n_rois=12, frames=60, stable=0.8)
 SETTINGS = {
-    "epochs": "3",
+    "epochs": "2",
     "cell_batch": "4",
     "T_w": "1",
+    "M": "4",
     "K": "2",
     "J": "4",
     "d_t": "4",

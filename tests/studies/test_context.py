@@ -503,7 +503,7 @@ def test_one_site_and_a_linear_method_are_enough(names, one_class, tmp_path):
         place = run_study(name, context)
         assert "nan" not in (place / "finding.md").read_text()
         told = json.loads((place / "study.json").read_text())
-        assert told["smoke"].startswith("not every fold, 1 seed, epochs=3")
+        assert told["smoke"].startswith("not every fold, 1 seed, epochs=2")
         assert told["folds"] == (2 if name not in ("efficiency",) else 0)
         assert (place / "figure.png").stat().st_size > 1000
     if names == POOR:

@@ -77,7 +77,7 @@ def test_comparison_averages_seeds_then_sites(found, paper):
             assert len(sites) == 5
             assert summary.loc[name, mean] == pytest.approx(sum(sites) / 5, abs=1e-9)
             assert summary.loc[name, sd] == pytest.approx(statistics.stdev(sites), abs=1e-9)
-    assert summary.loc["brio", ["epochs", "K"]].tolist() == [3, 2]
+    assert summary.loc["brio", ["epochs", "K"]].tolist() == [2, 2]
     assert summary.loc["ridge", ["epochs", "K"]].isna().all()
     assert (summary["folds"] == 5).all()
     assert (summary["seeds"] == 2).all()
@@ -151,7 +151,7 @@ def test_ablation_has_seven_arms_each_its_own_variant(table, found, paper):
         plan = json.loads((paper / "out" / "arms" / "loso" / name / "plan.json").read_text())
         settings = plan["methods"][name]["settings"]
         assert (settings["variant"], settings["lambda_env"]) == (variant, strength)
-        assert settings["epochs"] == 3, "the settings given for all"
+        assert settings["epochs"] == 2, "the settings given for all"
         assert settings["d_t"] == 4
     kinds = found("ablation").summary.set_index("arm")["reported by"]
     assert sorted(kinds[kinds == "ours"].index) == ["backbone", "brio-wo-qg"]

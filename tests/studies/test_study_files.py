@@ -45,7 +45,7 @@ def test_every_study_leaves_the_same_five_files(name, paper, table, cohort):
     assert [column for column in FACTS if column not in rows] == []
     assert (rows["folds"] == (1 if name == "efficiency" else 5)).all()
     assert (rows["seeds"] == (1 if name == "efficiency" else 2)).all()
-    assert set(rows["epochs"].dropna()) == ({12, 24} if name == "efficiency" else {3})
+    assert set(rows["epochs"].dropna()) == ({10, 12} if name == "efficiency" else {2})
     if "arm" in rows:
         assert rows[rows["arm"] == "brio"]["K"].eq(2).all()
         assert rows[rows["arm"].isin(["ridge", "gcn", "backbone", "brio-wo-qg"])]["K"].isna().all()
@@ -56,7 +56,7 @@ def test_every_study_leaves_the_same_five_files(name, paper, table, cohort):
     assert told["fingerprint"] == cohort.fingerprint
     assert (told["cohort"], told["n_scans"], told["seeds"]) == ("simulated", len(cohort), 2)
     assert told["folds"] == (1 if name == "efficiency" else 5)
-    assert told["epochs"] == ([12, 24] if name == "efficiency" else [3])
+    assert told["epochs"] == ([10, 12] if name == "efficiency" else [2])
     with shorter():
         assert told["arms"] == [a.name for a in find_study(name).list_arms(context_on(cohort, paper / "none"))]
 

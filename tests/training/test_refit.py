@@ -12,7 +12,7 @@ from brio.training.selection import BestValidationEpoch, GivenEpoch
 
 
 def test_it_is_a_training_on_all_scans_that_ends_at_the_chosen_epoch(graphs, cohort, uneven, monkeypatch):
-    words = {"epochs": 9, "patience": None, "M": 8}
+    words = {"epochs": 9, "patience": None, "M": 16}
     first = small(**words).fit(graphs, uneven)
     again = small(**words, refit=True).fit(graphs, uneven)
     assert len({o.selected_epoch for o in first}) > 1  # else the runs' own ends are not seen
@@ -33,7 +33,7 @@ def test_it_is_a_training_on_all_scans_that_ends_at_the_chosen_epoch(graphs, coh
 
 
 def test_patience_and_runs_that_stop_early_change_nothing(graphs, uneven):
-    method = small(epochs=12, patience=3, M=8, refit=True)
+    method = small(epochs=12, patience=3, M=16, refit=True)
     together = method.fit(graphs, uneven)
     for run, fitted in zip(uneven, together, strict=True):
         (alone,) = method.fit(graphs, [run])

@@ -48,7 +48,7 @@ def compare(method, graphs, runs, again, weights, qualifications):
 )
 def test_weights_after_fifty_steps_equal_those_of_the_run_alone(name, graphs, uneven, last_epoch):
     # source sites 3, 4 and 2, so the stack pads; for the ablations the run with most padding is compared
-    method = small(name, epochs=13, M=8, cell_batch=1, patience=None)
+    method = small(name, epochs=13, M=20, cell_batch=1, patience=None)
     if name == "brio":
         compare(method, graphs, uneven, uneven, 1e-8, 1e-8)
     else:
@@ -57,7 +57,7 @@ def test_weights_after_fifty_steps_equal_those_of_the_run_alone(name, graphs, un
 
 def test_in_single_precision_runs_agree_to_one_in_ten_thousand(cohort, uneven, last_epoch):
     # support is a ratio of small squares: it magnifies the rounding of contributions that hardly vary
-    method = small(epochs=13, M=8, cell_batch=1, patience=None)
+    method = small(epochs=13, M=20, cell_batch=1, patience=None)
     compare(method, Connectomes(cohort, dtype=torch.float32), uneven[1:], uneven[2:], 1e-4, 5e-3)
 
 

@@ -187,7 +187,7 @@ def test_runs_of_a_stack_stop_on_their_own_and_equal_the_run_alone(graphs, cohor
     # five runs: the first to stop stay in the stack and sit out until it is worth while to shrink it
     folds = ["abc/de/f", "bcde/f/a", "ef/ab/c", "acd/ef/b", "abf/cd/e"]
     runs = [Run(split(cohort, *f.split("/")), seed) for seed, f in enumerate(folds)]
-    method = small(epochs=20, patience=3)
+    method = small(epochs=20, M=12, patience=3)
     together = method.fit(graphs, runs)
     assert len({o.trained_epochs for o in together}) >= 3
     for run, fitted in zip(runs, together, strict=True):
@@ -207,7 +207,7 @@ def test_the_validation_curve_tells_which_epoch_was_chosen(graphs, cohort, every
     # runs that leave the stack at different epochs: each has its own curve, up to where it stopped
     folds = ["abc/de/f", "bcde/f/a", "ef/ab/c", "acd/ef/b", "abf/cd/e"]
     runs = [Run(split(cohort, *f.split("/")), seed) for seed, f in enumerate(folds)]
-    method = small(epochs=20, T_w=3, patience=3)
+    method = small(epochs=20, T_w=3, M=12, patience=3)
     fitted_runs = method.fit(graphs, runs)
     assert len({o.trained_epochs for o in fitted_runs}) >= 3
     for fitted in fitted_runs:
