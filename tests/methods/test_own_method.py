@@ -10,9 +10,20 @@ import pytest
 import brio
 from brio.cli import main
 from brio.errors import BrioError
-from brio.methods import find_method, load_methods
+from brio.methods import find_method, load_methods, registry
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "my_method.py"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_own_methods():
+    """Take methods of the files that these tests load off the list, which other tests of the process read."""
+    before = {entry.name for entry in registry._DECLARED.values() if entry.file}
+    yield
+    for entry in [entry for entry in registry._DECLARED.values() if entry.file and entry.name not in before]:
+        sys.modules.pop(entry.module, None)
+        for known in (registry._DECLARED, registry._CLASSES):
+            known.pop(entry.name, None)
 
 
 def call_brio(*words):
