@@ -6,9 +6,10 @@ takes longest, are one group for the same reason.
 """
 
 import functools
+import gc
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,17 @@ TOGETHER = (
     *(f"cohort/test_{name}.py" for name in ("audit_abide", "known_atlases", "simulate")),
 )
 """Folders and files whose tests share what takes long to compute or import: one process runs all of them."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for garbage neither during the collection nor, later, among what it made, which stays to the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
