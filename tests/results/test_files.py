@@ -223,13 +223,30 @@ def test_a_summary_from_before_0_1_0_takes_the_kinds_of_methods_from_the_registr
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda s: s.pop("n_scans"), "'n_scans' is missing"),
-        (lambda s: s.update(n_scans="many"), "'n_scans' is not a whole number"),
-        (lambda s: s.update(smoke_run=0), "'smoke_run' is not true or false"),
-        (lambda s: s.update(folds="NYU"), "'folds' is not a list"),
-        (lambda s: s.update(methods=[]), "'methods' is not an object"),
-        (lambda s: s["methods"]["ridge"]["auc"].update(mean="high"), "'methods.ridge.auc.mean' is not a number"),
-        (lambda s: s["methods"]["ridge"].update(needs=[1]), "'methods.ridge.needs[0]' is not text"),
+        (lambda s: s.pop("n_scans"), "n_scans is missing"),
+        (lambda s: s.update(n_scans="many"), "n_scans is 'many', a whole number is expected"),
+        (lambda s: s.update(n_scans=-1), "n_scans is -1, a whole number of 0 or more is expected"),
+        (lambda s: s.update(smoke_run=0), "smoke_run is 0, true or false is expected"),
+        (lambda s: s.update(folds="NYU"), "folds is 'NYU', a list is expected"),
+        (lambda s: s.update(protocol="k-fold"), "protocol is 'k-fold', 'loso' or 'kfold' is expected"),
+        (lambda s: s.update(methods=[]), "methods is [], an object is expected"),
+        (
+            lambda s: s["methods"]["ridge"]["auc"].update(mean="high"),
+            "methods.ridge.auc.mean is 'high', a number is expected",
+        ),
+        (
+            lambda s: s["methods"]["ridge"]["auc"].update(mean=1.5),
+            "methods.ridge.auc.mean is 1.5, a number from 0 to 1 is expected",
+        ),
+        (
+            lambda s: s["methods"]["ridge"]["auc"].update(interval=[0.5]),
+            "methods.ridge.auc.interval is [0.5], a list of 2 is expected",
+        ),
+        (lambda s: s["methods"]["ridge"].update(needs=[1]), "methods.ridge.needs[0] is 1, text is expected"),
+        (
+            lambda s: s["protocol_settings"].update(n_fold=5),
+            "protocol_settings.n_fold is unknown (did you mean 'n_folds'?)",
+        ),
     ],
 )
 def test_what_does_not_fit_is_named(tuned, tmp_path, change, message):
@@ -239,9 +256,7 @@ def test_what_does_not_fit_is_named(tuned, tmp_path, change, message):
     with pytest.raises(BrioError) as told:
         Summary.read(tmp_path)
     where = tmp_path / "summary.json"
-    assert str(told.value) == (
-        f"{where}: was not written by this version of brio ({message}); repeat the job that wrote it"
-    )
+    assert str(told.value) == f"{where}: {message}; repeat the job that wrote it"
 
 
 @pytest.mark.parametrize("read", [Plan.read, TuningRecord.read])

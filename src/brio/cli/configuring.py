@@ -67,7 +67,8 @@ def _read_job(folder: Path) -> tuple[str, dict[str, Any], dict[str, str]]:
     from ..jobs.recover import recover_options
     from ..methods import find_method
     from ..results import Plan, TuningRecord
-    from ..results.files import AUDIT, PLAN, TUNING, read_json
+    from ..results.cohort_files import read_audit
+    from ..results.files import PLAN, TUNING
 
     if not (folder / PLAN).is_file():
         hint = f"name a command ({', '.join(CONFIGURABLE)}), or the folder of 'brio run' or 'brio tune'"
@@ -86,8 +87,7 @@ def _read_job(folder: Path) -> tuple[str, dict[str, Any], dict[str, str]]:
         f"{plan.fingerprint_before_exclusions[:12]}",
         "out": f"not that of the job, {folder}, unless it is to be resumed",
     }
-    audited = read_json(folder / AUDIT) if (folder / AUDIT).is_file() else {}
-    companions = list(audited.get("atlases", {}))[1:]
+    companions = list((read_audit(folder) or {}).get("atlases", {}))[1:]
     if companions:
         notes["with"] = f"not stored with the job: cohorts of the same participants in {', '.join(companions)}"
     if any(planned.code for planned in plan.methods.values()):

@@ -13,7 +13,7 @@ from ..cohort import Cohort
 from ..protocol import auc, average_margins
 from ..protocol.placements import delong_covariance, placement_values
 from ..protocol.recalibration import fit_recalibration
-from ..results.records import to_json
+from ..schemas import to_json
 from .evidence import Estimate
 from .predict import ScanPredictions
 

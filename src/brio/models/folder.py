@@ -36,7 +36,7 @@ from ..errors import BrioError
 from ..methods import find_method, make_method
 from ..protocol import Fold
 from ..results.files import create_whole_folder, file_error
-from ..results.records import from_json, to_json
+from ..schemas import from_json, to_json
 from ..training import FittedRun, Method, Run, group_tensors, name_tensors
 from ..version import __version__
 from .adaptation import Adaptation

@@ -17,7 +17,8 @@ from typing import Any
 import pandas as pd
 
 from ..cohort.readers.assembly import refuse_existing
-from ..errors import BrioError
+from ..errors import BrioError, file_error
+from ..schemas import MAX_TABLE_BYTES, read_json, read_table
 
 __all__ = [
     "create_whole_folder",
@@ -47,30 +48,6 @@ TEXT_COLUMNS = (
     *("participant_id", "site", "arm", "roi", "other"),
 )
 """Columns that are text even where every value looks like a number: ``0050002`` is a participant, ``1`` a fold."""
-
-_PANDAS = tuple(int(part) for part in pd.__version__.split(".")[:2])
-_EXACT_NUMBERS: dict[str, Any] = {"float_precision": "round_trip"} if _PANDAS < (3, 1) else {}
-"""Numbers come back exactly as they were written; pandas 3.1 does so by itself and deprecates the option."""
-
-
-def file_error(path: Path, problem: str, remedy: str = "repeat the job that wrote it") -> BrioError:
-    """Make the error for a file that cannot be used.
-
-    Parameters
-    ----------
-    path : Path
-        The file, or the folder where it is missing.
-    problem : str
-        What is wrong with it.
-    remedy : str
-        What to do about it.
-
-    Examples
-    --------
-    >>> str(file_error(Path("job/summary.json"), "is empty"))
-    'job/summary.json: is empty; repeat the job that wrote it'
-    """
-    return BrioError(f"{path}: {problem}; {remedy}")
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -120,23 +97,6 @@ def write_json(path: Path, document: dict[str, Any], indent: int = 1) -> None:
     write_atomically(path, json.dumps(document, indent=indent) + "\n")
 
 
-def read_json(path: Path, remedy: str = "repeat the job that wrote it") -> dict[str, Any]:
-    """Read a JSON object.
-
-    Raises
-    ------
-    BrioError
-        If the file cannot be read or holds something else.
-    """
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise file_error(path, f"cannot be read ({error})", remedy) from error
-    if not isinstance(document, dict):
-        raise file_error(path, "holds no JSON object", remedy)
-    return document
-
-
 def write_csv(path: Path, table: pd.DataFrame, float_format: str | None = None) -> None:
     """Write a table.
 
@@ -150,33 +110,31 @@ def write_csv(path: Path, table: pd.DataFrame, float_format: str | None = None) 
     write_atomically(path, table.to_csv(index=False, lineterminator="\n", float_format=float_format))
 
 
-def read_csv(path: Path, columns: Sequence[str] = (), text_columns: Sequence[str] = ()) -> pd.DataFrame:
+def read_csv(
+    path: Path,
+    row: type | None = None,
+    columns: Sequence[str] = (),
+    *,
+    text_columns: Sequence[str] = (),
+    max_bytes: int = MAX_TABLE_BYTES,
+) -> pd.DataFrame:
     """Read a table of a job or a study: text stays text, numbers are exact, empty cells missing.
 
     Parameters
     ----------
     path : Path
+    row : dataclass, optional
+        Declares columns, see :func:`brio.schemas.read_table`.
     columns : names
         Columns that must be there.
     text_columns : names
         Columns of this file that are text, besides those that are text in every file.
+    max_bytes : int
+        A larger file is not read.
 
     Raises
     ------
     BrioError
-        If the file cannot be read or lacks a column.
+        If the file cannot be read, lacks a column, or holds a value that does not fit its column.
     """
-    try:
-        table = pd.read_csv(
-            path,
-            dtype=dict.fromkeys((*TEXT_COLUMNS, *text_columns), str),
-            na_values=[""],
-            keep_default_na=False,
-            **_EXACT_NUMBERS,
-        )
-    except (OSError, ValueError) as error:
-        raise file_error(path, f"cannot be read ({error})") from error
-    for column in columns:
-        if column not in table:
-            raise file_error(path, f"has no column '{column}'")
-    return table
+    return read_table(path, row, columns, text_columns=(*TEXT_COLUMNS, *text_columns), max_bytes=max_bytes)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from .cohort_files import GROUP_COLUMNS, read_audit, read_cohort_facts, read_groups
 from .files import (
     AUDIT,
     COHORT_FACTS,
@@ -19,8 +20,6 @@ from .files import (
     RUNS,
     TUNING,
     file_error,
-    read_csv,
-    read_json,
     write_atomically,
     write_csv,
     write_json,
@@ -34,9 +33,6 @@ from .tables import read_predictions, read_results
 from .tuning import TuningRecord
 
 __all__ = ["GROUP_COLUMNS", "StoredJob", "StoredRun", "write_plan"]
-
-GROUP_COLUMNS = ("sex", "age", "motion")
-"""Columns of ``groups.csv`` besides the participant."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,18 +85,15 @@ class StoredJob:
             If the job is not finished, or a file of it cannot be read.
         """
 
-        def read_if_there(name: str) -> dict[str, Any] | None:
-            return read_json(folder / name) if (folder / name).is_file() else None
-
         return cls(
             folder=folder,
             summary=Summary.read(folder),
             rows=read_results(folder),
             plan=Plan.read(folder) if (folder / PLAN).is_file() else None,
             predictions=read_predictions(folder),
-            audit=read_if_there(AUDIT),
-            cohort_facts=read_if_there(COHORT_FACTS),
-            groups=_read_groups(folder),
+            audit=read_audit(folder),
+            cohort_facts=read_cohort_facts(folder),
+            groups=read_groups(folder),
             tuning=TuningRecord.read(folder) if (folder / TUNING).is_file() else None,
         )
 
@@ -135,12 +128,6 @@ class StoredJob:
         stacks = self.plan.stacks if self.plan is not None else ()
         keys = [key for stack in stacks for key in stack if key in self.store]
         return [StoredRun(key, self.store.read_record(key)) for key in keys]
-
-
-def _read_groups(folder: Path) -> pd.DataFrame | None:
-    """Read ``groups.csv``; a sex may be written as a number."""
-    path = folder / GROUPS
-    return read_csv(path, ("participant_id",), GROUP_COLUMNS) if path.is_file() else None
 
 
 def write_plan(

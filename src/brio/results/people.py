@@ -165,5 +165,5 @@ def summarise_people(predictions: pd.DataFrame, protocol: str, method: str) -> d
     }
 
 
-def _interval(test: PeopleTest) -> tuple[float, ...] | None:
+def _interval(test: PeopleTest) -> tuple[float, float] | None:
     return None if np.isnan(test.error) else (max(0.0, test.low), min(1.0, test.high))

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from ..cohort import AuditRules
+from ..connectome.harmonisation_rule import HarmonisationRule
+from ..protocol import ProtocolSettings
+from ..schemas import OMIT_NONE, Count, Hex, Name, PositiveCount, SettingsOf, formerly, from_json, to_json
 from .files import PLAN, read_json
-from .records import OMIT_NONE, formerly, from_json, to_json
+from .run_record import ProtocolName
 
 __all__ = ["Plan", "PlannedMethod", "TunedChoice"]
 
@@ -26,7 +30,7 @@ class TunedChoice:
         Fold -> values of the tuned settings.
     """
 
-    budget: int
+    budget: Count
     cohort: str
     atlas: str
     folds: dict[str, dict[str, Any]]
@@ -96,18 +100,18 @@ class Plan:
     atlas: str
     fingerprint_before_exclusions: str
     fingerprint: str
-    n_scans: int
+    n_scans: Count
     excluded: dict[str, tuple[str, ...]]
-    audit: dict[str, Any] | None
+    audit: Annotated[dict[str, Any], SettingsOf(AuditRules)] | None
     methods: dict[str, PlannedMethod]
-    protocol: str
-    protocol_settings: dict[str, Any]
-    harmonise: dict[str, Any] | None
-    seeds: tuple[int, ...]
+    protocol: ProtocolName
+    protocol_settings: Annotated[dict[str, Any], SettingsOf(ProtocolSettings)]
+    harmonise: Annotated[dict[str, Any], SettingsOf(HarmonisationRule)] | None
+    seeds: tuple[Count, ...]
     folds: tuple[str, ...] | None
-    device: str
-    threads: int | None
-    stacks: tuple[tuple[str, ...], ...] = ()
+    device: Name
+    threads: PositiveCount | None
+    stacks: tuple[tuple[Hex, ...], ...] = ()
     reused_from: str | None = field(default=None, metadata=OMIT_NONE | formerly("handed_in"))
 
     def to_json(self) -> dict[str, Any]:

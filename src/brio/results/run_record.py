@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from .records import formerly, to_json
+from ..protocol import PROTOCOLS
+from ..schemas import Count, Name, NonNegative, SameLength, Share, formerly, to_json
+from ..schemas.domains import one_of
 
-__all__ = ["Predictions", "RunRecord", "RunRow"]
+__all__ = ["Predictions", "ProtocolName", "RunRecord", "RunRow"]
+
+ProtocolName = Annotated[str, one_of(*PROTOCOLS)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,29 +24,29 @@ class RunRow:
     """
 
     cohort: str
-    method: str
-    protocol: str
-    fold: str
+    method: Name
+    protocol: ProtocolName
+    fold: Name
     test_sites: str
     validation_sites: str
-    seed: int
-    n_source: int
-    n_validation: int
-    n_test: int
-    auc: float | None
-    acc: float | None
-    balanced_acc: float | None
-    sensitivity: float | None
-    specificity: float | None
-    brier: float | None
-    validation_auc: float | None
-    selected_epoch: int | None
-    trained_epochs: int | None = None
-    steps: int | None = None
-    block_length: float | None
-    seconds: float
+    seed: Count
+    n_source: Count
+    n_validation: Count
+    n_test: Count
+    auc: Share | None
+    acc: Share | None
+    balanced_acc: Share | None
+    sensitivity: Share | None
+    specificity: Share | None
+    brier: Share | None
+    validation_auc: Share | None
+    selected_epoch: Count | None
+    trained_epochs: Count | None = None
+    steps: Count | None = None
+    block_length: NonNegative | None
+    seconds: NonNegative
     device: str
-    note: str
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,9 +57,9 @@ class Predictions:
     """
 
     participant_id: tuple[str, ...] = ()
-    site: tuple[str, ...] = ()
-    label: tuple[int, ...] = ()
-    logit: tuple[float, ...] | None = None
+    site: Annotated[tuple[str, ...], SameLength("participant_id")] = ()
+    label: Annotated[tuple[Literal[0, 1], ...], SameLength("participant_id")] = ()
+    logit: Annotated[tuple[float, ...] | None, SameLength("participant_id")] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ none: the models of different folds share training scans, so that participants d
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import pandas as pd
 
 from ..errors import BrioError
 from ..protocol import SiteAreas, auc, delong_covariance, placement_values
+from ..schemas import Count, Name, NonNegative, Share
 from .files import COVARIANCES, SITES, read_csv, write_csv
 
 __all__ = [
@@ -34,6 +36,33 @@ __all__ = [
 SITE_COLUMNS = ["method", "seed", "fold", "n_patients", "n_controls", "auc", "ensemble_auc", "auc_variance"]
 CALIBRATION_SUMS = ["sum_p", "sum_p2", "sum_py"]
 COVARIANCE_COLUMNS = ["method", "other", "fold", "covariance"]
+
+
+@dataclass(frozen=True)
+class SiteRow:
+    """A row of ``sites.csv``, see :func:`site_rows`."""
+
+    method: Name
+    seed: Count | None
+    fold: Name
+    n_patients: Count
+    n_controls: Count
+    auc: Share | None
+    ensemble_auc: Share | None
+    auc_variance: NonNegative | None
+    sum_p: NonNegative | None = None
+    sum_p2: NonNegative | None = None
+    sum_py: NonNegative | None = None
+
+
+@dataclass(frozen=True)
+class CovarianceRow:
+    """A row of ``covariances.csv``, see :func:`covariance_rows`."""
+
+    method: Name
+    other: Name
+    fold: Name
+    covariance: float | None
 
 
 def site_rows(predictions: pd.DataFrame, protocol: str) -> pd.DataFrame:
@@ -219,13 +248,13 @@ def describe_calibration(sites: pd.DataFrame) -> pd.DataFrame:
 def read_sites(folder: Path) -> pd.DataFrame | None:
     """Read ``sites.csv`` of a folder; None where it has none."""
     path = folder / SITES
-    return read_csv(path, SITE_COLUMNS).astype({"seed": "Int64"}) if path.is_file() else None
+    return read_csv(path, SiteRow, SITE_COLUMNS).astype({"seed": "Int64"}) if path.is_file() else None
 
 
 def read_covariances(folder: Path) -> pd.DataFrame | None:
     """Read ``covariances.csv`` of a folder; None where it has none."""
     path = folder / COVARIANCES
-    return read_csv(path, COVARIANCE_COLUMNS) if path.is_file() else None
+    return read_csv(path, CovarianceRow, COVARIANCE_COLUMNS) if path.is_file() else None
 
 
 def write_site_tables(folder: Path, sites: pd.DataFrame, covariances: pd.DataFrame) -> None:

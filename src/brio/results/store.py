@@ -12,8 +12,8 @@ import numpy as np
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 
+from ..schemas import from_json
 from .files import CHECKPOINTS, LOCK, PARTIAL, RECORD, WEIGHTS, file_error, read_json, write_json
-from .records import from_json
 from .run_record import RunRecord
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pandas as pd
 
+from ..schemas import OMIT_NONE, Count, formerly, from_json, to_json
 from .files import FINDING, FINDING_OF_0_1, STUDY, TABLE, read_csv, read_json, write_atomically, write_csv, write_json
-from .records import OMIT_NONE, formerly, from_json, to_json
+from .run_record import ProtocolName
 
 __all__ = ["StoredStudy", "StudyOptions", "StudyRecord"]
 
@@ -39,13 +40,13 @@ class StudyOptions:
     """
 
     methods: tuple[str, ...] | None = None
-    protocol: str | None = field(default=None, metadata=OMIT_NONE)
-    seeds: int = 3
+    protocol: ProtocolName | None = field(default=None, metadata=OMIT_NONE)
+    seeds: Count = 3
     settings: dict[str, Any] = field(default_factory=dict)
     folds: tuple[str, ...] | None = None
     companions: tuple[str, ...] = ()
     exclude: bool = True
-    runs_per_stack: int | None = None
+    runs_per_stack: Count | None = None
     reuse: tuple[str, ...] = field(default=(), metadata=formerly("finished"))
     device: str | None = None
 
@@ -82,11 +83,11 @@ class StudyRecord:
     cohort: str = ""
     atlas: str = ""
     fingerprint: str = ""
-    n_scans: int = 0
-    folds: int = 0
-    seeds: int = 3
-    epochs: tuple[int, ...] = ()
-    K: tuple[int, ...] = ()
+    n_scans: Count = 0
+    folds: Count = 0
+    seeds: Count = 3
+    epochs: tuple[Count, ...] = ()
+    K: tuple[Count, ...] = ()
     arms: tuple[str, ...] = ()
     options: StudyOptions | None = field(default=None, metadata=formerly("asked"))
     brio: str = ""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from ..errors import BrioError
 from ..methods import find_method
 from ..methods.provenance import find_block
+from ..protocol import ProtocolSettings
+from ..schemas import Count, NonNegative, SettingsOf, Share, from_json, to_json
 from .files import SUMMARY, file_error, read_json
-from .records import from_json, to_json
+from .run_record import ProtocolName
 
 __all__ = ["METRICS", "MethodSummary", "MetricSummary", "Summary", "TuningBudget"]
 
@@ -32,17 +34,17 @@ class MetricSummary:
         Sites (folds) that have a score.
     """
 
-    mean: float | None = None
-    sd: float | None = None
-    interval: tuple[float, ...] | None = None
-    n: int = 0
+    mean: Share | None = None
+    sd: NonNegative | None = None
+    interval: tuple[float, float] | None = None
+    n: Count = 0
 
 
 @dataclass(frozen=True)
 class TuningBudget:
     """How the settings of a method were tuned: configurations tried, and on which cohort and atlas."""
 
-    budget: int
+    budget: Count
     cohort: str
     atlas: str
 
@@ -100,13 +102,13 @@ class MethodSummary:
     transductive: bool
     control: bool
     tuning: TuningBudget | None = None
-    runs: int
-    folds: int
-    seeds: int
-    epochs: int | None = None
-    trained_epochs: float | None = None
-    steps: float | None = None
-    K: int | None = None
+    runs: Count
+    folds: Count
+    seeds: Count
+    epochs: Count | None = None
+    trained_epochs: NonNegative | None = None
+    steps: NonNegative | None = None
+    K: Count | None = None
     dead_rois: str | None = None
     changed: dict[str, Any] | None = None
     auc: MetricSummary
@@ -117,10 +119,10 @@ class MethodSummary:
     brier: MetricSummary
     auc_of_averaged_logits: MetricSummary
     pair_weighted_auc: MetricSummary | None = None
-    auc_interval_over_people: tuple[float, ...] | None = None
-    p_chance: float | None = None
-    p_chance_over_people: float | None = None
-    validation_auc: float | None = None
+    auc_interval_over_people: tuple[float, float] | None = None
+    p_chance: Share | None = None
+    p_chance_over_people: Share | None = None
+    validation_auc: Share | None = None
     without_auc: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def metric(self, name: str) -> MetricSummary:
@@ -166,12 +168,12 @@ class Summary:
     cohort: str
     atlas: str
     fingerprint: str
-    n_scans: int
-    n_excluded: int
-    protocol: str
-    protocol_settings: dict[str, Any] | None = None
+    n_scans: Count
+    n_excluded: Count
+    protocol: ProtocolName
+    protocol_settings: Annotated[dict[str, Any], SettingsOf(ProtocolSettings)] | None = None
     folds: tuple[str, ...]
-    seeds: tuple[int, ...]
+    seeds: tuple[Count, ...]
     smoke_run: bool
     harmonise: str | None = None
     intervals: str = "bootstrap over sites or folds"

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
 
 from ..protocol import calibrate_margins
+from ..schemas import MAX_PARTICIPANT_TABLE_BYTES, Count, Name, Share
+from ..schemas.domains import Range
 from .files import PREDICTIONS, RESULTS, SUMMARY, read_csv, write_csv, write_json
 from .run_record import RunRecord, RunRow
 from .sites import covariance_rows, site_rows, write_site_tables
@@ -19,7 +23,20 @@ __all__ = ["COLUMNS", "prediction_rows", "read_predictions", "read_results", "re
 
 COLUMNS = [f.name for f in dataclasses.fields(RunRow)]
 WHOLE = ("selected_epoch", "trained_epochs", "steps")
-PREDICTION_COLUMNS = ["method", "fold", "seed", "participant_id", "site", "label", "logit", "probability"]
+
+
+@dataclass(frozen=True)
+class PredictionRow:
+    """A row of ``predictions.csv``: a test participant of a run; logit and probability are empty where it diverged."""
+
+    method: Name
+    fold: Name
+    seed: Count
+    participant_id: Name
+    site: str
+    label: Annotated[int, Range("0 or 1", 0, 1)]
+    logit: float | None
+    probability: Share | None
 
 
 def result_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
@@ -45,13 +62,16 @@ def prediction_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
 
 def read_results(folder: Path) -> pd.DataFrame:
     """Read ``results.csv`` of a job folder, one row per run."""
-    return read_csv(folder / RESULTS, ("method", "fold", "seed", "auc", "n_test", "n_source"))
+    return read_csv(folder / RESULTS, RunRow, ("method", "fold", "seed", "auc", "n_test", "n_source"))
 
 
 def read_predictions(folder: Path) -> pd.DataFrame | None:
     """Read ``predictions.csv`` of a job folder, one row per test participant and run; None where it was not kept."""
     path = folder / PREDICTIONS
-    return read_csv(path, ("method", "fold", "seed", "site", "label", "logit")) if path.is_file() else None
+    if not path.is_file():
+        return None
+    columns = [f.name for f in dataclasses.fields(PredictionRow)]
+    return read_csv(path, PredictionRow, columns, max_bytes=MAX_PARTICIPANT_TABLE_BYTES)
 
 
 def write_tables(folder: Path, rows: pd.DataFrame, predictions: pd.DataFrame | None, summary: Summary) -> None:

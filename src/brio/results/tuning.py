@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
+from ..schemas import OMIT_NONE, Count, Share, formerly, from_json, to_json
 from .files import CONFIGURATIONS, TUNING, read_json, write_csv, write_json
 from .plan import TunedChoice
-from .records import OMIT_NONE, formerly, from_json, to_json
 
 __all__ = ["TuningRecord"]
 
@@ -39,15 +39,15 @@ class TuningRecord:
         Method -> mean AUC that choosing by the test scans would have reached; an upper bound, used for nothing.
     """
 
-    budget: int
+    budget: Count
     cohort: str
     atlas: str
     protocol: dict[str, Any]
     validation_sites: dict[str, tuple[str, ...]]
     given_settings: dict[str, Any] = field(metadata=formerly("given"))
-    tried: dict[str, int]
+    tried: dict[str, Count]
     choices: dict[str, dict[str, dict[str, Any]]]
-    oracle: dict[str, float] | None = field(default=None, metadata=OMIT_NONE)
+    oracle: dict[str, Share] | None = field(default=None, metadata=OMIT_NONE)
 
     def choice(self, method: str) -> TunedChoice:
         """Return what was chosen for a method, as a plan has it."""

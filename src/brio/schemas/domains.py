@@ -1,0 +1,97 @@
+"""Domains of stored values, which stand in the annotations of the records: ``auc: Share | None``.
+
+A float is finite and a whole number fits into 64 bits wherever nothing else is said.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+__all__ = [
+    "NOT_EMPTY",
+    "Count",
+    "Domain",
+    "Hex",
+    "Name",
+    "NonNegative",
+    "Pattern",
+    "Positive",
+    "PositiveCount",
+    "Range",
+    "SameLength",
+    "SettingsOf",
+    "Share",
+    "one_of",
+]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from ``low`` to ``high``, both included unless ``open_below``."""
+
+    words: str
+    low: float = -math.inf
+    high: float = math.inf
+    open_below: bool = False
+
+    def fits(self, value: Any) -> bool:
+        """Return whether a number lies in the range."""
+        return bool(self.low < value if self.open_below else self.low <= value) and bool(value <= self.high)
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Text that a regular expression matches as a whole."""
+
+    words: str
+    expression: str
+
+    def fits(self, value: Any) -> bool:
+        """Return whether a text matches."""
+        return re.fullmatch(self.expression, value) is not None
+
+
+@dataclass(frozen=True)
+class Filled:
+    """Lists and objects that are not empty."""
+
+    words: str
+
+    def fits(self, value: Any) -> bool:
+        """Return whether there is an item."""
+        return len(value) > 0
+
+
+Domain = Range | Pattern | Filled
+NOT_EMPTY = Filled("at least one item")
+
+
+@dataclass(frozen=True)
+class SameLength:
+    """A list with as many items as another field of the same record has."""
+
+    field: str
+
+
+@dataclass(frozen=True)
+class SettingsOf:
+    """A JSON object with settings of a frozen dataclass: known names, values of its types, and its own checks."""
+
+    kind: type
+
+
+def one_of(*names: str) -> Pattern:
+    """Make the domain of some words."""
+    return Pattern(" or ".join(f"'{name}'" for name in names), "|".join(map(re.escape, names)))
+
+
+Share = Annotated[float, Range("a number from 0 to 1", 0, 1)]
+NonNegative = Annotated[float, Range("a number of 0 or more", 0)]
+Positive = Annotated[float, Range("a number above 0", 0, open_below=True)]
+Count = Annotated[int, Range("a whole number of 0 or more", 0)]
+PositiveCount = Annotated[int, Range("a whole number of 1 or more", 1)]
+Name = Annotated[str, Pattern("text in one line that is not empty", r"[^\r\n]+")]
+Hex = Annotated[str, Pattern("text of hexadecimal digits", "[0-9a-f]+")]
