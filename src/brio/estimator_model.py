@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -31,10 +31,53 @@ from .models import (
 )
 from .models.explain import DEFAULT_REESTIMATES as DEFAULT_EXPLAIN_REESTIMATES
 from .models.predict import DEFAULT_REESTIMATES
+from .models.sums import GET_AGAIN, MODEL
 from .progress import silent
+from .schemas import Setting, SettingsOf, from_json
+from .schemas.domains import Pattern
 from .training import Method
 
 __all__ = ["FittedModelMixin"]
+
+
+@dataclass(frozen=True)
+class EstimatorParams:
+    """Parameters of a saved estimator, as ``model.json`` has them."""
+
+    method: str = "brio"
+    J: float | None = None
+    K: float | None = None
+    M: float | None = None
+    T_w: float | None = None
+    epochs: float | None = None
+    epsilon: float | None = None
+    lambda_env: float | None = None
+    learning_rate: float | None = None
+    patience: float | None = None
+    rho_g: float | None = None
+    weight_decay: float | None = None
+    settings: dict[str, Setting] | None = None
+    validation_sites: int | str = "auto"
+    random_state: int | None = None
+    device: str = "auto"
+    verbose: bool | int = False
+
+
+@dataclass(frozen=True)
+class EstimatorRecord:
+    """What ``model.json`` says of the estimator that wrote it: parameters, and the labels in sorted order."""
+
+    params: Annotated[dict[str, Any], SettingsOf(EstimatorParams)]
+    classes: tuple[bool | int | float | str, bool | int | float | str] = (0, 1)
+    dtype: Annotated[str, Pattern("the type of an array", "object|bool|u?int[0-9]+|float[0-9]+|<U[0-9]{1,4}")] = "int64"
+
+    def __post_init__(self) -> None:
+        try:
+            classes = np.array(self.classes, dtype=self.dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise BrioError(f"classes do not have the type {self.dtype} ({error})") from None
+        if classes[0] == classes[1]:
+            raise BrioError("both classes have one label")
 
 
 class FittedModelMixin(BaseEstimator):
@@ -177,11 +220,13 @@ class FittedModelMixin(BaseEstimator):
         if Path(path).is_file():
             raise BrioError(f"{path}: is a file of brio 0.1.0; models are folders now, so fit and save it again")
         model = read_model(path)
-        own = model.estimator
         fixed = find_method(model.method.name).fixed
         settings = {k: v for k, v in asdict(model.method.settings).items() if k not in fixed}
-        loaded = cls(**(own["params"] if own else {"method": model.method.name, "settings": settings}))
-        loaded.classes_ = np.array(own["classes"], dtype=own["dtype"]) if own else np.array([0, 1])
+        own = EstimatorRecord({"method": model.method.name, "settings": settings})
+        if model.estimator:
+            own = from_json(EstimatorRecord, model.estimator, Path(path) / MODEL, GET_AGAIN)
+        loaded = cls(**own.params)
+        loaded.classes_ = np.array(own.classes, dtype=own.dtype)
         loaded._set_fitted(model.method, model.members, model.atlas, tuple(model.training.sites))
         loaded._model = model
         return loaded

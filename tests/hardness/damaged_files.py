@@ -4,6 +4,7 @@
 files, so that what reads the file meets the odd content and not the hash.
 """
 
+import contextlib
 import copy
 import csv
 import hashlib
@@ -12,6 +13,10 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
+
+from brio.cohort.folder import hash_content
 
 
 class Case(NamedTuple):
@@ -196,12 +201,15 @@ def renew_hashes(folder: Path) -> None:
         sums.write_text("".join(lines))
     header = folder / "cohort.json"
     if header.is_file() and (folder / "participants.tsv").is_file():
-        tables = [(folder / name).read_bytes() for name in ("participants.tsv", "atlas.tsv")]
-        digest = hashlib.sha256(b"".join(tables)).hexdigest()
-        try:
-            document = json.loads(header.read_bytes())
-            changed = document["tables"] != digest and isinstance(document["tables"], str)
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return
-        if changed and len(document["tables"]) == len(digest):
-            header.write_text(json.dumps(document | {"tables": digest}))
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            document, new = json.loads(header.read_bytes()), _hash_cohort(folder, json.loads(header.read_bytes()))
+            if {len(str(document[key])) for key in new} == {64} and document | new != document:
+                header.write_text(json.dumps(document | new))
+
+
+def _hash_cohort(folder: Path, header: dict[str, Any]) -> dict[str, str]:
+    """The hash of the tables of a cohort, and its fingerprint."""
+    tables = [(folder / name).read_bytes() for name in ("participants.tsv", "atlas.tsv")]
+    frames = np.load(folder / "frames.npy")
+    fingerprint = hash_content(frames, *(table.decode() for table in tables), header["classes"])
+    return {"tables": hashlib.sha256(b"".join(tables)).hexdigest(), "fingerprint": fingerprint}

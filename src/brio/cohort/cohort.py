@@ -18,7 +18,8 @@ from .folder import (
     ATLAS,
     FRAMES,
     PARTICIPANTS,
-    TEXT_COLUMNS,
+    ParticipantRow,
+    RoiRow,
     check_participants,
     find_filled,
     format_table,
@@ -357,8 +358,7 @@ class Cohort:
             frames = np.load(folder / FRAMES, mmap_mode="r", allow_pickle=False)
         except (ValueError, OSError, EOFError) as error:
             raise BrioError(f"{folder / FRAMES}: cannot be read ({error}); import the cohort again") from error
-        participants = read_table(folder / PARTICIPANTS, text_columns=TEXT_COLUMNS)
-        rois = read_table(folder / ATLAS, text_columns=("name",))
+        participants, rois = read_table(folder / PARTICIPANTS, ParticipantRow), read_table(folder / ATLAS, RoiRow)
         lengths = participants["n_frames"].to_numpy(dtype=np.int64)
         if frames.shape != (lengths.sum(), len(rois)):
             raise BrioError(

@@ -7,15 +7,32 @@ A cohort folder holds ``frames.npy`` (all scans end to end), ``participants.tsv`
 from __future__ import annotations
 
 import hashlib
+import io
 import json
-from collections.abc import Sequence
+from dataclasses import MISSING as MISSING_DEFAULT
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 
-from ..errors import BrioError
+from ..errors import BrioError, file_error
+from ..schemas import (
+    MAX_JSON_BYTES,
+    MAX_PARTICIPANT_TABLE_BYTES,
+    Hex,
+    Name,
+    PositiveCount,
+    check_columns,
+    check_rows,
+    from_json,
+    parse_json,
+    read_bounded,
+)
+from ..schemas.domains import Range
+from ..schemas.records import show_value
+from ..schemas.table_files import list_text_columns
 from .sessions import SCAN_ID, name_repeated_scans
 
 __all__ = [
@@ -26,6 +43,8 @@ __all__ = [
     "PARTICIPANTS",
     "REQUIRED_COLUMNS",
     "TEXT_COLUMNS",
+    "ParticipantRow",
+    "RoiRow",
     "check_participants",
     "find_filled",
     "format_table",
@@ -45,9 +64,40 @@ REQUIRED_COLUMNS = ("participant_id", "site", "label")
 TEXT_COLUMNS = ("participant_id", "site", "session", SCAN_ID)
 """Columns of the participants table that stay as they are written."""
 _OTHER_FOLDERS = {"model.json": "a model of 'brio fit'", "plan.json": "a folder of results of 'brio run'"}
-REQUIRED_KEYS = frozenset({"name", "atlas", "classes", "provenance", "tables", "fingerprint"})
 MISSING = "n/a"
 HASH_CHUNK_BYTES = 64 << 20
+IMPORT_AGAIN = "import the cohort again"
+
+
+@dataclass(frozen=True)
+class CohortHeader:
+    """What ``cohort.json`` holds, besides its format."""
+
+    name: str
+    atlas: str
+    classes: tuple[str, str]
+    provenance: dict[str, Any]
+    tables: Hex
+    fingerprint: Hex
+
+
+@dataclass(frozen=True)
+class ParticipantRow:
+    """Columns of ``participants.tsv`` that brio reads in every cohort; scans to predict may lack site and label."""
+
+    participant_id: Name
+    n_frames: PositiveCount
+    site: str = ""
+    session: str = ""
+    brio_scan_id: Name = ""
+    label: Annotated[int, Range("0 or 1", 0, 1)] | None = None
+
+
+@dataclass(frozen=True)
+class RoiRow:
+    """Column of a table of ROIs that all have."""
+
+    name: str
 
 
 def check_participants(table: pd.DataFrame, where: str, labels_required: bool = True) -> pd.DataFrame:
@@ -199,25 +249,38 @@ def format_table(table: pd.DataFrame) -> str:
     return table.to_csv(sep="\t", index=False, na_rep=MISSING, lineterminator="\n")
 
 
-def read_table(path: Path, text_columns: Sequence[str]) -> pd.DataFrame:
-    """Read a table of a cohort folder.
+def read_table(path: Path, row: type, remedy: str = IMPORT_AGAIN) -> pd.DataFrame:
+    """Read a table that :func:`format_table` wrote.
 
     Parameters
     ----------
     path : Path
-        ``participants.tsv`` or ``atlas.tsv``.
-    text_columns : sequence of str
-        Columns that stay as they are written (``007``, ``None``, ``NA``). The others become whole numbers, numbers or
-        text, whichever fits all their values.
+        ``participants.tsv``, ``atlas.tsv`` or the ROIs of a model.
+    row : type
+        :class:`ParticipantRow` or :class:`RoiRow`. What is text there stays as it is written (``007``, ``None``,
+        ``NA``). Other columns become whole numbers, numbers or text, whichever fits all their values.
+    remedy : str
+        What to do where the table cannot be used, for the error.
 
     Returns
     -------
     DataFrame
+
+    Raises
+    ------
+    BrioError
+        If it cannot be read, a column is missing, or a value does not fit its column.
     """
-    table = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False, encoding="utf-8")
-    for column in table.columns.difference(list(text_columns)):
-        table[column] = _convert_column(table[column])
-    return table
+    text = check_rows(read_bounded(path, MAX_PARTICIPANT_TABLE_BYTES, remedy), path, "\t", remedy)
+    table = pd.read_csv(io.StringIO(text), sep="\t", dtype=str, keep_default_na=False, index_col=False)
+    for column in table.columns.difference(list_text_columns(row)):
+        try:
+            table[column] = _convert_column(table[column])
+        except OverflowError:
+            problem = f"column {show_value(column)} holds a whole number of more than 64 bits"
+            raise file_error(path, problem, remedy) from None
+    required = [f.name for f in fields(row) if f.default is MISSING_DEFAULT]
+    return check_columns(table, path, row, required, remedy)
 
 
 def _convert_column(column: pd.Series) -> pd.Series:
@@ -305,14 +368,9 @@ def read_header(folder: Path) -> dict[str, Any]:
         if kind:
             raise BrioError(f"{folder}: is {kind}, not a cohort folder; give a folder that 'brio import' wrote")
         raise BrioError(f"{folder}: not a cohort folder ({HEADER} is missing); make one with 'brio import'")
-    try:
-        header = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise BrioError(f"{path}: not valid JSON ({error}); import the cohort again") from error
-    version = header.get("format") if isinstance(header, dict) else None
-    if version != FORMAT:
-        raise BrioError(f"{path}: format {version}, this version reads {FORMAT}; import the cohort again")
-    absent = REQUIRED_KEYS - set(header)
-    if absent:
-        raise BrioError(f"{path}: has no {', '.join(sorted(absent))}; import the cohort again")
+    header = parse_json(read_bounded(path, MAX_JSON_BYTES, IMPORT_AGAIN), path, IMPORT_AGAIN)
+    if header.get("format") != FORMAT:
+        version = show_value(header.get("format"))
+        raise BrioError(f"{path}: format {version}, this version reads {FORMAT}; {IMPORT_AGAIN}")
+    from_json(CohortHeader, header, path, IMPORT_AGAIN)
     return header

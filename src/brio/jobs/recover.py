@@ -12,6 +12,7 @@ from ..errors import BrioError
 from ..methods import find_method
 from ..protocol import USUAL_VALIDATION_SITES, ProtocolSettings
 from ..results import Plan, TuningRecord
+from ..results.files import PLAN
 
 __all__ = ["recover_options"]
 
@@ -68,8 +69,8 @@ def _changed_settings(plan: Plan) -> dict[str, Any]:
         for key in changed.keys() & _read_defaults(name).keys():
             if planned.settings.get(key) != changed[key]:
                 raise BrioError(
-                    f"setting '{key}' is {planned.settings.get(key)} for method '{name}' and {changed[key]} for "
-                    "another one; no options of one command give that: repeat the methods one by one"
+                    f"{PLAN}: setting '{key}' is {planned.settings.get(key)} for method '{name}' and {changed[key]} "
+                    "for another one; no options of one command give that: repeat the methods one by one"
                 )
     return changed
 

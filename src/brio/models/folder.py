@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -28,15 +28,17 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ..cohort import Atlas
-from ..cohort.folder import format_table, read_table
+from ..cohort.folder import RoiRow, format_table, read_table
 from ..connectome import HarmonisationRule, Harmoniser
 from ..connectome.combat import Combat
 from ..connectome.residuals import Residualiser
 from ..errors import BrioError
 from ..methods import find_method, make_method
 from ..protocol import Fold
-from ..results.files import create_whole_folder, file_error
-from ..schemas import from_json, to_json
+from ..results.files import create_whole_folder, file_error, read_json
+from ..results.run_record import Details
+from ..schemas import NOT_EMPTY, Count, Positive, Share, from_json, to_json
+from ..schemas.records import show_value
 from ..training import FittedRun, Method, Run, group_tensors, name_tensors
 from ..version import __version__
 from .adaptation import Adaptation
@@ -60,13 +62,13 @@ PATTERNS = "patterns.safetensors"
 class MemberRecord:
     """What ``model.json`` says of one member; its tensors lie in files of their own."""
 
-    seed: int
+    seed: Count
     validation_sites: tuple[str, ...]
-    validation_auc: float
-    selected_epoch: int | None
-    trained_epochs: int | None
-    block_length: float | None
-    details: dict[str, Any]
+    validation_auc: Share
+    selected_epoch: Count | None
+    trained_epochs: Count | None
+    block_length: Positive | None
+    details: Details
     harmonised_sites: tuple[str, ...] | None
 
 
@@ -79,12 +81,12 @@ class ModelRecord:
     method: str
     version: int
     settings: dict[str, Any]
-    classes: tuple[str, ...]
+    classes: tuple[str, str]
     atlas: str
-    block_length: float
-    interval_factor: float
-    harmonise: dict[str, Any] | None
-    members: tuple[MemberRecord, ...]
+    block_length: Positive
+    interval_factor: Positive
+    harmonise: HarmonisationRule | None
+    members: Annotated[tuple[MemberRecord, ...], NOT_EMPTY]
     training: TrainingFacts
     ranges: ScanRanges
     evidence: Evidence | None = None
@@ -148,7 +150,7 @@ def _make_record(model: Model) -> ModelRecord:
         atlas=model.atlas.name,
         block_length=model.block_length,
         interval_factor=model.interval_factor,
-        harmonise=None if rule.kind == "none" else asdict(rule),
+        harmonise=None if rule.kind == "none" else rule,
         members=tuple(_make_member_record(member) for member in model.members),
         training=model.training,
         ranges=model.ranges,
@@ -201,7 +203,7 @@ def read_model(path: str | Path) -> Model:
     document = _read_document(folder)
     record = from_json(ModelRecord, document, folder / MODEL, GET_AGAIN)
     method = _make_method(record, folder)
-    rule = None if record.harmonise is None else HarmonisationRule(**record.harmonise)
+    rule = record.harmonise
     members = []
     for one in record.members:
         require_listed(folder, names, _name_weights(one.seed))
@@ -212,12 +214,12 @@ def read_model(path: str | Path) -> Model:
             tensors = _load_tensors(folder / _name_harmonisation(one.seed))
             harmoniser = _make_harmoniser(rule, one.harmonised_sites, tensors)
         members.append(Member(fitted, harmoniser))
-    rois = read_table(folder / ROIS, text_columns=("name",))
+    rois = read_table(folder / ROIS, RoiRow, GET_AGAIN)
     return Model(
         method=method,
         members=tuple(members),
         atlas=Atlas(record.atlas, rois),
-        classes=(record.classes[0], record.classes[1]),
+        classes=record.classes,
         block_length=record.block_length,
         interval_factor=record.interval_factor,
         ranges=record.ranges,
@@ -247,21 +249,19 @@ def _read_patterns(folder: Path, names: list[str], method: Method, members: list
 
 
 def _read_document(folder: Path) -> dict[str, Any]:
-    try:
-        document = json.loads((folder / MODEL).read_text("utf-8"))
-    except ValueError as error:
-        raise file_error(folder / MODEL, f"cannot be read ({error})", GET_AGAIN) from error
-    found = document.get("format") if isinstance(document, dict) else None
-    if found != FORMAT:
-        remedy = "use the version of brio that wrote it, or a later one"
-        raise file_error(folder / MODEL, f"is in format {found}, this brio reads format {FORMAT}", remedy)
-    assert isinstance(document, dict)
+    document = read_json(folder / MODEL, GET_AGAIN)
+    if document.get("format") != FORMAT:
+        stored, remedy = show_value(document.get("format")), "use the version of brio that wrote it, or a later one"
+        raise file_error(folder / MODEL, f"is in format {stored}, this brio reads format {FORMAT}", remedy)
     return document
 
 
 def _make_method(record: ModelRecord, folder: Path) -> Method:
     fixed = find_method(record.method).fixed
-    method = make_method(record.method, {k: v for k, v in record.settings.items() if k not in fixed})
+    try:
+        method = make_method(record.method, {k: v for k, v in record.settings.items() if k not in fixed})
+    except BrioError as error:
+        raise file_error(folder / MODEL, str(error), GET_AGAIN) from error
     if method.version != record.version:
         raise BrioError(
             f"{folder}: was fitted by version {record.version} of '{record.method}' (brio {record.brio}); this brio "

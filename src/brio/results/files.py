@@ -17,8 +17,8 @@ from typing import Any
 import pandas as pd
 
 from ..cohort.readers.assembly import refuse_existing
-from ..errors import BrioError, file_error
-from ..schemas import MAX_TABLE_BYTES, read_json, read_table
+from ..errors import REPEAT_JOB, BrioError, file_error
+from ..schemas import MAX_JSON_BYTES, MAX_TABLE_BYTES, parse_json, parse_table, read_bounded
 
 __all__ = [
     "create_whole_folder",
@@ -97,6 +97,17 @@ def write_json(path: Path, document: dict[str, Any], indent: int = 1) -> None:
     write_atomically(path, json.dumps(document, indent=indent) + "\n")
 
 
+def read_json(path: Path, remedy: str = REPEAT_JOB) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises
+    ------
+    BrioError
+        If the file cannot be read or holds something else.
+    """
+    return parse_json(read_bounded(path, MAX_JSON_BYTES, remedy), path, remedy)
+
+
 def write_csv(path: Path, table: pd.DataFrame, float_format: str | None = None) -> None:
     """Write a table.
 
@@ -124,7 +135,7 @@ def read_csv(
     ----------
     path : Path
     row : dataclass, optional
-        Declares columns, see :func:`brio.schemas.read_table`.
+        Declares columns, see :func:`brio.schemas.parse_table`.
     columns : names
         Columns that must be there.
     text_columns : names
@@ -137,4 +148,5 @@ def read_csv(
     BrioError
         If the file cannot be read, lacks a column, or holds a value that does not fit its column.
     """
-    return read_table(path, row, columns, text_columns=(*TEXT_COLUMNS, *text_columns), max_bytes=max_bytes)
+    content = read_bounded(path, max_bytes)
+    return parse_table(content, path, row, columns, text_columns=(*TEXT_COLUMNS, *text_columns))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from ..schemas.records import show_value
 from .cohort_files import GROUP_COLUMNS, read_audit, read_cohort_facts, read_groups
 from .files import (
     AUDIT,
@@ -17,7 +18,10 @@ from .files import (
     EXCLUSIONS,
     GROUPS,
     PLAN,
+    PREDICTIONS,
+    RESULTS,
     RUNS,
+    SUMMARY,
     TUNING,
     file_error,
     write_atomically,
@@ -85,12 +89,16 @@ class StoredJob:
             If the job is not finished, or a file of it cannot be read.
         """
 
+        summary, rows, predictions = Summary.read(folder), read_results(folder), read_predictions(folder)
+        _check_agreement(summary, rows, folder / RESULTS)
+        if predictions is not None:
+            _check_agreement(summary, predictions, folder / PREDICTIONS)
         return cls(
             folder=folder,
-            summary=Summary.read(folder),
-            rows=read_results(folder),
+            summary=summary,
+            rows=rows,
             plan=Plan.read(folder) if (folder / PLAN).is_file() else None,
-            predictions=read_predictions(folder),
+            predictions=predictions,
             audit=read_audit(folder),
             cohort_facts=read_cohort_facts(folder),
             groups=read_groups(folder),
@@ -128,6 +136,16 @@ class StoredJob:
         stacks = self.plan.stacks if self.plan is not None else ()
         keys = [key for stack in stacks for key in stack if key in self.store]
         return [StoredRun(key, self.store.read_record(key)) for key in keys]
+
+
+def _check_agreement(summary: Summary, table: pd.DataFrame, path: Path) -> None:
+    """Refuse a table with other methods, folds or seeds than the summary of its job."""
+    for column, known in (("method", summary.methods), ("fold", summary.folds), ("seed", summary.seeds)):
+        unknown = [value for value in table[column].unique() if value not in known]
+        if unknown:
+            raise file_error(path, f"has the {column} {show_value(str(unknown[0]))}, which {SUMMARY} does not have")
+        if column == "method" and len(absent := set(known) - set(table[column])):
+            raise file_error(path, f"has no row of the method {show_value(min(absent))} of {SUMMARY}")
 
 
 def write_plan(

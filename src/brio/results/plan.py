@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from ..cohort import AuditRules
 from ..connectome.harmonisation_rule import HarmonisationRule
 from ..protocol import ProtocolSettings
-from ..schemas import OMIT_NONE, Count, Hex, Name, PositiveCount, SettingsOf, formerly, from_json, to_json
+from ..schemas import OMIT_NONE, Count, Hex, Name, PositiveCount, Setting, SettingsOf, formerly, from_json, to_json
 from .files import PLAN, read_json
 from .run_record import ProtocolName
 
@@ -33,7 +33,7 @@ class TunedChoice:
     budget: Count
     cohort: str
     atlas: str
-    folds: dict[str, dict[str, Any]]
+    folds: dict[str, dict[str, Setting]]
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class PlannedMethod:
     """
 
     version: int
-    settings: dict[str, Any]
+    settings: dict[str, Setting]
     code: str | None = field(default=None, metadata=OMIT_NONE)
-    configurations: tuple[dict[str, Any], ...] | None = field(default=None, metadata=OMIT_NONE)
+    configurations: tuple[dict[str, Setting], ...] | None = field(default=None, metadata=OMIT_NONE)
     tuned: TunedChoice | None = field(default=None, metadata=OMIT_NONE)
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from ..protocol import PROTOCOLS
-from ..schemas import Count, Name, NonNegative, SameLength, Share, formerly, to_json
+from ..schemas import Count, FieldsOf, Name, NonNegative, SameLength, Share, formerly, to_json
 from ..schemas.domains import one_of
 
-__all__ = ["Predictions", "ProtocolName", "RunRecord", "RunRow"]
+__all__ = ["Details", "Predictions", "ProtocolName", "RunRecord", "RunRow"]
 
 ProtocolName = Annotated[str, one_of(*PROTOCOLS)]
 
@@ -50,6 +50,34 @@ class RunRow:
 
 
 @dataclass(frozen=True)
+class RunDetails:
+    """Details of runs that brio reads again; a method may leave others.
+
+    Attributes
+    ----------
+    trained_epochs : int or None
+    calibration : tuple of two float
+        Slope and intercept that turn margins into logits.
+    validation_curve : tuple of pairs
+        Epoch, and validation AUC or None where the run had diverged.
+    inner_auc, share_of_factors : float or None
+    relevance, support : tuple of float
+        Of each factor.
+    """
+
+    trained_epochs: Count | None = None
+    calibration: tuple[float, float] = (1.0, 0.0)
+    validation_curve: tuple[tuple[Count, Share | None], ...] = ()
+    inner_auc: Share | None = None
+    share_of_factors: float | None = None
+    relevance: tuple[float, ...] = ()
+    support: tuple[float, ...] = ()
+
+
+Details = Annotated[dict[str, Any], FieldsOf(RunDetails)]
+
+
+@dataclass(frozen=True)
 class Predictions:
     """What a run predicts for its test participants, in their order; ``logit`` is None where training diverged.
 
@@ -81,7 +109,7 @@ class RunRecord:
     """
 
     row: RunRow
-    details: dict[str, Any] = field(default_factory=dict, metadata=formerly("notes"))
+    details: Details = field(default_factory=dict, metadata=formerly("notes"))
     settings: dict[str, Any]
     source_sites: tuple[str, ...]
     predictions: Predictions

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..schemas import OMIT_NONE, Count, Share, formerly, from_json, to_json
+from ..schemas import OMIT_NONE, Count, Setting, Share, formerly, from_json, to_json
 from .files import CONFIGURATIONS, TUNING, read_json, write_csv, write_json
 from .plan import TunedChoice
 
@@ -44,9 +44,9 @@ class TuningRecord:
     atlas: str
     protocol: dict[str, Any]
     validation_sites: dict[str, tuple[str, ...]]
-    given_settings: dict[str, Any] = field(metadata=formerly("given"))
+    given_settings: dict[str, Setting] = field(metadata=formerly("given"))
     tried: dict[str, Count]
-    choices: dict[str, dict[str, dict[str, Any]]]
+    choices: dict[str, dict[str, dict[str, Setting]]]
     oracle: dict[str, Share] | None = field(default=None, metadata=OMIT_NONE)
 
     def choice(self, method: str) -> TunedChoice:

@@ -14,6 +14,7 @@ __all__ = [
     "NOT_EMPTY",
     "Count",
     "Domain",
+    "FieldsOf",
     "Hex",
     "Name",
     "NonNegative",
@@ -22,6 +23,7 @@ __all__ = [
     "PositiveCount",
     "Range",
     "SameLength",
+    "Setting",
     "SettingsOf",
     "Share",
     "one_of",
@@ -77,10 +79,15 @@ class SameLength:
 
 
 @dataclass(frozen=True)
-class SettingsOf:
-    """A JSON object with settings of a frozen dataclass: known names, values of its types, and its own checks."""
+class FieldsOf:
+    """A JSON object whose keys that a frozen dataclass has are read as its fields; other keys may hold anything."""
 
     kind: type
+
+
+@dataclass(frozen=True)
+class SettingsOf(FieldsOf):
+    """A JSON object with settings of a frozen dataclass: known names, values of its types, and its own checks."""
 
 
 def one_of(*names: str) -> Pattern:
@@ -94,4 +101,5 @@ Positive = Annotated[float, Range("a number above 0", 0, open_below=True)]
 Count = Annotated[int, Range("a whole number of 0 or more", 0)]
 PositiveCount = Annotated[int, Range("a whole number of 1 or more", 1)]
 Name = Annotated[str, Pattern("text in one line that is not empty", r"[^\r\n]+")]
+Setting = bool | int | float | str | None
 Hex = Annotated[str, Pattern("text of hexadecimal digits", "[0-9a-f]+")]

@@ -1,4 +1,4 @@
-"""Read a JSON object from a file, within bounds: size, nesting, whole numbers of 64 bits, keys that are there once."""
+"""Parse a JSON object within bounds: size, nesting, whole numbers of 64 bits, keys that are there once."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import REPEAT_JOB, file_error
-from .text_files import read_text
+from .file_content import decode
 
-__all__ = ["MAX_JSON_BYTES", "read_json"]
+__all__ = ["MAX_JSON_BYTES", "parse_json"]
 
 MAX_JSON_BYTES = 64 << 20
 """No JSON file of brio comes near it: the plan of ten thousand runs has a megabyte."""
@@ -21,16 +21,17 @@ class _OddDocumentError(ValueError):
     """JSON that is valid and that brio never writes; the message says what is odd."""
 
 
-def read_json(path: Path, remedy: str = REPEAT_JOB, max_bytes: int = MAX_JSON_BYTES) -> dict[str, Any]:
-    """Read a JSON object.
+def parse_json(content: bytes, path: Path, remedy: str = REPEAT_JOB) -> dict[str, Any]:
+    """Parse a JSON object.
 
     Parameters
     ----------
+    content : bytes
+        Of the file.
     path : Path
+        The file, for the error.
     remedy : str
         What to do where it cannot be used, for the error.
-    max_bytes : int
-        A larger file is not read.
 
     Returns
     -------
@@ -39,10 +40,10 @@ def read_json(path: Path, remedy: str = REPEAT_JOB, max_bytes: int = MAX_JSON_BY
     Raises
     ------
     BrioError
-        If the file cannot be read or holds something else, is nested deeper than 32 levels, has a key twice in one
+        If the file is not JSON or holds something else, is nested deeper than 32 levels, has a key twice in one
         object, or holds a whole number of more than 64 bits or text that no file can hold.
     """
-    text = read_text(path, remedy, max_bytes)
+    text = decode(content, path, remedy)
     try:
         document = json.loads(text, object_pairs_hook=_make_object, parse_int=_read_whole_number)
         if _is_deeper(document, MAX_DEPTH):

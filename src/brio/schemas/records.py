@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import REPEAT_JOB, BrioError, file_error, nearest
-from .domains import Domain, SameLength, SettingsOf
+from .domains import Domain, FieldsOf, SameLength, SettingsOf
 
 __all__ = ["OMIT_NONE", "MisfitError", "formerly", "from_json", "show_value", "to_json", "unfold"]
 
@@ -126,8 +126,8 @@ def _read(kind: Any, value: Any, place: str) -> Any:
     for domain in domains:
         if isinstance(domain, Domain):
             _expect(domain.fits(made), value, place, domain.words)
-        elif isinstance(domain, SettingsOf):
-            _check_settings(domain.kind, value, place)
+        elif isinstance(domain, FieldsOf):
+            _check_fields(domain, value, place)
     return made
 
 
@@ -205,11 +205,12 @@ def _read_record(kind: Any, value: Any, place: str) -> Any:
         raise MisfitError(f"{place or 'it'}: {error}") from None
 
 
-def _check_settings(kind: Any, value: dict[str, Any], place: str) -> None:
+def _check_fields(domain: FieldsOf, value: dict[str, Any], place: str) -> None:
+    kind: Any = domain.kind
     known = {f.name for f in dataclasses.fields(kind)}
-    for name in value:
-        if name not in known:
-            raise MisfitError(f"{join(place, name)} is unknown ({nearest(name, known)})")
+    unknown = [name for name in value if name not in known]
+    if unknown and isinstance(domain, SettingsOf):
+        raise MisfitError(f"{join(place, unknown[0])} is unknown ({nearest(unknown[0], known)})")
     _read_record(kind, value, place)
 
 

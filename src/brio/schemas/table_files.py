@@ -1,4 +1,4 @@
-"""Read a table from a csv or tsv file: rows of one length, columns that are there once, values of declared types.
+"""Parse a table of a csv or tsv file: rows of one length, columns that are there once, values of declared types.
 
 The columns of a table are declared by a frozen dataclass whose fields are the columns of one row, with the domains of
 :mod:`brio.schemas.domains`. Columns that it does not have are read as they are.
@@ -7,7 +7,6 @@ The columns of a table are declared by a frozen dataclass whose fields are the c
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import typing
 from collections import Counter
@@ -20,10 +19,17 @@ import pandas as pd
 
 from ..errors import REPEAT_JOB, file_error
 from .domains import Domain
+from .file_content import decode
 from .records import get_hints, show_value, unfold
-from .text_files import read_text
 
-__all__ = ["MAX_TABLE_BYTES", "read_table", "read_table_text"]
+__all__ = [
+    "MAX_PARTICIPANT_TABLE_BYTES",
+    "MAX_TABLE_BYTES",
+    "check_columns",
+    "check_rows",
+    "list_text_columns",
+    "parse_table",
+]
 
 MAX_TABLE_BYTES = 64 << 20
 """Of a table without participants."""
@@ -36,28 +42,29 @@ _EXACT_NUMBERS: dict[str, Any] = {"float_precision": "round_trip"} if _PANDAS < 
 """Numbers come back exactly as they were written; pandas 3.1 does so by itself and deprecates the option."""
 
 
-def read_table(
+def parse_table(
+    content: bytes,
     path: Path,
     row: type | None = None,
     required: Sequence[str] = (),
     *,
     text_columns: Sequence[str] = (),
-    max_bytes: int = MAX_TABLE_BYTES,
     remedy: str = REPEAT_JOB,
 ) -> pd.DataFrame:
-    """Read a csv file: text stays text, numbers are exact, empty cells missing.
+    """Parse a csv file: text stays text, numbers are exact, empty cells missing.
 
     Parameters
     ----------
+    content : bytes
+        Of the file.
     path : Path
+        The file, for the error.
     row : dataclass, optional
         Declares columns: a field ``auc: Share | None`` is a number from 0 to 1, or empty.
     required : sequence of str
         Columns that must be there. Others that ``row`` declares may be absent, as in files of earlier versions.
     text_columns : sequence of str
         Columns that are text besides those that ``row`` declares.
-    max_bytes : int
-        A larger file is not read.
     remedy : str
         What to do where the table cannot be used, for the error.
 
@@ -69,12 +76,11 @@ def read_table(
     Raises
     ------
     BrioError
-        If the file cannot be read, rows differ in length, a column is missing or there twice, or a value does not fit
+        If the content is no table, rows differ in length, a column is missing or there twice, or a value does not fit
         its column.
     """
-    text = read_table_text(path, ",", remedy, max_bytes)
-    kinds = {} if row is None else {f.name: unfold(get_hints(row)[f.name]) for f in dataclasses.fields(row)}
-    texts = [name for name, (kind, _, _) in kinds.items() if kind is str]
+    text = check_rows(content, path, ",", remedy)
+    texts = [] if row is None else list_text_columns(row)
     try:
         table = pd.read_csv(
             io.StringIO(text),
@@ -87,29 +93,68 @@ def read_table(
         )
     except (ValueError, OverflowError) as error:
         raise file_error(path, f"cannot be read ({error})", remedy) from error
-    for column in required:
-        if column not in table:
-            raise file_error(path, f"has no column '{column}'", remedy)
-    if row is not None and table.empty:
-        raise file_error(path, "has no rows", remedy)
-    for name, (kind, domains, optional) in kinds.items():
-        if name in table:
-            table[name] = _check_column(table[name], kind, domains, optional, path, remedy)
-    return table
+    return check_columns(table, path, row, required, remedy)
 
 
-def read_table_text(path: Path, separator: str, remedy: str, max_bytes: int) -> str:
-    """Read the text of a table, and check that all rows have as many cells as the header.
+def list_text_columns(row: type) -> list[str]:
+    """List the columns that a dataclass declares as text."""
+    return [name for name, hint in get_hints(row).items() if unfold(hint)[0] is str]
+
+
+def check_columns(
+    table: pd.DataFrame, path: Path, row: type | None, required: Sequence[str] = (), remedy: str = REPEAT_JOB
+) -> pd.DataFrame:
+    """Check the columns of a table that was read.
 
     Parameters
     ----------
+    table : DataFrame
+        Changed in place: whole numbers that every row has become int64.
     path : Path
+        The file it came from, for the error.
+    row : dataclass or None
+        Declares columns, see :func:`parse_table`.
+    required : sequence of str
+        Columns that must be there.
+    remedy : str
+        What to do where something does not fit, for the error.
+
+    Returns
+    -------
+    DataFrame
+        The same table.
+
+    Raises
+    ------
+    BrioError
+        If there is no row where ``row`` is given, a column is missing, or a value does not fit its column.
+    """
+    for column in required:
+        if column not in table:
+            raise file_error(path, f"has no column '{column}'", remedy)
+    if row is None:
+        return table
+    if table.empty:
+        raise file_error(path, "has no rows", remedy)
+    for name, hint in get_hints(row).items():
+        if name in table:
+            table[name] = _check_column(table[name], *unfold(hint), path, remedy)
+    return table
+
+
+def check_rows(content: bytes, path: Path, separator: str, remedy: str = REPEAT_JOB) -> str:
+    """Decode the content of a table, and check that all rows have as many cells as the header.
+
+    Parameters
+    ----------
+    content : bytes
+        Of the file.
+    path : Path
+        The file, for the error.
     separator : str
         Between cells.
     remedy : str
         What to do where the table cannot be used, for the error.
-    max_bytes : int
-        A larger file is not read.
 
     Returns
     -------
@@ -118,10 +163,10 @@ def read_table_text(path: Path, separator: str, remedy: str, max_bytes: int) -> 
     Raises
     ------
     BrioError
-        If the file cannot be read or has no header, a row has another number of cells, a column is there twice, a quote
+        If it is not UTF-8 or has no header, a row has another number of cells, a column is there twice, a quote
         is not closed, or a line is longer than brio writes or holds NUL.
     """
-    text = read_text(path, remedy, max_bytes).removeprefix("\ufeff")
+    text = decode(content, path, remedy).removeprefix("\ufeff")
     if not text.strip():
         raise file_error(path, "is empty", remedy)
     lines = text.split("\n")
@@ -173,7 +218,8 @@ def _check_column(
     for domain in domains:
         if isinstance(domain, Domain):
             checked = filled & fits
-            fits[checked] &= np.fromiter(map(domain.fits, column[checked]), dtype=bool, count=int(checked.sum()))
+            values = (numbers if kind in (int, float) else column)[checked]
+            fits[checked] &= np.fromiter(map(domain.fits, values), dtype=bool, count=len(values))
     if not fits.all():
         k = int(np.flatnonzero(~fits)[0])
         shown = show_value(str(column.iloc[k])) if filled[k] else "empty"

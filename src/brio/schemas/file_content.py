@@ -1,33 +1,33 @@
-"""Read a text file of a known largest size."""
+"""Read the content of a file of a known largest size, and decode it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from ..errors import file_error
+from ..errors import REPEAT_JOB, file_error
 
-__all__ = ["read_text"]
+__all__ = ["decode", "read_bounded"]
 
 
-def read_text(path: Path, remedy: str, max_bytes: int) -> str:
-    """Read a regular file as UTF-8 text.
+def read_bounded(path: Path, max_bytes: int, remedy: str = REPEAT_JOB) -> bytes:
+    """Read a regular file.
 
     Parameters
     ----------
     path : Path
-    remedy : str
-        What to do where it cannot be read, for the error.
     max_bytes : int
         A larger file is not read.
+    remedy : str
+        What to do where it cannot be read, for the error.
 
     Returns
     -------
-    str
+    bytes
 
     Raises
     ------
     BrioError
-        If it is no regular file, larger, not UTF-8, or cannot be read.
+        If it is no regular file, larger, or cannot be read.
     """
     try:
         if path.exists() and not path.is_file():
@@ -38,6 +38,29 @@ def read_text(path: Path, remedy: str, max_bytes: int) -> str:
         raise file_error(path, f"cannot be read ({error})", remedy) from error
     if len(content) > max_bytes:
         raise file_error(path, f"is larger than {max_bytes >> 20} MiB, and brio writes no such file", remedy)
+    return content
+
+
+def decode(content: bytes, path: Path, remedy: str = REPEAT_JOB) -> str:
+    """Decode the content of a file as UTF-8.
+
+    Parameters
+    ----------
+    content : bytes
+    path : Path
+        The file it came from, for the error.
+    remedy : str
+        What to do where it is something else, for the error.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    BrioError
+        If it is not UTF-8.
+    """
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
