@@ -60,6 +60,7 @@ READING: dict[str, tuple[str, ...]] = {
 def list_words(name: str, root: Path, out: Path) -> list[object]:
     """Return the words of a command that reads folders under ``root`` and writes under ``out``."""
     cohort, job, tuned, studies, model = (root / n for n in ("cohort", "job", "tuned", "studies", "model"))
+    methods = ["--method", "ridge", "--method", "covariates-only", "--seeds", "1"]
     fit = ["fit", cohort, "--method", "ridge", *QUIET, "--out", out / "fitted"]
     return {
         "table": ["table", job],
@@ -74,8 +75,7 @@ def list_words(name: str, root: Path, out: Path) -> list[object]:
         "resume": ["run", cohort, *RUN, "--out", job],
         "resume tuned": ["tune", cohort, *TUNE, "--out", tuned],
         "tuned": ["run", cohort, "--method", "ridge", "--seeds", "1", "--tuned", tuned, *QUIET, "--out", out / "new"],
-        "reuse": ["study", "comparison", cohort, "--method", "ridge", "--method", "covariates-only", "--seeds", "1"]
-        + ["--reuse", job, *QUIET, "--out", out / "study"],
+        "reuse": ["study", "comparison", cohort, *methods, "--reuse", job, *QUIET, "--out", out / "study"],
         "study": ["study", "comparison", cohort, *STUDY, "--out", studies],
         "evidence": [*fit, "--evidence", job],
         "audit": ["audit", cohort],

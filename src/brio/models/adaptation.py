@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 from scipy.special import expit, logit
 
 from ..errors import BrioError
+from ..schemas import Count, NonNegative, Positive, Share
+from ..schemas.domains import one_of
 from .evidence import Evidence
 from .known_scans import KnownScans
 
@@ -33,9 +36,9 @@ class PriorWidths:
         Where they come from: ``default``, ``evidence`` or ``given``.
     """
 
-    slope: float = 0.25
-    intercept: float = 0.5
-    source: str = "default"
+    slope: NonNegative = 0.25
+    intercept: NonNegative = 0.5
+    source: Annotated[str, one_of("default", "evidence", "given")] = "default"
 
 
 @dataclass(frozen=True)
@@ -63,18 +66,18 @@ class Adaptation:
         By which the local scans are recognised.
     """
 
-    n_patients: int
-    n_controls: int
-    slope: float
+    n_patients: Count
+    n_controls: Count
+    slope: Positive
     intercept: float
-    slope_se: float
-    intercept_se: float
+    slope_se: NonNegative
+    intercept_se: NonNegative
     widths: PriorWidths
-    prevalence: float | None = None
-    brier_before: float | None = None
+    prevalence: Share | None = None
+    brier_before: Share | None = None
     brier_change: float | None = None
-    brier_change_se: float | None = None
-    n_out_of_range: int = 0
+    brier_change_se: NonNegative | None = None
+    n_out_of_range: Count = 0
     known_scans: KnownScans | None = None
 
     @property

@@ -17,6 +17,7 @@ from ..protocol.recalibration import average_over_sites, fit_recalibration
 from ..results import MetricSummary, StoredJob
 from ..results.format import format_percent
 from .evidence_job import read_evidence_job
+from ..schemas import Count, NonNegative, Share
 
 __all__ = [
     "DecisionRule",
@@ -48,10 +49,10 @@ class RiskPoint:
     n : int
     """
 
-    coverage: float
-    threshold: float
-    accuracy: float
-    n: int
+    coverage: Share
+    threshold: NonNegative
+    accuracy: Share
+    n: Count
 
 
 @dataclass(frozen=True)
@@ -107,20 +108,20 @@ class Evidence:
         Standard deviations of the true slope and intercept between sites; None with fewer than three sites.
     """
 
-    n_scans: int
-    n_sites: int
-    n_seeds: int
+    n_scans: Count
+    n_sites: Count
+    n_seeds: Count
     fingerprint: str
     auc: Estimate
     pair_weighted_auc: Estimate
-    accuracy: float
-    brier: float
+    accuracy: Share
+    brier: Share
     slope: Estimate
     intercept: Estimate
     risk: tuple[RiskPoint, ...]
     differences: tuple[str, ...] = ()
-    slope_sd: float | None = None
-    intercept_sd: float | None = None
+    slope_sd: NonNegative | None = None
+    intercept_sd: NonNegative | None = None
 
     def describe(self) -> str:
         """Say in one line how well the method separates the classes at test sites."""

@@ -283,13 +283,14 @@ def _estimate_block_length(connectomes: Connectomes, scans: np.ndarray) -> float
 
 def _describe_training(cohort: Cohort, whole: Cohort, learned: np.ndarray, fold: Fold) -> TrainingFacts:
     sites, labels = cohort.sites[learned], cohort.labels[learned]
+    counts = {str(e): np.bincount(labels[sites == e], minlength=2).tolist() for e in np.unique(sites)}
     return TrainingFacts(
         cohort=cohort.name,
         fingerprint=cohort.fingerprint,
         whole_fingerprint=whole.fingerprint,
         n_scans=len(learned),
         n_excluded=len(whole) - len(cohort),
-        sites={str(e): tuple(int((labels[sites == e] == c).sum()) for c in (0, 1)) for e in np.unique(sites)},
+        sites={site: (n_controls, n_patients) for site, (n_controls, n_patients) in counts.items()},
         one_class_sites=fold.one_class_sites,
         versions={"brio": __version__, "torch": torch.__version__, "numpy": np.__version__},
         header=tuple(cohort.provenance.get("header", ())),

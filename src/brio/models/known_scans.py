@@ -9,6 +9,7 @@ import numpy as np
 
 from ..cohort import Cohort
 from ..cohort.sessions import find_joined_scans, hash_scan
+from ..schemas import Hex
 
 __all__ = ["KnownScans", "list_known_scans"]
 
@@ -31,8 +32,8 @@ class KnownScans:
         One for each scan and each session, sorted: their order says nothing about participants.
     """
 
-    salt: str
-    digests: tuple[str, ...]
+    salt: Hex
+    digests: tuple[Hex, ...]
 
     def recognise(self, cohort: Cohort) -> np.ndarray:
         """Return which scans of a cohort are among these, or share a session with them. Shape [N], bool."""

@@ -23,6 +23,7 @@ from ..connectome import (
 )
 from ..errors import BrioError
 from ..protocol.metrics import calibrate_margins
+from ..schemas import Count
 from ..training import FittedRun, Inputs, Method, Scans
 from .adaptation import Adaptation
 from .evidence import Evidence
@@ -71,9 +72,9 @@ class TrainingFacts:
     cohort: str
     fingerprint: str
     whole_fingerprint: str
-    n_scans: int
-    n_excluded: int
-    sites: dict[str, tuple[int, ...]]
+    n_scans: Count
+    n_excluded: Count
+    sites: dict[str, tuple[Count, Count]]
     one_class_sites: tuple[str, ...]
     versions: dict[str, str]
     header: tuple[str, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from torch import Tensor
 from ..cohort import Cohort
 from ..connectome import Connectomes, source_mean
 from ..errors import BrioError
+from ..schemas import NOT_EMPTY, Count, NonNegative
 
 __all__ = ["ScanRanges", "check_ranges", "learn_ranges", "rank_distances"]
 
@@ -51,12 +53,12 @@ class ScanRanges:
         source sites, see :func:`measure_distances`.
     """
 
-    least_frames: float
-    tr: tuple[float, ...] | None
-    motion: tuple[float, ...] | None
-    edge_sd: tuple[float, ...] | None
-    dead_rois: int
-    distances: tuple[float, ...]
+    least_frames: NonNegative
+    tr: tuple[float, float] | None
+    motion: tuple[float, float] | None
+    edge_sd: tuple[float, float] | None
+    dead_rois: Count
+    distances: Annotated[tuple[float, ...], NOT_EMPTY]
 
 
 def learn_ranges(connectomes: Connectomes, source: np.ndarray) -> tuple[ScanRanges, Tensor]:
@@ -209,6 +211,6 @@ def _read_numbers(cohort: Cohort, column: str) -> np.ndarray:
     return pd.to_numeric(cohort.participants[column], errors="coerce").to_numpy(dtype=float)
 
 
-def _find_range(values: pd.Series) -> tuple[float, ...] | None:
+def _find_range(values: pd.Series) -> tuple[float, float] | None:
     known = values.dropna()
     return (float(known.min()), float(known.max())) if len(known) else None

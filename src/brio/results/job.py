@@ -144,8 +144,9 @@ def _check_agreement(summary: Summary, table: pd.DataFrame, path: Path) -> None:
         unknown = [value for value in table[column].unique() if value not in known]
         if unknown:
             raise file_error(path, f"has the {column} {show_value(str(unknown[0]))}, which {SUMMARY} does not have")
-        if column == "method" and len(absent := set(known) - set(table[column])):
-            raise file_error(path, f"has no row of the method {show_value(min(absent))} of {SUMMARY}")
+    absent = [method for method in summary.methods if method not in set(table["method"])]
+    if absent:
+        raise file_error(path, f"has no row of the method {show_value(absent[0])} of {SUMMARY}")
 
 
 def write_plan(

@@ -11,7 +11,7 @@ from ..errors import BrioError
 from ..methods import find_method
 from ..methods.provenance import find_block
 from ..protocol import ProtocolSettings
-from ..schemas import Count, NonNegative, SettingsOf, Share, from_json, to_json
+from ..schemas import Count, NonNegative, Setting, SettingsOf, Share, from_json, to_json
 from .files import SUMMARY, file_error, read_json
 from .run_record import ProtocolName
 
@@ -35,7 +35,7 @@ class MetricSummary:
     """
 
     mean: Share | None = None
-    sd: NonNegative | None = None
+    sd: Share | None = None
     interval: tuple[float, float] | None = None
     n: Count = 0
 
@@ -110,7 +110,7 @@ class MethodSummary:
     steps: NonNegative | None = None
     K: Count | None = None
     dead_rois: str | None = None
-    changed: dict[str, Any] | None = None
+    changed: dict[str, Setting] | None = None
     auc: MetricSummary
     acc: MetricSummary
     balanced_acc: MetricSummary
