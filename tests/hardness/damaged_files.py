@@ -9,8 +9,10 @@ import copy
 import csv
 import hashlib
 import io
+import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,11 +22,11 @@ from brio.cohort.folder import hash_content
 
 
 class Case(NamedTuple):
-    """One damaged file: its path inside a folder, what was done to it, and what it holds then."""
+    """One damaged file: its path inside a folder, what was done to it, and what makes its content."""
 
     file: str
     what: str
-    content: bytes
+    make: Callable[[], bytes]
 
     @property
     def id(self) -> str:
@@ -78,55 +80,52 @@ _HERE = "\0here\0"
 
 
 def damage(file: str, content: bytes) -> Iterator[Case]:
-    """Yield all cases of a file by its ending: json, csv or tsv."""
-    yield from (Case(file, what, made) for what, made in _damage_bytes(content))
-    if file.endswith(".json"):
-        yield from (Case(file, what, made) for what, made in _damage_json(content))
-    else:
-        separator = "\t" if file.endswith(".tsv") else ","
-        yield from (Case(file, what, made) for what, made in _damage_table(content, separator))
+    """Yield all cases of a file by its ending: json, csv or tsv. Their content is made when it is asked for."""
+    own = _damage_json(content) if file.endswith(".json") else _damage_table(content, "\t" if "tsv" in file else ",")
+    for what, make in itertools.chain(_damage_bytes(content), own):
+        yield Case(file, what, make)
 
 
-def _damage_bytes(content: bytes) -> Iterator[tuple[str, bytes]]:
-    yield "empty", b""
-    yield "blank", b" \n\n"
-    yield "cut in half", content[: len(content) // 2]
-    yield "cut by a byte", content.rstrip()[:-1]
-    yield "NUL bytes", content[:50] + b"\0\0" + content[50:]
-    yield "all NUL", b"\0" * len(content)
-    yield "latin-1", content.replace(b'"', b'"\xe9', 1) if b'"' in content else content.replace(b"\n", b"\xe9\n")
-    yield "UTF-16", content.decode().encode("utf-16")
-    yield "byte order mark", b"\xef\xbb\xbf" + content
-    yield "carriage returns", content.replace(b"\n", b"\r\n")
-    yield "twice", content + content
-    yield "binary", bytes(range(256)) * 8
+Damages = Iterator[tuple[str, Callable[[], bytes]]]
 
 
-def _damage_json(content: bytes) -> Iterator[tuple[str, bytes]]:
+def _damage_bytes(content: bytes) -> Damages:
+    yield "empty", lambda: b""
+    yield "blank", lambda: b" \n\n"
+    yield "cut in half", lambda: content[: len(content) // 2]
+    yield "cut by a byte", lambda: content.rstrip()[:-1]
+    yield "NUL bytes", lambda: content[:50] + b"\0\0" + content[50:]
+    yield "all NUL", lambda: b"\0" * len(content)
+    yield "latin-1", lambda: content[:-2] + b"\xe9" + content[-2:]
+    yield "UTF-16", lambda: content.decode().encode("utf-16")
+    yield "byte order mark", lambda: b"\xef\xbb\xbf" + content
+    yield "carriage returns", lambda: content.replace(b"\n", b"\r\n")
+    yield "twice", lambda: content + content
+    yield "binary", lambda: bytes(range(256)) * 8
+
+
+def _damage_json(content: bytes) -> Damages:
     for text in ("null", "true", "3", '"text"', "[]", "{}", "[{}]", "NaN", "1" * 100_000):
-        yield f"holds {text[:10]}", text.encode()
+        yield f"holds {text[:10]}", partial(str.encode, text)
     for depth in (40, 900, 100_000):
-        yield f"lists of depth {depth}", b"[" * depth + b"]" * depth
-        yield f"objects of depth {depth}", b'{"a":' * depth + b"1" + b"}" * depth
+        yield f"lists of depth {depth}", lambda n=depth: b"[" * n + b"]" * n
+        yield f"objects of depth {depth}", lambda n=depth: b'{"a":' * n + b"1" + b"}" * n
     document = json.loads(content)
     first = next(iter(document))
-    text = json.dumps(document)
-    yield "a key twice", f"{{{json.dumps(first)}: 1, {text[1:]}".encode()
-    yield "an unknown key", json.dumps({"a later version": [1, {"x": None}], **document}).encode()
+    yield "a key twice", lambda: f"{{{json.dumps(first)}: 1, {json.dumps(document)[1:]}".encode()
+    yield "an unknown key", lambda: json.dumps({"a later version": [1, {"x": None}], **document}).encode()
     for path in _list_paths(document):
-        place = ".".join(map(str, path))
-        yield f"{place} is missing", json.dumps(_change(document, path, None)).encode()
+        place, value = ".".join(map(str, path)), _find(document, path)
+        change = partial(_change, document, path)
+        yield f"{place} is missing", partial(change, None)
         for name, odd in ODD_VALUES.items():
-            changed = json.dumps(_change(document, path, [_HERE])).replace(json.dumps(_HERE), odd)
-            yield f"{place} is {name}", changed.encode()
-        deep = json.dumps(_change(document, path, [_HERE])).replace(json.dumps(_HERE), "[" * 500 + "]" * 500)
-        yield f"{place} is deep", deep.encode()
-        value = _find(document, path)
+            yield f"{place} is {name}", partial(change, odd)
+        yield f"{place} is deep", partial(change, "[" * 500 + "]" * 500)
         if isinstance(value, list) and value:
-            yield f"{place} is shorter", json.dumps(_change(document, path, [value[:-1]])).encode()
-            yield f"{place} is longer", json.dumps(_change(document, path, [[*value, value[-1]]])).encode()
+            yield f"{place} is shorter", partial(change, json.dumps(value[:-1]))
+            yield f"{place} is longer", partial(change, json.dumps([*value, value[-1]]))
         if isinstance(value, dict) and value:
-            yield f"{place} has another key", json.dumps(_change(document, path, [value | {"x": 1}])).encode()
+            yield f"{place} has another key", partial(change, json.dumps(value | {"x": 1}))
 
 
 def _list_paths(document: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -145,24 +144,27 @@ def _find(document: Any, path: tuple[Any, ...]) -> Any:
     return document
 
 
-def _change(document: Any, path: tuple[Any, ...], new: list[Any] | None) -> Any:
-    """A copy with another value at a place, or without it."""
+def _change(document: Any, path: tuple[Any, ...], new: str | None) -> bytes:
+    """The document with other JSON text at a place, or without it."""
     changed = copy.deepcopy(document)
     holder = _find(changed, path[:-1])
     if new is None:
         del holder[path[-1]]
-    else:
-        holder[path[-1]] = new[0]
-    return changed
+        return json.dumps(changed).encode()
+    holder[path[-1]] = _HERE
+    return json.dumps(changed).replace(json.dumps(_HERE), new).encode()
 
 
-def _damage_table(content: bytes, separator: str) -> Iterator[tuple[str, bytes]]:
+def _damage_table(content: bytes, separator: str) -> Damages:
     header, *rows = csv.reader(io.StringIO(content.decode(), newline=""), delimiter=separator)
 
-    def write(head: list[str], body: list[list[str]]) -> bytes:
-        text = io.StringIO()
-        csv.writer(text, delimiter=separator, lineterminator="\n").writerows([head, *body])
-        return text.getvalue().encode()
+    def write(head: list[str], body: list[list[str]]) -> Callable[[], bytes]:
+        def make() -> bytes:
+            text = io.StringIO()
+            csv.writer(text, delimiter=separator, lineterminator="\n").writerows([head, *body])
+            return text.getvalue().encode()
+
+        return make
 
     yield "header alone", write(header, [])
     yield "no header", write(rows[0], rows[1:])
@@ -172,8 +174,8 @@ def _damage_table(content: bytes, separator: str) -> Iterator[tuple[str, bytes]]
     yield "a short row", write(header, [*rows[:-1], rows[-1][:-1]])
     yield "a long row", write(header, [*rows[:-1], [*rows[-1], "1"]])
     yield "all rows long", write(header, [[*row, "1"] for row in rows])
-    yield "other separator", content.replace(separator.encode(), b";")
-    yield "quote not closed", content.replace(b"\n", b'\n"', 1)
+    yield "other separator", lambda: content.replace(separator.encode(), b";")
+    yield "quote not closed", lambda: content.replace(b"\n", b'\n"', 1)
     yield "one column", write(header[:1], [row[:1] for row in rows])
     yield "an unknown column", write([*header, "later"], [[*row, "1"] for row in rows])
     for k, name in enumerate(header):
@@ -188,7 +190,7 @@ def _damage_table(content: bytes, separator: str) -> Iterator[tuple[str, bytes]]
 def place(folder: Path, case: Case) -> None:
     """Write a damaged file into a folder, and renew the hashes of the folder that holds it."""
     path = folder / case.file
-    path.write_bytes(case.content)
+    path.write_bytes(case.make())
     renew_hashes(path.parent)
 
 

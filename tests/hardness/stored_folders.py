@@ -4,8 +4,12 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from damaged_files import Case, place
+
+from brio import BrioClassifier
 from brio.cohort.simulate import Simulation, simulate
-from commands import command
+from brio.errors import BrioError
+from commands import Said, command
 
 QUIET = ("--quiet", "--device", "cpu")
 RUN = ("--method", "ridge", "--method", "covariates-only", "--seeds", "1", *QUIET)
@@ -89,3 +93,23 @@ def list_files(root: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield each stored file, relative to ``root``, with the commands that read it; of all runs the first."""
     for pattern, commands in READING.items():
         yield str(min(root.glob(pattern)).relative_to(root)), commands
+
+
+def read_damaged(root: Path, box: Path, case: Case, name: str) -> Said:
+    """Damage a file in a copy of the folders that a command reads, and give the command; ``box`` is made anew."""
+    shutil.rmtree(box, ignore_errors=True)
+    (box / "out").mkdir(parents=True)
+    words = [] if name == "load" else list_words(name, box, box / "out")
+    folders = {word.relative_to(box).parts[0] for word in words if isinstance(word, Path)} | {case.file.split("/")[0]}
+    for folder in folders - {"out"}:
+        shutil.copytree(root / folder, box / folder)
+    place(box, case)
+    if name == "compare without predictions":
+        (box / "job" / "predictions.csv").unlink()
+    if name != "load":
+        return command(*words)
+    try:
+        BrioClassifier.load(box / "model")
+    except BrioError as error:
+        return Said(2, "", f"brio: {error}\n")
+    return Said(0, "", "")

@@ -362,8 +362,8 @@ class Cohort:
         lengths = participants["n_frames"].to_numpy(dtype=np.int64)
         if frames.shape != (lengths.sum(), len(rois)):
             raise BrioError(
-                f"{folder / FRAMES}: has shape {frames.shape}, but the tables list {lengths.sum()} frames of "
-                f"{len(rois)} ROIs; import the cohort again"
+                f"{folder / FRAMES}: has shape {frames.shape}, but {PARTICIPANTS} lists {lengths.sum()} frames and "
+                f"{ATLAS} {len(rois)} ROIs; import the cohort again"
             )
         return cls(
             name=header["name"],

@@ -37,7 +37,7 @@ from ..methods import find_method, make_method
 from ..protocol import Fold
 from ..results.files import create_whole_folder, file_error, read_json
 from ..results.run_record import Details
-from ..schemas import NOT_EMPTY, Count, Positive, Share, from_json, to_json
+from ..schemas import NOT_EMPTY, Count, Positive, Setting, Share, from_json, to_json
 from ..schemas.records import show_value
 from ..training import FittedRun, Method, Run, group_tensors, name_tensors
 from ..version import __version__
@@ -80,7 +80,7 @@ class ModelRecord:
     brio: str
     method: str
     version: int
-    settings: dict[str, Any]
+    settings: dict[str, Setting]
     classes: tuple[str, str]
     atlas: str
     block_length: Positive
@@ -215,6 +215,9 @@ def read_model(path: str | Path) -> Model:
             harmoniser = _make_harmoniser(rule, one.harmonised_sites, tensors)
         members.append(Member(fitted, harmoniser))
     rois = read_table(folder / ROIS, RoiRow, GET_AGAIN)
+    mean = _load_tensors(folder / MEAN).get("mean")
+    if mean is None or mean.shape != (len(rois), len(rois)):
+        raise file_error(folder / MEAN, f"is not of the {len(rois)} ROIs of {ROIS}", GET_AGAIN)
     return Model(
         method=method,
         members=tuple(members),
@@ -223,7 +226,7 @@ def read_model(path: str | Path) -> Model:
         block_length=record.block_length,
         interval_factor=record.interval_factor,
         ranges=record.ranges,
-        mean=_load_tensors(folder / MEAN)["mean"],
+        mean=mean,
         training=record.training,
         evidence=record.evidence,
         estimator=record.estimator,

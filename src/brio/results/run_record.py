@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from ..protocol import PROTOCOLS
-from ..schemas import Count, FieldsOf, Name, NonNegative, SameLength, Share, formerly, to_json
+from ..schemas import Count, FieldsOf, Name, NonNegative, SameLength, Setting, Share, formerly, to_json
 from ..schemas.domains import one_of
 
 __all__ = ["Details", "Predictions", "ProtocolName", "RunRecord", "RunRow"]
@@ -110,7 +110,7 @@ class RunRecord:
 
     row: RunRow
     details: Details = field(default_factory=dict, metadata=formerly("notes"))
-    settings: dict[str, Any]
+    settings: dict[str, Setting]
     source_sites: tuple[str, ...]
     predictions: Predictions
     versions: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,206 @@
+"""Odd stored files: each reader and each command refuses them in one line that names the file, or works."""
+
+import random
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from damaged_files import Case, damage, place
+from stored_folders import READING, list_files, read_damaged, store_folders
+
+import brio
+from brio import BrioClassifier, Cohort
+from brio.cohort.simulate import Simulation, simulate
+from brio.errors import BrioError
+from brio.models import read_model
+from brio.results import Plan, RunStore, StoredJob, StoredStudy, StudyOptions, StudyRecord, Summary, TuningRecord
+from brio.results.cohort_files import read_audit, read_cohort_facts, read_groups
+from brio.results.sites import read_covariances, read_sites
+from brio.results.tables import read_predictions, read_results
+from commands import command
+
+pytestmark = pytest.mark.xdist_group("damaged files")
+
+NEVER_READ = (
+    *("empty", "blank", "NUL bytes", "all NUL", "latin-1", "UTF-16", "binary"),
+    *("a key twice", "header alone", "a short row", "a long row", "all rows long", "quote not closed"),
+    *("holds null", "holds 3", "holds []", "holds 1111111111", "lists of depth 900", "objects of depth 100000"),
+)
+"""Damage that no reader may accept, whatever the file."""
+NEVER_REFUSED = ("an unknown key", "an unknown column")
+"""What a later version may add."""
+
+SAMPLE = 7
+
+
+def list_runs(root: Path) -> list[str]:
+    return [path.name for path in (root / "job" / "runs").iterdir()]
+
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    "job/plan.json": lambda root: Plan.read(root / "job"),
+    "job/summary.json": lambda root: Summary.read(root / "job"),
+    "job/results.csv": lambda root: read_results(root / "job"),
+    "job/predictions.csv": lambda root: read_predictions(root / "job"),
+    "job/audit.json": lambda root: read_audit(root / "job"),
+    "job/facts.json": lambda root: read_cohort_facts(root / "job"),
+    "job/groups.csv": lambda root: read_groups(root / "job"),
+    "job/runs/*/run.json": lambda root: [RunStore(root / "job" / "runs").read_record(key) for key in list_runs(root)],
+    "job/sites.csv": lambda root: read_sites(root / "job"),
+    "job/covariances.csv": lambda root: read_covariances(root / "job"),
+    "search/tuning.json": lambda root: TuningRecord.read(root / "search"),
+    "study/study.json": lambda root: StoredStudy.read(root / "study"),
+    "study/table.csv": lambda root: StoredStudy.read(root / "study"),
+    "cohort/cohort.json": lambda root: Cohort.load(root / "cohort"),
+    "cohort/participants.tsv": lambda root: Cohort.load(root / "cohort"),
+    "cohort/atlas.tsv": lambda root: Cohort.load(root / "cohort"),
+    "model/model.json": lambda root: BrioClassifier.load(root / "model"),
+    "model/rois.tsv": lambda root: read_model(root / "model"),
+}
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory) -> Path:
+    """Every kind of folder, each as small as it can be; searches and studies are written without computing any."""
+    root = tmp_path_factory.mktemp("stored")
+    cohort = simulate(Simulation(n_sites=4, per_class=5, n_rois=8, frames=60)).save(root / "cohort")
+    brio.run(cohort, ["ridge", "covariates-only"], seeds=1, out=root / "job", device="cpu")
+    job = StoredJob.read(root / "job")
+    folds: dict[str, dict[str, Any]] = {fold: {"penalties": 7} for fold in job.summary.folds}
+    search = TuningRecord(
+        budget=2,
+        cohort=job.summary.cohort,
+        atlas=job.summary.atlas,
+        protocol={"name": "loso", **job.plan.protocol_settings},
+        validation_sites=dict.fromkeys(folds, ("site01",)),
+        given_settings={"choose_by": "source-sites"},
+        tried={"ridge": 2},
+        choices={"ridge": folds},
+    )
+    search.write(root / "search", job.rows[["method", "fold"]])
+    options = StudyOptions(methods=("ridge",), seeds=1)
+    record = StudyRecord(name="study", arms=("ridge",), epochs=(4,), text=("A sentence.",), options=options)
+    StoredStudy(root / "study", record, "Found.", job.rows).write()
+    classifier = BrioClassifier(
+        "ridge", settings={"choose_by": "source-sites"}, validation_sites=0, random_state=0, device="cpu"
+    )
+    scans = [cohort.scan(i) for i in range(len(cohort))]
+    classifier.fit(scans, cohort.labels, sites=cohort.sites).save(root / "model")
+    return root
+
+
+@pytest.fixture
+def box(stored, tmp_path) -> Path:
+    """A copy that a test may damage."""
+    return shutil.copytree(stored, tmp_path / "box")
+
+
+def sample_cases(file: str, content: bytes, size: int) -> list[Case]:
+    """Some cases that every reader must refuse or accept, and as many of the others; always the same."""
+    by_rule: dict[bool, list[Case]] = {True: [], False: []}
+    for case in damage(file, content):
+        by_rule[case.what in (*NEVER_READ, *NEVER_REFUSED)].append(case)
+    draw = random.Random(file)
+    return [case for cases in by_rule.values() for case in draw.sample(cases, min(size, len(cases)))]
+
+
+def check_refusal(message: str, file: str) -> None:
+    assert "\n" not in message
+    assert len(message) < 600
+    assert file in message
+
+
+@pytest.mark.parametrize("pattern", READERS)
+def test_a_reader_names_the_damaged_file_or_reads_it(pattern, box):
+    check_reader(pattern, box, SAMPLE)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("pattern", READERS)
+def test_a_reader_names_the_damaged_file_or_reads_it_in_all_cases(pattern, box):
+    print(f"{check_reader(pattern, box, 1500)} cases of {pattern}")
+
+
+def check_reader(pattern: str, box: Path, size: int) -> int:
+    path = min(box.glob(pattern))
+    read, original = READERS[pattern], path.read_bytes()
+    read(box)
+    cases = sample_cases(str(path.relative_to(box)), original, size)
+    for case in cases:
+        place(box, case)
+        try:
+            read(box)
+        except BrioError as error:
+            assert case.what not in NEVER_REFUSED, case.id
+            check_refusal(str(error), path.name)
+        else:
+            assert case.what not in NEVER_READ or (case.what, path.name) == ("header alone", "table.csv"), case.id
+        place(box, Case(case.file, "mended", lambda: original))
+    read(box)
+    return len(cases)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "words"),
+    [
+        ("job/results.csv", "site01", "", "table job"),
+        ("job/summary.json", '"loso"', '"LOSO"', "compare job"),
+        ("job/predictions.csv", "site01,0,", "site01,zero,", "report job"),
+        ("job/facts.json", '"sites"', '"places"', "report job"),
+        ("job/audit.json", '"duplicate_correlation": 0.5', '"duplicate_correlation": [0.5]', "report job"),
+        ("job/plan.json", '"seeds": [', '"seeds": [null, ', "config job"),
+        ("job/plan.json", '"stacks": [', '"stacks": [5, ', "run cohort --method ridge --seeds 1 --out job"),
+        ("search/tuning.json", '"choices"', '"chosen"', "run cohort --method ridge --tuned search --out new"),
+        ("cohort/cohort.json", '"classes": [', '"classes": ["x", ', "audit cohort"),
+        ("model/model.json", '"members": [', '"members": [3, ', "explain model --out new"),
+        ("model/model.json", '"ranges": {', '"ranges": {"tr": 1, ', "predict model cohort --out new"),
+    ],
+)
+def test_a_command_names_the_damaged_file(file, old, new, words, box, monkeypatch):
+    """The first occurrence of a text is replaced by another that is as good JSON or CSV."""
+    text = " ".join((box / file).read_text().split()) if file.endswith(".json") else (box / file).read_text()
+    assert old in text
+    place(box, Case(file, new, text.replace(old, new, 1).encode))
+    monkeypatch.chdir(box)
+    before = sorted(box.rglob("*"))
+    said = command(*words.split())
+    assert said.status == 2, said.text
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    check_refusal(said.err.rstrip("\n"), file)
+    assert sorted(box.rglob("*")) == before
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> Path:
+    """What the commands themselves store."""
+    root = tmp_path_factory.mktemp("folders")
+    store_folders(root)
+    return root
+
+
+PAIRS_PER_FILE = 100
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("pattern", READING)
+def test_commands_on_damaged_files_end_in_one_line_or_a_result(pattern, folders, tmp_path):
+    """Every command that reads a file, on a sample of its cases: no stack trace, no warning, one line."""
+    file, names = next((file, names) for file, names in list_files(folders) if Path(file).match(pattern))
+    cases = list(damage(file, (folders / file).read_bytes()))
+    pairs = [(case, name) for case in cases for name in names]
+    refused = 0
+    chosen = random.Random(pattern).sample(pairs, min(PAIRS_PER_FILE, len(pairs)))
+    for case, name in chosen:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            said = read_damaged(folders, tmp_path / "box", case, name)
+        assert said.status in (0, 2), (case.id, name, said.err)
+        if said.status == 2:
+            refused += 1
+            lines = [line for line in said.err.splitlines() if line.startswith("brio: ")]
+            assert len(lines) == 1, (case.id, name, said.err)
+    print(f"{file}: {len(chosen)} commands, {refused} refused")

@@ -1,0 +1,206 @@
+"""Records are read as they are declared: types, domains and lengths; what does not fit is named with its place."""
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brio.cohort.folder import CohortHeader
+from brio.errors import BrioError
+from brio.estimator import BrioClassifier
+from brio.estimator_model import EstimatorParams, EstimatorRecord
+from brio.models.folder import ModelRecord
+from brio.results import Plan, RunRecord, Summary, TuningRecord
+from brio.results.cohort_files import AuditRecord, CohortFacts
+from brio.results.study import StudyRecord
+from brio.schemas import NOT_EMPTY, Count, FieldsOf, Name, SameLength, Setting, SettingsOf, Share, from_json, to_json
+from brio.schemas.json_files import parse_json
+
+PATH = Path("stored.json")
+KINDS = (
+    *(Plan, Summary, RunRecord, TuningRecord, StudyRecord, AuditRecord),
+    *(CohortFacts, CohortHeader, ModelRecord, EstimatorRecord),
+)
+
+numbers = st.integers() | st.floats() | st.sampled_from([0, 1, -1, 0.5, 2**62])
+json_values = st.recursive(
+    st.none() | st.booleans() | numbers | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    n: Count
+    share: Share | None = None
+
+
+@dataclass(frozen=True)
+class Rule:
+    kind: Literal["none", "all"] = "none"
+    least: int | Literal["auto"] = 2
+
+    def __post_init__(self) -> None:
+        if self.least == 0:
+            raise BrioError("least is 0")
+
+
+@dataclass(frozen=True)
+class Whole:
+    name: Name
+    pair: tuple[float, float]
+    parts: Annotated[dict[str, Part], NOT_EMPTY]
+    labels: tuple[Literal[0, 1], ...] = ()
+    ids: Annotated[tuple[str, ...], SameLength("labels")] = ()
+    seconds: dict[float, Count] = dataclasses.field(default_factory=dict)
+    rule: Annotated[dict[str, Any], SettingsOf(Rule)] | None = None
+    facts: Annotated[dict[str, Any], FieldsOf(Part)] | None = None
+    values: dict[str, Setting] = dataclasses.field(default_factory=dict)
+
+
+GOOD = {"name": "a", "pair": [1, 2.5], "parts": {"x": {"n": 3}}}
+
+
+def test_a_record_is_read_with_its_defaults_and_without_unknown_keys():
+    record = from_json(Whole, GOOD | {"later": {"anything": None}}, PATH)
+    assert record == Whole("a", (1.0, 2.5), {"x": Part(3)})
+    assert to_json(record)["pair"] == [1.0, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": ""}, "name is '', text in one line that is not empty is expected"),
+        ({"name": 3}, "name is 3, text is expected"),
+        ({"pair": [1]}, "pair is [1], a list of 2 is expected"),
+        ({"pair": [1, math.inf]}, "pair[1] is Infinity, a number is expected"),
+        ({"pair": [1, True]}, "pair[1] is true, a number is expected"),
+        ({"parts": {}}, "parts is {}, at least one item is expected"),
+        ({"parts": {"x": {}}}, "parts.x.n is missing"),
+        ({"parts": {"x": {"n": 1.0}}}, "parts.x.n is 1.0, a whole number is expected"),
+        ({"parts": {"x": {"n": -1}}}, "parts.x.n is -1, a whole number of 0 or more is expected"),
+        ({"parts": {"a b": {"n": 1, "share": 2}}}, "parts['a b'].share is 2, a number from 0 to 1 is expected"),
+        ({"labels": [0, True], "ids": ["a", "b"]}, "labels[1] is true, '0' or '1' is expected"),
+        ({"labels": [0, 1], "ids": ["a"]}, "ids has 1 values, but labels has 2"),
+        ({"seconds": {"two": 1}}, "a key of seconds is 'two', a number is expected"),
+        ({"rule": {"kinds": "all"}}, "rule.kinds is unknown (did you mean 'kind'?)"),
+        ({"rule": {"kind": "some"}}, "rule.kind is 'some', 'none' or 'all' is expected"),
+        ({"rule": {"least": "2"}}, "rule.least is '2', a whole number or 'auto' is expected"),
+        ({"rule": {"least": 0}}, "rule: least is 0"),
+        ({"facts": {"n": None, "own": [1]}}, "facts.n is null, a whole number is expected"),
+        (
+            {"values": {"x": [1]}},
+            "values.x is [1], true or false or a whole number or a number or text is expected",
+        ),
+        ({"name": "z" * 90 + "\n"}, f"name is '{'z' * 38}…, text in one line that is not empty is expected"),
+    ],
+)
+def test_what_does_not_fit_is_named_with_its_place(change, message):
+    with pytest.raises(BrioError) as told:
+        from_json(Whole, GOOD | change, PATH, "mend it")
+    assert str(told.value) == f"stored.json: {message}; mend it"
+
+
+def documents(kind: type) -> st.SearchStrategy[Any]:
+    """Objects that have some keys of a record, with values of all types, and other JSON."""
+    values = {f.name: json_values for f in dataclasses.fields(kind)}
+    return st.fixed_dictionaries({}, optional=values) | json_values
+
+
+@given(st.one_of([st.tuples(st.just(kind), documents(kind)) for kind in KINDS]))
+@settings(max_examples=40)
+def test_any_json_is_a_record_or_one_sentence(case):
+    check_document(*case)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@given(data=st.data())
+@settings(max_examples=1000, deadline=None)
+def test_much_json_is_a_record_or_one_sentence(kind, data):
+    check_document(kind, data.draw(documents(kind)))
+
+
+def check_document(kind: type, document: Any) -> None:
+    """What is read is read again from what is written; all else is one sentence."""
+    record, message = None, None
+    try:
+        record = from_json(kind, document, PATH)
+    except BrioError as error:
+        message = str(error)
+    if message is None:
+        assert from_json(kind, json.loads(json.dumps(to_json(record))), PATH) == record
+    else:
+        assert message.startswith("stored.json: ")
+        assert "\n" not in message
+        assert len(message) < 400
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "cannot be read"),
+        ("[]", "holds no JSON object"),
+        ('{"a": 1, "a": 2}', 'has the key "a" twice'),
+        ('{"b": [{"a": 1, "a": 1}]}', 'has the key "a" twice'),
+        (f'{{"a": {"1" * 100_000}}}', "holds a whole number of 100000 digits"),
+        (f'{{"a": {2**63}}}', "holds a whole number of 19 digits"),
+        ('{"a": "\\ud800"}', 'holds the text "\\ud800"'),
+        ('{"\\u0000": 1}', 'holds the text "\\u0000"'),
+        ('{"a":' * 40 + "1" + "}" * 40, "is nested deeper than 32 levels"),
+        ("[" * 100_000, "is nested deeper than 32 levels"),
+    ],
+    ids=str.__len__,
+)
+def test_json_that_brio_never_writes_is_refused(text, message):
+    with pytest.raises(BrioError) as told:
+        parse_json(text.encode(), PATH, "mend it")
+    assert str(told.value).startswith(f"stored.json: {message}")
+    assert str(told.value).endswith("; mend it")
+    assert len(str(told.value)) < 200
+
+
+def test_bytes_that_are_not_utf8_are_named():
+    with pytest.raises(BrioError, match=r"stored\.json: is not UTF-8 text \(byte 0xe9 at position 7\)"):
+        parse_json('{"a": "é"}'.encode("latin-1"), PATH)
+
+
+@given(json_values)
+@settings(max_examples=30)
+def test_json_that_brio_writes_is_read_as_json_reads_it(value):
+    text, read, message = json.dumps({"a": value}), None, ""
+    try:
+        read = parse_json(text.encode(), PATH)
+    except BrioError as error:
+        message = str(error)
+    assert json.dumps(read) == text or "holds a whole number of" in message or "holds the text" in message
+
+
+def test_the_parameters_of_a_saved_estimator_are_those_of_the_estimator():
+    assert EstimatorParams() == EstimatorParams(**BrioClassifier().get_params())
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({}, "params is missing"),
+        ({"params": {"predict": 1}}, "params.predict is unknown"),
+        ({"params": {"fitted": {"predict": 1}}}, "params.fitted is unknown"),
+        ({"params": {"J": "many"}}, "params.J is 'many'"),
+        ({"params": {}, "classes": ["a", "b"], "dtype": "int64"}, "it: classes do not have the type int64"),
+        ({"params": {}, "classes": ["a", "a"], "dtype": "<U1"}, "it: both classes have one label"),
+        ({"params": {}, "classes": ["a"]}, "classes is"),
+        ({"params": {}, "dtype": "V8"}, "dtype is 'V8', the type of an array is expected"),
+    ],
+)
+def test_a_damaged_estimator_is_refused(record, message):
+    with pytest.raises(BrioError) as told:
+        from_json(EstimatorRecord, record, PATH)
+    assert str(told.value).startswith(f"stored.json: {message}")

@@ -1,0 +1,134 @@
+"""Tables are read as they are declared, and compared with Python's csv module."""
+
+import csv
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from brio.errors import BrioError
+from brio.schemas import Count, Name, Share, parse_table, read_bounded
+
+PATH = Path("stored.csv")
+
+
+@dataclass(frozen=True)
+class Row:
+    fold: Name
+    seed: Count
+    auc: Share | None
+    seconds: float
+    note: str = ""
+
+
+GOOD = "fold,seed,auc,seconds,note\nNYU,0,0.5,1.5,\n007,1,,2,late\n"
+
+
+def parse(text: str | bytes, **options: object) -> pd.DataFrame:
+    content = text if isinstance(text, bytes) else text.encode()
+    return parse_table(content, PATH, Row, ("fold", "seed", "auc"), remedy="mend it", **options)
+
+
+def test_a_table_is_read_with_its_types():
+    table = parse(GOOD)
+    assert table["fold"].tolist() == ["NYU", "007"]
+    assert table["seed"].tolist() == [0, 1]
+    assert table["auc"].isna().tolist() == [False, True]
+    assert table["seconds"].tolist() == [1.5, 2.0]
+    assert table["note"].isna().tolist() == [True, False]
+    pd.testing.assert_frame_equal(parse("\ufeff" + GOOD.replace("\n", "\r\n")), table)
+    pd.testing.assert_frame_equal(parse(GOOD.replace("NYU", '"NYU"')), table)
+    assert parse('fold,seed,auc\n"a, ""b""",0,1\n')["fold"].tolist() == ['a, "b"']
+    assert parse("fold,seed,auc,later\nNYU,0,1,x\n")["later"].tolist() == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("\n \n", "is empty"),
+        ("fold,seed,auc\n", "has no rows"),
+        ("fold,seed\nNYU,0\n", "has no column 'auc'"),
+        ("fold,seed,auc,seed\nNYU,0,1,1\n", "has the column 'seed' twice"),
+        ("fold,seed,auc\nNYU,0,1\nKKI,0\n", "line 3 has 2 cells, the header has 3"),
+        ("fold,seed,auc\nNYU,0,1,2\n", "line 2 has 4 cells, the header has 3"),
+        ('fold,seed,auc\n"NYU",0,1\n\n"K\nKI",0\n', "line 5 has 2 cells, the header has 3"),
+        ('fold,seed,auc\n"NYU,0,1\nKKI,0,1\n', "line 3 cannot be read (unexpected end of data)"),
+        ('fold,seed,auc\n"NYU" ,0,1\n', "line 2 cannot be read (',' expected after '\"')"),
+        ("fold,seed,auc\nN\0YU,0,1\n", "line 2 holds a NUL byte"),
+        ("fold,seed,auc\n,0,1\n", "column 'fold' is empty in row 1, text in one line that is not empty is expected"),
+        ("fold,seed,auc\nNYU,0,x\n", "column 'auc' is 'x' in row 1, a number from 0 to 1 is expected"),
+        ("fold,seed,auc\nNYU,0,1\nNYU,1,1.5\n", "column 'auc' is '1.5' in row 2, a number from 0 to 1 is expected"),
+        ("fold,seed,auc\nNYU,0,inf\n", "column 'auc' is 'inf' in row 1, a number from 0 to 1 is expected"),
+        ("fold,seed,auc\nNYU,0,1e400\n", "column 'auc' is 'inf' in row 1, a number from 0 to 1 is expected"),
+        ("fold,seed,auc\nNYU,,1\n", "column 'seed' is empty in row 1, a whole number of 0 or more is expected"),
+        ("fold,seed,auc\nNYU,-1,1\n", "column 'seed' is '-1' in row 1, a whole number of 0 or more is expected"),
+        ("fold,seed,auc\nNYU,0.5,1\n", "column 'seed' is '0.5' in row 1, a whole number of 0 or more is expected"),
+        ("fold,seed,auc\nNYU,True,1\n", "column 'seed' is 'True' in row 1, a whole number of 0 or more is expected"),
+        (
+            f"fold,seed,auc\nNYU,{10**30},1\n",
+            f"column 'seed' is '{10**30}' in row 1, a whole number of 0 or more is expected",
+        ),
+        ("fold,seed,auc\nNYU,2021-01-01,1\n", "column 'seed' is '2021-01-01' in row 1, a whole number of 0"),
+    ],
+)
+def test_what_does_not_fit_is_named_with_line_or_row(text, message):
+    with pytest.raises(BrioError) as told:
+        parse(text)
+    assert str(told.value).startswith(f"stored.csv: {message}")
+    assert str(told.value).endswith("; mend it")
+
+
+def test_a_line_that_is_too_long_is_named():
+    with pytest.raises(BrioError, match=r"stored\.csv: line 2 has 2,000,004 characters; mend it"):
+        parse(f"fold,seed,auc\n{'z' * 2_000_000},0,1\n")
+
+
+def test_another_encoding_is_named():
+    with pytest.raises(BrioError, match=r"stored\.csv: is not UTF-8 text \(byte 0xfc at position 15\)"):
+        parse("fold,seed,auc\nZürich,0,1\n".encode("latin-1"))
+
+
+cells = st.sampled_from(["", "x", "0", "1", "1.5", "-1", "inf", "nan", "NA", '"', '""', "a,b", "é", " ", "1e400", "\r"])
+
+
+@given(st.lists(st.lists(cells, min_size=3, max_size=4), min_size=1, max_size=4), st.sampled_from(["", '"', ",", "\0"]))
+@example([["a", "0", "1"]], "")
+@settings(max_examples=60)
+def test_a_table_is_what_the_csv_module_reads_or_one_sentence(rows, end):
+    """Rows of cells with quotes, gaps and other lengths: all cells are read as they are, or the file is refused."""
+    text = "\n".join(["fold,seed,auc", *(",".join(row) for row in rows)]) + "\n" + end
+    table, message = None, ""
+    try:
+        table = parse(text)
+    except BrioError as error:
+        message = str(error)
+    if table is None:
+        assert message.startswith("stored.csv: ")
+        assert "\n" not in message
+    else:
+        _, *expected = (row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row)
+        assert table["fold"].tolist() == [row[0] for row in expected]
+        assert table["seed"].tolist() == [int(float(row[1])) for row in expected]
+        auc = [None if pd.isna(value) else value for value in table["auc"]]
+        assert auc == [float(row[2]) if row[2] else None for row in expected]
+
+
+def test_files_that_are_too_large_or_no_files_are_refused(tmp_path):
+    path = tmp_path / "plan.json"
+    with path.open("wb") as file:
+        file.truncate(200 << 20)  # of zeros that take no room on the disk
+    with pytest.raises(BrioError, match=r"plan\.json: is larger than 2 MiB"):
+        read_bounded(path, 2 << 20)
+    with pytest.raises(BrioError, match="is no regular file"):
+        read_bounded(tmp_path, 64 << 20)
+    endless = tmp_path / "endless.json"
+    endless.symlink_to("/dev/zero")
+    with pytest.raises(BrioError, match=r"endless\.json: is no regular file"):
+        read_bounded(endless, 64 << 20)
+    with pytest.raises(BrioError, match="cannot be read"):
+        read_bounded(tmp_path / "absent.json", 64 << 20)
