@@ -141,8 +141,8 @@ def test_sha256sum_reads_the_hashes(folder):
         ("format", 99, "is in format 99, this brio reads format 1"),
         ("version", 99, "was fitted by version 99 of 'ridge'"),
         ("method", "rigde", "did you mean 'ridge'"),
-        ("ranges", None, "'ranges' is not an object"),
-        ("block_length", "long", "'block_length' is not a number"),
+        ("ranges", None, "ranges is null, an object is expected"),
+        ("block_length", "long", "block_length is 'long', a number is expected"),
     ],
 )
 def test_a_model_of_another_version_is_refused_in_words(folder, tmp_path, key, value, words):
