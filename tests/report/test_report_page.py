@@ -295,7 +295,7 @@ def _broken_study(folder: Path) -> None:
     ("spoil", "says"),
     [
         (_spoil_summary, "summary.json: cannot be read"),
-        (_empty_method, "'methods.brio.auc' is missing"),
+        (_empty_method, "summary.json: methods.brio.auc is missing"),
         (_no_column, "has no column 'auc'"),
         (_no_predictions, "predictions.csv: cannot be read"),
         (_broken_weights, "weights.safetensors: cannot be read"),
