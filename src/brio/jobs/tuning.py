@@ -19,7 +19,7 @@ from ..methods import find_method, make_method
 from ..progress import Progress, silent
 from ..protocol import Fold
 from ..results import RunStore, TuningRecord
-from ..results.files import PLAN, RUNS, SEARCH
+from ..results.files import PLAN, RUNS, SEARCH, TUNING
 from ..settings import require
 from ..spaces import draw_configurations
 from .execute import FinishedJob, execute_plan, start_job
@@ -228,7 +228,12 @@ def _tuned_candidates(record: TuningRecord, name: str, job: Job) -> Callable[[Fo
         values = {**then, **record.choices[name][fold.name], **now}
         key = json.dumps(values, sort_keys=True)
         if key not in made:
-            made[key] = make_method(name, values)
+            try:
+                made[key] = make_method(name, values)
+            except BrioError as error:
+                raise BrioError(
+                    f"{TUNING}: the choice of '{name}' for fold {fold.name}: {error}; tune again"
+                ) from error
         return [made[key]]
 
     return candidates

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
 
-from ..schemas import OMIT_NONE, Count, Setting, Share, formerly, from_json, to_json
+from ..errors import BrioError
+from ..schemas import OMIT_NONE, Count, FieldsOf, Setting, Share, formerly, from_json, to_json
 from .files import CONFIGURATIONS, TUNING, read_json, write_csv, write_json
 from .plan import TunedChoice
+from .run_record import ProtocolName
 
 __all__ = ["TuningRecord"]
+
+
+@dataclass(frozen=True)
+class TuningProtocol:
+    """What every search stores of its protocol, besides the settings."""
+
+    name: ProtocolName
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +51,20 @@ class TuningRecord:
     budget: Count
     cohort: str
     atlas: str
-    protocol: dict[str, Any]
+    protocol: Annotated[dict[str, Any], FieldsOf(TuningProtocol)]
     validation_sites: dict[str, tuple[str, ...]]
     given_settings: dict[str, Setting] = field(metadata=formerly("given"))
     tried: dict[str, Count]
     choices: dict[str, dict[str, dict[str, Setting]]]
     oracle: dict[str, Share] | None = field(default=None, metadata=OMIT_NONE)
+
+    def __post_init__(self) -> None:
+        for method, folds in self.choices.items():
+            if method not in self.tried:
+                raise BrioError(f"tried.{method} is missing")
+            absent = [fold for fold in folds if fold not in self.validation_sites]
+            if absent and self.protocol["name"] == "loso":
+                raise BrioError(f"validation_sites.{absent[0]} is missing")
 
     def choice(self, method: str) -> TunedChoice:
         """Return what was chosen for a method, as a plan has it."""

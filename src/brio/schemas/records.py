@@ -186,23 +186,24 @@ def _read_one_of(kinds: tuple[Any, ...], value: Any, place: str) -> Any:
 
 def _read_record(kind: Any, value: Any, place: str) -> Any:
     _expect(isinstance(value, dict), value, place, "an object")
-    hints, values, keys = get_hints(kind), {}, {}
+    hints, values = get_hints(kind), {}
     for f in dataclasses.fields(kind):
         former = f.metadata.get("formerly", f.name)
-        key = keys[f.name] = former if f.name not in value and former in value else f.name
+        key = former if f.name not in value and former in value else f.name
         if key in value:
             values[f.name] = _read(hints[f.name], value[key], join(place, key))
         elif f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
             raise MisfitError(f"{join(place, f.name)} is missing")
-    for name, made in values.items():
-        for other in (d.field for d in unfold(hints[name])[1] if isinstance(d, SameLength)):
-            if made is not None and len(made) != len(values[other]):
-                long, short = join(place, keys[name]), join(place, keys[other])
-                raise MisfitError(f"{long} has {len(made)} values, but {short} has {len(values[other])}")
     try:
-        return kind(**values)
+        record = kind(**values)
     except BrioError as error:  # a dataclass that checks itself
-        raise MisfitError(f"{place or 'it'}: {error}") from None
+        raise MisfitError(f"{place}: {error}" if place else str(error)) from None
+    for name, hint in hints.items():
+        for other in (domain.field for domain in unfold(hint)[1] if isinstance(domain, SameLength)):
+            own, wanted = getattr(record, name), len(getattr(record, other))
+            if own is not None and len(own) != wanted:
+                raise MisfitError(f"{join(place, name)} has {len(own)} values, but {join(place, other)} has {wanted}")
+    return record
 
 
 def _check_fields(domain: FieldsOf, value: dict[str, Any], place: str) -> None:
