@@ -16,8 +16,8 @@ from ..connectome import HarmonisationRule
 from ..protocol.recalibration import average_over_sites, fit_recalibration
 from ..results import MetricSummary, StoredJob
 from ..results.format import format_percent
-from .evidence_job import read_evidence_job
 from ..schemas import Count, NonNegative, Share
+from .evidence_job import read_evidence_job
 
 __all__ = [
     "DecisionRule",
