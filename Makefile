@@ -7,7 +7,7 @@ MEMORY := $(shell df -Pk /dev/shm 2>/dev/null | awk '$$6 == "/dev/shm" && $$4 > 
 TEST := $(MEMORY) PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup \
 	-o tmp_path_retention_count=1
 
-.PHONY: demo readme results test unit soak lint docs package browser clean
+.PHONY: demo readme results test unit soak bench lint docs package browser clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -36,6 +36,13 @@ unit: .venv/installed
 
 soak: .venv/installed  ## the long tests
 	$(TEST) -m soak
+
+BENCH ?= --device cpu
+bench: .venv/installed  ## ratios to other code in one run; BENCH="--device cuda", or "--scans 100" for a quick look
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(BIN)/python -m pytest benchmarks/bench -o addopts= -o python_files='bench_*.py' -o python_functions='bench_*' \
+	    --benchmark-columns=median --benchmark-json build/bench.json $(BENCH)
+	$(BIN)/python benchmarks/bench/ratios.py build/bench.json --keep build/bench-kept.json
 
 lint: .venv/installed
 	$(BIN)/ruff check src tests benchmarks docs

@@ -1,0 +1,66 @@
+"""All debiased divergences of one training step, with their gradient."""
+
+import pytest
+import torch
+
+from brio.transport import sinkhorn_divergence
+
+PAIRS, POINTS, WIDTH, EPSILON = 272, 4, 64, 0.1  # 17 source sites in pairs, two classes; four scans of each cell
+ERROR = 1e-6
+
+
+def make_clouds(device):
+    generator = torch.Generator().manual_seed(0)
+    shape = (2, PAIRS, POINTS, WIDTH)
+    return torch.nn.functional.normalize(torch.randn(shape, generator=generator, dtype=torch.float64), dim=-1).to(
+        device
+    )
+
+
+def find_costs(x, y):
+    return torch.cdist(x, y).square()
+
+
+def differentiate(clouds, divergence):
+    """Sum of the divergences, and its gradient with respect to the clouds."""
+    clouds = clouds.clone().requires_grad_()
+    total = divergence(*clouds).sum()
+    total.backward()
+    return total.detach(), clouds.grad
+
+
+def diverge_brio(x, y):
+    return sinkhorn_divergence(find_costs(x, y), find_costs(x, x), find_costs(y, y), EPSILON, iterations=100)
+
+
+def diverge_geomloss(x, y):
+    from geomloss import SamplesLoss
+
+    # it halves the squared distance: twice its loss at blur = sqrt(eps / 2) has this cost and this epsilon
+    loss = SamplesLoss("sinkhorn", p=2, blur=(EPSILON / 2) ** 0.5, scaling=0.9985, debias=True, backend="tensorized")
+    return 2 * loss(x, y)
+
+
+def diverge_pot(x, y):
+    import ot
+
+    def cost(a, b):
+        return ot.batch.solve_batch(find_costs(a, b), reg=EPSILON, reg_type="kl", max_iter=2000, tol=1e-9).value
+
+    return cost(x, y) - cost(x, x) / 2 - cost(y, y) / 2
+
+
+DIVERGENCES = {"brio": diverge_brio, "POT, batch": diverge_pot, "geomloss": diverge_geomloss}
+
+
+@pytest.mark.benchmark(group="all divergences of a step, with gradient")
+@pytest.mark.parametrize("contender", ["brio", "POT, batch", "geomloss"])
+def bench_divergences(measure, benchmark, device, contender):
+    clouds = make_clouds(device)
+    exact, _ = differentiate(
+        clouds, lambda x, y: sinkhorn_divergence(find_costs(x, y), find_costs(x, x), find_costs(y, y), EPSILON, 3000)
+    )
+    found, gradient = measure(lambda: differentiate(clouds, DIVERGENCES[contender]))
+    benchmark.extra_info["largest error"] = error = float(abs(found - exact)) / PAIRS
+    assert torch.isfinite(gradient).all()
+    assert error < ERROR, "the comparison is at equal error"
