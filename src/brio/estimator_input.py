@@ -16,6 +16,7 @@ from .cohort import Atlas, Cohort
 from .cohort.cohort import locate_scans
 from .cohort.folder import check_participants, format_table
 from .cohort.given_fc import is_fc
+from .cohort.signal import convert_frames
 from .errors import BrioError
 
 __all__ = ["build_labelled_cohort", "build_unlabelled_cohort", "convert_scans", "encode_labels"]
@@ -27,7 +28,7 @@ def convert_scans(X: Any) -> list[np.ndarray]:
     Parameters
     ----------
     X : sequence of n arrays of shape [T_i, P], or array of shape [n, T, P]
-        Time series, with frames in rows.
+        Time series, with frames in rows. Masked values are missing values.
 
     Returns
     -------
@@ -77,21 +78,30 @@ def convert_scans(X: Any) -> list[np.ndarray]:
 
 def _convert_scan(item: Any, where: str) -> np.ndarray:
     """Convert one scan to float32. Shape [T, P]."""
+    masked = isinstance(item, np.ma.MaskedArray)
     try:
-        array = np.asarray(item)
-        if np.iscomplexobj(array):
-            raise BrioError(f"{where}: Complex data not supported")
-        array = array.astype(np.float32, copy=False)
-    except (TypeError, ValueError) as error:
-        raise error if isinstance(error, BrioError) else BrioError(f"{where} is not an array of numbers") from None
+        array = item if masked else np.asarray(item)
+        if array.dtype.kind in "OSU":
+            array = array.astype(np.float64)
+    except (TypeError, ValueError):
+        raise BrioError(f"{where} is not an array of numbers") from None
+    if np.iscomplexobj(array):
+        raise BrioError(f"{where}: Complex data not supported")
     if array.ndim != 2:
         raise BrioError(f"{where} has {array.ndim} axes; a scan has two, (frames, ROIs)")
-    if is_fc(array):
+    frames = convert_frames(array, where)
+    if is_fc(frames):
         raise BrioError(
             f"{where} is a connectome (square, symmetric, one value on the diagonal), not a time series; give the "
             "frames it was estimated from, an array (frames, ROIs)"
         )
-    return array
+    return frames
+
+
+def _refuse_masked(values: Any, name: str) -> None:
+    """Refuse masked labels and sites: without their mask, they would be taken as they are."""
+    if np.ma.is_masked(values):
+        raise BrioError(f"{name}[{int(np.flatnonzero(np.ma.getmaskarray(values))[0])}] is masked; leave out the scan")
 
 
 def encode_labels(y: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -119,6 +129,7 @@ def encode_labels(y: Any) -> tuple[np.ndarray, np.ndarray]:
     >>> classes.tolist(), label.tolist()
     (['control', 'patient'], [1, 0, 1])
     """
+    _refuse_masked(y, "y")
     y = column_or_1d(y, warn=True)
     if np.iscomplexobj(y):
         raise BrioError("y: Complex data not supported")
@@ -170,6 +181,7 @@ def build_labelled_cohort(X: Any, y: Any, sites: Any) -> tuple[Cohort, np.ndarra
             "sites=None: BrioClassifier compares source sites and chooses its checkpoint on validation sites, so it "
             "needs the site of every scan: fit(X, y, sites=sites), and in cross_validate params={'sites': sites}"
         )
+    _refuse_masked(sites, "sites")
     sites = column_or_1d(sites)
     check_consistent_length(range(len(X if scans is None else scans)), label, sites)
     if scans is None:

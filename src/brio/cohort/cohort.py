@@ -32,6 +32,7 @@ from .folder import (
 )
 from .given_fc import holds_fc
 from .sessions import SCAN_ID
+from .signal import convert_frames
 from .writer import CohortWriter
 
 __all__ = ["Cohort", "locate_scans"]
@@ -266,12 +267,8 @@ class Cohort:
         for argument, values in arguments.items():
             if values is not None and len(values) != len(scans):
                 raise BrioError(f"{len(scans)} scans, but {len(values)} values of {argument}; give one for each scan")
-        arrays = [np.asarray(scan, dtype=np.float32) for scan in scans]
+        arrays = [convert_frames(scan, f"participant {name}") for name, scan in zip(ids, scans, strict=True)]
         for participant, array in zip(ids, arrays, strict=True):
-            if array.ndim != 2:
-                raise BrioError(
-                    f"participant {participant}: a scan needs two axes (frames, ROIs), this one has {array.ndim}"
-                )
             if array.shape[1] != arrays[0].shape[1]:
                 raise BrioError(
                     f"participant {participant}: {array.shape[1]} ROIs, but {ids[0]} has {arrays[0].shape[1]}; "

@@ -13,6 +13,7 @@ import pandas as pd
 
 from ..errors import BrioError
 from .cohort import Cohort
+from .repetition_time import require_repetition_time
 
 __all__ = ["COVARIATE_COLUMNS", "SEX_CODES", "read_covariates", "read_hemispheres", "read_repetition_times"]
 
@@ -22,6 +23,8 @@ COVARIATE_COLUMNS = {"sex": "sex", "age": "age", "motion": "mean_fd"}
 SEX_CODES = {"f": 0.0, "female": 0.0, "w": 0.0, "woman": 0.0, "m": 1.0, "male": 1.0, "man": 1.0}
 """How a sex may be written, in lower case, and its number."""
 _MAY_BE_MISSING = {"motion"}
+LARGEST_COVARIATE = 1e6
+"""Largest age or motion, in whatever unit, that is taken for one."""
 
 
 def read_covariates(cohort: Cohort, names: Sequence[str], requester: str) -> np.ndarray:
@@ -44,7 +47,8 @@ def read_covariates(cohort: Cohort, names: Sequence[str], requester: str) -> np.
     Raises
     ------
     BrioError
-        If a column is missing, a sex is neither F nor M, or a participant has no value.
+        If a column is missing, a sex is neither F nor M, a value is no number or out of range, or a participant has no
+        value.
     """
     if not names:
         return np.zeros((len(cohort), 0))
@@ -70,6 +74,13 @@ def _read_column(cohort: Cohort, name: str, requester: str) -> np.ndarray:
             )
     else:
         numbers = pd.to_numeric(values, errors="coerce").astype(float)
+        # neither text that is no number nor an infinite value is a missing one
+        unusable = (values.notna() & ~(numbers.abs() <= LARGEST_COVARIATE)).to_numpy()
+        if unusable.any():
+            raise BrioError(
+                f"{requester}: {name} of participant {cohort.ids[unusable][0]} is '{values[unusable].iloc[0]}' in the "
+                f"column '{column}'; write a number, or leave the cell empty, then import again"
+            )
     array = numbers.to_numpy(dtype=float)
     missing = np.isnan(array)
     if missing.all() or (missing.any() and name not in _MAY_BE_MISSING):
@@ -98,7 +109,7 @@ def read_repetition_times(cohort: Cohort, requester: str) -> np.ndarray:
     Raises
     ------
     BrioError
-        If the column ``tr`` is missing or a scan has no positive value in it.
+        If the column ``tr`` is missing, or a scan has no value in it that can be one.
     """
     if "tr" not in cohort.participants:
         raise BrioError(
@@ -111,6 +122,8 @@ def read_repetition_times(cohort: Cohort, requester: str) -> np.ndarray:
             f"{requester} needs the repetition time of every scan; participant {cohort.ids[~(tr > 0)][0]} has none in "
             "the column 'tr' (seconds): fill it, or give --set bold_tr=none to use the frames as they are"
         )
+    for name, seconds in zip(cohort.ids, tr.tolist(), strict=True):
+        require_repetition_time(seconds, f"{requester}: the repetition time (column 'tr') of participant {name}")
     return tr
 
 

@@ -34,6 +34,7 @@ from ..schemas.domains import Range
 from ..schemas.records import show_value
 from ..schemas.table_files import list_text_columns
 from .sessions import SCAN_ID, name_repeated_scans
+from .table_values import MISSING, check_numbers, convert_column
 
 __all__ = [
     "ATLAS",
@@ -64,7 +65,6 @@ REQUIRED_COLUMNS = ("participant_id", "site", "label")
 TEXT_COLUMNS = ("participant_id", "site", "session", SCAN_ID)
 """Columns of the participants table that stay as they are written."""
 _OTHER_FOLDERS = {"model.json": "a model of 'brio fit'", "plan.json": "a folder of results of 'brio run'"}
-MISSING = "n/a"
 HASH_CHUNK_BYTES = 64 << 20
 IMPORT_AGAIN = "import the cohort again"
 
@@ -123,7 +123,7 @@ def check_participants(table: pd.DataFrame, where: str, labels_required: bool = 
     ------
     BrioError
         If a required column is missing or has gaps, a participant appears twice without different sessions, a label is
-        not 0 or 1, or required labels are of one class.
+        not 0 or 1, required labels are of one class, or a number is out of range.
     """
     required = REQUIRED_COLUMNS if labels_required else ("participant_id",)
     for column in required:
@@ -140,6 +140,7 @@ def check_participants(table: pd.DataFrame, where: str, labels_required: bool = 
     if "label" in table:
         table["label"] = _convert_labels(table, where, labels_required)
     table = name_repeated_scans(table, where)
+    check_numbers(table, where, TEXT_COLUMNS)
     return table.drop(columns=[c for c in ("site", "label") if c in table and not find_filled(table, c).any()])
 
 
@@ -274,29 +275,11 @@ def read_table(path: Path, row: type, remedy: str = IMPORT_AGAIN) -> pd.DataFram
     text = check_rows(read_bounded(path, MAX_PARTICIPANT_TABLE_BYTES, remedy), path, "\t", remedy)
     table = pd.read_csv(io.StringIO(text), sep="\t", dtype=str, keep_default_na=False, index_col=False)
     for column in table.columns.difference(list_text_columns(row)):
-        try:
-            table[column] = _convert_column(table[column])
-        except OverflowError:
-            problem = f"column {show_value(column)} holds a whole number of more than 64 bits"
-            raise file_error(path, problem, remedy) from None
+        table[column] = convert_column(table[column])
+        if table[column].dtype.kind == "f" and np.isinf(table[column]).any():
+            raise file_error(path, f"column {show_value(column)} holds a number out of range", remedy)
     required = [f.name for f in fields(row) if f.default is MISSING_DEFAULT]
     return check_columns(table, path, row, required, remedy)
-
-
-def _convert_column(column: pd.Series) -> pd.Series:
-    """Convert text to whole numbers, else to numbers, else leave it as text with gaps."""
-    missing = column.isin(["", MISSING])
-    for kind in (int, float):
-        try:
-            values = [kind(v) for v in column[~missing]]
-        except ValueError:
-            continue
-        if kind is int and not missing.any():
-            return pd.Series(values, index=column.index, dtype=np.int64)
-        numbers = np.full(len(column), np.nan)
-        numbers[~missing] = values
-        return pd.Series(numbers, index=column.index)
-    return column.mask(missing)
 
 
 def hash_content(frames: np.ndarray, participants: str, atlas: str, classes: tuple[str, str]) -> str:

@@ -23,6 +23,7 @@ MEASURES: tuple[Measure, ...] = ("correlation", "fisher-z")
 """What the entries of a connectome may be."""
 
 _LARGEST = 1.0 - 1e-6  # as psi clips correlations, so that Fisher z stays finite
+_LARGEST_FISHER_Z = 20.0  # double precision has no correlation below 1 with a larger one
 _ASYMMETRY = 1e-4  # largest difference of two entries that are one edge; files have few digits
 
 
@@ -136,4 +137,6 @@ def convert_fc(matrix: np.ndarray, measure: Measure, where: str) -> np.ndarray:
         if largest > 1 + 1e-6:
             raise BrioError(f"{where}: holds {largest:.3g}, which is no correlation; say --measure fisher-z")
         values = np.arctanh(np.clip(values, -_LARGEST, _LARGEST))
+    elif np.abs(values).max(initial=0.0) > _LARGEST_FISHER_Z:
+        raise BrioError(f"{where}: holds {np.abs(values).max():.3g}, which is no Fisher z; it may be a covariance")
     return values.astype(np.float32)

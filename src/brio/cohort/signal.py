@@ -1,13 +1,61 @@
-"""Find the frames and ROIs of a scan that carry signal."""
+"""Convert scans to frames of one type, and find the frames and ROIs that carry signal."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-__all__ = ["clean_scan", "find_live_rois", "find_valid_frames"]
+from ..errors import BrioError
+
+__all__ = ["clean_scan", "convert_frames", "find_live_rois", "find_valid_frames"]
 
 RELATIVE_FLATNESS = 1e-6
 """A series is flat when its range is below this share of its largest magnitude."""
+
+
+def convert_frames(scan: Any, where: str) -> np.ndarray:
+    """Convert a scan to the type that cohorts hold. Nothing is cut off silently.
+
+    Parameters
+    ----------
+    scan : array_like of real numbers, shape [T, P]
+        Masked values become NaN.
+    where : str
+        File or participant, for error messages.
+
+    Returns
+    -------
+    ndarray of float32, shape [T, P]
+
+    Raises
+    ------
+    BrioError
+        If it has not two axes, holds complex numbers, text or objects, or a number too large for single precision.
+
+    Examples
+    --------
+    >>> convert_frames(np.ma.masked_less([[1.0, -9.0]], 0), "p1").tolist()
+    [[1.0, nan]]
+    """
+    array = np.ma.asarray(scan) if isinstance(scan, np.ma.MaskedArray) else np.asarray(scan)
+    if array.ndim != 2:
+        raise BrioError(f"{where}: a scan needs two axes (frames, ROIs), this one has {array.ndim}")
+    if array.dtype.kind not in "fiub":
+        raise BrioError(f"{where}: a scan holds real numbers, this one {array.dtype}")
+    if isinstance(array, np.ma.MaskedArray):
+        array = np.ma.filled(array.astype(np.result_type(array.dtype, np.float32)), np.nan)
+    if array.dtype == np.float32:
+        return array
+    with np.errstate(over="ignore"):
+        frames = array.astype(np.float32)
+    overflow = np.isinf(frames) & np.isfinite(array)
+    if overflow.any():
+        row, column = np.argwhere(overflow)[0]
+        raise BrioError(
+            f"{where}: frame {row + 1}, column {column + 1}: {array[row, column]} is too large for a signal"
+        )
+    return frames
 
 
 def find_live_rois(scan: np.ndarray) -> np.ndarray:

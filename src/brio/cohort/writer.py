@@ -25,6 +25,7 @@ from .folder import (
     hash_content,
     hash_tables,
 )
+from .signal import convert_frames
 
 __all__ = ["CohortWriter"]
 
@@ -106,19 +107,21 @@ class CohortWriter:
         Raises
         ------
         BrioError
-            If the number of ROIs is not that of the atlas, or the scan holds no finite value.
+            If the scan is no matrix of real numbers, the number of ROIs is not that of the atlas, or there is no finite
+            value.
         """
         participant_id = participant.get("participant_id", f"row {len(self._rows) + 1}")
-        if scan.ndim != 2 or scan.shape[1] != len(self.atlas):
+        frames = convert_frames(scan, f"participant {participant_id}")
+        if frames.shape[1] != len(self.atlas):
             raise BrioError(
-                f"participant {participant_id}: scan of shape {tuple(scan.shape)}, "
+                f"participant {participant_id}: scan of shape {frames.shape}, "
                 f"but atlas '{self.atlas.name}' has {len(self.atlas)} ROIs"
             )
-        if not np.isfinite(scan).any():
+        if not np.isfinite(frames).any():
             raise BrioError(f"participant {participant_id}: the scan holds no finite value")
-        self._file.write(np.ascontiguousarray(scan, dtype="<f4").data)
-        self._rows.append({**participant, "n_frames": len(scan)})
-        self._length += len(scan)
+        self._file.write(np.ascontiguousarray(frames, dtype="<f4").data)
+        self._rows.append({**participant, "n_frames": len(frames)})
+        self._length += len(frames)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

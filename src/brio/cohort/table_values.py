@@ -1,0 +1,117 @@
+"""Values of a participants table: which columns are numbers, and which numbers are out of range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from ..errors import BrioError
+
+__all__ = ["MISSING", "check_numbers", "convert_column"]
+
+MISSING = "n/a"
+"""How a table of a cohort folder writes a missing value."""
+
+_WHOLE = np.iinfo(np.int64)
+
+
+def convert_column(column: pd.Series) -> pd.Series:
+    """Convert text to whole numbers, else to numbers, else leave it as text with gaps.
+
+    Parameters
+    ----------
+    column : Series of str
+        Missing values are empty or ``n/a``.
+
+    Returns
+    -------
+    Series
+        Whole numbers beyond 64 bits become floating-point numbers.
+
+    Examples
+    --------
+    >>> convert_column(pd.Series(["1", "n/a"])).tolist(), convert_column(pd.Series(["1_0", "x"])).tolist()
+    ([1.0, nan], ['1_0', 'x'])
+    """
+    missing = column.isin(["", MISSING])
+    values = [_parse_number(text) for text in column[~missing]]
+    if None in values:
+        return column.mask(missing)
+    if not missing.any() and all(isinstance(v, int) and _WHOLE.min <= v <= _WHOLE.max for v in values):
+        return pd.Series(values, index=column.index, dtype=np.int64)
+    numbers = np.full(len(column), np.nan)
+    numbers[~missing] = [_to_float(value) for value in values]
+    return pd.Series(numbers, index=column.index)
+
+
+def _parse_number(text: str) -> int | float | None:
+    """Parse a cell; None where it is no number. Python reads 1_0 as ten, other programs do not."""
+    for kind in () if "_" in text else (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
+
+
+def _to_float(value: int | float | None) -> float:
+    try:
+        return np.nan if value is None else float(value)
+    except OverflowError:
+        return np.inf
+
+
+def check_numbers(table: pd.DataFrame, where: str, text_columns: Iterable[str]) -> None:
+    """Refuse numbers that no participant has: infinite ones, those too large for a number, and too long integers.
+
+    A column is looked at if all its values are numbers; text may be anything.
+
+    Parameters
+    ----------
+    table : DataFrame, N rows
+        With ``participant_id``; values are numbers, text or missing.
+    where : str
+        File or argument that holds the table, for error messages.
+    text_columns : iterable of str
+        Columns that stay text.
+
+    Raises
+    ------
+    BrioError
+        Names the column, the row and the participant.
+
+    Examples
+    --------
+    >>> check_numbers(pd.DataFrame({"participant_id": ["a", "b"], "age": ["20", "1e400"]}), "people.tsv", ())
+    Traceback (most recent call last):
+    ...
+    brio.errors.BrioError: people.tsv: column 'age' is 1e400 in row 2 (participant b), a number out of range; ...
+    """
+    for column in table.columns.difference(["participant_id", *text_columns]):
+        row = _find_out_of_range(table[column])
+        if row is not None:
+            raise BrioError(
+                f"{where}: column '{column}' is {str(table[column].iloc[row])[:40]} in row {row + 1} (participant "
+                f"{table['participant_id'].iloc[row]}), a number out of range; correct it, leave the cell empty, or "
+                "remove the column"
+            )
+
+
+def _find_out_of_range(column: pd.Series) -> int | None:
+    """Find the first row whose number is out of range; None where there is none, or the column is text."""
+    if column.dtype.kind in "fiu":
+        rows = np.flatnonzero(np.isinf(column.to_numpy(dtype=float)))
+        return int(rows[0]) if len(rows) else None
+    first = None
+    for row, value in enumerate(column.to_numpy(dtype=object)):
+        if pd.isna(value) or value in ("", MISSING):
+            continue
+        number = _parse_number(str(value))
+        if number is None:
+            return None
+        whole = isinstance(number, int)
+        if first is None and (not _WHOLE.min <= number <= _WHOLE.max if whole else np.isinf(number)):
+            first = row
+    return first
