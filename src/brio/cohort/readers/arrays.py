@@ -1,19 +1,64 @@
-"""Read time series from binary files: npy, npz, MATLAB v5 to v7.3 and parcellated CIFTI series."""
+"""Read time series from npy and npz files and parcellated CIFTI series.
+
+The header of an array is read first: what it declares is chosen from, and compared with the size of the file and with
+the largest size that is read, before anything is unpacked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
+from zipfile import ZipFile
 
 import numpy as np
 
 from ...errors import BrioError
+from ..repetition_time import is_repetition_time
+from .input_files import require_bounded, require_regular
 
-__all__ = ["name_damaged_file", "read_cifti", "read_mat", "read_npy", "read_npz", "read_npz_arrays"]
+__all__ = [
+    "DeclaredArray",
+    "choose_array",
+    "list_npz_arrays",
+    "name_damaged_file",
+    "read_cifti",
+    "read_npy",
+    "read_npz",
+    "read_npz_arrays",
+    "read_packed_ids",
+    "require_arrays",
+]
 
 PREFERRED = ("timeseries", "ROISignals")
 """Names of the array to read from a file that holds several."""
+
+
+@dataclass(frozen=True)
+class DeclaredArray:
+    """What the header of an array declares.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    kind : str
+        ``dtype.kind`` of numpy; "O" for anything that is no array of numbers or text.
+    n_bytes : int
+        Size in memory.
+    """
+
+    shape: tuple[int, ...]
+    kind: str
+    n_bytes: int
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it may be a series: real numbers, with more than one row and column."""
+        # MATLAB stores scalars as 1 x 1 matrices
+        return len(self.shape) == 2 and self.kind in "fiu" and min(self.shape) > 1
 
 
 @contextmanager
@@ -38,6 +83,29 @@ def name_damaged_file(path: Path, file_format: str) -> Iterator[None]:
         ) from error
 
 
+def _read_npy_header(stream: IO[bytes], path: Path, size: int) -> DeclaredArray:
+    """Read the header of an npy stream of ``size`` bytes, and check that it can hold what it declares."""
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(stream)
+    if dtype.hasobject:
+        return DeclaredArray(shape, "O", 0)
+    declared = DeclaredArray(shape, dtype.kind, math.prod(shape) * dtype.itemsize)
+    if declared.n_bytes > size - stream.tell():
+        raise BrioError(
+            f"{path}: declares {declared.n_bytes} bytes of data, but holds {size - stream.tell()}; it may be damaged "
+            "or cut short"
+        )
+    return declared
+
+
+def _unpack(stream: IO[bytes], path: Path, declared: DeclaredArray) -> np.ndarray:
+    """Read the array of an npy stream whose header was checked."""
+    if declared.kind == "O":
+        raise BrioError(f"{path}: holds pickled Python objects, which are never loaded; save plain arrays of numbers")
+    return np.lib.format.read_array(stream, allow_pickle=False)
+
+
 def read_npy(path: Path) -> np.ndarray:
     """Read the array of an npy file.
 
@@ -45,32 +113,77 @@ def read_npy(path: Path) -> np.ndarray:
     -------
     ndarray of any shape
     """
-    with name_damaged_file(path, "npy"):
-        array = np.load(path, allow_pickle=False)
-        if not isinstance(array, np.ndarray):
-            array.close()
+    size = require_regular(path, "npy")
+    with name_damaged_file(path, "npy"), path.open("rb") as file:
+        if file.read(2) == b"PK":
             raise BrioError(f"{path}: is an npz archive, not an npy file; rename it to .npz")
-        return array
+        file.seek(0)
+        declared = _read_npy_header(file, path, size)
+        file.seek(0)
+        return _unpack(file, path, declared)
 
 
-def read_npz_arrays(path: Path, keys: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+def list_npz_arrays(path: Path) -> dict[str, DeclaredArray]:
+    """List the arrays of an npz file without unpacking them. Other members of the archive are ignored.
+
+    Returns
+    -------
+    dict of name to DeclaredArray
+        Arrays of Python objects have the kind "O".
+    """
+    require_regular(path, "npz")
+    arrays = {}
+    with name_damaged_file(path, "npz"), ZipFile(path) as archive:
+        for member in archive.infolist():
+            if not member.filename.endswith(".npy"):
+                continue
+            with archive.open(member) as stream:
+                arrays[member.filename.removesuffix(".npy")] = _read_npy_header(stream, path, member.file_size)
+    return arrays
+
+
+def read_npz_arrays(path: Path, keys: tuple[str, ...]) -> dict[str, np.ndarray]:
     """Read arrays of an npz file.
 
     Parameters
     ----------
     path : Path
     keys : tuple of str
-        Names of the arrays; all by default.
+        Names of the arrays.
 
     Returns
     -------
     dict of name to ndarray
     """
-    with name_damaged_file(path, "npz"), np.load(path, allow_pickle=False) as archive:
-        absent = [k for k in keys if k not in archive.files]
-        if absent:
-            raise BrioError(f"{path}: has no array '{absent[0]}'; it has {', '.join(archive.files)}")
-        return {k: archive[k] for k in keys or archive.files}
+    require_regular(path, "npz")
+    with name_damaged_file(path, "npz"), ZipFile(path) as archive:
+        members = {m.filename.removesuffix(".npy"): m for m in archive.infolist() if m.filename.endswith(".npy")}
+        require_arrays(path, keys, members)
+        declared, arrays = {}, {}
+        for key in keys:
+            with archive.open(members[key]) as stream:
+                declared[key] = _read_npy_header(stream, path, members[key].file_size)
+        require_bounded(sum(array.n_bytes for array in declared.values()), path)
+        for key in keys:
+            with archive.open(members[key]) as stream:
+                arrays[key] = _unpack(stream, path, declared[key])
+        return arrays
+
+
+def require_arrays(path: Path, keys: Iterable[str], known: Iterable[str]) -> None:
+    """Raise :class:`BrioError` unless an archive has all these arrays.
+
+    Parameters
+    ----------
+    path : Path
+        The archive, for the error message.
+    keys, known : iterable of str
+        Names that are needed, and those that it has.
+    """
+    known = list(known)
+    for key in keys:
+        if key not in known:
+            raise BrioError(f"{path}: has no array '{key}'; it has {', '.join(known) or 'none'}")
 
 
 def read_npz(path: Path) -> np.ndarray:
@@ -80,58 +193,64 @@ def read_npz(path: Path) -> np.ndarray:
     -------
     ndarray, shape [T, P]
     """
-    return _choose_array(path, read_npz_arrays(path), None)
+    chosen = choose_array(path, list_npz_arrays(path), None)
+    return read_npz_arrays(path, (chosen,))[chosen]
 
 
-def read_mat(path: Path, variable: str | None = None) -> np.ndarray:
-    """Read a numeric matrix of a MATLAB file, oriented as MATLAB shows it.
+def read_packed_ids(ids: np.ndarray, path: Path) -> list[str]:
+    """Read the array ``participant_id`` of an archive of many scans.
+
+    Parameters
+    ----------
+    ids : ndarray of str or int, shape [N]
+    path : Path
+        The archive, for the error message.
+
+    Returns
+    -------
+    list of N str
+
+    Raises
+    ------
+    BrioError
+        If it is not a list of names.
+    """
+    if ids.ndim != 1 or ids.dtype.kind not in "USiu":
+        raise BrioError(f"{path}: 'participant_id' has shape {ids.shape} and holds {ids.dtype}; a list of names is due")
+    names = ids.tolist()
+    return [name.decode(errors="backslashreplace") if isinstance(name, bytes) else str(name) for name in names]
+
+
+def choose_array(path: Path, arrays: Mapping[str, DeclaredArray], variable: str | None) -> str:
+    """Choose the array of a file that is the series.
 
     Parameters
     ----------
     path : Path
-    variable : str, optional
-        Name of the matrix; by default ``timeseries``, ``ROISignals`` or the only matrix in the file.
+        The file, for error messages.
+    arrays : mapping of name to DeclaredArray
+    variable : str or None
+        Name of the array; by default ``timeseries``, ``ROISignals`` or the only matrix of numbers.
 
     Returns
     -------
-    ndarray, shape [T, P]
+    str
+
+    Raises
+    ------
+    BrioError
+        If it is not there, or there are several.
     """
-    import h5py
-    from scipy.io import loadmat
-
-    with name_damaged_file(path, "a MATLAB file"):
-        if h5py.is_hdf5(path):
-            arrays = _read_hdf5_matrices(path)
-        else:
-            arrays = {k: v for k, v in loadmat(path, appendmat=False).items() if isinstance(v, np.ndarray)}
-    return _choose_array(path, arrays, variable)
-
-
-def _read_hdf5_matrices(path: Path) -> dict[str, np.ndarray]:
-    import h5py
-
-    def is_matrix(node: object) -> bool:
-        # text and logical values are stored as numbers too; an attribute names their class
-        kind = node.attrs.get("MATLAB_class", b"") if isinstance(node, h5py.Dataset) else b"group"
-        return (kind.decode() if isinstance(kind, bytes) else str(kind)) not in ("char", "cell", "logical", "group")
-
-    with h5py.File(path, "r") as file:
-        # MATLAB stores columns first, so that a matrix arrives transposed
-        return {name: node[()].T for name, node in file.items() if is_matrix(node)}
-
-
-def _choose_array(path: Path, arrays: Mapping[str, np.ndarray], variable: str | None) -> np.ndarray:
     if variable is not None:
         if variable not in arrays:
             raise BrioError(f"{path}: has no variable '{variable}'; it has {', '.join(arrays) or 'none'}")
-        return arrays[variable]
-    # MATLAB stores scalars as 1 x 1 matrices; a series has more than one row and column
-    matrices = [k for k, v in arrays.items() if v.ndim == 2 and v.dtype.kind in "fiu" and min(v.shape) > 1]
+        return variable
+    matrices = [name for name, array in arrays.items() if array.is_matrix]
     chosen = next((k for k in PREFERRED if k in arrays), matrices[0] if len(matrices) == 1 else None)
     if chosen is None:
         shapes = ", ".join(f"{k} {'x'.join(map(str, v.shape))}" for k, v in arrays.items()) or "nothing"
         raise BrioError(f"{path}: cannot tell which array is the series. It holds {shapes}; name one 'timeseries'")
-    return arrays[chosen]
+    return chosen
 
 
 def read_cifti(path: Path) -> tuple[np.ndarray, tuple[str, ...], float | None]:
@@ -147,6 +266,7 @@ def read_cifti(path: Path) -> tuple[np.ndarray, tuple[str, ...], float | None]:
     """
     import nibabel
 
+    require_regular(path, "a CIFTI file")
     with name_damaged_file(path, "a CIFTI file"):
         image = nibabel.load(path)
         if not isinstance(image, nibabel.Cifti2Image):
@@ -156,5 +276,6 @@ def read_cifti(path: Path) -> tuple[np.ndarray, tuple[str, ...], float | None]:
         if kinds != ["SeriesAxis", "ParcelsAxis"]:
             raise BrioError(f"{path}: has the axes {', '.join(kinds)}; a parcellated series (ptseries) is needed")
         series, parcels = axes
-        tr = float(series.step) if series.unit == "SECOND" and series.step > 0 else None
+        require_bounded(math.prod(image.shape) * 8, path)
+        tr = float(series.step) if series.unit == "SECOND" and is_repetition_time(series.step) else None
         return np.asarray(image.dataobj), tuple(str(n) for n in parcels.name), tr

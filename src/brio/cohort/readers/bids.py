@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ...errors import BrioError, nearest
 from ..cohort import Cohort
+from ..repetition_time import LONGEST, SHORTEST, require_repetition_time
 from .assembly import canonicalise_atlas_name, check_source, describe_import, write_scans
 from .bids_names import (
     SeriesFile,
@@ -18,6 +18,7 @@ from .bids_names import (
     select_atlas,
     select_task,
 )
+from .input_files import is_regular, read_json_object
 from .labels import ClassValues
 from .participants import Roster, describe_skipped, find_roster
 from .rois import RoiChoice
@@ -169,33 +170,29 @@ def _read_runs(files: list[SeriesFile]) -> tuple[Path, Series]:
 def _add_tr(series: Series, path: Path) -> Series:
     """Add the repetition time that the json sidecar states, if it does."""
     sidecar = _read_sidecar(path)
-    tr = sidecar.get("RepetitionTime")
-    if tr is None and sidecar.get("SamplingFrequency"):
-        tr = 1.0 / _require_positive(sidecar["SamplingFrequency"], "SamplingFrequency", path)
-    return series if tr is None else replace(series, tr=_require_positive(tr, "RepetitionTime", path))
-
-
-def _require_positive(value: Any, key: str, path: Path) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise BrioError(f"{path}: {key} in its json sidecar is {value!r}; a positive number is needed")
-    return float(value)
+    tr, frequency = sidecar.get("RepetitionTime"), sidecar.get("SamplingFrequency")
+    if tr is not None:
+        return replace(series, tr=require_repetition_time(tr, f"{path}: RepetitionTime in its json sidecar"))
+    if not frequency:
+        return series
+    is_number = isinstance(frequency, int | float) and not isinstance(frequency, bool)
+    if not (is_number and 1.0 / LONGEST <= frequency <= 1.0 / SHORTEST):
+        raise BrioError(
+            f"{path}: SamplingFrequency in its json sidecar is {repr(frequency)[:40]}; a positive number of frames per "
+            "second is needed"
+        )
+    return replace(series, tr=1.0 / frequency)
 
 
 def _read_sidecar(path: Path) -> dict[str, Any]:
     sidecar = path.with_name(f"{get_series_stem(path)}.json")
-    if not sidecar.is_file():
-        return {}
-    try:
-        content = json.loads(sidecar.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BrioError(f"{sidecar}: not valid JSON ({error})") from error
-    if not isinstance(content, dict):
-        raise BrioError(f"{sidecar}: must hold a JSON object")
-    return content
+    return read_json_object(sidecar) if is_regular(sidecar) else {}
 
 
 def _select_plain(sidecar: dict[str, Any]) -> dict[str, Any]:
     """Select what a sidecar says about the processing (censored frames, filters), without lists of files."""
     return {
-        k: v for k, v in sidecar.items() if isinstance(v, bool | int | float) or (isinstance(v, str) and len(v) < 200)
+        k: v
+        for k, v in sidecar.items()
+        if (isinstance(v, bool | int | float) and abs(v) < 1e300) or (isinstance(v, str) and len(v) < 200)
     }

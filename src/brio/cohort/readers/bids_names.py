@@ -58,7 +58,7 @@ class SeriesFile:
     @property
     def sort_key(self) -> list[str | int]:
         """Name with its numbers as numbers: run-2 comes before run-10."""
-        return [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", self.path.name)]
+        return [int(p) if i % 2 else p for i, p in enumerate(re.split(r"([0-9]+)", self.path.name))]
 
 
 def parse_name(path: Path) -> SeriesFile | None:

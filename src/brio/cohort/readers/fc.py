@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import BrioError, nearest
 from ..cohort import Cohort
 from ..given_fc import MEASURES, Measure, convert_fc, find_measure
-from .arrays import read_npz_arrays
+from .arrays import list_npz_arrays, read_npz_arrays, read_packed_ids
 from .assembly import Skipped, canonicalise_atlas_name, describe_import, write_scans
 from .labels import ClassValues
 from .participants import Roster, describe_skipped, find_roster
@@ -111,12 +111,19 @@ def _import_archive(
     """Import the matrices of one npz file."""
     if src.suffix.lower() != ".npz":
         raise BrioError(f"{src}: is one file; give an npz file with all connectomes, or the folder of their files")
-    arrays = read_npz_arrays(src)
-    stacks = [array for array in arrays.values() if array.ndim == 3 and array.shape[1] == array.shape[2]]
-    if len(stacks) != 1 or "participant_id" not in arrays:
-        held = ", ".join(f"{key} {'x'.join(map(str, array.shape))}" for key, array in arrays.items()) or "nothing"
-        raise BrioError(f"{src}: holds {held}; it needs one array (participants, ROIs, ROIs) and 'participant_id'")
-    ids, matrices = [str(one) for one in arrays["participant_id"].ravel()], stacks[0]
+    declared = list_npz_arrays(src)
+    stacks = [
+        key
+        for key, array in declared.items()
+        if len(array.shape) == 3 and array.shape[1] == array.shape[2] and array.kind in "fiu"
+    ]
+    if len(stacks) != 1 or "participant_id" not in declared:
+        held = ", ".join(f"{key} {'x'.join(map(str, array.shape))}" for key, array in declared.items()) or "nothing"
+        raise BrioError(
+            f"{src}: holds {held}; it needs one array of numbers (participants, ROIs, ROIs) and 'participant_id'"
+        )
+    arrays = read_npz_arrays(src, (stacks[0], "participant_id"))
+    ids, matrices = read_packed_ids(arrays["participant_id"], src), arrays[stacks[0]]
     if len(ids) != len(matrices) or len(set(ids)) < len(ids):
         raise BrioError(f"{src}: 'participant_id' must name each of the {len(matrices)} connectomes once")
     path, roster = find_roster(src.parent, participants, True, **columns) or (None, Roster([]))

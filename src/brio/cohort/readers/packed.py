@@ -13,8 +13,9 @@ import numpy as np
 from ...errors import BrioError
 from ..cohort import Cohort
 from ..signal import find_live_rois
-from .arrays import read_npz_arrays
+from .arrays import list_npz_arrays, read_npz_arrays, read_packed_ids, require_arrays
 from .assembly import check_source, choose_atlas_label, describe_import, write_scans
+from .input_files import is_regular
 from .participants import Roster, describe_skipped, read_participants
 from .rois import RoiChoice
 from .series import Series
@@ -81,7 +82,7 @@ def read_packed(
         raise BrioError(f"{src}: holds no <atlas>.npz")
     atlas_name = choose_atlas_label(archives, atlas, src)
     path, options = archives[atlas_name], {"atlas": atlas_name, "sessions": sessions}
-    if to_predict is not None and not (src / "participants.tsv").is_file():
+    if to_predict is not None and not is_regular(src / "participants.tsv"):
         roster = _list_participants(path)
     else:
         roster = _read_participants(src / "participants.tsv", labels_required=to_predict is None)
@@ -109,7 +110,7 @@ def read_packed(
 
 def is_packed_file(path: Path) -> bool:
     """Return whether a file is an archive of packed scans, by the names of its arrays."""
-    if path.suffix.lower() != ".npz" or not is_zipfile(path):
+    if path.suffix.lower() != ".npz" or not is_regular(path) or not is_zipfile(path):
         return False
     with ZipFile(path) as archive:
         return {f"{name}.npy" for name in ARRAYS} <= set(archive.namelist())
@@ -118,8 +119,13 @@ def is_packed_file(path: Path) -> bool:
 def _list_participants(path: Path) -> Roster:
     """List the participants that an archive names, with ``n_frames`` as text."""
     packed = read_npz_arrays(path, ("participant_id", "n_frames"))
-    pairs = zip(packed["participant_id"], packed["n_frames"], strict=True)
-    return Roster([{"participant_id": str(participant), "n_frames": str(length)} for participant, length in pairs])
+    ids, lengths = read_packed_ids(packed["participant_id"], path), packed["n_frames"]
+    if lengths.shape != (len(ids),):
+        raise BrioError(f"{path}: 'n_frames' must have one number for each of the {len(ids)} participants")
+    repeated = next((name for name, n in Counter(ids).items() if n > 1), None)
+    if repeated is not None:
+        raise BrioError(f"{path}: 'participant_id' names {repeated} more than once")
+    return Roster([{"participant_id": p, "n_frames": str(n)} for p, n in zip(ids, lengths.tolist(), strict=True)])
 
 
 def _read_participants(path: Path, labels_required: bool) -> Roster:
@@ -148,19 +154,28 @@ def _read_participants(path: Path, labels_required: bool) -> Roster:
 
 def _open_archive(path: Path, participants: list[dict[str, Any]]) -> Callable[[int], np.ndarray]:
     """Return a function that unpacks scan i, float32 [T, P]; scans must be in the order of the participants table."""
-    packed = read_npz_arrays(path, ARRAYS)
-    frames, scale, lengths = packed["frames"], packed["scale"], packed["n_frames"]
-    ids = [str(i) for i in packed["participant_id"]]
+    declared = list_npz_arrays(path)
+    require_arrays(path, ARRAYS, declared)
+    # the names and lengths first: nothing larger is unpacked unless it is what the table lists
+    packed = read_npz_arrays(path, ("n_frames", "participant_id"))
+    ids, lengths = read_packed_ids(packed["participant_id"], path), packed["n_frames"]
     if len(ids) != len(participants):
         raise BrioError(f"{path}: has {len(ids)} participants, participants.tsv has {len(participants)}")
-    for number, (packed_id, length, row) in enumerate(zip(ids, lengths, participants, strict=True), start=1):
+    frames, scale = declared["frames"], declared["scale"]
+    if not set(frames.kind + scale.kind) <= set("fiu") or lengths.dtype.kind not in "iu":
+        raise BrioError(f"{path}: frames and scale must be real numbers, and n_frames whole numbers")
+    if lengths.shape != (len(ids),) or (lengths < 1).any():
+        raise BrioError(f"{path}: 'n_frames' must have a positive number for each of the {len(ids)} participants")
+    for number, (packed_id, length, row) in enumerate(zip(ids, lengths.tolist(), participants, strict=True), start=1):
         if packed_id != row["participant_id"]:
             raise BrioError(
                 f"{path}: participant {number} is {packed_id}, but {row['participant_id']} in participants.tsv"
             )
         if str(length) != row["n_frames"]:
             raise BrioError(f"{path}: {packed_id} has {length} frames, but {row['n_frames']} in participants.tsv")
-    if frames.ndim != 2 or scale.shape != (len(ids), frames.shape[1]) or lengths.sum() != len(frames):
+    ends = np.cumsum(lengths, dtype=np.int64)
+    n_rois = frames.shape[-1] if len(frames.shape) == 2 else 0
+    if frames.shape != (ends[-1], n_rois) or scale.shape != (len(ids), n_rois) or n_rois == 0:
         raise BrioError(f"{path}: frames {frames.shape}, scale {scale.shape} and n_frames do not fit together")
-    ends = np.cumsum(lengths)
-    return lambda i: frames[ends[i] - lengths[i] : ends[i]] * scale[i].astype(np.float32)
+    arrays = read_npz_arrays(path, ("frames", "scale"))
+    return lambda i: arrays["frames"][ends[i] - lengths[i] : ends[i]] * arrays["scale"][i].astype(np.float32)

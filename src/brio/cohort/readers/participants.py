@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ...errors import BrioError, nearest
+from .delimited import split_line
+from .input_files import is_regular, read_text_file
 from .labels import ClassValues, list_class_values, map_labels
 
 __all__ = [
@@ -166,11 +167,11 @@ def find_table(src: Path, requested: str | Path | None) -> Path:
         If there is no table, or there are two and none is requested.
     """
     if requested is not None:
-        paths = [path for path in (Path(requested), src / requested) if path.is_file()]
+        paths = [path for path in (Path(requested), src / requested) if is_regular(path)]
         if not paths:
             raise BrioError(f"{requested}: no such participants table, neither here nor in {src}")
         return paths[0]
-    paths = [src / name for name in TABLE_NAMES if (src / name).is_file()]
+    paths = [src / name for name in TABLE_NAMES if is_regular(src / name)]
     if len(paths) != 1:
         problem = "there are both participants.tsv and participants.csv" if paths else "there is no participants.tsv"
         raise BrioError(f"{src}: {problem}; name the table with --participants")
@@ -184,7 +185,7 @@ def has_table(src: Path) -> bool:
     -------
     bool
     """
-    return any((src / name).is_file() for name in TABLE_NAMES)
+    return any(is_regular(src / name) for name in TABLE_NAMES)
 
 
 def find_roster(
@@ -228,25 +229,20 @@ def read_participants(path: Path) -> TextTable:
     BrioError
         If the file cannot be read, has no rows, repeats a column, or has rows of unequal length.
     """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            head = file.readline()
-            file.seek(0)
-            lines = list(csv.reader(file, delimiter=_find_delimiter(path, head)))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise BrioError(f"{path}: cannot be read as a table ({error})") from error
-    lines = [line for line in lines if any(cell.strip() for cell in line)]
+    text = read_text_file(path, "a table").split("\n")
+    delimiter = _find_delimiter(path, text[0])
+    lines = [(number, split_line(path, number, line, delimiter)) for number, line in enumerate(text, start=1)]
+    lines = [(number, cells) for number, cells in lines if any(cells)]
     if len(lines) < 2:
         raise BrioError(f"{path}: needs a header and at least one row")
-    columns = [c.strip() for c in lines[0]]
+    columns = lines[0][1]
     repeated = [c for c, n in Counter(columns).items() if c and n > 1]
     if repeated:
         raise BrioError(f"{path}: column '{repeated[0]}' appears more than once in the header")
     rows = []
-    for number, line in enumerate(lines[1:], start=1):
-        if len(line) < len(columns) or any(cell.strip() for cell in line[len(columns) :]):
-            raise BrioError(f"{path}: row {number} has {len(line)} cells, the header {len(columns)}")
-        cells = [cell.strip() for cell in line]
+    for number, (_, cells) in enumerate(lines[1:], start=1):
+        if len(cells) < len(columns) or any(cells[len(columns) :]):
+            raise BrioError(f"{path}: row {number} has {len(cells)} cells, the header {len(columns)}")
         rows.append({c: None if v.lower() in MISSING else v for c, v in zip(columns, cells, strict=False)})
     return TextTable(path, columns, rows)
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from ...errors import BrioError
-from .arrays import read_cifti, read_mat, read_npy, read_npz
+from ..signal import convert_frames
+from .arrays import read_cifti, read_npy, read_npz
+from .input_files import describe_name, is_utf8
+from .matlab import read_mat
 from .text import read_text
 
 __all__ = ["SUFFIXES", "Series", "find_series", "get_series_stem", "get_series_suffix", "read_series"]
@@ -76,12 +80,35 @@ def find_series(src: Path) -> list[Path]:
         Sorted.
     """
     if src.is_file():
-        return [src] if get_series_suffix(src) else []
-    paths: list[Path] = []
-    for here, folders, files in os.walk(src, followlinks=True):
-        folders[:] = [f for f in folders if not f.startswith(".")]
-        paths += [Path(here, f) for f in files if not f.startswith(".") and get_series_suffix(Path(f))]
-    return sorted(paths)
+        files = [src] if get_series_suffix(src) else []
+    else:
+        files = sorted(path for path in _list_files(src) if get_series_suffix(path))
+    for path in files:
+        if not is_utf8(path.name):
+            raise BrioError(f"{src}: the name of the file {describe_name(path)} is not valid UTF-8; rename it")
+    return files
+
+
+def _list_files(src: Path) -> Iterator[Path]:
+    """List all files below a folder. A folder that is linked to is listed once, so links may form a circle."""
+    seen: set[tuple[int, int]] = set()
+    folders, links = [src], list[Path]()
+    while folders or links:
+        folder = folders.pop() if folders else links.pop()  # links last: a folder keeps its own name
+        try:
+            status = folder.stat()
+            entries = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
+        except OSError as error:
+            raise BrioError(f"{folder}: cannot be read ({error.strerror})") from error
+        if (status.st_dev, status.st_ino) in seen:
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        for entry in entries:
+            path = Path(entry.path)
+            if path.is_dir():
+                (links if entry.is_symlink() else folders).append(path)
+            else:
+                yield path
 
 
 def read_series(path: str | Path, variable: str | None = None) -> Series:
@@ -132,17 +159,11 @@ def read_series(path: str | Path, variable: str | None = None) -> Series:
 
 
 def _convert_frames(array: np.ndarray, path: Path) -> np.ndarray:
-    """Check an array and convert it to float32. Shape [T, P]."""
+    """Check the array of a file and convert it to float32. Shape [T, P]."""
     if array.ndim != 2:
         raise BrioError(f"{path}: two axes are needed (frames, ROIs), this array has shape {array.shape}")
     if array.dtype.kind not in "fiu":
         raise BrioError(f"{path}: the array holds {array.dtype}, not numbers")
     if array.size == 0:
         raise BrioError(f"{path}: is empty, its shape is {array.shape}")
-    with np.errstate(over="ignore"):
-        frames = np.ascontiguousarray(array, dtype=np.float32)
-    overflow = np.isinf(frames) & np.isfinite(array)
-    if overflow.any():
-        row, column = np.argwhere(overflow)[0]
-        raise BrioError(f"{path}: frame {row + 1}, column {column + 1}: {array[row, column]} is too large for a signal")
-    return frames
+    return np.ascontiguousarray(convert_frames(array, str(path)))

@@ -12,6 +12,7 @@ from ..cohort import Cohort
 from ..given_fc import is_fc
 from ..sessions import name_scan
 from .assembly import Skipped, canonicalise_atlas_name, check_source, describe_import, write_scans
+from .input_files import is_regular
 from .labels import ClassValues
 from .participants import Roster, describe_skipped, find_roster
 from .rois import RoiChoice
@@ -181,7 +182,7 @@ def _match_by_column(rows: list[dict[str, Any]], src: Path) -> tuple[Scans, list
         participant, file, name = row["participant_id"], row["file"], _name_row(row, n_rows)
         if file is None:
             skipped.append(describe_skipped(participant, "no file in column 'file'"))
-        elif not (src / file).is_file():
+        elif not is_regular(src / file):
             skipped.append(describe_skipped(participant, "the file that column 'file' names is not there", file=file))
         elif (other := owner.setdefault((src / file).resolve(), name)) != name:
             raise BrioError(f"{src / file}: column 'file' names it for both {other} and {name}")

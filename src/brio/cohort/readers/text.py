@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from pathlib import Path
 
 import numpy as np
 
 from ...errors import BrioError
+from .delimited import split_line
+from .input_files import read_text_file
 
 __all__ = ["read_text"]
 
@@ -24,7 +25,7 @@ def read_text(path: Path) -> tuple[np.ndarray, tuple[str, ...] | None]:
 
     A header is a first row without any number, a first row of consecutive numbers (0, 1, 2, ... or 1, 2, 3, ..., which
     are not taken as names), or a leading ``#`` line with one name per column (``#2001  #2002``). Other lines that start
-    with ``#`` are comments.
+    with ``#`` are comments. Missing values are nan, inf, na, n/a or empty cells.
 
     Returns
     -------
@@ -35,20 +36,21 @@ def read_text(path: Path) -> tuple[np.ndarray, tuple[str, ...] | None]:
     Raises
     ------
     BrioError
-        If the file holds no frames, a cell is not a number, or rows differ in their number of cells.
+        If the file holds no frames, a cell is not a number or one that is too large, or rows differ in their number of
+        cells.
     """
     comments, body = _read_lines(path)
     if not body:
         raise BrioError(f"{path}: holds no frames; each row must be one frame, each column one ROI")
     delimiter = _find_delimiter(path, body[0][1])
-    first = _split_cells(body[0][1], delimiter)
+    first = split_line(path, *body[0], delimiter)
     columns = None
     if _is_header(first):
         header, body = first, body[1:]
         if not body:
             raise BrioError(f"{path}: has a header but holds no frames")
         columns = None if _is_consecutive(header) else _clean_names(path, header)
-        _check_width(path, len(header), _split_cells(body[0][1], delimiter), body[0][0])
+        _check_width(path, len(header), split_line(path, *body[0], delimiter), body[0][0])
     elif comments:
         columns = _read_comment_header(path, comments, delimiter, len(first))
     return _parse_frames(path, body, delimiter), columns
@@ -56,17 +58,13 @@ def read_text(path: Path) -> tuple[np.ndarray, tuple[str, ...] | None]:
 
 def _read_lines(path: Path) -> tuple[list[Line], list[Line]]:
     """Read the comment lines before the first row, and the rows."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BrioError(f"{path}: cannot be read as text ({error})") from error
     comments: list[Line] = []
     body: list[Line] = []
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(read_text_file(path).split("\n"), start=1):
         if line.startswith("#"):
             if not body:
                 comments.append((number, line))
-        elif line.strip(" \r"):  # a row of tabs alone is a row of missing values
+        elif line.strip(" "):  # a row of tabs alone is a row of missing values
             body.append((number, line))
     return comments, body
 
@@ -75,11 +73,6 @@ def _find_delimiter(path: Path, row: str) -> str | None:
     """Find the character between cells; None means any run of blanks."""
     candidates = {".tsv": "\t", ".csv": ",;\t"}.get(path.suffix.lower(), ",")
     return next((c for c in candidates if c in row), None)
-
-
-def _split_cells(row: str, delimiter: str | None) -> list[str]:
-    cells = row.split() if delimiter is None else next(csv.reader([row], delimiter=delimiter))
-    return [c.strip() for c in cells]
 
 
 def _parse_number(cell: str) -> float | None:
@@ -113,7 +106,7 @@ def _clean_names(path: Path, header: list[str]) -> tuple[str, ...]:
 
 def _read_comment_header(path: Path, comments: list[Line], delimiter: str | None, width: int) -> tuple[str, ...] | None:
     for number, line in reversed(comments):
-        cells = _split_cells(line.lstrip("#").strip(), delimiter)
+        cells = split_line(path, number, line.lstrip("#").strip(), delimiter)
         if len(cells) == width:
             return _clean_names(path, cells)
         if len(cells) > 1 and all(c.startswith("#") for c in cells[1:]):
@@ -130,19 +123,25 @@ def _check_width(path: Path, width: int, cells: list[str], number: int) -> None:
 
 def _parse_frames(path: Path, body: list[Line], delimiter: str | None) -> np.ndarray:
     try:
-        return np.loadtxt([line for _, line in body], delimiter=delimiter, comments=None, ndmin=2)
+        frames = np.loadtxt([line for _, line in body], delimiter=delimiter, comments=None, ndmin=2)
     except ValueError:
+        frames = None
+    if frames is None or np.isinf(frames).any():
         # words for missing values, or an error whose line and column are worth naming: parse cell by cell
-        width = len(_split_cells(body[0][1], delimiter))
-        return np.array([_parse_row(path, line, delimiter, width) for line in body])
+        width = len(split_line(path, *body[0], delimiter))
+        frames = np.array([_parse_row(path, line, delimiter, width) for line in body])
+    return frames
 
 
 def _parse_row(path: Path, line: Line, delimiter: str | None, width: int) -> list[float]:
     number, text = line
-    cells = _split_cells(text, delimiter)
+    cells = split_line(path, number, text, delimiter)
     _check_width(path, width, cells, number)
     values = [_parse_number(c) for c in cells]
     if None in values:
         column = values.index(None)
-        raise BrioError(f"{path}: line {number}, column {column + 1}: '{cells[column]}' is not a number")
+        raise BrioError(f"{path}: line {number}, column {column + 1}: '{cells[column][:40]}' is not a number")
+    for column, (cell, value) in enumerate(zip(cells, values, strict=True), start=1):
+        if value is not None and math.isinf(value) and any(c.isdigit() for c in cell):  # 1e400, and not the word inf
+            raise BrioError(f"{path}: line {number}, column {column}: {cell[:40]} is too large for a signal")
     return [v for v in values if v is not None]

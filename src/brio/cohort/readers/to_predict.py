@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import BrioError
+from ..repetition_time import is_repetition_time
 
 __all__ = ["ScansToPredict"]
 
@@ -28,14 +29,14 @@ class ScansToPredict:
     Raises
     ------
     BrioError
-        If ``tr`` is not a positive number.
+        If ``tr`` is not a number of seconds, see :mod:`brio.cohort.repetition_time`.
     """
 
     tr: float | None = None
     known_header: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.tr is not None and not (math.isfinite(self.tr) and self.tr > 0):
+        if self.tr is not None and not is_repetition_time(self.tr):
             raise BrioError(f"the repetition time cannot be {self.tr}; give the seconds between frames, for example 2")
 
     def choose_tr(self, in_file: float | None, in_table: str | None, path: Path) -> float | None:
@@ -66,7 +67,7 @@ class ScansToPredict:
             stated = float(in_table)
         except ValueError:
             stated = math.nan
-        if not (math.isfinite(stated) and stated > 0):
+        if not is_repetition_time(stated):
             raise BrioError(f"{path}: its tr in the participants table is '{in_table}'; write seconds, for example 2")
         if in_file is not None and abs(in_file - stated) > TR_TOLERANCE:
             raise BrioError(

@@ -1,0 +1,222 @@
+"""Open what a user hands in: regular files of a bounded size, and nothing that waits or never ends.
+
+A pipe waits for a writer, a device file has no end, and a few kilobytes of compressed zeros can declare terabytes. So
+every reader asks here first: :func:`require_regular` looks at the kind and size of a file before it is opened, and
+:func:`require_bounded` at the size that its header declares before it is unpacked.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from ...errors import BrioError
+
+__all__ = [
+    "LIMIT_VARIABLE",
+    "describe_name",
+    "find_limit",
+    "is_regular",
+    "is_utf8",
+    "read_json_object",
+    "read_text_file",
+    "require_bounded",
+    "require_regular",
+]
+
+LIMIT_VARIABLE = "BRIO_LARGEST_FILE_MB"
+"""Environment variable with the largest size of an input file, unpacked, in MB."""
+USUAL_LIMIT_MB = 1024.0
+"""A scan of 10,000 frames and 1,000 ROIs in double precision has 80 MB."""
+TEXT_SHARE = 0.25
+"""Share of the limit that text may have: parsing it takes several times its size."""
+
+BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")
+
+
+def find_limit() -> int:
+    """Return the largest size of an input file in bytes, unpacked.
+
+    Returns
+    -------
+    int
+        From the environment variable ``BRIO_LARGEST_FILE_MB``; 1024 MB by default.
+
+    Raises
+    ------
+    BrioError
+        If the variable is not a positive number.
+    """
+    text = os.environ.get(LIMIT_VARIABLE, "")
+    try:
+        limit = float(text or USUAL_LIMIT_MB)
+    except ValueError:
+        limit = math.nan
+    if not 0 < limit < math.inf:
+        raise BrioError(f"the environment variable {LIMIT_VARIABLE} is '{text}'; give megabytes, for example 4096")
+    return int(limit * 2**20)
+
+
+def require_bounded(size: int, path: Path, share: float = 1.0) -> None:
+    """Refuse a size that no scan or table has.
+
+    Parameters
+    ----------
+    size : int
+        Bytes in memory.
+    path : Path
+        The file, for the message.
+    share : float
+        Share of the limit that is allowed.
+
+    Raises
+    ------
+    BrioError
+        If ``size`` is above the limit.
+    """
+    limit = find_limit() * share
+    if size > limit:
+        raise BrioError(
+            f"{path}: holds {size / 2**20:,.0f} MB unpacked, more than the {limit / 2**20:,.0f} MB that brio reads; if "
+            f"the file is right, set the environment variable {LIMIT_VARIABLE} to {math.ceil(size / share / 2**20)}"
+        )
+
+
+def is_regular(path: Path) -> bool:
+    """Return whether a path is a regular file, or a link to one; a name that cannot be one is not.
+
+    Examples
+    --------
+    >>> is_regular(Path(os.devnull)), is_regular(Path("a" * 5000))
+    (False, False)
+    """
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (OSError, ValueError):  # ValueError: a null character in the name
+        return False
+
+
+def require_regular(path: Path, file_format: str, share: float = 1.0) -> int:
+    """Require that a path is a regular file of a bounded size.
+
+    Parameters
+    ----------
+    path : Path
+        Links are followed.
+    file_format : str
+        What it is to be read as, for the message.
+    share : float
+        Share of the limit that is allowed.
+
+    Returns
+    -------
+    int
+        Its size in bytes.
+
+    Raises
+    ------
+    BrioError
+        If it is missing, or a folder, pipe, socket or device, or too large.
+    """
+    try:
+        status = path.stat()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BrioError(f"{path}: cannot be read as {file_format} ({reason})") from error
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe, socket or device"
+        raise BrioError(f"{path}: cannot be read as {file_format} (it is {kind})")
+    require_bounded(status.st_size, path, share)
+    return status.st_size
+
+
+def read_text_file(path: Path, file_format: str = "text") -> str:
+    r"""Read a text file; all line ends become ``\n``.
+
+    Parameters
+    ----------
+    path : Path
+        UTF-8, with or without a byte order mark.
+    file_format : str
+        What it is read as, for messages.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    BrioError
+        If it cannot be read, or is not UTF-8 text.
+    """
+    require_regular(path, file_format, TEXT_SHARE)
+    try:
+        content = path.read_bytes()
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if content.startswith(BYTE_ORDER_MARKS):
+            problem = "it is UTF-16"
+        else:
+            line = content.count(b"\n", 0, error.start) + 1
+            problem = f"byte {content[error.start]:#04x} in line {line} is not UTF-8"
+        raise BrioError(f"{path}: cannot be read as {file_format} ({problem}); save it as UTF-8") from error
+    except OSError as error:
+        raise BrioError(f"{path}: cannot be read as {file_format} ({error.strerror})") from error
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise BrioError(f"{path}: cannot be read as {file_format} (null character in line {line}); it may be damaged")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Read a JSON file that must hold an object.
+
+    Returns
+    -------
+    dict
+
+    Raises
+    ------
+    BrioError
+        If the file is not valid JSON, is nested too deeply, or holds no object.
+    """
+    text = read_text_file(path, "JSON")
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise BrioError(f"{path}: not valid JSON ({error})") from error
+    except RecursionError as error:
+        raise BrioError(f"{path}: not valid JSON (it is nested too deeply)") from error
+    if not isinstance(content, dict):
+        raise BrioError(f"{path}: must hold a JSON object")
+    return content
+
+
+def is_utf8(name: str) -> bool:
+    """Return whether a name, as the system gives it, is valid UTF-8 and can be written to a table.
+
+    Examples
+    --------
+    >>> is_utf8("café"), is_utf8(os.fsdecode(bytes([99, 97, 102, 233])))
+    (True, False)
+    """
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def describe_name(path: Path) -> str:
+    r"""Return the name of a file or folder as text; bytes that are not UTF-8 are written as ``\xe9``.
+
+    Examples
+    --------
+    >>> describe_name(Path("scans/p1.npy"))
+    'p1.npy'
+    """
+    return os.fsencode(path.name).decode("utf-8", "backslashreplace")
