@@ -174,7 +174,7 @@ def test_import_audit_run_table(here):
     said = command("import", "table", "scans", "--out", "imported", *words)
     assert said.status == 0
     cohort = Cohort.load("imported")
-    assert f"{len(cohort)} scans imported, 0 skipped" in said.out
+    assert f"{len(cohort)} scans imported, nothing skipped" in said.out
     assert cohort.name == "mine"
     assert command("audit", "imported").status == 0
     said = command(

@@ -1,4 +1,4 @@
-"""Formatting of p values: the one rule for audits, tables, studies and reports."""
+"""Formatting of p values and counts: the one rule for audits, tables, studies and reports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-__all__ = ["MISSING", "format_p", "is_missing", "state_p"]
+__all__ = ["MISSING", "format_count", "format_p", "is_missing", "state_p"]
 
 MISSING = "-"
 SMALLEST_P = 0.001
@@ -42,3 +42,22 @@ def state_p(p: float | None) -> str:
     if p is None or is_missing(p):
         return "no test"
     return f"p {format_p(p)}" if p < SMALLEST_P else f"p = {format_p(p)}"
+
+
+def format_count(n: int, one: str, many: str = "") -> str:
+    """Write a number of things, with separated thousands.
+
+    Parameters
+    ----------
+    n : int
+    one : str
+        What one of them is called.
+    many : str, optional
+        What several are called; by default with an s.
+
+    Examples
+    --------
+    >>> format_count(1, "site"), format_count(1030, "scan"), format_count(2, "scan has", "scans have")
+    ('1 site', '1,030 scans', '2 scans have')
+    """
+    return f"{n:,} {one if n == 1 else many or one + 's'}"

@@ -53,7 +53,8 @@ def test_repeated_names_are_numbered_with_a_warning(folder, tmp_path):
     cohort = import_cohort("table", folder, tmp_path / "out")
     assert cohort.atlas.rois["name"].tolist() == NUMBERED
     np.testing.assert_allclose(cohort.scan(1), scan(1, 5), rtol=1e-6)
-    (warning,) = cohort.provenance["warnings"]
+    warning, about_global_signal = cohort.provenance["warnings"]
+    assert about_global_signal.endswith("Global is taken as a region; if it is none, leave it out: --drop-roi Global")
     assert "p0.tsv: columns with the same name were numbered in their order: Insula -> Insula, Insula_3" in warning
 
 

@@ -67,7 +67,7 @@ def test_xcpd(xcpd, tmp_path):
     assert cohort.atlas.rois["name"].tolist() == list(NAMES)
     for i in range(4):
         np.testing.assert_allclose(cohort.scan(i), scan(i), rtol=1e-6)
-    assert summarise_import(cohort) == "4 scans imported, 0 skipped"
+    assert summarise_import(cohort) == "4 scans imported, nothing skipped"
     assert cohort.provenance["n_files"] == 4
 
 

@@ -80,7 +80,7 @@ def test_import(tree, tmp_path):
     assert "no_filename" in reasons["3"]
     assert reasons["North_006"] == "no file *_rois_aal.1D"
     assert reasons["Stray_009"] == f"no row in {CSV}"
-    assert summarise_import(cohort).startswith("4 scans imported, 3 skipped: ")
+    assert summarise_import(cohort).startswith("4 scans imported, 3 rows or files skipped: ")
 
 
 def test_permuted_header_is_put_in_atlas_order(tree, tmp_path):

@@ -72,7 +72,7 @@ def test_files_by_column(folder, tmp_path):
     assert cohort.participants["tr"].tolist() == [2.0, 1.5]
     assert "file" not in cohort.participants
     assert {s["participant_id"] for s in cohort.provenance["skipped"]} == {"c", "d"}
-    assert summarise_import(cohort).startswith("2 scans imported, 2 skipped: ")
+    assert summarise_import(cohort).startswith("2 scans imported, 2 rows or files skipped: ")
     (folder / "people.csv").write_text("\n".join([*lines[:2], "b;X;1;scans/../scans/007.npy;2"]))
     with pytest.raises(BrioError, match=r"007\.npy: column 'file' names it for both a and b"):
         import_cohort("table", folder, tmp_path / "out2", participants="people.csv")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BrioError
+from ..formatting import format_count
 from ..results import Plan, RunStore, lock_folder, write_plan
 from ..results.files import (
     AUDIT,
@@ -144,7 +145,7 @@ def open_job(
             plan = resume_plan(earlier, plan, folder, allow_other_device)
             store.remove_partial_runs()
             finished = sum(key in store for key in plan.runs)
-            job.say(f"resuming: {finished} of {len(plan.runs)} runs are finished")
+            job.say(f"resuming: {finished} of {format_count(len(plan.runs), 'run is', 'runs are')} finished")
         yield plan, store
 
 

@@ -1,6 +1,6 @@
 """How numbers, intervals, p values and Markdown tables are written, everywhere in the package.
 
-P values have their rule in :mod:`brio.formatting`, which rooms before this one use too.
+P values and counts have their rule in :mod:`brio.formatting`, which rooms before this one use too.
 Plain ASCII for terminals, csv and Markdown; :func:`typeset` gives the same text the minus and dash of a printed page.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..formatting import MISSING, format_p, is_missing, state_p
+from ..formatting import MISSING, format_count, format_p, is_missing, state_p
 
 __all__ = [
     "MISSING",
@@ -92,25 +92,6 @@ def format_interval(ends: Sequence[float] | None, write: Callable[[float], str] 
     if ends is None or any(is_missing(end) for end in ends):
         return MISSING
     return f"{write(ends[0])} to {write(ends[1])}"
-
-
-def format_count(n: int, one: str, many: str = "") -> str:
-    """Write a number of things, with separated thousands.
-
-    Parameters
-    ----------
-    n : int
-    one : str
-        What one of them is called.
-    many : str, optional
-        What several are called; by default with an s.
-
-    Examples
-    --------
-    >>> format_count(1, "site"), format_count(1030, "scan"), format_count(2, "scan has", "scans have")
-    ('1 site', '1,030 scans', '2 scans have')
-    """
-    return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
 def format_range(low: float, high: float, digits: int = 0) -> str:

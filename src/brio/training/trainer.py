@@ -12,6 +12,7 @@ import numpy as np
 from .. import draws
 from ..connectome import Connectomes
 from ..errors import BrioError
+from ..formatting import format_count
 from ..progress import Progress
 from ..protocol import count_inner_folds, make_inner_folds
 from .adamw import StackedAdamW
@@ -197,7 +198,8 @@ def _train_until_chosen(
             now.taken = np.zeros(len(now.stack), dtype=np.int64)
         step = Step(now.stack, optimiser, stage)
         while now.epoch < end:
-            progress(f"{now.running.sum()} runs, {stage.name}, epoch {now.epoch + 1} of {total}", now.epoch / total)
+            runs_left = format_count(int(now.running.sum()), "run")
+            progress(f"{runs_left}, {stage.name}, epoch {now.epoch + 1} of {total}", now.epoch / total)
             now.epoch += 1
             optimiser.set_rate(settings.learning_rate * _rate_share(settings.schedule, now.epoch, total))
             now.taken = _train_epoch(method, step, now.epoch, now.taken, now.running)

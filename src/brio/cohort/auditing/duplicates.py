@@ -24,7 +24,7 @@ import numpy as np
 from ..cohort import Cohort
 from .coverage import Coverage
 
-__all__ = ["DuplicateSearch", "Match", "compare_scans", "find_duplicates"]
+__all__ = ["DuplicateSearch", "Match", "compare_scans", "correlate_scans", "find_duplicates"]
 
 DIRECTIONS = 16
 """Signed sums of the ROIs that represent a scan in the screening."""
@@ -185,8 +185,6 @@ def compare_scans(
     Match or None
         None if the scans have too few valid frames, or no ROI with signal, in common.
     """
-    from scipy.stats import rankdata
-
     common = int(min(cohort.n_frames[i], cohort.n_frames[j]))
     part = slice(0, common) if aligned == "start" else slice(-common, None)
     valid = coverage.valid[i][part] & coverage.valid[j][part]
@@ -194,17 +192,36 @@ def compare_scans(
     if valid.sum() < min_frames or not rois.any():
         return None
     a, b = (cohort.scan(k)[part][valid][:, rois].astype(np.float64) for k in (i, j))
-    x, y = (_remove_trend(rankdata(s.T, axis=1)) for s in (a, b))
-    size = np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
-    r = (x * y).sum(axis=1)[size > 0] / size[size > 0]
-    if len(r) == 0:
+    correlation = correlate_scans(a, b)
+    if correlation is None:
         return None
     same_shape = cohort.n_frames[i] == cohort.n_frames[j] and (coverage.alive[i] == coverage.alive[j]).all()
     same_frames = same_shape and (coverage.valid[i] == coverage.valid[j]).all()
     if cohort.n_frames[i] == cohort.n_frames[j]:
         aligned = "both"
     identical = bool(same_frames and np.abs(_standardise(a) - _standardise(b)).max() <= 1e-4)
-    return Match(i, j, float(np.median(r)), aligned, int(valid.sum()), identical)
+    return Match(i, j, correlation, aligned, int(valid.sum()), identical)
+
+
+def correlate_scans(a: np.ndarray, b: np.ndarray) -> float | None:
+    """Compute the rank correlation over time of two scans, without their linear trend; median over ROIs.
+
+    Parameters
+    ----------
+    a, b : ndarray, shape [T, P]
+        Finite values.
+
+    Returns
+    -------
+    float or None
+        None if every ROI is flat in one of them.
+    """
+    from scipy.stats import rankdata
+
+    x, y = (_remove_trend(rankdata(scan.T, axis=1)) for scan in (a, b))
+    size = np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
+    r = (x * y).sum(axis=1)[size > 0] / size[size > 0]
+    return float(np.median(r)) if len(r) else None
 
 
 def _sketch_scans(

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BrioError, nearest
+from ...formatting import format_count
 from ..cohort import Cohort
 from ..given_fc import require_frames
 from .assembly import canonicalise_atlas_name, refuse_existing, summarise_skipped
@@ -37,6 +38,7 @@ from .bids import read_bids
 from .dpabi import read_dpabi
 from .fc import read_fc
 from .fetch import fetch_abide
+from .input_files import describe_name
 from .layout import LAYOUTS, find_layout
 from .packed import read_packed
 from .pcp import read_pcp
@@ -179,7 +181,7 @@ def read_scans_to_predict(
         raise BrioError(f"there is no layout '{kind}', {nearest(kind, LAYOUTS)}")
     if kind == "cohort":
         return _load_scans_to_predict(src, {"tr": tr, **options})
-    values, rois = _select_options(kind, {"name": get_series_stem(src.resolve()), **options})
+    values, rois = _select_options(kind, {"name": describe_name(get_series_stem(src.resolve())), **options})
     refuse_existing(out)
     return READERS[kind](src, out, to_predict, rois, **values)
 
@@ -236,11 +238,14 @@ def summarise_import(cohort: Cohort) -> str:
     >>> skipped = [{"participant_id": "p3", "reason": "no file"}]
     >>> cohort = Cohort.from_scans(scans, site=["A", "A"], label=[0, 1], provenance={"skipped": skipped})
     >>> summarise_import(cohort)
-    '2 scans imported, 1 skipped: no file (1)'
+    '2 scans imported, 1 row or file skipped: no file (1)'
     """
     skipped = cohort.provenance.get("skipped", [])
-    reasons = f": {summarise_skipped(skipped)}" if skipped else ""
-    return f"{len(cohort)} scans imported, {len(skipped)} skipped{reasons}"
+    imported = f"{format_count(len(cohort), 'scan')} imported"
+    if not skipped:
+        return f"{imported}, nothing skipped"
+    left_out = format_count(len(skipped), "row or file", "rows or files")
+    return f"{imported}, {left_out} skipped: {summarise_skipped(skipped)}"
 
 
 def summarise_scans_to_predict(cohort: Cohort) -> str:
@@ -267,7 +272,7 @@ def summarise_scans_to_predict(cohort: Cohort) -> str:
     kind, n_scans = cohort.provenance["kind"], len(cohort)
     unlabelled, skipped = cohort.provenance.get("unlabelled", []), cohort.provenance.get("skipped", [])
     parts = [
-        f"{n_scans} {'scan' if n_scans == 1 else 'scans'} read in the layout '{kind}' ({LAYOUTS[kind]})",
+        f"{format_count(n_scans, 'scan')} read in the layout '{kind}' ({LAYOUTS[kind]})",
         f"with a label: {int(cohort.labelled.sum())}" + (f" ({summarise_skipped(unlabelled)})" if unlabelled else ""),
         f"skipped: {len(skipped)}" + (f" ({summarise_skipped(skipped)})" if skipped else ""),
     ]

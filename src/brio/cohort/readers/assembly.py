@@ -20,6 +20,7 @@ from ..cohort import Cohort
 from ..given_fc import FC_ONLY
 from ..sessions import JOINED_SCANS, hash_scan
 from ..writer import CohortWriter
+from .input_files import describe_name
 from .rois import RoiChoice, RoiOrder, Strictness, has_repeated_names, resolve_atlas
 from .series import Series
 from .to_predict import ScansToPredict
@@ -149,8 +150,8 @@ def describe_import(
     """
     return {
         "kind": kind,
-        "source": src.resolve().name,
-        "options": {k: v.name if isinstance(v, Path) else v for k, v in options.items() if v is not None},
+        "source": describe_name(src.resolve().name),
+        "options": {k: describe_name(v.name) if isinstance(v, Path) else v for k, v in options.items() if v is not None},
         "brio": __version__,
         "n_files": n_files,
         "skipped": skipped,
@@ -226,12 +227,14 @@ def check_source(src: str | Path, to_predict: ScansToPredict | None = None) -> P
     Raises
     ------
     BrioError
-        If ``src`` is not there.
+        If ``src`` is not there, or a file where a folder is needed.
     """
     src = Path(src)
-    if not (src.is_dir() or (to_predict is not None and src.is_file())):
-        raise BrioError(f"{src}: no such {'folder' if to_predict is None else 'file or folder'}")
-    return src
+    if src.is_dir() or (to_predict is not None and src.is_file()):
+        return src
+    if src.exists():
+        raise BrioError(f"{src}: is a file; give the folder that holds the scans, such as {src.parent}")
+    raise BrioError(f"{src}: no such {'folder' if to_predict is None else 'file or folder'}")
 
 
 def refuse_existing(out: str | Path) -> None:

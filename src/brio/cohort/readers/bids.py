@@ -18,7 +18,7 @@ from .bids_names import (
     select_atlas,
     select_task,
 )
-from .input_files import is_regular, read_json_object
+from .input_files import describe_name, is_regular, read_json_object
 from .labels import ClassValues
 from .participants import Roster, describe_skipped, find_roster
 from .rois import RoiChoice
@@ -149,7 +149,7 @@ def read_bids(
         out,
         read_chosen(chosen, _read_runs, sessions),
         atlas=canonicalise_atlas_name(label),
-        name=name or src.resolve().name,
+        name=name or describe_name(src.resolve().name),
         classes=roster.classes,
         provenance=provenance,
         to_predict=to_predict,

@@ -211,12 +211,12 @@ def is_utf8(name: str) -> bool:
     return True
 
 
-def describe_name(path: Path) -> str:
-    r"""Return the name of a file or folder as text; bytes that are not UTF-8 are written as ``\xe9``.
+def describe_name(name: str) -> str:
+    r"""Return a name, as the system gives it, as text; bytes that are not UTF-8 are written as ``\xe9``.
 
     Examples
     --------
-    >>> describe_name(Path("scans/p1.npy"))
-    'p1.npy'
+    >>> describe_name("p1.npy"), describe_name(os.fsdecode(bytes([99, 233])))
+    ('p1.npy', 'c\\xe9')
     """
-    return os.fsencode(path.name).decode("utf-8", "backslashreplace")
+    return os.fsencode(name).decode("utf-8", "backslashreplace")

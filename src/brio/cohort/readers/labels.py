@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 from collections import Counter
 from collections.abc import Sequence
 
 from ...errors import BrioError
 
-__all__ = ["ClassValues", "list_class_values", "map_labels"]
+__all__ = ["ClassValues", "explain_other_group", "list_class_values", "map_labels"]
 
 ClassValues = str | Sequence[str] | None
 """What ``--patient`` or ``--control`` names: one value, several that make one class, or none."""
@@ -90,6 +91,19 @@ def map_labels(
     if labels_required and {0, 1} - set(mapped):
         raise BrioError(f"{where} holds {listing}: one class only; two classes are needed")
     return mapped, ("/".join(controls), "/".join(patients))
+
+
+def explain_other_group(value: str, patient: ClassValues, control: ClassValues) -> str:
+    """Say that a value is of neither class, and which one it may be a misspelling of.
+
+    Examples
+    --------
+    >>> explain_other_group("hc", "MDD", "HC"), explain_other_group("BP", "MDD", "HC")
+    ("label 'hc' is neither patient nor control (mistyped 'HC'?)", "label 'BP' is neither patient nor control")
+    """
+    named = {name.strip().lower(): name for name in [*list_class_values(patient), *list_class_values(control)]}
+    near = difflib.get_close_matches(value.strip().lower(), named, n=1, cutoff=0.75)
+    return f"label '{value}' is neither patient nor control" + (f" (mistyped '{named[near[0]]}'?)" if near else "")
 
 
 def _is_among(value: str, others: list[str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from ...errors import BrioError, nearest
 from .delimited import split_line
 from .input_files import is_regular, read_text_file
-from .labels import ClassValues, list_class_values, map_labels
+from .labels import ClassValues, explain_other_group, list_class_values, map_labels
 
 __all__ = [
     "Roster",
@@ -50,7 +51,7 @@ class TextTable:
     columns: list[str]
     rows: list[dict[str, str | None]]
 
-    def require_column(self, column: str, option: str | None = None) -> None:
+    def require_column(self, column: str, option: str | None = None, taken: Iterable[str] = ()) -> None:
         """Raise :class:`BrioError` unless the table has a column.
 
         Parameters
@@ -58,13 +59,17 @@ class TextTable:
         column : str
         option : str, optional
             Command-line option that names another column, for the message.
+        taken : iterable of str
+            Columns that mean something else, and are not suggested.
         """
-        if column not in self.columns:
-            columns = [c for c in self.columns if c]
-            hint = nearest(column, columns)
-            listing = "" if hint.startswith("known") else f" It has {', '.join(columns)}"
-            remedy = f"; {option} can name another" if option else ""
-            raise BrioError(f"{self.path}: there is no column '{column}', {hint}{listing}{remedy}")
+        if column in self.columns:
+            return
+        columns = [c for c in self.columns if c]
+        hint = nearest(column, set(columns) - {"participant_id", *taken})
+        is_near = hint.startswith("did")
+        listing = f"{hint} It has {', '.join(columns)}" if is_near else f"known: {', '.join(sorted(columns))}"
+        remedy = f"; {option} can name another" if option else ""
+        raise BrioError(f"{self.path}: there is no column '{column}', {listing}{remedy}")
 
     def read_ids(self, column: str, session_column: str | None = None) -> list[str]:
         """Read a column whose values must be present and unique.
@@ -169,7 +174,9 @@ def find_table(src: Path, requested: str | Path | None) -> Path:
     if requested is not None:
         paths = [path for path in (Path(requested), src / requested) if is_regular(path)]
         if not paths:
-            raise BrioError(f"{requested}: no such participants table, neither here nor in {src}")
+            folder = Path(requested).parent
+            missing = "" if folder.is_dir() or (src / folder).is_dir() else f" (there is no folder {folder})"
+            raise BrioError(f"{requested}: no such participants table, neither here nor in {src}{missing}")
         return paths[0]
     paths = [src / name for name in TABLE_NAMES if is_regular(src / name)]
     if len(paths) != 1:
@@ -289,10 +296,10 @@ def read_roster(
         table.require_column(session_column or "", "--session-column")
     ids = table.read_ids("participant_id", session_column)
     if labels_required or site_column is not None:
-        table.require_column(site_column or "site", "--site-column")
+        table.require_column(site_column or "site", "--site-column", taken=[label_column or "label"])
     patients, controls = list_class_values(patient), list_class_values(control)
     if labels_required or label_column is not None or patients or controls:
-        table.require_column(label_column or "label", "--label-column")
+        table.require_column(label_column or "label", "--label-column", taken=[site_column or "site"])
     site_column, label_column = site_column or "site", label_column or "label"
     groups = [row.get(label_column) for row in table.rows]
     labels, classes = map_labels(groups, f"{path}: column '{label_column}'", patients, controls, labels_required)
@@ -300,7 +307,7 @@ def read_roster(
     used = {"participant_id", site_column} | ({label_column} if max(len(patients), len(controls)) < 2 else set())
     for participant, label, group, row in zip(ids, labels, groups, table.rows, strict=True):
         site = row.get(site_column)
-        other_group = f"label '{group}' is neither patient nor control"
+        other_group = "" if group is None else explain_other_group(group, patients, controls)
         if labels_required and None in (site, group, label):
             no_site, no_label = f"no site in column '{site_column}'", f"no label in column '{label_column}'"
             reason = no_site if site is None else no_label if group is None else other_group

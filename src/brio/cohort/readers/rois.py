@@ -20,6 +20,12 @@ __all__ = ["RoiChoice", "RoiOrder", "Strictness", "has_repeated_names", "resolve
 
 Strictness = Literal["free", "count", "names"]
 
+NUISANCE = frozenset(
+    {"globalsignal", "global", "gs", "gsr", "csf", "csfsignal", "wm", "whitematter", "whitemattersignal", "framewise"}
+    | {"framewisedisplacement", "fd", "dvars", "time", "frame", "index"}
+)
+"""Names of columns, in small letters and without signs, that are hardly a region."""
+
 
 @dataclass(frozen=True, eq=False)
 class RoiChoice:
@@ -82,6 +88,8 @@ class RoiOrder:
         File that set the order, for error messages.
     header : tuple of str, or None
         Column names as this file has them.
+    n_frames : int
+        Frames of this file.
     drop : frozenset of str
         Columns that are left out of each scan before it is compared.
     keep : ndarray of int64, or None
@@ -92,6 +100,7 @@ class RoiOrder:
     names: tuple[str, ...] | None
     path: Path
     header: tuple[str, ...] | None = None
+    n_frames: int = 0
     drop: frozenset[str] = frozenset()
     keep: np.ndarray | None = None
 
@@ -110,7 +119,7 @@ class RoiOrder:
         RoiOrder
         """
         names = None if series.columns is None else number_repeated_names(series.columns)[0]
-        return cls(series.frames.shape[1], names, path, series.columns)
+        return cls(series.frames.shape[1], names, path, series.columns, len(series.frames))
 
     def reorder(self, series: Series, path: Path) -> np.ndarray:
         """Bring the columns of a scan into this order. Columns are matched by name, never guessed.
@@ -134,9 +143,10 @@ class RoiOrder:
         self._check_repeated(series.columns, path)
         columns, frames = _drop_columns(series, self.drop)
         if frames.shape[1] != self.n_rois:
+            hint = " (both have as many rows; if rows are the ROIs, transpose the files)"
             raise BrioError(
                 f"{path}: {frames.shape[1]} ROIs, but {self.path} has {self.n_rois}; "
-                "all scans need the same parcellation"
+                f"all scans need the same parcellation{hint if len(frames) == self.n_frames else ''}"
             )
         if self.names != columns:
             frames = frames[:, self._find_positions(columns, path)]
@@ -202,6 +212,10 @@ class RoiOrder:
 def has_repeated_names(header: tuple[str, ...] | None) -> bool:
     """Return whether a header has a name more than once."""
     return header is not None and len(set(header)) < len(header)
+
+
+def _simplify(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum())
 
 
 def _name_columns(series: Series) -> tuple[str, ...]:
@@ -271,12 +285,16 @@ def resolve_atlas(
             atlas = Atlas(atlas.name, pd.DataFrame({"name": [column for column in names if column not in drop]}))
     else:
         _require_known(choice, [*names, *choice.table.rois["name"]], path)
-        atlas, order, origin = _match_table(choice.table, choice.source, reduced, path, drop)
+        atlas, order, origin = _match_table(choice.table, choice.source, reduced, path, names, drop)
         atlas = Atlas(choice.table.name if name == "unknown" else name, atlas.rois)
         unused = sorted(set(choice.table.rois["name"]) - set(atlas.rois["name"]) - set(choice.drop))
         if unused:
             warnings.append(f"{choice.source}: no scan has the ROIs {list_names(unused)}; their rows are not used")
-    order = replace(order, header=series.columns, drop=drop)
+    nuisance = [name for name in order.names or () if _simplify(name) in NUISANCE]
+    if nuisance:
+        flags = " ".join(f"--drop-roi {shlex.quote(name)}" for name in nuisance)
+        warnings.append(f"{path}: {list_names(nuisance)} is taken as a region; if it is none, leave it out: {flags}")
+    order = replace(order, header=series.columns, n_frames=len(series.frames), drop=drop)
     return *_drop_rois(atlas, order, choice, names), origin, warnings
 
 
@@ -295,24 +313,33 @@ def _drop_rois(atlas: Atlas, order: RoiOrder, choice: RoiChoice, names: tuple[st
     remaining = set(choice.drop) - order.drop
     keep = np.array([u for u, name in enumerate(own) if name not in remaining], dtype=np.int64)
     if len(keep) < 2:
-        raise BrioError(f"{order.path}: fewer than two ROIs are left after --drop-roi; connectomes need two or more")
+        reason = "are left after --drop-roi" if choice.drop else f"are in this file, of {order.n_frames} rows"
+        raise BrioError(f"{order.path}: fewer than two ROIs {reason}; connectomes need two or more")
     if len(keep) == len(own):
         return atlas, order
     return Atlas(atlas.name, atlas.rois.iloc[keep].reset_index(drop=True)), replace(order, keep=keep)
 
 
 def _match_table(
-    table: Atlas, source: str, series: Series, path: Path, drop: frozenset[str]
+    table: Atlas, source: str, series: Series, path: Path, names: tuple[str, ...], drop: frozenset[str]
 ) -> tuple[Atlas, RoiOrder, str]:
-    """Match the columns of a scan with a table of ROIs: by name in the order of the table, else by order."""
+    """Match the columns of a scan with a table of ROIs: by name in the order of the table, else by order.
+
+    ``series`` has no longer the columns in ``drop``; ``names`` are those of all columns of the file.
+    """
     n_rois = series.frames.shape[1]
     if series.columns is None:
-        if len(table) != n_rois:  # the table may list the columns that were dropped
-            table = Atlas(table.name, table.rois[~table.rois["name"].isin(drop)].reset_index(drop=True))
+        if len(table) == len(names):  # the table lists the columns that were dropped, in their place
+            kept = [i for i, name in enumerate(names) if name not in drop]
+            table = Atlas(table.name, table.rois.iloc[kept].reset_index(drop=True))
         if len(table) != n_rois:
+            dropped = f" ({n_rois} after --drop-roi)" if drop else ""
+            remedy = " (--drop-roi roi001 drops the first column)"
+            if len(series.frames) == len(table):
+                remedy = "; the file has as many rows: if they are the ROIs, transpose the files"
             raise BrioError(
-                f"{path}: has {n_rois} columns without names, the table {source} has {len(table)} ROIs; it needs one "
-                "row per column, in the order of the columns (--drop-roi roi001 drops the first column)"
+                f"{path}: has {len(names)} columns without names{dropped}, the table {source} has {len(table)} ROIs; "
+                f"it needs one row per column, in the order of the columns{remedy}"
             )
         origin = f"the files name no columns: taken in the order of the table {source}"
         return table, RoiOrder(n_rois, None, path), origin

@@ -85,7 +85,7 @@ def find_series(src: Path) -> list[Path]:
         files = sorted(path for path in _list_files(src) if get_series_suffix(path))
     for path in files:
         if not is_utf8(path.name):
-            raise BrioError(f"{src}: the name of the file {describe_name(path)} is not valid UTF-8; rename it")
+            raise BrioError(f"{src}: the name of the file {describe_name(path.name)} is not valid UTF-8; rename it")
     return files
 
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ...errors import BrioError, nearest
+from ..auditing.duplicates import correlate_scans
+from ..auditing.exclusions import DEFAULT_RULES
 from ..sessions import SESSION_FRAMES
 from ..signal import clean_scan, find_live_rois
 from .assembly import Skipped
@@ -157,7 +160,8 @@ def join_scans(scans: list[Series], paths: list[Path]) -> Series:
     Raises
     ------
     BrioError
-        If the scans differ in their ROIs or repetition time.
+        If the scans differ in their ROIs or repetition time, or two of them are the same scan: joined, no audit could
+        find it.
     """
     if len(scans) == 1:
         return scans[0]
@@ -168,6 +172,12 @@ def join_scans(scans: list[Series], paths: list[Path]) -> Series:
             raise BrioError(
                 f"{path}: repetition time {scan.tr}, but {scans[0].tr} in {paths[0]}; such runs cannot be joined"
             )
+    for i, j in combinations(range(len(frames)), 2):
+        if _is_same_scan(frames[i], frames[j]):
+            raise BrioError(
+                f"{paths[j]}: is the same scan as {paths[i]} under another name; remove one, or import with --sessions "
+                "all, so that 'brio audit' lists all such scans"
+            )
     alive = np.logical_and.reduce([find_live_rois(f) for f in frames])
     joined = np.full((sum(len(f) for f in frames), order.n_rois), np.nan, dtype=np.float32)
     joined[:, alive] = np.concatenate([_standardise(f[:, alive]) for f in frames])
@@ -177,6 +187,22 @@ def join_scans(scans: list[Series], paths: list[Path]) -> Series:
 def _list_parts(scans: Sequence[Series]) -> tuple[Series, ...]:
     """List scans that are joined, each with the scans that it was joined of itself (runs of a session)."""
     return tuple(part for scan in scans for part in (scan, *scan.parts))
+
+
+def _is_same_scan(a: np.ndarray, b: np.ndarray) -> bool:
+    """Return whether two scans are one: equal, or as alike as duplicates of the audit, from either end."""
+    if a.shape == b.shape and np.array_equal(a, b, equal_nan=True):
+        return True
+    n = min(len(a), len(b))
+    for x, y in ((a[:n], b[:n]), (a[-n:], b[-n:])) if len(a) != len(b) else ((a, b),):
+        rois = find_live_rois(x) & find_live_rois(y)
+        valid = np.isfinite(x[:, rois]).all(axis=1) & np.isfinite(y[:, rois]).all(axis=1)
+        if valid.sum() < DEFAULT_RULES.min_frames or not rois.any():
+            continue
+        correlation = correlate_scans(x[valid][:, rois], y[valid][:, rois])
+        if correlation is not None and correlation > DEFAULT_RULES.duplicate_correlation:
+            return True
+    return False
 
 
 def _standardise(frames: np.ndarray) -> np.ndarray:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ...errors import BrioError
 from ..cohort import Cohort
 from ..given_fc import is_fc
-from ..sessions import name_scan
 from .assembly import Skipped, canonicalise_atlas_name, check_source, describe_import, write_scans
-from .input_files import is_regular
+from .input_files import describe_name
 from .labels import ClassValues
-from .participants import Roster, describe_skipped, find_roster
+from .matching import match_by_column, match_by_name, name_by_file
+from .participants import Roster, find_roster
 from .rois import RoiChoice
-from .series import Series, find_series, get_series_stem, read_series
+from .series import Series, find_series, read_series
 from .sessions import check_sessions_option, choose_sessions, read_chosen
 from .to_predict import ScansToPredict
 
@@ -120,14 +119,14 @@ def import_files(
     path, roster = found or (None, Roster([]))
     skipped: list[Skipped] = []
     if path is None:
-        scans = _name_by_file(find_series(src))
+        scans = name_by_file(find_series(src))
     elif any("file" in row for row in roster.rows):
-        scans, skipped = _match_by_column(roster.rows, src if src.is_dir() else src.parent)
+        scans, skipped = match_by_column(roster.rows, src if src.is_dir() else src.parent)
         if src.is_file():
             scans = [(row, file) for row, file in scans if file.resolve() == src.resolve()]
     else:
         files = [f for f in find_series(src) if f.resolve() != path.resolve()]
-        scans, skipped = _match_by_name(
+        scans, skipped = match_by_name(
             roster.rows, files, {entry["participant_id"] for entry in roster.skipped}, path.name
         )
     atlas_name = None if atlas is None else canonicalise_atlas_name(atlas)
@@ -140,7 +139,7 @@ def import_files(
         out,
         read_chosen(chosen, read, sessions),
         atlas=atlas_name or "unknown",
-        name=name or src.resolve().name,
+        name=name or describe_name(src.resolve().name),
         classes=roster.classes,
         provenance=describe_import(kind, src, stated, n_files, skipped, roster.unlabelled),
         strictness="count",
@@ -148,106 +147,6 @@ def import_files(
         to_predict=to_predict,
         rois=rois,
     )
-
-
-Scans = list[tuple[dict[str, Any], Path]]
-
-
-def _name_row(row: dict[str, Any], repeated: Counter[str]) -> str:
-    """Name a row in messages: the participant, with the session where there are several rows."""
-    participant = row["participant_id"]
-    return f"{participant} (session {row.get('session')})" if repeated[participant] > 1 else participant
-
-
-def _name_by_file(files: list[Path]) -> Scans:
-    """Make a participant of each file, called by its name without suffix."""
-    owner: dict[str, Path] = {}
-    for file in files:
-        other = owner.setdefault(get_series_stem(file), file)
-        if other is not file:
-            raise BrioError(
-                f"{file}: has the name of {other}, so that both would be participant '{get_series_stem(file)}'; "
-                "rename one of them"
-            )
-    return [({"participant_id": participant}, file) for participant, file in owner.items()]
-
-
-def _match_by_column(rows: list[dict[str, Any]], src: Path) -> tuple[Scans, list[Skipped]]:
-    """Match rows with the files that their column ``file`` names."""
-    scans: Scans = []
-    skipped: list[Skipped] = []
-    owner: dict[Path, str] = {}
-    n_rows = Counter(row["participant_id"] for row in rows)
-    for row in rows:
-        participant, file, name = row["participant_id"], row["file"], _name_row(row, n_rows)
-        if file is None:
-            skipped.append(describe_skipped(participant, "no file in column 'file'"))
-        elif not is_regular(src / file):
-            skipped.append(describe_skipped(participant, "the file that column 'file' names is not there", file=file))
-        elif (other := owner.setdefault((src / file).resolve(), name)) != name:
-            raise BrioError(f"{src / file}: column 'file' names it for both {other} and {name}")
-        else:
-            scans.append(({column: value for column, value in row.items() if column != "file"}, src / file))
-    return scans, skipped
-
-
-def _match_by_name(
-    rows: list[dict[str, Any]], files: list[Path], skipped_ids: set[str], table: str
-) -> tuple[Scans, list[Skipped]]:
-    """Match rows with files by name; files of participants in ``skipped_ids`` are not reported as unmatched."""
-    by_stem, by_prefix = defaultdict(list), defaultdict(list)
-    for file in files:
-        stem = get_series_stem(file)
-        by_stem[stem].append(file)
-        for prefix in _list_prefixes(stem):
-            by_prefix[prefix].append(file)
-    scans: Scans = []
-    skipped: list[Skipped] = []
-    owner: dict[Path, str] = {}
-    n_rows = Counter(row["participant_id"] for row in rows)
-    for row in rows:
-        participant, name = row["participant_id"], _name_row(row, n_rows)
-        starts = _list_starts(row) if n_rows[participant] > 1 else [participant]
-        candidates = next((found for start in starts if (found := by_stem.get(start) or by_prefix.get(start))), [])
-        if len(candidates) > 1:
-            raise BrioError(
-                f"participant {name}: {candidates[0]} and {candidates[1]} both match; "
-                f"name one in a column 'file' of {table}"
-            )
-        if not candidates:
-            wanted = "the participant_id" if len(starts) == 1 else "participant_id and session"
-            skipped.append(describe_skipped(participant, f"no file whose name starts with {wanted}"))
-        elif candidates[0] in owner:
-            raise BrioError(
-                f"{candidates[0]}: matches both {owner[candidates[0]]} and {name}; "
-                f"name the files in a column 'file' of {table}"
-            )
-        else:
-            owner[candidates[0]] = name
-            scans.append((row, candidates[0]))
-    matched = {row["participant_id"] for row, _ in scans}
-    for file in files:
-        stem = get_series_stem(file)
-        names = {stem, *_list_prefixes(stem)}
-        if file in owner or names & skipped_ids:
-            continue
-        if names & matched:
-            reason = "another file is named exactly after the participant"
-            skipped.append(describe_skipped(max(names & matched), reason, file=file.name))
-        else:
-            skipped.append(describe_skipped(stem, f"no row in {table}", file=file.name))
-    return scans, skipped
-
-
-def _list_starts(row: dict[str, Any]) -> list[str]:
-    """List how the name of the file of one session may start."""
-    participant, session = row["participant_id"], str(row.get("session"))
-    return [name_scan(participant, session), f"{participant}_{session}", f"{participant}-{session}"]
-
-
-def _list_prefixes(stem: str) -> Iterable[str]:
-    """List the starts of a name that end where a word ends, so that ``p1`` does not match ``p10``."""
-    return (stem[:i] for i in range(1, len(stem)) if not stem[i].isalnum())
 
 
 def _read_file(path: Path) -> tuple[Path, Series]:

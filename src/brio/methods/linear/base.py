@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ...connectome import Connectomes, source_mean
+from ...formatting import format_count
 from ...progress import Progress, silent
 from ...protocol import auc
 from ...training import (
@@ -239,7 +240,7 @@ class LinearMethod(Method):
         """Fit every run and score its test scans."""
         take = self.read_scans(connectomes)
         fitted_runs = self.fit_each(
-            runs, lambda run: self._fit_run(connectomes, take, run), f"{len(runs)} runs", progress
+            runs, lambda run: self._fit_run(connectomes, take, run), format_count(len(runs), "run"), progress
         )
         return [replace(fitted, run=run) for fitted, run in zip(fitted_runs, runs, strict=True)]
 

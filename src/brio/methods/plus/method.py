@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ...connectome import Connectomes, find_live_edges
+from ...formatting import format_count
 from ...progress import Progress, silent
 from ...training import ExplainedScans, Explanation, FittedRun, Method, MethodFacts, Prediction, Run, Scans, SourceScans
 from ..registry import Provenance, method
@@ -46,7 +47,7 @@ class BrioPlus(Method):
         shared: dict[tuple[int, int, str], ReestimatedEdges] = {}
         fitted_runs: list[FittedRun] = []
         for run in runs:
-            progress(f"{len(runs)} runs, fold {run.fold.name}", len(fitted_runs) / len(runs))
+            progress(f"{format_count(len(runs), 'run')}, fold {run.fold.name}", len(fitted_runs) / len(runs))
             run_fit = RunFit(self.settings, connectomes, run, views, live)
             length = self._find_block_length(connectomes, run)
             key = run.seed, int(np.floor(length + 0.5)), run_fit.view

@@ -1,0 +1,224 @@
+"""Match the rows of a participants table with the files of their scans."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import BrioError
+from ..sessions import name_scan
+from .assembly import Skipped
+from .input_files import is_regular
+from .participants import describe_skipped
+from .series import get_series_stem
+
+__all__ = ["match_by_column", "match_by_name", "name_by_file"]
+
+Scans = list[tuple[dict[str, Any], Path]]
+"""Row of the participants table and file of each scan."""
+
+SESSION = re.compile(r"(?<![A-Za-z0-9])ses-([A-Za-z0-9]+)")
+"""Session in the name of a file."""
+
+
+def name_by_file(files: list[Path]) -> Scans:
+    """Make a participant of each file, called by its name without suffix.
+
+    Returns
+    -------
+    list of (dict, Path)
+
+    Raises
+    ------
+    BrioError
+        If two files have the same name.
+    """
+    owner: dict[str, Path] = {}
+    for file in files:
+        other = owner.setdefault(get_series_stem(file), file)
+        if other is not file:
+            raise BrioError(
+                f"{file}: has the name of {other}, so that both would be participant '{get_series_stem(file)}'; "
+                "rename one of them"
+            )
+    return [({"participant_id": participant}, file) for participant, file in owner.items()]
+
+
+def match_by_column(rows: list[dict[str, Any]], src: Path) -> tuple[Scans, list[Skipped]]:
+    """Match rows with the files that their column ``file`` names.
+
+    Parameters
+    ----------
+    rows : list of dict
+        With ``participant_id`` and ``file``.
+    src : Path
+        Folder that the names are relative to.
+
+    Returns
+    -------
+    scans : list of (dict, Path)
+        Rows without the column.
+    skipped : list of dict
+
+    Raises
+    ------
+    BrioError
+        If a file is named twice.
+    """
+    scans: Scans = []
+    skipped: list[Skipped] = []
+    owner: dict[Path, str] = {}
+    n_rows = Counter(row["participant_id"] for row in rows)
+    for row in rows:
+        participant, file, name = row["participant_id"], row["file"], _name_row(row, n_rows)
+        if file is None:
+            skipped.append(describe_skipped(participant, "no file in column 'file'"))
+        elif not is_regular(src / file):
+            skipped.append(describe_skipped(participant, "the file that column 'file' names is not there", file=file))
+        elif (other := owner.setdefault((src / file).resolve(), name)) != name:
+            raise BrioError(f"{src / file}: column 'file' names it for both {other} and {name}")
+        else:
+            scans.append(({column: value for column, value in row.items() if column != "file"}, src / file))
+    return scans, skipped
+
+
+def match_by_name(
+    rows: list[dict[str, Any]], files: list[Path], skipped_ids: set[str], table: str
+) -> tuple[Scans, list[Skipped]]:
+    """Match rows with files by name.
+
+    A name starts with the participant_id, and with the session where a participant has several rows. One row with
+    several files stands for as many sessions, if each name has a ``ses-`` of its own.
+
+    Parameters
+    ----------
+    rows : list of dict
+        With ``participant_id`` and perhaps ``session``.
+    files : list of Path
+    skipped_ids : set of str
+        Participants whose files are not reported as unmatched.
+    table : str
+        Name of the table, for messages.
+
+    Returns
+    -------
+    scans : list of (dict, Path)
+    skipped : list of dict
+        Rows without a file, and files without a row.
+
+    Raises
+    ------
+    BrioError
+        If a row matches several files, or a file several rows.
+    """
+    by_stem, by_prefix = defaultdict(list), defaultdict(list)
+    for file in files:
+        stem = get_series_stem(file)
+        by_stem[stem].append(file)
+        for prefix in _list_prefixes(stem):
+            by_prefix[prefix].append(file)
+    scans: Scans = []
+    without_file: list[tuple[str, str]] = []
+    owner: dict[Path, str] = {}
+    n_rows = Counter(row["participant_id"] for row in rows)
+    for row in rows:
+        participant, name = row["participant_id"], _name_row(row, n_rows)
+        several = n_rows[participant] > 1
+        starts = _list_starts(row) if several else [*(_list_starts(row) if row.get("session") else []), participant]
+        candidates = next((found for start in starts if (found := by_stem.get(start) or by_prefix.get(start))), [])
+        sessions = [] if several or len(candidates) < 2 else _read_sessions(candidates, participant)
+        if len(candidates) > 1 and not sessions:
+            raise BrioError(
+                f"participant {name}: {candidates[0]} and {candidates[1]} both match; "
+                f"name one in a column 'file' of {table}"
+            )
+        if not candidates:
+            wanted = "participant_id and session" if several else "the participant_id"
+            without_file.append((participant, f"no file whose name starts with {wanted}"))
+        for file, session in sessions or [(file, None) for file in candidates]:
+            if file in owner:
+                raise BrioError(
+                    f"{file}: matches both {owner[file]} and {name}; name the files in a column 'file' of {table}"
+                )
+            owner[file] = name
+            scans.append((row if session is None else row | {"session": session}, file))
+    unmatched = [file for file in files if file not in owner]
+    hint = _compare_names([participant for participant, _ in without_file], list(map(get_series_stem, unmatched)))
+    skipped = [describe_skipped(participant, reason + hint) for participant, reason in without_file]
+    matched = {row["participant_id"] for row, _ in scans}
+    for file in unmatched:
+        stem = get_series_stem(file)
+        names = {stem, *_list_prefixes(stem)}
+        if names & skipped_ids:
+            continue
+        if names & matched:
+            reason = "another file is named exactly after the participant"
+            skipped.append(describe_skipped(max(names & matched), reason, file=file.name))
+        else:
+            skipped.append(describe_skipped(stem, f"no row in {table}", file=file.name))
+    return scans, skipped
+
+
+def _name_row(row: dict[str, Any], repeated: Counter[str]) -> str:
+    """Name a row in messages: the participant, with the session where there are several rows."""
+    participant = row["participant_id"]
+    return f"{participant} (session {row.get('session')})" if repeated[participant] > 1 else participant
+
+
+def _list_starts(row: dict[str, Any]) -> list[str]:
+    """List how the name of the file of one session may start."""
+    participant, session = row["participant_id"], str(row.get("session"))
+    return [name_scan(participant, session), f"{participant}_{session}", f"{participant}-{session}"]
+
+
+def _list_prefixes(stem: str) -> Iterable[str]:
+    """List the starts of a name that end where a word ends, so that ``p1`` does not match ``p10``."""
+    return (stem[:i] for i in range(1, len(stem)) if not stem[i].isalnum())
+
+
+def _read_sessions(files: Sequence[Path], participant: str) -> list[tuple[Path, str]]:
+    """Read the sessions of one participant in the names of the files; empty unless each has one of its own."""
+    labels = [SESSION.search(get_series_stem(file)[len(participant) :]) for file in files]
+    found = {match[1]: file for match, file in zip(labels, files, strict=True) if match is not None}
+    if len(found) < len(files):
+        return []
+    order = sorted(found, key=lambda label: (not label.isdecimal(), int(label) if label.isdecimal() else 0, label))
+    return [(found[label], label) for label in order]
+
+
+def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
+    """Say how files seem to write the participants that have none; empty where no rule fits more than half of them."""
+    firsts = {prefix for stem in stems for prefix in (stem, *_list_prefixes(stem))}
+    prefixes = Counter(
+        stem[: -len(participant)]
+        for participant in participants
+        for stem in firsts
+        if stem.endswith(participant) and stem != participant
+    )
+    rules = [
+        (
+            f"names of files have '{prefix}' in front: write {prefix}{participants[0]} in the table",
+            lambda participant, prefix=prefix: prefix + participant in firsts,
+        )
+        for prefix, _ in prefixes.most_common(1)
+    ]
+    rules.append(
+        (
+            "names of files lack 'sub-': leave it out in the table",
+            lambda participant: participant.startswith("sub-") and participant.removeprefix("sub-") in firsts,
+        )
+    )
+    unpadded = {first.lstrip("0") for first in firsts if first.isdecimal()}
+    rules.append(
+        (
+            "ids in the table lack the leading zeros of the files, perhaps lost in a spreadsheet",
+            lambda participant: participant.isdecimal() and participant.lstrip("0") in unpadded,
+        )
+    )
+    for words, fits in rules:
+        if participants and 2 * sum(map(fits, participants)) > len(participants):
+            return f" ({words})"
+    return ""
