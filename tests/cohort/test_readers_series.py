@@ -1,5 +1,6 @@
 """One file of each format, and each way in which it can be broken."""
 
+import struct
 from pathlib import Path
 
 import h5py
@@ -129,6 +130,35 @@ def test_variable_by_name(tmp_path):
         read_series(tmp_path / "a.mat", variable="three")
     with pytest.raises(BrioError, match=r"which array is the series\. It holds one 7x4, two 7x4"):
         read_series(tmp_path / "a.mat")
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
+@pytest.mark.parametrize(("version", "packed"), [("5", False), ("5", True), ("4", False)])
+def test_matlab_matrices_are_those_of_scipy(tmp_path, dtype, version, packed):
+    from scipy.io import loadmat
+
+    if version == "4" and dtype in ("i1", "u4", "i8", "u8"):
+        pytest.skip("MATLAB 4 has no such type")
+    path = tmp_path / "a.mat"
+    matrix = (100 * X).astype(dtype)
+    savemat(path, {"t": 3.0, "series": matrix, "text": "abc"}, format=version, do_compression=packed)
+    np.testing.assert_array_equal(read_series(path).frames, loadmat(path)["series"].astype(np.float32))
+    np.testing.assert_array_equal(read_series(path).frames, matrix.astype(np.float32))
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_matlab_stores_whole_numbers_in_fewer_bytes(tmp_path, order):
+    """MATLAB writes a matrix of small whole numbers, whose class is double, as 8-bit integers, of either byte order."""
+    from scipy.io import loadmat
+
+    parts = [(6, struct.pack(f"{order}II", 6, 0)), (5, struct.pack(f"{order}ii", 3, 2)), (1, b"series")]
+    parts.append((2, bytes(range(6))))
+    body = b"".join(struct.pack(f"{order}II", kind, len(data)) + data + bytes(-len(data) % 8) for kind, data in parts)
+    mark = b"IM" if order == "<" else b"MI"
+    header = b"MATLAB 5.0 MAT-file".ljust(124) + struct.pack(f"{order}H", 0x0100) + mark
+    path = tmp_path / "a.mat"
+    path.write_bytes(header + struct.pack(f"{order}II", 14, len(body)) + body)
+    assert read_series(path).frames.tolist() == loadmat(path)["series"].tolist() == [[0, 3], [1, 4], [2, 5]]
 
 
 @pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.mat", "hdf5.mat", "a.ptseries.nii"])

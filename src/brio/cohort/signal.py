@@ -47,7 +47,7 @@ def convert_frames(scan: Any, where: str) -> np.ndarray:
         array = np.ma.filled(array.astype(np.result_type(array.dtype, np.float32)), np.nan)
     if array.dtype == np.float32:
         return array
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         frames = array.astype(np.float32)
     overflow = np.isinf(frames) & np.isfinite(array)
     if overflow.any():

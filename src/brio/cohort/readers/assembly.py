@@ -148,10 +148,11 @@ def describe_import(
     -------
     dict
     """
+    stated = {option: value for option, value in options.items() if value is not None}
     return {
         "kind": kind,
         "source": describe_name(src.resolve().name),
-        "options": {k: describe_name(v.name) if isinstance(v, Path) else v for k, v in options.items() if v is not None},
+        "options": {k: describe_name(v.name) if isinstance(v, Path) else v for k, v in stated.items()},
         "brio": __version__,
         "n_files": n_files,
         "skipped": skipped,

@@ -178,4 +178,7 @@ def _open_archive(path: Path, participants: list[dict[str, Any]]) -> Callable[[i
     if frames.shape != (ends[-1], n_rois) or scale.shape != (len(ids), n_rois) or n_rois == 0:
         raise BrioError(f"{path}: frames {frames.shape}, scale {scale.shape} and n_frames do not fit together")
     arrays = read_npz_arrays(path, ("frames", "scale"))
+    unusable = ~np.isfinite(arrays["scale"]).all(axis=1)
+    if unusable.any():
+        raise BrioError(f"{path}: the scale of participant {ids[int(np.flatnonzero(unusable)[0])]} is not finite")
     return lambda i: arrays["frames"][ends[i] - lengths[i] : ends[i]] * arrays["scale"][i].astype(np.float32)

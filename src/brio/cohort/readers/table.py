@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,7 +126,8 @@ def import_files(
         if src.is_file():
             scans = [(row, file) for row, file in scans if file.resolve() == src.resolve()]
     else:
-        files = [f for f in find_series(src) if f.resolve() != path.resolve()]
+        # not Path.resolve, which stops at a link to itself
+        files = [f for f in find_series(src) if os.path.realpath(f) != os.path.realpath(path)]
         scans, skipped = match_by_name(
             roster.rows, files, {entry["participant_id"] for entry in roster.skipped}, path.name
         )

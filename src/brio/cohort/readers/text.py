@@ -64,7 +64,7 @@ def _read_lines(path: Path) -> tuple[list[Line], list[Line]]:
         if line.startswith("#"):
             if not body:
                 comments.append((number, line))
-        elif line.strip(" "):  # a row of tabs alone is a row of missing values
+        elif line.replace("\t", ".").strip():  # a row of tabs alone is a row of missing values
             body.append((number, line))
     return comments, body
 
