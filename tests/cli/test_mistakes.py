@@ -72,6 +72,8 @@ MISTAKES = [
     ("import table fc --out new", "is a connectome, not a time series; import such files with 'brio import fc'"),
     ("import fc scans --out new", "a connectome is square, one row and one column per ROI. Time series are imported"),
     (f"{FC} --measure r", "--measure r: is unknown; known: correlation, fisher-z"),
+    ("import table scans/p1.npy --out new", "is a file; give the folder that holds the scans, such as scans"),
+    (f"{TABLE} --participants gone/people.tsv", "nor in scans (there is no folder gone)"),
     ("import fc fc/p1.npy --out new", "is one file; give an npz file with all connectomes, or the folder"),
 ]
 

@@ -249,7 +249,7 @@ FILES: list[tuple[str, str, bytes | Callable[[Path], object], str]] = [
         lambda path: write_npz(path, a_dot_npy=b"hello"),
         "p2.npz: cannot be read as npz",
     ),
-    ("a MATLAB file that unpacks to 3 MB", "p2.mat", mat_bomb(BOMB), "p2.mat: unpacks to more than the 1 MB that brio reads"),
+    ("a MATLAB bomb", "p2.mat", mat_bomb(BOMB), "p2.mat: unpacks to more than the 1 MB that brio reads"),
     ("a MATLAB file with objects", "p2.mat", _save_object, NOT_REAL),
     ("complex numbers of MATLAB", "p2.mat", lambda p: savemat(p, {"timeseries": make_scan(2) * 1j}), NOT_REAL),
 ]

@@ -187,7 +187,7 @@ def check_covariate(tmp_path_factory, values):
 
 test_any_text_is_read_or_refused = limit_examples(25)(given(**ANY_TEXT)(check_text))
 test_any_bytes_are_read_or_refused = limit_examples(25)(given(**ANY_BYTES)(check_bytes))
-test_a_cohort_that_was_written_can_be_opened = limit_examples(12)(given(**ANY_COVARIATE)(check_covariate))
+test_a_cohort_that_was_written_can_be_opened = limit_examples(6)(given(**ANY_COVARIATE)(check_covariate))
 test_much_text_is_read_or_refused = pytest.mark.soak(limit_examples(4000)(given(**ANY_TEXT)(check_text)))
 test_many_bytes_are_read_or_refused = pytest.mark.soak(limit_examples(4000)(given(**ANY_BYTES)(check_bytes)))
 test_many_cohorts_that_were_written_can_be_opened = pytest.mark.soak(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Annotated, NoReturn
 
@@ -43,6 +44,9 @@ def main() -> None:
 
     A BrioError or OSError is printed as one line on standard error; the exit status is then 2.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name that a terminal cannot show is no reason to stop
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except BrioError as error:

@@ -150,8 +150,10 @@ def fit_combat(X: np.ndarray, site: np.ndarray, covariates: np.ndarray | None = 
 def _prior(z: np.ndarray) -> tuple[float, float, float, float]:
     """Prior of a site from moments over features: of the shifts (normal) and of the variances (inverse gamma)."""
     gamma, delta = z.mean(0), z.var(0, ddof=1)
-    m, s2 = delta.mean(), max(delta.var(ddof=1), 1e-12)
-    return float(gamma.mean()), float(gamma.var(ddof=1)), float((2 * s2 + m**2) / s2), float((m * s2 + m**3) / s2)
+    several = z.shape[1] > 1  # one feature has no spread over features: its moments are its own
+    m, s2 = delta.mean(), max(delta.var(ddof=1) if several else 0.0, 1e-12)
+    spread = float(gamma.var(ddof=1)) if several else 0.0
+    return float(gamma.mean()), spread, float((2 * s2 + m**2) / s2), float((m * s2 + m**3) / s2)
 
 
 def _posterior(
@@ -161,7 +163,11 @@ def _posterior(
     n, gamma_hat = len(z), z.mean(0)
     gamma, delta = gamma_hat, z.var(0, ddof=1) if n > 1 else np.ones(z.shape[1])
     for _ in range(1000):
-        new_gamma = (spread * n * gamma_hat + delta * mean) / (spread * n + delta)
+        precision = spread * n + delta
+        informative = precision > 0  # features that are constant have neither spread nor variance
+        new_gamma = np.where(
+            informative, (spread * n * gamma_hat + delta * mean) / np.where(informative, precision, 1.0), gamma_hat
+        )
         new_delta = (0.5 * np.square(z - new_gamma).sum(0) + scale) / (n / 2.0 + shape - 1.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             change = max(
@@ -171,4 +177,4 @@ def _posterior(
         gamma, delta = new_gamma, new_delta
         if change <= tolerance:
             break
-    return gamma, delta
+    return gamma, np.where(delta > 0, delta, 1.0)

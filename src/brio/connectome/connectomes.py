@@ -25,6 +25,8 @@ __all__ = ["LEAST_FRAMES", "Connectomes"]
 
 LEAST_FRAMES = 4
 """Valid frames that a scan must have."""
+LEAST_ROIS = 2
+"""ROIs that a connectome must have."""
 
 
 class Connectomes:
@@ -57,7 +59,7 @@ class Connectomes:
     Raises
     ------
     BrioError
-        If a scan has fewer than four valid frames or no ROI with signal.
+        If there is one ROI, or a scan has fewer than four valid frames or no ROI with signal.
     """
 
     def __init__(self, cohort: Cohort, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
@@ -67,6 +69,8 @@ class Connectomes:
         self.ids = draws.addresses(cohort.ids)
         self._sessions = list_sessions(cohort)
         n, p = len(cohort), cohort.n_rois
+        if p < LEAST_ROIS:
+            raise BrioError(f"cohort '{cohort.name}' has {p} ROI; a connectome needs at least {LEAST_ROIS}")
         self.full = torch.empty(n, p, p, dtype=dtype, device=self.device)
         alive = np.empty((n, p), dtype=bool)
         self.n_frames = np.empty(n, dtype=np.int64)

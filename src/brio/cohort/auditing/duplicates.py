@@ -40,6 +40,7 @@ ROWS = 512
 """Scans compared with all others in one matrix product; bounds memory."""
 IGNORED = -2.0
 """Score of pairs that are not considered: below any correlation."""
+_LARGEST_SQUARED = 1e15  # sums of squares of larger values overflow in single precision
 
 Aligned = Literal["start", "end", "both"]
 
@@ -317,5 +318,7 @@ def _remove_trend(x: np.ndarray, valid: np.ndarray | None = None) -> np.ndarray:
 
 def _standardise(x: np.ndarray) -> np.ndarray:
     """Scale series (columns) to mean 0 and standard deviation 1; flat ones become 0."""
+    if np.abs(x).max(initial=0.0) > _LARGEST_SQUARED:
+        x = x.astype(np.float64)
     spread = x.std(axis=0)
     return (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1.0)

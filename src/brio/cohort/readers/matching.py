@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -192,32 +192,24 @@ def _read_sessions(files: Sequence[Path], participant: str) -> list[tuple[Path, 
 def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
     """Say how files seem to write the participants that have none; empty where no rule fits more than half of them."""
     firsts = {prefix for stem in stems for prefix in (stem, *_list_prefixes(stem))}
-    prefixes = Counter(
-        stem[: -len(participant)]
-        for participant in participants
-        for stem in firsts
-        if stem.endswith(participant) and stem != participant
-    )
-    rules = [
-        (
-            f"names of files have '{prefix}' in front: write {prefix}{participants[0]} in the table",
-            lambda participant, prefix=prefix: prefix + participant in firsts,
-        )
-        for prefix, _ in prefixes.most_common(1)
-    ]
-    rules.append(
-        (
-            "names of files lack 'sub-': leave it out in the table",
-            lambda participant: participant.startswith("sub-") and participant.removeprefix("sub-") in firsts,
-        )
-    )
     unpadded = {first.lstrip("0") for first in firsts if first.isdecimal()}
-    rules.append(
+    prefixes = Counter(
+        first[: -len(participant)] for participant in participants for first in firsts if first.endswith(participant)
+    )
+    rules: list[tuple[str, Callable[[str], bool]]] = [
         (
             "ids in the table lack the leading zeros of the files, perhaps lost in a spreadsheet",
             lambda participant: participant.isdecimal() and participant.lstrip("0") in unpadded,
-        )
-    )
+        ),
+        (
+            "names of files lack 'sub-': leave it out in the table",
+            lambda participant: participant.startswith("sub-") and participant.removeprefix("sub-") in firsts,
+        ),
+    ]
+    if prefixes:
+        prefix = prefixes.most_common(1)[0][0]
+        words = f"names of files have '{prefix}' in front: write {prefix}{participants[0]} in the table"
+        rules.append((words, lambda participant: prefix + participant in firsts))
     for words, fits in rules:
         if participants and 2 * sum(map(fits, participants)) > len(participants):
             return f" ({words})"

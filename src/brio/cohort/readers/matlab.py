@@ -135,8 +135,8 @@ def _inflate(packed: bytes, path: Path, limit: int) -> bytes:
     body = inflate.decompress(packed, limit + 1)
     if len(body) > limit:
         raise BrioError(
-            f"{path}: unpacks to more than the {find_limit() / 2**20:,.0f} MB that brio reads; if the file is right, set "
-            f"the environment variable {LIMIT_VARIABLE} to a larger number"
+            f"{path}: unpacks to more than the {find_limit() / 2**20:,.0f} MB that brio reads; if the file is right, "
+            f"set the environment variable {LIMIT_VARIABLE} to a larger number"
         )
     if not inflate.eof:
         raise ValueError("it ends inside a variable")

@@ -193,7 +193,8 @@ class FCTangentRidge(TangentRidge):
     def learn_features(self, source: SourceScans, scans: Scans) -> tuple[Tensors, np.ndarray]:
         learned, tangent = super().learn_features(source, scans)
         parts = vectorise_fc(scans, learned["mean"]), tangent
-        scale = [float(np.sqrt(((x - x.mean(0)) ** 2).sum(1).mean())) for x in parts]
+        # features may all be constant
+        scale = [max(float(np.sqrt(((x - x.mean(0)) ** 2).sum(1).mean())), 1e-9) for x in parts]
         learned["scale"] = torch.tensor(scale, dtype=torch.float64)
         return learned, _join_parts(parts, scale)
 

@@ -13,6 +13,7 @@ from ..brio.assignment import balanced
 
 __all__ = ["FactorSpace", "assign_rois", "edge_shares"]
 
+_LEAST_SCALE = 1e-9  # mean squared norm of scans that do not differ
 _LEAST_VARIANCE = 1e-9
 """Share of the largest variance below which a principal direction is rounding error."""
 
@@ -125,7 +126,7 @@ class FactorSpace(NamedTuple):
         r : Tensor, shape [J, n, d_t]
             Coordinates of the source scans.
         """
-        scale = x.square().sum(1).mean()
+        scale = x.square().sum(1).mean().clamp_min(_LEAST_SCALE)
         linear, coordinates, axes = [], [], []
         for share in edge_shares(Pi):
             weighted = x * share.sqrt()

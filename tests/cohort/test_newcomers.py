@@ -1,0 +1,153 @@
+"""What newcomers trip over when they import files of their own, and the words that help."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from brio import BrioError, Cohort
+from brio.cohort.readers import import_cohort, summarise_import
+
+
+def make_frames(i: int, n_frames: int = 60, n_rois: int = 5) -> np.ndarray:
+    return np.random.default_rng(i).normal(size=(n_frames, n_rois))
+
+
+def write_scans(src: Path, names: list[str], header: str = "", n_rois: int = 5) -> Path:
+    src.mkdir()
+    for i, name in enumerate(names):
+        np.savetxt(src / f"{name}.csv", make_frames(i, n_rois=n_rois), delimiter=",", header=header, comments="")
+    return src
+
+
+def write_table(src: Path, ids: list[str], header: str = "participant_id,site,label") -> None:
+    rows = [f"{name},{'AB'[i % 2]},{i // 2 % 2}" for i, name in enumerate(ids)]
+    (src / "participants.csv").write_text("\n".join([header, *rows]) + "\n")
+
+
+PEOPLE = ["001", "002", "003", "004"]
+
+
+@pytest.mark.parametrize(
+    ("files", "ids", "hint"),
+    [
+        ([f"sub-{p}" for p in PEOPLE], PEOPLE, "names of files have 'sub-' in front: write sub-001 in the table"),
+        ([f"study_{p}_rest" for p in PEOPLE], PEOPLE, "names of files have 'study_' in front: write study_001"),
+        (PEOPLE, [f"sub-{p}" for p in PEOPLE], "names of files lack 'sub-': leave it out in the table"),
+        (PEOPLE, ["1", "2", "3", "4"], "ids in the table lack the leading zeros of the files"),
+    ],
+)
+def test_ids_that_are_written_in_another_way_get_a_hint(tmp_path, files, ids, hint):
+    write_table(write_scans(tmp_path / "study", files), ids)
+    with pytest.raises(BrioError, match="no file whose name starts with the participant_id") as error:
+        import_cohort("table", tmp_path / "study", tmp_path / "out")
+    assert hint in str(error.value)
+
+
+def test_one_row_with_several_sessions_reads_them_from_the_names_of_the_files(tmp_path):
+    names = [f"{p}_ses-{s}" for p in PEOPLE for s in ("2", "10")] + ["005"]
+    write_table(write_scans(tmp_path / "study", names), [*PEOPLE, "005"])
+    with pytest.raises(BrioError, match=r"4 of 5 participants have several scans \(001: sessions 2, 10\)"):
+        import_cohort("table", tmp_path / "study", tmp_path / "out")
+    cohort = import_cohort("table", tmp_path / "study", tmp_path / "out", sessions="all")
+    assert cohort.ids.tolist()[:2] == ["001_ses-2", "001_ses-10"]
+    np.testing.assert_allclose(cohort.scan(1), make_frames(1), rtol=1e-5)
+    assert len(cohort) == 9
+
+
+def test_files_of_one_person_without_sessions_are_still_refused(tmp_path):
+    write_table(write_scans(tmp_path / "study", [*PEOPLE, "001_rest"]), PEOPLE)
+    assert len(import_cohort("table", tmp_path / "study", tmp_path / "out")) == 4
+    (tmp_path / "study" / "001.csv").rename(tmp_path / "study" / "001_task.csv")
+    with pytest.raises(BrioError, match=r"001_rest\.csv and .*001_task\.csv both match"):
+        import_cohort("table", tmp_path / "study", tmp_path / "out2")
+
+
+@pytest.mark.parametrize("sessions", ["join", "average"])
+@pytest.mark.parametrize("change", ["copy", "cut", "scaled"])
+def test_a_scan_that_is_stored_under_two_sessions_is_found_before_it_is_joined(tmp_path, sessions, change):
+    names = [f"{p}_ses-{s}" for p in PEOPLE for s in "12"]
+    src = write_scans(tmp_path / "study", names)
+    write_table(src, PEOPLE)
+    assert len(import_cohort("table", src, tmp_path / "out", sessions=sessions)) == 4
+    first = make_frames(2)
+    copy = {"copy": first, "cut": first[5:], "scaled": 3 + 2 * first}[change]
+    np.savetxt(src / "002_ses-2.csv", copy, delimiter=",")
+    with pytest.raises(BrioError, match=r"002_ses-2\.csv: is the same scan as .*002_ses-1\.csv"):
+        import_cohort("table", src, tmp_path / "out2", sessions=sessions)
+    assert not (tmp_path / "out2").exists()
+
+
+def test_a_mistyped_label_is_said_to_be_one(tmp_path):
+    src = write_scans(tmp_path / "study", PEOPLE)
+    rows = ["001,A,MDD", "002,A,HC", "003,B,hc", "004,B,MDD"]
+    (src / "participants.csv").write_text("\n".join(["participant_id,site,dx", *rows]))
+    cohort = import_cohort("table", src, tmp_path / "out", label_column="dx", patient="MDD", control="HC")
+    assert summarise_import(cohort) == (
+        "3 scans imported, 1 row or file skipped: label 'hc' is neither patient nor control (mistyped 'HC'?) (1)"
+    )
+
+
+def test_a_missing_site_column_does_not_suggest_the_label_column(tmp_path):
+    src = write_scans(tmp_path / "study", PEOPLE)
+    write_table(src, PEOPLE, header="participant_id,centre,cite")
+    with pytest.raises(BrioError, match=r"there is no column 'site', known: .*; --site-column can name another"):
+        import_cohort("table", src, tmp_path / "out", label_column="cite")
+
+
+@pytest.mark.parametrize("name", ["GlobalSignal", "global_signal", "CSF", "white matter"])
+def test_a_column_that_is_hardly_a_region_gets_a_warning(tmp_path, name):
+    write_table(write_scans(tmp_path / "study", PEOPLE, header=f"a,b,c,{name},e"), PEOPLE)
+    cohort = import_cohort("table", tmp_path / "study", tmp_path / "out")
+    (warning,) = cohort.provenance["warnings"]
+    assert f"{name} is taken as a region" in warning
+    without = import_cohort("table", tmp_path / "study", tmp_path / "out2", drop_roi=name)
+    assert "warnings" not in without.provenance
+
+
+def test_transposed_files_get_a_hint(tmp_path):
+    src = write_scans(tmp_path / "study", PEOPLE)
+    write_table(src, PEOPLE)
+    for i, person in enumerate(PEOPLE):  # as many rows as ROIs, as many columns as frames
+        np.savetxt(src / f"{person}.csv", make_frames(i, n_frames=40 + i).T, delimiter=",")
+    with pytest.raises(BrioError, match="both have as many rows; if rows are the ROIs, transpose the files"):
+        import_cohort("table", src, tmp_path / "out")
+    (tmp_path / "rois.csv").write_text("name\n" + "\n".join("abcde"))
+    with pytest.raises(BrioError, match="the file has as many rows: if they are the ROIs, transpose the files"):
+        import_cohort("table", src, tmp_path / "out", atlas_table=tmp_path / "rois.csv")
+
+
+def test_a_dropped_column_is_dropped_from_a_table_that_lists_it(tmp_path):
+    """A file without names of 116 columns fits aal116, and so it does without one of them."""
+    write_table(write_scans(tmp_path / "study", PEOPLE, n_rois=116), PEOPLE)
+    cohort = import_cohort(
+        "table", tmp_path / "study", tmp_path / "out", atlas_table="aal116", drop_roi=["roi003", "roi116"]
+    )
+    whole = import_cohort("table", tmp_path / "study", tmp_path / "out2", atlas_table="aal116")
+    kept = [u for u in range(116) if u not in (2, 115)]
+    assert cohort.atlas.rois["name"].tolist() == whole.atlas.rois["name"].iloc[kept].tolist()
+    np.testing.assert_array_equal(cohort.scan(1), whole.scan(1)[:, kept])
+    (tmp_path / "three.csv").write_text("name\na\nb\nc")
+    with pytest.raises(BrioError, match=r"has 116 columns without names \(115 after --drop-roi\), .* has 3 ROIs"):
+        import_cohort(
+            "table", tmp_path / "study", tmp_path / "out3", atlas_table=tmp_path / "three.csv", drop_roi="roi001"
+        )
+
+
+def test_one_scan_is_one_scan():
+    frames = make_frames(0)
+    cohort = Cohort.from_scans([frames, frames + 1], site=["A", "A"], label=[0, 1])
+    assert summarise_import(cohort.select([0])) == "1 scan imported, nothing skipped"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="names of files are bytes")
+def test_a_name_that_the_terminal_cannot_show_does_not_stop_a_command(tmp_path):
+    src = write_scans(Path(os.fsdecode(os.fsencode(str(tmp_path)) + b"/caf\xe9")), PEOPLE)
+    write_table(src, PEOPLE)
+    words = [sys.executable, "-m", "brio", "import", "table", src, "--out", tmp_path / "caf\u00e9"]
+    done = subprocess.run(words, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "wrote Cohort('caf\\\\xe9'" in done.stdout
