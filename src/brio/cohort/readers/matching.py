@@ -138,13 +138,14 @@ def match_by_name(
         if not candidates:
             wanted = "participant_id and session" if several else "the participant_id"
             without_file.append((participant, f"no file whose name starts with {wanted}"))
-        for file, session in sessions or [(file, None) for file in candidates]:
+        named = [(row | {"session": session}, file) for file, session in sessions]
+        for own_row, file in named or [(row, file) for file in candidates]:
             if file in owner:
                 raise BrioError(
                     f"{file}: matches both {owner[file]} and {name}; name the files in a column 'file' of {table}"
                 )
             owner[file] = name
-            scans.append((row if session is None else row | {"session": session}, file))
+            scans.append((own_row, file))
     unmatched = [file for file in files if file not in owner]
     hint = _compare_names([participant for participant, _ in without_file], list(map(get_series_stem, unmatched)))
     skipped = [describe_skipped(participant, reason + hint) for participant, reason in without_file]
