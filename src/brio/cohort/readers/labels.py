@@ -96,6 +96,17 @@ def map_labels(
 def explain_other_group(value: str, patient: ClassValues, control: ClassValues) -> str:
     """Say that a value is of neither class, and which one it may be a misspelling of.
 
+    Parameters
+    ----------
+    value : str
+        Of the label column.
+    patient, control : str, sequence of str, or None
+        See :func:`map_labels`.
+
+    Returns
+    -------
+    str
+
     Examples
     --------
     >>> explain_other_group("hc", "MDD", "HC"), explain_other_group("BP", "MDD", "HC")
