@@ -324,8 +324,8 @@ BAD_INPUTS = [
 """All bad inputs that must be refused."""
 
 
-def write_formats(folder: Path) -> list[Path]:
-    """Write one good scan in every format that is read without nibabel; mutations start from these."""
+def write_formats(folder: Path, every: bool = False) -> list[Path]:
+    """Write one good scan in every format, HDF5 and CIFTI only if wanted; mutations start from these."""
     scan = make_scan(0)
     np.savetxt(folder / "a.csv", scan, delimiter=",", header="a,b,c,d", comments="")
     np.savetxt(folder / "b.1D", scan, header="#1 #2 #3 #4", comments="")
@@ -333,7 +333,28 @@ def write_formats(folder: Path) -> list[Path]:
     np.savez_compressed(folder / "d.npz", timeseries=scan, other=np.arange(3))
     savemat(folder / "e.mat", {"ROISignals": scan, "x": 1.0}, do_compression=True)
     savemat(folder / "f.mat", {"ROISignals": scan}, format="4")
+    if every:
+        _write_hdf5(folder / "g.mat", scan)
+        _write_cifti(folder / "h.ptseries.nii", scan)
     return sorted(path for path in folder.iterdir() if path.is_file())
+
+
+def _write_hdf5(path: Path, scan: np.ndarray) -> None:
+    import h5py
+
+    with h5py.File(path, "w") as file:
+        file.create_dataset("ROISignals", data=scan.T, compression="gzip").attrs["MATLAB_class"] = np.bytes_("double")
+
+
+def _write_cifti(path: Path, scan: np.ndarray) -> None:
+    import nibabel
+    from nibabel import cifti2
+
+    voxels = np.arange(8).reshape(2, 2, 2)
+    models = [cifti2.BrainModelAxis.from_mask(voxels == k, affine=np.eye(4)) for k in range(scan.shape[1])]
+    parcels = cifti2.ParcelsAxis.from_brain_models([(f"r{k}", model) for k, model in enumerate(models)])
+    axes = cifti2.SeriesAxis(0, 2, len(scan), unit="SECOND"), parcels
+    nibabel.save(nibabel.Cifti2Image(scan.astype(np.float32), axes), path)
 
 
 def mutate(content: bytes, rng: np.random.Generator) -> bytes:

@@ -267,7 +267,8 @@ def read_cifti(path: Path) -> tuple[np.ndarray, tuple[str, ...], float | None]:
     import nibabel
 
     require_regular(path, "a CIFTI file")
-    with name_damaged_file(path, "a CIFTI file"):
+    # nibabel prints what it mends in a header; what it cannot mend is an error
+    with name_damaged_file(path, "a CIFTI file"), nibabel.imageglobals.LoggingOutputSuppressor():
         image = nibabel.load(path)
         if not isinstance(image, nibabel.Cifti2Image):
             raise BrioError(f"{path}: is not a CIFTI file")
