@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from . import memory
 from .errors import BrioError
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ __all__ = [
     "ComputeDevice",
     "check_device_name",
     "chunk_budget",
+    "find_free_memory",
     "full_precision",
     "memory_budget",
     "pass_budget",
@@ -114,6 +116,11 @@ def _matmul_precision(value: str) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def find_free_memory(device: torch.device) -> int | None:
+    """Find how many bytes are free on a device; None where the system does not say."""
+    return _gpu_memory(device)[0] if device.type == "cuda" else memory.find_free_memory()
 
 
 def memory_budget(device: torch.device) -> int:

@@ -20,6 +20,7 @@ from .errors import BrioError
 from .estimator_input import build_labelled_cohort
 from .estimator_model import FittedModelMixin, print_progress
 from .jobs.checks import check_choice
+from .jobs.needs import check_memory
 from .jobs.spec import settle_without_validation
 from .methods import make_method
 from .models import Ensemble, Member
@@ -203,6 +204,7 @@ class BrioClassifier(ClassifierMixin, FittedModelMixin):
         cohort, classes = build_labelled_cohort(X, y, sites)
         method = self._make_method()
         device = resolve_device(self.device)
+        check_memory([method], cohort, device.torch_device)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         fold = make_training_fold(cohort, seed, self.validation_sites)
         if self.validation_sites == "auto" and not len(fold.validation):

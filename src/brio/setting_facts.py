@@ -7,7 +7,9 @@ import inspect
 import re
 import types
 import typing
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+from .domains import Domain
 
 __all__ = ["SettingFacts", "list_setting_facts"]
 
@@ -64,7 +66,7 @@ def list_setting_facts(settings: type) -> list[SettingFacts]:
     >>> list_setting_facts(Rules)
     [SettingFacts(name='least', default=60, values='whole number', tuned_over='', meaning='Frames that a scan needs')]
     """
-    hints = typing.get_type_hints(settings)
+    hints = typing.get_type_hints(settings, include_extras=True)
     meanings: dict[str, str] = {}
     for cls in settings.__mro__:
         meanings = _read_attributes(cls) | meanings
@@ -77,7 +79,10 @@ def list_setting_facts(settings: type) -> list[SettingFacts]:
 
 
 def _describe_type(hint: Any) -> str:
-    """Values of a type in words."""
+    """Values of a type in words, with the domain of a number."""
+    if typing.get_origin(hint) is Annotated:
+        kind, *notes = typing.get_args(hint)
+        return ", ".join([_describe_type(kind), *(str(note) for note in notes if isinstance(note, Domain))])
     if typing.get_origin(hint) is Literal:
         return ", ".join(map(str, typing.get_args(hint)))
     if typing.get_origin(hint) in (typing.Union, types.UnionType):

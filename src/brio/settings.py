@@ -9,9 +9,10 @@ import typing
 from collections.abc import Iterable
 from typing import Any, Literal, TypeVar
 
+from .domains import find_numbers, shorten_value
 from .errors import BrioError, nearest
 
-__all__ = ["parse_assignments", "replace_values", "require", "setting"]
+__all__ = ["check_domains", "parse_assignments", "replace_values", "require", "setting"]
 
 T = TypeVar("T")
 _read_hints = functools.cache(typing.get_type_hints)  # they are text, which is compiled each time they are read
@@ -86,7 +87,29 @@ def replace_values(settings: T, values: dict[str, Any], prefix: str = "") -> T:
             hint = nearest(prefix + name, {prefix + k for k in known})
             raise BrioError(f"setting '{prefix}{name}' is unknown; {hint}")
         changed[name] = _convert(value, hints[name], f"setting '{prefix}{name}'")
-    return dataclasses.replace(settings, **changed)  # type: ignore[type-var]
+    replaced = dataclasses.replace(settings, **changed)  # type: ignore[type-var]
+    check_domains(replaced, prefix)  # again, for classes of users that do not do so themselves
+    return replaced
+
+
+def check_domains(settings: Any, prefix: str = "") -> None:
+    """Check that every number of settings lies in the domain that its field declares, see :mod:`brio.domains`.
+
+    A class of settings calls this in ``__post_init__``. A number without a declared domain has to be finite.
+
+    Parameters
+    ----------
+    settings : dataclass
+    prefix : str
+        Written before names in error messages, such as ``"audit."``.
+
+    Raises
+    ------
+    BrioError
+        Naming the first setting that is out of its domain, with its value and the domain.
+    """
+    for name, number in find_numbers(type(settings)).items():
+        number.check(getattr(settings, name), f"setting '{prefix}{name}'=")
 
 
 def _convert(value: Any, hint: Any, where: str) -> Any:
@@ -94,29 +117,32 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
     origin = typing.get_origin(hint)
     if origin is Literal:
         options = typing.get_args(hint)
-        if value not in options:
-            raise BrioError(f"{where}: '{value}' is not one of {', '.join(map(str, options))}")
+        if not isinstance(value, str) or value not in options:
+            raise BrioError(f"{where}: '{shorten_value(value)}' is not one of {', '.join(map(str, options))}")
         return value
     if origin in (typing.Union, types.UnionType):
         inner = [a for a in typing.get_args(hint) if a is not type(None)]
         words = [word for a in inner if typing.get_origin(a) is Literal for word in typing.get_args(a)]
         if words:
-            return value if value in words else _convert(value, inner[0], f"{where}, which may be {' or '.join(words)}")
+            where = f"{where}, which may be {' or '.join(words)}"
+            return value if isinstance(value, str) and value in words else _convert(value, inner[0], where)
         if value is None or (isinstance(value, str) and value.lower() in ("none", "")):
             return None
         return _convert(value, inner[0], where)
     if hint is bool:
         text = str(value).lower()
         if text not in ("true", "false", "1", "0", "yes", "no"):
-            raise BrioError(f"{where}: '{value}' is not true or false")
+            raise BrioError(f"{where}: '{shorten_value(value)}' is not true or false")
         return text in ("true", "1", "yes")
     try:
+        if hint in (int, float) and isinstance(value, bool):
+            raise ValueError
         if hint is int and isinstance(value, float) and value != int(value):
             raise ValueError
         return hint(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         kind = {int: "a whole number", float: "a number"}.get(hint, f"a {hint.__name__}")
-        raise BrioError(f"{where}: '{value}' is not {kind}") from None
+        raise BrioError(f"{where}: '{shorten_value(value)}' is not {kind}") from None
 
 
 def require(holds: bool, name: str, value: Any, rule: str) -> None:
@@ -137,4 +163,4 @@ def require(holds: bool, name: str, value: Any, rule: str) -> None:
         If the rule does not hold.
     """
     if not holds:
-        raise BrioError(f"setting '{name}'={value}: must be {rule}")
+        raise BrioError(f"setting '{name}'={shorten_value(value)}: must be {rule}")

@@ -28,7 +28,7 @@ MISTAKES = [
     (f"{RUN} --method ridge --fold SITE02", "fold 'SITE02' is unknown; did you mean 'site02'?"),
     (f"{RUN} --method ridge --device gpu", "device 'gpu' is unknown"),
     (f"{RUN} --method ridge --protocol lso", "setting 'protocol'=lso: must be loso or kfold"),
-    (f"{RUN} --method ridge --seeds 0", "setting 'seeds'=0: must be at least 1"),
+    (f"{RUN} --method ridge --seeds 0", "--seeds 0: must be at least 1 and at most 1,000"),
     ("settings rigde", "did you mean 'ridge'?"),
     ("study ablatoin cohort --out new", "study 'ablatoin' is unknown; did you mean 'ablation'?"),
     # places

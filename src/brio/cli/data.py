@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
+from .. import domains
 from ..console import say
 from .app import app, fetch_app
-from .options import AtlasTable, Companions, DropRoi, Out, Sets, say_warnings
+from .options import AtlasTable, Companions, DropRoi, Out, Sets, number, say_warnings
 
 
 @app.command("import")
@@ -159,7 +160,9 @@ def fetch_abide_(
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder for the downloaded files; that of nilearn by default.")
     ] = None,
-    n_subjects: Annotated[int | None, typer.Option(help="Import only the first so many participants.")] = None,
+    n_subjects: Annotated[
+        int | None, number(domains.Participants, "Import only the first so many participants.")
+    ] = None,
 ) -> None:
     """Download ABIDE I (Preprocessed Connectomes Project, C-PAC pipeline) and write it as a cohort."""
     from ..cohort.readers import fetch_abide, summarise_import
@@ -172,15 +175,15 @@ def fetch_abide_(
 @app.command()
 def simulate(
     out: Out,
-    sites: Annotated[int, typer.Option(help="Number of sites.")] = 6,
-    per_class: Annotated[int, typer.Option(help="Participants per class at an average site.")] = 14,
-    rois: Annotated[int, typer.Option(help="Number of ROIs, a multiple of four.")] = 24,
-    frames: Annotated[int, typer.Option(help="Frames per scan at an average site.")] = 140,
-    sessions: Annotated[int, typer.Option(help="Scans per participant.")] = 1,
+    sites: Annotated[int, number(domains.Count, "Number of sites.")] = 6,
+    per_class: Annotated[int, number(domains.Participants, "Participants per class at an average site.")] = 14,
+    rois: Annotated[int, number(domains.SimulatedRois, "Number of ROIs, a multiple of four.")] = 24,
+    frames: Annotated[int, number(domains.SimulatedFrames, "Frames per scan at an average site.")] = 140,
+    sessions: Annotated[int, number(domains.Sessions, "Scans per participant.")] = 1,
     session_sd: Annotated[
-        float, typer.Option(help="SD of the coupling between sessions; between participants it is 0.15.")
+        float, number(domains.Spread, "SD of the coupling between sessions; between participants it is 0.15.")
     ] = 0.0,
-    seed: Annotated[int, typer.Option(help="Seed of the random numbers.")] = 0,
+    seed: Annotated[int, number(domains.Seed, "Seed of the random numbers.")] = 0,
 ) -> None:
     """Simulate a multi-site cohort in which the truth is known.
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from .. import domains
 from ..console import say, show_progress
 from ..errors import BrioError
 from .app import app
@@ -25,6 +26,7 @@ from .options import (
     Sets,
     job_options,
     load_own_methods,
+    number,
     say_warnings,
 )
 
@@ -35,7 +37,9 @@ Participants = Annotated[Path | None, typer.Option(help="Participants table, if 
 LabelColumn = Annotated[str | None, typer.Option(help="Column of the diagnosis in the participants table; 'label'.")]
 Patient = Annotated[list[str] | None, typer.Option(help="Value of that column for patients; repeatable.")]
 Control = Annotated[list[str] | None, typer.Option(help="Value of that column for controls; repeatable.")]
-RepetitionTime = Annotated[float | None, typer.Option(help="Repetition time in seconds, where the files do not say.")]
+RepetitionTime = Annotated[
+    float | None, number(domains.RepetitionTime, "Repetition time in seconds, where the files do not say.")
+]
 
 
 @app.command()
@@ -129,9 +133,9 @@ def predict(
     patient: Patient = None,
     control: Control = None,
     tr: RepetitionTime = None,
-    reestimates: Annotated[int, typer.Option(help="Re-estimates of each scan, for its interval.")] = 32,
+    reestimates: Annotated[int, number(domains.Reestimates, "Re-estimates of each scan, for its interval.")] = 32,
     accuracy: Annotated[
-        float, typer.Option(help="Accuracy that decided predictions shall have; the others abstain.")
+        float, number(domains.Accuracy, "Accuracy that decided predictions shall have; the others abstain.")
     ] = 0.8,
     load: Load = None,
     device: Device = "auto",
@@ -179,14 +183,18 @@ def adapt(
     out: Out,
     prevalence: Annotated[
         float | None,
-        typer.Option(help="Share of patients at the hospital; by default that of the labelled scans."),
+        number(domains.InnerShare, "Share of patients at the hospital; by default that of the labelled scans."),
     ] = None,
     slope_width: Annotated[
         float | None,
-        typer.Option(help="Standard deviation of the logarithm of the slope between hospitals; from the evidence."),
+        number(
+            domains.PositiveSpread,
+            "Standard deviation of the logarithm of the slope between hospitals; from the evidence.",
+        ),
     ] = None,
     intercept_width: Annotated[
-        float | None, typer.Option(help="Standard deviation of the intercept between hospitals; from the evidence.")
+        float | None,
+        number(domains.PositiveSpread, "Standard deviation of the intercept between hospitals; from the evidence."),
     ] = None,
     kind: Kind = None,
     atlas: AtlasName = None,
@@ -257,7 +265,9 @@ def explain(
     cohort: Annotated[
         Path | None, typer.Option(help="Cohort folder: that of the model, or another one; needed for stability only.")
     ] = None,
-    reestimates: Annotated[int, typer.Option(help="Re-estimates of each scan of the cohort; 0 for none.")] = 8,
+    reestimates: Annotated[
+        int, number(domains.ReestimatesOrNone, "Re-estimates of each scan of the cohort; 0 for none.")
+    ] = 8,
     sites: Annotated[
         bool, typer.Option("--sites", help="Fit again without each site; closed-form methods, the cohort of the model.")
     ] = False,

@@ -6,16 +6,44 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .. import domains
 from ..console import say
+from ..domains import read_number
 from .config_file import merge_settings, read_config
 
 if TYPE_CHECKING:
     from ..cohort import Cohort
     from ..jobs import JobSpec
+
+
+def number(kind: Any, text: str, *names: str, **further: Any) -> Any:
+    """Declare an option that holds a number: its domain is shown in the help and checked before the command begins.
+
+    Parameters
+    ----------
+    kind : type
+        One of :mod:`brio.domains`, such as ``Count``.
+    text : str
+        What the option is, one sentence.
+    *names : str
+        Such as ``--budget``; by default from the parameter.
+    **further
+        Of ``typer.Option``.
+    """
+    accepted = read_number(kind)
+    assert accepted is not None, kind
+
+    def check(param: typer.CallbackParam, value: Any) -> Any:
+        if value is not None:
+            accepted.check(value, f"{param.opts[-1]} ")
+        return value
+
+    return typer.Option(*names, callback=check, help=f"{text.rstrip('.')}; {accepted.domain}.", **further)
+
 
 Out = Annotated[Path, typer.Option("--out", help="Folder to write; must not exist yet.")]
 JobOut = Annotated[Path, typer.Option("--out", help="Folder for results; an interrupted job is resumed there.")]
@@ -45,17 +73,21 @@ Device = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 Protocol = Annotated[str, typer.Option(help="loso (leave one site out) or kfold.")]
-Seeds = Annotated[int, typer.Option(help="Number of seeds.")]
+Seeds = Annotated[int, number(domains.Seeds, "Number of seeds.")]
 Folds = Annotated[list[str] | None, typer.Option("--fold", help="Only this fold (test site); repeatable.")]
 Companions = Annotated[
     list[Path] | None, typer.Option("--with", help="Cohort of the same participants in another atlas; repeatable.")
 ]
 KeepAll = Annotated[bool, typer.Option("--keep-all", help="Do not apply the audit's exclusions.")]
-RunsPerStack = Annotated[int | None, typer.Option(help="Runs that train together; by default what memory allows.")]
+RunsPerStack = Annotated[
+    int | None, number(domains.RunsPerStack, "Runs that train together; by default what memory allows.")
+]
 CheckpointEvery = Annotated[
     float,
-    typer.Option(
-        metavar="SECONDS", help="Time between checkpoints of networks in training, to resume from; 0 for none."
+    number(
+        domains.Seconds,
+        "Time between checkpoints of networks in training, to resume from; 0 for none.",
+        metavar="SECONDS",
     ),
 ]
 RecordsOnly = Annotated[bool, typer.Option("--records-only", help="Store scores and predictions, no weights.")]

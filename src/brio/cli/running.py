@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from .. import domains
 from ..console import console, say, show_progress
 from ..errors import BrioError
 from ..version import __version__
@@ -31,6 +32,7 @@ from .options import (
     explain_interruption,
     job_options,
     load_own_methods,
+    number,
 )
 
 if TYPE_CHECKING:
@@ -124,7 +126,7 @@ def tune(
         list[str] | None,
         typer.Option(help="Method, see 'brio methods'; repeatable, or several separated by commas; 'all' for all."),
     ] = None,
-    budget: Annotated[int, typer.Option(help="Configurations tried for each method and fold.")] = 4,
+    budget: Annotated[int, number(domains.Budget, "Configurations tried for each method and fold.")] = 4,
     oracle: Annotated[
         bool, typer.Option("--oracle", help="Also record what choosing by the test scans would reach.")
     ] = False,
@@ -191,7 +193,7 @@ def _read_former_order(first: Path, further: list[str], method: list[str] | None
 @explain_interruption()
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 0,
+    seed: Annotated[int, number(domains.Seed, "Seed of the simulation.")] = 0,
     device: Device = "cpu",
     quiet: Quiet = False,
 ) -> None:

@@ -24,11 +24,24 @@ there twice (``Simulation.duplicates``), as they are in real cohorts.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
 
-from ..settings import require
+from ..domains import (
+    Count,
+    Domain,
+    Participants,
+    Seed,
+    Sessions,
+    Share,
+    SimulatedFrames,
+    SimulatedRois,
+    Spread,
+)
+from ..memory import require_memory
+from ..settings import check_domains, require
 from .atlas import Atlas
 from .cohort import Cohort
 
@@ -37,6 +50,7 @@ __all__ = ["Simulation", "simulate"]
 _NETWORKS = ("stable", "unstable", "spurious", "site")
 BURN_IN = 20
 """Frames dropped at the start of an autoregressive series."""
+Effect = Annotated[float, Domain(-1e3, 1e3)]
 PARTICIPANT_SD = 0.15
 """SD of the coupling of a network between participants of a class."""
 BURST_FRAMES = 6
@@ -95,39 +109,35 @@ class Simulation:
     array([3, 4, 5])
     """
 
-    n_sites: int = 6
-    per_class: int = 14
-    n_rois: int = 24
-    frames: int = 140
-    stable: float = 0.30
-    unstable: float = 1.6
-    spurious: float = 0.25
-    reversed_sites: int = 0
-    burst_share: float = 1.0
+    n_sites: Count = 6
+    per_class: Participants = 14
+    n_rois: SimulatedRois = 24
+    frames: SimulatedFrames = 140
+    stable: Effect = 0.30
+    unstable: Effect = 1.6
+    spurious: Effect = 0.25
+    reversed_sites: Annotated[int, Domain(0, 10_000)] = 0
+    burst_share: Share = 1.0
     burst_in_stable: bool = False
-    dynamics: float = 0.0
-    site_shift: float = 0.3
-    dead_share: float = 0.05
-    sessions: int = 1
-    session_sd: float = 0.0
-    duplicates: int = 0
-    last_site_per_class: int | None = None
-    seed: int = 0
+    dynamics: Effect = 0.0
+    site_shift: Effect = 0.3
+    dead_share: Share = 0.05
+    sessions: Sessions = 1
+    session_sd: Spread = 0.0
+    duplicates: Annotated[int, Domain(0, 100_000)] = 0
+    last_site_per_class: Annotated[int, Domain(2, 100_000)] | None = None
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
-        require(self.n_sites >= 1, "n_sites", self.n_sites, "at least 1")
-        require(self.per_class >= 1, "per_class", self.per_class, "at least 1")
-        require(self.n_rois >= 8 and self.n_rois % 4 == 0, "n_rois", self.n_rois, "a multiple of four, at least 8")
-        require(self.frames >= 30, "frames", self.frames, "at least 30")
-        require(self.seed >= 0, "seed", self.seed, "0 or more")
+        check_domains(self)
+        require(self.n_rois % 4 == 0, "n_rois", self.n_rois, "a multiple of four, at least 8")
         require(0 <= self.reversed_sites <= self.n_sites, "reversed_sites", self.reversed_sites, "0 to n_sites")
-        require(0 <= self.burst_share <= 1, "burst_share", self.burst_share, "between 0 and 1")
-        require(0 <= self.dead_share <= 1, "dead_share", self.dead_share, "between 0 and 1")
-        require(self.sessions >= 1, "sessions", self.sessions, "at least 1")
-        require(self.session_sd >= 0, "session_sd", self.session_sd, "0 or more")
         require(0 <= self.duplicates <= self.per_class, "duplicates", self.duplicates, "0 to per_class")
-        last = self.last_site_per_class
-        require(last is None or last >= 2, "last_site_per_class", last, "at least 2, or none")
+
+    @property
+    def n_bytes(self) -> int:
+        """About the size of its scans, in bytes."""
+        return 8 * self.n_sites * self.per_class * self.sessions * self.frames * self.n_rois
 
     def network(self, name: str) -> np.ndarray:
         """Return the ROIs of a network.
@@ -174,12 +184,19 @@ def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - f
         ``dynamics`` where there are any; ``cohort.provenance["duplicates"]`` the participants whose scans are there
         twice, each with its copy.
 
+    Raises
+    ------
+    BrioError
+        If the scans do not fit into memory.
+
     Examples
     --------
     >>> cohort = simulate(Simulation(n_sites=4, per_class=6))
     >>> cohort.provenance["truth"]["stable"]
     [0, 1, 2, 3, 4, 5]
     """
+    # scans as they are drawn, and end to end
+    require_memory(2 * simulation.n_bytes, "scans of this size need", "choose fewer or shorter scans, or fewer ROIs")
     rng = np.random.default_rng(simulation.seed)
     motion_rng = np.random.default_rng([simulation.seed, 1])  # separate: motion must not move the other draws
     burst_rng = np.random.default_rng([simulation.seed, 2])  # likewise

@@ -12,8 +12,9 @@ from .. import draws
 from ..cohort import Cohort
 from ..cohort.given_fc import holds_fc, require_frames
 from ..cohort.signal import clean_scan
-from ..device import chunk_budget, resident_budget
+from ..device import chunk_budget, find_free_memory, resident_budget
 from ..errors import BrioError
+from ..memory import require_memory
 from .averaging import average_psi, index_sessions, list_sessions, reestimate_sessions
 from .block_length import BlockRule, choose_balanced_subset, estimate_horizon, pool_horizons
 from .bold import BoldRule, bold_positions, interpolate_frames
@@ -59,7 +60,8 @@ class Connectomes:
     Raises
     ------
     BrioError
-        If there is one ROI, or a scan has fewer than four valid frames or no ROI with signal.
+        If there is one ROI, a scan has fewer than four valid frames or no ROI with signal, or the graphs do not fit into
+        memory.
     """
 
     def __init__(self, cohort: Cohort, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
@@ -71,6 +73,12 @@ class Connectomes:
         n, p = len(cohort), cohort.n_rois
         if p < LEAST_ROIS:
             raise BrioError(f"cohort '{cohort.name}' has {p} ROI; a connectome needs at least {LEAST_ROIS}")
+        require_memory(
+            n * p * p * dtype.itemsize,
+            f"{n} connectomes of {p} ROIs need",
+            "select scans, or choose an atlas with fewer ROIs",
+            free=find_free_memory(self.device),
+        )
         self.full = torch.empty(n, p, p, dtype=dtype, device=self.device)
         alive = np.empty((n, p), dtype=bool)
         self.n_frames = np.empty(n, dtype=np.int64)

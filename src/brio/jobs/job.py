@@ -15,7 +15,8 @@ from ..methods import make_method
 from ..progress import Progress, silent
 from ..protocol import ProtocolSettings, find_two_class_sites, list_fold_names, settle_protocol
 from .checks import check_folds, check_frames, explain_missing_validation
-from .spec import JobSpec, settle_without_validation
+from .needs import check_memory
+from .spec import JobSpec, resolve_methods, settle_without_validation
 
 if TYPE_CHECKING:
     from ..connectome import Connectomes
@@ -180,10 +181,13 @@ def prepare_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -
     Raises
     ------
     BrioError
-        As :func:`open_cohort`, or if the device is not there, or the audit excludes every scan.
+        As :func:`open_cohort`, or if the device is not there, a method does not fit into memory, or the audit excludes
+        every scan.
     """
     whole = open_cohort(spec)
     device = resolve_device(spec.device)
+    methods = [make_method(name, spec.settings_of(name)) for name in resolve_methods(spec.methods)]
+    check_memory(methods, whole, device.torch_device)  # before the audit, which takes longer
     whole.verify()
     audited = audit(whole, spec.audit_rules, spec.companions) if spec.exclude else None
     used = whole if audited is None else whole.select(audited.keep)

@@ -13,11 +13,12 @@ from ..cohort import Cohort
 from ..device import memory_budget
 from ..errors import BrioError
 from ..methods import find_method
-from ..protocol import Fold, count_inner_folds, make_folds
+from ..protocol import Fold, count_inner_folds, list_fold_names, make_folds
 from ..results import Plan, PlannedMethod
 from ..version import __version__
 from .checks import check_folds, check_harmonise, check_method, check_sites
 from .job import Job
+from .needs import check_number_of_runs
 from .spec import make_methods
 
 if TYPE_CHECKING:
@@ -162,6 +163,9 @@ def plan_runs(job: Job, methods: Mapping[str, MethodSchedule], seeds: Sequence[i
     spec, cohort = job.spec, job.cohort
     check_sites(cohort, spec)
     document = _describe_job(job, {name: schedule.description for name, schedule in methods.items()}, seeds)
+    names = spec.folds or list_fold_names(cohort, spec.protocol, job.protocol_settings)
+    tried = {name: len(schedule.description.configurations or ()) or 1 for name, schedule in methods.items()}
+    check_number_of_runs(tried, len(names), len(seeds))
     folds_of = {seed: make_folds(cohort, spec.protocol, seed, job.protocol_settings) for seed in seeds}
     check_folds(spec.folds or (), [fold.name for fold in folds_of[seeds[0]]])
     runs: dict[str, PlannedRun] = {}

@@ -28,6 +28,7 @@ from ..results.files import (
 from .clashes import describe_clash
 from .cohort_facts import describe_cohort, group_participants
 from .job import Job
+from .needs import describe_rest, state_needs
 from .plan import JobPlan, assign_stacks
 
 __all__ = ["open_job", "read_earlier_plan", "resume_plan", "write_job_plan"]
@@ -129,10 +130,15 @@ def open_job(
     store : RunStore
     """
     earlier = read_earlier_plan(folder)
+    methods = {key: planned.method for key, planned in plan.runs.items()}
     if earlier is not None:
         resume_plan(earlier, plan, folder, allow_other_device)  # before anything is written, the lock included
+    else:
+        needs = state_needs(methods, job.cohort, folder, job.spec.records_only)
     if not quiet:
         job.announce_exclusions()
+        if earlier is None:
+            job.say(needs)
         job.announce_protocol([planned.method for planned in plan.runs.values()])
     with lock_folder(folder):
         earlier = read_earlier_plan(folder)
@@ -145,7 +151,9 @@ def open_job(
             plan = resume_plan(earlier, plan, folder, allow_other_device)
             store.remove_partial_runs()
             finished = sum(key in store for key in plan.runs)
-            job.say(f"resuming: {finished} of {format_count(len(plan.runs), 'run is', 'runs are')} finished")
+            rest = describe_rest(methods, store)
+            number = format_count(len(plan.runs), "run is", "runs are")
+            job.say(f"resuming: {finished} of {number} finished{'; ' if rest else ''}{rest}")
         yield plan, store
 
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..cohort import AuditRules, Cohort
 from ..connectome import HarmonisationRule
+from ..domains import RunsPerStack, Seconds, Seeds
 from ..errors import BrioError, nearest
 from ..methods import find_method, list_methods, make_method, present_name
 from ..protocol import PROTOCOLS, ProtocolSettings
 from ..results import TuningRecord
-from ..settings import replace_values, require
+from ..settings import check_domains, replace_values, require
 
 if TYPE_CHECKING:
     from ..training import Method
@@ -73,16 +74,16 @@ class JobSpec:
     cohort: Cohort | str | Path
     methods: Sequence[str] = ()
     protocol: str = "loso"
-    seeds: int = 1
+    seeds: Seeds = 1
     settings: Mapping[str, Any] = field(default_factory=dict)
     folds: Sequence[str] | None = None
     companions: Sequence[Cohort] = ()
     exclude: bool = True
     device: str = "auto"
-    runs_per_stack: int | None = None
+    runs_per_stack: RunsPerStack | None = None
     records_only: bool = False
     tuned: TuningRecord | None = None
-    checkpoint_every: float = 120.0
+    checkpoint_every: Seconds = 120.0
 
     def __post_init__(self) -> None:
         requested = (self.methods,) if isinstance(self.methods, str) else self.methods
@@ -91,10 +92,7 @@ class JobSpec:
         object.__setattr__(self, "settings", dict(self.settings))
         object.__setattr__(self, "folds", None if self.folds is None else tuple(self.folds))
         object.__setattr__(self, "companions", tuple(self.companions))
-        require(self.seeds >= 1, "seeds", self.seeds, "at least 1")
-        per_stack = self.runs_per_stack
-        require(per_stack is None or per_stack >= 1, "runs_per_stack", per_stack, "at least 1")
-        require(self.checkpoint_every >= 0, "checkpoint_every", self.checkpoint_every, "0 or more seconds")
+        check_domains(self)
         require(self.protocol in PROTOCOLS, "protocol", self.protocol, " or ".join(PROTOCOLS))
         _ = self.audit_rules, self.protocol_settings, self.harmonisation_rule  # wrong values are reported here
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from ..domains import Budget, require_number
 from ..errors import BrioError
 from ..methods import find_method, make_method
 from ..progress import Progress, silent
 from ..protocol import Fold
 from ..results import RunStore, TuningRecord
 from ..results.files import PLAN, RUNS, SEARCH, TUNING
-from ..settings import require
 from ..spaces import draw_configurations
 from .execute import FinishedJob, execute_plan, start_job
 from .job import Job, Say, ignore
@@ -64,7 +64,7 @@ def tune_job(
     progress : Progress
     say : function of a line
     """
-    require(budget >= 1, "budget", budget, "at least 1")
+    require_number(budget, Budget, "budget")
     if spec.protocol == "kfold" and spec.seeds > 1:
         raise BrioError(
             "under k-fold another seed deals other scans to a fold, so test scans would choose settings; tune with "

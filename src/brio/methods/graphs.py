@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from ..connectome import fill_dead
-from ..settings import require, setting
+from ..domains import Layers, LearningRate, PositiveShare, ShareBelowOne, Width
+from ..settings import setting
 from ..spaces import choice
 from ..training import NeuralSettings, RunState, Scans
-from .settings import require_at_least, require_share
 
 __all__ = ["GraphSettings", "build_profiles", "normalise_adjacency", "select_strong_edges"]
 
@@ -36,17 +36,11 @@ class GraphSettings(NeuralSettings):
         Share of the edges of a scan, the strongest in absolute value, that make its graph.
     """
 
-    learning_rate: float = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
-    width: int = 64
-    layers: int = 2
-    dropout: float = setting(0.5, choice(0.2, 0.5))
-    edge_share: float = 0.2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_at_least(self, 1, "width", "layers")
-        require_share(self, "dropout")
-        require(0 < self.edge_share <= 1, "edge_share", self.edge_share, "above 0 and at most 1")
+    learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
+    width: Width = 64
+    layers: Layers = 2
+    dropout: ShareBelowOne = setting(0.5, choice(0.2, 0.5))
+    edge_share: PositiveShare = 0.2
 
 
 def build_profiles(scans: Scans, state: RunState) -> Tensor:

@@ -8,14 +8,15 @@ far the sites agree on the sign, and are selected where that rank holds when par
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from .. import draws
-from ..settings import require, setting
+from ..domains import Count, Domain, PositiveShare, Share
+from ..settings import check_domains, setting
 from ..spaces import choice
 from ..training import Scans, SourceScans
 from .confounds import build_design, fit_huber, iterate_sites
@@ -46,16 +47,13 @@ class ScaffoldSettings:
         Share of bootstraps that must have selected an edge. Where too few edges pass, the best of the others follow.
     """
 
-    edges: int = setting(300, choice(200, 300, 500))
-    bootstraps: int = 100
-    top_share: float = 0.1
-    stability: float = 0.7
+    edges: Annotated[int, Domain(1, 100_000)] = setting(300, choice(200, 300, 500))
+    bootstraps: Count = 100
+    top_share: PositiveShare = 0.1
+    stability: Share = 0.7
 
     def __post_init__(self) -> None:
-        for name in ("edges", "bootstraps"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        require(0 < self.top_share <= 1, "top_share", self.top_share, "above 0 and at most 1")
-        require(0 <= self.stability <= 1, "stability", self.stability, "between 0 and 1")
+        check_domains(self)
         parent = getattr(super(), "__post_init__", None)  # beside the settings of a network, or of a linear model
         if parent is not None:
             parent()

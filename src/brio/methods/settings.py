@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from ..domains import Domain
 from ..settings import require
 from ..training import NeuralSettings
 
@@ -27,9 +28,9 @@ class BoldSettings(NeuralSettings):
         Seconds between frames, to which scans are interpolated; ``none`` takes their own frames as they are.
     """
 
-    bold_frames: int = 100
-    bold_windows: int = 3
-    bold_tr: float | None = 2.0
+    bold_frames: Annotated[int, Domain(8, 10_000)] = 100
+    bold_windows: Annotated[int, Domain(1, 1_000)] = 3
+    bold_tr: Annotated[float, Domain(0.01, 100)] | None = 2.0
 
 
 def require_at_least(settings: Any, least: float, *names: str) -> None:

@@ -10,7 +10,9 @@ import pandas as pd
 from ..cohort import Cohort
 from ..connectome import Connectomes
 from ..device import resolve_device
+from ..domains import ReestimatesOrNone, require_number
 from ..errors import BrioError
+from ..memory import require_memory
 from ..methods import list_methods, make_method
 from ..progress import Progress, silent
 from ..settings import require
@@ -116,7 +118,11 @@ def explain_model(
     if sites and (reason := find_reason_against_refits(model)):
         raise BrioError(f"cannot leave out sites: {reason}")
     if cohort is not None:
-        require(reestimates == 0 or reestimates >= 2, "reestimates", reestimates, "0, or at least 2")
+        require_number(reestimates, ReestimatesOrNone, "reestimates")
+        require(reestimates != 1, "reestimates", reestimates, "0, or at least 2")
+        # sums over all edges for each re-estimate, of scores and of values
+        n_bytes = 32.0 * reestimates * cohort.n_rois**2 * len(model.members)
+        require_memory(n_bytes, f"{reestimates} re-estimates of {cohort.n_rois} ROIs need", "choose fewer re-estimates")
         check_atlas(model.atlas, cohort)
         if len(cohort) < LEAST_SCANS:
             raise BrioError(f"{cohort.name}: has {len(cohort)} scans; a pattern needs at least {LEAST_SCANS}")

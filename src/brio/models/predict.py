@@ -11,7 +11,7 @@ from scipy.special import expit, stdtrit
 from ..cohort import Cohort
 from ..connectome import Connectomes
 from ..device import resolve_device
-from ..settings import require
+from ..domains import Accuracy, InnerShare, Reestimates, require_number
 from .evidence import DecisionRule, choose_rule
 from .model import Model, check_atlas, check_classes
 from .ranges import check_ranges
@@ -91,9 +91,9 @@ def predict_scans(
         If the ROIs are not those of the model, labels have its classes in the other order, or the scans lack what its
         method needs.
     """
-    require(reestimates >= 2, "reestimates", reestimates, "at least 2")
-    require(0 < level < 1, "level", level, "above 0 and below 1")
-    require(0.5 <= wanted_accuracy <= 1, "accuracy", wanted_accuracy, "between 0.5 and 1")
+    require_number(reestimates, Reestimates, "reestimates")
+    require_number(level, InnerShare, "level")
+    require_number(wanted_accuracy, Accuracy, "accuracy")
     check_atlas(model.atlas, cohort)
     check_classes(model.classes, cohort)
     compute = resolve_device(device)

@@ -13,8 +13,8 @@ import numpy as np
 from .. import draws
 from ..cohort import Cohort
 from ..cohort.sessions import index_participants
+from ..domains import ValidationSites, require_number
 from ..errors import BrioError
-from ..settings import require
 
 __all__ = [
     "USUAL_VALIDATION_SITES",
@@ -205,9 +205,9 @@ def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | str | 
         validation_sites = count_validation_sites(len(two_class_sites))
     if isinstance(validation_sites, str):
         raise BrioError(f"validation_sites='{validation_sites}': give a number, auto, or a list of names of sites")
-    if isinstance(validation_sites, int):
-        require(validation_sites >= 0, "validation_sites", validation_sites, "0 or more")
-        validation = two_class_sites[:validation_sites]
+    if isinstance(validation_sites, int | float):
+        require_number(validation_sites, ValidationSites, "validation_sites")
+        validation = two_class_sites[: int(validation_sites)]
     else:
         validation = list(validation_sites)
         for name in validation:

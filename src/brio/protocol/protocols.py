@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from ..cohort import Cohort
+from ..domains import Domain, ValidationSites
 from ..errors import BrioError
-from ..settings import require
+from ..settings import check_domains, require
 from .folds import (
     LEAST_SOURCE_SITES,
     USUAL_VALIDATION_SITES,
@@ -54,14 +55,12 @@ class ProtocolSettings:
         Folds of the k-fold protocol that choose the checkpoint or the penalty.
     """
 
-    validation_sites: int | Literal["auto"] = "auto"
-    n_folds: int = 10
-    validation_folds: int = 2
+    validation_sites: ValidationSites | Literal["auto"] = "auto"
+    n_folds: Annotated[int, Domain(3, 1_000)] = 10
+    validation_folds: Annotated[int, Domain(1, 998)] = 2
 
     def __post_init__(self) -> None:
-        n = self.validation_sites
-        require(n == "auto" or n >= 0, "protocol.validation_sites", n, "auto, or 0 or more")
-        require(self.validation_folds >= 1, "protocol.validation_folds", self.validation_folds, "at least 1")
+        check_domains(self, "protocol.")
         least = self.validation_folds + 2  # one test fold and at least one source fold
         require(self.n_folds >= least, "protocol.n_folds", self.n_folds, f"at least {least}")
 

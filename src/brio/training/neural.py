@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from ..cohort import Cohort
 from ..connectome import Connectomes, source_mean
+from ..domains import Domain, Epochs, LearningRate, Weight
 from ..progress import Progress, silent
 from ..protocol import Fold
-from ..settings import require, setting
+from ..settings import check_domains, setting
 from ..spaces import choice
 from .checkpoint import CheckpointStore
 from .contract import Batch, Method, MethodFacts, NetworkCall, SourceScans, Stage
@@ -52,22 +53,18 @@ class NeuralSettings:
         among the source scans.
     """
 
-    epochs: int = 80
-    patience: int | None = 25
-    learning_rate: float = setting(3e-4, choice(1e-4, 3e-4, 1e-3))
-    weight_decay: float = 1e-4
-    cell_batch: int = 4
+    epochs: Epochs = 80
+    patience: Epochs | None = 25
+    learning_rate: LearningRate = setting(3e-4, choice(1e-4, 3e-4, 1e-3))
+    weight_decay: Weight = 1e-4
+    cell_batch: Annotated[int, Domain(1, 1_024)] = 4
     validation_auc: Literal["pooled", "site-mean"] = "pooled"
     dead_rois: Literal["source-mean", "zero"] = "source-mean"
     schedule: Literal["constant", "cosine"] = "constant"
     refit: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "cell_batch"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        require(self.patience is None or self.patience >= 1, "patience", self.patience, "at least 1, or none")
-        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
+        check_domains(self)
 
 
 class NeuralMethod(Method):

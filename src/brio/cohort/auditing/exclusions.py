@@ -16,10 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
-from ...errors import BrioError
+from ...domains import Domain, Share
+from ...settings import check_domains
 from .findings import DEAD_FRACTION_PREFIX, DeadRois, DuplicatePair, NonFiniteFrames, TooShort
 
 __all__ = ["DEFAULT_RULES", "AuditRules", "propose_exclusions"]
@@ -42,19 +44,13 @@ class AuditRules:
         A site with fewer participants than this in a class is reported, not excluded.
     """
 
-    max_dead_fraction: float = 0.25
-    duplicate_correlation: float = 0.5
-    min_frames: int = 40
-    min_class: int = 5
+    max_dead_fraction: Share = 0.25
+    duplicate_correlation: Share = 0.5
+    min_frames: Annotated[int, Domain(4, 1_000_000)] = 40
+    min_class: Annotated[int, Domain(0, 1_000_000)] = 5
 
     def __post_init__(self) -> None:
-        for name in ("max_dead_fraction", "duplicate_correlation"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise BrioError(f"audit rule {name} is {getattr(self, name)}; it must be between 0 and 1")
-        if self.min_frames < 4:
-            raise BrioError(
-                f"audit rule min_frames is {self.min_frames}; a correlation over time needs at least 4 frames"
-            )
+        check_domains(self, "audit.")
 
 
 DEFAULT_RULES = AuditRules()

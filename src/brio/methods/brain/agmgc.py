@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ...settings import require, setting
+from ...domains import Domain, Temperature, Weight
+from ...settings import setting
 from ...spaces import choice
 from ...training import Batch, InputShape, NeuralMethod, RunState, Scans, Stage, StepContext
 from ..graphs import GraphSettings, build_profiles, select_strong_edges
@@ -46,16 +47,10 @@ class AGMGCSettings(GraphSettings):
         Of the contrastive loss.
     """
 
-    weight_decay: float = 5e-4
-    spline_kernel: int = 5
-    contrast_weight: float = setting(0.1, choice(0.03, 0.1, 0.3))
-    temperature: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.spline_kernel >= 2, "spline_kernel", self.spline_kernel, "at least 2")
-        require(self.contrast_weight >= 0, "contrast_weight", self.contrast_weight, "0 or more")
-        require(self.temperature > 0, "temperature", self.temperature, "above 0")
+    weight_decay: Weight = 5e-4
+    spline_kernel: Annotated[int, Domain(2, 100)] = 5
+    contrast_weight: Weight = setting(0.1, choice(0.03, 0.1, 0.3))
+    temperature: Temperature = 0.5
 
 
 class AGMGCOutput(NamedTuple):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from ...connectome.fc import fisher_z
-from ...settings import require, setting
+from ...domains import Domain, Layers, LearningRate, ShareBelowOne, Width
+from ...settings import setting
 from ...spaces import choice
 from ...training import (
     Batch,
@@ -61,20 +62,14 @@ class BrainNetTFSettings(NeuralSettings):
         Train on mixtures of pairs of scans and of their labels.
     """
 
-    learning_rate: float = setting(3e-4, choice(1e-4, 3e-4, 1e-3))
+    learning_rate: LearningRate = setting(3e-4, choice(1e-4, 3e-4, 1e-3))
     schedule: Literal["constant", "cosine"] = "cosine"
-    layers: int = 2
-    heads: int = 4
-    feed_forward: int = 1024
-    dropout: float = setting(0.1, choice(0.1, 0.3))
-    centres: int = setting(100, choice(10, 100))
+    layers: Layers = 2
+    heads: Annotated[int, Domain(1, 256)] = 4
+    feed_forward: Width = 1024
+    dropout: ShareBelowOne = setting(0.1, choice(0.1, 0.3))
+    centres: Width = setting(100, choice(10, 100))
     mixup: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("layers", "heads", "feed_forward", "centres"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        require(0 <= self.dropout < 1, "dropout", self.dropout, "0 or more and below 1")
 
 
 class PlainAttention(nn.MultiheadAttention):

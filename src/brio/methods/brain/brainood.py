@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ...settings import require, setting
+from ...domains import Domain, InnerShare, LearningRate, ShareBelowOne, Weight
+from ...settings import setting
 from ...spaces import choice
 from ...training import Batch, InputShape, Output, RunState, Stage, StepContext
 from ..edges import (
@@ -53,23 +54,15 @@ class BrainOODSettings(EdgeSettings):
         Last value of the share of edges that the prior of the bottleneck keeps.
     """
 
-    learning_rate: float = setting(2e-3, choice(3e-4, 1e-3, 2e-3))
-    dropout: float = setting(0.5, choice(0.2, 0.5))
-    rounds: int = 5
-    feature_dropout: float = 0.2
-    reconstruction: float = setting(0.5, choice(0.5, 10.0))
-    alignment: float = setting(0.1, choice(0.01, 0.1, 1.0))
-    entropy: float = 0.01
-    information: float = 0.0
-    final_r: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.rounds >= 1, "rounds", self.rounds, "at least 1")
-        require(0 <= self.feature_dropout < 1, "feature_dropout", self.feature_dropout, "0 or more and below 1")
-        for name in ("reconstruction", "alignment", "entropy", "information"):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
-        require(0 < self.final_r < 1, "final_r", self.final_r, "between 0 and 1")
+    learning_rate: LearningRate = setting(2e-3, choice(3e-4, 1e-3, 2e-3))
+    dropout: ShareBelowOne = setting(0.5, choice(0.2, 0.5))
+    rounds: Annotated[int, Domain(1, 100)] = 5
+    feature_dropout: ShareBelowOne = 0.2
+    reconstruction: Weight = setting(0.5, choice(0.5, 10.0))
+    alignment: Weight = setting(0.1, choice(0.01, 0.1, 1.0))
+    entropy: Weight = 0.01
+    information: Weight = 0.0
+    final_r: InnerShare = 0.5
 
 
 class BrainOODOutput(NamedTuple):

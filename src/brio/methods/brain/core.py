@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ...connectome import fill_dead
-from ...settings import require, setting
+from ...domains import Count, Domain, Layers, LearningRate, ShareBelowOne, Weight, Width
+from ...settings import setting
 from ...spaces import choice, log_uniform
 from ...training import Batch, InputShape, RunState, Scans, SourceScans, Stage, StepContext, Tensors
 from ..confounds import Confounds, fit_confounds, remove_confounds
@@ -55,21 +56,13 @@ class CORESettings(ScaffoldSettings, BoldSettings):
         Weight of the mean gate in the loss.
     """
 
-    learning_rate: float = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
-    window: int = 30
-    step: int = 5
-    width: int = 64
-    layers: int = 2
-    dropout: float = setting(0.5, choice(0.2, 0.5))
-    sparsity: float = setting(0.01, log_uniform(0.001, 0.1))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("step", "width", "layers"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        require(self.window >= 4, "window", self.window, "at least 4")
-        require(0 <= self.dropout < 1, "dropout", self.dropout, "0 or more and below 1")
-        require(self.sparsity >= 0, "sparsity", self.sparsity, "0 or more")
+    learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
+    window: Annotated[int, Domain(4, 10_000)] = 30
+    step: Count = 5
+    width: Width = 64
+    layers: Layers = 2
+    dropout: ShareBelowOne = setting(0.5, choice(0.2, 0.5))
+    sparsity: Weight = setting(0.01, log_uniform(0.001, 0.1))
 
 
 class COREOutput(NamedTuple):

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ...settings import require, setting
+from ...domains import Layers, LearningRate, ShareBelowOne, Width
+from ...settings import setting
 from ...spaces import choice
 from ...training import Batch, InputShape, Output, RunState, Scans, Stage, StepContext
 from ..layers import Chain, Dropout, LayerNorm, Linear
@@ -34,16 +35,10 @@ class DeCISettings(BoldSettings):
         Share of hidden values that training drops.
     """
 
-    learning_rate: float = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
-    width: int = 64
-    layers: int = setting(1, choice(1, 2))
-    dropout: float = setting(0.2, choice(0.0, 0.2, 0.5))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("width", "layers"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        require(0 <= self.dropout < 1, "dropout", self.dropout, "0 or more and below 1")
+    learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
+    width: Width = 64
+    layers: Layers = setting(1, choice(1, 2))
+    dropout: ShareBelowOne = setting(0.2, choice(0.0, 0.2, 0.5))
 
 
 class CausalConvolution(nn.Module):

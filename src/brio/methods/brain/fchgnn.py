@@ -7,14 +7,15 @@ scan receives messages from a test site.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ...cohort.covariates import read_covariates, read_hemispheres
-from ...settings import require, setting
+from ...domains import Domain, Layers, LearningRate, PositiveShare, ShareBelowOne, Weight, Width
+from ...settings import setting
 from ...spaces import choice
 from ...training import (
     Batch,
@@ -68,29 +69,19 @@ class FCHGNNSettings(NeuralSettings):
         Source scans of each site and class in the bank, from which a scan receives at inference.
     """
 
-    learning_rate: float = setting(3e-3, choice(1e-3, 3e-3, 1e-2))
-    weight_decay: float = 5e-5
-    alpha: float = 0.65
-    width: int = 64
-    state: int = 20
-    layers: int = 4
-    dropout: float = setting(0.3, choice(0.3, 0.5))
-    kept_share: float = 0.9
-    cluster_share: float = 0.5
-    beta: float = 1.0
-    age_window: float = 0.25
+    learning_rate: LearningRate = setting(3e-3, choice(1e-3, 3e-3, 1e-2))
+    weight_decay: Weight = 5e-5
+    alpha: Weight = 0.65
+    width: Width = 64
+    state: Width = 20
+    layers: Layers = 4
+    dropout: ShareBelowOne = setting(0.3, choice(0.3, 0.5))
+    kept_share: PositiveShare = 0.9
+    cluster_share: PositiveShare = 0.5
+    beta: Weight = 1.0
+    age_window: Weight = 0.25
     site_likeness: bool = setting(True, choice(True, False))
-    bank: int = 4
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("width", "state", "layers", "bank"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        for name in ("kept_share", "cluster_share"):
-            require(0 < getattr(self, name) <= 1, name, getattr(self, name), "above 0 and at most 1")
-        for name in ("alpha", "beta", "age_window"):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
-        require(0 <= self.dropout < 1, "dropout", self.dropout, "0 or more and below 1")
+    bank: Annotated[int, Domain(1, 1_000)] = 4
 
 
 class FCHGNNOutput(NamedTuple):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from ...domains import Count, Domain, LearningRate, ShareBelowOne, Weight, Width
 from ...settings import require, setting
 from ...spaces import choice, log_uniform
 from ...training import Batch, InputShape, NetworkCall, RunState, Scans, Stage, StepContext, Tensors
@@ -54,26 +55,21 @@ class XGSettings(BoldSettings):
         Compute what the published code computes where it differs from its paper; see :class:`XGNetwork`.
     """
 
-    learning_rate: float = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
-    embedding: int = 8
-    kernel: int = 4
-    heads: int = 4
-    dropout: float = setting(0.5, choice(0.2, 0.5))
-    inner_rate: float = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
-    sparsity: float = 1e-4
-    consistency: float = setting(0.01, log_uniform(0.001, 1.0))
+    learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
+    embedding: Width = 8
+    kernel: Count = 4
+    heads: Annotated[int, Domain(1, 256)] = 4
+    dropout: ShareBelowOne = setting(0.5, choice(0.2, 0.5))
+    inner_rate: Annotated[float, Domain(0, 10)] = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
+    sparsity: Weight = 1e-4
+    consistency: Weight = setting(0.01, log_uniform(0.001, 1.0))
     mixup: bool = True
     published: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("embedding", "kernel", "heads"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
         require(self.embedding % self.heads == 0, "embedding", self.embedding, "a multiple of heads")
         require(self.kernel <= self.bold_frames, "kernel", self.kernel, "at most bold_frames")
-        require(0 <= self.dropout < 1, "dropout", self.dropout, "0 or more and below 1")
-        for name in ("inner_rate", "sparsity", "consistency"):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
 
 
 class XGOutput(NamedTuple):

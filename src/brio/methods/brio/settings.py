@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from ...connectome import BlockRule
+from ...domains import (
+    BlockLength,
+    Count,
+    Domain,
+    Epochs,
+    Layers,
+    LearningRate,
+    Positive,
+    PositiveShare,
+    Share,
+    Temperature,
+    Weight,
+    Width,
+)
 from ...settings import require, setting
 from ...spaces import choice
 from ...training import NeuralSettings
@@ -71,78 +85,54 @@ class BrioSettings(NeuralSettings):
         Constants of the block-length rule.
     """
 
-    learning_rate: float = 3e-4
-    patience: int | None = None
-    cell_batch: int = 1
-    J: int = 4
-    d_e: int = 16
-    d_h: int = 64
-    d_t: int = 16
-    d_mlp: int = 32
-    d_qk: int = 32
-    layers: int = 2
-    temperature: float = 0.10
-    assignment_iterations: int = 60
-    rho_g: float = 0.20
-    T_w: int = 20
-    M: int = 18
-    K: int = 8
-    epsilon: float = 0.1
-    sinkhorn_iterations: int = 30
-    lambda_env: float = setting(0.5, choice(0.1, 0.25, 0.5, 1.0, 2.0))
-    eps_w: float = 1e-6
-    eps_s: float = 1e-6
-    eps_q: float = 1e-6
-    roi_scale: float = 1.0
+    learning_rate: LearningRate = 3e-4
+    patience: Epochs | None = None
+    cell_batch: Annotated[int, Domain(1, 1_024)] = 1
+    J: Annotated[int, Domain(1, 512)] = 4
+    d_e: Width = 16
+    d_h: Width = 64
+    d_t: Width = 16
+    d_mlp: Width = 32
+    d_qk: Width = 32
+    layers: Layers = 2
+    temperature: Temperature = 0.10
+    assignment_iterations: Count = 60
+    rho_g: PositiveShare = 0.20
+    T_w: Annotated[int, Domain(0, 100_000)] = 20
+    M: Annotated[int, Domain(1, 1_000_000)] = 18
+    K: Count = 8
+    epsilon: Temperature = 0.1
+    sinkhorn_iterations: Count = 30
+    lambda_env: Weight = setting(0.5, choice(0.1, 0.25, 0.5, 1.0, 2.0))
+    eps_w: Positive = 1e-6
+    eps_s: Positive = 1e-6
+    eps_q: Positive = 1e-6
+    roi_scale: Positive = 1.0
     descriptors: Literal["standardised", "raw"] = "standardised"
     mlp_bias: bool = True
     variant: Variant = "full"
-    block_scale: float = 1.0
-    block_length: float | None = None
-    block_subjects: int = 128
-    block_signals: int = 24
-    block_products: int = 48
-    tau_ac: float = 0.10
-    largest_lag: int = 30
-    block_quantile: float = 0.75
-    l_min: int = 2
-    l_max: int = 30
+    block_scale: Annotated[float, Domain(0, 100, above=True)] = 1.0
+    block_length: BlockLength | None = None
+    block_subjects: Count = 128
+    block_signals: Count = 24
+    block_products: Count = 48
+    tau_ac: PositiveShare = 0.10
+    largest_lag: Annotated[int, Domain(2, 10_000)] = 30
+    block_quantile: Share = 0.75
+    l_min: Count = 2
+    l_max: Count = 30
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        counts = [
-            "J",
-            "d_e",
-            "d_h",
-            "d_t",
-            "d_mlp",
-            "d_qk",
-            "layers",
-            "assignment_iterations",
-            "M",
-            "K",
-            "sinkhorn_iterations",
-        ]
-        counts += ["block_subjects", "block_signals", "block_products", "l_min"]
-        for name in counts:
-            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        for name in ["temperature", "epsilon", "eps_w", "eps_s", "eps_q", "roi_scale", "tau_ac", "block_scale"]:
-            require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
         require(
             0 <= self.T_w < self.epochs,
             "T_w",
             self.T_w,
             f"0 or more and below epochs ({self.epochs}); warm-up and epochs are set together",
         )
-        require(0 < self.rho_g <= 1, "rho_g", self.rho_g, "above 0 and at most 1")
-        require(self.lambda_env >= 0, "lambda_env", self.lambda_env, "0 or more")
-        require(0 <= self.block_quantile <= 1, "block_quantile", self.block_quantile, "between 0 and 1")
-        require(self.largest_lag >= 2, "largest_lag", self.largest_lag, "at least 2")
         require(self.l_max >= self.l_min, "l_max", self.l_max, f"at least l_min ({self.l_min})")
-        fixed = self.block_length
-        require(fixed is None or fixed >= 1, "block_length", fixed, "at least 1 frame, or none for the estimate")
-        scale = self.block_scale
-        require(fixed is None or scale == 1, "block_scale", scale, "1 where block_length is given")
+        fits = self.block_length is None or self.block_scale == 1
+        require(fits, "block_scale", self.block_scale, "1 where block_length is given")
 
     @property
     def block_rule(self) -> BlockRule:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...settings import require, setting
+from ...domains import ShareBelowOne, Width
+from ...settings import setting
 from ...spaces import choice
 from ...training import NeuralMethod
 from ..graphs import GraphSettings
@@ -32,14 +33,9 @@ class EdgeSettings(GraphSettings):
         Dropout inside that MLP.
     """
 
-    dropout: float = setting(0.3, choice(0.3, 0.5))
-    edge_width: int = 8
-    edge_dropout: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.edge_width >= 1, "edge_width", self.edge_width, "at least 1")
-        require(0 <= self.edge_dropout < 1, "edge_dropout", self.edge_dropout, "0 or more and below 1")
+    dropout: ShareBelowOne = setting(0.3, choice(0.3, 0.5))
+    edge_width: Width = 8
+    edge_dropout: ShareBelowOne = 0.5
 
 
 class EdgeMethod(NeuralMethod):

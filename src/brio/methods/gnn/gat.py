@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ...domains import Domain, ShareBelowOne
 from ...settings import require, setting
 from ...spaces import choice
 from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext
@@ -15,7 +16,6 @@ from ..graphs import GraphSettings, build_profiles, select_strong_edges
 from ..layers import Dropout, GATLayer
 from ..losses import classification_loss
 from ..registry import PUBLISHED, method
-from ..settings import require_at_least, require_share
 
 __all__ = ["GAT", "GATNetwork", "GATSettings"]
 
@@ -33,14 +33,12 @@ class GATSettings(GraphSettings):
         Share of the attention weights dropped in training.
     """
 
-    heads: int = 4
-    attention_dropout: float = setting(0.2, choice(0.2, 0.5))
+    heads: Annotated[int, Domain(1, 256)] = 4
+    attention_dropout: ShareBelowOne = setting(0.2, choice(0.2, 0.5))
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_at_least(self, 1, "heads")
         require(self.width % self.heads == 0, "heads", self.heads, f"a divisor of width={self.width}")
-        require_share(self, "attention_dropout")
 
 
 class GATNetwork(nn.Module):

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from ...settings import require, setting
+from ...domains import InnerShare, Weight
+from ...settings import setting
 from ...spaces import choice
 from ...training import Batch, InputShape, Output, RunState, Stage, StepContext, Tensors
 from ..edges import (
@@ -53,17 +54,11 @@ class CEPGSettings(EdgeSettings):
         Last value of the share of edges that the prior keeps.
     """
 
-    environment: float = 0.5
-    adversary: float = setting(0.1, choice(0.03, 0.1, 0.3))
-    information: float = setting(0.1, choice(0.1, 1.0))
-    risk_variance: float = setting(1.0, choice(0.1, 1.0, 10.0))
-    final_r: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("environment", "adversary", "information", "risk_variance"):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
-        require(0 < self.final_r < 1, "final_r", self.final_r, "between 0 and 1")
+    environment: Weight = 0.5
+    adversary: Weight = setting(0.1, choice(0.03, 0.1, 0.3))
+    information: Weight = setting(0.1, choice(0.1, 1.0))
+    risk_variance: Weight = setting(1.0, choice(0.1, 1.0, 10.0))
+    final_r: InnerShare = 0.5
 
 
 class CEPGOutput(NamedTuple):

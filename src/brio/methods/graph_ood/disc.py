@@ -8,7 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...settings import require, setting
+from ...domains import Layers, PositiveShare, ShareBelowOne, Weight
+from ...settings import setting
 from ...spaces import choice
 from ...training import Batch, InputShape, Output, RunState, Stage, StepContext
 from ..edges import EdgeBatchNorm, EdgeMethod, EdgeMLP, EdgeNetwork, EdgeSettings, GINEncoder, list_edges, scatter_edges
@@ -39,18 +40,12 @@ class DisCSettings(EdgeSettings):
         Share of the epochs, at the end, in which biased parts are swapped; checkpoints are chosen among these.
     """
 
-    layers: int = setting(4, choice(2, 4))
-    dropout: float = setting(0.2, choice(0.2, 0.5))
-    edge_dropout: float = 0.0
-    q: float = 0.7
-    swap: float = setting(15.0, choice(1.0, 5.0, 15.0))
-    swap_share: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 < self.q <= 1, "q", self.q, "above 0 and at most 1")
-        require(self.swap >= 0, "swap", self.swap, "0 or more")
-        require(0 < self.swap_share <= 1, "swap_share", self.swap_share, "above 0 and at most 1")
+    layers: Layers = setting(4, choice(2, 4))
+    dropout: ShareBelowOne = setting(0.2, choice(0.2, 0.5))
+    edge_dropout: ShareBelowOne = 0.0
+    q: PositiveShare = 0.7
+    swap: Weight = setting(15.0, choice(1.0, 5.0, 15.0))
+    swap_share: PositiveShare = 0.5
 
 
 class DisCOutput(NamedTuple):

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from ...settings import require, setting
+from ...domains import InnerShare, Weight
+from ...settings import setting
 from ...spaces import choice
 from ...training import Batch, InputShape, Output, RunState, Stage, StepContext
 from ..edges import (
@@ -43,13 +44,8 @@ class GSATSettings(EdgeSettings):
         Weight of the information term.
     """
 
-    final_r: float = setting(0.7, choice(0.5, 0.7))
-    information: float = setting(1.0, choice(0.1, 1.0))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 < self.final_r < 1, "final_r", self.final_r, "between 0 and 1")
-        require(self.information >= 0, "information", self.information, "0 or more")
+    final_r: InnerShare = setting(0.7, choice(0.5, 0.7))
+    information: Weight = setting(1.0, choice(0.1, 1.0))
 
 
 class GSATOutput(NamedTuple):

@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from ...connectome import fill_dead
+from ...domains import GridSize, Positive
 from ...settings import require
 from ...training import MethodFacts, Scans, SourceScans, Tensors
 from ..confounds import Confounds, fit_confounds, remove_confounds
@@ -27,8 +28,8 @@ class CoreScaffoldSettings(ScaffoldSettings, LinearSettings):
     so the penalty is chosen on validation scans only. Few chosen edges need stronger penalties than all edges.
     """
 
-    largest_penalty: float = 100.0
-    penalties: int = 7
+    largest_penalty: Positive = 100.0
+    penalties: GridSize = 7
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ...connectome import Connectomes, find_live_edges, log_connectome, read_edges
+from ...domains import GridSize, InnerShare, Positive
 from ...errors import BrioError
-from ...settings import require
 from ...training import FittedRun, Prediction, Scans, SourceScans, Tensors
 from ..registry import method
 from .base import DualSolution
@@ -38,14 +38,10 @@ class LogRidgeSettings(LinearSettings):
         How the penalty is chosen: by the mean AUC over inner folds, or on the validation scans.
     """
 
-    largest_penalty: float = 30.0
-    penalties: int = 6
+    largest_penalty: Positive = 30.0
+    penalties: GridSize = 6
     choose_by: Literal["validation", "source-sites"] = "source-sites"
-    shrinkage: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 < self.shrinkage < 1, "shrinkage", self.shrinkage, "above 0 and below 1")
+    shrinkage: InnerShare = 0.5
 
 
 def log_matrices(A: Tensor, shrinkage: float) -> Tensor:

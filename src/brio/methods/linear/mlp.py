@@ -8,6 +8,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from ...connectome import read_edges
+from ...domains import LearningRate, ShareBelowOne, Weight, Width
 from ...settings import setting
 from ...spaces import choice
 from ...training import Batch, InputShape, NeuralMethod, NeuralSettings, Output, RunState, Scans, Stage, StepContext
@@ -15,7 +16,6 @@ from ..graphs import build_profiles
 from ..layers import BatchNorm, Dropout, Identity
 from ..losses import classification_loss
 from ..registry import TEXTBOOK, method
-from ..settings import require_at_least, require_share
 
 __all__ = ["MLP", "MLPNetwork", "MLPSettings"]
 
@@ -36,16 +36,11 @@ class MLPSettings(NeuralSettings):
         Whether there is a batch norm before the activation.
     """
 
-    learning_rate: float = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
-    weight_decay: float = setting(1e-4, choice(1e-4, 1e-2, 1e-1))
-    width: int = 64
-    dropout: float = setting(0.5, choice(0.2, 0.5))
+    learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
+    weight_decay: Weight = setting(1e-4, choice(1e-4, 1e-2, 1e-1))
+    width: Width = 64
+    dropout: ShareBelowOne = setting(0.5, choice(0.2, 0.5))
     norm: bool = setting(True, choice(True, False))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_at_least(self, 1, "width")
-        require_share(self, "dropout")
 
 
 class MLPNetwork(nn.Module):

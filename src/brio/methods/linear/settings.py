@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from ...settings import require
-from ..settings import require_above, require_at_least
+from ...domains import GridSize, Positive
+from ...settings import check_domains, require
 
 __all__ = ["LinearSettings"]
 
@@ -33,15 +33,14 @@ class LinearSettings:
         What the edges of an ROI without signal hold.
     """
 
-    least_penalty: float = 0.1
-    largest_penalty: float = 10.0
-    penalties: int = 5
+    least_penalty: Positive = 0.1
+    largest_penalty: Positive = 10.0
+    penalties: GridSize = 5
     choose_by: Literal["validation", "source-sites"] = "validation"
     dead_rois: Literal["source-mean", "zero"] = "source-mean"
 
     def __post_init__(self) -> None:
-        require_at_least(self, 1, "penalties")
-        require_above(self, 0, "least_penalty")
+        check_domains(self)
         rule = "at least the least penalty"
         require(self.largest_penalty >= self.least_penalty, "largest_penalty", self.largest_penalty, rule)
 

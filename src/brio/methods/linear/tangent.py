@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...connectome import fill_dead
-from ...settings import require
+from ...domains import PositiveShare
 from ...training import MethodFacts, Scans, SourceScans, Tensors
 from ..registry import TEXTBOOK, method
 from .features import vectorise_fc
@@ -42,13 +42,8 @@ class TangentSettings(LinearSettings):
         Mean of the source scans at which the tangent space is taken: the arithmetic or the Frechet mean.
     """
 
-    shrinkage: float | None = None
+    shrinkage: PositiveShare | None = None
     reference: Literal["euclidean", "geometric"] = "euclidean"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        s = self.shrinkage
-        require(s is None or 0 < s <= 1, "shrinkage", s, "above 0 and at most 1, or none for the estimate")
 
 
 def shrink_correlations(A: Tensor, n_frames: Tensor, shrinkage: float | None) -> Tensor:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from ...domains import ShareBelowOne, Weight
 from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Stage
 from ..gnn.gcn import GCNNetwork
 from ..graphs import GraphSettings
 from ..losses import classification_loss
-from ..settings import require_at_least, require_share
 
 __all__ = ["AnnealedMethod", "AnnealedSettings", "GCNMethod"]
 
@@ -42,13 +42,8 @@ class AnnealedSettings(GraphSettings):
         Share of the epochs, the first ones, in which the penalty has weight 1. Their checkpoints cannot be chosen.
     """
 
-    penalty: float = 1.0
-    annealing: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_at_least(self, 0, "penalty")
-        require_share(self, "annealing")
+    penalty: Weight = 1.0
+    annealing: ShareBelowOne = 0.1
 
 
 class AnnealedMethod(GCNMethod):

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...domains import Weight
 from ...settings import setting
 from ...spaces import log_uniform
 from ...training import Batch, Output, RunState, Stage
 from ..graphs import GraphSettings
 from ..losses import classification_loss
 from ..registry import PUBLISHED, method
-from ..settings import require_at_least
 from .backbone import GCNMethod
 
 __all__ = ["CORAL", "CORALSettings", "coral_penalty"]
@@ -31,12 +31,8 @@ class CORALSettings(GraphSettings):
         Whether means are compared too, as in DomainBed; the paper compares covariances alone.
     """
 
-    penalty: float = setting(1.0, log_uniform(0.1, 10.0))
+    penalty: Weight = setting(1.0, log_uniform(0.1, 10.0))
     means: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_at_least(self, 0, "penalty")
 
 
 def coral_penalty(x: Tensor, batch: Batch, means: bool) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ...domains import Weight
 from ...settings import setting
 from ...spaces import log_uniform
 from ...training import Batch, InputShape, RunState, Scans, Stage, StepContext, Tensors
@@ -15,7 +16,6 @@ from ..gnn.gcn import GCNNetwork
 from ..graphs import GraphSettings
 from ..losses import classification_loss, reverse_gradient, site_cross_entropy
 from ..registry import PUBLISHED, method
-from ..settings import require_at_least
 from .backbone import GCNMethod
 
 __all__ = ["DANN", "DANNNetwork", "DANNSettings", "SiteOutput", "ramp_up"]
@@ -31,11 +31,7 @@ class DANNSettings(GraphSettings):
         Size of the reversed gradient at the end of its ramp.
     """
 
-    strength: float = setting(1.0, log_uniform(0.01, 10.0))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_at_least(self, 0, "strength")
+    strength: Weight = setting(1.0, log_uniform(0.01, 10.0))
 
 
 class SiteOutput(NamedTuple):

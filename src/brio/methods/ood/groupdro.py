@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from ...domains import Domain
 from ...settings import setting
 from ...spaces import log_uniform
 from ...training import Batch, InputShape, RunState, Scans, Stage, StepContext, Tensors
@@ -15,7 +16,6 @@ from ..gnn.gcn import GCNNetwork
 from ..graphs import GraphSettings
 from ..losses import average_by_site, bce
 from ..registry import PUBLISHED, method
-from ..settings import require_at_least
 from .backbone import GCNMethod
 
 __all__ = ["GroupDRO", "GroupDRONetwork", "GroupDROSettings", "GroupOutput"]
@@ -31,11 +31,7 @@ class GroupDROSettings(GraphSettings):
         How fast the weights of the source sites follow their losses.
     """
 
-    step_size: float = setting(0.01, log_uniform(0.001, 0.1))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_at_least(self, 0, "step_size")
+    step_size: Annotated[float, Domain(0, 100)] = setting(0.01, log_uniform(0.001, 0.1))
 
 
 class GroupOutput(NamedTuple):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ...domains import Weight
 from ...settings import setting
 from ...spaces import choice
 from ...training import Batch
@@ -26,7 +27,7 @@ class IRMSettings(AnnealedSettings):
         0.01 for connectomes. A very large weight makes all logits equal.
     """
 
-    penalty: float = setting(1.0, choice(0.01, 1.0, 100.0))
+    penalty: Weight = setting(1.0, choice(0.01, 1.0, 100.0))
 
 
 def irm_penalty(logit: Tensor, batch: Batch) -> Tensor:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ...domains import Weight
 from ...settings import setting
 from ...spaces import log_uniform
 from ...training import Batch
@@ -26,7 +27,7 @@ class VRExSettings(AnnealedSettings):
         Weight of the variance after annealing.
     """
 
-    penalty: float = setting(10.0, log_uniform(0.1, 1000.0))
+    penalty: Weight = setting(10.0, log_uniform(0.1, 1000.0))
 
 
 def vrex_penalty(logit: Tensor, batch: Batch) -> Tensor:

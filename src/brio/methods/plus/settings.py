@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from ...connectome import BlockRule
-from ...settings import require
+from ...domains import BlockLength, Count, Domain, GridSize, Positive, Temperature, Weight
+from ...settings import check_domains, require
 from ..brio.settings import BrioSettings
-from ..settings import require_above, require_at_least
 from .views import VIEWS
 
 __all__ = ["BrioPlusSettings"]
@@ -68,27 +68,23 @@ class BrioPlusSettings:
     """Settings of earlier versions, and what became of them."""
 
     view: Literal["chosen", "fc", "log-0.8", "log-0.5", "log-0.2"] = "chosen"
-    J: int = 4
-    d_t: int = 32
-    temperature: float = 0.1
-    assignment_iterations: int = 60
-    rho: float = 1.0
-    K: int = 2
-    lambda_re: float = 1.0
-    sketch: int = 256
-    least_penalty: float = 0.1
-    largest_penalty: float = 30.0
-    penalties: int = 6
-    block_length: float | None = None
+    J: Annotated[int, Domain(1, 512)] = 4
+    d_t: Count = 32
+    temperature: Temperature = 0.1
+    assignment_iterations: Count = 60
+    rho: Weight = 1.0
+    K: Count = 2
+    lambda_re: Weight = 1.0
+    sketch: Annotated[int, Domain(1, 10_000_000)] = 256
+    least_penalty: Positive = 0.1
+    largest_penalty: Positive = 30.0
+    penalties: GridSize = 6
+    block_length: BlockLength | None = None
 
     def __post_init__(self) -> None:
-        require_at_least(self, 1, "J", "d_t", "K", "assignment_iterations", "sketch", "penalties")
-        require_above(self, 0, "temperature", "least_penalty")
-        require_at_least(self, 0, "rho", "lambda_re")
+        check_domains(self)
         rule = "at least the least penalty"
         require(self.largest_penalty >= self.least_penalty, "largest_penalty", self.largest_penalty, rule)
-        length = self.block_length
-        require(length is None or length >= 1, "block_length", length, "at least 1 frame, or none for the estimate")
 
     @property
     def views(self) -> tuple[str, ...]:

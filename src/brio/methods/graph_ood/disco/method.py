@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from ....settings import require, setting
+from ....domains import Domain, InnerShare, Layers, ShareBelowOne, Temperature, Weight, Width
+from ....settings import setting
 from ....spaces import choice
 from ....training import Batch, InputShape, NeuralMethod, Output, RunState, Stage, StepContext
 from ...edges import EdgeNetwork, EdgeSettings, GINEncoder, list_edges, scatter_edges
 from ...losses import average_losses, bce
 from ...registry import method, reconstruct
-from ...settings import require_at_least
 from .experts import ExpertMasks, GraphExperts, keep_regions, sample_masks
 from .gate import ExpertGate, gate_loss
 
@@ -54,33 +54,23 @@ class DiSCOSettings(EdgeSettings):
         Epochs, at the start, in which all experts have the same weight; no checkpoint of these is chosen.
     """
 
-    layers: int = 3
-    dropout: float = setting(0.5, choice(0.3, 0.5))
-    experts: int = 8
-    edge_width: int = 4
-    expert_width: int = 32
-    gate_width: int = 64
-    keep: float = setting(0.575, choice(0.2, 0.575, 0.8))
-    correlation: float = 0.1
-    keep_weight: float = 5.0
-    diversity: float = setting(1.0, choice(0.1, 0.5, 1.0))
-    gate: float = 0.1
-    sparsity: float = 0.1
-    balance: float = 0.5
-    first_choice: float = 0.1
-    alpha: float = 1.38
-    teacher_temperature: float = 0.75
-    warm_up: int = 9
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_at_least(self, 2, "experts")
-        require_at_least(self, 1, "expert_width", "gate_width")
-        require_at_least(self, 0, "keep_weight", "diversity", "gate", "sparsity", "balance", "first_choice", "warm_up")
-        require(0 < self.keep < 1, "keep", self.keep, "between 0 and 1")
-        require(0 <= self.correlation < 1, "correlation", self.correlation, "0 or more and below 1")
-        require(1 < self.alpha < 2, "alpha", self.alpha, "between 1 and 2")
-        require(self.teacher_temperature > 0, "teacher_temperature", self.teacher_temperature, "above 0")
+    layers: Layers = 3
+    dropout: ShareBelowOne = setting(0.5, choice(0.3, 0.5))
+    experts: Annotated[int, Domain(2, 256)] = 8
+    edge_width: Width = 4
+    expert_width: Width = 32
+    gate_width: Width = 64
+    keep: InnerShare = setting(0.575, choice(0.2, 0.575, 0.8))
+    correlation: ShareBelowOne = 0.1
+    keep_weight: Weight = 5.0
+    diversity: Weight = setting(1.0, choice(0.1, 0.5, 1.0))
+    gate: Weight = 0.1
+    sparsity: Weight = 0.1
+    balance: Weight = 0.5
+    first_choice: Weight = 0.1
+    alpha: Annotated[float, Domain(1, 2, above=True, below=True)] = 1.38
+    teacher_temperature: Temperature = 0.75
+    warm_up: Annotated[int, Domain(0, 100_000)] = 9
 
 
 class DiSCOOutput(NamedTuple):

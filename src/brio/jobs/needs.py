@@ -1,0 +1,194 @@
+"""What a job will need: runs, memory, disk. What cannot fit is refused before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..cohort import Cohort
+from ..device import find_free_memory
+from ..domains import find_numbers
+from ..errors import BrioError
+from ..memory import format_bytes, require_disk, require_memory
+from ..methods import find_method
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..results import RunStore
+    from ..training import Method, NeuralMethod
+
+__all__ = ["MOST_RUNS", "check_memory", "check_number_of_runs", "describe_rest", "estimate_memory", "state_needs"]
+
+MOST_RUNS = 100_000
+"""Runs that one job may have; a plan with more would take hours to write."""
+_RECORD = 20_000
+"""Bytes of a record and its folder."""
+_COPIES = 6
+"""Copies of the parameters of a network in training: values, gradients, two averages of AdamW, the best, a spare."""
+_PASS = 12
+"""Matrices that a re-estimate needs for its frames and one pass of a model."""
+
+
+def estimate_memory(method: Method, cohort: Cohort) -> float:
+    """Estimate the memory that one run of a method needs at least, connectomes included.
+
+    A network that is larger than by default needs more in proportion to the outputs of its layers. The networks of a
+    user's own file are not measured in advance.
+
+    Parameters
+    ----------
+    method : Method
+    cohort : Cohort
+
+    Returns
+    -------
+    float
+        Bytes.
+    """
+    graphs = len(cohort) * cohort.n_rois**2 * 4.0
+    reestimates = (method.facts.reestimates or 0) * cohort.n_rois**2 * 4.0 * _PASS
+    return 2 * graphs + max(_estimate_step(method, cohort), reestimates)
+
+
+def _estimate_step(method: Method, cohort: Cohort) -> float:
+    """Memory of an optimisation step and of the parameters; 0 for closed-form models."""
+    from ..training import NeuralMethod
+
+    if not isinstance(method, NeuralMethod):
+        return 0.0
+    n_sites = len(set(cohort.sites.tolist()))
+    graph = cohort.n_rois**2 * 4.0
+    step = 2 * n_sites * method.settings.cell_batch * graph * method.estimate_peak_matrices()
+    if find_method(method.name).file or not _is_enlarged(method.settings):
+        return step
+    parameters, outputs = _measure(method, cohort.n_rois, n_sites)
+    _, usual = _measure(type(method)(), cohort.n_rois, n_sites)
+    return step * max(1.0, outputs / usual) + 4.0 * _COPIES * parameters
+
+
+def _is_enlarged(settings: Any) -> bool:
+    """Whether a whole number of the settings is above its default; only then is measuring worth its second."""
+    default = type(settings)()
+    values = [(getattr(settings, name), getattr(default, name)) for name in find_numbers(type(settings))]
+    return any(isinstance(now, int) and isinstance(usual, int) and now > usual for now, usual in values)
+
+
+def _measure(method: NeuralMethod, n_rois: int, n_sites: int) -> tuple[int, int]:
+    """Count the parameters of a network, and the outputs of its layers, without making it."""
+    import torch
+
+    from ..training.inputs import InputShape
+
+    shape = InputShape(n_rois, n_sites, getattr(method.settings, "bold_frames", 0))
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        network = method.network(shape)
+    parameters = list(network.parameters())
+    return sum(p.numel() for p in parameters), sum(p.shape[0] for p in parameters if p.dim() > 1)
+
+
+def check_memory(methods: Iterable[Method], cohort: Cohort, device: torch.device) -> None:
+    """Check that one run of each method fits into memory.
+
+    Parameters
+    ----------
+    methods : iterable of Method
+        With their settings.
+    cohort : Cohort
+    device : torch.device
+
+    Raises
+    ------
+    BrioError
+        Says how much a method needs and how much there is.
+    """
+    free = find_free_memory(device)
+    for method in methods:
+        what = f"method '{method.name}' with these settings, on {len(cohort)} scans of {cohort.n_rois} ROIs, needs"
+        advice = "choose smaller settings, or an atlas with fewer ROIs"
+        require_memory(estimate_memory(method, cohort), what, advice, free)
+
+
+def check_number_of_runs(configurations: Mapping[str, int], n_folds: int, n_seeds: int) -> None:
+    """Check that a job has not more runs than :data:`MOST_RUNS`.
+
+    Parameters
+    ----------
+    configurations : dict of int
+        How many configurations of each method are run, by its name.
+    n_folds, n_seeds : int
+
+    Raises
+    ------
+    BrioError
+        Says how many there would be.
+    """
+    n_runs = sum(configurations.values()) * n_folds * n_seeds
+    if n_runs > MOST_RUNS:
+        raise BrioError(
+            f"this job would have {n_runs:,} runs ({len(configurations)} methods, {n_folds} folds, {n_seeds} seeds); "
+            f"at most {MOST_RUNS:,} are possible: choose fewer seeds, methods or configurations"
+        )
+
+
+def state_needs(runs: Mapping[str, Method], cohort: Cohort, folder: Path, records_only: bool) -> str:
+    """Say what a job needs, and check that it fits on the disk.
+
+    Parameters
+    ----------
+    runs : dict of Method
+        The method of each run, with its settings, by the key of the run.
+    cohort : Cohort
+    folder : Path
+        Of the job; need not exist.
+    records_only : bool
+        Whether no weights are stored.
+
+    Returns
+    -------
+    str
+        One line.
+
+    Raises
+    ------
+    BrioError
+        If the disk has too little room.
+    """
+    memory = max(estimate_memory(method, cohort) for method in {id(one): one for one in runs.values()}.values())
+    disk = len(runs) * (_RECORD + (0 if records_only else 16 * cohort.n_rois**2))
+    number = f"{len(runs)} run{'s' if len(runs) != 1 else ''}"
+    advice = "choose another --out, or store no weights (--records-only)"
+    require_disk(disk, folder, f"{number} need{'s' if len(runs) == 1 else ''}", advice)
+    return f"{number}: at least {format_bytes(memory)} of memory and about {format_bytes(disk)} on disk"
+
+
+def describe_rest(runs: Mapping[str, Method], store: RunStore) -> str:
+    """Say how long the unfinished runs of a job take, if each takes as long as the finished ones of its method.
+
+    Parameters
+    ----------
+    runs : dict of Method
+        The method of each run by its key.
+    store : RunStore
+
+    Returns
+    -------
+    str
+        Empty where nothing is left, or a method has no finished run to judge by.
+    """
+    finished: dict[str, list[str]] = {}
+    left: dict[str, int] = {}
+    for key, method in runs.items():
+        if key in store:
+            finished.setdefault(method.name, []).append(key)
+        else:
+            left[method.name] = left.get(method.name, 0) + 1
+    if not left or not left.keys() <= finished.keys():
+        return ""
+    total = 0.0
+    for name, n in left.items():
+        seconds = [float(store.read_record(key).row.seconds or 0.0) for key in finished[name]]
+        total += n * sum(seconds) / len(seconds)
+    amount = f"{total:.0f} s" if total < 120 else f"{total / 60:.0f} min" if total < 7200 else f"{total / 3600:.1f} h"
+    return f"the others take about {amount}, if as long as these"

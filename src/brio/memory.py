@@ -1,0 +1,118 @@
+"""How much memory and disk there is, and refusing what cannot fit before it is begun."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from .errors import BrioError
+
+__all__ = ["find_free_disk", "find_free_memory", "format_bytes", "require_disk", "require_memory"]
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def find_free_memory() -> int | None:
+    """Find how many bytes of memory this process may still take; None where the system does not say.
+
+    The least of what the machine has available and what a container or a limit of the process leaves.
+    """
+    bounds = [_read_meminfo(), _read_container(), _read_process_limit()]
+    return min((bound for bound in bounds if bound is not None), default=None)
+
+
+def _read_meminfo() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text("utf-8").splitlines()
+    except OSError:  # not Linux
+        return None
+    available = [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
+    return available[0] if available else None
+
+
+def _read_container() -> int | None:
+    try:
+        limit, used = ((_CGROUP / f"memory.{name}").read_text("utf-8").strip() for name in ("max", "current"))
+    except OSError:  # no container, or an older kind
+        return None
+    return None if limit == "max" else max(0, int(limit) - int(used))
+
+
+def _read_process_limit() -> int | None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def find_free_disk(path: Path) -> int:
+    """Find how many bytes are free where a path is or would be made."""
+    place = path.absolute()
+    while not place.exists():
+        place = place.parent
+    return shutil.disk_usage(place).free
+
+
+def require_memory(n_bytes: float, what: str, advice: str, free: int | None = None) -> None:
+    """Raise an error if something does not fit into memory.
+
+    Parameters
+    ----------
+    n_bytes : float
+        About what it needs at least.
+    what : str
+        What needs it, the subject of the sentence, with its verb: "800 connectomes of 400 ROIs need".
+    advice : str
+        What to do.
+    free : int, optional
+        Bytes there are; by default those of this machine.
+
+    Raises
+    ------
+    BrioError
+        With both numbers.
+    """
+    there = find_free_memory() if free is None else free
+    if there is not None and n_bytes > there:
+        raise BrioError(f"{what} about {format_bytes(n_bytes)} of memory, but {format_bytes(there)} are free; {advice}")
+
+
+def require_disk(n_bytes: float, path: Path, what: str, advice: str) -> None:
+    """Raise an error if something does not fit on the disk of a path.
+
+    Parameters
+    ----------
+    n_bytes : float
+    path : Path
+        Where it would be written; need not exist.
+    what : str
+        As for :func:`require_memory`.
+    advice : str
+
+    Raises
+    ------
+    BrioError
+        With both numbers.
+    """
+    free = find_free_disk(path)
+    if n_bytes > free:
+        raise BrioError(
+            f"{path}: {what} about {format_bytes(n_bytes)} on disk, but {format_bytes(free)} are free there; {advice}"
+        )
+
+
+def format_bytes(n_bytes: float) -> str:
+    """Format a number of bytes with two digits.
+
+    Examples
+    --------
+    >>> format_bytes(1500), format_bytes(2.34e9), format_bytes(1e30)
+    ('1.5 kB', '2.3 GB', '1e+18 TB')
+    """
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n_bytes >= size:
+            value = n_bytes / size
+            return f"{value:.2g} {unit}" if value < 100 or value >= 1e5 else f"{value:.0f} {unit}"
+    return f"{n_bytes:.0f} B"

@@ -1,0 +1,96 @@
+"""A job says what it needs, and what cannot fit is refused before anything is written."""
+
+import numpy as np
+import pytest
+
+import brio
+from brio import memory
+from brio.cohort.simulate import Simulation, simulate
+from brio.connectome import Connectomes
+from brio.errors import BrioError
+from brio.jobs import JobSpec
+from brio.jobs.needs import MOST_RUNS, check_number_of_runs, describe_rest, estimate_memory
+from brio.methods import list_methods, make_method
+from brio.models import explain_model, fit_model
+from brio.results import RunStore
+
+
+@pytest.fixture(scope="module")
+def cohort():
+    return simulate(Simulation(n_sites=5, per_class=3, n_rois=8, frames=60))
+
+
+@pytest.fixture
+def scarce(monkeypatch):
+    """A machine with ten megabytes of memory."""
+    monkeypatch.setattr(memory, "find_free_memory", lambda: 10_000_000)
+
+
+def test_every_method_has_an_estimate_that_grows_with_its_widths(cohort):
+    for entry in list_methods():
+        usual = estimate_memory(make_method(entry.name), cohort)
+        assert np.isfinite(usual)
+        assert usual > 0
+    wide = estimate_memory(make_method("brio", {"d_h": 4096}), cohort)
+    assert wide > 20 * estimate_memory(make_method("brio"), cohort)
+    many = estimate_memory(make_method("brio-plus", {"K": 10_000}), cohort)
+    assert many > 100 * estimate_memory(make_method("brio-plus"), cohort)
+
+
+def test_a_job_that_does_not_fit_into_memory_is_refused_before_it_writes(cohort, scarce, tmp_path):
+    with pytest.raises(BrioError, match=r"method 'brio' with these settings.* needs about .* 10 MB are free") as told:
+        brio.run(cohort, ["brio"], settings={"d_h": 4096}, out=tmp_path / "new", device="cpu")
+    assert "choose smaller settings" in str(told.value)
+    assert list(tmp_path.iterdir()) == []
+    assert len(brio.run(cohort, ["ridge"], out=tmp_path / "new", device="cpu").rows) == 5
+
+
+def test_connectomes_and_simulations_that_do_not_fit_are_refused(cohort, monkeypatch):
+    monkeypatch.setattr(memory, "find_free_memory", lambda: 1000)
+    with pytest.raises(BrioError, match=r"30 connectomes of 8 ROIs need about 7\.7 kB of memory, but 1 kB are free"):
+        Connectomes(cohort)
+    with pytest.raises(BrioError, match="scans of this size need about"):
+        simulate(Simulation(n_sites=10_000, per_class=100_000, n_rois=10_000, frames=1_000_000))
+
+
+def test_re_estimates_that_do_not_fit_are_refused(cohort, scarce):
+    model = fit_model(JobSpec(cohort, ["ridge"], device="cpu"))
+    with pytest.raises(BrioError, match="10000 re-estimates of 8 ROIs need"):
+        explain_model(model, cohort, reestimates=10_000, device="cpu")
+
+
+def test_a_full_disk_is_noticed_in_advance(cohort, monkeypatch, tmp_path):
+    monkeypatch.setattr(memory, "find_free_disk", lambda path: 1000)
+    with pytest.raises(BrioError, match=r"5 runs need about .* on disk, but 1 kB are free there"):
+        brio.run(cohort, ["ridge"], out=tmp_path / "new", device="cpu")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_job_has_a_largest_number_of_runs():
+    check_number_of_runs({"ridge": 1, "gcn": 4}, n_folds=20, n_seeds=1000)
+    with pytest.raises(BrioError, match=f"would have 102,000 runs .* at most {MOST_RUNS:,}"):
+        check_number_of_runs({"ridge": 1, "gcn": 50}, n_folds=20, n_seeds=100)
+
+
+def test_a_job_says_what_it_needs_and_what_is_left(cohort, tmp_path):
+    said = []
+    result = brio.run(cohort, ["ridge"], out=tmp_path / "job", device="cpu", say=said.append)
+    assert any(line.startswith("5 runs: at least ") and line.endswith("on disk") for line in said), said
+    store = RunStore(result.folder / "runs")
+    keys = [path.name for path in store.folder.iterdir()]
+    ridge = make_method("ridge")
+    assert describe_rest(dict.fromkeys(keys, ridge), store) == ""
+    assert describe_rest({"unfinished": ridge}, store) == ""
+    rest = describe_rest({keys[0]: ridge, "unfinished": ridge}, store)
+    assert rest.startswith("the others take about ")
+
+
+def test_free_memory_is_the_least_of_what_the_machine_and_limits_leave(monkeypatch):
+    bounds = {"_read_meminfo": 300, "_read_container": 200, "_read_process_limit": None}
+    for name, value in bounds.items():
+        monkeypatch.setattr(memory, name, lambda value=value: value)
+    assert memory.find_free_memory() == 200
+    for name in bounds:
+        monkeypatch.setattr(memory, name, lambda: None)
+    assert memory.find_free_memory() is None
+    memory.require_memory(1e30, "anything needs", "nothing")  # unknown memory refuses nothing

@@ -1,0 +1,107 @@
+"""Every number among the settings has a declared domain, which is checked wherever settings are made."""
+
+import dataclasses
+import math
+
+import pytest
+
+import brio
+from brio.cohort import AuditRules
+from brio.cohort.simulate import Simulation, simulate
+from brio.domains import Domain, find_numbers
+from brio.errors import BrioError
+from brio.estimator import BrioClassifier
+from brio.jobs.setting_list import list_settings
+from brio.jobs.spec import JobSpec
+from brio.methods import list_methods
+from brio.protocol import ProtocolSettings
+from brio.settings import replace_values
+from brio.training import NeuralSettings
+
+METHODS = {entry.method_class.Settings for entry in list_methods()}
+CLASSES = sorted({*METHODS, AuditRules, ProtocolSettings, Simulation, JobSpec}, key=lambda one: one.__name__)
+ABSURD = (math.nan, math.inf, -math.inf, 10**25, -(10**25), 10**5000, True, "many", [1])
+
+
+def make_default(cls):
+    return cls("nowhere") if cls is JobSpec else cls()
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_every_number_has_a_domain_that_holds_its_default_and_what_is_tuned(cls):
+    defaults = make_default(cls)
+    for name, number in find_numbers(cls).items():
+        assert number.domain != Domain(), f"{cls.__name__}.{name} has no domain"
+        number.check(getattr(defaults, name), name)
+    for field in dataclasses.fields(cls):
+        space = field.metadata.get("space")
+        if space is not None and field.name in find_numbers(cls):
+            for value in space.values:
+                find_numbers(cls)[field.name].check(value, field.name)
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_absurd_values_are_refused_by_name_however_they_are_given(cls):
+    defaults = make_default(cls)
+    for name in find_numbers(cls):
+        for value in ABSURD:
+            with pytest.raises(BrioError, match=f"'{name}|{name}'") as direct:
+                dataclasses.replace(defaults, **{name: value})
+            assert len(str(direct.value)) < 250
+        for text in ("nan", "1e400", "9" * 5000) if cls is not JobSpec else ():
+            with pytest.raises(BrioError, match=name) as told:
+                replace_values(defaults, {name: text})
+            assert len(str(told.value)) < 250
+
+
+def test_the_numbers_of_a_users_own_settings_are_at_least_finite():
+    @dataclasses.dataclass(frozen=True)
+    class Own(NeuralSettings):
+        sharpness: float = 1.0
+
+        def __post_init__(self) -> None:
+            """Forgets the checks of its parent."""
+
+    with pytest.raises(BrioError, match="setting 'sharpness'=inf: must be a finite number"):
+        replace_values(Own(), {"sharpness": "inf"})
+    with pytest.raises(BrioError, match="setting 'epochs'=0: must be at least 1"):
+        replace_values(Own(), {"epochs": 0})
+    assert replace_values(Own(), {"sharpness": "-1e20"}).sharpness == -1e20
+
+
+def test_domains_are_listed_with_the_settings():
+    listed = {one.key: one.values for group in list_settings("brio").values() for one in group}
+    assert listed["J"] == "whole number, at least 1 and at most 512"
+    assert listed["rho_g"] == "number, above 0 and at most 1"
+    assert listed["patience"] == "whole number, at least 1 and at most 100,000 or none"
+    assert listed["protocol.validation_sites"] == "whole number, at least 0 and at most 10,000 or auto"
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"seeds": 10**30}, "seeds"),
+        ({"seeds": True}, "seeds"),
+        ({"seeds": 1.5}, "seeds"),
+        ({"runs_per_stack": -1}, "runs_per_stack"),
+        ({"checkpoint_every": math.nan}, "checkpoint_every"),
+        ({"settings": {"penalties": 10**25}}, "penalties"),
+        ({"settings": {"least_penalty": math.inf}}, "least_penalty"),
+        ({"settings": {"protocol.n_folds": 10**9}}, "n_folds"),
+        ({"settings": {"audit.min_frames": -5}}, "min_frames"),
+    ],
+)
+def test_brio_run_refuses_absurd_numbers_and_writes_nothing(options, name, tmp_path):
+    cohort = simulate(Simulation(n_sites=3, per_class=2, n_rois=8, frames=40))
+    with pytest.raises(BrioError, match=name):
+        brio.run(cohort, ["ridge"], out=tmp_path / "new", device="cpu", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "options", [{"epochs": 10**12}, {"J": 10**6}, {"lambda_env": math.nan}, {"validation_sites": -1}, {"K": True}]
+)
+def test_the_estimator_refuses_absurd_numbers(options):
+    cohort = simulate(Simulation(n_sites=3, per_class=2, n_rois=8, frames=40))
+    with pytest.raises(BrioError, match=next(iter(options))):
+        BrioClassifier(device="cpu", **options).fit(cohort)
