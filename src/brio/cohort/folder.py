@@ -33,6 +33,7 @@ from ..schemas import (
 from ..schemas.domains import Range
 from ..schemas.records import show_value
 from ..schemas.table_files import list_text_columns
+from .names import refuse_formula_cells, refuse_formulas
 from .sessions import SCAN_ID, name_repeated_scans
 from .table_values import MISSING, check_numbers, convert_column
 
@@ -122,8 +123,9 @@ def check_participants(table: pd.DataFrame, where: str, labels_required: bool = 
     Raises
     ------
     BrioError
-        If a required column is missing or has gaps, a participant appears twice without different sessions, a label is
-        not 0 or 1, required labels are of one class, or a number is out of range.
+        If a required column is missing or has gaps, a text is a formula of a spreadsheet, a participant appears twice
+        without different sessions, a label is not 0 or 1, required labels are of one class, or a number is out of
+        range.
     """
     required = REQUIRED_COLUMNS if labels_required else ("participant_id",)
     for column in required:
@@ -131,6 +133,7 @@ def check_participants(table: pd.DataFrame, where: str, labels_required: bool = 
             raise BrioError(
                 f"{where}: column '{column}' is missing; the table has the columns {', '.join(map(str, table.columns))}"
             )
+    refuse_formula_cells(table, where)
     table = table.copy()
     for column in table.columns.intersection(["participant_id", "site"]):
         empty = table[column].isna() | (table[column].astype(str).str.strip() == "")
@@ -274,6 +277,7 @@ def read_table(path: Path, row: type, remedy: str = IMPORT_AGAIN) -> pd.DataFram
     """
     text = check_rows(read_bounded(path, MAX_PARTICIPANT_TABLE_BYTES, remedy), path, "\t", remedy)
     table = pd.read_csv(io.StringIO(text), sep="\t", dtype=str, keep_default_na=False, index_col=False)
+    refuse_formula_cells(table, str(path))
     for column in table.columns.difference(list_text_columns(row)):
         table[column] = convert_column(table[column])
         if table[column].dtype.kind == "f" and np.isinf(table[column]).any():
@@ -356,4 +360,5 @@ def read_header(folder: Path) -> dict[str, Any]:
         version = show_value(header.get("format"))
         raise BrioError(f"{path}: format {version}, this version reads {FORMAT}; {IMPORT_AGAIN}")
     from_json(CohortHeader, header, path, IMPORT_AGAIN)
+    refuse_formulas([header["name"], *header["classes"]], f"{path}, name of the cohort or a class")
     return header

@@ -25,6 +25,7 @@ from .folder import (
     hash_content,
     hash_tables,
 )
+from .names import refuse_formulas
 from .signal import convert_frames
 
 __all__ = ["CohortWriter"]
@@ -73,6 +74,7 @@ class CohortWriter:
         provenance: dict[str, Any] | None = None,
         labels_required: bool = True,
     ) -> None:
+        refuse_formulas([name, *classes], "name of the cohort or a class")
         self.out = Path(out)
         self.name = name
         self.atlas = atlas
