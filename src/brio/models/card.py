@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..results.format import format_percent
+from ..results.format import escape_markdown, format_code, format_percent, format_table
 from .adaptation import Adaptation
 from .evidence import Estimate, Evidence
 from .model import Model
@@ -23,13 +23,13 @@ def write_card(model: Model) -> str:
     """
     training, ranges = model.training, model.ranges
     zero, one = model.classes
-    sites = "\n".join(f"| {name} | {n[0]} | {n[1]} |" for name, n in training.sites.items())
+    sites = [[escape_markdown(name), str(n[0]), str(n[1])] for name, n in training.sites.items()]
     seeds = len(model.members)
     lines = [
-        f"# Model card: {model.method.name} on {training.cohort}",
+        f"# Model card: {model.method.name} on {escape_markdown(training.cohort)}",
         f"Fitted with brio {training.versions['brio']} to {training.n_scans} scans of {len(training.sites)} sites, "
-        f"{len(model.atlas)} ROIs ({model.atlas.name}); {seeds} member{'s' if seeds > 1 else ''}. A "
-        f"probability is that of class `{one}` against `{zero}`.",
+        f"{len(model.atlas)} ROIs ({escape_markdown(model.atlas.name)}); {seeds} member{'s' if seeds > 1 else ''}. A "
+        f"probability is that of class {format_code(one)} against {format_code(zero)}.",
         "## What it is for",
         "Research on groups of scans from sites that it was not fitted to. It is no medical device: it must not decide "
         "about a person.",
@@ -42,7 +42,7 @@ def write_card(model: Model) -> str:
         f"source scans differ {model.interval_factor:.2f} times as much as re-estimates let expect; the interval "
         "allows for that.",
         "## Scans it was fitted to",
-        f"| site | {zero} | {one} |\n| --- | --- | --- |\n{sites}",
+        format_table(["site", escape_markdown(zero), escape_markdown(one)], sites),
         f"- 95 % have at least {ranges.least_frames:.0f} frames.",
         f"- Repetition time: {_describe_range(ranges.tr, 's')}.",
         f"- Mean framewise displacement: {_describe_range(ranges.motion, 'mm')}.",

@@ -8,7 +8,7 @@ import pandas as pd
 
 from ..drawing import save_figure
 from ..results.files import create_whole_folder, write_csv
-from ..results.format import format_table
+from ..results.format import escape_markdown, format_code, format_table
 from .explain import ModelExplanation
 from .explain_figures import draw_brain, draw_chords, draw_matrix, find_coordinates, import_brain_plots
 from .patterns import CohortReading
@@ -62,7 +62,7 @@ def write_explanation(explanation: ModelExplanation, out: str | Path) -> list[st
 
 def _name_scans(reading: CohortReading) -> str:
     scans = "those it was fitted to" if reading.is_training else "not exactly those it was fitted to"
-    return f"read on {reading.patterns[0].n_scans} scans of {reading.name}: {scans}"
+    return f"read on {reading.patterns[0].n_scans} scans of {escape_markdown(reading.name)}: {scans}"
 
 
 def describe_explanation(explanation: ModelExplanation) -> str:
@@ -80,10 +80,10 @@ def describe_explanation(explanation: ModelExplanation) -> str:
     training = model.training
     seeds = len(model.members)
     parts = [
-        f"# What {model.method.name} on {training.cohort} reads",
+        f"# What {model.method.name} on {escape_markdown(training.cohort)} reads",
         f"The model was fitted to {training.n_scans} scans of {len(training.sites)} sites; "
-        f"{seeds} member{'s' if seeds > 1 else ''}. A higher margin speaks for class `{model.classes[1]}`, a lower one "
-        f"for `{model.classes[0]}`.",
+        f"{seeds} member{'s' if seeds > 1 else ''}. A higher margin speaks for class {format_code(model.classes[1])}, "
+        f"a lower one for {format_code(model.classes[0])}.",
         "## How to read this",
         *_explain_terms(explanation),
         "## Regions",
@@ -212,7 +212,9 @@ def _describe_stability(explanation: ModelExplanation) -> list[str]:
 
 def _find_reason_against_brain(explanation: ModelExplanation) -> str:
     if find_coordinates(explanation) is None:
-        return f"no brain is drawn: atlas '{explanation.model.atlas.name}' lacks coordinates of some ROIs"
+        return (
+            f"no brain is drawn: atlas '{escape_markdown(explanation.model.atlas.name)}' lacks coordinates of some ROIs"
+        )
     if import_brain_plots() is None:
         return "no brain is drawn: nilearn is not installed; install it (pip install nilearn) and repeat the command"
     return ""
@@ -244,5 +246,5 @@ def _drop_repeated(explanation: ModelExplanation, table: pd.DataFrame) -> pd.Dat
 def _format(table: pd.DataFrame) -> str:
     rows = []
     for row in table[:_ROWS].itertuples(index=False):
-        rows.append([f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row])
+        rows.append([f"{cell:.3g}" if isinstance(cell, float) else escape_markdown(cell) for cell in row])
     return format_table([str(name).replace("_", " ") for name in table], rows)

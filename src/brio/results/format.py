@@ -16,6 +16,9 @@ from ..formatting import MISSING, format_count, format_p, is_missing, state_p
 
 __all__ = [
     "MISSING",
+    "disarm_html",
+    "escape_markdown",
+    "format_code",
     "format_column",
     "format_count",
     "format_frame",
@@ -148,8 +151,41 @@ def join_names(names: Iterable[str], most: int = 6) -> str:
     return " and ".join([", ".join(every[:-1]), every[-1]] if len(every) > 1 else every)
 
 
+def disarm_html(text: str) -> str:
+    """Escape what a viewer of Markdown would take for an HTML tag or entity; ``p < 0.05`` and Markdown stay.
+
+    Examples
+    --------
+    >>> disarm_html("p < 0.05 at <b>site</b> &lt;")
+    'p < 0.05 at &lt;b>site&lt;/b> &amp;lt;'
+    """
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", re.sub(r"&(?=#?\w+;)", "&amp;", text))
+
+
+def escape_markdown(name: object) -> str:
+    r"""Escape a name that comes from data, so that neither Markdown nor HTML in it has an effect.
+
+    Examples
+    --------
+    >>> print(escape_markdown("site *1* <b>"))
+    site \*1\* &lt;b>
+    """
+    return re.sub(r"([\\|*`\[\]])", r"\\\1", disarm_html(" ".join(str(name).split())))
+
+
+def format_code(name: object) -> str:
+    """Write a name that comes from data as code in Markdown.
+
+    Examples
+    --------
+    >>> print(format_code("pat`ient"))
+    `pat'ient`
+    """
+    return "`" + " ".join(str(name).split()).replace("`", "'") + "`"
+
+
 def format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    r"""Write a table in Markdown; bars inside cells are escaped.
+    r"""Write a table in Markdown; bars and HTML inside cells are escaped.
 
     Examples
     --------
@@ -158,9 +194,12 @@ def format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     | --- | --- |
     | a\|b | 71.2 |
     """
-    lines = [list(header), ["---"] * len(header)]
-    lines += [[re.sub(r"(?<!\\)\|", r"\\|", cell) for cell in row] for row in rows]
+    lines = [[_escape_cell(cell) for cell in row] for row in (header, ["---"] * len(header), *rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _escape_cell(cell: str) -> str:
+    return re.sub(r"(?<!\\)\|", r"\\|", disarm_html(" ".join(cell.split())))
 
 
 def format_frame(table: pd.DataFrame) -> str:

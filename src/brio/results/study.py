@@ -10,6 +10,7 @@ import pandas as pd
 
 from ..schemas import OMIT_NONE, Count, formerly, from_json, to_json
 from .files import FINDING, FINDING_OF_0_1, STUDY, TABLE, read_csv, read_json, write_atomically, write_csv, write_json
+from .format import disarm_html
 from .run_record import ProtocolName
 
 __all__ = ["StoredStudy", "StudyOptions", "StudyRecord"]
@@ -135,6 +136,6 @@ class StoredStudy:
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.table is not None:
             write_csv(self.folder / TABLE, self.table, float_format)
-        write_atomically(self.folder / FINDING, self.finding)
+        write_atomically(self.folder / FINDING, disarm_html(self.finding))
         (self.folder / FINDING_OF_0_1).unlink(missing_ok=True)
         write_json(self.folder / STUDY, to_json(self.record))
