@@ -1,5 +1,7 @@
 """ABIDE as the Preprocessed Connectomes Project lays it out, from the disk and through the fetcher."""
 
+import shutil
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -256,3 +258,25 @@ def test_genuine_phenotypes_agree_with_the_packed_table(abide_folder, tmp_path):
         assert (ours[column] == packed[column]).all(), column
     for column in ("age", "mean_fd", "fiq"):
         np.testing.assert_allclose(ours[column], packed[column], atol=1e-4, err_msg=column)
+
+
+def test_fetched_files_are_recorded_and_compared(tmp_path):
+    record, fetcher = tmp_path / "abide.sha256", dead_roi_fill([])
+    fetch_abide("aal", tmp_path / "one", data_dir=tmp_path / "data", digests=record, fetcher=fetcher)
+    lines = record.read_text().splitlines()
+    assert len(lines) == 6  # five scans of this atlas, and the phenotypes
+    name = lines[1].split("  ")[1]
+    digest = sha256((tmp_path / "data" / "ABIDE_pcp" / name).read_bytes()).hexdigest()
+    assert lines[1] == f"{digest}  {name}"
+    again = {"data_dir": tmp_path / "more", "digests": record, "fetcher": fetcher}
+    assert len(fetch_abide("aal", tmp_path / "two", **again)) == 5
+    for damage, message in [
+        (lambda text: text.replace(digest, "0" * 64), f"{name}: differs from the digest in"),
+        (lambda text: text.replace(f"{digest}  {name}\n", ""), f"has no digest of {name}"),
+        (lambda text: "not a digest\n" + text, "line 1: is no digest"),
+    ]:
+        record.write_text(damage("\n".join(lines) + "\n"))
+        shutil.rmtree(tmp_path / "more")
+        with pytest.raises(BrioError, match=message):
+            fetch_abide("aal", tmp_path / "three", **again)
+        assert not (tmp_path / "three").exists()

@@ -163,11 +163,21 @@ def fetch_abide_(
     n_subjects: Annotated[
         int | None, number(domains.Participants, "Import only the first so many participants.")
     ] = None,
+    digests: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of SHA-256 digests, as sha256sum writes it: downloaded files are compared with it, or recorded "
+            "there if it does not exist. The release publishes none."
+        ),
+    ] = None,
 ) -> None:
-    """Download ABIDE I (Preprocessed Connectomes Project, C-PAC pipeline) and write it as a cohort."""
+    """Download ABIDE I (Preprocessed Connectomes Project, C-PAC pipeline) and write it as a cohort.
+
+    This is the one command that uses the network, besides 'brio atlas' for atlases that nilearn downloads.
+    """
     from ..cohort.readers import fetch_abide, summarise_import
 
-    cohort = fetch_abide(atlas, out, data_dir=data_dir, n_subjects=n_subjects)
+    cohort = fetch_abide(atlas, out, data_dir=data_dir, n_subjects=n_subjects, digests=digests)
     say(summarise_import(cohort))
     say(f"wrote {cohort!r} to {out}")
 

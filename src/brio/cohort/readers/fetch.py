@@ -9,10 +9,12 @@ from typing import Any
 from ...errors import BrioError, nearest
 from ..cohort import Cohort
 from .assembly import canonicalise_atlas_name, refuse_existing
+from .digests import compare_digests
 from .pcp import read_pcp
 
 __all__ = ["fetch_abide"]
 
+PHENOTYPES = "Phenotypic_V1_0b_preprocessed1.csv"
 DERIVATIVES = {"aal116": "rois_aal", "cc200": "rois_cc200"}
 """Name of each atlas in the release."""
 
@@ -24,12 +26,16 @@ def fetch_abide(
     data_dir: str | Path | None = None,
     n_subjects: int | None = None,
     name: str | None = None,
+    digests: str | Path | None = None,
     fetcher: Callable[..., Any] | None = None,
 ) -> Cohort:
     """Download the ROI series of ABIDE I and import them.
 
     The series are those of the C-PAC pipeline, band-pass filtered and with global signal regression. All participants
     are imported, whatever the quality ratings of the release; exclusions are left to the audit.
+
+    The release publishes no digests, so a first download can only be trusted. With ``digests`` its files are recorded,
+    and every later download is compared with the record before it is imported.
 
     Parameters
     ----------
@@ -43,6 +49,9 @@ def fetch_abide(
         Import only the first so many participants.
     name : str, optional
         Name of the cohort; ``abide-<atlas>`` by default.
+    digests : str or Path, optional
+        File of SHA-256 digests, as ``sha256sum`` writes them. If it exists, files that differ from it are refused;
+        otherwise it is written.
     fetcher : callable, optional
         Replaces ``nilearn.datasets.fetch_abide_pcp``, for tests.
 
@@ -53,7 +62,7 @@ def fetch_abide(
     Raises
     ------
     BrioError
-        If the atlas is not offered, ``out`` exists, or the download fails.
+        If the atlas is not offered, ``out`` exists, the download fails, or a file differs from its digest.
     """
     atlas_name = canonicalise_atlas_name(atlas).lower()
     if atlas_name not in DERIVATIVES:
@@ -81,10 +90,13 @@ def fetch_abide(
             f"the download of ABIDE failed ({message}); run again, files already in {data_dir} are kept"
         ) from error
     folder = Path(data_dir) / "ABIDE_pcp"
+    if digests is not None:
+        series = (folder / "cpac" / "filt_global").glob(f"*_{DERIVATIVES[atlas_name]}.1D")
+        compare_digests(folder, sorted([folder / PHENOTYPES, *series]), Path(digests))
     return read_pcp(
         folder / "cpac" / "filt_global",
         out,
         atlas=DERIVATIVES[atlas_name].removeprefix("rois_"),
-        participants=folder / "Phenotypic_V1_0b_preprocessed1.csv",
+        participants=folder / PHENOTYPES,
         name=name,
     )

@@ -1,0 +1,59 @@
+"""SHA-256 digests of downloaded files: recorded once, compared at every later download."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...errors import BrioError
+
+__all__ = ["compare_digests"]
+
+
+def compare_digests(folder: Path, files: Sequence[Path], record: Path) -> None:
+    """Compare files with a record of their digests; a record that does not exist is written.
+
+    Parameters
+    ----------
+    folder : Path
+        Names in the record are relative to it.
+    files : sequence of Path
+    record : Path
+        One line ``<64 hexadecimal digits>  <name>`` for each file, as ``sha256sum`` writes and checks them.
+
+    Raises
+    ------
+    BrioError
+        If a file differs from the record or is not in it, or the record cannot be read.
+    """
+    found = {path.relative_to(folder).as_posix(): _hash_file(path) for path in files}
+    if not record.exists():
+        lines = "".join(f"{digest}  {name}\n" for name, digest in found.items())
+        with record.open("x", encoding="utf-8") as file:
+            file.write(lines)
+        return
+    known = _read_record(record)
+    for name, digest in found.items():
+        if name not in known:
+            raise BrioError(f"{record}: has no digest of {name}; remove the file from {folder}, or record anew")
+        if known[name] != digest:
+            raise BrioError(
+                f"{folder / name}: differs from the digest in {record}; it is damaged or another version. Remove it "
+                "and fetch again"
+            )
+
+
+def _hash_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read_record(record: Path) -> dict[str, str]:
+    known = {}
+    for number, line in enumerate(record.read_text("utf-8", errors="replace").splitlines(), 1):
+        digest, separator, name = line.partition("  ")
+        if not separator or len(digest) != 64 or not set(digest.lower()) <= set("0123456789abcdef"):
+            raise BrioError(f"{record}, line {number}: is no digest as 'sha256sum' writes it")
+        known[name] = digest.lower()
+    return known
