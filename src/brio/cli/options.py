@@ -94,7 +94,14 @@ RecordsOnly = Annotated[bool, typer.Option("--records-only", help="Store scores 
 Report = Annotated[
     bool, typer.Option("--report", help="Also write table.md, sites.png and report.html to the folder for results.")
 ]
-Load = Annotated[list[Path] | None, typer.Option("--load", help="Python file with methods of your own; repeatable.")]
+Load = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--load",
+        help="Python file with methods of your own; repeatable. It is executed with all your rights: load only files "
+        "that you would run yourself.",
+    ),
+]
 
 
 def say_warnings(cohort: Cohort) -> None:
@@ -114,11 +121,13 @@ def explain_interruption() -> Iterator[None]:
 
 
 def load_own_methods(files: list[Path] | None) -> list[str]:
-    """Load a user's own methods; returns their names."""
+    """Load a user's own methods, and say that their files are executed; returns their names."""
     if not files:
         return []
     from ..methods import load_methods
 
+    for file in filter(Path.is_file, files):
+        print(f"brio: --load executes {file}", file=sys.stderr)  # not among what a command prints for programs
     return [name for file in files for name in load_methods(file)]
 
 

@@ -331,9 +331,10 @@ def make_method(name: str, values: dict[str, Any] | None = None) -> Method:
 
 
 def load_methods(path: str | Path) -> list[str]:
-    """Run a Python file whose decorators register a user's own methods.
+    """Execute a Python file whose decorators register a user's own methods.
 
-    A file that was loaded before is not run again.
+    The file runs with all rights of the user, like any program: load only files that you would run yourself. One that
+    was loaded before is not executed again.
 
     Parameters
     ----------
