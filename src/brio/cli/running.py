@@ -68,7 +68,11 @@ def run(
     cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
     out: JobOut,
     method: Annotated[
-        list[str] | None, typer.Option(help="Method, see 'brio methods'; repeatable; 'all' for all.")
+        list[str] | None,
+        typer.Option(
+            help="Method, see 'brio methods'; repeatable; 'all' for all. By default those of --load, or else brio, the "
+            "method of the paper; 'ridge' is the one to compare it with."
+        ),
     ] = None,
     protocol: Protocol = "loso",
     seeds: Seeds = 1,
@@ -88,14 +92,17 @@ def run(
     quiet: Quiet = False,
     config: Config = None,
 ) -> None:
-    """Evaluate methods at sites they were not trained on."""
+    """Evaluate methods at sites they were not trained on.
+
+    Example: brio run cohort --method ridge --method brio --seeds 3 --out results
+    """
     from ..api import Result
     from ..jobs import run_job
 
     own = load_own_methods(load)
     spec = job_options(
         cohort,
-        method or own or ["brio"],
+        method or own or _choose_default(),
         protocol=protocol,
         seeds=seeds,
         setting=setting,
@@ -114,6 +121,12 @@ def run(
     print_result(result)
     if report:
         write_outputs(result)
+
+
+def _choose_default() -> list[str]:
+    """Choose the method of the paper, and say so."""
+    say("no --method given: evaluates brio; compare it with a linear model by --method ridge --method brio")
+    return ["brio"]
 
 
 @app.command(context_settings={"allow_extra_args": True})

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 
 from ..cohort import Cohort
-from ..cohort.covariates import COVARIATE_COLUMNS
+from ..cohort.covariates import COVARIATE_COLUMNS, SEX_CODES
 from ..cohort.given_fc import holds_fc
 from ..cohort.sessions import index_participants
 
-__all__ = ["describe_cohort", "group_participants"]
+__all__ = ["describe_cohort", "group_participants", "is_label_sex"]
 
 SMALLEST_GROUP = 5
 """A group with fewer scans gets counts alone: mean and SD of three ages are nearly the ages."""
@@ -45,6 +45,27 @@ def describe_cohort(cohort: Cohort) -> dict[str, Any]:
         "all": _describe_group(cohort, np.ones(len(cohort), dtype=bool)),
         "sites": [{"site": str(s), **_describe_group(cohort, sites == s)} for s in np.unique(sites)],
     }
+
+
+def is_label_sex(cohort: Cohort) -> bool:
+    """Return whether the classes of a cohort are the sexes: by their names, or because sex tells every label.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> from brio.cohort.simulate import Simulation, simulate
+    >>> cohort = simulate(Simulation(n_sites=2, per_class=6, n_rois=8))
+    >>> is_label_sex(cohort), is_label_sex(replace(cohort, classes=("F", "M")))
+    (False, True)
+    """
+    codes = {SEX_CODES.get(name.strip().lower()) for name in cohort.classes}
+    if codes == {0.0, 1.0}:
+        return True
+    if "sex" not in cohort.participants:
+        return False
+    known = cohort.participants["sex"].notna().to_numpy()
+    pairs = set(zip(cohort.participants["sex"][known].astype(str), cohort.labels[known].tolist(), strict=True))
+    return len(pairs) == 2 and len({sex for sex, _ in pairs}) == 2 and len({label for _, label in pairs}) == 2
 
 
 def _describe_rois(cohort: Cohort) -> dict[str, Any]:

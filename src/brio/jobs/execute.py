@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ..device import check_device_name
 from ..progress import Progress, silent
 from ..results import StoredJob, prediction_rows, result_rows, summarise, write_tables
+from .cohort_facts import is_label_sex
 from .job import Job, Say, ignore, open_cohort, prepare_job
 from .plan import JobPlan
 from .resume import open_job
@@ -72,6 +73,6 @@ def execute_plan(
         train_stacks(job, plan, store)
         records = [store.read_record(key) for key in plan.runs]
         rows, predictions = result_rows(records), prediction_rows(records)
-        summary = summarise(plan.document, rows, predictions, plan.facts)
+        summary = summarise(plan.document, rows, predictions, plan.facts, is_label_sex(job.cohort))
         write_tables(folder, rows, predictions, summary)
     return StoredJob(folder, summary, rows, plan.document, predictions)

@@ -76,8 +76,8 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
     notes = [f"95 % interval of the mean AUC: {'; '.join(kinds)}."]
     if any(method.pair_weighted_auc for summary in summaries for method in summary.methods.values()):
         notes.append(
-            "Pair-weighted: every pair of a patient and a control of one test site counts alike; its interval is over "
-            "participants at these sites."
+            "Pair-weighted: every pair of participants of the two classes at one test site counts alike; its interval "
+            "is over participants at these sites."
         )
     return "\n".join([format_table(header, [row for *_, row in rows]), "", *notes]) + "\n"
 

@@ -40,7 +40,13 @@ def changed_settings(method: str, settings: Mapping[str, Any]) -> dict[str, Any]
     return {k: v for k, v in settings.items() if k in defaults and defaults[k] != v}
 
 
-def summarise(plan: Plan, rows: pd.DataFrame, predictions: pd.DataFrame, facts: Mapping[str, MethodFacts]) -> Summary:
+def summarise(
+    plan: Plan,
+    rows: pd.DataFrame,
+    predictions: pd.DataFrame,
+    facts: Mapping[str, MethodFacts],
+    label_is_sex: bool = False,
+) -> Summary:
     """Summarise a job: mean and SD over sites of the means over seeds, with a 95 % interval, see :data:`INTERVALS`.
 
     Under k-fold every fold of every seed counts, since another seed deals the scans to other folds.
@@ -52,6 +58,8 @@ def summarise(plan: Plan, rows: pd.DataFrame, predictions: pd.DataFrame, facts: 
         The tables of the job.
     facts : dict of MethodFacts
         What each method declares about itself.
+    label_is_sex : bool
+        Whether sex is the label, so that a control that is given sex says nothing.
     """
     harmonise = HarmonisationRule(**plan.harmonise) if plan.harmonise else HarmonisationRule()
     methods = {
@@ -71,7 +79,7 @@ def summarise(plan: Plan, rows: pd.DataFrame, predictions: pd.DataFrame, facts: 
         smoke_run=plan.folds is not None or len(plan.seeds) < FULL_SEEDS,
         harmonise=str(harmonise) or None,
         intervals=INTERVALS[plan.protocol],
-        warnings=tuple(_warn_of_shortcuts(methods, plan.protocol)),
+        warnings=tuple(_warn_of_shortcuts(methods, plan.protocol, label_is_sex)),
         selection=SELECTION,
         methods=methods,
     )
@@ -121,12 +129,18 @@ def _average(rows: pd.DataFrame, column: str) -> float | None:
     return None if mean is None or pd.isna(mean) else float(mean)
 
 
-def _warn_of_shortcuts(methods: Mapping[str, MethodSummary], protocol: str) -> list[str]:
-    """Warn of controls above chance: they are right without looking at the brain."""
+def _warn_of_shortcuts(methods: Mapping[str, MethodSummary], protocol: str, label_is_sex: bool) -> list[str]:
+    """Warn of controls above chance: they are right without looking at the brain, unless they are given the label."""
     where = "at unseen sites" if protocol == "loso" else "in test folds"
-    return [
+    given_label = [name for name, m in methods.items() if label_is_sex and "sex" in m.needs]
+    warnings = [
+        f"{name} is given sex, which is the label here: its score says nothing about the brain or about shortcuts; "
+        "leave it out"
+        for name in given_label
+    ]
+    return warnings + [
         f"{name} reaches AUC {format_percent(m.auc.mean)} ({format_interval(m.auc.interval)}) {where} without a "
         "connectome: part of what any method scores may be that"
         for name, m in methods.items()
-        if m.control and m.is_above_chance
+        if m.control and m.is_above_chance and name not in given_label
     ]
