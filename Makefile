@@ -7,7 +7,7 @@ MEMORY := $(shell df -Pk /dev/shm 2>/dev/null | awk '$$6 == "/dev/shm" && $$4 > 
 TEST := $(MEMORY) PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup \
 	-o tmp_path_retention_count=1
 
-.PHONY: demo readme results test unit soak bench lint docs package browser clean
+.PHONY: demo readme results test unit soak bench lint docs package browser audit clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -45,8 +45,8 @@ bench: .venv/installed  ## ratios to other code in one run; BENCH="--device cuda
 	$(BIN)/python benchmarks/bench/ratios.py build/bench.json --keep build/bench-kept.json
 
 lint: .venv/installed
-	$(BIN)/ruff check src tests benchmarks docs
-	$(BIN)/ruff format --check src tests benchmarks docs
+	$(BIN)/ruff check src tests benchmarks docs tools
+	$(BIN)/ruff format --check src tests benchmarks docs tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
 
@@ -54,6 +54,9 @@ docs: .venv/docs-installed  ## the documentation site, build/docs/index.html: ga
 	rm -rf build/docs docs/api/generated docs/auto_examples
 	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -q -W --keep-going -b html docs build/docs
 	$(BIN)/python docs/check_site.py build/docs
+
+audit: .venv/docs-installed  ## licences and pinned versions of all dependencies; vulnerabilities where pip-audit is installed
+	$(BIN)/python tools/audit_dependencies.py
 
 package: .venv/installed  ## wheel and sdist in dist/
 	rm -rf dist

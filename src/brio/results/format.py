@@ -181,7 +181,7 @@ def format_code(name: object) -> str:
     >>> print(format_code("pat`ient"))
     `pat'ient`
     """
-    return "`" + " ".join(str(name).split()).replace("`", "'") + "`"
+    return "`" + disarm_html(" ".join(str(name).split()).replace("`", "'")) + "`"
 
 
 def format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -1,0 +1,85 @@
+"""Nothing leaves the machine but what ``brio fetch`` asks for."""
+
+import socket
+
+import pytest
+
+from brio.cohort.simulate import Simulation, simulate
+from commands import command
+
+FAST = [
+    "audit cohort",
+    "run cohort --method ridge --device cpu --out job --quiet",
+    "table job",
+    "fit cohort --method ridge --device cpu --out model --quiet",
+    "predict model other --reestimates 4 --device cpu --out predictions",
+]
+SLOW = [
+    "methods",
+    "settings ridge",
+    "studies",
+    "tune cohort --method gcn --set epochs=2 --budget 2 --seeds 1 --device cpu --out tuned --quiet",
+    "run cohort --method brio --set epochs=2 --set T_w=1 --device cpu --out network --report --quiet",
+    "config network",
+    "compare network",
+    "fit cohort --method log-ridge --evaluate --device cpu --out model --quiet",
+    "predict model other --device cpu --out predictions",
+    "adapt model other --device cpu --out adapted",
+    "explain model --cohort cohort --sites --device cpu --out explanation --quiet",
+    "study subgroups cohort --method ridge --seeds 1 --device cpu --out study --quiet",
+    "report study",
+    "demo --out demo --quiet",
+]
+
+
+@pytest.fixture
+def attempts(monkeypatch):
+    """Whoever looks up an address or connects to another machine is refused and noted."""
+    noted = []
+
+    class Refused(socket.socket):
+        def connect(self, address):
+            refuse(address)
+
+        connect_ex = sendto = connect
+
+    def refuse(*args, **kwargs):
+        noted.append(args)
+        raise OSError("the network is closed")
+
+    monkeypatch.setattr(socket, "socket", Refused)
+    for name in ("create_connection", "getaddrinfo", "gethostbyname"):
+        monkeypatch.setattr(socket, name, refuse)
+    return noted
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    simulate(Simulation(n_sites=5, per_class=6, n_rois=8, frames=60)).save("cohort")
+    simulate(Simulation(n_sites=1, per_class=6, n_rois=8, frames=60, seed=1)).save("other")
+    return tmp_path
+
+
+def run_all(lines, attempts):
+    for line in lines:
+        said = command(*line.split())
+        assert said.status == 0, (line, said)
+        assert attempts == [], line
+
+
+def test_no_command_asks_for_the_network(here, attempts):
+    run_all(FAST, attempts)
+
+
+@pytest.mark.soak
+def test_no_long_command_asks_for_the_network(here, attempts):
+    run_all(SLOW, attempts)
+
+
+def test_fetch_does_and_says_so_where_it_cannot(here, attempts):
+    said = command("fetch", "abide", "--data-dir", here / "data", "--out", "abide")
+    assert said.status == 2
+    assert attempts  # the guard sees what there is to see
+    assert "the download of ABIDE failed" in said.err
+    assert not (here / "abide").exists()
