@@ -160,6 +160,23 @@ class Number:
     domain: Domain = Domain()
     others: tuple[Any, ...] = ()
 
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON has it; what is as by default is left out."""
+        ends = {name: value for name, value in vars(self.domain).items() if value != getattr(Domain(), name)}
+        return {"kind": self.kind.__name__, **ends, **({"others": list(self.others)} if self.others else {})}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Number:
+        """Make it from what :meth:`to_json` returned.
+
+        Examples
+        --------
+        >>> Number.from_json(Number(int, Domain(1, 9), (None,)).to_json()) == Number(int, Domain(1, 9), (None,))
+        True
+        """
+        ends = {name: end for name, end in value.items() if name not in ("kind", "others")}
+        return cls({"int": int, "float": float}[value["kind"]], Domain(**ends), tuple(value.get("others", ())))
+
     def check(self, value: Any, where: str) -> None:
         """Raise an error if a value is not accepted.
 

@@ -9,10 +9,10 @@ import typing
 from collections.abc import Iterable
 from typing import Any, Literal, TypeVar
 
-from .domains import find_numbers, shorten_value
+from .domains import Number, find_numbers, shorten_value
 from .errors import BrioError, nearest
 
-__all__ = ["check_domains", "parse_assignments", "replace_values", "require", "setting"]
+__all__ = ["check_domains", "check_number", "parse_assignments", "replace_values", "require", "setting"]
 
 T = TypeVar("T")
 _read_hints = functools.cache(typing.get_type_hints)  # they are text, which is compiled each time they are read
@@ -110,6 +110,31 @@ def check_domains(settings: Any, prefix: str = "") -> None:
     """
     for name, number in find_numbers(type(settings)).items():
         number.check(getattr(settings, name), f"setting '{prefix}{name}'=")
+
+
+def check_number(value: Any, number: Number, where: str) -> None:
+    """Check a value, which may be text, against the numbers that a setting accepts; needs no class of settings.
+
+    Parameters
+    ----------
+    value : Any
+    number : Number
+    where : str
+        Names the setting in errors.
+
+    Raises
+    ------
+    BrioError
+        As :func:`replace_values` for the same value.
+
+    Examples
+    --------
+    >>> check_number("none", Number(int, others=(None,)), "setting 'patience'")
+    """
+    hint: Any = number.kind
+    for other in number.others:
+        hint = hint | (None if other is None else Literal[other])
+    number.check(_convert(value, hint, where), f"{where}=")
 
 
 def _convert(value: Any, hint: Any, where: str) -> Any:

@@ -31,15 +31,15 @@ def test_every_method_has_an_estimate_that_grows_with_its_widths(cohort):
         usual = estimate_memory(make_method(entry.name), cohort)
         assert np.isfinite(usual)
         assert usual > 0
-    wide = estimate_memory(make_method("brio", {"d_h": 4096}), cohort)
-    assert wide > 20 * estimate_memory(make_method("brio"), cohort)
+    wide = estimate_memory(make_method("gcn", {"width": 4096}), cohort)
+    assert wide > 20 * estimate_memory(make_method("gcn"), cohort)
     many = estimate_memory(make_method("brio-plus", {"K": 10_000}), cohort)
     assert many > 100 * estimate_memory(make_method("brio-plus"), cohort)
 
 
 def test_a_job_that_does_not_fit_into_memory_is_refused_before_it_writes(cohort, scarce, tmp_path):
-    with pytest.raises(BrioError, match=r"method 'brio' with these settings.* needs about .* 10 MB are free") as told:
-        brio.run(cohort, ["brio"], settings={"d_h": 4096}, out=tmp_path / "new", device="cpu")
+    with pytest.raises(BrioError, match=r"method 'gcn' with these settings.* needs about .* 10 MB are free") as told:
+        brio.run(cohort, ["gcn"], settings={"width": 4096}, out=tmp_path / "new", device="cpu")
     assert "choose smaller settings" in str(told.value)
     assert list(tmp_path.iterdir()) == []
     assert len(brio.run(cohort, ["ridge"], out=tmp_path / "new", device="cpu").rows) == 5

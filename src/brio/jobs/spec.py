@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..cohort import AuditRules, Cohort
 from ..connectome import HarmonisationRule
-from ..domains import RunsPerStack, Seconds, Seeds
+from ..domains import Number, RunsPerStack, Seconds, Seeds
 from ..errors import BrioError, nearest
 from ..methods import find_method, list_methods, make_method, present_name
 from ..protocol import PROTOCOLS, ProtocolSettings
 from ..results import TuningRecord
-from ..settings import check_domains, replace_values, require
+from ..settings import check_domains, check_number, replace_values, require
 
 if TYPE_CHECKING:
     from ..training import Method
@@ -182,13 +182,13 @@ def check_settings(names: Sequence[str], values: Mapping[str, Any]) -> None:
     names : sequence of str
         Names of methods.
     values : dict
-        Settings. Whether a value fits its setting is checked when the method is made.
+        Settings. Numbers are checked here; whether values fit together is checked when the method is made.
 
     Raises
     ------
     BrioError
-        If a method is unknown, no method has a setting (the message names the nearest one), or every method that has a
-        setting fixes its value.
+        If a method is unknown, no method has a setting (the message names the nearest one), every method that has a
+        setting fixes its value, or a number is out of its domain.
     """
     entries = [find_method(name) for name in names]
     known = {key for entry in entries for key in entry.settings}
@@ -201,6 +201,9 @@ def check_settings(names: Sequence[str], values: Mapping[str, Any]) -> None:
         if not any(key in _select_settings(name, values) for name in names):
             entry = next(entry for entry in entries if key in entry.settings)
             raise BrioError(f"method '{entry.name}' fixes '{key}' to {entry.fixed[key]!r}")
+        for entry in entries:
+            if key in entry.numbers and key not in entry.fixed:
+                check_number(values[key], Number.from_json(entry.numbers[key]), f"setting '{key}'")
 
 
 def make_methods(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, Method]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..domains import find_numbers
 from ..errors import BrioError, nearest
 from ..settings import replace_values
 from .provenance import (
@@ -91,6 +92,8 @@ class MethodEntry:
         All settings with their default values, those that the name fixes included.
     tuned_over : dict of str
         Settings that are tuned, and over which values, in words.
+    numbers : dict of dict
+        Which numbers each numeric setting accepts, see :meth:`brio.domains.Number.to_json`.
     removed_settings : dict of str
         Settings of earlier versions, and what became of them.
     settings_class : str
@@ -114,6 +117,7 @@ class MethodEntry:
     fixed: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     tuned_over: dict[str, str] = field(default_factory=dict)
+    numbers: dict[str, dict[str, Any]] = field(default_factory=dict)
     removed_settings: dict[str, str] = field(default_factory=dict)
     settings_class: str = ""
     file: str = ""
@@ -223,6 +227,7 @@ def method(
             tuned_over={
                 f.name: str(f.metadata["space"]) for f in dataclasses.fields(settings) if f.metadata.get("space")
             },
+            numbers={key: number.to_json() for key, number in find_numbers(settings).items()},
             removed_settings=dict(getattr(settings, "removed", {})),
             settings_class=f"{settings.__module__}.{settings.__qualname__}",
         )
