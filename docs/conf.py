@@ -33,7 +33,7 @@ extensions = [
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 highlight_language = "none"  # plain blocks are commands
 templates_path = ["_templates"]
-exclude_patterns = ["examples/**", "gallery/**", "result_pages/**"]
+exclude_patterns = ["examples/**", "gallery/**", "result_pages/**", "promises_counts.md", "api/generated/settings.md"]
 nitpicky = True
 nitpick_ignore_regex = [
     ("py:class", r"Module"),  # in a docstring that networks inherit from torch
@@ -106,6 +106,20 @@ copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
 
+def write_settings(app: Any) -> None:
+    """Write the list of all settings that the page on configuration includes."""
+    from brio.jobs.setting_list import list_settings
+    from brio.results.format import format_table
+
+    lines: list[str] = []
+    for heading, group in list_settings().items():
+        rows = [[f"`{one.key}`", one.default or "by method", one.values, one.meaning] for one in group]
+        lines += [f"### {heading.capitalize()}", format_table(["setting", "default", "values", "meaning"], rows)]
+    place = HERE / "api" / "generated" / "settings.md"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text("\n\n".join(lines) + "\n", encoding="utf-8")
+
+
 def copy_mathjax(app: Any, error: Exception | None) -> None:
     """Put MathJax beside the pages."""
     if error is None and app.builder.format == "html":
@@ -115,4 +129,5 @@ def copy_mathjax(app: Any, error: Exception | None) -> None:
 
 def setup(app: Any) -> None:
     """Connect what is ours."""
+    app.connect("builder-inited", write_settings)
     app.connect("build-finished", copy_mathjax)
