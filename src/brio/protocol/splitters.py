@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -151,7 +152,7 @@ class SiteStratifiedKFold(_SiteSplitter):
         if y is None:
             raise BrioError("SiteStratifiedKFold stratifies by site and class: it needs y")
         check_consistent_length(X, y, sites)
-        if not 2 <= self.n_splits <= len(sites):
+        if not isinstance(self.n_splits, numbers.Integral) or not 2 <= self.n_splits <= len(sites):
             raise BrioError(f"SiteStratifiedKFold: n_splits={self.n_splits}, but it must be from 2 to {len(sites)}")
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         ids = np.arange(len(sites))
