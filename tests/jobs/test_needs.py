@@ -33,6 +33,8 @@ def test_every_method_has_an_estimate_that_grows_with_its_widths(cohort):
         assert usual > 0
     wide = estimate_memory(make_method("gcn", {"width": 4096}), cohort)
     assert wide > 20 * estimate_memory(make_method("gcn"), cohort)
+    bold = estimate_memory(make_method("deci", {"bold_windows": 1000, "bold_frames": 10_000}), cohort)
+    assert bold > 30 * 1000 * 10_000 * 8 * 4
     many = estimate_memory(make_method("brio-plus", {"K": 10_000}), cohort)
     assert many > 100 * estimate_memory(make_method("brio-plus"), cohort)
 

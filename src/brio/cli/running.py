@@ -102,7 +102,7 @@ def run(
     own = load_own_methods(load)
     spec = job_options(
         cohort,
-        method or own or _choose_default(),
+        method or own or ["brio"],
         protocol=protocol,
         seeds=seeds,
         setting=setting,
@@ -119,14 +119,10 @@ def run(
         finished = run_job(spec, out, progress, say)
     result = Result.from_finished_job(finished)
     print_result(result)
+    if not method and not own:
+        say("brio, the method of the paper, was evaluated since no --method was given; compare it with --method ridge")
     if report:
         write_outputs(result)
-
-
-def _choose_default() -> list[str]:
-    """Choose the method of the paper, and say so."""
-    say("no --method given: evaluates brio; compare it with a linear model by --method ridge --method brio")
-    return ["brio"]
 
 
 @app.command(context_settings={"allow_extra_args": True})

@@ -49,7 +49,15 @@ def estimate_memory(method: Method, cohort: Cohort) -> float:
     """
     graphs = len(cohort) * cohort.n_rois**2 * 4.0
     reestimates = (method.facts.reestimates or 0) * cohort.n_rois**2 * 4.0 * _PASS
-    return 2 * graphs + max(_estimate_step(method, cohort), reestimates)
+    return 2 * graphs + _estimate_bold(method, cohort) + max(_estimate_step(method, cohort), reestimates)
+
+
+def _estimate_bold(method: Method, cohort: Cohort) -> float:
+    """Memory of the windows of all scans; 0 where a method reads no BOLD."""
+    settings = method.settings
+    if "bold" not in method.needs or not hasattr(settings, "bold_windows"):
+        return 0.0
+    return 4.0 * len(cohort) * settings.bold_windows * settings.bold_frames * cohort.n_rois
 
 
 def _estimate_step(method: Method, cohort: Cohort) -> float:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...connectome import fill_dead
-from ...domains import PositiveShare
+from ...domains import InnerShare
 from ...training import MethodFacts, Scans, SourceScans, Tensors
 from ..registry import TEXTBOOK, method
 from .features import vectorise_fc
@@ -42,7 +42,7 @@ class TangentSettings(LinearSettings):
         Mean of the source scans at which the tangent space is taken: the arithmetic or the Frechet mean.
     """
 
-    shrinkage: PositiveShare | None = None
+    shrinkage: InnerShare | None = None
     reference: Literal["euclidean", "geometric"] = "euclidean"
 
 
