@@ -87,8 +87,14 @@ def escape_bars(app: Any, what: str, name: str, obj: Any, options: Any, lines: l
 def name_defaults(
     app: Any, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: str | None
 ) -> tuple[str, str | None] | None:
-    """Write the default of a dataclass field that a function makes as ``...``, which Sphinx can read."""
-    return (signature.replace("<factory>", "..."), returns) if signature and "<factory>" in signature else None
+    """Write a default that a function makes as ``...``, which Sphinx can read, and a type without its domain.
+
+    The page on configuration lists the domains of all settings.
+    """
+    if not signature:
+        return None
+    plain = re.sub(r"(?:~?typing\.)?Annotated\[(\w+), ~?(?:[\w.]*\.)?Domain\([^()]*\)\]", r"\1", signature)
+    return plain.replace("<factory>", "..."), returns
 
 
 def setup(app: Any) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """The linear family against scikit-learn and nilearn on explicit features, and the controls."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -154,6 +156,18 @@ def test_a_control_finds_its_shortcut_and_says_so(name):
     others = [n for n in ("covariates-only", "length-only", "dead-rois-only") if n != name]
     quiet = evaluate(shortcut_cohort(name), others, device="cpu", exclude=False)
     assert quiet.rows.groupby("method")["auc"].mean().between(0.3, 0.65).all()
+
+
+@pytest.mark.parametrize("classes", [("F", "M"), ("0", "1")])
+def test_a_control_that_is_given_the_label_is_not_called_a_shortcut(classes):
+    cohort = shortcut_cohort("nothing")
+    sex = np.where(cohort.labels == 1, "M", "F")
+    cohort = replace(cohort, classes=classes, participants=cohort.participants.assign(sex=sex))
+    result = evaluate(cohort, ["covariates-only"], device="cpu", exclude=False)
+    assert result.rows["auc"].mean() > 0.95
+    (warning,) = result.summary.warnings
+    assert warning.startswith("covariates-only is given sex, which is the label here")
+    assert "leave it out" in warning
 
 
 @pytest.mark.parametrize(("name", "solutions"), [("ridge", 2), ("core-scaffold", 4)])

@@ -1,5 +1,6 @@
 """A method in a user's own file: the example of the documentation, and what goes wrong."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import brio
 from brio.cli import main
 from brio.errors import BrioError
 from brio.methods import find_method, load_methods, registry
+from commands import command
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "my_method.py"
 
@@ -42,6 +44,14 @@ def test_the_example_of_the_documentation_runs_and_is_tuned(tmp_path, capsys):
     tune = ["tune", "gated-profiles", tmp_path / "cohort", *options, "--budget", "2"]
     call_brio(*tune, "--seeds", "1", "--fold", "site01", "--out", tmp_path / "t")
     assert (tmp_path / "t" / "tuning.json").is_file()
+
+
+def test_a_command_says_that_it_executes_a_file():
+    said = command("methods", "--json", "--load", EXAMPLE)
+    assert said.status == 0
+    assert said.err == f"brio: --load executes {EXAMPLE}\n"
+    assert "gated-profiles" in [one["name"] for one in json.loads(said.out)]
+    assert "executed with all your rights" in " ".join(command("run", "--help").out.replace("│", " ").split())
 
 
 def test_a_file_is_loaded_once_and_named_by_its_methods():
