@@ -77,7 +77,9 @@ def test_a_job_has_a_largest_number_of_runs():
 def test_a_job_says_what_it_needs_and_what_is_left(cohort, tmp_path):
     said = []
     result = brio.run(cohort, ["ridge"], out=tmp_path / "job", device="cpu", say=said.append)
-    assert any(line.startswith("5 runs: at least ") and line.endswith("on disk") for line in said), said
+    assert any(
+        line.startswith("5 runs: ") and "of memory or more" in line and line.endswith("on disk") for line in said
+    ), said
     store = RunStore(result.folder / "runs")
     keys = [path.name for path in store.folder.iterdir()]
     ridge = make_method("ridge")

@@ -168,7 +168,9 @@ def state_needs(runs: Mapping[str, Method], cohort: Cohort, folder: Path, record
     number = f"{len(runs)} run{'s' if len(runs) != 1 else ''}"
     advice = "choose another --out, or store no weights (--records-only)"
     require_disk(disk, folder, f"{number} need{'s' if len(runs) == 1 else ''}", advice)
-    return f"{number}: at least {format_bytes(memory)} of memory and about {format_bytes(disk)} on disk"
+    return (
+        f"{number}: {format_bytes(memory)} of memory or more for scans and models, about {format_bytes(disk)} on disk"
+    )
 
 
 def describe_rest(runs: Mapping[str, Method], store: RunStore) -> str:
