@@ -308,9 +308,9 @@ def test_errors_name_what_is_wrong() -> None:
         audit(own, companions=[cohort(scans(), participant_id=[f"x{i}" for i in range(N)])])
     with pytest.raises(BrioError, match="participant s00001 has label 1 in companion 'other' and 0 in 'in memory'"):
         audit(own, companions=[cohort(scans(), 1 - LABELS, name="other")])
-    with pytest.raises(BrioError, match="max_dead_fraction is 25"):
+    with pytest.raises(BrioError, match=r"audit\.max_dead_fraction'=25: must be at least 0 and at most 1"):
         AuditRules(max_dead_fraction=25)
-    with pytest.raises(BrioError, match="min_frames is 0"):
+    with pytest.raises(BrioError, match=r"audit\.min_frames'=0: must be at least 4"):
         AuditRules(min_frames=0)
 
 
