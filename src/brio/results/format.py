@@ -199,7 +199,7 @@ def format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _escape_cell(cell: str) -> str:
-    return re.sub(r"(?<!\\)\|", r"\\|", disarm_html(" ".join(cell.split())))
+    return re.sub(r"(?<!\\)\|", r"\\|", disarm_html(re.sub(r"\s*[\r\n]+\s*", " ", cell)))
 
 
 def format_frame(table: pd.DataFrame) -> str:
