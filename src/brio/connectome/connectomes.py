@@ -60,8 +60,8 @@ class Connectomes:
     Raises
     ------
     BrioError
-        If there is one ROI, a scan has fewer than four valid frames or no ROI with signal, or the graphs do not fit into
-        memory.
+        If there is one ROI, a scan has fewer than four valid frames or no ROI with signal, or the graphs do not fit
+        into memory.
     """
 
     def __init__(self, cohort: Cohort, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
