@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
-__all__ = ["STYLES", "horizontal_offset", "make_panels", "save_figure", "series_style"]
+from .storage import write_atomically
+
+__all__ = ["STYLES", "horizontal_offset", "make_panels", "render_figure", "save_figure", "series_style"]
 
 STYLES = [
     ("#0072B2", "o"),
@@ -97,11 +100,34 @@ def make_panels(count: int = 1, width: float = 7.2, height: float = 3.6, **optio
     return figure, list(axes[0])
 
 
+def render_figure(figure: Any, kind: str) -> bytes:
+    """Return the content of the file of a figure.
+
+    The same figure gives the same bytes under the same version of matplotlib.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+    kind : {"png", "svg", "pdf", ...}
+        Format of the file.
+
+    Returns
+    -------
+    bytes
+    """
+    import matplotlib
+
+    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+    content = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "brio"}):
+        figure.savefig(content, format=kind, dpi=150, metadata=undated)
+    return content.getvalue()
+
+
 def save_figure(figure: Any, path: str | Path) -> Path:
     """Write a figure to a file.
 
-    An existing file is replaced only when the new one is complete. The same figure gives the same bytes under the same
-    version of matplotlib.
+    An existing file is replaced only when the new one is complete.
 
     Parameters
     ----------
@@ -114,12 +140,6 @@ def save_figure(figure: Any, path: str | Path) -> Path:
     Path
         The file.
     """
-    import matplotlib
-
     path = Path(path)
-    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower())
-    partial = path.with_name(path.stem + ".partial" + path.suffix)
-    with matplotlib.rc_context({"svg.hashsalt": "brio"}):
-        figure.savefig(partial, dpi=150, metadata=undated)
-    partial.replace(path)
+    write_atomically(path, render_figure(figure, path.suffix.lower().removeprefix(".")))
     return path

@@ -3,21 +3,48 @@
 from __future__ import annotations
 
 import io
+import signal
 import sys
-from typing import Annotated, NoReturn
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from ..errors import BrioError
+from ..storage import UnhashedFilesWarning, warn_unhashed
 from ..version import __version__
 
 __all__ = ["app", "fetch_app", "main"]
+
+_RESUMING = ("run", "tune", "study", "demo")
+"""Commands that go on from where they were when they are given again."""
+
+
+class _Terminated(KeyboardInterrupt):
+    """The system asks the command to end; it cleans up as after Ctrl-C."""
+
+
+class _Commands(typer.core.TyperGroup):
+    """All commands; each ends in the same way when it is interrupted."""
+
+    def invoke(self, context: typer.Context) -> Any:  # type: ignore[override]
+        """Run a command; on Ctrl-C say what is left of it and exit with status 130, or 143 where it is terminated."""
+        try:
+            return super().invoke(context)
+        except KeyboardInterrupt as interruption:
+            _explain_interruption(interruption, context.invoked_subcommand)
+
 
 app = typer.Typer(
     help="Classify patients and controls from functional connectomes, at hospitals the model was not trained on.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
+    cls=_Commands,
 )
 # sub-commands of ``brio fetch``; here so that modules of commands import one module only
 fetch_app = typer.Typer(help="Download public data and turn it into a cohort.", no_args_is_help=True)
@@ -42,17 +69,72 @@ def _read_options(
 def main() -> None:
     """Run the command line.
 
-    A BrioError or OSError is printed as one line on standard error; the exit status is then 2.
+    A BrioError or OSError is printed as one line on standard error; the exit status is then 2. An interrupted command
+    cleans up, says how to go on, and exits with status 130 (Ctrl-C) or 143 (terminated).
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that a terminal cannot show is no reason to stop
             stream.reconfigure(errors="backslashreplace")
     try:
-        app()
+        with _end_when_terminated(), _show_notice_once():
+            try:
+                app()
+            finally:
+                sys.stdout.flush()  # a full disk shows here, not when Python ends
     except BrioError as error:
         _fail(str(error))
+    except KeyboardInterrupt as interruption:  # before the command began, or after it ended
+        _explain_interruption(interruption, None)
     except OSError as error:  # a missing file or a full disk is for the user to mend, not a defect to trace
-        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        _fail(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
+
+
+@contextmanager
+def _end_when_terminated() -> Iterator[None]:
+    """Let a request to end, as a scheduler or a closed terminal sends it, interrupt the command like Ctrl-C."""
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        raise _Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    earlier = {getattr(signal, name): signal.getsignal(getattr(signal, name)) for name in names}
+    earlier = {number: handler for number, handler in earlier.items() if handler == signal.SIG_DFL}  # not under nohup
+    for number in earlier:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _show_notice_once() -> Iterator[None]:
+    """Print the notice about files without hashes in one line, once by a command."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UnhashedFilesWarning)
+        warn_unhashed.cache_clear()
+        show = warnings.showwarning
+
+        def show_in_one_line(message: Warning | str, category: type[Warning], *where: Any, **further: Any) -> None:
+            if issubclass(category, UnhashedFilesWarning):
+                print(f"brio: notice: {message}", file=sys.stderr)
+            else:
+                show(message, category, *where, **further)
+
+        warnings.showwarning = show_in_one_line
+        yield
+
+
+def _explain_interruption(interruption: KeyboardInterrupt, command: str | None) -> NoReturn:
+    terminated = isinstance(interruption, _Terminated)
+    how = " to go on from where it was" if command in _RESUMING else "; nothing is left half-written"
+    word = "terminated" if terminated else "interrupted"
+    print(f"brio: {word}; give the same command again{how}", file=sys.stderr)
+    sys.exit(143 if terminated else 130)
 
 
 def _fail(message: str) -> NoReturn:

@@ -68,19 +68,19 @@ def _read_job(folder: Path) -> tuple[str, dict[str, Any], dict[str, str]]:
     from ..methods import find_method
     from ..results import Plan, TuningRecord
     from ..results.cohort_files import read_audit
-    from ..results.files import PLAN, TUNING
+    from ..results.files import PLAN, PLAN_AGAIN, TUNING, is_kept
 
-    if not (folder / PLAN).is_file():
+    if not is_kept(folder / PLAN, PLAN_AGAIN):
         hint = f"name a command ({', '.join(CONFIGURABLE)}), or the folder of 'brio run' or 'brio tune'"
         raise BrioError(f"{folder}: is not the folder of a job ({PLAN} is missing); {hint}")
-    plan = Plan.read(folder)
+    plan = Plan.read(folder, PLAN_AGAIN)
     for name, planned in plan.methods.items():
         try:
             find_method(name)
         except BrioError as error:
             remedy = f"load its file: brio config --load FILE.py {folder}" if planned.code else "see 'brio methods'"
             raise BrioError(f"{folder}: {error}; {remedy}") from error
-    tuning = TuningRecord.read(folder) if (folder / TUNING).is_file() else None
+    tuning = TuningRecord.read(folder) if is_kept(folder / TUNING) else None
     values = recover_options(plan, tuning)
     notes = {
         "cohort": f"not stored with the job: the folder of cohort '{plan.cohort}' ({plan.atlas}), fingerprint "

@@ -237,8 +237,10 @@ def audit(
     from ..settings import parse_assignments
 
     rules = make_audit_rules({k.removeprefix("audit."): v for k, v in parse_assignments(setting or []).items()})
-    loaded = Cohort.load(cohort)
-    result = audit_cohort(loaded, rules, [Cohort.load(folder) for folder in companion or []])
+    loaded, *companions = [Cohort.load(folder) for folder in (cohort, *(companion or []))]
+    for one in (loaded, *companions):
+        one.verify()
+    result = audit_cohort(loaded, rules, companions)
     if as_json:
         print(json.dumps(result.to_dict(), indent=1))
     else:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -108,16 +106,6 @@ def say_warnings(cohort: Cohort) -> None:
     """Print what a reader found odd about the ROIs of the scans."""
     for warning in cohort.provenance.get("warnings", []):
         say(f"warning: {warning}")
-
-
-@contextmanager
-def explain_interruption() -> Iterator[None]:
-    """Say on Ctrl-C how a command that resumes its job goes on; the exit status is then 130. Also a decorator."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        print("brio: interrupted; give the same command again to go on from where it was", file=sys.stderr)
-        raise typer.Exit(130) from None
 
 
 def load_own_methods(files: list[Path] | None) -> list[str]:

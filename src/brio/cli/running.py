@@ -29,7 +29,6 @@ from .options import (
     RunsPerStack,
     Seeds,
     Sets,
-    explain_interruption,
     job_options,
     load_own_methods,
     number,
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 def write_outputs(result: Result) -> None:
     """Write the table, the figure and the report of a job to its folder, and say where they are."""
     from ..report import draw_sites, markdown_table
-    from ..results.files import write_atomically
+    from ..storage import write_atomically
 
     table, figure = result.folder / "table.md", result.folder / "sites.png"
     write_atomically(table, markdown_table([result.summary]))
@@ -63,7 +62,6 @@ def print_result(result: Result) -> None:
 
 
 @app.command()
-@explain_interruption()
 def run(
     cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
     out: JobOut,
@@ -126,7 +124,6 @@ def run(
 
 
 @app.command(context_settings={"allow_extra_args": True})
-@explain_interruption()
 def tune(
     context: typer.Context,
     cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
@@ -199,7 +196,6 @@ def _read_former_order(first: Path, further: list[str], method: list[str] | None
 
 
 @app.command()
-@explain_interruption()
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path("demo"),
     seed: Annotated[int, number(domains.Seed, "Seed of the simulation.")] = 0,

@@ -22,14 +22,12 @@ from .options import (
     RunsPerStack,
     Seeds,
     Sets,
-    explain_interruption,
     job_options,
     load_own_methods,
 )
 
 
 @app.command()
-@explain_interruption()
 def study(
     name: Annotated[str, typer.Argument(help="A study, see 'brio studies', or 'paper' for all of the paper's.")],
     cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],

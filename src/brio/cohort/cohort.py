@@ -13,6 +13,7 @@ import pandas as pd
 
 from ..errors import BrioError
 from .atlas import Atlas
+from .content import check_frames_hash, check_tables, hash_content
 from .display import format_lengths, format_repetition_times, name_class_columns, render_summary
 from .folder import (
     ATLAS,
@@ -23,8 +24,6 @@ from .folder import (
     check_participants,
     find_filled,
     format_table,
-    hash_content,
-    hash_tables,
     locate_scans,
     read_header,
     read_table,
@@ -344,13 +343,7 @@ class Cohort:
         """
         folder = Path(path)
         header = read_header(folder)
-        for part in (FRAMES, PARTICIPANTS, ATLAS):
-            if not (folder / part).is_file():
-                raise BrioError(f"{folder}: {part} is missing; import the cohort again")
-        if hash_tables(folder) != header["tables"]:
-            raise BrioError(
-                f"{folder}: {PARTICIPANTS} or {ATLAS} changed since the cohort was written; import it again"
-            )
+        check_tables(folder, header)
         try:
             frames = np.load(folder / FRAMES, mmap_mode="r", allow_pickle=False)
         except (ValueError, OSError, EOFError) as error:
@@ -387,6 +380,7 @@ class Cohort:
         """
         if self.path is None:
             return
+        check_frames_hash(self.path)
         digest = hash_content(
             self.frames,
             (self.path / PARTICIPANTS).read_text(encoding="utf-8"),

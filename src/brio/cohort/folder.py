@@ -1,14 +1,12 @@
-"""Define the files of a cohort folder: their names, the text of the tables, and the hashes that protect them.
+"""Define the files of a cohort folder: their names, and the text of the tables.
 
-A cohort folder holds ``frames.npy`` (all scans end to end), ``participants.tsv``, ``atlas.tsv`` and ``cohort.json``
-(name, class names, provenance and fingerprint).
+A cohort folder holds ``frames.npy`` (all scans end to end), ``participants.tsv``, ``atlas.tsv``, ``cohort.json``
+(name, class names, provenance and fingerprint) and ``SHA256SUMS``.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 from dataclasses import MISSING as MISSING_DEFAULT
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -50,8 +48,6 @@ __all__ = [
     "check_participants",
     "find_filled",
     "format_table",
-    "hash_content",
-    "hash_tables",
     "locate_scans",
     "name_other_folder",
     "read_header",
@@ -66,7 +62,6 @@ REQUIRED_COLUMNS = ("participant_id", "site", "label")
 TEXT_COLUMNS = ("participant_id", "site", "session", SCAN_ID)
 """Columns of the participants table that stay as they are written."""
 _OTHER_FOLDERS = {"model.json": "a model of 'brio fit'", "plan.json": "a folder of results of 'brio run'"}
-HASH_CHUNK_BYTES = 64 << 20
 IMPORT_AGAIN = "import the cohort again"
 
 
@@ -284,42 +279,6 @@ def read_table(path: Path, row: type, remedy: str = IMPORT_AGAIN) -> pd.DataFram
             raise file_error(path, f"column {show_value(column)} holds a number out of range", remedy)
     required = [f.name for f in fields(row) if f.default is MISSING_DEFAULT]
     return check_columns(table, path, row, required, remedy)
-
-
-def hash_content(frames: np.ndarray, participants: str, atlas: str, classes: tuple[str, str]) -> str:
-    """Compute the fingerprint of a cohort: SHA-256 of its frames, both tables and the class names.
-
-    Parameters
-    ----------
-    frames : ndarray, shape [sum of T_i, P]
-        All scans end to end. Read in chunks, so that a memory-mapped array need not fit into memory.
-    participants, atlas : str
-        The tables as :func:`format_table` writes them.
-    classes : tuple of two str
-        Names of the labels 0 and 1.
-
-    Returns
-    -------
-    str
-        64 hexadecimal digits.
-    """
-    head = f"{frames.shape} {frames.dtype.str}\n{participants}\n{atlas}\n{json.dumps(list(classes))}"
-    digest = hashlib.sha256(head.encode())
-    rows = max(1, HASH_CHUNK_BYTES // max(1, frames.shape[1] * frames.itemsize))
-    for start in range(0, len(frames), rows):
-        digest.update(np.ascontiguousarray(frames[start : start + rows]).data)
-    return digest.hexdigest()
-
-
-def hash_tables(folder: Path) -> str:
-    """Compute the hash of both tables of a folder, which is cheap enough to check on every load.
-
-    Returns
-    -------
-    str
-        SHA-256, 64 hexadecimal digits.
-    """
-    return hashlib.sha256((folder / PARTICIPANTS).read_bytes() + (folder / ATLAS).read_bytes()).hexdigest()
 
 
 def name_other_folder(folder: Path) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -13,7 +12,9 @@ import numpy as np
 import pandas as pd
 
 from ..errors import BrioError
+from ..storage import SUMS, NewFile, create_whole_folder, write_new, write_sums
 from .atlas import Atlas
+from .content import hash_content, hash_tables
 from .folder import (
     ATLAS,
     FORMAT,
@@ -22,8 +23,6 @@ from .folder import (
     PARTICIPANTS,
     check_participants,
     format_table,
-    hash_content,
-    hash_tables,
 )
 from .names import refuse_formulas
 from .signal import convert_frames
@@ -34,8 +33,9 @@ __all__ = ["CohortWriter"]
 class CohortWriter:
     """Context manager that writes scans one by one to a new cohort folder.
 
-    Scans go to ``<out>.partial``. Leaving the block without an error checks the participants, computes the fingerprint
-    and renames the folder to ``out``. An error removes the partial folder. One scan is in memory at a time.
+    Scans go to a folder beside ``out`` under a name of its own. Leaving the block without an error checks the
+    participants, computes the fingerprint and the hashes, and renames the folder to ``out``. An error removes it. One
+    scan is in memory at a time.
 
     Parameters
     ----------
@@ -81,19 +81,16 @@ class CohortWriter:
         self.classes = classes
         self.provenance = provenance or {}
         self.labels_required = labels_required
-        self._partial = self.out.with_name(self.out.name + ".partial")
         self._rows: list[dict[str, Any]] = []
         self._length = 0
 
     def __enter__(self) -> CohortWriter:
-        if self.out.exists():
-            raise BrioError(f"{self.out}: exists already; choose another --out or remove it")
-        if not self.out.parent.exists():
-            self.out.parent.mkdir(parents=True)
-        shutil.rmtree(self._partial, ignore_errors=True)
-        self._partial.mkdir()
-        self._file = (self._partial / FRAMES).open("wb")
-        self._write_npy_header()
+        with ExitStack() as stack:
+            self._partial = stack.enter_context(create_whole_folder(self.out))
+            self._file = NewFile(self._partial / FRAMES, self.out / FRAMES)
+            stack.callback(self._file.close)
+            self._write_npy_header()
+            self._stack = stack.pop_all()
         return self
 
     def add(self, scan: np.ndarray, participant: dict[str, Any]) -> None:
@@ -128,12 +125,11 @@ class CohortWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            if kind is None:
-                self._finish()
-        finally:
-            self._file.close()
-            shutil.rmtree(self._partial, ignore_errors=True)
+        if kind is not None:
+            self._stack.__exit__(kind, error, trace)
+            return
+        with self._stack:
+            self._finish()
 
     def _write_npy_header(self) -> None:
         # numpy leaves room in the header for the first axis to grow, so it can be rewritten in place
@@ -144,13 +140,12 @@ class CohortWriter:
     def _finish(self) -> None:
         if not self._rows:
             raise BrioError(f"{self.out}: there is no scan to write")
-        self._file.seek(0)
+        self._file.rewind()
         self._write_npy_header()
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        self._file.sync()
         table = check_participants(pd.DataFrame(self._rows), str(self.out), self.labels_required)
         for name, part in ((PARTICIPANTS, table), (ATLAS, self.atlas.rois)):
-            (self._partial / name).write_text(format_table(part), encoding="utf-8", newline="")
+            write_new(self._partial / name, format_table(part))
         frames = np.load(self._partial / FRAMES, mmap_mode="r", allow_pickle=False)
         header = {
             "format": FORMAT,
@@ -162,6 +157,7 @@ class CohortWriter:
             "provenance": self.provenance,
             "tables": hash_tables(self._partial),
             "fingerprint": hash_content(frames, format_table(table), format_table(self.atlas.rois), self.classes),
+            "hashes": SUMS,
         }
-        (self._partial / HEADER).write_text(json.dumps(header, indent=2) + "\n", encoding="utf-8")
-        self._partial.rename(self.out)
+        write_new(self._partial / HEADER, json.dumps(header, indent=2) + "\n")
+        write_sums(self._partial, (HEADER, PARTICIPANTS, ATLAS, FRAMES))

@@ -106,7 +106,6 @@ def fit_or_read(job: Job, folder: Path, evidence: Path | None) -> Model:
     model = fit_model(job)
     if evidence is not None:
         model = add_evidence(model, evidence)
-    folder.parent.mkdir(exist_ok=True)
     write_model(model, folder)
     return model
 

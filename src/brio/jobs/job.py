@@ -188,7 +188,8 @@ def prepare_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -
     device = resolve_device(spec.device)
     methods = [make_method(name, spec.settings_of(name)) for name in resolve_methods(spec.methods)]
     check_memory(methods, whole, device.torch_device)  # before the audit, which takes longer
-    whole.verify()
+    for one in (whole, *spec.companions):
+        one.verify()
     audited = audit(whole, spec.audit_rules, spec.companions) if spec.exclude else None
     used = whole if audited is None else whole.select(audited.keep)
     if len(used) == 0:

@@ -15,6 +15,7 @@ from ..errors import BrioError
 from ..methods import find_method
 from ..protocol import Fold, count_inner_folds, list_fold_names, make_folds
 from ..results import Plan, PlannedMethod
+from ..results.files import SUMS
 from ..version import __version__
 from .checks import check_folds, check_harmonise, check_method, check_sites
 from .job import Job
@@ -191,6 +192,7 @@ def _describe_job(job: Job, methods: dict[str, PlannedMethod], seeds: Sequence[i
     spec, cohort, audit = job.spec, job.cohort, job.audit
     return Plan(
         brio=__version__,
+        hashes=SUMS,
         cohort=cohort.name,
         atlas=cohort.atlas.name,
         fingerprint_before_exclusions=job.cohort_before_exclusions.fingerprint,

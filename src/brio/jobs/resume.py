@@ -19,12 +19,16 @@ from ..results.files import (
     EXCLUSIONS,
     GROUPS,
     LOCK,
-    PARTIAL,
     PLAN,
+    PLAN_AGAIN,
     RUNS,
     SEARCH,
+    SUMS,
     TUNING,
+    check_file,
+    is_kept,
 )
+from ..storage import is_partial, remove_leftovers
 from .clashes import describe_clash
 from .cohort_facts import describe_cohort, group_participants
 from .job import Job
@@ -33,7 +37,7 @@ from .plan import JobPlan, assign_stacks
 
 __all__ = ["open_job", "read_earlier_plan", "resume_plan", "write_job_plan"]
 
-_BEFORE_THE_PLAN = {COHORT_FACTS, GROUPS, AUDIT, EXCLUSIONS, PLAN, LOCK, SEARCH, TUNING, CONFIGURATIONS}
+_BEFORE_THE_PLAN = {COHORT_FACTS, GROUPS, AUDIT, EXCLUSIONS, PLAN, LOCK, SUMS, SEARCH, TUNING, CONFIGURATIONS}
 """What a job leaves that was killed while planning, and a search that comes before it."""
 
 _PLACE = ("device", "threads")
@@ -43,20 +47,20 @@ OTHER_OUT = "choose another --out"
 
 
 def read_earlier_plan(folder: Path) -> Plan | None:
-    """Read the plan of the job that a folder belongs to; None for a new folder.
+    """Read the plan of the job that a folder belongs to; None for a new folder, and where the plan was removed.
 
     Raises
     ------
     BrioError
-        If the folder is a file, or holds files that no job wrote.
+        If the folder is a file or holds files that no job wrote, or its plan is damaged.
     """
     for place in (folder, *folder.parents):
         if place.exists() and not place.is_dir():
             raise BrioError(f"{place}: is a file, not a folder; {OTHER_OUT}")
     if (folder / PLAN).is_file():
-        return Plan.read(folder, OTHER_OUT)
-    names = {path.name.removesuffix(PARTIAL) for path in folder.iterdir()} if folder.is_dir() else set()
-    if names <= _BEFORE_THE_PLAN:
+        return Plan.read(folder, PLAN_AGAIN)
+    names = {path.name for path in folder.iterdir() if not is_partial(path.name)} if folder.is_dir() else set()
+    if names <= _BEFORE_THE_PLAN or {LOCK, RUNS} <= names:
         return None
     raise BrioError(f"{folder}: holds files that are not of a brio job; {OTHER_OUT}")
 
@@ -86,7 +90,11 @@ def resume_plan(earlier: Plan, plan: JobPlan, folder: Path, allow_other_device: 
         here = here_as_there
     if there == here:
         document = dataclasses.replace(
-            plan.document, device=here["device"], threads=here["threads"], stacks=earlier.stacks
+            plan.document,
+            device=here["device"],
+            threads=here["threads"],
+            stacks=earlier.stacks,
+            hashes=earlier.hashes,
         )
         return dataclasses.replace(plan, document=document)
     if there == here_as_there and there["device"] != here["device"]:
@@ -103,8 +111,8 @@ def resume_plan(earlier: Plan, plan: JobPlan, folder: Path, allow_other_device: 
 
 
 def _comparable(plan: Plan) -> dict[str, Any]:
-    """A plan without its stacks, as JSON gives it back."""
-    return json.loads(json.dumps(dataclasses.replace(plan, stacks=()).to_json()))
+    """A plan without its stacks and its hashes, as JSON gives it back."""
+    return json.loads(json.dumps(dataclasses.replace(plan, stacks=(), hashes=None).to_json()))
 
 
 @contextmanager
@@ -142,6 +150,7 @@ def open_job(
         job.announce_protocol([planned.method for planned in plan.runs.values()])
     with lock_folder(folder):
         earlier = read_earlier_plan(folder)
+        remove_leftovers(folder, reserved=True)
         store = RunStore(folder / RUNS, job.spec.records_only)
         if earlier is None:
             plan = assign_stacks(plan, job.connectomes, job.spec.runs_per_stack)
@@ -149,12 +158,29 @@ def open_job(
             store.remove_partial_runs()
         else:
             plan = resume_plan(earlier, plan, folder, allow_other_device)
+            _mend_cohort_files(job, plan.document, folder)
             store.remove_partial_runs()
-            finished = sum(key in store for key in plan.runs)
+        finished = [key for key in plan.runs if key in store]
+        for key in finished:
+            store.check(key)
+        if earlier is not None or finished:
             rest = describe_rest(methods, store)
             number = format_count(len(plan.runs), "run is", "runs are")
-            job.say(f"resuming: {finished} of {number} finished{'; ' if rest else ''}{rest}")
+            job.say(f"resuming: {len(finished)} of {number} finished{'; ' if rest else ''}{rest}")
         yield plan, store
+
+
+def _mend_cohort_files(job: Job, plan: Plan, folder: Path) -> None:
+    """Write what a plan is stored with again, if a file of it is damaged; the job tells it anew."""
+    if plan.hashes is None:
+        return
+    try:
+        for path in (folder / name for name in (COHORT_FACTS, GROUPS, AUDIT, EXCLUSIONS)):
+            if is_kept(path):
+                check_file(path)
+    except BrioError as damage:
+        job.say(f"{str(damage).partition(';')[0]}; it is written again")
+        write_job_plan(job, plan, folder)
 
 
 def write_job_plan(job: Job, plan: Plan, folder: Path) -> None:

@@ -19,7 +19,7 @@ from ..errors import BrioError
 from ..methods import find_method, make_method
 from ..progress import Progress, silent
 from ..protocol import Fold
-from ..results import RunStore, TuningRecord
+from ..results import RunStore, TuningRecord, lock_folder
 from ..results.files import PLAN, RUNS, SEARCH, TUNING
 from ..spaces import draw_configurations
 from .execute import FinishedJob, execute_plan, start_job
@@ -70,7 +70,7 @@ def tune_job(
             "under k-fold another seed deals other scans to a fold, so test scans would choose settings; tune with "
             "--seeds 1, or with --protocol loso"
         )
-    if not (out / SEARCH / PLAN).is_file() and read_earlier_plan(out) is not None:
+    if not (out / SEARCH).is_dir() and read_earlier_plan(out) is not None:
         raise BrioError(f"{out}: belongs to another job, not to a search: 'brio run' wrote it; choose another --out")
     job, names = start_job(spec, progress, say)
     drawn = {name: _draw_configurations(name, job.settings_of(name), budget) for name in names}
@@ -119,7 +119,8 @@ def _search(
             choices=choices,
             oracle=_score_oracle(table) if oracle else None,
         )
-        record.write(folder, table)
+        with lock_folder(folder):
+            record.write(folder, table)
     return record
 
 

@@ -11,6 +11,7 @@ import importlib
 import json
 from typing import Any
 
+from ..storage import write_atomically
 from .registry import CATALOGUE, MethodEntry, list_declared
 
 __all__ = ["FAMILIES", "describe_classes"]
@@ -41,7 +42,7 @@ def _describe(entry: MethodEntry) -> dict[str, Any]:
 
 
 def _write_catalogue() -> None:
-    CATALOGUE.write_text(json.dumps(describe_classes(), indent=1) + "\n", "utf-8")
+    write_atomically(CATALOGUE, json.dumps(describe_classes(), indent=1) + "\n")
     print(f"wrote {CATALOGUE}")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from ..drawing import save_figure
-from ..results.files import create_whole_folder, write_csv
+from ..results.files import create_whole_folder, write_atomically, write_csv
 from ..results.format import escape_markdown, format_code, format_table
 from .explain import ModelExplanation
 from .explain_figures import draw_brain, draw_chords, draw_matrix, find_coordinates, import_brain_plots
@@ -52,7 +52,7 @@ def write_explanation(explanation: ModelExplanation, out: str | Path) -> list[st
         coordinates = find_coordinates(explanation)
         if coordinates is not None and not no_brain:
             save_figure(draw_brain(explanation, coordinates, import_brain_plots()), partial / BRAIN)
-        (partial / TEXT).write_text(describe_explanation(explanation), "utf-8")
+        write_atomically(partial / TEXT, describe_explanation(explanation))
     top = explanation.rois.sort_values("rank")["roi"][:5]
     lines = [f"regions with the highest ranks: {', '.join(top)}", *_list_what_is_missing(explanation)]
     if explanation.reading is not None:

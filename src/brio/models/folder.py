@@ -24,7 +24,7 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from ..cohort import Atlas
@@ -35,10 +35,11 @@ from ..connectome.residuals import Residualiser
 from ..errors import BrioError
 from ..methods import find_method, make_method
 from ..protocol import Fold
-from ..results.files import create_whole_folder, file_error, read_json
+from ..results.files import create_whole_folder, file_error, read_json, write_atomically
 from ..results.run_record import Details
 from ..schemas import NOT_EMPTY, Count, Positive, Setting, Share, from_json, to_json
 from ..schemas.records import show_value
+from ..storage import write_sums
 from ..training import FittedRun, Method, Run, group_tensors, name_tensors
 from ..version import __version__
 from .adaptation import Adaptation
@@ -48,7 +49,7 @@ from .known_scans import KnownScans
 from .model import Member, Model, TrainingFacts
 from .patterns import Patterns
 from .ranges import ScanRanges
-from .sums import CARD, GET_AGAIN, MEAN, MODEL, ROIS, SUMS, check_sums, hash_file, require_listed
+from .sums import CARD, GET_AGAIN, MEAN, MODEL, ROIS, check_sums, require_listed
 
 __all__ = ["read_model", "write_model"]
 
@@ -117,9 +118,9 @@ def _write_files(model: Model, folder: Path) -> None:
     names = [MODEL, ROIS, MEAN, CARD]
     document = to_json(_make_record(model))
     text = json.dumps(document, indent=1, allow_nan=False, default=lambda value: value.tolist())
-    (folder / MODEL).write_text(text + "\n", "utf-8")
-    (folder / ROIS).write_text(format_table(model.atlas.rois), "utf-8")
-    (folder / CARD).write_text(write_card(model), "utf-8")
+    write_atomically(folder / MODEL, text + "\n")
+    write_atomically(folder / ROIS, format_table(model.atlas.rois))
+    write_atomically(folder / CARD, write_card(model))
     _save_tensors({"mean": model.mean}, folder / MEAN)
     if model.patterns:
         named = zip(model.members, model.patterns, strict=True)
@@ -134,8 +135,7 @@ def _write_files(model: Model, folder: Path) -> None:
         if member.harmoniser is not None:
             _save_tensors(_harmoniser_tensors(member.harmoniser), folder / _name_harmonisation(seed))
             names.append(_name_harmonisation(seed))
-    sums = "".join(f"{hash_file(folder / name)}  {name}\n" for name in names)
-    (folder / SUMS).write_text(sums, "utf-8")
+    write_sums(folder, names)
 
 
 def _make_record(model: Model) -> ModelRecord:
@@ -320,11 +320,7 @@ def _name_harmonisation(seed: int) -> str:
 
 
 def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    try:
-        save_file({name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}, path)
-        path.chmod((path.parent / MODEL).stat().st_mode & 0o777)  # safetensors would keep all others out
-    except SafetensorError as error:  # a full disk, for instance
-        raise OSError(str(error)) from error
+    write_atomically(path, save({name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}))
 
 
 def _load_tensors(path: Path) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ..cohort import Cohort
-from ..results.files import create_whole_folder, write_csv, write_json
+from ..results.files import create_whole_folder, write_atomically, write_csv, write_json
 from .external import score_labelled_scans
 from .model import Model
 from .predict import ScanPredictions
@@ -53,7 +53,7 @@ def write_predictions(
         if scores is not None:
             write_json(partial / VALIDATION, scores.to_json())
         if page is not None:
-            (partial / PAGE).write_text(page, encoding="utf-8")
+            write_atomically(partial / PAGE, page)
     lines = summarise_predictions(model, cohort, predictions)
     if scores is not None:
         lines += scores.describe()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 
 from ..cohort.folder import HEADER, name_other_folder
 from ..errors import BrioError
 from ..results.files import file_error
+from ..storage import SUMS, check_all, read_sums
 
 __all__ = [
     "CARD",
@@ -16,14 +16,12 @@ __all__ = [
     "MEAN",
     "MODEL",
     "ROIS",
-    "SUMS",
     "check_sums",
-    "hash_file",
     "read_known_header",
     "require_listed",
 ]
 
-MODEL, ROIS, MEAN, CARD, SUMS = "model.json", "rois.tsv", "mean.safetensors", "MODEL_CARD.md", "SHA256SUMS"
+MODEL, ROIS, MEAN, CARD = "model.json", "rois.tsv", "mean.safetensors", "MODEL_CARD.md"
 GET_AGAIN = "copy the model again from where it came, or fit it again"
 
 
@@ -45,27 +43,12 @@ def check_sums(folder: Path) -> list[str]:
     BrioError
         If the folder is no model, or a file is missing or changed.
     """
-    if not (folder / MODEL).is_file() and not (folder / SUMS).is_file():
+    sums = read_sums(folder, GET_AGAIN)
+    if not (folder / MODEL).is_file() and (sums is None or MODEL not in sums.listed):
         kind = "a cohort folder" if (folder / HEADER).is_file() else name_other_folder(folder)
         other = f", but {kind}" if kind else ""
         raise BrioError(f"{folder}: is no model{other}; give a folder that 'brio fit' wrote, the scans after it")
-    try:
-        lines = (folder / SUMS).read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise file_error(folder / SUMS, f"cannot be read ({error})", GET_AGAIN) from error
-    names = []
-    for line in lines:
-        digest, separator, name = line.partition("  ")
-        if not separator or len(digest) != 64 or Path(name).name != name:
-            raise file_error(folder / SUMS, "was changed", GET_AGAIN)
-        if not (folder / name).is_file():
-            raise file_error(folder / name, "is missing", GET_AGAIN)
-        if hash_file(folder / name) != digest:
-            raise file_error(folder / name, "was changed or damaged since the model was written", GET_AGAIN)
-        names.append(name)
-    for name in (MODEL, ROIS, MEAN, CARD):
-        require_listed(folder, names, name)
-    return names
+    return check_all(folder, GET_AGAIN, (MODEL, ROIS, MEAN, CARD))
 
 
 def read_known_header(folder: Path) -> tuple[str, ...]:
@@ -103,9 +86,3 @@ def require_listed(folder: Path, names: list[str], name: str) -> None:
     """
     if name not in names:
         raise file_error(folder / SUMS, f"has no line for {name}", GET_AGAIN)
-
-
-def hash_file(path: Path) -> str:
-    """Compute the SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

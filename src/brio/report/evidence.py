@@ -13,7 +13,7 @@ import pandas as pd
 from ..errors import BrioError
 from ..protocol.calibration import calibration_error
 from ..results import MethodSummary, Plan, StoredJob, StoredRun, StoredStudy
-from ..results.files import PLAN, PREDICTIONS, STUDY, SUMMARY, file_error
+from ..results.files import PLAN, PREDICTIONS, STUDY, SUMMARY, file_error, is_kept
 from ..studies.arms import TUNED
 from ..studies.reused import REUSED, REUSED_OF_0_1
 from ..studies.study import list_studies
@@ -207,12 +207,12 @@ def read_evidence(folder: Path) -> Evidence:
     """
     if not folder.is_dir():
         raise BrioError(f"{folder}: there is no such folder; give the --out of 'brio run', 'brio tune' or 'brio study'")
-    if (folder / SUMMARY).is_file():
+    if is_kept(folder / SUMMARY):
         job = _read_job(folder)
         arms = [EvidenceArm(name, name, job, plain=True) for name in job.summary.methods]
         return Evidence(folder, [job], arms, _read_studies(folder))
     places = _list_arm_folders(folder)
-    finished = [place for place in places if (place / SUMMARY).is_file()]
+    finished = [place for place in places if is_kept(place / SUMMARY)]
     studies = _read_studies(folder)
     if not finished and not studies:
         problem = "its runs are not finished" if (folder / PLAN).is_file() or places else "it holds no results"
@@ -287,5 +287,5 @@ def _read_job(folder: Path) -> StoredJob:
 def _read_studies(folder: Path) -> list[StoredStudy]:
     """Read the studies of a folder, in the order of the paper."""
     order = {study.name: k for k, study in enumerate(list_studies())}
-    places = [place for place in (folder / "studies").glob("*") if (place / STUDY).is_file()]
+    places = [place for place in (folder / "studies").glob("*") if is_kept(place / STUDY)]
     return [StoredStudy.read(p) for p in sorted(places, key=lambda p: (order.get(p.name, len(order)), p.name))]

@@ -22,6 +22,7 @@ from ..results import (
     summarise_scores,
     unit_columns,
 )
+from ..results.files import PLAN, SUMMARY
 from ..results.format import MISSING, format_interval, format_p, format_percent, format_points, format_table
 from ..results.people import compute_chance_p
 from ..results.sites import COVARIANCE_COLUMNS, SITE_COLUMNS, read_covariances, write_site_tables
@@ -126,11 +127,12 @@ def write_joined_tables(joined: JoinedJobs, folder: Path) -> None:
     Raises
     ------
     BrioError
-        If no job kept what these tables need.
+        If no job kept what these tables need, or the folder is that of a job, which has such tables of its own.
     """
     if joined.sites.empty:
         raise BrioError("none of the jobs has predictions.csv or sites.csv, so there is nothing to write; run again")
-    folder.mkdir(parents=True, exist_ok=True)
+    if any((folder / name).exists() for name in (PLAN, SUMMARY)):
+        raise BrioError(f"{folder}: is the folder of a job, which has these tables of its own; choose another --out")
     write_site_tables(folder, joined.sites, joined.covariances)
 
 

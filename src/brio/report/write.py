@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import BrioError
-from ..results.files import write_atomically
+from ..storage import make_folders, remove_leftovers, write_atomically
 from .card import write_model_card
 from .contents import gather_contents
 from .html.page import render_page
@@ -13,6 +13,8 @@ from .html.page import render_page
 __all__ = ["CARD", "PAGE", "write_report"]
 
 PAGE, CARD = "report.html", "MODEL_CARD.md"
+_PAGE_MARK, _CARD_MARK = '<meta name="generator" content="brio ', "\n\nWritten by brio "
+"""By which a page and a card that brio wrote are recognised."""
 
 
 def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
@@ -35,7 +37,8 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     Raises
     ------
     BrioError
-        If the folder holds no finished results, a file in it cannot be read, or ``out`` is a folder.
+        If the folder holds no finished results, a file in it cannot be read, ``out`` is a folder, or a file of that
+        name, or a card beside it, is there that brio did not write.
 
     Examples
     --------
@@ -50,8 +53,25 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     contents = gather_contents(Path(folder))
     if page.is_dir():
         raise BrioError(f"{page}: is a folder; give the name of the page, for example {page / PAGE}")
+    card = page.with_name(CARD)
+    _refuse_foreign(page, _PAGE_MARK)
+    _refuse_foreign(card, _CARD_MARK)
     page_text, card_text = render_page(contents), write_model_card(contents)
-    page.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(page.with_name(CARD), card_text)
+    make_folders(page.parent)
+    remove_leftovers(page.parent)
+    write_atomically(card, card_text)
     write_atomically(page, page_text)
     return page
+
+
+def _refuse_foreign(path: Path, mark: str) -> None:
+    """Refuse to replace a file that brio did not write."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(10_000).decode(errors="replace")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise BrioError(f"{path}: cannot be read ({error.strerror}); give another --out") from error
+    if mark not in start:
+        raise BrioError(f"{path}: was not written by brio, and is not replaced; move it, or give another --out")

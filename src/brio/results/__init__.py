@@ -3,6 +3,7 @@
 No other room reads or writes these files.
 """
 
+from ..storage import lock_folder
 from .aggregate import (
     INTERVALS,
     average_seeds,
@@ -17,7 +18,7 @@ from .people import ESTIMANDS, MEAN_OVER_SITES, PAIR_WEIGHTED, assess_auc, compa
 from .plan import Plan, PlannedMethod, TunedChoice
 from .run_record import Predictions, RunRecord, RunRow
 from .sites import collect_areas, covariance_rows, describe_calibration, site_rows
-from .store import RunStore, lock_folder
+from .store import RunStore
 from .study import StoredStudy, StudyOptions, StudyRecord
 from .summarise import FULL_SEEDS, changed_settings, summarise
 from .summary import METRICS, MethodSummary, MetricSummary, Summary, TuningBudget

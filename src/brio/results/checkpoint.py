@@ -5,15 +5,13 @@ It exists only while the stack trains: the job that finishes the stack removes i
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .files import PARTIAL, file_error
+from ..storage import make_folders, remove_empty_folder, remove_file, remove_leftovers, write_atomically
+from .files import file_error
 
 if TYPE_CHECKING:
     from ..training import StackCheckpoint, Tensors
@@ -40,16 +38,8 @@ def write_checkpoint(path: Path, identity: str, seconds: float, checkpoint: Stac
 
     document = json.dumps({"identity": identity, "seconds": seconds, "facts": checkpoint.facts})
     metadata = {"document": document, "sha256": _hash(document, checkpoint.tensors)}
-    path.parent.mkdir(exist_ok=True)
-    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}{PARTIAL}")
-    try:
-        with partial.open("wb") as file:  # safetensors would write to a temporary file of another name
-            file.write(save(checkpoint.tensors, metadata))
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:  # a full disk, or Ctrl-C, leaves nothing half-written
-        partial.unlink(missing_ok=True)
+    make_folders(path.parent)
+    write_atomically(path, save(checkpoint.tensors, metadata))
 
 
 def read_checkpoint(path: Path, identity: str) -> tuple[StackCheckpoint, float]:
@@ -93,15 +83,13 @@ def read_checkpoint(path: Path, identity: str) -> tuple[StackCheckpoint, float]:
 
 def remove_checkpoint(path: Path) -> None:
     """Remove the checkpoint of a stack that is finished, if there is one, and its folder once that is empty."""
-    path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # it is not there, or holds the checkpoint of another stack
-        path.parent.rmdir()
+    remove_file(path)
+    remove_empty_folder(path.parent)  # unless it holds the checkpoint of another stack
 
 
 def remove_partial_checkpoints(folder: Path) -> None:
     """Remove what a job left in the folder of checkpoints that was killed while it was writing one."""
-    for leftover in folder.glob(f"*{PARTIAL}"):
-        leftover.unlink()
+    remove_leftovers(folder, reserved=True)
 
 
 def _hash(document: str, tensors: Tensors) -> str:

@@ -25,7 +25,7 @@ from ..schemas import (
     from_json,
     to_json,
 )
-from .files import AUDIT, COHORT_FACTS, GROUPS, read_csv, read_json
+from .files import AUDIT, COHORT_FACTS, GROUPS, is_kept, read_csv, read_json
 
 __all__ = ["GROUP_COLUMNS", "read_audit", "read_cohort_facts", "read_groups"]
 
@@ -134,7 +134,7 @@ def read_cohort_facts(folder: Path) -> dict[str, Any] | None:
 
 
 def _read_checked(path: Path, kind: type) -> dict[str, Any] | None:
-    if not path.is_file():
+    if not is_kept(path):
         return None
     checked: dict[str, Any] = to_json(from_json(kind, read_json(path), path))
     return checked
@@ -143,6 +143,6 @@ def _read_checked(path: Path, kind: type) -> dict[str, Any] | None:
 def read_groups(folder: Path) -> pd.DataFrame | None:
     """Read ``groups.csv`` of a job folder, one row per participant; None where it has none."""
     path = folder / GROUPS
-    if not path.is_file():
+    if not is_kept(path):
         return None
     return read_csv(path, GroupRow, ("participant_id",), max_bytes=MAX_PARTICIPANT_TABLE_BYTES)

@@ -1,29 +1,41 @@
 """Names of the files of a job, and how they are read and written.
 
-Every file is written atomically: a reader, or a process that is killed, sees the old file or the new one.
+Files are written by :mod:`brio.storage`, with their hashes in ``SHA256SUMS``, which are checked when they are read.
 """
 
 from __future__ import annotations
 
+import functools
 import json
-import os
-import shutil
-import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from ..cohort.readers.assembly import refuse_existing
-from ..errors import REPEAT_JOB, BrioError, file_error
-from ..schemas import MAX_JSON_BYTES, MAX_TABLE_BYTES, parse_json, parse_table, read_bounded
+from .. import storage
+from ..errors import REPEAT_JOB, file_error
+from ..schemas import (
+    MAX_JSON_BYTES,
+    MAX_PARTICIPANT_TABLE_BYTES,
+    MAX_TABLE_BYTES,
+    parse_json,
+    parse_table,
+    read_bounded,
+)
+from ..storage import LOCK, SUMS, create_whole_folder, write_atomically
 
 __all__ = [
+    "LOCK",
+    "SUMS",
+    "check_file",
     "create_whole_folder",
     "file_error",
+    "format_csv",
+    "format_json",
+    "is_kept",
     "read_csv",
+    "read_file",
     "read_json",
     "write_atomically",
     "write_csv",
@@ -39,9 +51,8 @@ RUNS, RECORD, WEIGHTS = "runs", "run.json", "weights.safetensors"
 CHECKPOINTS = "checkpoints"
 STUDY, TABLE, FINDING = "study.json", "table.csv", "finding.md"
 FINDING_OF_0_1 = "found.md"
-LOCK = ".lock"
-PARTIAL = ".partial"
-"""Ending of files and folders that are being written."""
+PLAN_AGAIN = f"remove {PLAN} and give the command of the job again: its finished runs are kept"
+"""Remedy where the plan or the hashes of a job are damaged."""
 
 TEXT_COLUMNS = (
     *("cohort", "method", "protocol", "fold", "test_sites", "validation_sites", "device", "note"),
@@ -50,42 +61,67 @@ TEXT_COLUMNS = (
 """Columns that are text even where every value looks like a number: ``0050002`` is a participant, ``1`` a fold."""
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file under another name and rename it when it is whole."""
-    partial = path.with_name(path.name + PARTIAL)
-    with partial.open("w", encoding="utf-8", newline="") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+def promises_hashes(folder: Path) -> bool:
+    """Return whether the plan of a job, or the record of a study, says that the files of a folder have hashes."""
+    places = [folder / PLAN, folder / SEARCH / PLAN, folder / STUDY]
+    if folder.parent.name == RUNS:
+        places.append(folder.parent.parent / PLAN)
+    return any(_has_mark(path) for path in places if path.is_file())
 
 
-@contextmanager
-def create_whole_folder(folder: Path) -> Iterator[Path]:
-    """Create a folder whole or not at all.
+def _has_mark(path: Path) -> bool:
+    try:
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):  # whoever reads it will say so
+        return False
+    return isinstance(document, dict) and document.get("hashes") == SUMS
 
-    Yields a folder beside it under a name of its own, which gets its name at the end of the block. If the block fails,
-    nothing is left.
+
+def read_file(path: Path, remedy: str = REPEAT_JOB, max_bytes: int = MAX_PARTICIPANT_TABLE_BYTES) -> bytes:
+    """Read a file of a job or a study, and check its hash.
+
+    Parameters
+    ----------
+    path : Path
+    remedy : str
+        What to do where it is damaged, for the error.
+    max_bytes : int
+        A larger file is not read.
 
     Raises
     ------
     BrioError
-        If ``folder`` exists, or cannot be written.
+        If the file cannot be read, or is damaged.
     """
-    refuse_existing(folder)
-    partial = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}{PARTIAL}")
-    try:
-        partial.mkdir(parents=True)
-        yield partial
-        os.rename(partial, folder)
-    except OSError as error:
-        raise BrioError(f"{folder}: cannot be written ({error})") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    content = read_bounded(path, max_bytes, remedy)
+    storage.check_stored(path, remedy, functools.partial(promises_hashes, path.parent), content)
+    return content
+
+
+def check_file(path: Path, remedy: str = REPEAT_JOB) -> None:
+    """Check the hash of a file of a job or a study that is not read here, see :func:`read_file`."""
+    storage.check_stored(path, remedy, functools.partial(promises_hashes, path.parent))
+
+
+def is_kept(path: Path, remedy: str = REPEAT_JOB) -> bool:
+    """Return whether a file is there that a job or a study need not have; an error where it has been removed."""
+    return storage.is_kept(path, remedy)
+
+
+def format_json(document: dict[str, Any], indent: int = 1) -> str:
+    """Return the text of a JSON file.
+
+    Parameters
+    ----------
+    document : dict
+    indent : int
+        Spaces by which a level is indented.
+    """
+    return json.dumps(document, indent=indent) + "\n"
 
 
 def write_json(path: Path, document: dict[str, Any], indent: int = 1) -> None:
-    """Write a JSON object.
+    """Write a JSON object; nothing records its hash.
 
     Parameters
     ----------
@@ -94,7 +130,7 @@ def write_json(path: Path, document: dict[str, Any], indent: int = 1) -> None:
     indent : int
         Spaces by which a level is indented.
     """
-    write_atomically(path, json.dumps(document, indent=indent) + "\n")
+    write_atomically(path, format_json(document, indent))
 
 
 def read_json(path: Path, remedy: str = REPEAT_JOB) -> dict[str, Any]:
@@ -103,13 +139,25 @@ def read_json(path: Path, remedy: str = REPEAT_JOB) -> dict[str, Any]:
     Raises
     ------
     BrioError
-        If the file cannot be read or holds something else.
+        If the file cannot be read, is damaged, or holds something else.
     """
-    return parse_json(read_bounded(path, MAX_JSON_BYTES, remedy), path, remedy)
+    return parse_json(read_file(path, remedy, MAX_JSON_BYTES), path, remedy)
+
+
+def format_csv(table: pd.DataFrame, float_format: str | None = None) -> str:
+    """Return the text of a table.
+
+    Parameters
+    ----------
+    table : DataFrame
+    float_format : str, optional
+        Of numbers, such as ``%.6g``; by default they have all their digits.
+    """
+    return table.to_csv(index=False, lineterminator="\n", float_format=float_format)
 
 
 def write_csv(path: Path, table: pd.DataFrame, float_format: str | None = None) -> None:
-    """Write a table.
+    """Write a table; nothing records its hash.
 
     Parameters
     ----------
@@ -118,7 +166,7 @@ def write_csv(path: Path, table: pd.DataFrame, float_format: str | None = None) 
     float_format : str, optional
         Of numbers, such as ``%.6g``; by default they have all their digits.
     """
-    write_atomically(path, table.to_csv(index=False, lineterminator="\n", float_format=float_format))
+    write_atomically(path, format_csv(table, float_format))
 
 
 def read_csv(
@@ -146,7 +194,7 @@ def read_csv(
     Raises
     ------
     BrioError
-        If the file cannot be read, lacks a column, or holds a value that does not fit its column.
+        If the file cannot be read, is damaged, lacks a column, or holds a value that does not fit its column.
     """
-    content = read_bounded(path, max_bytes)
+    content = read_file(path, max_bytes=max_bytes)
     return parse_table(content, path, row, columns, text_columns=(*TEXT_COLUMNS, *text_columns))

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from ..schemas.records import show_value
+from ..storage import write_recorded
 from .cohort_files import GROUP_COLUMNS, read_audit, read_cohort_facts, read_groups
 from .files import (
     AUDIT,
@@ -18,15 +19,16 @@ from .files import (
     EXCLUSIONS,
     GROUPS,
     PLAN,
+    PLAN_AGAIN,
     PREDICTIONS,
     RESULTS,
     RUNS,
     SUMMARY,
     TUNING,
     file_error,
-    write_atomically,
-    write_csv,
-    write_json,
+    format_csv,
+    format_json,
+    is_kept,
 )
 from .plan import Plan
 from .run_record import RunRecord
@@ -97,12 +99,12 @@ class StoredJob:
             folder=folder,
             summary=summary,
             rows=rows,
-            plan=Plan.read(folder) if (folder / PLAN).is_file() else None,
+            plan=Plan.read(folder, PLAN_AGAIN) if is_kept(folder / PLAN, PLAN_AGAIN) else None,
             predictions=predictions,
             audit=read_audit(folder),
             cohort_facts=read_cohort_facts(folder),
             groups=read_groups(folder),
-            tuning=TuningRecord.read(folder) if (folder / TUNING).is_file() else None,
+            tuning=TuningRecord.read(folder) if is_kept(folder / TUNING) else None,
         )
 
     def require_plan(self) -> Plan:
@@ -134,7 +136,11 @@ class StoredJob:
     def runs(self) -> list[StoredRun]:
         """Its finished runs that the folder still holds, in the order of the plan."""
         stacks = self.plan.stacks if self.plan is not None else ()
-        keys = [key for stack in stacks for key in stack if key in self.store]
+        planned = [key for stack in stacks for key in stack]
+        keys = [key for key in planned if key in self.store]
+        if self.plan is not None and self.plan.hashes is not None and 0 < len(keys) < len(planned):
+            lost = next(key for key in planned if key not in self.store)
+            raise file_error(self.store.folder / lost, "is missing", "give the command of the job again to train it")
         return [StoredRun(key, self.store.read_record(key)) for key in keys]
 
 
@@ -172,12 +178,11 @@ def write_plan(
     groups : DataFrame, optional
         Groups of each participant, for scores within them.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / COHORT_FACTS, cohort_facts)
+    files = {COHORT_FACTS: format_json(cohort_facts)}
     if groups is not None:
-        write_csv(folder / GROUPS, groups)
+        files[GROUPS] = format_csv(groups)
     if audit is not None:
-        write_json(folder / AUDIT, audit)
+        files[AUDIT] = format_json(audit)
         lines = ["participant_id\treasons", *(f"{p}\t{'; '.join(reasons)}" for p, reasons in exclusions.items())]
-        write_atomically(folder / EXCLUSIONS, "\n".join(lines) + "\n")
-    write_json(folder / PLAN, plan.to_json())
+        files[EXCLUSIONS] = "\n".join(lines) + "\n"
+    write_recorded(folder, files | {PLAN: format_json(plan.to_json())})

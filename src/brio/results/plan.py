@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from ..cohort import AuditRules
 from ..connectome.harmonisation_rule import HarmonisationRule
+from ..errors import REPEAT_JOB
 from ..protocol import ProtocolSettings
 from ..schemas import OMIT_NONE, Count, Hex, Name, PositiveCount, Setting, SettingsOf, formerly, from_json, to_json
 from .files import PLAN, read_json
@@ -93,6 +94,8 @@ class Plan:
         Keys of the runs that train together; an interrupted job is resumed with the same stacks.
     reused_from : str or None
         Folder whose rows stand here for an arm of a study.
+    hashes : str or None
+        File of the folder that has the hashes of the others; None where an earlier version wrote none.
     """
 
     brio: str
@@ -113,13 +116,14 @@ class Plan:
     threads: PositiveCount | None
     stacks: tuple[tuple[Hex, ...], ...] = ()
     reused_from: str | None = field(default=None, metadata=OMIT_NONE | formerly("handed_in"))
+    hashes: str | None = field(default=None, metadata=OMIT_NONE)
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as it is written to ``plan.json``."""
         return to_json(self)
 
     @classmethod
-    def read(cls, folder: Path, remedy: str = "repeat the job that wrote it") -> Plan:
+    def read(cls, folder: Path, remedy: str = REPEAT_JOB) -> Plan:
         """Read the plan of a job folder."""
         path = folder / PLAN
         return from_json(cls, read_json(path, remedy), path, remedy)

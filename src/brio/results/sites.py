@@ -21,12 +21,14 @@ import pandas as pd
 from ..errors import BrioError
 from ..protocol import SiteAreas, auc, delong_covariance, placement_values
 from ..schemas import Count, Name, NonNegative, Share
-from .files import COVARIANCES, SITES, read_csv, write_csv
+from ..storage import write_recorded
+from .files import COVARIANCES, SITES, format_csv, is_kept, read_csv
 
 __all__ = [
     "collect_areas",
     "covariance_rows",
     "describe_calibration",
+    "format_site_tables",
     "read_covariances",
     "read_sites",
     "site_rows",
@@ -248,24 +250,35 @@ def describe_calibration(sites: pd.DataFrame) -> pd.DataFrame:
 def read_sites(folder: Path) -> pd.DataFrame | None:
     """Read ``sites.csv`` of a folder; None where it has none."""
     path = folder / SITES
-    return read_csv(path, SiteRow, SITE_COLUMNS).astype({"seed": "Int64"}) if path.is_file() else None
+    return read_csv(path, SiteRow, SITE_COLUMNS).astype({"seed": "Int64"}) if is_kept(path) else None
 
 
 def read_covariances(folder: Path) -> pd.DataFrame | None:
     """Read ``covariances.csv`` of a folder; None where it has none."""
     path = folder / COVARIANCES
-    return read_csv(path, CovarianceRow, COVARIANCE_COLUMNS) if path.is_file() else None
+    return read_csv(path, CovarianceRow, COVARIANCE_COLUMNS) if is_kept(path) else None
+
+
+def format_site_tables(sites: pd.DataFrame, covariances: pd.DataFrame) -> dict[str, str]:
+    """Return the texts of ``sites.csv`` and, unless there are no covariances, ``covariances.csv``, by file name.
+
+    Parameters
+    ----------
+    sites, covariances : DataFrame
+        Of :func:`site_rows` and :func:`covariance_rows`.
+    """
+    files = {SITES: format_csv(sites)}
+    return files | ({COVARIANCES: format_csv(covariances)} if len(covariances) else {})
 
 
 def write_site_tables(folder: Path, sites: pd.DataFrame, covariances: pd.DataFrame) -> None:
-    """Write ``sites.csv`` and, unless there are no covariances, ``covariances.csv``.
+    """Write ``sites.csv`` and, unless there are no covariances, ``covariances.csv``, with their hashes.
 
     Parameters
     ----------
     folder : Path
+        Made where it is missing.
     sites, covariances : DataFrame
         Of :func:`site_rows` and :func:`covariance_rows`.
     """
-    write_csv(folder / SITES, sites)
-    if len(covariances):
-        write_csv(folder / COVARIANCES, covariances)
+    write_recorded(folder, format_site_tables(sites, covariances))

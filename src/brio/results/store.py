@@ -2,51 +2,34 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 
 from ..schemas import from_json
-from .files import CHECKPOINTS, LOCK, PARTIAL, RECORD, WEIGHTS, file_error, read_json, write_json
+from ..storage import (
+    SUMS,
+    check_all,
+    create_whole_folder,
+    make_folders,
+    remove_leftovers,
+    write_new,
+    write_sums,
+)
+from .files import CHECKPOINTS, RECORD, WEIGHTS, check_file, file_error, format_json, is_kept, read_file, read_json
 from .run_record import RunRecord
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["RunStore", "lock_folder", "read_tensors"]
+__all__ = ["RunStore", "read_tensors"]
 
-RUN_AGAIN = "remove its folder and run again"
+RUN_AGAIN = "remove its folder and give the command of the job again: its stack alone is trained again"
 STATE_GROUPS = ("learned.", "training.", "inference.", "context.")
 """Groups of tensors besides the parameters; the last one in files of version 0.1.0."""
-
-
-@contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """Reserve a job folder for this process: two jobs that write to it at once would undo each other's work.
-
-    The lock file stays in the folder; a lock ends with its process, also when that is killed.
-
-    Raises
-    ------
-    BrioError
-        If another process has reserved it.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / LOCK)
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        raise file_error(folder, "another brio is at work there", "wait for it or choose another --out") from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 class RunStore:
@@ -60,9 +43,8 @@ class RunStore:
 
     def remove_partial_runs(self) -> None:
         """Make the folder, and remove what a job left that was killed while it was writing a run."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for leftover in self.folder.glob(f"*{PARTIAL}"):
-            shutil.rmtree(leftover)
+        make_folders(self.folder)
+        remove_leftovers(self.folder, reserved=True)
 
     def checkpoint_path(self, stack: Sequence[str]) -> Path:
         """Return where the checkpoint of a stack lies while it trains, beside the folder of runs."""
@@ -79,24 +61,38 @@ class RunStore:
         weights : dict of Tensor
             All tensors of the fitted run.
         """
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
+        files: dict[str, str | bytes] = {} if self.records_only else {WEIGHTS: save(dict(weights))}
+        self._write_files(key, files | {RECORD: format_json(record.to_json())})
+
+    def _write_files(self, key: str, files: Mapping[str, str | bytes]) -> None:
         if key in self:
             return
-        partial = self.folder / f"{key}{PARTIAL}"
-        partial.mkdir()
-        if not self.records_only:
-            save_file(dict(weights), partial / WEIGHTS)
-        write_json(partial / RECORD, record.to_json())
-        partial.rename(self.folder / key)
+        with create_whole_folder(self.folder / key) as partial:
+            for name, content in files.items():
+                write_new(partial / name, content)
+            write_sums(partial, files)
 
     def copy_finished_runs(self, other: Path, keys: Iterable[str]) -> None:
         """Copy those of some runs that are finished in another store and not in this one."""
         for key in keys:
             if key not in self and (other / key).is_dir():
-                partial = self.folder / f"{key}{PARTIAL}"
-                shutil.copytree(other / key, partial)
-                partial.rename(self.folder / key)
+                names = [name for name in (WEIGHTS, RECORD) if is_kept(other / key / name, RUN_AGAIN)]
+                self._write_files(key, {name: read_file(other / key / name, RUN_AGAIN) for name in names})
+
+    def check(self, key: str) -> None:
+        """Check every file of a finished run; one that an earlier version wrote has no hashes.
+
+        Raises
+        ------
+        BrioError
+            If a file of it is missing or damaged.
+        """
+        if (self.folder / key / SUMS).is_file():
+            check_all(self.folder / key, RUN_AGAIN, [RECORD])
+        else:
+            check_file(self.folder / key / RECORD, RUN_AGAIN)
 
     def read_record(self, key: str) -> RunRecord:
         """Read the record of a finished run."""
@@ -105,17 +101,23 @@ class RunStore:
 
     def read_weights(self, key: str) -> dict[str, Tensor]:
         """Read the tensors of a finished run."""
-        from safetensors.torch import load_file
+        from safetensors.torch import load
 
         path = self.folder / key / WEIGHTS
-        if not path.is_file():
+        if not is_kept(path, RUN_AGAIN):
             raise file_error(path, "was not kept (--records-only)", "run again without it into another --out")
-        return load_file(path)
+        try:
+            return load(read_file(path, RUN_AGAIN))
+        except SafetensorError as error:
+            raise file_error(path, f"cannot be read ({error})", RUN_AGAIN) from error
 
     def read_tensors(self, key: str, names: Iterable[str]) -> dict[str, np.ndarray]:
         """Read some tensors of a finished run, see :func:`read_tensors`; none where weights were not kept."""
         path = self.folder / key / WEIGHTS
-        return read_tensors(path, names) if path.is_file() else {}
+        if not is_kept(path, RUN_AGAIN):
+            return {}
+        check_file(path, RUN_AGAIN)
+        return read_tensors(path, names)
 
 
 def read_tensors(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,20 @@ from typing import Any
 import pandas as pd
 
 from ..schemas import OMIT_NONE, Count, formerly, from_json, to_json
-from .files import FINDING, FINDING_OF_0_1, STUDY, TABLE, read_csv, read_json, write_atomically, write_csv, write_json
+from ..storage import lock_folder, remove_file, remove_leftovers, write_recorded
+from .files import (
+    FINDING,
+    FINDING_OF_0_1,
+    STUDY,
+    SUMS,
+    TABLE,
+    format_csv,
+    format_json,
+    is_kept,
+    read_csv,
+    read_file,
+    read_json,
+)
 from .format import disarm_html
 from .run_record import ProtocolName
 
@@ -74,6 +89,8 @@ class StudyRecord:
         None where a file of an earlier version does not say.
     brio : str
         Version.
+    hashes : str or None
+        File of the folder that has the hashes of the others; None where an earlier version wrote none.
     """
 
     name: str
@@ -92,6 +109,7 @@ class StudyRecord:
     arms: tuple[str, ...] = ()
     options: StudyOptions | None = field(default=None, metadata=formerly("asked"))
     brio: str = ""
+    hashes: str | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,24 +136,29 @@ class StoredStudy:
             If no file of a study is there, or one cannot be read.
         """
         path = folder / STUDY
-        texts = [folder / name for name in (FINDING, FINDING_OF_0_1) if (folder / name).is_file()]
-        finding = texts[0].read_text(encoding="utf-8", errors="replace") if texts else ""
-        table = read_csv(folder / TABLE) if (folder / TABLE).is_file() else None
-        only_tables = not path.is_file() and (finding or table is not None)
+        texts = [folder / name for name in (FINDING, FINDING_OF_0_1) if is_kept(folder / name)]
+        finding = read_file(texts[0]).decode(errors="replace") if texts else ""
+        table = read_csv(folder / TABLE) if is_kept(folder / TABLE) else None
+        only_tables = not is_kept(path) and (finding or table is not None)
         document = {"name": folder.name} | ({} if only_tables else read_json(path))
         return cls(folder, from_json(StudyRecord, document, path), finding, table)
 
-    def write(self, float_format: str | None = None) -> None:
-        """Write the files of the study; figures are drawn elsewhere.
+    def write(self, float_format: str | None = None, figures: Mapping[str, bytes] | None = None) -> None:
+        """Write the files of the study; its record comes last.
 
         Parameters
         ----------
         float_format : str, optional
             Of the numbers in the table, by default all digits.
+        figures : dict, optional
+            Name -> content of the files of its figure.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        files: dict[str, str | bytes] = dict(figures or {})
         if self.table is not None:
-            write_csv(self.folder / TABLE, self.table, float_format)
-        write_atomically(self.folder / FINDING, disarm_html(self.finding))
-        (self.folder / FINDING_OF_0_1).unlink(missing_ok=True)
-        write_json(self.folder / STUDY, to_json(self.record))
+            files[TABLE] = format_csv(self.table, float_format)
+        files[FINDING] = disarm_html(self.finding)
+        files[STUDY] = format_json(to_json(dataclasses.replace(self.record, hashes=SUMS)))
+        with lock_folder(self.folder.parent):
+            remove_leftovers(self.folder, reserved=True)
+            write_recorded(self.folder, files)
+            remove_file(self.folder / FINDING_OF_0_1)

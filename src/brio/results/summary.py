@@ -12,7 +12,7 @@ from ..methods import find_method
 from ..methods.provenance import find_block
 from ..protocol import ProtocolSettings
 from ..schemas import Count, NonNegative, Setting, SettingsOf, Share, from_json, to_json
-from .files import SUMMARY, file_error, read_json
+from .files import SUMMARY, file_error, is_kept, read_json
 from .run_record import ProtocolName
 
 __all__ = ["METRICS", "MethodSummary", "MetricSummary", "Summary", "TuningBudget"]
@@ -195,7 +195,7 @@ class Summary:
             If there is none, or it does not fit.
         """
         path = folder / SUMMARY
-        if not path.is_file():
+        if not is_kept(path):
             raise file_error(folder, f"has no {SUMMARY}", "'brio run' writes it when a job is finished")
         document = read_json(path)
         if isinstance(document.get("methods"), dict):

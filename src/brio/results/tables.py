@@ -14,9 +14,10 @@ import pandas as pd
 from ..protocol import calibrate_margins
 from ..schemas import MAX_PARTICIPANT_TABLE_BYTES, Count, Name, Share
 from ..schemas.domains import Range
-from .files import PREDICTIONS, RESULTS, SUMMARY, read_csv, write_csv, write_json
+from ..storage import write_recorded
+from .files import PREDICTIONS, RESULTS, SUMMARY, format_csv, format_json, is_kept, read_csv
 from .run_record import RunRecord, RunRow
-from .sites import covariance_rows, site_rows, write_site_tables
+from .sites import covariance_rows, format_site_tables, site_rows
 from .summary import METRICS, Summary
 
 __all__ = ["COLUMNS", "prediction_rows", "read_predictions", "read_results", "result_rows", "write_tables"]
@@ -68,7 +69,7 @@ def read_results(folder: Path) -> pd.DataFrame:
 def read_predictions(folder: Path) -> pd.DataFrame | None:
     """Read ``predictions.csv`` of a job folder, one row per test participant and run; None where it was not kept."""
     path = folder / PREDICTIONS
-    if not path.is_file():
+    if not is_kept(path):
         return None
     columns = [f.name for f in dataclasses.fields(PredictionRow)]
     return read_csv(path, PredictionRow, columns, max_bytes=MAX_PARTICIPANT_TABLE_BYTES)
@@ -88,10 +89,10 @@ def write_tables(folder: Path, rows: pd.DataFrame, predictions: pd.DataFrame | N
         One row per test participant and run; None where they are not known, as of reused results.
     summary : Summary
     """
-    write_csv(folder / RESULTS, rows)
+    files = {RESULTS: format_csv(rows)}
     if predictions is not None:
-        write_csv(folder / PREDICTIONS, predictions)
-        write_site_tables(
-            folder, site_rows(predictions, summary.protocol), covariance_rows(predictions, summary.protocol)
+        files[PREDICTIONS] = format_csv(predictions)
+        files |= format_site_tables(
+            site_rows(predictions, summary.protocol), covariance_rows(predictions, summary.protocol)
         )
-    write_json(folder / SUMMARY, summary.to_json(), indent=2)
+    write_recorded(folder, files | {SUMMARY: format_json(summary.to_json(), indent=2)})

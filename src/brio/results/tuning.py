@@ -10,7 +10,8 @@ import pandas as pd
 
 from ..errors import BrioError
 from ..schemas import OMIT_NONE, Count, FieldsOf, Setting, Share, formerly, from_json, to_json
-from .files import CONFIGURATIONS, TUNING, read_json, write_csv, write_json
+from ..storage import write_recorded
+from .files import CONFIGURATIONS, TUNING, format_csv, format_json, read_json
 from .plan import TunedChoice
 from .run_record import ProtocolName
 
@@ -79,9 +80,7 @@ class TuningRecord:
         configurations : DataFrame
             One row per method, fold and configuration.
         """
-        folder.mkdir(parents=True, exist_ok=True)
-        write_csv(folder / CONFIGURATIONS, configurations)
-        write_json(folder / TUNING, to_json(self))
+        write_recorded(folder, {CONFIGURATIONS: format_csv(configurations), TUNING: format_json(to_json(self))})
 
     @classmethod
     def read(cls, folder: Path) -> TuningRecord:

@@ -12,7 +12,7 @@ from ..errors import BrioError
 from ..jobs.job import Job
 from ..jobs.resume import write_job_plan
 from ..protocol import ProtocolSettings
-from ..results import INTERVALS, MetricSummary, Plan, StoredJob, summarise_metrics, write_tables
+from ..results import INTERVALS, MetricSummary, Plan, StoredJob, lock_folder, summarise_metrics, write_tables
 from .arms import TUNED, Arm, ArmResults
 
 __all__ = ["REUSED", "ReusedResults", "read_reused_results", "write_reused_results"]
@@ -122,7 +122,6 @@ def write_reused_results(results: ArmResults, plan: Plan, job: Job, place: Path)
     planned = dataclasses.replace(planned, settings=planned.settings | results.changed_settings, tuned=tuned)
     seeds = tuple(sorted(int(seed) for seed in rows["seed"].unique()))
     plan = dataclasses.replace(plan, methods={name: planned}, seeds=seeds, reused_from=str(source.folder))
-    write_job_plan(job, plan, folder)
     metrics: dict[str, Any] = {**summarise_metrics(rows, results.arm.protocol)}
     method = dataclasses.replace(results.summary, **metrics, runs=len(rows), seeds=len(seeds))
     if results.summary.seeds != len(seeds):  # the AUC of averaged logits needs the predictions of all seeds
@@ -142,4 +141,6 @@ def write_reused_results(results: ArmResults, plan: Plan, job: Job, place: Path)
         intervals=INTERVALS[results.arm.protocol],
         warnings=(),
     )
-    write_tables(folder, rows, predictions, summary)
+    with lock_folder(folder):
+        write_job_plan(job, plan, folder)
+        write_tables(folder, rows, predictions, summary)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..drawing import save_figure
+from ..drawing import render_figure
 from ..errors import BrioError, nearest
 from ..protocol import LEAST_SITES, find_two_class_sites
 from ..results import StoredStudy, StudyRecord
@@ -181,12 +181,10 @@ def _check_protocol(study: Study, context: StudyContext) -> None:
 
 
 def _write_finding(study: Study, finding: Finding, context: StudyContext) -> None:
-    """Write the files of a study; figures come first, so that a failure leaves the other files unchanged."""
+    """Write the files of a study; figures are drawn first, so that a failure leaves all files unchanged."""
     place = context.out / "studies" / study.name
-    place.mkdir(parents=True, exist_ok=True)
     figure = finding.draw()
-    for ending in ("svg", "png"):
-        save_figure(figure, place / f"figure.{ending}")
+    figures = {f"figure.{ending}": render_figure(figure, ending) for ending in ("svg", "png")}
     arms = study.list_arms(context)
     smoke = context.explain_smoke(arms)
     text = [f"This is a smoke run ({smoke}): no basis for a claim.", *finding.text] if smoke else finding.text
@@ -212,7 +210,7 @@ def _write_finding(study: Study, finding: Finding, context: StudyContext) -> Non
         brio=__version__,
     )
     float_format = None if finding.digits is None else f"%.{finding.digits}g"
-    StoredStudy(place, record, "\n\n".join(paragraphs) + "\n", table).write(float_format)
+    StoredStudy(place, record, "\n\n".join(paragraphs) + "\n", table).write(float_format, figures)
 
 
 def _list_distinct(column: pd.Series) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from ...errors import BrioError, nearest
+from ...storage import refuse_existing
 from ...version import __version__
 from ..atlas import load_bundled_atlas
 from ..cohort import Cohort
@@ -236,9 +237,3 @@ def check_source(src: str | Path, to_predict: ScansToPredict | None = None) -> P
     if src.exists():
         raise BrioError(f"{src}: is a file; give the folder that holds the scans, such as {src.parent}")
     raise BrioError(f"{src}: no such {'folder' if to_predict is None else 'file or folder'}")
-
-
-def refuse_existing(out: str | Path) -> None:
-    """Raise :class:`BrioError` if ``out`` exists, before any work is done."""
-    if Path(out).exists():
-        raise BrioError(f"{out}: exists already; choose another --out or remove it")

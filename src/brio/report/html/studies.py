@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ...results import StoredStudy
+from ...results.files import is_kept, read_file
 from ...results.format import format_column, typeset
 
 __all__ = ["describe_study", "render_markdown"]
@@ -75,8 +76,8 @@ def _encode_figure(folder: Path) -> str | None:
     svg, png = (folder / "figure.svg", "svg+xml"), (folder / "figure.png", "png")
     prefers_png = svg[0].is_file() and svg[0].stat().st_size > MAX_SVG_BYTES
     for path, kind in (png, svg) if prefers_png else (svg, png):
-        if path.is_file():
-            return f"data:image/{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
+        if is_kept(path):
+            return f"data:image/{kind};base64,{base64.b64encode(read_file(path)).decode()}"
     return None
 
 

@@ -1,0 +1,95 @@
+"""Names of files and folders that are being written, and removal of those that a dead process left.
+
+Such a name says which process made it, so that nothing is removed that brio did not make, and nothing that a process is
+still writing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import itertools
+import os
+import platform
+import re
+import secrets
+from pathlib import Path
+
+from . import disk
+
+__all__ = ["is_partial", "remove_leftovers", "remove_quietly", "reserve_name"]
+
+_NAME = re.compile(r"\.brio-([0-9a-f]{8})-([0-9]+)-([0-9a-f]{8})-[0-9]+\.partial")
+_PROCESS = secrets.token_hex(4)
+"""Tells this process from an earlier one with the same number."""
+_numbers = itertools.count()
+
+
+@functools.cache
+def _get_machine() -> str:
+    """Return eight digits for this machine; a folder may be shared with others."""
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+
+
+def reserve_name(folder: Path) -> Path:
+    """Return a new name in a folder for something that is being written."""
+    return folder / f".brio-{_get_machine()}-{os.getpid()}-{_PROCESS}-{next(_numbers)}.partial"
+
+
+def is_partial(name: str) -> bool:
+    """Return whether brio gives such a name to what is being written.
+
+    Examples
+    --------
+    >>> is_partial(reserve_name(Path("job")).name), is_partial("cohort.partial")
+    (True, False)
+    """
+    return _NAME.fullmatch(name) is not None
+
+
+def remove_leftovers(folder: Path, reserved: bool = False) -> None:
+    """Remove what dead processes of brio left in a folder while they were writing.
+
+    Parameters
+    ----------
+    folder : Path
+        Need not exist.
+    reserved : bool
+        Whether this process holds the lock of the folder, so that no other one can be writing there. Otherwise only
+        leftovers of processes of this machine that are dead are removed.
+    """
+    try:
+        names = [name for name in os.listdir(folder) if is_partial(name)]
+    except OSError:
+        return
+    for name in names:
+        if reserved or _is_dead(name):
+            remove_quietly(folder / name)
+
+
+def _is_dead(name: str) -> bool:
+    """Return whether the process that made a name is known to be dead."""
+    match = _NAME.fullmatch(name)
+    assert match is not None
+    machine, number, process = match[1], int(match[2]), match[3]
+    if machine != _get_machine() or os.name != "posix":
+        return False
+    if number == os.getpid():
+        return process != _PROCESS
+    try:
+        os.kill(number, 0)  # sends nothing
+    except (ProcessLookupError, OverflowError):
+        return True
+    except OSError:  # it belongs to somebody else
+        return False
+    return False
+
+
+def remove_quietly(path: Path) -> None:
+    """Remove a file or folder that this room made, if it is there and can be removed."""
+    with contextlib.suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            disk.remove_tree(path)
+        elif os.path.lexists(path):
+            disk.remove_file(path)
