@@ -11,6 +11,7 @@ import os
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -89,14 +90,21 @@ def temporary_folders(tmp_path_factory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def unsynced() -> Iterator[None]:
+    """Tests do not wait until files are on the disk: no power fails between two of them."""
+    with mock.patch.multiple("brio.storage.disk", sync=lambda descriptor: None, sync_folder=lambda folder: None):
+        yield
+
+
 @pytest.fixture
 def undrawn(monkeypatch) -> None:
     """Figures of studies are made but not rendered, which takes longest."""
 
-    def write_axes(figure, path):
-        path.write_text(f"{len(figure.axes)} axes")
+    def count_axes(figure, kind):
+        return f"{len(figure.axes)} axes".encode()
 
-    monkeypatch.setattr("brio.studies.study.save_figure", write_axes)
+    monkeypatch.setattr("brio.studies.study.render_figure", count_axes)
 
 
 @pytest.fixture(scope="session")

@@ -11,11 +11,13 @@ import pytest
 
 from brio import Atlas, BrioError, Cohort
 from brio.cohort.writer import CohortWriter
+from stored import name_leftover
 
 IDS = ["007", "0050002", "p3", "p4", "1e5", "p6"]
 SITES = ["NYU", "NYU", "NYU", "1", "1", "1"]
 LABELS = [0, 1, 0, 1, 0, 1]
 ROIS = ["left", "right", "front", "back"]
+FILES = ["SHA256SUMS", "atlas.tsv", "cohort.json", "frames.npy", "participants.tsv"]
 
 
 def scans() -> list[np.ndarray]:
@@ -56,7 +58,7 @@ def test_save_and_load(folder):
 
 
 def test_a_folder_holds_plain_files_alone(folder):
-    assert sorted(p.name for p in folder.iterdir()) == ["atlas.tsv", "cohort.json", "frames.npy", "participants.tsv"]
+    assert sorted(p.name for p in folder.iterdir()) == sorted(FILES)
     frames = np.load(folder / "frames.npy", allow_pickle=False)
     assert frames.dtype == np.float32
     np.testing.assert_array_equal(frames, np.concatenate(scans()))
@@ -180,19 +182,19 @@ def test_verify_finds_one_changed_byte(folder, where):
     content[where] ^= 1
     (folder / "frames.npy").write_bytes(content)
     loaded = Cohort.load(folder)
-    with pytest.raises(BrioError, match="small: the content changed since the cohort was written"):
+    with pytest.raises(BrioError, match=r"frames\.npy: was changed or damaged since it was written; import"):
         loaded.verify()
 
 
 def test_load_finds_an_edited_table(folder):
     edit(folder / "participants.tsv", b"007\tNYU\t0", b"007\tNYU\t1")
-    with pytest.raises(BrioError, match=r"participants\.tsv or atlas\.tsv changed since the cohort was written"):
+    with pytest.raises(BrioError, match=r"participants\.tsv: was changed or damaged since it was written"):
         Cohort.load(folder)
 
 
 def test_load_finds_an_edited_atlas(folder):
     edit(folder / "atlas.tsv", b"left", b"LEFT")
-    with pytest.raises(BrioError, match=r"participants\.tsv or atlas\.tsv changed since the cohort was written"):
+    with pytest.raises(BrioError, match=r"atlas\.tsv: was changed or damaged since it was written"):
         Cohort.load(folder)
 
 
@@ -266,7 +268,7 @@ def test_an_error_in_the_middle_leaves_nothing(tmp_path, error):
         with CohortWriter(tmp_path / "new", "new", Atlas.unnamed(4)) as writer:
             for scan, person in zip(scans()[:3], people(), strict=False):
                 writer.add(scan, person)
-            assert (tmp_path / "new.partial" / "frames.npy").is_file()
+            assert len(list(tmp_path.glob("*.partial/frames.npy"))) == 1
             raise error
 
     with pytest.raises(error):
@@ -298,11 +300,14 @@ def test_what_the_writer_refuses_leaves_nothing(tmp_path, rows, frames, message)
 
 
 def test_a_killed_writer_is_no_obstacle(tmp_path, folder):
-    (tmp_path / "new.partial").mkdir()
-    (tmp_path / "new.partial" / "frames.npy").write_bytes(b"half a scan")
+    leftover, foreign = name_leftover(tmp_path), tmp_path / "new.partial"
+    for place in (leftover, foreign):
+        place.mkdir()
+        (place / "frames.npy").write_bytes(b"half a scan")
     assert cohort().save(tmp_path / "new").fingerprint == Cohort.load(folder).fingerprint
     assert sorted(p.name for p in (tmp_path / "new").iterdir()) == sorted(p.name for p in folder.iterdir())
-    assert not (tmp_path / "new.partial").exists()
+    assert not leftover.exists()
+    assert (foreign / "frames.npy").is_file(), "it is not ours"
 
 
 def test_an_existing_folder_is_never_overwritten(folder):
@@ -345,7 +350,7 @@ def test_a_folder_of_version_0_1_0_loads(tmp_path):
     saved = old.save(tmp_path / "saved")
     assert saved.fingerprint == OLD_HEADER["fingerprint"]
     assert (tmp_path / "saved" / "participants.tsv").read_text() == OLD_PARTICIPANTS
-    assert json.loads((tmp_path / "saved" / "cohort.json").read_text()) == OLD_HEADER
+    assert json.loads((tmp_path / "saved" / "cohort.json").read_text()) == OLD_HEADER | {"hashes": "SHA256SUMS"}
 
 
 # ---------------------------------------------------------------- display

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from brio.cohort.folder import hash_content
+from brio.cohort.content import hash_content
 
 
 class Case(NamedTuple):
@@ -196,17 +196,17 @@ def place(folder: Path, case: Case) -> None:
 
 def renew_hashes(folder: Path) -> None:
     """Write the hashes of the files of a model or a cohort as they are now."""
-    sums = folder / "SHA256SUMS"
-    if sums.is_file():
-        names = [line.split("  ")[1] for line in sums.read_text().splitlines()]
-        lines = [f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n" for name in names]
-        sums.write_text("".join(lines))
     header = folder / "cohort.json"
     if header.is_file() and (folder / "participants.tsv").is_file():
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
             document, new = json.loads(header.read_bytes()), _hash_cohort(folder, json.loads(header.read_bytes()))
             if {len(str(document[key])) for key in new} == {64} and document | new != document:
                 header.write_text(json.dumps(document | new))
+    sums = folder / "SHA256SUMS"
+    if sums.is_file():
+        names = [line.split("  ")[1] for line in sums.read_text().splitlines()]
+        lines = [f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n" for name in names]
+        sums.write_text("".join(lines))
 
 
 def _hash_cohort(folder: Path, header: dict[str, Any]) -> dict[str, str]:

@@ -25,7 +25,9 @@ from brio.jobs.plan import build_plan
 from brio.jobs.train import _fit
 from brio.methods.linear.mlp import MLP
 from brio.results.checkpoint import read_checkpoint, write_checkpoint
+from brio.storage import disk
 from brio.training import StackCheckpoint, trainer
+from stored import name_leftover
 
 EPOCHS = 4
 SETTINGS = {"epochs": EPOCHS, "patience": None, "width": 4}
@@ -79,17 +81,17 @@ def kill_in_epoch(number: int, monkeypatch) -> None:
 
 def kill_in_checkpoint(number: int, monkeypatch) -> None:
     """Kill the job when its n-th checkpoint is on the disk, but not yet in place; nothing is tidied up."""
-    replace, unlink, count = Path.replace, Path.unlink, []
+    replace, remove, count = disk.replace, disk.remove_file, []
 
-    def die(self, target):
+    def die(source, target):
         if target.suffix == ".safetensors":
             count.append(target)
             if len(count) == number:
                 raise Killed
-        return replace(self, target)
+        return replace(source, target)
 
-    monkeypatch.setattr(Path, "replace", die)
-    monkeypatch.setattr(Path, "unlink", lambda self, missing_ok=False: len(count) < number and unlink(self, missing_ok))
+    monkeypatch.setattr(disk, "replace", die)
+    monkeypatch.setattr(disk, "remove_file", lambda path: len(count) < number and remove(path))
 
 
 @pytest.mark.parametrize(
@@ -195,7 +197,7 @@ def test_a_checkpoint_belongs_to_one_plan_stack_version_and_device(folder, monke
 def test_an_intact_checkpoint_is_used_even_where_no_other_is_stored(folder, finished, interrupted, epochs, tmp_path):
     out = tmp_path / "job"
     shutil.copytree(interrupted, out)
-    (out / "checkpoints" / "half.safetensors.0.partial").write_bytes(b"half")
+    name_leftover(out / "checkpoints").write_bytes(b"half")
     run(folder, out, checkpoint_every=0)
     assert epochs == [3, 4, 1, 2, 3, 4]
     assert content(out) == content(finished)
@@ -245,8 +247,8 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    monkeypatch.setattr("brio.storage.disk.sync", full)
+    with pytest.raises(BrioError, match=r"stack\.safetensors: cannot be written, the disk is full"):
         write_checkpoint(path, "job", 1.0, one)
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]

@@ -14,6 +14,7 @@ from brio.jobs.execute import execute_plan
 from brio.jobs.fitted import load_fitted_runs
 from brio.jobs.plan import build_plan
 from brio.protocol import auc
+from stored import rehash
 
 OF_ALL = {"epochs": "5", "learning_rate": "0.01"}
 SETTINGS = {
@@ -84,6 +85,9 @@ def test_weights_that_were_not_kept_are_told(jobs, tmp_path):
     assert len(fitted_runs) == 10
     for file in copy.rglob("weights.safetensors"):
         file.unlink()
+    with pytest.raises(BrioError, match=r"weights\.safetensors: is missing, though SHA256SUMS lists it"):
+        load_fitted_runs(job, "ridge", copy)
+    rehash(copy)
     with pytest.raises(BrioError, match="was not kept"):
         load_fitted_runs(job, "ridge", copy)
     shutil.rmtree(copy / "runs")

@@ -53,13 +53,13 @@ def job(brio, folder, tiny, tmp_path_factory):
 
 
 def test_files(job):
-    names = {"audit.json", "exclusions.tsv", "facts.json", "plan.json", "runs", ".lock"}
+    names = {"audit.json", "exclusions.tsv", "facts.json", "plan.json", "runs", ".lock", "SHA256SUMS"}
     names |= {"predictions.csv", "results.csv", "summary.json", "sites.csv", "covariances.csv"}
     assert {p.name for p in job.folder.iterdir()} == names
     runs = list((job.folder / "runs").iterdir())
     assert len(runs) == 2 * 2 * 5
     for path in runs:
-        assert sorted(p.name for p in path.iterdir()) == ["run.json", "weights.safetensors"]
+        assert sorted(p.name for p in path.iterdir()) == ["SHA256SUMS", "run.json", "weights.safetensors"]
         strict((path / "run.json").read_text())
     strict((job.folder / "audit.json").read_text())
 

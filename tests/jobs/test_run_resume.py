@@ -22,7 +22,9 @@ from brio.jobs import JobSpec, prepare_job
 from brio.jobs.plan import JobPlan, build_plan
 from brio.jobs.resume import resume_plan
 from brio.methods import Ridge
+from brio.storage import SUMS
 from brio.training import NeuralMethod
+from stored import list_hashed, name_leftover, rehash
 
 JOB = ["--method", "brio", "--method", "ridge", "--runs-per-stack", "2"]
 N_RUNS = 2 * 5
@@ -56,6 +58,8 @@ def content(out: Path) -> dict[str, object]:
             record = json.loads(path.read_text())
             del record["row"]["seconds"]
             files[name] = record
+        elif path.name == SUMS:
+            files[name] = list_hashed(path)
         else:
             files[name] = path.read_bytes()
     return files
@@ -103,7 +107,7 @@ def test_killed_after_the_first_run(resumed, brio, finished, folder, tiny, tmp_p
     kill_when(start(folder, out, [*JOB, *tiny]), lambda: runs_of(out))
     assert 0 < len(runs_of(out)) < N_RUNS
     assert not (out / "results.csv").exists()
-    before = {name: when for name, when in times(out).items() if ".partial" not in name}
+    before = {name: when for name, when in times(out).items() if ".partial" not in name and name != SUMS}
     if resumed == "here":
         ended = brio("run", folder, "--out", out, *JOB, *tiny)
         status, said = ended.status, ended.out + ended.err
@@ -136,13 +140,14 @@ def test_killed_while_planning_or_writing(brio, finished, copy, folder, tiny):
     tables = ("results.csv", "predictions.csv", "sites.csv", "covariances.csv", "summary.json")
     for name in ("plan.json", *tables):
         (copy / name).unlink()
-    (copy / "plan.json.partial").write_text('{"brio": "0.')
+    name_leftover(copy).write_text('{"brio": "0.')
     said = brio("run", folder, "--out", copy, *JOB, *tiny)
     assert said.status == 0
     assert_same(copy, finished)
-    (copy / "runs" / key).rename(copy / "runs" / f"{key}.partial")
-    (copy / "runs" / f"{key}.partial" / "run.json").rename(copy / "runs" / f"{key}.partial" / "run.json.partial")
-    (copy / "results.csv").rename(copy / "results.csv.partial")
+    leftover = name_leftover(copy / "runs")
+    (copy / "runs" / key).rename(leftover)
+    (leftover / "run.json").unlink()
+    (copy / "results.csv").rename(name_leftover(copy))
     (copy / "summary.json").unlink()
     assert brio("run", folder, "--out", copy, *JOB, *tiny).status == 0
     assert_same(copy, finished)
@@ -201,7 +206,7 @@ def test_a_damaged_run_is_named(brio, copy, folder, tiny):
     assert said.status == 2
     assert said.err.startswith("brio: ")
     assert key in said.err
-    assert "run again" in said.err
+    assert "remove its folder and give the command of the job again" in said.err
 
 
 # ---------------------------------------------------------------- a folder belongs to one job
@@ -273,6 +278,7 @@ def elsewhere(*plans: Path) -> None:
     """As if jobs had been begun on a GPU."""
     for path in plans:
         path.write_text(json.dumps(json.loads(path.read_text()) | {"device": "cuda-tf32", "threads": None}))
+        rehash(path.parent)
 
 
 def test_a_tuned_job_takes_up_no_search_of_another_device(brio, folder, tmp_path):

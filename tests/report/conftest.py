@@ -12,6 +12,7 @@ from brio import Cohort, run
 from brio.cohort.atlas import Atlas
 from brio.cohort.simulate import Simulation, simulate
 from brio.report import write_report
+from stored import forget_hashes, rehash
 
 TINY = {"epochs": 4, "T_w": 2, "M": 2, "K": 2, "cell_batch": 4}
 
@@ -55,7 +56,7 @@ def renamed(finished, tmp_path_factory) -> Path:
         table = pd.read_csv(folder / name)
         table["method"] = table["method"].replace("covariates-only", new)
         table.to_csv(folder / name, index=False)
-    return folder
+    return rehash(folder)
 
 
 @pytest.fixture(scope="session")
@@ -66,9 +67,9 @@ def page(finished) -> str:
 
 @pytest.fixture
 def copy(finished, tmp_path) -> Path:
-    """A copy of the finished job that a test may damage."""
+    """A copy of the finished job that a test may change: without hashes, as earlier versions wrote it."""
     folder = tmp_path / "copy"
     shutil.copytree(finished, folder)
     for name in ("report.html", "MODEL_CARD.md"):
         (folder / name).unlink(missing_ok=True)
-    return folder
+    return forget_hashes(folder)

@@ -26,6 +26,7 @@ from brio.report.html.page import _build_context
 from brio.report.repeat import list_commands, wrap_command
 from brio.studies import StudyContext, run_study
 from brio.studies.study import PAPER
+from stored import rehash
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9"/></svg>'
 
@@ -73,6 +74,7 @@ def reused(small, tmp_path_factory):
     tune(small, ["gcn"], seeds=3, budget=2, out=place / "tuned", settings={"epochs": 2}, device="cpu")
     for unwanted in ("predictions.csv", "plan.json", "audit.json"):
         (place / "tuned" / unwanted).unlink()
+    rehash(place / "tuned")
     names = ["ridge", "covariates-only", "mlp", "gcn"]
     finished = [place / name for name in ("linear", "net", "tuned")]
     spec = JobSpec(small, methods=names, seeds=3, device="cpu")
@@ -112,6 +114,7 @@ def test_an_audit_beside_any_arm_is_shown(reused, tmp_path):
     copy = shutil.copytree(reused, tmp_path / "copy")
     first = read_evidence(copy).main[0].job.folder
     (first / "audit.json").unlink()
+    rehash(first)
     finding = "No duplicate scans."
     assert finding in write_report(copy).read_text(encoding="utf-8")
     assert finding in (copy / "MODEL_CARD.md").read_text()
@@ -122,6 +125,7 @@ def test_scans_left_out_are_those_of_the_plan(reused, tmp_path):
     copy = shutil.copytree(reused, tmp_path / "copy")
     for path in copy.glob("reused/*/*/plan.json"):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"excluded": {"someone": ["too short"]}}))
+    rehash(copy)
     n = read_evidence(copy).main[0].job.summary.n_scans
     text = write_report(copy).read_text(encoding="utf-8")
     assert f"{n} of {n + 1} scans are used; 1 excluded" in text
@@ -308,6 +312,7 @@ def test_the_command_tells_where_arms_were_trained(small, tmp_path):
     run_study("comparison", context)
     plan = tmp_path / "out/arms/loso/ridge/plan.json"
     plan.write_text(plan.read_text().replace('"device": "cpu"', '"device": "cuda-tf32"'))
+    rehash(plan.parent)
     run_study("comparison", context)
     assert "--device cuda-tf32" in list_commands(read_evidence(tmp_path / "out"))[0]
 

@@ -14,6 +14,7 @@ from brio.protocol import score_predictions
 from brio.report import compare_jobs, gather_jobs, label_folders, write_joined_tables
 from brio.report.people import JoinedJobs
 from brio.results import INTERVALS, MethodSummary, MetricSummary, StoredJob, Summary, compare_over_people, write_tables
+from stored import rehash
 
 
 def write_job(folder, predictions, protocol="loso", cohort="small"):
@@ -66,12 +67,14 @@ def test_without_predictions_the_kept_tables_say_the_same(folders):
     write_joined_tables(gather(folders), folders[0].parent)
     for folder in folders:
         (folder / "predictions.csv").unlink()
+        rehash(folder)
     assert compare_jobs(gather(folders)) == before
 
 
 def test_without_predictions_and_covariances_the_text_says_what_to_do(folders):
     for folder in folders:
         (folder / "predictions.csv").unlink()
+        rehash(folder)
     text = compare_jobs(gather(folders))
     assert "No covariance with ridge is stored for gcn, svm" in text
     assert "pair-weighted" in text  # one method alone needs no covariance
@@ -126,7 +129,7 @@ def test_the_command_prints_the_comparison_and_writes_the_tables(folders, tmp_pa
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert result.output == compare_jobs(gather(folders), "svm")
-    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["covariances.csv", "sites.csv"]
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["SHA256SUMS", "covariances.csv", "sites.csv"]
 
 
 def test_result_pages_print_what_the_kept_tables_say(folders, monkeypatch):
@@ -138,6 +141,7 @@ def test_result_pages_print_what_the_kept_tables_say(folders, monkeypatch):
     write_joined_tables(joined, folders[0].parent)
     for folder in folders:
         (folder / "predictions.csv").unlink()
+        rehash(folder)
     kept = [StoredJob.read(folder) for folder in folders]
     _, text = people.write_people(kept, "ridge", ["svm", "gcn"])
     row = [cell.strip() for cell in text.splitlines()[3].strip("|").split("|")]
@@ -150,6 +154,7 @@ def test_result_pages_print_what_the_kept_tables_say(folders, monkeypatch):
     for folder in folders:
         (folder / "sites.csv").unlink()
     (folders[0].parent / "covariances.csv").unlink()
+    rehash(folders[0].parent)
     older = [StoredJob.read(folder) for folder in folders]
     assert people.write_people(older, "ridge", ["svm", "gcn"]) == []
     assert people.pair_header(people.pair_weighted(older)) == []

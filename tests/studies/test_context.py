@@ -22,6 +22,7 @@ from brio.studies import Arm, StudyContext, comparison, list_studies, make_arm, 
 from brio.studies.comparison import choose_reference, list_compared_arms
 from brio.studies.reused import ReusedResults
 from brio.studies.study import find_study
+from stored import name_leftover, rehash
 
 QUICK = {"epochs": "2", "T_w": "1", "d_h": "8"}
 
@@ -168,6 +169,7 @@ def test_an_arm_that_was_begun_elsewhere_is_refused_before_another_is_trained(co
     first.train([make_arm("ridge"), make_arm("logistic")])
     plan = tmp_path / "arms" / "loso" / "logistic" / "plan.json"
     plan.write_text(json.dumps(json.loads(plan.read_text()) | {"device": "cuda", "threads": None}))
+    rehash(plan.parent)
     with watched() as seen:
         context_on(cohort, tmp_path).train([make_arm("ridge"), make_arm("logistic")])  # finished: read here as well
     shutil.rmtree(next((tmp_path / "arms" / "loso" / "logistic" / "runs").iterdir()))
@@ -184,6 +186,7 @@ def test_a_study_says_where_its_arms_were_computed(cohort, tmp_path):
         record = json.loads(path.read_text())
         record["row"]["device"] = "cuda (a GPU)"
         path.write_text(json.dumps(record))
+        rehash(path.parent)
     again = context_on(cohort, tmp_path, methods=["ridge", "logistic"])
     assert (
         "Computed on cpu, except on cuda (a GPU): logistic."
@@ -232,7 +235,7 @@ def test_a_study_that_was_killed_goes_on(cohort, tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             run_study("comparison", context_on(cohort, tmp_path / "killed", **words))
     assert not (tmp_path / "killed" / "studies").exists()
-    partial = tmp_path / "killed" / "arms" / "loso" / "gcn" / "runs" / "half.partial"
+    partial = name_leftover(tmp_path / "killed" / "arms" / "loso" / "gcn" / "runs")
     partial.mkdir()  # of a kill while writing
     with watched() as seen:
         again = run_study("comparison", context_on(cohort, tmp_path / "killed", **words))
@@ -262,7 +265,7 @@ def linear(cohort, tmp_path_factory):
     brio.run(cohort, ["ridge", "logistic"], seeds=2, out=folder, device="cpu")
     table = read(folder / "results.csv")
     table.assign(auc=np.linspace(0.5, 1, len(table))).to_csv(folder / "results.csv", index=False)
-    return folder
+    return rehash(folder)
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -369,6 +372,7 @@ def test_a_folder_of_an_earlier_version_is_told_so(linear, cohort, tmp_path):
         summary = json.loads((linear / "summary.json").read_text())
         del functools.reduce(dict.__getitem__, where, summary)[key]
         (old / "summary.json").write_text(json.dumps(summary))
+        rehash(old)
         with pytest.raises(BrioError, match="written by an earlier version"):
             context_on(cohort, tmp_path / "out", reuse=[old])
 
@@ -381,6 +385,7 @@ def test_a_folder_that_cannot_be_read_is_told(harm, message, linear, cohort, tmp
     broken = tmp_path / "broken"
     shutil.copytree(linear, broken)
     (broken / harm).write_text("[]")
+    rehash(broken)
     with pytest.raises(BrioError, match=message):
         context_on(cohort, tmp_path / "out", reuse=[broken])
 

@@ -51,7 +51,7 @@ def test_a_figure_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatc
     path = save_figure(drawn(), tmp_path / "figure.svg")
     before = path.read_bytes()
     figure = drawn()
-    monkeypatch.setattr(type(figure), "savefig", lambda self, path, **words: path.write_text("half") and 1 / 0)
+    monkeypatch.setattr(type(figure), "savefig", lambda self, file, **words: file.write(b"half") and 1 / 0)
     with pytest.raises(ZeroDivisionError):
         save_figure(figure, path)
     assert path.read_bytes() == before

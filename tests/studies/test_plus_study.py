@@ -25,7 +25,7 @@ def cohort():
 @pytest.fixture(scope="module")
 def place(cohort, tmp_path_factory):
     context = StudyContext(JobSpec(cohort, seeds=2, settings=SETTINGS, folds=FOLDS), tmp_path_factory.mktemp("plus"))
-    with mock.patch.object(study, "save_figure"):
+    with mock.patch.object(study, "render_figure", return_value=b""):
         return run_study("plus", context)
 
 

@@ -17,7 +17,8 @@ SETTINGS = {"protocol.validation_sites": 0}
 def run(cohort: Cohort, out) -> tuple[pd.DataFrame, str]:
     context = StudyContext(JobSpec(cohort, methods=("ridge",), seeds=1, settings=SETTINGS, device="cpu"), out)
     place = run_study("retest", context)
-    assert {p.name for p in place.iterdir()} == {"table.csv", "figure.svg", "figure.png", "finding.md", "study.json"}
+    names = {"table.csv", "figure.svg", "figure.png", "finding.md", "study.json", "SHA256SUMS"}
+    assert {p.name for p in place.iterdir()} == names
     return pd.read_csv(place / "table.csv"), (place / "finding.md").read_text()
 
 

@@ -1,0 +1,122 @@
+"""Hashes of files: damage is noticed, an interrupted writer is not mistaken for damage, old folders are read."""
+
+import shutil
+import subprocess
+import warnings
+
+import pytest
+
+from brio.errors import BrioError
+from brio.storage import (
+    SUMS,
+    UnhashedFilesWarning,
+    check_all,
+    check_stored,
+    is_kept,
+    read_sums,
+    remove_leftovers,
+    warn_unhashed,
+    write_recorded,
+    write_sums,
+)
+from faults import die_at, list_steps
+
+OLD, NEW = {"a.csv": "old a", "b.json": "old b"}, {"b.json": "new b", "c.md": "new c"}
+
+
+def read_stored(path, remedy, promised):
+    content = path.read_bytes()
+    check_stored(path, remedy, promised)
+    check_stored(path, remedy, promised, content)
+    return content
+
+
+def never() -> bool:
+    return False
+
+
+def always() -> bool:
+    return True
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_recorded(tmp_path / "job", OLD)
+    return tmp_path / "job"
+
+
+def test_a_writer_that_is_killed_at_any_moment_leaves_files_that_fit(folder, tmp_path):
+    copy = tmp_path / "copy"
+    steps = list_steps(lambda: write_recorded(shutil.copytree(folder, copy), NEW))
+    whole = {path.name: path.read_bytes() for path in copy.iterdir()}
+    for number in range(len(steps)):
+        for when in ("before", "after"):
+            shutil.rmtree(copy)
+            shutil.copytree(folder, copy)
+            assert die_at(number, when, lambda: write_recorded(copy, NEW))
+            for name in ("a.csv", "b.json", "c.md"):
+                if is_kept(copy / name, ""):
+                    assert read_stored(copy / name, "", always).decode() in (OLD.get(name), NEW.get(name))
+            remove_leftovers(copy)
+            write_recorded(copy, NEW)  # the same again
+            assert {path.name: path.read_bytes() for path in copy.iterdir()} == whole, (steps[number], when)
+
+
+def test_sha256sum_reads_them(folder):
+    if shutil.which("sha256sum"):
+        assert subprocess.run(["sha256sum", "--check", "--quiet", SUMS], cwd=folder, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("damage", [b"old_a", b"old", b"", b"old a\n"])
+def test_a_damaged_file_is_named_with_the_remedy(folder, damage):
+    (folder / "a.csv").write_bytes(damage)
+    with pytest.raises(BrioError, match=r"a\.csv: was changed or damaged since it was written; repeat it"):
+        read_stored(folder / "a.csv", "repeat it", never)
+    with pytest.raises(BrioError, match=r"a\.csv: was changed"):
+        check_all(folder, "repeat it")
+    assert read_stored(folder / "b.json", "repeat it", never) == b"old b"
+
+
+def test_a_removed_file_is_missed(folder):
+    (folder / "a.csv").unlink()
+    with pytest.raises(BrioError, match=r"a\.csv: is missing, though SHA256SUMS lists it; repeat it, or"):
+        is_kept(folder / "a.csv", "repeat it")
+    assert not is_kept(folder / "other", "repeat it")
+    with pytest.raises(BrioError, match=r"a\.csv: is missing; repeat it"):
+        check_all(folder, "repeat it")
+
+
+def test_hashes_that_are_missing_are_damage_only_where_they_were_promised(folder):
+    (folder / "unlisted").write_text("x")
+    with pytest.raises(BrioError, match=r"SHA256SUMS: has no line for unlisted; repeat it"):
+        read_stored(folder / "unlisted", "repeat it", always)
+    (folder / SUMS).unlink()
+    with pytest.raises(BrioError, match=r"SHA256SUMS: is missing; repeat it"):
+        read_stored(folder / "a.csv", "repeat it", always)
+    with pytest.raises(BrioError, match=r"SHA256SUMS: is missing; repeat it"):
+        check_all(folder, "repeat it")
+    warn_unhashed.cache_clear()
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            assert read_stored(folder / "a.csv", "repeat it", never) == b"old a"
+    assert [one.category for one in shown] == [UnhashedFilesWarning], "once, not for every file"
+
+
+@pytest.mark.parametrize("text", ["x", "0" * 63 + "  a.csv\n", "0" * 64 + "  ../a.csv\n", "\ufeff"])
+def test_hashes_that_are_no_hashes_are_damage(folder, text):
+    (folder / SUMS).write_text(text)
+    with pytest.raises(BrioError, match=r"SHA256SUMS: was changed or damaged; repeat it"):
+        read_stored(folder / "a.csv", "repeat it", never)
+    write_recorded(folder, NEW)  # damaged hashes of other files do not come back
+    sums = read_sums(folder, "")
+    assert sums is not None
+    assert list(sums.listed) == ["b.json", "c.md"]
+
+
+def test_every_required_file_has_a_line(folder):
+    (folder / SUMS).unlink()
+    write_sums(folder, ["a.csv"])
+    assert check_all(folder, "get it again", ["a.csv"]) == ["a.csv"]
+    with pytest.raises(BrioError, match=r"SHA256SUMS: has no line for b\.json; get it again"):
+        check_all(folder, "get it again", ["a.csv", "b.json"])

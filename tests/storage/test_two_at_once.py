@@ -1,0 +1,98 @@
+"""Two commands on one folder at once: one wins, the other says so, and what is there is whole."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from small_jobs import RUN
+
+from brio import Cohort
+from brio.results import StoredJob
+from commands import command
+
+
+def run_at_once(*actions: Callable[[], int]) -> list[int]:
+    """Run actions in children of this process that start together; returns their exit statuses."""
+    read, write = os.pipe()
+    sys.stdout.flush()
+    children = []
+    for action in actions:
+        child = os.fork()
+        if child == 0:
+            os.close(write)
+            os.read(read, 1)  # until the parent closes its end
+            status = 70
+            try:
+                status = action()
+            finally:
+                os._exit(status)
+        children.append(child)
+    os.close(read)
+    time.sleep(0.02)
+    os.close(write)
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+
+
+def act(where: Path, *words: object) -> Callable[[], int]:
+    """Return a command as an action that keeps what it says on standard error."""
+
+    def run() -> int:
+        said = command(*words)
+        where.write_text(said.err)
+        return said.status
+
+    return run
+
+
+def save_at_once(here: Path, k: int) -> None:
+    out, cohort = here / f"saved {k}", Cohort.load(here / "cohort")
+    words = ("atlas", "cohort", "rois.tsv", "--by-order", "--out", out)
+    (here / "rois.tsv").write_text("name\n" + "".join(f"r{i}\n" for i in range(cohort.n_rois)))
+    statuses = run_at_once(act(here / "one", *words), act(here / "two", *words))
+    assert sorted(statuses) == [0, 2], ((here / "one").read_text(), (here / "two").read_text())
+    loser = here / ("one" if statuses[0] else "two")
+    assert any(words in loser.read_text() for words in ("has written it in the meantime", "exists already"))
+    Cohort.load(out).verify()
+    assert {path.name for path in here.iterdir()} == before_and(here, k)
+
+
+def before_and(here: Path, k: int) -> set[str]:
+    return {"cohort", "job", "rois.tsv", "one", "two", *(f"saved {i}" for i in range(k + 1))}
+
+
+def run_job_at_once(here: Path, k: int) -> None:
+    words = ("run", "cohort", "--out", f"job {k}", *RUN)
+    statuses = run_at_once(act(here / "one", *words), act(here / "two", *words))
+    assert 0 in statuses
+    for name, status in zip(("one", "two"), statuses, strict=True):
+        if status:  # the other came second; had it come much later, it would have resumed a finished job
+            assert status == 2
+            assert "another brio is at work there" in (here / name).read_text()
+    job = StoredJob.read(here / f"job {k}")
+    assert len(job.runs) == len(job.rows) == 4
+    assert not list((here / f"job {k}").rglob("*.partial"))
+
+
+def report_at_once(here: Path, k: int) -> None:
+    (here / "job" / "report.html").unlink(missing_ok=True)
+    resume, page = ("run", "cohort", "--out", "job", *RUN), ("report", "job")
+    assert run_at_once(act(here / "one", *resume), act(here / "two", *page)) == [0, 0], (here / "two").read_text()
+    assert "</html>" in (here / "job" / "report.html").read_text("utf-8")
+    StoredJob.read(here / "job")
+
+
+BOTH = [save_at_once, run_job_at_once, report_at_once]
+
+
+def test_two_at_once(here):
+    save_at_once(here, 0)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("both", BOTH)
+def test_two_at_once_twenty_times(both, here):
+    for k in range(20):
+        both(here, k)

@@ -1,0 +1,200 @@
+"""Files and folders are there whole or not at all, and nothing is touched that brio did not make."""
+
+import errno
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from brio.errors import BrioError
+from brio.storage import create_whole_folder, make_folders, remove_leftovers, write_atomically
+from brio.storage.partial import is_partial, reserve_name
+from faults import KILLED, die_at, failing, list_steps, raising, run_until, watching
+from stored import name_leftover
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def write_folder(folder: Path) -> None:
+    with create_whole_folder(folder) as partial:
+        write_atomically(partial / "a", "one")
+        write_atomically(partial / "b", b"two")
+
+
+# ---------------------------------------------------------------- a file
+
+
+def test_a_killed_or_failing_process_leaves_the_old_file_or_the_new_one(tmp_path):
+    path = tmp_path / "file"
+    steps = list_steps(lambda: write_atomically(path, "old"))
+    assert [step.name for step in steps] == ["create_file", "write", "sync", "replace", "sync_folder"]
+    for number, step in enumerate(steps):
+        for when in ("before", "after"):
+            path.write_text("old")
+            assert run_until(number, when, lambda: write_atomically(path, "new")) == KILLED
+            renamed = (number, when) >= (3, "after") and (number, when) != (3, "before")
+            assert path.read_text() == ("new" if renamed else "old"), (step, when)
+            remove_leftovers(tmp_path)
+            assert names(tmp_path) == {"file"}, (step, when)
+            with raising(number, KeyboardInterrupt, when), pytest.raises(KeyboardInterrupt):
+                write_atomically(path, "new")
+            assert names(tmp_path) == {"file"}, (step, when)
+        path.write_text("old")
+        with failing(number), pytest.raises(BrioError, match="file: cannot be written, the disk is full; free some"):
+            write_atomically(path, "new")
+        assert names(tmp_path) == {"file"}, step
+
+
+def test_a_link_under_any_name_is_not_followed(tmp_path, monkeypatch):
+    treasure = tmp_path / "treasure"
+    treasure.write_text("mine")
+    path = tmp_path / "report.html"
+    monkeypatch.setattr("brio.storage.writing.reserve_name", lambda folder: folder / "guessed")
+    (tmp_path / "guessed").symlink_to(treasure)
+    with pytest.raises(BrioError, match=r"report\.html: cannot be written \(File exists\)"):
+        write_atomically(path, "page")
+    monkeypatch.undo()
+    path.symlink_to(treasure)
+    write_atomically(path, "page")
+    assert not path.is_symlink()
+    assert treasure.read_text() == "mine"
+
+
+def test_what_is_no_ordinary_file_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path, words in ((tmp_path / "pipe", "is no ordinary file"), (tmp_path, "is a folder")):
+        with pytest.raises(BrioError, match=words):
+            write_atomically(path, "x")
+    (tmp_path / "null").symlink_to(os.devnull)
+    with pytest.raises(BrioError, match="is no ordinary file"):
+        write_atomically(tmp_path / "null", "x")
+    assert names(tmp_path) == {"pipe", "null"}
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.EFBIG])
+def test_other_errors_of_the_system_name_the_file(tmp_path, code):
+    with failing(0, code), pytest.raises(BrioError) as told:
+        write_atomically(tmp_path / "file", "x")
+    assert str(told.value).startswith(f"{tmp_path / 'file'}: cannot be written ({os.strerror(code)}); ")
+
+
+def test_text_that_is_no_text_is_refused(tmp_path):
+    with pytest.raises(BrioError, match="is not valid text"):
+        write_atomically(tmp_path / "file", "\udcff")
+    assert not names(tmp_path)
+
+
+# ---------------------------------------------------------------- a folder
+
+
+def test_a_folder_is_whole_or_not_there_at_every_moment(tmp_path):
+    steps = list_steps(lambda: write_folder(tmp_path / "first" / "out"))
+    assert {"make_folder", "create_file", "write", "sync", "replace", "rename"} <= {step.name for step in steps}
+    renamed = next(number for number, step in enumerate(steps) if step.name == "rename")
+    for number, step in enumerate(steps):
+        for when in ("before", "after"):
+            place = tmp_path / f"{number} {when}"
+            out = place / "above" / "out"
+            place.mkdir()
+            assert die_at(number, when, lambda out=out: write_folder(out))
+            if out.exists():
+                assert (number, when) >= (renamed, "after") or number > renamed
+                assert names(out) == {"a", "b"}, (step, when)
+            else:
+                write_folder(out)  # the same again
+                assert names(out.parent) == {"out"}, (step, when)
+        out = tmp_path / f"full {number}" / "out"
+        if number <= renamed:
+            with failing(number), pytest.raises(BrioError, match="the disk is full") as told:
+                write_folder(out)
+            assert "partial" not in str(told.value)
+            assert not out.parent.exists(), step
+            with raising(number, KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+                write_folder(out)
+            assert not out.parent.exists(), step
+
+
+def test_of_two_that_write_one_folder_the_first_to_end_wins(tmp_path):
+    out = tmp_path / "out"
+
+    def lose() -> None:
+        with create_whole_folder(out) as partial:
+            write_atomically(partial / "late", "x")
+            write_folder(out)
+
+    with pytest.raises(BrioError, match="out: another process has written it in the meantime"):
+        lose()
+    assert names(tmp_path) == {"out"}
+    assert names(out) == {"a", "b"}
+
+
+def test_an_empty_folder_or_a_link_to_nowhere_exists_too(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for name in ("empty", "link"):
+        with pytest.raises(BrioError, match="exists already"):
+            write_folder(tmp_path / name)
+    assert names(tmp_path) == {"empty", "link"}
+
+
+def test_a_file_in_the_way_is_named(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(BrioError, match="cannot be written"):
+        make_folders(tmp_path / "file" / "below")
+
+
+# ---------------------------------------------------------------- leftovers
+
+
+def test_only_what_a_dead_process_of_ours_left_is_removed(tmp_path):
+    dead, own = name_leftover(tmp_path), reserve_name(tmp_path)
+    head, machine, number, process, count = own.name.split("-")
+    elsewhere = tmp_path / f"{head}-{'0' * 8}-{dead.name.split('-')[2]}-{process}-{count}"
+    living = tmp_path / f"{head}-{machine}-{os.getppid()}-{process}-{count}"
+    recycled = tmp_path / f"{head}-{machine}-{number}-{'0' * 8}-{count}"  # of an earlier process with our number
+    foreign = [tmp_path / name for name in ("cx.partial", ".brio-mine.partial", ".partial")]
+    for path in (dead, own, elsewhere, living, recycled, *foreign):
+        path.mkdir()
+        (path / "content").write_text("x")
+    assert is_partial(dead.name)
+    remove_leftovers(tmp_path)
+    assert names(tmp_path) == {path.name for path in (own, elsewhere, living, *foreign)}
+    remove_leftovers(tmp_path, reserved=True)
+    assert names(tmp_path) == {path.name for path in foreign}
+    remove_leftovers(tmp_path / "not there")
+
+
+def test_links_in_a_leftover_are_not_followed(tmp_path):
+    treasure = tmp_path / "treasure"
+    treasure.mkdir()
+    (treasure / "gold").write_text("mine")
+    left = name_leftover(tmp_path)
+    left.symlink_to(treasure)
+    remove_leftovers(tmp_path)
+    assert names(tmp_path) == {"treasure"}
+    assert names(treasure) == {"gold"}
+
+
+def test_a_terminated_command_cleans_up(tmp_path):
+    """As after a scheduler's SIGTERM: the child ends with 143 and nothing is left."""
+    from commands import command
+    from faults import run_in_child
+
+    def run() -> int:
+        def hook(number, step, when):
+            if step.name == "write" and step.target == "" and when == "before":
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        with watching(hook):
+            said = command("simulate", "--out", tmp_path / "out", "--sites", 3, "--per-class", 2, "--frames", 60)
+        (tmp_path / "said").write_text(said.err)
+        return said.status
+
+    assert run_in_child(run) == 143
+    assert names(tmp_path) == {"said"}
+    assert (tmp_path / "said").read_text() == (
+        "brio: terminated; give the same command again; nothing is left half-written\n"
+    )
