@@ -89,6 +89,15 @@ CheckpointEvery = Annotated[
     ),
 ]
 RecordsOnly = Annotated[bool, typer.Option("--records-only", help="Store scores and predictions, no weights.")]
+ShardOption = Annotated[
+    str | None,
+    typer.Option(
+        "--shard",
+        metavar="I/N",
+        help="Train every N-th stack from the I-th on and write no tables, for job arrays; the same command without it "
+        "writes them when all shards are through.",
+    ),
+]
 Report = Annotated[
     bool, typer.Option("--report", help="Also write table.md, sites.png and report.html to the folder for results.")
 ]
@@ -106,6 +115,12 @@ def say_warnings(cohort: Cohort) -> None:
     """Print what a reader found odd about the ROIs of the scans."""
     for warning in cohort.provenance.get("warnings", []):
         say(f"warning: {warning}")
+
+
+def say_shard_ended(finished: bool, shard: str, out: Path) -> None:
+    """Say what is left to do after a shard."""
+    rest = "all runs are finished" if finished else f"other runs are not; 'brio status {out}' shows how far they are"
+    say(f"shard {shard} is finished, {rest}. Tables: the same command without --shard")
 
 
 def load_own_methods(files: list[Path] | None) -> list[str]:

@@ -29,9 +29,11 @@ from .options import (
     RunsPerStack,
     Seeds,
     Sets,
+    ShardOption,
     job_options,
     load_own_methods,
     number,
+    say_shard_ended,
 )
 
 if TYPE_CHECKING:
@@ -86,6 +88,7 @@ def run(
     runs_per_stack: RunsPerStack = None,
     checkpoint_every: CheckpointEvery = 120.0,
     records_only: RecordsOnly = False,
+    shard: ShardOption = None,
     report: Report = False,
     quiet: Quiet = False,
     config: Config = None,
@@ -96,6 +99,8 @@ def run(
     """
     from ..api import Result
     from ..jobs import run_job
+    from ..jobs.engines.local import Shard
+    from ..jobs.shards import run_shard
 
     own = load_own_methods(load)
     spec = job_options(
@@ -114,6 +119,8 @@ def run(
         checkpoint_every=checkpoint_every,
     )
     with show_progress(quiet) as progress:
+        if shard is not None:
+            return say_shard_ended(run_shard(spec, Shard.parse(shard), out, progress, say), shard, out)
         finished = run_job(spec, out, progress, say)
     result = Result.from_finished_job(finished)
     print_result(result)
@@ -147,6 +154,7 @@ def tune(
     runs_per_stack: RunsPerStack = None,
     checkpoint_every: CheckpointEvery = 120.0,
     records_only: RecordsOnly = False,
+    shard: ShardOption = None,
     report: Report = False,
     quiet: Quiet = False,
     config: Config = None,
@@ -157,6 +165,8 @@ def tune(
     """
     from ..api import Result
     from ..jobs import tune_job
+    from ..jobs.engines.local import Shard
+    from ..jobs.shards import tune_shard
 
     own = load_own_methods(load)
     if context.args:
@@ -179,6 +189,9 @@ def tune(
         checkpoint_every=checkpoint_every,
     )
     with show_progress(quiet) as progress:
+        if shard is not None:
+            ended = tune_shard(spec, Shard.parse(shard), out, budget=budget, progress=progress, say=say)
+            return say_shard_ended(ended, shard, out)
         finished = tune_job(spec, out, budget=budget, oracle=oracle, progress=progress, say=say)
     result = Result.from_finished_job(finished)
     print_result(result)

@@ -77,3 +77,15 @@ def report(
     from ..report import write_report
 
     say(f"report: {write_report(folder, out)}")
+
+
+@app.command()
+def status(
+    folder: Annotated[Path, typer.Argument(help="Folder of 'brio run', 'brio tune' or 'brio study', finished or not.")],
+) -> None:
+    """Show how far a job is: stacks done, running and where, waiting, failed and why, and the time left."""
+    from ..jobs.status import describe_status, read_statuses
+
+    for one in read_statuses(folder):
+        for line in describe_status(one, str(one.folder)):
+            say(line)

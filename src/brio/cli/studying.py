@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated
 
@@ -22,8 +23,10 @@ from .options import (
     RunsPerStack,
     Seeds,
     Sets,
+    ShardOption,
     job_options,
     load_own_methods,
+    say_shard_ended,
 )
 
 
@@ -56,13 +59,15 @@ def study(
     device: Device = "auto",
     runs_per_stack: RunsPerStack = None,
     checkpoint_every: CheckpointEvery = 120.0,
+    shard: ShardOption = None,
     quiet: Quiet = False,
     config: Config = None,
 ) -> None:
     """Make a table and figure of the paper: train what is missing, write what was found."""
+    from ..jobs.engines.local import LocalEngine, Shard
     from ..results import StoredStudy
     from ..studies import StudyContext, run_study
-    from ..studies.study import PAPER, find_study
+    from ..studies.study import PAPER, find_study, run_study_shard
 
     load_own_methods(load)
     if name != "paper":
@@ -82,8 +87,12 @@ def study(
         runs_per_stack=runs_per_stack,
         checkpoint_every=checkpoint_every,
     )
+    if shard is not None:
+        spec = dataclasses.replace(spec, engine=LocalEngine(Shard.parse(shard)))
     with show_progress(quiet) as progress:
         context = StudyContext(spec, out, reuse=[*(reuse or ()), *(finished or ())], progress=progress, say=say)
+        if shard is not None:
+            return say_shard_ended(run_study_shard(name, context), shard, out)
         place = run_study(name, context)
     for folder in [place / one for one in sorted(PAPER)] if name == "paper" else [place]:
         say("")

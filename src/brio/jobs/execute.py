@@ -7,14 +7,15 @@ from typing import NamedTuple
 
 from ..device import check_device_name
 from ..progress import Progress, silent
-from ..results import StoredJob, prediction_rows, result_rows, summarise, write_tables
+from ..results import RunStore, StoredJob, prediction_rows, result_rows, summarise, write_tables
 from .cohort_facts import is_label_sex
+from .engines.local import LocalEngine
 from .job import Job, Say, ignore, open_cohort, prepare_job
 from .plan import JobPlan
 from .resume import open_job
 from .spec import JobSpec, check_settings, make_methods, resolve_methods, wants_all_methods
 
-__all__ = ["FinishedJob", "execute_plan", "start_job"]
+__all__ = ["FinishedJob", "execute_plan", "start_job", "train_stacks"]
 
 
 class FinishedJob(NamedTuple):
@@ -50,6 +51,22 @@ def start_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> 
     return job, job.runnable_methods(names) if wants_all_methods(spec.methods) else names
 
 
+def train_stacks(job: Job, plan: JobPlan, store: RunStore, allow_divergence: bool = False) -> None:
+    """Train the stacks of a plan that are not finished with the engine of the job.
+
+    Parameters
+    ----------
+    job : Job
+    plan : JobPlan
+        With its stacks.
+    store : RunStore
+    allow_divergence : bool
+        Whether a run that diverges is stored without scores, as in a search; else it ends the job.
+    """
+    engine = job.spec.engine or LocalEngine()
+    engine.train(job, plan, store, allow_divergence)
+
+
 def execute_plan(
     job: Job, plan: JobPlan, folder: Path, *, quiet: bool = False, finished_runs: Path | None = None
 ) -> StoredJob:
@@ -65,8 +82,6 @@ def execute_plan(
     finished_runs : Path, optional
         Another store of runs, whose finished runs are copied instead of trained.
     """
-    from .train import train_stacks
-
     with open_job(job, plan, folder, quiet=quiet) as (plan, store):
         if finished_runs is not None:
             store.copy_finished_runs(finished_runs, plan.runs)

@@ -67,6 +67,11 @@ class Job:
         return self.estimate()
 
     @property
+    def shares_folder(self) -> bool:
+        """Whether other processes write to the folder of the job at the same time."""
+        return self.spec.engine is not None and self.spec.engine.shares_folder
+
+    @property
     def seeds(self) -> range:
         """Seeds of its runs."""
         return range(self.spec.seeds)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from ..errors import BrioError
 from ..formatting import format_count
 from ..results import Plan, RunStore, lock_folder, write_plan
+from ..results.checkpoint import remove_partial_checkpoints
 from ..results.files import (
     AUDIT,
+    CHECKPOINTS,
     COHORT_FACTS,
     CONFIGURATIONS,
     EXCLUSIONS,
@@ -23,21 +25,27 @@ from ..results.files import (
     PLAN_AGAIN,
     RUNS,
     SEARCH,
+    SHARED_PLAN,
     SUMS,
     TUNING,
     check_file,
+    format_json,
     is_kept,
 )
-from ..storage import is_partial, remove_leftovers
+from ..results.heartbeats import WORKERS, list_heartbeats, remove_dead_heartbeats
+from ..storage import create_whole_folder, is_partial, remove_leftovers, write_new, write_sums
 from .clashes import describe_clash
 from .cohort_facts import describe_cohort, group_participants
 from .job import Job
 from .needs import describe_rest, state_needs
 from .plan import JobPlan, assign_stacks
 
-__all__ = ["open_job", "read_earlier_plan", "resume_plan", "write_job_plan"]
+__all__ = ["open_job", "read_earlier_plan", "reserve_folder", "resume_plan", "write_job_plan"]
 
-_BEFORE_THE_PLAN = {COHORT_FACTS, GROUPS, AUDIT, EXCLUSIONS, PLAN, LOCK, SUMS, SEARCH, TUNING, CONFIGURATIONS}
+_BEFORE_THE_PLAN = {
+    *(COHORT_FACTS, GROUPS, AUDIT, EXCLUSIONS, PLAN, LOCK, SUMS, SEARCH, TUNING, CONFIGURATIONS),
+    *(SHARED_PLAN, WORKERS),
+}
 """What a job leaves that was killed while planning, and a search that comes before it."""
 
 _PLACE = ("device", "threads")
@@ -60,7 +68,7 @@ def read_earlier_plan(folder: Path) -> Plan | None:
     if (folder / PLAN).is_file():
         return Plan.read(folder, PLAN_AGAIN)
     names = {path.name for path in folder.iterdir() if not is_partial(path.name)} if folder.is_dir() else set()
-    if names <= _BEFORE_THE_PLAN or {LOCK, RUNS} <= names:
+    if names <= _BEFORE_THE_PLAN or (RUNS in names and names & {LOCK, SHARED_PLAN}):
         return None
     raise BrioError(f"{folder}: holds files that are not of a brio job; {OTHER_OUT}")
 
@@ -115,11 +123,19 @@ def _comparable(plan: Plan) -> dict[str, Any]:
     return json.loads(json.dumps(dataclasses.replace(plan, stacks=(), hashes=None).to_json()))
 
 
+def reserve_folder(job: Job, folder: Path) -> AbstractContextManager[None]:
+    """Reserve a folder for this process, unless the engine of the job shares it with others."""
+    return nullcontext() if job.shares_folder else lock_folder(folder)
+
+
 @contextmanager
 def open_job(
     job: Job, plan: JobPlan, folder: Path, quiet: bool = False, allow_other_device: bool = True
 ) -> Iterator[tuple[JobPlan, RunStore]]:
-    """Reserve the folder of a job, and write its plan or resume the job that was begun there.
+    """Open the folder of a job, and write its plan or resume the job that was begun there.
+
+    The folder is reserved for this process, unless the engine of the job shares it with others: then the first process
+    decides the stacks, the others must have the same job, and runs appear whole or not at all.
 
     Parameters
     ----------
@@ -148,18 +164,18 @@ def open_job(
         if earlier is None:
             job.say(needs)
         job.announce_protocol([planned.method for planned in plan.runs.values()])
-    with lock_folder(folder):
+    shared = job.shares_folder
+    with reserve_folder(job, folder):
         earlier = read_earlier_plan(folder)
-        remove_leftovers(folder, reserved=True)
         store = RunStore(folder / RUNS, job.spec.records_only)
         if earlier is None:
             plan = assign_stacks(plan, job.connectomes, job.spec.runs_per_stack)
+            plan = _agree_on_stacks(plan, folder) if shared else plan
             write_job_plan(job, plan.document, folder)
-            store.remove_partial_runs()
         else:
             plan = resume_plan(earlier, plan, folder, allow_other_device)
             _mend_cohort_files(job, plan.document, folder)
-            store.remove_partial_runs()
+        _remove_leftovers(store, folder, shared)
         finished = [key for key in plan.runs if key in store]
         for key in finished:
             store.check(key)
@@ -168,6 +184,31 @@ def open_job(
             number = format_count(len(plan.runs), "run is", "runs are")
             job.say(f"resuming: {len(finished)} of {number} finished{'; ' if rest else ''}{rest}")
         yield plan, store
+
+
+def _agree_on_stacks(plan: JobPlan, folder: Path) -> JobPlan:
+    """Return a plan with the stacks of the first process that shares a folder, which may have other memory.
+
+    Its plan lies in a folder that only one process can create. All others write the same plan as the first.
+    """
+    place = folder / SHARED_PLAN
+    try:
+        with create_whole_folder(place) as partial:
+            write_new(partial / PLAN, format_json(plan.document.to_json()))
+            write_sums(partial, [PLAN])
+    except BrioError:
+        if not place.is_dir():  # else another process was faster
+            raise
+    return resume_plan(Plan.read(place, f"remove {place} and give the command again"), plan, folder)
+
+
+def _remove_leftovers(store: RunStore, folder: Path, shared: bool) -> None:
+    """Remove what dead processes left; while others may be writing, only what is known to be of a dead one."""
+    remove_dead_heartbeats(folder, at_work=shared)
+    alone = not shared and not list_heartbeats(folder)
+    remove_leftovers(folder, reserved=alone)
+    store.remove_partial_runs(reserved=alone)
+    remove_partial_checkpoints(folder / CHECKPOINTS, reserved=alone)
 
 
 def _mend_cohort_files(job: Job, plan: Plan, folder: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..cohort import AuditRules, Cohort
 from ..connectome import HarmonisationRule
@@ -13,13 +13,14 @@ from ..domains import Number, RunsPerStack, Seconds, Seeds
 from ..errors import BrioError, nearest
 from ..methods import find_method, list_methods, make_method, present_name
 from ..protocol import PROTOCOLS, ProtocolSettings
-from ..results import TuningRecord
+from ..results import RunStore, TuningRecord
 from ..settings import check_domains, check_number, replace_values, require
 
 if TYPE_CHECKING:
     from ..training import Method
 
 __all__ = [
+    "Engine",
     "JobSpec",
     "check_settings",
     "make_audit_rules",
@@ -29,6 +30,32 @@ __all__ = [
     "split_settings",
     "wants_all_methods",
 ]
+
+
+class Engine(Protocol):
+    """What executes the stacks of a plan that are not finished, see :mod:`brio.jobs.engines`.
+
+    Attributes
+    ----------
+    shares_folder : bool
+        Whether other processes write to the folder of the job at the same time. It is then not reserved.
+    """
+
+    @property
+    def shares_folder(self) -> bool: ...
+
+    def train(self, job: Any, plan: Any, store: RunStore, allow_divergence: bool = False) -> None:
+        """Train stacks that are not finished; each is trained as a whole and stored run by run.
+
+        Parameters
+        ----------
+        job : Job
+        plan : JobPlan
+            With its stacks.
+        store : RunStore
+        allow_divergence : bool
+            Whether a run that diverges is stored without scores, as in a search; else it is an error.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +90,8 @@ class JobSpec:
         Settings chosen for each fold by an earlier search.
     checkpoint_every : float
         Seconds between checkpoints of a stack in training, from which an interrupted job goes on; 0 stores none.
+    engine : Engine or None
+        What executes the stacks; None for this process. It changes no number.
 
     Raises
     ------
@@ -84,6 +113,7 @@ class JobSpec:
     records_only: bool = False
     tuned: TuningRecord | None = None
     checkpoint_every: Seconds = 120.0
+    engine: Engine | None = None
 
     def __post_init__(self) -> None:
         requested = (self.methods,) if isinstance(self.methods, str) else self.methods

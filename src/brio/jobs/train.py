@@ -1,4 +1,4 @@
-"""Training the runs of a plan that are not finished, and what is stored of each."""
+"""Training one stack of a plan, and what is stored of each of its runs."""
 
 from __future__ import annotations
 
@@ -16,46 +16,74 @@ from ..cohort import Cohort
 from ..connectome import Connectomes, harmonise_connectomes
 from ..errors import BrioError
 from ..methods import find_method
-from ..progress import Progress
+from ..progress import Progress, silent
 from ..protocol import average_margins, calibrate_margins, count_participants, score_predictions
 from ..protocol.metrics import ONE_CLASS
 from ..results import Plan, Predictions, RunRecord, RunRow, RunStore
-from ..results.checkpoint import remove_checkpoint, remove_partial_checkpoints
-from ..results.files import CHECKPOINTS
+from ..results.checkpoint import remove_checkpoint
+from ..results.heartbeats import report_stack
 from ..training import CheckpointStore, FittedRun, Method, Run
 from .checkpoints import CheckpointFile, checkpoint_identity
 from .job import Job
 from .plan import JobPlan, PlannedRun
 
-__all__ = ["train_stacks"]
+__all__ = ["estimate_costs", "is_finished", "name_stack", "train_stack"]
 
 
-def train_stacks(job: Job, plan: JobPlan, store: RunStore, allow_divergence: bool = False) -> None:
-    """Train every stack that is not finished; a stack is always trained as a whole.
+def train_stack(
+    job: Job,
+    plan: JobPlan,
+    number: int,
+    store: RunStore,
+    *,
+    progress: Progress = silent,
+    allow_divergence: bool = False,
+) -> None:
+    """Train one stack of a plan, as a whole, and store its runs.
 
     Parameters
     ----------
     job : Job
     plan : JobPlan
-        With its stacks.
+        With its stacks; of its runs only those of the stack are needed.
+    number : int
+        Of the stack, from 1.
     store : RunStore
+    progress : Progress
+        Called with a message and the share of the stack that is done.
     allow_divergence : bool
-        Whether a run that diverges is stored without scores, as in a search; else it ends the job.
+        Whether a run that diverges is stored without scores, as in a search; else it is an error.
     """
+    stack = plan.document.stacks[number - 1]
+    runs = [plan.runs[key] for key in stack]
+    title = name_stack(plan, number)
+    with report_stack(store.folder.parent, number, title) as report_share:
+
+        def report(message: str, share: float) -> None:
+            report_share(share)
+            progress(f"{title}: {message}", share)
+
+        checkpoint = _open_checkpoint(job, plan.document, stack, store, title)
+        _train_stack(job, plan.document, runs, store, checkpoint, report, allow_divergence)
+        report("done", 1.0)
+    remove_checkpoint(store.checkpoint_path(stack))
+
+
+def is_finished(plan: JobPlan, number: int, store: RunStore) -> bool:
+    """Return whether all runs of a stack, numbered from 1, are stored."""
+    return all(key in store for key in plan.document.stacks[number - 1])
+
+
+def name_stack(plan: JobPlan, number: int) -> str:
+    """Name a stack, numbered from 1, by its method and folds."""
     stacks = plan.document.stacks
-    remove_partial_checkpoints(store.folder.parent / CHECKPOINTS)
-    costs = [sum(_estimate_cost(plan.runs[key], job.cohort) for key in stack) for stack in stacks]
-    total, done = sum(costs), 0.0
-    for number, (stack, cost) in enumerate(zip(stacks, costs, strict=True), 1):
-        if not all(key in store for key in stack):
-            runs = [plan.runs[key] for key in stack]
-            title = f"{runs[0].method.name}, {_name_folds(runs)}, stack {number} of {len(stacks)}"
-            report = _progress_of_stack(job.progress, title, done, cost, total)
-            checkpoint = _open_checkpoint(job, plan.document, stack, store, title)
-            _train_stack(job, plan.document, runs, store, checkpoint, report, allow_divergence)
-            report("done", 1.0)
-        remove_checkpoint(store.checkpoint_path(stack))
-        done += cost
+    runs = [plan.runs[key] for key in stacks[number - 1]]
+    return f"{runs[0].method.name}, {_name_folds(runs)}, stack {number} of {len(stacks)}"
+
+
+def estimate_costs(plan: JobPlan, cohort: Cohort) -> list[float]:
+    """Estimate the cost of every stack of a plan, in epochs of a plain network; only ratios mean something."""
+    return [sum(_estimate_cost(plan.runs[key], cohort) for key in stack) for stack in plan.document.stacks]
 
 
 def _open_checkpoint(job: Job, plan: Plan, stack: tuple[str, ...], store: RunStore, title: str) -> CheckpointFile:
@@ -70,15 +98,6 @@ def _open_checkpoint(job: Job, plan: Plan, stack: tuple[str, ...], store: RunSto
 def _estimate_cost(planned: PlannedRun, cohort: Cohort) -> float:
     """Rough cost of a run with all its trainings, in epochs of a plain network."""
     return planned.method.facts.relative_cost * planned.count_trainings(cohort)
-
-
-def _progress_of_stack(progress: Progress, title: str, done: float, cost: float, total: float) -> Progress:
-    """Report the progress of one stack as its share of the whole job."""
-
-    def report(message: str, share: float) -> None:
-        progress(f"{title}: {message}", (done + cost * share) / total)
-
-    return report
 
 
 def _train_stack(

@@ -19,19 +19,19 @@ from ..errors import BrioError
 from ..methods import find_method, make_method
 from ..progress import Progress, silent
 from ..protocol import Fold
-from ..results import RunStore, TuningRecord, lock_folder
+from ..results import RunStore, TuningRecord
 from ..results.files import PLAN, RUNS, SEARCH, TUNING
 from ..spaces import draw_configurations
-from .execute import FinishedJob, execute_plan, start_job
+from .execute import FinishedJob, execute_plan, start_job, train_stacks
 from .job import Job, Say, ignore
 from .plan import JobPlan, MethodSchedule, build_plan, describe_method, method_identity, plan_runs
-from .resume import open_job, read_earlier_plan
+from .resume import open_job, read_earlier_plan, reserve_folder
 from .spec import JobSpec
 
 if TYPE_CHECKING:
     from ..training import Method
 
-__all__ = ["plan_tuned_methods", "tune_job"]
+__all__ = ["choose_settings", "plan_choice", "plan_search", "plan_tuned_methods", "start_search", "tune_job"]
 
 
 class Configuration(NamedTuple):
@@ -39,6 +39,10 @@ class Configuration(NamedTuple):
 
     values: dict[str, Any]
     method: Method
+
+
+Drawn = Mapping[str, Sequence[Configuration]]
+"""Configurations of a search, by name of the method."""
 
 
 def tune_job(
@@ -64,6 +68,33 @@ def tune_job(
     progress : Progress
     say : function of a line
     """
+    job, drawn = start_search(spec, out, budget, progress, say)
+    record = _search(job, drawn, out, budget, oracle)
+    job, plan = plan_choice(job, record, list(drawn))
+    return FinishedJob(job, execute_plan(job, plan, out, quiet=True, finished_runs=out / SEARCH / RUNS))
+
+
+def start_search(
+    spec: JobSpec, out: Path, budget: int, progress: Progress = silent, say: Say = ignore
+) -> tuple[Job, Drawn]:
+    """Check a search and draw its configurations.
+
+    Parameters
+    ----------
+    spec : JobSpec
+    out : Path
+        Folder of the job.
+    budget : int
+        Configurations for each method and fold.
+    progress : Progress
+    say : function of a line
+
+    Returns
+    -------
+    job : Job
+    drawn : dict of list of Configuration
+        By name of the method.
+    """
     require_number(budget, Budget, "budget")
     if spec.protocol == "kfold" and spec.seeds > 1:
         raise BrioError(
@@ -77,10 +108,34 @@ def tune_job(
     for name, tried in drawn.items():
         if len(tried) == 1 < budget:
             say(f"method '{name}' has nothing to tune and is run with the settings it has")
-    record = _search(job, drawn, out, budget, oracle)
+    return job, drawn
+
+
+def plan_search(job: Job, drawn: Drawn) -> JobPlan:
+    """Plan the runs of a search: every configuration with seed 0."""
+    return plan_runs(job, {name: _try_all(tried) for name, tried in drawn.items()}, [0])
+
+
+def plan_choice(job: Job, record: TuningRecord, names: Sequence[str]) -> tuple[Job, JobPlan]:
+    """Plan the runs with the settings that a search chose.
+
+    Parameters
+    ----------
+    job : Job
+        Of the search.
+    record : TuningRecord
+        What was chosen.
+    names : sequence of str
+        Names of the methods.
+
+    Returns
+    -------
+    job : Job
+        With the record.
+    plan : JobPlan
+    """
     job = job.with_spec(tuned=record)
-    plan = build_plan(job, names, plan_tuned_methods(job, names))
-    return FinishedJob(job, execute_plan(job, plan, out, quiet=True, finished_runs=out / SEARCH / RUNS))
+    return job, build_plan(job, names, plan_tuned_methods(job, names))
 
 
 def _collect_given_settings(job: Job, names: Sequence[str]) -> dict[str, Any]:
@@ -94,34 +149,57 @@ def _draw_configurations(name: str, given: dict[str, Any], budget: int) -> list[
     return [Configuration(values, make_method(name, {**given, **values})) for values in drawn]
 
 
-def _search(
-    job: Job, drawn: Mapping[str, Sequence[Configuration]], folder: Path, budget: int, oracle: bool
-) -> TuningRecord:
+def _search(job: Job, drawn: Drawn, folder: Path, budget: int, oracle: bool) -> TuningRecord:
     """Train every configuration with seed 0, choose one for each fold, and store what was tried."""
-    from .train import train_stacks
-
-    plan = plan_runs(job, {name: _try_all(tried) for name, tried in drawn.items()}, [0])
     # until its plan is written, the job would copy runs that the search computed on another device
     planned = (folder / PLAN).is_file()
-    with open_job(job, plan, folder / SEARCH, allow_other_device=planned) as (plan, store):
+    with open_job(job, plan_search(job, drawn), folder / SEARCH, allow_other_device=planned) as (plan, store):
         train_stacks(job, plan, store, allow_divergence=True)
-        table = _tabulate(plan, store, drawn, oracle)
-        choices = {name: _choose(table[table["method"] == name], tried) for name, tried in drawn.items()}
-        table["chosen"] = [choices[r.method][r.fold] == json.loads(r.values) for r in table.itertuples(index=False)]
-        record = TuningRecord(
-            budget=budget,
-            cohort=job.cohort.name,
-            atlas=job.cohort.atlas.name,
-            protocol=job.protocol_identity,
-            validation_sites={p.run.fold.name: p.run.fold.validation_sites for p in plan.runs.values()},
-            given_settings=_collect_given_settings(job, list(drawn)),
-            tried={name: len(tried) for name, tried in drawn.items()},
-            choices=choices,
-            oracle=_score_oracle(table) if oracle else None,
-        )
-        with lock_folder(folder):
+        record, table = choose_settings(job, plan, store, drawn, budget=budget, oracle=oracle)
+        with reserve_folder(job, folder):
             record.write(folder, table)
     return record
+
+
+def choose_settings(
+    job: Job, plan: JobPlan, store: RunStore, drawn: Drawn, *, budget: int, oracle: bool = False
+) -> tuple[TuningRecord, pd.DataFrame]:
+    """Choose a configuration for each fold from the finished runs of a search; nothing is written.
+
+    Parameters
+    ----------
+    job : Job
+    plan : JobPlan
+        Of the search.
+    store : RunStore
+        With all its runs.
+    drawn : dict of list of Configuration
+        By name of the method.
+    budget : int
+    oracle : bool
+        Whether to say what each configuration reached on the test scans.
+
+    Returns
+    -------
+    record : TuningRecord
+    table : DataFrame
+        One row per method, fold and configuration.
+    """
+    table = _tabulate(plan, store, drawn, oracle)
+    choices = {name: _choose(table[table["method"] == name], tried) for name, tried in drawn.items()}
+    table["chosen"] = [choices[r.method][r.fold] == json.loads(r.values) for r in table.itertuples(index=False)]
+    record = TuningRecord(
+        budget=budget,
+        cohort=job.cohort.name,
+        atlas=job.cohort.atlas.name,
+        protocol=job.protocol_identity,
+        validation_sites={p.run.fold.name: p.run.fold.validation_sites for p in plan.runs.values()},
+        given_settings=_collect_given_settings(job, list(drawn)),
+        tried={name: len(tried) for name, tried in drawn.items()},
+        choices=choices,
+        oracle=_score_oracle(table) if oracle else None,
+    )
+    return record, table
 
 
 def _try_all(tried: Sequence[Configuration]) -> MethodSchedule:
@@ -131,9 +209,7 @@ def _try_all(tried: Sequence[Configuration]) -> MethodSchedule:
     return MethodSchedule(description, lambda fold: [one.method for one in tried])
 
 
-def _tabulate(
-    plan: JobPlan, store: RunStore, drawn: Mapping[str, Sequence[Configuration]], oracle: bool
-) -> pd.DataFrame:
+def _tabulate(plan: JobPlan, store: RunStore, drawn: Drawn, oracle: bool) -> pd.DataFrame:
     """One row per method, fold and configuration."""
     numbered = {
         method_identity(one.method): (name, k, one.values)

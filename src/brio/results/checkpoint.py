@@ -10,8 +10,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..storage import make_folders, remove_empty_folder, remove_file, remove_leftovers, write_atomically
+from ..storage import remove_empty_folder, remove_file, remove_leftovers
 from .files import file_error
+from .heartbeats import write_beside_others
 
 if TYPE_CHECKING:
     from ..training import StackCheckpoint, Tensors
@@ -38,8 +39,7 @@ def write_checkpoint(path: Path, identity: str, seconds: float, checkpoint: Stac
 
     document = json.dumps({"identity": identity, "seconds": seconds, "facts": checkpoint.facts})
     metadata = {"document": document, "sha256": _hash(document, checkpoint.tensors)}
-    make_folders(path.parent)
-    write_atomically(path, save(checkpoint.tensors, metadata))
+    write_beside_others(path, save(checkpoint.tensors, metadata))
 
 
 def read_checkpoint(path: Path, identity: str) -> tuple[StackCheckpoint, float]:
@@ -87,9 +87,16 @@ def remove_checkpoint(path: Path) -> None:
     remove_empty_folder(path.parent)  # unless it holds the checkpoint of another stack
 
 
-def remove_partial_checkpoints(folder: Path) -> None:
-    """Remove what a job left in the folder of checkpoints that was killed while it was writing one."""
-    remove_leftovers(folder, reserved=True)
+def remove_partial_checkpoints(folder: Path, reserved: bool = True) -> None:
+    """Remove what a job left in the folder of checkpoints that was killed while it was writing one.
+
+    Parameters
+    ----------
+    folder : Path
+    reserved : bool
+        Whether no other process can be writing there, see :func:`brio.storage.remove_leftovers`.
+    """
+    remove_leftovers(folder, reserved=reserved)
 
 
 def _hash(document: str, tensors: Tensors) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from ..errors import BrioError
 from ..schemas import from_json
 from ..storage import (
     SUMS,
@@ -41,10 +42,16 @@ class RunStore:
     def __contains__(self, key: str) -> bool:
         return (self.folder / key).is_dir()
 
-    def remove_partial_runs(self) -> None:
-        """Make the folder, and remove what a job left that was killed while it was writing a run."""
+    def remove_partial_runs(self, reserved: bool = True) -> None:
+        """Make the folder, and remove what a job left that was killed while it was writing a run.
+
+        Parameters
+        ----------
+        reserved : bool
+            Whether no other process can be writing there, see :func:`brio.storage.remove_leftovers`.
+        """
         make_folders(self.folder)
-        remove_leftovers(self.folder, reserved=True)
+        remove_leftovers(self.folder, reserved=reserved)
 
     def checkpoint_path(self, stack: Sequence[str]) -> Path:
         """Return where the checkpoint of a stack lies while it trains, beside the folder of runs."""
@@ -69,10 +76,14 @@ class RunStore:
     def _write_files(self, key: str, files: Mapping[str, str | bytes]) -> None:
         if key in self:
             return
-        with create_whole_folder(self.folder / key) as partial:
-            for name, content in files.items():
-                write_new(partial / name, content)
-            write_sums(partial, files)
+        try:
+            with create_whole_folder(self.folder / key) as partial:
+                for name, content in files.items():
+                    write_new(partial / name, content)
+                write_sums(partial, files)
+        except BrioError:
+            if key not in self:  # else another process has finished the same run, and its record stays
+                raise
 
     def copy_finished_runs(self, other: Path, keys: Iterable[str]) -> None:
         """Copy those of some runs that are finished in another store and not in this one."""

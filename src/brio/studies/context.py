@@ -18,6 +18,7 @@ from ..jobs.fitted import load_fitted_runs, load_run_details
 from ..jobs.job import Say, ignore
 from ..jobs.plan import JobPlan, build_plan
 from ..jobs.resume import read_earlier_plan, resume_plan
+from ..jobs.shards import train_shard
 from ..jobs.spec import split_settings
 from ..methods import find_method, list_methods, make_method
 from ..progress import Progress, silent
@@ -155,13 +156,29 @@ class StudyContext:
             self._results[a] = results
         to_train = [a for a in dict.fromkeys(a.untuned for a in missing) if a not in self._results]
         for number, a in enumerate(to_train):
-
-            def report(message: str, share: float, number: int = number) -> None:
-                prefix = f"arm {number + 1} of {len(to_train)}, " if len(to_train) > 1 else ""
-                self.progress(f"{prefix}{message}", (number + share) / len(to_train))
-
-            self._results[a] = self._execute(a, report)
+            self._results[a] = self._execute(a, self._progress_of_arm(number, len(to_train)))
         self._results |= {a: self._results[a.untuned] for a in missing}
+
+    def train_shard(self, arms: Sequence[Arm]) -> bool:
+        """Train the stacks of some arms that belong to the shard of the job; returns whether all are finished."""
+        plans = {a: self.plan_arm(a) for a in dict.fromkeys(arms)}
+        to_train = list(dict.fromkeys(a.untuned for a in plans if self._find_reused(a, plans[a]) is None))
+        finished = [
+            train_shard(
+                self.job_of(a, self._progress_of_arm(number, len(to_train))), self.plan_arm(a), self._folder_of(a)
+            )
+            for number, a in enumerate(to_train)
+        ]
+        return all(finished)
+
+    def _progress_of_arm(self, number: int, count: int) -> Progress:
+        """Report the progress of one of several arms as its share of all."""
+
+        def report(message: str, share: float) -> None:
+            prefix = f"arm {number + 1} of {count}, " if count > 1 else ""
+            self.progress(f"{prefix}{message}", (number + share) / count)
+
+        return report
 
     def results_of(self, arm: Arm) -> ArmResults:
         """Return the results of an arm, trained here or reused."""

@@ -18,7 +18,17 @@ from ..version import __version__
 from .arms import Arm, display_name
 from .context import StudyContext
 
-__all__ = ["BEYOND", "PAPER", "Finding", "Study", "find_study", "list_studies", "register_study", "run_study"]
+__all__ = [
+    "BEYOND",
+    "PAPER",
+    "Finding",
+    "Study",
+    "find_study",
+    "list_studies",
+    "register_study",
+    "run_study",
+    "run_study_shard",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,10 +157,7 @@ def run_study(name: str, context: StudyContext) -> Path:
     Path
         Folder of the study, or of all studies.
     """
-    selected = [_STUDIES[key] for key in PAPER] if name == "paper" else [find_study(name)]
-    for study in selected:
-        _check_protocol(study, context)
-    for study in selected:
+    for study in _select_studies(name, context):
         context.say(f"{study.name}: {study.title}")
         context.train(study.list_arms(context))
         with context.job.device.network_precision():  # diagnostics apply fitted networks
@@ -158,6 +165,33 @@ def run_study(name: str, context: StudyContext) -> Path:
         _write_finding(study, finding, context)
     place = context.out / "studies"
     return place if name == "paper" else place / name
+
+
+def run_study_shard(name: str, context: StudyContext) -> bool:
+    """Train the stacks of a study's arms that belong to the shard of the context's job; no finding is derived.
+
+    Parameters
+    ----------
+    name : str
+        Name of a study, or ``paper`` for all studies of the paper.
+    context : StudyContext
+        The engine of its job has a shard.
+
+    Returns
+    -------
+    bool
+        Whether all runs of these arms are finished.
+    """
+    selected = _select_studies(name, context)
+    return context.train_shard([arm for study in selected for arm in study.list_arms(context)])
+
+
+def _select_studies(name: str, context: StudyContext) -> list[Study]:
+    """Return the studies that a name stands for; an error where one cannot be made."""
+    selected = [_STUDIES[key] for key in PAPER] if name == "paper" else [find_study(name)]
+    for study in selected:
+        _check_protocol(study, context)
+    return selected
 
 
 def _check_protocol(study: Study, context: StudyContext) -> None:

@@ -1,0 +1,107 @@
+"""The engine of this process: one stack after the other, all of them or one shard."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ...errors import BrioError
+from ...progress import Progress
+from ...results import RunStore
+from ...results.checkpoint import remove_checkpoint
+from ..job import Job
+from ..plan import JobPlan
+
+__all__ = ["LocalEngine", "Shard"]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Stacks ``number``, ``number + count``, ... of every plan.
+
+    Attributes
+    ----------
+    number : int
+        From 1.
+    count : int
+        Of shards.
+    """
+
+    number: int
+    count: int
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """Read ``i/n``.
+
+        Raises
+        ------
+        BrioError
+            If the text is something else, or ``i`` is not between 1 and ``n``.
+
+        Examples
+        --------
+        >>> Shard.parse("2/8")
+        Shard(number=2, count=8)
+        """
+        match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text.strip())
+        if match is None or not 1 <= int(match[1]) <= int(match[2]):
+            raise BrioError(f"--shard {text}: write i/n with i from 1 to n, for example 2/8")
+        return cls(int(match[1]), int(match[2]))
+
+    def numbers(self, n_stacks: int) -> range:
+        """Return the numbers of its stacks, from 1."""
+        return range(self.number, n_stacks + 1, self.count)
+
+
+@dataclass(frozen=True)
+class LocalEngine:
+    """Train stacks in this process.
+
+    Attributes
+    ----------
+    shard : Shard or None
+        Train only these stacks. Other processes then share the folder of the job.
+    """
+
+    shard: Shard | None = None
+
+    @property
+    def shares_folder(self) -> bool:
+        """Whether other processes write to the folder at the same time: if this one has a shard."""
+        return self.shard is not None
+
+    def train(self, job: Job, plan: JobPlan, store: RunStore, allow_divergence: bool = False) -> None:
+        """Train every stack that is not finished, in the order of the plan, see :class:`brio.jobs.spec.Engine`.
+
+        Parameters
+        ----------
+        job : Job
+        plan : JobPlan
+            With its stacks.
+        store : RunStore
+        allow_divergence : bool
+            Whether a run that diverges is stored without scores, as in a search; else it ends the job.
+        """
+        from ..train import estimate_costs, is_finished, train_stack
+
+        stacks, costs = plan.document.stacks, estimate_costs(plan, job.cohort)
+        mine = range(1, len(stacks) + 1) if self.shard is None else self.shard.numbers(len(stacks))
+        total, done = sum(costs[number - 1] for number in mine), 0.0
+        for number in mine:
+            cost = costs[number - 1]
+            if is_finished(plan, number, store):
+                remove_checkpoint(store.checkpoint_path(stacks[number - 1]))
+            else:
+                progress = _take_share(job.progress, done / total, cost / total)
+                train_stack(job, plan, number, store, progress=progress, allow_divergence=allow_divergence)
+            done += cost
+
+
+def _take_share(progress: Progress, start: float, size: float) -> Progress:
+    """Report the progress of one stack as its share of all."""
+
+    def report(message: str, share: float) -> None:
+        progress(message, start + size * share)
+
+    return report

@@ -1,0 +1,224 @@
+"""Who is training which stack of a job: small files that a worker renews and that expire with it.
+
+A file of a live worker lies in ``workers/`` of the job folder. It is no lock: whoever reads it learns what is being
+done, and a worker that dies can hold nothing up. What ended a stack stays there until the stack is finished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import BrioError
+from ..storage import make_folders, remove_empty_folder, remove_file, write_atomically
+
+__all__ = [
+    "Failure",
+    "Heartbeat",
+    "list_failures",
+    "list_heartbeats",
+    "record_failure",
+    "remove_dead_heartbeats",
+    "report_stack",
+    "write_beside_others",
+]
+
+WORKERS = "workers"
+BEAT_SECONDS = 20.0
+EXPIRES = 120.0
+"""Seconds after which a file that was not renewed is of a dead worker; clocks of machines may differ by a minute."""
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """What a worker says about the stack that it trains.
+
+    Attributes
+    ----------
+    stack : int
+        Number of the stack in its plan, from 1.
+    title : str
+        Method and folds.
+    host : str
+    process : int
+    started : float
+        Seconds since 1970.
+    share : float
+        Of the stack that is done.
+    """
+
+    stack: int
+    title: str
+    host: str
+    process: int
+    started: float
+    share: float = 0.0
+
+    def describe_place(self) -> str:
+        """Return host and process in words."""
+        return f"{self.host}, process {self.process}"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a stack could not be trained.
+
+    Attributes
+    ----------
+    stack : int
+    title, host, reason : str
+    """
+
+    stack: int
+    title: str
+    host: str
+    reason: str
+
+
+def write_beside_others(path: Path, content: str | bytes) -> None:
+    """Write a file to a folder that another process may be removing because it is empty.
+
+    Raises
+    ------
+    BrioError
+        If it cannot be written.
+    """
+    for attempt in range(5):
+        make_folders(path.parent)
+        try:
+            return write_atomically(path, content)
+        except BrioError:
+            if path.parent.is_dir() or attempt == 4:
+                raise
+
+
+@contextmanager
+def report_stack(folder: Path, stack: int, title: str) -> Iterator[Callable[[float], None]]:
+    """Report that this process trains a stack, until the block ends; what fails is recorded.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the job.
+    stack : int
+        Number in its plan, from 1.
+    title : str
+
+    Yields
+    ------
+    function of float
+        Call it with the share of the stack that is done.
+    """
+    place = folder / WORKERS
+    path = place / f"stack-{stack}-{secrets.token_hex(4)}.json"
+    facts = asdict(Heartbeat(stack, title, platform.node(), os.getpid(), time.time()))
+    ended = threading.Event()
+
+    def renew() -> None:
+        while not ended.wait(BEAT_SECONDS):
+            with contextlib.suppress(BrioError):  # a full disk is reported by what the stack itself writes
+                write_beside_others(path, json.dumps(facts))
+
+    def report(share: float) -> None:
+        facts["share"] = share
+
+    write_beside_others(path, json.dumps(facts))
+    thread = threading.Thread(target=renew, daemon=True)
+    thread.start()
+    try:
+        yield report
+    except Exception as error:
+        reason = str(error) if isinstance(error, BrioError) else f"{type(error).__name__}: {error}"
+        with contextlib.suppress(BrioError):  # the error itself matters more
+            record_failure(folder, Failure(stack, title, platform.node(), reason))
+        raise
+    else:
+        remove_file(_failure_path(folder, stack))
+    finally:
+        ended.set()
+        thread.join()
+        with contextlib.suppress(BrioError):  # it expires
+            remove_file(path)
+        remove_empty_folder(place)
+
+
+def record_failure(folder: Path, failure: Failure) -> None:
+    """Record why a stack of a job could not be trained; it stays until the stack is finished."""
+    write_beside_others(_failure_path(folder, failure.stack), json.dumps(asdict(failure)))
+
+
+def _failure_path(folder: Path, stack: int) -> Path:
+    return folder / WORKERS / f"failed-{stack}.json"
+
+
+def list_heartbeats(folder: Path) -> list[Heartbeat]:
+    """List what live workers of a job are doing, by number of the stack."""
+    live = (_read_live(path) for path in (folder / WORKERS).glob("stack-*.json"))
+    return sorted(filter(None, live), key=lambda heartbeat: (heartbeat.stack, heartbeat.started))
+
+
+def _read_live(path: Path) -> Heartbeat | None:
+    """Read what a worker says; None where it is dead."""
+    try:
+        if time.time() - path.stat().st_mtime > EXPIRES:
+            return None
+    except OSError:  # just removed
+        return None
+    facts = _read(path)
+    heartbeat = None if facts is None else Heartbeat(**facts)
+    return heartbeat if heartbeat is not None and _may_live(heartbeat) else None
+
+
+def _may_live(heartbeat: Heartbeat) -> bool:
+    """Return whether a process can still be there; of another machine nothing is known but the time."""
+    if heartbeat.host != platform.node() or os.name != "posix":
+        return True
+    try:
+        os.kill(heartbeat.process, 0)  # sends nothing
+    except ProcessLookupError:
+        return False
+    except OSError:  # it belongs to somebody else
+        return True
+    return True
+
+
+def list_failures(folder: Path) -> list[Failure]:
+    """List why stacks of a job could not be trained, by number of the stack."""
+    read = (_read(path) for path in (folder / WORKERS).glob("failed-*.json"))
+    return sorted((Failure(**facts) for facts in read if facts is not None), key=lambda failure: failure.stack)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """Read a file that another process may be removing; None where it is not there any more."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def remove_dead_heartbeats(folder: Path, at_work: bool = True) -> None:
+    """Remove the files of workers that are dead.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the job.
+    at_work : bool
+        Whether this process may be training a stack of the job already.
+    """
+    here = (platform.node(), os.getpid())
+    for path in (folder / WORKERS).glob("stack-*.json"):
+        heartbeat = _read_live(path)
+        if heartbeat is None or (not at_work and (heartbeat.host, heartbeat.process) == here):
+            remove_file(path)
+    remove_empty_folder(folder / WORKERS)

@@ -1,0 +1,151 @@
+"""``brio status``: from any process, of finished and unfinished jobs, whatever their workers left."""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from brio.errors import BrioError
+from brio.methods import Ridge
+from brio.results import heartbeats
+from brio.results.heartbeats import list_failures, list_heartbeats, report_stack
+
+RIDGE = ["--method", "ridge", "--runs-per-stack", "2", "--device", "cpu", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def begun(brio, folder, tmp_path_factory) -> Path:
+    """A job of three stacks, of which the second is finished."""
+    out = tmp_path_factory.mktemp("status") / "begun"
+    assert brio("run", folder, "--out", out, *RIDGE, "--shard", "2/3").status == 0
+    return out
+
+
+@pytest.fixture
+def copy(begun, tmp_path) -> Path:
+    return Path(shutil.copytree(begun, tmp_path / "copy"))
+
+
+def add_worker(out: Path, stack: int, host: str, process: int, age: float = 0.0) -> Path:
+    (out / "workers").mkdir(exist_ok=True)
+    path = out / "workers" / f"stack-{stack}-{process}.json"
+    facts = {"stack": stack, "title": f"ridge, stack {stack}", "host": host, "process": process}
+    path.write_text(json.dumps({**facts, "started": 0.0, "share": 0.25}))
+    os.utime(path, (time.time() - age, time.time() - age))
+    return path
+
+
+def dead_process() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_done_and_waiting(brio, begun):
+    said = brio("status", begun)
+    assert said.status == 0
+    assert "2 of 5 runs are finished (40 %)" in said.out
+    assert "stacks: 1 done, 0 running, 2 waiting, 0 failed" in said.out
+    assert "once a worker is there" in said.out
+
+
+def test_running_where(brio, copy):
+    add_worker(copy, 1, "node7", 41)
+    add_worker(copy, 3, platform.node(), os.getpid())
+    add_worker(copy, 2, "node8", 42)  # its stack is finished, it only has not removed its file yet
+    said = brio("status", copy)
+    assert "stacks: 1 done, 2 running, 0 waiting, 0 failed" in said.out
+    assert "running on node7, process 41: ridge, stack 1, 25 %" in said.out
+    assert f"running on {platform.node()}, process {os.getpid()}: ridge, stack 3" in said.out
+    assert "node8" not in said.out
+    assert "with 2 workers" in said.out
+
+
+def test_dead_workers_hold_nothing(brio, copy):
+    add_worker(copy, 1, "node7", 41, age=heartbeats.EXPIRES + 60)
+    add_worker(copy, 3, platform.node(), dead_process())
+    said = brio("status", copy)
+    assert "stacks: 1 done, 0 running, 2 waiting, 0 failed" in said.out
+
+
+def test_time_left_from_finished_stacks(brio, copy):
+    """Two runs of 600 s are finished; the other three take 1800 s, or half of it with two workers."""
+    for path in (copy / "runs").glob("*/run.json"):
+        record = json.loads(path.read_text())
+        record["row"]["seconds"] = 600.0
+        path.write_text(json.dumps(record))
+        (path.parent / "SHA256SUMS").unlink()
+    plan = json.loads((copy / "plan.json").read_text())
+    plan.pop("hashes", None)
+    (copy / "plan.json").write_text(json.dumps(plan))
+    (copy / "SHA256SUMS").unlink()
+    assert "about 30 min" in brio("status", copy).out
+    add_worker(copy, 1, "node7", 41)
+    add_worker(copy, 3, "node7", 42)
+    assert "about 15 min with 2 workers" in brio("status", copy).out
+
+
+def test_failed_with_the_reason_until_it_is_finished(brio, folder, copy, monkeypatch):
+    def fail(*args, **kwargs):
+        raise BrioError("the disk of this worker is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ridge, "fit", fail)
+        assert brio("run", folder, "--out", copy, *RIDGE, "--shard", "1/3").status == 2
+    said = brio("status", copy)
+    assert "stacks: 1 done, 0 running, 1 waiting, 1 failed" in said.out
+    assert f"failed on {platform.node()}: ridge" in said.out
+    assert "the disk of this worker is full" in said.out
+    assert brio("run", folder, "--out", copy, *RIDGE, "--shard", "1/3").status == 0
+    assert "0 failed" in brio("status", copy).out
+    assert not (copy / "workers").exists()
+
+
+def test_a_finished_job_in_one_line(brio, folder, copy):
+    assert brio("run", folder, "--out", copy, *RIDGE).status == 0
+    assert brio("status", copy).out.count("\n") == 1
+    assert "5 of 5 runs are finished (100 %)" in brio("status", copy).out
+
+
+def test_nothing_is_written(brio, copy):
+    add_worker(copy, 3, platform.node(), dead_process())
+    before = {path: path.stat().st_mtime_ns for path in copy.rglob("*")}
+    brio("status", copy)
+    assert {path: path.stat().st_mtime_ns for path in copy.rglob("*")} == before
+
+
+def test_folders_without_a_job(brio, tmp_path):
+    assert "there is no such folder" in brio("status", tmp_path / "missing").err
+    assert "holds no plan of a job" in brio("status", tmp_path).err
+
+
+def test_a_search_and_a_study_have_several_jobs(brio, begun, tmp_path):
+    shutil.copytree(begun, tmp_path / "tuned" / "search")
+    shutil.copytree(begun, tmp_path / "study" / "arms" / "loso" / "ridge")
+    shutil.copytree(begun, tmp_path / "study" / "arms" / "loso" / "svm")
+    assert f"{tmp_path / 'tuned' / 'search'}: 2 of 5" in brio("status", tmp_path / "tuned").out
+    assert brio("status", tmp_path / "study").out.count("2 of 5 runs") == 2
+
+
+def test_a_heartbeat_is_renewed_and_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(heartbeats, "BEAT_SECONDS", 0.01)
+    with report_stack(tmp_path, 4, "ridge") as report:
+        assert [(beat.stack, beat.process) for beat in list_heartbeats(tmp_path)] == [(4, os.getpid())]
+        report(0.5)
+        end = time.monotonic() + 30
+        while list_heartbeats(tmp_path)[0].share != 0.5 and time.monotonic() < end:
+            time.sleep(0.005)
+        assert list_heartbeats(tmp_path)[0].share == 0.5
+    assert not any(tmp_path.iterdir())
+
+
+def test_an_interrupted_stack_has_not_failed(tmp_path):
+    with pytest.raises(KeyboardInterrupt), report_stack(tmp_path, 4, "ridge"):
+        raise KeyboardInterrupt
+    assert list_failures(tmp_path) == []
