@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ from ..console import console, say, show_progress
 from ..errors import BrioError
 from ..version import __version__
 from .app import app
+from .engines import EngineOption, Scheduler, Slurm, Workers, open_engine
 from .options import (
     CheckpointEvery,
     Companions,
@@ -89,6 +91,10 @@ def run(
     checkpoint_every: CheckpointEvery = 120.0,
     records_only: RecordsOnly = False,
     shard: ShardOption = None,
+    engine: EngineOption = "local",
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    slurm: Slurm = None,
     report: Report = False,
     quiet: Quiet = False,
     config: Config = None,
@@ -118,7 +124,9 @@ def run(
         tuned=tuned,
         checkpoint_every=checkpoint_every,
     )
-    with show_progress(quiet) as progress:
+    cluster = open_engine(engine, workers=workers, scheduler=scheduler, slurm=slurm, load=load, shard=shard)
+    with cluster as opened, show_progress(quiet) as progress:
+        spec = dataclasses.replace(spec, engine=opened)
         if shard is not None:
             return say_shard_ended(run_shard(spec, Shard.parse(shard), out, progress, say), shard, out)
         finished = run_job(spec, out, progress, say)
@@ -155,6 +163,10 @@ def tune(
     checkpoint_every: CheckpointEvery = 120.0,
     records_only: RecordsOnly = False,
     shard: ShardOption = None,
+    engine: EngineOption = "local",
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    slurm: Slurm = None,
     report: Report = False,
     quiet: Quiet = False,
     config: Config = None,
@@ -188,7 +200,9 @@ def tune(
         records_only=records_only,
         checkpoint_every=checkpoint_every,
     )
-    with show_progress(quiet) as progress:
+    cluster = open_engine(engine, workers=workers, scheduler=scheduler, slurm=slurm, load=load, shard=shard)
+    with cluster as opened, show_progress(quiet) as progress:
+        spec = dataclasses.replace(spec, engine=opened)
         if shard is not None:
             ended = tune_shard(spec, Shard.parse(shard), out, budget=budget, progress=progress, say=say)
             return say_shard_ended(ended, shard, out)

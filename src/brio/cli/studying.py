@@ -10,6 +10,7 @@ import typer
 
 from ..console import say, show_progress
 from .app import app
+from .engines import EngineOption, Scheduler, Slurm, Workers, open_engine
 from .options import (
     CheckpointEvery,
     Companions,
@@ -60,6 +61,10 @@ def study(
     runs_per_stack: RunsPerStack = None,
     checkpoint_every: CheckpointEvery = 120.0,
     shard: ShardOption = None,
+    engine: EngineOption = "local",
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    slurm: Slurm = None,
     quiet: Quiet = False,
     config: Config = None,
 ) -> None:
@@ -87,9 +92,10 @@ def study(
         runs_per_stack=runs_per_stack,
         checkpoint_every=checkpoint_every,
     )
-    if shard is not None:
-        spec = dataclasses.replace(spec, engine=LocalEngine(Shard.parse(shard)))
-    with show_progress(quiet) as progress:
+    cluster = open_engine(engine, workers=workers, scheduler=scheduler, slurm=slurm, load=load, shard=shard)
+    with cluster as opened, show_progress(quiet) as progress:
+        chosen = opened if shard is None else LocalEngine(Shard.parse(shard))
+        spec = dataclasses.replace(spec, engine=chosen)
         context = StudyContext(spec, out, reuse=[*(reuse or ()), *(finished or ())], progress=progress, say=say)
         if shard is not None:
             return say_shard_ended(run_study_shard(name, context), shard, out)

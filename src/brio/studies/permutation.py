@@ -215,7 +215,7 @@ def _relabel_job(job: Job, labels: np.ndarray) -> Job:
     connectomes = copy.copy(job.connectomes)  # shares all tensors
     connectomes.cohort = relabel_cohort(job.cohort, labels)
     relabelled = dataclasses.replace(job, cohort=connectomes.cohort, estimate=lambda: connectomes)
-    return relabelled.with_spec(records_only=True)
+    return relabelled.with_spec(records_only=True, engine=None)  # no folder has this cohort, so no worker can read it
 
 
 def _summarise(arm: Arm, scores: pd.DataFrame, column: str, estimand: str) -> dict[str, Any]:

@@ -1,0 +1,205 @@
+"""Clusters of Dask: started on this machine or through SLURM, or joined by their address."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...configuration import read_configuration
+from ...errors import BrioError, nearest
+from ...settings import require
+
+__all__ = ["ClusterOptions", "SlurmOptions", "connect", "require_dask"]
+
+ALLOWED_FAILURES = 2
+"""Workers that may die over a stack before it is given up: the third death names it. One death is often that of the
+machine; a stack that needs more memory than there is kills every worker that it is given to."""
+
+CONNECT_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class SlurmOptions:
+    """What a file of ``--slurm`` says.
+
+    Attributes
+    ----------
+    workers : int
+        Jobs to submit, with one worker each.
+    cores : int
+        Of each job.
+    memory, walltime : str
+        Of each job, such as ``16GB`` and ``04:00:00``.
+    gpus : int
+        Of each job, 0 or 1.
+    queue, account, interface, python, logs : str or None
+        Partition, account, network interface, Python of the workers, folder for their output.
+    directives, prologue : list of str
+        Further lines of ``#SBATCH``, and of the script before the worker starts.
+    """
+
+    workers: int
+    cores: int
+    memory: str
+    walltime: str
+    gpus: int = 0
+    queue: str | None = None
+    account: str | None = None
+    interface: str | None = None
+    python: str | None = None
+    logs: str | None = None
+    directives: list[str] = field(default_factory=list)
+    prologue: list[str] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, path: Path) -> SlurmOptions:
+        """Read a TOML file.
+
+        Raises
+        ------
+        BrioError
+            If it cannot be read, or a key is unknown, missing or of another kind.
+        """
+        document = read_configuration(path)
+        kinds = {"workers": int, "cores": int, "gpus": int, "directives": list, "prologue": list}
+        known = cls.__dataclass_fields__
+        for key, value in document.items():
+            if key not in known:
+                raise BrioError(f"{path}: '{key}' is unknown; {nearest(key, known)}")
+            kind = kinds.get(key, str)
+            if not isinstance(value, kind) or isinstance(value, bool):
+                words = {int: "a whole number", list: "a list of texts", str: "text in quotes"}[kind]
+                raise BrioError(f"{path}: '{key}' must be {words}")
+        for key in ("workers", "cores", "memory", "walltime"):
+            if key not in document:
+                raise BrioError(f"{path}: '{key}' is missing; it says what each job of SLURM gets")
+        options = cls(**document)
+        require(options.workers >= 1, "workers", options.workers, "at least 1")
+        require(options.cores >= 1, "cores", options.cores, "at least 1")
+        require(options.gpus in (0, 1), "gpus", options.gpus, "0 or 1: a worker trains one stack at a time")
+        return options
+
+    def to_keywords(self) -> dict[str, Any]:
+        """Return the arguments of ``dask_jobqueue.SLURMCluster``."""
+        directives = [*([f"--gres=gpu:{self.gpus}"] if self.gpus else []), *self.directives]
+        return {
+            "cores": 1,  # a worker trains one stack at a time, with all cores of its job
+            "processes": 1,
+            "job_cpu": self.cores,
+            "memory": self.memory,
+            "walltime": self.walltime,
+            "queue": self.queue,
+            "account": self.account,
+            "interface": self.interface,
+            "log_directory": self.logs,
+            "job_extra_directives": directives,
+            "job_script_prologue": [*_thread_exports(self.cores), *self.prologue],
+            "worker_extra_args": ["--resources", "GPU=1"] if self.gpus else [],
+            "scheduler_options": {"dashboard": False, "dashboard_address": None},
+            **({} if self.python is None else {"python": self.python}),
+        }
+
+
+def _thread_exports(cores: int) -> list[str]:
+    return [f"export {name}={cores}" for name in _THREADS]
+
+
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """Which cluster to use: one of these is given.
+
+    Attributes
+    ----------
+    workers : int or None
+        Worker processes to start on this machine.
+    scheduler : str or None
+        Address of a scheduler that runs, such as ``tcp://10.0.0.1:8786``.
+    slurm : SlurmOptions or None
+    """
+
+    workers: int | None = None
+    scheduler: str | None = None
+    slurm: SlurmOptions | None = None
+
+    def __post_init__(self) -> None:
+        if sum(value is not None for value in (self.workers, self.scheduler, self.slurm)) != 1:
+            raise BrioError("--engine dask needs one of --workers N, --scheduler ADDRESS and --slurm FILE.toml")
+        require(self.workers is None or self.workers >= 1, "workers", self.workers, "at least 1")
+
+
+def require_dask(slurm: bool = False) -> None:
+    """Raise an error if the packages of the extra are not installed; they are not imported.
+
+    Parameters
+    ----------
+    slurm : bool
+        Whether dask-jobqueue is needed too.
+    """
+    for name in ("distributed", *(["dask_jobqueue"] if slurm else [])):
+        if importlib.util.find_spec(name) is None:
+            raise BrioError(f"--engine dask needs the package {name}, which is not installed; install brio[dask]")
+
+
+@contextmanager
+def connect(options: ClusterOptions, threads: int | None, gpu: bool) -> Iterator[Any]:
+    """Start or join a cluster.
+
+    Parameters
+    ----------
+    options : ClusterOptions
+    threads : int or None
+        Of each worker on this machine; None where stacks are trained on a GPU.
+    gpu : bool
+        Whether workers on this machine have a GPU.
+
+    Yields
+    ------
+    distributed.Client
+
+    Raises
+    ------
+    BrioError
+        If there is no scheduler at the address.
+    """
+    import dask
+    from distributed import Client, LocalCluster
+
+    # a worker that dies has its stack given to another one; read when a scheduler starts
+    settings = {"distributed.scheduler.allowed-failures": ALLOWED_FAILURES}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(dask.config.set(settings))
+        if options.scheduler is not None:
+            target: Any = options.scheduler
+        elif options.slurm is not None:
+            from dask_jobqueue import SLURMCluster
+
+            target = stack.enter_context(SLURMCluster(**options.slurm.to_keywords()))
+            target.scale(jobs=options.slurm.workers)
+        else:
+            assert options.workers is not None
+            target = stack.enter_context(
+                LocalCluster(
+                    n_workers=options.workers,
+                    threads_per_worker=1,
+                    processes=True,
+                    dashboard_address=None,
+                    silence_logs=logging.ERROR,  # deaths of workers are reported in words
+                    memory_limit=1.0 / options.workers,
+                    resources={"GPU": 1} if gpu else None,
+                    env={name: str(threads) for name in _THREADS} if threads else None,
+                )
+            )
+        try:
+            client = stack.enter_context(Client(target, timeout=CONNECT_SECONDS, set_as_default=False))
+        except (OSError, ValueError) as error:
+            raise BrioError(f"{options.scheduler}: no scheduler of Dask answers there ({error}); start it") from error
+        yield client

@@ -1,0 +1,191 @@
+"""What a worker of a cluster does: train one stack in the folder that all workers share."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...cohort import Cohort
+from ...device import resolve_device
+from ...errors import BrioError
+from ...results import RunStore
+from ...version import __version__
+from ..job import Job
+from ..plan import JobPlan
+from ..spec import JobSpec
+
+if TYPE_CHECKING:
+    from ...connectome import Connectomes
+
+__all__ = ["OtherVersionError", "StackTask", "describe_versions", "make_task", "train_task"]
+
+_one_at_a_time = threading.Lock()
+"""A worker may have several threads, but a stack takes all of its cores or its GPU."""
+
+
+class OtherVersionError(BrioError):
+    """A worker has another version of brio than the job."""
+
+
+@dataclass(frozen=True)
+class StackTask:
+    """One stack, as it travels to a worker.
+
+    Attributes
+    ----------
+    version : str
+        Of brio, that made it.
+    method_files : tuple of str
+        Files with a user's own methods, which the worker has to load before it can read the content.
+    content : bytes
+        The rest.
+    """
+
+    version: str
+    method_files: tuple[str, ...]
+    content: bytes
+
+
+@dataclass(frozen=True, eq=False)
+class _Content:
+    spec: JobSpec
+    keep: np.ndarray | None
+    plan: JobPlan
+    number: int
+    store: RunStore
+    allow_divergence: bool
+
+
+def describe_versions(here: str, there: str, place: str) -> str:
+    """Say that a worker has another version of brio."""
+    return f"the worker at {place} has brio {there}, this job brio {here}; install the same version on both"
+
+
+def make_task(
+    job: Job,
+    plan: JobPlan,
+    number: int,
+    store: RunStore,
+    *,
+    method_files: tuple[str, ...] = (),
+    allow_divergence: bool = False,
+) -> StackTask:
+    """Make the task of one stack.
+
+    Parameters
+    ----------
+    job : Job
+        Its cohort is a folder that workers can read.
+    plan : JobPlan
+        With its stacks.
+    number : int
+        Of the stack, from 1.
+    store : RunStore
+        In a folder that workers can write.
+    method_files : tuple of str
+        Files with a user's own methods.
+    allow_divergence : bool
+        Whether a run that diverges is stored without scores.
+
+    Raises
+    ------
+    BrioError
+        If the cohort is only in the memory of this process.
+    """
+    if isinstance(job.spec.cohort, Cohort):
+        raise BrioError("workers read the cohort from its folder: save it and give the folder")
+    spec = replace(
+        job.spec,
+        cohort=Path(job.spec.cohort).resolve(),
+        companions=(),  # they have had their part in the audit
+        tuned=None,
+        engine=None,
+        device=plan.document.device,
+    )
+    runs = {key: plan.runs[key] for key in plan.document.stacks[number - 1]}
+    content = _Content(
+        spec,
+        None if job.audit is None else np.asarray(job.audit.keep),
+        replace(plan, runs=runs),
+        number,
+        RunStore(store.folder.resolve(), store.records_only),
+        allow_divergence,
+    )
+    return StackTask(__version__, method_files, pickle.dumps(content))
+
+
+def train_task(task: StackTask) -> None:
+    """Train the stack of a task and store its runs; nothing is done where they are finished.
+
+    Parameters
+    ----------
+    task : StackTask
+
+    Raises
+    ------
+    OtherVersionError
+        If another version of brio made it.
+    BrioError
+        If the cohort is another one here, or the stack cannot be trained or stored.
+    """
+    from ...methods import load_methods
+    from ..train import is_finished, train_stack
+
+    if task.version != __version__:
+        import platform
+
+        raise OtherVersionError(describe_versions(task.version, __version__, platform.node()))
+    for file in task.method_files:
+        load_methods(file)
+    content: _Content = pickle.loads(task.content)
+    plan, number, store = content.plan, content.number, content.store
+    with _one_at_a_time, _limit_threads(plan.document.threads):
+        if is_finished(plan, number, store):
+            return
+        job = _prepare_job(content)
+        train_stack(job, plan, number, store, allow_divergence=content.allow_divergence)
+
+
+def _limit_threads(threads: int | None):  # type: ignore[no-untyped-def]  # a context manager of another package
+    """Compute with the number of threads of the plan, on which the order of sums depends; None on a GPU."""
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    if threads is None:
+        return nullcontext()
+    torch.set_num_threads(threads)  # of this thread, in which the stack is trained
+    return threadpool_limits(limits=threads)
+
+
+def _prepare_job(content: _Content) -> Job:
+    """Load the cohort of a job, without auditing it again, and find the device."""
+    spec, plan = content.spec, content.plan.document
+    device = resolve_device(spec.device)
+    keep = None if content.keep is None else tuple(content.keep.tolist())
+    whole, used = _load_cohort(spec.cohort, keep, plan.fingerprint)
+    return Job(spec, whole, used, None, device, lambda: _estimate(used, device.torch_device))
+
+
+@lru_cache(maxsize=1)
+def _load_cohort(folder: Path, keep: tuple[int, ...] | None, fingerprint: str) -> tuple[Cohort, Cohort]:
+    whole = Cohort.load(folder)
+    whole.verify()
+    used = whole if keep is None else whole.select(np.array(keep))
+    if used.fingerprint != fingerprint:
+        raise BrioError(f"{folder}: is another cohort on this worker than where the job was planned")
+    return whole, used
+
+
+@lru_cache(maxsize=1)
+def _estimate(cohort: Cohort, device: object) -> Connectomes:
+    """Estimate the connectomes once for all stacks of a job; cohorts are compared by identity."""
+    from ...connectome import Connectomes
+
+    return Connectomes(cohort, device)  # type: ignore[arg-type]
