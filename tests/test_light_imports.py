@@ -52,6 +52,11 @@ COMMANDS = [
     (["predict", "MISSING", "COHORT", "--out", "NEW"], 2, "is no model"),
     (["adapt", "MISSING", "COHORT", "--out", "NEW"], 2, "is no model"),
     (["explain", "MISSING", "--out", "NEW"], 2, "is no model"),
+    ([*RUN, "--method", "ridge", "--engine", "dsk"], 2, "did you mean 'dask'?"),
+    ([*RUN, "--method", "ridge", "--engine", "dask"], 2, "needs one of --workers N, --scheduler ADDRESS and --slurm"),
+    ([*RUN, "--method", "ridge", "--workers", "2"], 2, "are for --engine dask"),
+    ([*RUN, "--method", "ridge", "--shard", "3/2"], 2, "for example 2/8"),
+    (["status", "MISSING"], 2, "there is no such folder"),
     (["report", "MISSING"], 2, "there is no such folder"),
     (["table", "MISSING"], 2, "has no summary.json"),
     (["compare", "MISSING"], 2, "has no summary.json"),
@@ -71,7 +76,8 @@ for words in json.loads(sys.argv[1]):
             main()
         except SystemExit as end:
             status = end.code
-    loaded = sorted(name for name in ("torch", "scipy.stats", "sklearn", "nilearn") if name in sys.modules)
+    heavy = ("torch", "scipy.stats", "sklearn", "nilearn", "dask", "distributed")
+    loaded = sorted(name for name in heavy if name in sys.modules)
     answers.append([status or 0, out.getvalue(), loaded])
 print(json.dumps(answers))
 """
@@ -99,7 +105,7 @@ def test_help_lists_and_refusals_import_no_torch(tmp_path):
 
 def test_packages_and_the_faces_are_imported_without_torch():
     light = ["brio", "brio.api", "brio.cohort.readers", "brio.report", "brio.studies", *LAZY_PACKAGES]
-    code = f"import sys, {', '.join(light)}; print(sorted({{'torch', 'scipy.stats', 'sklearn'}} & set(sys.modules)))"
+    code = f"import sys, {', '.join(light)}; print(sorted({{'torch', 'scipy.stats', 'sklearn', 'dask'}} & set(sys.modules)))"
     assert run_fresh(code).strip() == "[]"
 
 

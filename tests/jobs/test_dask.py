@@ -1,0 +1,187 @@
+"""The Dask engine with a cluster inside this process: the same files, failures named, nothing trained twice.
+
+Real worker processes are in ``test_dask_faults.py``.
+"""
+
+import dataclasses
+import importlib.util
+import json
+import pickle
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from job_contents import content_without_seconds
+
+from brio.errors import BrioError
+from brio.jobs import JobSpec, prepare_job
+from brio.jobs.engines import dask as engine
+from brio.jobs.engines.clusters import ClusterOptions, SlurmOptions, require_dask
+from brio.jobs.engines.remote import OtherVersionError, StackTask, make_task, train_task
+from brio.jobs.plan import assign_stacks, build_plan
+from brio.methods import Ridge
+from brio.results import RunStore
+from brio.version import __version__
+
+distributed = pytest.importorskip("distributed", reason="the extra brio[dask] is not installed")
+
+RIDGE = ["--method", "ridge", "--runs-per-stack", "2", "--device", "cpu", "--quiet"]
+DASK = ["--engine", "dask", "--workers", "1"]
+N_STACKS = 3
+
+
+@pytest.fixture(scope="module")
+def client():
+    """A scheduler and a worker in this process."""
+    cluster = distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None, silence_logs=50
+    )
+    with cluster, distributed.Client(cluster, set_as_default=False) as client:
+        yield client
+
+
+@pytest.fixture
+def on_dask(client, monkeypatch):
+    @contextmanager
+    def join(options, threads, gpu):
+        yield client
+
+    monkeypatch.setattr(engine, "connect", join)
+    monkeypatch.setattr(engine, "POLL_SECONDS", 0.05)
+
+
+@pytest.fixture(scope="module")
+def local(brio, folder, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("dask") / "local"
+    assert brio("run", folder, "--out", out, *RIDGE).status == 0
+    return out
+
+
+def test_the_same_files_as_the_local_engine(brio, folder, local, tmp_path, on_dask):
+    said = brio("run", folder, "--out", tmp_path / "out", *RIDGE, *DASK)
+    assert said.status == 0, said.text
+    assert content_without_seconds(tmp_path / "out") == content_without_seconds(local)
+
+
+def test_a_failed_stack_is_named_and_the_rest_goes_on(brio, folder, local, tmp_path, on_dask, monkeypatch):
+    fit, trained = Ridge.fit, []
+
+    def fail_at_first(self, connectomes, runs, *further, **keywords):
+        trained.append(runs[0].fold.name)
+        if runs[0].fold.name == "site01":
+            raise BrioError("this stack does not like its worker")
+        return fit(self, connectomes, runs, *further, **keywords)
+
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(Ridge, "fit", fail_at_first)
+        said = brio("run", folder, "--out", out, *RIDGE, *DASK)
+    assert said.status == 2
+    assert "1 of 3 stacks failed, all others are finished" in said.err
+    assert "folds site01 to site02" in said.err
+    assert "this stack does not like its worker" in said.err
+    assert sorted(trained) == ["site01", "site03", "site05"]
+    assert "1 failed" in brio("status", out).out
+    monkeypatch.setattr(Ridge, "fit", lambda *a, **k: trained.append(a[2][0].fold.name) or fit(*a, **k))
+    assert brio("run", folder, "--out", out, *RIDGE, *DASK).status == 0
+    assert trained[3:] == ["site01"]
+    assert content_without_seconds(out) == content_without_seconds(local)
+
+
+@pytest.fixture
+def work(folder, tmp_path):
+    job = prepare_job(JobSpec(folder, device="cpu"))
+    plan = assign_stacks(build_plan(job, ["ridge", "gcn"]), job.connectomes, 2)
+    return job, plan, RunStore(tmp_path / "job" / "runs")
+
+
+def test_longest_stacks_first(work, monkeypatch):
+    job, plan, store = work
+    orders = []
+    monkeypatch.setattr(engine._Dispatch, "run", lambda self, *further: orders.append(list(self.waiting)))
+    monkeypatch.setattr(engine.DaskEngine, "_connect", lambda *further: None)
+    with engine.DaskEngine(ClusterOptions(workers=1)) as opened:
+        opened.train(job, plan, store)
+    # gcn takes longer than ridge, two runs longer than one
+    assert orders == [[4, 5, 6, 1, 2, 3]]
+
+
+class FakeClient:
+    """As many idle workers as it is told."""
+
+    status = "running"
+
+    def __init__(self, n_workers: int) -> None:
+        self.n_workers = n_workers
+
+    def scheduler_info(self, n_workers: int = 5) -> dict:
+        return {"workers": {k: {"resources": {}} for k in range(self.n_workers)}}
+
+
+def test_not_more_stacks_than_workers_and_none_of_another_client(work):
+    job, plan, store = work
+    store.remove_partial_runs()
+    workers = store.folder.parent / "workers"
+    workers.mkdir()
+    beat = {"stack": 2, "title": "", "host": "elsewhere", "process": 1, "started": 0.0, "share": 0.0}
+    (workers / "stack-2-0.json").write_text(json.dumps(beat))
+    dispatch = engine._Dispatch(FakeClient(2), job, plan, store, [1.0] * 6, [1, 2, 3, 4, 5, 6])
+    assert list(dispatch._choose_next()) == [1, 3]
+    assert dispatch.waiting == [2, 4, 5, 6]
+
+
+def test_a_finished_stack_is_not_trained_again(work, monkeypatch):
+    job, plan, store = work
+    store.remove_partial_runs()
+    task = make_task(job, plan, 1, store)
+    train_task(pickle.loads(pickle.dumps(task)))
+    assert all(key in store for key in plan.document.stacks[0])
+    monkeypatch.setattr(Ridge, "fit", lambda *args, **kwargs: pytest.fail("a finished stack was trained again"))
+    train_task(task)
+
+
+def test_another_version_is_refused_with_both(work):
+    with pytest.raises(OtherVersionError, match=f"has brio {__version__}, this job brio 9.9"):
+        train_task(StackTask("9.9", (), b""))
+
+
+def test_another_cohort_on_a_worker_is_refused(work):
+    job, plan, store = work
+    other = dataclasses.replace(plan, document=dataclasses.replace(plan.document, fingerprint="0" * 8))
+    with pytest.raises(BrioError, match="is another cohort on this worker"):
+        train_task(make_task(job, other, 1, store))
+
+
+def test_a_cohort_in_memory_is_refused(work):
+    job, plan, store = work
+    with pytest.raises(BrioError, match="workers read the cohort from its folder"):
+        make_task(job.with_spec(cohort=job.cohort), plan, 1, store)
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "dask_jobqueue" else find_spec(name))
+    require_dask()
+    with pytest.raises(BrioError, match=r"needs the package dask_jobqueue.*install brio\[dask\]"):
+        require_dask(slurm=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('cores = 2\nmemory = "4GB"\nwalltime = "1:00:00"\n', "'workers' is missing"),
+        ('workers = "2"\n', "'workers' must be a whole number"),
+        ("wokers = 2\n", "did you mean 'workers'"),
+        ('workers = 2\ncores = 2\nmemory = "4GB"\nwalltime = "1:00:00"\ngpus = 2\n', "0 or 1"),
+    ],
+)
+def test_a_wrong_file_for_slurm(text, problem, tmp_path):
+    (tmp_path / "slurm.toml").write_text(text)
+    with pytest.raises(BrioError, match=problem):
+        SlurmOptions.read(tmp_path / "slurm.toml")
+
+
+def test_one_kind_of_cluster():
+    for options in ({}, {"workers": 2, "scheduler": "tcp://127.0.0.1:1"}):
+        with pytest.raises(BrioError, match="needs one of --workers"):
+            ClusterOptions(**options)
