@@ -145,6 +145,14 @@ def test_a_heartbeat_is_renewed_and_removed(tmp_path, monkeypatch):
     assert not any(tmp_path.iterdir())
 
 
+def test_a_finished_stack_leaves_no_heartbeat_of_a_worker_that_died_over_it(tmp_path):
+    add_worker(tmp_path, 4, "node7", 41)
+    add_worker(tmp_path, 41, "node7", 42)
+    with report_stack(tmp_path, 4, "ridge"):
+        assert len(list_heartbeats(tmp_path)) == 3
+    assert [beat.stack for beat in list_heartbeats(tmp_path)] == [41]
+
+
 def test_an_interrupted_stack_has_not_failed(tmp_path):
     with pytest.raises(KeyboardInterrupt), report_stack(tmp_path, 4, "ridge"):
         raise KeyboardInterrupt

@@ -70,7 +70,15 @@ def train_stack(
 
 
 def is_finished(plan: JobPlan, number: int, store: RunStore) -> bool:
-    """Return whether all runs of a stack, numbered from 1, are stored."""
+    """Return whether all runs of a stack are stored.
+
+    Parameters
+    ----------
+    plan : JobPlan
+    number : int
+        Of the stack, from 1.
+    store : RunStore
+    """
     return all(key in store for key in plan.document.stacks[number - 1])
 
 

@@ -144,6 +144,8 @@ def report_stack(folder: Path, stack: int, title: str) -> Iterator[Callable[[flo
         raise
     else:
         remove_file(_failure_path(folder, stack))
+        for dead in place.glob(f"stack-{stack}-*.json"):  # of workers that had the stack before
+            remove_file(dead)
     finally:
         ended.set()
         thread.join()

@@ -39,7 +39,8 @@ class DaskEngine:
     def __init__(self, options: ClusterOptions, method_files: tuple[str, ...] = ()) -> None:
         require_dask(options.slurm is not None)
         self._options, self._method_files = options, method_files
-        self._opened, self._client = ExitStack(), None
+        self._opened = ExitStack()
+        self._client: Any = None
 
     def __enter__(self) -> DaskEngine:
         return self
@@ -104,7 +105,9 @@ class _Dispatch:
         self, client: Any, job: Job, plan: JobPlan, store: RunStore, costs: list[float], waiting: list[int]
     ) -> None:
         self.client, self.job, self.plan, self.store, self.costs = client, job, plan, store, costs
-        self.waiting, self.running, self.failed = waiting, {}, {}
+        self.waiting = waiting
+        self.running: dict[Any, int] = {}
+        self.failed: dict[int, str] = {}
         self.resources = {"GPU": 1} if job.device.torch_device.type == "cuda" else None
         self.done = sum(costs) - sum(costs[number - 1] for number in waiting)
         self.announced = False

@@ -5,24 +5,26 @@ from __future__ import annotations
 import pickle
 import threading
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...cohort import Cohort
 from ...device import resolve_device
 from ...errors import BrioError
-from ...results import RunStore
+from ...methods import find_method, load_methods, make_method
+from ...results import Plan, RunStore
 from ...version import __version__
 from ..job import Job
-from ..plan import JobPlan
+from ..plan import JobPlan, PlannedRun
 from ..spec import JobSpec
 
 if TYPE_CHECKING:
     from ...connectome import Connectomes
+    from ...training import Run
 
 __all__ = ["OtherVersionError", "StackTask", "describe_versions", "make_task", "train_task"]
 
@@ -57,14 +59,25 @@ class StackTask:
 class _Content:
     spec: JobSpec
     keep: np.ndarray | None
-    plan: JobPlan
+    plan: Plan
+    method: str
+    settings: dict[str, Any]
+    runs: dict[str, Run]
     number: int
     store: RunStore
     allow_divergence: bool
 
 
 def describe_versions(here: str, there: str, place: str) -> str:
-    """Say that a worker has another version of brio."""
+    """Say that a worker has another version of brio.
+
+    Parameters
+    ----------
+    here, there : str
+        Versions of the job and of the worker.
+    place : str
+        Name or address of the worker.
+    """
     return f"the worker at {place} has brio {there}, this job brio {here}; install the same version on both"
 
 
@@ -109,14 +122,18 @@ def make_task(
         engine=None,
         device=plan.document.device,
     )
-    runs = {key: plan.runs[key] for key in plan.document.stacks[number - 1]}
+    runs = {key: plan.runs[key].run for key in plan.document.stacks[number - 1]}
+    method = plan.runs[next(iter(runs))].method  # all runs of a stack have the same, with the same settings
     content = _Content(
-        spec,
-        None if job.audit is None else np.asarray(job.audit.keep),
-        replace(plan, runs=runs),
-        number,
-        RunStore(store.folder.resolve(), store.records_only),
-        allow_divergence,
+        spec=spec,
+        keep=None if job.audit is None else np.asarray(job.audit.keep),
+        plan=plan.document,
+        method=method.name,
+        settings=asdict(method.settings),
+        runs=runs,
+        number=number,
+        store=RunStore(store.folder.resolve(), store.records_only),
+        allow_divergence=allow_divergence,
     )
     return StackTask(__version__, method_files, pickle.dumps(content))
 
@@ -135,7 +152,6 @@ def train_task(task: StackTask) -> None:
     BrioError
         If the cohort is another one here, or the stack cannot be trained or stored.
     """
-    from ...methods import load_methods
     from ..train import is_finished, train_stack
 
     if task.version != __version__:
@@ -145,12 +161,23 @@ def train_task(task: StackTask) -> None:
     for file in task.method_files:
         load_methods(file)
     content: _Content = pickle.loads(task.content)
-    plan, number, store = content.plan, content.number, content.store
+    plan, number, store = _rebuild_plan(content), content.number, content.store
     with _one_at_a_time, _limit_threads(plan.document.threads):
         if is_finished(plan, number, store):
             return
         job = _prepare_job(content)
         train_stack(job, plan, number, store, allow_divergence=content.allow_divergence)
+
+
+def _rebuild_plan(content: _Content) -> JobPlan:
+    """Make the method of a stack anew: the class of a user's own method cannot travel, and must be the same here."""
+    entry = find_method(content.method)
+    if (content.plan.methods[content.method].code or "") != (entry.code or ""):
+        raise BrioError(f"{entry.file}: is another file on this worker than where the job was planned")
+    values = {key: value for key, value in content.settings.items() if key not in entry.fixed}
+    method = make_method(content.method, values)
+    runs = {key: PlannedRun(method, run, key) for key, run in content.runs.items()}
+    return JobPlan(content.plan, runs)
 
 
 def _limit_threads(threads: int | None):  # type: ignore[no-untyped-def]  # a context manager of another package
@@ -166,7 +193,7 @@ def _limit_threads(threads: int | None):  # type: ignore[no-untyped-def]  # a co
 
 def _prepare_job(content: _Content) -> Job:
     """Load the cohort of a job, without auditing it again, and find the device."""
-    spec, plan = content.spec, content.plan.document
+    spec, plan = content.spec, content.plan
     device = resolve_device(spec.device)
     keep = None if content.keep is None else tuple(content.keep.tolist())
     whole, used = _load_cohort(spec.cohort, keep, plan.fingerprint)
