@@ -16,7 +16,7 @@ from job_contents import content_without_seconds
 from brio.errors import BrioError
 from brio.jobs import JobSpec, prepare_job
 from brio.jobs.engines import dask as engine
-from brio.jobs.engines.clusters import ClusterOptions, SlurmOptions, require_dask
+from brio.jobs.engines.clusters import ClusterOptions, SlurmOptions, connect, require_dask
 from brio.jobs.engines.remote import OtherVersionError, StackTask, make_task, train_task
 from brio.jobs.plan import assign_stacks, build_plan
 from brio.methods import Ridge
@@ -179,6 +179,11 @@ def test_a_wrong_file_for_slurm(text, problem, tmp_path):
     (tmp_path / "slurm.toml").write_text(text)
     with pytest.raises(BrioError, match=problem):
         SlurmOptions.read(tmp_path / "slurm.toml")
+
+
+def test_workers_do_not_share_a_gpu():
+    with pytest.raises(BrioError, match="would share one GPU"), connect(ClusterOptions(workers=2), None, gpu=True):
+        pass
 
 
 def test_one_kind_of_cluster():

@@ -168,11 +168,16 @@ def connect(options: ClusterOptions, threads: int | None, gpu: bool) -> Iterator
     Raises
     ------
     BrioError
-        If there is no scheduler at the address.
+        If there is no scheduler at the address, or several workers would share a GPU.
     """
     import dask
     from distributed import Client, LocalCluster
 
+    if gpu and options.workers is not None and options.workers > 1:
+        raise BrioError(
+            f"--workers {options.workers} would share one GPU; start one worker for each GPU yourself and give "
+            "--scheduler ADDRESS, or use --workers 1"
+        )
     # a worker that dies has its stack given to another one; read when a scheduler starts
     settings = {"distributed.scheduler.allowed-failures": ALLOWED_FAILURES}
     with contextlib.ExitStack() as stack:
