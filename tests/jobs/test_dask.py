@@ -34,7 +34,7 @@ N_STACKS = 3
 def client():
     """A scheduler and a worker in this process."""
     cluster = distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None, silence_logs=50
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0", silence_logs=50
     )
     with cluster, distributed.Client(cluster, set_as_default=False) as client:
         yield client

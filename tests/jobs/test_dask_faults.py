@@ -150,7 +150,7 @@ def test_a_stack_that_kills_three_workers_is_named_and_the_rest_goes_on(folder, 
     (fate / "deadly").write_text("site02")
     out = tmp_path / "out"
     status, said = run(folder, out, fate, "--engine", "dask", "--workers", 1)
-    assert status == 2
+    assert status == 2, said
     assert "1 of 5 stacks failed, all others are finished: mortal, fold site02" in " ".join(said.split())
     assert "3 workers died over it" in said
     assert len(list(fate.glob("trained-site02-*"))) == 3
@@ -170,7 +170,7 @@ def test_a_worker_that_runs_out_of_memory(folder, tmp_path, fate, port):
     out = tmp_path / "out"
     with cluster(port, fate, "--memory-limit", "1200MB") as join:
         status, said = run(folder, out, fate, *join)
-    assert status == 2
+    assert status == 2, said
     assert "mortal, fold site03" in said
     assert "perhaps for want of memory" in said
     assert len(runs_of(out)) == N_RUNS - 1
@@ -180,7 +180,7 @@ def test_the_disk_of_one_worker_is_full(folder, local, tmp_path, fate):
     (fate / "full").touch()
     out = tmp_path / "out"
     status, said = run(folder, out, fate, "--engine", "dask", "--workers", 2)
-    assert status == 2
+    assert status == 2, said
     assert "the disk is full" in said
     assert "1 of 5 stacks failed, all others are finished" in " ".join(said.split())
     before = runs_of(out)
@@ -216,7 +216,7 @@ def test_the_scheduler_is_killed_and_started_again(folder, local, tmp_path, fate
         with started(scheduler(port), fate), started([*worker(port), tmp_path / "scratch"], fate):
             wait_until(lambda: runs_of(out))
         status, said = finish(process)
-    assert status == 2
+    assert status == 2, said
     assert "the scheduler of Dask is lost" in said
     assert "Traceback" not in said
     before = runs_of(out)
@@ -234,7 +234,7 @@ def test_a_worker_with_another_version_is_refused(folder, tmp_path, fate, port):
     join = ["--engine", "dask", "--scheduler", f"tcp://127.0.0.1:{port}"]
     with started(scheduler(port), fate), started([*worker(port), tmp_path / "scratch"], fate, other):
         status, said = run(folder, tmp_path / "out", fate, *join)
-    assert status == 2
+    assert status == 2, said
     assert f"has brio 9.9, this job brio {__version__}" in " ".join(said.split())
     assert runs_of(tmp_path / "out") == {}
 
@@ -251,7 +251,7 @@ def test_two_clients_on_one_store(folder, local, tmp_path, fate):
 
 def test_no_scheduler_at_the_address(folder, tmp_path, fate, port):
     status, said = run(folder, tmp_path / "out", fate, "--engine", "dask", "--scheduler", f"tcp://127.0.0.1:{port}")
-    assert status == 2
+    assert status == 2, said
     assert "no scheduler of Dask answers there" in said
 
 

@@ -112,9 +112,9 @@ def test_a_job_beside_a_live_shard_leaves_its_half_written_runs(brio, folder, tm
     assert brio("run", folder, "--out", out, *RIDGE, "--shard", "1/2").status == 0
     partial = out / "runs" / ".brio-00000000-1-00000000-0.partial"  # of another machine
     partial.mkdir()
-    beat = {"stack": 2, "title": "ridge", "host": "elsewhere", "process": 1, "started": 0.0, "share": 0.5}
+    beat = {"stack": 1, "title": "ridge", "host": "elsewhere", "process": 1, "started": 0.0, "share": 0.5}
     (out / "workers").mkdir()
-    (out / "workers" / "stack-2-00000000.json").write_text(json.dumps(beat))
+    (out / "workers" / "stack-1-00000000.json").write_text(json.dumps(beat))
     assert brio("run", folder, "--out", out, *RIDGE).status == 0
     assert partial.is_dir()
     shutil.rmtree(out / "workers")

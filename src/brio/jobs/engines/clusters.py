@@ -22,6 +22,8 @@ ALLOWED_FAILURES = 2
 machine; a stack that needs more memory than there is kills every worker that it is given to."""
 
 CONNECT_SECONDS = 30
+ANY_PORT = "127.0.0.1:0"
+"""Where a scheduler answers browsers; nobody needs it, and the usual port may be in use."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class SlurmOptions:
             "job_extra_directives": directives,
             "job_script_prologue": [*_thread_exports(self.cores), *self.prologue],
             "worker_extra_args": ["--resources", "GPU=1"] if self.gpus else [],
-            "scheduler_options": {"dashboard": False, "dashboard_address": None},
+            "scheduler_options": {"dashboard": False, "dashboard_address": ANY_PORT},
             **({} if self.python is None else {"python": self.python}),
         }
 
@@ -196,7 +198,7 @@ def connect(options: ClusterOptions, threads: int | None, gpu: bool) -> Iterator
                     n_workers=options.workers,
                     threads_per_worker=1,
                     processes=True,
-                    dashboard_address=None,
+                    dashboard_address=ANY_PORT,
                     silence_logs=logging.ERROR,  # deaths of workers are reported in words
                     memory_limit=1.0 / options.workers,
                     resources={"GPU": 1} if gpu else None,

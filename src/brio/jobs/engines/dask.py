@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -153,6 +154,8 @@ class _Dispatch:
         """
         from ..train import is_finished
 
+        if self.client.status != "running":  # it tries to reach the scheduler again
+            return
         free = max(1, self._count_workers()) - len(self.running)
         elsewhere = {heartbeat.stack for heartbeat in list_heartbeats(self.store.folder.parent)}
         for number in list(self.waiting):
@@ -164,7 +167,10 @@ class _Dispatch:
                 yield number
 
     def _count_workers(self) -> int:
-        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        try:
+            workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        except OSError:  # the scheduler is just being lost, which the next round will see
+            return 0
         able = [worker for worker in workers if self.resources is None or worker["resources"].get("GPU", 0) >= 1]
         if not able and not self.announced:
             self.announced = True
@@ -172,14 +178,10 @@ class _Dispatch:
         return len(able)
 
     def _wait(self) -> None:
-        from distributed import wait
-
-        if not self.running:  # all stacks are with another client
-            import time
-
-            return time.sleep(POLL_SECONDS)
-        with contextlib.suppress(TimeoutError), self.client.as_current():
-            wait(list(self.running), timeout=POLL_SECONDS, return_when="FIRST_COMPLETED")
+        """Wait until a stack comes back, but not longer than a moment: workers may have come, or other clients gone."""
+        end = time.monotonic() + POLL_SECONDS
+        while time.monotonic() < end and all(future.status == "pending" for future in self.running):
+            time.sleep(0.05)
 
     def _collect(self) -> None:
         """Take back what is finished, failed, or was lost with its scheduler."""
