@@ -51,6 +51,7 @@ __all__ = [
     "ValidationSites",
     "Weight",
     "Width",
+    "Workers",
     "find_numbers",
     "read_number",
     "require_number",
@@ -129,6 +130,7 @@ SimulatedRois = Annotated[int, Domain(8, 10_000)]
 SimulatedFrames = Annotated[int, Domain(30, 1_000_000)]
 ValidationSites = Annotated[int, Domain(0, 10_000)]
 RunsPerStack = Annotated[int, Domain(1, 100_000)]
+Workers = Annotated[int, Domain(1, 10_000)]
 Reestimates = Annotated[int, Domain(2, 10_000)]
 ReestimatesOrNone = Annotated[int, Domain(0, 10_000)]
 Accuracy = Annotated[float, Domain(0.5, 1)]

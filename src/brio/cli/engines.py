@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .. import domains
 from ..errors import BrioError, nearest
+from .options import number
 
 if TYPE_CHECKING:
     from ..jobs.spec import Engine
 
 ENGINES = ("local", "dask")
 EngineOption = Annotated[str, typer.Option("--engine", help="local (this process) or dask (a cluster of workers).")]
-Workers = Annotated[int | None, typer.Option(help="With --engine dask: worker processes to start on this machine.")]
+Workers = Annotated[
+    int | None, number(domains.Workers, "With --engine dask: worker processes to start on this machine")
+]
 Scheduler = Annotated[
     str | None,
     typer.Option(metavar="ADDRESS", help="With --engine dask: a scheduler that runs, for example tcp://10.0.0.1:8786."),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...configuration import read_configuration
+from ...domains import Count, Workers, require_number
 from ...errors import BrioError, nearest
 from ...settings import require
 
@@ -82,8 +83,8 @@ class SlurmOptions:
             if key not in document:
                 raise BrioError(f"{path}: '{key}' is missing; it says what each job of SLURM gets")
         options = cls(**document)
-        require(options.workers >= 1, "workers", options.workers, "at least 1")
-        require(options.cores >= 1, "cores", options.cores, "at least 1")
+        require_number(options.workers, Workers, "workers")
+        require_number(options.cores, Count, "cores")
         require(options.gpus in (0, 1), "gpus", options.gpus, "0 or 1: a worker trains one stack at a time")
         return options
 
@@ -135,7 +136,8 @@ class ClusterOptions:
     def __post_init__(self) -> None:
         if sum(value is not None for value in (self.workers, self.scheduler, self.slurm)) != 1:
             raise BrioError("--engine dask needs one of --workers N, --scheduler ADDRESS and --slurm FILE.toml")
-        require(self.workers is None or self.workers >= 1, "workers", self.workers, "at least 1")
+        if self.workers is not None:
+            require_number(self.workers, Workers, "workers")
 
 
 def require_dask(slurm: bool = False) -> None:
