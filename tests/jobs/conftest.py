@@ -11,6 +11,8 @@ from brio import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from commands import Said, command
 
+collect_ignore = ["mortal_method.py"]  # registers a method, which only workers of the tests of faults shall know
+
 TINY = [
     "--set",
     "epochs=4",
