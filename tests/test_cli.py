@@ -87,7 +87,7 @@ def test_the_commands_there_are():
     data, running = {"import", "fetch", "simulate", "atlas", "audit"}, {"run", "tune", "study", "demo", "config"}
     models, showing = (
         {"fit", "predict", "explain", "adapt"},
-        {"methods", "settings", "studies", "table", "compare", "report", "version"},
+        {"methods", "settings", "status", "studies", "table", "compare", "report", "version"},
     )
     assert names == data | running | models | showing
 
