@@ -46,8 +46,8 @@ def start_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> 
     check_settings(names, spec.method_settings)
     check_device_name(spec.device)
     open_cohort(spec)  # until here nothing needs torch, so that a wrong name is reported at once
-    make_methods(names, spec.method_settings)  # a wrong value is reported before the cohort is audited
-    job = prepare_job(spec, progress, say)
+    methods = make_methods(names, spec.method_settings)  # a wrong value is reported before the cohort is audited
+    job = prepare_job(spec, progress, say, methods.values())
     return job, job.runnable_methods(names) if wants_all_methods(spec.methods) else names
 
 

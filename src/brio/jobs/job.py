@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from ..progress import Progress, silent
 from ..protocol import ProtocolSettings, find_two_class_sites, list_fold_names, settle_protocol
 from .checks import check_folds, check_frames, explain_missing_validation
 from .needs import check_memory
-from .spec import JobSpec, resolve_methods, settle_without_validation
+from .spec import JobSpec, settle_without_validation
 
 if TYPE_CHECKING:
     from ..connectome import Connectomes
@@ -172,7 +172,7 @@ def open_cohort(spec: JobSpec) -> Cohort:
     return cohort
 
 
-def prepare_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> Job:
+def prepare_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore, methods: Iterable[Method] = ()) -> Job:
     """Load and audit the cohort of a job and find its device.
 
     Parameters
@@ -182,6 +182,8 @@ def prepare_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -
         Called with a message and the share of the job that is done.
     say : function of str
         Called with every line of text for the user.
+    methods : iterable of Method
+        With their settings; one run of each must fit into memory.
 
     Raises
     ------
@@ -191,7 +193,6 @@ def prepare_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -
     """
     whole = open_cohort(spec)
     device = resolve_device(spec.device)
-    methods = [make_method(name, spec.settings_of(name)) for name in resolve_methods(spec.methods)]
     check_memory(methods, whole, device.torch_device)  # before the audit, which takes longer
     for one in (whole, *spec.companions):
         one.verify()

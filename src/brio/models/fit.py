@@ -90,7 +90,7 @@ def fit_model(
             f"'{method.name}' cannot be fitted to share: {method.facts.keeps_scans}. Choose another method, such as "
             "log-ridge, or leave out --share and treat the model as participants' data"
         )
-    job = prepare_job(spec, progress, say) if prepared is None else prepared
+    job = prepare_job(spec, progress, say, [method]) if prepared is None else prepared
     require_frames(job.cohort.participants, job.cohort.name, "a model, whose intervals come from re-estimates,")
     _check_number_of_sites(job.cohort, to_evaluate)
     wanted: int | str | Sequence[str] = spec.protocol_settings.validation_sites

@@ -16,6 +16,7 @@ from ..jobs import Job, JobSpec, prepare_job
 from ..jobs.execute import execute_plan
 from ..jobs.fitted import load_fitted_runs, load_run_details
 from ..jobs.job import Say, ignore
+from ..jobs.needs import check_memory
 from ..jobs.plan import JobPlan, build_plan
 from ..jobs.resume import read_earlier_plan, resume_plan
 from ..jobs.shards import train_shard
@@ -239,9 +240,11 @@ class StudyContext:
         Raises
         ------
         BrioError
-            If an input is missing, or none of its runs can be scored.
+            If an input is missing, its method does not fit into memory, or none of its runs can be scored.
         """
         plan = build_plan(self.job_of(arm), [arm.method])
+        methods = {id(planned.method): planned.method for planned in plan.runs.values()}
+        check_memory(methods.values(), self.cohort, self.job.device.torch_device)
         folds = [planned.run.fold for planned in plan.runs.values()]
         if all(len(np.unique(self.cohort.labels[fold.test])) < 2 for fold in folds):
             names = ", ".join(dict.fromkeys(fold.name for fold in folds))
