@@ -12,7 +12,8 @@ from brio.connectome import Connectomes
 from brio.jobs import JobSpec
 from brio.methods import make_method
 from brio.methods.linear.calibration import fit_calibration
-from brio.methods.linear.logistic import Logistic
+from brio.methods.linear import logistic
+from brio.methods.linear.logistic_path import fit_logistic_path
 from brio.protocol import leave_one_site_out
 from brio.protocol.recalibration import fit_recalibration
 from brio.studies import StudyContext, run_study
@@ -82,8 +83,13 @@ def test_probabilities_and_brier_are_calibrated_and_classes_are_those_of_margins
 @pytest.mark.parametrize("choose_by", ["validation", "source-sites"])
 def test_margins_that_are_log_odds_are_not_calibrated(cohort, choose_by, tmp_path, monkeypatch):
     """Probabilities of logistic regression are those of its margins, and no inner fold is fitted for them."""
-    fits, solve = [], Logistic.solve
-    monkeypatch.setattr(Logistic, "solve", lambda self, *words: fits.append(self) or solve(self, *words))
+    fits = []  # one penalty for each regression that is solved
+
+    def count_and_fit(z, positive, penalties, included):
+        fits.extend(penalties)
+        return fit_logistic_path(z, positive, penalties, included)
+
+    monkeypatch.setattr(logistic, "fit_logistic_path", count_and_fit)
     settings = {"choose_by": choose_by, "penalties": 3}
     result = brio.run(cohort, ["logistic"], settings=settings, folds=["site02"], out=tmp_path / "run", device="cpu")
     assert len(fits) == {"validation": 3, "source-sites": 3 * 4}[choose_by]

@@ -93,15 +93,15 @@ class LocalEngine:
             if is_finished(plan, number, store):
                 remove_checkpoint(store.checkpoint_path(stacks[number - 1]))
             else:
-                progress = _take_share(job.progress, done / total, cost / total)
+                progress = _take_share(job.progress, done, cost, total)
                 train_stack(job, plan, number, store, progress=progress, allow_divergence=allow_divergence)
             done += cost
 
 
-def _take_share(progress: Progress, start: float, size: float) -> Progress:
-    """Report the progress of one stack as its share of all."""
+def _take_share(progress: Progress, done: float, cost: float, total: float) -> Progress:
+    """Report the progress of one stack as its share of all; rounded so that the last one ends at 1."""
 
     def report(message: str, share: float) -> None:
-        progress(message, start + size * share)
+        progress(message, (done + cost * share) / total)
 
     return report
