@@ -11,8 +11,8 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.jobs import JobSpec
 from brio.methods import make_method
-from brio.methods.linear.calibration import fit_calibration
 from brio.methods.linear import logistic
+from brio.methods.linear.calibration import fit_calibration
 from brio.methods.linear.logistic_path import fit_logistic_path
 from brio.protocol import leave_one_site_out
 from brio.protocol.recalibration import fit_recalibration
