@@ -1,0 +1,204 @@
+"""The matrix: every command on bad input of every kind, each case with a number and what is expected of it.
+
+The list needs no folder and no content, so that it is the same everywhere; what is drawn at random is drawn from the
+words of the case. ``PYTHONPATH=tests python tests/hardness/matrix.py 17`` tries case 17 and prints what came of it.
+"""
+
+import dataclasses
+import functools
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from bad_inputs import BAD_INPUTS, LIMIT
+from damaged_files import damage
+from damaged_files import place as place_damaged
+from matrix_case import Case
+from option_cases import list_option_cases
+from output_cases import list_output_cases
+from spoiling import SPOILS, UNREADABLE
+from stored_folders import READING
+from workplace import RECIPES, Recipe
+
+__all__ = ["count_cases", "format_matrix", "list_cases"]
+
+JOB = (
+    *("plan.json", "summary.json", "results.csv", "predictions.csv", "audit.json", "facts.json", "groups.csv"),
+    *("sites.csv", "covariances.csv", "SHA256SUMS", "runs/*/run.json", "runs/*/weights.safetensors"),
+)
+STORED: dict[str, tuple[str, ...]] = {
+    "cohort": ("cohort.json", "participants.tsv", "atlas.tsv", "frames.npy", "SHA256SUMS"),
+    "hospital": ("cohort.json", "participants.tsv", "atlas.tsv", "frames.npy", "SHA256SUMS"),
+    "job": JOB,
+    "tuned": (
+        "tuning.json",
+        "configurations.csv",
+        "plan.json",
+        "results.csv",
+        "search/plan.json",
+        "search/runs/*/run.json",
+    ),
+    "studies": (
+        *("studies/comparison/study.json", "studies/comparison/table.csv", "studies/comparison/finding.md"),
+        *("arms/loso/ridge/plan.json", "arms/loso/ridge/results.csv", "arms/loso/ridge/runs/*/run.json"),
+    ),
+    "model": (
+        *("model.json", "rois.tsv", "mean.safetensors", "weights-0.safetensors", "patterns.safetensors"),
+        *("MODEL_CARD.md", "SHA256SUMS"),
+    ),
+}
+"""Files that brio wrote: their damage is noticed, or does not matter."""
+
+GIVEN: dict[str, tuple[str, ...]] = {
+    "table": ("participants.tsv", "p1.npy"),
+    "bids": ("participants.tsv", "sub-002/func/*.tsv", "sub-002/func/*.json"),
+    "pcp": ("Phenotypic.csv", "North_002_rois_aal.1D"),
+    "dpabi": ("ROISignals_S1-2-0001.mat",),
+    "packed": ("participants.tsv", "aal116.npz"),
+    "fc": ("participants.tsv", "p1.npy"),
+    "scans": ("new1.npy",),
+    "rois.tsv": ("",),
+    "options.toml": ("",),
+    "own.py": ("",),
+}
+"""Files of users: they are refused, or what is made of them can be read."""
+NEEDED = ("participants.tsv", "Phenotypic.csv", "aal116.npz", "rois.tsv", "own.py")
+"""Files of users that are refused if they cannot be read."""
+
+CONTENT_DRAWS = 6
+SAME_NAME = {"resume": "run again", "evidence": "fit --evidence", "reuse": "study --reuse", "tuned": "run --tuned"} | {
+    "resume tuned": "tune again",
+    "study": "study again",
+}
+"""Names of commands in :data:`stored_folders.READING` -> names of recipes."""
+
+
+def find(box: Path, pattern: str) -> Path:
+    """The first file of a pattern."""
+    return min(box.glob(pattern))
+
+
+def list_file_cases() -> Iterator[Case]:
+    """Every file of every part that a command reads, spoilt in every kind; of the ways of a kind one is drawn."""
+    for name, recipe in RECIPES.items():
+        for part in recipe.parts:
+            stored = part in STORED
+            for file in STORED.get(part) or GIVEN[part]:
+                for kind in SPOILS:
+                    yield _spoil(
+                        recipe, f"{part}/{file}".rstrip("/"), kind, stored, seed=f"{name} {part} {file} {kind}"
+                    )
+            if "." not in part:
+                for kind in ("missing", "folder for file", "symlink", "special file"):
+                    yield _spoil(recipe, part, kind, True, seed=f"{name} {part} {kind}")
+
+
+def _spoil(recipe: Recipe, pattern: str, kind: str, stored: bool, seed: str) -> Case:
+    draw = random.Random(seed)
+    what = draw.choice(sorted(SPOILS[kind]))
+    file = Path(pattern).name
+
+    def spoil(box: Path) -> None:
+        path = min(box.glob(pattern), default=None)
+        if path is not None:  # a cohort of an earlier version has no hashes
+            SPOILS[kind][what](path, random.Random(seed))
+
+    needed = file in NEEDED and kind in UNREADABLE
+    part = pattern.split("/")[0]
+    names = (
+        file.replace("*", ""),
+        *(("was changed or damaged", "SHA256SUMS") if stored else (file.split(".")[0], part)),
+    )
+    return Case(
+        recipe,
+        kind,
+        f"{pattern}: {what}",
+        tuple(recipe.words.split()),
+        spoil,
+        expected="same" if stored else "refused" if needed else "either",
+        names=() if "*" in file else names,
+        outputs=recipe.outputs,
+        forbidden=kind == "no permission",
+    )
+
+
+def list_content_cases() -> Iterator[Case]:
+    """Odd but valid content of stored files, whose hashes fit again; some draws for every command that reads them."""
+    for pattern, commands in READING.items():
+        for name in commands:
+            recipe = RECIPES.get(SAME_NAME.get(name, name))
+            if recipe is None:
+                continue
+            for k in range(CONTENT_DRAWS):
+                yield Case(
+                    recipe,
+                    "odd content",
+                    f"{pattern}: draw {k}",
+                    tuple(recipe.words.split()),
+                    functools.partial(_place_odd, pattern=pattern, seed=f"{name} {pattern} {k}"),
+                    outputs=recipe.outputs,
+                )
+
+
+def _place_odd(box: Path, pattern: str, seed: str) -> None:
+    file = str(find(box, pattern).relative_to(box))
+    place_damaged(box, random.Random(seed).choice(list(damage(file, (box / file).read_bytes()))))
+
+
+def list_bad_inputs() -> Iterator[Case]:
+    """Bad input files that were thought out, with the sentence that answers each."""
+    for bad in BAD_INPUTS:
+        recipe = Recipe(bad.command, (), ())
+        words = tuple(bad.command.split())
+        yield Case(
+            recipe,
+            "thought out",
+            bad.name,
+            words,
+            bad.write,
+            "refused",
+            (bad.answer,),
+            (),
+            environment=tuple(LIMIT.items()),
+        )
+
+
+@functools.cache
+def list_cases() -> tuple[Case, ...]:
+    """List all cases; the number of a case is its place."""
+    cases = (*list_file_cases(), *list_content_cases(), *list_bad_inputs(), *list_option_cases(), *list_output_cases())
+    return tuple(dataclasses.replace(case, number=number) for number, case in enumerate(cases))
+
+
+def count_cases() -> Counter[tuple[str, str]]:
+    """Count cases by command and kind."""
+    return Counter((case.command, case.kind) for case in list_cases())
+
+
+def format_matrix(counts: Counter[tuple[str, str]]) -> str:
+    """Write counts by command and kind as a table in Markdown; kinds are rows."""
+    commands = list(dict.fromkeys(command.split()[0] for command, _ in counts))
+    kinds = list(dict.fromkeys(kind for _, kind in counts))
+    table = Counter[tuple[str, str]]()
+    for (command, kind), n in counts.items():
+        table[command.split()[0], kind] += n
+    rows = [[kind, *(table[command, kind] for command in commands)] for kind in kinds]
+    rows = [[*row, sum(row[1:])] for row in rows]
+    total = ["all", *(sum(row[k] for row in rows) for k in range(1, len(commands) + 2))]
+    lines = [["kind", *(f"`{command}`" for command in commands), "all"], ["---", *["---:"] * (len(commands) + 1)]]
+    lines += [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in (*rows, total)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    from running import Runner
+
+    with tempfile.TemporaryDirectory() as root:
+        runner = Runner(Path(root))
+        for number in map(int, sys.argv[1:]):
+            trial = runner.try_case(list_cases()[number])
+            print(trial.outcome, trial)
