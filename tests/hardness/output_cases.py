@@ -33,6 +33,7 @@ def _forbid(box: Path) -> None:
     box.chmod(0o555)
 
 
+FOLDERS = ("a folder of others", "a link to a folder of others")
 PLACES: dict[str, tuple[str, str, Callable[[Path], object], Expected]] = {
     "an empty folder": ("exists already", "new", lambda box: (box / "new").mkdir(), "either"),
     "a file": ("exists already", "new", lambda box: (box / "new").write_text("mine"), "refused"),
@@ -74,9 +75,12 @@ def _send(recipe: Recipe, kind: str, what: str, place: str, make: Callable[[Path
     at = words.index("--out") + 1
     is_page = words[at].endswith(".html")
     words[at] = place
-    if is_page and what in ("an empty folder", "a folder of others", "a link to a folder of others"):
+    if is_page and what in ("an empty folder", *FOLDERS):
         expected = "refused"  # a page is a file
-    outputs = (place.split("/")[0], "gone", *(["MODEL_CARD.md"] if is_page else []))
+    if words[0] == "study" and expected == "refused" and what in ("here", "no name", *FOLDERS):
+        expected = "either"  # a study adds folders of its own, and replaces nothing
+    own = ("arms", "studies", "inside/arms", "inside/studies") if words[0] == "study" else ()
+    outputs = (place.split("/")[0], "gone", *own, *(["MODEL_CARD.md"] if is_page else []))
     return Case(
         recipe._replace(outputs=(place,) if place else ()),
         kind,

@@ -42,6 +42,8 @@ SECONDS = 60
 MEMORY = 768 * 2**20
 """Address space that a command may take on top of what the process has."""
 LONGEST_LINE = 1500
+NOTICES = ("brio: --load executes", "brio: notice: ")
+"""Lines that stand beside a refusal."""
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate")
 VOLATILE = ("seconds", "created", "written", "source")
@@ -209,10 +211,10 @@ def judge_refusal(case: Case, said: Said, changed: list[str]) -> str:
     if changed:
         return f"leaves {changed[:5]} after: {said.err}"
     usage = said.err.startswith("Usage: ")  # the parser of options answers in a form of its own
-    lines = said.err.splitlines()
+    lines = [line for line in said.err.splitlines() if not line.startswith(NOTICES)]
     if not usage and (len(lines) != 1 or not lines[0].startswith("brio: ")):
         return f"is not one line: {said.err[:1500]}"
-    if len(said.err) > LONGEST_LINE + sum(map(len, case.words)):
+    if len(said.err) > LONGEST_LINE + 2 * sum(map(len, case.words)):
         return f"a line of {len(said.err)} characters: {said.err[:200]}"
     if case.names and not any(name in said.err for name in case.names):
         return f"names none of {case.names}: {said.err}"

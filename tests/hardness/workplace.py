@@ -24,6 +24,7 @@ TUNED = " ".join(TUNE)
 STUDIED = " ".join(STUDY)
 COHORT = Simulation(n_sites=4, per_class=5, n_rois=8, frames=60)
 HOSPITAL = dataclasses.replace(COHORT, n_sites=2, seed=9)
+ATLAS = {"dpabi": "--atlas aal116"}
 LAYOUTS = ("table", "bids", "pcp", "dpabi", "packed", "fc")
 
 OWN_METHOD = """from brio.methods import Ridge, method
@@ -62,8 +63,8 @@ class Recipe(NamedTuple):
 
 
 RECIPES = {
-    **{f"import {kind}": Recipe(f"import {kind} {kind} --out new", (kind,)) for kind in LAYOUTS},
-    "simulate": Recipe("simulate --sites 2 --per-class 2 --rois 4 --frames 40 --out new", ()),
+    **{f"import {kind}": Recipe(f"import {kind} {kind} {ATLAS.get(kind, '')} --out new", (kind,)) for kind in LAYOUTS},
+    "simulate": Recipe("simulate --sites 2 --per-class 2 --rois 8 --frames 40 --out new", ()),
     "atlas": Recipe("atlas cohort rois.tsv --by-order --out new", ("cohort", "rois.tsv")),
     "audit": Recipe("audit cohort", ("cohort",), (), prints=True),
     "run": Recipe(f"run cohort {RIDGE} --out new", ("cohort",)),

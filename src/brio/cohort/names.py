@@ -37,7 +37,7 @@ def is_formula(value: object) -> bool:
 
 
 def refuse_formulas(names: Iterable[object], where: str) -> None:
-    """Raise an error if a name is a formula.
+    """Raise an error if a name is a formula, or has bytes that are not UTF-8, which no file of brio can hold.
 
     Parameters
     ----------
@@ -51,6 +51,9 @@ def refuse_formulas(names: Iterable[object], where: str) -> None:
         Naming the first one.
     """
     for name in names:
+        written = str(name).encode("utf-8", "backslashreplace").decode()
+        if written != str(name):
+            raise BrioError(f"{where}: '{written[:40]}' is not valid UTF-8; rename it")
         if is_formula(name):
             text = str(name).strip()
             raise BrioError(

@@ -131,7 +131,7 @@ def _list_participants(path: Path) -> Roster:
 def _read_participants(path: Path, labels_required: bool) -> Roster:
     """Read the rows of the participants table, with ``n_frames`` as text."""
     table = read_participants(path)
-    for column in ("site", "diagnosis", "n_frames") if labels_required else ("n_frames",):
+    for column in ("participant_id", "n_frames", *(("site", "diagnosis") if labels_required else ())):
         table.require_column(column)
     roster = Roster([], CLASSES)
     n_rows = Counter(row["participant_id"] for row in table.rows)
