@@ -164,5 +164,11 @@ def _configure(recipe: Recipe, what: str, text: str) -> Case:
         (box / "options.toml").write_text(f"{text}\n" if "seeds" in text else f"{text}\n{CONFIG_FILE}")
 
     return Case(
-        recipe, "odd content", f"options.toml: {what}", tuple(recipe.words.split()), spoil, "refused", ("options.toml",)
+        recipe,
+        "odd content",
+        f"options.toml: {what}",
+        tuple(recipe.words.split()),
+        spoil,
+        "refused",
+        ("options.toml", "--with"),
     )

@@ -69,8 +69,8 @@ def _read_options(
 def main() -> None:
     """Run the command line.
 
-    A BrioError or OSError is printed as one line on standard error; the exit status is then 2. An interrupted command
-    cleans up, says how to go on, and exits with status 130 (Ctrl-C) or 143 (terminated).
+    A BrioError, OSError or lack of memory is printed as one line on standard error; the exit status is then 2. An
+    interrupted command cleans up, says how to go on, and exits with status 130 (Ctrl-C) or 143 (terminated).
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that a terminal cannot show is no reason to stop
@@ -87,6 +87,8 @@ def main() -> None:
         _explain_interruption(interruption, None)
     except OSError as error:  # a missing file or a full disk is for the user to mend, not a defect to trace
         _fail(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
+    except MemoryError:
+        _fail("there is not enough memory for this; close other programs, or take fewer scans, ROIs or runs at once")
 
 
 @contextmanager

@@ -74,7 +74,7 @@ class CohortWriter:
         provenance: dict[str, Any] | None = None,
         labels_required: bool = True,
     ) -> None:
-        refuse_formulas([name, *classes], "name of the cohort or a class")
+        refuse_formulas([name, atlas.name, *classes], "name of the cohort, its atlas or a class")
         self.out = Path(out)
         self.name = name
         self.atlas = atlas
@@ -143,7 +143,8 @@ class CohortWriter:
         self._file.rewind()
         self._write_npy_header()
         self._file.sync()
-        table = check_participants(pd.DataFrame(self._rows), str(self.out), self.labels_required)
+        source = str(self.provenance.get("source") or self.out)  # an error is about the input
+        table = check_participants(pd.DataFrame(self._rows), source, self.labels_required)
         for name, part in ((PARTICIPANTS, table), (ATLAS, self.atlas.rois)):
             write_new(self._partial / name, format_table(part))
         frames = np.load(self._partial / FRAMES, mmap_mode="r", allow_pickle=False)

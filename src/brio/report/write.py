@@ -66,6 +66,8 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
 
 def _refuse_foreign(path: Path, mark: str) -> None:
     """Refuse to replace a file that brio did not write."""
+    if path.exists() and not path.is_file():  # opening a pipe would wait for a writer
+        raise BrioError(f"{path}: is no ordinary file; give another --out")
     try:
         with path.open("rb") as file:
             start = file.read(10_000).decode(errors="replace")

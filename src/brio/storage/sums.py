@@ -9,10 +9,12 @@ file of theirs that there is one, and where it is missing, the folder is damaged
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import os
 import re
+import stat
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -36,6 +38,8 @@ __all__ = [
 ]
 
 SUMS = "SHA256SUMS"
+MAX_SUMS_BYTES = 64 << 20
+"""A larger file of hashes is damaged."""
 _LINE = re.compile(r"(# being written: )?([0-9a-f]{64})  ([^/\\\x00]+)\n")
 _UNHASHED = (
     f"some of these folders have no {SUMS}: version 0.1.0 or an early 0.2.0 wrote them. They are read, but damage to "
@@ -75,7 +79,9 @@ class Sums:
 
 
 def hash_file(path: Path) -> str:
-    """Compute the SHA-256 of a file."""
+    """Compute the SHA-256 of a regular file; a pipe would wait for a writer, and a device has no end."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "it is no ordinary file", str(path))
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -98,6 +104,9 @@ def read_sums(folder: Path, remedy: str) -> Sums | None:
     if not os.path.lexists(path):
         return None
     try:
+        facts = path.stat()
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size > MAX_SUMS_BYTES:  # a pipe waits, a device has no end
+            raise BrioError(f"{path}: was changed or damaged; {remedy}")
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BrioError(f"{path}: cannot be read ({error}); {remedy}") from error
