@@ -12,10 +12,15 @@ HERE = Path(__file__).resolve().parent
 TABLE = HERE / "promises_counts.md"
 
 
+def _find_tests() -> None:
+    for folder in ("tests", "tests/cli", "tests/cohort", "tests/hardness"):
+        sys.path.insert(0, str(HERE.parent / folder))
+
+
 def list_counts() -> list[tuple[str, int, str]]:
     """List what is tried: the kind of case, how many there are, and the file of tests. Add a line for a new kind."""
-    for folder in ("tests", "tests/cli", "tests/cohort"):
-        sys.path.insert(0, str(HERE.parent / folder))
+    _find_tests()
+    import matrix
     import test_mistakes
     import test_names
     import test_numeric_options
@@ -28,6 +33,7 @@ def list_counts() -> list[tuple[str, int, str]]:
     no_numbers = test_numeric_options.NO_NUMBERS
     settings = sum(len(find_numbers(cls)) for cls in test_domains.CLASSES)
     return [
+        ("commands on bad input, see below", len(matrix.list_cases()), "tests/hardness/test_matrix.py"),
         ("mistakes of newcomers", len(test_mistakes.MISTAKES), "tests/cli/test_mistakes.py"),
         ("numeric options of commands", len(numbers), "tests/cli/test_numeric_options.py"),
         (
@@ -43,9 +49,18 @@ def list_counts() -> list[tuple[str, int, str]]:
 
 
 def format_counts() -> str:
-    """Write the table in Markdown."""
+    """Write the tables in Markdown: all kinds of cases, and commands on bad input by command and kind."""
     rows = [f"| {what} | {n:,} | `{file}` |" for what, n, file in list_counts()]
-    return "\n".join(["| tried | cases | where |", "| --- | ---: | --- |", *rows]) + "\n"
+    from matrix import count_cases, format_matrix
+
+    lines = [
+        "| tried | cases | where |",
+        "| --- | ---: | --- |",
+        *rows,
+        "",
+        "Commands on bad input, by command and kind:",
+    ]
+    return "\n".join([*lines, "", format_matrix(count_cases())])
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import ctypes
 import json
 import os
 import pickle
+import re
 import resource
 import select
 import shutil
@@ -46,6 +47,8 @@ NOTICES = ("brio: --load executes", "brio: notice: ")
 """Lines that stand beside a refusal."""
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate")
+ELSEWHERE = re.compile(r"__pycache__|/(\.config|\.cache)/matplotlib")
+"""What Python and matplotlib write when they are imported."""
 VOLATILE = ("seconds", "created", "written", "source")
 Snapshot = dict[str, tuple[int, int, int]]
 
@@ -183,7 +186,7 @@ class Runner:
         if not isinstance(arguments[0], str | bytes | os.PathLike):
             return
         path = os.path.abspath(os.fsdecode(arguments[0]))
-        if not path.startswith((f"{self.fence}/", "/dev/null", "/proc/")) and "__pycache__" not in path:
+        if not path.startswith((f"{self.fence}/", "/dev/null", "/proc/")) and not ELSEWHERE.search(path):
             elsewhere.append(f"{event} {path}")
 
     def _judge(self, case: Case, ended: Ended | None, before: Snapshot, good: Any) -> str:

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.xdist_group("hardness")
 
 COMMANDS = list(dict.fromkeys(case.command for case in list_cases()))
 QUICK = ("import", "audit", "table", "compare", "config", "settings", "atlas", "simulate", "run")
-FAST = 60
+FAST = 30
 
 
 @pytest.fixture(scope="session")
