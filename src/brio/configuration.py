@@ -13,6 +13,9 @@ from .errors import BrioError
 
 __all__ = ["flatten_settings", "format_settings", "format_value", "read_configuration", "read_value"]
 
+MAX_BYTES = 1 << 20
+"""No configuration is larger."""
+
 
 def read_configuration(path: Path) -> dict[str, Any]:
     """Read a TOML file.
@@ -32,8 +35,12 @@ def read_configuration(path: Path) -> dict[str, Any]:
         If the file is not there or is not TOML; the message names the line.
     """
     try:
+        if path.exists() and (not path.is_file() or path.stat().st_size > MAX_BYTES):  # a pipe would wait for a writer
+            raise BrioError(f"{path}: is no TOML file; 'brio config run' prints a file to start from")
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError as error:
+        raise BrioError(f"{path}: is not TOML that brio reads (it is nested too deeply)") from error
+    except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
         raise BrioError(
             f"{path}: is not TOML ({error}); 'brio config run' prints a file to start from, text stands in quotes"
         ) from error

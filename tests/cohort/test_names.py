@@ -21,6 +21,7 @@ from brio.models.explain import explain_model
 from brio.models.explain_output import describe_explanation
 from brio.results.format import disarm_html, escape_markdown, format_table
 from commands import command
+from stored import rehash
 
 FORMULA = "=HYPERLINK(A1)"
 
@@ -95,7 +96,8 @@ def test_a_cohort_folder_of_somebody_else_is_not_trusted_either(file, tmp_path, 
     path = tmp_path / "cohort" / file
     old = {"participants.tsv": "sim0001", "atlas.tsv": "stable_1_L", "cohort.json": '"plain"'}[file]
     path.write_text(path.read_text().replace(old, json.dumps(FORMULA) if file == "cohort.json" else FORMULA))
-    monkeypatch.setattr("brio.cohort.cohort.hash_tables", lambda folder: json_tables(folder))
+    monkeypatch.setattr("brio.cohort.content.hash_tables", lambda folder: json_tables(folder))
+    rehash(tmp_path / "cohort")
     with pytest.raises(BrioError, match="spreadsheets execute as a formula"):
         Cohort.load(tmp_path / "cohort")
 

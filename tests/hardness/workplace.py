@@ -70,7 +70,9 @@ RECIPES = {
     "run": Recipe(f"run cohort {RIDGE} --out new", ("cohort",)),
     "run again": Recipe(f"run cohort {RIDGE} --out job", ("cohort", "job"), ("job",)),
     "run --tuned": Recipe(f"run cohort {RIDGE} --tuned tuned --out new", ("cohort", "tuned")),
-    "run --config": Recipe("run cohort --config options.toml --out new", ("cohort", "options.toml")),
+    "run --config": Recipe(
+        "run cohort --config options.toml --method ridge --device cpu --quiet --out new", ("cohort", "options.toml")
+    ),
     "run --load": Recipe(f"run cohort --load own.py --seeds 1 {QUIET} --out new", ("cohort", "own.py")),
     "tune": Recipe(f"tune cohort {TUNED} --out new", ("cohort",)),
     "tune again": Recipe(f"tune cohort {TUNED} --out tuned", ("cohort", "tuned"), ("tuned",)),
