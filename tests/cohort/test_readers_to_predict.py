@@ -398,7 +398,7 @@ def test_cohort_folder_is_read_in_place(tmp_path):
     content = bytearray((tmp_path / "cohort" / "frames.npy").read_bytes())
     content[-1] ^= 1
     (tmp_path / "cohort" / "frames.npy").write_bytes(content)
-    with pytest.raises(BrioError, match="the content changed"):
+    with pytest.raises(BrioError, match="was changed or damaged"):
         read_scans_to_predict(tmp_path / "cohort", tmp_path / "out")
 
 

@@ -306,9 +306,9 @@ def test_groupdro_remembers_shares_over_steps_and_tells_those_of_its_own_sites(l
     graphs = Connectomes(tiny(), dtype=torch.float64)
     fitted_runs = small("groupdro", step_size=0.1).fit(graphs, uneven(tiny()))
     assert [len(o.parameters["log_share"]) for o in fitted_runs] == [3, 4, 2]
-    short = small("groupdro", step_size=0.1, epochs=2).fit(graphs, uneven(tiny()))
+    short = small("groupdro", step_size=0.1, epochs=1).fit(graphs, uneven(tiny()))
     for longer, shorter in zip(fitted_runs, short, strict=True):
-        assert (longer.parameters["log_share"] > shorter.parameters["log_share"] + 0.05).all()  # 4 steps of about 0.07
+        assert (longer.parameters["log_share"] > shorter.parameters["log_share"] + 0.05).all()  # 2 steps of about 0.07
         assert (shorter.parameters["log_share"] > 0.05).all()
 
 

@@ -76,7 +76,7 @@ def test_every_run_writes_the_facts_of_the_scans_it_uses(finished, cohort):
 
 def test_groups_split_participants_and_hold_no_age():
     rng = np.random.default_rng(0)
-    age = [21.25, 30.5, np.nan, 44.75, 50.125, np.inf, *[35.0] * 5, 18.375]
+    age = [21.25, 30.5, np.nan, 44.75, 50.125, np.nan, *[35.0] * 5, 18.375]
     cohort = Cohort.from_scans(
         [rng.normal(size=(50, 4)) for _ in range(12)],
         site=["A"] * 6 + ["B"] * 6,

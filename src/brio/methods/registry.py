@@ -376,8 +376,9 @@ def _run_file(file: Path, module_name: str) -> None:
     sys.modules[module_name] = module
     declared_before = set(_DECLARED)
     try:
-        spec.loader.exec_module(module)
-        code = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+        source = file.read_bytes()
+        exec(compile(source, str(file), "exec"), module.__dict__)  # an import would leave a __pycache__ beside the file
+        code = hashlib.sha256(source).hexdigest()[:16]
         for name in _list_own_names(declared_before):
             _DECLARED[name] = replace(_DECLARED[name], file=str(file), code=code)
     except (Exception, SystemExit) as error:
