@@ -10,6 +10,7 @@ import pytest
 
 from brio import BrioError, Cohort
 from brio.cohort.readers import import_cohort, summarise_import
+from brio.cohort.readers.participants import TextTable
 
 
 def make_frames(i: int, n_frames: int = 60, n_rois: int = 5) -> np.ndarray:
@@ -94,7 +95,7 @@ def test_a_mistyped_label_is_said_to_be_one(tmp_path):
 def test_a_missing_site_column_does_not_suggest_the_label_column(tmp_path):
     src = write_scans(tmp_path / "study", PEOPLE)
     write_table(src, PEOPLE, header="participant_id,centre,cite")
-    with pytest.raises(BrioError, match=r"there is no column 'site', known: .*; --site-column can name another"):
+    with pytest.raises(BrioError, match=r"there is no column 'site', did you mean 'centre'\? .*; --site-column"):
         import_cohort("table", src, tmp_path / "out", label_column="cite")
 
 
@@ -151,3 +152,12 @@ def test_a_name_that_the_terminal_cannot_show_does_not_stop_a_command(tmp_path):
     done = subprocess.run(words, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "wrote Cohort('caf\\\\xe9'" in done.stdout
+
+
+def test_a_column_of_the_same_meaning_is_suggested_before_one_that_is_spelt_alike(tmp_path):
+    table = TextTable(tmp_path / "participants.tsv", ["participant_id", "sex", "Centre"], [])
+    with pytest.raises(BrioError, match=r"no column 'site', did you mean 'Centre'\?.*--site-column"):
+        table.require_column("site", "--site-column")
+    table = TextTable(tmp_path / "participants.tsv", ["participant_id", "sex", "clinic"], [])
+    with pytest.raises(BrioError, match="no column 'site', known: clinic, participant_id, sex"):
+        table.require_column("site", "--site-column")

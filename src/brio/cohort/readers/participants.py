@@ -25,6 +25,14 @@ __all__ = [
     "read_roster",
 ]
 
+_SAME_MEANING = {
+    "site": ("centre", "center", "hospital", "scanner", "site_id"),
+    "label": ("diagnosis", "group", "dx_group", "dx"),
+}
+"""Other names of columns that are asked for, in lower case."""
+_KNOWN_COLUMNS = ("participant_id", "session", "sex", "age")
+"""Columns whose names say what they hold: they are not suggested for being spelt alike."""
+
 MISSING = frozenset({"", "n/a", "na", "nan"})
 RESERVED_COLUMNS = ("participant_id", "site", "label", "n_frames")
 """Columns that brio writes itself."""
@@ -65,7 +73,8 @@ class TextTable:
         if column in self.columns:
             return
         columns = [c for c in self.columns if c]
-        hint = nearest(column, set(columns) - {"participant_id", *taken})
+        same = [c for c in columns if c.lower() in _SAME_MEANING.get(column, ()) and c not in taken]
+        hint = f"did you mean '{same[0]}'?" if same else nearest(column, set(columns) - {*_KNOWN_COLUMNS, *taken})
         is_near = hint.startswith("did")
         listing = f"{hint} It has {', '.join(columns)}" if is_near else f"known: {', '.join(sorted(columns))}"
         remedy = f"; {option} can name another" if option else ""
