@@ -360,7 +360,9 @@ def test_missing_columns_are_named_with_those_there(xcpd, tmp_path):
         BrioError, match=r"no column 'site', did you mean 'sites'\? It has participant_id, sites, dx; --site-column"
     ):
         import_cohort("bids", xcpd, tmp_path / "out")
-    with pytest.raises(BrioError, match="no column 'label', known: dx, participant_id, sites; --label-column"):
+    with pytest.raises(
+        BrioError, match=r"no column 'label', did you mean 'dx'\? It has participant_id, sites, dx; --label-column"
+    ):
         import_cohort("bids", xcpd, tmp_path / "out", site_column="sites")
 
 
