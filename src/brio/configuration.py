@@ -38,6 +38,8 @@ def read_configuration(path: Path) -> dict[str, Any]:
         if path.exists() and (not path.is_file() or path.stat().st_size > MAX_BYTES):  # a pipe would wait for a writer
             raise BrioError(f"{path}: is no TOML file; 'brio config run' prints a file to start from")
         return tomllib.loads(path.read_text(encoding="utf-8"))
+    except BrioError:
+        raise
     except RecursionError as error:
         raise BrioError(f"{path}: is not TOML that brio reads (it is nested too deeply)") from error
     except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits

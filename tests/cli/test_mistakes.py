@@ -55,6 +55,7 @@ MISTAKES = [
     ("tune cohort --method ridge --out job", "job: belongs to another job, not to a search: 'brio run' wrote it"),
     # options in a file
     ("run --config nowhere.toml", "nowhere.toml: cannot be read (No such file or directory); 'brio config run' prints"),
+    ("run --config scans", "brio: scans: is no TOML file; 'brio config run' prints a file to start from\n"),
     ("run --config broken.toml", "broken.toml: is not TOML"),
     ("run --config unknown.toml", "'brio run' has no option 'methods'; did you mean 'method'?"),
     ("run --config text.toml", "text.toml: 'seeds': \"three\" is not a whole number"),
