@@ -170,3 +170,9 @@ def test_a_model_knows_the_header_of_its_files_where_names_are_repeated(cohort, 
     assert list(read_model(tmp_path / "model").training.header) == header
     write_model(fit("ridge"), tmp_path / "other")
     assert read_known_header(tmp_path / "other") == ()
+
+
+def test_a_header_is_not_read_from_a_file_that_is_nested_too_deeply(tmp_path):
+    (tmp_path / "model.json").write_text("[" * 100_000)
+    with pytest.raises(BrioError, match=r"model\.json.*nested"):
+        read_known_header(tmp_path)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from ..cohort.folder import HEADER, name_other_folder
 from ..errors import BrioError
-from ..results.files import file_error
+from ..results.files import file_error, read_json
 from ..storage import SUMS, check_all, read_sums
 
 __all__ = [
@@ -64,11 +63,7 @@ def read_known_header(folder: Path) -> tuple[str, ...]:
     tuple of str
         Empty where no name appears more than once, or the model does not know.
     """
-    try:
-        document = json.loads((folder / MODEL).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise file_error(folder / MODEL, f"cannot be read ({error})", GET_AGAIN) from error
-    training = document.get("training") if isinstance(document, dict) else None
+    training = read_json(folder / MODEL, GET_AGAIN).get("training")
     header = training.get("header") if isinstance(training, dict) else None  # read_model says what is wrong
     return tuple(map(str, header)) if isinstance(header, list) else ()
 
