@@ -250,3 +250,9 @@ def test_bursts_in_some_scans_or_in_the_stable_network_leave_all_else_alone():
     for i in patients:
         changed = set(np.flatnonzero((plain.scan(i) != inside.scan(i)).any(0)).tolist())
         assert changed == {1, 2, *rois.tolist()}
+
+
+def test_a_large_last_site_counts_in_the_size():
+    small = Simulation(n_sites=2, per_class=2, n_rois=8)
+    large = Simulation(n_sites=2, per_class=2, n_rois=8, last_site_per_class=100_000)
+    assert large.n_bytes - small.n_bytes == 4 * 2 * 100_000 * small.frames * 8

@@ -137,7 +137,8 @@ class Simulation:
     @property
     def n_bytes(self) -> int:
         """About the size of its scans, in bytes."""
-        return 8 * self.n_sites * self.per_class * self.sessions * self.frames * self.n_rois
+        per_class = self.n_sites * self.per_class + (self.last_site_per_class or 0)
+        return 8 * per_class * self.sessions * self.frames * self.n_rois
 
     def network(self, name: str) -> np.ndarray:
         """Return the ROIs of a network.
