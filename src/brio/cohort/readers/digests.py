@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import BrioError
+from ...storage import write_atomically
+from .input_files import read_text_file
 
 __all__ = ["compare_digests"]
 
@@ -30,9 +32,7 @@ def compare_digests(folder: Path, files: Sequence[Path], record: Path) -> None:
     found = {path.relative_to(folder).as_posix(): _hash_file(path) for path in files}
     if not record.exists():
         lines = "".join(f"{digest}  {name}\n" for name, digest in found.items())
-        with record.open("x", encoding="utf-8") as file:
-            file.write(lines)
-        return
+        return write_atomically(record, lines)
     known = _read_record(record)
     for name, digest in found.items():
         if name not in known:
@@ -51,7 +51,7 @@ def _hash_file(path: Path) -> str:
 
 def _read_record(record: Path) -> dict[str, str]:
     known = {}
-    for number, line in enumerate(record.read_text("utf-8", errors="replace").splitlines(), 1):
+    for number, line in enumerate(read_text_file(record, "a list of digests").splitlines(), 1):
         digest, separator, name = line.partition("  ")
         if not separator or len(digest) != 64 or not set(digest.lower()) <= set("0123456789abcdef"):
             raise BrioError(f"{record}, line {number}: is no digest as 'sha256sum' writes it")
