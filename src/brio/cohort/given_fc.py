@@ -80,8 +80,9 @@ def find_measure(matrix: np.ndarray, where: str) -> Measure:
     Raises
     ------
     BrioError
-        If it may be either.
+        If it may be either, or is not square.
     """
+    _require_square(matrix, where)
     diagonal, beside = np.diagonal(matrix), matrix[~np.eye(len(matrix), dtype=bool)]
     finite = diagonal[np.isfinite(diagonal)]
     if np.nanmax(np.abs(beside), initial=0.0) > 1 + 1e-6 or np.isposinf(diagonal).any() or (finite > 1.01).any():
@@ -116,11 +117,7 @@ def convert_fc(matrix: np.ndarray, measure: Measure, where: str) -> np.ndarray:
     >>> convert_fc(np.array([[1, 0.5], [0.5, 1]]), "correlation", "p1.csv").round(3).tolist()
     [[0.0, 0.5490000247955322], [0.5490000247955322, 0.0]]
     """
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise BrioError(
-            f"{where}: has shape {matrix.shape}; a connectome is square, one row and one column per ROI. Time series "
-            "are imported with 'brio import table'"
-        )
+    _require_square(matrix, where)
     values = matrix.astype(np.float64)
     np.fill_diagonal(values, 0.0)
     missing = ~np.isfinite(values)
@@ -140,3 +137,11 @@ def convert_fc(matrix: np.ndarray, measure: Measure, where: str) -> np.ndarray:
     elif np.abs(values).max(initial=0.0) > _LARGEST_FISHER_Z:
         raise BrioError(f"{where}: holds {np.abs(values).max():.3g}, which is no Fisher z; it may be a covariance")
     return values.astype(np.float32)
+
+
+def _require_square(matrix: np.ndarray, where: str) -> None:
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise BrioError(
+            f"{where}: has shape {matrix.shape}; a connectome is square, one row and one column per ROI. Time series "
+            "are imported with 'brio import table'"
+        )

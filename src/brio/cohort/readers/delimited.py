@@ -1,13 +1,18 @@
-"""Split lines of delimited text into cells. A quoted cell ends in its own line."""
+"""Split lines of delimited text into cells, and tell decimal commas from others. A quoted cell ends in its own line."""
 
 from __future__ import annotations
 
 import csv
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from ...errors import BrioError
 
-__all__ = ["split_line"]
+__all__ = ["has_decimal_commas", "split_line"]
+
+_WITH_COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})*")
 
 
 def split_line(path: Path, number: int, line: str, delimiter: str | None) -> list[str]:
@@ -52,3 +57,29 @@ def split_line(path: Path, number: int, line: str, delimiter: str | None) -> lis
             problem = "a quote that is not closed in this line, or text beside a quoted cell"
         raise BrioError(f"{path}: line {number} has {problem}; correct it") from error
     return [cell.strip() for cell in cells]
+
+
+def has_decimal_commas(cells: Iterable[str], delimiter: str | None) -> bool:
+    """Return whether cells are numbers with decimal commas, as spreadsheets write them in many languages.
+
+    Cells that may as well have thousands separators (``1,250``) count only between semicolons, which are there because
+    the comma is in use.
+
+    Parameters
+    ----------
+    cells : iterable of str
+        Without missing values.
+    delimiter : str or None
+        What stands between cells; None means any run of blanks.
+
+    Examples
+    --------
+    >>> [has_decimal_commas(cells, "\\t") for cells in (["23,5", "24"], ["1,250", "980"], ["23.5"], ["a,b"])]
+    [True, False, False, False]
+    >>> has_decimal_commas(["1,250", "980"], ";")
+    True
+    """
+    cells = list(cells)
+    if not any("," in cell for cell in cells) or not all(map(_WITH_COMMA.fullmatch, cells)):
+        return False
+    return delimiter == ";" or not all(map(_THOUSANDS.fullmatch, cells))

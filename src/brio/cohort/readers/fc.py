@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from ..cohort import Cohort
 from ..given_fc import MEASURES, Measure, convert_fc, find_measure
 from .arrays import list_npz_arrays, read_npz_arrays, read_packed_ids
 from .assembly import Skipped, canonicalise_atlas_name, describe_import, write_scans
+from .input_files import describe_name
 from .labels import ClassValues
 from .participants import Roster, describe_skipped, find_roster
 from .rois import RoiChoice
@@ -21,6 +22,9 @@ from .table import import_files
 from .to_predict import ScansToPredict
 
 __all__ = ["read_fc"]
+
+Convert = Callable[[np.ndarray, str], np.ndarray]
+"""Converts a matrix to Fisher z; the text says where it comes from."""
 
 
 def read_fc(
@@ -80,22 +84,35 @@ def read_fc(
     if sessions in ("join", "average"):
         raise BrioError(f"--sessions {sessions}: connectomes without frames are not joined; take first or all")
     columns = {"site_column": site_column, "label_column": label_column, "patient": patient, "control": control}
+    convert = _make_converter(next((one for one in MEASURES if one == measure), None))
     if Path(src).is_file():
-        return _import_archive(Path(src), out, rois, atlas, participants, columns, measure, name)
+        if (sessions, session_column) != (None, None):
+            raise BrioError(f"{src}: has one connectome per participant; leave out --sessions and --session-column")
+        return _import_archive(Path(src), out, rois, atlas, participants, columns, measure, name, convert)
 
     def read(path: Path) -> tuple[Path, Series]:
         series = read_series(path)
-        return path, Series(_convert(series.frames, measure, str(path)), series.columns)
+        return path, Series(convert(series.frames, str(path)), series.columns)
 
     options = {"atlas": atlas, "session_column": session_column, "sessions": sessions, "name": name}
     return import_files("fc", src, out, None, rois, participants, columns, options | {"measure": measure}, read)
 
 
-def _convert(matrix: np.ndarray, measure: str | None, where: str) -> np.ndarray:
-    stated = next((one for one in MEASURES if one == measure), None)
-    square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
-    found: Measure = stated or (find_measure(matrix, where) if square else "correlation")
-    return convert_fc(matrix, found, where)
+def _make_converter(stated: Measure | None) -> Convert:
+    """Return a function that converts matrices of one measure: the stated one, else that of the first matrix."""
+    first: list[tuple[Measure, str]] = []
+
+    def convert(matrix: np.ndarray, where: str) -> np.ndarray:
+        measure = stated or find_measure(matrix, where)
+        first.append((measure, where))
+        if measure != first[0][0]:
+            raise BrioError(
+                f"{where}: seems to hold {measure}, but {first[0][1]} {first[0][0]}; say what all of them hold with "
+                "--measure correlation or fisher-z"
+            )
+        return convert_fc(matrix, measure, where)
+
+    return convert
 
 
 def _import_archive(
@@ -107,6 +124,7 @@ def _import_archive(
     columns: dict[str, Any],
     measure: str | None,
     name: str | None,
+    convert: Convert,
 ) -> Cohort:
     """Import the matrices of one npz file."""
     if src.suffix.lower() != ".npz":
@@ -129,13 +147,16 @@ def _import_archive(
     path, roster = find_roster(src.parent, participants, True, **columns) or (None, Roster([]))
     position = {participant: i for i, participant in enumerate(ids)}
     rows = [row for row in roster.rows if row["participant_id"] in position]
-    missing = [row["participant_id"] for row in roster.rows if row["participant_id"] not in position]
-    skipped: list[Skipped] = [describe_skipped(one, f"no connectome in {src.name}") for one in missing]
+    listed = [row["participant_id"] for row in roster.rows]
+    known = {*listed, *(entry["participant_id"] for entry in roster.skipped)}
+    archive, table = describe_name(src.name), "the table" if path is None else path.name
+    skipped: list[Skipped] = [describe_skipped(p, f"no connectome in {archive}") for p in listed if p not in position]
+    skipped += [describe_skipped(p, f"no row in {table}") for p in ids if p not in known]
 
     def read() -> Iterator[tuple[dict[str, Any], Path, Series]]:
         for row in rows:
             i = position[row["participant_id"]]
-            yield row, src, Series(_convert(matrices[i], measure, f"{src}, participant {row['participant_id']}"))
+            yield row, src, Series(convert(matrices[i], f"{src}, participant {row['participant_id']}"))
 
     atlas_name = None if atlas is None else canonicalise_atlas_name(atlas)
     stated = {"atlas": atlas_name, "participants": path, **columns, "measure": measure}
@@ -143,7 +164,7 @@ def _import_archive(
         out,
         read(),
         atlas=atlas_name or "unknown",
-        name=name or src.stem,
+        name=name or describe_name(src.stem),
         classes=roster.classes,
         provenance=describe_import("fc", src, stated, 1, roster.skipped + skipped, roster.unlabelled),
         strictness="count",

@@ -36,6 +36,8 @@ TEXT_SHARE = 0.25
 """Share of the limit that text may have: parsing it takes several times its size."""
 
 BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")
+WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
+"""How files of Excel begin, new and old."""
 
 
 def find_limit() -> int:
@@ -156,6 +158,9 @@ def read_text_file(path: Path, file_format: str = "text") -> str:
     require_regular(path, file_format, TEXT_SHARE)
     try:
         content = path.read_bytes()
+        if content.startswith(WORKBOOKS):
+            problem = "it is a workbook, such as Excel writes, or an archive"
+            raise BrioError(f"{path}: cannot be read as {file_format} ({problem}); save the sheet as CSV in UTF-8")
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         if content.startswith(BYTE_ORDER_MARKS):

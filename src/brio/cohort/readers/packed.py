@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import BrioError
 from ..cohort import Cohort
 from ..signal import find_live_rois
-from .arrays import list_npz_arrays, read_npz_arrays, read_packed_ids, require_arrays
+from .arrays import list_npz_arrays, name_damaged_file, read_npz_arrays, read_packed_ids, require_arrays
 from .assembly import check_source, choose_atlas_label, describe_import, write_scans
 from .input_files import is_regular
 from .participants import Roster, describe_skipped, read_participants
@@ -112,7 +112,7 @@ def is_packed_file(path: Path) -> bool:
     """Return whether a file is an archive of packed scans, by the names of its arrays."""
     if path.suffix.lower() != ".npz" or not is_regular(path) or not is_zipfile(path):
         return False
-    with ZipFile(path) as archive:
+    with name_damaged_file(path, "npz"), ZipFile(path) as archive:
         return {f"{name}.npy" for name in ARRAYS} <= set(archive.namelist())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BrioError, nearest
-from .delimited import split_line
+from .delimited import has_decimal_commas, split_line
 from .input_files import is_regular, read_text_file
 from .labels import ClassValues, explain_other_group, list_class_values, map_labels
 
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 _SAME_MEANING = {
+    "participant_id": ("participant", "subject", "subject_id", "sub", "sub_id", "subid", "id"),
     "site": ("centre", "center", "hospital", "scanner", "site_id"),
     "label": ("diagnosis", "group", "dx_group", "dx"),
 }
@@ -77,7 +79,7 @@ class TextTable:
         hint = f"did you mean '{same[0]}'?" if same else nearest(column, set(columns) - {*_KNOWN_COLUMNS, *taken})
         is_near = hint.startswith("did")
         listing = f"{hint} It has {', '.join(columns)}" if is_near else f"known: {', '.join(sorted(columns))}"
-        remedy = f"; {option} can name another" if option else ""
+        remedy = f"; {option} can name another" if option else "; rename the column that holds it"
         raise BrioError(f"{self.path}: there is no column '{column}', {listing}{remedy}")
 
     def read_ids(self, column: str, session_column: str | None = None) -> list[str]:
@@ -236,6 +238,9 @@ def find_roster(
 def read_participants(path: Path) -> TextTable:
     """Read a tsv or csv table as text, so that ``0050002`` keeps its zeros.
 
+    Columns of numbers with decimal commas get decimal points, see
+    :func:`~brio.cohort.readers.delimited.has_decimal_commas`.
+
     Returns
     -------
     TextTable
@@ -246,7 +251,7 @@ def read_participants(path: Path) -> TextTable:
         If the file cannot be read, has no rows, repeats a column, or has rows of unequal length.
     """
     text = read_text_file(path, "a table").split("\n")
-    delimiter = _find_delimiter(path, text[0])
+    delimiter = _find_delimiter(path, next((line for line in text if line.strip()), ""))
     lines = [(number, split_line(path, number, line, delimiter)) for number, line in enumerate(text, start=1)]
     lines = [(number, cells) for number, cells in lines if any(cells)]
     if len(lines) < 2:
@@ -260,12 +265,17 @@ def read_participants(path: Path) -> TextTable:
         if len(cells) < len(columns) or any(cells[len(columns) :]):
             raise BrioError(f"{path}: row {number} has {len(cells)} cells, the header {len(columns)}")
         rows.append({c: None if v.lower() in MISSING else v for c, v in zip(columns, cells, strict=False)})
+    for column in columns:
+        if has_decimal_commas([v for row in rows if (v := row[column]) is not None], delimiter):
+            for row in rows:
+                row[column] = (row[column] or "").replace(",", ".") or None
     return TextTable(path, columns, rows)
 
 
 def _find_delimiter(path: Path, head: str) -> str:
+    """Find the character that stands most often between the names of a header."""
     candidates = ",;\t" if path.suffix.lower() == ".csv" else "\t,;"
-    return next((c for c in candidates if c in head), candidates[0])
+    return max(candidates, key=re.sub('"[^"]*"', "", head).count)
 
 
 def read_roster(

@@ -143,10 +143,9 @@ class RoiOrder:
         self._check_repeated(series.columns, path)
         columns, frames = _drop_columns(series, self.drop)
         if frames.shape[1] != self.n_rois:
-            hint = " (both have as many rows; if rows are the ROIs, transpose the files)"
             raise BrioError(
                 f"{path}: {frames.shape[1]} ROIs, but {self.path} has {self.n_rois}; "
-                f"all scans need the same parcellation{hint if len(frames) == self.n_frames else ''}"
+                f"all scans need the same parcellation{self._explain_number(columns, path, len(frames))}"
             )
         if self.names != columns:
             frames = frames[:, self._find_positions(columns, path)]
@@ -189,6 +188,16 @@ class RoiOrder:
         raise BrioError(
             f"{path}: column '{repeated}' appears more than once, and the header is not that of {self.path}, so that "
             "the columns cannot be told apart; give each a name of its own"
+        )
+
+    def _explain_number(self, columns: tuple[str, ...] | None, path: Path, n_frames: int) -> str:
+        """Say which ROI one of two files lacks, where both have a header, or that rows may be the ROIs."""
+        own, theirs = set(self.names or ()), set(columns or ())
+        for lacking, file in ((own - theirs, path), (theirs - own, self.path)):
+            if own and theirs and len(lacking) == abs(len(own) - len(theirs)):
+                return f" ({file} lacks {list_names(sorted(lacking))}; a region that was not measured needs a column of n/a)"
+        return (
+            " (both have as many rows; if rows are the ROIs, transpose the files)" if n_frames == self.n_frames else ""
         )
 
     def _find_positions(self, columns: tuple[str, ...] | None, path: Path) -> list[int]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import BrioError
-from .delimited import split_line
+from .delimited import has_decimal_commas, split_line
 from .input_files import read_text_file
 
 __all__ = ["read_text"]
@@ -25,7 +25,8 @@ def read_text(path: Path) -> tuple[np.ndarray, tuple[str, ...] | None]:
 
     A header is a first row without any number, a first row of consecutive numbers (0, 1, 2, ... or 1, 2, 3, ..., which
     are not taken as names), or a leading ``#`` line with one name per column (``#2001  #2002``). Other lines that start
-    with ``#`` are comments. Missing values are nan, inf, na, n/a or empty cells.
+    with ``#`` are comments. Missing values are nan, inf, na, n/a or empty cells. Decimal commas are read where they
+    cannot be anything else, see :func:`~brio.cohort.readers.delimited.has_decimal_commas`.
 
     Returns
     -------
@@ -42,10 +43,10 @@ def read_text(path: Path) -> tuple[np.ndarray, tuple[str, ...] | None]:
     comments, body = _read_lines(path)
     if not body:
         raise BrioError(f"{path}: holds no frames; each row must be one frame, each column one ROI")
-    delimiter = _find_delimiter(path, body[0][1])
+    delimiter = _find_delimiter(path, body[min(1, len(body) - 1)][1])
     first = split_line(path, *body[0], delimiter)
     columns = None
-    if _is_header(first):
+    if _is_header(first) and not has_decimal_commas(_drop_missing(first), delimiter):
         header, body = first, body[1:]
         if not body:
             raise BrioError(f"{path}: has a header but holds no frames")
@@ -53,7 +54,7 @@ def read_text(path: Path) -> tuple[np.ndarray, tuple[str, ...] | None]:
         _check_width(path, len(header), split_line(path, *body[0], delimiter), body[0][0])
     elif comments:
         columns = _read_comment_header(path, comments, delimiter, len(first))
-    return _parse_frames(path, body, delimiter), columns
+    return _parse_frames(path, _replace_decimal_commas(path, body, delimiter), delimiter), columns
 
 
 def _read_lines(path: Path) -> tuple[list[Line], list[Line]]:
@@ -70,9 +71,23 @@ def _read_lines(path: Path) -> tuple[list[Line], list[Line]]:
 
 
 def _find_delimiter(path: Path, row: str) -> str | None:
-    """Find the character between cells; None means any run of blanks."""
-    candidates = {".tsv": "\t", ".csv": ",;\t"}.get(path.suffix.lower(), ",")
-    return next((c for c in candidates if c in row), None)
+    """Find the character between the cells of the second row, which holds numbers; None means any run of blanks."""
+    candidates = "\t;," if path.suffix.lower() in (".tsv", ".csv") else ";,"
+    delimiter = next((c for c in candidates if c in row), None)
+    blanks = delimiter == "," and len(row.split()) > 1 and has_decimal_commas(row.split(), None)
+    return None if blanks else delimiter
+
+
+def _drop_missing(cells: list[str]) -> list[str]:
+    return [cell for cell in cells if cell.lower() not in (*MISSING, "nan")]
+
+
+def _replace_decimal_commas(path: Path, body: list[Line], delimiter: str | None) -> list[Line]:
+    """Write decimal points for decimal commas, in rows without a header."""
+    if delimiter == "," or not any("," in text for _, text in body):
+        return body
+    cells = (cell for line in body for cell in _drop_missing(split_line(path, *line, delimiter)))
+    return [(n, text.replace(",", ".")) for n, text in body] if has_decimal_commas(cells, delimiter) else body
 
 
 def _parse_number(cell: str) -> float | None:
@@ -140,7 +155,12 @@ def _parse_row(path: Path, line: Line, delimiter: str | None, width: int) -> lis
     values = [_parse_number(c) for c in cells]
     if None in values:
         column = values.index(None)
-        raise BrioError(f"{path}: line {number}, column {column + 1}: '{cells[column][:40]}' is not a number")
+        remedy = ""
+        if "," in cells[column]:
+            remedy = "; write a decimal point, and nothing between thousands"
+        elif column == 0:  # of scans to predict, every file is taken for one
+            remedy = "; if this is the participants table, name it with --participants"
+        raise BrioError(f"{path}: line {number}, column {column + 1}: '{cells[column][:40]}' is not a number{remedy}")
     for column, (cell, value) in enumerate(zip(cells, values, strict=True), start=1):
         if value is not None and math.isinf(value) and any(c.isdigit() for c in cell):  # 1e400, and not the word inf
             raise BrioError(f"{path}: line {number}, column {column}: {cell[:40]} is too large for a signal")
