@@ -22,11 +22,10 @@ Every reader also takes ``atlas_table`` (a table of the ROIs: a file, or the nam
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import BrioError, nearest
 from ...formatting import format_count
@@ -40,6 +39,7 @@ from .fc import read_fc
 from .fetch import fetch_abide
 from .input_files import describe_name
 from .layout import LAYOUTS, find_layout
+from .options import ImportOptions
 from .packed import read_packed
 from .pcp import read_pcp
 from .rois import RoiChoice
@@ -50,6 +50,7 @@ from .to_predict import ScansToPredict
 __all__ = [
     "LAYOUTS",
     "READERS",
+    "ImportOptions",
     "Reader",
     "Series",
     "add_atlas",
@@ -64,18 +65,35 @@ __all__ = [
     "summarise_scans_to_predict",
 ]
 
-Reader = Callable[..., Cohort]
 
-ROI_OPTIONS = ("atlas_table", "drop_roi")
-"""Options of all readers about the ROIs of the scans."""
+class Reader(NamedTuple):
+    """A reader, and which options it takes.
+
+    Attributes
+    ----------
+    read : function of (src, out, ImportOptions)
+        Returns the cohort.
+    options : tuple of str
+        Names of attributes of :class:`ImportOptions`; ``atlas_table`` and ``drop_roi`` are taken by all.
+    required : tuple of str
+        Those that must be given.
+    """
+
+    read: Callable[[str | Path, str | Path, ImportOptions], Cohort]
+    options: tuple[str, ...]
+    required: tuple[str, ...] = ()
+
+
+_ROI_OPTIONS = ("atlas_table", "drop_roi")
+_TABLE = ("atlas", "participants", "site_column", "label_column", "patient", "control")
 
 READERS: dict[str, Reader] = {
-    "pcp": read_pcp,
-    "dpabi": read_dpabi,
-    "bids": read_bids,
-    "table": read_files,
-    "packed": read_packed,
-    "fc": read_fc,
+    "pcp": Reader(read_pcp, ("atlas", "participants", "name")),
+    "dpabi": Reader(read_dpabi, ("atlas", "participants", "name"), required=("atlas",)),
+    "bids": Reader(read_bids, (*_TABLE, "task", "match", "runs", "sessions", "name")),
+    "table": Reader(read_files, (*_TABLE, "session_column", "sessions", "name")),
+    "packed": Reader(read_packed, ("atlas", "sessions", "name")),
+    "fc": Reader(read_fc, (*_TABLE, "session_column", "sessions", "measure", "name")),
 }
 
 
@@ -91,7 +109,8 @@ def import_cohort(kind: str, src: str | Path, out: str | Path, **options: Any) -
     out : str or Path
         Cohort folder to write; must not exist yet. After an error nothing is left there.
     **options
-        Options of the reader. None means not given.
+        Options of the reader: attributes of :class:`ImportOptions`, ``atlas_table`` and ``drop_roi``. None means not
+        given.
 
     Returns
     -------
@@ -113,9 +132,9 @@ def import_cohort(kind: str, src: str | Path, out: str | Path, **options: Any) -
     """
     if kind not in READERS:
         raise BrioError(f"there is no kind of cohort '{kind}', {nearest(kind, READERS)}")
-    values, rois = _select_options(kind, options)
+    selected = _select_options(kind, options)
     refuse_existing(out)
-    return READERS[kind](src, out, None, rois, **values)
+    return READERS[kind].read(src, out, selected)
 
 
 def read_scans_to_predict(
@@ -181,9 +200,9 @@ def read_scans_to_predict(
         raise BrioError(f"there is no layout '{kind}', {nearest(kind, LAYOUTS)}")
     if kind == "cohort":
         return _load_scans_to_predict(src, {"tr": tr, **options})
-    values, rois = _select_options(kind, {"name": describe_name(get_series_stem(src.resolve())), **options})
+    selected = _select_options(kind, {"name": describe_name(get_series_stem(src.resolve())), **options})
     refuse_existing(out)
-    return READERS[kind](src, out, to_predict, rois, **values)
+    return READERS[kind].read(src, out, replace(selected, to_predict=to_predict))
 
 
 def _load_scans_to_predict(folder: Path, options: dict[str, Any]) -> Cohort:
@@ -201,22 +220,22 @@ def _load_scans_to_predict(folder: Path, options: dict[str, Any]) -> Cohort:
     return replace(cohort, provenance={"kind": "cohort", "source": cohort.name, "cohort": cohort.provenance})
 
 
-def _select_options(kind: str, options: dict[str, Any]) -> tuple[dict[str, Any], RoiChoice]:
+def _select_options(kind: str, values: dict[str, Any]) -> ImportOptions:
     """Select the options that are given, and refuse those that the reader does not take."""
-    values = {option: value for option, value in options.items() if value is not None}
-    parameters = inspect.signature(READERS[kind]).parameters
-    accepted = {n: p for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
+    reader = READERS[kind]
+    values = {option: value for option, value in values.items() if value is not None}
     for option in values:
-        if option not in accepted and option not in ROI_OPTIONS:
+        if option not in reader.options and option not in _ROI_OPTIONS:
             raise BrioError(
                 f"kind '{kind}' does not take {_format_flag(option)}; "
-                f"its options are {', '.join(map(_format_flag, [*accepted, *ROI_OPTIONS]))}"
+                f"its options are {', '.join(map(_format_flag, [*reader.options, *_ROI_OPTIONS]))}"
             )
-    for option, parameter in accepted.items():
-        if parameter.default is parameter.empty and option not in values:
+    for option in reader.required:
+        if option not in values:
             raise BrioError(f"kind '{kind}' needs {_format_flag(option)}")
     refuse_file_as_name(values.get("atlas"))
-    return values, RoiChoice.from_options(*(values.pop(option, None) for option in ROI_OPTIONS))
+    rois = RoiChoice.from_options(*(values.pop(option, None) for option in _ROI_OPTIONS))
+    return ImportOptions(**values, rois=rois)
 
 
 def summarise_import(cohort: Cohort) -> str:

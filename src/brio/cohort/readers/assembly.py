@@ -22,20 +22,17 @@ from ..given_fc import FC_ONLY
 from ..sessions import JOINED_SCANS, hash_scan
 from ..writer import CohortWriter
 from .input_files import describe_name
-from .rois import RoiChoice, RoiOrder, Strictness, has_repeated_names, resolve_atlas
+from .options import ImportOptions
+from .rois import Strictness, has_repeated_names, resolve_atlas
 from .series import Series
-from .to_predict import ScansToPredict
 
 __all__ = [
-    "RoiChoice",
-    "RoiOrder",
     "Skipped",
     "canonicalise_atlas_name",
     "check_source",
     "choose_atlas_label",
     "describe_import",
     "refuse_existing",
-    "resolve_atlas",
     "summarise_skipped",
     "write_scans",
 ]
@@ -47,14 +44,13 @@ Skipped = dict[str, str]
 def write_scans(
     out: str | Path,
     scans: Iterable[tuple[dict[str, Any], Path, Series]],
+    options: ImportOptions,
     *,
     atlas: str,
     name: str,
     classes: tuple[str, str],
     provenance: dict[str, Any],
     strictness: Strictness = "free",
-    to_predict: ScansToPredict | None = None,
-    rois: RoiChoice | None = None,
     connectomes: bool = False,
 ) -> Cohort:
     """Write scans one by one to a cohort folder and open it.
@@ -65,20 +61,17 @@ def write_scans(
         Cohort folder to write.
     scans : iterable of (dict, Path, Series)
         Row of the participants table, file and series of each scan.
+    options : ImportOptions
     atlas : str
         Name of the atlas.
     name : str
-        Name of the cohort.
+        Name of the cohort where the options give none.
     classes : tuple of two str
         Names of the labels 0 and 1.
     provenance : dict
         From :func:`describe_import`.
     strictness : {"free", "count", "names"}
         See :func:`resolve_atlas`.
-    to_predict : ScansToPredict, optional
-        Sites and labels are optional if this is given.
-    rois : RoiChoice, optional
-        Table of the ROIs, and ROIs to drop.
     connectomes : bool
         Whether series are symmetric matrices, whose rows have the order of the columns.
 
@@ -91,7 +84,7 @@ def write_scans(
     BrioError
         If there is no scan, or the scans differ in their ROIs.
     """
-    rois = rois or RoiChoice()
+    rois, to_predict, name = options.rois, options.to_predict, options.name or name
     stream = iter(scans)
     first = next(stream, None)
     if first is None:
@@ -106,7 +99,7 @@ def write_scans(
         provenance["header"] = list(first[2].columns or ())
     if warnings:
         provenance["warnings"] = warnings
-    with CohortWriter(out, name, resolved, classes, provenance, labels_required=to_predict is None) as writer:
+    with CohortWriter(out, name, resolved, classes, provenance, labels_required=options.labels_required) as writer:
         for row, path, series in chain([first], stream):
             tr = series.tr if to_predict is None else to_predict.choose_tr(series.tr, row.get("tr"), path)
             stated = {} if tr is None or row.get("tr") is not None else {"tr": tr}
@@ -219,7 +212,7 @@ def choose_atlas_label(available: Iterable[str], requested: str | None, src: Pat
     return matching[0]
 
 
-def check_source(src: str | Path, to_predict: ScansToPredict | None = None) -> Path:
+def check_source(src: str | Path, options: ImportOptions) -> Path:
     """Check that the folder with the scans exists; scans to predict may be one file.
 
     Returns
@@ -232,8 +225,8 @@ def check_source(src: str | Path, to_predict: ScansToPredict | None = None) -> P
         If ``src`` is not there, or a file where a folder is needed.
     """
     src = Path(src)
-    if src.is_dir() or (to_predict is not None and src.is_file()):
+    if src.is_dir() or (options.to_predict is not None and src.is_file()):
         return src
     if src.exists():
         raise BrioError(f"{src}: is a file; give the folder that holds the scans, such as {src.parent}")
-    raise BrioError(f"{src}: no such {'folder' if to_predict is None else 'file or folder'}")
+    raise BrioError(f"{src}: no such {'folder' if options.to_predict is None else 'file or folder'}")

@@ -19,36 +19,17 @@ from .bids_names import (
     select_task,
 )
 from .input_files import describe_name, is_regular, read_json_object
-from .labels import ClassValues
+from .options import ImportOptions
 from .participants import Roster, describe_skipped, find_roster
-from .rois import RoiChoice
 from .series import Series, get_series_stem, read_series
 from .sessions import check_sessions_option, choose_sessions, join_scans, read_chosen
-from .to_predict import ScansToPredict
 
 __all__ = ["read_bids"]
 
 RUNS = ("first", "concatenate")
 
 
-def read_bids(
-    src: str | Path,
-    out: str | Path,
-    to_predict: ScansToPredict | None = None,
-    rois: RoiChoice | None = None,
-    *,
-    atlas: str | None = None,
-    participants: str | Path | None = None,
-    site_column: str | None = None,
-    label_column: str | None = None,
-    patient: ClassValues = None,
-    control: ClassValues = None,
-    task: str | None = None,
-    match: str | None = None,
-    runs: str = "first",
-    sessions: str | None = None,
-    name: str | None = None,
-) -> Cohort:
+def read_bids(src: str | Path, out: str | Path, options: ImportOptions) -> Cohort:
     """Import parcellated time series of BIDS derivatives.
 
     The reader takes ``*_timeseries.tsv``, ``.txt``, ``.1D`` and ``*.ptseries.nii`` files whose name has an ``atlas-``,
@@ -61,46 +42,32 @@ def read_bids(
         The dataset or its derivatives; files may be in any subfolder.
     out : str or Path
         Cohort folder to write.
-    to_predict : ScansToPredict, optional
-        Read scans to be predicted: ``src`` may be one file, and no table is needed; participants are then the subjects
-        in the names of the files.
-    rois : RoiChoice, optional
-        Table of the ROIs, and ROIs to drop.
-    atlas : str, optional
-        Label of the ``atlas-``/``seg-`` or ``feature-`` entity, or ``feature/atlas``; required if there are several.
-    participants : str or Path, optional
-        The table (tsv or csv, column ``participant_id``); by default participants.tsv in ``src``.
-    site_column, label_column : str, optional
-        Columns of the site and the label, ``site`` and ``label`` by default.
-    patient, control : str or sequence of str, optional
-        Values of the label column for 1 and 0; required unless the column holds 0 and 1. Several values make one
-        class, and the column is then kept.
-    task : str, optional
-        Label of the ``task-`` entity; required if there are several.
-    match : str, optional
-        Only files whose path below ``src`` holds this text (``*`` and ``?`` are wildcards), for example ``desc-36P``;
-        required if a scan was processed in several ways.
-    runs : {"first", "concatenate"}
-        If a subject has several runs or sessions, read the first by name and list the others as skipped, or join
-        them all, see :func:`~brio.cohort.readers.sessions.join_scans`. With ``sessions``, this holds for the runs of
-        each session.
-    sessions : {"first", "join", "average", "all"}, optional
-        What becomes of subjects with several sessions (``ses-``; where no name has one, each run is a session): see
-        :func:`~brio.cohort.readers.sessions.choose_sessions`.
-    name : str, optional
-        Name of the cohort; that of the folder by default.
+    options : ImportOptions
+        The table is participants.tsv in ``src`` by default, the name of the cohort that of the folder. Without a table,
+        scans to predict are of the subjects in the names of the files.
+
+        - ``atlas``: label of the ``atlas-``/``seg-`` or ``feature-`` entity, or ``feature/atlas``; required if there
+          are several.
+        - ``task``: label of the ``task-`` entity; required if there are several.
+        - ``match``: only files whose path below ``src`` holds this text (``*`` and ``?`` are wildcards), for example
+          ``desc-36P``; required if a scan was processed in several ways.
+        - ``runs``: if a subject has several runs or sessions, ``first`` (the default) reads the first by name and lists
+          the others as skipped, ``concatenate`` joins them all, see
+          :func:`~brio.cohort.readers.sessions.join_scans`. With ``sessions``, this holds for the runs of each session.
+        - ``sessions``: for subjects with several sessions (``ses-``; where no name has one, each run is a session).
 
     Returns
     -------
     Cohort
     """
+    runs, sessions = options.runs or RUNS[0], options.sessions
     if runs not in RUNS:
         raise BrioError(f"runs cannot be '{runs}', {nearest(runs, RUNS)}")
     check_sessions_option(sessions)
-    src = check_source(src, to_predict)
-    columns = {"site_column": site_column, "label_column": label_column, "patient": patient, "control": control}
-    table, roster = find_roster(src, participants, to_predict is None, **columns) or (None, Roster([]))
-    selected = select_task(select_atlas(find_series_files(src, match), atlas, src), task, src)
+    src = check_source(src, options)
+    found = find_roster(src, options.participants, options.labels_required, **options.columns)
+    table, roster = found or (None, Roster([]))
+    selected = select_task(select_atlas(find_series_files(src, options.match), options.atlas, src), options.task, src)
     subjects, copies = group_by_subject(selected)
     if table is None:
         roster = Roster([{"participant_id": subject} for subject in subjects])
@@ -130,17 +97,17 @@ def read_bids(
     if table is not None:
         skipped += [describe_skipped(s, f"no row in {table.name}") for s in subjects if s not in listed]
     label = selected[0].atlas or selected[0].feature
-    options = {
+    stated = {
         "atlas": selected[0].label,
         "participants": table,
-        **columns,
-        "task": task,
-        "match": match,
+        **options.columns,
+        "task": options.task,
+        "match": options.match,
         "runs": runs,
         "sessions": sessions,
     }
     n_files = sum(len(files) for _, sources in chosen for files in sources)
-    provenance = describe_import("bids", src, options, n_files, skipped, roster.unlabelled)
+    provenance = describe_import("bids", src, stated, n_files, skipped, roster.unlabelled)
     if copies:
         provenance["copies_in_other_formats"] = copies
     if scans and (processing := _select_plain(_read_sidecar(scans[0][1][0].path))):
@@ -148,12 +115,11 @@ def read_bids(
     return write_scans(
         out,
         read_chosen(chosen, _read_runs, sessions),
+        options,
         atlas=canonicalise_atlas_name(label),
-        name=name or describe_name(src.resolve().name),
+        name=describe_name(src.resolve().name),
         classes=roster.classes,
         provenance=provenance,
-        to_predict=to_predict,
-        rois=rois,
     )
 
 

@@ -10,10 +10,9 @@ from typing import Any
 from ...errors import BrioError, nearest
 from ..cohort import Cohort
 from .assembly import Skipped, canonicalise_atlas_name, check_source, describe_import, write_scans
+from .options import ImportOptions
 from .participants import TextTable, describe_skipped, extract_covariates, find_table, read_participants
-from .rois import RoiChoice
 from .series import Series, find_series, read_series
-from .to_predict import ScansToPredict
 
 __all__ = ["ATLAS_COLUMNS", "is_dpabi_file", "read_dpabi"]
 
@@ -40,16 +39,7 @@ LABELS = {"1": 1, "2": 0}  # group: 1 MDD, 2 HC
 ID_COLUMNS = ("participant_id", "id", "subid", "subject_id", "subject")
 
 
-def read_dpabi(
-    src: str | Path,
-    out: str | Path,
-    to_predict: ScansToPredict | None = None,
-    rois: RoiChoice | None = None,
-    *,
-    atlas: str,
-    participants: str | Path | None = None,
-    name: str | None = None,
-) -> Cohort:
+def read_dpabi(src: str | Path, out: str | Path, options: ImportOptions) -> Cohort:
     """Import the ROI signals of REST-meta-MDD.
 
     Parameters
@@ -59,43 +49,38 @@ def read_dpabi(
         the site and the label: group 1 is MDD (label 1), group 2 is HC (label 0).
     out : str or Path
         Cohort folder to write.
-    to_predict : ScansToPredict, optional
-        Read scans to be predicted: ``src`` may be one file. A name ``ROISignals_<ID>`` of any other form, or of another
-        group, is read without label.
-    rois : RoiChoice, optional
-        Table of the ROIs, and ROIs to drop.
-    atlas : str
-        The columns to read: aal116, ho-cortical, ho-subcortical, cc200, zalesky980, dosenbach160 or power264.
-    participants : str or Path, optional
-        A csv or tsv table of covariates with a column ``ID`` (or participant_id, SubID, subject).
-    name : str, optional
-        Name of the cohort; ``rest-meta-mdd-<atlas>`` by default.
+    options : ImportOptions
+        - ``atlas`` (required): the columns to read: aal116, ho-cortical, ho-subcortical, cc200, zalesky980,
+          dosenbach160 or power264.
+        - ``participants``: a csv or tsv table of covariates with a column ``ID`` (or participant_id, SubID, subject).
+        - ``name``: ``rest-meta-mdd-<atlas>`` by default.
+
+        Of scans to predict, a name ``ROISignals_<ID>`` of any other form, or of another group, is read without label.
 
     Returns
     -------
     Cohort
     """
-    src = check_source(src, to_predict)
-    atlas_name = canonicalise_atlas_name(atlas).lower()
+    src = check_source(src, options)
+    atlas_name = canonicalise_atlas_name(options.atlas or "").lower()
     if atlas_name not in ATLAS_COLUMNS:
-        raise BrioError(f"the files of DPABI have no atlas '{atlas}', {nearest(atlas_name, ATLAS_COLUMNS)}")
-    files, skipped, unlabelled = _find_files(src, labels_required=to_predict is None)
-    table = None if participants is None else read_participants(find_table(src, participants))
+        raise BrioError(f"the files of DPABI have no atlas '{options.atlas}', {nearest(atlas_name, ATLAS_COLUMNS)}")
+    files, skipped, unlabelled = _find_files(src, options.labels_required)
+    table = None if options.participants is None else read_participants(find_table(src, options.participants))
     covariates, without_covariates = _match_covariates(table, files, skipped)
     rows = [{"participant_id": p} | _parse_name(p) | covariates.get(p, {}) for p in files]
-    options = {"atlas": atlas_name, "participants": participants and Path(participants)}
-    provenance = describe_import("dpabi", src, options, len(files), skipped, unlabelled)
+    stated = {"atlas": atlas_name, "participants": options.participants and Path(options.participants)}
+    provenance = describe_import("dpabi", src, stated, len(files), skipped, unlabelled)
     if without_covariates:
         provenance["without_covariates"] = without_covariates
     return write_scans(
         out,
         _read_scans(zip(rows, files.values(), strict=True), atlas_name),
+        options,
         atlas=atlas_name,
-        name=name or f"rest-meta-mdd-{atlas_name}",
+        name=f"rest-meta-mdd-{atlas_name}",
         classes=("HC", "MDD"),
         provenance=provenance,
-        to_predict=to_predict,
-        rois=rois,
     )
 
 

@@ -14,12 +14,10 @@ from ..given_fc import MEASURES, Measure, convert_fc, find_measure
 from .arrays import list_npz_arrays, read_npz_arrays, read_packed_ids
 from .assembly import Skipped, canonicalise_atlas_name, describe_import, write_scans
 from .input_files import describe_name
-from .labels import ClassValues
+from .options import ImportOptions
 from .participants import Roster, describe_skipped, find_roster
-from .rois import RoiChoice
 from .series import Series, read_series
 from .table import import_files
-from .to_predict import ScansToPredict
 
 __all__ = ["read_fc"]
 
@@ -27,23 +25,7 @@ Convert = Callable[[np.ndarray, str], np.ndarray]
 """Converts a matrix to Fisher z; the text says where it comes from."""
 
 
-def read_fc(
-    src: str | Path,
-    out: str | Path,
-    to_predict: ScansToPredict | None = None,
-    rois: RoiChoice | None = None,
-    *,
-    atlas: str | None = None,
-    participants: str | Path | None = None,
-    site_column: str | None = None,
-    label_column: str | None = None,
-    patient: ClassValues = None,
-    control: ClassValues = None,
-    session_column: str | None = None,
-    sessions: str | None = None,
-    measure: str | None = None,
-    name: str | None = None,
-) -> Cohort:
+def read_fc(src: str | Path, out: str | Path, options: ImportOptions) -> Cohort:
     """Import a participants table and one connectome per participant.
 
     Methods that re-estimate connectomes or read time series cannot run on such a cohort, and no model is fitted to it.
@@ -56,16 +38,9 @@ def read_fc(
         ``participant_id``, beside its participants table.
     out : str or Path
         Cohort folder to write.
-    to_predict : ScansToPredict, optional
-        Must be None: connectomes without frames cannot be predicted.
-    rois : RoiChoice, optional
-        Table of the ROIs, and ROIs to drop.
-    atlas, participants, site_column, label_column, patient, control, session_column, name
-        As for :func:`~brio.cohort.readers.table.read_files`.
-    sessions : {"first", "all"}, optional
-        What becomes of participants with several rows.
-    measure : {"correlation", "fisher-z"}, optional
-        What the matrices hold; found from the diagonal and the largest entry where these tell.
+    options : ImportOptions
+        As for ``read_files``. ``sessions`` is first or all. ``measure``, correlation or fisher-z, is what the matrices
+        hold; it is found from the diagonal and the largest entry where these tell.
 
     Returns
     -------
@@ -75,27 +50,24 @@ def read_fc(
     Raises
     ------
     BrioError
-        If a matrix is not a connectome, or may hold either measure.
+        If a matrix is not a connectome or may hold either measure, or the scans are to be predicted.
     """
-    if to_predict is not None:
+    measure, sessions = options.measure, options.sessions
+    if options.to_predict is not None:
         raise BrioError(f"{src}: connectomes without frames cannot be predicted, since intervals need the frames")
     if measure is not None and measure not in MEASURES:
         raise BrioError(f"--measure {measure}: is unknown; {nearest(measure, MEASURES)}")
     if sessions in ("join", "average"):
         raise BrioError(f"--sessions {sessions}: connectomes without frames are not joined; take first or all")
-    columns = {"site_column": site_column, "label_column": label_column, "patient": patient, "control": control}
     convert = _make_converter(next((one for one in MEASURES if one == measure), None))
     if Path(src).is_file():
-        if (sessions, session_column) != (None, None):
-            raise BrioError(f"{src}: has one connectome per participant; leave out --sessions and --session-column")
-        return _import_archive(Path(src), out, rois, atlas, participants, columns, measure, name, convert)
+        return _import_archive(Path(src), out, options, convert)
 
     def read(path: Path) -> tuple[Path, Series]:
         series = read_series(path)
         return path, Series(convert(series.frames, str(path)), series.columns)
 
-    options = {"atlas": atlas, "session_column": session_column, "sessions": sessions, "name": name}
-    return import_files("fc", src, out, None, rois, participants, columns, options | {"measure": measure}, read)
+    return import_files("fc", src, out, options, read)
 
 
 def _make_converter(stated: Measure | None) -> Convert:
@@ -115,20 +87,12 @@ def _make_converter(stated: Measure | None) -> Convert:
     return convert
 
 
-def _import_archive(
-    src: Path,
-    out: str | Path,
-    rois: RoiChoice | None,
-    atlas: str | None,
-    participants: str | Path | None,
-    columns: dict[str, Any],
-    measure: str | None,
-    name: str | None,
-    convert: Convert,
-) -> Cohort:
+def _import_archive(src: Path, out: str | Path, options: ImportOptions, convert: Convert) -> Cohort:
     """Import the matrices of one npz file."""
     if src.suffix.lower() != ".npz":
         raise BrioError(f"{src}: is one file; give an npz file with all connectomes, or the folder of their files")
+    if (options.sessions, options.session_column) != (None, None):
+        raise BrioError(f"{src}: has one connectome per participant; leave out --sessions and --session-column")
     declared = list_npz_arrays(src)
     stacks = [
         key
@@ -144,7 +108,7 @@ def _import_archive(
     ids, matrices = read_packed_ids(arrays["participant_id"], src), arrays[stacks[0]]
     if len(ids) != len(matrices) or len(set(ids)) < len(ids):
         raise BrioError(f"{src}: 'participant_id' must name each of the {len(matrices)} connectomes once")
-    path, roster = find_roster(src.parent, participants, True, **columns) or (None, Roster([]))
+    path, roster = find_roster(src.parent, options.participants, True, **options.columns) or (None, Roster([]))
     position = {participant: i for i, participant in enumerate(ids)}
     rows = [row for row in roster.rows if row["participant_id"] in position]
     listed = [row["participant_id"] for row in roster.rows]
@@ -158,16 +122,16 @@ def _import_archive(
             i = position[row["participant_id"]]
             yield row, src, Series(convert(matrices[i], f"{src}, participant {row['participant_id']}"))
 
-    atlas_name = None if atlas is None else canonicalise_atlas_name(atlas)
-    stated = {"atlas": atlas_name, "participants": path, **columns, "measure": measure}
+    atlas_name = None if options.atlas is None else canonicalise_atlas_name(options.atlas)
+    stated = {"atlas": atlas_name, "participants": path, **options.columns, "measure": options.measure}
     return write_scans(
         out,
         read(),
+        options,
         atlas=atlas_name or "unknown",
-        name=name or describe_name(src.stem),
+        name=describe_name(src.stem),
         classes=roster.classes,
         provenance=describe_import("fc", src, stated, 1, roster.skipped + skipped, roster.unlabelled),
         strictness="count",
-        rois=rois,
         connectomes=True,
     )

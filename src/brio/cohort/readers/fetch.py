@@ -10,6 +10,7 @@ from ...errors import BrioError, nearest
 from ..cohort import Cohort
 from .assembly import canonicalise_atlas_name, refuse_existing
 from .digests import compare_digests
+from .options import ImportOptions
 from .pcp import read_pcp
 
 __all__ = ["fetch_abide"]
@@ -96,7 +97,5 @@ def fetch_abide(
     return read_pcp(
         folder / "cpac" / "filt_global",
         out,
-        atlas=DERIVATIVES[atlas_name].removeprefix("rois_"),
-        participants=folder / PHENOTYPES,
-        name=name,
+        ImportOptions(atlas=DERIVATIVES[atlas_name].removeprefix("rois_"), participants=folder / PHENOTYPES, name=name),
     )

@@ -16,11 +16,10 @@ from ..signal import find_live_rois
 from .arrays import list_npz_arrays, name_damaged_file, read_npz_arrays, read_packed_ids, require_arrays
 from .assembly import check_source, choose_atlas_label, describe_import, write_scans
 from .input_files import is_regular
+from .options import ImportOptions
 from .participants import Roster, describe_skipped, read_participants
-from .rois import RoiChoice
 from .series import Series
 from .sessions import check_sessions_option, choose_sessions, read_chosen
-from .to_predict import ScansToPredict
 
 __all__ = ["is_packed_file", "read_packed"]
 
@@ -38,16 +37,7 @@ COVARIATES = {
 """Column of the source for each covariate."""
 
 
-def read_packed(
-    src: str | Path,
-    out: str | Path,
-    to_predict: ScansToPredict | None = None,
-    rois: RoiChoice | None = None,
-    *,
-    atlas: str | None = None,
-    sessions: str | None = None,
-    name: str | None = None,
-) -> Cohort:
+def read_packed(src: str | Path, out: str | Path, options: ImportOptions) -> Cohort:
     """Import packed scans: z-scored series stored as 8-bit integers, ``x = frames * scale``.
 
     Parameters
@@ -56,18 +46,12 @@ def read_packed(
         Folder with ``participants.tsv`` and ``<atlas>.npz`` (``frames``, ``scale``, ``n_frames``, ``participant_id``).
     out : str or Path
         Cohort folder to write.
-    to_predict : ScansToPredict, optional
-        Read scans to be predicted: ``src`` may be one archive, and no table is needed.
-    rois : RoiChoice, optional
-        Table of the ROIs, and ROIs to drop.
-    atlas : str, optional
-        The archive to read, for example ``aal116``; required if there are several.
-    sessions : {"first", "join", "average", "all"}, optional
-        What becomes of participants with several rows, told apart by a column ``session``: see
-        :func:`~brio.cohort.readers.sessions.choose_sessions`. Required if there are any; scans to predict are all read
-        by default.
-    name : str, optional
-        Name of the cohort; ``abide-<atlas>`` by default.
+    options : ImportOptions
+        - ``atlas``: the archive to read, for example ``aal116``; required if there are several.
+        - ``sessions``: for participants with several rows, told apart by a column ``session``.
+        - ``name``: ``abide-<atlas>`` by default.
+
+        Scans to predict may be one archive.
 
     Returns
     -------
@@ -75,17 +59,17 @@ def read_packed(
         The participants table has a column ``dead_fraction_<atlas>`` for every atlas in ``src``, so that an audit
         excludes the same participants whichever atlas is used.
     """
-    src = check_source(src, to_predict)
+    src, sessions = check_source(src, options), options.sessions
     check_sessions_option(sessions)
     archives = {p.stem: p for p in ([src] if src.is_file() else sorted(src.glob("*.npz")))}
     if not archives:
         raise BrioError(f"{src}: holds no <atlas>.npz")
-    atlas_name = choose_atlas_label(archives, atlas, src)
-    path, options = archives[atlas_name], {"atlas": atlas_name, "sessions": sessions}
-    if to_predict is not None and not is_regular(src / "participants.tsv"):
+    atlas_name = choose_atlas_label(archives, options.atlas, src)
+    path, stated = archives[atlas_name], {"atlas": atlas_name, "sessions": sessions}
+    if not options.labels_required and not is_regular(src / "participants.tsv"):
         roster = _list_participants(path)
     else:
-        roster = _read_participants(src / "participants.tsv", labels_required=to_predict is None)
+        roster = _read_participants(src / "participants.tsv", options.labels_required)
     participants = roster.rows
     for label, archive in archives.items():
         unpack = _open_archive(archive, participants)
@@ -93,18 +77,17 @@ def read_packed(
             row[f"dead_fraction_{label}"] = round(1.0 - float(find_live_rois(unpack(i)).mean()), 6)
     rows = [{k: v for k, v in row.items() if k != "n_frames"} for row in participants]
     scans = list(zip(rows, range(len(rows)), strict=True))
-    chosen, skipped = choose_sessions(scans, sessions or (None if to_predict is None else "all"))
+    chosen, skipped = choose_sessions(scans, sessions or (None if options.labels_required else "all"))
     unpack = _open_archive(path, participants)
     return write_scans(
         out,
         read_chosen(chosen, lambda i: (path, Series(unpack(i))), sessions),
+        options,
         atlas=atlas_name,
-        name=name or f"abide-{atlas_name}",
+        name=f"abide-{atlas_name}",
         classes=roster.classes,
-        provenance=describe_import("packed", src, options, 1, skipped, roster.unlabelled),
+        provenance=describe_import("packed", src, stated, 1, skipped, roster.unlabelled),
         strictness="count",
-        to_predict=to_predict,
-        rois=rois,
     )
 
 

@@ -16,10 +16,9 @@ from .assembly import (
     describe_import,
     write_scans,
 )
+from .options import ImportOptions
 from .participants import Roster, TextTable, describe_skipped, read_participants
-from .rois import RoiChoice
 from .series import Series, find_series, read_series
-from .to_predict import ScansToPredict
 
 __all__ = ["is_pcp_file", "read_pcp"]
 
@@ -42,16 +41,7 @@ COVARIATES = {
 CODES = {"sex": {"1": "M", "2": "F"}, "eye_status": {"1": "open", "2": "closed"}}
 
 
-def read_pcp(
-    src: str | Path,
-    out: str | Path,
-    to_predict: ScansToPredict | None = None,
-    rois: RoiChoice | None = None,
-    *,
-    atlas: str | None = None,
-    participants: str | Path | None = None,
-    name: str | None = None,
-) -> Cohort:
+def read_pcp(src: str | Path, out: str | Path, options: ImportOptions) -> Cohort:
     """Import ABIDE of the Preprocessed Connectomes Project.
 
     Parameters
@@ -60,55 +50,48 @@ def read_pcp(
         Folder with files ``{FILE_ID}_rois_{atlas}.1D``, in any subfolder.
     out : str or Path
         Cohort folder to write.
-    to_predict : ScansToPredict, optional
-        Read scans to be predicted: ``src`` may be one file, and no phenotypic table is needed; participants are then
-        called by the FILE_ID in the names of the files.
-    rois : RoiChoice, optional
-        Table of the ROIs, and ROIs to drop.
-    atlas : str, optional
-        ``aal`` (also ``aal116``), ``cc200``, or any other in the file names; required if there are several. For AAL
-        and CC200 the header of each file is checked against the bundled table, and the columns are brought into its
-        order.
-    participants : str or Path, optional
-        The phenotypic csv; by default the only ``*henotypic*.csv`` below ``src``.
-    name : str, optional
-        Name of the cohort; ``abide-<atlas>`` by default.
+    options : ImportOptions
+        - ``atlas``: ``aal`` (also ``aal116``), ``cc200``, or any other in the file names; required if there are
+          several. For AAL and CC200 the header of each file is checked against the bundled table, and the columns are
+          brought into its order.
+        - ``participants``: the phenotypic csv; by default the only ``*henotypic*.csv`` below ``src``. Without one,
+          scans to predict are called by the FILE_ID in the names of the files.
+        - ``name``: ``abide-<atlas>`` by default.
 
     Returns
     -------
     Cohort
         ``DX_GROUP`` 1 is label 1 (ASD), 2 is label 0 (TD).
     """
-    src = check_source(src, to_predict)
+    src = check_source(src, options)
     files = [(m, path) for path in find_series(src) if (m := NAME.fullmatch(path.name))]
     if not files:
         raise BrioError(f"{src}: no file named <FILE_ID>_rois_<atlas>.1D below it")
-    label = choose_atlas_label((m["atlas"] for m, _ in files), atlas, src)
+    label = choose_atlas_label((m["atlas"] for m, _ in files), options.atlas, src)
     by_id: dict[str, Path] = {}
     for match, path in files:
         if match["atlas"] == label:
             other = by_id.setdefault(match["file_id"], path)
             if other != path:
                 raise BrioError(f"{path}: also at {other}; import the folder of one pipeline and give --participants")
-    phenotypic = _find_phenotypic(src, participants, required=to_predict is None)
+    phenotypic = _find_phenotypic(src, options.participants, options.labels_required)
     if phenotypic is None:
         roster = Roster([{"participant_id": file_id} for file_id in by_id])
     else:
         no_file = f"no file *_rois_{label}.1D"
-        roster = _read_phenotypic(read_participants(phenotypic), by_id, no_file, labels_required=to_predict is None)
+        roster = _read_phenotypic(read_participants(phenotypic), by_id, no_file, options.labels_required)
     scans = [(row, by_id[row["participant_id"]]) for row in roster.rows]
     atlas_name = canonicalise_atlas_name(label)
-    options = {"atlas": label, "participants": participants and Path(participants)}
+    stated = {"atlas": label, "participants": options.participants and Path(options.participants)}
     return write_scans(
         out,
         _read_scans(scans),
+        options,
         atlas=atlas_name,
-        name=name or f"abide-{atlas_name}",
+        name=f"abide-{atlas_name}",
         classes=roster.classes,
-        provenance=describe_import("pcp", src, options, len(scans), roster.skipped, roster.unlabelled),
+        provenance=describe_import("pcp", src, stated, len(scans), roster.skipped, roster.unlabelled),
         strictness="names",
-        to_predict=to_predict,
-        rois=rois,
     )
 
 

@@ -195,10 +195,10 @@ class RoiOrder:
         own, theirs = set(self.names or ()), set(columns or ())
         for lacking, file in ((own - theirs, path), (theirs - own, self.path)):
             if own and theirs and len(lacking) == abs(len(own) - len(theirs)):
-                return f" ({file} lacks {list_names(sorted(lacking))}; a region that was not measured needs a column of n/a)"
-        return (
-            " (both have as many rows; if rows are the ROIs, transpose the files)" if n_frames == self.n_frames else ""
-        )
+                lacks = f"{file} lacks {list_names(sorted(lacking))}"
+                return f" ({lacks}; a region that was not measured needs a column of n/a)"
+        hint = " (both have as many rows; if rows are the ROIs, transpose the files)"
+        return hint if n_frames == self.n_frames else ""
 
     def _find_positions(self, columns: tuple[str, ...] | None, path: Path) -> list[int]:
         """Find the column of each of ``names``."""
