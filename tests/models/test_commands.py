@@ -162,7 +162,35 @@ def test_labels_of_other_names_are_read(brio_command, fitted, folders):
     words = (*DIAGNOSIS, "--patient", "MDD", "--tr", 2, "--reestimates", 2)
     said = brio_command("predict", fitted[0], folders / "files", *words, "--out", folders / "named", "--device", "cpu")
     assert said.status == 0, said.text
-    assert "labels: 2 patients, 2 controls" in said.text
+    assert "labels: 2 MDD, 2 HC" in said.text
+
+
+def test_scans_are_chosen_by_the_options_that_messages_name(brio_command, fitted, folders):
+    source, derivatives = folders / "files", folders / "derivatives"
+    derivatives.mkdir()
+    (scan, *_) = sorted(path for path in source.glob("*.tsv") if path.stem != "participants")
+    for task in ("rest", "nback"):
+        name = f"sub-1_task-{task}_atlas-mine_timeseries.tsv"
+        (derivatives / name).write_bytes(scan.read_bytes())
+    words = ("--reestimates", 2, "--device", "cpu", "--tr", 2)
+    predict, adapt = ("predict", fitted[0], derivatives, *words), ("adapt", fitted[0], derivatives, "--tr", 2)
+    for command in (predict, adapt):
+        said = brio_command(*command, "--out", folders / "z")
+        assert "holds the tasks nback, rest; choose one with --task" in said.err
+    said = brio_command(*adapt, "--task", "rest", "--out", folders / "z")
+    assert "no scan has a label" in said.err
+    said = brio_command(*predict, "--task", "rest", "--out", folders / "resting")
+    assert "1 scan read in the layout 'bids'" in said.out, said
+
+    visits = folders / "visits"
+    visits.mkdir()
+    for visit in "12":
+        (visits / f"p1_{visit}.tsv").write_bytes(scan.read_bytes())
+    (visits / "participants.tsv").write_text("participant_id\tvisit\np1\t1\np1\t2\n")
+    predict = ("predict", fitted[0], visits, *words)
+    assert "--session-column can name another" in brio_command(*predict, "--out", folders / "z").err
+    said = brio_command(*predict, "--session-column", "visit", "--sessions", "first", "--out", folders / "first-visit")
+    assert "1 scan read in the layout 'table'" in said.out, said
 
 
 def test_its_own_scans_are_noticed(brio_command, fitted, folders):

@@ -11,7 +11,24 @@ import typer
 from .. import domains
 from ..console import say
 from .app import app, fetch_app
-from .options import AtlasTable, Companions, DropRoi, Out, Sets, number, say_warnings
+from .options import (
+    AtlasTable,
+    Companions,
+    Control,
+    DropRoi,
+    LabelColumn,
+    Match,
+    Out,
+    Patient,
+    ScanRuns,
+    SessionColumn,
+    Sessions,
+    Sets,
+    SiteColumn,
+    Task,
+    number,
+    say_warnings,
+)
 
 
 @app.command("import")
@@ -35,38 +52,15 @@ def import_(
     participants: Annotated[
         Path | None, typer.Option(help="Participants table, if it is not in its usual place.")
     ] = None,
-    site_column: Annotated[
-        str | None, typer.Option(help="bids, table, fc: column of the site; 'site' by default.")
-    ] = None,
-    label_column: Annotated[
-        str | None, typer.Option(help="bids, table, fc: column of the diagnosis; 'label' by default.")
-    ] = None,
-    patient: Annotated[
-        list[str] | None, typer.Option(help="bids, table, fc: value of that column for patients; repeatable.")
-    ] = None,
-    control: Annotated[
-        list[str] | None, typer.Option(help="bids, table, fc: value of that column for controls; repeatable.")
-    ] = None,
-    task: Annotated[str | None, typer.Option(help="bids: task to read, for example rest.")] = None,
-    match: Annotated[
-        str | None, typer.Option(help="bids: read only files whose path contains this text; * and ? are wildcards.")
-    ] = None,
-    runs: Annotated[
-        str | None,
-        typer.Option(help="bids: 'first' (default) reads the first run of a participant, 'concatenate' joins all."),
-    ] = None,
-    session_column: Annotated[
-        str | None,
-        typer.Option(help="table, fc: column that tells apart the scans of a participant; 'session' by default."),
-    ] = None,
-    sessions: Annotated[
-        str | None,
-        typer.Option(
-            help="bids, table, packed: for participants with several scans, 'first' reads the first, 'join' makes one "
-            "long scan, 'average' averages their connectomes, 'all' keeps each scan; splits and statistics are then "
-            "by participant."
-        ),
-    ] = None,
+    site_column: SiteColumn = None,
+    label_column: LabelColumn = None,
+    patient: Patient = None,
+    control: Control = None,
+    task: Task = None,
+    match: Match = None,
+    runs: ScanRuns = None,
+    session_column: SessionColumn = None,
+    sessions: Sessions = None,
     measure: Annotated[
         str | None, typer.Option(help="fc: what the matrices hold, correlation or fisher-z, where it cannot be told.")
     ] = None,
@@ -173,7 +167,8 @@ def fetch_abide_(
 ) -> None:
     """Download ABIDE I (Preprocessed Connectomes Project, C-PAC pipeline) and write it as a cohort.
 
-    This is the one command that uses the network, besides 'brio atlas' for atlases that nilearn downloads.
+    This is the one command that uses the network, besides those that are given an atlas that nilearn downloads
+    ('brio atlas', and --atlas-table).
     """
     from ..cohort.readers import fetch_abide, summarise_import
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,30 +18,64 @@ from .options import (
     AtlasTable,
     Companions,
     Config,
+    Control,
     Device,
     DropRoi,
     KeepAll,
+    LabelColumn,
     Load,
+    Match,
     Out,
+    Patient,
     Quiet,
+    ScanRuns,
     Seeds,
+    SessionColumn,
+    Sessions,
     Sets,
+    SiteColumn,
+    Task,
     job_options,
     load_own_methods,
     number,
     say_warnings,
 )
 
+if TYPE_CHECKING:
+    from ..cohort import Cohort
+
 ModelFolder = Annotated[Path, typer.Argument(help="Model folder, written by 'brio fit'.")]
 Kind = Annotated[str | None, typer.Option(help="Layout of the files, where it cannot be told.")]
 AtlasName = Annotated[str | None, typer.Option(help="Atlas to read, where the files hold several.")]
 Participants = Annotated[Path | None, typer.Option(help="Participants table, if there is one elsewhere.")]
-LabelColumn = Annotated[str | None, typer.Option(help="Column of the diagnosis in the participants table; 'label'.")]
-Patient = Annotated[list[str] | None, typer.Option(help="Value of that column for patients; repeatable.")]
-Control = Annotated[list[str] | None, typer.Option(help="Value of that column for controls; repeatable.")]
 RepetitionTime = Annotated[
     float | None, number(domains.RepetitionTime, "Repetition time in seconds, where the files do not say.")
 ]
+
+_READER_OPTIONS = (
+    *("atlas", "atlas_table", "drop_roi", "participants", "site_column", "label_column", "patient", "control"),
+    *("task", "match", "runs", "session_column", "sessions"),
+)
+
+
+@contextmanager
+def _read_scans(scans: Path, model: Path, given: dict[str, Any]) -> Iterator[Cohort]:
+    """Read the scans that a command is given, into a folder that is removed at the end.
+
+    Parameters
+    ----------
+    scans, model : Path
+        As given.
+    given : dict
+        All options of the command by their names.
+    """
+    from ..cohort.readers import read_scans_to_predict
+    from ..models.sums import read_known_header
+
+    options = {name: None if given[name] == [] else given[name] for name in _READER_OPTIONS}
+    header, kind, tr = read_known_header(model), given["kind"], given["tr"]
+    with tempfile.TemporaryDirectory(prefix="brio-scans-") as place:
+        yield read_scans_to_predict(scans, Path(place) / "scans", kind=kind, tr=tr, known_header=header, **options)
 
 
 @app.command()
@@ -129,9 +165,15 @@ def predict(
     atlas_table: AtlasTable = None,
     drop_roi: DropRoi = None,
     participants: Participants = None,
+    site_column: SiteColumn = None,
     label_column: LabelColumn = None,
     patient: Patient = None,
     control: Control = None,
+    task: Task = None,
+    match: Match = None,
+    runs: ScanRuns = None,
+    session_column: SessionColumn = None,
+    sessions: Sessions = None,
     tr: RepetitionTime = None,
     reestimates: Annotated[int, number(domains.Reestimates, "Re-estimates of each scan, for its interval.")] = 32,
     accuracy: Annotated[
@@ -141,26 +183,15 @@ def predict(
     device: Device = "auto",
 ) -> None:
     """Predict scans with a model: probability, interval, and whether the scan is like those it was fitted to."""
-    from ..cohort.readers import read_scans_to_predict, summarise_scans_to_predict
+    given = locals()  # the options by their names
+    from ..cohort.readers import summarise_scans_to_predict
     from ..cohort.readers.assembly import refuse_existing
-    from ..models.sums import check_sums, read_known_header
+    from ..models.sums import check_sums
 
     refuse_existing(out)
     check_sums(model)
     load_own_methods(load)
-    options = {
-        "atlas": atlas,
-        "atlas_table": atlas_table,
-        "drop_roi": drop_roi or None,
-        "participants": participants,
-        "label_column": label_column,
-        "patient": patient or None,
-        "control": control or None,
-    }
-    with tempfile.TemporaryDirectory(prefix="brio-scans-") as place:
-        cohort = read_scans_to_predict(
-            scans, Path(place) / "scans", kind=kind, tr=tr, known_header=read_known_header(model), **options
-        )
+    with _read_scans(scans, model, given) as cohort:
         from ..models import predict_scans, read_model  # torch, after all that can be refused
         from ..models.output import write_predictions
         from ..report.predictions import render_prediction_page
@@ -201,9 +232,15 @@ def adapt(
     atlas_table: AtlasTable = None,
     drop_roi: DropRoi = None,
     participants: Participants = None,
+    site_column: SiteColumn = None,
     label_column: LabelColumn = None,
     patient: Patient = None,
     control: Control = None,
+    task: Task = None,
+    match: Match = None,
+    runs: ScanRuns = None,
+    session_column: SessionColumn = None,
+    sessions: Sessions = None,
     tr: RepetitionTime = None,
     load: Load = None,
     device: Device = "auto",
@@ -216,26 +253,15 @@ def adapt(
 
     Example: brio adapt model cohort --out model-here
     """
-    from ..cohort.readers import read_scans_to_predict, summarise_scans_to_predict
+    given = locals()  # the options by their names
+    from ..cohort.readers import summarise_scans_to_predict
     from ..cohort.readers.assembly import refuse_existing
-    from ..models.sums import check_sums, read_known_header
+    from ..models.sums import check_sums
 
     refuse_existing(out)
     check_sums(model)
     load_own_methods(load)
-    options = {
-        "atlas": atlas,
-        "atlas_table": atlas_table,
-        "drop_roi": drop_roi or None,
-        "participants": participants,
-        "label_column": label_column,
-        "patient": patient or None,
-        "control": control or None,
-    }
-    with tempfile.TemporaryDirectory(prefix="brio-scans-") as place:
-        local = read_scans_to_predict(
-            cohort, Path(place) / "scans", kind=kind, tr=tr, known_header=read_known_header(model), **options
-        )
+    with _read_scans(cohort, model, given) as local:
         from ..models import adapt_model, read_model, write_model  # torch, after all that can be refused
 
         fitted = read_model(model)

@@ -53,6 +53,36 @@ AtlasTable = Annotated[
     ),
 ]
 DropRoi = Annotated[list[str] | None, typer.Option(help="ROI to leave out, for example a global signal; repeatable.")]
+SiteColumn = Annotated[str | None, typer.Option(help="bids, table, fc: column of the site; 'site' by default.")]
+LabelColumn = Annotated[str | None, typer.Option(help="bids, table, fc: column of the diagnosis; 'label' by default.")]
+Patient = Annotated[
+    list[str] | None, typer.Option(help="bids, table, fc: value of that column for patients; repeatable.")
+]
+Control = Annotated[
+    list[str] | None, typer.Option(help="bids, table, fc: value of that column for controls; repeatable.")
+]
+Task = Annotated[str | None, typer.Option(help="bids: task to read, for example rest.")]
+Match = Annotated[
+    str | None, typer.Option(help="bids: read only files whose path contains this text; * and ? are wildcards.")
+]
+ScanRuns = Annotated[
+    str | None,
+    typer.Option(
+        "--runs", help="bids: 'first' (default) reads the first run of a participant, 'concatenate' joins all."
+    ),
+]
+SessionColumn = Annotated[
+    str | None,
+    typer.Option(help="table, fc: column that tells apart the scans of a participant; 'session' by default."),
+]
+Sessions = Annotated[
+    str | None,
+    typer.Option(
+        help="bids, table, packed, fc: for participants with several scans, 'first' reads the first, 'join' makes one "
+        "long scan, 'average' averages their connectomes, 'all' keeps each scan; splits and statistics are then by "
+        "participant. Connectomes take 'first' or 'all'."
+    ),
+]
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", callback=merge_settings, help="A setting, key=value; repeatable; see 'brio settings'."),

@@ -53,10 +53,10 @@ class ExternalScores:
         document: dict[str, Any] = to_json(self)
         return document
 
-    def describe(self) -> list[str]:
-        """Say the scores in a few lines."""
+    def describe(self, classes: tuple[str, str]) -> list[str]:
+        """Say the scores in a few lines; ``classes`` are the names of the labels 0 and 1."""
         return [
-            f"labels: {self.n_patients} patients, {self.n_controls} controls",
+            f"labels: {self.n_patients} {classes[1]}, {self.n_controls} {classes[0]}",
             f"AUC {_show(self.auc, 100)} %, accuracy {_show(self.accuracy, 100)} %, of the {self.n_decided} decided "
             f"{_show(self.accuracy_decided, 100)} %",
             f"Brier score {self.brier:.3f}, calibration slope {_show(self.slope)}, intercept {_show(self.intercept)}",

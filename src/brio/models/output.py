@@ -56,7 +56,7 @@ def write_predictions(
             write_atomically(partial / PAGE, page)
     lines = summarise_predictions(model, cohort, predictions)
     if scores is not None:
-        lines += scores.describe()
+        lines += scores.describe(cohort.classes)
     lines.append("low and high are about other minutes of the same scan, not about another day")
     return [*lines, f"wrote {folder / PREDICTIONS}", *([] if page is None else [f"wrote {folder / PAGE}"])]
 

@@ -60,7 +60,7 @@ def read_bids(src: str | Path, out: str | Path, options: ImportOptions) -> Cohor
     -------
     Cohort
     """
-    runs, sessions = options.runs or RUNS[0], options.sessions
+    runs, sessions = RUNS[0] if options.runs is None else options.runs, options.sessions
     if runs not in RUNS:
         raise BrioError(f"runs cannot be '{runs}', {nearest(runs, RUNS)}")
     check_sessions_option(sessions)
