@@ -1,6 +1,8 @@
-"""Nothing leaves the machine but what ``brio fetch`` asks for."""
+"""Nothing leaves the machine but what ``brio fetch`` asks for; the page of promises says which files name people."""
 
+import re
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -83,3 +85,16 @@ def test_fetch_does_and_says_so_where_it_cannot(here, attempts):
     assert attempts  # the guard sees what there is to see
     assert "the download of ABIDE failed" in said.err
     assert not (here / "abide").exists()
+
+
+def test_the_promises_say_which_files_of_a_job_name_participants(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    simulate(Simulation(n_sites=3, per_class=5, n_rois=8, frames=60, duplicates=1)).save("cohort")
+    run_all(["run cohort --method ridge --device cpu --out job --quiet", "report job"], [])
+    files = [path for path in Path("job").rglob("*") if path.is_file()]
+    named = {path.relative_to("job").parts[0] for path in files if re.search(rb"sim\d{4}", path.read_bytes())}
+    page = (Path(__file__).parents[1] / "docs" / "promises.md").read_text(encoding="utf-8")
+    listed = page.partition("Of a job, these do:")[2].partition("All others")[0]
+    assert {name.rstrip("/") for name in re.findall("`([^`]+)`", listed)} == named
+    others = page.partition("All others")[2].partition("do not")[0]
+    assert set(re.findall("`([^`]+)`", others)) <= {path.name for path in files}
