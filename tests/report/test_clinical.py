@@ -216,6 +216,28 @@ def test_usable_or_not(change, answer, says):
     assert "% are labelled ASD, as in these data" in judged.notes[0]
 
 
+@pytest.mark.parametrize(
+    ("sensitivity", "specificity", "answer", "says"),
+    [
+        (1.0, 1.0, "Not yet", "no positive answer was wrong, no negative answer was wrong, which is much"),
+        (0.4, 1.0, "No", "too little for a decision (no positive answer was wrong, a negative answer multiplies"),
+        (0.0, 1.0, "No", "hardly changes what is known about a person (no answer was positive, a negative answer"),
+        (
+            1.0,
+            0.0,
+            "No",
+            "hardly changes what is known about a person (a positive answer multiplies the odds by 1.0, no",
+        ),
+    ],
+)
+def test_answers_without_errors_and_answers_that_are_never_given_have_words(sensitivity, specificity, answer, says):
+    arm = make_arm(draw(), sensitivity=sensitivity, specificity=specificity)
+    judged = judge_usability(describe_answers(arm), ClassNames())
+    assert judged.answer == answer
+    assert says in judged.sentence
+    assert not any(word in " ".join([judged.sentence, *judged.notes]) for word in ("inf", "nan", "- %"))
+
+
 def test_chance_and_smoke_runs_are_not_usable():
     noise = draw().assign(logit=lambda p: np.random.default_rng(9).normal(size=len(p)))
     assert (

@@ -47,11 +47,9 @@ class OperatingPoint:
 
     @property
     def likelihood_ratios(self) -> tuple[float, float]:
-        """By how much a positive and a negative answer multiply the odds."""
+        """By how much a positive and a negative answer multiply the odds; NaN where no such answer is given."""
         sensitivity, specificity = self.sensitivity.mean or 0.0, self.specificity.mean or 0.0
-        positive = sensitivity / (1 - specificity) if specificity < 1 else float("inf")
-        negative = (1 - sensitivity) / specificity if specificity > 0 else float("inf")
-        return positive, negative
+        return _divide_odds(sensitivity, 1 - specificity), _divide_odds(1 - sensitivity, specificity)
 
 
 @dataclass(frozen=True)
@@ -146,6 +144,12 @@ def compute_predictive_values(sensitivity: float, specificity: float, prevalence
     return _divide(true_positive, true_positive + false_positive), _divide(
         true_negative, true_negative + false_negative
     )
+
+
+def _divide_odds(part: float, other: float) -> float:
+    if other > 0:
+        return part / other
+    return float("inf") if part > 0 else float("nan")
 
 
 def _divide(part: float, whole: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,13 +85,22 @@ def judge_usability(answers: Answers | None, classes: ClassNames, smoke_reason: 
     if not answers.points:
         return Usability("No", f"sensitivity and specificity of {name} are not known", notes)
     positive, negative = answers.points[0].likelihood_ratios
-    size = f"a positive answer multiplies the odds by {format_number(positive, 1)}, a negative one by "
-    size += format_number(negative, 1 if negative >= 1 else 2)
+    size = f"{_describe_ratio('positive', positive)}, {_describe_ratio('negative', negative)}"
     if positive >= STRONG[0] and negative <= STRONG[1]:
         return Usability("Not yet", f"{size}, which is much, but only a prospective study can confirm it", notes)
-    if positive < WEAK[0] and negative > WEAK[1]:
+    if not (positive >= WEAK[0] or negative <= WEAK[1]):  # also where no such answer is given
         return Usability("No", f"an answer hardly changes what is known about a person ({size})", notes)
     return Usability("No", f"an answer changes what is known about a person too little for a decision ({size})", notes)
+
+
+def _describe_ratio(answer: str, ratio: float) -> str:
+    """Say by how much an answer multiplies the odds, or why that has no number."""
+    if math.isnan(ratio):
+        return f"no answer was {answer}"
+    if ratio in (0.0, math.inf):
+        always_right = (ratio > 0) == (answer == "positive")
+        return f"no {answer} answer was {'wrong' if always_right else 'right'}"
+    return f"a {answer} answer multiplies the odds by {format_number(ratio, 1 if ratio >= 1 else 2)}"
 
 
 def _write_notes(answers: Answers, classes: ClassNames) -> tuple[str, ...]:
@@ -98,10 +108,11 @@ def _write_notes(answers: Answers, classes: ClassNames) -> tuple[str, ...]:
     if answers.points and answers.confusion is not None:
         point, share = answers.points[0], answers.confusion.prevalence
         values = compute_predictive_values(point.sensitivity.mean or 0.0, point.specificity.mean or 0.0, share)
-        notes.append(
-            f"Where {format_percent(share)} % are {classes.are_positive}, as in these data, a positive answer is right "
-            f"in {format_percent(values[0])} % of cases and a negative one in {format_percent(values[1])} %."
-        )
+        if not any(map(math.isnan, values)):  # both answers were given
+            notes.append(
+                f"Where {format_percent(share)} % are {classes.are_positive}, as in these data, a positive answer is "
+                f"right in {format_percent(values[0])} % of cases and a negative one in {format_percent(values[1])} %."
+            )
     explanation = explain_balanced_accuracy(answers)
     return (*notes, explanation) if explanation else tuple(notes)
 

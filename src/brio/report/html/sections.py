@@ -78,7 +78,8 @@ def _describe_results(contents: ReportContents) -> str:
     ranked = contents.comparison.ranked
     if not ranked:
         return ""
-    rank = f", the highest of {len(ranked)}" if len(ranked) > 1 else ""
+    n_methods = len({arm.method for arm in ranked})  # as in the verdict: a method may be ranked tuned and untuned
+    rank = f", the highest of {n_methods}" if n_methods > 1 else ""
     return f"{ranked[0].name} {format_percent(ranked[0].summary.auc.mean)} %{rank}"
 
 
