@@ -1,6 +1,7 @@
 """Files as hospitals have them: spreadsheets in other languages, damaged archives, a region that one scan lacks."""
 
 import os
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -155,3 +156,35 @@ def test_an_archive_whose_name_is_not_utf8_is_imported(tmp_path):
     odd = src.with_name(os.fsdecode(b"caf\xe9.npz"))
     src.rename(odd)
     assert import_cohort("fc", odd, tmp_path / "out").name == "caf\\xe9"
+
+
+def write_study(folder: Path, stems: list[str], rows: list[str]) -> Path:
+    for i, stem in enumerate(stems):
+        (folder / stem).parent.mkdir(parents=True, exist_ok=True)
+        np.save(folder / f"{stem}.npy", make_frames(i))
+    write_text(folder / "participants.tsv", rows, mark="")
+    return folder
+
+
+def test_accents_match_whichever_way_they_are_written(tmp_path):
+    people = ["Zoë", "José"]
+    stems = [f"{unicodedata.normalize('NFD', name)}_ses-{s}" for name in people for s in "12"]
+    rows = [f"{name}\tA\t{i}" for i, name in enumerate(people)]
+    src = write_study(tmp_path / "study", stems, ["participant_id\tsite\tlabel", *rows])
+    cohort = import_cohort("table", src, tmp_path / "out", sessions="all")
+    assert cohort.ids.tolist() == [f"{name}_ses-{s}" for name in people for s in "12"]
+    assert cohort.provenance["skipped"] == []
+
+
+def test_paths_of_a_table_from_windows_are_found(tmp_path):
+    rows = ["participant_id\tsite\tlabel\tfile", "p1\tA\t0\tscans\\one.npy", "p2\tA\t1\tscans\\two.npy"]
+    src = write_study(tmp_path / "study", ["scans/one", "scans/two"], rows)
+    cohort = import_cohort("table", src, tmp_path / "out")
+    np.testing.assert_array_equal(cohort.scan(1), make_frames(1).astype(np.float32))
+
+
+def test_other_capitals_get_a_hint(tmp_path):
+    rows = ["participant_id\tsite\tlabel", "vp1\tA\t0", "vp2\tA\t1"]
+    src = write_study(tmp_path / "study", ["VP1_rest", "VP2_rest"], rows)
+    with pytest.raises(BrioError, match="names of files have other capitals: write ids in the table as the files do"):
+        import_cohort("table", src, tmp_path / "out")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -74,6 +75,8 @@ def match_by_column(rows: list[dict[str, Any]], src: Path) -> tuple[Scans, list[
     n_rows = Counter(row["participant_id"] for row in rows)
     for row in rows:
         participant, file, name = row["participant_id"], row["file"], _name_row(row, n_rows)
+        if file is not None and not is_regular(src / file) and is_regular(src / file.replace("\\", "/")):
+            file = file.replace("\\", "/")  # the table was made on Windows
         if file is None:
             skipped.append(describe_skipped(participant, "no file in column 'file'"))
         elif not is_regular(src / file):
@@ -91,7 +94,8 @@ def match_by_name(
     """Match rows with files by name.
 
     A name starts with the participant_id, and with the session where a participant has several rows. One row with
-    several files stands for as many sessions, if each name has a ``ses-`` of its own.
+    several files stands for as many sessions, if each name has a ``ses-`` of its own. Letters with accents may be
+    written as one character or as two.
 
     Parameters
     ----------
@@ -116,7 +120,7 @@ def match_by_name(
     """
     by_stem, by_prefix = defaultdict(list), defaultdict(list)
     for file in files:
-        stem = get_series_stem(file)
+        stem = _compose(get_series_stem(file))
         by_stem[stem].append(file)
         for prefix in _list_prefixes(stem):
             by_prefix[prefix].append(file)
@@ -128,7 +132,8 @@ def match_by_name(
         participant, name = row["participant_id"], _name_row(row, n_rows)
         several = n_rows[participant] > 1
         starts = _list_starts(row) if several else [*(_list_starts(row) if row.get("session") else []), participant]
-        candidates = next((found for start in starts if (found := by_stem.get(start) or by_prefix.get(start))), [])
+        composed = map(_compose, starts)
+        candidates = next((found for start in composed if (found := by_stem.get(start) or by_prefix.get(start))), [])
         sessions = [] if several or len(candidates) < 2 else _read_sessions(candidates, participant)
         if len(candidates) > 1 and not sessions:
             raise BrioError(
@@ -149,11 +154,11 @@ def match_by_name(
     unmatched = [file for file in files if file not in owner]
     hint = _compare_names([participant for participant, _ in without_file], list(map(get_series_stem, unmatched)))
     skipped = [describe_skipped(participant, reason + hint) for participant, reason in without_file]
-    matched = {row["participant_id"] for row, _ in scans}
+    matched = {_compose(row["participant_id"]) for row, _ in scans}
     for file in unmatched:
-        stem = get_series_stem(file)
+        stem = _compose(get_series_stem(file))
         names = {stem, *_list_prefixes(stem)}
-        if names & skipped_ids:
+        if names & set(map(_compose, skipped_ids)):
             continue
         if names & matched:
             reason = "another file is named exactly after the participant"
@@ -175,6 +180,11 @@ def _list_starts(row: dict[str, Any]) -> list[str]:
     return [name_scan(participant, session), f"{participant}_{session}", f"{participant}-{session}"]
 
 
+def _compose(name: str) -> str:
+    """Write letters with accents in one way; names of files from macOS have them as two characters."""
+    return unicodedata.normalize("NFC", name)
+
+
 def _list_prefixes(stem: str) -> Iterable[str]:
     """List the starts of a name that end where a word ends, so that ``p1`` does not match ``p10``."""
     return (stem[:i] for i in range(1, len(stem)) if not stem[i].isalnum())
@@ -182,7 +192,7 @@ def _list_prefixes(stem: str) -> Iterable[str]:
 
 def _read_sessions(files: Sequence[Path], participant: str) -> list[tuple[Path, str]]:
     """Read the sessions of one participant in the names of the files; empty unless each has one of its own."""
-    labels = [SESSION.search(get_series_stem(file)[len(participant) :]) for file in files]
+    labels = [SESSION.search(_compose(get_series_stem(file))[len(_compose(participant)) :]) for file in files]
     found = {match[1]: file for match, file in zip(labels, files, strict=True) if match is not None}
     if len(found) < len(files):
         return []
@@ -197,6 +207,7 @@ def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
     prefixes = Counter(
         first[: -len(participant)] for participant in participants for first in firsts if first.endswith(participant)
     )
+    lower = {first.lower() for first in firsts}
     rules: list[tuple[str, Callable[[str], bool]]] = [
         (
             "ids in the table lack the leading zeros of the files, perhaps lost in a spreadsheet",
@@ -205,6 +216,10 @@ def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
         (
             "names of files lack 'sub-': leave it out in the table",
             lambda participant: participant.startswith("sub-") and participant.removeprefix("sub-") in firsts,
+        ),
+        (
+            "names of files have other capitals: write ids in the table as the files do",
+            lambda participant: participant.lower() in lower,
         ),
     ]
     if prefixes:
