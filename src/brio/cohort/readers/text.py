@@ -114,7 +114,8 @@ def _clean_names(path: Path, header: list[str]) -> tuple[str, ...]:
     names = tuple(c.lstrip("#").strip() for c in header)
     if "" in names:
         raise BrioError(
-            f"{path}: column {names.index('') + 1} has no name in the header; remove the column if it holds row numbers"
+            f"{path}: column {names.index('') + 1} has no name in the header; remove the column if it holds numbers or "
+            "names of the rows"
         )
     return names
 
