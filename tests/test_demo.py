@@ -194,3 +194,14 @@ def test_the_readme_has_the_numbers_of_the_demonstration(tmp_path, monkeypatch):
     turned = [line for line in said if line.startswith("   Evidence that turns round")]
     assert turned == ["   Evidence that turns round at site08: unstable."]
     assert "stable_" in run_command(list_commands(said)[2])
+
+
+def test_a_folder_of_others_and_the_one_we_are_in_are_refused(tmp_path, monkeypatch):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("mine")
+    with pytest.raises(BrioError, match=r"thesis: holds 'chapter.txt' and no demonstration; choose another"):
+        steps.run_demo(tmp_path / "thesis")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BrioError, match="needs a folder of its own; name one"):
+        steps.run_demo(Path())
+    assert [path.name for path in tmp_path.rglob("*")] == ["thesis", "chapter.txt"]

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brio import BrioError
+from brio import BrioError, Cohort
 from brio.cohort.readers import find_layout, import_cohort, read_scans_to_predict, read_series
 from brio.cohort.readers.participants import read_participants
+from brio.cohort.simulate import Simulation, simulate
 
 
 def make_frames(i: int, n_rois: int = 4) -> np.ndarray:
@@ -188,3 +189,10 @@ def test_other_capitals_get_a_hint(tmp_path):
     src = write_study(tmp_path / "study", ["VP1_rest", "VP2_rest"], rows)
     with pytest.raises(BrioError, match="names of files have other capitals: write ids in the table as the files do"):
         import_cohort("table", src, tmp_path / "out")
+
+
+def test_frames_replaced_by_an_archive_are_refused(tmp_path):
+    simulate(Simulation(n_sites=2, per_class=2, n_rois=8, frames=60)).save(tmp_path / "cohort")
+    (tmp_path / "cohort" / "frames.npy").write_bytes(b"PK\x03\x04" + bytes(200))
+    with pytest.raises(BrioError, match=r"frames\.npy: cannot be read .*; import the cohort again"):
+        Cohort.load(tmp_path / "cohort")

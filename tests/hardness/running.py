@@ -310,6 +310,7 @@ def read_result(recipe: Recipe, printed: str) -> dict[str, object]:
 def read_content(path: Path) -> object:
     """The content of a file without times; of pages, pictures and hashes, only that it is there."""
     if path.suffix == ".csv":
+        csv.field_size_limit(1 << 30)  # a participant may have a long name
         with path.open(newline="") as file:
             return [{k: v for k, v in row.items() if k not in VOLATILE} for row in csv.DictReader(file)]
     if path.suffix == ".json":

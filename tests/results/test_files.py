@@ -339,3 +339,12 @@ def test_numbers_come_back_exactly(tmp_path):
     values = np.random.default_rng(0).uniform(size=5000) * 10.0 ** np.arange(-4, 6).repeat(500)
     write_csv(tmp_path / "t.csv", pd.DataFrame({"auc": values}))
     assert (read_csv(tmp_path / "t.csv")["auc"].to_numpy() == values).all()
+
+
+def test_predictions_with_a_row_twice_are_refused(tuned, tmp_path):
+    folder = shutil.copytree(tuned, tmp_path / "job")
+    forget_hashes(folder)
+    lines = (folder / "predictions.csv").read_text().splitlines()
+    (folder / "predictions.csv").write_text("\n".join([*lines, lines[-1]]) + "\n")
+    with pytest.raises(BrioError, match=r"predictions\.csv: has a participant more than once under one method, fold"):
+        StoredJob.read(folder)

@@ -345,7 +345,7 @@ class Cohort:
         header = read_header(folder)
         check_tables(folder, header)
         try:
-            frames = np.load(folder / FRAMES, mmap_mode="r", allow_pickle=False)
+            frames = np.lib.format.open_memmap(folder / FRAMES, mode="r")
         except (ValueError, OSError, EOFError) as error:
             raise BrioError(f"{folder / FRAMES}: cannot be read ({error}); import the cohort again") from error
         participants, rois = read_table(folder / PARTICIPANTS, ParticipantRow), read_table(folder / ATLAS, RoiRow)

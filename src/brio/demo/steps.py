@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from ..jobs.job import prepare_job
 from ..methods import find_method
 from ..progress import Progress, silent
 from ..report import draw_sites
+from ..storage import is_partial
 from . import text
 
 __all__ = ["BRIO_SETTINGS", "METHODS", "SEEDS", "SIMULATION", "run_demo"]
@@ -75,8 +77,9 @@ def run_demo(
     Raises
     ------
     BrioError
-        If the folder holds another demonstration, or the device is not there.
+        If the folder holds another demonstration or files of others, or the device is not there.
     """
+    _refuse_others(out)
     resolve_device(device)  # refused before anything is written
 
     def say_all(lines: Iterable[str]) -> None:
@@ -136,6 +139,15 @@ def run_demo(
     progress("demonstration", 1.0)
     say_all(text.describe_files(out))
     return result
+
+
+def _refuse_others(out: Path) -> None:
+    """Refuse a folder with files but no cohort, which a demonstration writes first, and the one we are in."""
+    if os.path.abspath(out) == os.getcwd():
+        raise BrioError("--out: a demonstration needs a folder of its own; name one")
+    names = {path.name for path in out.iterdir() if not is_partial(path.name)} if out.is_dir() else set()
+    if names and "cohort" not in names:
+        raise BrioError(f"{out}: holds '{min(names)}' and no demonstration; choose another --out")
 
 
 def _store_cohort(cohort: Cohort, folder: Path) -> Cohort:

@@ -15,7 +15,7 @@ from ..protocol import calibrate_margins
 from ..schemas import MAX_PARTICIPANT_TABLE_BYTES, Count, Name, Share
 from ..schemas.domains import Range
 from ..storage import write_recorded
-from .files import PREDICTIONS, RESULTS, SUMMARY, format_csv, format_json, is_kept, read_csv
+from .files import PREDICTIONS, RESULTS, SUMMARY, file_error, format_csv, format_json, is_kept, read_csv
 from .run_record import RunRecord, RunRow
 from .sites import covariance_rows, format_site_tables, site_rows
 from .summary import METRICS, Summary
@@ -72,7 +72,10 @@ def read_predictions(folder: Path) -> pd.DataFrame | None:
     if not is_kept(path):
         return None
     columns = [f.name for f in dataclasses.fields(PredictionRow)]
-    return read_csv(path, PredictionRow, columns, max_bytes=MAX_PARTICIPANT_TABLE_BYTES)
+    predictions = read_csv(path, PredictionRow, columns, max_bytes=MAX_PARTICIPANT_TABLE_BYTES)
+    if predictions.duplicated(["method", "fold", "seed", "participant_id"]).any():
+        raise file_error(path, "has a participant more than once under one method, fold and seed")
+    return predictions
 
 
 def write_tables(folder: Path, rows: pd.DataFrame, predictions: pd.DataFrame | None, summary: Summary) -> None:

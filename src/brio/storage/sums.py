@@ -235,7 +235,7 @@ def check_all(folder: Path, remedy: str, required: Iterable[str] = ()) -> list[s
         raise BrioError(f"{folder / SUMS}: is missing; {remedy}")
     for name, digest in sums.listed.items():
         if not (folder / name).is_file():
-            raise BrioError(f"{folder / name}: is missing; {remedy}")
+            raise BrioError(f"{folder / name}: is missing, though {SUMS} lists it; {remedy}")
         if hash_file(folder / name) != digest:
             raise BrioError(f"{folder / name}: was changed or damaged since it was written; {remedy}")
     for name in required:
