@@ -20,6 +20,8 @@ TOGETHER = (
     *(f"cohort/test_{name}.py" for name in ("audit_abide", "known_atlases", "simulate")),
 )
 """Folders and files whose tests share what takes long to compute or import: one process runs all of them."""
+MANY = 20
+"""Tests of a file that are dealt together."""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -35,17 +37,43 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put tests that share fitted runs into one group, for ``--dist loadgroup``."""
+    """Put tests that share something into one group, for ``--dist loadgroup``.
+
+    Groups are begun in the order of their size. The tests of a file are a group if they share a fixture, which each
+    process would compute, or if they are many, since dealing tests one by one costs more than a short test. The others
+    are dealt one by one at the end, so that no process waits for the other.
+    """
     here = Path(__file__).parent
+    files: dict[Path, list[pytest.Item]] = {}
     for item in items:
-        if here not in item.path.parents:
+        files.setdefault(item.path, []).append(item)
+    for path, tests in files.items():
+        if here not in path.parents:  # an example in a docstring
+            for item in tests:
+                item.add_marker(pytest.mark.xdist_group("examples"))
             continue
-        place, name = item.path.relative_to(here), getattr(item, "callspec", None)
-        group = next((known for known in TOGETHER if place.is_relative_to(known)), None)
-        if group is not None:
-            item.add_marker(pytest.mark.xdist_group(group))
-        elif item.path.name == "test_contract.py" and name is not None and "name" in name.params:
-            item.add_marker(pytest.mark.xdist_group(f"contract of {name.params['name']}"))
+        place = path.relative_to(here)
+        folder = next((known for known in TOGETHER if place.is_relative_to(known)), None)
+        together = len(tests) >= MANY or any(_shares_fixture(item) for item in tests)
+        for item in tests:
+            name = getattr(item, "callspec", None)
+            if folder is not None:
+                item.add_marker(pytest.mark.xdist_group(folder))
+            elif path.name == "test_contract.py" and name is not None and "name" in name.params:
+                item.add_marker(pytest.mark.xdist_group(f"contract of {name.params['name']}"))
+            elif together and item.get_closest_marker("xdist_group") is None:
+                item.add_marker(pytest.mark.xdist_group(str(place)))
+
+
+def _shares_fixture(item: pytest.Item) -> bool:
+    """Whether a test asks for a fixture of these tests that lasts longer than a test."""
+    info = getattr(item, "_fixtureinfo", None)
+    asked = (
+        []
+        if info is None
+        else [info.name2fixturedefs[name][-1] for name in info.names_closure if name in info.name2fixturedefs]
+    )
+    return any(fixture.baseid not in ("", "tests") and fixture.scope in ("module", "session") for fixture in asked)
 
 
 @pytest.fixture(scope="session", autouse=True)
