@@ -153,8 +153,13 @@ def find_duplicates(
     passed = int((score > SCREEN).sum())
     compared = min(passed, MOST_COMPARED)
     best: dict[tuple[int, int], Match] = {}
+    done: set[tuple[int, int]] = set()
     for a, b, end in pair[np.concatenate([order[:compared], order[passed : passed + NEAREST]])].tolist():
-        match = compare_scans(cohort, coverage, min(a, b), max(a, b), alignments[end], min_frames)
+        i, j = min(a, b), max(a, b)
+        if (i, j) in done and cohort.n_frames[i] == cohort.n_frames[j]:  # both alignments are the same frames
+            continue
+        done.add((i, j))
+        match = compare_scans(cohort, coverage, i, j, alignments[end], min_frames)
         if match is not None:
             previous = best.setdefault((match.i, match.j), match)
             best[match.i, match.j] = match if match.correlation > previous.correlation else previous
