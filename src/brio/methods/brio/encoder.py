@@ -125,7 +125,8 @@ class SignedEncoder(nn.Module):
 
     def __init__(self, n_rois: int, d_e: int, d_h: int, layers: int, roi_scale: float = 1.0) -> None:
         super().__init__()
-        self.roi = nn.Parameter(roi_scale * torch.randn(n_rois, d_e))  # E^ROI
+        # E^ROI; multiplied in place, since elsewhere than in memory ("meta") torch imports its compiler for a product
+        self.roi = nn.Parameter(torch.randn(n_rois, d_e).mul_(roi_scale))
         self.phi_in = Linear(d_e + 3, d_h)
         self.layers = nn.ModuleList(SignedLayer(d_h) for _ in range(layers))
 
