@@ -410,6 +410,21 @@ def test_screening_and_full_comparison_agree_with_all_pairs() -> None:
     assert max(under) - 0.1 < search.next_closest.correlation <= max(under)
 
 
+def test_scans_of_one_length_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = cohort(scans())
+    compared = []
+
+    def compare(of, coverage, i, j, *rest):
+        compared.append((i, j))
+        return compare_scans(of, coverage, i, j, *rest)
+
+    monkeypatch.setattr("brio.cohort.auditing.duplicates.compare_scans", compare)
+    find_duplicates(made, read_coverage(made))
+    alike = [(i, j) for i, j in compared if made.n_frames[i] == made.n_frames[j]]
+    assert alike
+    assert len(alike) == len(set(alike))
+
+
 def test_a_limit_on_comparisons_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     series = [x[:90] for x in scans()]
     for i in range(1, 8):
