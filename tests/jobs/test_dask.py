@@ -88,6 +88,59 @@ def test_a_failed_stack_is_named_and_the_rest_goes_on(brio, folder, local, tmp_p
     assert content_without_seconds(out) == content_without_seconds(local)
 
 
+FIT = ["--method", "gcn", "--set", "epochs=2", "--seeds", "2", "--runs-per-stack", "1", "--device", "cpu", "--quiet"]
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_same_model_as_the_local_engine(brio, folder, tmp_path, on_dask):
+    """Seeds are stacks of their own; nothing is left beside the model."""
+    for place, further in (("local", []), ("out", DASK)):
+        said = brio("fit", folder, "--out", tmp_path / place, *FIT, *further)
+        assert said.status == 0, said.text
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "local")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["local", "out"]
+
+
+def test_the_same_evidence_from_where_a_fit_was_stopped(brio, folder, tmp_path, on_dask, monkeypatch):
+    """The member and the folds that were finished before are not fitted again; a file of somebody else stays."""
+    words = ["--method", "ridge", "--runs-per-stack", "2", "--evaluate", "--device", "cpu", "--quiet"]
+    assert brio("fit", folder, "--out", tmp_path / "local", *words).status == 0
+    fit, trained = Ridge.fit, []
+
+    def stop_at_third_fold(self, connectomes, runs, *further, **keywords):
+        trained.append(runs[0].fold.name)
+        if runs[0].fold.name == "site03":
+            raise BrioError("stop here")
+        return fit(self, connectomes, runs, *further, **keywords)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ridge, "fit", stop_at_third_fold)
+        said = brio("fit", folder, "--out", tmp_path / "out", *words, *DASK)
+    assert said.status == 2
+    assert "stop here" in said.err
+    assert sorted(trained) == ["all", "site01", "site03", "site05"]
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "out.job" / "notes.txt").write_text("mine")
+    monkeypatch.setattr(Ridge, "fit", lambda *a, **k: trained.append(a[2][0].fold.name) or fit(*a, **k))
+    assert brio("fit", folder, "--out", tmp_path / "out", *words, *DASK).status == 0
+    assert trained[4:] == ["site03"]
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "local")
+    assert [path.name for path in (tmp_path / "out.job").iterdir()] == ["notes.txt"]
+
+
+def test_a_fit_with_other_validation_sites_is_another_job(brio, folder, tmp_path, on_dask, monkeypatch):
+    words = ["fit", folder, "--out", tmp_path / "out", *FIT, *DASK]
+    with monkeypatch.context() as patch:
+        patch.setattr("brio.models.fit.complete_model", lambda *args: (_ for _ in ()).throw(BrioError("stop here")))
+        assert "stop here" in brio(*words, "--validation-site", "site02").err
+    said = brio(*words, "--validation-site", "site03")
+    assert said.status == 2
+    assert "it has all, validated at site02, now all, validated at site03" in " ".join(said.err.split())
+
+
 @pytest.fixture
 def work(folder, tmp_path):
     job = prepare_job(JobSpec(folder, device="cpu"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +15,10 @@ from .. import domains
 from ..console import say, show_progress
 from ..errors import BrioError
 from .app import app
+from .engines import EngineOption, Scheduler, Slurm, Workers, open_engine
 from .options import (
     AtlasTable,
+    CheckpointEvery,
     Companions,
     Config,
     Control,
@@ -28,6 +31,7 @@ from .options import (
     Out,
     Patient,
     Quiet,
+    RunsPerStack,
     ScanRuns,
     Seeds,
     SessionColumn,
@@ -101,6 +105,12 @@ def fit(
     keep_all: KeepAll = False,
     load: Load = None,
     device: Device = "auto",
+    runs_per_stack: RunsPerStack = None,
+    checkpoint_every: CheckpointEvery = 120.0,
+    engine: EngineOption = "local",
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    slurm: Slurm = None,
     quiet: Quiet = False,
     config: Config = None,
 ) -> None:
@@ -127,27 +137,35 @@ def fit(
         companion=companion,
         keep_all=keep_all,
         device=device,
-        runs_per_stack=None,
+        runs_per_stack=runs_per_stack,
+        checkpoint_every=checkpoint_every,
     )
     check_settings(spec.methods, spec.method_settings)
     opened = open_cohort(spec)
     if evidence is not None:
         read_evidence_job(evidence, method, opened.atlas.name)
-    from ..models import evaluate_model, fit_model, write_model  # torch, after all that can be refused
+    from ..models import evaluate_model, fit_model, remove_fit_job, write_model  # torch, after all that can be refused
 
-    with show_progress(quiet) as progress:
+    cluster = open_engine(engine, workers=workers, scheduler=scheduler, slurm=slurm, load=load, shard=None)
+    with cluster as started, show_progress(quiet) as progress:
+        spec = dataclasses.replace(spec, engine=started)
+        # workers need a place to write to, from which the same command goes on
+        folder = None if started is None else out.with_name(f"{out.name}.job")
         model = fit_model(
             spec,
             validation_sites=validation_site or (),
             to_share=share,
             to_evaluate=evaluate,
             evidence=evidence,
+            folder=folder,
             progress=progress,
             say=say,
         )
         if evaluate:
-            model = evaluate_model(model, spec, progress)
+            model = evaluate_model(model, spec, progress, folder=folder)
     write_model(model, out)
+    if folder is not None:
+        remove_fit_job(folder)
     if model.evidence is not None:
         say(f"{model.evidence.describe()}; accuracy and calibration are in {out / CARD}")
     say(f"wrote {model!r} to {out}")

@@ -1,4 +1,4 @@
-"""Fitted runs of a finished job with their weights, for diagnostics."""
+"""Fitted runs of a finished job with their weights, for diagnostics and final models."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from ..results import RunStore
 from ..results.files import RUNS
 from .job import Job
-from .plan import build_plan
+from .plan import PlannedRun, build_plan
 
 if TYPE_CHECKING:
     from ..training import FittedRun, Method, Run
 
-__all__ = ["load_fitted_runs", "load_run_details"]
+__all__ = ["load_fitted_run", "load_fitted_runs", "load_run_details"]
 
 
 def load_fitted_runs(job: Job, name: str, folder: Path) -> tuple[Method, list[FittedRun]]:
@@ -37,28 +37,35 @@ def load_fitted_runs(job: Job, name: str, folder: Path) -> tuple[Method, list[Fi
     BrioError
         If a run, or its weights, is not there.
     """
-    from ..training import FittedRun, group_tensors
-
     planned_runs = list(build_plan(job, [name]).runs.values())
     store = RunStore(folder / RUNS)
-    fitted_runs = []
-    for planned in planned_runs:
-        record = store.read_record(planned.key)
-        row, logit = record.row, record.predictions.logit
-        fitted_runs.append(
-            FittedRun(
-                planned.run,
-                np.array([] if logit is None else logit),
-                float("nan") if row.validation_auc is None else row.validation_auc,
-                row.selected_epoch,
-                record.details.get("trained_epochs"),
-                row.block_length,
-                *group_tensors(store.read_weights(planned.key)),
-                record.details,
-                row.steps,
-            )
-        )
-    return planned_runs[0].method, fitted_runs
+    return planned_runs[0].method, [load_fitted_run(planned, store) for planned in planned_runs]
+
+
+def load_fitted_run(planned: PlannedRun, store: RunStore) -> FittedRun:
+    """Load one fitted run.
+
+    Raises
+    ------
+    BrioError
+        If it, or its weights, is not there.
+    """
+    from ..training import FittedRun, group_tensors
+
+    record = store.read_record(planned.key)
+    row, logit, details = record.row, record.predictions.logit, dict(record.details)
+    trained_epochs = details.pop("trained_epochs", None)  # which a record adds
+    return FittedRun(
+        planned.run,
+        np.array([] if logit is None else logit),
+        float("nan") if row.validation_auc is None else row.validation_auc,
+        row.selected_epoch,
+        trained_epochs,
+        row.block_length,
+        *group_tensors(store.read_weights(planned.key)),
+        details,
+        row.steps,
+    )
 
 
 def load_run_details(job: Job, name: str, folder: Path) -> list[tuple[Run, dict[str, Any]]]:

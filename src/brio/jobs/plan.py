@@ -32,6 +32,7 @@ __all__ = [
     "PlannedRun",
     "assign_stacks",
     "build_plan",
+    "describe_job",
     "describe_method",
     "method_identity",
     "plan_runs",
@@ -163,7 +164,7 @@ def plan_runs(job: Job, methods: Mapping[str, MethodSchedule], seeds: Sequence[i
 
     spec, cohort = job.spec, job.cohort
     check_sites(cohort, spec)
-    document = _describe_job(job, {name: schedule.description for name, schedule in methods.items()}, seeds)
+    document = describe_job(job, {name: schedule.description for name, schedule in methods.items()}, seeds)
     names = spec.folds or list_fold_names(cohort, spec.protocol, job.protocol_settings)
     tried = {name: len(schedule.description.configurations or ()) or 1 for name, schedule in methods.items()}
     check_number_of_runs(tried, len(names), len(seeds))
@@ -186,7 +187,21 @@ def plan_runs(job: Job, methods: Mapping[str, MethodSchedule], seeds: Sequence[i
     return JobPlan(document, runs)
 
 
-def _describe_job(job: Job, methods: dict[str, PlannedMethod], seeds: Sequence[int]) -> Plan:
+def describe_job(job: Job, methods: dict[str, PlannedMethod], seeds: Sequence[int]) -> Plan:
+    """Describe everything that decides the numbers of a job.
+
+    Parameters
+    ----------
+    job : Job
+    methods : dict of PlannedMethod
+        By name of the method.
+    seeds : sequence of int
+
+    Returns
+    -------
+    Plan
+        Without stacks.
+    """
     import torch
 
     spec, cohort, audit = job.spec, job.cohort, job.audit

@@ -8,6 +8,7 @@ import math
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from ..protocol.metrics import ONE_CLASS
 from ..results import Plan, Predictions, RunRecord, RunRow, RunStore
 from ..results.checkpoint import remove_checkpoint
 from ..results.heartbeats import report_stack
+from ..results.summary import METRICS
 from ..training import CheckpointStore, FittedRun, Method, Run
 from .checkpoints import CheckpointFile, checkpoint_identity
 from .job import Job
@@ -155,6 +157,13 @@ def _name_folds(runs: Sequence[PlannedRun]) -> str:
     return f"fold {names[0]}" if len(names) == 1 else f"folds {names[0]} to {names[-1]}"
 
 
+def _score(label: np.ndarray, logit: np.ndarray, details: dict[str, Any]) -> dict[str, float | None]:
+    """Score test predictions; the Brier score is that of the calibrated ones. None where a score is undefined."""
+    scores = score_predictions(label, logit)
+    scores["brier"] = score_predictions(label, calibrate_margins(logit, details))["brier"]
+    return {name: None if math.isnan(value) else value for name, value in scores.items()}
+
+
 def _make_record(job: Job, plan: Plan, planned: PlannedRun, fitted: FittedRun, seconds: float) -> RunRecord:
     """Make the record of a finished run."""
     cohort, fold = job.cohort, planned.run.fold
@@ -162,11 +171,9 @@ def _make_record(job: Job, plan: Plan, planned: PlannedRun, fitted: FittedRun, s
     test, logit = average_margins(cohort, fold.test, fitted.test_logit)
     label = cohort.labels[test]
     finite = bool(np.isfinite(logit).all())
-    computed = score_predictions(label, logit if finite else np.zeros(len(logit)))
-    if finite:
-        computed["brier"] = score_predictions(label, calibrate_margins(logit, fitted.details))["brier"]
-    known = {name: None if math.isnan(value) or not finite else value for name, value in computed.items()}
-    notes = ["training diverged"] if not finite else [ONE_CLASS] if known["auc"] is None else []
+    scored = finite and len(test) > 0  # a final model has no test scans
+    known = _score(label, logit, fitted.details) if scored else dict.fromkeys(METRICS)
+    notes = ["training diverged"] if not finite else [ONE_CLASS] if scored and known["auc"] is None else []
     if fold.one_class_sites:
         notes.append(f"not used as source, one class only: {', '.join(fold.one_class_sites)}")
     row = RunRow(

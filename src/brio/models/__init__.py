@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .adaptation import Adaptation, PriorWidths, fit_adaptation
     from .evidence import DecisionRule, Evidence, choose_rule, gather_evidence, trace_risk
     from .explain import ModelExplanation, explain_model
-    from .fit import add_evidence, complete_model, evaluate_model, fit_model
+    from .fit import add_evidence, complete_model, evaluate_model, fit_model, remove_fit_job
     from .folder import read_model, write_model
     from .known_scans import KnownScans
     from .model import Ensemble, Member, Model, TrainingFacts, check_atlas
@@ -43,6 +43,7 @@ __all__ = [
     "gather_evidence",
     "predict_scans",
     "read_model",
+    "remove_fit_job",
     "trace_risk",
     "write_model",
 ]
@@ -54,7 +55,7 @@ __getattr__, __dir__ = export_lazily(
         "adaptation": ("Adaptation", "PriorWidths", "fit_adaptation"),
         "evidence": ("DecisionRule", "Evidence", "choose_rule", "gather_evidence", "trace_risk"),
         "explain": ("ModelExplanation", "explain_model"),
-        "fit": ("add_evidence", "complete_model", "evaluate_model", "fit_model"),
+        "fit": ("add_evidence", "complete_model", "evaluate_model", "fit_model", "remove_fit_job"),
         "folder": ("read_model", "write_model"),
         "known_scans": ("KnownScans",),
         "model": ("Ensemble", "Member", "Model", "TrainingFacts", "check_atlas"),

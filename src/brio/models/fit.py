@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,19 @@ import torch
 
 from ..cohort import Cohort
 from ..cohort.given_fc import require_frames
-from ..connectome import BlockRule, Connectomes, HarmonisationRule, HarmonisedConnectomes, fit_harmoniser
+from ..connectome import BlockRule, Connectomes, HarmonisationRule, fit_harmoniser
 from ..errors import BrioError
 from ..jobs import JobSpec, run_job
 from ..jobs.checks import check_choice, check_harmonise, check_method
+from ..jobs.final import train_final_runs
 from ..jobs.job import Job, Say, ignore, prepare_job
 from ..jobs.spec import settle_without_validation
 from ..methods import find_method, make_method
 from ..progress import Progress, silent
 from ..protocol import LEAST_SITES, Fold, find_two_class_sites, make_training_fold
+from ..results.files import PLAN
+from ..storage import remove_empty_folder
+from ..storage.partial import remove_quietly
 from ..training import Method, Run
 from ..version import __version__
 from .evidence import Evidence, gather_evidence
@@ -31,7 +36,10 @@ from .model import Member, Model, TrainingFacts
 from .patterns import Patterns, read_scans, summarise_reading
 from .ranges import LEAST_SITES_OF_MODEL, ONE_SITE, learn_ranges
 
-__all__ = ["add_evidence", "complete_model", "evaluate_model", "fit_model", "settle_final_settings"]
+__all__ = ["add_evidence", "complete_model", "evaluate_model", "fit_model", "remove_fit_job", "settle_final_settings"]
+
+MEMBERS, EVALUATION = "members", "evaluation"
+"""Folders of the two jobs that a model is made of."""
 
 
 def fit_model(
@@ -41,6 +49,7 @@ def fit_model(
     to_share: bool = False,
     to_evaluate: bool = False,
     evidence: str | Path | None = None,
+    folder: Path | None = None,
     progress: Progress = silent,
     say: Say = ignore,
 ) -> Model:
@@ -65,6 +74,9 @@ def fit_model(
         Refuse a cohort with too few sites for :func:`evaluate_model`.
     evidence : str or Path, optional
         Folder of a job that evaluated the method, see :func:`gather_evidence`; it is read before anything is fitted.
+    folder : Path, optional
+        Where members are stored while others are trained, and found again by the same call; by default a temporary
+        one. An engine with workers needs one that all of them can write to.
     progress : Progress
     say : function of str
         Called with every line of text for the user.
@@ -112,7 +124,7 @@ def fit_model(
         say(f"not learned from, one class only: {', '.join(fold.one_class_sites)}")
     if wanted == "auto" and not len(fold.validation):
         say("too few sites for validation sites: the number of epochs is chosen by inner folds")
-    members = _fit_members(job, method, runs)
+    members = _fit_members(job, method, runs, folder)
     with job.device.network_precision():
         model = complete_model(method, members, job.connectomes, job.cohort_before_exclusions, to_share)
     return model if gathered is None else model.with_evidence(gathered)
@@ -213,7 +225,9 @@ def settle_final_settings(name: str, values: Mapping[str, Any], harmonised: bool
     return method
 
 
-def evaluate_model(model: Model, spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> Model:
+def evaluate_model(
+    model: Model, spec: JobSpec, progress: Progress = silent, say: Say = ignore, folder: Path | None = None
+) -> Model:
     """Evaluate the method of a model at every site in turn, with the settings of the model, and add the evidence.
 
     Parameters
@@ -223,6 +237,8 @@ def evaluate_model(model: Model, spec: JobSpec, progress: Progress = silent, say
         That the model was fitted by.
     progress : Progress
     say : function of str
+    folder : Path, optional
+        As for :func:`fit_model`.
 
     Returns
     -------
@@ -233,13 +249,10 @@ def evaluate_model(model: Model, spec: JobSpec, progress: Progress = silent, say
     others = {k: v for k, v in spec.settings.items() if "." in k}
     if not model.method.needs_validation:
         others["protocol.validation_sites"] = 0
-    # its folder is temporary, so nobody could resume it
-    evaluation = replace(
-        spec, settings={**own, **others}, protocol="loso", folds=None, records_only=True, checkpoint_every=0
-    )
-    with tempfile.TemporaryDirectory(prefix="brio-evaluation-") as folder:
-        run_job(evaluation, Path(folder) / "job", progress, say)
-        return add_evidence(model, Path(folder) / "job")
+    with _open_place(spec, folder, EVALUATION) as (evaluation, place):
+        evaluation = replace(evaluation, settings={**own, **others}, protocol="loso", folds=None, records_only=True)
+        run_job(evaluation, place, progress, say)
+        return add_evidence(model, place)
 
 
 def add_evidence(model: Model, folder: str | Path) -> Model:
@@ -249,22 +262,34 @@ def add_evidence(model: Model, folder: str | Path) -> Model:
     return model.with_evidence(gather_evidence(folder, model.method.name, fingerprint, settings, rule))
 
 
-def _fit_members(job: Job, method: Method, runs: list[Run]) -> tuple[Member, ...]:
-    """Fit one run for each seed; runs share their inputs unless sites are harmonised."""
+def _fit_members(job: Job, method: Method, runs: list[Run], folder: Path | None) -> tuple[Member, ...]:
+    """Fit one run for each seed, with the engine of the job."""
     rule = job.spec.harmonisation_rule
-    with job.device.network_precision():
-        if rule.kind == "none":
-            fitted_runs = method.fit(job.connectomes, runs, job.progress)
-            members = [Member(fitted) for fitted in fitted_runs]
-        else:
-            members = []
-            for run in runs:
-                harmoniser = fit_harmoniser(job.connectomes, run.fold.source, rule)
-                (fitted,) = method.fit(HarmonisedConnectomes(job.connectomes, harmoniser), [run], job.progress)
-                members.append(Member(fitted, harmoniser))
-    for member in members:
-        member.fitted.require_finite(method.name)
-    return tuple(members)
+    with _open_place(job.spec, folder, MEMBERS) as (spec, place):
+        fitted_runs = train_final_runs(replace(job, spec=spec), method, runs, place)
+    if rule.kind == "none":
+        return tuple(Member(fitted) for fitted in fitted_runs)
+    return tuple(Member(f, fit_harmoniser(job.connectomes, f.run.fold.source, rule)) for f in fitted_runs)
+
+
+def remove_fit_job(folder: Path) -> None:
+    """Remove what :func:`fit_model` and :func:`evaluate_model` stored in a folder, once the model is written."""
+    for place in (folder / MEMBERS, folder / EVALUATION):
+        if (place / PLAN).is_file():  # else it is not a job of brio
+            remove_quietly(place)
+    remove_empty_folder(folder)
+
+
+@contextmanager
+def _open_place(spec: JobSpec, folder: Path | None, name: str) -> Iterator[tuple[JobSpec, Path]]:
+    """Yield a place for a job in a folder, or in a temporary one, where nobody could resume it."""
+    if folder is not None:
+        yield spec, folder / name
+    elif spec.engine is not None and spec.engine.shares_folder:
+        raise BrioError("workers need a folder that all of them can write to; give one")
+    else:
+        with tempfile.TemporaryDirectory(prefix="brio-fit-") as temporary:
+            yield replace(spec, checkpoint_every=0), Path(temporary) / name
 
 
 def _learn_patterns(model: Model, connectomes: Connectomes, learned: np.ndarray) -> tuple[Patterns, ...]:
