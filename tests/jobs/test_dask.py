@@ -17,7 +17,8 @@ from brio.errors import BrioError
 from brio.jobs import JobSpec, prepare_job
 from brio.jobs.engines import dask as engine
 from brio.jobs.engines.clusters import ClusterOptions, SlurmOptions, connect, require_dask
-from brio.jobs.engines.remote import OtherVersionError, StackTask, make_task, train_task
+from brio.jobs.engines.remote import StackTask, UnfitWorkerError, make_task, train_task
+from brio.jobs.engines.workers import Workers
 from brio.jobs.plan import assign_stacks, build_plan
 from brio.methods import Ridge
 from brio.results import RunStore
@@ -152,7 +153,7 @@ def test_longest_stacks_first(work, monkeypatch):
     job, plan, store = work
     orders = []
     monkeypatch.setattr(engine._Dispatch, "run", lambda self, *further: orders.append(list(self.waiting)))
-    monkeypatch.setattr(engine.DaskEngine, "_connect", lambda *further: None)
+    monkeypatch.setattr(engine.DaskEngine, "_connect", lambda *further: (None, None))
     with engine.DaskEngine(ClusterOptions(workers=1)) as opened:
         opened.train(job, plan, store)
     # gcn takes longer than ridge, two runs longer than one
@@ -160,27 +161,115 @@ def test_longest_stacks_first(work, monkeypatch):
 
 
 class FakeClient:
-    """As many idle workers as it is told."""
+    """A scheduler with some workers, each with its version of brio; those in ``busy`` have a task."""
 
     status = "running"
 
-    def __init__(self, n_workers: int) -> None:
-        self.n_workers = n_workers
+    def __init__(self, versions: dict[str, str], busy: tuple[str, ...] = ()) -> None:
+        self.versions, self.busy, self.asked, self.resources = versions, busy, [], {}
 
     def scheduler_info(self, n_workers: int = 5) -> dict:
-        return {"workers": {k: {"resources": {}} for k in range(self.n_workers)}}
+        return {"workers": {name: {"resources": self.resources, "status": "running"} for name in self.versions}}
+
+    def processing(self) -> dict:
+        return {name: ("task",) if name in self.busy else () for name in self.versions}
+
+    def run(self, function, workers, on_error) -> dict:
+        self.asked += workers
+        return {name: self.versions[name] for name in workers}
 
 
-def test_not_more_stacks_than_workers_and_none_of_another_client(work):
-    job, plan, store = work
-    store.remove_partial_runs()
-    workers = store.folder.parent / "workers"
+class FakeFuture:
+    def __init__(self, status: str, error: BaseException | None = None) -> None:
+        self.status, self.error = status, error
+
+    def exception(self):
+        return self.error
+
+    def cancel(self) -> None:
+        self.status = "cancelled"
+
+
+@pytest.fixture
+def dispatch(work):
+    def make(client: FakeClient) -> engine._Dispatch:
+        job, plan, store = work
+        store.remove_partial_runs()
+        return engine._Dispatch(client, Workers(client, gpu=False), job, plan, store, [1.0] * 6, [1, 2, 3, 4, 5, 6])
+
+    return make
+
+
+def test_one_stack_for_each_free_worker_and_none_of_another_client(dispatch):
+    given = dispatch(FakeClient(dict.fromkeys("abc", __version__), busy=("b",)))
+    workers = given.store.folder.parent / "workers"
     workers.mkdir()
     beat = {"stack": 2, "title": "", "host": "elsewhere", "process": 1, "started": 0.0, "share": 0.0}
     (workers / "stack-2-0.json").write_text(json.dumps(beat))
-    dispatch = engine._Dispatch(FakeClient(2), job, plan, store, [1.0] * 6, [1, 2, 3, 4, 5, 6])
-    assert list(dispatch._choose_next()) == [1, 3]
-    assert dispatch.waiting == [2, 4, 5, 6]
+    assert given._choose_next() == [(1, "a"), (3, "c")]
+    assert given.waiting == [2, 4, 5, 6]
+
+
+def test_a_worker_with_another_version_gets_nothing_whenever_it_comes(dispatch):
+    client = FakeClient({"a": __version__})
+    given, said = dispatch(client), []
+    given.job = dataclasses.replace(given.job, say=said.append)
+    assert given._choose_next() == [(1, "a")]
+    client.versions["b"] = "9.9"
+    given.running = {FakeFuture("pending"): (1, "a")}
+    assert given._choose_next() == []
+    assert client.asked == ["a", "b"]
+    assert [f"has brio 9.9, this job brio {__version__}" in line for line in said] == [True]
+    del client.versions["a"]
+    with pytest.raises(BrioError, match="no worker can train: the worker at b has brio 9.9"):
+        given._choose_next()
+
+
+def test_a_worker_that_cannot_write_gets_nothing_more_and_its_stack_goes_elsewhere(dispatch):
+    given = dispatch(FakeClient(dict.fromkeys("ab", __version__)))
+    given.waiting, unfit = [], UnfitWorkerError("the disk is full")
+    given.running = {FakeFuture("error", unfit): (4, "a")}
+    given._collect()
+    assert given._choose_next() == [(4, "b")]
+    given.running = {FakeFuture("error", unfit): (4, "b")}
+    given._collect()
+    assert given.failed == {4: "the disk is full"}, "a second worker failed over it, so it is the stack"
+    given.waiting = [5]
+    assert given._choose_next() == [(5, "b")]
+
+
+def test_the_third_death_names_a_stack_whatever_the_scheduler_allows(dispatch):
+    client = FakeClient(dict.fromkeys("abc", __version__))
+    given = dispatch(client)
+    for deaths, worker in enumerate("abc", 1):
+        del client.versions[worker]
+        future = FakeFuture("pending")  # it waits for its worker for ever
+        given.running, given.waiting = {future: (4, worker)}, []
+        given._collect()
+        assert future.status == "cancelled"
+        assert given.waiting == ([4] if deaths < 3 else [])
+    assert given.failed[4].startswith("3 workers died over it")
+
+
+def test_a_finished_stack_leaves_no_checkpoint(work):
+    """Of a worker that was killed after it had stored the last run."""
+    job, plan, store = work
+    store.remove_partial_runs()
+    task = make_task(job, plan, 1, store)
+    train_task(task)
+    path = store.checkpoint_path(plan.document.stacks[0])
+    path.parent.mkdir()
+    path.touch()
+    train_task(task)
+    assert not path.exists()
+
+
+def test_another_gpu_is_held_against_the_worker(work, monkeypatch):
+    job, plan, store = work
+    task = make_task(job, plan, 1, store)
+    monkeypatch.setattr("brio.device.ComputeDevice.describe", lambda device: "cuda (another)")
+    with pytest.raises(UnfitWorkerError, match=r"trains on cpu, the worker has cuda \(another\)"):
+        train_task(task)
 
 
 def test_a_finished_stack_is_not_trained_again(work, monkeypatch):
@@ -194,14 +283,14 @@ def test_a_finished_stack_is_not_trained_again(work, monkeypatch):
 
 
 def test_another_version_is_refused_with_both(work):
-    with pytest.raises(OtherVersionError, match=f"has brio {__version__}, this job brio 9.9"):
+    with pytest.raises(UnfitWorkerError, match=f"has brio {__version__}, this job brio 9.9"):
         train_task(StackTask("9.9", (), b""))
 
 
 def test_another_cohort_on_a_worker_is_refused(work):
     job, plan, store = work
     other = dataclasses.replace(plan, document=dataclasses.replace(plan.document, fingerprint="0" * 8))
-    with pytest.raises(BrioError, match="is another cohort on this worker"):
+    with pytest.raises(UnfitWorkerError, match="is another cohort on this worker"):
         train_task(make_task(job, other, 1, store))
 
 

@@ -178,13 +178,22 @@ def test_a_worker_that_runs_out_of_memory(folder, tmp_path, fate, port):
 
 def test_the_disk_of_one_worker_is_full(folder, local, tmp_path, fate):
     (fate / "full").touch()
+    status, said = run(folder, tmp_path / "out", fate, "--engine", "dask", "--workers", 2)
+    assert status == 0, said
+    assert "gets no more stacks" in " ".join(said.split())
+    assert "the disk is full" in " ".join(said.split())
+    assert len(list(fate.glob("trained-*"))) == N_RUNS + 1, "one stack alone was trained twice"
+    assert_same(tmp_path / "out", local)
+
+
+def test_the_disk_of_the_only_worker_is_full(folder, local, tmp_path, fate):
+    (fate / "full").touch()
     out = tmp_path / "out"
-    status, said = run(folder, out, fate, "--engine", "dask", "--workers", 2)
+    status, said = run(folder, out, fate, "--engine", "dask", "--workers", 1)
     assert status == 2, said
-    assert "the disk is full" in said
-    assert "1 of 5 stacks failed, all others are finished" in " ".join(said.split())
+    assert "no worker can train" in " ".join(said.split())
+    assert "the disk is full" in " ".join(said.split())
     before = runs_of(out)
-    assert len(before) == N_RUNS - 1
     status, said = run(folder, out, fate, "--engine", "dask", "--workers", 1)
     assert status == 0, said
     assert before.items() <= runs_of(out).items()

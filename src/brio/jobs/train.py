@@ -29,7 +29,7 @@ from .checkpoints import CheckpointFile, checkpoint_identity
 from .job import Job
 from .plan import JobPlan, PlannedRun
 
-__all__ = ["estimate_costs", "is_finished", "name_stack", "train_stack"]
+__all__ = ["close_if_finished", "estimate_costs", "is_finished", "name_stack", "train_stack"]
 
 
 def train_stack(
@@ -82,6 +82,22 @@ def is_finished(plan: JobPlan, number: int, store: RunStore) -> bool:
     store : RunStore
     """
     return all(key in store for key in plan.document.stacks[number - 1])
+
+
+def close_if_finished(plan: JobPlan, number: int, store: RunStore) -> bool:
+    """Return whether a stack is finished, and remove the checkpoint of one whose process died just before it did.
+
+    Parameters
+    ----------
+    plan : JobPlan
+    number : int
+        Of the stack, from 1.
+    store : RunStore
+    """
+    finished = is_finished(plan, number, store)
+    if finished:
+        remove_checkpoint(store.checkpoint_path(plan.document.stacks[number - 1]))
+    return finished
 
 
 def name_stack(plan: JobPlan, number: int) -> str:

@@ -18,9 +18,15 @@ from ...settings import require
 
 __all__ = ["ClusterOptions", "SlurmOptions", "connect", "require_dask"]
 
-ALLOWED_FAILURES = 2
-"""Workers that may die over a stack before it is given up: the third death names it. One death is often that of the
-machine; a stack that needs more memory than there is kills every worker that it is given to."""
+SETTINGS = {
+    # a worker that dies gives its stack back to the client, which counts deaths
+    "distributed.scheduler.allowed-failures": 0,
+    # stacks hold what they need: nothing of it can be moved to a disk, and a worker that paused would never go on
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+}
+"""Of clusters that brio starts; read when a scheduler or a worker starts."""
 
 CONNECT_SECONDS = 30
 ANY_PORT = "127.0.0.1:0"
@@ -182,10 +188,8 @@ def connect(options: ClusterOptions, threads: int | None, gpu: bool) -> Iterator
             f"--workers {options.workers} would share one GPU; start one worker for each GPU yourself and give "
             "--scheduler ADDRESS, or use --workers 1"
         )
-    # a worker that dies has its stack given to another one; read when a scheduler starts
-    settings = {"distributed.scheduler.allowed-failures": ALLOWED_FAILURES}
     with contextlib.ExitStack() as stack:
-        stack.enter_context(dask.config.set(settings))
+        stack.enter_context(dask.config.set(SETTINGS))
         if options.scheduler is not None:
             target: Any = options.scheduler
         elif options.slurm is not None:

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections import Counter
 from contextlib import ExitStack
 from typing import Any
 
 from ...errors import BrioError
 from ...results import RunStore
 from ...results.heartbeats import Failure, list_heartbeats, record_failure
-from ...version import __version__
 from ..job import Job
 from ..plan import JobPlan
-from .clusters import ALLOWED_FAILURES, ClusterOptions, connect, require_dask
-from .remote import OtherVersionError, describe_versions, make_task, train_task
+from ..spec import Engine
+from .clusters import ClusterOptions, connect, require_dask
+from .remote import UnfitWorkerError, make_task, train_task
+from .workers import Workers
 
 __all__ = ["DaskEngine"]
 
 POLL_SECONDS = 1.0
+DEADLY = 3
+"""Workers that die over a stack before it is given up. One death is often that of the machine; a stack that needs more
+memory than there is kills every worker that it is given to."""
 
 
-class DaskEngine:
+class DaskEngine(Engine):
     """Train stacks on the workers of a Dask cluster, which is started when the first stack has to be trained.
 
     Workers read the cohort and write runs through a file system that they share with this process. The cluster holds
@@ -42,6 +46,7 @@ class DaskEngine:
         self._options, self._method_files = options, method_files
         self._opened = ExitStack()
         self._client: Any = None
+        self._workers: Workers | None = None
 
     def __enter__(self) -> DaskEngine:
         return self
@@ -50,75 +55,64 @@ class DaskEngine:
         self._opened.close()
 
     def train(self, job: Job, plan: JobPlan, store: RunStore, allow_divergence: bool = False) -> None:
-        """Train every stack that is not finished, see :class:`brio.jobs.spec.Engine`.
+        """Train stacks side by side, see :class:`brio.jobs.spec.Engine`.
 
-        Parameters
-        ----------
-        job : Job
-        plan : JobPlan
-            With its stacks.
-        store : RunStore
-        allow_divergence : bool
-            Whether a run that diverges is stored without scores, as in a search; else its stack fails.
+        A stack that fails does not stop the others.
 
         Raises
         ------
         BrioError
-            If a stack failed, once all others are finished; if the scheduler is lost, or a worker has another version
-            of brio.
+            If a stack failed, once all others are finished; if the scheduler is lost, or no worker can train.
         """
-        from ..train import estimate_costs, is_finished
+        from ..train import close_if_finished, estimate_costs
 
         costs = estimate_costs(plan, job.cohort)
-        waiting = [number for number in range(1, len(costs) + 1) if not is_finished(plan, number, store)]
+        waiting = [number for number in range(1, len(costs) + 1) if not close_if_finished(plan, number, store)]
         if not waiting:
             return
         waiting.sort(key=lambda number: (-costs[number - 1], number))
-        _Dispatch(self._connect(job, plan), job, plan, store, costs, waiting).run(allow_divergence, self._method_files)
+        client, workers = self._connect(job, plan)
+        _Dispatch(client, workers, job, plan, store, costs, waiting).run(allow_divergence, self._method_files)
 
-    def _connect(self, job: Job, plan: JobPlan) -> Any:
-        if self._client is None:
+    def _connect(self, job: Job, plan: JobPlan) -> tuple[Any, Workers]:
+        if self._workers is None:
             gpu = job.device.torch_device.type == "cuda"
             self._client = self._opened.enter_context(connect(self._options, plan.document.threads, gpu))
-            self._check_versions()
-        return self._client
-
-    def _check_versions(self) -> None:
-        """Ask the workers that are there for their version of brio; those that come later check it themselves."""
-
-        def find_version() -> str:  # sent by value, since the function may not be in another version
-            try:
-                import brio.version
-
-                return str(brio.version.__version__)
-            except ImportError:
-                return "not installed"
-
-        for address, version in self._client.run(find_version).items():
-            if version != __version__:
-                raise BrioError(describe_versions(__version__, version, address))
+            self._workers = Workers(self._client, gpu)
+        return self._client, self._workers
 
 
 class _Dispatch:
-    """The stacks of one plan on their way to the workers and back."""
+    """The stacks of one plan on their way to the workers and back.
+
+    Each is given to one free worker. So a worker that dies is held against one stack, whatever the scheduler allows.
+    """
 
     def __init__(
-        self, client: Any, job: Job, plan: JobPlan, store: RunStore, costs: list[float], waiting: list[int]
+        self,
+        client: Any,
+        workers: Workers,
+        job: Job,
+        plan: JobPlan,
+        store: RunStore,
+        costs: list[float],
+        waiting: list[int],
     ) -> None:
-        self.client, self.job, self.plan, self.store, self.costs = client, job, plan, store, costs
-        self.waiting = waiting
-        self.running: dict[Any, int] = {}
+        self.client, self.workers, self.job, self.plan, self.store = client, workers, job, plan, store
+        self.costs, self.waiting = costs, waiting
+        self.running: dict[Any, tuple[int, str]] = {}
         self.failed: dict[int, str] = {}
+        self.deaths: Counter[int] = Counter()
+        self.refused: set[int] = set()
         self.resources = {"GPU": 1} if job.device.torch_device.type == "cuda" else None
         self.done = sum(costs) - sum(costs[number - 1] for number in waiting)
-        self.announced = False
 
     def run(self, allow_divergence: bool, method_files: tuple[str, ...]) -> None:
         """Hand out stacks until all are finished or failed."""
         try:
             while self.waiting or self.running:
                 self._require_scheduler()
-                for number in self._choose_next():
+                for number, address in self._choose_next():
                     task = make_task(
                         self.job,
                         self.plan,
@@ -127,8 +121,10 @@ class _Dispatch:
                         method_files=method_files,
                         allow_divergence=allow_divergence,
                     )
-                    future = self.client.submit(train_task, task, pure=False, resources=self.resources, retries=0)
-                    self.running[future] = number
+                    future = self.client.submit(
+                        train_task, task, pure=False, workers=[address], resources=self.resources, retries=0
+                    )
+                    self.running[future] = number, address
                 self._wait()
                 self._collect()
                 self._report()
@@ -147,35 +143,24 @@ class _Dispatch:
                 "finished stacks"
             )
 
-    def _choose_next(self) -> Iterator[int]:
-        """Choose stacks for workers that have none: not more than there are workers, so that each has its own.
-
-        A worker that dies is then held against one stack. Stacks that another client has given out are left to it.
-        """
+    def _choose_next(self) -> list[tuple[int, str]]:
+        """Choose a stack for every free worker. Stacks that another client has given out are left to it."""
         from ..train import is_finished
 
         if self.client.status != "running":  # it tries to reach the scheduler again
-            return
-        free = max(1, self._count_workers()) - len(self.running)
+            return []
+        at_work = {address for _, address in self.running.values()}
+        free = [address for address in self.workers.list_free(self.job) if address not in at_work]
         elsewhere = {heartbeat.stack for heartbeat in list_heartbeats(self.store.folder.parent)}
+        chosen = []
         for number in list(self.waiting):
             if is_finished(self.plan, number, self.store):
-                self._finish(number)
-            elif free > 0 and number not in elsewhere:
                 self.waiting.remove(number)
-                free -= 1
-                yield number
-
-    def _count_workers(self) -> int:
-        try:
-            workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
-        except OSError:  # the scheduler is just being lost, which the next round will see
-            return 0
-        able = [worker for worker in workers if self.resources is None or worker["resources"].get("GPU", 0) >= 1]
-        if not able and not self.announced:
-            self.announced = True
-            self.job.say(f"waiting for a worker{' with the resource GPU=1' if self.resources else ''}")
-        return len(able)
+                self._finish(number)
+            elif free and number not in elsewhere:
+                self.waiting.remove(number)
+                chosen.append((number, free.pop(0)))
+        return chosen
 
     def _wait(self) -> None:
         """Wait until a stack comes back, but not longer than a moment: workers may have come, or other clients gone."""
@@ -184,37 +169,50 @@ class _Dispatch:
             time.sleep(0.05)
 
     def _collect(self) -> None:
-        """Take back what is finished, failed, or was lost with its scheduler."""
-        for future in [future for future in self.running if future.status != "pending"]:
-            number = self.running.pop(future)
+        """Take back what is finished, failed, or was lost with its worker or its scheduler."""
+        live = self.workers.list_live()
+        for future, (number, address) in list(self.running.items()):
+            if future.status == "pending" and (live is None or address in live):
+                continue
+            del self.running[future]
             if future.status == "finished":
                 self._finish(number)
             elif future.status == "error":
-                self._fail(number, future.exception())
+                self._fail(number, address, future.exception())
+            elif future.status == "pending":
+                future.cancel()  # it waits for a worker that is gone
+                self._count_deaths(number, address, 1)
             else:
                 self.waiting.insert(0, number)
 
     def _finish(self, number: int) -> None:
-        if number in self.waiting:
-            self.waiting.remove(number)
         self.done += self.costs[number - 1]
 
-    def _fail(self, number: int, error: BaseException) -> None:
+    def _fail(self, number: int, address: str, error: BaseException) -> None:
         from distributed.scheduler import KilledWorker
 
-        if isinstance(error, OtherVersionError):
-            raise error
         if isinstance(error, KilledWorker):
-            deaths = ALLOWED_FAILURES + 1
-            reason = (
-                f"{deaths} workers died over it, perhaps for want of memory; give workers more, or --runs-per-stack 1"
-            )
-            failure = Failure(number, self._name(number), error.last_worker.address, reason)
-            record_failure(self.store.folder.parent, failure)  # dead workers cannot
-        elif isinstance(error, BrioError):
-            reason = str(error)
+            self._count_deaths(number, address, getattr(error, "allowed_failures", 0) + 1)
+        elif isinstance(error, UnfitWorkerError) and number not in self.refused:
+            self.refused.add(number)  # a second worker that cannot train it means that it is not the worker
+            self.workers.exclude(address, str(error), self.job)
+            self.waiting.insert(0, number)
         else:
-            reason = f"{type(error).__name__}: {error}"
+            self._give_up(number, str(error) if isinstance(error, BrioError) else f"{type(error).__name__}: {error}")
+
+    def _count_deaths(self, number: int, address: str, deaths: int) -> None:
+        """Give a stack to another worker, unless too many have died over it."""
+        self.deaths[number] += deaths
+        if self.deaths[number] < DEADLY:
+            self.waiting.insert(0, number)
+            return
+        reason = f"{self.deaths[number]} workers died over it, perhaps for want of memory; give workers more, or "
+        reason += "--runs-per-stack 1"
+        failure = Failure(number, self._name(number), address, reason)
+        record_failure(self.store.folder.parent, failure)  # dead workers cannot
+        self._give_up(number, reason)
+
+    def _give_up(self, number: int, reason: str) -> None:
         self.failed[number] = reason
         self.job.say(f"failed: {self._name(number)}: {reason}")
 

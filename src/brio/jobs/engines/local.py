@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from ...errors import BrioError
 from ...progress import Progress
 from ...results import RunStore
-from ...results.checkpoint import remove_checkpoint
 from ..job import Job
 from ..plan import JobPlan
+from ..spec import Engine
 
 __all__ = ["LocalEngine", "Shard"]
 
@@ -55,7 +55,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class LocalEngine:
+class LocalEngine(Engine):
     """Train stacks in this process.
 
     Attributes
@@ -72,27 +72,15 @@ class LocalEngine:
         return self.shard is not None
 
     def train(self, job: Job, plan: JobPlan, store: RunStore, allow_divergence: bool = False) -> None:
-        """Train every stack that is not finished, in the order of the plan, see :class:`brio.jobs.spec.Engine`.
+        """Train one stack after the other, in the order of the plan; the first that fails ends the job."""
+        from ..train import close_if_finished, estimate_costs, train_stack
 
-        Parameters
-        ----------
-        job : Job
-        plan : JobPlan
-            With its stacks.
-        store : RunStore
-        allow_divergence : bool
-            Whether a run that diverges is stored without scores, as in a search; else it ends the job.
-        """
-        from ..train import estimate_costs, is_finished, train_stack
-
-        stacks, costs = plan.document.stacks, estimate_costs(plan, job.cohort)
-        mine = range(1, len(stacks) + 1) if self.shard is None else self.shard.numbers(len(stacks))
+        costs = estimate_costs(plan, job.cohort)
+        mine = range(1, len(costs) + 1) if self.shard is None else self.shard.numbers(len(costs))
         total, done = sum(costs[number - 1] for number in mine), 0.0
         for number in mine:
             cost = costs[number - 1]
-            if is_finished(plan, number, store):
-                remove_checkpoint(store.checkpoint_path(stacks[number - 1]))
-            else:
+            if not close_if_finished(plan, number, store):
                 progress = _take_share(job.progress, done, cost, total)
                 train_stack(job, plan, number, store, progress=progress, allow_divergence=allow_divergence)
             done += cost

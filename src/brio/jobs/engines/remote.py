@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import platform
 import threading
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -26,14 +28,14 @@ if TYPE_CHECKING:
     from ...connectome import Connectomes
     from ...training import Run
 
-__all__ = ["OtherVersionError", "StackTask", "describe_versions", "make_task", "train_task"]
+__all__ = ["StackTask", "UnfitWorkerError", "describe_versions", "make_task", "train_task"]
 
 _one_at_a_time = threading.Lock()
 """A worker may have several threads, but a stack takes all of its cores or its GPU."""
 
 
-class OtherVersionError(BrioError):
-    """A worker has another version of brio than the job."""
+class UnfitWorkerError(BrioError):
+    """A worker cannot train the stacks of a job: it has other files, another version or GPU, or cannot write."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class _Content:
     runs: dict[str, Run]
     number: int
     store: RunStore
+    device: str
     allow_divergence: bool
 
 
@@ -133,6 +136,7 @@ def make_task(
         runs=runs,
         number=number,
         store=RunStore(store.folder.resolve(), store.records_only),
+        device=job.device.describe(),
         allow_divergence=allow_divergence,
     )
     return StackTask(__version__, method_files, pickle.dumps(content))
@@ -147,26 +151,41 @@ def train_task(task: StackTask) -> None:
 
     Raises
     ------
-    OtherVersionError
-        If another version of brio made it.
+    UnfitWorkerError
+        If the fault is with this worker: another worker may train the stack.
     BrioError
-        If the cohort is another one here, or the stack cannot be trained or stored.
+        If the stack cannot be trained.
     """
-    from ..train import is_finished, train_stack
+    from ..train import close_if_finished, train_stack
 
     if task.version != __version__:
-        import platform
-
-        raise OtherVersionError(describe_versions(task.version, __version__, platform.node()))
-    for file in task.method_files:
-        load_methods(file)
-    content: _Content = pickle.loads(task.content)
-    plan, number, store = _rebuild_plan(content), content.number, content.store
+        raise UnfitWorkerError(describe_versions(task.version, __version__, platform.node()))
+    with _blame_worker():
+        for file in task.method_files:
+            load_methods(file)
+        content: _Content = pickle.loads(task.content)
+        plan, number, store = _rebuild_plan(content), content.number, content.store
     with _one_at_a_time, _limit_threads(plan.document.threads):
-        if is_finished(plan, number, store):
+        if close_if_finished(plan, number, store):
             return
-        job = _prepare_job(content)
-        train_stack(job, plan, number, store, allow_divergence=content.allow_divergence)
+        with _blame_worker():
+            job = _prepare_job(content)
+        with _blame_worker(only_for_system=True):
+            train_stack(job, plan, number, store, allow_divergence=content.allow_divergence)
+
+
+@contextmanager
+def _blame_worker(only_for_system: bool = False) -> Iterator[None]:
+    """Hold errors against this worker: all, or those that the system caused, such as a disk that is full."""
+    try:
+        yield
+    except BrioError as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, OSError):
+            cause = cause.__cause__
+        if cause is None and only_for_system:
+            raise
+        raise UnfitWorkerError(str(error)) from error
 
 
 def _rebuild_plan(content: _Content) -> JobPlan:
@@ -195,6 +214,8 @@ def _prepare_job(content: _Content) -> Job:
     """Load the cohort of a job, without auditing it again, and find the device."""
     spec, plan = content.spec, content.plan
     device = resolve_device(spec.device)
+    if device.describe() != content.device:
+        raise BrioError(f"this job trains on {content.device}, the worker has {device.describe()}")
     keep = None if content.keep is None else tuple(content.keep.tolist())
     whole, used = _load_cohort(spec.cohort, keep, plan.fingerprint)
     return Job(spec, whole, used, None, device, lambda: _estimate(used, device.torch_device))
