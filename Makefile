@@ -25,9 +25,10 @@ demo: .venv/installed  ## simulated hospitals, audited and evaluated, and a new 
 readme: .venv/installed  ## the output of the demonstration in the README
 	$(BIN)/python docs/fill_demo.py
 
-results: .venv/installed  ## the result pages docs/results/*.md and the table of the README from evidence/, counts of tests
+results: .venv/installed  ## the result pages docs/results/*.md and the table of the README from evidence/, counts of tests, GPU hours
 	$(BIN)/python docs/generate_results.py
 	$(BIN)/python docs/count_cases.py
+	$(BIN)/python docs/count_hours.py
 
 test: browser .venv/installed  ## linter, type check, import contract and, beside them, the fast tests
 	@$(MAKE) --no-print-directory -j 2 lint unit

@@ -33,7 +33,8 @@ extensions = [
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 highlight_language = "none"  # plain blocks are commands
 templates_path = ["_templates"]
-exclude_patterns = ["examples/**", "gallery/**", "result_pages/**", "promises_counts.md", "api/generated/settings.md"]
+exclude_patterns = ["examples/**", "gallery/**", "result_pages/**", "promises_counts.md", "cluster_hours.md"]
+exclude_patterns += ["api/generated/settings.md"]
 nitpicky = True
 nitpick_ignore_regex = [
     ("py:obj", r"typing\.Annotated\[.*"),  # numpydoc splits a domain at its comma
