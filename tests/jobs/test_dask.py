@@ -210,6 +210,16 @@ def test_one_stack_for_each_free_worker_and_none_of_another_client(dispatch):
     assert given.waiting == [2, 4, 5, 6]
 
 
+def test_smaller_stacks_are_suggested_where_workers_are_left_over(dispatch):
+    given, said = dispatch(FakeClient(dict.fromkeys("abcdefg", __version__))), []
+    given.job = dataclasses.replace(given.job, say=said.append)
+    assert len(given._choose_next()) == 6
+    assert said == ["6 stacks for more workers than that: --runs-per-stack makes smaller ones, in another --out"]
+    given.waiting = [1]
+    given._choose_next()
+    assert len(said) == 1
+
+
 def test_a_worker_with_another_version_gets_nothing_whenever_it_comes(dispatch):
     client = FakeClient({"a": __version__})
     given, said = dispatch(client), []
@@ -221,7 +231,7 @@ def test_a_worker_with_another_version_gets_nothing_whenever_it_comes(dispatch):
     assert client.asked == ["a", "b"]
     assert [f"has brio 9.9, this job brio {__version__}" in line for line in said] == [True]
     del client.versions["a"]
-    with pytest.raises(BrioError, match="no worker can train: the worker at b has brio 9.9"):
+    with pytest.raises(BrioError, match=r"no worker can train: the worker at b has brio 9\.9"):
         given._choose_next()
 
 
@@ -325,6 +335,14 @@ def test_a_wrong_file_for_slurm(text, problem, tmp_path):
 
 def test_workers_do_not_share_a_gpu():
     with pytest.raises(BrioError, match="would share one GPU"), connect(ClusterOptions(workers=2), None, gpu=True):
+        pass
+
+
+def test_a_machine_without_slurm(tmp_path, monkeypatch):
+    pytest.importorskip("dask_jobqueue")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    options = ClusterOptions(slurm=SlurmOptions(workers=1, cores=1, memory="1GB", walltime="01:00:00"))
+    with pytest.raises(BrioError, match="sbatch: there is no such command here"), connect(options, 1, gpu=False):
         pass
 
 

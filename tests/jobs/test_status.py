@@ -113,6 +113,27 @@ def test_a_finished_job_in_one_line(brio, folder, copy):
     assert "5 of 5 runs are finished (100 %)" in brio("status", copy).out
 
 
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", "\udcff", '{"stack": 1, "title": "", "host": "HERE", "process": 9223372036854775807, "started": 0}']
+)
+def test_a_file_that_says_nothing_is_passed_over(brio, copy, text):
+    """Half of a file on a network drive, of another version, or of a process with a number that none can have."""
+    (copy / "workers").mkdir()
+    for name in ("stack-1-0.json", "failed-3.json"):
+        (copy / "workers" / name).write_bytes(text.replace("HERE", platform.node()).encode(errors="surrogateescape"))
+    said = brio("status", copy)
+    assert said.status == 0, said.text
+    assert "stacks: 1 done, 0 running, 2 waiting, 0 failed" in said.out
+
+
+def test_a_finished_search_lacks_no_tables(brio, folder, copy, tmp_path):
+    assert brio("run", folder, "--out", copy, *RIDGE).status == 0
+    (copy / "summary.json").unlink()
+    assert "no tables yet" in brio("status", copy).out
+    shutil.copytree(copy, tmp_path / "tuned" / "search")
+    assert "no tables yet" not in brio("status", tmp_path / "tuned").out
+
+
 def test_nothing_is_written(brio, copy):
     add_worker(copy, 3, platform.node(), dead_process())
     before = {path: path.stat().st_mtime_ns for path in copy.rglob("*")}

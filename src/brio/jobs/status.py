@@ -32,7 +32,7 @@ class JobStatus:
     seconds : float
         Sum over the finished runs.
     has_tables : bool
-        Whether the tables are written.
+        Whether the tables are written, or none belong to the job, as to a search.
     """
 
     folder: Path
@@ -115,7 +115,7 @@ def _read_status(folder: Path) -> JobStatus | None:
         running=running,
         failed=[failure for failure in list_failures(folder) if failure.stack not in settled],
         seconds=sum(store.read_record(key).row.seconds for key in done),
-        has_tables=(folder / SUMMARY).is_file(),
+        has_tables=(folder / SUMMARY).is_file() or folder.name == SEARCH,
     )
 
 

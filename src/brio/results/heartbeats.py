@@ -17,9 +17,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from ..errors import BrioError
+from ..schemas import PositiveCount, Share, from_json, parse_json, read_bounded
 from ..storage import make_folders, remove_empty_folder, remove_file, write_atomically
 
 __all__ = [
@@ -33,7 +34,10 @@ __all__ = [
     "write_beside_others",
 ]
 
+T = TypeVar("T")
+
 WORKERS = "workers"
+MAX_BYTES = 1 << 20
 BEAT_SECONDS = 20.0
 EXPIRES = 120.0
 """Seconds after which a file that was not renewed is of a dead worker; clocks of machines may differ by a minute."""
@@ -57,12 +61,12 @@ class Heartbeat:
         Of the stack that is done.
     """
 
-    stack: int
+    stack: PositiveCount
     title: str
     host: str
-    process: int
+    process: PositiveCount
     started: float
-    share: float = 0.0
+    share: Share = 0.0
 
     def describe_place(self) -> str:
         """Return host and process in words."""
@@ -79,7 +83,7 @@ class Failure:
     title, host, reason : str
     """
 
-    stack: int
+    stack: PositiveCount
     title: str
     host: str
     reason: str
@@ -176,8 +180,7 @@ def _read_live(path: Path) -> Heartbeat | None:
             return None
     except OSError:  # just removed
         return None
-    facts = _read(path)
-    heartbeat = None if facts is None else Heartbeat(**facts)
+    heartbeat = _read(Heartbeat, path)
     return heartbeat if heartbeat is not None and _may_live(heartbeat) else None
 
 
@@ -187,7 +190,7 @@ def _may_live(heartbeat: Heartbeat) -> bool:
         return True
     try:
         os.kill(heartbeat.process, 0)  # sends nothing
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except OSError:  # it belongs to somebody else
         return True
@@ -196,15 +199,15 @@ def _may_live(heartbeat: Heartbeat) -> bool:
 
 def list_failures(folder: Path) -> list[Failure]:
     """List why stacks of a job could not be trained, by number of the stack."""
-    read = (_read(path) for path in (folder / WORKERS).glob("failed-*.json"))
-    return sorted((Failure(**facts) for facts in read if facts is not None), key=lambda failure: failure.stack)
+    failures = (_read(Failure, path) for path in (folder / WORKERS).glob("failed-*.json"))
+    return sorted(filter(None, failures), key=lambda failure: failure.stack)
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    """Read a file that another process may be removing; None where it is not there any more."""
+def _read(kind: type[T], path: Path) -> T | None:
+    """Read a file that another process may be removing; None where it is not there any more, or cannot be read."""
     try:
-        return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
+        return from_json(kind, parse_json(read_bounded(path, MAX_BYTES), path), path)
+    except (OSError, BrioError):  # whatever it is, nothing depends on it
         return None
 
 

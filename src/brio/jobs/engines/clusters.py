@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import logging
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -178,7 +179,7 @@ def connect(options: ClusterOptions, threads: int | None, gpu: bool) -> Iterator
     Raises
     ------
     BrioError
-        If there is no scheduler at the address, or several workers would share a GPU.
+        If there is no scheduler at the address, no SLURM, or several workers would share a GPU.
     """
     import dask
     from distributed import Client, LocalCluster
@@ -195,6 +196,8 @@ def connect(options: ClusterOptions, threads: int | None, gpu: bool) -> Iterator
         elif options.slurm is not None:
             from dask_jobqueue import SLURMCluster
 
+            if shutil.which("sbatch") is None:  # else workers would be waited for without end
+                raise BrioError("sbatch: there is no such command here; give --slurm on a node that can submit jobs")
             target = stack.enter_context(SLURMCluster(**options.slurm.to_keywords()))
             target.scale(jobs=options.slurm.workers)
         else:

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from ...errors import BrioError
+from ...formatting import format_count
 from ...results import RunStore
 from ...results.heartbeats import Failure, list_heartbeats, record_failure
 from ..job import Job
@@ -104,6 +105,7 @@ class _Dispatch:
         self.failed: dict[int, str] = {}
         self.deaths: Counter[int] = Counter()
         self.refused: set[int] = set()
+        self.handed_out = False
         self.resources = {"GPU": 1} if job.device.torch_device.type == "cuda" else None
         self.done = sum(costs) - sum(costs[number - 1] for number in waiting)
 
@@ -160,7 +162,16 @@ class _Dispatch:
             elif free and number not in elsewhere:
                 self.waiting.remove(number)
                 chosen.append((number, free.pop(0)))
+        if chosen and not self.handed_out:
+            self.handed_out = True
+            self._suggest_smaller_stacks(len(free))
         return chosen
+
+    def _suggest_smaller_stacks(self, n_idle: int) -> None:
+        """Say that workers are left over from the start, if stacks could be smaller."""
+        if n_idle and not self.waiting and any(len(stack) > 1 for stack in self.plan.document.stacks):
+            n_stacks = format_count(len(self.costs), "stack", "stacks")
+            self.job.say(f"{n_stacks} for more workers than that: --runs-per-stack makes smaller ones, in another --out")
 
     def _wait(self) -> None:
         """Wait until a stack comes back, but not longer than a moment: workers may have come, or other clients gone."""
