@@ -80,7 +80,9 @@ def format_hours() -> str:
     header = ["part", "runs on a cohort", "GPU hours, 116 ROIs", "GPU hours, 200 ROIs", "GPU hours, four cohorts"]
     cpu = SEEDS * count_folds() * sum(mean_seconds(EVIDENCE / "unseen-sites" / c, on_gpu=False).sum() for c in COHORTS)
     shared = ", ".join(f"{total / 3600 / n:.1f} hours on {n} GPU{'s' if n > 1 else ''}" for n in GPUS)
-    sentences = f"Shared out evenly: {shared}. Linear models and controls at unseen sites take {OF_EACH * cpu / 3600:.1f} "
+    sentences = (
+        f"Shared out evenly: {shared}. Linear models and controls at unseen sites take {OF_EACH * cpu / 3600:.1f} "
+    )
     return f"{format_table(header, rows)}\n\n{sentences}hours on a CPU besides.\n"
 
 

@@ -235,6 +235,22 @@ def test_a_worker_with_another_version_gets_nothing_whenever_it_comes(dispatch):
         given._choose_next()
 
 
+def test_workers_that_are_gone_for_good_are_replaced(dispatch, monkeypatch):
+    client, asked = FakeClient(dict.fromkeys("ab", __version__)), []
+    client.cluster = type("FakeCluster", (), {"scale": lambda self, n: asked.append(n)})()
+    given = dispatch(client)
+    monkeypatch.setattr("brio.jobs.engines.workers.REPLACE_SECONDS", 0.0)
+    given.workers = Workers(client, gpu=False, n_wanted=2)
+    given._choose_next()
+    assert asked == []
+    del client.versions["b"]
+    given._choose_next()
+    assert asked == [2]
+    given.workers = Workers(client, gpu=False)  # a cluster that was joined
+    given._choose_next()
+    assert asked == [2]
+
+
 def test_a_worker_that_cannot_write_gets_nothing_more_and_its_stack_goes_elsewhere(dispatch):
     given = dispatch(FakeClient(dict.fromkeys("ab", __version__)))
     given.waiting, unfit = [], UnfitWorkerError("the disk is full")

@@ -137,6 +137,17 @@ def test_two_worker_processes_give_the_files_of_the_local_engine(folder, tmp_pat
     assert_same(tmp_path / "out", tmp_path / "local")
 
 
+def test_two_worker_processes_fit_the_model_of_the_local_engine(folder, tmp_path, fate):
+    words = ["--method", "gcn", "--set", "epochs=3", "--seeds", 2, "--runs-per-stack", 1, "--device", "cpu", "--quiet"]
+    for name, further in (("local", []), ("out", ["--engine", "dask", "--workers", 2])):
+        with started(["brio", "fit", folder, "--out", tmp_path / name, *words, *further], fate) as process:
+            status, said = finish(process)
+        assert status == 0, said
+    models = [{p.name: p.read_bytes() for p in (tmp_path / name).iterdir()} for name in ("local", "out")]
+    assert models[0] == models[1]
+    assert not (tmp_path / "out.job").exists()
+
+
 def test_a_worker_killed_in_the_middle_of_a_stack(folder, local, tmp_path, fate):
     (fate / "kill").touch()
     status, said = run(folder, tmp_path / "out", fate, "--engine", "dask", "--workers", 2)

@@ -114,7 +114,14 @@ def test_a_finished_job_in_one_line(brio, folder, copy):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", "\udcff", '{"stack": 1, "title": "", "host": "HERE", "process": 9223372036854775807, "started": 0}']
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        "\udcff",
+        '{"stack": 1, "title": "", "host": "HERE", "process": 9223372036854775807, "started": 0}',
+    ],
 )
 def test_a_file_that_says_nothing_is_passed_over(brio, copy, text):
     """Half of a file on a network drive, of another version, or of a process with a number that none can have."""

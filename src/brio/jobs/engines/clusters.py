@@ -22,6 +22,8 @@ __all__ = ["ClusterOptions", "SlurmOptions", "connect", "require_dask"]
 SETTINGS = {
     # a worker that dies gives its stack back to the client, which counts deaths
     "distributed.scheduler.allowed-failures": 0,
+    # a worker that comes back later is none of the cluster's any more; on a busy machine its start takes a minute
+    "distributed.deploy.lost-worker-timeout": "3 minutes",
     # stacks hold what they need: nothing of it can be moved to a disk, and a worker that paused would never go on
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
@@ -139,6 +141,11 @@ class ClusterOptions:
     workers: int | None = None
     scheduler: str | None = None
     slurm: SlurmOptions | None = None
+
+    @property
+    def n_workers(self) -> int | None:
+        """Workers that the cluster shall have; None of one that is joined."""
+        return self.workers if self.slurm is None else self.slurm.workers
 
     def __post_init__(self) -> None:
         if sum(value is not None for value in (self.workers, self.scheduler, self.slurm)) != 1:

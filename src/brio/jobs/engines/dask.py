@@ -79,7 +79,7 @@ class DaskEngine(Engine):
         if self._workers is None:
             gpu = job.device.torch_device.type == "cuda"
             self._client = self._opened.enter_context(connect(self._options, plan.document.threads, gpu))
-            self._workers = Workers(self._client, gpu)
+            self._workers = Workers(self._client, gpu, self._options.n_workers)
         return self._client, self._workers
 
 
@@ -171,7 +171,9 @@ class _Dispatch:
         """Say that workers are left over from the start, if stacks could be smaller."""
         if n_idle and not self.waiting and any(len(stack) > 1 for stack in self.plan.document.stacks):
             n_stacks = format_count(len(self.costs), "stack", "stacks")
-            self.job.say(f"{n_stacks} for more workers than that: --runs-per-stack makes smaller ones, in another --out")
+            self.job.say(
+                f"{n_stacks} for more workers than that: --runs-per-stack makes smaller ones, in another --out"
+            )
 
     def _wait(self) -> None:
         """Wait until a stack comes back, but not longer than a moment: workers may have come, or other clients gone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from ...errors import BrioError
@@ -10,6 +11,8 @@ from ..job import Job
 from .remote import describe_versions
 
 __all__ = ["Workers"]
+
+REPLACE_SECONDS = 30.0
 
 
 class Workers:
@@ -23,10 +26,14 @@ class Workers:
     client : distributed.Client
     gpu : bool
         Whether stacks need a worker with the resource ``GPU``.
+    n_wanted : int, optional
+        Workers that a cluster of the client's own shall have. Those that are gone for good, such as jobs of SLURM that
+        reached their time limit, are replaced.
     """
 
-    def __init__(self, client: Any, gpu: bool) -> None:
-        self._client, self._gpu = client, gpu
+    def __init__(self, client: Any, gpu: bool, n_wanted: int | None = None) -> None:
+        self._client, self._gpu, self._n_wanted = client, gpu, n_wanted
+        self._last_replaced = time.monotonic()
         self._checked: set[str] = set()
         self._excluded: dict[str, str] = {}
         self._announced = False
@@ -47,6 +54,7 @@ class Workers:
         workers = self._ask_scheduler()
         if workers is None:
             return []
+        self._replace_missing(len(workers))
         self._check_versions(sorted(set(workers) - self._checked), job)
         able = [address for address, facts in workers.items() if self._is_able(facts)]
         usable = [address for address in able if address in self._checked and address not in self._excluded]
@@ -72,6 +80,14 @@ class Workers:
             return self._client.scheduler_info(n_workers=-1)["workers"]
         except OSError:
             return None
+
+    def _replace_missing(self, n_live: int) -> None:
+        """Ask the cluster for the workers that it shall have; it starts those that it has given up."""
+        if self._n_wanted is None or n_live >= self._n_wanted:
+            return
+        if time.monotonic() - self._last_replaced >= REPLACE_SECONDS:
+            self._last_replaced = time.monotonic()
+            self._client.cluster.scale(self._n_wanted)
 
     def _is_able(self, facts: dict[str, Any]) -> bool:
         has_memory = facts.get("status", "running") == "running"  # Dask pauses a worker that has little left
