@@ -264,6 +264,36 @@ def test_a_worker_that_cannot_write_gets_nothing_more_and_its_stack_goes_elsewhe
     assert given._choose_next() == [(5, "b")]
 
 
+def test_runs_that_only_their_worker_can_see_are_named(dispatch, monkeypatch):
+    """As where a folder of the same name is another one on every machine."""
+    given = dispatch(FakeClient({"a": __version__}))
+    given.running, given.waiting = {FakeFuture("finished"): (4, "a")}, []
+    given._collect()
+    assert given.failed == {}, "on a network drive it may be seen a little later"
+    monkeypatch.setattr(engine, "VISIBLE_SECONDS", 0.0)
+    given._collect()
+    assert "the worker at a has stored it, but it is not in" in given.failed[4]
+
+
+def test_what_the_system_does_is_held_against_the_worker_and_nothing_else(work, monkeypatch):
+    job, plan, store = work
+
+    def fail(*args, **kwargs):
+        try:
+            raise cause
+        except Exception as error:
+            raise BrioError("no luck") from error
+
+    monkeypatch.setattr("brio.jobs.train.train_stack", fail)
+    cause = OSError("the disk is full")
+    with pytest.raises(UnfitWorkerError, match="no luck"):
+        train_task(make_task(job, plan, 1, store))
+    cause = ValueError("the method is wrong")
+    with pytest.raises(BrioError, match="no luck") as raised:
+        train_task(make_task(job, plan, 1, store))
+    assert not isinstance(raised.value, UnfitWorkerError)
+
+
 def test_the_third_death_names_a_stack_whatever_the_scheduler_allows(dispatch):
     client = FakeClient(dict.fromkeys("abc", __version__))
     given = dispatch(client)
@@ -340,6 +370,7 @@ def test_a_missing_package_is_named(monkeypatch):
         ('cores = 2\nmemory = "4GB"\nwalltime = "1:00:00"\n', "'workers' is missing"),
         ('workers = "2"\n', "'workers' must be a whole number"),
         ("wokers = 2\n", "did you mean 'workers'"),
+        ("directives = [1]\n", "'directives' must be a list of texts"),
         ('workers = 2\ncores = 2\nmemory = "4GB"\nwalltime = "1:00:00"\ngpus = 2\n', "0 or 1"),
     ],
 )
@@ -359,6 +390,15 @@ def test_a_machine_without_slurm(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     options = ClusterOptions(slurm=SlurmOptions(workers=1, cores=1, memory="1GB", walltime="01:00:00"))
     with pytest.raises(BrioError, match="sbatch: there is no such command here"), connect(options, 1, gpu=False):
+        pass
+
+
+def test_a_cluster_that_cannot_be_started_is_an_error_for_people(tmp_path, monkeypatch):
+    pytest.importorskip("dask_jobqueue")
+    (tmp_path / "sbatch").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    options = ClusterOptions(slurm=SlurmOptions(workers=1, cores=1, memory="lots", walltime="01:00:00"))
+    with pytest.raises(BrioError, match=r"the cluster cannot be started: .*lots"), connect(options, 1, gpu=False):
         pass
 
 

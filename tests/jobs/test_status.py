@@ -133,12 +133,13 @@ def test_a_file_that_says_nothing_is_passed_over(brio, copy, text):
     assert "stacks: 1 done, 0 running, 2 waiting, 0 failed" in said.out
 
 
-def test_a_finished_search_lacks_no_tables(brio, folder, copy, tmp_path):
+def test_a_search_and_the_members_of_a_model_lack_no_tables(brio, folder, copy, tmp_path):
     assert brio("run", folder, "--out", copy, *RIDGE).status == 0
     (copy / "summary.json").unlink()
     assert "no tables yet" in brio("status", copy).out
-    shutil.copytree(copy, tmp_path / "tuned" / "search")
-    assert "no tables yet" not in brio("status", tmp_path / "tuned").out
+    for place in (tmp_path / "tuned" / "search", tmp_path / "model.job" / "members"):
+        shutil.copytree(copy, place)
+        assert "no tables yet" not in brio("status", place.parent).out
 
 
 def test_nothing_is_written(brio, copy):

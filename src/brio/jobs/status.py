@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import BrioError
 from ..results import Plan, RunStore
-from ..results.files import CHECKPOINTS, PLAN, RUNS, SEARCH, SHARED_PLAN, SUMMARY
+from ..results.files import CHECKPOINTS, MEMBERS, PLAN, RUNS, SEARCH, SHARED_PLAN, SUMMARY
 from ..results.heartbeats import WORKERS, Failure, Heartbeat, list_failures, list_heartbeats
 
 __all__ = ["JobStatus", "describe_status", "read_statuses"]
@@ -32,7 +32,7 @@ class JobStatus:
     seconds : float
         Sum over the finished runs.
     has_tables : bool
-        Whether the tables are written, or none belong to the job, as to a search.
+        Whether the tables are written, or none belong to the job, as to a search or the members of a model.
     """
 
     folder: Path
@@ -115,7 +115,7 @@ def _read_status(folder: Path) -> JobStatus | None:
         running=running,
         failed=[failure for failure in list_failures(folder) if failure.stack not in settled],
         seconds=sum(store.read_record(key).row.seconds for key in done),
-        has_tables=(folder / SUMMARY).is_file() or folder.name == SEARCH,
+        has_tables=(folder / SUMMARY).is_file() or folder.name in (SEARCH, MEMBERS),
     )
 
 
@@ -142,7 +142,9 @@ def describe_status(status: JobStatus, name: str) -> list[str]:
     lines += [f"  running on {h.describe_place()}: {h.title}, {100 * h.share:.0f} %" for h in status.running]
     lines += [f"  failed on {failure.host}: {failure.title}: {failure.reason}" for failure in status.failed]
     if status.finished_runs == status.n_runs:
-        return lines[:1] if status.has_tables else [lines[0], "  no tables yet: give the command without --shard"]
+        return (
+            lines[:1] if status.has_tables else [lines[0], "  no tables yet: the command without --shard writes them"]
+        )
     left = status.seconds_left
     if left is None:
         return [*lines, "  time left: not known before a stack is finished"]

@@ -24,7 +24,7 @@ from ..jobs.spec import settle_without_validation
 from ..methods import find_method, make_method
 from ..progress import Progress, silent
 from ..protocol import LEAST_SITES, Fold, find_two_class_sites, make_training_fold
-from ..results.files import PLAN
+from ..results.files import EVALUATION, MEMBERS, PLAN
 from ..storage import remove_empty_folder
 from ..storage.partial import remove_quietly
 from ..training import Method, Run
@@ -37,9 +37,6 @@ from .patterns import Patterns, read_scans, summarise_reading
 from .ranges import LEAST_SITES_OF_MODEL, ONE_SITE, learn_ranges
 
 __all__ = ["add_evidence", "complete_model", "evaluate_model", "fit_model", "remove_fit_job", "settle_final_settings"]
-
-MEMBERS, EVALUATION = "members", "evaluation"
-"""Folders of the two jobs that a model is made of."""
 
 
 def fit_model(

@@ -19,17 +19,17 @@ from ...settings import require
 
 __all__ = ["ClusterOptions", "SlurmOptions", "connect", "require_dask"]
 
+MEMORY = {"target": False, "spill": False, "pause": False}
+"""Stacks hold what they need: nothing of it can be moved to a disk, and a worker that paused would never go on."""
+
 SETTINGS = {
     # a worker that dies gives its stack back to the client, which counts deaths
-    "distributed.scheduler.allowed-failures": 0,
+    "scheduler.allowed-failures": 0,
     # a worker that comes back later is none of the cluster's any more; on a busy machine its start takes a minute
-    "distributed.deploy.lost-worker-timeout": "3 minutes",
-    # stacks hold what they need: nothing of it can be moved to a disk, and a worker that paused would never go on
-    "distributed.worker.memory.target": False,
-    "distributed.worker.memory.spill": False,
-    "distributed.worker.memory.pause": False,
+    "deploy.lost-worker-timeout": "3 minutes",
+    **{f"worker.memory.{name}": value for name, value in MEMORY.items()},
 }
-"""Of clusters that brio starts; read when a scheduler or a worker starts."""
+"""Of clusters that brio starts; read when a scheduler or a worker starts, or is lost."""
 
 CONNECT_SECONDS = 30
 ANY_PORT = "127.0.0.1:0"
@@ -85,7 +85,8 @@ class SlurmOptions:
             if key not in known:
                 raise BrioError(f"{path}: '{key}' is unknown; {nearest(key, known)}")
             kind = kinds.get(key, str)
-            if not isinstance(value, kind) or isinstance(value, bool):
+            texts = kind is not list or (isinstance(value, list) and all(isinstance(one, str) for one in value))
+            if not isinstance(value, kind) or isinstance(value, bool) or not texts:
                 words = {int: "a whole number", list: "a list of texts", str: "text in quotes"}[kind]
                 raise BrioError(f"{path}: '{key}' must be {words}")
         for key in ("workers", "cores", "memory", "walltime"):
@@ -111,15 +112,17 @@ class SlurmOptions:
             "interface": self.interface,
             "log_directory": self.logs,
             "job_extra_directives": directives,
-            "job_script_prologue": [*_thread_exports(self.cores), *self.prologue],
+            "job_script_prologue": [*_list_exports(self.cores), *self.prologue],
             "worker_extra_args": ["--resources", "GPU=1"] if self.gpus else [],
             "scheduler_options": {"dashboard": False, "dashboard_address": ANY_PORT},
             **({} if self.python is None else {"python": self.python}),
         }
 
 
-def _thread_exports(cores: int) -> list[str]:
-    return [f"export {name}={cores}" for name in _THREADS]
+def _list_exports(cores: int) -> list[str]:
+    """List what a script of SLURM sets for its worker, which does not see the configuration of this process."""
+    memory = [f"export DASK_DISTRIBUTED__WORKER__MEMORY__{name.upper()}={value}" for name, value in MEMORY.items()]
+    return [*(f"export {name}={cores}" for name in _THREADS), *memory]
 
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -186,10 +189,10 @@ def connect(options: ClusterOptions, threads: int | None, gpu: bool) -> Iterator
     Raises
     ------
     BrioError
-        If there is no scheduler at the address, no SLURM, or several workers would share a GPU.
+        If there is no scheduler at the address, the cluster cannot be started, or several workers would share a GPU.
     """
     import dask
-    from distributed import Client, LocalCluster
+    from distributed import Client
 
     if gpu and options.workers is not None and options.workers > 1:
         raise BrioError(
@@ -197,32 +200,40 @@ def connect(options: ClusterOptions, threads: int | None, gpu: bool) -> Iterator
             "--scheduler ADDRESS, or use --workers 1"
         )
     with contextlib.ExitStack() as stack:
-        stack.enter_context(dask.config.set(SETTINGS))
-        if options.scheduler is not None:
-            target: Any = options.scheduler
-        elif options.slurm is not None:
-            from dask_jobqueue import SLURMCluster
-
-            if shutil.which("sbatch") is None:  # else workers would be waited for without end
-                raise BrioError("sbatch: there is no such command here; give --slurm on a node that can submit jobs")
-            target = stack.enter_context(SLURMCluster(**options.slurm.to_keywords()))
-            target.scale(jobs=options.slurm.workers)
-        else:
-            assert options.workers is not None
-            target = stack.enter_context(
-                LocalCluster(
-                    n_workers=options.workers,
-                    threads_per_worker=1,
-                    processes=True,
-                    dashboard_address=ANY_PORT,
-                    silence_logs=logging.ERROR,  # deaths of workers are reported in words
-                    memory_limit=1.0 / options.workers,
-                    resources={"GPU": 1} if gpu else None,
-                    env={name: str(threads) for name in _THREADS} if threads else None,
-                )
-            )
+        stack.enter_context(dask.config.set({f"distributed.{name}": value for name, value in SETTINGS.items()}))
+        target = options.scheduler
+        if target is None:
+            try:
+                target = stack.enter_context(_start_cluster(options, threads, gpu))
+            except (OSError, ValueError, RuntimeError) as error:
+                raise BrioError(f"the cluster cannot be started: {error}") from error
         try:
             client = stack.enter_context(Client(target, timeout=CONNECT_SECONDS, set_as_default=False))
         except (OSError, ValueError) as error:
             raise BrioError(f"{options.scheduler}: no scheduler of Dask answers there ({error}); start it") from error
         yield client
+
+
+def _start_cluster(options: ClusterOptions, threads: int | None, gpu: bool) -> Any:
+    """Start workers through SLURM or on this machine."""
+    if options.slurm is not None:
+        from dask_jobqueue import SLURMCluster
+
+        if shutil.which("sbatch") is None:  # else workers would be waited for without end
+            raise BrioError("sbatch: there is no such command here; give --slurm on a node that can submit jobs")
+        cluster = SLURMCluster(**options.slurm.to_keywords())
+        cluster.scale(jobs=options.slurm.workers)
+        return cluster
+    from distributed import LocalCluster
+
+    assert options.workers is not None
+    return LocalCluster(
+        n_workers=options.workers,
+        threads_per_worker=1,
+        processes=True,
+        dashboard_address=ANY_PORT,
+        silence_logs=logging.ERROR,  # deaths of workers are reported in words
+        memory_limit=1.0 / options.workers,
+        resources={"GPU": 1} if gpu else None,
+        env={name: str(threads) for name in _THREADS} if threads else None,
+    )

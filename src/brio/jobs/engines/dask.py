@@ -22,6 +22,7 @@ from .workers import Workers
 __all__ = ["DaskEngine"]
 
 POLL_SECONDS = 1.0
+VISIBLE_SECONDS = 120.0
 DEADLY = 3
 """Workers that die over a stack before it is given up. One death is often that of the machine; a stack that needs more
 memory than there is kills every worker that it is given to."""
@@ -102,6 +103,7 @@ class _Dispatch:
         self.client, self.workers, self.job, self.plan, self.store = client, workers, job, plan, store
         self.costs, self.waiting = costs, waiting
         self.running: dict[Any, tuple[int, str]] = {}
+        self.unseen: dict[int, tuple[str, float]] = {}
         self.failed: dict[int, str] = {}
         self.deaths: Counter[int] = Counter()
         self.refused: set[int] = set()
@@ -112,7 +114,7 @@ class _Dispatch:
     def run(self, allow_divergence: bool, method_files: tuple[str, ...]) -> None:
         """Hand out stacks until all are finished or failed."""
         try:
-            while self.waiting or self.running:
+            while self.waiting or self.running or self.unseen:
                 self._require_scheduler()
                 for number, address in self._choose_next():
                     task = make_task(
@@ -189,7 +191,7 @@ class _Dispatch:
                 continue
             del self.running[future]
             if future.status == "finished":
-                self._finish(number)
+                self.unseen[number] = address, time.monotonic()
             elif future.status == "error":
                 self._fail(number, address, future.exception())
             elif future.status == "pending":
@@ -197,6 +199,21 @@ class _Dispatch:
                 self._count_deaths(number, address, 1)
             else:
                 self.waiting.insert(0, number)
+        self._look_for_stored_runs()
+
+    def _look_for_stored_runs(self) -> None:
+        """Look for what workers say they have stored; on a network file system it may be seen a little later."""
+        from ..train import is_finished
+
+        for number, (address, since) in list(self.unseen.items()):
+            if is_finished(self.plan, number, self.store):
+                del self.unseen[number]
+                self._finish(number)
+            elif time.monotonic() - since > VISIBLE_SECONDS:
+                del self.unseen[number]
+                folder = self.store.folder.resolve()
+                reason = f"the worker at {address} has stored it, but it is not in {folder} here; use a folder that all"
+                self._give_up(number, f"{reason} machines share")
 
     def _finish(self, number: int) -> None:
         self.done += self.costs[number - 1]
@@ -222,7 +239,8 @@ class _Dispatch:
         reason = f"{self.deaths[number]} workers died over it, perhaps for want of memory; give workers more, or "
         reason += "--runs-per-stack 1"
         failure = Failure(number, self._name(number), address, reason)
-        record_failure(self.store.folder.parent, failure)  # dead workers cannot
+        with contextlib.suppress(BrioError):  # what is said below matters more
+            record_failure(self.store.folder.parent, failure)  # dead workers cannot
         self._give_up(number, reason)
 
     def _give_up(self, number: int, reason: str) -> None:
