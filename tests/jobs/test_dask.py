@@ -210,6 +210,15 @@ def test_one_stack_for_each_free_worker_and_none_of_another_client(dispatch):
     assert given.waiting == [2, 4, 5, 6]
 
 
+def test_a_scheduler_that_is_lost_meanwhile_takes_no_stack_away(dispatch):
+    client = FakeClient({"a": __version__})
+    given = dispatch(client)
+    given.running, client.scheduler_info = {FakeFuture("pending"): (1, "a")}, lambda n_workers: {}
+    given._collect()
+    assert len(given.running) == 1
+    assert given._choose_next() == []
+
+
 def test_smaller_stacks_are_suggested_where_workers_are_left_over(dispatch):
     given, said = dispatch(FakeClient(dict.fromkeys("abcdefg", __version__))), []
     given.job = dataclasses.replace(given.job, say=said.append)

@@ -77,7 +77,7 @@ class Workers:
 
     def _ask_scheduler(self) -> dict[str, Any] | None:
         try:
-            return self._client.scheduler_info(n_workers=-1)["workers"]
+            return self._client.scheduler_info(n_workers=-1).get("workers")  # a client that gave up knows of none
         except OSError:
             return None
 
