@@ -200,3 +200,15 @@ def test_folds_that_differ_in_one_part_share_no_solution(graphs):
         (alone,) = method.fit(graphs, [run])
         assert np.array_equal(fitted.test_logit, alone.test_logit)
         assert fitted.validation_auc == alone.validation_auc
+
+
+@pytest.mark.parametrize("dead_share", [0.0, 0.3])
+@pytest.mark.parametrize("fill", ["source-mean", "zero"])
+def test_shared_products_are_those_of_the_features_of_the_fold(dead_share, fill):
+    graphs = Connectomes(simulate(replace(WHOLE, dead_share=dead_share)))
+    fold = split(graphs.cohort, [1, 2, 3], [4, 5], [6])
+    method = make_method("ridge", {"dead_rois": fill})
+    prepared = method.prepare_run(graphs, method.read_scans(graphs), Run(fold, 0))
+    assert (graphs.alive.all().item()) == (dead_share == 0.0)
+    np.testing.assert_allclose(prepared.gram, prepared.x @ prepared.x.T, atol=1e-11)
+    np.testing.assert_allclose(prepared.x.mean(0), 0.0, atol=1e-12)

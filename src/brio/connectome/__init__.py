@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .combat import Combat, fit_combat
     from .connectomes import Connectomes
     from .edges import find_live_edges, read_edges
-    from .fc import fill_dead, psi
+    from .fc import fill_dead, invert_fisher_z, psi
     from .harmonisation import HarmonisedConnectomes, Harmoniser, fit_harmoniser, harmonise_connectomes
     from .harmonisation_rule import HarmonisationRule, require_covariates
     from .log_euclidean import log_connectome, log_connectomes
@@ -38,6 +38,7 @@ __all__ = [
     "fit_harmoniser",
     "fit_residualiser",
     "harmonise_connectomes",
+    "invert_fisher_z",
     "log_connectome",
     "log_connectomes",
     "psi",
@@ -57,7 +58,7 @@ __getattr__, __dir__ = export_lazily(
         "combat": ("Combat", "fit_combat"),
         "connectomes": ("Connectomes",),
         "edges": ("find_live_edges", "read_edges"),
-        "fc": ("fill_dead", "psi"),
+        "fc": ("fill_dead", "invert_fisher_z", "psi"),
         "harmonisation": ("HarmonisedConnectomes", "Harmoniser", "fit_harmoniser", "harmonise_connectomes"),
         "harmonisation_rule": ("HarmonisationRule", "require_covariates"),
         "log_euclidean": ("log_connectome", "log_connectomes"),

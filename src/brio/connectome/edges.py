@@ -24,8 +24,9 @@ def read_edges(A: Tensor) -> Tensor:
     >>> read_edges(torch.arange(9.0).view(3, 3))
     tensor([1., 2., 5.])
     """
-    u, v = torch.triu_indices(A.shape[-1], A.shape[-1], 1, device=A.device)
-    return A[..., u, v]
+    n_rois = A.shape[-1]
+    u, v = torch.triu_indices(n_rois, n_rois, 1, device=A.device)
+    return A.flatten(-2).index_select(-1, u * n_rois + v)
 
 
 def find_live_edges(alive: Tensor) -> Tensor:

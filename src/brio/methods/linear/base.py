@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -15,6 +14,7 @@ from ...connectome import Connectomes, source_mean
 from ...formatting import format_count
 from ...progress import Progress, silent
 from ...protocol import auc
+from ...threads import map_on_cores
 from ...training import (
     ExplainedScans,
     Explanation,
@@ -31,8 +31,9 @@ from ...training import (
 from .calibration import fit_calibration
 from .features import vectorise_fc
 from .penalty_choice import choose_penalty
+from .prepared import PreparedRun, ScanReader
 from .settings import LinearSettings
-from .sites import KernelEigen, average_site_auc, centre_gram, centre_within
+from .sites import average_site_auc, centre_gram, centre_within
 
 __all__ = ["DualSolution", "LinearMethod", "PreparedRun", "vectorise_fc"]
 
@@ -46,47 +47,6 @@ class DualSolution(NamedTuple):
     intercept: float
 
 
-@dataclass(frozen=True)
-class PreparedRun:
-    """What a fit needs of the source scans of a run, whatever their labels.
-
-    Attributes
-    ----------
-    source : SourceScans
-        n scans.
-    learned : dict of Tensor
-        What their features needed.
-    centre : ndarray, shape [d]
-        Mean of the features.
-    x : ndarray, shape [n, d]
-        Centred features.
-    gram : ndarray, shape [n, n]
-        Their products.
-    penalties : ndarray, shape [penalties]
-        The grid in units of the mean squared norm of the features.
-    inner_fold : ndarray of int64, shape [n]
-        The inner fold that withholds each scan: its site, or one of five where there is one source site.
-    """
-
-    source: SourceScans
-    learned: Tensors
-    centre: np.ndarray
-    x: np.ndarray
-    gram: np.ndarray
-    penalties: np.ndarray
-    inner_fold: np.ndarray
-
-    @cached_property
-    def eigen(self) -> KernelEigen:
-        """Eigenvectors of the Gram matrix, for models whose source scans share one intercept."""
-        return KernelEigen.of_kernel(self.gram, np.zeros(len(self.gram)))
-
-    def split_inner_folds(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Positions of the scans that each inner fold learns from, and of those that it withholds."""
-        for k in np.unique(self.inner_fold):
-            yield np.flatnonzero(self.inner_fold != k), np.flatnonzero(self.inner_fold == k)
-
-
 class LinearMethod(Method):
     """A linear model on features of a scan. A subclass solves the dual; it may have features of its own."""
 
@@ -96,6 +56,9 @@ class LinearMethod(Method):
     uses_seed = True
     """Whether anything may depend on the seed. If not, runs whose folds hold the same scans share one solution. A
     subclass that draws random numbers must set it back to True."""
+    features_are_edges = False
+    """Whether the features are the edges that :meth:`read_scans` reads, but for ROIs without signal. Their products are
+    then computed once for all folds."""
     features_use_labels = False
     """Whether features are learned from labels. Inner folds would then know the labels of their withheld site."""
     margins_are_log_odds = False
@@ -240,17 +203,28 @@ class LinearMethod(Method):
         """Fit every run and score its test scans."""
         take = self.read_scans(connectomes)
         fitted_runs = self.fit_each(
-            runs, lambda run: self._fit_run(connectomes, take, run), format_count(len(runs), "run"), progress
+            connectomes,
+            runs,
+            lambda run: self._fit_run(connectomes, take, run),
+            format_count(len(runs), "run"),
+            progress,
         )
         return [replace(fitted, run=run) for fitted, run in zip(fitted_runs, runs, strict=True)]
 
     def fit_each(
-        self, runs: Sequence[Run], fit_run: Callable[[Run], T], message: str, progress: Progress = silent
+        self,
+        connectomes: Connectomes,
+        runs: Sequence[Run],
+        fit_run: Callable[[Run], T],
+        message: str,
+        progress: Progress = silent,
     ) -> list[T]:
         """Fit every run, but only once those that hold the same scans where nothing depends on the seed.
 
         Parameters
         ----------
+        connectomes : Connectomes
+            Of the whole cohort. On the CPU several runs are fitted at once, each on one core, where memory allows.
         runs : sequence of Run
         fit_run : callable
             Fits one run.
@@ -263,24 +237,32 @@ class LinearMethod(Method):
         list
             What ``fit_run`` returned for each run.
         """
-        fitted_runs: list[T] = []
-        fitted_by_scans: dict[tuple[bytes, ...], T] = {}
-        for i, run in enumerate(runs):
-            progress(f"{message}, fold {run.fold.name}", i / len(runs))
-            scans = tuple(part.tobytes() for part in (run.fold.source, run.fold.validation, run.fold.test))
-            if self.uses_seed or scans not in fitted_by_scans:
-                fitted_by_scans[scans] = fit_run(run)
-            fitted_runs.append(fitted_by_scans[scans])
-        return fitted_runs
+        keys = [self._find_key(run, i) for i, run in enumerate(runs)]
+        distinct = dict(reversed(list(zip(keys, runs, strict=True))))
+        to_fit = [distinct[key] for key in dict.fromkeys(keys)]
 
-    def prepare_run(self, connectomes: Connectomes, take: Callable[[np.ndarray], Scans], run: Run) -> PreparedRun:
+        def report(position: int) -> None:
+            progress(f"{message}, fold {to_fit[position].fold.name}", position / len(to_fit))
+
+        n = len(connectomes)
+        copies = 32.0 * (n * connectomes.n_rois**2 + n**2)  # about four of connectomes and Gram matrices, in float64
+        fitted = map_on_cores(fit_run, to_fit, connectomes.device, report, copies)
+        fitted_by_key = dict(zip(dict.fromkeys(keys), fitted, strict=True))
+        return [fitted_by_key[key] for key in keys]
+
+    def _find_key(self, run: Run, position: int) -> tuple[object, ...]:
+        """What decides the fit of a run: the scans of its fold, and where a seed may matter the run itself."""
+        scans = tuple(part.tobytes() for part in (run.fold.source, run.fold.validation, run.fold.test))
+        return (*scans, position) if self.uses_seed else scans
+
+    def prepare_run(self, connectomes: Connectomes, take: ScanReader, run: Run) -> PreparedRun:
         """Learn the features of a run, centre those of its source scans, and scale the grid of penalties.
 
         Parameters
         ----------
         connectomes : Connectomes
             Of the whole cohort.
-        take : callable
+        take : ScanReader
             What :meth:`read_scans` returned.
         run : Run
 
@@ -289,10 +271,14 @@ class LinearMethod(Method):
         PreparedRun
         """
         source = SourceScans.of_run(connectomes, run)
-        learned, x = self.learn_features(source, take(run.fold.source))
+        learned, x = self.learn_features(source, take(source.scans))
         centre = x.mean(0)
-        x = x - centre
-        gram = x @ x.T
+        if self.features_are_edges:
+            gram = centre_gram(take.multiply(source.scans, x), np.zeros(len(x)))
+            x -= centre
+        else:
+            x = x - centre
+            gram = x @ x.T
         penalties = self.settings.grid * max(np.trace(gram) / len(gram), 1e-9)  # features may all be constant
         return PreparedRun(source, learned, centre, x, gram, penalties, source.assign_inner_folds(run.fold))
 
@@ -300,14 +286,13 @@ class LinearMethod(Method):
         """Compute the products of the centred features of scans with those of the source scans. Shape [m, n]."""
         return (self.extract_features(scans, prepared.learned) - prepared.centre) @ prepared.x.T
 
-    def read_scans(self, connectomes: Connectomes) -> Callable[[np.ndarray], Scans]:
+    def read_scans(self, connectomes: Connectomes) -> ScanReader:
         """Return a function from positions in the cohort to scans as :meth:`extract_features` reads them.
 
         A subclass may transform every scan of the cohort here once, for all folds, if the result depends on that scan
         alone; :meth:`predict` has to do the same.
         """
-        inputs = self.gather_inputs(connectomes)
-        return lambda scans: inputs.take(torch.from_numpy(scans).to(connectomes.device))
+        return ScanReader(self.gather_inputs(connectomes), share_products=self.features_are_edges)
 
     def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
         """Predict margins; the representation is the centred features."""
@@ -335,7 +320,7 @@ class LinearMethod(Method):
         centred = self.extract_features(scans, fitted.state.learned) - p["centre"].double().numpy()
         return Prediction(centred @ p["coefficients"].double().numpy() + float(p["intercept"]), centred)
 
-    def _fit_run(self, connectomes: Connectomes, take: Callable[[np.ndarray], Scans], run: Run) -> FittedRun:
+    def _fit_run(self, connectomes: Connectomes, take: ScanReader, run: Run) -> FittedRun:
         """Learn features, choose the penalty, and score the test scans of one run."""
         fold, prepared = run.fold, self.prepare_run(connectomes, take, run)
         source, penalties = prepared.source, prepared.penalties

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from ...connectome import fill_dead, read_edges
+from ...connectome import find_live_edges, read_edges
 from ...training import Scans
 
 __all__ = ["vectorise_fc"]
@@ -25,5 +26,7 @@ def vectorise_fc(scans: Scans, mean: Tensor) -> np.ndarray:
     -------
     ndarray of float64, shape [n, P (P - 1) / 2]
     """
-    A = fill_dead(scans.A, scans.alive, mean.to(scans.A))
-    return read_edges(A).double().cpu().numpy()
+    edges, filled = read_edges(scans.A).double(), (scans.alive <= 0).any(-1)
+    live = find_live_edges(scans.alive[filled])
+    edges[filled] = torch.where(live, edges[filled], read_edges(mean.to(scans.A)).double())
+    return edges.cpu().numpy()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +16,7 @@ from ...training import FittedRun, Prediction, Scans, SourceScans, Tensors
 from ..registry import method
 from .base import DualSolution
 from .calibration import fit_calibration
+from .prepared import ScanReader
 from .ridge import KernelRidgeMethod
 from .settings import LinearSettings
 
@@ -99,10 +99,9 @@ class LogRidge(KernelRidgeMethod):
         x, live = read_edges(scans.A).double(), find_live_edges(scans.alive)
         return torch.where(live, x, learned["mean"].to(x)).cpu().numpy()
 
-    def read_scans(self, connectomes: Connectomes) -> Callable[[np.ndarray], Scans]:
+    def read_scans(self, connectomes: Connectomes) -> ScanReader:
         """Take the logarithm of every scan once, since it depends on that scan alone."""
-        take, log = super().read_scans(connectomes), log_matrices(connectomes.full, self.settings.shrinkage)
-        return lambda scans: take(scans)._replace(A=log[torch.from_numpy(scans).to(log.device)])
+        return ScanReader(self.gather_inputs(connectomes), log_matrices(connectomes.full, self.settings.shrinkage))
 
     def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
         """Predict margins; the representation is the centred edges of the log-connectomes."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ..registry import TEXTBOOK, method
-from .base import DualSolution, LinearMethod, PreparedRun
+from .base import DualSolution, LinearMethod
 from .logistic_path import LogisticFits, fit_logistic_path
+from .prepared import PreparedRun
 from .sites import KernelEigen
 
 __all__ = ["Logistic", "LogisticMethod"]
@@ -64,4 +65,5 @@ class Logistic(LogisticMethod):
 
     version = 4  # probabilities are those of the margins, which are those of version 3
     uses_seed = False
+    features_are_edges = True
     margins_are_log_odds = True

@@ -86,6 +86,7 @@ class _Columns:
         self.z, self.target, self.included = z, target, included
         self.penalty = np.vstack([np.repeat(penalties[None], z.shape[1], 0), np.zeros((1, len(penalties)))])
         self.square = z**2
+        self.rounded = z.astype(np.float32)  # for the steps, which twice the speed serves better than their last digits
 
     def predict(self, point: np.ndarray) -> np.ndarray:
         """Log-odds of all scans. Shape [n, c]."""
@@ -104,6 +105,7 @@ class _Columns:
         """Newton's step, by conjugate gradients until the residual of each column is small enough. Shape [r + 1, c]."""
         chance = _sigmoid(logit)
         curvature = self.included * chance * (1 - chance)
+        rounded = curvature.astype(np.float32)
         total = curvature.sum(0)
         scale = np.vstack([self.square.sum(0)[:, None] * (total / len(self.z)), total]) + self.penalty
         step, residual = np.zeros_like(gradient), -gradient
@@ -113,7 +115,7 @@ class _Columns:
             active = np.linalg.norm(residual, axis=0) > enough
             if not active.any():
                 break
-            bent = self._collect(curvature * self.predict(direction)) + self.penalty * direction
+            bent = self._bend(rounded, direction.astype(np.float32)) + self.penalty * direction
             along = (direction * bent).sum(0)
             length = np.where(active, product / np.where(along > 0, along, 1.0), 0.0)
             step, residual = step + length * direction, residual - length * bent
@@ -136,6 +138,11 @@ class _Columns:
                 break
             length = np.where(too_long, length / 2, length)
         return point + length * step
+
+    def _bend(self, curvature: np.ndarray, direction: np.ndarray) -> np.ndarray:
+        """Curvature of the loss along directions, in float32. Shapes [n, c] and [r + 1, c] -> [r + 1, c]."""
+        values = curvature * (self.rounded @ direction[:-1] + direction[-1])
+        return np.vstack([self.rounded.T @ values, values.sum(0)])
 
     def _collect(self, values: np.ndarray) -> np.ndarray:
         """Products of values of scans with the features and with 1. Shape [n, c] -> [r + 1, c]."""

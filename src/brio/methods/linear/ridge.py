@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from ...connectome import Connectomes
 from ...progress import Progress, silent
-from ...training import Run, Scans
+from ...training import Run
 from ..registry import TEXTBOOK, method
-from .base import DualSolution, LinearMethod, PreparedRun
+from .base import DualSolution, LinearMethod
 from .many_labels import FitsManyLabels, predict_columns
+from .prepared import PreparedRun, ScanReader
 from .settings import LinearSettings
 from .sites import KernelEigen, predict_withheld_sites
 
@@ -47,6 +48,13 @@ class KernelRidgeMethod(LinearMethod, FitsManyLabels):
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
         return solve_ridge(gram, y, penalty)
 
+    def solve_grid(self, prepared: PreparedRun, y: np.ndarray) -> list[DualSolution]:
+        """Solve all penalties in the eigenvectors of the Gram matrix, which the inner folds need as well."""
+        if self.site_intercepts:
+            return super().solve_grid(prepared, y)
+        rotated = prepared.eigen.rotate(y)
+        return [DualSolution(prepared.eigen.solve(rotated, p), float(y.mean())) for p in prepared.penalties]
+
     def predict_inner_folds(self, prepared: PreparedRun, y: np.ndarray, penalties: np.ndarray) -> np.ndarray:
         """Compute the margins of all inner folds from the fit to all scans; no inner fold is fitted."""
         site = prepared.source.site
@@ -66,11 +74,11 @@ class KernelRidgeMethod(LinearMethod, FitsManyLabels):
     ) -> list[np.ndarray]:
         """Compute the margins of the ordinary fit; without its calibration where each site has an intercept."""
         take, message = self.read_scans(connectomes), f"{labels.shape[1]:,} columns of labels"
-        return self.fit_each(runs, lambda run: self._fit_run_labels(connectomes, take, run, labels), message, progress)
+        return self.fit_each(
+            connectomes, runs, lambda run: self._fit_run_labels(connectomes, take, run, labels), message, progress
+        )
 
-    def _fit_run_labels(
-        self, connectomes: Connectomes, take: Callable[[np.ndarray], Scans], run: Run, labels: np.ndarray
-    ) -> np.ndarray:
+    def _fit_run_labels(self, connectomes: Connectomes, take: ScanReader, run: Run, labels: np.ndarray) -> np.ndarray:
         """Margins of the test scans of one run. Labels [N, B] -> [n_test, B]."""
         fold, prepared = run.fold, self.prepare_run(connectomes, take, run)
         site, Y = prepared.source.site, 2.0 * labels[fold.source] - 1.0
@@ -88,3 +96,4 @@ class Ridge(KernelRidgeMethod):
     """Ridge regression of the label (-1, 1) on the Fisher z entries, penalty chosen on the validation scans."""
 
     uses_seed = False
+    features_are_edges = True

@@ -15,6 +15,7 @@ class LinearSVM(LinearMethod):
     """Linear support vector machine on the Fisher z entries."""
 
     uses_seed = False
+    features_are_edges = True
 
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
         from sklearn.svm import SVC

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...connectome import fill_dead
+from ...connectome import fill_dead, invert_fisher_z
 from ...domains import InnerShare
 from ...training import MethodFacts, Scans, SourceScans, Tensors
 from ..registry import TEXTBOOK, method
@@ -64,15 +64,15 @@ def shrink_correlations(A: Tensor, n_frames: Tensor, shrinkage: float | None) ->
     Tensor of float64, shape [n, P, P]
     """
     p = A.shape[-1]
-    eye = torch.eye(p, dtype=torch.float64, device=A.device)
-    R = A.double().tanh() * (1 - eye) + eye
+    R = invert_fisher_z(A)
     if shrinkage is None:
-        square = R.square().mean((-1, -2))
+        square = torch.linalg.vector_norm(R, dim=(-1, -2)).square() / p**2
         share = ((square + 1.0) / ((n_frames.double() + 1.0) * (square - 1.0 / p)).clamp_min(1e-12)).clamp_max(1.0)
     else:
         share = torch.full_like(n_frames, shrinkage, dtype=torch.float64)
-    share = share[:, None, None]
-    return (1 - share) * R + share * eye
+    R *= (1 - share)[:, None, None]
+    R.diagonal(dim1=-2, dim2=-1).add_(share[:, None])
+    return R
 
 
 def _apply_to_eigenvalues(S: Tensor, function: str) -> Tensor:
@@ -125,8 +125,9 @@ def map_to_tangent_space(S: Tensor, whitening: Tensor) -> Tensor:
         Entries above the diagonal times the root of two, and the diagonal.
     """
     T = _apply_to_eigenvalues(whitening @ S @ whitening, "log")
-    u, v = torch.triu_indices(T.shape[-1], T.shape[-1], device=T.device)
-    return T[:, u, v] * torch.where(u == v, 1.0, 2.0**0.5).to(T)
+    P = T.shape[-1]
+    u, v = torch.triu_indices(P, P, device=T.device)
+    return T.flatten(1).index_select(1, u * P + v) * torch.where(u == v, 1.0, 2.0**0.5).to(T)
 
 
 @method(

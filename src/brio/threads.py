@@ -1,0 +1,95 @@
+"""Independent pieces of work on several cores: each piece in one thread, its linear algebra on one core.
+
+Matrices of a hundred to a thousand rows keep cores busier this way than by threads inside each decomposition. A piece
+is computed alike, bit for bit, whatever the number of pieces and cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from .memory import find_free_memory
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["map_on_cores"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def map_on_cores(
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    device: torch.device | None = None,
+    report: Callable[[int], None] = lambda position: None,
+    bytes_each: float = 0.0,
+) -> list[Result]:
+    """Apply a function to items, as many at once as torch may use threads.
+
+    Parameters
+    ----------
+    function : callable
+        Spends its time in numpy, scipy, torch or libsvm, which let other threads compute meanwhile.
+    items : sequence
+    device : torch.device, optional
+        Where the function computes. A GPU is given one item after the other.
+    report : callable
+        Called by the calling thread with the position of the first item that is not finished.
+    bytes_each : float
+        Memory that one item needs. Where memory is short, fewer items are computed at once.
+
+    Returns
+    -------
+    list
+        What the function returned for each item.
+
+    Examples
+    --------
+    >>> map_on_cores(abs, [-1, 2, -3])
+    [1, 2, 3]
+    """
+    import torch
+
+    if device is not None and device.type != "cpu":
+        return [function(item) for item in _announce(items, report)]
+    free = find_free_memory()
+    fitting = len(items) if free is None or not bytes_each else int(free // bytes_each)
+    with _use_one_core() as cores:
+        at_once = min(cores, fitting, len(items))
+        if at_once <= 1:
+            return [function(item) for item in _announce(items, report)]
+        pool = ThreadPoolExecutor(at_once, initializer=torch.set_num_threads, initargs=(1,))
+        try:
+            return [future.result() for future in _announce([pool.submit(function, item) for item in items], report)]
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _announce(items: Sequence[Item], report: Callable[[int], None]) -> Iterator[Item]:
+    """Iterate over items, and report the position of each before it is given out."""
+    for position, item in enumerate(items):
+        report(position)
+        yield item
+
+
+@contextmanager
+def _use_one_core() -> Iterator[int]:
+    """Let linear algebra use one core; give the number of cores that it used before."""
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    cores = torch.get_num_threads()
+    if cores == 1:
+        yield 1
+        return
+    try:
+        with threadpool_limits(limits=1):
+            torch.set_num_threads(1)
+            yield cores
+    finally:
+        torch.set_num_threads(cores)
