@@ -15,7 +15,7 @@ from brio.jobs import JobSpec
 from brio.jobs.spec import make_methods
 from brio.methods import make_method
 from brio.methods.plus import BrioPlusSettings
-from brio.methods.plus.factors import FactorSpace, assign_rois, edge_shares
+from brio.methods.plus.factors import FactorSpace, _largest_eigenvectors, assign_rois, edge_shares
 from brio.methods.plus.model import FactorModel
 from brio.methods.plus.penalties import Changes, penalise_kernels
 from brio.methods.plus.run_fit import RunFit
@@ -325,3 +325,15 @@ def test_the_estimator_needs_no_validation_sites_and_splits_the_margin():
     assert model.validation_sites_ == ()
     a = model.contributions(cohort)
     np.testing.assert_allclose(a.sum(1) / 2 + model.intercept_, model.decision_function(cohort), atol=1e-6)
+
+
+@pytest.mark.parametrize("rank", [300, 3, 0])
+def test_largest_eigenvectors_are_those_of_a_full_decomposition(rank):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, rank)) * 0.97 ** np.arange(rank)
+    gram = torch.from_numpy(x @ x.T)
+    size, vectors = _largest_eigenvectors(gram, 32)
+    expected = np.linalg.eigvalsh(gram.numpy())[-32:]
+    np.testing.assert_allclose(size, expected, atol=1e-9)
+    np.testing.assert_allclose(gram @ vectors, vectors * size, atol=1e-8)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(32), atol=1e-8)

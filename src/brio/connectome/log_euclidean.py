@@ -8,10 +8,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..threads import map_on_cores
+from .fc import invert_fisher_z
+
 __all__ = ["log_by_chebyshev", "log_by_eigenvectors", "log_connectome", "log_connectomes"]
 
 _REMAINDER = 1e-10
 """The series is cut where its terms fall below this share of the first."""
+
+_MATRICES_AT_ONCE = 64
 
 _NEGATIVE = 1e-3
 """Eigenvalues down to minus this share of the shrinkage are rounding errors of a scan with fewer frames than ROIs."""
@@ -48,12 +53,19 @@ def log_connectome(A: Tensor, shrinkage: float) -> Tensor:
 def log_connectomes(A: Tensor, shrinkages: Sequence[float]) -> list[Tensor]:
     """Compute the log-connectomes of scans under several shrinkages; see :func:`log_connectome`.
 
-    Without a GPU they share the eigenvectors of each matrix, which are the costly part.
+    Without a GPU they share the eigenvectors of each matrix, which are the costly part, and all cores take part.
     """
-    R = A.double().tanh() + torch.eye(A.shape[-1], dtype=torch.float64, device=A.device)
-    if R.is_cuda:
+    if A.is_cuda:
+        R = invert_fisher_z(A)
         return [log_by_chebyshev(R, shrinkage).to(A.dtype) for shrinkage in shrinkages]
-    size, axes = torch.linalg.eigh(R)
+    parts = A.reshape(-1, *A.shape[-2:]).split(_MATRICES_AT_ONCE)
+    logarithms = map_on_cores(lambda part: _take_logarithms(part, shrinkages), parts)
+    return [torch.cat(same).view(A.shape) for same in zip(*logarithms, strict=True)]
+
+
+def _take_logarithms(A: Tensor, shrinkages: Sequence[float]) -> list[Tensor]:
+    """Log-connectomes of a few matrices [n, P, P], by their eigenvectors."""
+    size, axes = torch.linalg.eigh(invert_fisher_z(A))
     return [_take_logarithm(size, axes, shrinkage).to(A.dtype) for shrinkage in shrinkages]
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from scipy.linalg import eigh
+from scipy.sparse.linalg import ArpackError, eigsh
 from torch import Tensor
 
 from ...errors import BrioError
+from ...threads import map_on_cores
 from ..brio.assignment import balanced
 
 __all__ = ["FactorSpace", "assign_rois", "edge_shares"]
 
 _LEAST_SCALE = 1e-9  # mean squared norm of scans that do not differ
+_LANCZOS_FROM = 8  # times as many scans as eigenvectors: from here on Lanczos' method is faster than a decomposition
 _LEAST_VARIANCE = 1e-9
 """Share of the largest variance below which a principal direction is rounding error."""
 
@@ -89,8 +94,25 @@ def _largest_eigenvectors(gram: Tensor, count: int) -> tuple[Tensor, Tensor]:
         size, vectors = torch.linalg.eigh(gram)
         return size[-count:], vectors[:, -count:]
     n = len(gram)
+    if n > _LANCZOS_FROM * count:
+        start = np.cos(np.arange(n))  # any fixed vector but a constant one, which centred scans are orthogonal to
+        with suppress(ArpackError):  # a matrix of low rank, such as that of an empty factor
+            size, vectors = eigsh(gram.numpy(), count, v0=start)
+            order = np.argsort(size)
+            return torch.from_numpy(size[order]), torch.from_numpy(vectors[:, order])
     size, vectors = eigh(gram.numpy(), subset_by_index=[max(0, n - count), n - 1])
     return torch.from_numpy(size), torch.from_numpy(vectors)
+
+
+def _learn_factor(x: Tensor, share: Tensor, d_t: int, precision: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Products of source scans [n, n], their principal coordinates [n, d_t], and directions [edges, d_t]."""
+    weighted = (x * share.sqrt()).to(precision)
+    gram = _multiply_with_itself(weighted).to(x)
+    size, vectors = _largest_eigenvectors(gram, d_t)
+    spanned = size > _LEAST_VARIANCE * size[-1]  # few scans, or an empty factor, span fewer than d_t directions
+    length = torch.where(spanned, size, torch.ones_like(size)).sqrt()
+    axes = weighted.T @ (vectors * (spanned / length)).to(precision)
+    return gram, vectors * (length * spanned), axes.to(x)
 
 
 class FactorSpace(NamedTuple):
@@ -107,7 +129,9 @@ class FactorSpace(NamedTuple):
     width: Tensor  # [J] mean squared distance between source scans in the coordinates
 
     @staticmethod
-    def learn(x: Tensor, Pi: Tensor, d_t: int) -> tuple[FactorSpace, Tensor, Tensor]:
+    def learn(
+        x: Tensor, Pi: Tensor, d_t: int, precision: torch.dtype = torch.float64
+    ) -> tuple[FactorSpace, Tensor, Tensor]:
         """Learn the factors from source scans.
 
         Parameters
@@ -117,6 +141,8 @@ class FactorSpace(NamedTuple):
         Pi : Tensor, shape [J, P]
         d_t : int
             Principal coordinates of each factor.
+        precision : torch.dtype
+            Of the products over edges. Float32 halves their time, and suffices for edges that were estimated in it.
 
         Returns
         -------
@@ -127,19 +153,11 @@ class FactorSpace(NamedTuple):
             Coordinates of the source scans.
         """
         scale = x.square().sum(1).mean().clamp_min(_LEAST_SCALE)
-        linear, coordinates, axes = [], [], []
-        for share in edge_shares(Pi):
-            weighted = x * share.sqrt()
-            gram = _multiply_with_itself(weighted)
-            size, vectors = _largest_eigenvectors(gram, d_t)
-            spanned = size > _LEAST_VARIANCE * size[-1]  # few scans, or an empty factor, span fewer than d_t directions
-            length = torch.where(spanned, size, torch.ones_like(size)).sqrt()
-            linear.append(gram / scale)
-            coordinates.append(vectors * (length * spanned))
-            axes.append(weighted.T @ (vectors * (spanned / length)))
-        r = torch.stack(coordinates)
+        learned = map_on_cores(lambda share: _learn_factor(x, share, d_t, precision), list(edge_shares(Pi)), x.device)
+        linear, r, axes = (torch.stack(same) for same in zip(*learned, strict=True))
+        linear /= scale
         width = (2 * r.var(1, correction=0).sum(-1)).clamp_min(torch.finfo(x.dtype).tiny)
-        return FactorSpace(Pi, scale, torch.stack(axes), width), torch.stack(linear), r
+        return FactorSpace(Pi, scale, axes, width), linear, r
 
     @property
     def shares(self) -> Tensor:
@@ -148,7 +166,9 @@ class FactorSpace(NamedTuple):
 
     def project(self, x: Tensor) -> Tensor:
         """Compute the principal coordinates of scans. Shape [n, edges] -> [J, n, d_t]."""
-        return torch.stack([(x * share.sqrt()) @ axes for share, axes in zip(self.shares, self.axes, strict=True)])
+        axes = self.shares.sqrt().unsqueeze(-1) * self.axes  # [J, edges, d_t]
+        coordinates = x @ axes.transpose(0, 1).flatten(1)  # of all factors in one product
+        return coordinates.unflatten(1, (len(axes), -1)).transpose(0, 1).contiguous()
 
     def kernel(self, r: Tensor, other: Tensor, j: int | slice = slice(None)) -> Tensor:
         """Compute the factors' own kernels, exp(-|r - r'|^2 / width).
@@ -164,5 +184,7 @@ class FactorSpace(NamedTuple):
         -------
         Tensor, shape [J, n, m]
         """
-        width = self.width[j].reshape(-1, 1, 1)
-        return torch.exp(-torch.cdist(r, other).square() / width)
+        scale = self.width[j].reshape(-1, 1, 1).sqrt().to(r).clamp_min(torch.finfo(r.dtype).tiny)  # of an empty factor
+        r, other = r / scale, other / scale
+        squares = r.square().sum(-1).unsqueeze(-1) + other.square().sum(-1).unsqueeze(-2)
+        return torch.baddbmm(squares, r, other.mT, alpha=-2).clamp_min_(0.0).neg_().exp_()

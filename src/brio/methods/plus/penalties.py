@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...threads import map_on_cores
 from .factors import FactorSpace
 
 __all__ = ["Changes", "PenalisedKernels", "penalise_kernels"]
@@ -32,7 +33,13 @@ class PenalisedKernels(NamedTuple):
 
 
 def penalise_kernels(
-    K: Tensor, changes: Changes, x: Tensor, factors: FactorSpace, points: Tensor, own_weight: float
+    K: Tensor,
+    changes: Changes,
+    x: Tensor,
+    factors: FactorSpace,
+    points: Tensor,
+    own_weight: float,
+    precision: torch.dtype = torch.float64,
 ) -> PenalisedKernels:
     """Penalise the same changes of every factor's contribution.
 
@@ -47,19 +54,26 @@ def penalise_kernels(
     points : Tensor, shape [J, m, d_t]
         Coordinates of the points; the last n are the source scans.
     own_weight : float
+    precision : torch.dtype
+        Of the products over edges and points.
 
     Returns
     -------
     PenalisedKernels
     """
-    n, kernels, removed = len(x), [], []
-    eye = torch.eye(len(changes.edges), dtype=K.dtype, device=K.device)
-    for j, share in enumerate(factors.shares):
-        weighted = changes.edges * (share / factors.scale)
-        across, inner = weighted @ x.T, weighted @ changes.edges.T  # T K [rows, n], T K T' [rows, rows]
+    edges, of_scans, combine = (t.to(precision) for t in (changes.edges, x, changes.points))
+    eye = torch.eye(len(edges), dtype=K.dtype, device=K.device)
+
+    def penalise(j: int) -> tuple[Tensor, Tensor]:
+        weighted = edges * (factors.shares[j] / factors.scale).to(precision)
+        across, inner = weighted @ of_scans.T, weighted @ edges.T  # T K [rows, n], T K T' [rows, rows]
         if own_weight:
-            of_points = own_weight * (changes.points @ factors.kernel(points[j : j + 1], points[j : j + 1], j)[0])
-            across, inner = across + of_points[:, -n:], inner + of_points @ changes.points.T
-        removed.append(torch.linalg.solve(eye + inner, across))
-        kernels.append(K[j] - across.T @ removed[-1])
-    return PenalisedKernels(torch.stack(kernels), torch.stack(removed))
+            r = points[j : j + 1].to(precision)
+            of_points = own_weight * (combine @ factors.kernel(r, r, j)[0])
+            across, inner = across + of_points[:, -len(x) :], inner + of_points @ combine.T
+        across = across.to(K)
+        removed = torch.linalg.solve(eye + inner.to(K), across)
+        return K[j] - across.T @ removed, removed
+
+    penalised = map_on_cores(penalise, range(len(K)), x.device)
+    return PenalisedKernels(*(torch.stack(same) for same in zip(*penalised, strict=True)))

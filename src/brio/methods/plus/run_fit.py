@@ -50,6 +50,11 @@ class _Solution(NamedTuple):
     squared_norm: Tensor  # [J] of each factor's part of f
 
 
+def _choose_precision(edges: Tensor) -> torch.dtype:
+    """Precision of products over edges: that of the edges. A GPU multiplies as fast in float64."""
+    return torch.float64 if edges.is_cuda else edges.dtype
+
+
 class RunFit:
     """The fit of one run. The view is chosen at once; :meth:`fit` needs re-estimates under it.
 
@@ -113,10 +118,12 @@ class RunFit:
             Of the source scans, and perhaps others, under the chosen view.
         """
         solution = self._solve(None, self.space.inner_f, self.space.inner_auc)
-        described = self._qualify_factors(solution, reestimates)
+        described, r = self._qualify_factors(solution, reestimates)
         if self.s.lambda_re:
-            changes = self._sketch_changes(reestimates)
-            penalised = penalise_kernels(self.K, changes, self.x, self.factors, self.points, self.own_weight)
+            changes = self._sketch_changes(reestimates, r)
+            penalised = penalise_kernels(
+                self.K, changes, self.x, self.factors, self.points, self.own_weight, _choose_precision(self.edges)
+            )
             solution = self._solve((changes, penalised), *self._predict_inner_folds(penalised.K))
         return self._score(solution, described, block_length)
 
@@ -126,7 +133,7 @@ class RunFit:
         x, live = edges[scans].double(), self.live[scans]
         centre = torch.where(live, x, 0.0).sum(0) / live.sum(0).clamp_min(1)
         x = torch.where(live, x - centre, 0.0)
-        factors, K, points = FactorSpace.learn(x, self.Pi, self.s.d_t)
+        factors, K, points = FactorSpace.learn(x, self.Pi, self.s.d_t, _choose_precision(edges))
         if self.own_weight:
             K = K + self.own_weight * factors.kernel(points, points)
         return _Space(centre, x, factors, K, points, *self._predict_inner_folds(K))
@@ -177,10 +184,11 @@ class RunFit:
             x = torch.where(live.unsqueeze(1), edges[is_source].double() - self.centre, 0.0)
             yield torch.from_numpy(row[row >= 0]).to(edges.device), x
 
-    def _sketch_changes(self, reestimates: ReestimatedEdges) -> Changes:
+    def _sketch_changes(self, reestimates: ReestimatedEdges, r: Tensor) -> Changes:
         """Combine the changes between scans and re-estimates at random, so that squares are the same on average.
 
-        The re-estimates become points of the factors' own kernels, before the source scans.
+        The re-estimates, with their coordinates r [J, n, K, d_t], become points of the factors' own kernels, before
+        the source scans.
         """
         s, n = self.s, len(self.x)
         seed = int(draws.key(self.run.seed, "sketch").view(np.int64))
@@ -191,26 +199,31 @@ class RunFit:
             omega = torch.randn(s.sketch, n, s.K, generator=generator, dtype=torch.float64) / s.sketch**0.5
         omega = omega.to(self.x) * (s.lambda_re / s.K) ** 0.5
         edges = torch.zeros(len(omega), self.x.shape[1], dtype=self.x.dtype, device=self.x.device)
-        r = self.points.new_zeros(s.J, n, s.K, self.points.shape[-1])
+        precision = _choose_precision(self.edges)
         for rows, x in self._iterate_reestimates(reestimates):
-            edges += omega[:, rows].flatten(1) @ (x - self.x[rows].unsqueeze(1)).flatten(0, 1)
-            r[:, rows] = self.factors.project(x.flatten(0, 1)).unflatten(1, (len(rows), s.K))
+            change = (x - self.x[rows].unsqueeze(1)).flatten(0, 1)
+            edges += omega[:, rows].flatten(1).to(precision) @ change.to(precision)
         self.points = torch.cat([r.flatten(1, 2), self.points], 1)
         return Changes(edges, torch.cat([omega.flatten(1), -omega.sum(-1)], 1))
 
-    def _qualify_factors(self, solution: _Solution, reestimates: ReestimatedEdges) -> Qualification:
-        """Relevance and support of the factors, Eqs. (11)-(19); |w_j| is the norm of a factor's part of f."""
+    def _qualify_factors(self, solution: _Solution, reestimates: ReestimatedEdges) -> tuple[Qualification, Tensor]:
+        """Relevance and support of the factors, Eqs. (11)-(19); |w_j| is the norm of a factor's part of f.
+
+        With them come the coordinates of the re-estimates, [J, n, K, d_t].
+        """
         model, a = solution.model, solution.model.contributions(self.x)
         change = torch.zeros_like(a)
+        r = self.points.new_zeros(self.s.J, len(self.x), self.s.K, self.points.shape[-1])
         for rows, x in self._iterate_reestimates(reestimates):
-            reestimated = model.contributions(x.flatten(0, 1)).unflatten(0, (len(rows), -1))
-            change[rows] = (reestimated - a[rows].unsqueeze(1)).square().mean(1)
+            linear, own, projected = model.split_contributions(x.flatten(0, 1))
+            change[rows] = ((linear + own).unflatten(0, (len(rows), -1)) - a[rows].unsqueeze(1)).square().mean(1)
+            r[:, rows] = projected.unflatten(1, (len(rows), -1))
         # [E, 2, n], laid out scan by scan: the layout decides in which order a product adds up, hence its last bits
         scan_by_scan = cell_average_weights(self.source.site, self.source.label).permute(2, 0, 1).contiguous()
         cell_average = scan_by_scan.permute(1, 2, 0).to(a.device)
         site_weight = a.new_full((len(cell_average),), 1.0 / len(cell_average))
         w = solution.squared_norm.sqrt().unsqueeze(-1)
-        return qualify(a, change, w, cell_average, site_weight, self.s.qualification)
+        return qualify(a, change, w, cell_average, site_weight, self.s.qualification), r
 
     def _score(self, solution: _Solution, described: Qualification, block_length: float) -> FittedRun:
         """Calibrate the model and score validation and test scans."""

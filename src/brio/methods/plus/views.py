@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ...connectome import BlockRule, Connectomes, ReestimateRequest, clip_block_length, log_connectomes, read_edges
+from ...threads import map_on_cores
 
 __all__ = ["VIEWS", "ReestimatedEdges", "read_view", "read_views"]
 
@@ -21,6 +22,7 @@ logarithm in even steps.
 
 _CACHE_BYTES = {"cpu": 4 << 30, "cuda": 16 << 30}
 _SCANS_AT_ONCE = 256
+_REESTIMATED_AT_ONCE, _REESTIMATED_ON_A_CORE = 1024, 64
 
 
 def read_view(A: Tensor, view: str) -> Tensor:
@@ -92,7 +94,19 @@ class ReestimatedEdges:
         return iter(self._cache) if self._cache is not None else self._compute()
 
     def _compute(self) -> Iterator[tuple[np.ndarray, Tensor]]:
-        resamples = ReestimateRequest(self._scans, self._block_length, self._seed, 0, self._K)
+        if self._connectomes.device.type != "cpu":
+            yield from self._compute_part(np.arange(len(self._scans)))
+            return
+        for first in range(0, len(self._scans), _REESTIMATED_AT_ONCE):
+            positions = np.arange(first, min(first + _REESTIMATED_AT_ONCE, len(self._scans)))
+            parts = np.array_split(positions, -(-len(positions) // _REESTIMATED_ON_A_CORE))
+            computed = map_on_cores(lambda part: list(self._compute_part(part)), parts)
+            scans, edges = zip(*(pair for part in computed for pair in part), strict=True)
+            yield np.concatenate(scans), torch.cat(edges)
+
+    def _compute_part(self, positions: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:
+        scans = self._scans[positions]
+        resamples = ReestimateRequest(scans, self._block_length[positions], self._seed, 0, self._K)
         for part, A in self._connectomes.iterate_reestimates(resamples):
             edges = read_view(A.flatten(0, 1), self._view)
-            yield self._scans[part], edges.unflatten(0, (len(part), self._K))
+            yield scans[part], edges.unflatten(0, (len(part), self._K))
