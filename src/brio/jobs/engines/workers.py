@@ -71,7 +71,14 @@ class Workers:
         return [address for address in usable if not busy.get(address)]
 
     def exclude(self, address: str, reason: str, job: Job) -> None:
-        """Give a worker no more stacks, and tell the user of a job why."""
+        """Give a worker no more stacks, and tell the user why.
+
+        Parameters
+        ----------
+        address, reason : str
+        job : Job
+            Whose user is told.
+        """
         self._excluded[address] = reason
         job.say(f"the worker at {address} gets no more stacks: {reason}")
 
