@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import brio
 from brio import memory
@@ -12,7 +15,9 @@ from brio.jobs import JobSpec
 from brio.jobs.needs import MOST_RUNS, check_number_of_runs, describe_rest, estimate_memory
 from brio.methods import list_methods, make_method
 from brio.models import explain_model, fit_model
+from brio.protocol import leave_one_site_out
 from brio.results import RunStore
+from brio.training import Run
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +42,31 @@ def test_every_method_has_an_estimate_that_grows_with_its_widths(cohort):
     assert bold > 30 * 1000 * 10_000 * 8 * 4
     many = estimate_memory(make_method("brio-plus", {"K": 10_000}), cohort)
     assert many > 100 * estimate_memory(make_method("brio-plus"), cohort)
+
+
+class LargestTensor(TorchDispatchMode):
+    """Remembers the bytes of the largest tensor that was made."""
+
+    n_bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        tensors = [one for one in tree_leaves(made) if isinstance(one, torch.Tensor)]
+        self.n_bytes = max([self.n_bytes, *(one.untyped_storage().nbytes() for one in tensors)])
+        return made
+
+
+@pytest.mark.parametrize(
+    "settings", [{"K": 30}, {"K": 15, "sketch": 10_000}, {"K": 60, "rho": 0.0}], ids=lambda s: ",".join(s)
+)
+def test_the_estimate_of_brio_plus_is_not_below_its_largest_tensor(cohort, settings):
+    method = make_method("brio-plus", {"view": "fc", **settings})
+    run = Run(leave_one_site_out(cohort, seed=0, validation_sites=0)[0], seed=0)
+    connectomes = Connectomes(cohort)
+    with LargestTensor() as largest:
+        method.fit(connectomes, [run])
+    assert largest.n_bytes > 1e6
+    assert largest.n_bytes < estimate_memory(method, cohort) < 8 * largest.n_bytes
 
 
 def test_a_job_that_does_not_fit_into_memory_is_refused_before_it_writes(cohort, scarce, tmp_path):

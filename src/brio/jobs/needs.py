@@ -49,7 +49,8 @@ def estimate_memory(method: Method, cohort: Cohort) -> float:
     """
     graphs = len(cohort) * cohort.n_rois**2 * 4.0
     reestimates = (method.facts.reestimates or 0) * cohort.n_rois**2 * 4.0 * _PASS
-    return 2 * graphs + _estimate_bold(method, cohort) + max(_estimate_step(method, cohort), reestimates)
+    own = _estimate_bold(method, cohort) + method.estimate_fit_bytes(len(cohort), cohort.n_rois)
+    return 2 * graphs + own + max(_estimate_step(method, cohort), reestimates)
 
 
 def _estimate_bold(method: Method, cohort: Cohort) -> float:

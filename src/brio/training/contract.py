@@ -225,6 +225,18 @@ class Method(ABC):
         """
         raise BrioError(f"method '{self.name}' has neither coefficients of edges nor factors to explain")
 
+    def estimate_fit_bytes(self, n_scans: int, n_rois: int) -> float:
+        """Estimate the memory in bytes that one run needs at least, besides connectomes and a pass of re-estimates.
+
+        A job that does not fit into memory is refused by it before it begins; 0 where nothing else is large.
+
+        Parameters
+        ----------
+        n_scans, n_rois : int
+            Of the whole cohort.
+        """
+        return 0.0
+
     def bytes_per_run(self, connectomes: Connectomes, run: Run) -> int:
         """Estimate the memory in bytes that one more run in a stack needs; decides how many train together."""
         return 0
@@ -381,5 +393,17 @@ class StackableMethod(Protocol):
     def network(self, shape: InputShape) -> nn.Module: ...
     def learn(self, source: SourceScans) -> Tensors: ...
     def objective(self, call: NetworkCall, params: Tensors, batch: Batch, state: RunState, stage: Stage) -> Tensor: ...
+    def estimate_fit_bytes(self, n_scans: int, n_rois: int) -> float:
+        """Estimate the memory in bytes that one run needs at least, besides connectomes and a pass of re-estimates.
+
+        A job that does not fit into memory is refused by it before it begins; 0 where nothing else is large.
+
+        Parameters
+        ----------
+        n_scans, n_rois : int
+            Of the whole cohort.
+        """
+        return 0.0
+
     def bytes_per_run(self, connectomes: Connectomes, run: Run) -> int: ...
     def bytes_per_scan(self, A: Tensor) -> float: ...

@@ -109,6 +109,17 @@ class BrioPlus(Method):
             explains="coefficients of edges, and factors",
         )
 
+    def estimate_fit_bytes(self, n_scans: int, n_rois: int) -> float:
+        """Estimate the memory of a run: views, kernels and, where changes are penalised, what is made of them."""
+        s, n, edges = self.settings, n_scans, n_rois * (n_rois - 1) // 2
+        views = (4 * len(s.views) + 8 * 3) * n * edges  # as they are, and centred: the best, the next, a copy
+        kernels = 8 * 2 * s.J * n**2
+        if not s.lambda_re:
+            return float(views + kernels)
+        rows, points = min(s.sketch, n * s.K), n * (s.K + 1)
+        changes = 8 * rows * (2 * n * s.K + edges) + 8 * 2 * s.J * points * s.d_t  # omega twice, edges, coordinates
+        return float(views + kernels + changes + (8 * 2 * points**2 if s.rho else 0))  # distances and their squares
+
     def _find_block_length(self, connectomes: Connectomes, run: Run) -> float:
         """Block length of the re-estimates of a run, unrounded."""
         s, source = self.settings, SourceScans.of_run(connectomes, run)
