@@ -518,14 +518,45 @@ def test_what_fetch_refuses(here):
 
 
 @pytest.mark.parametrize(
-    "words", [["runn"], ["run", "cohort"], ["run", "--out", "x"], ["run", "cohort", "--methods", "x"]]
+    ("words", "answer"),
+    [
+        ("runn", "no such command 'runn'"),
+        ("run cohort", "missing option '--out'; see 'brio run --help'"),
+        ("run --out x", "missing argument 'cohort'"),
+        ("run cohort --methods x", "no such option: --methods"),
+        ("run cohort --out x --seeds abc", "--seeds: must be a whole number; see 'brio run --help'"),
+        ("predict model cohort --out x --accuracy much", "--accuracy: must be a number; see 'brio predict --help'"),
+        ("run cohort more --out x", "got unexpected extra argument"),
+        ("run cohort --out", "option '--out' requires an argument"),
+    ],
 )
-def test_words_that_make_no_command(here, words):
-    before = tree(here)
-    said = command(*words)
+def test_words_that_make_no_command_are_answered_in_one_line(here, words, answer):
+    assert refused(here, *words.split()).startswith(answer)
+
+
+def test_no_words_are_answered_with_the_help(here):
+    said = command()
     assert said.status == 2
-    assert "Usage:" in said.err
-    assert tree(here) == before
+    assert "Usage:" in said.text
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("seeds = 100000", "--seeds 100000: must be"),
+        ('method = ["bryo"]', "method 'bryo' is unknown"),
+        ("[set]\npenalties = inf", "setting 'penalties'"),
+        ('with = ["gone"]', "gone: not a cohort folder"),
+        ('with = ["a\\u0000b"]', "'with': \"a\\u0000b\" holds a null character"),
+    ],
+)
+def test_an_error_about_an_option_of_a_file_names_the_file(here, text, answer):
+    (here / "options.toml").write_text(f"{text}\n")
+    method = [] if "bryo" in text else ["--method", "ridge"]
+    told = refused(here, "run", "cohort", "--config", "options.toml", *method, "--device", "cpu", "--out", "new")
+    assert told.startswith(f"options.toml: {answer}")
+    on_line = refused(here, "run", "cohort", "--config", "options.toml", *method, "--out", "new", "--seeds", "2000")
+    assert on_line.startswith("--seeds 2000") or "options.toml" in on_line
 
 
 def test_a_whole_process_says_one_line(here):

@@ -170,5 +170,5 @@ def _configure(recipe: Recipe, what: str, text: str) -> Case:
         tuple(recipe.words.split()),
         spoil,
         "refused",
-        ("options.toml", "--with", "setting '"),
+        ("options.toml: ",),
     )

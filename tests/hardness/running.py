@@ -214,9 +214,8 @@ def judge_refusal(case: Case, said: Said, changed: list[str]) -> str:
     resumed = [out for out in case.outputs if out in case.recipe.parts]  # a job brings its own files up to date
     if left := [path for path in changed if not path.startswith(tuple(resumed or "/")) or "partial" in path]:
         return f"leaves {left[:5]} after: {said.err}"
-    usage = said.err.startswith("Usage: ")  # the parser of options answers in a form of its own
     lines = [line for line in said.err.splitlines() if not line.startswith(NOTICES)]
-    if not usage and (len(lines) != 1 or not lines[0].startswith("brio: ")):
+    if len(lines) != 1 or not lines[0].startswith("brio: "):
         return f"is not one line: {said.err[:1500]}"
     if len(said.err) > LONGEST_LINE + 2 * sum(map(len, case.words)):
         return f"a line of {len(said.err)} characters: {said.err[:200]}"

@@ -17,11 +17,15 @@ import typer
 from ..errors import BrioError
 from ..storage import UnhashedFilesWarning, warn_unhashed
 from ..version import __version__
+from .config_file import KINDS, find_kinds, name_config_file, show_option
 
 __all__ = ["app", "fetch_app", "main"]
 
 _RESUMING = ("run", "tune", "study", "demo")
 """Commands that go on from where they were when they are given again."""
+
+_UsageError: Any = typer.BadParameter.__base__
+"""What typer raises where words make no command; it exports one kind of it alone."""
 
 
 class _Terminated(KeyboardInterrupt):
@@ -33,8 +37,11 @@ class _Commands(typer.core.TyperGroup):
 
     def invoke(self, context: typer.Context) -> Any:  # type: ignore[override]
         """Run a command; on Ctrl-C say what is left of it and exit with status 130, or 143 where it is terminated."""
+        words = tuple(context.args)
         try:
             return super().invoke(context)
+        except BrioError as error:
+            raise name_config_file(error, context.meta, words) from error
         except KeyboardInterrupt as interruption:
             _explain_interruption(interruption, context.invoked_subcommand)
 
@@ -69,8 +76,8 @@ def _read_options(
 def main() -> None:
     """Run the command line.
 
-    A BrioError, OSError or lack of memory is printed as one line on standard error; the exit status is then 2. An
-    interrupted command cleans up, says how to go on, and exits with status 130 (Ctrl-C) or 143 (terminated).
+    A BrioError, OSError, lack of memory or a wrong option is printed as one line on standard error; the exit status is
+    then 2. An interrupted command cleans up, says how to go on, and exits with status 130 (Ctrl-C) or 143 (terminated).
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that a terminal cannot show is no reason to stop
@@ -78,17 +85,21 @@ def main() -> None:
     try:
         with _end_when_terminated(), _show_notice_once():
             try:
-                app()
+                status = app(standalone_mode=False, prog_name="brio")
             finally:
                 sys.stdout.flush()  # a full disk shows here, not when Python ends
     except BrioError as error:
         _fail(str(error))
+    except _UsageError as error:
+        _explain_usage(error)
     except KeyboardInterrupt as interruption:  # before the command began, or after it ended
         _explain_interruption(interruption, None)
     except OSError as error:  # a missing file or a full disk is for the user to mend, not a defect to trace
         _fail(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
     except MemoryError:
         _fail("there is not enough memory for this; close other programs, or take fewer scans, ROIs or runs at once")
+    if status:  # of an exit that a command asked for; commands return nothing
+        sys.exit(status)
 
 
 @contextmanager
@@ -137,6 +148,21 @@ def _explain_interruption(interruption: KeyboardInterrupt, command: str | None) 
     word = "terminated" if terminated else "interrupted"
     print(f"brio: {word}; give the same command again{how}", file=sys.stderr)
     sys.exit(143 if terminated else 130)
+
+
+def _explain_usage(error: Any) -> NoReturn:
+    """Say in one line why words make no command, and where help is; without any word, the help itself is printed."""
+    message = error.format_message().strip()
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(message, file=sys.stderr)
+        sys.exit(2)
+    param, context = getattr(error, "param", None), error.ctx
+    if param is not None and context is not None and message.startswith("Invalid value"):
+        kind = find_kinds(context.command)[param.name][0]
+        message = f"{show_option(param)}: must be {KINDS[kind]}"  # the parser has words of its own
+    message = f"{message[:1].lower()}{message[1:].rstrip('.')}"
+    see = "See" if message.endswith("?") else "; see"
+    _fail(f"{message} {see} '{'brio' if context is None else context.command_path} --help'".replace(" ;", ";"))
 
 
 def _fail(message: str) -> NoReturn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,9 @@ from ..settings import parse_assignments
 SETTINGS = "set"
 """The option that is a table of the file."""
 
+CONFIG_FILE, FILED = "brio config file", "brio filed"
+"""Keys of what a context remembers: the file, and how an error would name each option and setting of it."""
+
 KINDS = {bool: "true or false", int: "a whole number", float: "a number", Path: "a path in quotes", str: "text"}
 """Kinds of options in words."""
 
@@ -24,6 +27,11 @@ KINDS = {bool: "true or false", int: "a whole number", float: "a number", Path: 
 def option_name(param: Any) -> str:
     """Return the name of an option without dashes, or that of an argument."""
     return param.opts[-1].lstrip("-") if param.param_type_name == "option" else param.name
+
+
+def show_option(param: Any) -> str:
+    """Return the name of an option or an argument as a user writes it."""
+    return param.opts[-1] if param.param_type_name == "option" else param.name
 
 
 def find_kinds(command: Any) -> dict[str, tuple[type, bool]]:
@@ -67,6 +75,7 @@ def read_config(context: typer.Context, path: Path | None) -> Path | None:
     if path is None or context.resilient_parsing:
         return path
     options, kinds, defaults = list_options(context.command), find_kinds(context.command), {}
+    context.meta[CONFIG_FILE], context.meta[FILED] = path, {}
     for key, value in read_configuration(path).items():
         if key not in options:
             raise BrioError(f"{path}: 'brio {context.info_name}' has no option '{key}'; {nearest(key, options)}")
@@ -77,6 +86,9 @@ def read_config(context: typer.Context, path: Path | None) -> Path | None:
         else:
             name = options[key].name
             defaults[name] = _check_value(value, *kinds[name], f"{path}: '{key}'", path.parent)
+            texts = defaults[name] if isinstance(defaults[name], list) else [defaults[name]]
+            names = [f"--{key} ", f"--{key}:", f"setting '{key}'", *(f"'{text}'" for text in texts)]
+            context.meta[FILED][f"--{key}"] = names + [f"{text}: " for text in texts if kinds[name][0] is Path]
     context.default_map = defaults
     return path
 
@@ -93,6 +105,8 @@ def _check_value(value: Any, kind: type, several: bool, where: str, folder: Path
     for one in values:
         if not isinstance(one, wanted) or (isinstance(one, bool) and kind is not bool):
             raise BrioError(f"{where}: {format_value(one)} is not {KINDS[kind]}")
+        if isinstance(one, str) and "\0" in one:
+            raise BrioError(f"{where}: {format_value(one)} holds a null character, which no name does")
     written = [str(folder / one) if kind is Path else one if kind is bool else str(one) for one in values]
     return written if several else written[0]
 
@@ -115,4 +129,35 @@ def merge_settings(context: typer.Context, given: list[str] | None) -> list[str]
     if not filed or context.resilient_parsing:
         return given
     on_line = parse_assignments(given or [])
+    used = [key for key in filed if key not in on_line]
+    context.meta[FILED] |= {f"--set {key}": [f"setting '{key}'", f"--set {key}:"] for key in used}
     return [*(f"{key}={value}" for key, value in filed.items() if key not in on_line), *(given or [])]
+
+
+def name_config_file(error: BrioError, remembered: Mapping[str, Any], words: Sequence[str]) -> BrioError:
+    """Let an error about an option or a setting name the file that it stands in.
+
+    Parameters
+    ----------
+    error : BrioError
+    remembered : dict
+        The ``meta`` of a context; :func:`read_config` has left there what the file holds.
+    words : sequence of str
+        Of the command line, whose options win over those of the file.
+
+    Returns
+    -------
+    BrioError
+        The same where it is about something else, or names the file already.
+    """
+    file, message = remembered.get(CONFIG_FILE), str(error)
+    if file is None or message.startswith(f"{file}: "):
+        return error
+    filed = {flag: names for flag, names in remembered[FILED].items() if not _is_given(flag, words)}
+    if any(name in message for names in filed.values() for name in names):
+        return BrioError(f"{file}: {message}")
+    return error
+
+
+def _is_given(flag: str, words: Sequence[str]) -> bool:
+    return any(word == flag or word.startswith(f"{flag}=") for word in words)
