@@ -1,5 +1,6 @@
 """A folder is reserved for one process, and a dead process reserves nothing."""
 
+import errno
 import os
 import signal
 
@@ -50,3 +51,13 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
     with pytest.raises(BrioError, match=r"\.lock: cannot be written"), lock_folder(tmp_path):
         pass
     assert (tmp_path / "treasure").read_text() == "mine"
+
+
+def test_a_folder_made_for_a_lock_that_cannot_be_written_goes_again(tmp_path, monkeypatch):
+    def fail(lock, blocking):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("filelock.FileLock.acquire", fail)
+    with pytest.raises(BrioError, match="the disk is full"), lock_folder(tmp_path / "a" / "b"):
+        pass
+    assert not list(tmp_path.iterdir())

@@ -62,6 +62,22 @@ def test_a_writer_that_is_killed_at_any_moment_leaves_files_that_fit(folder, tmp
             assert {path.name: path.read_bytes() for path in copy.iterdir()} == whole, (steps[number], when)
 
 
+def test_what_is_there_already_is_not_written_again(folder):
+    assert list_steps(lambda: write_recorded(folder, OLD)) == []
+    assert list_steps(lambda: write_recorded(folder, {"b.json": OLD["b.json"]})) == []
+    (folder / "a.csv").write_text("damaged")
+    assert list_steps(lambda: write_recorded(folder, OLD))
+    assert read_stored(folder / "a.csv", "", always) == b"old a"
+
+
+def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_is_written(folder):
+    (folder / "c.md").mkdir()
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    with pytest.raises(BrioError, match=r"c\.md: is a folder"):
+        write_recorded(folder, NEW)
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
 def test_sha256sum_reads_them(folder):
     if shutil.which("sha256sum"):
         assert subprocess.run(["sha256sum", "--check", "--quiet", SUMS], cwd=folder, check=False).returncode == 0

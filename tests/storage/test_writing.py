@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from brio.errors import BrioError
-from brio.storage import create_whole_folder, make_folders, remove_leftovers, write_atomically
+from brio.storage import create_whole_folder, make_folders, partial, refuse_existing, remove_leftovers, write_atomically
 from brio.storage.partial import is_partial, reserve_name
 from faults import KILLED, die_at, failing, list_steps, raising, run_until, watching
 from stored import name_leftover
@@ -52,7 +52,7 @@ def test_a_link_under_any_name_is_not_followed(tmp_path, monkeypatch):
     treasure = tmp_path / "treasure"
     treasure.write_text("mine")
     path = tmp_path / "report.html"
-    monkeypatch.setattr("brio.storage.writing.reserve_name", lambda folder: folder / "guessed")
+    monkeypatch.setattr("brio.storage.writing.reserve_name", lambda folder, final="": folder / "guessed")
     (tmp_path / "guessed").symlink_to(treasure)
     with pytest.raises(BrioError, match=r"report\.html: cannot be written \(File exists\)"):
         write_atomically(path, "page")
@@ -146,6 +146,29 @@ def test_a_file_in_the_way_is_named(tmp_path):
         make_folders(tmp_path / "file" / "below")
 
 
+def test_folders_above_one_that_cannot_be_made_go_again(tmp_path):
+    with pytest.raises(BrioError, match=r"cannot be written \(File name too long\)"):
+        make_folders(tmp_path / "a" / "b" / ("x" * 300))
+    with pytest.raises(BrioError, match=r"cannot be written \(File name too long\)"):
+        write_folder(tmp_path / "a" / ("x" * 300) / "out")
+    assert not names(tmp_path)
+
+
+def test_the_second_of_two_writers_learns_it_before_it_begins(tmp_path):
+    out = tmp_path / "out"
+    refuse_existing(out)
+    with create_whole_folder(out):
+        with pytest.raises(BrioError, match="out: another brio is writing it"):
+            refuse_existing(out)
+        refuse_existing(tmp_path / "other")
+    with pytest.raises(BrioError, match="out: exists already"):
+        refuse_existing(out)
+    dead = name_leftover(tmp_path)
+    dead.with_name(dead.name.replace(".partial", f"-{reserve_name(out, 'new').name.split('-')[5]}")).mkdir()
+    assert is_partial(names(tmp_path).difference({"out"}).pop())
+    refuse_existing(tmp_path / "new")
+
+
 # ---------------------------------------------------------------- leftovers
 
 
@@ -165,6 +188,19 @@ def test_only_what_a_dead_process_of_ours_left_is_removed(tmp_path):
     remove_leftovers(tmp_path, reserved=True)
     assert names(tmp_path) == {path.name for path in foreign}
     remove_leftovers(tmp_path / "not there")
+
+
+def test_a_container_numbers_its_processes_by_itself(tmp_path, monkeypatch):
+    """Two with one host name that share a folder: a process that one does not see may live in the other."""
+    left = name_leftover(tmp_path)
+    left.mkdir()
+    partial._get_machine.cache_clear()
+    monkeypatch.setattr(partial.os, "readlink", lambda path: "pid:[1]")
+    try:
+        remove_leftovers(tmp_path)
+        assert names(tmp_path) == {left.name}
+    finally:
+        partial._get_machine.cache_clear()
 
 
 def test_links_in_a_leftover_are_not_followed(tmp_path):

@@ -10,6 +10,7 @@ import typer
 
 from .. import domains
 from ..console import say
+from ..storage import refuse_existing
 from .app import app, fetch_app
 from .options import (
     AtlasTable,
@@ -134,7 +135,6 @@ def atlas(
     """
     from ..cohort import Cohort
     from ..cohort.readers import add_atlas
-    from ..cohort.readers.assembly import refuse_existing
 
     refuse_existing(out)
     loaded = Cohort.load(cohort)
@@ -198,6 +198,7 @@ def simulate(
     from ..cohort.simulate import Simulation
     from ..cohort.simulate import simulate as simulate_cohort
 
+    refuse_existing(out)
     simulation = Simulation(
         n_sites=sites,
         per_class=per_class,

@@ -14,6 +14,7 @@ import typer
 from .. import domains
 from ..console import say, show_progress
 from ..errors import BrioError
+from ..storage import refuse_existing
 from .app import app
 from .engines import EngineOption, Scheduler, Slurm, Workers, open_engine
 from .options import (
@@ -118,7 +119,6 @@ def fit(
 
     Example: brio fit cohort --method log-ridge --evaluate --out model
     """
-    from ..cohort.readers.assembly import refuse_existing
     from ..jobs.job import open_cohort
     from ..jobs.spec import check_settings
     from ..models.evidence_job import read_evidence_job
@@ -203,7 +203,6 @@ def predict(
     """Predict scans with a model: probability, interval, and whether the scan is like those it was fitted to."""
     given = locals()  # the options by their names
     from ..cohort.readers import summarise_scans_to_predict
-    from ..cohort.readers.assembly import refuse_existing
     from ..models.sums import check_sums
 
     refuse_existing(out)
@@ -273,7 +272,6 @@ def adapt(
     """
     given = locals()  # the options by their names
     from ..cohort.readers import summarise_scans_to_predict
-    from ..cohort.readers.assembly import refuse_existing
     from ..models.sums import check_sums
 
     refuse_existing(out)
@@ -327,7 +325,6 @@ def explain(
 
     Example: brio explain model --cohort cohort --sites --out explanation
     """
-    from ..cohort.readers.assembly import refuse_existing
     from ..jobs.job import prepare_job
     from ..models.sums import check_sums
 

@@ -7,10 +7,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import BrioError
 from . import disk
-from .writing import explain_failure, make_folders
+from .writing import explain_failure, make_folders, remove_made
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 __all__ = ["LOCK", "lock_folder"]
 
@@ -29,15 +33,16 @@ def lock_folder(folder: Path) -> Iterator[None]:
     BrioError
         If another process has reserved it, or it cannot be written.
     """
-    from filelock import FileLock, Timeout
+    from filelock import FileLock
 
     made = make_folders(folder)
     lock = FileLock(folder / LOCK)
-    with explain_failure(folder / LOCK):
-        try:
-            lock.acquire(blocking=False)
-        except Timeout:
-            raise BrioError(f"{folder}: another brio is at work there; wait for it or choose another --out") from None
+    try:
+        with explain_failure(folder / LOCK):
+            _acquire(lock, folder)
+    except BaseException:
+        remove_made(made)  # unless another process has its lock there
+        raise
     try:
         yield
     except BaseException:
@@ -47,10 +52,18 @@ def lock_folder(folder: Path) -> Iterator[None]:
         lock.release()
 
 
+def _acquire(lock: FileLock, folder: Path) -> None:
+    from filelock import Timeout
+
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:  # an OSError, but nothing that cannot be written
+        raise BrioError(f"{folder}: another brio is at work there; wait for it or choose another --out") from None
+
+
 def _remove_if_unused(folder: Path, made: list[Path]) -> None:
     """Remove a folder that was made for the lock, and those made above it, if they hold nothing else."""
     with contextlib.suppress(OSError):
         if folder in made and os.listdir(folder) == [LOCK]:
             disk.remove_file(folder / LOCK)  # a process that has it open will see that it has no name any more
-            for place in reversed(made):
-                disk.remove_folder(place)
+            remove_made(made)

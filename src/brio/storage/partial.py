@@ -18,9 +18,9 @@ from pathlib import Path
 
 from . import disk
 
-__all__ = ["is_partial", "remove_leftovers", "remove_quietly", "reserve_name"]
+__all__ = ["is_being_written", "is_partial", "remove_leftovers", "remove_quietly", "reserve_name"]
 
-_NAME = re.compile(r"\.brio-([0-9a-f]{8})-([0-9]+)-([0-9a-f]{8})-[0-9]+\.partial")
+_NAME = re.compile(r"\.brio-([0-9a-f]{8})-([0-9]+)-([0-9a-f]{8})-[0-9]+(?:-([0-9a-f]{8}))?\.partial")
 _PROCESS = secrets.token_hex(4)
 """Tells this process from an earlier one with the same number."""
 _numbers = itertools.count()
@@ -28,13 +28,42 @@ _numbers = itertools.count()
 
 @functools.cache
 def _get_machine() -> str:
-    """Return eight digits for this machine; a folder may be shared with others."""
-    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+    """Return eight digits for this machine, since a folder may be shared with others.
+
+    A container counts as a machine of its own, because it numbers its processes by itself.
+    """
+    try:
+        container = os.readlink("/proc/self/ns/pid")
+    except OSError:  # not Linux
+        container = ""
+    return _shorten(platform.node() + container)
 
 
-def reserve_name(folder: Path) -> Path:
-    """Return a new name in a folder for something that is being written."""
-    return folder / f".brio-{_get_machine()}-{os.getpid()}-{_PROCESS}-{next(_numbers)}.partial"
+def _shorten(text: str) -> str:
+    return hashlib.sha256(os.fsencode(text)).hexdigest()[:8]
+
+
+def reserve_name(folder: Path, final: str = "") -> Path:
+    """Return a new name in a folder for something that is being written.
+
+    Parameters
+    ----------
+    folder : Path
+    final : str
+        Name that it will get; given, :func:`is_being_written` finds it.
+    """
+    ending = f"-{_shorten(final)}" if final else ""
+    return folder / f".brio-{_get_machine()}-{os.getpid()}-{_PROCESS}-{next(_numbers)}{ending}.partial"
+
+
+def is_being_written(path: Path) -> bool:
+    """Return whether a live process of this machine is writing what will get a name; of others nothing is known."""
+    try:
+        matches = filter(None, map(_NAME.fullmatch, os.listdir(path.parent)))
+    except OSError:
+        return False
+    here, final = _get_machine(), _shorten(path.name)
+    return any(match[1] == here and match[4] == final and not _is_dead(match[0]) for match in matches)
 
 
 def is_partial(name: str) -> bool:

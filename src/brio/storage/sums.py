@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import BrioError
-from .writing import encode_text, make_folders, replace_content, write_atomically, write_new
+from .writing import encode_text, make_folders, refuse_special, replace_content, write_atomically, write_new
 
 __all__ = [
     "SUMS",
@@ -119,13 +119,21 @@ def read_sums(folder: Path, remedy: str) -> Sums | None:
     return sums
 
 
-def write_sums(folder: Path, names: Iterable[str]) -> None:
-    """Write the hashes of files of a folder that has no name yet, see :func:`brio.storage.create_whole_folder`."""
+def write_sums(folder: Path, names: Iterable[str] | None = None) -> None:
+    """Write the hashes of files of a folder that has no name yet, see :func:`brio.storage.create_whole_folder`.
+
+    Parameters
+    ----------
+    folder : Path
+    names : iterable of str, optional
+        By default all that are there, in alphabetical order.
+    """
+    names = sorted(os.listdir(folder)) if names is None else names
     write_new(folder / SUMS, Sums({name: hash_file(folder / name) for name in names}).to_text())
 
 
 def write_recorded(folder: Path, files: Mapping[str, str | bytes]) -> None:
-    """Write files of a folder, one after the other, and their hashes.
+    """Write files of a folder, one after the other, and their hashes; nothing where all are there as they shall be.
 
     Parameters
     ----------
@@ -137,7 +145,13 @@ def write_recorded(folder: Path, files: Mapping[str, str | bytes]) -> None:
     make_folders(folder)
     data = {name: encode_text(folder / name, text) for name, text in files.items()}
     new = {name: hashlib.sha256(content).hexdigest() for name, content in data.items()}
-    before = _settle(folder)
+    for name in new:  # before the first is replaced
+        refuse_special(folder / name)
+    sums = _read_undamaged(folder)
+    if sums == Sums(sums.listed | new) and all(_has_hash(folder / name, digest) for name, digest in new.items()):
+        return
+    # of a file that a killed process was writing, the hash that it has now
+    before = sums.listed | {name: digest for name, digest in sums.coming.items() if _has_hash(folder / name, digest)}
     write_atomically(folder / SUMS, Sums(before, new).to_text())
     for name, content in data.items():
         replace_content(folder / name, content)
@@ -145,14 +159,20 @@ def write_recorded(folder: Path, files: Mapping[str, str | bytes]) -> None:
     write_atomically(folder / SUMS, Sums(after).to_text())
 
 
-def _settle(folder: Path) -> dict[str, str]:
-    """Read the hashes of a folder; of a file that a killed process was writing, the hash that it has now."""
+def _read_undamaged(folder: Path) -> Sums:
+    """Read the hashes of a folder; none where they are damaged, so that it is noticed with files not written now."""
     try:
-        sums = read_sums(folder, "") or Sums()
-    except BrioError:  # files that are not written now lose their hashes, so that the damage is noticed with them
-        return {}
-    coming = {name: digest for name, digest in sums.coming.items() if (folder / name).is_file()}
-    return sums.listed | {name: digest for name, digest in coming.items() if hash_file(folder / name) == digest}
+        return read_sums(folder, "") or Sums()
+    except BrioError:
+        return Sums()
+
+
+def _has_hash(path: Path, digest: str) -> bool:
+    """Return whether a file is there, can be read, and has a hash."""
+    try:
+        return hash_file(path) == digest
+    except OSError:
+        return False
 
 
 def check_stored(path: Path, remedy: str, promised: Callable[[], bool], content: bytes | None = None) -> None:
@@ -173,10 +193,7 @@ def check_stored(path: Path, remedy: str, promised: Callable[[], bool], content:
     BrioError
         If the file cannot be read, does not fit its hash, or has none though it must.
     """
-    try:
-        digest = hash_file(path) if content is None else hashlib.sha256(content).hexdigest()
-    except OSError as error:
-        raise BrioError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
+    digest = _hash_readable(path, remedy) if content is None else hashlib.sha256(content).hexdigest()
     sums = read_sums(path.parent, remedy)
     allowed = set() if sums is None else {sums.listed.get(path.name), sums.coming.get(path.name)} - {None}
     if digest in allowed:
@@ -189,6 +206,14 @@ def check_stored(path: Path, remedy: str, promised: Callable[[], bool], content:
         raise BrioError(f"{path.parent / SUMS}: is missing; {remedy}")
     else:
         raise BrioError(f"{path.parent / SUMS}: has no line for {path.name}; {remedy}")
+
+
+def _hash_readable(path: Path, remedy: str) -> str:
+    """Compute the hash of a file; an error that names it and says what to do where it cannot be read."""
+    try:
+        return hash_file(path)
+    except OSError as error:
+        raise BrioError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
 
 
 def is_kept(path: Path, remedy: str) -> bool:
@@ -236,7 +261,7 @@ def check_all(folder: Path, remedy: str, required: Iterable[str] = ()) -> list[s
     for name, digest in sums.listed.items():
         if not (folder / name).is_file():
             raise BrioError(f"{folder / name}: is missing, though {SUMS} lists it; {remedy}")
-        if hash_file(folder / name) != digest:
+        if _hash_readable(folder / name, remedy) != digest:
             raise BrioError(f"{folder / name}: was changed or damaged since it was written; {remedy}")
     for name in required:
         if name not in sums.listed:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..errors import BrioError
 from . import disk
-from .partial import remove_leftovers, remove_quietly, reserve_name
+from .partial import is_being_written, remove_leftovers, remove_quietly, reserve_name
 
 __all__ = [
     "NewFile",
@@ -25,8 +25,10 @@ __all__ = [
     "explain_failure",
     "make_folders",
     "refuse_existing",
+    "refuse_special",
     "remove_empty_folder",
     "remove_file",
+    "remove_made",
     "replace_content",
     "write_atomically",
     "write_new",
@@ -50,9 +52,21 @@ def explain_failure(path: Path) -> Iterator[None]:
 
 
 def refuse_existing(out: str | Path) -> None:
-    """Raise :class:`BrioError` if ``out`` exists, be it a link to nowhere, before any work is done."""
-    if os.path.lexists(out):
-        raise BrioError(f"{out}: exists already; choose another --out or remove it")
+    """Refuse a folder that is to be created, before any work is done.
+
+    Raises
+    ------
+    BrioError
+        If it exists, be it a link to nowhere, or another process of this machine is writing it.
+    """
+    _refuse_name(Path(out))
+    if is_being_written(Path(out)):
+        raise BrioError(f"{out}: another brio is writing it; wait for it or choose another --out")
+
+
+def _refuse_name(path: Path) -> None:
+    if os.path.lexists(path):
+        raise BrioError(f"{path}: exists already; choose another --out or remove it")
 
 
 def make_folders(folder: Path) -> list[Path]:
@@ -66,18 +80,29 @@ def make_folders(folder: Path) -> list[Path]:
     Raises
     ------
     BrioError
-        If it cannot be made, or a file is in the way.
+        If it cannot be made, or a file is in the way; then nothing is left.
     """
     missing = [place for place in (folder, *folder.parents) if not os.path.lexists(place)]
-    made = []
+    made: list[Path] = []
     with explain_failure(folder):
-        for place in reversed(missing):
-            with contextlib.suppress(FileExistsError):  # another process was faster
-                disk.make_folder(place)
-                made.append(place)
-        if not folder.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, "a file is in the way")
+        try:
+            for place in reversed(missing):
+                with contextlib.suppress(FileExistsError):  # another process was faster
+                    disk.make_folder(place)
+                    made.append(place)
+            if not folder.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, "a file is in the way")
+        except BaseException:
+            remove_made(made)
+            raise
     return made
+
+
+def remove_made(made: list[Path]) -> None:
+    """Remove folders that :func:`make_folders` made, unless something is in them."""
+    for place in reversed(made):
+        with contextlib.suppress(OSError):
+            disk.remove_folder(place)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -102,7 +127,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 def replace_content(path: Path, content: bytes) -> None:
     """Write a file as :func:`write_atomically` does, but do not wait until its new name is on the disk."""
-    _refuse_devices(path)
+    refuse_special(path)
     partial = reserve_name(path.parent)
     with explain_failure(path):
         try:
@@ -136,7 +161,7 @@ def encode_text(path: Path, content: str | bytes) -> bytes:
         raise BrioError(f"{path}: cannot be written: a name in it is not valid text ({error.reason})") from error
 
 
-def _refuse_devices(path: Path) -> None:
+def refuse_special(path: Path) -> None:
     """Refuse to replace a folder, a pipe or a device such as ``/dev/null`` by a file."""
     try:
         kind = os.stat(path).st_mode
@@ -181,8 +206,9 @@ class NewFile:
             disk.sync(self._descriptor)
 
     def close(self) -> None:
-        """Close the file."""
-        os.close(self._descriptor)
+        """Close the file; a network drive may say only here that something was not written."""
+        with explain_failure(self._shown):
+            os.close(self._descriptor)
 
     def __exit__(self, kind: type[BaseException] | None, *further: object) -> None:
         try:
@@ -197,17 +223,18 @@ def create_whole_folder(folder: Path) -> Iterator[Path]:
     """Create a folder whole or not at all.
 
     Yields a folder beside it under a name of its own, which gets its name at the end of the block. If the block fails,
-    nothing is left. Of two processes that create the same folder at once, the first to end wins.
+    nothing is left. Of two processes that create the same folder at once, the first to end wins; a command asks
+    :func:`refuse_existing` first, so that the second learns of the other before it begins.
 
     Raises
     ------
     BrioError
         If ``folder`` exists, or cannot be written.
     """
-    refuse_existing(folder)
+    _refuse_name(folder)
     made = make_folders(folder.parent)
     remove_leftovers(folder.parent)
-    partial = reserve_name(folder.parent)
+    partial = reserve_name(folder.parent, folder.name)
     try:
         with explain_failure(folder):
             disk.make_folder(partial)
@@ -217,9 +244,7 @@ def create_whole_folder(folder: Path) -> Iterator[Path]:
             _give_name(partial, folder)
     except BaseException as error:
         remove_quietly(partial)
-        for place in reversed(made):
-            with contextlib.suppress(OSError):  # another process has put something there
-                disk.remove_folder(place)
+        remove_made(made)
         if isinstance(error, BrioError) and str(partial) in str(error):  # nobody knows that name
             raise BrioError(str(error).replace(str(partial), str(folder))) from error
         raise

@@ -29,9 +29,10 @@ from typing import Any, NamedTuple
 
 from ...errors import BrioError, nearest
 from ...formatting import format_count
+from ...storage import refuse_existing
 from ..cohort import Cohort
 from ..given_fc import require_frames
-from .assembly import canonicalise_atlas_name, refuse_existing, summarise_skipped
+from .assembly import canonicalise_atlas_name, summarise_skipped
 from .atlas_table import add_atlas, load_atlas, read_atlas_table, refuse_file_as_name
 from .bids import read_bids
 from .dpabi import read_dpabi

@@ -14,7 +14,6 @@ from typing import Any
 import pandas as pd
 
 from ...errors import BrioError, nearest
-from ...storage import refuse_existing
 from ...version import __version__
 from ..atlas import load_bundled_atlas
 from ..cohort import Cohort
@@ -32,7 +31,6 @@ __all__ = [
     "check_source",
     "choose_atlas_label",
     "describe_import",
-    "refuse_existing",
     "summarise_skipped",
     "write_scans",
 ]

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BrioError, nearest
+from ...storage import refuse_existing
 from ..cohort import Cohort
-from .assembly import canonicalise_atlas_name, refuse_existing
+from .assembly import canonicalise_atlas_name
 from .digests import compare_digests
 from .options import ImportOptions
 from .pcp import read_pcp
