@@ -101,8 +101,7 @@ def test_two_shards_of_the_same_number_at_once(folder, tmp_path, monkeypatch):
         thread.join(120)
     assert ended == [True, True]
     store = RunStore(tmp_path / "out" / "runs")
-    for key in os.listdir(store.folder):
-        store.check(key)
+    store.check(os.listdir(store.folder))
     assert not (tmp_path / "out" / "workers").exists()
 
 

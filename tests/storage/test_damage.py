@@ -30,6 +30,11 @@ def damage(path: Path, how: str) -> None:
     path.write_bytes({"flipped": content, "cut": content[: len(content) // 2], "emptied": b""}[how])
 
 
+def take_snapshot(folder: Path) -> dict[Path, int]:
+    """All files, and when each was written."""
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
 def check(refuse, path: Path, how: str, *words: object) -> None:
     kept = path.read_bytes()
     damage(path, how)
@@ -51,7 +56,7 @@ def test_every_file_is_missed_by_its_reader(here, how):
     job = here / "job"
     run = sorted((job / "runs").iterdir())[1]
     cases = [(job / name, lambda: StoredJob.read(job)) for name in (*JOB_FILES, SUMS)]
-    cases += [(path, lambda: RunStore(job / "runs").check(run.name)) for path in run.iterdir()]
+    cases += [(path, lambda: RunStore(job / "runs").check([run.name])) for path in run.iterdir()]
     cases += [(path, lambda: read_cohort(here / "cohort")) for path in (here / "cohort").iterdir()]
     for path, read in cases:
         read()
@@ -61,6 +66,17 @@ def test_every_file_is_missed_by_its_reader(here, how):
             read()
         assert path.name in str(told.value) or (path.name == SUMS and "was changed or damaged" in str(told.value))
         path.write_bytes(kept)
+
+
+def test_a_refused_resume_changes_nothing(here, refuse):
+    """Not even what it would mend of its own."""
+    run = sorted((here / "job" / "runs").iterdir())[1]
+    damage(run / "run.json", "flipped")
+    damage(here / "job" / "facts.json", "removed")
+    (here / "job" / ".lock").unlink()
+    before = take_snapshot(here)
+    assert "run.json: was changed" in refuse("run", "cohort", "--out", "job", *RUN)
+    assert take_snapshot(here) == before
 
 
 def test_commands_say_so_in_one_line(here, refuse):

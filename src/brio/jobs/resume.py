@@ -40,7 +40,15 @@ from .job import Job
 from .needs import describe_rest, state_needs
 from .plan import JobPlan, assign_stacks
 
-__all__ = ["open_job", "read_earlier_plan", "reserve_folder", "resume_plan", "write_job_plan"]
+__all__ = [
+    "OTHER_OUT",
+    "list_names",
+    "open_job",
+    "read_earlier_plan",
+    "reserve_folder",
+    "resume_plan",
+    "write_job_plan",
+]
 
 _BEFORE_THE_PLAN = {
     *(COHORT_FACTS, GROUPS, AUDIT, EXCLUSIONS, PLAN, LOCK, SUMS, SEARCH, TUNING, CONFIGURATIONS),
@@ -62,15 +70,26 @@ def read_earlier_plan(folder: Path) -> Plan | None:
     BrioError
         If the folder is a file or holds files that no job wrote, or its plan is damaged.
     """
-    for place in (folder, *folder.parents):
-        if place.exists() and not place.is_dir():
-            raise BrioError(f"{place}: is a file, not a folder; {OTHER_OUT}")
+    names = list_names(folder)
     if (folder / PLAN).is_file():
         return Plan.read(folder, PLAN_AGAIN)
-    names = {path.name for path in folder.iterdir() if not is_partial(path.name)} if folder.is_dir() else set()
     if names <= _BEFORE_THE_PLAN or (RUNS in names and names & {LOCK, SHARED_PLAN}):
         return None
     raise BrioError(f"{folder}: holds files that are not of a brio job; {OTHER_OUT}")
+
+
+def list_names(folder: Path) -> set[str]:
+    """List what a folder for results holds, besides what is being written; nothing where it is not there yet.
+
+    Raises
+    ------
+    BrioError
+        If it, or one of those above it, is a file.
+    """
+    for place in (folder, *folder.parents):
+        if place.exists() and not place.is_dir():
+            raise BrioError(f"{place}: is a file, not a folder; {OTHER_OUT}")
+    return {path.name for path in folder.iterdir() if not is_partial(path.name)} if folder.is_dir() else set()
 
 
 def resume_plan(earlier: Plan, plan: JobPlan, folder: Path, allow_other_device: bool = True) -> JobPlan:
@@ -135,7 +154,8 @@ def open_job(
     """Open the folder of a job, and write its plan or resume the job that was begun there.
 
     The folder is reserved for this process, unless the engine of the job shares it with others: then the first process
-    decides the stacks, the others must have the same job, and runs appear whole or not at all.
+    decides the stacks, the others must have the same job, and runs appear whole or not at all. A job that cannot be
+    resumed, because the folder holds another one or a finished run is damaged, is refused before anything is written.
 
     Parameters
     ----------
@@ -155,9 +175,10 @@ def open_job(
     """
     earlier = read_earlier_plan(folder)
     methods = {key: planned.method for key, planned in plan.runs.items()}
-    if earlier is not None:
-        resume_plan(earlier, plan, folder, allow_other_device)  # before anything is written, the lock included
-    else:
+    if earlier is not None:  # before anything is written, the lock included
+        resume_plan(earlier, plan, folder, allow_other_device)
+    RunStore(folder / RUNS).check(plan.runs)
+    if earlier is None:
         needs = state_needs(methods, job.cohort, folder, job.spec.records_only)
     if not quiet:
         job.announce_exclusions()
@@ -177,8 +198,6 @@ def open_job(
             _mend_cohort_files(job, plan.document, folder)
         _remove_leftovers(store, folder, shared)
         finished = [key for key in plan.runs if key in store]
-        for key in finished:
-            store.check(key)
         if earlier is not None or finished:
             rest = describe_rest(methods, store)
             number = format_count(len(plan.runs), "run is", "runs are")

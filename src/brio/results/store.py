@@ -92,18 +92,19 @@ class RunStore:
                 names = [name for name in (WEIGHTS, RECORD) if is_kept(other / key / name, RUN_AGAIN)]
                 self._write_files(key, {name: read_file(other / key / name, RUN_AGAIN) for name in names})
 
-    def check(self, key: str) -> None:
-        """Check every file of a finished run; one that an earlier version wrote has no hashes.
+    def check(self, keys: Iterable[str]) -> None:
+        """Check every file of those of some runs that are finished; one that an earlier version wrote has no hashes.
 
         Raises
         ------
         BrioError
-            If a file of it is missing or damaged.
+            If a file of one is missing or damaged.
         """
-        if (self.folder / key / SUMS).is_file():
-            check_all(self.folder / key, RUN_AGAIN, [RECORD])
-        else:
-            check_file(self.folder / key / RECORD, RUN_AGAIN)
+        for folder in (self.folder / key for key in keys if key in self):
+            if (folder / SUMS).is_file():
+                check_all(folder, RUN_AGAIN, [RECORD])
+            else:
+                check_file(folder / RECORD, RUN_AGAIN)
 
     def read_record(self, key: str) -> RunRecord:
         """Read the record of a finished run."""
