@@ -35,6 +35,7 @@ MISTAKES = [
     ("run cohrot --method ridge --out new", "cohrot: not a cohort folder (cohort.json is missing); make one with"),
     ("run scans --method ridge --out new", "scans: not a cohort folder (cohort.json is missing); make one with"),
     ("run cohort --method ridge --out scans", "scans: holds files that are not of a brio job; choose another --out"),
+    ("study comparison cohort --method ridge --out scans", "scans: holds files that are not of a brio study"),
     ("run cohort --method ridge --out cohort/cohort.json", "is a file, not a folder; choose another --out"),
     ("run cohort --method ridge --tuned job --out new", "job/tuning.json: cannot be read"),
     ("simulate --out cohort", "cohort: exists already; choose another --out or remove it"),

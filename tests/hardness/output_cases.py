@@ -77,10 +77,7 @@ def _send(recipe: Recipe, kind: str, what: str, place: str, make: Callable[[Path
     words[at] = place
     if is_page and what in ("an empty folder", *FOLDERS):
         expected = "refused"  # a page is a file
-    if words[0] == "study" and expected == "refused" and what in ("here", "no name", *FOLDERS):
-        expected = "either"  # a study adds folders of its own, and replaces nothing
-    own = ("arms", "studies", "inside/arms", "inside/studies") if words[0] == "study" else ()
-    outputs = (place.split("/")[0], "gone", *own, *(["MODEL_CARD.md"] if is_page else []))
+    outputs = (place.split("/")[0], "gone", *(["MODEL_CARD.md"] if is_page else []))
     return Case(
         recipe._replace(outputs=(place,) if place else ()),
         kind,

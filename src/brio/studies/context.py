@@ -18,7 +18,7 @@ from ..jobs.fitted import load_fitted_runs, load_run_details
 from ..jobs.job import Say, ignore
 from ..jobs.needs import check_memory
 from ..jobs.plan import JobPlan, build_plan
-from ..jobs.resume import read_earlier_plan, resume_plan
+from ..jobs.resume import OTHER_OUT, list_names, read_earlier_plan, resume_plan
 from ..jobs.shards import train_shard
 from ..jobs.spec import split_settings
 from ..methods import find_method, list_methods, make_method
@@ -27,13 +27,16 @@ from ..protocol.metrics import ONE_CLASS
 from ..results import FULL_SEEDS, Plan, StudyOptions
 from ..results.files import PLAN
 from .arms import Arm, ArmResults
-from .reused import REUSED, read_reused_results, write_reused_results
+from .reused import REUSED, REUSED_OF_0_1, read_reused_results, write_reused_results
 
 if TYPE_CHECKING:
     from ..connectome import Connectomes
     from ..training import FittedRun, Method, Run
 
 __all__ = ["StudyContext"]
+
+_OWN_FOLDERS = {"arms", "studies", REUSED, REUSED_OF_0_1}
+"""A folder that holds one of these has been used for studies before."""
 
 
 class StudyContext:
@@ -56,6 +59,11 @@ class StudyContext:
     progress : Progress
     say : function of a line
 
+    Raises
+    ------
+    BrioError
+        If ``out`` holds files and none of a study, or something of the specification cannot be used.
+
     Attributes
     ----------
     job : Job
@@ -74,6 +82,8 @@ class StudyContext:
         say: Say = ignore,
     ) -> None:
         self.out, self.progress, self.say = Path(out), progress, say
+        if (names := list_names(self.out)) and not names & _OWN_FOLDERS:
+            raise BrioError(f"{self.out}: holds files that are not of a brio study; {OTHER_OUT}")
         for name in spec.methods:
             find_method(name)  # an unknown name is reported before anything is read
         _check_settings(spec)
