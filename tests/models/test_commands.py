@@ -13,6 +13,7 @@ from brio.cohort import Atlas
 from brio.jobs import JobSpec
 from brio.models import fit_model, predict_scans, read_model
 from brio.models.card import write_card
+from stored import list_hashed
 
 DIAGNOSIS = ("--label-column", "dx", "--control", "HC")
 QUICK = ("--device", "cpu", "--quiet", "--keep-all")
@@ -52,6 +53,8 @@ def test_a_model_is_fitted_evaluated_and_used(brio_command, fitted, folders):
         "predict", folder, folders / "sixth", "--out", folders / "there", "--reestimates", 4, "--device", "cpu"
     )
     assert said.status == 0, said.text
+    files = {path.name for path in (folders / "there").iterdir()}
+    assert files == {"SHA256SUMS", *list_hashed(folders / "there" / "SHA256SUMS")}
     table = pd.read_csv(folders / "there" / "predictions.csv", dtype={"participant_id": str})
     names = ["participant_id", "probability", "margin", "low", "high", "agreement", "decided"]
     assert table.columns.tolist() == [*names, "distance_rank", "in_range", "reasons"]

@@ -14,6 +14,7 @@ from brio.errors import BrioError
 from brio.models import explain_model, explain_output, read_model, write_model
 from brio.models.explain_output import describe_explanation, write_explanation
 from brio.models.roi_groups import group_rois
+from stored import list_hashed
 
 PLANTED = [f"region {u}" for u in range(4)]  # the stable network of the simulation
 
@@ -110,7 +111,8 @@ def test_a_network_with_factors_has_regions_but_no_edges(fit, cohort, tmp_path, 
     assert explanation.rois.sort_values("rank")["emphasis"].is_monotonic_decreasing
     monkeypatch.setattr(explain_output, "import_brain_plots", lambda: None)
     lines = write_explanation(explanation, tmp_path / "brio")
-    files = {file.name for file in (tmp_path / "brio").iterdir()}
+    files = set(list_hashed(tmp_path / "brio" / "SHA256SUMS"))
+    assert {file.name for file in (tmp_path / "brio").iterdir()} == files | {"SHA256SUMS"}
     assert files == {"explanation.md", "factors.csv", "matrix.png", "profiles.csv", "rois.csv"}
     assert any("factors of two fits cannot be matched" in line for line in lines)
     with pytest.raises(BrioError, match="cannot leave out sites: 'brio' has no coefficients"):
@@ -274,7 +276,8 @@ def test_the_command_writes_tables_figures_and_what_they_mean(brio_command, ridg
         *words, "--cohort", tmp_path / "cohort", "--keep-all", "--sites", "--reestimates", 2, "--out", tmp_path / "out"
     )
     assert said.status == 0, said.text
-    files = {file.name for file in (tmp_path / "out").iterdir()}
+    files = set(list_hashed(tmp_path / "out" / "SHA256SUMS"))
+    assert {file.name for file in (tmp_path / "out").iterdir()} == files | {"SHA256SUMS"}
     tables = {"edges.csv", "rois.csv", "sites.csv"}
     assert files == tables | {"matrix.png", "brain.png", "chord.png", "explanation.md"}
     edges = pd.read_csv(tmp_path / "out" / "edges.csv")

@@ -9,6 +9,7 @@ import pandas as pd
 from ..drawing import save_figure
 from ..results.files import create_whole_folder, write_atomically, write_csv
 from ..results.format import escape_markdown, format_code, format_table
+from ..storage import write_sums
 from .explain import ModelExplanation
 from .explain_figures import draw_brain, draw_chords, draw_matrix, find_coordinates, import_brain_plots
 from .patterns import CohortReading
@@ -21,7 +22,7 @@ _ROWS = 15
 
 
 def write_explanation(explanation: ModelExplanation, out: str | Path) -> list[str]:
-    """Write an explanation to a new folder, which is there whole or not at all.
+    """Write an explanation, with its hashes, to a new folder, which is there whole or not at all.
 
     Parameters
     ----------
@@ -53,6 +54,7 @@ def write_explanation(explanation: ModelExplanation, out: str | Path) -> list[st
         if coordinates is not None and not no_brain:
             save_figure(draw_brain(explanation, coordinates, import_brain_plots()), partial / BRAIN)
         write_atomically(partial / TEXT, describe_explanation(explanation))
+        write_sums(partial)
     top = explanation.rois.sort_values("rank")["roi"][:5]
     lines = [f"regions with the highest ranks: {', '.join(top)}", *_list_what_is_missing(explanation)]
     if explanation.reading is not None:

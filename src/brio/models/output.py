@@ -8,6 +8,7 @@ import numpy as np
 
 from ..cohort import Cohort
 from ..results.files import create_whole_folder, write_atomically, write_csv, write_json
+from ..storage import write_sums
 from .external import score_labelled_scans
 from .model import Model
 from .predict import ScanPredictions
@@ -21,7 +22,7 @@ PAGE = "predictions.html"
 def write_predictions(
     model: Model, cohort: Cohort, predictions: ScanPredictions, out: str | Path, page: str | None = None
 ) -> list[str]:
-    """Write predictions to a new folder, and say in a few lines what they show.
+    """Write predictions, with their hashes, to a new folder, and say in a few lines what they show.
 
     Parameters
     ----------
@@ -54,6 +55,7 @@ def write_predictions(
             write_json(partial / VALIDATION, scores.to_json())
         if page is not None:
             write_atomically(partial / PAGE, page)
+        write_sums(partial)
     lines = summarise_predictions(model, cohort, predictions)
     if scores is not None:
         lines += scores.describe(cohort.classes)
