@@ -402,6 +402,15 @@ def test_cohort_folder_is_read_in_place(tmp_path):
         read_scans_to_predict(tmp_path / "cohort", tmp_path / "out")
 
 
+def test_a_cohort_that_lost_its_header_is_named_with_the_file(tmp_path):
+    folder = tmp_path / "cohort"
+    Cohort.from_scans([scan(i) for i in range(4)], site=["A"] * 4, label=[0, 1, 0, 1]).save(folder)
+    (folder / "cohort.json").unlink()
+    with pytest.raises(BrioError, match=r"cohort\.json: is missing, though the other files of a cohort are there"):
+        read_scans_to_predict(folder, tmp_path / "out")
+    assert nothing_left(tmp_path / "out")
+
+
 def test_cohort_of_scans_to_predict_is_stored_plainly(tmp_path):
     src = write_layout("table", tmp_path / "study", (1, None, 0))
     read_scans_to_predict(src, tmp_path / "out", tr=2.0)

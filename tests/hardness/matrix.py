@@ -109,9 +109,6 @@ def _spoil(recipe: Recipe, pattern: str, kind: str, stored: bool, seed: str) -> 
     part = pattern.split("/")[0]
     names = (
         file.replace("*", ""),
-        *(
-            (f"brio: {part}: ",) if kind == "missing" or file == "cohort.json" else ()
-        ),  # without its header, a cohort is a folder of files
         *(("was changed or damaged", "SHA256SUMS") if stored else (file.split(".")[0], part)),
     )
     return Case(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...errors import BrioError
-from ..folder import FRAMES, HEADER, name_other_folder
+from ..folder import ATLAS, FRAMES, HEADER, IMPORT_AGAIN, PARTICIPANTS, name_other_folder
 from .bids_names import parse_name
 from .dpabi import is_dpabi_file
 from .packed import is_packed_file
@@ -45,7 +45,7 @@ def find_layout(src: Path, participants: str | Path | None = None) -> str:
     Raises
     ------
     BrioError
-        If there is no scan, or the files fit several layouts.
+        If there is no scan, the files fit several layouts, or a cohort has lost its header.
 
     Examples
     --------
@@ -59,6 +59,8 @@ def find_layout(src: Path, participants: str | Path | None = None) -> str:
         raise BrioError(f"{src}: no such file or folder")
     if (src / HEADER).is_file():
         return "cohort"
+    if all((src / name).is_file() for name in (FRAMES, PARTICIPANTS, ATLAS)):
+        raise BrioError(f"{src / HEADER}: is missing, though the other files of a cohort are there; {IMPORT_AGAIN}")
     if other := name_other_folder(src):
         raise BrioError(f"{src}: is {other}, not scans; give a cohort folder, one file, or a folder of files")
     files = find_series(src)
