@@ -91,6 +91,7 @@ RECIPES = {
     "report": Recipe("report job --out new/page.html", ("job",)),
     "report studies": Recipe("report studies --out new/page.html", ("studies",)),
     "report tuned": Recipe("report tuned --out new/page.html", ("tuned",)),
+    "status": Recipe("status job", ("job",), (), prints=True),
     "config": Recipe("config job", ("job",), (), prints=True),
     "config tuned": Recipe("config tuned", ("tuned",), (), prints=True),
     "config run": Recipe("config run cohort --method ridge --seeds 3 --out new", (), (), prints=True),

@@ -136,6 +136,9 @@ def test_a_file_that_says_nothing_is_passed_over(brio, copy, text):
 def test_a_search_and_the_members_of_a_model_lack_no_tables(brio, folder, copy, tmp_path):
     assert brio("run", folder, "--out", copy, *RIDGE).status == 0
     (copy / "summary.json").unlink()
+    assert "summary.json: is missing, though SHA256SUMS lists it" in brio("status", copy).err
+    lines = (copy / "SHA256SUMS").read_text().splitlines(keepends=True)
+    (copy / "SHA256SUMS").write_text("".join(line for line in lines if "summary.json" not in line))
     assert "no tables yet" in brio("status", copy).out
     for place in (tmp_path / "tuned" / "search", tmp_path / "model.job" / "members"):
         shutil.copytree(copy, place)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import BrioError
 from ..results import Plan, RunStore
-from ..results.files import CHECKPOINTS, MEMBERS, PLAN, RUNS, SEARCH, SHARED_PLAN, SUMMARY
+from ..results.files import CHECKPOINTS, MEMBERS, PLAN, RUNS, SEARCH, SHARED_PLAN, SUMMARY, is_kept
 from ..results.heartbeats import WORKERS, Failure, Heartbeat, list_failures, list_heartbeats
 
 __all__ = ["JobStatus", "describe_status", "read_statuses"]
@@ -83,8 +83,8 @@ def read_statuses(folder: Path) -> list[JobStatus]:
     statuses = list(filter(None, map(_read_status, _find_jobs(folder))))
     if not statuses:
         raise BrioError(
-            f"{folder}: holds no plan of a job; give the --out of 'brio run', 'brio tune' or 'brio study', or wait "
-            "until the job has planned its runs"
+            f"{folder}: holds no plan of a job ({PLAN}); give the --out of 'brio run', 'brio tune' or 'brio study', or "
+            "wait until the job has planned its runs"
         )
     return statuses
 
@@ -115,7 +115,7 @@ def _read_status(folder: Path) -> JobStatus | None:
         running=running,
         failed=[failure for failure in list_failures(folder) if failure.stack not in settled],
         seconds=sum(store.read_record(key).row.seconds for key in done),
-        has_tables=(folder / SUMMARY).is_file() or folder.name in (SEARCH, MEMBERS),
+        has_tables=is_kept(folder / SUMMARY) or folder.name in (SEARCH, MEMBERS),
     )
 
 
