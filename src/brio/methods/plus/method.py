@@ -118,7 +118,7 @@ class BrioPlus(Method):
             return float(views + kernels)
         rows, points = min(s.sketch, n * s.K), n * (s.K + 1)
         changes = 8 * rows * (2 * n * s.K + edges) + 8 * 2 * s.J * points * s.d_t  # omega twice, edges, coordinates
-        return float(views + kernels + changes + (8 * 2 * points**2 if s.rho else 0))  # distances and their squares
+        return float(views + kernels + changes + (4 * 2 * points**2 if s.rho else 0))  # distances and their squares
 
     def _find_block_length(self, connectomes: Connectomes, run: Run) -> float:
         """Block length of the re-estimates of a run, unrounded."""
