@@ -14,6 +14,11 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# a busy machine is no defect: no property is held to the time that an example takes, or that drawing it takes
+settings.register_profile("brio", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("brio")
 
 TOGETHER = (
     *("jobs", "models", "report", "studies"),
