@@ -1,21 +1,16 @@
 """A folder of studies: its arms, its texts and figures, and the commands that repeat it."""
 
-import contextlib
-import io
 import json
 import re
 import shlex
 import shutil
 import subprocess
-import sys
 from functools import partial
-from unittest import mock
 
 import pandas as pd
 import pytest
 
 from brio import run, tune
-from brio.cli import main
 from brio.cohort.simulate import Simulation, simulate
 from brio.jobs import JobSpec
 from brio.methods import load_methods, registry
@@ -26,6 +21,7 @@ from brio.report.html.page import _build_context
 from brio.report.repeat import list_commands, wrap_command
 from brio.studies import StudyContext, run_study
 from brio.studies.study import PAPER
+from commands import command
 from stored import rehash
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9"/></svg>'
@@ -96,11 +92,11 @@ def test_a_report_shows_reused_results(reused):
         "covariates-only",
         "mlp",
     }
-    (command, _) = list_commands(evidence)
-    assert [w for w in shlex.split(command) if w.startswith("REUSED")] == [
+    (line, _) = list_commands(evidence)
+    assert [w for w in shlex.split(line) if w.startswith("REUSED")] == [
         f"REUSED/{reused.parent.name}/{name}" for name in ("linear", "net", "tuned")
     ]
-    assert "--set" not in command, "settings of reused results are not those of the study"
+    assert "--set" not in line, "settings of reused results are not those of the study"
 
 
 def test_what_was_trained_here_comes_before_what_is_reused(reused, small, tmp_path):
@@ -210,17 +206,15 @@ def again(cohort, place):
     """Execute the commands of the report of ``first``, with ``again`` as their folder."""
     *commands, report = list_commands(read_evidence(place / "first"))
     assert report == "brio report DIR"
-    for command in commands:
-        give(command, cohort, place)
+    for line in commands:
+        give(line, cohort, place)
 
 
-def give(command, cohort, place):
+def give(line, cohort, place):
     places = {"COHORT": str(cohort.path), "DIR": str(place / "again")}
-    argv = [places.get(w, w).replace("REUSED", str(place.parent)) for w in shlex.split(command)]
-    given, quiet = mock.patch.object(sys, "argv", [*argv, "--quiet"]), contextlib.redirect_stdout(io.StringIO())
-    with given, quiet, pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code in (0, None)
+    argv = [places.get(w, w).replace("REUSED", str(place.parent)) for w in shlex.split(line)]
+    said = command(*argv[1:], "--quiet")
+    assert said.status == 0, said.text
 
 
 @pytest.mark.parametrize(
@@ -319,11 +313,11 @@ def test_the_command_tells_where_arms_were_trained(small, tmp_path):
 
 def test_the_command_of_a_search(small, tmp_path):
     tune(small, ["mlp"], out=tmp_path / "tuned", budget=2, seeds=1, settings={"epochs": 2}, device="cpu")
-    command = list_commands(read_evidence(tmp_path / "tuned"))[0]
+    line = list_commands(read_evidence(tmp_path / "tuned"))[0]
     expected = (
         "brio tune COHORT --method mlp --budget 2 --protocol loso --seeds 1 --set epochs=2 --device cpu --out DIR"
     )
-    assert command == expected
+    assert line == expected
     text = write_report(tmp_path / "tuned").read_text(encoding="utf-8")
     assert "Settings of each fold, the best of 2" in text
     assert "best of 2 settings" in text
