@@ -57,7 +57,9 @@ def read_all(folder: Path) -> dict[str, object]:
             del record["row"]["seconds"]
             files[name] = record
         elif path.name == "table.csv":
-            files[name] = pd.read_csv(path).drop(columns="seconds", errors="ignore").to_dict()
+            files[name] = (
+                pd.read_csv(path, dtype=str, keep_default_na=False).drop(columns="seconds", errors="ignore").to_dict()
+            )
         elif path.name not in ("page.html", "finding.md"):  # say when they were written, and how long runs took
             files[name] = path.read_bytes()
         else:

@@ -12,6 +12,7 @@ from brio.storage import (
     UnhashedFilesWarning,
     check_all,
     check_stored,
+    hash_file,
     is_kept,
     read_sums,
     remove_leftovers,
@@ -19,6 +20,7 @@ from brio.storage import (
     write_recorded,
     write_sums,
 )
+from brio.storage.sums import Sums
 from faults import die_at, list_steps
 
 OLD, NEW = {"a.csv": "old a", "b.json": "old b"}, {"b.json": "new b", "c.md": "new c"}
@@ -76,6 +78,17 @@ def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_is_written(f
     with pytest.raises(BrioError, match=r"c\.md: is a folder"):
         write_recorded(folder, NEW)
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
+def test_what_a_killed_writer_had_written_is_recorded(folder):
+    steps = list_steps(lambda: write_recorded(folder, NEW))
+    write_recorded(folder, OLD)
+    last_file = max(number for number, step in enumerate(steps) if step.name == "replace") - 1
+    assert die_at(last_file, "before", lambda: write_recorded(folder, NEW))
+    remove_leftovers(folder)
+    assert read_sums(folder, "").coming
+    write_recorded(folder, {})
+    assert read_sums(folder, "") == Sums({name: hash_file(folder / name) for name in ("a.csv", "b.json", "c.md")})
 
 
 def test_sha256sum_reads_them(folder):

@@ -33,7 +33,7 @@ from ..results.files import (
     is_kept,
 )
 from ..results.heartbeats import WORKERS, list_heartbeats, remove_dead_heartbeats
-from ..storage import create_whole_folder, is_partial, remove_leftovers, write_new, write_sums
+from ..storage import create_whole_folder, is_partial, remove_leftovers, write_new, write_recorded, write_sums
 from .clashes import describe_clash
 from .cohort_facts import describe_cohort, group_participants
 from .job import Job
@@ -195,6 +195,8 @@ def open_job(
             write_job_plan(job, plan.document, folder)
         else:
             plan = resume_plan(earlier, plan, folder, allow_other_device)
+            if not shared:
+                write_recorded(folder, {})  # what was killed right after its files had not recorded them yet
             _mend_cohort_files(job, plan.document, folder)
         _remove_leftovers(store, folder, shared)
         finished = [key for key in plan.runs if key in store]

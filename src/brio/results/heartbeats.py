@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from ..errors import BrioError
 from ..schemas import PositiveCount, Share, from_json, parse_json, read_bounded
-from ..storage import make_folders, remove_empty_folder, remove_file, write_atomically
+from ..storage import make_folders, remove_empty_folder, remove_file, remove_leftovers, write_atomically
 
 __all__ = [
     "Failure",
@@ -212,7 +212,7 @@ def _read(kind: type[T], path: Path) -> T | None:
 
 
 def remove_dead_heartbeats(folder: Path, at_work: bool = True) -> None:
-    """Remove the files of workers that are dead.
+    """Remove the files of workers that are dead, also those that they were writing.
 
     Parameters
     ----------
@@ -222,6 +222,7 @@ def remove_dead_heartbeats(folder: Path, at_work: bool = True) -> None:
         Whether this process may be training a stack of the job already.
     """
     here = (platform.node(), os.getpid())
+    remove_leftovers(folder / WORKERS)
     for path in (folder / WORKERS).glob("stack-*.json"):
         heartbeat = _read_live(path)
         if heartbeat is None or (not at_work and (heartbeat.host, heartbeat.process) == here):

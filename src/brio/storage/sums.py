@@ -140,7 +140,8 @@ def write_recorded(folder: Path, files: Mapping[str, str | bytes]) -> None:
     folder : Path
         Made where it is missing.
     files : dict
-        Name -> content, in the order in which they are written.
+        Name -> content, in the order in which they are written. With none, what a killed process had written is
+        recorded.
     """
     make_folders(folder)
     data = {name: encode_text(folder / name, text) for name, text in files.items()}
