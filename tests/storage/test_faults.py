@@ -20,12 +20,13 @@ from commands import Said, command
 from faults import Step, die_at, failing, list_steps, raising
 from stored import list_hashed
 
+QUIET = ("--device", "cpu", "--quiet")
 COMMANDS: dict[str, tuple[object, ...]] = {
     "import": ("import", "table", "files", "--out", "new"),
     "run": ("run", "cohort", "--out", "new", *RUN),
     "report": ("report", "job", "--out", "new/page.html"),
-    "fit": ("fit", "cohort", "--method", "ridge", "--out", "new", "--device", "cpu", "--quiet"),
-    "tune": ("tune", "cohort", "--out", "new", "--method", "svm", "--budget", 2, "--seeds", 1, "--device", "cpu"),
+    "fit": ("fit", "cohort", "--method", "ridge", "--out", "new", *QUIET),
+    "tune": ("tune", "cohort", "--out", "new", "--method", "svm", "--budget", 2, "--seeds", 1, *QUIET),
     "study": ("study", *STUDY[:1], "cohort", "--out", "new", *STUDY[1:]),
 }
 
