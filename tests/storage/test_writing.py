@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from brio.errors import BrioError
-from brio.storage import create_whole_folder, make_folders, partial, refuse_existing, remove_leftovers, write_atomically
+from brio.storage import (
+    create_whole_folder,
+    make_folders,
+    partial,
+    refuse_existing,
+    remove_leftovers,
+    require_creatable,
+    write_atomically,
+)
 from brio.storage.partial import is_partial, reserve_name
 from faults import KILLED, die_at, failing, list_steps, raising, run_until, watching
 from stored import name_leftover
@@ -234,3 +242,14 @@ def test_a_terminated_command_cleans_up(tmp_path):
     assert (tmp_path / "said").read_text() == (
         "brio: terminated; give the same command again; nothing is left half-written\n"
     )
+
+
+def test_a_place_is_tried_before_long_work_and_nothing_is_left(tmp_path):
+    require_creatable(tmp_path / "a" / "b" / "model")
+    assert not list(tmp_path.iterdir())
+    with failing(0, errno.EROFS, lasting=True), pytest.raises(BrioError, match=r"model: cannot be written \(Read-only"):
+        require_creatable(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "model").mkdir()
+    with pytest.raises(BrioError, match="model: exists already"):
+        require_creatable(tmp_path / "model")

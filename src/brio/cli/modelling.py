@@ -14,7 +14,7 @@ import typer
 from .. import domains
 from ..console import say, show_progress
 from ..errors import BrioError
-from ..storage import refuse_existing
+from ..storage import refuse_existing, require_creatable
 from .app import app
 from .engines import EngineOption, Scheduler, Slurm, Workers, open_engine
 from .options import (
@@ -124,7 +124,7 @@ def fit(
     from ..models.evidence_job import read_evidence_job
     from ..models.sums import CARD
 
-    refuse_existing(out)
+    require_creatable(out)
     if evidence is not None and evaluate:
         raise BrioError("--evidence and --evaluate exclude each other; give one of them")
     load_own_methods(load)

@@ -21,6 +21,7 @@ from .writing import (
     refuse_existing,
     remove_empty_folder,
     remove_file,
+    require_creatable,
     write_atomically,
     write_new,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "remove_empty_folder",
     "remove_file",
     "remove_leftovers",
+    "require_creatable",
     "warn_unhashed",
     "write_atomically",
     "write_new",

@@ -30,6 +30,7 @@ __all__ = [
     "remove_file",
     "remove_made",
     "replace_content",
+    "require_creatable",
     "write_atomically",
     "write_new",
 ]
@@ -62,6 +63,25 @@ def refuse_existing(out: str | Path) -> None:
     _refuse_name(Path(out))
     if is_being_written(Path(out)):
         raise BrioError(f"{out}: another brio is writing it; wait for it or choose another --out")
+
+
+def require_creatable(out: Path) -> None:
+    """Refuse a folder that could not be created, before work that takes long; nothing is left.
+
+    Raises
+    ------
+    BrioError
+        If it exists, another process is writing it, or its place cannot be written to.
+    """
+    refuse_existing(out)
+    made = make_folders(out.parent)
+    trial = reserve_name(out.parent)
+    try:
+        with explain_failure(out):
+            disk.make_folder(trial)
+    finally:
+        remove_quietly(trial)
+        remove_made(made)
 
 
 def _refuse_name(path: Path) -> None:
