@@ -393,17 +393,5 @@ class StackableMethod(Protocol):
     def network(self, shape: InputShape) -> nn.Module: ...
     def learn(self, source: SourceScans) -> Tensors: ...
     def objective(self, call: NetworkCall, params: Tensors, batch: Batch, state: RunState, stage: Stage) -> Tensor: ...
-    def estimate_fit_bytes(self, n_scans: int, n_rois: int) -> float:
-        """Estimate the memory in bytes that one run needs at least, besides connectomes and a pass of re-estimates.
-
-        A job that does not fit into memory is refused by it before it begins; 0 where nothing else is large.
-
-        Parameters
-        ----------
-        n_scans, n_rois : int
-            Of the whole cohort.
-        """
-        return 0.0
-
     def bytes_per_run(self, connectomes: Connectomes, run: Run) -> int: ...
     def bytes_per_scan(self, A: Tensor) -> float: ...
