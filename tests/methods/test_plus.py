@@ -319,6 +319,17 @@ def test_one_source_site_is_enough(small):
     assert 0 <= fitted.details["inner_auc"] <= 1
 
 
+def test_a_run_passes_over_re_estimates_of_other_runs(small, monkeypatch):
+    """Runs of a stack share re-estimates, of which a part can belong to the test site of one of them."""
+    graphs, run = small
+    other = next(f for f in leave_one_site_out(graphs.cohort, 0, 0) if f.name == "site01")
+    method = make_method("brio-plus")
+    (alone,) = method.fit(graphs, [run])
+    monkeypatch.setattr("brio.methods.plus.views._REESTIMATED_AT_ONCE", 4)
+    together, _ = method.fit(graphs, [run, Run(other, 0)])
+    np.testing.assert_allclose(together.test_logit, alone.test_logit, atol=1e-8)
+
+
 def test_the_estimator_needs_no_validation_sites_and_splits_the_margin():
     cohort = simulate(Simulation(n_sites=4, per_class=8, frames=80))
     model = BrioClassifier("brio-plus", validation_sites=0, device="cpu").fit(cohort)

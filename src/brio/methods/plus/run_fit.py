@@ -179,6 +179,8 @@ class RunFit:
         """Yield rows of source scans [n], and their re-estimates, centred [n, K, edges], part by part."""
         for scans, edges in reestimates:
             row = self.row_of_scan[scans]
+            if (row < 0).all():  # a part with scans of other runs alone
+                continue
             is_source = torch.from_numpy(row >= 0).to(edges.device)
             live = self.live[torch.from_numpy(scans[row >= 0]).to(edges.device)]
             x = torch.where(live.unsqueeze(1), edges[is_source].double() - self.centre, 0.0)
