@@ -18,8 +18,6 @@ from brio.methods import present_name
 from brio.results import MethodSummary, StoredJob, StoredStudy, Summary, TuningRecord
 from brio.results.files import RESULTS
 
-from .markdown import code
-
 REPOSITORY = Path(__file__).resolve().parents[2]
 EVIDENCE = REPOSITORY / "evidence"
 
@@ -118,31 +116,6 @@ def read_paper_claim(folder: str) -> str:
 def read_paper() -> dict[str, Any]:
     """Read the figures of the paper that are not in its main table."""
     return json.loads((EVIDENCE / "paper.json").read_text())
-
-
-def name_earlier_rows(folder: str) -> str:
-    """Return which rows of a folder are of version 0.1.0, and what has changed since; empty if there are none.
-
-    Jobs of version 0.1.0 keep no sums per site.
-    """
-    earlier = {present_name(name) for job in read_jobs(folder) if job.sites is None for name in job.summary.methods}
-    if not earlier:
-        return ""
-    changed = ", ".join(f"`{name}` ({change})" for name, change in CHANGED_METHODS.items() if name in earlier)
-    rows = "All rows" if len(earlier) == len(read_methods(folder)) else f"The rows of {code(sorted(earlier))}"
-    since = f" Since then these methods have changed: {changed}." if changed else ""
-    return f"{rows} were computed with version 0.1.0 and await a new run.{since}"
-
-
-CHANGED_METHODS = {
-    "brio": "new settings",
-    "brio-plus": "version 3",
-    "xg-gnn": "version 2",
-    "disco": "version 2",
-    "deci": "all frames of a scan",
-    "core": "all frames of a scan",
-}
-"""Methods that compute something else than in version 0.1.0."""
 
 
 def read_measurement(name: str) -> str:

@@ -9,9 +9,10 @@ import pandas as pd
 from brio.results import mean_correction
 
 from .comparisons import Verdict, compare_kfold, describe_scores, difference_cells, fold_scores, shown
-from .evidence import link_figure, name_earlier_rows, name_source, read_methods, read_paper_claim, read_runs
+from .evidence import link_figure, name_source, read_methods, read_paper_claim, read_runs
 from .markdown import (
     STATISTICS,
+    atlas_label,
     code,
     fixed,
     in_words,
@@ -28,12 +29,16 @@ from .unseen_scores import baselines
 FILE = "in-distribution.md"
 TITLE = "How do the methods compare at sites they were trained on?"
 ATLASES = ("aal116", "cc200")
-STUDY = "studies/aal116/in-distribution"
 
 
 def folder(atlas: str) -> str:
     """Return the folder of the jobs on an atlas."""
     return f"in-distribution/{atlas}"
+
+
+def study(atlas: str) -> str:
+    """Return the folder of the study on an atlas."""
+    return f"studies/{atlas}/in-distribution"
 
 
 @cache
@@ -48,9 +53,9 @@ def differences(atlas: str) -> pd.DataFrame:
     return compare_kfold(read_runs(folder(atlas)), "brio")
 
 
-def ranks(metric: str) -> pd.Series:
-    """Return the rank of BRIO and the paper's baselines on AAL116 by their mean score."""
-    means = scores("aal116", metric)[["brio", *baselines("aal116")]].mean()
+def ranks(atlas: str, metric: str) -> pd.Series:
+    """Return the rank of BRIO and the paper's baselines by their mean score."""
+    means = scores(atlas, metric)[["brio", *baselines(atlas)]].mean()
     return means.rank(ascending=False).astype(int)
 
 
@@ -74,29 +79,41 @@ def _table(atlas: str) -> str:
     return write_blocks([*header, "epochs (steps)"], rows)
 
 
-def _conclusion() -> list[str]:
-    auc, table = scores("aal116").mean(), differences("aal116")
-    above, below = shown(table, 1), shown(table, -1)
-    paper_rows = table.loc[baselines("aal116")]
+def _compare_paper_methods(atlas: str) -> str:
+    """Return where BRIO stands among the paper's methods."""
+    auc, table = scores(atlas).mean(), differences(atlas)
+    paper_rows = table.loc[baselines(atlas)]
     higher = paper_rows[paper_rows["mean"] > 0].sort_values("mean", ascending=False)
-    paper_below = [str(name) for name in paper_rows.index if name in below.index]
-    on_cc200 = shown(differences("cc200"), 1).sort_values("mean", ascending=False)
+    below = [str(name) for name in paper_rows.index if name in shown(table, -1).index]
+    by_auc, by_acc = ranks(atlas, "auc"), ranks(atlas, "acc")
+    return (
+        f"Of the paper's {len(by_auc)} methods, BRIO ranks {by_auc['brio']} in AUC and {by_acc['brio']} in ACC on "
+        f"{atlas_label(atlas)}: {in_words(f'`{n}` ({fixed(auc[n])})' for n in higher.index)} have a higher mean AUC; "
+        f"shown below BRIO are {code(below)}. `{by_acc.idxmin()}` has the highest ACC."
+    )
+
+
+def _conclusion() -> list[str]:
+    sentences = []
+    for atlas in ATLASES:
+        above = shown(differences(atlas), 1).sort_values("mean", ascending=False)
+        sentences.append(
+            f"On {atlas_label(atlas)} BRIO has a mean AUC of {fixed(scores(atlas)['brio'].mean())}; shown above it are "
+            f"{code(above.index)} (+{fixed(above['mean'].min())} to +{fixed(above['mean'].max())} points)."
+        )
     return [
         state(
-            f"**Linear models lead here too.** On AAL116 BRIO has a mean AUC of {fixed(auc['brio'])}: it ranks "
-            f"{ranks('auc')['brio']} of the paper's {len(ranks('auc'))} methods in AUC and {ranks('acc')['brio']} "
-            f"in ACC. Shown above it are {code(above.sort_values('mean', ascending=False).index)} "
-            f"(+{fixed(above['mean'].min())} to +{fixed(above['mean'].max())} points). On CC200 BRIO has "
-            f"{fixed(scores('cc200')['brio'].mean())}; shown above it are {code(on_cc200.index)} "
-            f"(+{fixed(on_cc200['mean'].min())} to +{fixed(on_cc200['mean'].max())} points).",
-            "fc-tangent-ridge" in above.index
-            and "ridge" in on_cc200.index
-            and all(scores(atlas).mean().idxmax() == "fc-tangent-ridge" for atlas in ATLASES),
+            f"**Linear models lead here too.** {' '.join(sentences)}",
+            all(scores(atlas).mean().idxmax() == "fc-tangent-ridge" for atlas in ATLASES)
+            and all("fc-tangent-ridge" in shown(differences(atlas), 1).index for atlas in ATLASES),
         ),
-        f"Of the paper's methods, {in_words(f'`{n}` ({fixed(auc[n])})' for n in higher.index)} have a higher mean "
-        f"than BRIO on AAL116; shown below BRIO are {code(paper_below)}. `{ranks('acc').idxmin()}` has the highest "
-        "ACC of the paper's methods.",
+        *map(_compare_paper_methods, ATLASES),
     ]
+
+
+def _write_atlas(atlas: str) -> list[str]:
+    figure = link_figure(f"{study(atlas)}/figure.svg", f"AUC and ACC in distribution, {atlas_label(atlas)}")
+    return [f"## {atlas_label(atlas)}", _table(atlas), figure]
 
 
 def page() -> str:
@@ -113,30 +130,23 @@ def page() -> str:
             "brio run abide-aal --with abide-cc --protocol kfold --method gcn --seeds 3 --device cuda-tf32 "
             "--records-only --out in-distribution/aal116/gcn",
         ),
-        "## AAL116",
-        name_earlier_rows(folder("aal116")),
-        _table("aal116"),
-        f"The paper: {read_paper_claim(STUDY)}",
-        "The figure is of version 0.1.0.",
-        link_figure(f"{STUDY}/figure.svg", "AUC and ACC in distribution"),
-        "## CC200",
-        "The networks of the paper's table await their run on this atlas.",
-        _table("cc200"),
+        f"The paper: {read_paper_claim(study('aal116'))}",
+        *(part for atlas in ATLASES for part in _write_atlas(atlas)),
         name_source(*map(folder, ATLASES)),
     )
 
 
 @cache
 def verdicts() -> list[Verdict]:
-    """Return the verdict on the paper's in-distribution table."""
-    auc, acc = ranks("auc")["brio"], ranks("acc")["brio"]
-    above = [name for name in baselines("aal116") if name in shown(differences("aal116"), 1).index]
-    word = "agrees" if max(auc, acc) <= 2 else "contradicted" if len(above) >= 2 else "not shown"
-    return [
-        Verdict(
-            "In distribution BRIO ranks first or second in AUC and ACC",
-            f"AAL116: rank {auc} in AUC and {acc} in ACC of {len(ranks('auc'))}; {len(above)} baselines shown above it",
-            word,
-            FILE,
+    """Return the verdict on the paper's in-distribution tables."""
+    found, worst, above = [], 0, 0
+    for atlas in ATLASES:
+        auc, acc = ranks(atlas, "auc")["brio"], ranks(atlas, "acc")["brio"]
+        shown_above = [name for name in baselines(atlas) if name in shown(differences(atlas), 1).index]
+        worst, above = max(worst, auc, acc), max(above, len(shown_above))
+        found.append(
+            f"{atlas_label(atlas)}: rank {auc} in AUC and {acc} in ACC of {len(ranks(atlas, 'auc'))}; "
+            f"{len(shown_above)} baselines shown above it"
         )
-    ]
+    word = "agrees" if worst <= 2 else "contradicted" if above >= 2 else "not shown"
+    return [Verdict("In distribution BRIO ranks first or second in AUC and ACC", "; ".join(found), word, FILE)]

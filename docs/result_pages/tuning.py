@@ -10,7 +10,7 @@ from brio.protocol import adjust_holm
 from brio.results.format import format_p, format_signed
 
 from .comparisons import compare_pair, site_scores, with_interval
-from .evidence import CHANGED_METHODS, name_source, read_runs, read_tuning
+from .evidence import name_source, read_runs, read_tuning
 from .markdown import code, fixed, in_words, signed_interval, state, write_commands, write_page, write_table
 
 FILE = "tuning.md"
@@ -18,6 +18,8 @@ TITLE = "Did tuning help?"
 TUNED = "tuning/aal116"
 OWN = "unseen-sites/aal116"
 ARMS = "studies/aal116/arms"
+CHANGED_METHODS = ("brio", "brio-plus", "xg-gnn", "disco", "deci", "core")
+"""Methods that compute something else than in version 0.1.0, with which tuning ran."""
 OWN_OF_EARLIER_VERSION = ["brio", "core"]
 """Methods that have changed since they were tuned, but were run with their own settings by the same version."""
 

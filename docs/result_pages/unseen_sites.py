@@ -21,7 +21,6 @@ from .comparisons import (
 from .evidence import (
     describe_protocol,
     link_figure,
-    name_earlier_rows,
     name_source,
     read_jobs,
     read_measurement,
@@ -156,7 +155,6 @@ def page() -> str:
             "brio run abide-aal --with abide-cc --method gcn --seeds 3 --device cuda-tf32 --records-only --out "
             "unseen-sites/aal116/gcn",
         ),
-        name_earlier_rows(folder("aal116")),
         write_scores("aal116"),
         "Paired differences in AUC:",
         write_differences("aal116"),
@@ -166,7 +164,6 @@ def page() -> str:
         "The same commands with `abide-cc --with abide-aal`. Ridge is "
         f"{fixed(atlases['mean'])} points higher than on AAL116 at the same sites "
         f"({signed_interval(atlases['low'], atlases['high'])}, {state_p(atlases['p'])}).",
-        name_earlier_rows(folder("cc200")),
         write_scores("cc200"),
         "Paired differences in AUC:",
         write_differences("cc200"),
