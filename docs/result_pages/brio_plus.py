@@ -152,7 +152,7 @@ def _conclusion() -> list[str]:
     own_half = {atlas: development_difference(atlas, "development sites", "ridge") for atlas in ATLASES}
     return [
         state(
-            "**On these scans it is as good as its own linear path, and no better.** Its mean AUC differs from that of "
+            "**On these scans no difference from its own linear path is shown.** Its mean AUC differs from that of "
             f"`log-ridge` by {format_signed(min(d['mean'] for d in path))} to "
             f"{format_signed(max(d['mean'] for d in path))} points, shown in none of {len(cases)} settings. For new "
             "hospitals no gain over ridge is shown "

@@ -46,7 +46,7 @@ def page() -> str:
     return write_page(
         TITLE,
         state(
-            "**No.** ComBat before ridge changes the mean AUC at unseen sites by at most "
+            "**No gain is shown.** ComBat before ridge changes the mean AUC at unseen sites by at most "
             f"{fixed(table['mean'].abs().max())} points, whatever happens at the test site. With unlabelled scans of "
             f"the test site the accuracy goes from {fixed(acc['none'].mean())} to {fixed(acc['unlabelled'].mean())}: "
             "they move the threshold, not the order.",

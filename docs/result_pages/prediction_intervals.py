@@ -173,8 +173,8 @@ def page() -> str:
             min(at_95) > 90 and max(at_95) < 95 and min(achieved) > WANTED - 2 and max(every) < min(achieved),
         ),
         "**The interval is about this scan: what equally many other minutes of it would show, not another day.** "
-        "Between sessions connectomes vary two to three times as much, which no interval here allows for "
-        "([models](../models.md)).",
+        "Sessions of one person differ by more than the minutes of one scan, which no interval here allows for "
+        "([models](../models.md#what-the-interval-means)).",
         f"ABIDE I, {n} scans after the audit. Each of {n_sites} sites was left out in turn and the method fitted to "
         "all others. The factor on the interval is learned from halves of source scans.",
         write_commands(*(measured.command for measured in MEASURED)),

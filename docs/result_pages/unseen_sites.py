@@ -106,7 +106,7 @@ def _conclusion() -> str:
         ),
         state(
             "Age, sex and motion alone (`covariates-only`) reach "
-            f"{fixed(mean['aal116']['covariates-only'])}; scan length and missing regions carry nothing across sites.",
+            f"{fixed(mean['aal116']['covariates-only'])}; scan length and missing regions are not above chance.",
             all(m[name] < 50.5 for m in mean.values() for name in ("length-only", "dead-rois-only")),
         ),
     ]
@@ -145,7 +145,8 @@ def page() -> str:
         f"ABIDE I, {n} scans: {describe_protocol(read_runs(folder('aal116')))}. AUC and ACC are means over test sites "
         "in percent, with their SD; seeds are averaged first. *Seeds averaged* is the AUC of the logits averaged over "
         "seeds. Intervals are 95 % intervals over sites (t). p values are from Wilcoxon's signed-rank test over "
-        f"sites, corrected by Holm's method for the {len(differences('aal116', 'ridge'))} comparisons of a column. "
+        f"sites, corrected by Holm's method for the {len(differences('aal116', 'ridge'))} comparisons of a column "
+        f"({len(differences('cc200', 'ridge'))} on CC200). "
         f"The paper's cohort cannot be a subset of this release, so its figures are a guide only. {STATISTICS}",
         "## AAL116",
         "Every network has its own settings, at most 80 epochs and a checkpoint chosen on the validation sites; what "
@@ -184,8 +185,8 @@ def page() -> str:
         "DeCI only. Cohort, settings and the choice of checkpoint may all differ; the paper does not give the last "
         "two.",
         write_paper_figures(),
-        "The paper's SD over sites is smaller than sampling allows. With as many patients and controls at each site as "
-        "here, and the same true AUC at all sites, the SD over sites would be (AAL116, then CC200):",
+        "The paper's SD over sites is smaller than sampling alone makes likely. With as many patients and controls "
+        "at each site as here, and the same true AUC at all sites, the SD over sites would be (AAL116, then CC200):",
         f"```\n{_without_comments(read_measurement('site-spread.txt'))}\n```",
         "`python benchmarks/site_spread.py abide-aal --with abide-cc --auc 67.53 --sd 4.12 --draws 100000`",
         "## Penalties on differences between sites",

@@ -38,7 +38,7 @@ def write_card(model: Model) -> str:
         *_describe_adaptation(model.adaptation),
         "## The interval",
         "`low` and `high` say where the probability would lie for equally many other minutes of the same scan. They do "
-        "not say what another day would show: between sessions connectomes vary two to three times as much. Halves of "
+        "not say what another day would show: connectomes of one person differ more between sessions. Halves of "
         f"source scans differ {model.interval_factor:.2f} times as much as re-estimates let expect; the interval "
         "allows for that.",
         "## Scans it was fitted to",
