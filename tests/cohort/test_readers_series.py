@@ -118,6 +118,26 @@ def test_arrays_are_never_transposed(tmp_path):
     assert len(find_series(tmp_path)) == 6
 
 
+@pytest.mark.parametrize("kind", ["link", "data of another file", "virtual"])
+def test_an_hdf5_file_leads_to_no_other(tmp_path, kind):
+    with h5py.File(tmp_path / "other.h5", "w") as other:
+        other["x"] = X.T
+    X.T.tofile(tmp_path / "other.raw")
+    with h5py.File(tmp_path / "a.mat", "w") as file:
+        if kind == "link":
+            file["x"] = h5py.ExternalLink("other.h5", "/x")
+        elif kind == "virtual":
+            layout = h5py.VirtualLayout(X.T.shape, X.dtype)
+            layout[:] = h5py.VirtualSource("other.h5", "x", X.T.shape)
+            file.create_virtual_dataset("x", layout)
+        else:
+            file.create_dataset("x", X.T.shape, X.dtype, external=[(str(tmp_path / "other.raw"), 0, X.nbytes)])
+    with h5py.File(tmp_path / "a.mat") as file:  # the data are there for who follows
+        np.testing.assert_array_equal(file["x"][()].T, X)
+    with pytest.raises(BrioError, match=r"a\.mat: "):
+        read_series(tmp_path / "a.mat")
+
+
 def test_integers_become_float(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(6, dtype=np.int16).reshape(3, 2))
     assert read_series(tmp_path / "a.npy").frames.dtype == np.float32
