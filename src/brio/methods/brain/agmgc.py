@@ -111,7 +111,8 @@ class SplineLayer(nn.Module):
 
     def __init__(self, n_in: int, n_out: int, kernel: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(nn.init.uniform_(torch.empty(kernel, n_in, n_out), -1, 1) / math.sqrt(n_in))
+        # in place, since elsewhere than in memory ("meta") torch imports its compiler for a quotient
+        self.weight = nn.Parameter(torch.empty(kernel, n_in, n_out).uniform_(-1, 1).div_(math.sqrt(n_in)))
         self.root = Linear(n_in, n_out)
 
     def forward(self, H: Tensor, position: Tensor, edges: Tensor) -> Tensor:
@@ -142,7 +143,9 @@ class MultiGraphLayer(nn.Module):
 
     def __init__(self, n_in: int, n_out: int, n_graphs: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.stack([_xavier(n_in, n_out) for _ in range(n_graphs)]))
+        self.weight = nn.Parameter(torch.empty(n_graphs, n_in, n_out))
+        for weight in self.weight:
+            nn.init.xavier_uniform_(weight)
         self.norm = BatchNorm(n_out)
 
     def forward(
@@ -165,10 +168,6 @@ class MultiGraphLayer(nn.Module):
         """
         messages = [H @ W if A is None else A @ (H @ W) for A, W in zip(graphs, self.weight.unbind(0), strict=True)]
         return self.norm(sum(messages[1:], messages[0]), step).relu(), messages
-
-
-def _xavier(n_in: int, n_out: int) -> Tensor:
-    return nn.init.xavier_uniform_(torch.empty(n_in, n_out))
 
 
 def normalise_without_loops(adjacency: Tensor) -> Tensor:

@@ -64,7 +64,8 @@ class PopulationLayer(nn.Module):
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
         self.same, self.other = ScanAttention(n_in, n_out), ScanAttention(n_in, n_out)
-        self.balance = nn.Parameter(torch.tensor([0.8, 0.2]).log())
+        # in memory, since elsewhere ("meta") torch imports its compiler for a logarithm
+        self.balance = nn.Parameter(torch.tensor([0.8, 0.2], device="cpu").log())
         self.norm = BatchNorm(n_out)
 
     def forward(

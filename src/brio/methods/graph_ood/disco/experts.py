@@ -35,7 +35,8 @@ class ExpertMasks(nn.Module):
         self.experts = experts
         self.receiver = Linear(n_in, experts * width)
         self.sender = Linear(n_in, experts * width, bias=False)
-        self.weight = nn.Parameter(torch.empty(experts, width).uniform_(-1, 1) * width**-0.5)
+        # in place, as in ExpertLinear: elsewhere than in memory ("meta") torch imports its compiler for a product
+        self.weight = nn.Parameter(torch.empty(experts, width).uniform_(-1, 1).mul_(width**-0.5))
         self.bias = nn.Parameter(torch.zeros(experts))
 
     def forward(self, H: Tensor, edges: Edges) -> Tensor:
@@ -98,7 +99,7 @@ class ExpertLinear(nn.Module):
 
     def __init__(self, n_in: int, n_out: int, experts: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(experts, n_in, n_out).uniform_(-1, 1) * n_in**-0.5)
+        self.weight = nn.Parameter(torch.empty(experts, n_in, n_out).uniform_(-1, 1).mul_(n_in**-0.5))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map states of each expert, [B, K, P, n_in], or states that all share, [B, P, n_in], to [B, K, P, n_out]."""
