@@ -49,6 +49,24 @@ SMALL = {
 }
 """Settings that make any method small; each takes those it has."""
 
+NARROW = {
+    "width": 16,
+    "experts": 3,
+    "expert_width": 8,
+    "gate_width": 16,
+    "feed_forward": 32,
+    "centres": 8,
+    "d_e": 8,
+    "d_h": 16,
+    "d_t": 8,
+    "d_mlp": 8,
+    "d_qk": 8,
+    "edges": 40,
+    "bootstraps": 20,
+    "sketch": 32,
+}
+"""Widths of layers and numbers of draws for what holds at every width."""
+
 
 @cache
 def easy() -> Connectomes:
@@ -64,6 +82,11 @@ def small(name: str, **values: object) -> Method:
     """A method with small settings."""
     own = {f.name for f in dataclasses.fields(find_method(name).method_class.Settings)} - set(find_method(name).fixed)
     return make_method(name, {k: v for k, v in {**SMALL, **values}.items() if k in own})
+
+
+def narrow(name: str, **values: object) -> Method:
+    """A method with small settings and narrow layers."""
+    return small(name, **{**NARROW, **values})
 
 
 def neural(name: str) -> bool:

@@ -16,6 +16,7 @@ from contract_cohorts import (
     TINY,
     easy,
     loso,
+    narrow,
     neural,
     replaced,
     same_weights,
@@ -65,7 +66,7 @@ def test_it_learns_an_easy_cohort_at_every_unseen_site(name):
 @cache
 def fit_first_run(name: str) -> FittedRun:
     """The first of the uneven runs, fitted alone; several tests look at it and none may change it."""
-    (fitted,) = small(name).fit(Connectomes(tiny()), uneven(tiny())[:1])
+    (fitted,) = narrow(name).fit(Connectomes(tiny()), uneven(tiny())[:1])
     return fitted
 
 
@@ -78,7 +79,7 @@ def last_epoch(monkeypatch):
 @pytest.mark.parametrize("name", soak_variants(NEURAL))
 def test_a_run_in_a_stack_equals_the_run_alone(name, last_epoch):
     graphs = Connectomes(tiny(), dtype=torch.float64)
-    method, runs = small(name), uneven(tiny())
+    method, runs = narrow(name), uneven(tiny())
     together = method.fit(graphs, runs)
     for run, fitted in zip(runs, together, strict=True):
         (alone,) = method.fit(graphs, [run])
@@ -96,7 +97,7 @@ def test_nothing_of_the_test_site_reaches_a_weight(name):
     cohort = tiny()
     real, run = fit_first_run(name), uneven(cohort)[0]
     assert run.fold.test_sites == ("site06",)
-    (noise,) = small(name).fit(Connectomes(replaced(cohort, "site06")), [run])
+    (noise,) = narrow(name).fit(Connectomes(replaced(cohort, "site06")), [run])
     assert same_weights(real.tensors, noise.tensors)
     assert (real.validation_auc, real.selected_epoch) == (noise.validation_auc, noise.selected_epoch)
     if name in METHODS:
@@ -106,14 +107,14 @@ def test_nothing_of_the_test_site_reaches_a_weight(name):
 @pytest.mark.soak  # two fits with the same seed are also compared where the test site is replaced by noise
 @pytest.mark.parametrize("name", METHODS + CONTROLS)
 def test_the_same_seed_gives_the_same_bits(name):
-    (again,) = small(name).fit(Connectomes(tiny()), uneven(tiny())[:1])
+    (again,) = narrow(name).fit(Connectomes(tiny()), uneven(tiny())[:1])
     assert same_weights(fit_first_run(name).tensors, again.tensors)
     assert np.array_equal(fit_first_run(name).test_logit, again.test_logit)
 
 
 @pytest.mark.parametrize("name", soak_variants(NEURAL))
 def test_another_seed_gives_other_weights(name):
-    (other,) = small(name).fit(Connectomes(tiny()), [Run(uneven(tiny())[0].fold, 7)])
+    (other,) = narrow(name).fit(Connectomes(tiny()), [Run(uneven(tiny())[0].fold, 7)])
     assert not same_weights(fit_first_run(name).tensors, other.tensors)
 
 
@@ -176,7 +177,7 @@ def test_a_training_on_a_gpu_goes_on_from_its_checkpoint_to_the_same_bits(name, 
 
 @pytest.mark.parametrize("name", soak_variants(METHODS + CONTROLS))
 def test_a_fitted_run_predicts_for_scans_and_for_re_estimates(name):
-    graphs, method = Connectomes(tiny()), small(name)
+    graphs, method = Connectomes(tiny()), narrow(name)
     run, fitted = uneven(tiny())[0], fit_first_run(name)
     inputs = method.gather_inputs(graphs)
     test = torch.from_numpy(run.fold.test)
@@ -254,14 +255,14 @@ def test_a_fitted_run_without_a_tensor_that_inference_reads_is_refused(gated, mi
 @pytest.mark.parametrize("name", METHODS + CONTROLS)
 def test_what_is_missing_is_named(name):
     column = {"sex": "sex", "age": "age", "motion": "mean_fd", "bold": "tr"}
-    e, method = find_method(name), small(name)
+    e, method = find_method(name), narrow(name)
     check_needs(tiny(), method.needs, method.settings, name)
     for need, col in column.items():
         if need in e.needs:
             with pytest.raises(BrioError, match=f"'{col}'"):
                 check_needs(without(tiny(), col), method.needs, method.settings, name)
             with pytest.raises(BrioError, match=f"'{col}'"):
-                small(name).fit(Connectomes(without(tiny(), col)), uneven(tiny())[:1])
+                narrow(name).fit(Connectomes(without(tiny(), col)), uneven(tiny())[:1])
     if "hemisphere" in e.needs:
         with pytest.raises(BrioError, match="hemi"):
             check_needs(without(tiny(), "hemi", "x"), method.needs, method.settings, name)
