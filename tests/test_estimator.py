@@ -27,7 +27,8 @@ from brio.protocol.splitters import LeaveOneSiteOut, SiteStratifiedKFold
 
 SMALL = {"J": 2, "K": 2, "M": 4, "epochs": 24, "T_w": 8, "learning_rate": 5e-3, "device": "cpu"}
 SMALL["settings"] = {"cell_batch": 4}
-SHORT = SMALL | {"epochs": 5, "T_w": 3}  # where it need not learn
+NARROW = {"cell_batch": 4, "d_e": 4, "d_h": 8, "d_t": 4, "d_mlp": 8, "d_qk": 8, "block_signals": 4, "block_products": 4}
+SHORT = SMALL | {"epochs": 3, "T_w": 1, "settings": NARROW}  # where it need not learn
 
 
 def planted(n_sites, per_site=10, n_rois=12, seed=0):
@@ -355,11 +356,11 @@ def test_the_main_settings_are_settings_of_brio():
 
 
 def test_settings_reach_what_none_cannot_say():
-    model = BrioClassifier(**SHORT | {"settings": {"patience": None, "cell_batch": 4}}, random_state=0).fit(
+    model = BrioClassifier(**SHORT | {"settings": NARROW | {"patience": None}}, random_state=0).fit(
         X, Y, sites=SITES
     )
     assert model.method_.settings.patience is None
-    assert model.fitted_run_.trained_epochs == 5
+    assert model.fitted_run_.trained_epochs == 3
 
 
 def test_a_second_fit_forgets_the_first():
@@ -372,8 +373,8 @@ def test_a_second_fit_forgets_the_first():
 def test_verbose_prints_each_epoch(capsys):
     BrioClassifier(**SHORT, verbose=True).fit(X, Y, sites=SITES)
     said = capsys.readouterr().out.splitlines()
-    assert len(said) == 5
-    assert "epoch 5 of 5" in said[-1]
+    assert len(said) == 3
+    assert "epoch 3 of 3" in said[-1]
 
 
 # ---------------------------------------------------------------- keeping a model
@@ -386,7 +387,7 @@ def test_pickle(fitted):
 
 @pytest.mark.parametrize("method", ["brio", "backbone", "ridge"])
 def test_save_and_load(method, tmp_path):
-    settings = {} if method == "ridge" else SHORT | {"epochs": np.int64(5), "settings": {"d_t": 8, "cell_batch": 4}}
+    settings = {} if method == "ridge" else SHORT | {"epochs": np.int64(3), "settings": NARROW | {"d_t": 8}}
     model = BrioClassifier(method, random_state=0).set_params(**settings).fit(X, TEXT, sites=SITES)
     model.save(tmp_path / "model")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]

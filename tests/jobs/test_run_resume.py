@@ -87,11 +87,16 @@ def start(folder: Path, out: Path, words: list[str]) -> subprocess.Popen:
     return subprocess.Popen(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def kill_when(process: subprocess.Popen, seen) -> None:
-    """Kill without warning as soon as ``seen`` is true."""
+def wait_until(process: subprocess.Popen, seen) -> None:
+    """Wait until ``seen`` is true or the process has ended."""
     end = time.monotonic() + 120
     while not seen() and process.poll() is None and time.monotonic() < end:
         time.sleep(0.001)
+
+
+def kill_when(process: subprocess.Popen, seen) -> None:
+    """Kill without warning as soon as ``seen`` is true."""
+    wait_until(process, seen)
     process.kill()
     said, _ = process.communicate()
     assert process.returncode == -signal.SIGKILL, said
@@ -101,10 +106,28 @@ def runs_of(out: Path) -> list[str]:
     return [p.name for p in (out / "runs").glob("*") if p.suffix != ".partial"]
 
 
+@pytest.fixture(scope="module")
+def killed(folder, tiny, tmp_path_factory) -> dict[str, Path]:
+    """What a process left that was killed after its plan, and after its first run; never changed by a test.
+
+    One process does for both: at the first moment it is stopped, and its files are copied as a kill would leave them.
+    """
+    place = tmp_path_factory.mktemp("killed")
+    out = place / "after a run"
+    process = start(folder, out, [*JOB, *tiny])
+    wait_until(process, (out / "plan.json").is_file)
+    assert process.poll() is None, process.communicate()[0]
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    shutil.copytree(out, place / "after the plan")
+    process.send_signal(signal.SIGCONT)
+    kill_when(process, lambda: runs_of(out))
+    return {"plan": place / "after the plan", "run": out}
+
+
 @pytest.mark.parametrize("resumed", ["here", pytest.param("in a process", marks=pytest.mark.soak)])
-def test_killed_after_the_first_run(resumed, brio, finished, folder, tiny, tmp_path):
-    out = tmp_path / "killed"
-    kill_when(start(folder, out, [*JOB, *tiny]), lambda: runs_of(out))
+def test_killed_after_the_first_run(resumed, brio, killed, finished, folder, tiny, tmp_path):
+    out = shutil.copytree(killed["run"], tmp_path / "killed")
     assert 0 < len(runs_of(out)) < N_RUNS
     assert not (out / "results.csv").exists()
     passing = (".partial", f"workers{os.sep}")  # what is being written, and the heartbeat of the killed process
@@ -122,9 +145,8 @@ def test_killed_after_the_first_run(resumed, brio, finished, folder, tiny, tmp_p
     assert before.items() <= times(out).items()  # what was finished stayed as it was
 
 
-def test_killed_right_after_the_plan(brio, finished, folder, tiny, tmp_path):
-    out = tmp_path / "killed"
-    kill_when(start(folder, out, [*JOB, *tiny]), (out / "plan.json").is_file)
+def test_killed_right_after_the_plan(brio, killed, finished, folder, tiny, tmp_path):
+    out = shutil.copytree(killed["plan"], tmp_path / "killed")
     assert not (out / "results.csv").exists()
     done = len(runs_of(out))
     assert done < N_RUNS
