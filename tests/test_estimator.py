@@ -27,7 +27,8 @@ from brio.protocol.splitters import LeaveOneSiteOut, SiteStratifiedKFold
 
 SMALL = {"J": 2, "K": 2, "M": 4, "epochs": 24, "T_w": 8, "learning_rate": 5e-3, "device": "cpu"}
 SMALL["settings"] = {"cell_batch": 4}
-NARROW = {"cell_batch": 4, "d_e": 4, "d_h": 8, "d_t": 4, "d_mlp": 8, "d_qk": 8, "block_signals": 4, "block_products": 4}
+NARROW = {"cell_batch": 4, "d_e": 4, "d_h": 8, "d_t": 4, "d_mlp": 8, "d_qk": 8}
+NARROW |= {"block_subjects": 8, "block_signals": 4, "block_products": 4}
 SHORT = SMALL | {"epochs": 3, "T_w": 1, "settings": NARROW}  # where it need not learn
 
 

@@ -42,6 +42,7 @@ SMALL = {
     "M": 1,
     "sinkhorn_iterations": 8,
     "assignment_iterations": 10,
+    "block_subjects": 8,
     "block_signals": 4,
     "block_products": 4,
     "bold_frames": 40,

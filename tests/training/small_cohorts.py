@@ -25,6 +25,7 @@ SMALL = {
     "M": 3,
     "T_w": 2,
     "cell_batch": 2,
+    "block_subjects": 8,
     "block_signals": 4,
     "block_products": 4,
     "learning_rate": 3e-3,
