@@ -357,9 +357,7 @@ def test_the_main_settings_are_settings_of_brio():
 
 
 def test_settings_reach_what_none_cannot_say():
-    model = BrioClassifier(**SHORT | {"settings": NARROW | {"patience": None}}, random_state=0).fit(
-        X, Y, sites=SITES
-    )
+    model = BrioClassifier(**SHORT | {"settings": NARROW | {"patience": None}}, random_state=0).fit(X, Y, sites=SITES)
     assert model.method_.settings.patience is None
     assert model.fitted_run_.trained_epochs == 3
 

@@ -40,7 +40,7 @@ def show_progress(quiet: bool) -> Iterator[Progress]:
 
         def log(message: str, share: float) -> None:
             nonlocal last
-            if share - last >= 0.1 or share == 1.0 > last:
+            if share - last >= 0.1 - 1e-9 or share == 1.0 > last:  # 0.3 - 0.2 is a little less than 0.1
                 last = share
                 print(f"{100 * share:3.0f} %  {message}", file=sys.stderr, flush=True)
 
