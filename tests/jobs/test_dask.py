@@ -389,6 +389,24 @@ def test_a_wrong_file_for_slurm(text, problem, tmp_path):
         SlurmOptions.read(tmp_path / "slurm.toml")
 
 
+def test_a_file_for_slurm_says_what_each_job_gets(tmp_path):
+    needed = 'workers = 2\ncores = 4\nmemory = "16GB"\nwalltime = "4:00:00"\n'
+    (tmp_path / "slurm.toml").write_text(f'{needed}gpus = 1\ndirectives = ["--nice"]\nprologue = ["module load x"]\n')
+    options = SlurmOptions.read(tmp_path / "slurm.toml")
+    assert ClusterOptions(slurm=options).n_workers == 2
+    keywords = options.to_keywords()
+    asked = {name: keywords[name] for name in ("cores", "processes", "job_cpu", "memory", "walltime")}
+    assert asked == {"cores": 1, "processes": 1, "job_cpu": 4, "memory": "16GB", "walltime": "4:00:00"}
+    assert keywords["job_extra_directives"] == ["--gres=gpu:1", "--nice"]
+    assert keywords["job_script_prologue"][0] == "export OMP_NUM_THREADS=4"
+    assert keywords["job_script_prologue"][-1] == "module load x"
+    assert keywords["worker_extra_args"] == ["--resources", "GPU=1"]
+    assert "python" not in keywords, "that of the client is the default"
+    (tmp_path / "slurm.toml").write_text(f'{needed}python = "/opt/python"\n')
+    keywords = SlurmOptions.read(tmp_path / "slurm.toml").to_keywords()
+    assert (keywords["python"], keywords["job_extra_directives"]) == ("/opt/python", [])
+
+
 def test_workers_do_not_share_a_gpu():
     with pytest.raises(BrioError, match="would share one GPU"), connect(ClusterOptions(workers=2), None, gpu=True):
         pass
