@@ -1,5 +1,6 @@
 """Files and folders are there whole or not at all, and nothing is touched that brio did not make."""
 
+import contextlib
 import errno
 import os
 import signal
@@ -253,3 +254,16 @@ def test_a_place_is_tried_before_long_work_and_nothing_is_left(tmp_path):
     (tmp_path / "model").mkdir()
     with pytest.raises(BrioError, match="model: exists already"):
         require_creatable(tmp_path / "model")
+
+
+def test_a_trial_that_is_disturbed_leaves_nothing(tmp_path):
+    out = tmp_path / "a" / "b" / "model"
+    n_steps = len(list_steps(lambda: require_creatable(out)))
+    assert n_steps == 6  # two folders and the trial, made and removed
+    for number in range(n_steps):
+        with failing(number, lasting=False), contextlib.suppress(BrioError):
+            require_creatable(out)
+        assert not list(tmp_path.iterdir()), number
+        with raising(number, KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+            require_creatable(out)
+        assert not list(tmp_path.iterdir()), number

@@ -116,7 +116,17 @@ def _is_dead(name: str) -> bool:
 
 
 def remove_quietly(path: Path) -> None:
-    """Remove a file or folder that this room made, if it is there and can be removed."""
+    """Remove a file or folder that this room made, if it is there and can be removed.
+
+    It is tried twice, since Ctrl-C or an error that passes may come while it is removed.
+    """
+    try:
+        _remove(path)
+    finally:
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
     with contextlib.suppress(OSError):
         if path.is_dir() and not path.is_symlink():
             disk.remove_tree(path)

@@ -80,8 +80,10 @@ def require_creatable(out: Path) -> None:
         with explain_failure(out):
             disk.make_folder(trial)
     finally:
-        remove_quietly(trial)
-        remove_made(made)
+        try:
+            remove_quietly(trial)
+        finally:
+            remove_made(made)
 
 
 def _refuse_name(path: Path) -> None:
@@ -119,10 +121,17 @@ def make_folders(folder: Path) -> list[Path]:
 
 
 def remove_made(made: list[Path]) -> None:
-    """Remove folders that :func:`make_folders` made, unless something is in them."""
+    """Remove folders that :func:`make_folders` made, unless something is in them; tried twice, as files are."""
+    try:
+        _remove_folders(made)
+    finally:
+        _remove_folders(made)
+
+
+def _remove_folders(made: list[Path]) -> None:
     for place in reversed(made):
-        with contextlib.suppress(OSError):
-            disk.remove_folder(place)
+        if place.is_dir():
+            remove_empty_folder(place)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
