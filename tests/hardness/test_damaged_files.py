@@ -149,6 +149,8 @@ def check_reader(pattern: str, box: Path, size: int) -> int:
         ("job/results.csv", "site01", "", "table job"),
         ("job/summary.json", '"loso"', '"LOSO"', "compare job"),
         ("job/predictions.csv", "site01,0,", "site01,zero,", "report job"),
+        ("job/results.csv", "cohort,", "cohorts,", "compare job"),
+        ("job/results.csv", "validation_auc,", "validation,", "table job"),
         ("job/facts.json", '"sites"', '"places"', "report job"),
         ("job/audit.json", '"duplicate_correlation": 0.5', '"duplicate_correlation": [0.5]', "report job"),
         ("job/plan.json", '"seeds": [', '"seeds": [null, ', "config job"),
@@ -156,6 +158,7 @@ def check_reader(pattern: str, box: Path, size: int) -> int:
         ("search/tuning.json", '"choices"', '"chosen"', "run cohort --method ridge --tuned search --out new"),
         ("cohort/cohort.json", '"classes": [', '"classes": ["x", ', "audit cohort"),
         ("model/model.json", '"members": [', '"members": [3, ', "explain model --out new"),
+        ("model/model.json", '"method": "ridge"', '"method": "x"', "explain model --out new"),
         ("model/model.json", '"ranges": {', '"ranges": {"tr": 1, ', "predict model cohort --out new"),
     ],
 )

@@ -57,6 +57,7 @@ FORMAT = 1
 """Version of the format of a model folder."""
 
 PATTERNS = "patterns.safetensors"
+FIND_METHOD = "load the file that declares it (--load), use the version of brio that wrote the model, or fit it again"
 
 
 @dataclass(frozen=True)
@@ -260,7 +261,11 @@ def _read_document(folder: Path) -> dict[str, Any]:
 
 
 def _make_method(record: ModelRecord, folder: Path) -> Method:
-    fixed = find_method(record.method).fixed
+    try:
+        fixed = find_method(record.method).fixed
+    except BrioError as error:
+        problem = str(error).partition("; known: ")[0]  # the list of all methods helps nobody with a stored model
+        raise file_error(folder / MODEL, problem, FIND_METHOD) from error
     try:
         method = make_method(record.method, {k: v for k, v in record.settings.items() if k not in fixed})
     except BrioError as error:
