@@ -57,6 +57,8 @@ def test_sites_without_an_estimate_have_none():
     assert np.isnan(separated.slope)
     assert np.isfinite(separated.in_the_large)
     assert np.isnan(fit_recalibration(np.array([0, 1, 0, 1]), np.ones(4)).slope)
+    diverged = fit_recalibration(np.array([0, 1, 0, 1]), np.array([0.5, 1.0, np.nan, 0.2]))
+    assert np.isnan(diverged).all()
 
 
 def test_mean_over_sites_of_equal_precision_is_the_plain_mean():

@@ -341,6 +341,16 @@ def test_numbers_come_back_exactly(tmp_path):
     assert (read_csv(tmp_path / "t.csv")["auc"].to_numpy() == values).all()
 
 
+def test_predictions_with_a_logit_alone_are_refused(tuned, tmp_path):
+    folder = shutil.copytree(tuned, tmp_path / "job")
+    forget_hashes(folder)
+    lines = (folder / "predictions.csv").read_text().splitlines()
+    lines[2] = lines[2].rpartition(",")[0] + ","
+    (folder / "predictions.csv").write_text("\n".join(lines) + "\n")
+    with pytest.raises(BrioError, match=r"predictions\.csv: has one of logit and probability in row 2; both or none"):
+        StoredJob.read(folder)
+
+
 def test_predictions_with_a_row_twice_are_refused(tuned, tmp_path):
     folder = shutil.copytree(tuned, tmp_path / "job")
     forget_hashes(folder)

@@ -46,6 +46,14 @@ def test_a_table_is_read_with_its_types():
     assert parse("fold,seed,auc,later\nNYU,0,1,x\n")["later"].tolist() == ["x"]
 
 
+@pytest.mark.parametrize("seconds", [["1" * 25, "0.5"], ["1" * 25, "2" * 25]])
+def test_numbers_of_many_digits_are_numbers(seconds):
+    text = f"fold,seed,seconds\nNYU,0,{seconds[0]}\nUM,0,{seconds[1]}\n"
+    read = parse_table(text.encode(), PATH, Row)["seconds"]
+    assert read.dtype == float
+    assert read.tolist() == [float(cell) for cell in seconds]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

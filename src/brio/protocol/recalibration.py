@@ -56,8 +56,8 @@ def fit_recalibration(label: np.ndarray, logit: np.ndarray) -> Recalibration:
     Returns
     -------
     Recalibration
-        NaN where there is one class only; slope and intercept are NaN where logits separate the classes completely, or
-        do not differ.
+        NaN where there is one class only, or a logit is missing, as of a run that diverged; slope and intercept are NaN
+        where logits separate the classes completely, or do not differ.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def fit_recalibration(label: np.ndarray, logit: np.ndarray) -> Recalibration:
     """
     label, logit = np.asarray(label, dtype=float), np.asarray(logit, dtype=float)
     nothing = (np.array([np.nan]), np.array([np.nan]))
-    if not 0 < label.mean() < 1:
+    if not 0 < label.mean() < 1 or not np.isfinite(logit).all():
         return Recalibration(*[float("nan")] * 6)
     ones = np.ones((len(label), 1))
     large, large_se = _fit_logistic(ones, label, logit) or nothing

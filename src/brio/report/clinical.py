@@ -216,8 +216,11 @@ def _find_high_specificity(arm: EvidenceArm) -> list[OperatingPoint]:
 
 
 def _count_decisions(predictions: pd.DataFrame) -> Confusion:
-    """Count participants by class and decision; margins are averaged over seeds, so that each counts once."""
-    people = predictions.groupby("participant_id").agg(label=("label", "first"), margin=("logit", "mean"))
+    """Count participants by class and decision; margins are averaged over seeds, so that each counts once.
+
+    A participant whose runs all diverged has no decision.
+    """
+    people = predictions.groupby("participant_id").agg(label=("label", "first"), margin=("logit", "mean")).dropna()
     label, decision = people["label"] == 1, people["margin"] > 0
     return Confusion(
         true_positive=int((label & decision).sum()),

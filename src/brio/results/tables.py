@@ -23,6 +23,8 @@ from .summary import METRICS, Summary
 __all__ = ["COLUMNS", "prediction_rows", "read_predictions", "read_results", "result_rows", "write_tables"]
 
 COLUMNS = [f.name for f in dataclasses.fields(RunRow)]
+REQUIRED = [f.name for f in dataclasses.fields(RunRow) if f.default is dataclasses.MISSING]
+"""Columns that every version has written."""
 WHOLE = ("selected_epoch", "trained_epochs", "steps")
 
 
@@ -63,7 +65,7 @@ def prediction_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
 
 def read_results(folder: Path) -> pd.DataFrame:
     """Read ``results.csv`` of a job folder, one row per run."""
-    return read_csv(folder / RESULTS, RunRow, ("method", "fold", "seed", "auc", "n_test", "n_source"))
+    return read_csv(folder / RESULTS, RunRow, REQUIRED)
 
 
 def read_predictions(folder: Path) -> pd.DataFrame | None:
@@ -73,6 +75,10 @@ def read_predictions(folder: Path) -> pd.DataFrame | None:
         return None
     columns = [f.name for f in dataclasses.fields(PredictionRow)]
     predictions = read_csv(path, PredictionRow, columns, max_bytes=MAX_PARTICIPANT_TABLE_BYTES)
+    one_alone = predictions["logit"].isna() != predictions["probability"].isna()
+    if one_alone.any():
+        k = int(one_alone.argmax()) + 1
+        raise file_error(path, f"has one of logit and probability in row {k}; both or none are expected")
     if predictions.duplicated(["method", "fold", "seed", "participant_id"]).any():
         raise file_error(path, "has a participant more than once under one method, fold and seed")
     return predictions

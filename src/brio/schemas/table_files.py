@@ -227,7 +227,9 @@ def _check_column(
         raise file_error(path, problem, remedy)
     if kind is int and not optional:
         return column.astype(np.int64)
-    return pd.to_numeric(column) if kind in (int, float) and column.dtype == object else column
+    if kind in (int, float) and not pd.api.types.is_numeric_dtype(column):  # a number of many digits is read as text
+        return numbers
+    return column
 
 
 _WORDS: dict[Any, str] = {str: "text", int: "a whole number", float: "a number", typing.Any: "a value"}
