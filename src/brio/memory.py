@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -10,12 +11,14 @@ from .errors import BrioError
 __all__ = ["find_free_disk", "find_free_memory", "format_bytes", "require_disk", "require_memory"]
 
 _CGROUP = Path("/sys/fs/cgroup")
+_PROCESS = Path("/proc/self")
 
 
 def find_free_memory() -> int | None:
     """Find how many bytes of memory this process may still take; None where the system does not say.
 
-    The least of what the machine has available and what a container or a limit of the process leaves.
+    The least of what the machine has available and what a container or a limit of the process leaves. Files that the
+    system keeps in memory, and gives up when it is needed, count as free.
     """
     bounds = [_read_meminfo(), _read_container(), _read_process_limit()]
     return min((bound for bound in bounds if bound is not None), default=None)
@@ -33,9 +36,14 @@ def _read_meminfo() -> int | None:
 def _read_container() -> int | None:
     try:
         limit, used = ((_CGROUP / f"memory.{name}").read_text("utf-8").strip() for name in ("max", "current"))
+        lines = (_CGROUP / "memory.stat").read_text("utf-8").splitlines()
     except OSError:  # no container, or an older kind
         return None
-    return None if limit == "max" else max(0, int(limit) - int(used))
+    if limit == "max":
+        return None
+    stat = dict(line.split(maxsplit=1) for line in lines)
+    held = int(used) - int(stat.get("inactive_file", 0))  # as `docker stats` counts
+    return max(0, int(limit) - max(0, held))
 
 
 def _read_process_limit() -> int | None:
@@ -44,7 +52,16 @@ def _read_process_limit() -> int | None:
     except ImportError:  # Windows
         return None
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return None if limit == resource.RLIM_INFINITY else limit
+    return None if limit == resource.RLIM_INFINITY else max(0, limit - _read_address_space())
+
+
+def _read_address_space() -> int:
+    """Read how many bytes this process has reserved; 0 where the system does not say."""
+    try:
+        pages = int((_PROCESS / "statm").read_text("utf-8").split()[0])
+    except OSError:  # not Linux
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def find_free_disk(path: Path) -> int:

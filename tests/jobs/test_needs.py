@@ -121,6 +121,30 @@ def test_a_job_says_what_it_needs_and_what_is_left(cohort, tmp_path):
     assert rest.startswith("the others take about ")
 
 
+def test_the_page_cache_of_a_container_is_free(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    assert memory._read_container() is None
+    (tmp_path / "memory.current").write_text("900\n")
+    (tmp_path / "memory.stat").write_text("anon 400\nfile 500\ninactive_file 300\nactive_file 200\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory._read_container() is None
+    (tmp_path / "memory.max").write_text("1000\n")
+    assert memory._read_container() == 1000 - (900 - 300)
+    (tmp_path / "memory.max").write_text("500\n")
+    assert memory._read_container() == 0
+
+
+def test_a_limit_of_the_process_is_less_by_what_it_has_reserved(tmp_path, monkeypatch):
+    resource = pytest.importorskip("resource")
+    page = resource.getpagesize()
+    (tmp_path / "statm").write_text("7 5 3 1 0 2 0\n")
+    monkeypatch.setattr(memory, "_PROCESS", tmp_path)
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (10 * page, 20 * page))
+    assert memory._read_process_limit() == 3 * page
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (resource.RLIM_INFINITY, 20 * page))
+    assert memory._read_process_limit() is None
+
+
 def test_free_memory_is_the_least_of_what_the_machine_and_limits_leave(monkeypatch):
     bounds = {"_read_meminfo": 300, "_read_container": 200, "_read_process_limit": None}
     for name, value in bounds.items():
