@@ -6,10 +6,12 @@ import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["REPEAT_JOB", "BrioError", "file_error", "nearest"]
+__all__ = ["REPEAT_JOB", "WHILE_TRAINING", "BrioError", "describe_error", "file_error", "nearest", "take_first_line"]
 
 REPEAT_JOB = "repeat the job that wrote it"
 """What to do about a file of a job that cannot be used."""
+WHILE_TRAINING = "while training "
+"""Begins the note that an error gets when it ends a stack; method and folds follow."""
 
 
 class BrioError(ValueError):
@@ -55,3 +57,25 @@ def file_error(path: Path, problem: str, remedy: str = REPEAT_JOB) -> BrioError:
     'job/summary.json: is empty; repeat the job that wrote it'
     """
     return BrioError(f"{path}: {' '.join(problem.split())}; {remedy}")
+
+
+def describe_error(error: BaseException) -> str:
+    """Say what went wrong: the message of a user-facing error, else also its kind.
+
+    Examples
+    --------
+    >>> describe_error(BrioError("no such fold")), describe_error(KeyError("fold"))
+    ('no such fold', "KeyError: 'fold'")
+    """
+    return str(error) if isinstance(error, BrioError) else f"{type(error).__name__}: {error}"
+
+
+def take_first_line(text: str) -> str:
+    r"""Return the first line of a text that is not blank, such as a reason without the trace that follows it.
+
+    Examples
+    --------
+    >>> take_first_line("RuntimeError: no kernel\nException raised from launch at CUDA.cpp:7")
+    'RuntimeError: no kernel'
+    """
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")

@@ -1,4 +1,4 @@
-"""Formatting of p values and counts: the one rule for audits, tables, studies and reports."""
+"""Formatting of p values, counts and times: the one rule for audits, tables, studies and reports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-__all__ = ["MISSING", "format_count", "format_p", "is_missing", "state_p"]
+__all__ = ["MISSING", "format_count", "format_p", "format_time", "is_missing", "state_p"]
 
 MISSING = "-"
 SMALLEST_P = 0.001
@@ -61,3 +61,16 @@ def format_count(n: int, one: str, many: str = "") -> str:
     ('1 site', '1,030 scans', '2 scans have')
     """
     return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
+def format_time(seconds: float) -> str:
+    """Write how long something takes, for people.
+
+    Examples
+    --------
+    >>> format_time(42.0), format_time(600.0), format_time(9000.0)
+    ('42 s', '10 min', '2.5 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

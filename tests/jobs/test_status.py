@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from brio.cli import main
 from brio.errors import BrioError
 from brio.methods import Ridge
 from brio.results import heartbeats
@@ -89,6 +91,24 @@ def test_time_left_from_finished_stacks(brio, copy):
     add_worker(copy, 1, "node7", 41)
     add_worker(copy, 3, "node7", 42)
     assert "about 15 min with 2 workers" in brio("status", copy).out
+
+
+def test_a_defect_names_its_stack_before_the_trace(brio, folder, copy, monkeypatch, capsys):
+    def fail(*args, **kwargs):
+        raise RuntimeError("no kernel image\nException raised from launch at Context.cpp:7\nframe #0: launch()")
+
+    monkeypatch.setattr(Ridge, "fit", fail)
+    monkeypatch.setattr(sys, "argv", ["brio", "run", str(folder), "--out", str(copy), *RIDGE, "--shard", "1/3"])
+    with pytest.raises(RuntimeError, match="no kernel image") as raised:
+        main()
+    said = capsys.readouterr().err
+    title = re.search("brio: unexpected RuntimeError while training (ridge, fold.*, stack 1 of 3); finished", said)
+    assert title is not None, said
+    assert raised.value.__notes__ == [f"while training {title[1]}"]
+    lines = brio("status", copy).out.splitlines()
+    assert f"  failed on {platform.node()}: {title[1]}: RuntimeError: no kernel image" in lines
+    assert not any("frame" in line for line in lines)
+    assert "frame #0" in (copy / "workers" / "failed-1.json").read_text()
 
 
 def test_failed_with_the_reason_until_it_is_finished(brio, folder, copy, monkeypatch):

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from ..errors import BrioError
+from ..errors import WHILE_TRAINING, BrioError
 from ..storage import UnhashedFilesWarning, warn_unhashed
 from ..version import __version__
 from .config_file import KINDS, find_kinds, name_config_file, show_option
@@ -78,6 +78,7 @@ def main() -> None:
 
     A BrioError, OSError, lack of memory or a wrong option is printed as one line on standard error; the exit status is
     then 2. An interrupted command cleans up, says how to go on, and exits with status 130 (Ctrl-C) or 143 (terminated).
+    Any other error is a defect: one line names the stack that it ended, then Python prints its trace, with status 1.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that a terminal cannot show is no reason to stop
@@ -98,6 +99,9 @@ def main() -> None:
         _fail(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
     except MemoryError:
         _fail("there is not enough memory for this; close other programs, or take fewer scans, ROIs or runs at once")
+    except Exception as error:  # a defect, whose trace is needed to mend it
+        _introduce_trace(error)
+        raise
     if status:  # of an exit that a command asked for; commands return nothing
         sys.exit(status)
 
@@ -148,6 +152,15 @@ def _explain_interruption(interruption: KeyboardInterrupt, command: str | None) 
     word = "terminated" if terminated else "interrupted"
     print(f"brio: {word}; give the same command again{how}", file=sys.stderr)
     sys.exit(143 if terminated else 130)
+
+
+def _introduce_trace(error: Exception) -> None:
+    """Say in one line that a defect follows, and in which stack of a job it appeared."""
+    notes = (note for note in getattr(error, "__notes__", ()) if note.startswith(WHILE_TRAINING))
+    where = next((f" {note}" for note in notes), "")
+    kept = "; finished runs are kept" if where else ""
+    what = f"unexpected {type(error).__name__}{where}{kept}"
+    print(f"brio: {what}. This is a defect: please report it with the trace below", file=sys.stderr)
 
 
 def _explain_usage(error: Any) -> NoReturn:

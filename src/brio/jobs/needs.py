@@ -10,6 +10,7 @@ from ..cohort import Cohort
 from ..device import find_free_memory
 from ..domains import find_numbers
 from ..errors import BrioError
+from ..formatting import format_time
 from ..memory import format_bytes, require_disk, require_memory
 from ..methods import find_method
 
@@ -201,5 +202,4 @@ def describe_rest(runs: Mapping[str, Method], store: RunStore) -> str:
     for name, n in left.items():
         seconds = [float(store.read_record(key).row.seconds or 0.0) for key in finished[name]]
         total += n * sum(seconds) / len(seconds)
-    amount = f"{total:.0f} s" if total < 120 else f"{total / 60:.0f} min" if total < 7200 else f"{total / 3600:.1f} h"
-    return f"the others take about {amount}, if as long as these"
+    return f"the others take about {format_time(total)}, if as long as these"

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..errors import BrioError
+from ..errors import BrioError, take_first_line
+from ..formatting import format_time
 from ..results import Plan, RunStore
 from ..results.files import CHECKPOINTS, MEMBERS, PLAN, RUNS, SEARCH, SHARED_PLAN, SUMMARY, is_kept
 from ..results.heartbeats import WORKERS, Failure, Heartbeat, list_failures, list_heartbeats
@@ -140,7 +141,7 @@ def describe_status(status: JobStatus, name: str) -> list[str]:
         f"{status.waiting_stacks} waiting, {len(status.failed)} failed",
     ]
     lines += [f"  running on {h.describe_place()}: {h.title}, {100 * h.share:.0f} %" for h in status.running]
-    lines += [f"  failed on {failure.host}: {failure.title}: {failure.reason}" for failure in status.failed]
+    lines += [f"  failed on {f.host}: {f.title}: {take_first_line(f.reason)}" for f in status.failed]
     if status.finished_runs == status.n_runs:
         return (
             lines[:1] if status.has_tables else [lines[0], "  no tables yet: the command without --shard writes them"]
@@ -150,15 +151,4 @@ def describe_status(status: JobStatus, name: str) -> list[str]:
         return [*lines, "  time left: not known before a stack is finished"]
     workers = len({(h.host, h.process) for h in status.running})
     pace = f"with {workers} worker{'s' if workers > 1 else ''}" if workers else "once a worker is there"
-    return [*lines, f"  time left: about {_format_time(left)} {pace}, if the rest takes as long"]
-
-
-def _format_time(seconds: float) -> str:
-    """Write a time for people.
-
-    >>> _format_time(42.0), _format_time(600.0), _format_time(9000.0)
-    ('42 s', '10 min', '2.5 h')
-    """
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    return [*lines, f"  time left: about {format_time(left)} {pace}, if the rest takes as long"]

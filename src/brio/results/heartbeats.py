@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from ..errors import BrioError
+from ..errors import WHILE_TRAINING, BrioError, describe_error
 from ..schemas import PositiveCount, Share, from_json, parse_json, read_bounded
 from ..storage import make_folders, remove_empty_folder, remove_file, remove_leftovers, write_atomically
 
@@ -142,9 +142,9 @@ def report_stack(folder: Path, stack: int, title: str) -> Iterator[Callable[[flo
     try:
         yield report
     except Exception as error:
-        reason = str(error) if isinstance(error, BrioError) else f"{type(error).__name__}: {error}"
+        error.add_note(f"{WHILE_TRAINING}{title}")
         with contextlib.suppress(BrioError):  # the error itself matters more
-            record_failure(folder, Failure(stack, title, platform.node(), reason))
+            record_failure(folder, Failure(stack, title, platform.node(), describe_error(error)))
         raise
     else:
         remove_file(_failure_path(folder, stack))

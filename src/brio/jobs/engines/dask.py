@@ -8,7 +8,7 @@ from collections import Counter
 from contextlib import ExitStack
 from typing import Any
 
-from ...errors import BrioError
+from ...errors import BrioError, describe_error, take_first_line
 from ...formatting import format_count
 from ...results import RunStore
 from ...results.heartbeats import Failure, list_heartbeats, record_failure
@@ -228,7 +228,7 @@ class _Dispatch:
             self.workers.exclude(address, str(error), self.job)
             self.waiting.insert(0, number)
         else:
-            self._give_up(number, str(error) if isinstance(error, BrioError) else f"{type(error).__name__}: {error}")
+            self._give_up(number, take_first_line(describe_error(error)))  # the record of the failure has all of it
 
     def _count_deaths(self, number: int, address: str, deaths: int) -> None:
         """Give a stack to another worker, unless too many have died over it."""
