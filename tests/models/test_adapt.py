@@ -217,6 +217,10 @@ def test_margins_stay_and_probabilities_and_intervals_are_adapted(ridge, local, 
     assert f"Adapted to {len(local)} local scans ({a.n_patients} patients" in card
     assert f"leaving out each local scan: {a.brier_change:+.3f}" in card
     assert "Adapted" not in write_card(ridge)
+    sexes = write_card(replace(again, classes=("F", "M")))
+    assert f"({a.n_patients} labelled M, {a.n_controls} labelled F)" in sexes
+    assert "the share of participants labelled M among these scans" in sexes
+    assert "patients" not in sexes.split("## Adapted")[1].split("\n## ")[0]
     assert f"adapted to {len(local)} scans" in repr(again)
     estimator = BrioClassifier.load(tmp_path / "model").set_params(device="cpu")
     np.testing.assert_allclose(estimator.predict_proba(local)[:, 1], new.table["probability"], rtol=1e-9)

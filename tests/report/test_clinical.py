@@ -11,8 +11,8 @@ from scipy.special import expit
 from scipy.stats import nct, t
 from sklearn.metrics import roc_auc_score, roc_curve
 
+from brio.cohort.class_names import ClassNames
 from brio.report import write_report
-from brio.report.classes import ClassNames
 from brio.report.clinical import (
     OperatingPoint,
     balanced_accuracy_allowed,

@@ -295,7 +295,7 @@ def adapt(
         )
     write_model(adapted, out)
     assert adapted.adaptation is not None
-    for sentence in adapted.adaptation.describe():
+    for sentence in adapted.adaptation.describe(adapted.classes):
         say(sentence)
     say(f"wrote {adapted!r} to {out}")
 

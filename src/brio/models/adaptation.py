@@ -8,6 +8,7 @@ from typing import Annotated
 import numpy as np
 from scipy.special import expit, logit
 
+from ..cohort.class_names import ClassNames
 from ..errors import BrioError
 from ..schemas import Count, NonNegative, Positive, Share
 from ..schemas.domains import one_of
@@ -94,19 +95,26 @@ class Adaptation:
         """Return adapted logits, in the shape of the given ones."""
         return self.slope * logits + self.intercept
 
-    def describe(self) -> list[str]:
-        """Say in a few sentences what was learned, from how many scans, and what it buys."""
+    def describe(self, classes: tuple[str, str]) -> list[str]:
+        """Say in a few sentences what was learned, from how many scans, and what it buys.
+
+        Parameters
+        ----------
+        classes : tuple of two str
+            Names of label 0 and label 1, as the model has them.
+        """
+        names = ClassNames(*classes)
         share = (
-            "The intercept follows the share of patients among these scans, which is not that of a clinic unless they "
-            "are a fair sample of it."
+            f"The intercept follows the share of {names.positives} among these scans, which is not that of a clinic "
+            "unless they are a fair sample of it."
             if self.prevalence is None
-            else f"The share of patients was given: {self.prevalence:.1%}."
+            else f"The share of {names.positives} was given: {self.prevalence:.1%}."
         )
         n_outside = self.n_out_of_range
         left_out = f" {n_outside} more were left out, because they are out of range of the model." if n_outside else ""
         return [
-            f"Adapted to {self.n_scans} local scans ({self.n_patients} patients, {self.n_controls} controls).{left_out}"
-            " Weights and margins are those of the original model.",
+            f"Adapted to {self.n_scans} local scans ({self.n_patients} {names.are_positive}, {self.n_controls} "
+            f"{names.are_negative}).{left_out} Weights and margins are those of the original model.",
             f"Slope {self.slope:.2f} (standard error {self.slope_se:.2f}), intercept {self.intercept:+.2f} "
             f"({self.intercept_se:.2f}): the probability is one half where that of the original model is "
             f"{expit(self.threshold):.1%}. {share}",

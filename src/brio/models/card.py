@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..results.format import escape_markdown, format_code, format_percent, format_table
-from .adaptation import Adaptation
 from .evidence import Estimate, Evidence
 from .model import Model
 
@@ -35,7 +34,7 @@ def write_card(model: Model) -> str:
         "about a person.",
         "## How good it is at new sites",
         *_describe_evidence(model.evidence),
-        *_describe_adaptation(model.adaptation),
+        *_describe_adaptation(model),
         "## The interval",
         "`low` and `high` say where the probability would lie for equally many other minutes of the same scan. They do "
         "not say what another day would show: connectomes of one person differ more between sessions. Halves of "
@@ -104,11 +103,13 @@ def _describe_evidence(evidence: Evidence | None) -> list[str]:
     return ["\n".join(lines), table, *differences]
 
 
-def _describe_adaptation(adaptation: Adaptation | None) -> list[str]:
-    if adaptation is None:
+def _describe_adaptation(model: Model) -> list[str]:
+    if model.adaptation is None:
         return []
+    zero, one = map(escape_markdown, model.classes)
+    sentences = model.adaptation.describe((zero, one))
     scores = "The scores above are of the original model at new sites, and so is the rule for `decided`."
-    return ["## Adapted to one hospital", "\n".join(f"- {sentence}" for sentence in (*adaptation.describe(), scores))]
+    return ["## Adapted to one hospital", "\n".join(f"- {sentence}" for sentence in (*sentences, scores))]
 
 
 def _describe_percent(estimate: Estimate) -> str:

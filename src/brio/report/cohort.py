@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..cohort.class_names import ClassNames
 from ..results import StoredJob
 from ..results.format import format_count, format_number, format_percent, format_range, join_names, state_p
-from .classes import ClassNames
 from .evidence import Evidence
 from .ranking import ALPHA
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from ..cohort.class_names import ClassNames
 from ..errors import BrioError
 from ..protocol.calibration import calibration_error
 from ..results import MethodSummary, Plan, StoredJob, StoredRun, StoredStudy
@@ -17,7 +18,6 @@ from ..results.files import PLAN, PREDICTIONS, STUDY, SUMMARY, file_error, is_ke
 from ..studies.arms import TUNED
 from ..studies.reused import REUSED, REUSED_OF_0_1
 from ..studies.study import list_studies
-from .classes import ClassNames
 
 __all__ = ["Evidence", "EvidenceArm", "read_evidence"]
 

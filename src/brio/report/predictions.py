@@ -172,7 +172,7 @@ def _list_facts(model: Model) -> list[tuple[str, str]]:
         ("At new sites" if model.adaptation is None else "Original at new sites", _describe_evidence(model.evidence)),
     ]
     if model.adaptation is not None:
-        facts.append(("Adapted", " ".join(model.adaptation.describe())))
+        facts.append(("Adapted", " ".join(model.adaptation.describe(model.classes))))
     facts.append(("Holds", f"No identifiers; {model.method.facts.holds}."))
     facts.append(("Written by", f"brio {training.versions['brio']}"))
     return facts

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from ..cohort.class_names import ClassNames
 from ..results.format import format_count, format_interval, format_number, format_percent, format_points
-from .classes import ClassNames
 from .clinical import Answers, compute_predictive_values
 from .ranking import ALPHA
 

@@ -1,10 +1,10 @@
-"""How a report speaks of the two classes: by the names that the cohort gives them."""
+"""How reports and model cards speak of the two classes: by the names that the cohort gives them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..cohort.covariates import SEX_CODES
+from .covariates import SEX_CODES
 
 __all__ = ["ClassNames"]
 
@@ -46,6 +46,11 @@ class ClassNames:
         ('patients', 'labelled M')
         """
         return self.positives.removeprefix("participants ")
+
+    @property
+    def are_negative(self) -> str:
+        """What completes "where half are ...", of the negative class."""
+        return self.negatives.removeprefix("participants ")
 
     @property
     def negatives(self) -> str:
