@@ -34,7 +34,7 @@ from .models.predict import DEFAULT_REESTIMATES
 from .models.sums import GET_AGAIN, MODEL
 from .progress import silent
 from .schemas import Setting, SettingsOf, from_json
-from .schemas.domains import Pattern
+from .schemas.stored_values import Pattern
 from .training import Method
 
 __all__ = ["FittedModelMixin"]

@@ -19,7 +19,18 @@ from brio.models.folder import ModelRecord
 from brio.results import Plan, RunRecord, Summary, TuningRecord
 from brio.results.cohort_files import AuditRecord, CohortFacts
 from brio.results.study import StudyRecord
-from brio.schemas import NOT_EMPTY, Count, FieldsOf, Name, SameLength, Setting, SettingsOf, Share, from_json, to_json
+from brio.schemas import (
+    NOT_EMPTY,
+    FieldsOf,
+    Name,
+    SameLength,
+    Setting,
+    SettingsOf,
+    StoredCount,
+    StoredShare,
+    from_json,
+    to_json,
+)
 from brio.schemas.json_files import parse_json
 
 PATH = Path("stored.json")
@@ -38,8 +49,8 @@ json_values = st.recursive(
 
 @dataclass(frozen=True)
 class Part:
-    n: Count
-    share: Share | None = None
+    n: StoredCount
+    share: StoredShare | None = None
 
 
 @dataclass(frozen=True)
@@ -59,7 +70,7 @@ class Whole:
     parts: Annotated[dict[str, Part], NOT_EMPTY]
     labels: tuple[Literal[0, 1], ...] = ()
     ids: Annotated[tuple[str, ...], SameLength("labels")] = ()
-    seconds: dict[float, Count] = dataclasses.field(default_factory=dict)
+    seconds: dict[float, StoredCount] = dataclasses.field(default_factory=dict)
     rule: Annotated[dict[str, Any], SettingsOf(Rule)] | None = None
     facts: Annotated[dict[str, Any], FieldsOf(Part)] | None = None
     values: dict[str, Setting] = dataclasses.field(default_factory=dict)

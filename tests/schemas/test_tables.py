@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from brio.errors import BrioError
-from brio.schemas import Count, Name, Share, parse_table, read_bounded
+from brio.schemas import Name, StoredCount, StoredShare, parse_table, read_bounded
 
 PATH = Path("stored.csv")
 
@@ -19,8 +19,8 @@ PATH = Path("stored.csv")
 @dataclass(frozen=True)
 class Row:
     fold: Name
-    seed: Count
-    auc: Share | None
+    seed: StoredCount
+    auc: StoredShare | None
     seconds: float
     note: str = ""
 

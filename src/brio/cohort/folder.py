@@ -21,15 +21,15 @@ from ..schemas import (
     MAX_PARTICIPANT_TABLE_BYTES,
     Hex,
     Name,
-    PositiveCount,
+    StoredPositiveCount,
     check_columns,
     check_rows,
     from_json,
     parse_json,
     read_bounded,
 )
-from ..schemas.domains import Range
 from ..schemas.records import show_value
+from ..schemas.stored_values import Range
 from ..schemas.table_files import list_text_columns
 from .names import refuse_formula_cells, refuse_formulas
 from .sessions import SCAN_ID, name_repeated_scans
@@ -82,7 +82,7 @@ class ParticipantRow:
     """Columns of ``participants.tsv`` that brio reads in every cohort; scans to predict may lack site and label."""
 
     participant_id: Name
-    n_frames: PositiveCount
+    n_frames: StoredPositiveCount
     site: str = ""
     session: str = ""
     brio_scan_id: Name = ""

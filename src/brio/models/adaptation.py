@@ -10,8 +10,8 @@ from scipy.special import expit, logit
 
 from ..cohort.class_names import ClassNames
 from ..errors import BrioError
-from ..schemas import Count, NonNegative, Positive, Share
-from ..schemas.domains import one_of
+from ..schemas import StoredCount, StoredNonNegative, StoredPositive, StoredShare
+from ..schemas.stored_values import one_of
 from .evidence import Evidence
 from .known_scans import KnownScans
 
@@ -37,8 +37,8 @@ class PriorWidths:
         Where they come from: ``default``, ``evidence`` or ``given``.
     """
 
-    slope: NonNegative = 0.25
-    intercept: NonNegative = 0.5
+    slope: StoredNonNegative = 0.25
+    intercept: StoredNonNegative = 0.5
     source: Annotated[str, one_of("default", "evidence", "given")] = "default"
 
 
@@ -67,18 +67,18 @@ class Adaptation:
         By which the local scans are recognised.
     """
 
-    n_patients: Count
-    n_controls: Count
-    slope: Positive
+    n_patients: StoredCount
+    n_controls: StoredCount
+    slope: StoredPositive
     intercept: float
-    slope_se: NonNegative
-    intercept_se: NonNegative
+    slope_se: StoredNonNegative
+    intercept_se: StoredNonNegative
     widths: PriorWidths
-    prevalence: Share | None = None
-    brier_before: Share | None = None
+    prevalence: StoredShare | None = None
+    brier_before: StoredShare | None = None
     brier_change: float | None = None
-    brier_change_se: NonNegative | None = None
-    n_out_of_range: Count = 0
+    brier_change_se: StoredNonNegative | None = None
+    n_out_of_range: StoredCount = 0
     known_scans: KnownScans | None = None
 
     @property

@@ -16,7 +16,7 @@ from ..connectome import HarmonisationRule
 from ..protocol.recalibration import average_over_sites, fit_recalibration
 from ..results import MetricSummary, StoredJob
 from ..results.format import format_percent
-from ..schemas import Count, NonNegative, Share
+from ..schemas import StoredCount, StoredNonNegative, StoredShare
 from .evidence_job import read_evidence_job
 
 __all__ = [
@@ -49,10 +49,10 @@ class RiskPoint:
     n : int
     """
 
-    coverage: Share
-    threshold: NonNegative
-    accuracy: Share
-    n: Count
+    coverage: StoredShare
+    threshold: StoredNonNegative
+    accuracy: StoredShare
+    n: StoredCount
 
 
 @dataclass(frozen=True)
@@ -108,20 +108,20 @@ class Evidence:
         Standard deviations of the true slope and intercept between sites; None with fewer than three sites.
     """
 
-    n_scans: Count
-    n_sites: Count
-    n_seeds: Count
+    n_scans: StoredCount
+    n_sites: StoredCount
+    n_seeds: StoredCount
     fingerprint: str
     auc: Estimate
     pair_weighted_auc: Estimate
-    accuracy: Share
-    brier: Share
+    accuracy: StoredShare
+    brier: StoredShare
     slope: Estimate
     intercept: Estimate
     risk: tuple[RiskPoint, ...]
     differences: tuple[str, ...] = ()
-    slope_sd: NonNegative | None = None
-    intercept_sd: NonNegative | None = None
+    slope_sd: StoredNonNegative | None = None
+    intercept_sd: StoredNonNegative | None = None
 
     def describe(self) -> str:
         """Say in one line how well the method separates the classes at test sites."""

@@ -37,7 +37,7 @@ from ..methods import find_method, make_method
 from ..protocol import Fold
 from ..results.files import create_whole_folder, file_error, read_json, write_atomically
 from ..results.run_record import Details
-from ..schemas import NOT_EMPTY, Count, Positive, Setting, Share, from_json, to_json
+from ..schemas import NOT_EMPTY, Setting, StoredCount, StoredPositive, StoredShare, from_json, to_json
 from ..schemas.records import show_value
 from ..storage import write_sums
 from ..training import FittedRun, Method, Run, group_tensors, name_tensors
@@ -64,12 +64,12 @@ FIND_METHOD = "load the file that declares it (--load), use the version of brio 
 class MemberRecord:
     """What ``model.json`` says of one member; its tensors lie in files of their own."""
 
-    seed: Count
+    seed: StoredCount
     validation_sites: tuple[str, ...]
-    validation_auc: Share
-    selected_epoch: Count | None
-    trained_epochs: Count | None
-    block_length: Positive | None
+    validation_auc: StoredShare
+    selected_epoch: StoredCount | None
+    trained_epochs: StoredCount | None
+    block_length: StoredPositive | None
     details: Details
     harmonised_sites: tuple[str, ...] | None
 
@@ -85,8 +85,8 @@ class ModelRecord:
     settings: dict[str, Setting]
     classes: tuple[str, str]
     atlas: str
-    block_length: Positive
-    interval_factor: Positive
+    block_length: StoredPositive
+    interval_factor: StoredPositive
     harmonise: HarmonisationRule | None
     members: Annotated[tuple[MemberRecord, ...], NOT_EMPTY]
     training: TrainingFacts

@@ -23,7 +23,7 @@ from ..connectome import (
 )
 from ..errors import BrioError
 from ..protocol.metrics import calibrate_margins
-from ..schemas import Count
+from ..schemas import StoredCount
 from ..training import FittedRun, Inputs, Method, Scans
 from .adaptation import Adaptation
 from .evidence import Evidence
@@ -72,9 +72,9 @@ class TrainingFacts:
     cohort: str
     fingerprint: str
     whole_fingerprint: str
-    n_scans: Count
-    n_excluded: Count
-    sites: dict[str, tuple[Count, Count]]
+    n_scans: StoredCount
+    n_excluded: StoredCount
+    sites: dict[str, tuple[StoredCount, StoredCount]]
     one_class_sites: tuple[str, ...]
     versions: dict[str, str]
     header: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..cohort import Cohort
 from ..connectome import Connectomes, source_mean
 from ..errors import BrioError
-from ..schemas import NOT_EMPTY, Count, NonNegative
+from ..schemas import NOT_EMPTY, StoredCount, StoredNonNegative
 
 __all__ = ["ScanRanges", "check_ranges", "learn_ranges", "rank_distances"]
 
@@ -53,11 +53,11 @@ class ScanRanges:
         source sites, see :func:`measure_distances`.
     """
 
-    least_frames: NonNegative
+    least_frames: StoredNonNegative
     tr: tuple[float, float] | None
     motion: tuple[float, float] | None
     edge_sd: tuple[float, float] | None
-    dead_rois: Count
+    dead_rois: StoredCount
     distances: Annotated[tuple[float, ...], NOT_EMPTY]
 
 

@@ -18,10 +18,10 @@ from ..cohort.auditing.findings import DuplicatePair, NonFiniteFrames, TooShort
 from ..schemas import (
     MAX_PARTICIPANT_TABLE_BYTES,
     NOT_EMPTY,
-    Count,
     Name,
-    NonNegative,
     SameLength,
+    StoredCount,
+    StoredNonNegative,
     from_json,
     to_json,
 )
@@ -47,19 +47,19 @@ class GroupRow:
 class RepetitionTimeRecord:
     """Repetition times of each site: seconds -> scans."""
 
-    by_site: dict[str, dict[float, Count]]
+    by_site: dict[str, dict[float, StoredCount]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditRecord:
     """What reports read of ``audit.json``; :class:`brio.cohort.Audit` says what each means."""
 
-    atlases: dict[str, Count] = field(default_factory=dict)
+    atlases: dict[str, StoredCount] = field(default_factory=dict)
     classes: tuple[str, str]
     rules: AuditRules
-    classes_after: tuple[Count, Count]
+    classes_after: tuple[StoredCount, StoredCount]
     duplicates: tuple[DuplicatePair, ...] = ()
-    dead_by_site: dict[str, dict[str, Count]] = field(default_factory=dict)
+    dead_by_site: dict[str, dict[str, StoredCount]] = field(default_factory=dict)
     dead_patterns: dict[str, PatternTest] = field(default_factory=dict)
     non_finite: tuple[NonFiniteFrames, ...] = ()
     too_short: tuple[TooShort, ...] = ()
@@ -78,20 +78,20 @@ class MeanRecord:
     """Mean and standard deviation of a covariate, over the ``n`` scans that have it."""
 
     mean: float
-    sd: NonNegative
-    n: Count = 0
+    sd: StoredNonNegative
+    n: StoredCount = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupRecord:
     """Counts and ranges of some scans; see :func:`brio.jobs.cohort_facts.describe_cohort`."""
 
-    n: tuple[Count, Count]
-    frames: tuple[Count, Count] | None = None
+    n: tuple[StoredCount, StoredCount]
+    frames: tuple[StoredCount, StoredCount] | None = None
     tr: tuple[float, float] | None = None
     age: MeanRecord | None = None
     motion: MeanRecord | None = None
-    sex: dict[str, Count] | None = None
+    sex: dict[str, StoredCount] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..errors import WHILE_TRAINING, BrioError, describe_error
-from ..schemas import PositiveCount, Share, from_json, parse_json, read_bounded
+from ..schemas import StoredPositiveCount, StoredShare, from_json, parse_json, read_bounded
 from ..storage import make_folders, remove_empty_folder, remove_file, remove_leftovers, write_atomically
 
 __all__ = [
@@ -61,12 +61,12 @@ class Heartbeat:
         Of the stack that is done.
     """
 
-    stack: PositiveCount
+    stack: StoredPositiveCount
     title: str
     host: str
-    process: PositiveCount
+    process: StoredPositiveCount
     started: float
-    share: Share = 0.0
+    share: StoredShare = 0.0
 
     def describe_place(self) -> str:
         """Return host and process in words."""
@@ -83,7 +83,7 @@ class Failure:
     title, host, reason : str
     """
 
-    stack: PositiveCount
+    stack: StoredPositiveCount
     title: str
     host: str
     reason: str

@@ -10,7 +10,18 @@ from ..cohort import AuditRules
 from ..connectome.harmonisation_rule import HarmonisationRule
 from ..errors import REPEAT_JOB
 from ..protocol import ProtocolSettings
-from ..schemas import OMIT_NONE, Count, Hex, Name, PositiveCount, Setting, SettingsOf, formerly, from_json, to_json
+from ..schemas import (
+    OMIT_NONE,
+    Hex,
+    Name,
+    Setting,
+    SettingsOf,
+    StoredCount,
+    StoredPositiveCount,
+    formerly,
+    from_json,
+    to_json,
+)
 from .files import PLAN, read_json
 from .run_record import ProtocolName
 
@@ -31,7 +42,7 @@ class TunedChoice:
         Fold -> values of the tuned settings.
     """
 
-    budget: Count
+    budget: StoredCount
     cohort: str
     atlas: str
     folds: dict[str, dict[str, Setting]]
@@ -103,17 +114,17 @@ class Plan:
     atlas: str
     fingerprint_before_exclusions: str
     fingerprint: str
-    n_scans: Count
+    n_scans: StoredCount
     excluded: dict[str, tuple[str, ...]]
     audit: Annotated[dict[str, Any], SettingsOf(AuditRules)] | None
     methods: dict[str, PlannedMethod]
     protocol: ProtocolName
     protocol_settings: Annotated[dict[str, Any], SettingsOf(ProtocolSettings)]
     harmonise: Annotated[dict[str, Any], SettingsOf(HarmonisationRule)] | None
-    seeds: tuple[Count, ...]
+    seeds: tuple[StoredCount, ...]
     folds: tuple[str, ...] | None
     device: Name
-    threads: PositiveCount | None
+    threads: StoredPositiveCount | None
     stacks: tuple[tuple[Hex, ...], ...] = ()
     reused_from: str | None = field(default=None, metadata=OMIT_NONE | formerly("handed_in"))
     hashes: str | None = field(default=None, metadata=OMIT_NONE)

@@ -6,8 +6,18 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from ..protocol import PROTOCOLS
-from ..schemas import Count, FieldsOf, Name, NonNegative, SameLength, Setting, Share, formerly, to_json
-from ..schemas.domains import one_of
+from ..schemas import (
+    FieldsOf,
+    Name,
+    SameLength,
+    Setting,
+    StoredCount,
+    StoredNonNegative,
+    StoredShare,
+    formerly,
+    to_json,
+)
+from ..schemas.stored_values import one_of
 
 __all__ = ["Details", "Predictions", "ProtocolName", "RunRecord", "RunRow"]
 
@@ -29,22 +39,22 @@ class RunRow:
     fold: Name
     test_sites: str
     validation_sites: str
-    seed: Count
-    n_source: Count
-    n_validation: Count
-    n_test: Count
-    auc: Share | None
-    acc: Share | None
-    balanced_acc: Share | None
-    sensitivity: Share | None
-    specificity: Share | None
-    brier: Share | None
-    validation_auc: Share | None
-    selected_epoch: Count | None
-    trained_epochs: Count | None = None
-    steps: Count | None = None
-    block_length: NonNegative | None
-    seconds: NonNegative
+    seed: StoredCount
+    n_source: StoredCount
+    n_validation: StoredCount
+    n_test: StoredCount
+    auc: StoredShare | None
+    acc: StoredShare | None
+    balanced_acc: StoredShare | None
+    sensitivity: StoredShare | None
+    specificity: StoredShare | None
+    brier: StoredShare | None
+    validation_auc: StoredShare | None
+    selected_epoch: StoredCount | None
+    trained_epochs: StoredCount | None = None
+    steps: StoredCount | None = None
+    block_length: StoredNonNegative | None
+    seconds: StoredNonNegative
     device: str
     note: str = ""
 
@@ -65,10 +75,10 @@ class RunDetails:
         Of each factor.
     """
 
-    trained_epochs: Count | None = None
+    trained_epochs: StoredCount | None = None
     calibration: tuple[float, float] = (1.0, 0.0)
-    validation_curve: tuple[tuple[Count, Share | None], ...] = ()
-    inner_auc: Share | None = None
+    validation_curve: tuple[tuple[StoredCount, StoredShare | None], ...] = ()
+    inner_auc: StoredShare | None = None
     share_of_factors: float | None = None
     relevance: tuple[float, ...] = ()
     support: tuple[float, ...] = ()

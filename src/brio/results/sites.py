@@ -20,7 +20,7 @@ import pandas as pd
 
 from ..errors import BrioError
 from ..protocol import SiteAreas, auc, delong_covariance, placement_values
-from ..schemas import Count, Name, NonNegative, Share
+from ..schemas import Name, StoredCount, StoredNonNegative, StoredShare
 from ..storage import write_recorded
 from .files import COVARIANCES, SITES, format_csv, is_kept, read_csv
 
@@ -45,16 +45,16 @@ class SiteRow:
     """A row of ``sites.csv``, see :func:`site_rows`."""
 
     method: Name
-    seed: Count | None
+    seed: StoredCount | None
     fold: Name
-    n_patients: Count
-    n_controls: Count
-    auc: Share | None
-    ensemble_auc: Share | None
-    auc_variance: NonNegative | None
-    sum_p: NonNegative | None = None
-    sum_p2: NonNegative | None = None
-    sum_py: NonNegative | None = None
+    n_patients: StoredCount
+    n_controls: StoredCount
+    auc: StoredShare | None
+    ensemble_auc: StoredShare | None
+    auc_variance: StoredNonNegative | None
+    sum_p: StoredNonNegative | None = None
+    sum_p2: StoredNonNegative | None = None
+    sum_py: StoredNonNegative | None = None
 
 
 @dataclass(frozen=True)

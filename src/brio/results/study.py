@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..schemas import OMIT_NONE, Count, formerly, from_json, to_json
+from ..schemas import OMIT_NONE, StoredCount, formerly, from_json, to_json
 from ..storage import lock_folder, remove_file, remove_leftovers, write_recorded
 from .files import (
     FINDING,
@@ -57,12 +57,12 @@ class StudyOptions:
 
     methods: tuple[str, ...] | None = None
     protocol: ProtocolName | None = field(default=None, metadata=OMIT_NONE)
-    seeds: Count = 3
+    seeds: StoredCount = 3
     settings: dict[str, Any] = field(default_factory=dict)
     folds: tuple[str, ...] | None = None
     companions: tuple[str, ...] = ()
     exclude: bool = True
-    runs_per_stack: Count | None = None
+    runs_per_stack: StoredCount | None = None
     reuse: tuple[str, ...] = field(default=(), metadata=formerly("finished"))
     device: str | None = None
 
@@ -101,11 +101,11 @@ class StudyRecord:
     cohort: str = ""
     atlas: str = ""
     fingerprint: str = ""
-    n_scans: Count = 0
-    folds: Count = 0
-    seeds: Count = 3
-    epochs: tuple[Count, ...] = ()
-    K: tuple[Count, ...] = ()
+    n_scans: StoredCount = 0
+    folds: StoredCount = 0
+    seeds: StoredCount = 3
+    epochs: tuple[StoredCount, ...] = ()
+    K: tuple[StoredCount, ...] = ()
     arms: tuple[str, ...] = ()
     options: StudyOptions | None = field(default=None, metadata=formerly("asked"))
     brio: str = ""

@@ -11,7 +11,7 @@ from ..errors import BrioError
 from ..methods import find_method
 from ..methods.provenance import find_block
 from ..protocol import ProtocolSettings
-from ..schemas import Count, NonNegative, Setting, SettingsOf, Share, from_json, to_json
+from ..schemas import Setting, SettingsOf, StoredCount, StoredNonNegative, StoredShare, from_json, to_json
 from .files import SUMMARY, file_error, is_kept, read_json
 from .run_record import ProtocolName
 
@@ -34,17 +34,17 @@ class MetricSummary:
         Sites (folds) that have a score.
     """
 
-    mean: Share | None = None
-    sd: Share | None = None
+    mean: StoredShare | None = None
+    sd: StoredShare | None = None
     interval: tuple[float, float] | None = None
-    n: Count = 0
+    n: StoredCount = 0
 
 
 @dataclass(frozen=True)
 class TuningBudget:
     """How the settings of a method were tuned: configurations tried, and on which cohort and atlas."""
 
-    budget: Count
+    budget: StoredCount
     cohort: str
     atlas: str
 
@@ -102,13 +102,13 @@ class MethodSummary:
     transductive: bool
     control: bool
     tuning: TuningBudget | None = None
-    runs: Count
-    folds: Count
-    seeds: Count
-    epochs: Count | None = None
-    trained_epochs: NonNegative | None = None
-    steps: NonNegative | None = None
-    K: Count | None = None
+    runs: StoredCount
+    folds: StoredCount
+    seeds: StoredCount
+    epochs: StoredCount | None = None
+    trained_epochs: StoredNonNegative | None = None
+    steps: StoredNonNegative | None = None
+    K: StoredCount | None = None
     dead_rois: str | None = None
     changed: dict[str, Setting] | None = None
     auc: MetricSummary
@@ -120,9 +120,9 @@ class MethodSummary:
     auc_of_averaged_logits: MetricSummary
     pair_weighted_auc: MetricSummary | None = None
     auc_interval_over_people: tuple[float, float] | None = None
-    p_chance: Share | None = None
-    p_chance_over_people: Share | None = None
-    validation_auc: Share | None = None
+    p_chance: StoredShare | None = None
+    p_chance_over_people: StoredShare | None = None
+    validation_auc: StoredShare | None = None
     without_auc: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def metric(self, name: str) -> MetricSummary:
@@ -168,12 +168,12 @@ class Summary:
     cohort: str
     atlas: str
     fingerprint: str
-    n_scans: Count
-    n_excluded: Count
+    n_scans: StoredCount
+    n_excluded: StoredCount
     protocol: ProtocolName
     protocol_settings: Annotated[dict[str, Any], SettingsOf(ProtocolSettings)] | None = None
     folds: tuple[str, ...]
-    seeds: tuple[Count, ...]
+    seeds: tuple[StoredCount, ...]
     smoke_run: bool
     harmonise: str | None = None
     intervals: str = "bootstrap over sites or folds"

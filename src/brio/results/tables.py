@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from ..protocol import calibrate_margins
-from ..schemas import MAX_PARTICIPANT_TABLE_BYTES, Count, Name, Share
-from ..schemas.domains import Range
+from ..schemas import MAX_PARTICIPANT_TABLE_BYTES, Name, StoredCount, StoredShare
+from ..schemas.stored_values import Range
 from ..storage import write_recorded
 from .files import PREDICTIONS, RESULTS, SUMMARY, file_error, format_csv, format_json, is_kept, read_csv
 from .run_record import RunRecord, RunRow
@@ -34,12 +34,12 @@ class PredictionRow:
 
     method: Name
     fold: Name
-    seed: Count
+    seed: StoredCount
     participant_id: Name
     site: str
     label: Annotated[int, Range("0 or 1", 0, 1)]
     logit: float | None
-    probability: Share | None
+    probability: StoredShare | None
 
 
 def result_rows(records: Sequence[RunRecord]) -> pd.DataFrame:

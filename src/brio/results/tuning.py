@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import pandas as pd
 
 from ..errors import BrioError
-from ..schemas import OMIT_NONE, Count, FieldsOf, Setting, Share, formerly, from_json, to_json
+from ..schemas import OMIT_NONE, FieldsOf, Setting, StoredCount, StoredShare, formerly, from_json, to_json
 from ..storage import write_recorded
 from .files import CONFIGURATIONS, TUNING, format_csv, format_json, read_json
 from .plan import TunedChoice
@@ -49,15 +49,15 @@ class TuningRecord:
         Method -> mean AUC that choosing by the test scans would have reached; an upper bound, used for nothing.
     """
 
-    budget: Count
+    budget: StoredCount
     cohort: str
     atlas: str
     protocol: Annotated[dict[str, Any], FieldsOf(TuningProtocol)]
     validation_sites: dict[str, tuple[str, ...]]
     given_settings: dict[str, Setting] = field(metadata=formerly("given"))
-    tried: dict[str, Count]
+    tried: dict[str, StoredCount]
     choices: dict[str, dict[str, dict[str, Setting]]]
-    oracle: dict[str, Share] | None = field(default=None, metadata=OMIT_NONE)
+    oracle: dict[str, StoredShare] | None = field(default=None, metadata=OMIT_NONE)
 
     def __post_init__(self) -> None:
         for method, folds in self.choices.items():

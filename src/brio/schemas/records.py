@@ -1,8 +1,8 @@
 """Typed records from JSON objects and back, with one kind of error for what does not fit.
 
 A record is a frozen dataclass whose fields are the keys of a JSON object. Its annotations say what a value may be, with
-the domains of :mod:`brio.schemas.domains`. The metadata of a field say what it was called in files of version 0.1.0
-(:func:`formerly`) and whether it is left out where it is None (:data:`OMIT_NONE`).
+the domains of :mod:`brio.schemas.stored_values`. The metadata of a field say what it was called in files of version
+0.1.0 (:func:`formerly`) and whether it is left out where it is None (:data:`OMIT_NONE`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import REPEAT_JOB, BrioError, file_error, nearest
-from .domains import Domain, FieldsOf, SameLength, SettingsOf
+from .stored_values import FieldsOf, SameLength, SettingsOf, StoredDomain
 
 __all__ = ["OMIT_NONE", "MisfitError", "formerly", "from_json", "show_value", "to_json", "unfold"]
 
@@ -124,7 +124,7 @@ def _read(kind: Any, value: Any, place: str) -> Any:
         return None
     made = _read_plain(kind, value, place)
     for domain in domains:
-        if isinstance(domain, Domain):
+        if isinstance(domain, StoredDomain):
             _expect(domain.fits(made), value, place, domain.words)
         elif isinstance(domain, FieldsOf):
             _check_fields(domain, value, place)

@@ -1,7 +1,7 @@
 """Parse a table of a csv or tsv file: rows of one length, columns that are there once, values of declared types.
 
 The columns of a table are declared by a frozen dataclass whose fields are the columns of one row, with the domains of
-:mod:`brio.schemas.domains`. Columns that it does not have are read as they are.
+:mod:`brio.schemas.stored_values`. Columns that it does not have are read as they are.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 import pandas as pd
 
 from ..errors import REPEAT_JOB, file_error
-from .domains import Domain
 from .file_content import decode
 from .records import get_hints, show_value, unfold
+from .stored_values import StoredDomain
 
 __all__ = [
     "MAX_PARTICIPANT_TABLE_BYTES",
@@ -60,7 +60,7 @@ def parse_table(
     path : Path
         The file, for the error.
     row : dataclass, optional
-        Declares columns: a field ``auc: Share | None`` is a number from 0 to 1, or empty.
+        Declares columns: a field ``auc: StoredShare | None`` is a number from 0 to 1, or empty.
     required : sequence of str
         Columns that must be there. Others that ``row`` declares may be absent, as in files of earlier versions.
     text_columns : sequence of str
@@ -206,7 +206,7 @@ def _check_column(
     """Check a column against its declaration; whole numbers that every row has become int64."""
     filled = column.notna().to_numpy()
     optional |= kind is str and not domains  # empty text is written as an empty cell
-    words = next((d.words for d in domains if isinstance(d, Domain)), _WORDS.get(kind, ""))
+    words = next((d.words for d in domains if isinstance(d, StoredDomain)), _WORDS.get(kind, ""))
     fits = filled.copy() if not optional else np.ones(len(column), dtype=bool)
     if kind in (int, float):
         boolean = pd.api.types.is_bool_dtype(column)
@@ -216,7 +216,7 @@ def _check_column(
             known &= (numbers % 1 == 0).to_numpy() & (numbers.abs() < 2.0**63).to_numpy()
         fits &= known | ~filled
     for domain in domains:
-        if isinstance(domain, Domain):
+        if isinstance(domain, StoredDomain):
             checked = filled & fits
             values = (numbers if kind in (int, float) else column)[checked]
             fits[checked] &= np.fromiter(map(domain.fits, values), dtype=bool, count=len(values))

@@ -1,6 +1,7 @@
-"""Domains of stored values, which stand in the annotations of the records: ``auc: Share | None``.
+"""Domains of stored values, which stand in the annotations of the records: ``auc: StoredShare | None``.
 
-A float is finite and a whole number fits into 64 bits wherever nothing else is said.
+They bound what a file may hold; :mod:`brio.domains` bounds what a setting or an option may be. A float is finite and a
+whole number fits into 64 bits wherever nothing else is said.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ from typing import Annotated, Any
 
 __all__ = [
     "NOT_EMPTY",
-    "Count",
-    "Domain",
     "FieldsOf",
     "Hex",
     "Name",
-    "NonNegative",
     "Pattern",
-    "Positive",
-    "PositiveCount",
     "Range",
     "SameLength",
     "Setting",
     "SettingsOf",
-    "Share",
+    "StoredCount",
+    "StoredDomain",
+    "StoredNonNegative",
+    "StoredPositive",
+    "StoredPositiveCount",
+    "StoredShare",
     "one_of",
 ]
 
@@ -67,7 +68,7 @@ class Filled:
         return len(value) > 0
 
 
-Domain = Range | Pattern | Filled
+StoredDomain = Range | Pattern | Filled
 NOT_EMPTY = Filled("at least one item")
 
 
@@ -95,11 +96,11 @@ def one_of(*names: str) -> Pattern:
     return Pattern(" or ".join(f"'{name}'" for name in names), "|".join(map(re.escape, names)))
 
 
-Share = Annotated[float, Range("a number from 0 to 1", 0, 1)]
-NonNegative = Annotated[float, Range("a number of 0 or more", 0)]
-Positive = Annotated[float, Range("a number above 0", 0, open_below=True)]
-Count = Annotated[int, Range("a whole number of 0 or more", 0)]
-PositiveCount = Annotated[int, Range("a whole number of 1 or more", 1)]
+StoredShare = Annotated[float, Range("a number from 0 to 1", 0, 1)]
+StoredNonNegative = Annotated[float, Range("a number of 0 or more", 0)]
+StoredPositive = Annotated[float, Range("a number above 0", 0, open_below=True)]
+StoredCount = Annotated[int, Range("a whole number of 0 or more", 0)]
+StoredPositiveCount = Annotated[int, Range("a whole number of 1 or more", 1)]
 Name = Annotated[str, Pattern("text in one line that is not empty", r"[^\r\n]+")]
 Setting = bool | int | float | str | None
 Hex = Annotated[str, Pattern("text of hexadecimal digits", "[0-9a-f]+")]
