@@ -34,7 +34,7 @@ def bench_linear(measure, benchmark, connectomes, name, contender):
         for run in prepared:
             estimator, grid = estimators.get(name, _make_ridge)(run.penalties)
             folds = GridSearchCV(estimator, grid, scoring="roc_auc", cv=LeaveOneGroupOut(), n_jobs=-1)
-            folds.fit(run.x, cohort.labels[run.source.scans], groups=run.inner_fold)
+            folds.fit(run.rows.x, cohort.labels[run.source.scans], groups=run.inner_fold)
 
     benchmark.pedantic(search, rounds=1)  # long enough to need no round that warms up
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from ...connectome import Connectomes, source_mean
+from ...connectome import Connectomes, read_edges, source_mean
 from ...formatting import format_count
 from ...progress import Progress, silent
 from ...protocol import auc
-from ...threads import map_on_cores
 from ...training import (
     ExplainedScans,
     Explanation,
@@ -29,15 +29,15 @@ from ...training import (
     Tensors,
 )
 from .calibration import fit_calibration
+from .distinct_runs import fit_distinct_runs
 from .features import vectorise_fc
 from .penalty_choice import choose_penalty
-from .prepared import PreparedRun, ScanReader
+from .prepared import HeldRows, PreparedRun, ScanReader
 from .settings import LinearSettings
 from .sites import average_site_auc, centre_gram, centre_within
+from .stored_edges import StoredEdges, StoredRows
 
 __all__ = ["DualSolution", "LinearMethod", "PreparedRun", "vectorise_fc"]
-
-T = TypeVar("T")
 
 
 class DualSolution(NamedTuple):
@@ -127,16 +127,34 @@ class LinearMethod(Method):
         ndarray, shape [penalties, n]
             Margins without intercepts, of features that are centred on the scans of the inner fold.
         """
-        gram, margins = prepared.gram, np.empty((len(penalties), len(y)))
+        margins = np.empty((len(penalties), len(y)))
         for inside, withheld in prepared.split_inner_folds():
-            inner = gram[np.ix_(inside, inside)]
-            row, total = inner.mean(0), inner.mean()
-            across = gram[np.ix_(withheld, inside)]
-            across = across - across.mean(1, keepdims=True) - row + total
-            inner = inner - row - row[:, None] + total
+            inner, across = prepared.centre_inner_fold(inside, withheld)
             for p, penalty in enumerate(penalties):
                 margins[p, withheld] = across @ self.solve(inner, y[inside], penalty).weights
         return margins
+
+    def solve_run(
+        self, prepared: PreparedRun, y: np.ndarray, with_inner_folds: bool
+    ) -> tuple[list[DualSolution], np.ndarray | None]:
+        """Fit all source scans for each penalty, and predict inner folds where they are needed.
+
+        Parameters
+        ----------
+        prepared : PreparedRun
+        y : ndarray, shape [n]
+            Labels of the source scans, -1 or 1.
+        with_inner_folds : bool
+
+        Returns
+        -------
+        solutions : list of DualSolution
+            What :meth:`solve_grid` returns.
+        margins : ndarray, shape [penalties, n], or None
+            What :meth:`predict_inner_folds` returns.
+        """
+        solutions = self.solve_grid(prepared, y)
+        return solutions, self.predict_inner_folds(prepared, y, prepared.penalties) if with_inner_folds else None
 
     def calibrate(
         self, solution: DualSolution, inner_margin: np.ndarray | None, label: np.ndarray, inner_fold: np.ndarray
@@ -173,10 +191,32 @@ class LinearMethod(Method):
         dict of Tensor
             Here the mean connectome that fills the edges of ROIs without signal, ``mean`` [P, P]. On the CPU.
         """
+        return {"mean": self._average_source(source)}
+
+    def learn_fill(self, source: SourceScans, stored: StoredEdges) -> tuple[Tensors, np.ndarray]:
+        """Learn what :meth:`learn` does from stored edges, and what fills those of ROIs without signal.
+
+        Parameters
+        ----------
+        source : SourceScans
+            n source scans of a run.
+        stored : StoredEdges
+            Of all scans of the cohort.
+
+        Returns
+        -------
+        learned : dict of Tensor
+        fill : ndarray of float64, shape [d]
+        """
+        mean = self._average_source(source)
+        return {"mean": mean}, read_edges(mean).double().numpy()
+
+    def _average_source(self, source: SourceScans) -> Tensor:
+        """The mean connectome [P, P] that fills the edges of ROIs without signal, or zeros. On the CPU."""
         mean = torch.zeros_like(source.connectomes.full[0])
         if self.settings.dead_rois == "source-mean":
             mean = source_mean([source.connectomes.site_mean(m) for m in source.by_site()])
-        return {"mean": mean.cpu()}
+        return mean.cpu()
 
     def extract_features(self, scans: Scans, learned: Tensors) -> np.ndarray:
         """Extract the features of scans, here the entries of the FC matrix.
@@ -201,69 +241,21 @@ class LinearMethod(Method):
 
     def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[FittedRun]:
         """Fit every run and score its test scans."""
-        take = self.read_scans(connectomes)
-        fitted_runs = self.fit_each(
-            connectomes,
-            runs,
-            lambda run: self._fit_run(connectomes, take, run),
-            format_count(len(runs), "run"),
-            progress,
+        take, message = self.open_scans(connectomes), format_count(len(runs), "run")
+        fitted_runs = fit_distinct_runs(
+            lambda run: self._fit_run(connectomes, take, run), runs, self.uses_seed, take, message, progress
         )
         return [replace(fitted, run=run) for fitted, run in zip(fitted_runs, runs, strict=True)]
 
-    def fit_each(
-        self,
-        connectomes: Connectomes,
-        runs: Sequence[Run],
-        fit_run: Callable[[Run], T],
-        message: str,
-        progress: Progress = silent,
-    ) -> list[T]:
-        """Fit every run, but only once those that hold the same scans where nothing depends on the seed.
-
-        Parameters
-        ----------
-        connectomes : Connectomes
-            Of the whole cohort. On the CPU several runs are fitted at once, each on one core, where memory allows.
-        runs : sequence of Run
-        fit_run : callable
-            Fits one run.
-        message : str
-            What the progress says before the name of the fold.
-        progress : Progress
-
-        Returns
-        -------
-        list
-            What ``fit_run`` returned for each run.
-        """
-        keys = [self._find_key(run, i) for i, run in enumerate(runs)]
-        distinct = dict(reversed(list(zip(keys, runs, strict=True))))
-        to_fit = [distinct[key] for key in dict.fromkeys(keys)]
-
-        def report(position: int) -> None:
-            progress(f"{message}, fold {to_fit[position].fold.name}", position / len(to_fit))
-
-        n = len(connectomes)
-        copies = 32.0 * (n * connectomes.n_rois**2 + n**2)  # about four of connectomes and Gram matrices, in float64
-        fitted = map_on_cores(fit_run, to_fit, connectomes.device, report, copies)
-        fitted_by_key = dict(zip(dict.fromkeys(keys), fitted, strict=True))
-        return [fitted_by_key[key] for key in keys]
-
-    def _find_key(self, run: Run, position: int) -> tuple[object, ...]:
-        """What decides the fit of a run: the scans of its fold, and where a seed may matter the run itself."""
-        scans = tuple(part.tobytes() for part in (run.fold.source, run.fold.validation, run.fold.test))
-        return (*scans, position) if self.uses_seed else scans
-
-    def prepare_run(self, connectomes: Connectomes, take: ScanReader, run: Run) -> PreparedRun:
+    def prepare_run(self, connectomes: Connectomes, take: ScanReader | StoredEdges, run: Run) -> PreparedRun:
         """Learn the features of a run, centre those of its source scans, and scale the grid of penalties.
 
         Parameters
         ----------
         connectomes : Connectomes
             Of the whole cohort.
-        take : ScanReader
-            What :meth:`read_scans` returned.
+        take : ScanReader or StoredEdges
+            What :meth:`open_scans` returned.
         run : Run
 
         Returns
@@ -271,6 +263,17 @@ class LinearMethod(Method):
         PreparedRun
         """
         source = SourceScans.of_run(connectomes, run)
+        rows: HeldRows | StoredRows
+        if isinstance(take, StoredEdges):
+            learned, fill = self.learn_fill(source, take)
+            rows, gram = StoredRows.prepare(take, source.scans, fill)
+        else:
+            learned, rows, gram = self._hold_features(source, take)
+        penalties = self.settings.grid * max(np.trace(gram) / len(gram), 1e-9)  # features may all be constant
+        return PreparedRun(source, learned, rows, gram, penalties, source.assign_inner_folds(run.fold))
+
+    def _hold_features(self, source: SourceScans, take: ScanReader) -> tuple[Tensors, HeldRows, np.ndarray]:
+        """What the features of source scans needed, the centred features, and their products."""
         learned, x = self.learn_features(source, take(source.scans))
         centre = x.mean(0)
         if self.features_are_edges:
@@ -279,12 +282,27 @@ class LinearMethod(Method):
         else:
             x = x - centre
             gram = x @ x.T
-        penalties = self.settings.grid * max(np.trace(gram) / len(gram), 1e-9)  # features may all be constant
-        return PreparedRun(source, learned, centre, x, gram, penalties, source.assign_inner_folds(run.fold))
+        return learned, HeldRows(x, centre, lambda scans: self.extract_features(take(scans), learned)), gram
 
-    def multiply_with_source(self, prepared: PreparedRun, scans: Scans) -> np.ndarray:
-        """Compute the products of the centred features of scans with those of the source scans. Shape [m, n]."""
-        return (self.extract_features(scans, prepared.learned) - prepared.centre) @ prepared.x.T
+    def open_scans(self, connectomes: Connectomes) -> ScanReader | StoredEdges:
+        """Return what runs read scans from: their edges, stored once, where features of a run would be too large."""
+        matrices = self.read_matrices(connectomes)
+        if matrices is None or not StoredEdges.are_needed(len(connectomes), connectomes.n_rois):
+            return self.read_scans(connectomes)
+        return StoredEdges(matrices, connectomes.alive)
+
+    def read_matrices(self, connectomes: Connectomes) -> Iterable[Tensor] | None:
+        """Iterate over matrices [m, P, P] of all scans whose edges are the features; None where features are others.
+
+        Edges of ROIs without signal must be zero in the matrices; what a run fills them with, it learns by
+        :meth:`learn_fill`.
+        """
+        return connectomes.full.split(1024) if self.features_are_edges else None
+
+    def estimate_fit_bytes(self, n_scans: int, n_rois: int) -> float:
+        """Estimate the memory of a run: its Gram matrix, and where edges are stored these and their products."""
+        stored = self.features_are_edges and StoredEdges.are_needed(n_scans, n_rois)
+        return 8.0 * n_scans**2 + (StoredEdges.count_bytes(n_scans, n_rois) if stored else 0.0)
 
     def read_scans(self, connectomes: Connectomes) -> ScanReader:
         """Return a function from positions in the cohort to scans as :meth:`extract_features` reads them.
@@ -296,7 +314,9 @@ class LinearMethod(Method):
 
     def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
         """Predict margins; the representation is the centred features."""
-        return self._predict_read(fitted, scans)
+        p = fitted.parameters
+        centred = self.extract_features(scans, fitted.state.learned) - p["centre"].double().numpy()
+        return Prediction(centred @ p["coefficients"].double().numpy() + float(p["intercept"]), centred)
 
     def explain(self, fitted: FittedRun) -> Explanation | None:
         """Return the coefficient of each edge."""
@@ -314,45 +334,37 @@ class LinearMethod(Method):
         """Pick the features that belong to edges. Shape [..., d] -> [..., edges]."""
         return features
 
-    def _predict_read(self, fitted: FittedRun, scans: Scans) -> Prediction:
-        """Predict for scans as :meth:`read_scans` gives them."""
-        p = fitted.parameters
-        centred = self.extract_features(scans, fitted.state.learned) - p["centre"].double().numpy()
-        return Prediction(centred @ p["coefficients"].double().numpy() + float(p["intercept"]), centred)
-
-    def _fit_run(self, connectomes: Connectomes, take: ScanReader, run: Run) -> FittedRun:
+    def _fit_run(self, connectomes: Connectomes, take: ScanReader | StoredEdges, run: Run) -> FittedRun:
         """Learn features, choose the penalty, and score the test scans of one run."""
         fold, prepared = run.fold, self.prepare_run(connectomes, take, run)
         source, penalties = prepared.source, prepared.penalties
         y = 2.0 * source.label - 1.0
-        solutions = self.solve_grid(prepared, y)
         validation_label = connectomes.cohort.labels[fold.validation]
         by_sites = self.settings.choose_by == "source-sites"
-        inner = self.predict_inner_folds(prepared, y, penalties) if by_sites or self.site_intercepts else None
+        solutions, inner = self.solve_run(prepared, y, by_sites or self.site_intercepts)
         inner_auc = np.empty(0) if inner is None else average_site_auc(inner, source.label, prepared.inner_fold)
         validation_auc = inner_auc
         if len(validation_label):
-            across = self.multiply_with_source(prepared, take(fold.validation))
+            across = prepared.rows.multiply(fold.validation)
             validation_auc = np.array([auc(validation_label, across @ solution.weights) for solution in solutions])
         scores = inner_auc if by_sites else validation_auc
         best = int(choose_penalty(scores, penalties, self.settings.choose_by, fold.name))
         inner_margin = self._predict_chosen(inner, best, prepared, y)
         slope, intercept = self.calibrate(solutions[best], inner_margin, source.label, prepared.inner_fold)
-        fitted = FittedRun(
+        coefficients = prepared.rows.combine(slope * solutions[best].weights)
+        return FittedRun(
             run=run,
-            test_logit=np.empty(0),
+            test_logit=prepared.rows.project(fold.test, coefficients) + intercept,
             validation_auc=float(validation_auc[best]),
             details={"penalty": float(penalties[best])}
             | self._calibrate_probability(solutions[best], inner_margin, source.label, prepared.inner_fold),
             state=RunState.from_learned(**prepared.learned),
             parameters={
-                "centre": torch.from_numpy(prepared.centre),
-                "coefficients": torch.from_numpy(prepared.x.T @ (slope * solutions[best].weights)),
+                "centre": torch.from_numpy(prepared.rows.centre),
+                "coefficients": torch.from_numpy(coefficients),
                 "intercept": torch.tensor(intercept, dtype=torch.float64),
             },
         )
-        fitted.test_logit = self._predict_read(fitted, take(fold.test)).margin
-        return fitted
 
     def _predict_chosen(
         self, inner: np.ndarray | None, best: int, prepared: PreparedRun, y: np.ndarray

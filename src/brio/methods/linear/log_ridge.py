@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,6 +20,7 @@ from .calibration import fit_calibration
 from .prepared import ScanReader
 from .ridge import KernelRidgeMethod
 from .settings import LinearSettings
+from .stored_edges import StoredEdges
 
 __all__ = ["LogRidge", "LogRidgeSettings", "log_matrices"]
 
@@ -58,7 +60,10 @@ def log_matrices(A: Tensor, shrinkage: float) -> Tensor:
     -------
     Tensor, shape [n, P, P]
     """
-    return torch.cat([log_connectome(part, shrinkage) for part in A.split(_SCANS_AT_ONCE)])
+    logarithms = torch.empty_like(A)
+    for part, into in zip(A.split(_SCANS_AT_ONCE), logarithms.split(_SCANS_AT_ONCE), strict=True):
+        into.copy_(log_connectome(part, shrinkage))
+    return logarithms
 
 
 @method(
@@ -88,12 +93,22 @@ class LogRidge(KernelRidgeMethod):
         return slope, intercept
 
     def learn(self, source: SourceScans, scans: Scans) -> Tensors:
-        if not all(0 < source.label[source.site == e].mean() < 1 for e in np.unique(source.site)):
-            raise BrioError(f"'{self.name}' needs both classes at every source site, for inner folds")
+        self._require_both_classes(source)
         x, live = read_edges(scans.A).double(), find_live_edges(scans.alive)
         if self.settings.dead_rois == "zero":
             return {"mean": torch.zeros_like(x[0]).cpu()}
         return {"mean": (torch.where(live, x, 0.0).sum(0) / live.sum(0).clamp_min(1)).cpu()}
+
+    def learn_fill(self, source: SourceScans, stored: StoredEdges) -> tuple[Tensors, np.ndarray]:
+        self._require_both_classes(source)
+        mean = stored.average_live(source.scans)
+        if self.settings.dead_rois == "zero":
+            mean = np.zeros_like(mean)
+        return {"mean": torch.from_numpy(mean)}, mean
+
+    def _require_both_classes(self, source: SourceScans) -> None:
+        if not all(0 < source.label[source.site == e].mean() < 1 for e in np.unique(source.site)):
+            raise BrioError(f"'{self.name}' needs both classes at every source site, for inner folds")
 
     def extract_features(self, scans: Scans, learned: Tensors) -> np.ndarray:
         x, live = read_edges(scans.A).double(), find_live_edges(scans.alive)
@@ -102,6 +117,16 @@ class LogRidge(KernelRidgeMethod):
     def read_scans(self, connectomes: Connectomes) -> ScanReader:
         """Take the logarithm of every scan once, since it depends on that scan alone."""
         return ScanReader(self.gather_inputs(connectomes), log_matrices(connectomes.full, self.settings.shrinkage))
+
+    def estimate_fit_bytes(self, n_scans: int, n_rois: int) -> float:
+        """Estimate the memory of a run: its Gram matrix, and the log-connectomes or what is stored of them."""
+        stored = StoredEdges.are_needed(n_scans, n_rois)
+        logarithms = StoredEdges.count_bytes(n_scans, n_rois) if stored else 4.0 * n_scans * n_rois**2
+        return super().estimate_fit_bytes(n_scans, n_rois) + logarithms
+
+    def read_matrices(self, connectomes: Connectomes) -> Iterator[Tensor]:
+        """Iterate over the log-connectomes of all scans."""
+        return (log_connectome(part, self.settings.shrinkage) for part in connectomes.full.split(_SCANS_AT_ONCE))
 
     def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
         """Predict margins; the representation is the centred edges of the log-connectomes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,8 +13,9 @@ from torch import Tensor
 from ...connectome import read_edges
 from ...training import Inputs, Scans, SourceScans, Tensors
 from .sites import KernelEigen
+from .stored_edges import StoredRows
 
-__all__ = ["PreparedRun", "ScanReader"]
+__all__ = ["HeldRows", "PreparedRun", "ScanReader"]
 
 
 class ScanReader:
@@ -40,6 +41,17 @@ class ScanReader:
         """Take scans by position [n]."""
         index = torch.from_numpy(scans).to(self._inputs.connectomes.device)
         return self._inputs.take(index, None if self._matrices is None else self._matrices[index])
+
+    @property
+    def device(self) -> torch.device:
+        """Where runs compute."""
+        return self._inputs.connectomes.device
+
+    @property
+    def bytes_of_a_run(self) -> float:
+        """About the memory that one run needs: four copies of connectomes and Gram matrices in float64."""
+        n, n_rois = self._inputs.connectomes.full.shape[:2]
+        return 32.0 * (n * n_rois**2 + n**2)
 
     def multiply(self, scans: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Compute the products of the features of scans with each other.
@@ -71,6 +83,37 @@ class ScanReader:
 
 
 @dataclass(frozen=True)
+class HeldRows:
+    """The centred features of the source scans of a run, held in memory.
+
+    Attributes
+    ----------
+    x : ndarray, shape [n, d]
+        Centred features.
+    centre : ndarray, shape [d]
+        Mean of the features.
+    read : callable
+        Reads the features of scans by position in the cohort, not centred. Shape [m] -> [m, d].
+    """
+
+    x: np.ndarray
+    centre: np.ndarray
+    read: Callable[[np.ndarray], np.ndarray]
+
+    def multiply(self, scans: np.ndarray) -> np.ndarray:
+        """Compute the products of the centred features of scans [m] with those of the source scans. Shape [m, n]."""
+        return (self.read(scans) - self.centre) @ self.x.T
+
+    def combine(self, weights: np.ndarray) -> np.ndarray:
+        """Compute the sum of the centred features, each source scan with its weight. Shape [n] -> [d]."""
+        return self.x.T @ weights
+
+    def project(self, scans: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        """Compute the products of the centred features of scans [m] with coefficients [d]. Shape [m]."""
+        return (self.read(scans) - self.centre) @ coefficients
+
+
+@dataclass(frozen=True)
 class PreparedRun:
     """What a fit needs of the source scans of a run, whatever their labels.
 
@@ -80,9 +123,7 @@ class PreparedRun:
         n scans.
     learned : dict of Tensor
         What their features needed.
-    centre : ndarray, shape [d]
-        Mean of the features.
-    x : ndarray, shape [n, d]
+    rows : HeldRows or StoredRows
         Centred features.
     gram : ndarray, shape [n, n]
         Their products.
@@ -94,8 +135,7 @@ class PreparedRun:
 
     source: SourceScans
     learned: Tensors
-    centre: np.ndarray
-    x: np.ndarray
+    rows: HeldRows | StoredRows
     gram: np.ndarray
     penalties: np.ndarray
     inner_fold: np.ndarray
@@ -109,3 +149,24 @@ class PreparedRun:
         """Positions of the scans that each inner fold learns from, and of those that it withholds."""
         for k in np.unique(self.inner_fold):
             yield np.flatnonzero(self.inner_fold != k), np.flatnonzero(self.inner_fold == k)
+
+    def centre_inner_fold(self, inside: np.ndarray, withheld: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Centre the features on the scans that an inner fold learns from.
+
+        Parameters
+        ----------
+        inside, withheld : ndarray of int64, shapes [n_inside] and [n_withheld]
+            Positions among the source scans.
+
+        Returns
+        -------
+        inner : ndarray, shape [n_inside, n_inside]
+            Products of the scans inside with each other.
+        across : ndarray, shape [n_withheld, n_inside]
+            Products of the withheld scans with those inside.
+        """
+        inner = self.gram[np.ix_(inside, inside)]
+        row, total = inner.mean(0), inner.mean()
+        across = self.gram[np.ix_(withheld, inside)]
+        across = across - across.mean(1, keepdims=True) - row + total
+        return inner - row - row[:, None] + total, across

@@ -11,14 +11,23 @@ from ...progress import Progress, silent
 from ...training import Run
 from ..registry import TEXTBOOK, method
 from .base import DualSolution, LinearMethod
+from .distinct_runs import fit_distinct_runs
 from .many_labels import FitsManyLabels, predict_columns
 from .prepared import PreparedRun, ScanReader
+from .ridge_path import fit_ridge_path
 from .settings import LinearSettings
 from .sites import KernelEigen, predict_withheld_sites
+from .stored_edges import StoredEdges
 
 __all__ = ["KernelRidgeMethod", "Ridge", "RidgeSettings", "solve_ridge"]
 
 RidgeSettings = LinearSettings
+
+DECOMPOSED_SCANS = 3000
+"""Source scans up to which a run is solved by eigenvectors. Their time grows with the third power and reaches about ten
+seconds on one core here; conjugate gradients take the second power."""
+_TOLERANCE = 1e-8
+"""Of conjugate gradients: margins differ from those of eigenvectors by about this share of the labels."""
 
 
 def solve_ridge(gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
@@ -48,6 +57,16 @@ class KernelRidgeMethod(LinearMethod, FitsManyLabels):
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
         return solve_ridge(gram, y, penalty)
 
+    def solve_run(
+        self, prepared: PreparedRun, y: np.ndarray, with_inner_folds: bool
+    ) -> tuple[list[DualSolution], np.ndarray | None]:
+        """Solve all penalties and inner folds together where there are too many scans for a decomposition."""
+        if len(y) <= DECOMPOSED_SCANS:
+            return super().solve_run(prepared, y, with_inner_folds)
+        whole, margins = self._follow_path(prepared, y, prepared.penalties, with_inner_folds)
+        intercept = 0.0 if self.site_intercepts else float(y.mean())
+        return [DualSolution(weights, intercept) for weights in whole], margins
+
     def solve_grid(self, prepared: PreparedRun, y: np.ndarray) -> list[DualSolution]:
         """Solve all penalties in the eigenvectors of the Gram matrix, which the inner folds need as well."""
         if self.site_intercepts:
@@ -58,6 +77,10 @@ class KernelRidgeMethod(LinearMethod, FitsManyLabels):
     def predict_inner_folds(self, prepared: PreparedRun, y: np.ndarray, penalties: np.ndarray) -> np.ndarray:
         """Compute the margins of all inner folds from the fit to all scans; no inner fold is fitted."""
         site = prepared.source.site
+        if len(y) > DECOMPOSED_SCANS:
+            margins = self._follow_path(prepared, y, penalties, with_inner_folds=True)[1]
+            assert margins is not None
+            return margins
         if self.site_intercepts:
             return predict_withheld_sites(prepared.gram, y, site, penalties, prepared.inner_fold)
         eigen, margins = prepared.eigen, np.empty((len(penalties), len(y)))
@@ -69,23 +92,50 @@ class KernelRidgeMethod(LinearMethod, FitsManyLabels):
                 margins[p, withheld] = y[withheld] - residuals - y[inside].mean()
         return margins
 
+    def _follow_path(
+        self, prepared: PreparedRun, y: np.ndarray, penalties: np.ndarray, with_inner_folds: bool
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Weights [penalties, n] of fits to all source scans, and margins [penalties, n] of inner folds."""
+        folds = list(prepared.split_inner_folds()) if with_inner_folds else []
+        included = np.ones((len(y), 1 + len(folds)), dtype=bool)
+        for column, (_, withheld) in enumerate(folds, start=1):
+            included[withheld, column] = False
+        group = prepared.source.site if self.site_intercepts else np.zeros(len(y))
+        weights = fit_ridge_path(prepared.gram, y, group, penalties, included, _TOLERANCE)
+        if not with_inner_folds:
+            return weights[..., 0], None
+        margins, total = np.empty((len(penalties), len(y))), prepared.gram.sum(0)
+        for column, (inside, withheld) in enumerate(folds, start=1):
+            across, own = prepared.gram[withheld], weights[..., column]
+            margins[:, withheld] = own @ across.T
+            if not self.site_intercepts:  # features are centred on the scans of the inner fold
+                margins[:, withheld] -= (own @ (total - across.sum(0)))[:, None] / len(inside)
+        return weights[..., 0], margins
+
     def fit_labels(
         self, connectomes: Connectomes, runs: Sequence[Run], labels: np.ndarray, progress: Progress = silent
     ) -> list[np.ndarray]:
         """Compute the margins of the ordinary fit; without its calibration where each site has an intercept."""
-        take, message = self.read_scans(connectomes), f"{labels.shape[1]:,} columns of labels"
-        return self.fit_each(
-            connectomes, runs, lambda run: self._fit_run_labels(connectomes, take, run, labels), message, progress
+        take, message = self.open_scans(connectomes), f"{labels.shape[1]:,} columns of labels"
+        return fit_distinct_runs(
+            lambda run: self._fit_run_labels(connectomes, take, run, labels),
+            runs,
+            self.uses_seed,
+            take,
+            message,
+            progress,
         )
 
-    def _fit_run_labels(self, connectomes: Connectomes, take: ScanReader, run: Run, labels: np.ndarray) -> np.ndarray:
+    def _fit_run_labels(
+        self, connectomes: Connectomes, take: ScanReader | StoredEdges, run: Run, labels: np.ndarray
+    ) -> np.ndarray:
         """Margins of the test scans of one run. Labels [N, B] -> [n_test, B]."""
         fold, prepared = run.fold, self.prepare_run(connectomes, take, run)
         site, Y = prepared.source.site, 2.0 * labels[fold.source] - 1.0
         choose: tuple[np.ndarray, np.ndarray] | np.ndarray = prepared.inner_fold
         if self.settings.choose_by == "validation":
-            choose = self.multiply_with_source(prepared, take(fold.validation)), labels[fold.validation]
-        across = self.multiply_with_source(prepared, take(fold.test))
+            choose = prepared.rows.multiply(fold.validation), labels[fold.validation]
+        across = prepared.rows.multiply(fold.test)
         eigen = KernelEigen.of_kernel(prepared.gram, site) if self.site_intercepts else prepared.eigen
         margins = predict_columns(eigen, Y, prepared.penalties, across, choose, fold.name)
         return margins if self.site_intercepts else margins + Y.mean(0)

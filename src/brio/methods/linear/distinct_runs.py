@@ -1,0 +1,61 @@
+"""Runs of a linear model that are fitted once each: those that hold the same scans share a fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from ...progress import Progress, silent
+from ...threads import map_on_cores
+from ...training import Run
+from .prepared import ScanReader
+from .stored_edges import StoredEdges
+
+__all__ = ["fit_distinct_runs"]
+
+T = TypeVar("T")
+
+
+def fit_distinct_runs(
+    fit_run: Callable[[Run], T],
+    runs: Sequence[Run],
+    uses_seed: bool,
+    take: ScanReader | StoredEdges,
+    message: str,
+    progress: Progress = silent,
+) -> list[T]:
+    """Fit every run, but only once those that hold the same scans where nothing depends on the seed.
+
+    Parameters
+    ----------
+    fit_run : callable
+        Fits one run.
+    runs : sequence of Run
+    uses_seed : bool
+        Whether anything may depend on the seed.
+    take : ScanReader or StoredEdges
+        What the runs read scans from. On the CPU several are fitted at once, each on one core, where memory allows.
+    message : str
+        What the progress says before the name of the fold.
+    progress : Progress
+
+    Returns
+    -------
+    list
+        What ``fit_run`` returned for each run.
+    """
+    keys = [_find_key(run, i if uses_seed else None) for i, run in enumerate(runs)]
+    distinct = dict(reversed(list(zip(keys, runs, strict=True))))
+    to_fit = [distinct[key] for key in dict.fromkeys(keys)]
+
+    def report(position: int) -> None:
+        progress(f"{message}, fold {to_fit[position].fold.name}", position / len(to_fit))
+
+    fitted = map_on_cores(fit_run, to_fit, take.device, report, take.bytes_of_a_run)
+    fitted_by_key = dict(zip(dict.fromkeys(keys), fitted, strict=True))
+    return [fitted_by_key[key] for key in keys]
+
+
+def _find_key(run: Run, position: int | None) -> tuple[object, ...]:
+    """What decides the fit of a run: the scans of its fold, and where a seed may matter the run itself."""
+    return (*(part.tobytes() for part in (run.fold.source, run.fold.validation, run.fold.test)), position)

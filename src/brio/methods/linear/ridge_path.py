@@ -1,0 +1,102 @@
+"""Many ridge regressions on the same scans at once: all penalties and all inner folds, without a decomposition.
+
+Eigenvectors cost the third power of the number of scans, a product of the Gram matrix with a vector the second. Where
+there are thousands of scans, conjugate gradients need some tens of such products. Regressions that differ in the scans
+they see are columns of one product; those that differ in the penalty alone share it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import BrioError
+
+__all__ = ["fit_ridge_path"]
+
+_STEPS = 2000
+
+
+def fit_ridge_path(
+    gram: np.ndarray,
+    y: np.ndarray,
+    group: np.ndarray,
+    penalties: np.ndarray,
+    included: np.ndarray,
+    tolerance: float = 1e-10,
+) -> np.ndarray:
+    """Fit ridge regressions that differ in penalty and in the scans they see.
+
+    With the Gram matrix K and labels y, both restricted to the scans of a column and centred within groups of these,
+    the weights solve ``(K + penalty I) w = y``. The residuals of all penalties stay multiples of those of the smallest
+    one, so that one sequence of products serves them all (B. Jegerlehner, arXiv:hep-lat/9612014).
+
+    Parameters
+    ----------
+    gram : ndarray, shape [n, n]
+        Products of the features.
+    y : ndarray, shape [n]
+        Labels, -1 or 1.
+    group : ndarray, shape [n]
+        Which unpenalised intercept a scan has: that of its site, or the same for all scans.
+    penalties : ndarray, shape [k]
+        Above 0.
+    included : ndarray of bool, shape [n, c]
+        Which scans a column sees.
+    tolerance : float
+        Norm of the residuals at which a regression has converged, relative to that of the labels.
+
+    Returns
+    -------
+    ndarray, shape [k, n, c]
+        Weights, 0 for scans that a column does not see. They sum to zero within each group.
+
+    Raises
+    ------
+    BrioError
+        If a regression does not converge.
+    """
+    centre = _Centring(group, included)
+    order = np.argsort(penalties)
+    smallest, shift = penalties[order[0]], (penalties[order] - penalties[order[0]])[:, None]
+    residual = centre(np.repeat(y[:, None].astype(np.float64), included.shape[1], axis=1))
+    square = (residual**2).sum(0)
+    enough = tolerance**2 * square
+    weights = np.zeros((len(penalties), *residual.shape))
+    direction, directions = residual, np.repeat(residual[None], len(penalties), axis=0)
+    before = ratio = np.ones((len(penalties), residual.shape[1]))  # residuals of each penalty over the smallest one's
+    length_before, turn = np.ones(residual.shape[1]), np.zeros(residual.shape[1])
+    for _ in range(_STEPS):
+        active = square > enough
+        if not active.any():
+            weights[order] = weights.copy()
+            return weights
+        product = centre(gram @ direction) + smallest * direction
+        along = (direction * product).sum(0)
+        length = np.where(active, square / np.where(active, along, 1.0), 0.0)
+        below = length * turn * (before - ratio) + before * length_before * (1 + shift * length)
+        moving = active & (ratio**2 * square > enough)
+        following = np.where(moving, ratio * before * length_before / np.where(moving, below, 1.0), ratio)
+        share = np.where(moving, following / ratio, 0.0)
+        weights += (length * share)[:, None, :] * directions
+        residual = residual - length * product
+        new = (residual**2).sum(0)
+        turn = np.where(active, new / np.where(active, square, 1.0), 0.0)
+        direction = residual + turn * direction
+        directions = following[:, None, :] * residual + (turn * share**2)[:, None, :] * directions
+        before, ratio, length_before, square = ratio, following, np.where(active, length, 1.0), new
+    raise BrioError(f"ridge regression did not converge in {_STEPS} steps; use a larger penalty")
+
+
+class _Centring:
+    """Centres columns within groups of the scans that a column sees; scans that it does not see become 0."""
+
+    def __init__(self, group: np.ndarray, included: np.ndarray) -> None:
+        self.members = [np.flatnonzero(group == name) for name in np.unique(group)]
+        self.included = included.astype(np.float64)
+        self.counts = [np.maximum(self.included[members].sum(0), 1.0) for members in self.members]
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        centred = values * self.included
+        for members, count in zip(self.members, self.counts, strict=True):
+            centred[members] -= centred[members].sum(0) / count * self.included[members]
+        return centred
