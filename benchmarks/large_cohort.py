@@ -1,29 +1,56 @@
-"""Does a cohort of 12,000 scans fit: how long does it take to open, and what do connectomes and an epoch cost?
+"""Does a cohort of 12,000 scans fit: what do its audit, its connectomes and the methods cost?
 
-    python benchmarks/large_cohort.py FOLDER [--scans 12000] [--frames 400] [--rois 400] [--sites 21] [--K 2]
+    python benchmarks/large_cohort.py FOLDER [--scans 12000] [--frames 400] [--rois 400] [--sites 21]
+        [--step NAME ...] [--folds METHOD=N ...]
 
-Writes simulated scans (7.7 GB by default, about the size of the whole ABCD study) to FOLDER unless it exists, opens
-them, computes their connectomes, and trains BRIO on one fold for one warm-up epoch and one guided epoch, with a
-qualification refresh over all source scans. Prints seconds and peak memory after each step.
+Writes simulated scans (7.7 GB by default, about the size of the whole ABCD study) to FOLDER/cohort-SCANS unless they
+are there. A second process then does one step after the other; each adds a row to FOLDER/large-cohort.csv: wall time,
+and the peak memory of that process, with and without the mapped pages of the scans, which the system can take back at
+any time. Methods begin with the connectomes in memory: their time is not part of a method's, their memory is.
+
+A method that cannot fit is refused by its own estimate, as a job would be. A step that fails has its reason in the row,
+and another process goes on with the next one. Rows that are there are not measured again.
 """
 
 import argparse
-import resource
+import csv
+import json
+import subprocess
+import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from brio.cohort import Atlas, Cohort, CohortWriter
+from brio.cohort import Atlas, Cohort, CohortWriter, audit
 from brio.connectome import Connectomes
+from brio.memory import require_memory
 from brio.methods import make_method
 from brio.protocol import leave_one_site_out
 from brio.training import Run
 
-
-def peak_memory() -> str:
-    """Return the largest resident memory of the process so far; it includes the mapped pages of the scans."""
-    return f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB"
+STEPS = ("open", "audit", "connectomes", "ridge", "log-ridge", "brio-plus", "brio")
+SETTINGS = {
+    "ridge": {"choose_by": "source-sites"},
+    "brio": {"epochs": 2, "T_w": 1, "M": 10**6, "K": 2, "patience": None},
+}
+CLOSED_FORM = ("ridge", "log-ridge")
+"""Methods of which all folds are fitted by default; of the others one."""
+FIELDS = (
+    "step",
+    "scans",
+    "frames",
+    "rois",
+    "sites",
+    "folds",
+    "seconds",
+    "peak_gib",
+    "peak_own_gib",
+    "needed_gib",
+    "failed",
+)
 
 
 def write_cohort(folder: Path, scans: int, frames: int, rois: int, sites: int) -> None:
@@ -36,38 +63,130 @@ def write_cohort(folder: Path, scans: int, frames: int, rois: int, sites: int) -
             writer.add(series, {"participant_id": f"p{i:05d}", "site": f"s{i // 2 % sites:02d}", "label": i % 2})
 
 
+def do_steps(steps: list[str], folder: Path, most_folds: dict[str, int]) -> None:
+    """Do steps on the cohort of a folder, and print a line of JSON as each begins and ends."""
+    connectomes = None
+    cohort = Cohort.load(folder)
+    for step in steps:
+        if step not in ("open", "audit", "connectomes") and connectomes is None:
+            connectomes = Connectomes(cohort)
+        facts: dict[str, object] = {}
+        _print_event("begin", step)
+        start = time.perf_counter()
+        if step == "open":
+            cohort = Cohort.load(folder)
+        elif step == "audit":
+            audit(cohort)
+        elif step == "connectomes":
+            connectomes = Connectomes(cohort)
+        else:
+            method, folds = make_method(step, SETTINGS.get(step, {})), leave_one_site_out(cohort, 0, validation_sites=0)
+            folds = folds[: most_folds.get(step, len(folds) if step in CLOSED_FORM else 1)]
+            needed = method.estimate_fit_bytes(len(cohort), cohort.n_rois)
+            facts = {"folds": len(folds), "needed_gib": f"{needed / 2**30:.1f}"}
+            _print_event("facts", step, **facts)
+            require_memory(needed, f"besides connectomes, a run of '{step}' needs", "use a machine with more memory")
+            method.fit(connectomes, [Run(fold, 0) for fold in folds])
+        _print_event("end", step, seconds=f"{time.perf_counter() - start:.1f}")
+
+
+def _print_event(event: str, step: str, **facts: object) -> None:
+    print(json.dumps({"event": event, "step": step, **facts}), flush=True)
+
+
+class PeakMemory(threading.Thread):
+    """Watches the resident memory of a process, all of it and what does not belong to mapped files, in GiB."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self.status, self.ended = Path(f"/proc/{pid}/status"), threading.Event()
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the peaks."""
+        self.peak = self.peak_own = 0.0
+
+    def run(self) -> None:
+        """Look at the memory twenty times a second."""
+        while not self.ended.wait(0.05):
+            try:
+                lines = dict(line.split(":", 1) for line in self.status.read_text().splitlines())
+                whole, own = (int(lines[name].split()[0]) / 2**20 for name in ("VmRSS", "RssAnon"))
+            except (OSError, KeyError):  # the process has ended
+                continue
+            self.peak, self.peak_own = max(self.peak, whole), max(self.peak_own, own)
+
+
+def measure_steps(steps: list[str], args: argparse.Namespace) -> Iterator[dict[str, object]]:
+    """Do steps in a process of their own and yield a row for each; the last one may be one that failed."""
+    command = [sys.executable, __file__, str(args.folder), "--scans", str(args.scans)]
+    folds = [word for name, count in args.folds for word in ("--folds", f"{name}={count}")]
+    process = subprocess.Popen(
+        [*command, *folds, "--do", *steps], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    memory = PeakMemory(process.pid)
+    memory.start()
+    size = {name: getattr(args, name) for name in ("scans", "frames", "rois", "sites")}
+    row: dict[str, object] = {"step": steps[0], **size}
+    for line in process.stdout:
+        event = json.loads(line)
+        if event.pop("event") == "begin":
+            memory.reset()
+            row = {"step": event["step"], **size}
+            continue
+        row |= event
+        if "seconds" in row:
+            yield row | {"peak_gib": f"{memory.peak:.2f}", "peak_own_gib": f"{memory.peak_own:.2f}"}
+    errors = process.stderr.read().strip().splitlines()
+    memory.ended.set()
+    if process.wait():
+        yield row | {"failed": errors[-1] if errors else f"exit {process.returncode}"}
+
+
+def _read_folds(text: str) -> tuple[str, int]:
+    name, count = text.split("=")
+    return name, int(count)
+
+
 def main() -> None:
-    """Write, open and train, and print what each step costs."""
+    """Write the cohort and measure the steps that are not in the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--scans", type=int, default=12_000)
     parser.add_argument("--frames", type=int, default=400)
     parser.add_argument("--rois", type=int, default=400)
     parser.add_argument("--sites", type=int, default=21)
-    parser.add_argument("--K", type=int, default=2, help="re-estimates of each scan")
-    args = parser.parse_args()
-
-    if not args.folder.exists():
-        write_cohort(args.folder, args.scans, args.frames, args.rois, args.sites)
-        print(f"written, {peak_memory()}", flush=True)
-
-    start = time.perf_counter()
-    cohort = Cohort.load(args.folder)
-    print(f"{cohort!r}\nopened in {time.perf_counter() - start:.2f} s, {peak_memory()}", flush=True)
-
-    start = time.perf_counter()
-    graphs = Connectomes(cohort)
-    print(f"connectomes in {time.perf_counter() - start:.0f} s, {peak_memory()}", flush=True)
-
-    fold = leave_one_site_out(cohort, 0)[0]
-    settings = {"epochs": 2, "T_w": 1, "M": 10**6, "K": args.K, "patience": None}
-    start = time.perf_counter()
-    make_method("brio", settings).fit(graphs, [Run(fold, 0)])
-    print(
-        f"one warm-up epoch, one refresh over {len(fold.source)} source scans with K = {args.K} and one guided epoch "
-        f"in {time.perf_counter() - start:.0f} s, {peak_memory()}",
-        flush=True,
+    parser.add_argument(
+        "--folds",
+        action="append",
+        default=[],
+        type=_read_folds,
+        metavar="METHOD=N",
+        help="most folds of a method, by default all of ridge and log-ridge and one of the others",
     )
+    parser.add_argument("--step", action="append", choices=STEPS, help="only this step; may be given again")
+    parser.add_argument("--do", nargs="+", choices=STEPS, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    cohort, table = args.folder / f"cohort-{args.scans}", args.folder / "large-cohort.csv"
+    if args.do:
+        do_steps(args.do, cohort, dict(args.folds))
+        return
+    args.folder.mkdir(parents=True, exist_ok=True)
+    if not cohort.exists():
+        write_cohort(cohort, args.scans, args.frames, args.rois, args.sites)
+    if not table.exists():
+        table.write_text(",".join(FIELDS) + "\n")
+    with table.open() as file:
+        done = {(row["step"], int(row["scans"])) for row in csv.DictReader(file)}
+    remaining = [step for step in args.step or STEPS if (step, args.scans) not in done]
+    while remaining:
+        for row in measure_steps(remaining, args):
+            with table.open("a", newline="") as file:
+                csv.DictWriter(file, FIELDS, lineterminator="\n").writerow(row)
+            print(row, flush=True)
+            remaining.remove(str(row["step"]))
 
 
 if __name__ == "__main__":
