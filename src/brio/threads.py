@@ -6,15 +6,18 @@ is computed alike, bit for bit, whatever the number of pieces and cores.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
 from .memory import find_free_memory
 
 if TYPE_CHECKING:
     import torch
+    from threadpoolctl import ThreadpoolController
 
 __all__ = ["map_on_cores"]
 
@@ -57,8 +60,8 @@ def map_on_cores(
 
     if device is not None and device.type != "cpu":
         return [function(item) for item in _announce(items, report)]
-    free = find_free_memory()
-    fitting = len(items) if free is None or not bytes_each else int(free // bytes_each)
+    free = find_free_memory() if bytes_each else None
+    fitting = len(items) if free is None else int(free // bytes_each)
     with _use_one_core() as cores:
         at_once = min(cores, fitting, len(items))
         if at_once <= 1:
@@ -81,15 +84,22 @@ def _announce(items: Sequence[Item], report: Callable[[int], None]) -> Iterator[
 def _use_one_core() -> Iterator[int]:
     """Let linear algebra use one core; give the number of cores that it used before."""
     import torch
-    from threadpoolctl import threadpool_limits
 
     cores = torch.get_num_threads()
     if cores == 1:
         yield 1
         return
     try:
-        with threadpool_limits(limits=1):
+        with _find_libraries(len(sys.modules)).limit(limits=1):
             torch.set_num_threads(1)
             yield cores
     finally:
         torch.set_num_threads(cores)
+
+
+@lru_cache(maxsize=1)
+def _find_libraries(n_modules: int) -> ThreadpoolController:
+    """Find the loaded libraries that have threads. It takes milliseconds; a new one comes with a new module."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()

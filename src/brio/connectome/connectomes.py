@@ -18,6 +18,7 @@ from ..memory import require_memory
 from .averaging import average_psi, index_sessions, list_sessions, reestimate_sessions
 from .block_length import BlockRule, choose_balanced_subset, estimate_horizon, pool_horizons
 from .bold import BoldRule, bold_positions, interpolate_frames
+from .cpu_fc import average_fc, map_parts, standardise_frames
 from .fc import standardise
 from .resampling import ReestimateRequest, block_indices, draw_block_starts, reestimate
 from .support import edge_cut, site_mean, site_median
@@ -28,6 +29,8 @@ LEAST_FRAMES = 4
 """Valid frames that a scan must have."""
 LEAST_ROIS = 2
 """ROIs that a connectome must have."""
+SCANS_PER_BATCH = 64
+"""Scans that are re-estimated together on a CPU, at most."""
 
 
 class Connectomes:
@@ -86,25 +89,31 @@ class Connectomes:
         self.without_frames = holds_fc(cohort.participants)
         resident = size <= resident_budget(self.device) and not self.without_frames
         stored = torch.empty(int(cohort.n_frames.sum()) if resident else 0, p, dtype=dtype, device=self.device)
-        self._first = np.zeros(n, dtype=np.int64)  # first frame of each scan in the stored frames
-        end = 0
-        for i in range(n):
+        self._first = np.cumsum(cohort.n_frames) - cohort.n_frames  # first frame of each scan in the stored frames
+
+        def clean(i: int) -> np.ndarray:
             frames, alive[i] = clean_scan(cohort.scan(i))
             self.n_frames[i] = len(frames)
-            if self.without_frames and alive[i].any():
-                self.full[i], self.n_frames[i] = torch.tensor(frames, dtype=dtype), 0
-                continue
-            if len(frames) < LEAST_FRAMES or not alive[i].any():
+            if (len(frames) < LEAST_FRAMES and not self.without_frames) or not alive[i].any():
                 raise BrioError(
                     f"participant {cohort.ids[i]}: {len(frames)} usable frames and {int(alive[i].sum())} ROIs "
                     "with signal; exclude the scan ('brio audit' lists such scans)"
                 )
-            x = self._standardise_sessions(i, frames)
-            self.full[i] = average_psi(x.split(self._session_lengths(i, len(x))))
-            self._first[i], end = end, end + len(x)
-            if resident:
-                stored[self._first[i] : end] = x
-        self._resident = stored[:end] if resident else None
+            return frames
+
+        if self.device.type == "cpu" and not self.without_frames:
+            self._estimate_on_cores(clean, stored.numpy() if resident else None)
+        else:
+            for i in range(n):
+                frames = clean(i)
+                if self.without_frames:
+                    self.full[i], self.n_frames[i] = torch.tensor(frames, dtype=dtype), 0
+                    continue
+                sessions = self._standardise_sessions(i, frames)
+                self.full[i] = average_psi(sessions)
+                if resident:
+                    stored[self._first[i] :][: len(frames)] = torch.cat(sessions)
+        self._resident = stored if resident else None
         self.alive = torch.from_numpy(alive).to(self.device)
         self._alive = alive
         self._medians: dict[bytes, Tensor] = {}
@@ -112,6 +121,21 @@ class Connectomes:
         self._bold: dict[BoldRule, Tensor] = {}
         self._cuts: dict[float, Tensor] = {}
         self._horizons: dict[tuple[BlockRule, int], dict[int, float]] = {}
+
+    def _estimate_on_cores(self, clean: Callable[[int], np.ndarray], stored: np.ndarray | None) -> None:
+        """Estimate the FC of all scans on a CPU, and store their standardised frames where there is room."""
+        full = self.full.numpy()
+
+        def estimate(part: slice) -> None:
+            for i in range(part.start, part.stop):
+                frames = clean(i)
+                x = np.empty(frames.shape, full.dtype) if stored is None else stored[self._first[i] :][: len(frames)]
+                sessions = self._split_sessions(i, x)
+                for own, session in zip(self._split_sessions(i, frames), sessions, strict=True):
+                    standardise_frames(own, session)
+                full[i] = average_fc(sessions)
+
+        map_parts(estimate, len(full))
 
     def __len__(self) -> int:
         return len(self.full)
@@ -126,7 +150,7 @@ class Connectomes:
         if self._resident is not None:
             return self._resident[self._first[i] :][: self.n_frames[i]]
         require_frames(self.cohort.participants, self.cohort.name, "re-estimating connectomes or reading BOLD")
-        return self._standardise_sessions(i, clean_scan(self.cohort.scan(i))[0])
+        return torch.cat(self._standardise_sessions(i, clean_scan(self.cohort.scan(i))[0]))
 
     def site_median(self, members: np.ndarray) -> Tensor:
         """Return :func:`brio.connectome.support.site_median` of the scans at these positions, cached."""
@@ -252,18 +276,21 @@ class Connectomes:
         position = bold_positions(x.shape[-2], None if tr is None else float(tr[i]), rule)
         return interpolate_frames(x, position.to(self.device))
 
-    def _session_lengths(self, i: int, n_frames: int) -> list[int]:
-        """Frames of the sessions over which scan i is averaged; of one, all its valid frames."""
-        lengths = [] if self._sessions is None else self._sessions[i].tolist()
-        return lengths if len(lengths) > 1 else [n_frames]
+    def _split_sessions(self, i: int, frames: np.ndarray) -> list[np.ndarray]:
+        """Frames of each session over which scan i is averaged; of one, all its valid frames."""
+        if self._sessions is None or len(self._sessions[i]) == 1:
+            return [frames]
+        return np.split(frames, np.cumsum(self._sessions[i])[:-1])
 
-    def _standardise_sessions(self, i: int, frames: np.ndarray) -> Tensor:
+    def _standardise_sessions(self, i: int, frames: np.ndarray) -> list[Tensor]:
         """Z-scores of each ROI within each session of scan i."""
-        ends = np.cumsum(self._session_lengths(i, len(frames)))[:-1]
-        parts = [self._standardise(part) for part in np.split(frames, ends)]
-        return torch.cat(parts) if len(parts) > 1 else parts[0]
+        return [self._standardise(part) for part in self._split_sessions(i, frames)]
 
     def _standardise(self, frames: np.ndarray) -> Tensor:
+        if self.device.type == "cpu":
+            z = torch.empty(frames.shape, dtype=self.dtype)
+            standardise_frames(frames, z.numpy())
+            return z
         x = torch.from_numpy(frames.astype(np.float64)).to(self.device)
         return standardise(x, torch.ones(len(x), dtype=torch.bool, device=self.device)).to(self.dtype)
 
@@ -286,15 +313,17 @@ class Connectomes:
             yield order[start : start + size]
 
     def _batches(self, chunk: np.ndarray, lengths: np.ndarray) -> Iterator[np.ndarray]:
-        """Split a chunk into scans that are padded and re-estimated together.
+        """Split a chunk into scans that are re-estimated together.
 
-        On a GPU the longest has at most a quarter more frames than the shortest. On a CPU batches are not faster, so
-        each scan is a batch of its own; its re-estimates then do not depend on other scans, bit for bit.
+        On a GPU they are padded, and the longest has at most a quarter more frames than the shortest. On a CPU the
+        re-estimates of a scan do not depend on other scans, bit for bit; the batches bound the memory of indices.
         """
+        if self.device.type == "cpu":
+            yield from np.array_split(chunk, -(-len(chunk) // SCANS_PER_BATCH))
+            return
         start = 0
         for stop in range(1, len(chunk) + 1):
-            ends = self.device.type == "cpu" or stop == len(chunk)
-            if ends or lengths[chunk[stop]] > 1.25 * lengths[chunk[start]]:
+            if stop == len(chunk) or lengths[chunk[stop]] > 1.25 * lengths[chunk[start]]:
                 yield chunk[start:stop]
                 start = stop
 

@@ -8,12 +8,13 @@ from torch import Tensor
 
 from ..device import full_precision
 
-__all__ = ["LARGEST_CORRELATION", "fill_dead", "fisher_z", "invert_fisher_z", "psi", "standardise"]
+__all__ = ["FLAT", "LARGEST_CORRELATION", "fill_dead", "fisher_z", "invert_fisher_z", "psi", "standardise"]
 
 LARGEST_CORRELATION = 1.0 - 1e-6
 """Correlations are clipped to this magnitude so that Fisher z stays finite (at most 7.25)."""
 
-_FLAT = 1e-6  # variance of standardised frames at or below which an ROI has no signal
+FLAT = 1e-6
+"""Variance of standardised frames at or below which an ROI has no signal."""
 
 
 def standardise(x: Tensor, mask: Tensor) -> Tensor:
@@ -97,7 +98,7 @@ def psi(x: Tensor, n: Tensor) -> Tensor:
     with full_precision():
         covariance = x.transpose(-1, -2) @ x / n - mean.transpose(-1, -2) * mean
     variance = covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0)
-    inverse = torch.where(variance > _FLAT, variance.clamp_min(_FLAT).rsqrt(), torch.zeros_like(variance))
+    inverse = torch.where(variance > FLAT, variance.clamp_min(FLAT).rsqrt(), torch.zeros_like(variance))
     return fisher_z(covariance * inverse.unsqueeze(-1) * inverse.unsqueeze(-2))
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..draws import draw_uniform_tensor
+from .cpu_fc import reestimate_fc
 from .fc import psi
 
 __all__ = ["ReestimateRequest", "block_indices", "draw_block_starts", "reestimate"]
@@ -115,7 +116,10 @@ def reestimate(
     n_blocks = -(-width // max(1, int(block_length.min())))
     start, size, block, key = torch.from_numpy(np.stack([first, n_frames, block_length, keys])).to(frames.device)
     index = block_indices(draw_block_starts(key, size, n_reestimates, n_blocks), block, size, width)  # [n, K, T]
-    x = frames.index_select(0, (index + start[:, None, None]).flatten()).view(*index.shape, -1)
+    index += start[:, None, None]
+    if frames.device.type == "cpu":
+        return torch.from_numpy(reestimate_fc(frames.numpy(), index.numpy(), n_frames))
+    x = frames.index_select(0, index.flatten()).view(*index.shape, -1)
     if n_frames.min() < width:
         x *= (torch.arange(width, device=x.device) < size[:, None])[:, None, :, None]
     return psi(x, size[:, None].expand(-1, n_reestimates))
