@@ -40,11 +40,13 @@ soak: .venv/installed  ## the long tests
 	$(TEST) -m soak
 
 BENCH ?= --device cpu
-bench: .venv/installed  ## ratios to other code in one run; BENCH="--device cuda", or "--scans 100" for a quick look
+KEEP ?= build/bench-kept.json
+bench: .venv/installed  ## ratios to other code in one run; BENCH="--scans 100" for a quick look, KEEP=evidence/bench/cpu.json for the page
+	mkdir -p build
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m pytest benchmarks/bench -o addopts= -o python_files='bench_*.py' -o python_functions='bench_*' \
-	    --benchmark-columns=median --benchmark-json build/bench.json $(BENCH)
-	$(BIN)/python benchmarks/bench/ratios.py build/bench.json --keep build/bench-kept.json
+	    --benchmark-columns=min --benchmark-json build/bench.json $(BENCH)
+	$(BIN)/python benchmarks/bench/ratios.py build/bench.json --keep $(KEEP)
 
 lint: .venv/installed
 	$(BIN)/ruff check src tests benchmarks docs tools

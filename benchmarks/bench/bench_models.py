@@ -1,72 +1,141 @@
-"""Fits of a fold or two: linear models whose penalty inner folds choose, BRIO plus, and epochs of BRIO."""
+"""Fits: linear models whose penalty inner folds choose, a fold of BRIO plus, and a guided epoch of BRIO."""
 
+import numpy as np
 import pytest
+import torch
+from plain_brio import PlainRun
 
 from brio.methods import make_method
 from brio.protocol import leave_one_site_out
-from brio.training import Run
+from brio.training import Run, Stack
+from brio.training.adamw import StackedAdamW
+from brio.training.step import Step
+from brio.training.trainer import _train_epoch
+
+LINEAR = ["ridge", "svm", "tangent-ridge", "logistic"]
+TOGETHER = f"{', '.join(LINEAR)} together"
+SCIKIT = "scikit-learn, GridSearchCV over LeaveOneGroupOut (one fold, times all)"
 
 
-def make_run(connectomes, validation_sites=0):
-    return Run(leave_one_site_out(connectomes.cohort, 0, validation_sites=validation_sites)[0], 0)
+def make_runs(connectomes, validation_sites=0):
+    return [Run(fold, 0) for fold in leave_one_site_out(connectomes.cohort, 0, validation_sites=validation_sites)]
 
 
-@pytest.mark.parametrize("contender", ["brio", "scikit-learn, GridSearchCV over LeaveOneGroupOut"])
-@pytest.mark.parametrize("name", ["ridge", "svm", "logistic", "tangent-ridge", "log-ridge"])
-def bench_linear(measure, benchmark, connectomes, name, contender):
-    """Two folds with 19 source sites, each withheld in turn to choose among the penalties; both use all cores.
+def count_entries(connectomes):
+    return connectomes.n_rois * (connectomes.n_rois - 1) / 2
 
-    The time of brio includes that of the features.
+
+def count_gram(connectomes):
+    """Flops of one triangle of the products of all scans."""
+    return float(len(connectomes)) ** 2 * count_entries(connectomes)
+
+
+@pytest.mark.parametrize("contender", ["brio", SCIKIT])
+@pytest.mark.parametrize("name", LINEAR)
+def bench_linear(measure, rates, benchmark, threads, connectomes, name, contender):
+    """All folds, one site each; the source sites are withheld in turn to choose among the penalties.
+
+    The time of brio includes that of the features. The floor is one Gram matrix for all folds; in tangent space one for
+    each fold, and the whitening of each matrix.
     """
-    benchmark.group = f"two folds of {name}, penalty chosen by inner folds"
+    runs = make_runs(connectomes)
+    benchmark.group = f"{name}, {len(runs)} folds, penalty by inner folds"
     method = make_method(name, {"choose_by": "source-sites"})
-    runs = [Run(fold, 0) for fold in leave_one_site_out(connectomes.cohort, 0, validation_sites=0)[:2]]
+    facts = {"part_of": TOGETHER, "most_seconds_together": 120}
     if contender == "brio":
-        measure(lambda: method.fit(connectomes, runs), rounds=1)
+        flops = count_gram(connectomes)
+        if name == "tangent-ridge":
+            flops = len(runs) * (flops + 4.0 * len(connectomes) * connectomes.n_rois**3)
+        measure(lambda: method.fit(connectomes, runs), rounds=1, warm=False, floor=rates.bound(flops=flops), **facts)
         return
-    estimators = {"svm": _make_svm, "logistic": _make_logistic}
     from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut
 
-    cohort, reader = connectomes.cohort, method.read_scans(connectomes)
-    prepared = [method.prepare_run(connectomes, reader, run) for run in runs]  # features are a gift to the contender
-
-    def search():
-        for run in prepared:
-            estimator, grid = estimators.get(name, _make_ridge)(run.penalties)
-            folds = GridSearchCV(estimator, grid, scoring="roc_auc", cv=LeaveOneGroupOut(), n_jobs=-1)
-            folds.fit(run.rows.x, cohort.labels[run.source.scans], groups=run.inner_fold)
-
-    benchmark.pedantic(search, rounds=1)  # long enough to need no round that warms up
+    run = method.prepare_run(connectomes, method.read_scans(connectomes), runs[0])  # features are a gift
+    estimator, grid = {"svm": make_svm, "logistic": make_logistic}.get(name, make_ridge)(run.penalties)
+    search = GridSearchCV(estimator, grid, scoring="roc_auc", cv=LeaveOneGroupOut(), n_jobs=threads)
+    labels = connectomes.cohort.labels[run.source.scans]
+    measure(
+        lambda: search.fit(run.x, labels, groups=run.inner_fold), rounds=1, warm=False, times=len(runs), **facts
+    )  # long enough to need no round that warms up
 
 
-def _make_ridge(penalties):
+def make_ridge(penalties):
     from sklearn.linear_model import RidgeClassifier
 
     return RidgeClassifier(), {"alpha": penalties}
 
 
-def _make_svm(penalties):
+def make_svm(penalties):
     from sklearn.svm import SVC
 
     return SVC(kernel="linear"), {"C": 1 / penalties}
 
 
-def _make_logistic(penalties):
+def make_logistic(penalties):
     from sklearn.linear_model import LogisticRegression
 
     return LogisticRegression(max_iter=1000), {"C": 4 / penalties}
 
 
-@pytest.mark.benchmark(group="one fold of brio-plus")
-def bench_brio_plus(measure, connectomes):
-    measure(lambda: make_method("brio-plus").fit(connectomes, [make_run(connectomes)]), rounds=1)
+@pytest.mark.benchmark(group="one fold of BRIO plus")
+def bench_brio_plus(measure, rates, connectomes):
+    """The floor: products of the re-estimates of every scan, and a Gram matrix of each of the four views."""
+    method, runs = make_method("brio-plus"), make_runs(connectomes)[:1]
+    p, copies = connectomes.n_rois, method.settings.K
+    flops = copies * float(connectomes.n_frames.sum()) * p * (p + 1) + 4 * count_gram(connectomes)
+    floor = rates.bound(flops=flops, atanh=copies * len(connectomes) * count_entries(connectomes))
+    measure(lambda: method.fit(connectomes, runs), rounds=2, most_seconds=3.5, floor=floor)
 
 
-@pytest.mark.benchmark(group="four runs of BRIO, two epochs, the second guided")
-@pytest.mark.parametrize("contender", ["brio, one stack", "one run after the other"])
-def bench_brio(measure, connectomes, contender):
+@pytest.mark.benchmark(group="one guided epoch of BRIO, one run")
+@pytest.mark.parametrize("contender", ["brio", "plain PyTorch loop"])
+def bench_guided_epoch(measure, rates, connectomes, contender):
+    """The floor: products of the network (a step is three passes forward) and of the re-estimates."""
     method = make_method("brio", {"epochs": 2, "T_w": 1})
-    folds = leave_one_site_out(connectomes.cohort, 0, validation_sites=2)[:4]
-    runs = [Run(fold, 0) for fold in folds]
-    together = contender.startswith("brio")
-    measure(lambda: method.fit(connectomes, runs) if together else [method.fit(connectomes, [r]) for r in runs], 1)
+    stage = method.stages()[1]
+
+    def begin():
+        stack = Stack.build(method, connectomes, make_runs(connectomes, validation_sites=2)[:1])
+        method.begin_stage(stack, stage)
+        return stack
+
+    if contender != "brio":
+        check_loss(method, begin())
+        measure(lambda run: run.train_epoch(), rounds=1, warm=False, target=4, begin=lambda: PlainRun(method, begin()))
+        return
+
+    def begin_step():
+        stack = begin()
+        optimiser = StackedAdamW(stack.params, method.settings.learning_rate, method.settings.weight_decay)
+        return Step(stack, optimiser, stage)
+
+    one = np.ones(1, dtype=bool)
+    measure(
+        lambda step: _train_epoch(method, step, 2, np.zeros(1, dtype=np.int64), one),
+        rounds=2,
+        begin=begin_step,
+        floor=find_epoch_floor(rates, method.settings, begin()),
+    )
+
+
+def check_loss(method, stack):
+    """Check that the plain loop has the loss of brio in the first step, alignment included."""
+    stack.state.training["g"].fill_(1.0)
+    batch = torch.from_numpy(stack.sources.batches(2, method.settings.cell_batch)[0][0])
+    own = stack.compute_losses(batch, torch.zeros(1, dtype=torch.int64), torch.tensor(2.0), method.stages()[1])
+    torch.testing.assert_close(PlainRun(method, stack).find_loss(batch[0]), own[0], rtol=1e-5, atol=1e-6)
+
+
+def find_epoch_floor(rates, settings, stack):
+    """Seconds below which no code gets in a guided epoch."""
+    p, d, K = stack.connectomes.n_rois, settings.d_h, settings.K
+    batches, _ = stack.sources.batches(2, settings.cell_batch)
+    source = stack.runs[0].fold.source
+    a_pass = settings.layers * (4 * p * p * d + 6 * p * d * d)  # two graphs, three maps
+    refreshes = -(-len(batches) // settings.M)
+    frames = float(stack.connectomes.n_frames[source].sum())
+    passes = 3 * batches.size + refreshes * len(source) * (1 + K)
+    return rates.bound(
+        flops=passes * a_pass + refreshes * K * frames * p * (p + 1),
+        atanh=refreshes * K * len(source) * count_entries(stack.connectomes),
+    )

@@ -2,28 +2,43 @@
 
     python benchmarks/bench/ratios.py RESULT.json [--keep FILE.json]
 
-Each row is one piece of work by other code: its median time over that of brio in the same run. Kept are machine,
-versions and medians, no name of the computer.
+Each row is one piece of work by other code: the least of its times over the least of brio's in the same run. Kept are
+machine, versions, conditions and times, no name of the computer. ``make results`` makes a page of the kept file.
 """
 
 import argparse
 import json
 import platform
-from collections import defaultdict
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
-PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "nilearn", "arch", "POT", "geomloss")
+PACKAGES = ("brio", "torch", "numpy", "scipy", "scikit-learn", "nilearn", "arch", "POT", "geomloss")
 
 
-def read_medians(path: Path) -> dict[str, dict[str, float]]:
-    """Read the median seconds of each contender, by work."""
-    work: dict[str, dict[str, float]] = defaultdict(dict)
+def read_work(path: Path) -> dict[str, dict[str, Any]]:
+    """Read the least seconds of each contender, targets and floor, by work; work that has parts is their sum."""
+    work: dict[str, dict[str, Any]] = {}
     for one in json.loads(path.read_text())["benchmarks"]:
-        contender = str(one["params"].get("contender") or "brio") if one["params"] else "brio"
-        cohort = [part for part in one["param"].split("-") if part.endswith("ROIs")] if one["param"] else []
-        work[", ".join([one["group"], *cohort])][contender] = one["stats"]["median"]
-    return dict(work)
+        facts, params = one["extra_info"], one["params"] or {}
+        contender = str(params.get("contender", "brio"))
+        cohort = [part for part in (one["param"] or "").split("-") if part.endswith("ROIs")]
+        seconds, floor = one["stats"]["min"] * facts["times"], facts.get("floor")
+        entry = work.setdefault(", ".join([one["group"], *cohort]), _make_entry(facts.get("most_seconds")))
+        entries = [entry]
+        if facts.get("part_of"):
+            entries.append(work.setdefault(facts["part_of"], _make_entry(facts["most_seconds_together"])))
+        for entry in entries:
+            entry["seconds"][contender] = entry["seconds"].get(contender, 0.0) + seconds
+            if floor:
+                entry["floor"] = (entry["floor"] or 0.0) + floor
+        if facts.get("target"):
+            entries[0]["targets"][contender] = facts["target"]
+    return work
+
+
+def _make_entry(most_seconds: float | None) -> dict[str, Any]:
+    return {"seconds": {}, "targets": {}, "most_seconds": most_seconds, "floor": None}
 
 
 def describe_machine(path: Path) -> dict[str, str]:
@@ -33,7 +48,7 @@ def describe_machine(path: Path) -> dict[str, str]:
     for package in PACKAGES:
         try:
             facts[package] = version(package)
-        except ModuleNotFoundError:
+        except PackageNotFoundError:
             facts[package] = "not installed"
     return facts
 
@@ -44,16 +59,21 @@ def main() -> None:
     parser.add_argument("result", type=Path)
     parser.add_argument("--keep", type=Path)
     args = parser.parse_args()
-    work = read_medians(args.result)
-    print("| work | brio, s | against | s | ratio |\n| --- | --- | --- | --- | --- |")
-    for name, seconds in work.items():
-        (own,) = (s for contender, s in seconds.items() if contender.startswith("brio"))
-        others = {contender: s for contender, s in seconds.items() if not contender.startswith("brio")}
+    work = read_work(args.result)
+    print("| work | brio, s | at most, s | over the floor | against | s | ratio | target |\n" + "| --- " * 8 + "|")
+    for name, entry in work.items():
+        own = entry["seconds"]["brio"]
+        distance = f"{own / entry['floor']:.1f}x" if entry["floor"] else ""
+        others = {contender: s for contender, s in entry["seconds"].items() if contender != "brio"}
         for contender, s in others.items() or {"": None}.items():
-            ratio = "" if s is None else f"{s / own:.1f}"
-            print(f"| {name} | {own:.3g} | {contender} | {'' if s is None else f'{s:.3g}'} | {ratio} |")
+            times = ["", ""] if s is None else [f"{s:.3g}", f"{s / own:.1f}"]
+            most, target = str(entry["most_seconds"] or ""), str(entry["targets"].get(contender, ""))
+            print(f"| {' | '.join([name, f'{own:.3g}', most, distance, contender, *times, target])} |")
     if args.keep:
-        args.keep.write_text(json.dumps({"machine": describe_machine(args.result), "seconds": work}, indent=1) + "\n")
+        conditions = json.loads(args.result.read_text())["conditions"]
+        kept = {"machine": describe_machine(args.result), "conditions": conditions, "work": work}
+        args.keep.parent.mkdir(parents=True, exist_ok=True)
+        args.keep.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,112 @@
+"""A guided epoch of BRIO as one would write it first: one run, an ordinary module, scan by scan where numpy goes.
+
+It computes what brio does (same network, batches, losses and refreshes; other draws of re-estimates), without what brio
+adds: no envelope gradient (autograd runs through the Sinkhorn iterations), re-estimates one after the other, one pass
+over the network for the re-estimates of each scan, torch's own AdamW.
+"""
+
+import copy
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from brio.connectome import clip_block_length
+from brio.methods.brio.alignment import cosines, weighted_cost
+from brio.methods.brio.qualification import qualify
+from brio.training import RunState, Scans
+
+
+class PlainRun:
+    """One run that starts its guided stage where the first run of a stack does."""
+
+    def __init__(self, method, stack):
+        self.settings, self.connectomes = method.settings, stack.connectomes
+        self.network = copy.deepcopy(stack.network)
+        self.network.load_state_dict({name: p[0].detach().clone() for name, p in stack.params.items()})
+        self.network.assignment.requires_grad_(False)
+        first = [{name: t[0].clone() for name, t in group.items()} for group in stack.state]
+        self.state = RunState(*first)
+        self.batches, _ = stack.sources.batches(method.settings.T_w + 1, method.settings.cell_batch)
+        self.cell_weight, self.pair_weight = (
+            torch.from_numpy(weight[0]).float() for weight in (stack.sources.cell_weight, stack.sources.pair_weight)
+        )
+        scans, average = stack.sources.cell_average()
+        self.source, self.cell_average = scans[0], torch.from_numpy(average[0]).float()
+        trained = [p for p in self.network.parameters() if p.requires_grad]
+        self.optimiser = torch.optim.AdamW(
+            trained, lr=method.settings.learning_rate, weight_decay=method.settings.weight_decay
+        )
+
+    def train_epoch(self):
+        """Train the first guided epoch; return the loss of its last step."""
+        for number, batch in enumerate(self.batches[:, 0]):
+            if number % self.settings.M == 0:
+                self.refresh()
+            loss = self.find_loss(torch.from_numpy(batch))
+            self.optimiser.zero_grad()
+            loss.backward()
+            self.optimiser.step()
+        return float(loss.detach())
+
+    def look(self, A, scans):
+        """Outputs of the network for connectomes of these scans."""
+        return self.network(Scans.of(A, self.connectomes.alive[scans]), self.state)
+
+    def find_loss(self, batch):
+        """Classification and alignment, Eq. (27), of scans [E, 2, n]."""
+        scans, settings = batch.flatten(), self.settings
+        out = self.look(self.connectomes.full[scans], scans)
+        label = torch.arange(2.0)[None, :, None].expand(batch.shape).flatten()
+        cells = F.binary_cross_entropy_with_logits(out.logit, label, reduction="none").unflatten(0, batch.shape)
+        cosine = cosines(out.factors.unflatten(0, batch.shape))
+        first, second = torch.triu_indices(len(batch), len(batch), 1)
+        alpha, g = self.state.training["alpha_bar"], self.state.training["g"]
+        xy, xx, yy = (
+            transport(weighted_cost(cosine[one, other], alpha), settings.epsilon, settings.sinkhorn_iterations)
+            for one, other in ((first, second), (first, first), (second, second))
+        )
+        aligned = (self.pair_weight * (g * (xy - xx / 2 - yy / 2)).mean(-1)).sum()
+        return (self.cell_weight * cells.mean(-1)).sum() + settings.lambda_env * aligned
+
+    @torch.no_grad()
+    def refresh(self):
+        """Recompute the qualification from re-estimates of every source scan."""
+        rng, settings = np.random.default_rng(0), self.settings
+        length = float(self.state.learned["block_length"])
+        blocks = clip_block_length(length, self.connectomes.n_frames[self.source], settings.block_rule)
+        a, change = [], []
+        for scan, block in zip(self.source, blocks, strict=True):
+            frames = self.connectomes.scan(scan).numpy()
+            again = np.stack([correlate(resample(frames, int(block), rng)) for _ in range(settings.K)])
+            own = self.look(self.connectomes.full[scan][None], [scan]).contributions
+            a.append(own[0])
+            moved = self.look(torch.from_numpy(again), [scan] * settings.K).contributions - own
+            change.append(moved.square().mean(0))
+        sites = torch.full((len(self.cell_weight),), 1.0 / len(self.cell_weight))
+        found = qualify(torch.stack(a), torch.stack(change), self.network.w, self.cell_average, sites, settings)
+        self.state.training.update(found._asdict())
+
+
+def resample(frames, block, rng):
+    """Draw a circular moving-block resample of the frames [T, P]."""
+    starts = rng.integers(len(frames), size=-(-len(frames) // block))
+    return frames[((starts[:, None] + np.arange(block)) % len(frames)).ravel()[: len(frames)]]
+
+
+def correlate(frames):
+    """Fisher z of one scan, float32, zero for ROIs without signal."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        r = np.nan_to_num(np.corrcoef(frames.T, dtype=np.float32))
+    np.fill_diagonal(r, 0.0)
+    return np.arctanh(np.clip(r, -1 + 1e-6, 1 - 1e-6))
+
+
+def transport(C, epsilon, iterations):
+    """Entropic cost of uniform clouds, by log-domain iterations that autograd records."""
+    log_n, log_m = (-torch.tensor(float(size)).log() for size in C.shape[-2:])
+    phi, psi = C.new_zeros(C.shape[:-1]), C.new_zeros(*C.shape[:-2], C.shape[-1])
+    for _ in range(iterations):
+        phi = -epsilon * torch.logsumexp(log_m + (psi.unsqueeze(-2) - C) / epsilon, -1)
+        psi = -epsilon * torch.logsumexp(log_n + (phi.unsqueeze(-1) - C) / epsilon, -2)
+    return phi.mean(-1) + psi.mean(-1)

@@ -1,0 +1,173 @@
+"""How fast is it against other code?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .evidence import EVIDENCE, name_source, read_measurement
+from .markdown import fixed, in_words, write_commands, write_page, write_table
+
+FILE = "benchmarks.md"
+TITLE = "How fast is it against other code?"
+FOLDER = "bench"
+ON_GPU = "brio-training-speed.txt"
+GPU_TARGETS = [  # on an H200: work, its runs if it is 100 epochs of BRIO, whether in TF32, seconds it may take
+    ("BRIO, 20 runs x 100 epochs in one stack, full precision", 20, False, 6.0),
+    ("BRIO, 20 runs x 100 epochs in one stack, TF32", 20, True, 6.0),
+    ("BRIO, 100 runs x 100 epochs in one stack, full precision (2 ms an epoch of a run)", 100, False, 20.0),
+    ("BRIO, 100 runs x 100 epochs in one stack, TF32 (1 ms an epoch of a run)", 100, True, 10.0),
+    ("`brio study paper` on AAL116 with the settings of version 0.1.0", None, True, 420.0),
+]
+
+
+class Row(NamedTuple):
+    """One piece of work, against one contender if there is any; times in seconds."""
+
+    work: str
+    own: float
+    floor: float | None
+    most_seconds: float | None
+    contender: str = ""
+    other: float | None = None
+    target: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """Time of the contender over that of brio."""
+        return None if self.other is None else self.other / self.own
+
+    @property
+    def outcome(self) -> str:
+        """Whether the target is met; empty where there is none."""
+        if self.target is not None and self.ratio is not None:
+            return "met" if self.ratio >= self.target else "missed"
+        if self.most_seconds is not None:
+            return "met" if self.own <= self.most_seconds else "missed"
+        return ""
+
+    @property
+    def goal(self) -> str:
+        """The target in words."""
+        if self.target is not None:
+            return f"{self.target:g}x"
+        return "" if self.most_seconds is None else f"at most {format_seconds(self.most_seconds)}"
+
+
+def read_rows(kept: dict[str, Any]) -> Iterator[Row]:
+    """Read the rows of a kept benchmark; a target in seconds stands in the first row of its work."""
+    for work, entry in kept["work"].items():
+        others = {name: seconds for name, seconds in entry["seconds"].items() if name != "brio"}
+        own, most = Row(work, entry["seconds"]["brio"], entry["floor"], None), entry["most_seconds"]
+        if most is not None or not others:
+            yield own._replace(most_seconds=most)
+        for name, seconds in others.items():
+            yield own._replace(contender=name, other=seconds, target=entry["targets"].get(name))
+
+
+def format_seconds(seconds: float) -> str:
+    """Format a time with three digits.
+
+    Examples
+    --------
+    >>> format_seconds(0.00123), format_seconds(3.5), format_seconds(912.7)
+    ('1.23 ms', '3.5 s', '913 s')
+    """
+    value, unit = (1e3 * seconds, "ms") if seconds < 1 else (seconds, "s")
+    return f"{value:.0f} {unit}" if value >= 1000 else f"{value:.3g} {unit}"
+
+
+def page(folder: Path = EVIDENCE / FOLDER) -> str:
+    """Return the page."""
+    kept = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json"))]
+    if not kept:
+        raise FileNotFoundError(f"no benchmark in {folder}")
+    with_target = [row for one in kept for row in read_rows(one) if row.outcome]
+    missed = [row for row in with_target if row.outcome == "missed"]
+    return write_page(
+        TITLE,
+        f"**{len(with_target) - len(missed)} of {len(with_target)} targets are met on a CPU.** {_name_missed(missed)}",
+        "A ratio is the time of other code over that of brio for the same work, in one run on one machine, with the "
+        "same number of threads: the least of several repeats, but one measurement where the work is long (linear "
+        "models, nilearn, the plain loop). Scans are float32 and so is the arithmetic, unless a name says otherwise.",
+        *(block for one in kept for block in _write_machine(one)),
+        "## What is counted",
+        "The floor is the arithmetic that the work cannot do without, or its traffic to memory, at the rates of large "
+        "products, of elementwise functions and of a copy that were measured in the same run on all threads. No code "
+        "gets below it; code that needs decompositions, iterations or many small products stays far above.",
+        write_table(
+            ["work", "what the floor counts"],
+            [
+                ["FC, re-estimates", "one triangle of each product (of the distinct frames, 63 %) and its Fisher z"],
+                ["divergences", "exponentials of all updates"],
+                ["linear models", "one Gram matrix for all folds; tangent space: one per fold, and the whitening"],
+                ["BRIO plus", "products of the re-estimates, and a Gram matrix of each of four views"],
+                ["an epoch of BRIO", "products of the network and of the re-estimates"],
+            ],
+        ),
+        "The plain loop of BRIO is `benchmarks/bench/plain_brio.py`: one run, an ordinary module, autograd through the "
+        "Sinkhorn iterations, re-estimates scan by scan. scikit-learn is given the features; the time of brio includes "
+        "them. It is measured in one fold, and its time multiplied by the number of folds.",
+        "## On a GPU",
+        f"Not part of this run. Measured before, as the first line says (`evidence/measurements/{ON_GPU}`):",
+        f"```\n{read_measurement(ON_GPU)}\n```",
+        write_table(["work", "measured then", "target", "outcome"], _list_gpu_rows(read_measurement(ON_GPU))),
+        write_commands("make bench KEEP=evidence/bench/cpu.json", "make results"),
+        name_source(FOLDER, f"measurements/{ON_GPU}") if folder == EVIDENCE / FOLDER else "",
+    )
+
+
+def _name_missed(missed: list[Row]) -> str:
+    """Name every miss with its figures."""
+    if not missed:
+        return "None is missed."
+    figures = []
+    for row in missed:
+        reached = format_seconds(row.own) if row.ratio is None else f"{fixed(row.ratio)}x against {row.contender}"
+        figures.append(f"{row.work}: {reached} instead of {row.goal.removeprefix('at most ')}")
+    return f"Missed are {'; '.join(figures)}."
+
+
+def _write_machine(kept: dict[str, Any]) -> list[str]:
+    """Table of ratios and floors of one machine, and its conditions."""
+    machine, conditions = kept["machine"], kept["conditions"]
+    versions = [f"{name} {version}" for name, version in machine.items() if name != "processor"]
+    return [
+        f"## {conditions['device'].upper()}, {conditions['threads']} threads",
+        write_table(
+            ["work", "brio", "against", "its time", "ratio", "target", "outcome", "floor", "brio over floor"],
+            [
+                [
+                    row.work,
+                    format_seconds(row.own),
+                    row.contender,
+                    "" if row.other is None else format_seconds(row.other),
+                    "" if row.ratio is None else fixed(row.ratio),
+                    row.goal,
+                    row.outcome,
+                    "" if row.floor is None else format_seconds(row.floor),
+                    "" if row.floor is None else f"{fixed(row.own / row.floor)}x",
+                ]
+                for row in read_rows(kept)
+            ],
+        ),
+        f"FC and re-estimates: {conditions['scans']} simulated scans of 78 to 316 frames. Fits: {conditions['fits']}. "
+        f"Machine: {machine['processor']}. Versions: {in_words(versions)}.",
+    ]
+
+
+def _list_gpu_rows(measurement: str) -> list[list[str]]:
+    """Rows of the targets on a GPU, from the printed lines of ``benchmarks/training_speed.py``."""
+    measured = {}
+    for line in measurement.splitlines():
+        if line.startswith("brio "):
+            _, runs, epochs, _, _, seconds, *_ = line.split()
+            measured[int(runs), int(epochs), "TF32" in line] = float(seconds)
+    rows = []
+    for work, n_runs, tf32, most in GPU_TARGETS:
+        taken = None if n_runs is None else measured.get((n_runs, 100, tf32))
+        outcome = "not measured" if taken is None else "met" if taken <= most else "missed"
+        rows.append([work, "" if taken is None else format_seconds(taken), f"at most {format_seconds(most)}", outcome])
+    return rows

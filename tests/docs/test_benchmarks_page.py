@@ -1,0 +1,89 @@
+"""From the output of pytest-benchmark to the page of ratios: sums of parts, targets, misses and floors."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def ratios():
+    spec = importlib.util.spec_from_file_location("ratios", REPOSITORY / "benchmarks" / "bench" / "ratios.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def benchmarks_page(monkeypatch):
+    monkeypatch.syspath_prepend(str(REPOSITORY / "docs"))
+    from result_pages import benchmarks
+
+    return benchmarks
+
+
+def measured(group, contender, seconds, param=None, **facts):
+    params = None if contender is None else {"contender": contender}
+    stats = {"min": seconds, "median": 9 * seconds}
+    return {"group": group, "params": params, "param": param, "stats": stats, "extra_info": {"times": 1} | facts}
+
+
+RUN = [
+    measured("FC", "brio", 0.5, "116 ROIs-brio", floor=0.1),
+    measured("FC", "loop", 1.0, "116 ROIs-loop", target=3),
+    measured("ridge", "brio", 4.0, floor=1.0, part_of="both", most_seconds_together=10),
+    measured("ridge", "grid", 3.0, times=20, part_of="both", most_seconds_together=10),
+    measured("svm", "brio", 5.0, floor=2.0, part_of="both", most_seconds_together=10),
+    measured("svm", "grid", 1.0, times=20, part_of="both", most_seconds_together=10),
+    measured("plus", None, 4.0, most_seconds=3.5),
+]
+
+
+@pytest.fixture
+def kept(ratios, tmp_path, monkeypatch, capsys):
+    """What is kept of a run, by the command."""
+    conditions = {"device": "cpu", "threads": 2, "scans": 1000, "fits": "1030 scans"}
+    result = {"benchmarks": RUN, "conditions": conditions, "machine_info": {"cpu": {"brand_raw": "Chip"}, "node": "me"}}
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    target = tmp_path / "bench" / "cpu.json"
+    monkeypatch.setattr(sys, "argv", ["ratios.py", str(tmp_path / "result.json"), "--keep", str(target)])
+    ratios.main()
+    assert "| both | 9 | 10 | 3.0x | grid | 80 | 8.9 |  |" in capsys.readouterr().out
+    return target
+
+
+def test_kept_are_sums_of_parts_multiples_and_no_name_of_the_computer(kept):
+    work = json.loads(kept.read_text())["work"]
+    assert work["both"]["seconds"] == {"brio": 9.0, "grid": 80.0}
+    assert (work["both"]["floor"], work["both"]["most_seconds"]) == (3.0, 10)
+    assert work["FC, 116 ROIs"] == {
+        "seconds": {"brio": 0.5, "loop": 1.0}, "targets": {"loop": 3}, "most_seconds": None, "floor": 0.1
+    }  # fmt: skip
+    assert '"me"' not in kept.read_text()
+
+
+def test_page_says_what_is_met_and_what_is_missed(kept, benchmarks_page):
+    text = benchmarks_page.page(kept.parent)
+    assert "**1 of 3 targets are met on a CPU.**" in text
+    assert "Missed are FC, 116 ROIs: 2.0x against loop instead of 3x; plus: 4 s instead of 3.5 s." in text
+    assert "| FC, 116 ROIs | 500 ms | loop | 1 s | 2.0 | 3x | missed | 100 ms | 5.0x |" in text
+    assert "| both | 9 s |  |  |  | at most 10 s | met | 3 s | 3.0x |" in text
+    assert "| both | 9 s | grid | 80 s | 8.9 |  |  | 3 s | 3.0x |" in text
+    assert "Chip" in text
+
+
+def test_a_page_without_a_measurement_is_refused(benchmarks_page, tmp_path):
+    with pytest.raises(FileNotFoundError, match="no benchmark"):
+        benchmarks_page.page(tmp_path)
+
+
+def test_targets_on_a_gpu_are_compared_with_the_printed_lines(benchmarks_page):
+    header = "# before\nmethod  runs  epochs  scans  ROIs  training s\n"
+    line = "brio    20    100     1030   116   20.4   21.4   10.2   3.94 GiB   cuda (NVIDIA H200)\n"
+    rows = benchmarks_page._list_gpu_rows(header + line + line.replace("20.4", "5.9").replace("H200", "H200, TF32"))
+    assert [row[1:] for row in rows[:2]] == [["20.4 s", "at most 6 s", "missed"], ["5.9 s", "at most 6 s", "met"]]
+    assert {row[-1] for row in rows[2:]} == {"not measured"}
