@@ -272,8 +272,8 @@ def _make_method(record: ModelRecord, folder: Path) -> Method:
         raise file_error(folder / MODEL, str(error), GET_AGAIN) from error
     if method.version != record.version:
         raise BrioError(
-            f"{folder}: was fitted by version {record.version} of '{record.method}' (brio {record.brio}); this brio "
-            f"has version {method.version}, whose margins differ. Use brio {record.brio}, or fit the model again"
+            f"{folder / MODEL}: was fitted by version {record.version} of '{record.method}' (brio {record.brio}); this "
+            f"brio has version {method.version}, whose margins differ. Use brio {record.brio}, or fit the model again"
         )
     return method
 

@@ -80,4 +80,4 @@ def require_listed(folder: Path, names: list[str], name: str) -> None:
     name : str
     """
     if name not in names:
-        raise file_error(folder / SUMS, f"has no line for {name}", GET_AGAIN)
+        raise file_error(folder / SUMS, f"has no line for {name}, which {MODEL} asks for", GET_AGAIN)
