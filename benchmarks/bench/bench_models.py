@@ -55,7 +55,7 @@ def bench_linear(measure, rates, benchmark, threads, connectomes, name, contende
     search = GridSearchCV(estimator, grid, scoring="roc_auc", cv=LeaveOneGroupOut(), n_jobs=threads)
     labels = connectomes.cohort.labels[run.source.scans]
     measure(
-        lambda: search.fit(run.x, labels, groups=run.inner_fold), rounds=1, warm=False, times=len(runs), **facts
+        lambda: search.fit(run.rows.x, labels, groups=run.inner_fold), rounds=1, warm=False, times=len(runs), **facts
     )  # long enough to need no round that warms up
 
 

@@ -10,11 +10,11 @@ from typing import Any
 from . import (
     ablation,
     adaptation,
+    benchmarks,
     brio_plus,
     calibration,
     decision_curve,
     factors,
-    growth,
     harmonisation,
     in_distribution,
     learning_curve,
@@ -53,7 +53,7 @@ PAGES = (
     tuning,
     reproducibility,
     speed,
-    growth,
+    benchmarks,
 )
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 
@@ -66,7 +66,7 @@ def generate_pages() -> dict[str, str]:
 
 def draw_figures() -> dict[str, Any]:
     """Draw the figures that are not stored with a study, by file name."""
-    return {name: draw() for name, draw in (prediction_intervals.FIGURES | growth.FIGURES).items()}
+    return {name: draw() for name, draw in prediction_intervals.FIGURES.items()}
 
 
 def fill_readme(text: str) -> str:
