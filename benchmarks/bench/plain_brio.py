@@ -1,4 +1,4 @@
-"""A guided epoch of BRIO as one would write it first: one run, an ordinary module, scan by scan where numpy goes.
+"""A guided epoch of BRIO as one would write it first in PyTorch: one run, an ordinary module, scan by scan.
 
 It computes what brio does (same network, batches, losses and refreshes; other draws of re-estimates), without what brio
 adds: no envelope gradient (autograd runs through the Sinkhorn iterations), re-estimates one after the other, one pass
@@ -77,11 +77,11 @@ class PlainRun:
         blocks = clip_block_length(length, self.connectomes.n_frames[self.source], settings.block_rule)
         a, change = [], []
         for scan, block in zip(self.source, blocks, strict=True):
-            frames = self.connectomes.scan(scan).numpy()
-            again = np.stack([correlate(resample(frames, int(block), rng)) for _ in range(settings.K)])
+            frames = self.connectomes.scan(scan)
+            again = torch.stack([correlate(resample(frames, int(block), rng)) for _ in range(settings.K)])
             own = self.look(self.connectomes.full[scan][None], [scan]).contributions
             a.append(own[0])
-            moved = self.look(torch.from_numpy(again), [scan] * settings.K).contributions - own
+            moved = self.look(again, [scan] * settings.K).contributions - own
             change.append(moved.square().mean(0))
         sites = torch.full((len(self.cell_weight),), 1.0 / len(self.cell_weight))
         found = qualify(torch.stack(a), torch.stack(change), self.network.w, self.cell_average, sites, settings)
@@ -91,15 +91,13 @@ class PlainRun:
 def resample(frames, block, rng):
     """Draw a circular moving-block resample of the frames [T, P]."""
     starts = rng.integers(len(frames), size=-(-len(frames) // block))
-    return frames[((starts[:, None] + np.arange(block)) % len(frames)).ravel()[: len(frames)]]
+    return frames[torch.from_numpy(((starts[:, None] + np.arange(block)) % len(frames)).ravel()[: len(frames)])]
 
 
 def correlate(frames):
-    """Fisher z of one scan, float32, zero for ROIs without signal."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        r = np.nan_to_num(np.corrcoef(frames.T, dtype=np.float32))
-    np.fill_diagonal(r, 0.0)
-    return np.arctanh(np.clip(r, -1 + 1e-6, 1 - 1e-6))
+    """Fisher z of one scan, zero for ROIs without signal."""
+    r = torch.corrcoef(frames.T).nan_to_num().fill_diagonal_(0.0)
+    return r.clamp(-1 + 1e-6, 1 - 1e-6).atanh()
 
 
 def transport(C, epsilon, iterations):

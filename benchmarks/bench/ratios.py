@@ -1,14 +1,17 @@
 """From the output of pytest-benchmark to a table of ratios, and a small JSON file to keep.
 
-    python benchmarks/bench/ratios.py RESULT.json [--keep FILE.json]
+    python benchmarks/bench/ratios.py RESULT.json [LATER.json ...] [--keep FILE.json] [--note TEXT]
 
-Each row is one piece of work by other code: the least of its times over the least of brio's in the same run. Kept are
-machine, versions, conditions and times, no name of the computer. ``make results`` makes a page of the kept file.
+Each row is one piece of work by other code: the least of its times over the least of brio's in the same run. Work that
+a later run measured again replaces that of an earlier one, brio and the others together. Kept are machine, versions,
+conditions, when each work was measured, and times, no name of the computer. ``make results`` makes a page of the kept
+file.
 """
 
 import argparse
 import json
 import platform
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -19,15 +22,18 @@ PACKAGES = ("brio", "torch", "numpy", "scipy", "scikit-learn", "nilearn", "arch"
 def read_work(path: Path) -> dict[str, dict[str, Any]]:
     """Read the least seconds of each contender, targets and floor, by work; work that has parts is their sum."""
     work: dict[str, dict[str, Any]] = {}
-    for one in json.loads(path.read_text())["benchmarks"]:
+    result = json.loads(path.read_text())
+    measured = result["datetime"][:16].replace("T", " ")
+    for one in result["benchmarks"]:
         facts, params = one["extra_info"], one["params"] or {}
         contender = str(params.get("contender", "brio"))
         cohort = [part for part in (one["param"] or "").split("-") if part.endswith("ROIs")]
         seconds, floor = one["stats"]["min"] * facts["times"], facts.get("floor")
-        entry = work.setdefault(", ".join([one["group"], *cohort]), _make_entry(facts.get("most_seconds")))
+        entry = work.setdefault(", ".join([one["group"], *cohort]), _make_entry(facts.get("most_seconds"), measured))
         entries = [entry]
         if facts.get("part_of"):
-            entries.append(work.setdefault(facts["part_of"], _make_entry(facts["most_seconds_together"])))
+            together = _make_entry(facts["most_seconds_together"], measured)
+            entries.append(work.setdefault(facts["part_of"], together))
         for entry in entries:
             entry["seconds"][contender] = entry["seconds"].get(contender, 0.0) + seconds
             if floor:
@@ -37,8 +43,8 @@ def read_work(path: Path) -> dict[str, dict[str, Any]]:
     return work
 
 
-def _make_entry(most_seconds: float | None) -> dict[str, Any]:
-    return {"seconds": {}, "targets": {}, "most_seconds": most_seconds, "floor": None}
+def _make_entry(most_seconds: float | None, measured: str) -> dict[str, Any]:
+    return {"measured": measured, "seconds": {}, "targets": {}, "most_seconds": most_seconds, "floor": None}
 
 
 def describe_machine(path: Path) -> dict[str, str]:
@@ -53,13 +59,25 @@ def describe_machine(path: Path) -> dict[str, str]:
     return facts
 
 
+def _list_distinct(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Items that differ: runs on unlike machines or under unlike conditions are not put together."""
+    distinct: list[dict[str, Any]] = []
+    for item in items:
+        if item not in distinct:
+            distinct.append(item)
+    return distinct
+
+
 def main() -> None:
     """Print the table, and keep what it is made of."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("result", type=Path)
+    parser.add_argument("results", type=Path, nargs="+")
     parser.add_argument("--keep", type=Path)
+    parser.add_argument("--note", default="", help="what a reader must know of these runs")
     args = parser.parse_args()
-    work = read_work(args.result)
+    work: dict[str, dict[str, Any]] = {}
+    for result in args.results:
+        work |= read_work(result)
     print("| work | brio, s | at most, s | over the floor | against | s | ratio | target |\n" + "| --- " * 8 + "|")
     for name, entry in work.items():
         own = entry["seconds"]["brio"]
@@ -70,8 +88,9 @@ def main() -> None:
             most, target = str(entry["most_seconds"] or ""), str(entry["targets"].get(contender, ""))
             print(f"| {' | '.join([name, f'{own:.3g}', most, distance, contender, *times, target])} |")
     if args.keep:
-        conditions = json.loads(args.result.read_text())["conditions"]
-        kept = {"machine": describe_machine(args.result), "conditions": conditions, "work": work}
+        (conditions,) = _list_distinct(json.loads(result.read_text())["conditions"] for result in args.results)
+        (machine,) = _list_distinct(describe_machine(result) for result in args.results)
+        kept = {"machine": machine, "conditions": conditions, "note": args.note, "work": work}
         args.keep.parent.mkdir(parents=True, exist_ok=True)
         args.keep.write_text(json.dumps(kept, indent=1) + "\n")
 

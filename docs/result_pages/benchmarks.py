@@ -89,9 +89,10 @@ def page(folder: Path = EVIDENCE / FOLDER) -> str:
     return write_page(
         TITLE,
         f"**{len(with_target) - len(missed)} of {len(with_target)} targets are met on a CPU.** {_name_missed(missed)}",
-        "A ratio is the time of other code over that of brio for the same work, in one run on one machine, with the "
-        "same number of threads: the least of several repeats, but one measurement where the work is long (linear "
-        "models, nilearn, the plain loop). Scans are float32 and so is the arithmetic, unless a name says otherwise.",
+        "A ratio is the time of other code over that of brio for the same work, measured in one run on one machine "
+        "with the same number of threads: the least of several repeats, but one measurement where the work is long "
+        "(linear models, nilearn, the plain loop). Scans are float32 and so is the arithmetic, unless a name says "
+        "otherwise.",
         *(block for one in kept for block in _write_machine(one)),
         "## What is counted",
         "The floor is the arithmetic that the work cannot do without, or its traffic to memory, at the rates of large "
@@ -133,6 +134,7 @@ def _name_missed(missed: list[Row]) -> str:
 def _write_machine(kept: dict[str, Any]) -> list[str]:
     """Table of ratios and floors of one machine, and its conditions."""
     machine, conditions = kept["machine"], kept["conditions"]
+    runs = sorted({entry["measured"] for entry in kept["work"].values()})
     versions = [f"{name} {version}" for name, version in machine.items() if name != "processor"]
     return [
         f"## {conditions['device'].upper()}, {conditions['threads']} threads",
@@ -154,7 +156,8 @@ def _write_machine(kept: dict[str, Any]) -> list[str]:
             ],
         ),
         f"FC and re-estimates: {conditions['scans']} simulated scans of 78 to 316 frames. Fits: {conditions['fits']}. "
-        f"Machine: {machine['processor']}. Versions: {in_words(versions)}.",
+        f"Machine: {machine['processor']}. Versions: {in_words(versions)}. Runs that ended at (UTC) {in_words(runs)}; "
+        f"the file says which work is of which. {kept['note']}",
     ]
 
 

@@ -47,10 +47,14 @@ RUN = [
 def kept(ratios, tmp_path, monkeypatch, capsys):
     """What is kept of a run, by the command."""
     conditions = {"device": "cpu", "threads": 2, "scans": 1000, "fits": "1030 scans"}
-    result = {"benchmarks": RUN, "conditions": conditions, "machine_info": {"cpu": {"brand_raw": "Chip"}, "node": "me"}}
-    (tmp_path / "result.json").write_text(json.dumps(result))
-    target = tmp_path / "bench" / "cpu.json"
-    monkeypatch.setattr(sys, "argv", ["ratios.py", str(tmp_path / "result.json"), "--keep", str(target)])
+    machine = {"cpu": {"brand_raw": "Chip"}, "node": "me"}
+    result = {"benchmarks": RUN, "conditions": conditions, "machine_info": machine, "datetime": "2026-11-16T10:00:59Z"}
+    later = result | {"benchmarks": [measured("plus", None, 4.0, most_seconds=3.5)], "datetime": "2026-11-17T10:00"}
+    earlier = [one | {"stats": {"min": 99.0}} if one["group"] == "plus" else one for one in RUN]
+    (tmp_path / "result.json").write_text(json.dumps(result | {"benchmarks": earlier}))
+    (tmp_path / "later.json").write_text(json.dumps(later))
+    target, results = tmp_path / "bench" / "cpu.json", [tmp_path / "result.json", tmp_path / "later.json"]
+    monkeypatch.setattr(sys, "argv", ["ratios.py", *map(str, results), "--keep", str(target), "--note", "Noisy."])
     ratios.main()
     assert "| both | 9 | 10 | 3.0x | grid | 80 | 8.9 |  |" in capsys.readouterr().out
     return target
@@ -60,9 +64,9 @@ def test_kept_are_sums_of_parts_multiples_and_no_name_of_the_computer(kept):
     work = json.loads(kept.read_text())["work"]
     assert work["both"]["seconds"] == {"brio": 9.0, "grid": 80.0}
     assert (work["both"]["floor"], work["both"]["most_seconds"]) == (3.0, 10)
-    assert work["FC, 116 ROIs"] == {
-        "seconds": {"brio": 0.5, "loop": 1.0}, "targets": {"loop": 3}, "most_seconds": None, "floor": 0.1
-    }  # fmt: skip
+    entry = {"seconds": {"brio": 0.5, "loop": 1.0}, "targets": {"loop": 3}, "most_seconds": None, "floor": 0.1}
+    assert work["FC, 116 ROIs"] == entry | {"measured": "2026-11-16 10:00"}
+    assert (work["plus"]["seconds"], work["plus"]["measured"]) == ({"brio": 4.0}, "2026-11-17 10:00")  # the later run
     assert '"me"' not in kept.read_text()
 
 
@@ -74,6 +78,8 @@ def test_page_says_what_is_met_and_what_is_missed(kept, benchmarks_page):
     assert "| both | 9 s |  |  |  | at most 10 s | met | 3 s | 3.0x |" in text
     assert "| both | 9 s | grid | 80 s | 8.9 |  |  | 3 s | 3.0x |" in text
     assert "Chip" in text
+    assert "Noisy." in text
+    assert "2026-11-16 10:00 and 2026-11-17 10:00" in text
 
 
 def test_a_page_without_a_measurement_is_refused(benchmarks_page, tmp_path):
