@@ -127,13 +127,16 @@ class Connectomes:
         full = self.full.numpy()
 
         def estimate(part: slice) -> None:
+            sessions, n_sessions = [], []
             for i in range(part.start, part.stop):
                 frames = clean(i)
                 x = np.empty(frames.shape, full.dtype) if stored is None else stored[self._first[i] :][: len(frames)]
-                sessions = self._split_sessions(i, x)
-                for own, session in zip(self._split_sessions(i, frames), sessions, strict=True):
-                    standardise_frames(own, session)
-                full[i] = average_fc(sessions)
+                own = self._split_sessions(i, x)
+                for session, out in zip(self._split_sessions(i, frames), own, strict=True):
+                    standardise_frames(session, out)
+                sessions += own
+                n_sessions.append(len(own))
+            full[part] = average_fc(sessions, n_sessions)
 
         map_parts(estimate, len(full))
 

@@ -82,21 +82,25 @@ def convert_products(A: np.ndarray, n_frames: np.ndarray) -> None:
     z.take(edge, axis=1, out=entries, mode="clip")
 
 
-def average_fc(sessions: Sequence[np.ndarray]) -> np.ndarray:
-    """Estimate the FC of a scan: the mean over its sessions, as :func:`brio.connectome.averaging.average_psi`.
+def average_fc(sessions: Sequence[np.ndarray], n_sessions: Sequence[int]) -> np.ndarray:
+    """Estimate the FC of n scans: means over sessions, as :func:`brio.connectome.averaging.average_psi`.
 
     Parameters
     ----------
     sessions : sequence of ndarray, shapes [T_s, P]
-        Standardised frames of each session.
+        Standardised frames of each session, one scan after the other.
+    n_sessions : sequence of n int
+        Sessions of each scan.
 
     Returns
     -------
-    ndarray, shape [P, P]
+    ndarray, shape [n, P, P]
     """
     A = np.stack([x.T @ x for x in sessions])
     convert_products(A, np.array([len(x) for x in sessions]))
-    return A[0] if len(A) == 1 else A.mean(axis=0)
+    if len(A) == len(n_sessions):
+        return A
+    return np.stack([own.mean(axis=0) for own in np.split(A, np.cumsum(n_sessions)[:-1])])
 
 
 def reestimate_fc(frames: np.ndarray, index: np.ndarray, n_frames: np.ndarray) -> np.ndarray:
