@@ -24,7 +24,9 @@ def write_job(folder, predictions, protocol="loso", cohort="small"):
     for (method, fold, seed), part in predictions.groupby(["method", "fold", "seed"], sort=False):
         scores = score_predictions(part["label"].to_numpy(), part["logit"].to_numpy())
         run = {"cohort": cohort, "method": method, "protocol": protocol, "fold": fold, "seed": seed}
-        rows.append(run | {"n_source": 70, "n_validation": 20, "n_test": len(part)} | scores)
+        sites = {"test_sites": "a", "validation_sites": "b", "n_source": 70, "n_validation": 20, "n_test": len(part)}
+        others = {"validation_auc": 0.6, "selected_epoch": 1, "block_length": 4.0, "seconds": 1.0, "device": "cpu"}
+        rows.append(run | sites | scores | others)
     none = MetricSummary()
     metrics = ("auc", "acc", "balanced_acc", "sensitivity", "specificity", "brier", "auc_of_averaged_logits")
     method = MethodSummary(

@@ -379,7 +379,7 @@ def test_a_folder_of_an_earlier_version_is_told_so(linear, cohort, tmp_path):
 
 @pytest.mark.parametrize(
     ("harm", "message"),
-    [("summary.json", "summary.json: holds no JSON object"), ("results.csv", "results.csv: has no column 'method'")],
+    [("summary.json", "summary.json: holds no JSON object"), ("results.csv", "results.csv: has no column 'cohort'")],
 )
 def test_a_folder_that_cannot_be_read_is_told(harm, message, linear, cohort, tmp_path):
     broken = tmp_path / "broken"

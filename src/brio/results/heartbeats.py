@@ -148,7 +148,7 @@ def report_stack(folder: Path, stack: int, title: str) -> Iterator[Callable[[flo
         raise
     else:
         remove_file(_failure_path(folder, stack))
-        for dead in place.glob(f"stack-{stack}-*.json"):  # of workers that had the stack before
+        for dead in _list_files(folder, f"stack-{stack}-*.json"):  # of workers that had the stack before
             remove_file(dead)
     finally:
         ended.set()
@@ -169,8 +169,16 @@ def _failure_path(folder: Path, stack: int) -> Path:
 
 def list_heartbeats(folder: Path) -> list[Heartbeat]:
     """List what live workers of a job are doing, by number of the stack."""
-    live = (_read_live(path) for path in (folder / WORKERS).glob("stack-*.json"))
+    live = (_read_live(path) for path in _list_files(folder, "stack-*.json"))
     return sorted(filter(None, live), key=lambda heartbeat: (heartbeat.stack, heartbeat.started))
+
+
+def _list_files(folder: Path, pattern: str) -> list[Path]:
+    """List files of the workers of a job; none where another process has just removed their empty folder."""
+    try:
+        return sorted((folder / WORKERS).glob(pattern))
+    except FileNotFoundError:
+        return []
 
 
 def _read_live(path: Path) -> Heartbeat | None:
@@ -199,7 +207,7 @@ def _may_live(heartbeat: Heartbeat) -> bool:
 
 def list_failures(folder: Path) -> list[Failure]:
     """List why stacks of a job could not be trained, by number of the stack."""
-    failures = (_read(Failure, path) for path in (folder / WORKERS).glob("failed-*.json"))
+    failures = (_read(Failure, path) for path in _list_files(folder, "failed-*.json"))
     return sorted(filter(None, failures), key=lambda failure: failure.stack)
 
 
@@ -223,7 +231,7 @@ def remove_dead_heartbeats(folder: Path, at_work: bool = True) -> None:
     """
     here = (platform.node(), os.getpid())
     remove_leftovers(folder / WORKERS)
-    for path in (folder / WORKERS).glob("stack-*.json"):
+    for path in _list_files(folder, "stack-*.json"):
         heartbeat = _read_live(path)
         if heartbeat is None or (not at_work and (heartbeat.host, heartbeat.process) == here):
             remove_file(path)
