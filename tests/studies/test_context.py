@@ -497,7 +497,8 @@ def test_folds_that_cannot_be_scored_are_refused(one_class, tmp_path):
 
 
 POOR = ["comparison", "agreement", "retention", "scan-length", "efficiency"]
-REST = [s.name for s in list_studies() if s.name not in POOR]
+DEMANDING = ["adaptation", "retest"]  # refuse a cohort of small sites, or without repeated scans
+REST = [s.name for s in list_studies() if s.name not in POOR + DEMANDING]
 
 
 @pytest.mark.parametrize("names", [POOR, pytest.param(REST, marks=pytest.mark.soak)], ids=["some", "rest"])

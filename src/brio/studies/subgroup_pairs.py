@@ -151,6 +151,10 @@ class SubgroupScores:
         """Return the 95 % bootstrap interval of the AUC of a subgroup."""
         return _central(self.drawn[:, group])
 
+    def random_range(self, group: int) -> tuple[float, float]:
+        """Return the range that holds 95 % of the AUCs of random subgroups of the same size."""
+        return _central(self.random[:, group])
+
 
 def score_subgroups(
     pairs: Sequence[SitePairs], code: np.ndarray, n_groups: int, *, by_site: bool = False, seed: int = 0

@@ -107,7 +107,7 @@ def _score_variable(variable: _Variable, pairs: list[SitePairs], participants: p
     label, rows = participants["label"].to_numpy(), []
     for g, group in enumerate(variable.groups):
         members = variable.code == g
-        low, high = scores.interval(g)
+        (low, high), (random_low, random_high) = scores.interval(g), scores.random_range(g)
         rows.append(
             {
                 "variable": variable.name,
@@ -120,8 +120,8 @@ def _score_variable(variable: _Variable, pairs: list[SitePairs], participants: p
                 "AUC": 100 * scores.auc[g],
                 "low": 100 * low,
                 "high": 100 * high,
-                "random low": 100 * np.nanquantile(scores.random[:, g], 0.025),
-                "random high": 100 * np.nanquantile(scores.random[:, g], 0.975),
+                "random low": 100 * random_low,
+                "random high": 100 * random_high,
                 "p": np.nan,
             }
         )
@@ -159,7 +159,7 @@ def _describe(row: pd.Series, several: bool) -> str:
 
 def _format_rows(table: pd.DataFrame) -> pd.DataFrame:
     """The small table that readers see, with ranges in one column."""
-    ends = [f"{low:.1f} to {high:.1f}" for low, high in zip(table["random low"], table["random high"], strict=True)]
+    ends = [format_interval(pair, "{:.1f}".format) for pair in table[["random low", "random high"]].to_numpy(float)]
     counts = {name: table[name].astype("Int64") for name in ("patients", "controls", "sites", "pairs")}
     corrected = [format_p(p) for p in table["p Holm"]]
     shown = table.drop(columns=["random low", "random high", "units"])
