@@ -434,9 +434,8 @@ def test_intervals_are_those_of_the_command_line(ridge, tmp_path):
     scans.mkdir()
     for i, x in enumerate(X_NEW):
         np.save(scans / f"X[{i}].npy", x)
-    said = CliRunner().invoke(
-        app, ["predict", *map(str, (tmp_path / "model", scans, "--out", tmp_path / "out", "--reestimates", 4))]
-    )
+    words = (tmp_path / "model", scans, "--out", tmp_path / "out", "--reestimates", 4, "--device", "cpu")
+    said = CliRunner().invoke(app, ["predict", *map(str, words)])
     assert said.exit_code == 0, said.output
     stored = pd.read_csv(tmp_path / "out" / "predictions.csv", keep_default_na=False).set_index("participant_id")
     for name in ("probability", "low", "high", "agreement"):
@@ -464,7 +463,7 @@ def test_explanations_are_those_of_the_command_line(tmp_path, monkeypatch):
 def test_a_model_of_the_command_line_is_loaded(tmp_path):
     cohort = cohort_of()
     write_model(fit_model(JobSpec(cohort, ["log-ridge"], seeds=1, exclude=False, device="cpu")), tmp_path / "model")
-    loaded = BrioClassifier.load(tmp_path / "model")
+    loaded = BrioClassifier.load(tmp_path / "model").set_params(device="cpu")
     own = BrioClassifier("log-ridge", validation_sites=0, device="cpu", random_state=0).fit(cohort)
     np.testing.assert_allclose(loaded.decision_function(X_NEW), own.decision_function(X_NEW), atol=1e-9)
 
