@@ -1,11 +1,12 @@
 """How much faster is one job on more workers, and are its predictions the same?
 
-    python benchmarks/dask_scaling.py [--workers 1 2 4] [--threads 4] [--epochs 60] [--sites 12]
+    python benchmarks/dask_scaling.py [--workers 1 2 4] [--threads 2] [--epochs 24] [--sites 8]
 
 Runs one job of several networks on a simulated cohort: in this process, then with the Dask engine and 1, 2 and 4
 workers on this machine. Each worker computes with the number of threads of the plan, so the machine should have as
-many cores as the largest number of workers times `--threads`. Prints a table in Markdown with the wall time of each,
-start of the workers included, and whether ``predictions.csv`` has the same bytes. Ends with status 1 where it has not.
+many cores as the largest number of workers times `--threads`. Prints a table in Markdown, each row as soon as it is
+measured: the wall time, start of the workers included, and whether ``predictions.csv`` has the same bytes. Ends with
+status 1 where it has not.
 
 The command line of brio is not needed. On a machine without network, carry these wheels there. For Python 3.12 on
 x86-64 those marked with * are compiled (manylinux, cp312 or abi3), the others are pure Python:
@@ -31,7 +32,6 @@ from brio.jobs import JobSpec, run_job
 from brio.jobs.engines.clusters import ClusterOptions
 from brio.jobs.engines.dask import DaskEngine
 from brio.jobs.spec import Engine
-from brio.results.format import format_table
 
 METHODS = ("gcn", "brainnettf", "brio")
 
@@ -43,16 +43,21 @@ def time_job(spec: JobSpec, out: Path) -> float:
     return time.perf_counter() - start
 
 
+def print_row(*cells: str) -> None:
+    """Print one row of the table at once, so that a run that is stopped has shown what it measured."""
+    print(f"| {' | '.join(cells)} |", flush=True)
+
+
 def main() -> None:
     """Run the job with each engine and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--threads", type=int, default=4, help="of this process and of each worker")
+    parser.add_argument("--threads", type=int, default=2, help="of this process and of each worker")
     parser.add_argument("--methods", nargs="+", default=METHODS)
-    parser.add_argument("--epochs", type=int, default=60)
-    parser.add_argument("--sites", type=int, default=12)
+    parser.add_argument("--epochs", type=int, default=24)
+    parser.add_argument("--sites", type=int, default=8)
     parser.add_argument("--per-class", type=int, default=20, help="participants of each class at a site")
-    parser.add_argument("--rois", type=int, default=100)
+    parser.add_argument("--rois", type=int, default=32)
     parser.add_argument("--runs-per-stack", type=int, default=1)
     args = parser.parse_args()
 
@@ -72,9 +77,15 @@ def main() -> None:
                 engine=engine,
             )
 
+        n_stacks = -(-args.sites // args.runs_per_stack) * len(args.methods)
+        print(f"{', '.join(args.methods)}: {n_stacks} stacks of {args.runs_per_stack}, {args.epochs} epochs, ", end="")
+        print(f"{2 * args.sites * args.per_class} scans of {args.rois} ROIs, {args.threads} threads each\n")
+        print_row("workers", "wall time, s", "against the first", "against this process", "same predictions")
+        print_row("---", "---", "---", "---", "---")
         local = time_job(describe(None), place / "local")
+        print_row("this process", f"{local:.0f}", "", "1.00", "")
         expected = (place / "local" / "predictions.csv").read_bytes()
-        rows, first, same = [["this process", f"{local:.0f}", "", "1.00", ""]], None, True
+        first, same = None, True
         for n in args.workers:
             out = place / f"workers-{n}"
             with DaskEngine(ClusterOptions(workers=n)) as engine:
@@ -82,13 +93,8 @@ def main() -> None:
             first = first or seconds
             equal = (out / "predictions.csv").read_bytes() == expected
             same &= equal
-            rows.append([f"Dask, {n}", f"{seconds:.0f}", f"{first / seconds:.2f}", f"{local / seconds:.2f}"])
-            rows[-1].append("yes" if equal else "NO")
-        n_stacks = -(-args.sites // args.runs_per_stack) * len(args.methods)
-        print(f"{', '.join(args.methods)}: {n_stacks} stacks of {args.runs_per_stack}, {args.epochs} epochs, ", end="")
-        print(f"{2 * args.sites * args.per_class} scans of {args.rois} ROIs, {args.threads} threads each\n")
-        header = ["workers", "wall time, s", "against the first", "against this process", "same predictions"]
-        print(format_table(header, rows))
+            ratios = f"{first / seconds:.2f}", f"{local / seconds:.2f}"
+            print_row(f"Dask, {n}", f"{seconds:.0f}", *ratios, "yes" if equal else "NO")
     raise SystemExit(0 if same else 1)
 
 
