@@ -42,6 +42,20 @@ def test_every_column_and_penalty_solves_its_own_equations(scans, intercepts):
             assert not weights[k, ~seen, column].any()
 
 
+@pytest.mark.parametrize("penalties", [(1e-4, 100.0), (1e-3, 30.0), (0.1, 10.0)], ids=str)
+def test_no_residual_is_above_the_tolerance(penalties):
+    """Strengths of directions over ten powers of ten, where residuals rise again after they were small enough."""
+    rng = np.random.default_rng(0)
+    x = np.linalg.qr(rng.normal(size=(150, 150)))[0] * np.logspace(0, -5, 150)
+    gram, y = x @ x.T, np.where(rng.random(150) > 0.5, 1.0, -1.0)
+    grid = np.geomspace(*penalties, 8) * np.trace(gram) / 150
+    seen, centring = np.ones((150, 1), dtype=bool), np.eye(150) - 1 / 150
+    weights = fit_ridge_path(gram, y, np.zeros(150), grid, seen, 1e-8)[..., 0]
+    for penalty, w in zip(grid, weights, strict=True):
+        residual = centring @ (y - gram @ (centring @ w)) - penalty * w
+        assert np.linalg.norm(residual) <= 1.1e-8 * np.linalg.norm(centring @ y)
+
+
 def test_labels_without_contrast_within_groups_have_no_weights(scans):
     gram, _, site = scans
     y = np.where(site > 2, 1.0, -1.0)
@@ -51,5 +65,5 @@ def test_labels_without_contrast_within_groups_have_no_weights(scans):
 def test_a_penalty_too_small_to_converge_is_refused(scans, monkeypatch):
     gram, y, site = scans
     monkeypatch.setattr("brio.methods.linear.ridge_path._STEPS", 3)
-    with pytest.raises(BrioError, match="did not converge in 3 steps; use a larger penalty"):
+    with pytest.raises(BrioError, match="did not converge in 3 steps; use a larger `least_penalty`"):
         fit_ridge_path(gram, y, site, np.array([1e-9]), np.ones((90, 1), dtype=bool))

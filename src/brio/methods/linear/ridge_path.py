@@ -63,28 +63,30 @@ def fit_ridge_path(
     enough = tolerance**2 * square
     weights = np.zeros((len(penalties), *residual.shape))
     direction, directions = residual, np.repeat(residual[None], len(penalties), axis=0)
-    before = ratio = np.ones((len(penalties), residual.shape[1]))  # residuals of each penalty over the smallest one's
-    length_before, turn = np.ones(residual.shape[1]), np.zeros(residual.shape[1])
+    # alpha and beta of conjugate gradients for the smallest penalty; zeta: residuals of a penalty over those of it
+    alpha_before, beta = np.ones(residual.shape[1]), np.zeros(residual.shape[1])
+    zeta_before = zeta = np.ones((len(penalties), residual.shape[1]))
+    moving = np.ones(zeta.shape, dtype=bool)  # a penalty that has converged is never moved again: its zeta is old
     for _ in range(_STEPS):
         active = square > enough
         if not active.any():
             weights[order] = weights.copy()
             return weights
         product = centre(gram @ direction) + smallest * direction
-        along = (direction * product).sum(0)
-        length = np.where(active, square / np.where(active, along, 1.0), 0.0)
-        below = length * turn * (before - ratio) + before * length_before * (1 + shift * length)
-        moving = active & (ratio**2 * square > enough)
-        following = np.where(moving, ratio * before * length_before / np.where(moving, below, 1.0), ratio)
-        share = np.where(moving, following / ratio, 0.0)
-        weights += (length * share)[:, None, :] * directions
-        residual = residual - length * product
-        new = (residual**2).sum(0)
-        turn = np.where(active, new / np.where(active, square, 1.0), 0.0)
-        direction = residual + turn * direction
-        directions = following[:, None, :] * residual + (turn * share**2)[:, None, :] * directions
-        before, ratio, length_before, square = ratio, following, np.where(active, length, 1.0), new
-    raise BrioError(f"ridge regression did not converge in {_STEPS} steps; use a larger penalty")
+        curvature = (direction * product).sum(0)
+        alpha = np.where(active, square / np.where(active, curvature, 1.0), 0.0)
+        moving = moving & active & (zeta**2 * square > enough)
+        divisor = alpha * beta * (zeta_before - zeta) + zeta_before * alpha_before * (1 + shift * alpha)
+        zeta_next = np.where(moving, zeta * zeta_before * alpha_before / np.where(moving, divisor, 1.0), zeta)
+        share = np.where(moving, zeta_next / zeta, 0.0)
+        weights += (alpha * share)[:, None, :] * directions
+        residual = residual - alpha * product
+        square_next = (residual**2).sum(0)
+        beta = np.where(active, square_next / np.where(active, square, 1.0), 0.0)
+        direction = residual + beta * direction
+        directions = zeta_next[:, None, :] * residual + (beta * share**2)[:, None, :] * directions
+        zeta_before, zeta, alpha_before, square = zeta, zeta_next, np.where(active, alpha, 1.0), square_next
+    raise BrioError(f"ridge regression did not converge in {_STEPS} steps; use a larger `least_penalty`")
 
 
 class _Centring:
