@@ -32,10 +32,10 @@ from .calibration import fit_calibration
 from .distinct_runs import fit_distinct_runs
 from .features import vectorise_fc
 from .penalty_choice import choose_penalty
-from .prepared import HeldRows, PreparedRun, ScanReader
+from .prepared import HeldRows, OpenedScans, PreparedRun, ScanReader
 from .settings import LinearSettings
 from .sites import average_site_auc, centre_gram, centre_within
-from .stored_edges import StoredEdges, StoredRows
+from .stored_edges import READ_BYTES, StoredEdges, StoredRows
 
 __all__ = ["DualSolution", "LinearMethod", "PreparedRun", "vectorise_fc"]
 
@@ -59,6 +59,8 @@ class LinearMethod(Method):
     features_are_edges = False
     """Whether the features are the edges that :meth:`read_scans` reads, but for ROIs without signal. Their products are
     then computed once for all folds."""
+    feature_copies = 3
+    """Copies of all edges in float64 that a run has in memory at once, to estimate what it needs."""
     features_use_labels = False
     """Whether features are learned from labels. Inner folds would then know the labels of their withheld site."""
     margins_are_log_odds = False
@@ -70,6 +72,11 @@ class LinearMethod(Method):
     """What the value of an edge is, for an explanation; empty where features do not belong to edges."""
     beyond_edges = ""
     """What the margin is made of besides the edges, for an explanation."""
+
+    @property
+    def can_store_edges(self) -> bool:
+        """Whether :meth:`read_matrices` gives matrices whose edges are the features."""
+        return self.features_are_edges
 
     @property
     def needs_validation(self) -> bool:  # type: ignore[override]
@@ -241,20 +248,26 @@ class LinearMethod(Method):
 
     def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[FittedRun]:
         """Fit every run and score its test scans."""
-        take, message = self.open_scans(connectomes), format_count(len(runs), "run")
+        opened, message = self.open_scans(connectomes), format_count(len(runs), "run")
         fitted_runs = fit_distinct_runs(
-            lambda run: self._fit_run(connectomes, take, run), runs, self.uses_seed, take, message, progress
+            lambda run: self._fit_run(connectomes, opened, run),
+            runs,
+            uses_seed=self.uses_seed,
+            device=opened.device,
+            bytes_each=self.estimate_run_bytes(len(connectomes), connectomes.n_rois),
+            message=message,
+            progress=progress,
         )
         return [replace(fitted, run=run) for fitted, run in zip(fitted_runs, runs, strict=True)]
 
-    def prepare_run(self, connectomes: Connectomes, take: ScanReader | StoredEdges, run: Run) -> PreparedRun:
+    def prepare_run(self, connectomes: Connectomes, opened: OpenedScans, run: Run) -> PreparedRun:
         """Learn the features of a run, centre those of its source scans, and scale the grid of penalties.
 
         Parameters
         ----------
         connectomes : Connectomes
             Of the whole cohort.
-        take : ScanReader or StoredEdges
+        opened : ScanReader or StoredEdges
             What :meth:`open_scans` returned.
         run : Run
 
@@ -264,27 +277,27 @@ class LinearMethod(Method):
         """
         source = SourceScans.of_run(connectomes, run)
         rows: HeldRows | StoredRows
-        if isinstance(take, StoredEdges):
-            learned, fill = self.learn_fill(source, take)
-            rows, gram = StoredRows.prepare(take, source.scans, fill)
+        if isinstance(opened, StoredEdges):
+            learned, fill = self.learn_fill(source, opened)
+            rows, gram = StoredRows.prepare(opened, source.scans, fill)
         else:
-            learned, rows, gram = self._hold_features(source, take)
+            learned, rows, gram = self._hold_features(source, opened)
         penalties = self.settings.grid * max(np.trace(gram) / len(gram), 1e-9)  # features may all be constant
         return PreparedRun(source, learned, rows, gram, penalties, source.assign_inner_folds(run.fold))
 
-    def _hold_features(self, source: SourceScans, take: ScanReader) -> tuple[Tensors, HeldRows, np.ndarray]:
+    def _hold_features(self, source: SourceScans, reader: ScanReader) -> tuple[Tensors, HeldRows, np.ndarray]:
         """What the features of source scans needed, the centred features, and their products."""
-        learned, x = self.learn_features(source, take(source.scans))
+        learned, x = self.learn_features(source, reader(source.scans))
         centre = x.mean(0)
         if self.features_are_edges:
-            gram = centre_gram(take.multiply(source.scans, x), np.zeros(len(x)))
+            gram = centre_gram(reader.multiply(source.scans, x), np.zeros(len(x)))
             x -= centre
         else:
             x = x - centre
             gram = x @ x.T
-        return learned, HeldRows(x, centre, lambda scans: self.extract_features(take(scans), learned)), gram
+        return learned, HeldRows(x, centre, lambda scans: self.extract_features(reader(scans), learned)), gram
 
-    def open_scans(self, connectomes: Connectomes) -> ScanReader | StoredEdges:
+    def open_scans(self, connectomes: Connectomes) -> OpenedScans:
         """Return what runs read scans from: their edges, stored once, where features of a run would be too large."""
         matrices = self.read_matrices(connectomes)
         if matrices is None or not StoredEdges.are_needed(len(connectomes), connectomes.n_rois):
@@ -300,9 +313,35 @@ class LinearMethod(Method):
         return connectomes.full.split(1024) if self.features_are_edges else None
 
     def estimate_fit_bytes(self, n_scans: int, n_rois: int) -> float:
-        """Estimate the memory of a run: its Gram matrix, and where edges are stored these and their products."""
-        stored = self.features_are_edges and StoredEdges.are_needed(n_scans, n_rois)
-        return 8.0 * n_scans**2 + (StoredEdges.count_bytes(n_scans, n_rois) if stored else 0.0)
+        """Estimate the memory of a fit: that of a run, and where edges are stored these and their products."""
+        stored = self.can_store_edges and StoredEdges.are_needed(n_scans, n_rois)
+        shared = StoredEdges.count_bytes(n_scans, n_rois) if stored else 0.0
+        return self.estimate_run_bytes(n_scans, n_rois) + shared
+
+    def estimate_run_bytes(self, n_scans: int, n_rois: int, decomposed: bool | None = None) -> float:
+        """Estimate the memory of one run: copies of its features, and of its Gram matrix.
+
+        Parameters
+        ----------
+        n_scans, n_rois : int
+            Of the cohort.
+        decomposed : bool, optional
+            Whether the Gram matrix is decomposed, which needs several times its memory; by default
+            :meth:`decomposes`.
+
+        Returns
+        -------
+        float
+        """
+        decomposed = self.decomposes(n_scans) if decomposed is None else decomposed
+        stored = self.can_store_edges and StoredEdges.are_needed(n_scans, n_rois)
+        grams = 6.0 if decomposed or not stored else 1.5
+        features = READ_BYTES if stored else 8.0 * self.feature_copies * n_scans * n_rois**2 / 2
+        return features + 8.0 * grams * n_scans**2
+
+    def decomposes(self, n_scans: int) -> bool:
+        """Whether the Gram matrix of so many source scans is decomposed or copied to be solved."""
+        return True
 
     def read_scans(self, connectomes: Connectomes) -> ScanReader:
         """Return a function from positions in the cohort to scans as :meth:`extract_features` reads them.
@@ -334,9 +373,9 @@ class LinearMethod(Method):
         """Pick the features that belong to edges. Shape [..., d] -> [..., edges]."""
         return features
 
-    def _fit_run(self, connectomes: Connectomes, take: ScanReader | StoredEdges, run: Run) -> FittedRun:
+    def _fit_run(self, connectomes: Connectomes, opened: OpenedScans, run: Run) -> FittedRun:
         """Learn features, choose the penalty, and score the test scans of one run."""
-        fold, prepared = run.fold, self.prepare_run(connectomes, take, run)
+        fold, prepared = run.fold, self.prepare_run(connectomes, opened, run)
         source, penalties = prepared.source, prepared.penalties
         y = 2.0 * source.label - 1.0
         validation_label = connectomes.cohort.labels[fold.validation]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+import torch
+
 from ...progress import Progress, silent
 from ...threads import map_on_cores
 from ...training import Run
-from .prepared import ScanReader
-from .stored_edges import StoredEdges
 
 __all__ = ["fit_distinct_runs"]
 
@@ -19,8 +19,10 @@ T = TypeVar("T")
 def fit_distinct_runs(
     fit_run: Callable[[Run], T],
     runs: Sequence[Run],
+    *,
     uses_seed: bool,
-    take: ScanReader | StoredEdges,
+    device: torch.device,
+    bytes_each: float,
     message: str,
     progress: Progress = silent,
 ) -> list[T]:
@@ -33,8 +35,10 @@ def fit_distinct_runs(
     runs : sequence of Run
     uses_seed : bool
         Whether anything may depend on the seed.
-    take : ScanReader or StoredEdges
-        What the runs read scans from. On the CPU several are fitted at once, each on one core, where memory allows.
+    device : torch.device
+        Where runs compute. On the CPU several are fitted at once, each on one core, where memory allows.
+    bytes_each : float
+        Memory that a run needs.
     message : str
         What the progress says before the name of the fold.
     progress : Progress
@@ -51,7 +55,7 @@ def fit_distinct_runs(
     def report(position: int) -> None:
         progress(f"{message}, fold {to_fit[position].fold.name}", position / len(to_fit))
 
-    fitted = map_on_cores(fit_run, to_fit, take.device, report, take.bytes_of_a_run)
+    fitted = map_on_cores(fit_run, to_fit, device, report, bytes_each)
     fitted_by_key = dict(zip(dict.fromkeys(keys), fitted, strict=True))
     return [fitted_by_key[key] for key in keys]
 

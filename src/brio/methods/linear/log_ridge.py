@@ -82,6 +82,7 @@ class LogRidge(KernelRidgeMethod):
     uses_seed = False
     margins_are_log_odds = True  # calibrate makes them so
     site_intercepts = True
+    can_store_edges = True
     edge_values = "entry of the log-connectome"
 
     def calibrate(
@@ -101,9 +102,8 @@ class LogRidge(KernelRidgeMethod):
 
     def learn_fill(self, source: SourceScans, stored: StoredEdges) -> tuple[Tensors, np.ndarray]:
         self._require_both_classes(source)
-        mean = stored.average_live(source.scans)
-        if self.settings.dead_rois == "zero":
-            mean = np.zeros_like(mean)
+        zero = self.settings.dead_rois == "zero"
+        mean = np.zeros(stored.n_edges) if zero else stored.average_live(source.scans)
         return {"mean": torch.from_numpy(mean)}, mean
 
     def _require_both_classes(self, source: SourceScans) -> None:
@@ -119,10 +119,9 @@ class LogRidge(KernelRidgeMethod):
         return ScanReader(self.gather_inputs(connectomes), log_matrices(connectomes.full, self.settings.shrinkage))
 
     def estimate_fit_bytes(self, n_scans: int, n_rois: int) -> float:
-        """Estimate the memory of a run: its Gram matrix, and the log-connectomes or what is stored of them."""
+        """Estimate the memory of a fit: where edges are not stored, the log-connectomes besides."""
         stored = StoredEdges.are_needed(n_scans, n_rois)
-        logarithms = StoredEdges.count_bytes(n_scans, n_rois) if stored else 4.0 * n_scans * n_rois**2
-        return super().estimate_fit_bytes(n_scans, n_rois) + logarithms
+        return super().estimate_fit_bytes(n_scans, n_rois) + (0.0 if stored else 4.0 * n_scans * n_rois**2)
 
     def read_matrices(self, connectomes: Connectomes) -> Iterator[Tensor]:
         """Iterate over the log-connectomes of all scans."""

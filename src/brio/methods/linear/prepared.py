@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -13,9 +14,9 @@ from torch import Tensor
 from ...connectome import read_edges
 from ...training import Inputs, Scans, SourceScans, Tensors
 from .sites import KernelEigen
-from .stored_edges import StoredRows
+from .stored_edges import StoredEdges, StoredRows
 
-__all__ = ["HeldRows", "PreparedRun", "ScanReader"]
+__all__ = ["HeldRows", "OpenedScans", "PreparedRun", "ScanReader"]
 
 
 class ScanReader:
@@ -30,7 +31,7 @@ class ScanReader:
     matrices : Tensor, shape [N, P, P], optional
         Read in place of the connectomes.
     share_products : bool
-        Whether the products of all scans are computed once, at the first use.
+        Whether the products of all scans are computed here, once.
     """
 
     def __init__(self, inputs: Inputs, matrices: Tensor | None = None, share_products: bool = False) -> None:
@@ -46,12 +47,6 @@ class ScanReader:
     def device(self) -> torch.device:
         """Where runs compute."""
         return self._inputs.connectomes.device
-
-    @property
-    def bytes_of_a_run(self) -> float:
-        """About the memory that one run needs: four copies of connectomes and Gram matrices in float64."""
-        n, n_rois = self._inputs.connectomes.full.shape[:2]
-        return 32.0 * (n * n_rois**2 + n**2)
 
     def multiply(self, scans: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Compute the products of the features of scans with each other.
@@ -78,8 +73,12 @@ class ScanReader:
 
     def _multiply_edges(self) -> np.ndarray:
         connectomes = self._inputs.connectomes
-        x = read_edges(connectomes.full if self._matrices is None else self._matrices).double().cpu().numpy()
+        x = read_edges(connectomes.full).double().cpu().numpy()
         return x @ x.T
+
+
+OpenedScans: TypeAlias = ScanReader | StoredEdges
+"""What the runs of a fit read scans from."""
 
 
 @dataclass(frozen=True)

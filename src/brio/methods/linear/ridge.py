@@ -7,17 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...connectome import Connectomes
+from ...memory import require_memory
 from ...progress import Progress, silent
 from ...training import Run
 from ..registry import TEXTBOOK, method
 from .base import DualSolution, LinearMethod
 from .distinct_runs import fit_distinct_runs
 from .many_labels import FitsManyLabels, predict_columns
-from .prepared import PreparedRun, ScanReader
+from .prepared import OpenedScans, PreparedRun
 from .ridge_path import fit_ridge_path
 from .settings import LinearSettings
 from .sites import KernelEigen, predict_withheld_sites
-from .stored_edges import StoredEdges
 
 __all__ = ["KernelRidgeMethod", "Ridge", "RidgeSettings", "solve_ridge"]
 
@@ -25,7 +25,7 @@ RidgeSettings = LinearSettings
 
 DECOMPOSED_SCANS = 3000
 """Source scans up to which a run is solved by eigenvectors. Their time grows with the third power and reaches about ten
-seconds on one core here; conjugate gradients take the second power."""
+seconds on one core here; conjugate gradients take the second power. Fits to many columns of labels always decompose."""
 _TOLERANCE = 1e-8
 """Of conjugate gradients: margins differ from those of eigenvectors by about this share of the labels."""
 
@@ -61,14 +61,14 @@ class KernelRidgeMethod(LinearMethod, FitsManyLabels):
         self, prepared: PreparedRun, y: np.ndarray, with_inner_folds: bool
     ) -> tuple[list[DualSolution], np.ndarray | None]:
         """Solve all penalties and inner folds together where there are too many scans for a decomposition."""
-        if len(y) <= DECOMPOSED_SCANS:
+        if self.decomposes(len(y)):
             return super().solve_run(prepared, y, with_inner_folds)
         whole, margins = self._follow_path(prepared, y, prepared.penalties, with_inner_folds)
         intercept = 0.0 if self.site_intercepts else float(y.mean())
         return [DualSolution(weights, intercept) for weights in whole], margins
 
     def solve_grid(self, prepared: PreparedRun, y: np.ndarray) -> list[DualSolution]:
-        """Solve all penalties in the eigenvectors of the Gram matrix, which the inner folds need as well."""
+        """Solve all penalties in the eigenvectors of the Gram matrix, where all scans share one intercept."""
         if self.site_intercepts:
             return super().solve_grid(prepared, y)
         rotated = prepared.eigen.rotate(y)
@@ -77,7 +77,7 @@ class KernelRidgeMethod(LinearMethod, FitsManyLabels):
     def predict_inner_folds(self, prepared: PreparedRun, y: np.ndarray, penalties: np.ndarray) -> np.ndarray:
         """Compute the margins of all inner folds from the fit to all scans; no inner fold is fitted."""
         site = prepared.source.site
-        if len(y) > DECOMPOSED_SCANS:
+        if not self.decomposes(len(y)):
             margins = self._follow_path(prepared, y, penalties, with_inner_folds=True)[1]
             assert margins is not None
             return margins
@@ -116,21 +116,28 @@ class KernelRidgeMethod(LinearMethod, FitsManyLabels):
         self, connectomes: Connectomes, runs: Sequence[Run], labels: np.ndarray, progress: Progress = silent
     ) -> list[np.ndarray]:
         """Compute the margins of the ordinary fit; without its calibration where each site has an intercept."""
-        take, message = self.open_scans(connectomes), f"{labels.shape[1]:,} columns of labels"
+        needed = self.estimate_run_bytes(len(connectomes), connectomes.n_rois, decomposed=True)
+        require_memory(needed, f"a run of '{self.name}' for many labels needs", "use a machine with more memory")
+        opened = self.open_scans(connectomes)
         return fit_distinct_runs(
-            lambda run: self._fit_run_labels(connectomes, take, run, labels),
+            lambda run: self._fit_run_labels(connectomes, opened, run, labels),
             runs,
-            self.uses_seed,
-            take,
-            message,
-            progress,
+            uses_seed=self.uses_seed,
+            device=opened.device,
+            bytes_each=needed,
+            message=f"{labels.shape[1]:,} columns of labels",
+            progress=progress,
         )
 
+    def decomposes(self, n_scans: int) -> bool:
+        """Whether a run is solved by eigenvectors; where it has too many scans, by conjugate gradients."""
+        return n_scans <= DECOMPOSED_SCANS
+
     def _fit_run_labels(
-        self, connectomes: Connectomes, take: ScanReader | StoredEdges, run: Run, labels: np.ndarray
+        self, connectomes: Connectomes, opened: OpenedScans, run: Run, labels: np.ndarray
     ) -> np.ndarray:
         """Margins of the test scans of one run. Labels [N, B] -> [n_test, B]."""
-        fold, prepared = run.fold, self.prepare_run(connectomes, take, run)
+        fold, prepared = run.fold, self.prepare_run(connectomes, opened, run)
         site, Y = prepared.source.site, 2.0 * labels[fold.source] - 1.0
         choose: tuple[np.ndarray, np.ndarray] | np.ndarray = prepared.inner_fold
         if self.settings.choose_by == "validation":

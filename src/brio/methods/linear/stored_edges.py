@@ -16,7 +16,7 @@ from torch import Tensor
 from ...connectome import find_live_edges, read_edges
 from ...threads import map_on_cores
 
-__all__ = ["HELD_BYTES", "PORTION_BYTES", "StoredEdges", "StoredRows"]
+__all__ = ["HELD_BYTES", "PORTION_BYTES", "READ_BYTES", "StoredEdges", "StoredRows"]
 
 HELD_BYTES = 1 << 30
 """Bytes of the features of a cohort in float64 up to which a run holds a copy of them, which is faster."""
@@ -26,6 +26,8 @@ PORTION_BYTES = 1 << 24
 _BLOCK_SCANS, _BLOCK_EDGES = 1024, 1024
 """Sizes of one product. Sums over more edges would lose digits, because one product is summed up in float32."""
 _FILLED_PORTIONS = 16  # of rows with filled edges are multiplied at once: all other rows are read again for each
+READ_BYTES = 4 * _FILLED_PORTIONS * PORTION_BYTES
+"""About the memory for portions of features that are read and multiplied."""
 
 
 class StoredEdges:
@@ -57,6 +59,11 @@ class StoredEdges:
             end += len(edges)
         self._products = _multiply_rows(self._edges)
 
+    @property
+    def n_edges(self) -> int:
+        """Number of edges of a scan, d."""
+        return self._edges.shape[1]
+
     @staticmethod
     def are_needed(n_scans: int, n_rois: int) -> bool:
         """Whether the features of a cohort are too large for each run to hold a copy."""
@@ -66,11 +73,6 @@ class StoredEdges:
     def count_bytes(n_scans: int, n_rois: int) -> float:
         """Count the bytes of stored edges in float32 and of their products."""
         return 4.0 * n_scans * (n_rois * (n_rois - 1) // 2) + 8.0 * n_scans**2
-
-    @property
-    def bytes_of_a_run(self) -> float:
-        """About the memory that one run needs: its Gram matrix, what is made of it, and portions of features."""
-        return 12.0 * len(self._products) ** 2 + 4 * _FILLED_PORTIONS * PORTION_BYTES
 
     def read(self, scans: np.ndarray, fill: np.ndarray) -> np.ndarray:
         """Read the edges of scans, with those of ROIs without signal filled in.
@@ -107,7 +109,7 @@ class StoredEdges:
             Into ``scans``.
         x : ndarray of float64, shape [k, d]
         """
-        size = max(1, portions * PORTION_BYTES // (8 * self._edges.shape[1]))
+        size = max(1, portions * PORTION_BYTES // (8 * self.n_edges))
         for first in range(0, len(scans), size):
             part = slice(first, first + size)
             yield part, self.read(scans[part], fill)
@@ -127,7 +129,11 @@ class StoredEdges:
         """
         products = self._products[np.ix_(rows, columns)]
         self._multiply_filled(products, rows, columns, fill)
-        self._multiply_filled(products.T, columns, rows, fill)
+        if rows is columns:
+            filled = np.flatnonzero(~self._complete[rows])
+            products[:, filled] = products[filled].T
+        else:
+            self._multiply_filled(products.T, columns, rows, fill)
         return products
 
     def average_live(self, scans: np.ndarray) -> np.ndarray:
@@ -141,7 +147,7 @@ class StoredEdges:
         -------
         ndarray of float64, shape [d]
         """
-        total = np.zeros(self._edges.shape[1])
+        total = np.zeros(self.n_edges)
         count = np.full_like(total, self._complete[scans].sum())
         for _, x in self.iterate(scans, np.zeros_like(total)):
             total += x.sum(0)

@@ -142,6 +142,7 @@ class TangentRidge(KernelRidgeMethod):
     Settings = TangentSettings
     settings: TangentSettings
     uses_seed = False
+    feature_copies = 6  # besides the features whole matrices
     edge_values = "entry of the tangent-space matrix, times the root of two"
     beyond_edges = "the diagonal of the tangent-space matrix"
 
@@ -183,6 +184,7 @@ class TangentRidge(KernelRidgeMethod):
 class FCTangentRidge(TangentRidge):
     """Ridge regression on FC entries and tangent space together, both scaled to the same mean square."""
 
+    feature_copies = 9
     edge_values = "Fisher z, divided by one number for all edges"
     beyond_edges = "the tangent-space matrix, whose entries mix regions"
 
