@@ -16,6 +16,7 @@ from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.methods import find_method, make_method
+from brio.methods.linear.prepared import HeldRows
 from brio.methods.linear.tangent import geometric_mean, map_to_tangent_space, shrink_correlations
 from brio.training import Run
 
@@ -156,6 +157,17 @@ def test_a_control_finds_its_shortcut_and_says_so(name):
     others = [n for n in ("covariates-only", "length-only", "dead-rois-only") if n != name]
     quiet = evaluate(shortcut_cohort(name), others, device="cpu", exclude=False)
     assert quiet.rows.groupby("method")["auc"].mean().between(0.3, 0.65).all()
+
+
+@pytest.mark.parametrize("n_features", [1, 2, 7, 116, 6670])
+def test_scans_with_equal_features_have_equal_margins(n_features):
+    rng = np.random.default_rng(n_features)
+    kinds, kind = rng.normal(size=(3, n_features)), np.arange(53) % 3
+    rows = HeldRows(kinds, kinds.mean(0), lambda scans: kinds[kind[scans]])
+    coefficients = rng.normal(size=n_features)
+    margins = rows.project(np.arange(53), coefficients)
+    assert len(set(margins.tolist())) == 3
+    np.testing.assert_allclose(margins, (kinds[kind] - kinds.mean(0)) @ coefficients, atol=1e-10)
 
 
 @pytest.mark.parametrize("classes", [("F", "M"), ("0", "1")])

@@ -19,7 +19,7 @@ __all__ = ["CovariatesOnly", "DeadRoisOnly", "LengthOnly"]
 class _Control(LogisticMethod):
     """Logistic regression on features standardised over the source scans; missing values are the source mean."""
 
-    version = 4  # probabilities are those of the margins, which are those of version 3
+    version = 5  # scans with equal features have equal margins; probabilities are those of the margins
     margins_are_log_odds = True
     edge_values = ""
 

@@ -108,8 +108,12 @@ class HeldRows:
         return self.x.T @ weights
 
     def project(self, scans: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-        """Compute the products of the centred features of scans [m] with coefficients [d]. Shape [m]."""
-        return (self.read(scans) - self.centre) @ coefficients
+        """Compute the products of the centred features of scans [m] with coefficients [d]. Shape [m].
+
+        Scans with equal features get equal products, so that AUC counts them as a tie. A matrix product would not do
+        that: the order of its sums depends on the row.
+        """
+        return ((self.read(scans) - self.centre) * coefficients).sum(1)
 
 
 @dataclass(frozen=True)
