@@ -3,7 +3,7 @@
     python benchmarks/growth.py FOLDER [--work NAME ...] [--axis NAME ...] [--at-once 2]
 
 Each point is one piece of work on a simulated cohort, in a process of its own with one thread: CPU seconds, and what
-the work added to the peak memory of the process. One quantity is varied at a time, the others stay at ``USUAL``
+its peak memory lies above what the process held before. One quantity is varied at a time, the others stay at ``USUAL``
 or, for methods that take longer, ``SMALLER``.
 Writes FOLDER/growth.csv, a point at a time; points that it already has are not measured again.
 """
@@ -12,7 +12,6 @@ import argparse
 import csv
 import multiprocessing
 import os
-import resource
 import time
 from pathlib import Path
 
@@ -63,7 +62,7 @@ def simulate(scans: int, rois: int, frames: int, sites: int):
 
 
 def do_work(work: str, size: dict[str, int]) -> tuple[float, float]:
-    """Do one piece of work; return its CPU seconds and the mebibytes that it added to the peak."""
+    """Do one piece of work; return its CPU seconds and the mebibytes by which memory rose at its peak."""
     from brio.cohort import audit
     from brio.connectome import Connectomes
     from brio.methods import make_method
@@ -84,10 +83,17 @@ def do_work(work: str, size: dict[str, int]) -> tuple[float, float]:
     step = {"audit": audit, "connectomes": Connectomes}.get(work, fit)
     prepare = Connectomes if step is fit else lambda cohort: cohort
     prepared = prepare(simulate(size["scans"], size["ROIs"], size["frames"], size["sites"]))
-    peak, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak of the simulation is forgotten
+    before, start = read_memory("VmRSS"), time.process_time()
     step(prepared)
     seconds = time.process_time() - start
-    return seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak) / 1024
+    return seconds, read_memory("VmHWM") - before
+
+
+def read_memory(name: str) -> float:
+    """Read the memory of this process in mebibytes: resident now (``VmRSS``) or at its peak (``VmHWM``)."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(lines[name].split()[0]) / 1024
 
 
 def measure_point(point: tuple[str, str, int]) -> tuple[str, str, int, float, float]:

@@ -3,10 +3,10 @@
     python benchmarks/large_cohort.py FOLDER [--scans 12000] [--frames 400] [--rois 400] [--sites 21]
         [--step NAME ...] [--folds METHOD=N ...]
 
-Writes simulated scans (7.7 GB by default, about the size of the whole ABCD study) to FOLDER/cohort-SCANS unless they
-are there. A second process then does one step after the other; each adds a row to FOLDER/large-cohort.csv: wall time,
-and the peak memory of that process, with and without the mapped pages of the scans, which the system can take back at
-any time. Methods begin with the connectomes in memory: their time is not part of a method's, their memory is.
+Writes simulated scans (7.7 GB by default, about the size of the whole ABCD study) into FOLDER unless they are there. A
+second process then does one step after the other; each adds a row to FOLDER/large-cohort.csv: wall time, and the peak
+memory of that process, with and without the mapped pages of the scans, which the system can take back at any time.
+Methods begin with the connectomes in memory: their time is not part of a method's, their memory is.
 
 A method that cannot fit is refused by its own estimate, as a job would be. A step that fails has its reason in the row,
 and another process goes on with the next one. Rows that are there are not measured again.
@@ -17,6 +17,7 @@ import csv
 import json
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ from brio.methods import make_method
 from brio.protocol import leave_one_site_out
 from brio.training import Run
 
+SIZE = ("scans", "frames", "rois", "sites")
 STEPS = ("open", "audit", "connectomes", "ridge", "log-ridge", "brio-plus", "brio")
 SETTINGS = {
     "ridge": {"choose_by": "source-sites"},
@@ -119,16 +121,16 @@ class PeakMemory(threading.Thread):
 
 def measure_steps(steps: list[str], args: argparse.Namespace) -> Iterator[dict[str, object]]:
     """Do steps in a process of their own and yield a row for each; the last one may be one that failed."""
-    command = [sys.executable, __file__, str(args.folder), "--scans", str(args.scans)]
+    size = {name: getattr(args, name) for name in SIZE}
+    command = [sys.executable, __file__, str(args.folder), *(f"--{name}={value}" for name, value in size.items())]
     folds = [word for name, count in args.folds for word in ("--folds", f"{name}={count}")]
+    errors = tempfile.TemporaryFile("w+")  # noqa: SIM115, a pipe that nobody reads would stop the process when it is full
     process = subprocess.Popen(
-        [*command, *folds, "--do", *steps], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+        [*command, *folds, "--do", *steps], stdout=subprocess.PIPE, stderr=errors, text=True, bufsize=1
     )
     assert process.stdout is not None
-    assert process.stderr is not None
     memory = PeakMemory(process.pid)
     memory.start()
-    size = {name: getattr(args, name) for name in ("scans", "frames", "rois", "sites")}
     row: dict[str, object] = {"step": steps[0], **size}
     for line in process.stdout:
         event = json.loads(line)
@@ -139,10 +141,11 @@ def measure_steps(steps: list[str], args: argparse.Namespace) -> Iterator[dict[s
         row |= event
         if "seconds" in row:
             yield row | {"peak_gib": f"{memory.peak:.2f}", "peak_own_gib": f"{memory.peak_own:.2f}"}
-    errors = process.stderr.read().strip().splitlines()
     memory.ended.set()
     if process.wait():
-        yield row | {"failed": errors[-1] if errors else f"exit {process.returncode}"}
+        errors.seek(0)
+        lines = errors.read().strip().splitlines()
+        yield row | {"failed": lines[-1] if lines else f"exit {process.returncode}"}
 
 
 def _read_folds(text: str) -> tuple[str, int]:
@@ -169,18 +172,19 @@ def main() -> None:
     parser.add_argument("--step", action="append", choices=STEPS, help="only this step; may be given again")
     parser.add_argument("--do", nargs="+", choices=STEPS, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    cohort, table = args.folder / f"cohort-{args.scans}", args.folder / "large-cohort.csv"
+    size = tuple(getattr(args, name) for name in SIZE)
+    cohort, table = args.folder / "-".join(map(str, ("cohort", *size))), args.folder / "large-cohort.csv"
     if args.do:
         do_steps(args.do, cohort, dict(args.folds))
         return
     args.folder.mkdir(parents=True, exist_ok=True)
     if not cohort.exists():
-        write_cohort(cohort, args.scans, args.frames, args.rois, args.sites)
+        write_cohort(cohort, *size)
     if not table.exists():
         table.write_text(",".join(FIELDS) + "\n")
     with table.open() as file:
-        done = {(row["step"], int(row["scans"])) for row in csv.DictReader(file)}
-    remaining = [step for step in args.step or STEPS if (step, args.scans) not in done]
+        done = {row["step"] for row in csv.DictReader(file) if tuple(int(row[name]) for name in SIZE) == size}
+    remaining = [step for step in args.step or STEPS if step not in done]
     while remaining:
         for row in measure_steps(remaining, args):
             with table.open("a", newline="") as file:
