@@ -6,6 +6,7 @@ Real worker processes are in ``test_dask_faults.py``.
 import dataclasses
 import importlib.util
 import json
+import os
 import pickle
 from contextlib import contextmanager
 from pathlib import Path
@@ -426,6 +427,18 @@ def test_a_cluster_that_cannot_be_started_is_an_error_for_people(tmp_path, monke
     monkeypatch.setenv("PATH", str(tmp_path))
     options = ClusterOptions(slurm=SlurmOptions(workers=1, cores=1, memory="lots", walltime="01:00:00"))
     with pytest.raises(BrioError, match=r"the cluster cannot be started: .*lots"), connect(options, 1, gpu=False):
+        pass
+
+
+def test_a_job_that_slurm_refuses_is_not_waited_for(tmp_path, monkeypatch):
+    pytest.importorskip("dask_jobqueue")
+    said = "sbatch: error: invalid partition specified: shrot"
+    (tmp_path / "sbatch").write_text(f"#!/bin/sh\ngrep -q -- '-p shrot' $2 && echo '{said}' >&2\nexit 1\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    asked = SlurmOptions(workers=1, cores=1, memory="1GB", walltime="01:00:00", queue="shrot", interface="lo")
+    refusal = pytest.raises(BrioError, match=f"refuses the job of a worker: {said}; mend the file of --slurm")
+    with refusal, connect(ClusterOptions(slurm=asked), 1, gpu=False):
         pass
 
 

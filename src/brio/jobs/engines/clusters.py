@@ -6,6 +6,8 @@ import contextlib
 import importlib.util
 import logging
 import shutil
+import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +16,7 @@ from typing import Any
 
 from ...configuration import read_configuration
 from ...domains import Count, Workers, require_number
-from ...errors import BrioError, nearest
+from ...errors import BrioError, nearest, take_first_line
 from ...settings import require
 
 __all__ = ["ClusterOptions", "SlurmOptions", "connect", "require_dask"]
@@ -214,6 +216,17 @@ def connect(options: ClusterOptions, threads: int | None, gpu: bool) -> Iterator
         yield client
 
 
+def _check_script(script: str) -> None:
+    """Let SLURM say whether it would accept a job. A job that it refuses would be waited for without end."""
+    with tempfile.TemporaryDirectory(prefix="brio-") as folder:
+        path = Path(folder) / "worker.sh"
+        path.write_text(script)
+        ended = subprocess.run(["sbatch", "--test-only", str(path)], capture_output=True, text=True, check=False)
+    if ended.returncode:
+        reason = (ended.stderr or ended.stdout).strip() or f"exit status {ended.returncode}"
+        raise BrioError(f"SLURM refuses the job of a worker: {take_first_line(reason)}; mend the file of --slurm")
+
+
 def _start_cluster(options: ClusterOptions, threads: int | None, gpu: bool) -> Any:
     """Start workers through SLURM or on this machine."""
     if options.slurm is not None:
@@ -222,6 +235,11 @@ def _start_cluster(options: ClusterOptions, threads: int | None, gpu: bool) -> A
         if shutil.which("sbatch") is None:  # else workers would be waited for without end
             raise BrioError("sbatch: there is no such command here; give --slurm on a node that can submit jobs")
         cluster = SLURMCluster(**options.slurm.to_keywords())
+        try:
+            _check_script(cluster.job_script())
+        except BaseException:
+            cluster.close()
+            raise
         cluster.scale(jobs=options.slurm.workers)
         return cluster
     from distributed import LocalCluster
