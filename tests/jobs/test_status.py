@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from brio.cli import main
 from brio.errors import BrioError
@@ -109,6 +110,26 @@ def test_a_defect_names_its_stack_before_the_trace(brio, folder, copy, monkeypat
     assert f"  failed on {platform.node()}: {title[1]}: RuntimeError: no kernel image" in lines
     assert not any("frame" in line for line in lines)
     assert "frame #0" in (copy / "workers" / "failed-1.json").read_text()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried 7"),
+    ],
+    ids=["numpy", "GPU", "CPU"],
+)
+def test_lack_of_memory_is_no_defect(brio, folder, copy, monkeypatch, error):
+    def fail(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(Ridge, "fit", fail)
+    ended = brio("run", folder, "--out", copy, *RIDGE, "--shard", "1/3")
+    assert ended.status == 2
+    assert "not enough memory; close other programs" in ended.err
+    assert "defect" not in ended.err
 
 
 def test_failed_with_the_reason_until_it_is_finished(brio, folder, copy, monkeypatch):

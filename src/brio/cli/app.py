@@ -97,9 +97,9 @@ def main() -> None:
         _explain_interruption(interruption, None)
     except OSError as error:  # a missing file or a full disk is for the user to mend, not a defect to trace
         _fail(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
-    except MemoryError:
-        _fail("there is not enough memory for this; close other programs, or take fewer scans, ROIs or runs at once")
-    except Exception as error:  # a defect, whose trace is needed to mend it
+    except Exception as error:  # a defect, whose trace is needed to mend it, unless memory was short
+        if _is_lack_of_memory(error):
+            _fail("not enough memory; close other programs, or take fewer scans, ROIs or runs at once")
         _introduce_trace(error)
         raise
     if status:  # of an exit that a command asked for; commands return nothing
@@ -154,13 +154,23 @@ def _explain_interruption(interruption: KeyboardInterrupt, command: str | None) 
     sys.exit(143 if terminated else 130)
 
 
+def _is_lack_of_memory(error: Exception) -> bool:
+    """Whether memory was short. PyTorch has an error of its own for a GPU, and none for a CPU."""
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
+    )
+
+
 def _introduce_trace(error: Exception) -> None:
     """Say in one line that a defect follows, and in which stack of a job it appeared."""
     notes = (note for note in getattr(error, "__notes__", ()) if note.startswith(WHILE_TRAINING))
     where = next((f" {note}" for note in notes), "")
     kept = "; finished runs are kept" if where else ""
     what = f"unexpected {type(error).__name__}{where}{kept}"
-    print(f"brio: {what}. This is a defect: please report it with the trace below", file=sys.stderr)
+    whose = "of brio, or of a file that --load executed; the trace below says where"
+    print(f"brio: {what}. This is a defect {whose}", file=sys.stderr)
 
 
 def _explain_usage(error: Any) -> NoReturn:
