@@ -36,8 +36,8 @@ def bench_fc(measure, rates, cohort, device, contender):
         p = cohort.n_rois
         moved = 4 * p * (2 * float(cohort.n_frames.sum()) + len(cohort) * p)  # frames read and kept, connectomes
         floor = rates.bound(moved=moved, **count_work(cohort.n_frames, p))
-        found = measure(lambda: Connectomes(cohort, device).full, floor=floor)[3].cpu().numpy()
-        np.testing.assert_allclose(found, correlate(scans[3], np.float64), atol=1e-4)
+        fc = measure(lambda: Connectomes(cohort, device).full, floor=floor)[3].cpu().numpy()
+        np.testing.assert_allclose(fc, correlate(scans[3], np.float64), atol=1e-4)
     elif contender.startswith("np"):
         single = contender == "np.corrcoef"
         dtype = np.float32 if single else np.float64

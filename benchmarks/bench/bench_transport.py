@@ -63,7 +63,7 @@ def bench_divergences(measure, benchmark, rates, device, contender):
     exact, _ = differentiate(
         clouds, lambda x, y: sinkhorn_divergence(find_costs(x, y), find_costs(x, x), find_costs(y, y), EPSILON, 3000)
     )
-    found, gradient = measure(lambda: differentiate(clouds, DIVERGENCES[contender]), **facts)
-    benchmark.extra_info["largest error"] = error = float(abs(found - exact)) / PAIRS
+    divergence, gradient = measure(lambda: differentiate(clouds, DIVERGENCES[contender]), **facts)
+    benchmark.extra_info["largest error"] = error = float(abs(divergence - exact)) / PAIRS
     assert torch.isfinite(gradient).all()
     assert error < ERROR, "the comparison is at equal error"

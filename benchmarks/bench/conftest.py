@@ -1,6 +1,7 @@
 """Data and options of the benchmarks. Each compares the work of brio with other code in one run on one machine.
 
-Every contender has the same threads and scans of float32. What it computes with is in its name where it is not float32.
+Every contender has the same threads and scans of float32. FC, re-estimates and BRIO are computed in float32 unless a
+name says otherwise, linear models and BRIO plus in float64.
 """
 
 import os

@@ -49,14 +49,14 @@ class PlainRun:
             self.optimiser.step()
         return float(loss.detach())
 
-    def look(self, A, scans):
+    def compute_outputs(self, A, scans):
         """Outputs of the network for connectomes of these scans."""
         return self.network(Scans.of(A, self.connectomes.alive[scans]), self.state)
 
     def find_loss(self, batch):
         """Classification and alignment, Eq. (27), of scans [E, 2, n]."""
         scans, settings = batch.flatten(), self.settings
-        out = self.look(self.connectomes.full[scans], scans)
+        out = self.compute_outputs(self.connectomes.full[scans], scans)
         label = torch.arange(2.0)[None, :, None].expand(batch.shape).flatten()
         cells = F.binary_cross_entropy_with_logits(out.logit, label, reduction="none").unflatten(0, batch.shape)
         cosine = cosines(out.factors.unflatten(0, batch.shape))
@@ -78,14 +78,14 @@ class PlainRun:
         a, change = [], []
         for scan, block in zip(self.source, blocks, strict=True):
             frames = self.connectomes.scan(scan)
-            again = torch.stack([correlate(resample(frames, int(block), rng)) for _ in range(settings.K)])
-            own = self.look(self.connectomes.full[scan][None], [scan]).contributions
+            reestimates = torch.stack([correlate(resample(frames, int(block), rng)) for _ in range(settings.K)])
+            own = self.compute_outputs(self.connectomes.full[scan][None], [scan]).contributions
             a.append(own[0])
-            moved = self.look(again, [scan] * settings.K).contributions - own
+            moved = self.compute_outputs(reestimates, [scan] * settings.K).contributions - own
             change.append(moved.square().mean(0))
         sites = torch.full((len(self.cell_weight),), 1.0 / len(self.cell_weight))
-        found = qualify(torch.stack(a), torch.stack(change), self.network.w, self.cell_average, sites, settings)
-        self.state.training.update(found._asdict())
+        qualified = qualify(torch.stack(a), torch.stack(change), self.network.w, self.cell_average, sites, settings)
+        self.state.training.update(qualified._asdict())
 
 
 def resample(frames, block, rng):

@@ -20,7 +20,7 @@ PACKAGES = ("brio", "torch", "numpy", "scipy", "scikit-learn", "nilearn", "arch"
 
 
 def read_work(path: Path) -> dict[str, dict[str, Any]]:
-    """Read the least seconds of each contender, targets and floor, by work; work that has parts is their sum."""
+    """Read the least seconds of each contender, targets and floor, by work."""
     work: dict[str, dict[str, Any]] = {}
     result = json.loads(path.read_text())
     measured = result["datetime"][:16].replace("T", " ")
@@ -30,16 +30,13 @@ def read_work(path: Path) -> dict[str, dict[str, Any]]:
         cohort = [part for part in (one["param"] or "").split("-") if part.endswith("ROIs")]
         seconds, floor = one["stats"]["min"] * facts["times"], facts.get("floor")
         entry = work.setdefault(", ".join([one["group"], *cohort]), _make_entry(facts.get("most_seconds"), measured))
-        entries = [entry]
-        if facts.get("part_of"):
-            together = _make_entry(facts["most_seconds_together"], measured)
-            entries.append(work.setdefault(facts["part_of"], together))
-        for entry in entries:
-            entry["seconds"][contender] = entry["seconds"].get(contender, 0.0) + seconds
-            if floor:
-                entry["floor"] = (entry["floor"] or 0.0) + floor
+        entry["seconds"][contender] = entry["seconds"].get(contender, 0.0) + seconds
+        if floor:
+            entry["floor"] = (entry["floor"] or 0.0) + floor
         if facts.get("target"):
-            entries[0]["targets"][contender] = facts["target"]
+            entry["targets"][contender] = facts["target"]
+        if facts.get("part_of"):
+            entry["part_of"] = {"name": facts["part_of"], "most_seconds": facts["most_seconds_together"]}
     return work
 
 
@@ -47,10 +44,27 @@ def _make_entry(most_seconds: float | None, measured: str) -> dict[str, Any]:
     return {"measured": measured, "seconds": {}, "targets": {}, "most_seconds": most_seconds, "floor": None}
 
 
+def add_sums(work: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Add work that consists of others, as the sum of its parts; call it when the results of all runs are joined."""
+    whole: dict[str, dict[str, Any]] = {}
+    for name, entry in work.items():
+        whole[name] = {key: value for key, value in entry.items() if key != "part_of"}
+        part_of = entry.get("part_of")
+        if part_of is None:
+            continue
+        total = whole.setdefault(part_of["name"], _make_entry(part_of["most_seconds"], entry["measured"]))
+        total["measured"] = max(total["measured"], entry["measured"])
+        for contender, seconds in entry["seconds"].items():
+            total["seconds"][contender] = total["seconds"].get(contender, 0.0) + seconds
+        if entry["floor"]:
+            total["floor"] = (total["floor"] or 0.0) + entry["floor"]
+    return whole
+
+
 def describe_machine(path: Path) -> dict[str, str]:
     """Describe the machine and the versions."""
-    found = json.loads(path.read_text())["machine_info"]
-    facts = {"processor": found["cpu"].get("brand_raw") or found["machine"], "python": platform.python_version()}
+    machine = json.loads(path.read_text())["machine_info"]
+    facts = {"processor": machine["cpu"].get("brand_raw") or machine["machine"], "python": platform.python_version()}
     for package in PACKAGES:
         try:
             facts[package] = version(package)
@@ -78,6 +92,7 @@ def main() -> None:
     work: dict[str, dict[str, Any]] = {}
     for result in args.results:
         work |= read_work(result)
+    work = add_sums(work)
     print("| work | brio, s | at most, s | over the floor | against | s | ratio | target |\n" + "| --- " * 8 + "|")
     for name, entry in work.items():
         own = entry["seconds"]["brio"]
