@@ -15,6 +15,7 @@ from . import (
     calibration,
     decision_curve,
     factors,
+    growth,
     harmonisation,
     in_distribution,
     learning_curve,
@@ -54,6 +55,7 @@ PAGES = (
     reproducibility,
     speed,
     benchmarks,
+    growth,
 )
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 
@@ -66,7 +68,7 @@ def generate_pages() -> dict[str, str]:
 
 def draw_figures() -> dict[str, Any]:
     """Draw the figures that are not stored with a study, by file name."""
-    return {name: draw() for name, draw in prediction_intervals.FIGURES.items()}
+    return {name: draw() for name, draw in (prediction_intervals.FIGURES | growth.FIGURES).items()}
 
 
 def fill_readme(text: str) -> str:

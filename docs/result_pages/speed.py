@@ -100,9 +100,7 @@ def page() -> str:
         "BRIO, every run trained for all its epochs:",
         "```\n$ python benchmarks/training_speed.py abide-aal --device "
         f"cuda\n\n{read_measurement('brio-training-speed.txt')}\n```",
-        "## A large cohort",
-        "Peak memory counts the mapped pages of the scans, which the system can take back at any time:",
-        f"```\n$ python benchmarks/large_cohort.py big-cohort\n\n{read_measurement('large-cohort.txt')}\n```",
+        "Time and memory of larger cohorts: [How do time and memory grow?](growth.md)",
         name_source(STUDY, "measurements"),
     )
 

@@ -41,11 +41,15 @@ def test_drawn_figures_are_those_of_the_evidence(result_pages, tmp_path):
         if f"Matplotlib v{matplotlib.__version__}".encode() in committed:  # other versions draw other bytes
             assert save_figure(figure, tmp_path / name).read_bytes() == committed, RERUN
     measured = (EVIDENCE / "measurements" / "prediction-intervals.txt").read_text(encoding="utf-8")
-    coverage, risk = (figure.axes[0].lines for figure in figures.values())
+    coverage, risk = (figures[f"prediction-intervals-{name}.svg"].axes[0].lines for name in ("coverage", "risk"))
     for line in coverage[1:]:  # after the diagonal
         assert " | ".join(f"{y:.1f} %" for y in line.get_ydata()) in measured
     for x, y in zip(*risk[0].get_data(), strict=True):
         assert f"| {x:.0f}% | {y:.1f} % |" in measured
+    growth = pd.read_csv(EVIDENCE / "growth" / "growth.csv")
+    for axis in figures["growth.svg"].axes:
+        drawn = sorted(y for line in axis.lines for y in line.get_ydata())
+        assert drawn == sorted(growth.loc[growth["axis"] == axis.get_xlabel(), "seconds"])
 
 
 def test_readme_table_replaces_only_what_is_between_the_markers(result_pages):
