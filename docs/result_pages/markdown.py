@@ -174,8 +174,15 @@ def arm_label(name: str) -> str:
 
 
 def atlas_label(atlas: str) -> str:
-    """Return an atlas as readers know it."""
-    return _ATLASES[atlas]
+    """Return an atlas as readers know it.
+
+    Examples
+    --------
+    >>> atlas_label("aal116"), atlas_label("cc200 merged to 50")
+    ('AAL116', 'CC200 merged to 50')
+    """
+    name, *rest = atlas.split(" ", 1)
+    return " ".join([_ATLASES[name], *rest])
 
 
 def code(names: Iterable[str]) -> str:
