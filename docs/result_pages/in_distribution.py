@@ -139,14 +139,14 @@ def page() -> str:
 @cache
 def verdicts() -> list[Verdict]:
     """Return the verdict on the paper's in-distribution tables."""
-    found, worst, above = [], 0, 0
+    sentences, worst, above = [], 0, 0
     for atlas in ATLASES:
         auc, acc = ranks(atlas, "auc")["brio"], ranks(atlas, "acc")["brio"]
         shown_above = [name for name in baselines(atlas) if name in shown(differences(atlas), 1).index]
         worst, above = max(worst, auc, acc), max(above, len(shown_above))
-        found.append(
+        sentences.append(
             f"{atlas_label(atlas)}: rank {auc} in AUC and {acc} in ACC of {len(ranks(atlas, 'auc'))}; "
             f"{len(shown_above)} baselines shown above it"
         )
     word = "agrees" if worst <= 2 else "contradicted" if above >= 2 else "not shown"
-    return [Verdict("In distribution BRIO ranks first or second in AUC and ACC", "; ".join(found), word, FILE)]
+    return [Verdict("In distribution BRIO ranks first or second in AUC and ACC", "; ".join(sentences), word, FILE)]
