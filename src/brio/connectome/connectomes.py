@@ -199,7 +199,7 @@ class Connectomes:
         ----------
         request : ReestimateRequest
         max_bytes : int, optional
-            Most bytes of a chunk, resampled frames included. The device has a limit of its own
+            Most bytes of a chunk; on a GPU resampled frames are included. The device has a limit of its own
             (:func:`brio.device.chunk_budget`); the smaller one holds.
 
         Yields
