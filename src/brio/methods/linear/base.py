@@ -30,7 +30,7 @@ from ...training import (
 )
 from .calibration import fit_calibration
 from .distinct_runs import fit_distinct_runs
-from .features import vectorise_fc
+from .features import project_rows, vectorise_fc
 from .penalty_choice import choose_penalty
 from .prepared import HeldRows, OpenedScans, PreparedRun, ScanReader
 from .settings import LinearSettings
@@ -355,7 +355,8 @@ class LinearMethod(Method):
         """Predict margins; the representation is the centred features."""
         p = fitted.parameters
         centred = self.extract_features(scans, fitted.state.learned) - p["centre"].double().numpy()
-        return Prediction(centred @ p["coefficients"].double().numpy() + float(p["intercept"]), centred)
+        margin = project_rows(centred, p["coefficients"].double().numpy()) + float(p["intercept"])
+        return Prediction(margin, centred)
 
     def explain(self, fitted: FittedRun) -> Explanation | None:
         """Return the coefficient of each edge."""

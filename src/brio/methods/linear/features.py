@@ -9,7 +9,7 @@ from torch import Tensor
 from ...connectome import find_live_edges, read_edges
 from ...training import Scans
 
-__all__ = ["vectorise_fc"]
+__all__ = ["project_rows", "vectorise_fc"]
 
 
 def vectorise_fc(scans: Scans, mean: Tensor) -> np.ndarray:
@@ -30,3 +30,12 @@ def vectorise_fc(scans: Scans, mean: Tensor) -> np.ndarray:
     live = find_live_edges(scans.alive[filled])
     edges[filled] = torch.where(live, edges[filled], read_edges(mean.to(scans.A)).double())
     return edges.cpu().numpy()
+
+
+def project_rows(x: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+    """Compute the product of the features of each scan with coefficients. Shapes [m, d] and [d] -> [m].
+
+    Scans with equal features get equal products, so that AUC counts them as a tie. A matrix product would not do that:
+    the order of its sums depends on the row.
+    """
+    return (x * coefficients).sum(1)

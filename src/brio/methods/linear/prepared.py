@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ...connectome import read_edges
 from ...training import Inputs, Scans, SourceScans, Tensors
+from .features import project_rows
 from .sites import KernelEigen
 from .stored_edges import StoredEdges, StoredRows
 
@@ -108,12 +109,8 @@ class HeldRows:
         return self.x.T @ weights
 
     def project(self, scans: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-        """Compute the products of the centred features of scans [m] with coefficients [d]. Shape [m].
-
-        Scans with equal features get equal products, so that AUC counts them as a tie. A matrix product would not do
-        that: the order of its sums depends on the row.
-        """
-        return ((self.read(scans) - self.centre) * coefficients).sum(1)
+        """Compute the products of the centred features of scans [m] with coefficients [d]. Shape [m]."""
+        return project_rows(self.read(scans) - self.centre, coefficients)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ...connectome import find_live_edges, read_edges
 from ...threads import map_on_cores
+from .features import project_rows
 
 __all__ = ["HELD_BYTES", "PORTION_BYTES", "READ_BYTES", "StoredEdges", "StoredRows"]
 
@@ -234,7 +235,7 @@ class StoredRows:
         """Compute the products of the centred features of scans [m] with coefficients [d]. Shape [m]."""
         products = np.empty(len(scans))
         for part, x in self.stored.iterate(scans, self.fill):
-            products[part] = (x * coefficients).sum(1)  # equal for equal features, as of HeldRows
+            products[part] = project_rows(x, coefficients)
         return products - self.centre @ coefficients
 
 
