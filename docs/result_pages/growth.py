@@ -104,19 +104,20 @@ def count_cliffs() -> int:
 
 def draw_growth() -> Any:
     """Draw the time of each work against each quantity, in logarithmic axes."""
-    figure, axes = make_panels(len(AXES), 15.0, 3.4, sharey=True)
+    figure, axes = make_panels(len(AXES), 9.6, 5.8, rows=2, sharey=True)
     for axis, name in zip(axes, AXES, strict=True):
         for k, work in enumerate(WORK):
             points = curves().get((work, name))
             if points is not None:
                 axis.plot(points["value"], points["seconds"], linewidth=1, markersize=4, **series_style(k))
         axis.set(xscale="log", yscale="log", xlabel=name)
-        values = sorted(set(read_growth().query("axis == @name")["value"]))
-        axis.set_xticks(values, [str(value) for value in values], fontsize=7)
+        values = sorted(set(read_growth().query("axis == @name")["value"]) - {4096})  # no room beside the last
+        axis.set_xticks(values, [str(value) for value in values], fontsize=8)
         axis.minorticks_off()
-    axes[0].set_ylabel("CPU seconds")
+    for axis in axes[::4]:
+        axis.set_ylabel("CPU seconds")
     lines = [axes[0].plot([], [], linewidth=1, markersize=4, **series_style(k))[0] for k in range(len(WORK))]
-    figure.legend(lines, list(WORK.values()), loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+    figure.legend(lines, list(WORK.values()), loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     return figure
 
 

@@ -70,8 +70,10 @@ def horizontal_offset(k: int, count: int, position_spacing: float) -> float:
     return position_spacing * min(0.07, 0.8 / count) * (k - (count - 1) / 2)
 
 
-def make_panels(count: int = 1, width: float = 7.2, height: float = 3.6, **options: Any) -> tuple[Any, list[Any]]:
-    """Make a figure with axes side by side, without top and right spines.
+def make_panels(
+    count: int = 1, width: float = 7.2, height: float = 3.6, rows: int = 1, **options: Any
+) -> tuple[Any, list[Any]]:
+    """Make a figure with axes side by side, in one row or several, without top and right spines.
 
     pyplot is avoided because it keeps figures in global state.
 
@@ -81,6 +83,8 @@ def make_panels(count: int = 1, width: float = 7.2, height: float = 3.6, **optio
         Number of axes.
     width, height : float
         Size of the figure in inches.
+    rows : int
+        Rows in which the axes stand; the last one may be shorter.
     **options
         Passed to ``Figure.subplots``, such as ``sharey=True``.
 
@@ -92,12 +96,14 @@ def make_panels(count: int = 1, width: float = 7.2, height: float = 3.6, **optio
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots(1, count, squeeze=False, **options)
-    for ax in axes[0]:
+    axes = figure.subplots(rows, -(-count // rows), squeeze=False, **options).ravel()
+    for ax in axes[count:]:
+        ax.remove()
+    for ax in axes[:count]:
         for side in ("top", "right"):
             ax.spines[side].set_visible(False)
         ax.tick_params(labelsize=9)
-    return figure, list(axes[0])
+    return figure, list(axes[:count])
 
 
 def render_figure(figure: Any, kind: str) -> bytes:
