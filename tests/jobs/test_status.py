@@ -117,12 +117,14 @@ def test_a_defect_names_its_stack_before_the_trace(brio, folder, copy, monkeypat
     [
         MemoryError(),
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"),
-        RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried 7"),
+        None,
     ],
     ids=["numpy", "GPU", "CPU"],
 )
 def test_lack_of_memory_is_no_defect(brio, folder, copy, monkeypatch, error):
     def fail(*args, **kwargs):
+        if error is None:
+            torch.empty(10**16, dtype=torch.uint8)
         raise error
 
     monkeypatch.setattr(Ridge, "fit", fail)

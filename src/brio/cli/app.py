@@ -159,7 +159,7 @@ def _is_lack_of_memory(error: Exception) -> bool:
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
-        or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
+        or (isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error))  # other words differ by build
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -72,6 +73,11 @@ class LinearMethod(Method):
     """What the value of an edge is, for an explanation; empty where features do not belong to edges."""
     beyond_edges = ""
     """What the margin is made of besides the edges, for an explanation."""
+
+    @property
+    def most_decomposed(self) -> float:
+        """Most source scans of which the Gram matrix is decomposed, or copied to be solved; of more it is multiplied."""
+        return math.inf
 
     @property
     def can_store_edges(self) -> bool:
@@ -318,30 +324,24 @@ class LinearMethod(Method):
         shared = StoredEdges.count_bytes(n_scans, n_rois) if stored else 0.0
         return self.estimate_run_bytes(n_scans, n_rois) + shared
 
-    def estimate_run_bytes(self, n_scans: int, n_rois: int, decomposed: bool | None = None) -> float:
+    def estimate_run_bytes(self, n_scans: int, n_rois: int, decomposed: bool = False) -> float:
         """Estimate the memory of one run: copies of its features, and of its Gram matrix.
 
         Parameters
         ----------
         n_scans, n_rois : int
             Of the cohort.
-        decomposed : bool, optional
-            Whether the Gram matrix is decomposed, which needs several times its memory; by default
-            :meth:`decomposes`.
+        decomposed : bool
+            Whether the Gram matrix is decomposed, however many scans it has. That needs several times its memory.
 
         Returns
         -------
         float
         """
-        decomposed = self.decomposes(n_scans) if decomposed is None else decomposed
         stored = self.can_store_edges and StoredEdges.are_needed(n_scans, n_rois)
-        grams = 6.0 if decomposed or not stored else 1.5
         features = READ_BYTES if stored else 8.0 * self.feature_copies * n_scans * n_rois**2 / 2
-        return features + 8.0 * grams * n_scans**2
-
-    def decomposes(self, n_scans: int) -> bool:
-        """Whether the Gram matrix of so many source scans is decomposed or copied to be solved."""
-        return True
+        n_decomposed = n_scans if decomposed or not stored else min(n_scans, self.most_decomposed)
+        return features + 8.0 * max(6.0 * n_decomposed**2, 1.5 * n_scans**2)
 
     def read_scans(self, connectomes: Connectomes) -> ScanReader:
         """Return a function from positions in the cohort to scans as :meth:`extract_features` reads them.

@@ -54,6 +54,11 @@ def solve_ridge(gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution
 class KernelRidgeMethod(LinearMethod, FitsManyLabels):
     """Ridge regression on features that do not depend on labels; it fits many columns of labels at once."""
 
+    @property
+    def most_decomposed(self) -> float:
+        """Most source scans of a run that is solved by eigenvectors; beyond, conjugate gradients solve it."""
+        return DECOMPOSED_SCANS
+
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
         return solve_ridge(gram, y, penalty)
 
@@ -61,7 +66,7 @@ class KernelRidgeMethod(LinearMethod, FitsManyLabels):
         self, prepared: PreparedRun, y: np.ndarray, with_inner_folds: bool
     ) -> tuple[list[DualSolution], np.ndarray | None]:
         """Solve all penalties and inner folds together where there are too many scans for a decomposition."""
-        if self.decomposes(len(y)):
+        if len(y) <= self.most_decomposed:
             return super().solve_run(prepared, y, with_inner_folds)
         whole, margins = self._follow_path(prepared, y, prepared.penalties, with_inner_folds)
         intercept = 0.0 if self.site_intercepts else float(y.mean())
@@ -77,7 +82,7 @@ class KernelRidgeMethod(LinearMethod, FitsManyLabels):
     def predict_inner_folds(self, prepared: PreparedRun, y: np.ndarray, penalties: np.ndarray) -> np.ndarray:
         """Compute the margins of all inner folds from the fit to all scans; no inner fold is fitted."""
         site = prepared.source.site
-        if not self.decomposes(len(y)):
+        if len(y) > self.most_decomposed:
             margins = self._follow_path(prepared, y, penalties, with_inner_folds=True)[1]
             assert margins is not None
             return margins
@@ -116,9 +121,9 @@ class KernelRidgeMethod(LinearMethod, FitsManyLabels):
         self, connectomes: Connectomes, runs: Sequence[Run], labels: np.ndarray, progress: Progress = silent
     ) -> list[np.ndarray]:
         """Compute the margins of the ordinary fit; without its calibration where each site has an intercept."""
+        opened = self.open_scans(connectomes)
         needed = self.estimate_run_bytes(len(connectomes), connectomes.n_rois, decomposed=True)
         require_memory(needed, f"a run of '{self.name}' for many labels needs", "use a machine with more memory")
-        opened = self.open_scans(connectomes)
         return fit_distinct_runs(
             lambda run: self._fit_run_labels(connectomes, opened, run, labels),
             runs,
@@ -128,10 +133,6 @@ class KernelRidgeMethod(LinearMethod, FitsManyLabels):
             message=f"{labels.shape[1]:,} columns of labels",
             progress=progress,
         )
-
-    def decomposes(self, n_scans: int) -> bool:
-        """Whether a run is solved by eigenvectors; where it has too many scans, by conjugate gradients."""
-        return n_scans <= DECOMPOSED_SCANS
 
     def _fit_run_labels(
         self, connectomes: Connectomes, opened: OpenedScans, run: Run, labels: np.ndarray
