@@ -46,7 +46,7 @@ def compare_inputs(connectomes: Connectomes, settings: BrioSettings) -> list[tup
 
 
 def measure_errors(settings: BrioSettings) -> list[tuple[str, float]]:
-    """Return the largest error of the divergence for random factors and for those that are farthest apart."""
+    """Return the largest error of the divergence for random factors and for those that lie on two opposite sides."""
     torch.manual_seed(0)
     shape = (2, 2, CELL, settings.J, settings.d_t)
     random = F.normalize(torch.randn(DRAWS, *shape, dtype=torch.float64), dim=-1)
@@ -63,8 +63,10 @@ def measure_errors(settings: BrioSettings) -> list[tuple[str, float]]:
 def _divergence_error(factors: Tensor, weights: Tensor, settings: BrioSettings) -> Tensor:
     cosine = cosines(factors)
     costs = [weighted_cost(cosine[i, j][None], weights) for i, j in ((0, 1), (0, 0), (1, 1))]
-    found, limit = (sinkhorn_divergence(*costs, settings.epsilon, n * settings.sinkhorn_iterations) for n in (1, 40))
-    return (found - limit).abs().max()
+    divergence, limit = (
+        sinkhorn_divergence(*costs, settings.epsilon, n * settings.sinkhorn_iterations) for n in (1, 40)
+    )
+    return (divergence - limit).abs().max()
 
 
 def main() -> None:

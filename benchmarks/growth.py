@@ -2,9 +2,9 @@
 
     python benchmarks/growth.py FOLDER [--work NAME ...] [--axis NAME ...] [--at-once 2]
 
-Each point is one piece of work on a simulated cohort, in a process of its own with one thread: CPU seconds, and what
-its peak memory lies above what the process held before. One quantity is varied at a time, the others stay at ``USUAL``
-or, for methods that take longer, ``SMALLER``.
+Each point is one piece of work on a simulated cohort, in a process of its own with one thread: CPU seconds, and by how
+much memory at its peak exceeded what the process held before. One quantity is varied at a time, the others stay at
+``USUAL`` or, for methods that take longer, ``SMALLER``.
 Writes FOLDER/growth.csv, a point at a time; points that it already has are not measured again.
 """
 

@@ -60,7 +60,7 @@ def _write_present_parts() -> list[str]:
             "--out plus-study",
         ),
         _write_arms(study, names),
-        NOTES,
+        f"{NOTES} Three seeds; the tables above have five.",
         link_figure(f"{study}/figure.svg", "Parts of BRIO plus"),
     ]
 

@@ -146,14 +146,20 @@ def page() -> str:
         state(
             "Each site was left out in turn: a model was fitted to the other sites and stored, the scans of the site "
             "were written as files, and `brio predict` was run on them. Margins are those of `brio run` to "
-            f"{models['largest difference of margins'].astype(float).max():.0e}, and no AUC differs.",
+            f"{models['largest difference of margins'].astype(float).max():.1e}, and no AUC differs.",
             bool((models["of AUC"].astype(float) == 0).all()),
         ),
         write_frame(models),
         "`python benchmarks/left_out_models.py abide-aal --with abide-cc --method METHOD`; stored as "
-        "`evidence/measurements/left-out-models.txt`. Of the networks only BRIO was measured, at three sites, trained "
-        "on a GPU and applied on a CPU.",
+        "`evidence/measurements/left-out-models.txt`. Of the networks only BRIO was measured, with `--site NYU --site "
+        "LEUVEN_1 --site UM_1 --device cuda`: trained on a GPU, applied on a CPU.",
         name_source(
-            FULL, BEFORE_KERNELS, BEFORE_ORDER, STUDY_ARMS, "repeats/cc200-gcn-full-precision", "repeats/cc200-gcn-tf32"
+            FULL,
+            BEFORE_KERNELS,
+            BEFORE_ORDER,
+            STUDY_ARMS,
+            "repeats/cc200-gcn-full-precision",
+            "repeats/cc200-gcn-tf32",
+            "measurements",
         ),
     )
