@@ -76,7 +76,7 @@ class LinearMethod(Method):
 
     @property
     def most_decomposed(self) -> float:
-        """Most source scans of which the Gram matrix is decomposed, or copied to be solved; of more it is multiplied."""
+        """Most source scans of which the Gram matrix is decomposed, or copied to be solved; beyond, only multiplied."""
         return math.inf
 
     @property
