@@ -3,9 +3,9 @@
     python benchmarks/training_speed.py COHORT [--device cuda] [--epochs 100] [--seeds 1] [--method brio]
         [--setting cell_batch=4 --setting M=18]
 
-Trains all folds of all seeds together, every run for all its epochs (no early stopping). Prints one line: the most
-steps that a run takes in an epoch, seconds from the first weight to the last test score, seconds with the connectomes
-included, milliseconds per epoch and fold, and peak memory.
+Trains all folds of all seeds together, every run for all its epochs (no early stopping). Prints a table of one
+row: the most steps that a run takes in an epoch, seconds from the first weight to the last test score, seconds with the
+connectomes included, milliseconds per epoch and fold, and peak memory.
 """
 
 import argparse
@@ -67,8 +67,8 @@ def main() -> None:
         "peak memory": peak,
         "device": compute.describe(),
     }
-    print("  ".join(measured))
-    print("  ".join(str(value) for value in measured.values()))
+    for cells in (measured, ["---"] * len(measured), measured.values()):
+        print(f"| {' | '.join(map(str, cells))} |")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from .evidence import (
     link_figure,
     name_source,
     read_measured_table,
-    read_measurement,
     read_paper,
     read_paper_claim,
     read_study,
@@ -97,9 +96,10 @@ def page() -> str:
         "Two measurements of each; `python benchmarks/reestimate_portions.py abide-aal --device cuda-tf32`. "
         "Transcribed from the documentation of version 0.1.0 as `evidence/measurements/reestimate-portions.txt`.",
         "## All folds in one stack",
-        "BRIO, every run trained for all its epochs:",
-        "```\n$ python benchmarks/training_speed.py abide-aal --device "
-        f"cuda\n\n{read_measurement('brio-training-speed.txt')}\n```",
+        "BRIO, every run trained for all its epochs (`python benchmarks/training_speed.py abide-aal`); 25 steps an "
+        "epoch are those of its settings today, 6 those of version 0.1.0. The conditions are under "
+        "[benchmarks](benchmarks.md#on-a-gpu).",
+        write_frame(read_measured_table("brio-training-speed.txt")),
         "Time and memory of larger cohorts: [How do time and memory grow?](growth.md)",
         name_source(STUDY, "measurements"),
     )
