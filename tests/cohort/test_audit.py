@@ -11,6 +11,7 @@ from brio.cohort import Atlas, Cohort
 from brio.cohort.auditing import Audit, AuditRules, audit, format_audit
 from brio.cohort.auditing.coverage import predict_site_from_patterns, read_coverage
 from brio.cohort.auditing.duplicates import compare_scans, find_duplicates
+from brio.cohort.auditing.text import LONGEST_LIST
 from brio.cohort.signal import clean_scan
 from brio.errors import BrioError
 
@@ -449,3 +450,20 @@ def test_a_folder_is_audited_as_its_cohort_is(tmp_path):
     whole = cohort(scans())
     whole.save(tmp_path / "cohort")
     assert audit(str(tmp_path / "cohort")).to_dict() == audit(whole).to_dict()
+
+
+def test_lengths_and_repetition_times_that_differ_within_sites_are_said() -> None:
+    rng = np.random.default_rng(3)
+    sites, labels = np.repeat(["A", "B"], 20), np.tile([0, 1], 20)
+    lengths = np.where(sites == "A", 60, 70 + 10 * labels)
+    tr = np.round(0.5 + 0.1 * np.arange(40), 1)
+    tr[0] = np.nan
+    cohort = Cohort.from_scans(
+        [rng.normal(size=(n, 4)) for n in lengths], site=sites, label=labels, covariates=pd.DataFrame({"tr": tr})
+    )
+    text = format_audit(audit(cohort))
+    assert "differs within B (70-80)" in text
+    assert "1.00 within the 1 sites where it differs" in text
+    assert "several values at A, B" in text
+    assert "not stated for 1 scans" in text
+    assert f"and {39 - LONGEST_LIST} more values" in text

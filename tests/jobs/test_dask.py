@@ -3,13 +3,14 @@
 Real worker processes are in ``test_dask_faults.py``.
 """
 
+import contextlib
 import dataclasses
 import importlib.util
 import json
 import os
 import pickle
-from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from job_contents import content_without_seconds
@@ -44,7 +45,7 @@ def client():
 
 @pytest.fixture
 def on_dask(client, monkeypatch):
-    @contextmanager
+    @contextlib.contextmanager
     def join(options, threads, gpu):
         yield client
 
@@ -446,3 +447,82 @@ def test_one_kind_of_cluster():
     for options in ({}, {"workers": 2, "scheduler": "tcp://127.0.0.1:1"}):
         with pytest.raises(BrioError, match="needs one of --workers"):
             ClusterOptions(**options)
+
+
+class StandInClient:
+    """The part of a client of Dask that :class:`Workers` uses; methods named in ``lost`` find no scheduler."""
+
+    def __init__(self, workers, lost=(), version=__version__):
+        self.workers, self.lost, self.version = workers, lost, version
+
+    def _answer(self, name, answer):
+        if name in self.lost:
+            raise OSError("the scheduler is lost")
+        return answer
+
+    def scheduler_info(self, n_workers):
+        return self._answer("scheduler_info", {"workers": self.workers})
+
+    def processing(self):
+        return self._answer("processing", {"tcp://busy": ["stack"]})
+
+    def run(self, function, workers, on_error):
+        return self._answer("run", dict.fromkeys(workers, self.version or function()))
+
+
+AT_WORK = {"tcp://busy": {"resources": {}}, "tcp://free": {"resources": {}}}
+
+
+def test_free_workers_are_those_with_nothing_to_do():
+    said = []
+    job = SimpleNamespace(say=said.append)
+    assert Workers(StandInClient(AT_WORK, version=None), gpu=False, n_wanted=None).list_free(job) == ["tcp://free"]
+    assert said == []
+
+
+@pytest.mark.parametrize("lost", ["scheduler_info", "processing", "run"])
+def test_no_worker_is_free_while_the_scheduler_is_lost(lost):
+    workers = Workers(StandInClient(AT_WORK, lost=[lost]), gpu=False, n_wanted=None)
+    assert workers.list_free(SimpleNamespace(say=lambda line: None)) == []
+    assert workers.list_live() == (None if lost == "scheduler_info" else set(AT_WORK))
+
+
+def test_workers_that_are_waited_for_are_asked_for_once():
+    said = []
+    workers = Workers(StandInClient(AT_WORK), gpu=True, n_wanted=None)
+    for _ in range(2):
+        assert workers.list_free(SimpleNamespace(say=said.append)) == []
+    assert said == ["waiting for a worker with the resource GPU=1"]
+
+
+@pytest.fixture
+def recorded_cluster(monkeypatch):
+    """What a cluster and its client were asked for, instead of starting them."""
+    asked = {}
+
+    def cluster(**options):
+        asked.update(options)
+        return contextlib.nullcontext("cluster")
+
+    monkeypatch.setattr("distributed.LocalCluster", cluster)
+    monkeypatch.setattr("distributed.Client", lambda target, **options: contextlib.nullcontext(f"client of {target}"))
+    return asked
+
+
+def test_workers_of_this_machine_get_their_threads_and_their_gpu(recorded_cluster):
+    with connect(ClusterOptions(workers=3), 2, gpu=False) as client:
+        assert client == "client of cluster"
+    assert (recorded_cluster["n_workers"], recorded_cluster["resources"]) == (3, None)
+    assert recorded_cluster["env"]["OMP_NUM_THREADS"] == "2"
+    with connect(ClusterOptions(workers=1), None, gpu=True):
+        assert (recorded_cluster["resources"], recorded_cluster["env"]) == ({"GPU": 1}, None)
+
+
+def test_a_scheduler_that_does_not_answer_is_named(monkeypatch):
+    def refuse(target, **options):
+        raise OSError("timed out")
+
+    monkeypatch.setattr("distributed.Client", refuse)
+    silent = pytest.raises(BrioError, match=r"tcp://127.0.0.1:1: no scheduler of Dask answers there \(timed out\)")
+    with silent, connect(ClusterOptions(scheduler="tcp://127.0.0.1:1"), 1, gpu=False):
+        pass

@@ -77,6 +77,28 @@ def test_dead_workers_hold_nothing(brio, copy):
     assert "stacks: 1 done, 0 running, 2 waiting, 0 failed" in said.out
 
 
+def test_a_process_of_somebody_else_is_taken_for_alive(copy, monkeypatch):
+    def refuse(process, number):
+        raise PermissionError(process)
+
+    add_worker(copy, 1, platform.node(), 1)
+    monkeypatch.setattr(os, "kill", refuse)
+    assert [heartbeat.stack for heartbeat in list_heartbeats(copy)] == [1]
+
+
+def test_files_that_are_removed_while_they_are_listed_are_passed_over(copy, monkeypatch):
+    path = add_worker(copy, 1, "node7", 41)
+    path.unlink()
+    path.symlink_to(copy / "nowhere")
+    assert list_heartbeats(copy) == []
+
+    def vanish(folder, pattern):
+        raise FileNotFoundError(folder)
+
+    monkeypatch.setattr(Path, "glob", vanish)
+    assert list_heartbeats(copy) == []
+
+
 def test_time_left_from_finished_stacks(brio, copy):
     """Two runs of 600 s are finished; the other three take 1800 s, or half of it with two workers."""
     for path in (copy / "runs").glob("*/run.json"):

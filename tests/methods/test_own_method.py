@@ -77,6 +77,17 @@ def test_a_file_is_loaded_once_and_named_by_its_methods():
             "@method('new', family='x', provenance='y', reference='z')\nclass A(Method): pass\n",
             "does not define fit, predict",
         ),
+        (
+            "from brio.authoring import NeuralMethod, method\n"
+            "@method('new', family='x', provenance='y', reference='z')\nclass A(NeuralMethod):\n"
+            "    def network(self, shape): ...\n",
+            "does not define loss",
+        ),
+        (
+            "from brio.methods import Ridge, method\n"
+            "@method('new', family='x', provenance='y', reference='z')\nclass A(Ridge): pass\n1 / 0\n",
+            "ZeroDivisionError: division by zero",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_file_is_named(tmp_path, text, message):
@@ -87,6 +98,52 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path, text, message):
     assert str(file) in str(caught.value)
     with pytest.raises(BrioError, match="no such file"):
         load_methods(tmp_path / "none.py")
+    with pytest.raises(BrioError, match="method 'new' is unknown"):  # nothing of the file stays
+        find_method("new")
+
+
+def test_a_file_without_the_ending_of_python(tmp_path):
+    (tmp_path / "mine.txt").write_text("x = 1\n")
+    with pytest.raises(BrioError, match=r"mine.txt: its name must end in \.py"):
+        load_methods(tmp_path / "mine.txt")
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A cohort, and the options of a short job with the method of a file."""
+    folder = tmp_path_factory.mktemp("own")
+    brio.simulate(brio.Simulation(n_sites=5, per_class=3, n_rois=8, frames=60)).save(folder / "cohort")
+    return folder / "cohort", ["--set", "epochs=2", "--device", "cpu", "--quiet", "--fold", "site01"]
+
+
+def test_an_error_in_training_names_the_line_of_the_file(tmp_path, small):
+    cohort, options = small
+    text = EXAMPLE.read_text().replace("gated-profiles", "wrong-profiles")
+    assert "return classification_loss(out.logit, batch)" in text
+    (tmp_path / "wrong.py").write_text(text.replace("return classification_loss(out.logit, batch)", "return out.logit"))
+    said = command("run", cohort, "--load", tmp_path / "wrong.py", *options, "--out", tmp_path / "o")
+    assert said.status == 2
+    assert "wrong.py, method 'wrong-profiles': RuntimeError" in said.err
+    assert "its loss is not one number" in said.err
+    (tmp_path / "worse.py").write_text(
+        text.replace("wrong-profiles", "worse-profiles").replace(
+            "return classification_loss(out.logit, batch)", "1 / 0"
+        )
+    )
+    said = command("run", cohort, "--load", tmp_path / "worse.py", *options, "--out", tmp_path / "o2")
+    assert said.status == 2
+    assert "method 'worse-profiles': ZeroDivisionError" in said.err
+    assert "worse.py, line " in said.err
+
+
+def test_the_configuration_of_a_job_names_the_file_it_needs(tmp_path, small, monkeypatch):
+    cohort, options = small
+    call_brio("run", cohort, "--load", EXAMPLE, *options, "--out", tmp_path / "o")
+    assert "not stored with the job: the file with your own methods" in call_brio("config", tmp_path / "o").out
+    monkeypatch.delitem(registry._DECLARED, "gated-profiles")
+    said = command("config", tmp_path / "o")
+    assert said.status == 2
+    assert f"load its file: brio config --load FILE.py {tmp_path / 'o'}" in said.err
 
 
 @pytest.mark.soak  # three processes, each of which imports torch

@@ -1,5 +1,7 @@
 """Hashes of files: damage is noticed, an interrupted writer is not mistaken for damage, old folders are read."""
 
+import errno
+import os
 import shutil
 import subprocess
 import warnings
@@ -149,3 +151,30 @@ def test_every_required_file_has_a_line(folder):
     assert check_all(folder, "get it again", ["a.csv"]) == ["a.csv"]
     with pytest.raises(BrioError, match=r"SHA256SUMS: has no line for b\.json; get it again"):
         check_all(folder, "get it again", ["a.csv", "b.json"])
+
+
+def test_a_pipe_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "a.csv")
+    with pytest.raises(OSError, match="it is no ordinary file"):
+        hash_file(tmp_path / "a.csv")
+    os.mkfifo(tmp_path / SUMS)
+    with pytest.raises(BrioError, match=f"{SUMS}: was changed or damaged; import it again"):
+        read_sums(tmp_path, "import it again")
+
+
+def test_sums_that_are_no_text_are_named_with_the_way_out(tmp_path):
+    (tmp_path / SUMS).write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(BrioError, match=f"{SUMS}: cannot be read .*; import it again"):
+        read_sums(tmp_path, "import it again")
+
+
+def test_a_listed_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    (tmp_path / "a.csv").write_text("a")
+    write_sums(tmp_path, ["a.csv"])
+
+    def refuse(path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr("brio.storage.sums.hash_file", refuse)
+    with pytest.raises(BrioError, match=r"a\.csv: cannot be read \(Permission denied\); import it again"):
+        check_all(tmp_path, "import it again")

@@ -66,12 +66,24 @@ def require_above(settings: Any, bound: float, *names: str) -> None:
     bound : float
     *names : str
         Of the settings.
+
+    Examples
+    --------
+    >>> require_above(BoldSettings(), 0, "learning_rate")
     """
     for name in names:
         require(getattr(settings, name) > bound, name, getattr(settings, name), f"above {bound}")
 
 
 def require_share(settings: Any, *names: str) -> None:
-    """Require that some settings are shares: at least 0 and below 1; see :func:`require_at_least`."""
+    """Require that some settings are shares: at least 0 and below 1; see :func:`require_at_least`.
+
+    Examples
+    --------
+    >>> require_share(BoldSettings(), "learning_rate")
+    >>> require_share(BoldSettings(epochs=1), "epochs")
+    Traceback (most recent call last):
+    brio.errors.BrioError: setting 'epochs'=1: must be at least 0 and below 1
+    """
     for name in names:
         require(0 <= getattr(settings, name) < 1, name, getattr(settings, name), "at least 0 and below 1")

@@ -1,0 +1,79 @@
+"""The audit of a job in sentences: each finding is said once, at its level."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from brio.cohort.class_names import ClassNames
+from brio.report.cohort import find_audit_warnings, list_audit_lines
+
+CLEAN = {
+    "duplicates": [],
+    "dead_by_site": {},
+    "dead_patterns": {},
+    "non_finite": [],
+    "too_short": [],
+    "rules": {"min_frames": 50, "min_class": 3},
+    "one_class": [],
+    "small_class": [],
+    "label_by_site": {"cramers_v": 0.1, "by_chance": 0.12, "p": 0.6},
+    "length_by_site": {"eta_squared": 0.5, "shortest": 80, "longest": 200},
+    "length_by_label": {"auc": 0.52, "p": 0.4},
+    "repetition_time": {"by_site": {"A": {"2.0": 5}, "B": {"2.5": 4}}},
+}
+
+
+def describe(**findings):
+    """Lines of a job on 40 scans of which none is excluded."""
+    plan = SimpleNamespace(audit={}, excluded={})
+    job = SimpleNamespace(require_plan=lambda: plan, audit=CLEAN | findings, summary=SimpleNamespace(n_scans=40))
+    return list_audit_lines(job, ClassNames("control", "patient"))
+
+
+def test_a_clean_cohort_has_no_warning():
+    assert not [text for level, text in describe() if level == "warn"]
+    assert ("ok", "All 40 scans are used.") in describe()
+    assert ("note", "Repetition times range from 2.00 to 2.50 s.") in describe()
+
+
+@pytest.mark.parametrize(
+    ("findings", "line"),
+    [
+        (
+            {
+                "dead_by_site": {"aal116": {"A": 2, "B": 1}},
+                "dead_patterns": {"aal116": {"p": 0.001, "accuracy": 0.5, "by_chance": 0.2}},
+            },
+            "3 scans have regions without signal in aal116; the missing regions reveal the site (50.0 % of scans "
+            "assigned correctly, 20.0 % by chance).",
+        ),
+        ({"one_class": ["A", "B"]}, "One class only at A and B: no AUC there, and not used for training."),
+        (
+            {"label_by_site": {"cramers_v": 0.4, "by_chance": 0.1, "p": 0.001}},
+            "The share of patients differs between sites (Cramér's V 0.40, 0.10 by chance, p = 0.001).",
+        ),
+        (
+            {"length_by_label": {"auc": 0.7, "p": 0.002}},
+            "Scan length differs between classes (AUC 70.0 % over all sites, p = 0.002).",
+        ),
+    ],
+)
+def test_a_finding_that_can_mislead_is_one_warning(findings, line):
+    assert [text for level, text in describe(**findings) if level == "warn"] == [line]
+    assert len(find_audit_warnings(CLEAN | findings, ClassNames("control", "patient"))) == 1
+
+
+def test_defects_of_scans_are_notes():
+    lines = describe(non_finite=["a"], too_short=["b", "c"])
+    assert ("note", "1 scan has frames with missing values.") in lines
+    assert ("note", "2 scans have fewer than 50 valid frames.") in lines
+
+
+def test_what_does_not_differ_is_left_out():
+    lines = describe(label_by_site=None, length_by_site=None, repetition_time={"by_site": {"A": {"2.0": 9}}})
+    assert [text for _, text in lines] == [
+        "All 40 scans are used.",
+        "No duplicate scans.",
+        "Every region has signal in every scan.",
+        "Every site has both classes.",
+    ]
