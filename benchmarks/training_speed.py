@@ -5,26 +5,42 @@
 
 Trains all folds of all seeds together, every run for all its epochs (no early stopping). Prints a table of one
 row: the most steps that a run takes in an epoch, seconds from the first weight to the last test score, seconds with the
-connectomes included, milliseconds per epoch and fold, and peak memory.
+connectomes included, milliseconds per epoch and fold, the arithmetic of the products that BRIO cannot do without, and
+peak memory.
 """
 
 import argparse
 import json
 import time
 
+import numpy as np
 import torch
+from bench.brio_flops import count_flops
 
 from brio.cohort import Cohort, audit
 from brio.connectome import Connectomes
 from brio.device import resolve_device
 from brio.methods import make_method
+from brio.methods.brio.settings import BrioSettings
 from brio.protocol import leave_one_site_out
 from brio.training import Run
 from brio.training.source_cells import SourceCells
 
 
+def count_training_flops(settings: BrioSettings, graphs: Connectomes, runs: list[Run], steps: np.ndarray) -> float:
+    """Count the operations of the products in the training of some runs, which take ``steps`` [R] in an epoch."""
+    total = 0.0
+    for run, n_steps in zip(runs, steps.tolist(), strict=True):
+        source = run.fold.source
+        n_graphs = settings.epochs * n_steps * 2 * len(set(graphs.cohort.sites[source])) * settings.cell_batch
+        n_refreshes = -(-(settings.epochs - settings.T_w) * n_steps // settings.M)
+        n_frames = int(graphs.n_frames[source].sum())
+        total += count_flops(settings, graphs.n_rois, n_graphs, n_refreshes, len(source), n_frames)
+    return total
+
+
 def main() -> None:
-    """Train and print the line."""
+    """Train and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cohort")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda-tf32")
@@ -51,19 +67,21 @@ def main() -> None:
     with compute.network_precision():
         method.fit(graphs, runs)
     end = time.perf_counter()
-    steps = SourceCells(cohort, runs).steps(method.settings.cell_batch).max()
+    steps = SourceCells(cohort, runs).steps(method.settings.cell_batch)
+    flops = count_training_flops(method.settings, graphs, runs, steps) if args.method == "brio" else None
     peak = f"{torch.cuda.max_memory_allocated() / 2**30:.2f} GiB" if device.type == "cuda" else "not measured"
     per_epoch = 1e3 * (end - training_start) / (args.epochs * len(runs))
     measured = {
         "method": args.method,
         "runs": len(runs),
         "epochs": args.epochs,
-        "steps": steps,
+        "steps": steps.max(),
         "scans": len(cohort),
         "ROIs": cohort.n_rois,
         "training s": f"{end - training_start:.1f}",
         "with connectomes s": f"{end - start:.1f}",
         "ms per epoch and fold": f"{per_epoch:.1f}",
+        "products, TFLOP": "" if flops is None else f"{flops / 1e12:.0f}",
         "peak memory": peak,
         "device": compute.describe(),
     }

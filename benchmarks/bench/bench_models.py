@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from brio_flops import count_flops
 from plain_brio import PlainRun
 
 from brio.methods import make_method
@@ -128,14 +129,11 @@ def check_loss(method, stack):
 
 def find_epoch_floor(rates, settings, stack):
     """Seconds below which no code gets in a guided epoch."""
-    p, d, K = stack.connectomes.n_rois, settings.d_h, settings.K
     batches, _ = stack.sources.batches(2, settings.cell_batch)
     source = stack.runs[0].fold.source
-    a_pass = settings.layers * (4 * p * p * d + 6 * p * d * d)  # two graphs, three maps
     refreshes = -(-len(batches) // settings.M)
-    frames = float(stack.connectomes.n_frames[source].sum())
-    passes = 3 * batches.size + refreshes * len(source) * (1 + K)
+    n_rois, n_frames = stack.connectomes.n_rois, int(stack.connectomes.n_frames[source].sum())
     return rates.bound(
-        flops=passes * a_pass + refreshes * K * frames * p * (p + 1),
-        atanh=refreshes * K * len(source) * count_entries(stack.connectomes),
+        flops=count_flops(settings, n_rois, batches.size, refreshes, len(source), n_frames),
+        atanh=refreshes * settings.K * len(source) * count_entries(stack.connectomes),
     )

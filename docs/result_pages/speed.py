@@ -96,7 +96,7 @@ def page() -> str:
         "Two measurements of each; `python benchmarks/reestimate_portions.py abide-aal --device cuda-tf32`. "
         "Transcribed from the documentation of version 0.1.0 as `evidence/measurements/reestimate-portions.txt`.",
         "## All folds in one stack",
-        "BRIO, every run trained for all its epochs (`python benchmarks/training_speed.py abide-aal`); 25 steps an "
+        "BRIO, every run trained for all its epochs (`python benchmarks/training_speed.py abide-aal`); 27 steps an "
         "epoch are those of its settings today, 6 those of version 0.1.0. The conditions are under "
         "[benchmarks](benchmarks.md#on-a-gpu).",
         write_frame(read_measured_table("brio-training-speed.txt")),

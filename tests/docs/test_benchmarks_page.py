@@ -90,13 +90,14 @@ def test_a_page_without_a_measurement_is_refused(benchmarks_page, tmp_path):
 
 
 def test_targets_on_a_gpu_are_compared_with_the_stored_table(benchmarks_page):
-    columns = ["method", "runs", "epochs", "steps", "training s", "device"]
+    columns = ["method", "runs", "epochs", "steps", "training s", "products, TFLOP", "device"]
     rows = [
-        ["brio", "20", "100", "6", "20.4", "cuda (NVIDIA H200)"],
-        ["brio", "20", "100", "6", "5.9", "cuda (NVIDIA H200, TF32)"],
-        ["brio", "20", "100", "25", "99.0", "cuda (NVIDIA H200)"],  # other batches
-        ["brio", "100", "50", "6", "1.0", "cuda (NVIDIA H200)"],  # fewer epochs
+        ["brio", "20", "100", "6", "20.4", "134", "cuda (NVIDIA H200)"],
+        ["brio", "20", "100", "6", "5.9", "134", "cuda (NVIDIA H200, TF32)"],
+        ["brio", "20", "100", "27", "99.0", "300", "cuda (NVIDIA H200)"],  # other batches
+        ["brio", "100", "50", "6", "1.0", "300", "cuda (NVIDIA H200)"],  # fewer epochs
     ]
-    rows = benchmarks_page._list_gpu_rows(pd.DataFrame(rows, columns=columns))
-    assert [row[1:] for row in rows[:2]] == [["20.4 s", "at most 6 s", "missed"], ["5.9 s", "at most 6 s", "met"]]
-    assert {row[-1] for row in rows[2:]} == {"not measured"}
+    first, second, *others = benchmarks_page._list_gpu_rows(pd.DataFrame(rows, columns=columns))
+    assert first[1:] == ["20.4 s", "at most 6 s", "missed", "2 s", "10.2x"]  # 134 TFLOP at 67 TFLOP/s
+    assert second[1:] == ["5.9 s", "at most 6 s", "met", "271 ms", "21.8x"]
+    assert {row[3] for row in others} == {"not measured"}
