@@ -50,11 +50,11 @@ def count_parts() -> dict[str, dict[str, tuple[int, float]]]:
     common = small.index.intersection(large.index)
     ratio = float(large[common].sum() / small[common].sum())
     parts = {
-        "all networks at unseen sites": ("unseen-sites", n_folds * SEEDS),
+        "networks and BRIO plus at unseen sites": ("unseen-sites", n_folds * SEEDS),
         "arms of the studies": ("studies", n_folds * SEEDS),
         # the runs with seed 0 of what a search chose are copied from it
-        "all networks tuned": ("tuning", n_folds * (CONFIGURATIONS + SEEDS - 1)),
-        "all networks at known sites": ("in-distribution", count_folds("in-distribution") * SEEDS),
+        "networks, tuned": ("tuning", n_folds * (CONFIGURATIONS + SEEDS - 1)),
+        "networks and BRIO plus at known sites": ("in-distribution", count_folds("in-distribution") * SEEDS),
     }
     counted: dict[str, dict[str, tuple[int, float]]] = {}
     for part, (folder, runs) in parts.items():

@@ -21,7 +21,16 @@ from .comparisons import (
     site_scores,
     with_interval,
 )
-from .evidence import describe_protocol, link_figure, name_source, read_methods, read_paper_claim, read_runs, read_study
+from .evidence import (
+    describe_protocol,
+    describe_version,
+    link_figure,
+    name_source,
+    read_methods,
+    read_paper_claim,
+    read_runs,
+    read_study,
+)
 from .markdown import (
     arm_label,
     atlas_label,
@@ -163,7 +172,8 @@ def page() -> str:
     return write_page(
         TITLE,
         *_conclusion(),
-        f"Every arm has BRIO's own settings; {describe_protocol(read_runs('studies/aal116/arms/brio'))}; TF32. p "
+        f"Every arm has the settings of BRIO; {describe_protocol(read_runs('studies/aal116/arms/brio'))}; TF32. "
+        f"{describe_version('studies/aal116/arms/brio')} p "
         "values are from Wilcoxon's signed-rank test over sites, corrected by Holm's method for "
         f"{len(differences('aal116'))} comparisons.",
         write_table(["arm", "what it does"], [[arm_label(arm), text] for arm, text in ARMS.items()]),

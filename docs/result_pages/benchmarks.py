@@ -127,13 +127,14 @@ def page(folder: Path = EVIDENCE / FOLDER) -> str:
             ["work", "measured", "target", "outcome", "floor", "brio over floor"],
             _list_gpu_rows(read_measured_table(ON_GPU)),
         ),
-        f"The floor is the arithmetic of the products at the peak of the data sheet of an H200, {PEAK['full precision']:g} "
-        f"TFLOP/s in full precision and {PEAK['TF32']:g} in TF32. In TF32 it is not the products that take the time.",
+        "The floor is the arithmetic of the products at the peak of the data sheet of an H200, "
+        f"{PEAK['full precision']:g} TFLOP/s in full precision and {PEAK['TF32']:g} in TF32. In TF32 it is not the "
+        "products that take the time.",
         "## More workers",
         _join_comments(WORKERS),
         write_frame(read_measured_table(WORKERS)),
-        "The wall time includes the start of the workers. A stack of this job is small (2 s); those of a real one take "
-        "20 to 500 s.",
+        "The wall time includes the start of the workers. The stacks of this job are small, so that it weighs more "
+        "than in a real one.",
         write_commands(
             "make bench KEEP=evidence/bench/cpu.json",
             "python benchmarks/training_speed.py abide-aal --device cuda-tf32 --setting cell_batch=4",

@@ -123,7 +123,9 @@ def write_simulated() -> list[str]:
         "the patients have it.",
         write_frame(present),
         "Ten simulated cohorts per regime, the last of eight sites as test site: `python "
-        "benchmarks/simulated_regimes.py`; stored as `evidence/measurements/simulated-regimes.txt`.",
+        "benchmarks/simulated_regimes.py`; stored as `evidence/measurements/simulated-regimes.txt`. Intervals "
+        "are bootstrap intervals over the ten cohorts, which are somewhat too narrow for so few ([coverage]"
+        "(../statistics.md)).",
         state(
             "The arms of version 2, which had alignment of sites and its qualification, say why these were removed: "
             "without alignment, or with alignment that is not qualified, its AUC differs by no more than "
@@ -132,6 +134,6 @@ def write_simulated() -> list[str]:
             all(old[r, "brio-plus"] > old[r, "w/o re-estimation penalty"] for r in misleading),
         ),
         write_frame(parts),
-        "Stored as `evidence/measurements/simulated-regimes-version-2.txt`.",
+        "Stored as `evidence/measurements/simulated-regimes-version-2.txt`; intervals as above.",
     ]
     return blocks

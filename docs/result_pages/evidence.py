@@ -148,6 +148,17 @@ def link_figure(path: str, caption: str) -> str:
     return f"![{caption}](../../evidence/{path})"
 
 
+def describe_version(folder: str) -> str:
+    """Say that a stored study or job is of version 0.1.0, whose BRIO had other settings; empty where it is not."""
+    if any((EVIDENCE / folder / name).is_file() for name in ("study.json", "sites.csv")):
+        return ""
+    return (
+        "Computed with version 0.1.0 and the settings that BRIO had then: four scans of each site and class in a "
+        "batch, "
+        "raw descriptors, at most 220 epochs."
+    )
+
+
 def name_source(*folders: str) -> str:
     """Return the line that says which stored files a section was computed from."""
     for folder in folders:

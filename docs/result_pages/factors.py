@@ -12,6 +12,7 @@ from brio.results.format import format_signed, state_p
 from .comparisons import Verdict, compare_sites, difference_cells, judge, reverse, shown
 from .evidence import (
     describe_protocol,
+    describe_version,
     link_figure,
     name_source,
     read_paper,
@@ -138,7 +139,8 @@ def page() -> str:
             one.loc["random", "p_holm"] <= 0.05
             and all(kept_differences(s).loc[["relevance", "support"], "p_holm"].min() > 0.05 for s in _shares()),
         ),
-        f"AAL116, BRIO's own settings; {describe_protocol(read_runs(f'{STUDIES}/arms/brio'))}; TF32.",
+        f"AAL116; {describe_protocol(read_runs(f'{STUDIES}/arms/brio'))}; TF32. "
+        f"{describe_version(f'{STUDIES}/arms/brio')}",
         *_retention(),
         *_regions(),
         *_propositions(),

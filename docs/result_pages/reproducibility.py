@@ -9,7 +9,14 @@ import pandas as pd
 from brio.results.format import format_p, format_signed, state_p
 
 from .comparisons import compare_pair, site_scores
-from .evidence import count_fingerprints, name_source, read_measured_table, read_measurement, read_runs
+from .evidence import (
+    count_fingerprints,
+    describe_version,
+    name_source,
+    read_measured_table,
+    read_measurement,
+    read_runs,
+)
 from .markdown import arm_label, atlas_label, fixed, signed_interval, state, write_frame, write_page, write_table
 
 FILE = "reproducibility.md"
@@ -110,6 +117,7 @@ def page() -> str:
             "point between two trained networks should not be read as gains.",
             largest_mean > 1,
         ),
+        f"Jobs that are compared here were c{describe_version(f'{STUDY_ARMS}/brio')[1:]}",
         "AUC in percent at unseen sites. Differences are paired over sites; p values are from Wilcoxon's signed-rank "
         "test and not corrected.",
         "## Precision",

@@ -8,6 +8,7 @@ import pandas as pd
 
 from .comparisons import Verdict
 from .evidence import (
+    describe_version,
     link_figure,
     name_source,
     read_measured_table,
@@ -73,22 +74,26 @@ def page() -> str:
     return write_page(
         TITLE,
         state(
-            f"**Training is cheap.** One epoch of one fold of BRIO takes {fixed(brio['time'], 0)} ms on one H200; the "
-            f"paper reports {fixed(paper_ms, 0)} ms. {len(held_claims())} of the paper's {len(CLAIMS)} comparisons of "
+            f"**Training is cheap.** One epoch of one fold of BRIO took {fixed(brio['time'], 0)} ms on one H200, "
+            "with the "
+            f"batches of version 0.1.0; the paper reports {fixed(paper_ms, 0)} ms. {len(held_claims())} of the "
+            f"paper's {len(CLAIMS)} comparisons of "
             f"time and memory hold. Peak memory depends on K by default ({fixed(brio['memory'], 0)} MiB at BRIO's own "
             f"K, {fixed(costs().loc['brio, K = 2', 'memory'], 0)} at K = 2), because re-estimates are made in "
             "portions as large as a training step; with a quarter of that it does not.",
             brio["time"] < paper_ms and memory_spread() > SAME_MEMORY > portioned_spread("a quarter"),
         ),
         "## One run alone",
-        f"AAL116, {int(rows['source_scans'].max())} source scans, {device}, nothing else on the GPU. Memory is what "
+        f"AAL116, {int(rows['source_scans'].max())} source scans, {device}, nothing else on the GPU. "
+        f"{describe_version(STUDY)} Memory is what "
         "training adds to the connectomes. Each row is one measurement.",
         write_table(
             ["method", "ms per epoch", "peak memory, MiB"],
             [[arm_label(str(n)), fixed(r["time"]), fixed(r["memory"], 0)] for n, r in order.iterrows()],
         ),
         f"The paper: {read_paper_claim(STUDY)}",
-        "Times vary: a refresh of the qualifications takes most of BRIO's time and falls into some epochs only. "
+        "Times vary: a refresh of the qualifications takes a large part of BRIO's time and falls into some epochs "
+        "only. "
         "Whether BRIO is faster than BrainOOD is therefore open: compare the default row of the next table at K = 8.",
         link_figure(f"{STUDY}/figure.svg", "Time and memory of the methods"),
         "## Smaller portions of re-estimates",

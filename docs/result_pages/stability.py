@@ -11,7 +11,15 @@ from brio.diagnostics import DELTA_AUC, discordance_interval, discordance_rate, 
 from brio.results.format import format_p, format_signed, state_p
 
 from .comparisons import Verdict, arm_scores, compare_sites, difference_cells, judge, shown
-from .evidence import describe_protocol, link_figure, name_source, read_paper_claim, read_runs, read_study
+from .evidence import (
+    describe_protocol,
+    describe_version,
+    link_figure,
+    name_source,
+    read_paper_claim,
+    read_runs,
+    read_study,
+)
 from .markdown import arm_label, fixed, in_words, interval, state, write_commands, write_page, write_table
 
 FILE = "stability.md"
@@ -194,7 +202,8 @@ def page() -> str:
             f"of {in_words(arm.upper() for arm in steadier.index)} change less than BRIO's.",
             rho()[2] < 0 and set(steadier.index) == {"coral", "irm"},
         ),
-        f"AAL116; {describe_protocol(read_runs(f'{STUDIES}/arms/brio'))}; TF32. *Site discrepancy* measures how "
+        f"AAL116; {describe_protocol(read_runs(f'{STUDIES}/arms/brio'))}; TF32. "
+        f"{describe_version(f'{STUDIES}/arms/brio')} *Site discrepancy* measures how "
         "differently representations are distributed across source sites; *predictive variation* how much a "
         "prediction changes when the connectome is re-estimated from the same scan. Differences are paired over "
         "folds; p values are from Wilcoxon's signed-rank test, corrected by Holm's method within each table.",

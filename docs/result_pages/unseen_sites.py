@@ -24,6 +24,7 @@ from .evidence import (
     name_source,
     read_jobs,
     read_measurement,
+    read_paper,
     read_runs,
     read_summaries,
 )
@@ -147,7 +148,8 @@ def page() -> str:
         "seeds. Intervals are 95 % intervals over sites (t). p values are from Wilcoxon's signed-rank test over "
         f"sites, corrected by Holm's method for the {len(differences('aal116', 'ridge'))} comparisons of a column "
         f"({len(differences('cc200', 'ridge'))} on CC200). "
-        f"The paper's cohort cannot be a subset of this release, so its figures are a guide only. {STATISTICS}",
+        f"The paper's cohort has more controls ({read_paper()['n_controls']}) than this release "
+        f"({read_paper()['n_controls_of_the_release']}), so its figures are a guide only. {STATISTICS}",
         "## AAL116",
         "Every network has its own settings, at most 80 epochs and a checkpoint chosen on the validation sites; what "
         "tuning would add is on [a page of its own](tuning.md). Linear models choose their penalty on the same sites, "

@@ -150,5 +150,5 @@ def write_deci() -> list[str]:
         ),
         write_frame(table.reset_index()),
         "`python benchmarks/checkpoint_on_test_site.py abide-aal deci --seeds 3 --device cuda`; stored as "
-        "`evidence/measurements/deci-checkpoint-on-test-site.txt`.",
+        "`evidence/measurements/deci-checkpoint-on-test-site.txt`. Its intervals are bootstrap intervals over sites.",
     ]

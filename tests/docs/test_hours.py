@@ -30,12 +30,12 @@ def test_five_seeds_take_five_thirds_of_the_three_that_were_measured(count_hours
     place = ROOT / "evidence" / "unseen-sites" / "aal116"
     measured = sum(sum(read_seconds("unseen-sites", "aal116", job.name)) for job in place.iterdir() if job.is_dir())
     own = sum(read_seconds("brio-plus", "aal116-17-source-sites", "brio-plus"))
-    _, seconds = count_hours.count_parts()["all networks at unseen sites"]["aal116"]
+    _, seconds = count_hours.count_parts()["networks and BRIO plus at unseen sites"]["aal116"]
     assert seconds == pytest.approx(measured * 5 / 3 + own)
 
 
 def test_what_one_cohort_alone_measured_is_scaled(count_hours):
     """Networks were tuned on 116 ROIs alone; with 200, runs take longer, and there are as many of them."""
-    (n_small, small), (n_large, large) = count_hours.count_parts()["all networks tuned"].values()
+    (n_small, small), (n_large, large) = count_hours.count_parts()["networks, tuned"].values()
     assert n_small == n_large == 21 * 20 * (4 + 4)
     assert 1 < large / small < 4
