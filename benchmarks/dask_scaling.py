@@ -26,6 +26,7 @@ import time
 from pathlib import Path
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from brio.cohort.simulate import Simulation, simulate
 from brio.jobs import JobSpec, run_job
@@ -82,7 +83,8 @@ def main() -> None:
         print(f"{2 * args.sites * args.per_class} scans of {args.rois} ROIs, {args.threads} threads each\n")
         print_row("workers", "wall time, s", "against the first", "against this process", "same predictions")
         print_row("---", "---", "---", "---", "---")
-        local = time_job(describe(None), place / "local")
+        with threadpool_limits(args.threads):  # numpy's products too, as in a worker
+            local = time_job(describe(None), place / "local")
         print_row("this process", f"{local:.0f}", "", "1.00", "")
         expected = (place / "local" / "predictions.csv").read_bytes()
         first, same = None, True
