@@ -6,6 +6,7 @@ from functools import cache
 
 import pandas as pd
 
+from .benchmarks import write_gpu_table
 from .comparisons import Verdict
 from .evidence import (
     describe_version,
@@ -104,7 +105,7 @@ def page() -> str:
         "BRIO, every run trained for all its epochs (`python benchmarks/training_speed.py abide-aal`); 27 steps an "
         "epoch are those of its settings today, 6 those of version 0.1.0. The conditions are under "
         "[benchmarks](benchmarks.md#on-a-gpu).",
-        write_frame(read_measured_table("brio-training-speed.txt")),
+        write_gpu_table(),
         "Time and memory of larger cohorts: [How do time and memory grow?](growth.md)",
         name_source(STUDY, "measurements"),
     )
