@@ -3,9 +3,9 @@
     python benchmarks/strange_scans.py FOLDER [--method ridge]
 
 FOLDER holds packed scans of ABIDE, aal116 and cc200. For each site, a model is fitted to the others, and scans of the
-site are checked as they are and made strange in seven ways, with region names left out where these would tell. Prints
-a table in Markdown: the share of flagged scans, its mean, median, least and largest over sites, and the sites where
-more than a tenth of the scans as they are is flagged.
+site are checked as they are and made strange in seven ways, without the names of regions where these would give the
+change away. Prints a table in Markdown: the share of flagged scans, its mean, median, least and largest over sites, and
+the sites where more than a tenth of the scans as they are is flagged.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from brio.models.ranges import check_ranges
 ORDINARY = "as they are"
 
 
-def read_both(folder: str | Path, place: Path) -> tuple[Cohort, Cohort]:
+def read_atlases(folder: str | Path, place: Path) -> tuple[Cohort, Cohort]:
     """Read ABIDE with both atlases, without the scans that the audit excludes."""
     aal, cc = (import_cohort("packed", folder, place / name, atlas=name) for name in ("aal116", "cc200"))
     keep = audit(aal, companions=[cc]).keep
@@ -39,34 +39,34 @@ def fit_without(cohort: Cohort, site: str, method: str = "ridge") -> Model:
     return fit_model(JobSpec(cohort.select(cohort.sites != site), [method], exclude=False, device="cpu"))
 
 
-def make_strange(here: Cohort, there: Cohort) -> dict[str, Cohort]:
+def make_strange(aal: Cohort, cc: Cohort) -> dict[str, Cohort]:
     """Make the scans of a site strange, each way a cohort of its own.
 
     Parameters
     ----------
-    here, there : Cohort
+    aal, cc : Cohort
         The same scans with 116 and with 200 ROIs.
 
     Returns
     -------
     dict of Cohort
     """
-    rng, unnamed = np.random.default_rng(0), Atlas.unnamed(here.n_rois)
-    order, neighbours, sides = rng.permutation(here.n_rois), np.arange(here.n_rois), _exchange_sides(here.atlas)
-    neighbours[[40, 41]] = 41, 40
-    scans, wide = ([np.array(one.scan(i)) for i in range(len(one))] for one in (here, there))
+    rng, unnamed = np.random.default_rng(0), Atlas.unnamed(aal.n_rois)
+    order, sides = rng.permutation(aal.n_rois), _exchange_sides(aal.atlas)
+    scans, wide = ([np.array(one.scan(i)) for i in range(len(one))] for one in (aal, cc))
+    swapped = [_exchange_neighbours(scan, rng.integers(aal.n_rois - 1)) for scan in scans]
     return {
-        "noise": _replace_scans(here, [rng.normal(size=scan.shape) for scan in scans]),
-        "half the length": _replace_scans(here, [scan[: len(scan) // 2] for scan in scans]),
-        "another repetition time": replace(here, participants=here.participants.assign(tr=0.8)),
-        "another atlas of the same size": _replace_scans(here, [scan[:, : here.n_rois] for scan in wide], unnamed),
-        "regions in another order": _replace_scans(here, [scan[:, order] for scan in scans], unnamed),
-        "left and right exchanged": _replace_scans(here, [scan[:, sides] for scan in scans], unnamed),
-        "two neighbouring columns exchanged": _replace_scans(here, [scan[:, neighbours] for scan in scans], unnamed),
+        "noise": _replace_scans(aal, [rng.normal(size=scan.shape) for scan in scans]),
+        "half the length": _replace_scans(aal, [scan[: len(scan) // 2] for scan in scans]),
+        "another repetition time": replace(aal, participants=aal.participants.assign(tr=0.8)),
+        "another atlas of the same size": _replace_scans(aal, [scan[:, : aal.n_rois] for scan in wide], unnamed),
+        "regions in another order": _replace_scans(aal, [scan[:, order] for scan in scans], unnamed),
+        "left and right exchanged": _replace_scans(aal, [scan[:, sides] for scan in scans], unnamed),
+        "two neighbouring columns exchanged": _replace_scans(aal, swapped, unnamed),
     }
 
 
-def find_share(model: Model, cohort: Cohort) -> float:
+def find_flagged_share(model: Model, cohort: Cohort) -> float:
     """Find the share of scans that a model does not take for its own kind."""
     return float((check_ranges(model.ranges, model.mean, Connectomes(cohort))["in_range"] == "no").mean())
 
@@ -75,6 +75,13 @@ def _exchange_sides(atlas: Atlas) -> np.ndarray:
     """Find the column of the same region on the other side; of a region in the middle its own."""
     names, other = atlas.rois["name"].astype(str).tolist(), {"_L": "_R", "_R": "_L"}
     return np.array([names.index(name[:-2] + other.get(name[-2:], name[-2:])) for name in names])
+
+
+def _exchange_neighbours(scan: np.ndarray, first: int) -> np.ndarray:
+    """Exchange a column with the next one."""
+    out = scan.copy()
+    out[:, [first, first + 1]] = scan[:, [first + 1, first]]
+    return out
 
 
 def _replace_scans(cohort: Cohort, scans: list[np.ndarray], atlas: Atlas | None = None) -> Cohort:
@@ -98,12 +105,12 @@ def main() -> None:
     args = parser.parse_args()
     shares: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory(prefix="brio-strange-") as place:
-        aal, cc = read_both(args.folder, Path(place))
+        aal, cc = read_atlases(args.folder, Path(place))
         for site in sorted(set(aal.sites)):
             model = fit_without(aal, site, args.method)
-            here, there = (cohort.select(cohort.sites == site) for cohort in (aal, cc))
-            for name, cohort in ({ORDINARY: here} | make_strange(here, there)).items():
-                shares.setdefault(name, {})[site] = 100 * find_share(model, cohort)
+            own, wide = (cohort.select(cohort.sites == site) for cohort in (aal, cc))
+            for name, cohort in ({ORDINARY: own} | make_strange(own, wide)).items():
+                shares.setdefault(name, {})[site] = 100 * find_flagged_share(model, cohort)
     print("| scans | flagged, mean over sites, % | median | least | largest |\n| --- | --- | --- | --- | --- |")
     for name, by_site in shares.items():
         values = list(by_site.values())

@@ -1,19 +1,17 @@
 """How long does a whole leave-one-site-out training take, and how much GPU memory does it need?
 
     python benchmarks/training_speed.py COHORT [--device cuda] [--epochs 100] [--seeds 1] [--method brio]
-        [--setting cell_batch=4 --setting M=18]
+        [--setting cell_batch=4]
 
 Trains all folds of all seeds together, every run for all its epochs (no early stopping). Prints a table of one
 row: the most steps that a run takes in an epoch, seconds from the first weight to the last test score, seconds with the
-connectomes included, milliseconds per epoch and fold, the arithmetic of the products that BRIO cannot do without, and
-peak memory.
+connectomes included, milliseconds per epoch and fold, the arithmetic of BRIO's products, and peak memory.
 """
 
 import argparse
 import json
 import time
 
-import numpy as np
 import torch
 from bench.brio_flops import count_flops
 
@@ -27,12 +25,13 @@ from brio.training import Run
 from brio.training.source_cells import SourceCells
 
 
-def count_training_flops(settings: BrioSettings, graphs: Connectomes, runs: list[Run], steps: np.ndarray) -> float:
-    """Count the operations of the products in the training of some runs, which take ``steps`` [R] in an epoch."""
+def count_training_flops(settings: BrioSettings, graphs: Connectomes, runs: list[Run], cells: SourceCells) -> float:
+    """Count the operations of the products in the training of some runs."""
     total = 0.0
-    for run, n_steps in zip(runs, steps.tolist(), strict=True):
+    counts = zip(runs, cells.steps(settings.cell_batch).tolist(), cells.n_sites.tolist(), strict=True)
+    for run, n_steps, n_sites in counts:
         source = run.fold.source
-        n_graphs = settings.epochs * n_steps * 2 * len(set(graphs.cohort.sites[source])) * settings.cell_batch
+        n_graphs = settings.epochs * n_steps * 2 * n_sites * settings.cell_batch
         n_refreshes = -(-(settings.epochs - settings.T_w) * n_steps // settings.M)
         n_frames = int(graphs.n_frames[source].sum())
         total += count_flops(settings, graphs.n_rois, n_graphs, n_refreshes, len(source), n_frames)
@@ -50,6 +49,8 @@ def main() -> None:
     parser.add_argument("--setting", action="append", default=[], help="NAME=NUMBER of the method; repeatable")
     args = parser.parse_args()
 
+    settings = {name: json.loads(number) for name, number in (one.split("=", 1) for one in args.setting)}
+    method = make_method(args.method, settings | {"epochs": args.epochs, "patience": None})
     compute = resolve_device(args.device)
     device = compute.torch_device
     imported = Cohort.load(args.cohort)
@@ -62,20 +63,18 @@ def main() -> None:
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
     training_start = time.perf_counter()
-    settings = {name: json.loads(number) for name, number in (one.split("=", 1) for one in args.setting)}
-    method = make_method(args.method, {"epochs": args.epochs, "patience": None} | settings)
     with compute.network_precision():
         method.fit(graphs, runs)
     end = time.perf_counter()
-    steps = SourceCells(cohort, runs).steps(method.settings.cell_batch)
-    flops = count_training_flops(method.settings, graphs, runs, steps) if args.method == "brio" else None
+    cells = SourceCells(cohort, runs)
+    flops = count_training_flops(method.settings, graphs, runs, cells) if args.method == "brio" else None
     peak = f"{torch.cuda.max_memory_allocated() / 2**30:.2f} GiB" if device.type == "cuda" else "not measured"
     per_epoch = 1e3 * (end - training_start) / (args.epochs * len(runs))
     measured = {
         "method": args.method,
         "runs": len(runs),
         "epochs": args.epochs,
-        "steps": steps.max(),
+        "steps": cells.steps(method.settings.cell_batch).max(),
         "scans": len(cohort),
         "ROIs": cohort.n_rois,
         "training s": f"{end - training_start:.1f}",
@@ -85,8 +84,8 @@ def main() -> None:
         "peak memory": peak,
         "device": compute.describe(),
     }
-    for cells in (measured, ["---"] * len(measured), measured.values()):
-        print(f"| {' | '.join(map(str, cells))} |")
+    for row in (measured, ["---"] * len(measured), measured.values()):
+        print(f"| {' | '.join(map(str, row))} |")
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def count_parts() -> dict[str, dict[str, tuple[int, float]]]:
     own = {cohort: mean_seconds(EVIDENCE / "brio-plus" / f"{cohort}-17-source-sites") for cohort in COHORTS}
     unseen = {c: pd.concat([mean_seconds(EVIDENCE / "unseen-sites" / c), own[c]]) for c in COHORTS}
     small, large = (unseen[cohort] for cohort in COHORTS)
-    common = small.index.intersection(large.index)
+    common = small.index.intersection(large.index).difference(own["aal116"].index)  # networks alone
     ratio = float(large[common].sum() / small[common].sum())
     parts = {
         "networks and BRIO plus at unseen sites": ("unseen-sites", n_folds * SEEDS),

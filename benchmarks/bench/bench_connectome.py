@@ -6,11 +6,11 @@ of the distinct frames alone, 63 % of them.
 
 import numpy as np
 import pytest
+from brio_flops import DISTINCT
 
 from brio.connectome import Connectomes, ReestimateRequest
 
 K, BLOCK, REESTIMATED = 8, 10, 50
-DISTINCT = 1 - np.exp(-1)  # share of the frames in a resample
 
 
 def correlate(scan, dtype):

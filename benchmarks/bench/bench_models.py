@@ -128,7 +128,7 @@ def check_loss(method, stack):
 
 
 def find_epoch_floor(rates, settings, stack):
-    """Seconds below which no code gets in a guided epoch."""
+    """Seconds of the products and of Fisher z in a guided epoch."""
     batches, _ = stack.sources.batches(2, settings.cell_batch)
     source = stack.runs[0].fold.source
     refreshes = -(-len(batches) // settings.M)

@@ -1,17 +1,24 @@
-"""Floating-point operations that training BRIO cannot do without: products of the network and of re-estimates."""
+"""Floating-point operations of the products in BRIO's training: those of the network, and those of re-estimates."""
+
+import math
+
+DISTINCT = 1 - math.exp(-1)
+"""Share of the frames that a resample holds, however often."""
 
 
 def count_flops(settings, n_rois, n_graphs, n_refreshes, n_source, n_frames):
-    """Count the operations of some steps and refreshes of one run.
+    """Count the operations of some steps and refreshes of one run, with graphs as dense matrices.
 
     Parameters
     ----------
     settings : BrioSettings
     n_rois : int
     n_graphs : int
-        Graphs of all steps. Each passes the network once forward and, twice as dear, once backward.
+        Graphs of all steps. A map is applied forward and twice backward (its input and its weights have a gradient), a
+        graph forward and once backward (it has none itself).
     n_refreshes : int
-        Of the qualifications: every source scan passes forward, and so do its K re-estimates, which are computed.
+        Refreshes of the qualifications. Each computes K re-estimates of every source scan, and passes the scan and its
+        re-estimates forward.
     n_source, n_frames : int
         Source scans, and the frames of all of them.
 
@@ -19,7 +26,9 @@ def count_flops(settings, n_rois, n_graphs, n_refreshes, n_source, n_frames):
     -------
     float
     """
-    width = settings.d_h
-    forward = settings.layers * (4 * n_rois**2 * width + 6 * n_rois * width**2)  # two graphs, three maps
-    passes = 3 * n_graphs + n_refreshes * n_source * (1 + settings.K)
-    return float(passes * forward + n_refreshes * settings.K * n_frames * n_rois * (n_rois + 1))
+    graphs = settings.layers * 2 * 2 * n_rois**2 * settings.d_h  # two graphs in a layer
+    maps = settings.layers * 3 * 2 * n_rois * settings.d_h**2  # three maps in a layer
+    steps = n_graphs * (2 * graphs + 3 * maps)
+    forward = n_refreshes * n_source * (1 + settings.K) * (graphs + maps)
+    reestimates = n_refreshes * settings.K * DISTINCT * n_frames * n_rois * (n_rois + 1)
+    return float(steps + forward + reestimates)

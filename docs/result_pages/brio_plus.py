@@ -116,9 +116,9 @@ def _write_merged() -> list[str]:
         write_commands(
             "python benchmarks/merge_regions.py abide-cc cc100 --regions 100",
             "brio run cc100 --with abide-cc --with abide-aal --method brio-plus --method log-ridge --seeds 3 --set "
-            "protocol.validation_sites=0 --out brio-plus",
+            "protocol.validation_sites=0 --device cpu --out brio-plus",
             "brio run cc100 --with abide-cc --with abide-aal --method ridge --method fc-tangent-ridge --seeds 3 --set "
-            "protocol.validation_sites=0 --set choose_by=source-sites --out linear",
+            "protocol.validation_sites=0 --set choose_by=source-sites --device cpu --out linear",
         ),
         "The same with `cc50` and `--regions 50`.",
         *(block for n in MERGED for block in (f"### {n} regions", _unseen_table(places[n]))),

@@ -149,9 +149,15 @@ def link_figure(path: str, caption: str) -> str:
 
 
 def describe_version(folder: str) -> str:
-    """Say that a stored study or job is of version 0.1.0, whose BRIO had other settings; empty where it is not."""
+    """Say that a stored study or job is of version 0.1.0, whose BRIO had other settings.
+
+    Raises
+    ------
+    ValueError
+        If it is of a later version: the sentence would be wrong.
+    """
     if any((EVIDENCE / folder / name).is_file() for name in ("study.json", "sites.csv")):
-        return ""
+        raise ValueError(f"{folder} is not of version 0.1.0")
     return (
         "Computed with version 0.1.0 and the settings that BRIO had then: four scans of each site and class in a "
         "batch, "

@@ -54,7 +54,8 @@ def page() -> str:
         ),
         f"AAL116, ridge; {describe_protocol(plain)}. ComBat is fitted to the source sites of each fold. p values are "
         "from Wilcoxon's signed-rank test over sites, corrected by Holm's method for three comparisons. No network "
-        "was tried. Jobs with ComBat are of version 0.1.0; its ridge chose another penalty where several scored alike.",
+        "was tried. Jobs with ComBat are of version 0.1.0; the ridge of that version chose another penalty where "
+        "several scored alike.",
         write_commands(
             "brio run abide-aal --method ridge --seeds 3 --set harmonise.kind=combat --set "
             "harmonise.unseen=identity --out combat/identity",

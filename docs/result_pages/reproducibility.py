@@ -117,7 +117,7 @@ def page() -> str:
             "point between two trained networks should not be read as gains.",
             largest_mean > 1,
         ),
-        f"Jobs that are compared here were c{describe_version(f'{STUDY_ARMS}/brio')[1:]}",
+        f"*Arms and precision, and the same command twice:* {describe_version(f'{STUDY_ARMS}/brio')}",
         "AUC in percent at unseen sites. Differences are paired over sites; p values are from Wilcoxon's signed-rank "
         "test and not corrected.",
         "## Precision",

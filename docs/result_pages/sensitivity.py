@@ -83,7 +83,7 @@ def page() -> str:
             k2["aal116"]["p_holm"] <= 0.05 < k2["cc200"]["p_holm"]
             and bool((factors["p_holm"] > 0.05).all() and (blocks["p_holm"] > 0.05).all()),
         ),
-        "- One factor has the lowest mean on both atlases. The highest mean is at "
+        "- Of the numbers of factors, one has the lowest mean on both atlases. The highest mean is at "
         f"{scores('aal116', 'J').mean().idxmax().split(',')[1]} on AAL116 ({format_signed(j16['mean'])}, "
         f"{state_p(j16['p_holm'])}) and at {scores('cc200', 'J').mean().idxmax().split(',')[1]} on CC200. BRIO's "
         "setting was not changed: that would be a choice made on test sites.\n- The estimated block length is "

@@ -197,13 +197,14 @@ def page(titles: dict[str, str]) -> str:
                 "*Shown* means a p value of at most 0.05 after Holm's correction for the comparisons of the table. "
                 "*Not shown* does not mean equal.",
                 f"The audit leaves {job.n_scans} scans and excludes {job.n_excluded}. The paper's cohort has "
-                f"{read_paper()['n_scans']:,} scans of which {read_paper()['n_controls']} are controls; this release "
-                "has "
-                f"{read_paper()['n_controls_of_the_release']} controls, so it cannot be a subset.",
+                f"{read_paper()['n_scans']:,} scans, of which {read_paper()['n_controls']} are of controls. This "
+                f"release has {read_paper()['n_controls_of_the_release']} of them before the audit, so the paper's "
+                "cohort cannot be a subset.",
                 "The comparisons at unseen and at known sites and our own studies (permutation, learning curve, "
                 f"subgroups, calibration, decision curve, adaptation) are of version {describe_versions()}. The "
-                "paper's other studies are of version 0.1.0; their pages say so. Networks ran on NVIDIA H200 in TF32, "
-                "where a page says nothing else; linear models on CPUs, BRIO plus on an H200 in full precision.",
+                "paper's other studies, tuning and harmonisation are of version 0.1.0; their pages say so. Where a "
+                "page says nothing else, networks ran on NVIDIA H200 in TF32, BRIO plus there in full precision, and "
+                "linear models on CPUs.",
                 "Every number is computed from the files in `evidence/` by `make results`; no participant-level row "
                 "is stored there.",
             ]

@@ -1,9 +1,10 @@
-"""How a command ends: the version, errors of the system, exits that were asked for, and outputs of a job."""
+"""What a command prints last, and how it ends: errors of the system, interruptions, outputs of a job."""
 
 import importlib
 import sys
 import threading
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -50,9 +51,8 @@ def test_an_interruption_before_a_command_begins(brio, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(application, "app", interrupt)
-    said = brio("methods")
-    assert said.status == 130
-    assert "Traceback" not in said.err
+    line = "brio: interrupted; give the same command again; nothing is left half-written\n"
+    assert brio("methods") == (130, "", line)
 
 
 def test_warnings_of_other_packages_are_shown_as_ever(brio, monkeypatch):
@@ -79,4 +79,4 @@ def test_a_job_with_a_report_names_its_table_figure_and_page(brio, here):
     assert said.status == 0, said
     for name in ("table.md", "sites.png", "report.html"):
         assert (here / "job2" / name).stat().st_size > 0
-        assert f"job2/{name}" in said.out
+        assert str(Path("job2") / name) in said.out

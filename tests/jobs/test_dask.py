@@ -402,6 +402,8 @@ def test_a_file_for_slurm_says_what_each_job_gets(tmp_path):
     assert keywords["job_extra_directives"] == ["--gres=gpu:1", "--nice"]
     assert keywords["job_script_prologue"][0] == "export OMP_NUM_THREADS=4"
     assert keywords["job_script_prologue"][-1] == "module load x"
+    for name in ("MEMORY__PAUSE", "PROFILE__ENABLED"):
+        assert f"export DASK_DISTRIBUTED__WORKER__{name}=False" in keywords["job_script_prologue"]
     assert keywords["worker_extra_args"] == ["--resources", "GPU=1"]
     assert "python" not in keywords, "that of the client is the default"
     (tmp_path / "slurm.toml").write_text(f'{needed}python = "/opt/python"\n')
@@ -452,8 +454,8 @@ def test_one_kind_of_cluster():
 class StandInClient:
     """The part of a client of Dask that :class:`Workers` uses; methods named in ``lost`` find no scheduler."""
 
-    def __init__(self, workers, lost=(), version=__version__):
-        self.workers, self.lost, self.version = workers, lost, version
+    def __init__(self, workers, lost=()):
+        self.workers, self.lost = workers, lost
 
     def _answer(self, name, answer):
         if name in self.lost:
@@ -467,7 +469,7 @@ class StandInClient:
         return self._answer("processing", {"tcp://busy": ["stack"]})
 
     def run(self, function, workers, on_error):
-        return self._answer("run", dict.fromkeys(workers, self.version or function()))
+        return self._answer("run", dict.fromkeys(workers, function()))
 
 
 AT_WORK = {"tcp://busy": {"resources": {}}, "tcp://free": {"resources": {}}}
@@ -476,7 +478,7 @@ AT_WORK = {"tcp://busy": {"resources": {}}, "tcp://free": {"resources": {}}}
 def test_free_workers_are_those_with_nothing_to_do():
     said = []
     job = SimpleNamespace(say=said.append)
-    assert Workers(StandInClient(AT_WORK, version=None), gpu=False, n_wanted=None).list_free(job) == ["tcp://free"]
+    assert Workers(StandInClient(AT_WORK), gpu=False, n_wanted=None).list_free(job) == ["tcp://free"]
     assert said == []
 
 
@@ -487,7 +489,7 @@ def test_no_worker_is_free_while_the_scheduler_is_lost(lost):
     assert workers.list_live() == (None if lost == "scheduler_info" else set(AT_WORK))
 
 
-def test_workers_that_are_waited_for_are_asked_for_once():
+def test_waiting_for_a_worker_is_announced_once():
     said = []
     workers = Workers(StandInClient(AT_WORK), gpu=True, n_wanted=None)
     for _ in range(2):
@@ -523,6 +525,6 @@ def test_a_scheduler_that_does_not_answer_is_named(monkeypatch):
         raise OSError("timed out")
 
     monkeypatch.setattr("distributed.Client", refuse)
-    silent = pytest.raises(BrioError, match=r"tcp://127.0.0.1:1: no scheduler of Dask answers there \(timed out\)")
-    with silent, connect(ClusterOptions(scheduler="tcp://127.0.0.1:1"), 1, gpu=False):
+    no_answer = pytest.raises(BrioError, match=r"tcp://127.0.0.1:1: no scheduler of Dask answers there \(timed out\)")
+    with no_answer, connect(ClusterOptions(scheduler="tcp://127.0.0.1:1"), 1, gpu=False):
         pass

@@ -1,6 +1,7 @@
 """A method in a user's own file: the example of the documentation, and what goes wrong."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -109,35 +110,32 @@ def test_a_file_without_the_ending_of_python(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory):
+def short_job(tmp_path_factory):
     """A cohort, and the options of a short job with the method of a file."""
     folder = tmp_path_factory.mktemp("own")
     brio.simulate(brio.Simulation(n_sites=5, per_class=3, n_rois=8, frames=60)).save(folder / "cohort")
     return folder / "cohort", ["--set", "epochs=2", "--device", "cpu", "--quiet", "--fold", "site01"]
 
 
-def test_an_error_in_training_names_the_line_of_the_file(tmp_path, small):
-    cohort, options = small
-    text = EXAMPLE.read_text().replace("gated-profiles", "wrong-profiles")
+@pytest.mark.parametrize(
+    ("loss", "problem"),
+    [
+        ("return out.logit", r"wrong.py, method '.*': RuntimeError: .*its loss is not one number"),
+        ("1 / 0", r"wrong.py, line \d+, method '.*': ZeroDivisionError: division by zero"),
+    ],
+)
+def test_an_error_in_training_names_the_file(loss, problem, tmp_path, short_job):
+    cohort, options = short_job
+    text = EXAMPLE.read_text().replace("gated-profiles", f"profiles-{len(loss)}")
     assert "return classification_loss(out.logit, batch)" in text
-    (tmp_path / "wrong.py").write_text(text.replace("return classification_loss(out.logit, batch)", "return out.logit"))
+    (tmp_path / "wrong.py").write_text(text.replace("return classification_loss(out.logit, batch)", loss))
     said = command("run", cohort, "--load", tmp_path / "wrong.py", *options, "--out", tmp_path / "o")
     assert said.status == 2
-    assert "wrong.py, method 'wrong-profiles': RuntimeError" in said.err
-    assert "its loss is not one number" in said.err
-    (tmp_path / "worse.py").write_text(
-        text.replace("wrong-profiles", "worse-profiles").replace(
-            "return classification_loss(out.logit, batch)", "1 / 0"
-        )
-    )
-    said = command("run", cohort, "--load", tmp_path / "worse.py", *options, "--out", tmp_path / "o2")
-    assert said.status == 2
-    assert "method 'worse-profiles': ZeroDivisionError" in said.err
-    assert "worse.py, line " in said.err
+    assert re.search(problem, said.err), said.err
 
 
-def test_the_configuration_of_a_job_names_the_file_it_needs(tmp_path, small, monkeypatch):
-    cohort, options = small
+def test_the_configuration_of_a_job_names_the_file_it_needs(tmp_path, short_job, monkeypatch):
+    cohort, options = short_job
     call_brio("run", cohort, "--load", EXAMPLE, *options, "--out", tmp_path / "o")
     assert "not stored with the job: the file with your own methods" in call_brio("config", tmp_path / "o").out
     monkeypatch.delitem(registry._DECLARED, "gated-profiles")
@@ -159,8 +157,3 @@ def test_runs_of_a_changed_file_are_not_taken_for_those_of_the_old_one(tmp_path)
     again = subprocess.run(run, capture_output=True, text=True, check=False)
     assert again.returncode == 2
     assert "belongs to another job: the file of method gated-profiles has changed since" in again.stderr
-    file.write_text(text.replace("return classification_loss(out.logit, batch)", "return out.logit"))
-    broken = subprocess.run([*run[:-1], str(tmp_path / "p")], capture_output=True, text=True, check=False)
-    assert broken.returncode == 2
-    assert "method 'gated-profiles': RuntimeError" in broken.stderr
-    assert len(broken.stderr.splitlines()) == 1

@@ -80,7 +80,6 @@ def require_share(settings: Any, *names: str) -> None:
 
     Examples
     --------
-    >>> require_share(BoldSettings(), "learning_rate")
     >>> require_share(BoldSettings(epochs=1), "epochs")
     Traceback (most recent call last):
     brio.errors.BrioError: setting 'epochs'=1: must be at least 0 and below 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from ...formatting import state_p
+from ...formatting import format_count, state_p
 from .audit import Audit
 from .findings import DuplicatePair
 
@@ -201,7 +201,7 @@ def _format_length(audit: Audit) -> list[str]:
         text = f"as a score for {audit.classes[1]}: AUC {label.auc:.2f} over all sites"
         text += f" (Mann-Whitney {state_p(label.p)})"
         if label.auc_inside is not None:
-            text += f", {label.auc_inside:.2f} within the {len(label.auc_by_site)} sites where it differs"
+            text += f", {label.auc_inside:.2f} within {format_count(len(label.auc_by_site), 'site')} where it differs"
         lines.append(text)
     return lines
 
@@ -218,7 +218,7 @@ def _format_repetition_time(audit: Audit) -> list[str]:
     if tr.differs_inside:
         lines.append(f"several values at {_shorten(tr.differs_inside)}")
     if tr.unknown:
-        lines.append(f"not stated for {tr.unknown} scans")
+        lines.append(f"not stated for {format_count(tr.unknown, 'scan')}")
     return lines
 
 

@@ -21,22 +21,22 @@ from ...settings import require
 
 __all__ = ["ClusterOptions", "SlurmOptions", "connect", "require_dask"]
 
-WORKER = {
+WORKER_SETTINGS = {
     # stacks hold what they need: nothing of it can be moved to a disk, and a worker that paused would never go on
     "memory.target": False,
     "memory.spill": False,
     "memory.pause": False,
-    # nobody looks at the profile, and the thread that makes it holds up training a hundred times a second
+    # nobody looks at the profile, and the thread that makes it takes the interpreter's lock a hundred times a second
     "profile.enabled": False,
 }
-"""Settings of workers that brio starts."""
+"""Of workers that brio starts."""
 
 SETTINGS = {
     # a worker that dies gives its stack back to the client, which counts deaths
     "scheduler.allowed-failures": 0,
     # a worker that comes back later is none of the cluster's any more; on a busy machine its start takes a minute
     "deploy.lost-worker-timeout": "3 minutes",
-    **{f"worker.{name}": value for name, value in WORKER.items()},
+    **{f"worker.{name}": value for name, value in WORKER_SETTINGS.items()},
 }
 """Of clusters that brio starts; read when a scheduler or a worker starts, or is lost."""
 
@@ -130,7 +130,7 @@ class SlurmOptions:
 
 def _list_exports(cores: int) -> list[str]:
     """List what a script of SLURM sets for its worker, which does not see the configuration of this process."""
-    settings = {f"worker.{name}".replace(".", "__").upper(): value for name, value in WORKER.items()}
+    settings = {f"worker.{name}".replace(".", "__").upper(): value for name, value in WORKER_SETTINGS.items()}
     return [
         *(f"export {name}={cores}" for name in _THREADS),
         *(f"export DASK_DISTRIBUTED__{name}={value}" for name, value in settings.items()),

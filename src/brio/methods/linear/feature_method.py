@@ -1,4 +1,4 @@
-"""What a linear method reads of scans: features, their products, and the memory that both need."""
+"""What a linear method reads of scans, what a run prepares from it, and the memory that both need."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["FeatureMethod"]
 
 
 class FeatureMethod(Method):
-    """A method on features of a scan, here the entries of its FC matrix; how it is solved, a subclass says."""
+    """A method that reads features of a scan, here the entries of its FC matrix. A subclass says how it is solved."""
 
     Settings = LinearSettings
     settings: LinearSettings
@@ -77,7 +77,7 @@ class FeatureMethod(Method):
         return {"mean": mean}, read_edges(mean).double().numpy()
 
     def _average_source(self, source: SourceScans) -> Tensor:
-        """The mean connectome [P, P] that fills the edges of ROIs without signal, or zeros. On the CPU."""
+        """Average what fills edges of ROIs without signal: source connectomes, or zeros. Shape [P, P], on the CPU."""
         mean = torch.zeros_like(source.connectomes.full[0])
         if self.settings.dead_rois == "source-mean":
             mean = source_mean([source.connectomes.site_mean(m) for m in source.by_site()])
@@ -153,7 +153,7 @@ class FeatureMethod(Method):
         return PreparedRun(source, learned, rows, gram, penalties, source.assign_inner_folds(run.fold))
 
     def _hold_features(self, source: SourceScans, reader: ScanReader) -> tuple[Tensors, HeldRows, np.ndarray]:
-        """What the features of source scans needed, the centred features, and their products."""
+        """Learn what the features of source scans need, centre the features, and multiply them with each other."""
         learned, x = self.learn_features(source, reader(source.scans))
         centre = x.mean(0)
         if self.features_are_edges:
