@@ -7,6 +7,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from brio.cohort.simulate import Simulation, simulate
+from brio.connectome import Connectomes
+from brio.methods import make_method
+from brio.protocol import leave_one_site_out
+from brio.training import Run, Stack
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -101,3 +109,22 @@ def test_targets_on_a_gpu_are_compared_with_the_stored_table(benchmarks_page):
     assert first[1:] == ["20.4 s (10.2x)", "at most 6 s: missed"]  # 134 TFLOP at 67 TFLOP/s
     assert second[1:] == ["5.9 s (21.8x)", "at most 6 s: met"]
     assert {row[1] for row in others} == {"not measured"}
+
+
+def test_the_count_of_products_is_that_of_torch(monkeypatch):
+    """But for the smaller ones, before and after the layers."""
+    monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks" / "bench"))
+    from brio_flops import count_flops
+
+    cohort = simulate(Simulation(n_sites=5, per_class=4, n_rois=116, frames=60))
+    method = make_method("brio", {"epochs": 2, "T_w": 1})
+    stack = Stack.build(method, Connectomes(cohort), [Run(leave_one_site_out(cohort, 0)[0], 0)])
+    stage = method.stages()[0]
+    method.begin_stage(stack, stage)
+    batch = torch.from_numpy(stack.sources.batches(1, method.settings.cell_batch)[0][0])
+    for weights in stack.params.values():
+        weights.requires_grad_(True)
+    with FlopCounterMode(display=False) as counter:
+        stack.compute_losses(batch, torch.zeros(1, dtype=torch.int64), torch.tensor(1.0), stage).sum().backward()
+    counted = count_flops(method.settings, cohort.n_rois, batch.numel(), n_refreshes=0, n_source=0, n_frames=0)
+    assert 0.95 < counted / counter.get_total_flops() < 1.0
