@@ -8,7 +8,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
@@ -115,6 +114,7 @@ def test_the_count_of_products_is_that_of_torch(monkeypatch):
     """But for the smaller ones, before and after the layers."""
     monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks" / "bench"))
     from brio_flops import count_flops
+    from torch.utils.flop_counter import FlopCounterMode  # it imports Triton where that is installed
 
     cohort = simulate(Simulation(n_sites=5, per_class=4, n_rois=116, frames=60))
     method = make_method("brio", {"epochs": 2, "T_w": 1})
