@@ -99,8 +99,8 @@ def page() -> str:
             "**No difference is shown between the sexes, or between thirds of age, motion and scan length.** Of "
             f"{len(table)} comparisons on two atlases, the smallest corrected p value is "
             f"{format_p(smallest['p Holm'])} ({shorten(smallest['variable'])}, `{smallest['method']}`, "
-            f"{atlas_label(smallest['atlas'])}). The intervals of the differences reach "
-            f"{fixed(half_width.min(), 0)} to {fixed(half_width.max(), 0)} points to either side.",
+            f"{atlas_label(smallest['atlas'])}). Half the width of the intervals of the "
+            f"differences is {fixed(half_width.min(), 0)} to {fixed(half_width.max(), 0)} points.",
             bool((table["p Holm"] > LEVEL).all()),
         ),
         "The study asks whether predictions at unseen sites separate patients from controls equally well in all "
