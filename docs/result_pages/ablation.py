@@ -22,8 +22,7 @@ from .comparisons import (
     with_interval,
 )
 from .evidence import (
-    describe_protocol,
-    describe_version,
+    describe_old_runs,
     link_figure,
     name_source,
     read_methods,
@@ -172,8 +171,7 @@ def page() -> str:
     return write_page(
         TITLE,
         *_conclusion(),
-        f"Every arm has the settings of BRIO; {describe_protocol(read_runs('studies/aal116/arms/brio'))}; TF32. "
-        f"{describe_version('studies/aal116/arms/brio')} p "
+        f"Every arm has the settings of BRIO; {describe_old_runs('studies/aal116/arms/brio')} p "
         "values are from Wilcoxon's signed-rank test over sites, corrected by Holm's method for "
         f"{len(differences('aal116'))} comparisons.",
         write_table(["arm", "what it does"], [[arm_label(arm), text] for arm, text in ARMS.items()]),

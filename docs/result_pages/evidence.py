@@ -165,6 +165,11 @@ def describe_version(folder: str) -> str:
     )
 
 
+def describe_old_runs(folder: str) -> str:
+    """Describe runs of version 0.1.0: protocol, precision and version."""
+    return f"{describe_protocol(read_runs(folder))}; TF32. {describe_version(folder)}"
+
+
 def name_source(*folders: str) -> str:
     """Return the line that says which stored files a section was computed from."""
     for folder in folders:

@@ -11,13 +11,11 @@ from brio.results.format import format_signed, state_p
 
 from .comparisons import Verdict, compare_sites, difference_cells, judge, reverse, shown
 from .evidence import (
-    describe_protocol,
-    describe_version,
+    describe_old_runs,
     link_figure,
     name_source,
     read_paper,
     read_paper_claim,
-    read_runs,
     read_sentence,
     read_study,
     read_study_summary,
@@ -139,8 +137,7 @@ def page() -> str:
             one.loc["random", "p_holm"] <= 0.05
             and all(kept_differences(s).loc[["relevance", "support"], "p_holm"].min() > 0.05 for s in _shares()),
         ),
-        f"AAL116; {describe_protocol(read_runs(f'{STUDIES}/arms/brio'))}; TF32. "
-        f"{describe_version(f'{STUDIES}/arms/brio')}",
+        f"AAL116; {describe_old_runs(f'{STUDIES}/arms/brio')}",
         *_retention(),
         *_regions(),
         *_propositions(),

@@ -10,12 +10,10 @@ from brio.results.format import format_p, format_signed
 
 from .comparisons import Verdict, arm_scores, compare_sites, describe_scores, judge, shown
 from .evidence import (
-    describe_protocol,
-    describe_version,
+    describe_old_runs,
     link_figure,
     name_source,
     read_paper_claim,
-    read_runs,
     read_study,
 )
 from .markdown import arm_label, fixed, in_words, signed_interval, state, write_page, write_table
@@ -70,8 +68,7 @@ def page() -> str:
             all(len(shown(differences(s), sign)) == 0 for s in SHARES for sign in (1, -1)),
         ),
         "Change in AUC at test sites when their connectomes are computed from the first, middle or last part of the "
-        f"frames; checkpoints stay. AAL116; {describe_protocol(read_runs('studies/aal116/arms/brio'))}; TF32. "
-        f"{describe_version('studies/aal116/arms/brio')} p "
+        f"frames; checkpoints stay. AAL116; {describe_old_runs('studies/aal116/arms/brio')} p "
         "values are from Wilcoxon's signed-rank test over sites, corrected by Holm's method for two comparisons.",
         _table(),
         f"The largest mean loss at half of the frames is that of {most} here and that of {earlier} in an earlier job.",

@@ -10,13 +10,11 @@ from brio.results.format import format_p, format_signed, state_p
 
 from .comparisons import Verdict, arm_scores, compare_sites, describe_scores, judge, shown
 from .evidence import (
-    describe_protocol,
-    describe_version,
+    describe_old_runs,
     link_figure,
     name_source,
     read_paper,
     read_paper_claim,
-    read_runs,
     read_study,
 )
 from .markdown import atlas_label, fixed, state, with_sd, write_commands, write_page, write_table
@@ -90,8 +88,7 @@ def page() -> str:
         f"{fixed(length.mean())} frames on average ({fixed(length.min())} to {fixed(length.max())}) on AAL116; the "
         f"paper's table has {read_paper()['block_length_frames']}. Half and twice that length differ by at most "
         f"{fixed(blocks['mean'].abs().max())} points.",
-        f"BRIO with one setting changed; {describe_protocol(read_runs('studies/aal116/arms/brio'))}; TF32. "
-        f"{describe_version('studies/aal116/arms/brio')} The total "
+        f"BRIO with one setting changed; {describe_old_runs('studies/aal116/arms/brio')} The total "
         "width of the factors (J times d_t) is fixed. p values are from Wilcoxon's signed-rank test over sites, "
         "corrected by Holm's method for the other values of the setting.",
         write_commands(

@@ -12,12 +12,10 @@ from brio.results.format import format_p, format_signed, state_p
 
 from .comparisons import Verdict, arm_scores, compare_sites, difference_cells, judge, shown
 from .evidence import (
-    describe_protocol,
-    describe_version,
+    describe_old_runs,
     link_figure,
     name_source,
     read_paper_claim,
-    read_runs,
     read_study,
 )
 from .markdown import arm_label, fixed, in_words, interval, state, write_commands, write_page, write_table
@@ -202,8 +200,7 @@ def page() -> str:
             f"of {in_words(arm.upper() for arm in steadier.index)} change less than BRIO's.",
             rho()[2] < 0 and set(steadier.index) == {"coral", "irm"},
         ),
-        f"AAL116; {describe_protocol(read_runs(f'{STUDIES}/arms/brio'))}; TF32. "
-        f"{describe_version(f'{STUDIES}/arms/brio')} *Site discrepancy* measures how "
+        f"AAL116; {describe_old_runs(f'{STUDIES}/arms/brio')} *Site discrepancy* measures how "
         "differently representations are distributed across source sites; *predictive variation* how much a "
         "prediction changes when the connectome is re-estimated from the same scan. Differences are paired over "
         "folds; p values are from Wilcoxon's signed-rank test, corrected by Holm's method within each table.",
