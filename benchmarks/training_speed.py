@@ -13,29 +13,15 @@ import json
 import time
 
 import torch
-from bench.brio_flops import count_flops
+from bench.brio_flops import count_training_flops
 
 from brio.cohort import Cohort, audit
 from brio.connectome import Connectomes
 from brio.device import resolve_device
 from brio.methods import make_method
-from brio.methods.brio.settings import BrioSettings
 from brio.protocol import leave_one_site_out
 from brio.training import Run
 from brio.training.source_cells import SourceCells
-
-
-def count_training_flops(settings: BrioSettings, graphs: Connectomes, runs: list[Run], cells: SourceCells) -> float:
-    """Count the operations of the products in the training of some runs."""
-    total = 0.0
-    counts = zip(runs, cells.steps(settings.cell_batch).tolist(), cells.n_sites.tolist(), strict=True)
-    for run, n_steps, n_sites in counts:
-        source = run.fold.source
-        n_graphs = settings.epochs * n_steps * 2 * n_sites * settings.cell_batch
-        n_refreshes = -(-(settings.epochs - settings.T_w) * n_steps // settings.M)
-        n_frames = int(graphs.n_frames[source].sum())
-        total += count_flops(settings, graphs.n_rois, n_graphs, n_refreshes, len(source), n_frames)
-    return total
 
 
 def main() -> None:
@@ -67,7 +53,9 @@ def main() -> None:
         method.fit(graphs, runs)
     end = time.perf_counter()
     cells = SourceCells(cohort, runs)
-    flops = count_training_flops(method.settings, graphs, runs, cells) if args.method == "brio" else None
+    flops = None
+    if args.method == "brio":
+        flops = sum(count_training_flops(method.settings, graphs, run, args.epochs) for run in runs)
     peak = f"{torch.cuda.max_memory_allocated() / 2**30:.2f} GiB" if device.type == "cuda" else "not measured"
     per_epoch = 1e3 * (end - training_start) / (args.epochs * len(runs))
     measured = {

@@ -2,6 +2,8 @@
 
 import math
 
+from brio.training.source_cells import SourceCells
+
 DISTINCT = 1 - math.exp(-1)
 """Share of the frames that a resample holds, however often."""
 
@@ -32,3 +34,27 @@ def count_flops(settings, n_rois, n_graphs, n_refreshes, n_source, n_frames):
     forward = n_refreshes * n_source * (1 + settings.K) * (graphs + maps)
     reestimates = n_refreshes * settings.K * DISTINCT * n_frames * n_rois * (n_rois + 1)
     return float(steps + forward + reestimates)
+
+
+def count_training_flops(settings, graphs, run, n_epochs):
+    """Count the operations of the products in the training of one run of BRIO.
+
+    Parameters
+    ----------
+    settings : BrioSettings
+    graphs : Connectomes
+    run : Run
+    n_epochs : int
+        Epochs that it was trained for.
+
+    Returns
+    -------
+    float
+    """
+    source = run.fold.source
+    cells = SourceCells(graphs.cohort, [run])
+    n_steps, n_sites = int(cells.steps(settings.cell_batch)[0]), int(cells.n_sites[0])
+    n_graphs = n_epochs * n_steps * 2 * n_sites * settings.cell_batch
+    n_refreshes = max(0, -(-(n_epochs - settings.T_w) * n_steps // settings.M))
+    n_frames = int(graphs.n_frames[source].sum())
+    return count_flops(settings, graphs.n_rois, n_graphs, n_refreshes, len(source), n_frames)

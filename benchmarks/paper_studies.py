@@ -1,0 +1,104 @@
+"""How long do the paper's studies take with BRIO's settings of version 0.1.0?
+
+    python benchmarks/paper_studies.py COHORT OUT [--study NAME ...] [--seeds 3] [--device cuda-tf32] [--quick]
+
+Makes the studies of ``brio study paper`` one after the other in one process. BRIO and its variants have their settings
+of version 0.1.0, all other methods their own. Prints a table with a row for each study, and a line with # for each arm
+that it trains; arms of earlier studies are shared. The columns: arms and runs that were trained, seconds of their
+training, seconds of the whole study with its diagnostics, tables and figures, and the products in the training of
+``brio``, as ``benchmarks/training_speed.py`` counts them. OUT must not exist: what is finished there would not be
+trained again. With --quick, three epochs, to try it.
+"""
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.brio_flops import count_training_flops
+
+from brio.jobs import JobSpec
+from brio.jobs.plan import build_plan
+from brio.methods import find_method
+from brio.progress import Progress
+from brio.studies import StudyContext, run_study
+from brio.studies.arms import Arm, ArmResults
+from brio.studies.study import PAPER
+
+COLUMNS = ["study", "arms", "runs", "training s", "whole s", "products, TFLOP"]
+OLD_SETTINGS = {"cell_batch": 4, "descriptors": "raw", "epochs": 220, "patience": 80}
+
+
+class OldSpec(JobSpec):
+    """A specification under which BRIO and its variants have their settings of version 0.1.0."""
+
+    def settings_of(self, method: str) -> dict[str, Any]:
+        """Return the settings of a method."""
+        old = OLD_SETTINGS if find_method(method).base == "brio" else {}
+        return old | super().settings_of(method)
+
+
+class TimedContext(StudyContext):
+    """Studies that measure the training of every arm."""
+
+    def __init__(self, spec: JobSpec, out: Path) -> None:
+        super().__init__(spec, out)
+        self.arms: list[dict[str, Any]] = []
+
+    def _execute(self, arm: Arm, progress: Progress) -> ArmResults:
+        start = time.perf_counter()
+        results = super()._execute(arm, progress)
+        seconds = time.perf_counter() - start
+        self.arms.append({"runs": len(results.rows), "seconds": seconds, "flops": self._count_flops(results)})
+        print(f"# {self.protocol_of(arm)} {arm.name}: {len(results.rows)} runs, {seconds:.1f} s", flush=True)
+        return results
+
+    def _count_flops(self, results: ArmResults) -> float:
+        """Count the operations of the products in the training of BRIO; 0 for other methods."""
+        if results.arm.method != "brio":
+            return 0.0
+        epochs = results.rows.set_index(["fold", "seed"])["trained_epochs"]
+        planned = build_plan(self.job_of(results.arm), ["brio"]).runs.values()
+        return sum(
+            count_training_flops(
+                one.method.settings, self.connectomes, one.run, int(epochs[one.run.fold.name, one.run.seed])
+            )
+            for one in planned
+        )
+
+
+def print_row(study: str, arms: list[dict[str, Any]], seconds: float) -> None:
+    """Print a row of the table."""
+    totals = {key: sum(arm[key] for arm in arms) for key in ("runs", "seconds", "flops")}
+    cells = [study, len(arms), totals["runs"], f"{totals['seconds']:.1f}", f"{seconds:.1f}"]
+    print(f"| {' | '.join(map(str, cells))} | {totals['flops'] / 1e12:.0f} |", flush=True)
+
+
+def main() -> None:
+    """Make the studies and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cohort")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--study", nargs="+", default=PAPER, help="all of the paper's if not given")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda-tf32")
+    parser.add_argument("--quick", action="store_true", help="three epochs, to try it")
+    args = parser.parse_args()
+    if args.out.exists():
+        parser.error(f"{args.out} exists")
+
+    start = time.perf_counter()
+    settings = {"epochs": 3, "T_w": 1} if args.quick else {}
+    spec = OldSpec(args.cohort, seeds=args.seeds, device=args.device, settings=settings)
+    context = TimedContext(spec, args.out)
+    print(f"# {context.job.device.describe()}, {len(context.cohort)} scans, start {time.perf_counter() - start:.1f} s")
+    print(f"| {' | '.join(COLUMNS)} |\n{'| --- ' * len(COLUMNS)}|")
+    for name in args.study:
+        n_before, study_start = len(context.arms), time.perf_counter()
+        run_study(name, context)
+        print_row(name, context.arms[n_before:], time.perf_counter() - study_start)
+    print_row("all", context.arms, time.perf_counter() - start)
+
+
+if __name__ == "__main__":
+    main()
