@@ -31,6 +31,7 @@ ARMS = {
     "w/o re-estimation penalty": ("brio-plus", {"lambda_re": 0.0}),
     "w/o factor kernels": ("brio-plus", {"rho": 0.0}),
     "w/o choice of view": ("brio-plus", {"view": "log-0.5"}),
+    "one factor": ("brio-plus", {"J": 1}),
 }
 COHORT = Simulation(n_sites=8, per_class=20, frames=400, stable=0.25, spurious=0.0)
 BURST = {"unstable": 3.0, "reversed_sites": 1}

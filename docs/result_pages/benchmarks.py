@@ -137,8 +137,8 @@ def page(folder: Path = EVIDENCE / FOLDER) -> str:
         "products that take the time. The floor of the studies counts the arms of BRIO with qualification alone.",
         "### The paper's studies",
         f"With BRIO's settings of version 0.1.0, three seeds, TF32. {_join_comments(STUDIES)} In the evidence these "
-        "two reuse finished jobs. A study counts the arms that those before it had not trained; the rest of its time is "
-        "diagnostics, tables and figures.",
+        "two reuse finished jobs. A study counts the arms that those before it had not trained; the rest of its time "
+        "is diagnostics, tables and figures.",
         write_frame(read_measured_table(STUDIES)[["study", "arms", "runs", "training s", "whole s"]]),
         "## More workers",
         _join_comments(WORKERS),
