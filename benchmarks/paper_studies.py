@@ -5,9 +5,10 @@
 Makes the studies of ``brio study paper`` one after the other in one process. BRIO and its variants have their settings
 of version 0.1.0, all other methods their own. Prints a table with a row for each study, and a line with # for each arm
 that it trains; arms of earlier studies are shared. The columns: arms and runs that were trained, seconds of their
-training, seconds of the whole study with its diagnostics, tables and figures, and the products in the training of
-``brio``, as ``benchmarks/training_speed.py`` counts them. OUT must not exist: what is finished there would not be
-trained again. With --quick, three epochs, to try it.
+training, seconds of the whole study with its diagnostics, tables and figures, and the operations of the matrix products
+in training the full method ``brio``, as ``benchmarks/training_speed.py`` counts them. The two comparisons of all
+methods come last. OUT must not exist, because what is finished there would not be trained again. It is for timing
+alone: its files do not say that the settings are old ones. ``--quick`` trains three epochs, to try the script.
 """
 
 import argparse
@@ -26,11 +27,16 @@ from brio.studies.arms import Arm, ArmResults
 from brio.studies.study import PAPER
 
 COLUMNS = ["study", "arms", "runs", "training s", "whole s", "products, TFLOP"]
+COMPARISONS = ("comparison", "in-distribution")
+STUDIES = [*(name for name in PAPER if name not in COMPARISONS), *COMPARISONS]
 OLD_SETTINGS = {"cell_batch": 4, "descriptors": "raw", "epochs": 220, "patience": 80}
 
 
 class OldSpec(JobSpec):
-    """A specification under which BRIO and its variants have their settings of version 0.1.0."""
+    """A specification under which BRIO and its variants have their settings of version 0.1.0.
+
+    As settings of a plain specification they would reach every method that has them.
+    """
 
     def settings_of(self, method: str) -> dict[str, Any]:
         """Return the settings of a method."""
@@ -39,17 +45,17 @@ class OldSpec(JobSpec):
 
 
 class TimedContext(StudyContext):
-    """Studies that measure the training of every arm."""
+    """A study context that times the training of every arm."""
 
     def __init__(self, spec: JobSpec, out: Path) -> None:
         super().__init__(spec, out)
-        self.arms: list[dict[str, Any]] = []
+        self.timings: list[dict[str, Any]] = []
 
     def _execute(self, arm: Arm, progress: Progress) -> ArmResults:
         start = time.perf_counter()
         results = super()._execute(arm, progress)
         seconds = time.perf_counter() - start
-        self.arms.append({"runs": len(results.rows), "seconds": seconds, "flops": self._count_flops(results)})
+        self.timings.append({"runs": len(results.rows), "seconds": seconds, "flops": self._count_flops(results)})
         print(f"# {self.protocol_of(arm)} {arm.name}: {len(results.rows)} runs, {seconds:.1f} s", flush=True)
         return results
 
@@ -59,18 +65,18 @@ class TimedContext(StudyContext):
             return 0.0
         epochs = results.rows.set_index(["fold", "seed"])["trained_epochs"]
         planned = build_plan(self.job_of(results.arm), ["brio"]).runs.values()
-        return sum(
-            count_training_flops(
-                one.method.settings, self.connectomes, one.run, int(epochs[one.run.fold.name, one.run.seed])
-            )
-            for one in planned
-        )
+        total = 0.0
+        for planned_run in planned:
+            run = planned_run.run
+            n_epochs = int(epochs[run.fold.name, run.seed])
+            total += count_training_flops(planned_run.method.settings, self.connectomes, run, n_epochs)
+        return total
 
 
-def print_row(study: str, arms: list[dict[str, Any]], seconds: float) -> None:
+def print_row(study: str, timings: list[dict[str, Any]], seconds: float) -> None:
     """Print a row of the table."""
-    totals = {key: sum(arm[key] for arm in arms) for key in ("runs", "seconds", "flops")}
-    cells = [study, len(arms), totals["runs"], f"{totals['seconds']:.1f}", f"{seconds:.1f}"]
+    totals = {key: sum(timing[key] for timing in timings) for key in ("runs", "seconds", "flops")}
+    cells = [study, len(timings), totals["runs"], f"{totals['seconds']:.1f}", f"{seconds:.1f}"]
     print(f"| {' | '.join(map(str, cells))} | {totals['flops'] / 1e12:.0f} |", flush=True)
 
 
@@ -79,7 +85,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cohort")
     parser.add_argument("out", type=Path)
-    parser.add_argument("--study", nargs="+", default=PAPER, help="all of the paper's if not given")
+    parser.add_argument("--study", nargs="+", default=STUDIES, help="all of the paper's if not given")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda-tf32")
     parser.add_argument("--quick", action="store_true", help="three epochs, to try it")
@@ -94,10 +100,10 @@ def main() -> None:
     print(f"# {context.job.device.describe()}, {len(context.cohort)} scans, start {time.perf_counter() - start:.1f} s")
     print(f"| {' | '.join(COLUMNS)} |\n{'| --- ' * len(COLUMNS)}|")
     for name in args.study:
-        n_before, study_start = len(context.arms), time.perf_counter()
+        n_before, study_start = len(context.timings), time.perf_counter()
         run_study(name, context)
-        print_row(name, context.arms[n_before:], time.perf_counter() - study_start)
-    print_row("all", context.arms, time.perf_counter() - start)
+        print_row(name, context.timings[n_before:], time.perf_counter() - study_start)
+    print_row("all", context.timings, time.perf_counter() - start)
 
 
 if __name__ == "__main__":
