@@ -71,9 +71,9 @@ def main() -> None:
         scores = np.array([score_arms(arms, REGIMES[regime], seed, args.device) for seed in range(args.cohorts)])
         for k, arm in enumerate(arms):
             gains = scores[:, k] - scores[:, 0]
-            low, high = bootstrap_interval(gains)
-            gain = f"{round(gains.mean(), 1) + 0.0:+.1f}"  # adding zero turns -0.0 into 0.0
-            cells = [regime, arm, f"{scores[:, k].mean():.1f}", gain, f"{low:+.1f} to {high:+.1f}"]
+            # adding zero turns -0.0 into 0.0
+            gain, low, high = (f"{round(x, 1) + 0.0:+.1f}" for x in (gains.mean(), *bootstrap_interval(gains)))
+            cells = [regime, arm, f"{scores[:, k].mean():.1f}", gain, f"{low} to {high}"]
             print("| " + " | ".join(cells) + " |", flush=True)
 
 

@@ -164,6 +164,8 @@ def write_simulated() -> list[str]:
             all(old[r, "brio-plus"] > old[r, "w/o re-estimation penalty"] for r in misleading),
         ),
         write_frame(parts),
-        "Stored as `evidence/measurements/simulated-regimes-version-2.txt`; intervals as above.",
+        "Stored as `evidence/measurements/simulated-regimes-version-2.txt`; intervals as above. `ridge` and "
+        "`fc-tangent-ridge` chose differently then between penalties of equal score, which moves them in *same "
+        "network*.",
     ]
     return blocks
