@@ -160,8 +160,7 @@ def describe_version(folder: str) -> str:
         raise ValueError(f"{folder} is not of version 0.1.0")
     return (
         "Computed with version 0.1.0 and the settings that BRIO had then: four scans of each site and class in a "
-        "batch, "
-        "raw descriptors, at most 220 epochs."
+        "batch, raw descriptors, at most 220 epochs."
     )
 
 

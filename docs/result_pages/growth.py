@@ -192,13 +192,11 @@ def page() -> str:
         TITLE,
         state(
             f"**No cliff.** In {len(curves())} curves of time against one quantity the steepest step between "
-            "neighbouring "
-            f"points has an exponent of {fixed(find_steepest(STEEPEST))} (scans, regions) and "
+            f"neighbouring points has an exponent of {fixed(find_steepest(STEEPEST))} (scans, regions) and "
             f"{fixed(find_steepest(set(AXES) - STEEPEST.keys()))} (other quantities); above {STEEPEST['scans']} and "
             f"{STEEP_ELSEWHERE} it would count as a cliff. On two cores and {MACHINE} GiB, a cohort of {scans:,} "
-            f"scans with {rois} regions is audited, "
-            f"and ridge and log-ridge can be fitted to it in {fixed(peak, 0)} GiB. One fold of BRIO plus would need "
-            f"{fixed(plus, 0)} GiB besides the connectomes, and is refused.",
+            f"scans with {rois} regions is audited, and ridge and log-ridge can be fitted to it in {fixed(peak, 0)} "
+            f"GiB. One fold of BRIO plus would need {fixed(plus, 0)} GiB besides the connectomes, and is refused.",
             count_cliffs() == 0 and bool(fits[["audit", "ridge", "log-ridge"]].all()) and peak < MACHINE < plus,
         ),
         "## When one quantity grows",
