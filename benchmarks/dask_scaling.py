@@ -81,11 +81,11 @@ def main() -> None:
         n_stacks = -(-args.sites // args.runs_per_stack) * len(args.methods)
         print(f"{', '.join(args.methods)}: {n_stacks} stacks of {args.runs_per_stack}, {args.epochs} epochs, ", end="")
         print(f"{2 * args.sites * args.per_class} scans of {args.rois} ROIs, {args.threads} threads each\n")
-        print_row("workers", "wall time, s", "against the first", "against this process", "same predictions")
+        print_row("workers", "wall time, s", "speed-up over one worker", "speed-up over no Dask", "same predictions")
         print_row("---", "---", "---", "---", "---")
         with threadpool_limits(args.threads):  # numpy's products too, as in a worker
             local = time_job(describe(None), place / "local")
-        print_row("this process", f"{local:.0f}", "", "1.00", "")
+        print_row("without Dask", f"{local:.0f}", "", "1.00", "")
         expected = (place / "local" / "predictions.csv").read_bytes()
         first, same = None, True
         for n in args.workers:

@@ -19,7 +19,6 @@ from typing import Any
 from bench.brio_flops import count_training_flops
 
 from brio.jobs import JobSpec
-from brio.jobs.plan import build_plan
 from brio.methods import find_method
 from brio.progress import Progress
 from brio.studies import StudyContext, run_study
@@ -64,9 +63,8 @@ class TimedContext(StudyContext):
         if results.arm.method != "brio":
             return 0.0
         epochs = results.rows.set_index(["fold", "seed"])["trained_epochs"]
-        planned = build_plan(self.job_of(results.arm), ["brio"]).runs.values()
         total = 0.0
-        for planned_run in planned:
+        for planned_run in self.plan_arm(results.arm).runs.values():
             run = planned_run.run
             n_epochs = int(epochs[run.fold.name, run.seed])
             total += count_training_flops(planned_run.method.settings, self.connectomes, run, n_epochs)
@@ -99,11 +97,12 @@ def main() -> None:
     context = TimedContext(spec, args.out)
     print(f"# {context.job.device.describe()}, {len(context.cohort)} scans, start {time.perf_counter() - start:.1f} s")
     print(f"| {' | '.join(COLUMNS)} |\n{'| --- ' * len(COLUMNS)}|")
+    started = time.perf_counter()
     for name in args.study:
         n_before, study_start = len(context.timings), time.perf_counter()
         run_study(name, context)
         print_row(name, context.timings[n_before:], time.perf_counter() - study_start)
-    print_row("all", context.timings, time.perf_counter() - start)
+    print_row("all", context.timings, time.perf_counter() - started)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ ARMS = {
     "brio-plus": ("brio-plus", {}),
     "w/o re-estimation penalty": ("brio-plus", {"lambda_re": 0.0}),
     "w/o factor kernels": ("brio-plus", {"rho": 0.0}),
-    "w/o choice of view": ("brio-plus", {"view": "log-0.5"}),
+    "logarithm, s = 0.5": ("brio-plus", {"view": "log-0.5"}),
     "one factor": ("brio-plus", {"J": 1}),
 }
 COHORT = Simulation(n_sites=8, per_class=20, frames=400, stable=0.25, spurious=0.0)

@@ -5,7 +5,7 @@
 
 Trains all folds of all seeds together, every run for all its epochs (no early stopping). Prints a table of one
 row: the most steps that a run takes in an epoch, seconds from the first weight to the last test score, seconds with the
-connectomes included, milliseconds per epoch and fold, the arithmetic of BRIO's products, and peak memory.
+connectomes included, milliseconds per epoch and run, the arithmetic of BRIO's products, and peak memory.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def main() -> None:
         "ROIs": cohort.n_rois,
         "training s": f"{end - training_start:.1f}",
         "with connectomes s": f"{end - start:.1f}",
-        "ms per epoch and fold": f"{per_epoch:.1f}",
+        "ms per epoch and run": f"{per_epoch:.1f}",
         "products, TFLOP": "" if flops is None else f"{flops / 1e12:.0f}",
         "peak memory": peak,
         "device": compute.describe(),

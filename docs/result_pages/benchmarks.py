@@ -18,16 +18,16 @@ from .markdown import fixed, in_words, keep_together, write_commands, write_fram
 FILE = "benchmarks.md"
 TITLE = "How fast is it against other code?"
 FOLDER = "bench"
-ON_GPU = "brio-training-speed.txt"
-WORKERS = "dask-scaling.txt"
-STUDIES = "paper-studies.txt"
+TRAINING_FILE = "brio-training-speed.txt"
+WORKERS_FILE = "dask-scaling.txt"
+STUDIES_FILE = "paper-studies.txt"
 OLD_STEPS = 6  # of an epoch in version 0.1.0, for whose settings the targets were set
 PEAK = {"full precision": 67.0, "TF32": 494.0}  # TFLOP/s of products on an H200, dense, by its data sheet
 GPU_TARGETS = [  # 100 epochs of BRIO on an H200: work, its runs, whether in TF32, seconds it may take
     ("BRIO, 20 runs x 100 epochs in one stack, full precision", 20, False, 6.0),
     ("BRIO, 20 runs x 100 epochs in one stack, TF32", 20, True, 6.0),
-    ("BRIO, 100 runs x 100 epochs in one stack, full precision (2 ms an epoch of a run)", 100, False, 20.0),
-    ("BRIO, 100 runs x 100 epochs in one stack, TF32 (1 ms an epoch of a run)", 100, True, 10.0),
+    ("BRIO, 100 runs x 100 epochs in one stack, full precision (2 ms per epoch and run)", 100, False, 20.0),
+    ("BRIO, 100 runs x 100 epochs in one stack, TF32 (1 ms per epoch and run)", 100, True, 10.0),
 ]
 MOST_STUDY_SECONDS = 420.0  # that the paper's studies may take on an H200
 
@@ -36,26 +36,32 @@ class Row(NamedTuple):
     """One piece of work, against one contender if there is any; times in seconds."""
 
     work: str
-    own: float
+    own: float | None  # None where it was not measured
     floor: float | None
     most_seconds: float | None
     contender: str = ""
     other: float | None = None
     target: float | None = None
+    is_whole: bool = True  # whether all of the work was timed that the target is for
 
     @property
     def ratio(self) -> float | None:
         """Time of the contender over that of brio."""
-        return None if self.other is None else self.other / self.own
+        return None if self.other is None or self.own is None else self.other / self.own
 
     @property
     def outcome(self) -> str:
-        """Whether the target is met; empty where there is none."""
+        """Whether the target is met; empty where there is none.
+
+        Part of the work may miss the target of the whole, but cannot meet it.
+        """
         if self.target is not None and self.ratio is not None:
             return "met" if self.ratio >= self.target else "missed"
-        if self.most_seconds is not None:
-            return "met" if self.own <= self.most_seconds else "missed"
-        return ""
+        if self.most_seconds is None:
+            return ""
+        if self.own is None:
+            return "not measured"
+        return "missed" if self.own > self.most_seconds else "met" if self.is_whole else "open"
 
     @property
     def goal(self) -> str:
@@ -63,6 +69,22 @@ class Row(NamedTuple):
         if self.target is not None:
             return f"{self.target:g}x"
         return "" if self.most_seconds is None else f"at most {format_seconds(self.most_seconds)}"
+
+    @property
+    def target_cell(self) -> str:
+        """The target and its outcome, for a table."""
+        return f"{self.goal}: {self.outcome}" if self.outcome else ""
+
+    @property
+    def own_time(self) -> str:
+        """The time of brio; empty where it was not measured."""
+        return "" if self.own is None else format_seconds(self.own)
+
+    @property
+    def own_cell(self) -> str:
+        """The time of brio, and how many times its floor that is, for a table."""
+        over_floor = "" if self.floor is None or self.own is None else f" ({fixed(self.own / self.floor)}x)"
+        return keep_together(self.own_time) + over_floor
 
 
 def read_rows(kept: dict[str, Any]) -> Iterator[Row]:
@@ -96,11 +118,11 @@ def page(folder: Path = EVIDENCE / FOLDER) -> str:
     on_cpu = [one for one in kept if one["conditions"]["device"] == "cpu"]
     with_target = [row for one in on_cpu for row in read_rows(one) if row.outcome]
     missed = [row for row in with_target if row.outcome == "missed"]
-    on_gpu = [row[-1] for row in list_gpu_rows() if row[-1].endswith(("met", "missed"))]
+    gpu_rows = list_gpu_rows()
     return write_page(
         TITLE,
         f"**{len(with_target) - len(missed)} of {len(with_target)} targets are met on a CPU, "
-        f"{sum(target.endswith('met') for target in on_gpu)} of {len(on_gpu)} on a GPU.** {_name_missed(missed)} "
+        f"{sum(row.outcome == 'met' for row in gpu_rows)} of {len(gpu_rows)} on a GPU.** {_name_missed(missed)} "
         "Those for a GPU have a table below.",
         "A ratio is the time of other code over that of brio for the same work, measured in one run on one machine "
         "with the same number of threads: the least of several repeats, but one measurement where the work is long "
@@ -131,10 +153,12 @@ def page(folder: Path = EVIDENCE / FOLDER) -> str:
         "them. It is measured in one fold, and its time multiplied by the number of folds.",
         *write_gpu_section(),
         "## More workers",
-        _join_comments(WORKERS),
-        write_frame(read_measured_table(WORKERS)),
+        _join_comments(WORKERS_FILE),
+        write_frame(read_measured_table(WORKERS_FILE)),
         "The wall time includes the start of the workers. The stacks of this job are small, so that it weighs more "
         "than in a real one.",
+        "## Commands",
+        "The other rows of the training of BRIO: with `--seeds 5`, with `--device cuda`, and without `--setting`.",
         write_commands(
             "make bench KEEP=evidence/bench/cpu.json",
             "python benchmarks/training_speed.py abide-aal --device cuda-tf32 --setting cell_batch=4",
@@ -142,7 +166,7 @@ def page(folder: Path = EVIDENCE / FOLDER) -> str:
             "python benchmarks/dask_scaling.py --threads 2 --sites 6 --per-class 15",
             "make results",
         ),
-        name_source(FOLDER, *(f"measurements/{name}" for name in (ON_GPU, STUDIES, WORKERS)))
+        name_source(FOLDER, *(f"measurements/{name}" for name in (TRAINING_FILE, STUDIES_FILE, WORKERS_FILE)))
         if folder == EVIDENCE / FOLDER
         else "",
     )
@@ -152,38 +176,44 @@ def write_gpu_section() -> list[str]:
     """Return the section on what was measured on a GPU."""
     return [
         "## On a GPU",
-        f"BRIO, 100 epochs of every run, AAL116. {_join_comments(ON_GPU)}",
+        f"BRIO, 100 epochs of every run, AAL116. {_join_comments(TRAINING_FILE)}",
         write_gpu_table(),
         f"The targets were set for the batches of version 0.1.0 ({OLD_STEPS} steps an epoch):",
-        write_table(["work", "measured (over floor)", "target"], list_gpu_rows()),
+        write_table(
+            ["work", "measured (over floor)", "target"],
+            [[row.work, row.own_cell, row.target_cell] for row in list_gpu_rows()],
+        ),
         "Here the floor is the arithmetic of the dense products at the peak of the data sheet of an H200, "
-        f"{PEAK['full precision']:g} TFLOP/s in full precision and {PEAK['TF32']:g} in TF32. In TF32 it is not the "
-        "products that take the time. The floor of the studies counts only the training of the full method (`brio`, "
+        f"{PEAK['full precision']:g} TFLOP/s in full precision and {PEAK['TF32']:g} in TF32. At that peak the "
+        f"products of BRIO's training would take {in_words(_list_shares())} % of the time in TF32; what they really "
+        "take was not measured. The floor of the studies counts only the training of the full method (`brio`, "
         "with any K, J and block length), not its ablations, other methods or diagnostics: it is too low.",
         "### The paper's studies",
-        f"With BRIO's settings of version 0.1.0, three seeds, TF32. {_join_comments(STUDIES)} Arms that an earlier "
-        "study trained are not trained again. The rest of a study's time goes into diagnostics, tables and figures, "
-        "and in `efficiency` into short trainings that are timed.",
+        f"With BRIO's settings of version 0.1.0, three seeds, TF32. {_join_comments(STUDIES_FILE)} Arms that an "
+        "earlier study trained are not trained again. The rest of a study's time goes into diagnostics, tables and "
+        "figures, and in `efficiency` into short trainings that are timed.",
         write_frame(read_studies()[["study", "arms", "runs", "training s", "whole s"]]),
     ]
 
 
+def _list_shares() -> list[str]:
+    """Shares of the floor in the time of the trainings in TF32, in percent."""
+    rows = _list_training_rows(read_measured_table(TRAINING_FILE))
+    return [fixed(100 * row.floor / row.own, 0) for row in rows if "TF32" in row.work and row.own and row.floor]
+
+
 def write_gpu_table() -> str:
     """Return the table of what was measured on a GPU."""
-    measured = read_measured_table(ON_GPU)
+    measured = read_measured_table(TRAINING_FILE)
     header = {
         "runs": "runs",
-        "steps": "steps an epoch",
+        "steps": "steps per epoch",
         "training s": "seconds",
-        "ms per epoch and fold": "ms an epoch",
+        "ms per epoch and run": "ms per epoch and run",
     }
     chosen = measured[[*header, "peak memory"]].rename(columns=header)
     chosen.insert(2, "precision", ["TF32" if "TF32" in device else "full" for device in measured["device"]])
     return write_frame(chosen)
-
-
-def _compare_with_floor(seconds: float, floor: float | None) -> str:
-    return "" if floor is None else f" ({fixed(seconds / floor)}x)"
 
 
 def _name_missed(missed: list[Row]) -> str:
@@ -192,7 +222,7 @@ def _name_missed(missed: list[Row]) -> str:
         return "None is missed."
     figures = []
     for row in missed:
-        reached = format_seconds(row.own) if row.ratio is None else f"{fixed(row.ratio)}x against {row.contender}"
+        reached = row.own_time if row.ratio is None else f"{fixed(row.ratio)}x against {row.contender}"
         figures.append(f"{row.work}: {reached} instead of {row.goal.removeprefix('at most ')}")
     return f"Missed are {'; '.join(figures)}."
 
@@ -209,11 +239,11 @@ def _write_machine(kept: dict[str, Any]) -> list[str]:
             [
                 [
                     row.work,
-                    keep_together(format_seconds(row.own)) + _compare_with_floor(row.own, row.floor),
+                    row.own_cell,
                     row.contender,
                     "" if row.other is None else keep_together(format_seconds(row.other)),
                     "" if row.ratio is None else fixed(row.ratio),
-                    f"{row.goal}: {row.outcome}" if row.outcome else "",
+                    row.target_cell,
                 ]
                 for row in read_rows(kept)
             ],
@@ -230,52 +260,37 @@ def _join_comments(name: str) -> str:
     return " ".join(line.removeprefix("# ") for line in lines).strip()
 
 
-def list_gpu_rows() -> list[list[str]]:
-    """Rows of all targets on a GPU: the work, its time over the floor, the target and its outcome."""
-    return [*_list_training_rows(read_measured_table(ON_GPU)), _describe_studies(read_studies())]
+def list_gpu_rows() -> list[Row]:
+    """List the targets on a GPU, with what was measured."""
+    return [*_list_training_rows(read_measured_table(TRAINING_FILE)), _sum_studies(read_studies())]
 
 
 def read_studies() -> pd.DataFrame:
     """Read the times of the paper's studies, without the row of their sum. Cells are strings."""
-    measured = read_measured_table(STUDIES)
+    measured = read_measured_table(STUDIES_FILE)
     return measured[measured["study"] != "all"]
 
 
-def _list_training_rows(measured: pd.DataFrame) -> list[list[str]]:
-    """Rows of the targets on a GPU, from the table of ``benchmarks/training_speed.py``. Cells are strings."""
+def _list_training_rows(measured: pd.DataFrame) -> Iterator[Row]:
+    """List the targets for the training of BRIO, from the table of ``benchmarks/training_speed.py``."""
     by_target = {
         (row["runs"], "TF32" in row["device"]): row
         for _, row in measured.iterrows()
         if (row["method"], row["epochs"], row["steps"]) == ("brio", "100", str(OLD_STEPS))
     }
-    rows = []
     for work, n_runs, tf32, most in GPU_TARGETS:
         row = by_target.get((str(n_runs), tf32))
         if row is None:
-            rows.append([work, "not measured", f"at most {format_seconds(most)}"])
-            continue
-        floor = float(row["products, TFLOP"]) / PEAK["TF32" if tf32 else "full precision"]
-        rows.append([work, *_compare_with_target(float(row["training s"]), floor, most)])
-    return rows
+            yield Row(work, None, None, most)
+        else:
+            floor = float(row["products, TFLOP"]) / PEAK["TF32" if tf32 else "full precision"]
+            yield Row(work, float(row["training s"]), floor, most)
 
 
-def _describe_studies(measured: pd.DataFrame) -> list[str]:
-    """Row of the target for the paper's studies, from the table of ``benchmarks/paper_studies.py``.
-
-    Where studies are missing the row names them, and the target is missed or open, never met.
-    """
-    taken = float(measured["whole s"].astype(float).sum())
-    floor = float(measured["products, TFLOP"].astype(float).sum()) / PEAK["TF32"]
+def _sum_studies(measured: pd.DataFrame) -> Row:
+    """Sum up the paper's studies, from the table of ``benchmarks/paper_studies.py``; name those that are missing."""
+    seconds, products = (measured[name].astype(float).sum() for name in ("whole s", "products, TFLOP"))
     missing = [f"`{name}`" for name in PAPER if name not in set(measured["study"])]
-    without = f", without {in_words(missing)} (target: all {len(PAPER)})" if missing else ""
     work = f"{len(measured)} of the paper's {len(PAPER)} studies on AAL116 with BRIO's settings of version 0.1.0, TF32"
-    return [work + without, *_compare_with_target(taken, floor, MOST_STUDY_SECONDS, is_whole=not missing)]
-
-
-def _compare_with_target(taken: float, floor: float, most: float, is_whole: bool = True) -> list[str]:
-    """Cells of a time in seconds: the time over its floor, and the target with its outcome.
-
-    Where not the whole work was timed, the target may be missed already, but cannot be met.
-    """
-    outcome = "missed" if taken > most else "met" if is_whole else "open"
-    return [format_seconds(taken) + _compare_with_floor(taken, floor), f"at most {format_seconds(most)}: {outcome}"]
+    work += f", without {in_words(missing)} (target: all {len(PAPER)})" if missing else ""
+    return Row(work, float(seconds), float(products) / PEAK["TF32"], MOST_STUDY_SECONDS, is_whole=not missing)

@@ -135,7 +135,7 @@ def _what_holds() -> list[str]:
             f"{fixed(path_mean['aal116'])} and {fixed(path_mean['cc200'])}; it is "
             f"{fixed(plus['aal116']['mean'])} and {fixed(plus['cc200']['mean'])} points above ridge "
             f"({state_p(plus['aal116']['p_holm'])} and {state_p(plus['cc200']['p_holm'])}). Where unstable evidence "
-            "misleads, which is simulated, it loses less than linear models.",
+            "in a network of its own misleads, which is simulated, it loses less than linear models.",
             all(d["p_holm"] > 0.05 for d in (*plus.values(), *path.values())),
         ),
     ]

@@ -106,9 +106,11 @@ def test_targets_on_a_gpu_are_compared_with_the_stored_table(benchmarks_page):
         ["brio", "100", "50", "6", "1.0", "300", "cuda (NVIDIA H200)"],  # fewer epochs
     ]
     first, second, *others = benchmarks_page._list_training_rows(pd.DataFrame(rows, columns=columns))
-    assert first[1:] == ["20.4 s (10.2x)", "at most 6 s: missed"]  # 134 TFLOP at 67 TFLOP/s
-    assert second[1:] == ["5.9 s (21.8x)", "at most 6 s: met"]
-    assert {row[1] for row in others} == {"not measured"}
+    assert first.own_cell.replace("\N{NO-BREAK SPACE}", " ") == "20.4 s (10.2x)"  # 134 TFLOP at 67 TFLOP/s
+    assert first.target_cell == "at most 6 s: missed"
+    assert second.own_cell.replace("\N{NO-BREAK SPACE}", " ") == "5.9 s (21.8x)"
+    assert second.target_cell == "at most 6 s: met"
+    assert {row.outcome for row in others} == {"not measured"}
 
 
 def _measure_studies(names, seconds):
@@ -118,17 +120,18 @@ def _measure_studies(names, seconds):
 
 @pytest.mark.parametrize(("seconds", "outcome"), [(10, "met"), (100, "missed")])
 def test_times_of_all_studies_are_compared_with_their_floor_and_target(benchmarks_page, seconds, outcome):
-    work, taken, target = benchmarks_page._describe_studies(_measure_studies(PAPER, seconds))
-    assert work.endswith("with BRIO's settings of version 0.1.0, TF32")
-    assert (taken, target) == (f"{12 * seconds} s ({seconds}.0x)", f"at most 420 s: {outcome}")
+    row = benchmarks_page._sum_studies(_measure_studies(PAPER, seconds))
+    assert row.work.endswith("with BRIO's settings of version 0.1.0, TF32")
+    assert (row.own, row.floor) == (12 * seconds, 12)
+    assert row.target_cell == f"at most 420 s: {outcome}"
 
 
 @pytest.mark.parametrize(("seconds", "outcome"), [(10, "open"), (100, "missed")])
 def test_a_target_for_all_studies_is_not_met_by_some(benchmarks_page, seconds, outcome):
-    work, _, target = benchmarks_page._describe_studies(_measure_studies(PAPER[2:], seconds))
-    assert work.startswith("10 of the paper's 12 studies")
-    assert work.endswith(", without `comparison` and `in-distribution` (target: all 12)")
-    assert target == f"at most 420 s: {outcome}"
+    row = benchmarks_page._sum_studies(_measure_studies(PAPER[2:], seconds))
+    assert row.work.startswith("10 of the paper's 12 studies")
+    assert row.work.endswith(", without `comparison` and `in-distribution` (target: all 12)")
+    assert row.target_cell == f"at most 420 s: {outcome}"
 
 
 def test_the_sum_of_the_studies_is_no_study(benchmarks_page, monkeypatch):
