@@ -12,7 +12,7 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.jobs import JobSpec
-from brio.jobs.needs import MOST_RUNS, check_number_of_runs, describe_rest, estimate_memory
+from brio.jobs.needs import MOST_RUNS, check_memory, check_number_of_runs, describe_rest, estimate_memory
 from brio.methods import list_methods, make_method
 from brio.models import explain_model, fit_model
 from brio.protocol import leave_one_site_out
@@ -42,6 +42,18 @@ def test_every_method_has_an_estimate_that_grows_with_its_widths(cohort):
     assert bold > 30 * 1000 * 10_000 * 8 * 4
     many = estimate_memory(make_method("brio-plus", {"K": 10_000}), cohort)
     assert many > 100 * estimate_memory(make_method("brio-plus"), cohort)
+
+
+def test_a_linear_model_needs_no_memory_of_the_gpu(cohort, monkeypatch):
+    """It is fitted on the CPU; a network, or BRIO plus, on the GPU."""
+    monkeypatch.setattr("brio.device._gpu_memory", lambda device: (1000, 1000))
+    check_memory([make_method("ridge"), make_method("core-scaffold")], cohort, torch.device("cuda"))
+    for name in ("mlp", "brio-plus"):
+        with pytest.raises(BrioError, match=f"method '{name}' .* needs about .* of memory"):
+            check_memory([make_method(name)], cohort, torch.device("cuda"))
+    monkeypatch.setattr(memory, "find_free_memory", lambda: 1000)
+    with pytest.raises(BrioError, match=r"method 'ridge' .* needs about .* of memory"):
+        check_memory([make_method("ridge")], cohort, torch.device("cuda"))
 
 
 class LargestTensor(TorchDispatchMode):

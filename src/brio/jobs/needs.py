@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import memory
 from ..cohort import Cohort
 from ..device import find_free_memory
 from ..domains import find_numbers
@@ -99,7 +100,7 @@ def _measure(method: NeuralMethod, n_rois: int, n_sites: int) -> tuple[int, int]
 
 
 def check_memory(methods: Iterable[Method], cohort: Cohort, device: torch.device) -> None:
-    """Check that one run of each method fits into memory.
+    """Check that one run of each method fits into the memory of the device, or of the machine if it is fitted there.
 
     Parameters
     ----------
@@ -113,8 +114,8 @@ def check_memory(methods: Iterable[Method], cohort: Cohort, device: torch.device
     BrioError
         Says how much a method needs and how much there is.
     """
-    free = find_free_memory(device)
     for method in methods:
+        free = memory.find_free_memory() if method.fits_on_cpu else find_free_memory(device)
         what = f"method '{method.name}' with these settings, on {len(cohort)} scans of {cohort.n_rois} ROIs, needs"
         advice = "choose smaller settings, or an atlas with fewer ROIs"
         require_memory(estimate_memory(method, cohort), what, advice, free)
@@ -165,13 +166,13 @@ def state_needs(runs: Mapping[str, Method], cohort: Cohort, folder: Path, record
     BrioError
         If the disk has too little room.
     """
-    memory = max(estimate_memory(method, cohort) for method in {id(one): one for one in runs.values()}.values())
+    needed = max(estimate_memory(method, cohort) for method in {id(one): one for one in runs.values()}.values())
     disk = len(runs) * (_RECORD + (0 if records_only else 16 * cohort.n_rois**2))
     number = f"{len(runs)} run{'s' if len(runs) != 1 else ''}"
     advice = "choose another --out, or store no weights (--records-only)"
     require_disk(disk, folder, f"{number} need{'s' if len(runs) == 1 else ''}", advice)
     return (
-        f"{number}: {format_bytes(memory)} of memory or more for scans and models, about {format_bytes(disk)} on disk"
+        f"{number}: {format_bytes(needed)} of memory or more for scans and models, about {format_bytes(disk)} on disk"
     )
 
 

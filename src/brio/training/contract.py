@@ -102,6 +102,9 @@ class Method(ABC):
     needs_validation: bool = True
     """Whether it chooses its model by validation scans; see ``MethodFacts`` for what it does where a fold has none."""
 
+    fits_on_cpu: ClassVar[bool] = False
+    """Whether runs are fitted on the CPU, in the memory of the machine, also in a job on a GPU."""
+
     Settings: ClassVar[type]
 
     def __init__(self, settings: Any = None) -> None:

@@ -174,7 +174,6 @@ class LinearMethod(FeatureMethod):
             lambda run: self._fit_run(connectomes, opened, run),
             runs,
             uses_seed=self.uses_seed,
-            device=opened.device,
             bytes_each=self.estimate_run_bytes(len(connectomes), connectomes.n_rois),
             message=message,
             progress=progress,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import torch
-
 from ...progress import Progress, silent
 from ...threads import map_on_cores
 from ...training import Run
@@ -21,12 +19,13 @@ def fit_distinct_runs(
     runs: Sequence[Run],
     *,
     uses_seed: bool,
-    device: torch.device,
     bytes_each: float,
     message: str,
     progress: Progress = silent,
 ) -> list[T]:
     """Fit every run, but only once those that hold the same scans where nothing depends on the seed.
+
+    Several are fitted at once, each on one core, where memory allows.
 
     Parameters
     ----------
@@ -35,8 +34,6 @@ def fit_distinct_runs(
     runs : sequence of Run
     uses_seed : bool
         Whether anything may depend on the seed.
-    device : torch.device
-        Where runs compute. On the CPU several are fitted at once, each on one core, where memory allows.
     bytes_each : float
         Memory that a run needs.
     message : str
@@ -55,7 +52,7 @@ def fit_distinct_runs(
     def report(position: int) -> None:
         progress(f"{message}, fold {to_fit[position].fold.name}", position / len(to_fit))
 
-    fitted = map_on_cores(fit_run, to_fit, device, report, bytes_each)
+    fitted = map_on_cores(fit_run, to_fit, report=report, bytes_each=bytes_each)
     fitted_by_key = dict(zip(dict.fromkeys(keys), fitted, strict=True))
     return [fitted_by_key[key] for key in keys]
 

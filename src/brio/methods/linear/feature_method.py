@@ -25,6 +25,7 @@ class FeatureMethod(Method):
 
     Settings = LinearSettings
     settings: LinearSettings
+    fits_on_cpu = True
     features_are_edges = False
     """Whether the features are the edges that :meth:`read_scans` reads, but for ROIs without signal. Their products are
     then computed once for all folds."""

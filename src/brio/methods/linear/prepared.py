@@ -23,7 +23,8 @@ __all__ = ["HeldRows", "OpenedScans", "PreparedRun", "ScanReader"]
 class ScanReader:
     """Scans of a cohort by position, and products of their edges, which all runs share.
 
-    Nothing here is learned: an entry depends on its own scans alone.
+    Nothing here is learned: an entry depends on its own scans alone. Scans are held on the CPU, also in a job on a GPU:
+    runs are fitted there, several at once.
 
     Parameters
     ----------
@@ -36,18 +37,16 @@ class ScanReader:
     """
 
     def __init__(self, inputs: Inputs, matrices: Tensor | None = None, share_products: bool = False) -> None:
-        self._inputs, self._matrices = inputs, matrices
+        connectomes = inputs.connectomes
+        everyone = torch.arange(len(connectomes), device=connectomes.device)
+        scans = inputs.take(everyone, connectomes.full if matrices is None else matrices)
+        self._scans = Scans(*(t.cpu() for t in scans))
         self._products = self._multiply_edges() if share_products else None
 
     def __call__(self, scans: np.ndarray) -> Scans:
         """Take scans by position [n]."""
-        index = torch.from_numpy(scans).to(self._inputs.connectomes.device)
-        return self._inputs.take(index, None if self._matrices is None else self._matrices[index])
-
-    @property
-    def device(self) -> torch.device:
-        """Where runs compute."""
-        return self._inputs.connectomes.device
+        index = torch.from_numpy(scans)
+        return Scans(*(t[index] for t in self._scans))
 
     def multiply(self, scans: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Compute the products of the features of scans with each other.
@@ -67,14 +66,13 @@ class ScanReader:
         if self._products is None:
             return x @ x.T
         gram = self._products[np.ix_(scans, scans)]
-        filled = np.flatnonzero(~self._inputs.connectomes.alive.cpu().numpy()[scans].all(1))
+        filled = np.flatnonzero(~self._scans.alive.numpy()[scans].all(1))
         across = x @ x[filled].T
         gram[:, filled], gram[filled] = across, across.T
         return gram
 
     def _multiply_edges(self) -> np.ndarray:
-        connectomes = self._inputs.connectomes
-        x = read_edges(connectomes.full).double().cpu().numpy()
+        x = read_edges(self._scans.A).double().numpy()
         return x @ x.T
 
 

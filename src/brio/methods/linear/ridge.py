@@ -128,7 +128,6 @@ class KernelRidgeMethod(LinearMethod, FitsManyLabels):
             lambda run: self._fit_run_labels(connectomes, opened, run, labels),
             runs,
             uses_seed=self.uses_seed,
-            device=opened.device,
             bytes_each=needed,
             message=f"{labels.shape[1]:,} columns of labels",
             progress=progress,

@@ -44,9 +44,6 @@ class StoredEdges:
         Whether an ROI has signal.
     """
 
-    device = torch.device("cpu")
-    """Where runs compute."""
-
     def __init__(self, matrices: Iterable[Tensor], alive: Tensor) -> None:
         self._alive = alive.cpu()
         self._complete = self._alive.all(1).numpy()
