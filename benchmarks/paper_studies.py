@@ -8,7 +8,9 @@ that it trains; arms of earlier studies are shared. The columns: arms and runs t
 training, seconds of the whole study with its diagnostics, tables and figures, and the operations of the matrix products
 in training the full method ``brio``, as ``benchmarks/training_speed.py`` counts them. The two comparisons of all
 methods come last. OUT must not exist, because what is finished there would not be trained again. It is for timing
-alone: its files do not say that the settings are old ones. ``--quick`` trains three epochs, to try the script.
+alone: its files do not say that the settings are old ones. Outputs of several processes, with different studies, may be
+stored one after the other: the page of benchmarks takes out the arms that a later one trained again. ``--quick`` trains
+three epochs, to try the script.
 """
 
 import argparse
@@ -53,9 +55,10 @@ class TimedContext(StudyContext):
     def _execute(self, arm: Arm, progress: Progress) -> ArmResults:
         start = time.perf_counter()
         results = super()._execute(arm, progress)
-        seconds = time.perf_counter() - start
-        self.timings.append({"runs": len(results.rows), "seconds": seconds, "flops": self._count_flops(results)})
-        print(f"# {self.protocol_of(arm)} {arm.name}: {len(results.rows)} runs, {seconds:.1f} s", flush=True)
+        seconds, flops = time.perf_counter() - start, self._count_flops(results)
+        self.timings.append({"runs": len(results.rows), "seconds": seconds, "flops": flops})
+        products = f", {flops / 1e12:.0f} TFLOP" if flops else ""
+        print(f"# {self.protocol_of(arm)} {arm.name}: {len(results.rows)} runs, {seconds:.1f} s{products}", flush=True)
         return results
 
     def _count_flops(self, results: ArmResults) -> float:
