@@ -19,6 +19,7 @@ from brio.device import (
 )
 from brio.errors import BrioError
 from brio.methods import BrioPlus, Ridge
+from brio.methods.linear.mlp import MLP
 from brio.studies import study
 
 
@@ -73,9 +74,12 @@ COHORT = Simulation(n_sites=5, per_class=3, n_rois=8, frames=60)
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_job_trains_in_the_precision_of_its_device_and_restores_the_earlier_one(monkeypatch, before, tmp_path, fails):
+@pytest.mark.parametrize(("method", "precision"), [(MLP, "high"), (Ridge, "highest")], ids=["network", "linear"])
+def test_a_job_trains_networks_in_the_precision_of_its_device_and_restores_the_earlier_one(
+    monkeypatch, before, tmp_path, fails, method, precision
+):
     monkeypatch.setattr("brio.jobs.job.resolve_device", lambda name: PRETENDED)
-    seen, fit = [], Ridge.fit
+    seen, fit = [], method.fit
 
     def watched(self, *args):
         seen.append(matmul_precision())
@@ -83,11 +87,11 @@ def test_a_job_trains_in_the_precision_of_its_device_and_restores_the_earlier_on
             raise BrioError("diverged")
         return fit(self, *args)
 
-    monkeypatch.setattr(Ridge, "fit", watched)
+    monkeypatch.setattr(method, "fit", watched)
     ends = pytest.raises(BrioError, match="diverged") if fails else contextlib.nullcontext()
     with ends:
-        brio.run(simulate(COHORT), ["ridge"], out=tmp_path, folds=["site01"], device="cuda-tf32")
-    assert seen == ["high"]
+        brio.run(simulate(COHORT), [method.name], out=tmp_path, folds=["site01"], device="cuda-tf32")
+    assert seen == [precision]
     assert matmul_precision() == before
     assert '"device": "cuda-tf32"' in (tmp_path / "plan.json").read_text()
 

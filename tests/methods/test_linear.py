@@ -15,7 +15,7 @@ from brio import run as evaluate
 from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
-from brio.methods import find_method, make_method
+from brio.methods import find_method, list_methods, make_method
 from brio.methods.linear.prepared import HeldRows
 from brio.methods.linear.tangent import geometric_mean, map_to_tangent_space, shrink_correlations
 from brio.training import Run
@@ -224,3 +224,18 @@ def test_shared_products_are_those_of_the_features_of_the_fold(dead_share, fill)
     assert (graphs.alive.all().item()) == (dead_share == 0.0)
     np.testing.assert_allclose(prepared.gram, prepared.rows.x @ prepared.rows.x.T, atol=1e-11)
     np.testing.assert_allclose(prepared.rows.x.mean(0), 0.0, atol=1e-12)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU")
+@pytest.mark.parametrize(
+    "name", [entry.name for entry in list_methods() if entry.family in ("linear", "control") and entry.name != "mlp"]
+)
+def test_a_fit_in_a_job_on_a_gpu_is_that_of_the_cpu(name):
+    cohort, method = simulate(replace(WHOLE, dead_share=0.1)), make_method(name)
+    here, there = (Connectomes(cohort, device, torch.float64) for device in ("cpu", "cuda"))
+    runs = [Run(split(cohort, *sites), 0) for sites in (([1, 2, 3], [4, 5], [6]), ([2, 3, 4], [5, 6], [1]))]
+    assert {t.device.type for t in method.open_scans(there)(runs[0].fold.source)} == {"cpu"}
+    for own, other in zip(method.fit(here, runs), method.fit(there, runs), strict=True):
+        np.testing.assert_allclose(other.test_logit, own.test_logit, atol=1e-6)
+        margin = method.predict_margins(other, there, other.run.fold.test)
+        np.testing.assert_allclose(margin, other.test_logit, atol=1e-6)

@@ -100,7 +100,7 @@ def _measure(method: NeuralMethod, n_rois: int, n_sites: int) -> tuple[int, int]
 
 
 def check_memory(methods: Iterable[Method], cohort: Cohort, device: torch.device) -> None:
-    """Check that one run of each method fits into the memory of the device, or of the machine if it is fitted there.
+    """Check that one run of each method fits into memory: that of the machine if it is fitted on the CPU.
 
     Parameters
     ----------

@@ -190,7 +190,8 @@ def connect(options: ClusterOptions, threads: int | None, gpu: bool) -> Iterator
     ----------
     options : ClusterOptions
     threads : int or None
-        Of each worker on this machine; None where stacks are trained on a GPU.
+        Of each worker on this machine. None where stacks are trained on a GPU: linear models are fitted on the cores
+        there, as many as torch uses in this process.
     gpu : bool
         Whether workers on this machine have a GPU.
 
@@ -252,9 +253,11 @@ def _start_cluster(options: ClusterOptions, threads: int | None, gpu: bool) -> A
             raise
         cluster.scale(jobs=options.slurm.workers)
         return cluster
+    import torch
     from distributed import LocalCluster
 
     assert options.workers is not None
+    n_threads = torch.get_num_threads() if threads is None else threads  # Dask would set one
     return LocalCluster(
         n_workers=options.workers,
         threads_per_worker=1,
@@ -263,5 +266,5 @@ def _start_cluster(options: ClusterOptions, threads: int | None, gpu: bool) -> A
         silence_logs=logging.ERROR,  # deaths of workers are reported in words
         memory_limit=1.0 / options.workers,
         resources={"GPU": 1} if gpu else None,
-        env={name: str(threads) for name in _THREADS} if threads else None,
+        env={name: str(n_threads) for name in _THREADS},
     )

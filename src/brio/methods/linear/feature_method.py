@@ -48,9 +48,9 @@ class FeatureMethod(Method):
         Parameters
         ----------
         source : SourceScans
-            n source scans of a run.
+            n source scans of a run. Its connectomes are on the device of the job.
         scans : Scans
-            The same scans as inputs of the method.
+            The same scans as inputs of the method, on the CPU.
 
         Returns
         -------

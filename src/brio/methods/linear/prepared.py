@@ -23,8 +23,8 @@ __all__ = ["HeldRows", "OpenedScans", "PreparedRun", "ScanReader"]
 class ScanReader:
     """Scans of a cohort by position, and products of their edges, which all runs share.
 
-    Nothing here is learned: an entry depends on its own scans alone. Scans are held on the CPU, also in a job on a GPU:
-    runs are fitted there, several at once.
+    Nothing here is learned: an entry depends on its own scans alone. Scans are held in the memory of the machine, also
+    in a job on a GPU, because runs are fitted on the cores of the machine.
 
     Parameters
     ----------

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from ...connectome import find_live_edges, read_edges
@@ -250,5 +249,5 @@ def _multiply_rows(x: np.ndarray) -> np.ndarray:
             block += x[i, edges] @ x[j, edges].T
         products[j, i] = block.T
 
-    map_on_cores(multiply, [(i, j) for i in firsts for j in firsts if j <= i], torch.device("cpu"))
+    map_on_cores(multiply, [(i, j) for i in firsts for j in firsts if j <= i])
     return products
