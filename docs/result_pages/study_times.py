@@ -30,6 +30,11 @@ def parse_study_times(text: str) -> pd.DataFrame:
     -------
     DataFrame
         Columns :data:`COLUMNS`; seconds and products are floats.
+
+    Raises
+    ------
+    ValueError
+        If a study occurs twice, or has more or fewer arms in its row than lines of arms.
     """
     rows: list[list[object]] = []
     trained: set[str] = set()
@@ -42,14 +47,25 @@ def parse_study_times(text: str) -> pd.DataFrame:
         elif cells[0] == COLUMNS[0]:  # the header of another process
             arms = {}
         elif cells[0] in PAPER:
+            if cells[0] in [row[0] for row in rows] or len(arms) != int(cells[1]):
+                raise ValueError(f"{cells[0]}: occurs twice, or its row has {cells[1]} arms, but {len(arms)} lines")
             repeated = [match for name, match in arms.items() if name in trained]
-            runs, seconds, products = (
-                sum(float(match[what] or 0) for match in repeated) for what in ("runs", "seconds", "products")
-            )
-            measured = [float(cell) for cell in cells[1:]]
-            less = [len(repeated), runs, seconds, seconds, products]
-            n_arms, n_runs, *others = [value - again for value, again in zip(measured, less, strict=True)]
-            rows.append([cells[0], int(n_arms), int(n_runs), *others])
+            rows.append([cells[0], *_subtract(cells[1:], repeated)])
             trained |= arms.keys()
             arms = {}
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _subtract(cells: list[str], repeated: list[re.Match[str]]) -> list[float]:
+    """Subtract repeated arms from the numbers in the row of a study."""
+    n_arms, n_runs, training, whole, products = map(float, cells)
+    runs_again, seconds_again, products_again = (
+        sum(float(arm[what] or 0) for arm in repeated) for what in ("runs", "seconds", "products")
+    )
+    return [
+        int(n_arms) - len(repeated),
+        int(n_runs - runs_again),
+        training - seconds_again,
+        whole - seconds_again,
+        products - products_again,
+    ]

@@ -134,23 +134,47 @@ def test_a_target_for_all_studies_is_not_met_by_some(benchmarks_page, seconds, o
     assert row.target_cell == f"at most 420 s: {outcome}"
 
 
+HEADER = "| study | arms | runs | training s | whole s | products, TFLOP |\n| --- | --- | --- | --- | --- | --- |\n"
+FIRST_PROCESS = (
+    f"# One machine.\n{HEADER}# loso brio: 60 runs, 38.4 s, 658 TFLOP\n# loso coral: 60 runs, 8.0 s\n"
+    "| ablation | 2 | 120 | 46.4 | 50.0 | 658 |\n# loso ridge: 60 runs, 13.5 s\n"  # stopped in the next study
+)
+
+
 def test_arms_that_a_second_process_trains_again_are_taken_out(benchmarks_page, monkeypatch):
-    header = "| study | arms | runs | training s | whole s | products, TFLOP |\n| --- | --- | --- | --- | --- | --- |\n"
-    first = (
-        f"# One machine.\n{header}# loso brio: 60 runs, 38.4 s, 658 TFLOP\n# loso coral: 60 runs, 8.0 s\n"
-        "| ablation | 2 | 120 | 46.4 | 50.0 | 658 |\n# loso ridge: 60 runs, 13.5 s\n"  # stopped in the next study
-    )
     second = (
-        f"# cuda, 1031 scans, start 2.8 s\n{header}# loso ridge: 60 runs, 9.9 s\n"
-        "# loso brio: 60 runs, 36.7 s, 650 TFLOP\n"
-        "| comparison | 2 | 120 | 46.6 | 47.0 | 650 |\n# kfold brio: 30 runs, 13.9 s, 239 TFLOP\n"
-        "| in-distribution | 1 | 30 | 13.9 | 14.0 | 239 |\n| all | 3 | 150 | 60.5 | 61.0 | 889 |\n"
+        f"# cuda, 1031 scans, start 2.8 s\n{HEADER}# loso gcn: 60 runs, 9.9 s\n"
+        "# loso brio: 60 runs, 36.7 s, 650 TFLOP\n| comparison | 2 | 120 | 46.6 | 47.0 | 650 |\n"
+        "# loso ridge: 60 runs, 5.0 s\n# loso gcn,width=8: 60 runs, 6.0 s\n"
+        "| sensitivity | 2 | 120 | 11.0 | 12.0 | 0 |\n| all | 4 | 240 | 57.6 | 59.0 | 650 |\n"
     )
-    monkeypatch.setattr(benchmarks_page, "read_measurement", lambda name: first + second)
-    ablation, comparison, in_distribution = benchmarks_page.read_studies().values.tolist()
+    monkeypatch.setattr(benchmarks_page, "read_measurement", lambda name: FIRST_PROCESS + second)
+    ablation, comparison, sensitivity = benchmarks_page.read_studies().values.tolist()
     assert ablation == ["ablation", 2, 120, 46.4, 50.0, 658]
     assert comparison == ["comparison", 1, 60, pytest.approx(9.9), pytest.approx(10.3), 0]
-    assert in_distribution == ["in-distribution", 1, 30, 13.9, 14.0, 239]
+    assert sensitivity == ["sensitivity", 2, 120, 11.0, 12.0, 0]  # its ridge was of no finished study before
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "# loso gcn: 60 runs, 9.9 seconds\n| comparison | 2 | 120 | 46.6 | 47.0 | 0 |\n",  # a line of another format
+        "| comparison | 1 | 60 | 13.5 | 14.0 | 0 |\n| ablation | 0 | 0 | 0 | 0 | 0 |\n",  # a study stored twice
+    ],
+)
+def test_times_of_studies_that_do_not_add_up_are_refused(benchmarks_page, monkeypatch, rest):
+    monkeypatch.setattr(benchmarks_page, "read_measurement", lambda name: FIRST_PROCESS + rest)
+    with pytest.raises(ValueError, match="occurs twice, or its row has"):
+        benchmarks_page.read_studies()
+
+
+def test_the_page_says_what_the_studies_take_with_finished_jobs(benchmarks_page):
+    from result_pages.markdown import StaleSentenceError
+
+    studies = _measure_studies(PAPER, 100).assign(**{"training s": 90.0})
+    assert "add up to 1020 s, which also misses the target" in benchmarks_page._describe_reuse(studies)
+    with pytest.raises(StaleSentenceError):  # a sentence about a miss ends with it
+        benchmarks_page._describe_reuse(_measure_studies(PAPER, 10).assign(**{"training s": 9.0}))
 
 
 def test_the_count_of_products_is_that_of_torch(monkeypatch):
