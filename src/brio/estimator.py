@@ -204,7 +204,7 @@ class BrioClassifier(ClassifierMixin, FittedModelMixin):
         cohort, classes = build_labelled_cohort(X, y, sites)
         method = self._make_method()
         device = resolve_device(self.device)
-        check_memory([method], cohort, device.torch_device)
+        check_memory([method], cohort, device)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         fold = make_training_fold(cohort, seed, self.validation_sites)
         if self.validation_sites == "auto" and not len(fold.validation):
@@ -213,7 +213,7 @@ class BrioClassifier(ClassifierMixin, FittedModelMixin):
         if fold.one_class_sites:
             warnings.warn(f"one class only at {', '.join(fold.one_class_sites)}: not learned from", stacklevel=2)
         progress = print_progress if self.verbose else silent
-        with device.network_precision():
+        with method.place_fit(device).network_precision():
             (fitted,) = method.fit(Connectomes(cohort, device.torch_device), [Run(fold, seed)], progress)
         fitted.require_finite(method.name)
         for name in [name for name in vars(self) if name.endswith("_")]:

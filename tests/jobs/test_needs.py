@@ -10,6 +10,7 @@ import brio
 from brio import memory
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
+from brio.device import ComputeDevice
 from brio.errors import BrioError
 from brio.jobs import JobSpec
 from brio.jobs.needs import MOST_RUNS, check_memory, check_number_of_runs, describe_rest, estimate_memory
@@ -18,6 +19,9 @@ from brio.models import explain_model, fit_model
 from brio.protocol import leave_one_site_out
 from brio.results import RunStore
 from brio.training import Run
+
+GPU = ComputeDevice(torch.device("cuda"))
+"""Need not be there, as long as nothing is computed on it."""
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +52,13 @@ def test_a_linear_model_needs_no_memory_of_the_gpu(cohort, monkeypatch):
     """It is fitted on the CPU; a network, or BRIO plus, on the GPU."""
     monkeypatch.setattr("brio.device._gpu_memory", lambda device: (1000, 1000))
     linear = [entry.name for entry in list_methods() if entry.family in ("linear", "control") and entry.name != "mlp"]
-    check_memory([make_method(name) for name in linear], cohort, torch.device("cuda"))
+    check_memory([make_method(name) for name in linear], cohort, GPU)
     for name in ("mlp", "brio-plus"):
         with pytest.raises(BrioError, match=f"method '{name}' .* needs about .* of memory"):
-            check_memory([make_method(name)], cohort, torch.device("cuda"))
+            check_memory([make_method(name)], cohort, GPU)
     monkeypatch.setattr(memory, "find_free_memory", lambda: 1000)
     with pytest.raises(BrioError, match=r"method 'ridge' .* needs about .* of memory"):
-        check_memory([make_method("ridge")], cohort, torch.device("cuda"))
+        check_memory([make_method("ridge")], cohort, GPU)
 
 
 class LargestTensor(TorchDispatchMode):

@@ -6,6 +6,7 @@ import torch
 
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
+from brio.device import resolve_device
 from brio.errors import BrioError
 from brio.jobs.needs import check_memory
 from brio.methods import make_method
@@ -111,7 +112,7 @@ def test_a_linear_model_whose_gram_matrix_cannot_fit_is_refused(graphs):
     for name in ("ridge", "log-ridge"):
         assert make_method(name).estimate_fit_bytes(100_000, 400) > 2 * 8e10
     with pytest.raises(BrioError, match=r"method 'ridge' .* needs about .* TB of memory"):
-        check_memory([make_method("ridge")], MillionScans(graphs.cohort), torch.device("cpu"))
+        check_memory([make_method("ridge")], MillionScans(graphs.cohort), resolve_device("cpu"))
 
 
 class MillionScans:

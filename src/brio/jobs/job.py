@@ -193,7 +193,7 @@ def prepare_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore, m
     """
     whole = open_cohort(spec)
     device = resolve_device(spec.device)
-    check_memory(methods, whole, device.torch_device)  # before the audit, which takes longer
+    check_memory(methods, whole, device)  # before the audit, which takes longer
     for one in (whole, *spec.companions):
         one.verify()
     audited = audit(whole, spec.audit_rules, spec.companions) if spec.exclude else None

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import memory
 from ..cohort import Cohort
-from ..device import find_free_memory
+from ..device import ComputeDevice, find_free_memory
 from ..domains import find_numbers
 from ..errors import BrioError
 from ..formatting import format_time
@@ -16,8 +15,6 @@ from ..memory import format_bytes, require_disk, require_memory
 from ..methods import find_method
 
 if TYPE_CHECKING:
-    import torch
-
     from ..results import RunStore
     from ..training import Method, NeuralMethod
 
@@ -99,15 +96,16 @@ def _measure(method: NeuralMethod, n_rois: int, n_sites: int) -> tuple[int, int]
     return sum(p.numel() for p in parameters), sum(p.shape[0] for p in parameters if p.dim() > 1)
 
 
-def check_memory(methods: Iterable[Method], cohort: Cohort, device: torch.device) -> None:
-    """Check that one run of each method fits into memory: that of the machine if it is fitted on the CPU.
+def check_memory(methods: Iterable[Method], cohort: Cohort, device: ComputeDevice) -> None:
+    """Check that one run of each method fits into memory, that of the device where it is fitted.
 
     Parameters
     ----------
     methods : iterable of Method
         With their settings.
     cohort : Cohort
-    device : torch.device
+    device : ComputeDevice
+        Of the job.
 
     Raises
     ------
@@ -115,7 +113,7 @@ def check_memory(methods: Iterable[Method], cohort: Cohort, device: torch.device
         Says how much a method needs and how much there is.
     """
     for method in methods:
-        free = memory.find_free_memory() if method.fits_on_cpu else find_free_memory(device)
+        free = find_free_memory(method.place_fit(device).torch_device)
         what = f"method '{method.name}' with these settings, on {len(cohort)} scans of {cohort.n_rois} ROIs, needs"
         advice = "choose smaller settings, or an atlas with fewer ROIs"
         require_memory(estimate_memory(method, cohort), what, advice, free)

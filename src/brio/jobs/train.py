@@ -15,7 +15,6 @@ import torch
 
 from ..cohort import Cohort
 from ..connectome import Connectomes, harmonise_connectomes
-from ..device import full_precision
 from ..errors import BrioError
 from ..methods import find_method
 from ..progress import Progress, silent
@@ -140,7 +139,7 @@ def _train_stack(
     method, connectomes = runs[0].method, job.connectomes
     checkpoint.start_clock()  # not before the connectomes are there, which all stacks share
     inputs = harmonise_connectomes(connectomes, runs[0].run.fold.source, job.spec.harmonisation_rule)
-    with full_precision() if method.fits_on_cpu else job.device.network_precision():
+    with method.place_fit(job.device).network_precision():
         fitted_runs = _fit(method, inputs, [planned.run for planned in runs], progress, checkpoint)
     seconds = checkpoint.seconds / len(runs)
     for planned, fitted in zip(runs, fitted_runs, strict=True):
@@ -211,7 +210,7 @@ def _make_record(job: Job, plan: Plan, planned: PlannedRun, fitted: FittedRun, s
         steps=fitted.steps,
         block_length=fitted.block_length,
         seconds=round(seconds, 3),
-        device="cpu" if planned.method.fits_on_cpu else job.device.describe(),
+        device=planned.method.place_fit(job.device).describe(),
         note="; ".join(notes),
     )
     return RunRecord(

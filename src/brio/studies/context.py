@@ -254,7 +254,7 @@ class StudyContext:
         """
         plan = build_plan(self.job_of(arm), [arm.method])
         methods = {id(planned.method): planned.method for planned in plan.runs.values()}
-        check_memory(methods.values(), self.cohort, self.job.device.torch_device)
+        check_memory(methods.values(), self.cohort, self.job.device)
         folds = [planned.run.fold for planned in plan.runs.values()]
         if all(len(np.unique(self.cohort.labels[fold.test])) < 2 for fold in folds):
             names = ", ".join(dict.fromkeys(fold.name for fold in folds))

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..cohort import Cohort
 from ..connectome import Connectomes
+from ..device import ComputeDevice
 from ..errors import BrioError
 from ..progress import Progress, silent
 from ..protocol import Fold, assign_inner_folds
@@ -103,12 +104,16 @@ class Method(ABC):
     """Whether it chooses its model by validation scans; see ``MethodFacts`` for what it does where a fold has none."""
 
     fits_on_cpu: ClassVar[bool] = False
-    """Whether runs are fitted on the CPU, in the memory of the machine, also in a job on a GPU."""
+    """Whether runs are fitted on the CPU, also in a job on a GPU; see :meth:`place_fit`."""
 
     Settings: ClassVar[type]
 
     def __init__(self, settings: Any = None) -> None:
         self.settings = self.Settings() if settings is None else settings
+
+    def place_fit(self, device: ComputeDevice) -> ComputeDevice:
+        """Return the device whose memory and precision a fit takes in a job on this device."""
+        return ComputeDevice(torch.device("cpu")) if self.fits_on_cpu else device
 
     @abstractmethod
     def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[FittedRun]:
