@@ -6,7 +6,7 @@ import torch
 
 import brio
 from brio.cohort.simulate import Simulation, simulate
-from brio.connectome import fc
+from brio.connectome import Connectomes, fc
 from brio.device import (
     DEVICES,
     ComputeDevice,
@@ -20,7 +20,9 @@ from brio.device import (
 from brio.errors import BrioError
 from brio.methods import BrioPlus, Ridge
 from brio.methods.linear.mlp import MLP
+from brio.protocol import leave_one_site_out
 from brio.studies import study
+from brio.training import Run
 
 
 @pytest.fixture(params=["highest", "high", "medium"])
@@ -67,19 +69,22 @@ def test_a_cpu_is_described_as_such():
     assert (device.name, device.describe()) == ("cpu", "cpu")
 
 
-PRETENDED = ComputeDevice(torch.device("cpu"), tf32=True)
-"""A CPU that claims TF32 stands in for a GPU: torch takes the setting there too."""
+class PretendedGPU(ComputeDevice):
+    """A CPU that claims TF32 stands in for a GPU: torch takes the setting there too."""
+
+    def describe(self):
+        return "a GPU"
+
+
+PRETENDED = PretendedGPU(torch.device("cpu"), tf32=True)
 
 COHORT = Simulation(n_sites=5, per_class=3, n_rois=8, frames=60)
 
 
 @pytest.mark.parametrize("fails", [False, True])
-@pytest.mark.parametrize(("method", "precision"), [(MLP, "high"), (Ridge, "highest")], ids=["network", "linear"])
-def test_a_job_trains_networks_in_the_precision_of_its_device_and_restores_the_earlier_one(
-    monkeypatch, before, tmp_path, fails, method, precision
-):
+def test_a_job_trains_in_the_precision_of_its_device_and_restores_the_earlier_one(monkeypatch, before, tmp_path, fails):
     monkeypatch.setattr("brio.jobs.job.resolve_device", lambda name: PRETENDED)
-    seen, fit = [], method.fit
+    seen, fit = [], MLP.fit
 
     def watched(self, *args):
         seen.append(matmul_precision())
@@ -87,13 +92,37 @@ def test_a_job_trains_networks_in_the_precision_of_its_device_and_restores_the_e
             raise BrioError("diverged")
         return fit(self, *args)
 
-    monkeypatch.setattr(method, "fit", watched)
+    monkeypatch.setattr(MLP, "fit", watched)
     ends = pytest.raises(BrioError, match="diverged") if fails else contextlib.nullcontext()
     with ends:
-        brio.run(simulate(COHORT), [method.name], out=tmp_path, folds=["site01"], device="cuda-tf32")
-    assert seen == [precision]
+        results = brio.run(simulate(COHORT), ["mlp"], out=tmp_path, folds=["site01"], device="cuda-tf32")
+        assert set(results.rows["device"]) == {"a GPU"}
+    assert seen == ["high"]
     assert matmul_precision() == before
     assert '"device": "cuda-tf32"' in (tmp_path / "plan.json").read_text()
+
+
+def test_a_linear_model_has_full_precision_and_names_the_cpu(monkeypatch, before, tmp_path):
+    monkeypatch.setattr("brio.jobs.job.resolve_device", lambda name: PRETENDED)
+    seen, extract_features = [], Ridge.extract_features
+
+    def watched(self, *args):
+        seen.append(matmul_precision())
+        return extract_features(self, *args)
+
+    monkeypatch.setattr(Ridge, "extract_features", watched)
+    cohort = simulate(COHORT)
+    results = brio.run(cohort, ["ridge"], out=tmp_path, folds=["site01"], device="cuda-tf32")
+    assert set(results.rows["device"]) == {"cpu"}
+    method, graphs = Ridge(), Connectomes(cohort)
+    run = Run(leave_one_site_out(cohort, seed=0, validation_sites=1)[0], seed=0)
+    with PRETENDED.network_precision():
+        (fitted,) = method.fit(graphs, [run])
+        n_fits = len(seen)
+        method.predict_margins(fitted, graphs, run.fold.test)
+    assert len(seen) > n_fits
+    assert set(seen) == {"highest"}
+    assert matmul_precision() == before
 
 
 def test_a_study_applies_networks_in_the_precision_of_its_device(monkeypatch, before):

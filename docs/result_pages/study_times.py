@@ -16,9 +16,9 @@ _ARM = re.compile(r"# (?P<name>\w+ [^:]+): (?P<runs>\d+) runs, (?P<seconds>[\d.]
 
 
 def parse_study_times(text: str) -> pd.DataFrame:
-    """Parse the row of each study, as if one process had made all of them.
+    """Read the times of each study, as one process would have taken them.
 
-    Where the studies were made in several processes, one after the other in the text, a later process trains arms again
+    Where the studies ran in several processes, one after the other in the text, a later process trains arms again
     that studies of an earlier one had trained. They are taken out of its rows. Rows of sums are left out, and so are
     arms of a study that was not finished.
 
@@ -47,8 +47,10 @@ def parse_study_times(text: str) -> pd.DataFrame:
         elif cells[0] == COLUMNS[0]:  # the header of another process
             arms = {}
         elif cells[0] in PAPER:
-            if cells[0] in [row[0] for row in rows] or len(arms) != int(cells[1]):
-                raise ValueError(f"{cells[0]}: occurs twice, or its row has {cells[1]} arms, but {len(arms)} lines")
+            if cells[0] in [row[0] for row in rows]:
+                raise ValueError(f"{cells[0]}: occurs twice")
+            if len(arms) != int(cells[1]):
+                raise ValueError(f"{cells[0]}: its row has {cells[1]} arms, but {len(arms)} lines are of arms")
             repeated = [match for name, match in arms.items() if name in trained]
             rows.append([cells[0], *_subtract(cells[1:], repeated)])
             trained |= arms.keys()

@@ -213,7 +213,7 @@ class BrioClassifier(ClassifierMixin, FittedModelMixin):
         if fold.one_class_sites:
             warnings.warn(f"one class only at {', '.join(fold.one_class_sites)}: not learned from", stacklevel=2)
         progress = print_progress if self.verbose else silent
-        with method.place_fit(device).network_precision():
+        with device.network_precision():
             (fitted,) = method.fit(Connectomes(cohort, device.torch_device), [Run(fold, seed)], progress)
         fitted.require_finite(method.name)
         for name in [name for name in vars(self) if name.endswith("_")]:

@@ -48,14 +48,19 @@ def test_every_method_has_an_estimate_that_grows_with_its_widths(cohort):
     assert many > 100 * estimate_memory(make_method("brio-plus"), cohort)
 
 
-def test_a_linear_model_needs_no_memory_of_the_gpu(cohort, monkeypatch):
-    """It is fitted on the CPU; a network, or BRIO plus, on the GPU."""
-    monkeypatch.setattr("brio.device._gpu_memory", lambda device: (1000, 1000))
+def test_a_linear_model_is_checked_against_the_memory_of_the_machine(cohort, monkeypatch):
+    """It is fitted on the CPU; a network, or BRIO plus, on the GPU. Connectomes are there in any case."""
+    room = {"free": 2 * len(cohort) * cohort.n_rois**2 * 4}
+    monkeypatch.setattr("brio.device._gpu_memory", lambda device: (room["free"], room["free"]))
     linear = [entry.name for entry in list_methods() if entry.family in ("linear", "control") and entry.name != "mlp"]
     check_memory([make_method(name) for name in linear], cohort, GPU)
     for name in ("mlp", "brio-plus"):
         with pytest.raises(BrioError, match=f"method '{name}' .* needs about .* of memory"):
             check_memory([make_method(name)], cohort, GPU)
+    room["free"] -= 1
+    with pytest.raises(BrioError, match=r"method 'ridge' .* needs about .* of memory"):
+        check_memory([make_method("ridge")], cohort, GPU)
+    room["free"] += 1
     monkeypatch.setattr(memory, "find_free_memory", lambda: 1000)
     with pytest.raises(BrioError, match=r"method 'ridge' .* needs about .* of memory"):
         check_memory([make_method("ridge")], cohort, GPU)

@@ -335,6 +335,6 @@ class Connectomes:
     ) -> Tensor:
         key = members.tobytes()
         if key not in cache:
-            index = torch.from_numpy(members).to(self.full.device)  # "cuda" would be the GPU of the calling thread
+            index = torch.from_numpy(members).to(self.full.device)  # self.device may be the current GPU of a thread
             cache[key] = function(self.full[index], self.alive[index])
         return cache[key]

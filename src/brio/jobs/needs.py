@@ -46,10 +46,14 @@ def estimate_memory(method: Method, cohort: Cohort) -> float:
     float
         Bytes.
     """
-    graphs = len(cohort) * cohort.n_rois**2 * 4.0
     reestimates = (method.facts.reestimates or 0) * cohort.n_rois**2 * 4.0 * _PASS
     own = _estimate_bold(method, cohort) + method.estimate_fit_bytes(len(cohort), cohort.n_rois)
-    return 2 * graphs + own + max(_estimate_step(method, cohort), reestimates)
+    return _estimate_connectomes(cohort) + own + max(_estimate_step(method, cohort), reestimates)
+
+
+def _estimate_connectomes(cohort: Cohort) -> float:
+    """Memory of all connectomes, and of one more matrix of each scan, such as its logarithm."""
+    return 2.0 * len(cohort) * cohort.n_rois**2 * 4.0
 
 
 def _estimate_bold(method: Method, cohort: Cohort) -> float:
@@ -97,7 +101,7 @@ def _measure(method: NeuralMethod, n_rois: int, n_sites: int) -> tuple[int, int]
 
 
 def check_memory(methods: Iterable[Method], cohort: Cohort, device: ComputeDevice) -> None:
-    """Check that one run of each method fits into memory, that of the device where it is fitted.
+    """Check that connectomes fit into the memory of a device, and one run of each method into that where it is fitted.
 
     Parameters
     ----------
@@ -113,10 +117,11 @@ def check_memory(methods: Iterable[Method], cohort: Cohort, device: ComputeDevic
         Says how much a method needs and how much there is.
     """
     for method in methods:
-        free = find_free_memory(method.place_fit(device).torch_device)
+        needed = {device: _estimate_connectomes(cohort), method.place_fit(device): estimate_memory(method, cohort)}
         what = f"method '{method.name}' with these settings, on {len(cohort)} scans of {cohort.n_rois} ROIs, needs"
         advice = "choose smaller settings, or an atlas with fewer ROIs"
-        require_memory(estimate_memory(method, cohort), what, advice, free)
+        for place, n_bytes in needed.items():
+            require_memory(n_bytes, what, advice, find_free_memory(place.torch_device))
 
 
 def check_number_of_runs(configurations: Mapping[str, int], n_folds: int, n_seeds: int) -> None:

@@ -139,7 +139,7 @@ def _train_stack(
     method, connectomes = runs[0].method, job.connectomes
     checkpoint.start_clock()  # not before the connectomes are there, which all stacks share
     inputs = harmonise_connectomes(connectomes, runs[0].run.fold.source, job.spec.harmonisation_rule)
-    with method.place_fit(job.device).network_precision():
+    with job.device.network_precision():
         fitted_runs = _fit(method, inputs, [planned.run for planned in runs], progress, checkpoint)
     seconds = checkpoint.seconds / len(runs)
     for planned, fitted in zip(runs, fitted_runs, strict=True):

@@ -112,7 +112,7 @@ class Method(ABC):
         self.settings = self.Settings() if settings is None else settings
 
     def place_fit(self, device: ComputeDevice) -> ComputeDevice:
-        """Return the device whose memory and precision a fit takes in a job on this device."""
+        """Return the device on which this method is fitted in a job on ``device``, where the connectomes stay."""
         return ComputeDevice(torch.device("cpu")) if self.fits_on_cpu else device
 
     @abstractmethod

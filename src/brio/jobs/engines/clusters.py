@@ -190,8 +190,8 @@ def connect(options: ClusterOptions, threads: int | None, gpu: bool) -> Iterator
     ----------
     options : ClusterOptions
     threads : int or None
-        Of each worker on this machine. None where stacks are trained on a GPU: linear models are fitted on the cores
-        there, as many as torch uses in this process.
+        Of each worker on this machine. None in a job on a GPU: workers then get as many as torch has in this process,
+        because linear models are fitted on the CPU.
     gpu : bool
         Whether workers on this machine have a GPU.
 

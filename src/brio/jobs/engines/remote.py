@@ -6,7 +6,7 @@ import pickle
 import platform
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -200,14 +200,16 @@ def _rebuild_plan(content: _Content) -> JobPlan:
 
 
 def _limit_threads(threads: int | None):  # type: ignore[no-untyped-def]  # a context manager of another package
-    """Compute with the number of threads of the plan, on which the order of sums depends; None on a GPU."""
+    """Compute with the number of threads of the plan, on which the order of sums depends.
+
+    None in a job on a GPU: linear models are fitted with the threads that torch has on this worker.
+    """
     import torch
     from threadpoolctl import threadpool_limits
 
-    if threads is None:
-        return nullcontext()
-    torch.set_num_threads(threads)  # of this thread, in which the stack is trained
-    return threadpool_limits(limits=threads)
+    if threads is not None:
+        torch.set_num_threads(threads)  # of this thread, in which the stack is trained
+    return threadpool_limits(limits=torch.get_num_threads())
 
 
 def _prepare_job(content: _Content) -> Job:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ...connectome import Connectomes
+from ...device import full_precision
 from ...formatting import format_count
 from ...progress import Progress, silent
 from ...protocol import auc
@@ -170,20 +171,22 @@ class LinearMethod(FeatureMethod):
     def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[FittedRun]:
         """Fit every run and score its test scans."""
         opened, message = self.open_scans(connectomes), format_count(len(runs), "run")
-        fitted_runs = fit_distinct_runs(
-            lambda run: self._fit_run(connectomes, opened, run),
-            runs,
-            uses_seed=self.uses_seed,
-            bytes_each=self.estimate_run_bytes(len(connectomes), connectomes.n_rois),
-            message=message,
-            progress=progress,
-        )
+        with full_precision():
+            fitted_runs = fit_distinct_runs(
+                lambda run: self._fit_run(connectomes, opened, run),
+                runs,
+                uses_seed=self.uses_seed,
+                bytes_each=self.estimate_run_bytes(len(connectomes), connectomes.n_rois),
+                message=message,
+                progress=progress,
+            )
         return [replace(fitted, run=run) for fitted, run in zip(fitted_runs, runs, strict=True)]
 
     def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
         """Predict margins; the representation is the centred features."""
         p = fitted.parameters
-        centred = self.extract_features(scans, fitted.state.learned) - p["centre"].double().numpy()
+        with full_precision():  # as in fit
+            centred = self.extract_features(scans, fitted.state.learned) - p["centre"].double().numpy()
         margin = project_rows(centred, p["coefficients"].double().numpy()) + float(p["intercept"])
         return Prediction(margin, centred)
 

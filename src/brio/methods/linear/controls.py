@@ -28,7 +28,7 @@ class _Control(LogisticMethod):
         """Read the features of scans before they are standardised; NaN where missing. Shape [n, d]."""
 
     def learn(self, source: SourceScans, scans: Scans) -> Tensors:
-        x = self.read_columns(scans).double().cpu()
+        x = self.read_columns(scans).double()
         mean = x.nanmean(0)
         spread = (x - mean).square().nanmean(0).sqrt()
         return {"mean": mean, "spread": torch.where(spread > 0, spread, torch.ones_like(spread))}

@@ -62,9 +62,7 @@ class CoreScaffold(LogisticMethod):
         edges = build_scaffold(source, scans, self.settings)
         values, live = _read_edges(scans, edges.u, edges.v, mean)
         confounds = fit_confounds(source, values, live, scans.covariates)
-        return {"mean": mean, "u": edges.u.cpu(), "v": edges.v.cpu()} | {
-            name: t.cpu() for name, t in confounds._asdict().items()
-        }
+        return {"mean": mean, "u": edges.u, "v": edges.v} | confounds._asdict()
 
     def extract_features(self, scans: Scans, learned: Tensors) -> np.ndarray:
         confounds = Confounds(*(learned[name].to(scans.A) for name in Confounds._fields))

@@ -97,8 +97,8 @@ class LogRidge(KernelRidgeMethod):
         self._require_both_classes(source)
         x, live = read_edges(scans.A).double(), find_live_edges(scans.alive)
         if self.settings.dead_rois == "zero":
-            return {"mean": torch.zeros_like(x[0]).cpu()}
-        return {"mean": (torch.where(live, x, 0.0).sum(0) / live.sum(0).clamp_min(1)).cpu()}
+            return {"mean": torch.zeros_like(x[0])}
+        return {"mean": torch.where(live, x, 0.0).sum(0) / live.sum(0).clamp_min(1)}
 
     def learn_fill(self, source: SourceScans, stored: StoredEdges) -> tuple[Tensors, np.ndarray]:
         self._require_both_classes(source)

@@ -156,7 +156,7 @@ class TangentRidge(KernelRidgeMethod):
         learned = self.learn(source, scans)
         S = self._shrink_scans(scans, learned)
         reference = geometric_mean(S) if self.settings.reference == "geometric" else S.mean(0)
-        learned["whitening"] = _apply_to_eigenvalues(reference, "inverse root").cpu()
+        learned["whitening"] = _apply_to_eigenvalues(reference, "inverse root")
         return learned, self._map_scans(S, learned)
 
     def extract_features(self, scans: Scans, learned: Tensors) -> np.ndarray:
