@@ -18,10 +18,12 @@ from typer.testing import CliRunner
 from brio import Atlas, BrioError, Cohort
 from brio import run as evaluate
 from brio.cli import app
+from brio.cohort.given_fc import FC_ONLY
+from brio.connectome import Connectomes
 from brio.estimator import MAIN_SETTINGS, BrioClassifier, make_training_fold
 from brio.jobs import JobSpec
 from brio.methods import BrioSettings
-from brio.models import fit_model, write_model
+from brio.models import adapt_model, fit_model, write_model
 from brio.protocol import leave_one_site_out
 from brio.protocol.splitters import LeaveOneSiteOut, SiteStratifiedKFold
 
@@ -141,6 +143,48 @@ def test_contributions_add_up_to_the_margin(fitted, ridge):
         ridge.contributions(X_NEW)
 
 
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_contributions_of_a_harmonised_model_add_up_and_those_of_several_seeds_are_refused(seeds, tmp_path):
+    settings = {"harmonise.kind": "combat", "harmonise.unseen": "pooled", "K": 2}
+    spec = JobSpec(cohort_of(), ["brio-plus"], settings=settings, device="cpu", seeds=seeds, exclude=False)
+    write_model(fit_model(spec), tmp_path / "model")
+    model = BrioClassifier.load(tmp_path / "model").set_params(device="cpu")
+    if seeds == 2:
+        with pytest.raises(BrioError, match="averages 2 seeds, and each has factors of its own; fit it with one seed"):
+            model.contributions(X_NEW)
+        return
+    a = model.contributions(X_NEW)
+    margin = a.sum(1) / np.sqrt(a.shape[1]) + model.intercept_
+    np.testing.assert_allclose(margin, model.decision_function(X_NEW), atol=1e-9)
+
+
+def test_contributions_of_an_adapted_model_are_refused(tmp_path):
+    spec = JobSpec(cohort_of(), ["brio-plus"], settings={"K": 2}, device="cpu", exclude=False)
+    local = cohort_of(X_NEW, Y_NEW, ["new"] * len(X_NEW))
+    write_model(adapt_model(fit_model(spec), local, device="cpu"), tmp_path / "model")
+    model = BrioClassifier.load(tmp_path / "model").set_params(device="cpu")
+    with pytest.raises(BrioError, match="adapted to a hospital, .* load the model that was adapted"):
+        model.contributions(X_NEW)
+
+
+def test_a_model_has_the_names_of_the_labels_it_was_fitted_to():
+    cohort = cohort_of()
+    own, named, numbered = (
+        BrioClassifier("ridge", device="cpu", random_state=0).fit(cohort, y)
+        for y in (None, np.where(Y == 1, "ASD", "TC"), Y)
+    )
+    assert own.to_model().classes == numbered.to_model().classes == cohort.classes
+    assert named.to_model().classes == tuple(named.classes_) == ("ASD", "TC")
+
+
+def test_a_method_that_needs_frames_is_refused_where_there_are_connectomes():
+    fc = list(Connectomes(cohort_of()).full.numpy())
+    known = pd.DataFrame({FC_ONLY: [1] * len(fc)})
+    cohort = Cohort.from_scans(fc, site=SITES, label=Y, covariates=known)
+    with pytest.raises(BrioError, match="'length-only' needs the frames of scans"):
+        BrioClassifier("length-only", device="cpu", random_state=0).fit(cohort)
+
+
 def test_a_scan_is_scored_alone(fitted):
     alone = np.concatenate([fitted.decision_function([scan]) for scan in X_NEW[:5]])
     np.testing.assert_allclose(alone, fitted.decision_function(X_NEW)[:5], rtol=1e-4, atol=1e-5)
@@ -258,6 +302,15 @@ def test_rois_of_another_atlas_are_refused():
         model.predict(cohort_of(atlas=swapped))
     model.predict(X_NEW)  # plain arrays have no names to compare
     assert not hasattr(model.fit(X, Y, sites=SITES), "feature_names_in_")
+
+
+@pytest.mark.parametrize(
+    ("atlas", "named"),
+    [(Atlas("unknown", pd.DataFrame({"name": list("abcdefghijkl")})), True), (Atlas.unnamed(12, "mine"), False)],
+)
+def test_features_have_names_if_rois_do_whatever_the_atlas_is_called(atlas, named):
+    model = BrioClassifier("ridge", device="cpu", random_state=0).fit(cohort_of(atlas=atlas))
+    assert getattr(model, "feature_names_in_", np.array([])).tolist() == (list("abcdefghijkl") if named else [])
 
 
 def test_missing_frames_and_dead_rois_are_no_obstacle(ridge):

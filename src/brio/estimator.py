@@ -19,7 +19,7 @@ from .device import resolve_device
 from .errors import BrioError
 from .estimator_input import build_labelled_cohort
 from .estimator_model import FittedModelMixin, print_progress
-from .jobs.checks import check_choice
+from .jobs.checks import check_choice, check_frames
 from .jobs.needs import check_memory
 from .jobs.spec import settle_without_validation
 from .methods import make_method
@@ -203,6 +203,7 @@ class BrioClassifier(ClassifierMixin, FittedModelMixin):
         """
         cohort, classes = build_labelled_cohort(X, y, sites)
         method = self._make_method()
+        check_frames(method, cohort)
         device = resolve_device(self.device)
         check_memory([method], cohort, device)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -247,8 +248,7 @@ class BrioClassifier(ClassifierMixin, FittedModelMixin):
         """
         connectomes = self._connectomes(X)
         with resolve_device(self.device).network_precision():
-            ensemble = Ensemble(self.method_, self._members) if self._model is None else self._model
-            return ensemble.average_members(ensemble.collect_margins(connectomes))[0]
+            return self._ensemble.average_members(self._ensemble.collect_margins(connectomes))[0]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Compute the probabilities of both classes, the logistic function of :meth:`decision_function`.
@@ -322,12 +322,28 @@ class BrioClassifier(ClassifierMixin, FittedModelMixin):
         Raises
         ------
         BrioError
-            If the method has no factors, or the ROIs of the scans are not those of the fitted model.
+            If the method has no factors, the ROIs of the scans are not those of the fitted model, or a loaded model
+            averages several seeds, whose factors differ, or is adapted to a hospital.
         """
-        connectomes = self._connectomes(X)
-        scans = self.method_.gather_inputs(connectomes).take(torch.arange(len(connectomes), device=connectomes.device))
+        connectomes, ensemble = self._connectomes(X), self._ensemble
+        if len(ensemble.members) > 1:
+            raise BrioError(
+                f"the model averages {len(ensemble.members)} seeds, and each has factors of its own; fit it with one "
+                "seed, or see the contributions under each seed with 'brio predict'"
+            )
+        if self._model is not None and self._model.adaptation is not None:
+            raise BrioError(
+                "the model is adapted to a hospital, and contributions add up to its margin before that; load the "
+                "model that was adapted"
+            )
+        inputs = ensemble.gather_inputs(connectomes, ensemble.members[0])
+        scans = inputs.take(torch.arange(len(connectomes), device=connectomes.device))
         with resolve_device(self.device).network_precision():
             return self.method_.compute_contributions(self.fitted_run_, scans)
+
+    @property
+    def _ensemble(self) -> Ensemble:
+        return Ensemble(self.method_, self._members) if self._model is None else self._model
 
     @property
     def left_out_sites_(self) -> tuple[str, ...]:

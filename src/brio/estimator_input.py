@@ -184,13 +184,15 @@ def build_labelled_cohort(X: Any, y: Any, sites: Any) -> tuple[Cohort, np.ndarra
     _refuse_masked(sites, "sites")
     sites = column_or_1d(sites)
     check_consistent_length(range(len(X if scans is None else scans)), label, sites)
+    names = (str(classes[0]), str(classes[1]))
     if scans is None:
         if own_labels:
             return X, classes
         table = check_participants(X.participants.assign(site=sites, label=label), "X")
         fingerprint = hashlib.sha256(f"{X.fingerprint}{format_table(table)}".encode()).hexdigest()
-        return replace(X, participants=table, fingerprint=fingerprint, path=None), classes
-    names = (str(classes[0]), str(classes[1]))
+        if classes.tolist() == [0, 1]:  # labels as the cohort has them
+            names = X.classes
+        return replace(X, participants=table, fingerprint=fingerprint, path=None, classes=names), classes
     ids = [f"X[{i}]" for i in range(len(scans))]
     return Cohort.from_scans(scans, site=sites, label=label.tolist(), participant_id=ids, classes=names), classes
 
