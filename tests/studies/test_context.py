@@ -311,6 +311,26 @@ def test_reused_runs_that_are_too_few_are_refused(linear, cohort, tmp_path):
     assert seen["executed"] == []
 
 
+def test_reused_runs_with_other_settings_than_the_study_is_given_are_refused(linear, cohort, tmp_path):
+    settings = {"least_penalty": "999", "largest_penalty": "1000"}
+    context = context_on(cohort, tmp_path / "out", settings=settings, methods=["svm", "ridge"], reuse=[linear])
+    with watched() as seen, pytest.raises(BrioError, match=r"'ridge' have least_penalty=0\.1, .* least_penalty=999\.0"):
+        run_study("comparison", context)
+    assert seen["executed"] == []
+    same = context_on(cohort, tmp_path / "same", settings={"penalties": "5"}, methods=["ridge"], reuse=[linear])
+    assert same.results_of(make_arm("ridge")).reused
+
+
+def test_the_device_is_that_of_the_arms_of_the_study(cohort, tmp_path):
+    context = context_on(cohort, tmp_path, methods=["ridge"])
+    context.train([make_arm("dead-rois-only"), make_arm("ridge")])
+    plan = tmp_path / "arms" / "loso" / "dead-rois-only" / "plan.json"
+    plan.write_text(plan.read_text().replace('"device": "cpu"', '"device": "cuda"'))
+    rehash(plan.parent)
+    assert context.record_options([make_arm("ridge")]).device == "cpu"
+    assert context.record_options([make_arm("dead-rois-only")]).device == "cuda"
+
+
 def test_rows_of_another_cohort_or_of_other_folds_are_refused(linear, tmp_path, cohort):
     other = simulate(Simulation(n_sites=5, per_class=5, n_rois=12, frames=60, seed=7))
     with pytest.raises(BrioError, match="another cohort"):

@@ -112,7 +112,7 @@ class StudyContext:
     def record_options(self, arms: Sequence[Arm]) -> StudyOptions:
         """Record the options of the command; the device is the one on which the arms were trained."""
         spec = self.job.spec
-        trained = sorted(self.out.glob(f"arms/*/*/{PLAN}")) if arms else []
+        trained = [folder for a in arms if (folder := self._folder_of(a.untuned)).joinpath(PLAN).is_file()]
         return StudyOptions(
             methods=None if self.methods is None else tuple(self.methods),
             protocol=None if spec.protocol == "loso" else spec.protocol,
@@ -123,7 +123,7 @@ class StudyContext:
             exclude=spec.exclude,
             runs_per_stack=spec.runs_per_stack,
             reuse=tuple("/".join(r.job.folder.resolve().parts[-2:]) for r in self.reused),
-            device=Plan.read(trained[0].parent).device if trained else self.job.device.name,
+            device=Plan.read(trained[0]).device if trained else self.job.device.name,
         )
 
     def explain_smoke(self, arms: Sequence[Arm] = ()) -> str:
@@ -281,9 +281,11 @@ class StudyContext:
         """Find the results of an arm in the first reused folder that has it."""
         runs = [(planned.run.fold.name, planned.run.seed) for planned in plan.runs.values()]
         arm = dataclasses.replace(arm, protocol=self.protocol_of(arm))
-        results = next(filter(None, (reused.find_arm(arm, runs) for reused in self.reused)), None)
+        planned = dataclasses.asdict(self.settings_of(arm.method))
+        given = {name: planned[name] for name in self.job.spec.settings_of(arm.method)}
+        results = next(filter(None, (reused.find_arm(arm, runs, given) for reused in self.reused)), None)
         tuned = dataclasses.replace(arm, tuned=True)
-        if results is None and any(reused.find_arm(tuned, runs) for reused in self.reused):
+        if results is None and any(reused.find_arm(tuned, runs, given) for reused in self.reused):
             self.say(f"{arm.name}: tuned results are not compared with variants that are not tuned; it is trained here")
         return results
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ..errors import BrioError
 from ..jobs.job import Job
 from ..jobs.resume import write_job_plan
+from ..methods import make_method
 from ..protocol import ProtocolSettings
 from ..results import INTERVALS, MetricSummary, Plan, StoredJob, lock_folder, summarise_metrics, write_tables
 from .arms import TUNED, Arm, ArmResults
@@ -32,7 +34,9 @@ class ReusedResults:
 
     job: StoredJob
 
-    def find_arm(self, arm: Arm, runs: Iterable[tuple[str, int]]) -> ArmResults | None:
+    def find_arm(
+        self, arm: Arm, runs: Iterable[tuple[str, int]], given: Mapping[str, Any] = MappingProxyType({})
+    ) -> ArmResults | None:
         """Find the results of an arm in the job.
 
         Only plain arms can be found, not those with settings of their own. Tuned results are found only for arms that
@@ -43,6 +47,8 @@ class ReusedResults:
         arm : Arm
         runs : pairs of fold and seed
             Runs that the study compares.
+        given : dict
+            Settings of its method that the study was given; those of tuned results were chosen, and may differ.
 
         Returns
         -------
@@ -52,7 +58,8 @@ class ReusedResults:
         Raises
         ------
         BrioError
-            If the job lacks one of the runs: means over different sites would be compared.
+            If the job lacks one of the runs: means over different sites would be compared. If its runs have other
+            values of the settings that the study was given.
         """
         summary = self.job.summary
         if arm.settings or arm.method not in summary.methods or summary.protocol != arm.protocol or summary.harmonise:
@@ -65,8 +72,16 @@ class ReusedResults:
                     f"{self.job.folder}: has no run of '{arm.method}' for fold {fold}, seed {seed}, which this study "
                     "needs; finish that job, or do not reuse the folder"
                 )
-        if summary.methods[arm.method].is_tuned and not arm.tuned:
+        own = summary.methods[arm.method]
+        if own.is_tuned and not arm.tuned:
             return None
+        stored = dataclasses.asdict(make_method(arm.method).settings) | dict(own.changed or {})
+        for name, value in given.items():
+            if stored[name] != value and not own.is_tuned:
+                raise BrioError(
+                    f"{self.job.folder}: its runs of '{arm.method}' have {name}={stored[name]}, but this study is given "
+                    f"{name}={value}; leave out the setting, or do not reuse the folder"
+                )
         return ArmResults(arm, self.job, rows.loc[wanted].reset_index(drop=True), reused=True)
 
 
