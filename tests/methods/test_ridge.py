@@ -1,5 +1,6 @@
 """Ridge regression on the FC entries against scikit-learn on explicit features."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -96,6 +97,15 @@ def test_choice_by_source_sites_leaves_each_out_in_turn(graphs, run):
     np.testing.assert_allclose(fitted.parameters["coefficients"].numpy(), models[best].coef_, atol=1e-9)
     validation = run.fold.validation
     assert fitted.validation_auc == pytest.approx(roc_auc_score(y[validation], models[best].predict(X[validation])))
+
+
+def test_validation_scans_of_one_class_have_no_part_in_a_choice_by_source_sites(graphs, run):
+    validation = run.fold.validation[graphs.cohort.labels[run.fold.validation] == 1]
+    one_class = Run(replace(run.fold, validation=validation), run.seed)
+    without = Run(replace(run.fold, validation=validation[:0], validation_sites=()), run.seed)
+    fitted, expected = make_method("ridge", {"choose_by": "source-sites"}).fit(graphs, [one_class, without])
+    assert fitted.validation_auc == expected.validation_auc
+    np.testing.assert_array_equal(fitted.test_logit, expected.test_logit)
 
 
 def test_zero_filling_of_dead_rois_is_a_setting(graphs, run):

@@ -216,7 +216,7 @@ class LinearMethod(FeatureMethod):
         solutions, inner = self.solve_run(prepared, y, by_sites or self.site_intercepts)
         inner_auc = np.empty(0) if inner is None else average_site_auc(inner, source.label, prepared.inner_fold)
         validation_auc = inner_auc
-        if len(validation_label):
+        if len(validation_label) and (not by_sites or len(np.unique(validation_label)) == 2):
             across = prepared.rows.multiply(fold.validation)
             validation_auc = np.array([auc(validation_label, across @ solution.weights) for solution in solutions])
         scores = inner_auc if by_sites else validation_auc
