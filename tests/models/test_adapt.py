@@ -9,6 +9,7 @@ from scipy.special import expit, logit
 
 from brio import BrioClassifier
 from brio.cohort.simulate import Simulation, simulate
+from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.jobs import JobSpec
 from brio.models import PriorWidths, adapt_model, fit_adaptation, fit_model, predict_scans, read_model, write_model
@@ -208,20 +209,23 @@ def test_margins_stay_and_probabilities_and_intervals_are_adapted(ridge, local, 
     np.testing.assert_array_equal(own.table["margin"], new.table["margin"])
     for name in ("probability", "low", "high"):
         np.testing.assert_allclose(new.table[name], expit(a.slope * logit(own.table[name]) + a.intercept), rtol=1e-6)
-    np.testing.assert_allclose(new.reestimated_logit, a.slope * own.reestimated_logit + a.intercept)
+    margins = ridge.compute_margins(Connectomes(local), 4)
+    own_logits, new_logits = (model.average_members(margins) for model in (ridge, adapted))
+    for own_logit, new_logit in zip(own_logits, new_logits, strict=True):  # of the scans, of their re-estimates
+        np.testing.assert_allclose(new_logit, a.slope * own_logit + a.intercept)
     write_model(adapted, tmp_path / "model")
     again = read_model(tmp_path / "model")
     assert again.adaptation == a
     assert adapt_model(again, local, device="cpu").adaptation == a  # it starts from the original
     card = write_card(again)
-    assert f"Adapted to {len(local)} local scans ({a.n_patients} patients" in card
+    assert f"Adapted to {len(local)} local participants ({a.n_patients} patients" in card
     assert f"leaving out each local scan: {a.brier_change:+.3f}" in card
     assert "Adapted" not in write_card(ridge)
     sexes = write_card(replace(again, classes=("F", "M")))
     assert f"({a.n_patients} labelled M, {a.n_controls} labelled F)" in sexes
     assert "the share of participants labelled M among these scans" in sexes
     assert "patients" not in sexes.split("## Adapted")[1].split("\n## ")[0]
-    assert f"adapted to {len(local)} scans" in repr(again)
+    assert f"adapted to {len(local)} participants" in repr(again)
     estimator = BrioClassifier.load(tmp_path / "model").set_params(device="cpu")
     np.testing.assert_allclose(estimator.predict_proba(local)[:, 1], new.table["probability"], rtol=1e-9)
 
@@ -257,7 +261,7 @@ def test_scans_out_of_range_are_left_out_and_counted(ridge, local):
     adapted, rest = (adapt_model(ridge, scans, device="cpu") for scans in (strange, local.select(range(2, len(local)))))
     assert replace(adapted.adaptation, n_out_of_range=0) == rest.adaptation
     assert (adapted.adaptation.n_out_of_range, rest.adaptation.n_out_of_range) == (2, 0)
-    assert "2 more were left out, because they are out of range" in write_card(adapted)
+    assert "2 labelled scans were left out, out of range of the model" in write_card(adapted)
     assert "out of range of the model." not in write_card(rest)
 
 
@@ -283,9 +287,9 @@ def test_the_command_writes_a_model_that_predict_uses(brio_command, ridge, local
     said = brio_command(
         "predict", tmp_path / "here", tmp_path / "local", "--out", tmp_path / "p", "--reestimates", 2, *words
     )
-    assert f"adapted to {len(local)} scans of one hospital" in said.text
+    assert f"adapted to {len(local)} participants of one hospital" in said.text
     assert "the model was adapted to these very scans" in said.text
-    assert f"Adapted to {len(local)} local scans" in (tmp_path / "p" / "predictions.html").read_text(encoding="utf-8")
+    assert f"Adapted to {len(local)} local participants" in (tmp_path / "p" / "predictions.html").read_text(encoding="utf-8")
 
 
 def test_networks_balance_the_classes_so_their_logits_stand_for_equal_shares(fit, ridge):

@@ -9,6 +9,7 @@ from brio.connectome import Connectomes, HarmonisationRule, harmonise_connectome
 from brio.errors import BrioError
 from brio.jobs import JobSpec, run_job
 from brio.models import add_evidence, fit_model
+from brio.models.card import write_card
 from brio.models.fit import settle_final_settings
 from brio.protocol import leave_one_site_out, make_training_fold
 from brio.training import Run
@@ -103,6 +104,16 @@ def test_evidence_under_another_harmonisation_is_named(cohort, fit, tmp_path):
     pooled = fit("ridge", **COMBAT, **{"harmonise.unseen": "pooled"})
     differences = add_evidence(pooled, tmp_path / "job").evidence.differences
     assert differences == ("other values of harmonise.kind, harmonise.unseen",)
+
+
+def test_evidence_says_how_many_sites_have_an_auc(cohort, fit, tmp_path):
+    one_class = cohort.select((cohort.sites != "site01") | (cohort.labels == 1))
+    settings = {"choose_by": "source-sites", "protocol.validation_sites": 0}
+    run_job(JobSpec(one_class, ["ridge"], settings=settings, seeds=1, exclude=False, device="cpu"), tmp_path / "job")
+    model = add_evidence(fit("ridge", one_class), tmp_path / "job")
+    assert model.evidence.describe().startswith("at 6 sites, each left out in turn: AUC, mean over the 5 sites with")
+    assert "AUC, mean over the 5 sites with both classes:" in write_card(model)
+    assert replace(model.evidence, n_two_class_sites=6).averaged_sites == "sites"
 
 
 def test_what_is_fitted_to_share_keeps_no_digest(cohort):

@@ -132,7 +132,7 @@ def test_what_the_interval_means_and_labels_are_on_the_page(page, model, strange
     local = replace(strange, frames=strange.frames * np.float32(2))  # new to the model, and the same to look at
     adapted = adapt_model(model, local.select(np.arange(2, 30)), device="cpu")
     n_inside = (predictions.table["in_range"][2:30] == "yes").sum()
-    assert f"Adapted to {n_inside} local scans" in render_prediction_page(adapted, strange, predictions)
+    assert f"Adapted to {n_inside} local participants" in render_prediction_page(adapted, strange, predictions)
     unknown = replace(model, evidence=None)
     page = render_prediction_page(unknown, strange, predict_scans(unknown, strange, reestimates=2, device="cpu"))
     assert "not evaluated, so never decided" in page

@@ -19,7 +19,6 @@ from .app import app
 from .engines import EngineOption, Scheduler, Slurm, Workers, open_engine
 from .options import (
     AtlasTable,
-    CheckpointEvery,
     Companions,
     Config,
     Control,
@@ -55,6 +54,16 @@ AtlasName = Annotated[str | None, typer.Option(help="Atlas to read, where the fi
 Participants = Annotated[Path | None, typer.Option(help="Participants table, if there is one elsewhere.")]
 RepetitionTime = Annotated[
     float | None, number(domains.RepetitionTime, "Repetition time in seconds, where the files do not say.")
+]
+FitCheckpointEvery = Annotated[
+    float | None,
+    number(
+        domains.Seconds,
+        "Time between checkpoints of networks in training, to resume from; 0 for none. By default 120 with --engine "
+        "dask, else none",
+        "--checkpoint-every",
+        metavar="SECONDS",
+    ),
 ]
 
 _READER_OPTIONS = (
@@ -107,7 +116,7 @@ def fit(
     load: Load = None,
     device: Device = "auto",
     runs_per_stack: RunsPerStack = None,
-    checkpoint_every: CheckpointEvery = 120.0,
+    checkpoint_every: FitCheckpointEvery = None,
     engine: EngineOption = "local",
     workers: Workers = None,
     scheduler: Scheduler = None,
@@ -138,7 +147,7 @@ def fit(
         keep_all=keep_all,
         device=device,
         runs_per_stack=runs_per_stack,
-        checkpoint_every=checkpoint_every,
+        checkpoint_every=120.0 if checkpoint_every is None else checkpoint_every,
     )
     check_settings(spec.methods, spec.method_settings)
     opened = open_cohort(spec)
@@ -149,8 +158,8 @@ def fit(
     cluster = open_engine(engine, workers=workers, scheduler=scheduler, slurm=slurm, load=load, shard=None)
     with cluster as started, show_progress(quiet) as progress:
         spec = dataclasses.replace(spec, engine=started)
-        # workers need a place to write to, from which the same command goes on
-        folder = None if started is None else out.with_name(f"{out.name}.job")
+        # workers and checkpoints need a place to write to, from which the same command goes on
+        folder = None if started is None and not checkpoint_every else out.with_name(f"{out.name}.job")
         model = fit_model(
             spec,
             validation_sites=validation_site or (),
@@ -282,7 +291,7 @@ def adapt(
 
         fitted = read_model(model)
         if fitted.adaptation is not None:
-            say(f"{model}: was adapted to {fitted.adaptation.n_scans} scans before; it starts again from the original")
+            say(f"{model}: was adapted to {fitted.adaptation.n_participants} participants before; it starts again from the original")
         say_warnings(local)
         say(summarise_scans_to_predict(local))
         adapted = adapt_model(

@@ -49,7 +49,7 @@ class Adaptation:
     Attributes
     ----------
     n_patients, n_controls : int
-        Local scans it was fitted to.
+        Local participants it was fitted to; scans of one participant are averaged.
     slope, intercept : float
         The adapted logit is ``slope * logit + intercept``.
     slope_se, intercept_se : float
@@ -82,8 +82,8 @@ class Adaptation:
     known_scans: KnownScans | None = None
 
     @property
-    def n_scans(self) -> int:
-        """Number of local scans."""
+    def n_participants(self) -> int:
+        """Number of local participants."""
         return self.n_patients + self.n_controls
 
     @property
@@ -111,10 +111,11 @@ class Adaptation:
             else f"The share of {names.positives} was given: {self.prevalence:.1%}."
         )
         n_outside = self.n_out_of_range
-        left_out = f" {n_outside} more were left out, because they are out of range of the model." if n_outside else ""
+        scans = f"{n_outside} labelled scans were" if n_outside > 1 else "One labelled scan was"
+        left_out = f" {scans} left out, out of range of the model." if n_outside else ""
         return [
-            f"Adapted to {self.n_scans} local scans ({self.n_patients} {names.are_positive}, {self.n_controls} "
-            f"{names.are_negative}).{left_out} Weights and margins are those of the original model.",
+            f"Adapted to {self.n_participants} local participants ({self.n_patients} {names.are_positive}, "
+            f"{self.n_controls} {names.are_negative}).{left_out} Weights and margins are those of the original model.",
             f"Slope {self.slope:.2f} (standard error {self.slope_se:.2f}), intercept {self.intercept:+.2f} "
             f"({self.intercept_se:.2f}): the probability is one half where that of the original model is "
             f"{expit(self.threshold):.1%}. {share}",

@@ -64,7 +64,7 @@ def _describe_known_scans(model: Model) -> str:
     if model.known_scans is not None:
         holds.append(f"the {model.training.n_scans} scans it was fitted to")
     if model.adaptation is not None and model.adaptation.known_scans is not None:
-        holds.append(f"the {model.adaptation.n_scans} scans it was adapted to")
+        holds.append(f"the scans of {model.adaptation.n_participants} participants it was adapted to")
     sessions = ""
     if model.known_scans is not None and len(model.known_scans.digests) > model.training.n_scans:
         sessions = f", and of {len(model.known_scans.digests) - model.training.n_scans} sessions that were joined"
@@ -87,7 +87,7 @@ def _describe_evidence(evidence: Evidence | None) -> list[str]:
         return ["**Not evaluated.** Fit it with `--evidence RESULTS` or `--evaluate` to know."]
     lines = [
         f"- Leave one site out: {evidence.n_scans} scans of {evidence.n_sites} sites, {evidence.n_seeds} seeds.",
-        f"- AUC, mean over sites: {_describe_percent(evidence.auc)}. Pair-weighted: "
+        f"- AUC, mean over {evidence.averaged_sites}: {_describe_percent(evidence.auc)}. Pair-weighted: "
         f"{_describe_percent(evidence.pair_weighted_auc)}.",
         f"- Accuracy {format_percent(evidence.accuracy)} %, Brier score {evidence.brier:.3f}.",
         f"- Calibration slope {_describe(evidence.slope)} (perfect: 1), intercept {_describe(evidence.intercept)} "

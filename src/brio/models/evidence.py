@@ -90,6 +90,7 @@ class Evidence:
     Attributes
     ----------
     n_scans, n_sites, n_seeds : int
+        Sites with one class count, although they have no AUC.
     fingerprint : str
         Of the cohort.
     auc : Estimate
@@ -106,6 +107,8 @@ class Evidence:
         In what the evaluated method differs from the model; empty where it does not.
     slope_sd, intercept_sd : float or None
         Standard deviations of the true slope and intercept between sites; None with fewer than three sites.
+    n_two_class_sites : int or None
+        Sites whose AUC the mean is of; None in models of earlier versions.
     """
 
     n_scans: StoredCount
@@ -122,11 +125,20 @@ class Evidence:
     differences: tuple[str, ...] = ()
     slope_sd: StoredNonNegative | None = None
     intercept_sd: StoredNonNegative | None = None
+    n_two_class_sites: StoredCount | None = None
+
+    @property
+    def averaged_sites(self) -> str:
+        """Say which sites the mean AUC is of."""
+        if self.n_two_class_sites in (None, self.n_sites):
+            return "sites"
+        return f"the {self.n_two_class_sites} sites with both classes"
 
     def describe(self) -> str:
         """Say in one line how well the method separates the classes at test sites."""
         return (
-            f"at {self.n_sites} sites, each left out in turn: AUC, mean over sites, {_show_percent(self.auc)}; "
+            f"at {self.n_sites} sites, each left out in turn: AUC, mean over {self.averaged_sites}, "
+            f"{_show_percent(self.auc)}; "
             f"pair-weighted {_show_percent(self.pair_weighted_auc)}"
         )
 
@@ -185,6 +197,7 @@ def gather_evidence(
         differences=differences,
         slope_sd=slope_sd,
         intercept_sd=intercept_sd,
+        n_two_class_sites=summary.auc.n,
     )
 
 

@@ -95,7 +95,7 @@ def summarise_predictions(model: Model, cohort: Cohort, predictions: ScanPredict
         )
     if model.adaptation is not None:
         lines.append(
-            f"probabilities are adapted to {model.adaptation.n_scans} scans of one hospital; margins are not; the "
+            f"probabilities are adapted to {model.adaptation.n_participants} participants of one hospital; margins are not; the "
             "adapted model was not evaluated"
         )
     return lines
