@@ -276,6 +276,15 @@ def test_repetition_times_that_disagree(stated, message, tmp_path):
     assert nothing_left(tmp_path / "out")
 
 
+def test_repetition_times_that_disagree_at_an_import(tmp_path):
+    src = write_layout("bids", tmp_path / "study", None)
+    rows = ["participant_id\tsite\tlabel\ttr", "sub-001\ta\t1\t2.0", "sub-002\ta\t0\t2.0"]
+    (src / "participants.tsv").write_text("\n".join(rows))
+    with pytest.raises(BrioError, match=r"sub-001_\S+\.tsv: its .*0\.8 s in the file, but 2 s in the table"):
+        import_cohort("bids", src, tmp_path / "out")
+    assert nothing_left(tmp_path / "out")
+
+
 @pytest.mark.parametrize("tr", [0, -2.0, float("nan"), float("inf")])
 def test_impossible_repetition_time(tr, tmp_path):
     src = write_layout("table", tmp_path / "study", None)

@@ -20,7 +20,7 @@ from brio.results import (
     site_rows,
 )
 from brio.results.people import compute_chance_p, summarise_people
-from brio.results.sites import read_covariances, read_sites, write_site_tables
+from brio.results.sites import CALIBRATION_SUMS, read_covariances, read_sites, write_site_tables
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +61,14 @@ def test_the_brier_score_and_its_recalibration_follow_from_the_sums(predictions)
         assert table.loc[method, ["slope", "intercept"]].tolist() == pytest.approx([line.slope, line.intercept])
         residuals = own["label"] - line.slope * own["probability"] - line.intercept
         assert table.loc[method, "recalibrated_brier"] == pytest.approx((residuals**2).mean())
+
+
+def test_without_one_probability_a_site_has_no_sums(predictions):
+    broken = predictions.copy()
+    broken.loc[broken.index[(broken["method"] == "a") & (broken["fold"] == "s1")][0], "probability"] = np.nan
+    sites = site_rows(broken, "loso").set_index(["method", "fold"])[list(CALIBRATION_SUMS)]
+    assert sites.loc[("a", "s1")].isna().all()
+    assert sites.drop(index=("a", "s1")).notna().all(axis=None)
 
 
 def test_under_kfold_every_fold_of_every_seed_has_a_row_and_there_are_no_covariances(predictions):

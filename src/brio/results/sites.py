@@ -96,7 +96,8 @@ def site_rows(predictions: pd.DataFrame, protocol: str) -> pd.DataFrame:
             row = {"method": name, "seed": seed[0] if seed else pd.NA, "fold": fold}
             row |= {"n_patients": patients, "n_controls": len(label) - patients}
             probability = part["probability"].astype(float)
-            sums = (probability.sum(), (probability**2).sum(), (probability * part["label"]).sum())
+            terms = (probability, probability**2, probability * part["label"])
+            sums = (term.sum(skipna=False) for term in terms)
             n_seeds = part["seed"].nunique()
             row |= _score_site(label, logit)
             row |= dict(zip(CALIBRATION_SUMS, (total / n_seeds for total in sums), strict=True))

@@ -5,6 +5,7 @@ Every reader ends in :func:`write_scans`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -24,6 +25,7 @@ from .input_files import describe_name
 from .options import ImportOptions
 from .rois import Strictness, has_repeated_names, resolve_atlas
 from .series import Series
+from .to_predict import refuse_other_tr
 
 __all__ = [
     "Skipped",
@@ -99,7 +101,11 @@ def write_scans(
         provenance["warnings"] = warnings
     with CohortWriter(out, name, resolved, classes, provenance, labels_required=options.labels_required) as writer:
         for row, path, series in chain([first], stream):
-            tr = series.tr if to_predict is None else to_predict.choose_tr(series.tr, row.get("tr"), path)
+            if to_predict is None:  # a tr that is no number is refused with the table
+                tr = series.tr
+                refuse_other_tr(tr, pd.to_numeric(row.get("tr", math.nan), errors="coerce"), path)
+            else:
+                tr = to_predict.choose_tr(series.tr, row.get("tr"), path)
             stated = {} if tr is None or row.get("tr") is not None else {"tr": tr}
             frames = order.reorder(series, path)
             if series.parts:  # a model then recognises each of them

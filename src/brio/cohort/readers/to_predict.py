@@ -9,7 +9,7 @@ from pathlib import Path
 from ...errors import BrioError
 from ..repetition_time import is_repetition_time
 
-__all__ = ["ScansToPredict"]
+__all__ = ["ScansToPredict", "refuse_other_tr"]
 
 TR_TOLERANCE = 0.005
 """Seconds by which two statements of a repetition time may differ."""
@@ -69,9 +69,24 @@ class ScansToPredict:
             stated = math.nan
         if not is_repetition_time(stated):
             raise BrioError(f"{path}: its tr in the participants table is '{in_table}'; write seconds, for example 2")
-        if in_file is not None and abs(in_file - stated) > TR_TOLERANCE:
-            raise BrioError(
-                f"{path}: its repetition time is {in_file:g} s in the file, but {stated:g} s in the table; correct the "
-                "column 'tr' of the participants table"
-            )
+        refuse_other_tr(in_file, stated, path)
         return stated
+
+
+def refuse_other_tr(in_file: float | None, stated: float, path: Path) -> None:
+    """Refuse a scan whose file and participants table state different repetition times.
+
+    Parameters
+    ----------
+    in_file : float or None
+        Seconds that the file states.
+    stated : float
+        Seconds that the table states; NaN where it states none.
+    path : Path
+        File of the scan.
+    """
+    if in_file is not None and abs(in_file - stated) > TR_TOLERANCE:
+        raise BrioError(
+            f"{path}: its repetition time is {in_file:g} s in the file, but {stated:g} s in the table; correct the "
+            "column 'tr' of the participants table"
+        )
