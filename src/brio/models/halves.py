@@ -7,6 +7,7 @@ scans say by how much.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -14,8 +15,10 @@ import numpy as np
 from ..cohort import Cohort
 from ..cohort.cohort import locate_scans
 from ..cohort.sessions import SESSION_FRAMES, read_session_frames
+from ..cohort.signal import find_live_rois, find_valid_frames
 from ..connectome import Connectomes
 from ..connectome.block_length import choose_balanced_subset
+from ..connectome.connectomes import LEAST_FRAMES
 from .model import Model
 
 __all__ = ["halve_scans", "learn_interval_factor"]
@@ -27,8 +30,8 @@ REESTIMATES = 8
 def halve_scans(cohort: Cohort) -> tuple[Cohort, Cohort]:
     """Return the cohort of the first halves of all scans, and that of their second halves.
 
-    Halves of a scan are equally long; the last of an odd number of frames is left out. Of a scan that is averaged over
-    sessions, they are the halves of all its sessions.
+    Halves of a scan hold equally many valid frames; the last of an odd number is left out. Of a scan that is averaged
+    over sessions, they are the halves of all its sessions.
 
     Parameters
     ----------
@@ -39,7 +42,7 @@ def halve_scans(cohort: Cohort) -> tuple[Cohort, Cohort]:
     first, second : Cohort
     """
     sessions = read_session_frames(cohort.participants) or [np.empty(0, dtype=np.int64)] * len(cohort)
-    parts = [np.split(cohort.scan(i), np.cumsum(own)[:-1]) for i, own in enumerate(sessions)]
+    parts = [_split_valid_frames(cohort.scan(i), own) for i, own in enumerate(sessions)]
     lengths = np.array([sum(len(part) // 2 for part in own) for own in parts], dtype=np.int64)
     table = cohort.participants.assign(n_frames=lengths)
     if SESSION_FRAMES in table:
@@ -56,6 +59,12 @@ def halve_scans(cohort: Cohort) -> tuple[Cohort, Cohort]:
     return halves[0], halves[1]
 
 
+def _split_valid_frames(scan: np.ndarray, sessions: np.ndarray) -> list[np.ndarray]:
+    """Valid frames of each session of a scan."""
+    valid, ends = find_valid_frames(scan, find_live_rois(scan)), np.cumsum(sessions)[:-1]
+    return [part[own] for part, own in zip(np.split(scan, ends), np.split(valid, ends), strict=True)]
+
+
 def _take_half(frames: np.ndarray, second: bool) -> np.ndarray:
     n = len(frames) // 2
     return frames[n : 2 * n] if second else frames[:n]
@@ -65,7 +74,8 @@ def learn_interval_factor(model: Model, connectomes: Connectomes, scans: np.ndar
     """Learn the factor on the spread of re-estimates that makes intervals fit the halves of source scans.
 
     It is the root mean squared difference of the logits of two halves, over what the re-estimates of one half let
-    expect; at least 1.
+    expect; at least 1. Scans with a half that is too short for a connectome or has no signal are left out; if none
+    remains, the factor is 1, with a warning.
 
     Parameters
     ----------
@@ -82,8 +92,21 @@ def learn_interval_factor(model: Model, connectomes: Connectomes, scans: np.ndar
     """
     cohort = connectomes.cohort
     chosen = scans[choose_balanced_subset(connectomes.ids[scans], cohort.sites[scans], cohort.labels[scans], SCANS, 0)]
-    first, second = (Connectomes(half, connectomes.device) for half in halve_scans(cohort.select(np.sort(chosen))))
+    halves = halve_scans(cohort.select(np.sort(chosen)))
+    usable = np.all([[_is_usable(half.scan(i)) for i in range(len(half))] for half in halves], axis=0)
+    if not usable.any():
+        warnings.warn(
+            f"no source scan has two halves of at least {LEAST_FRAMES} usable frames: intervals do not allow for what "
+            "changes from minute to minute, and may be too narrow",
+            stacklevel=2,
+        )
+        return 1.0
+    first, second = (Connectomes(half.select(usable), connectomes.device) for half in halves)
     logit, resampled = model.compute_logits(first, REESTIMATES)
     other, _ = model.compute_logits(second)
     expected = 2 * resampled.var(axis=1, ddof=1).mean()
     return max(1.0, float(np.sqrt(np.square(other - logit).mean() / expected))) if expected > 0 else 1.0
+
+
+def _is_usable(half: np.ndarray) -> bool:
+    return len(half) >= LEAST_FRAMES and bool(find_live_rois(half).any())
