@@ -7,8 +7,13 @@ import pytest
 from brio import BrioError
 from brio.cohort import Cohort
 from brio.cohort.simulate import PARTICIPANT_SD, Simulation, simulate
+from brio.connectome import Connectomes
+from brio.diagnostics import collect_repeated_margins
 from brio.jobs import JobSpec
+from brio.methods import make_method
+from brio.protocol import leave_one_site_out
 from brio.studies import StudyContext, run_study
+from brio.training import Run
 
 QUIET = {"unstable": 0.0, "spurious": 0.0, "dead_share": 0.0, "site_shift": 0.1}
 SETTINGS = {"protocol.validation_sites": 0}
@@ -66,3 +71,31 @@ def test_a_cohort_without_repeats_is_refused(tmp_path):
     cohort = simulate(Simulation(n_sites=4, per_class=3, n_rois=8, frames=50))
     with pytest.raises(BrioError, match="nobody in this cohort has several; import repeated scans with --sessions all"):
         run(cohort, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("repeated", "folds", "message"),
+    [
+        (["site02"], ["site01"], "nobody in fold site01 has several; .* or choose other folds"),
+        (["site01"], None, "needs at least 2 with several, but only one in this cohort has several"),
+    ],
+)
+def test_fewer_than_two_participants_with_repeats_are_refused_before_training(tmp_path, repeated, folds, message):
+    cohort = simulate(Simulation(n_sites=4, per_class=3, n_rois=8, frames=50, sessions=2))
+    second = (cohort.participants["session"].astype(str) == "2").to_numpy()
+    twice = np.flatnonzero(second & np.isin(cohort.sites, repeated))
+    keep = ~second
+    keep[twice[: 1 if folds is None else None]] = True
+    spec = JobSpec(cohort.select(keep), folds=folds, exclude=False, settings=SETTINGS, device="cpu")
+    context = StudyContext(spec, tmp_path)
+    with pytest.raises(BrioError, match=message):
+        run_study("retest", context)
+    assert not (tmp_path / "arms").exists()
+
+
+def test_margins_of_nobody_repeated_are_refused():
+    cohort = simulate(Simulation(n_sites=4, per_class=3, n_rois=8, frames=50))
+    connectomes, method = Connectomes(cohort), make_method("ridge", {"choose_by": "source-sites"})
+    run_of_site = Run(leave_one_site_out(cohort, 0, validation_sites=0)[0], 0)
+    with pytest.raises(BrioError, match="fold site01: nobody has several scans among the test scans"):
+        collect_repeated_margins(method, method.fit(connectomes, [run_of_site]), connectomes, [4.0], 2)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..cohort.sessions import index_participants
 from ..connectome import BlockRule, Connectomes, ReestimateRequest, clip_block_length
+from ..errors import BrioError
 from ..training import FittedRun, Method
 from .outputs import DIAGNOSTIC_REFRESH
 
@@ -57,6 +58,11 @@ def collect_repeated_margins(
     Returns
     -------
     RepeatedMargins
+
+    Raises
+    ------
+    BrioError
+        If nobody has several scans among the test scans.
     """
     inputs = method.gather_inputs(connectomes)
     parts = []
@@ -71,6 +77,9 @@ def collect_repeated_margins(
             reestimated[chunk] = method.predict(fitted, resampled).margin.reshape(len(chunk), n_reestimates)
         full = method.predict_margins(fitted, connectomes, scans)
         parts.append(RepeatedMargins(scans, full, reestimated))
+    if not parts:
+        names = ", ".join(dict.fromkeys(fitted.run.fold.name for fitted in fitted_runs))
+        raise BrioError(f"fold {names}: nobody has several scans among the test scans; choose other folds")
     return RepeatedMargins(*(np.concatenate(field) for field in zip(*parts, strict=True)))
 
 

@@ -20,6 +20,9 @@ from .study import Finding, register_study
 
 __all__ = ["compare_sessions"]
 
+LEAST_PARTICIPANTS = 2
+"""Participants with several scans: the jackknife leaves out one."""
+
 
 @dataclass(frozen=True, eq=False)
 class _Repeats:
@@ -66,10 +69,16 @@ class _Repeats:
 
 
 def _list_arms(context: StudyContext) -> list[Arm]:
-    if not context.cohort.has_repeated_scans:
+    cohort, folds = context.cohort, context.job.spec.folds  # folds are test sites: there is no k-fold here
+    tested = np.ones(len(cohort), dtype=bool) if folds is None else np.isin(cohort.sites, folds)
+    _, n_scans = np.unique(cohort.participant_ids[tested], return_counts=True)
+    n_repeated = int((n_scans > 1).sum())
+    if n_repeated < LEAST_PARTICIPANTS:
+        where = "in this cohort" if folds is None else f"in fold {', '.join(folds)}"
         raise BrioError(
-            "study 'retest' compares scans of the same participants, but nobody in this cohort has several; import "
-            "repeated scans with --sessions all"
+            f"study 'retest' compares scans of the same participants and needs at least {LEAST_PARTICIPANTS} with "
+            f"several, but {'only one' if n_repeated else 'nobody'} {where} has several; import repeated scans with "
+            f"--sessions all{'' if folds is None else ', or choose other folds'}"
         )
     return list_own_arms(context)
 
