@@ -2,10 +2,12 @@
 
 import dataclasses
 import re
+from pathlib import Path
 
 import pytest
 
 import brio
+from brio import BrioError
 from brio.cohort.simulate import Simulation, simulate
 
 
@@ -42,3 +44,19 @@ def test_a_result_writes_its_report(result, tmp_path):
     assert page == tmp_path / "mine.html"
     assert "ridge" in page.read_text(encoding="utf-8")
     assert (tmp_path / "MODEL_CARD.md").is_file()
+
+
+def test_all_studies_of_the_paper_are_left_to_the_command_line(tmp_path):
+    with pytest.raises(BrioError, match=r"brio.study makes one study, .* 'brio study paper COHORT --out DIR'"):
+        brio.study("paper", tmp_path / "nowhere", out=tmp_path / "o")
+
+
+def test_single_values_need_no_list(tmp_path):
+    cohort = simulate(Simulation(n_sites=5, per_class=4, n_rois=8, frames=60))
+    options = {"folds": "site02", "companions": cohort, "device": "cpu"}
+    once = brio.run(cohort, "ridge", out=tmp_path / "job", **options)
+    assert once.rows["fold"].tolist() == ["site02"]
+    study = brio.study(
+        "comparison", cohort, out=tmp_path / "study", methods="ridge", reuse=tmp_path / "job", seeds=1, **options
+    )
+    assert [Path(folder).name for folder in study.record.options.reuse] == ["job"]

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from .cohort import Audit, Cohort
+from .errors import BrioError
 from .jobs import FinishedJob, JobSpec, run_job, tune_job
 from .jobs.job import Say, ignore
 from .progress import Progress, silent
@@ -308,7 +309,7 @@ def study(
     *,
     out: str | Path,
     methods: Sequence[str] | str = (),
-    reuse: Sequence[str | Path] = (),
+    reuse: Sequence[str | Path] | str | Path = (),
     seeds: int = 3,
     progress: Progress = silent,
     say: Say = ignore,
@@ -356,6 +357,12 @@ def study(
     from .studies import StudyContext, run_study
     from .studies.study import find_study
 
+    if name == "paper":
+        raise BrioError(
+            "brio.study makes one study, and 'paper' stands for all of the paper's: give the name of one (see 'brio "
+            "studies'), or make all with the command 'brio study paper COHORT --out DIR'"
+        )
     find_study(name)  # an unknown name is reported before anything is read
     spec = JobSpec(cohort, methods, seeds=seeds, **options | {"settings": options.get("settings") or {}})
-    return StoredStudy.read(run_study(name, StudyContext(spec, out, reuse=reuse, progress=progress, say=say)))
+    folders = [reuse] if isinstance(reuse, str | Path) else reuse
+    return StoredStudy.read(run_study(name, StudyContext(spec, out, reuse=folders, progress=progress, say=say)))

@@ -242,7 +242,7 @@ class FittedModelMixin(BaseEstimator):
         self.method_ = method
         self.fitted_run_ = fitted
         self.n_features_in_ = len(atlas)
-        if _is_named(atlas):
+        if not atlas.is_unnamed:
             self.feature_names_in_ = atlas.rois["name"].to_numpy(dtype=object)
         self.source_sites_ = source_sites
         self.validation_sites_ = fitted.run.fold.validation_sites
@@ -270,10 +270,6 @@ class FittedModelMixin(BaseEstimator):
     def _connectomes(self, X: Any) -> Connectomes:
         """Full-scan FC of scans to be scored."""
         return Connectomes(self._make_cohort(X), resolve_device(self.device).torch_device)
-
-
-def _is_named(atlas: Atlas) -> bool:
-    return atlas.name != "unknown"
 
 
 def print_progress(message: str, share: float) -> None:

@@ -416,3 +416,10 @@ def test_arguments_of_another_length_than_the_scans_are_refused(argument, value)
     given = {"site": ["A", "B", "B"], "label": [0, 1, 0]} | {argument: value}
     with pytest.raises(BrioError, match=f"3 scans, but {len(value)} values of {argument}"):
         Cohort.from_scans(arrays, **given)
+
+
+@pytest.mark.parametrize("column", ["participant_id", "site", "label", "session", "n_frames"])
+def test_covariates_that_other_arguments_give_are_refused(column):
+    people = pd.DataFrame({"age": [20.0] * 6, column: ["1"] * 6})
+    with pytest.raises(BrioError, match=f"covariates: .* already give {column}; drop these columns"):
+        cohort(covariates=people, session=["1"] * 6)

@@ -174,6 +174,14 @@ def test_a_model_to_keep_learns_from_all_sites_but_those_that_validate(seed):
         make_training_fold(cohort({"a": (3, 3), "b": (3, 3), "c": (3, 3)}), seed, 2)
 
 
+@pytest.mark.parametrize("number", [np.int64(2), np.uint8(2)])
+def test_validation_sites_may_be_a_number_of_numpy(number):
+    c = cohort(EVEN)
+    assert make_training_fold(c, 0, number).validation_sites == make_training_fold(c, 0, 2).validation_sites
+    with pytest.raises(BrioError, match=r"setting 'validation_sites'=1.5: must be a whole number"):
+        make_training_fold(c, 0, np.float32(1.5))
+
+
 def test_protocols_by_name():
     c = cohort(EVEN)
     settings = ProtocolSettings(validation_sites=1, n_folds=5, validation_folds=1)

@@ -241,7 +241,8 @@ class Cohort:
         session : sequence of N values, optional
             Tells apart the scans of a participant who has several.
         covariates : DataFrame, N rows, optional
-            Further columns of the participants table, for example ``age``, ``sex`` and ``tr``.
+            Further columns of the participants table, for example ``age``, ``sex`` and ``tr``; none that other
+            arguments or the scans give.
         atlas : Atlas, optional
             The P ROIs; unnamed by default.
         classes : tuple of two str
@@ -277,6 +278,12 @@ class Cohort:
         if session is not None:
             table["session"] = [str(value) for value in session]
         if covariates is not None:
+            reserved = [str(column) for column in covariates.columns if column in (*table.columns, "n_frames")]
+            if reserved:
+                raise BrioError(
+                    f"covariates: the scans and the other arguments already give {', '.join(reserved)}; drop these "
+                    "columns"
+                )
             table = pd.concat([table, covariates.reset_index(drop=True)], axis=1)
         lengths = np.array([len(array) for array in arrays], dtype=np.int64)
         table["n_frames"] = lengths

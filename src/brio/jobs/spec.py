@@ -74,9 +74,9 @@ class JobSpec:
     settings : dict
         Settings of the methods, the protocol (``protocol.validation_sites``), the audit (``audit.min_frames``) and
         the harmonisation of sites (``harmonise.kind``).
-    folds : sequence of str or None
+    folds : sequence of str, str or None
         Names of the folds to run: test sites, or numbers under k-fold; None for all.
-    companions : sequence of Cohort
+    companions : sequence of Cohort, or Cohort
         The same participants in other atlases. They are audited too, but nothing is trained on them.
     exclude : bool
         Apply the exclusions that the audit proposes.
@@ -117,11 +117,13 @@ class JobSpec:
 
     def __post_init__(self) -> None:
         requested = (self.methods,) if isinstance(self.methods, str) else self.methods
+        folds = (self.folds,) if isinstance(self.folds, str) else self.folds
+        companions = (self.companions,) if isinstance(self.companions, Cohort) else self.companions
         methods = tuple(dict.fromkeys(present_name(name) for name in requested))
         object.__setattr__(self, "methods", methods)
         object.__setattr__(self, "settings", dict(self.settings))
-        object.__setattr__(self, "folds", None if self.folds is None else tuple(self.folds))
-        object.__setattr__(self, "companions", tuple(self.companions))
+        object.__setattr__(self, "folds", None if folds is None else tuple(folds))
+        object.__setattr__(self, "companions", tuple(companions))
         check_domains(self)
         require(self.protocol in PROTOCOLS, "protocol", self.protocol, " or ".join(PROTOCOLS))
         _ = self.audit_rules, self.protocol_settings, self.harmonisation_rule  # wrong values are reported here

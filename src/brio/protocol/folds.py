@@ -205,15 +205,16 @@ def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | str | 
         validation_sites = count_validation_sites(len(two_class_sites))
     if isinstance(validation_sites, str):
         raise BrioError(f"validation_sites='{validation_sites}': give a number, auto, or a list of names of sites")
-    if isinstance(validation_sites, int | float):
+    if isinstance(validation_sites, int | float | np.integer | np.floating):  # parameter grids hold numpy's numbers
         require_number(validation_sites, ValidationSites, "validation_sites")
-        validation = two_class_sites[: int(validation_sites)]
+        wanted = int(validation_sites)
+        validation = two_class_sites[:wanted]
     else:
         validation = list(validation_sites)
+        wanted = len(validation)
         for name in validation:
             if name not in two_class_sites:
                 raise BrioError(f"validation site '{name}': no site of the cohort with both classes has that name")
-    wanted = validation_sites if isinstance(validation_sites, int) else len(validation)
     least = LEAST_SOURCE_SITES if wanted else 1  # one site teaches what inner folds over its participants choose
     if len(two_class_sites) < wanted + least:
         raise BrioError(
