@@ -4,7 +4,7 @@ A method is a frozen dataclass of settings, a network and a loss, both written f
 job together. ``docs/examples/my_method.py`` is a complete example.
 
 - Declare a method: ``method``, ``variant``, ``NeuralMethod`` (or ``Method`` for one that is not trained by gradient
-  steps), ``NeuralSettings``, ``setting`` with ``choice``, ``uniform`` or ``log_uniform``, and the checks ``require*``.
+  steps), ``NeuralSettings``, ``setting`` with ``choice``, ``uniform`` or ``log_uniform``, and the check ``require``.
 - Types it meets: ``Scans``, ``RunState``, ``StepContext``, ``Output``, ``Batch``, ``Stage``; ``Explanation`` and
   ``ExplainedScans`` where it says what it reads.
 - Graphs: ``build_profiles``, ``select_strong_edges``, ``normalise_adjacency``.
@@ -18,7 +18,6 @@ from .methods.graphs import build_profiles, normalise_adjacency, select_strong_e
 from .methods.layers import BatchNorm, Chain, Dropout, LayerNorm, Linear, build_mlp
 from .methods.losses import average_by_site, average_losses, bce, classification_loss
 from .methods.registry import Provenance, method, variant
-from .methods.settings import require_above, require_at_least, require_share
 from .settings import require, setting
 from .spaces import choice, log_uniform, uniform
 from .training import (
@@ -82,9 +81,6 @@ __all__ = [
     "method",
     "normalise_adjacency",
     "require",
-    "require_above",
-    "require_at_least",
-    "require_share",
     "select_strong_edges",
     "setting",
     "uniform",

@@ -8,7 +8,15 @@ from typing import Any
 
 from .storage import write_atomically
 
-__all__ = ["STYLES", "horizontal_offset", "make_panels", "render_figure", "save_figure", "series_style"]
+__all__ = [
+    "STYLES",
+    "horizontal_offset",
+    "import_brain_plots",
+    "make_panels",
+    "render_figure",
+    "save_figure",
+    "series_style",
+]
 
 STYLES = [
     ("#0072B2", "o"),
@@ -149,3 +157,12 @@ def save_figure(figure: Any, path: str | Path) -> Path:
     path = Path(path)
     write_atomically(path, render_figure(figure, path.suffix.lower().removeprefix(".")))
     return path
+
+
+def import_brain_plots() -> Any:
+    """Import the figures of nilearn; None if it is not installed."""
+    try:
+        from nilearn import plotting
+    except ImportError:
+        return None
+    return plotting

@@ -12,7 +12,15 @@ from typing import Any, Literal, TypeVar
 from .domains import Number, find_numbers, shorten_value
 from .errors import BrioError, nearest
 
-__all__ = ["check_domains", "check_number", "parse_assignments", "replace_values", "require", "setting"]
+__all__ = [
+    "check_domains",
+    "check_number",
+    "format_setting",
+    "parse_assignments",
+    "replace_values",
+    "require",
+    "setting",
+]
 
 T = TypeVar("T")
 _read_hints = functools.cache(typing.get_type_hints)  # they are text, which is compiled each time they are read
@@ -52,6 +60,17 @@ def parse_assignments(pairs: Iterable[str]) -> dict[str, str]:
             raise BrioError(f"--set {name.strip()}: given twice")
         values[name.strip()] = value.strip()
     return values
+
+
+def format_setting(value: object) -> str:
+    """Format a value as ``--set`` takes it.
+
+    Examples
+    --------
+    >>> format_setting(None), format_setting(True), format_setting(0.5)
+    ('none', 'true', '0.5')
+    """
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def replace_values(settings: T, values: dict[str, Any], prefix: str = "") -> T:

@@ -285,6 +285,33 @@ def test_ctrl_c_says_how_to_go_on(brio, folder, finished, epochs, tmp_path):
     assert content(out) == content(finished)
 
 
+FIT = ["--method", "mlp", "--set", f"epochs={EPOCHS}", "--set", "patience=none", "--set", "width=4", "--device", "cpu"]
+
+
+def test_a_local_fit_resumes_if_checkpoints_are_asked_for(brio, folder, epochs, tmp_path):
+    """Without the option, and with 0, nothing is left beside the model that was not written."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules[__name__], "Killed", KeyboardInterrupt)
+        for name, further in (("none", []), ("zero", ["--checkpoint-every", "0"])):
+            with patch.context() as inner:
+                kill_in_epoch(2, inner)
+                assert brio("fit", folder, "--out", tmp_path / name, *FIT, "--quiet", *further).status == 130
+        assert list(tmp_path.iterdir()) == []
+        words = ["fit", folder, "--out", tmp_path / "model", *FIT, "--quiet", "--checkpoint-every", str(EVERY_EPOCH)]
+        kill_in_epoch(3, patch)
+        assert brio(*words).status == 130
+    assert [path.name for path in tmp_path.iterdir()] == ["model.job"]
+    epochs.clear()
+    again = brio(*words)
+    assert again.status == 0
+    assert "resuming after epoch 2" in again.out
+    assert epochs[:3] == [3, 4, 1], "then it is fitted to all sites"
+    assert brio("fit", folder, "--out", tmp_path / "whole", *FIT, "--quiet").status == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "whole"]
+    models = [{p.name: p.read_bytes() for p in (tmp_path / name).iterdir()} for name in ("model", "whole")]
+    assert models[0] == models[1]
+
+
 # ---------------------------------------------------------------- 25 moments
 
 DRIVER = """

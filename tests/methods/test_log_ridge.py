@@ -107,7 +107,7 @@ def test_withheld_sites_are_predicted_as_by_fits_without_them(columns):
     rng = np.random.default_rng(1)
     x, site = rng.normal(size=(40, 60)), np.arange(40) % 5
     y = np.sign(rng.normal(size=(40, columns) if columns else 40))
-    margins = predict_withheld_sites(x @ x.T, y, site, np.array([0.5, 20.0]))
+    margins = predict_withheld_sites(x @ x.T, y, site, np.array([0.5, 20.0]), site)
     assert margins.shape == (2, *y.shape)
     for k, penalty in enumerate((0.5, 20.0)):
         for e in range(5):
@@ -140,7 +140,7 @@ def test_an_offset_of_a_source_site_moves_no_prediction():
     x, site = rng.normal(size=(60, 12)), np.repeat(np.arange(6), 10)
     y = np.sign(x[:, 0] + 0.5 * rng.normal(size=60))
     shifted = x + 7.0 * (site == 2)[:, None]
-    found, expected = (predict_withheld_sites(f @ f.T, y, site, np.array([1.0]))[0] for f in (shifted, x))
+    found, expected = (predict_withheld_sites(f @ f.T, y, site, np.array([1.0]), site)[0] for f in (shifted, x))
     np.testing.assert_allclose(found[site != 2], expected[site != 2], atol=1e-9)
 
 

@@ -12,7 +12,7 @@ import torch
 
 from ..errors import BrioError
 from ..results import Plan
-from ..results.checkpoint import read_checkpoint, remove_checkpoint, write_checkpoint
+from ..results.checkpoint import read_checkpoint, write_checkpoint
 from ..training import StackCheckpoint
 from .job import Job
 
@@ -75,10 +75,6 @@ class CheckpointFile:
         """Write a checkpoint in place of the one before."""
         write_checkpoint(self._path, self._identity, self.seconds, checkpoint)
         self._last = time.monotonic()
-
-    def remove(self) -> None:
-        """Remove the file: the stack is finished."""
-        remove_checkpoint(self._path)
 
 
 def checkpoint_identity(job: Job, plan: Plan, stack: tuple[str, ...]) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..settings import format_setting
+
 __all__ = ["describe_clash"]
 
 _SCANS = ("cohort", "atlas", "fingerprint_before_exclusions", "fingerprint", "n_scans", "excluded")
@@ -82,7 +84,7 @@ def _iterate_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> I
         )
     for name in {**there, **here}:
         if name not in _DESCRIBED and differs(name):
-            yield f"its {name.replace('_', ' ')} is {_write(there.get(name))}, now {_write(here.get(name))}"
+            yield f"its {name.replace('_', ' ')} is {_compare(there.get(name), here.get(name))}"
 
 
 def _name_cohort(plan: Mapping[str, Any]) -> str:
@@ -113,11 +115,11 @@ def _compare_settings(
     was, now = there or {}, here or {}
     for name in {**was, **now}:
         if was.get(name) != now.get(name):
-            yield f"its setting {prefix}{name}{owner} is {_write(was.get(name))}, now {_write(now.get(name))}"
+            yield f"its setting {prefix}{name}{owner} is {_compare(was.get(name), now.get(name))}"
 
 
-def _write(value: Any) -> str:
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+def _compare(was: Any, now: Any) -> str:
+    return f"{format_setting(was)}, now {format_setting(now)}"
 
 
 def _count_seeds(seeds: list[int], other: list[int] | None = None) -> str:

@@ -10,6 +10,7 @@ from ..methods import find_method, list_methods
 from ..methods.registry import MethodEntry
 from ..protocol import ProtocolSettings
 from ..setting_facts import SettingFacts, list_setting_facts
+from ..settings import format_setting
 
 __all__ = ["ListedSetting", "list_settings"]
 
@@ -77,12 +78,9 @@ def list_settings(method: str | None = None) -> dict[str, list[ListedSetting]]:
 
 
 def _describe(facts: SettingFacts, part: str) -> ListedSetting:
-    return ListedSetting(f"{part}.{facts.name}", _write(facts.default), facts.values, facts.tuned_over, facts.meaning)
-
-
-def _write(value: object) -> str:
-    """A value as ``--set`` takes it."""
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+    return ListedSetting(
+        f"{part}.{facts.name}", format_setting(facts.default), facts.values, facts.tuned_over, facts.meaning
+    )
 
 
 def _list_method(entry: MethodEntry) -> list[ListedSetting]:
@@ -90,7 +88,7 @@ def _list_method(entry: MethodEntry) -> list[ListedSetting]:
     for facts in list_setting_facts(entry.method_class.Settings):
         fixed = facts.name in entry.fixed
         value, tuned_over = entry.settings[facts.name], "" if fixed else facts.tuned_over
-        listed.append(ListedSetting(facts.name, _write(value), facts.values, tuned_over, facts.meaning, fixed))
+        listed.append(ListedSetting(facts.name, format_setting(value), facts.values, tuned_over, facts.meaning, fixed))
     return listed
 
 
@@ -103,7 +101,7 @@ def _list_all_methods() -> list[ListedSetting]:
                 having.setdefault((facts.name, facts.values, facts.meaning), []).append((entry.name, facts))
     listed = []
     for (name, values, meaning), methods in having.items():
-        defaults = {_write(facts.default) for _, facts in methods}
+        defaults = {format_setting(facts.default) for _, facts in methods}
         tuned = {facts.tuned_over for _, facts in methods}
         default, tuned_over = (group.pop() if len(group) == 1 else None for group in (defaults, tuned))
         names = tuple(method for method, _ in methods)

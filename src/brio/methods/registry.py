@@ -96,8 +96,6 @@ class MethodEntry:
         Which numbers each numeric setting accepts, see :meth:`brio.domains.Number.to_json`.
     removed_settings : dict of str
         Settings of earlier versions, and what became of them.
-    settings_class : str
-        Module and name of the class of its settings, whose documentation says what each means.
     file : str
         File of a user's own method; empty for those of brio.
     code : str
@@ -119,7 +117,6 @@ class MethodEntry:
     tuned_over: dict[str, str] = field(default_factory=dict)
     numbers: dict[str, dict[str, Any]] = field(default_factory=dict)
     removed_settings: dict[str, str] = field(default_factory=dict)
-    settings_class: str = ""
     file: str = ""
     code: str = ""
 
@@ -229,7 +226,6 @@ def method(
             },
             numbers={key: number.to_json() for key, number in find_numbers(settings).items()},
             removed_settings=dict(getattr(settings, "removed", {})),
-            settings_class=f"{settings.__module__}.{settings.__qualname__}",
         )
         _add_entry(entry)
         _CLASSES[name] = cls

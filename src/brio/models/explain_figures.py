@@ -10,7 +10,7 @@ from ..drawing import make_panels
 from .explain import ModelExplanation
 from .roi_groups import RoiGroups
 
-__all__ = ["draw_brain", "draw_chords", "draw_matrix", "find_coordinates", "import_brain_plots"]
+__all__ = ["draw_brain", "draw_chords", "draw_matrix", "find_coordinates"]
 
 DIVERGING = "RdBu_r"
 POSITIVE, NEGATIVE = "#B2182B", "#2166AC"
@@ -90,15 +90,6 @@ def find_coordinates(explanation: ModelExplanation) -> np.ndarray | None:
     return xyz if np.isfinite(xyz).all() else None
 
 
-def import_brain_plots() -> Any:
-    """Import the figures of nilearn; None if it is not installed."""
-    try:
-        from nilearn import plotting
-    except ImportError:
-        return None
-    return plotting
-
-
 def draw_brain(explanation: ModelExplanation, coordinates: np.ndarray, plotting: Any) -> Any:
     """Draw the regions with the highest ranks, and the strongest edges in a glass brain.
 
@@ -107,7 +98,7 @@ def draw_brain(explanation: ModelExplanation, coordinates: np.ndarray, plotting:
     explanation : ModelExplanation
     coordinates : ndarray, shape [P, 3]
     plotting : module
-        Of nilearn, see :func:`import_brain_plots`.
+        Of nilearn, see :func:`brio.drawing.import_brain_plots`.
 
     Returns
     -------

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..drawing import save_figure
+from ..drawing import import_brain_plots, save_figure
 from ..results.files import create_whole_folder, write_atomically, write_csv
 from ..results.format import escape_markdown, format_code, format_table
 from ..storage import write_sums
 from .explain import ModelExplanation
-from .explain_figures import draw_brain, draw_chords, draw_matrix, find_coordinates, import_brain_plots
+from .explain_figures import draw_brain, draw_chords, draw_matrix, find_coordinates
 from .patterns import CohortReading
 from .site_stability import STRONGEST, find_reason_against_refits
 

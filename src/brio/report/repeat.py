@@ -13,6 +13,7 @@ from ..jobs.recover import recover_options
 from ..methods import make_method
 from ..results import PlannedMethod, StoredJob, StudyOptions, TunedChoice
 from ..results.files import SUMMARY
+from ..settings import format_setting
 from ..studies.study import PAPER
 from .evidence import Evidence, EvidenceArm
 
@@ -43,7 +44,7 @@ def describe_settings(arm: EvidenceArm) -> dict[str, Any]:
     planned = arm.plan.methods[arm.method]
     defaults = read_defaults(arm.method)
     rows = [
-        {"name": name, "value": _format_value(value), "changed": defaults is not None and defaults.get(name) != value}
+        {"name": name, "value": format_setting(value), "changed": defaults is not None and defaults.get(name) != value}
         for name, value in planned.settings.items()
     ]
     rows.sort(key=lambda row: not row["changed"])
@@ -63,16 +64,10 @@ def describe_settings(arm: EvidenceArm) -> dict[str, Any]:
 def _describe_tuning(tuned: TunedChoice) -> dict[str, Any]:
     names = sorted({name for settings in tuned.folds.values() for name in settings})
     rows = [
-        {"fold": fold, "values": [_format_value(settings.get(name)) for name in names]}
+        {"fold": fold, "values": [format_setting(settings.get(name)) for name in names]}
         for fold, settings in tuned.folds.items()
     ]
     return {"budget": tuned.budget, "cohort": tuned.cohort, "names": names, "rows": rows}
-
-
-def _format_value(value: Any) -> str:
-    if value is None:
-        return "none"
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def list_versions(evidence: Evidence) -> list[tuple[str, str]]:
@@ -153,7 +148,7 @@ def _write_study_command(name: str, options: StudyOptions, load: list[str]) -> s
     words = ["brio", "study", name, "COHORT", *load, *_repeat_option("--method", options.methods)]
     words += ["--protocol", options.protocol] if options.protocol else []
     words += ["--seeds", str(options.seeds)]
-    words += _repeat_option("--set", [f"{key}={_format_value(value)}" for key, value in options.settings.items()])
+    words += _repeat_option("--set", [f"{key}={format_setting(value)}" for key, value in options.settings.items()])
     words += _repeat_option("--fold", options.folds)
     words += _repeat_option("--with", [f"COHORT-{atlas}" for atlas in options.companions])
     words += [] if options.exclude else ["--keep-all"]
@@ -182,7 +177,7 @@ def _write_job_command(job: StoredJob, out: str = "DIR") -> str:
         words += ["--tuned", "TUNED"]
     words += [*_load_option(plan.methods.values()), "--protocol", plan.protocol]
     words += ["--seeds", str(options["seeds"])]
-    words += _repeat_option("--set", [f"{name}={_format_value(value)}" for name, value in options["set"].items()])
+    words += _repeat_option("--set", [f"{name}={format_setting(value)}" for name, value in options["set"].items()])
     words += _repeat_option("--fold", options["fold"])
     words += _repeat_option("--with", [f"COHORT-{atlas}" for atlas in list((job.audit or {}).get("atlases", {}))[1:]])
     words += ["--keep-all"] if options["keep-all"] else []

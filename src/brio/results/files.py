@@ -122,17 +122,15 @@ def format_json(document: dict[str, Any], indent: int = 1) -> str:
     return json.dumps(document, indent=indent) + "\n"
 
 
-def write_json(path: Path, document: dict[str, Any], indent: int = 1) -> None:
+def write_json(path: Path, document: dict[str, Any]) -> None:
     """Write a JSON object; nothing records its hash.
 
     Parameters
     ----------
     path : Path
     document : dict
-    indent : int
-        Spaces by which a level is indented.
     """
-    write_atomically(path, format_json(document, indent))
+    write_atomically(path, format_json(document))
 
 
 def read_json(path: Path, remedy: str = REPEAT_JOB) -> dict[str, Any]:

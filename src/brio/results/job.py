@@ -174,7 +174,7 @@ def write_plan(
     audit : dict or None
         What the audit found; None where its exclusions are not applied.
     exclusions : dict
-        Participant -> reasons.
+        Scan -> reasons, as in the plan.
     groups : DataFrame, optional
         Groups of each participant, for scores within them.
     """

@@ -87,7 +87,8 @@ class Plan:
     n_scans : int
         Scans that are used.
     excluded : dict
-        Participant -> reasons.
+        Scan -> reasons. Scans have the names of :attr:`brio.Cohort.ids`: those of participants, unless some have
+        several scans.
     audit : dict or None
         Rules of the audit; None where its exclusions were not applied.
     methods : dict of PlannedMethod

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..drawing import make_panels
+from ..drawing import import_brain_plots, make_panels
 from .arms import Arm, make_arm
 from .context import StudyContext
 from .study import Finding, register_study
@@ -112,15 +112,6 @@ def read_coordinates(context: StudyContext) -> np.ndarray | None:
     return xyz if np.isfinite(xyz).all() else None
 
 
-def _import_plotting() -> Any:
-    """Import the figures of nilearn; None if it is not installed."""
-    try:
-        from nilearn import plotting
-    except ImportError:
-        return None
-    return plotting
-
-
 def _explain_missing_brain(atlas: str, coordinates: np.ndarray | None) -> list[str]:
     """Say why the figure has no brain and what to do; nothing if it has one."""
     if coordinates is None:
@@ -128,7 +119,7 @@ def _explain_missing_brain(atlas: str, coordinates: np.ndarray | None) -> list[s
             f"No brain is drawn: atlas '{atlas}' lacks coordinates of some ROIs. 'brio atlas COHORT TABLE --out "
             "COHORT2' adds them, as --atlas-table does at the import. All scores are in table.csv."
         ]
-    if _import_plotting() is None:
+    if import_brain_plots() is None:
         return [
             "No brain is drawn: nilearn is not installed. Install it (pip install nilearn) and repeat the command. "
             "Finished runs are not trained again."
@@ -138,7 +129,7 @@ def _explain_missing_brain(atlas: str, coordinates: np.ndarray | None) -> list[s
 
 def _draw(table: pd.DataFrame, coordinates: np.ndarray | None) -> Any:
     """Draw the highest regions and, with coordinates and nilearn, the same regions in a brain in the same colours."""
-    brain = None if coordinates is None else _import_plotting()
+    brain = None if coordinates is None else import_brain_plots()
     figure, axes = make_panels(1 if brain is None else 2, 5.4 if brain is None else 10.4, 4.2)
     top = table.sort_values("S_hat")[-DRAWN:]
     y, score = np.arange(len(top)), top["times_1_over_P"].to_numpy()

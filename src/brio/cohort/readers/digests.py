@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import BrioError
-from ...storage import write_atomically
+from ...storage import hash_file, write_atomically
 from .input_files import read_text_file
 
 __all__ = ["compare_digests"]
@@ -29,7 +28,7 @@ def compare_digests(folder: Path, files: Sequence[Path], record: Path) -> None:
     BrioError
         If a file differs from the record or is not in it, or the record cannot be read.
     """
-    found = {path.relative_to(folder).as_posix(): _hash_file(path) for path in files}
+    found = {path.relative_to(folder).as_posix(): hash_file(path) for path in files}
     if not record.exists():
         lines = "".join(f"{digest}  {name}\n" for name, digest in found.items())
         return write_atomically(record, lines)
@@ -42,11 +41,6 @@ def compare_digests(folder: Path, files: Sequence[Path], record: Path) -> None:
                 f"{folder / name}: differs from the digest in {record}; it is damaged or another version. Remove it "
                 "and fetch again"
             )
-
-
-def _hash_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _read_record(record: Path) -> dict[str, str]:

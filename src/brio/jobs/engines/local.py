@@ -87,7 +87,7 @@ class LocalEngine(Engine):
 
 
 def _take_share(progress: Progress, done: float, cost: float, total: float) -> Progress:
-    """Report the progress of one stack as its share of all; rounded so that the last one ends at 1."""
+    """Report the progress of one stack as the share of all stacks that is done."""
 
     def report(message: str, share: float) -> None:
         progress(message, (done + cost * share) / total)

@@ -43,11 +43,6 @@ class LinearConvolutions(nn.Module):
             self.register_buffer(f"running_mean_{i}", torch.zeros(n))
             self.register_buffer(f"running_var_{i}", torch.ones(n))
 
-    def count_positions(self, n_frames: int) -> int:
-        """Count the positions of the output for an input of so many frames."""
-        n = (n_frames - self.weights[0].shape[-1]) // 2 + 1
-        return n - sum(w.shape[-1] - 1 for w in list(self.weights)[1:])
-
     def forward(self, x: Tensor, step: StepContext | None = None) -> tuple[Tensor, Tensor]:
         """Compute kernel and offset of the whole; in training with the statistics of this batch.
 

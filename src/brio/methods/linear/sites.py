@@ -143,11 +143,11 @@ class KernelEigen(NamedTuple):
 
 
 def predict_withheld_sites(
-    gram: np.ndarray, y: np.ndarray, site: np.ndarray, penalties: np.ndarray, inner_fold: np.ndarray | None = None
+    gram: np.ndarray, y: np.ndarray, site: np.ndarray, penalties: np.ndarray, inner_fold: np.ndarray
 ) -> np.ndarray:
-    """Predict the scans of each site by a ridge regression, with an intercept for each site, on all other sites.
+    """Predict the scans of each inner fold by a ridge regression, with an intercept for each site, on all other scans.
 
-    One eigendecomposition serves all penalties and sites, see :class:`KernelEigen`.
+    One eigendecomposition serves all penalties and inner folds, see :class:`KernelEigen`.
 
     Parameters
     ----------
@@ -157,8 +157,8 @@ def predict_withheld_sites(
         Labels, -1 or 1; c columns are c regressions.
     site : ndarray, shape [n]
     penalties : ndarray, shape [k]
-    inner_fold : ndarray, shape [n], optional
-        Withhold these groups of scans in turn instead of sites.
+    inner_fold : ndarray, shape [n]
+        Groups of scans that are withheld in turn, such as the sites.
 
     Returns
     -------
@@ -167,8 +167,7 @@ def predict_withheld_sites(
     """
     eigen = KernelEigen.of_kernel(gram, site)
     rotated = eigen.rotate(y)
-    group = site if inner_fold is None else inner_fold
-    withheld = [np.flatnonzero(group == g) for g in np.unique(group)]
+    withheld = [np.flatnonzero(inner_fold == k) for k in np.unique(inner_fold)]
     margins = np.empty((len(penalties), *y.shape))
     for k, penalty in enumerate(penalties):
         weights = eigen.solve(rotated, penalty)
