@@ -296,7 +296,7 @@ def page() -> str:
         f"and ridge's to {format_percent(first['ridge'].auc_of_averaged_logits.mean)} (from "
         f"{format_percent(first['ridge'].auc.mean)}). In the first job that brings BRIO from "
         f"{_distance_to_ridge(first, 'auc')} to {_distance_to_ridge(first, 'auc_of_averaged_logits')} points below "
-        "ridge: much of the distance is variance between runs.",
+        "ridge. Runs of other seeds have other validation sites, so their average also knows more scans.",
         name_source(
             *TODAY.values(), *BRIO_ALONE.values(), "studies/aal116/ablation", "studies/cc200/ablation", *JOBS.values()
         ),

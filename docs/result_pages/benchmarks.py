@@ -278,11 +278,11 @@ def _describe_reuse(studies: pd.DataFrame) -> str:
     seconds = float(studies["whole s"].sum() - compared["training s"].sum())
     names = in_words([f"`{name}`" for name in COMPARISONS])
     return state(
-        f"The target, {format_seconds(MOST_STUDY_SECONDS)}, is half of the 14 minutes that version 0.1.0 took: its "
-        f"command was killed after 8 minutes, given again, and took 6 more. It reused finished jobs for {names} (now "
-        f"`--reuse`). Without the training for these two, the studies above take {format_seconds(seconds)}: still more "
-        "than the target.",
-        seconds > MOST_STUDY_SECONDS,
+        f"The target, {format_seconds(MOST_STUDY_SECONDS)}, is half of the 14 minutes that version 0.1.0 took (noted "
+        "then, not stored: its command was killed after 8 minutes, given again, and took 6 more). It reused finished "
+        f"jobs for {names} (now `--reuse`). Without the training for these two, the studies above take "
+        f"{format_seconds(seconds)}: as long as then.",
+        abs(seconds - 14 * 60) < 60,
     )
 
 

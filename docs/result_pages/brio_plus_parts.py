@@ -54,8 +54,8 @@ def _write_present_parts() -> list[str]:
     return [
         "## Its parts",
         state(
-            f"No part is shown to matter for the mean AUC on AAL116 (p from {format_p(table['p_holm'].min())} on). The "
-            f"arm that loses most is *{worst}*: {with_interval(table.loc[worst])}. Where the re-estimation penalty "
+            f"No part is shown to matter for the mean AUC on AAL116 (smallest p = {format_p(table['p_holm'].min())}). "
+            f"The arm that loses most is *{worst}*: {with_interval(table.loc[worst])}. Where the re-estimation penalty "
             "matters is shown in the simulated regimes below; the factors' own kernels matter little there too.",
             bool((table["p_holm"] > 0.05).all()),
         ),
@@ -102,7 +102,7 @@ def _write_earlier_parts() -> list[str]:
     return [
         "## The parts of version 2",
         state(
-            f"Version 2 had more parts. None was shown to matter (p from {format_p(table['p_holm'].min())} on); "
+            f"Version 2 had more parts. None was shown to matter (smallest p = {format_p(table['p_holm'].min())}); "
             f"leaving out the logarithm cost most: {with_interval(table.loc[worst])}. Five seeds, with brio 0.1.0.",
             bool((table["p_holm"] > 0.05).all()) and worst == "brio-plus,shrinkage=0.99",
         ),

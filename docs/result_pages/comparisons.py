@@ -145,5 +145,7 @@ JUDGEMENT = (
     "Rule for the verdict: a claim consists of one or more paired comparisons, and a comparison is shown where its p "
     f"value, corrected by Holm's method, is at most {LEVEL}. *Agrees*: all are shown. *In part*: at least half are. "
     "*Not shown*: fewer than half are. *Contradicted*: at least one is shown the other way round. Claims that need no "
-    "test (ranks, regions, time, memory, propositions) agree where all of their parts hold, and in part where some do."
+    "test (ranks, regions, time, memory, propositions) agree where all of their parts hold, and in part where some do. "
+    "Two claims say that something is *not* consistently so: they agree unless it is shown in all comparisons (general "
+    "OOD methods), or unless the interval of Spearman's rho lies above zero (site discrepancy)."
 )

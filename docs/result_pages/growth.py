@@ -185,13 +185,15 @@ def page() -> str:
     """Return the page."""
     large, brio = read_large(), curves()["brio", "scans"]
     (scans,), (rois,), (frames,), (sites,) = (large[name].unique() for name in ("scans", "rois", "frames", "sites"))
+    points = [len(curve) for curve in curves().values()]
     fits = large["failed"].isna()
     plus = make_method("brio-plus").estimate_fit_bytes(scans, rois) / 2**30
     peak = large.loc[fits, "peak_own_gib"].max()
     return write_page(
         TITLE,
         state(
-            f"**No cliff.** In {len(curves())} curves of time against one quantity the steepest step between "
+            f"**No cliff.** In {len(curves())} curves of time against one quantity, of {min(points)} to {max(points)} "
+            "points, the steepest step between "
             f"neighbouring points has an exponent of {fixed(find_steepest(STEEPEST))} (scans, regions) and "
             f"{fixed(find_steepest(set(AXES) - STEEPEST.keys()))} (other quantities); above {STEEPEST['scans']} and "
             f"{STEEP_ELSEWHERE} it would count as a cliff. On two cores and {MACHINE} GiB, a cohort of {scans:,} "

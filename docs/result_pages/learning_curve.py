@@ -122,9 +122,9 @@ def page() -> str:
         f"{participants['source_participants']:.0f} participants to all, "
         f"{in_words(fixed(p['gain']) for p in first['participants'])}. "
         + state(
-            "At the same number of participants the two curves "
-            f"differ by at most {fixed(apart)} points: what counts here is how many participants there are, and "
-            "whether they come from few sites or many is not seen to matter.",
+            "At the same number of participants the means of the two curves "
+            f"differ by at most {fixed(apart)} points. That it matters whether they come from few sites or many is not "
+            "seen; these differences have no intervals here.",
             apart < 1.5,
         ),
         "## What it cannot show",

@@ -81,9 +81,10 @@ def page() -> str:
 @cache
 def verdicts() -> list[Verdict]:
     """Return the verdicts on scan length."""
-    losses = {share: describe_scores(change(share)) for share in SHARES}
-    lost = sum(int((loss["high"] < 0).sum()) for loss in losses.values())
-    n = sum(len(loss) for loss in losses.values())
+    losses = [compare_sites(change(share).assign(whole=0.0), "whole") for share in SHARES]
+    lost, gained, n = (
+        sum(map(len, part)) for part in zip(*((shown(t, -1), shown(t, 1), t) for t in losses), strict=True)
+    )
     tables = [differences(share) for share in SHARES]
     below, above, m = (
         sum(map(len, part)) for part in zip(*((shown(t, -1), shown(t, 1), t) for t in tables), strict=True)
@@ -91,9 +92,8 @@ def verdicts() -> list[Verdict]:
     return [
         Verdict(
             "All models lose AUC when fewer frames are kept",
-            f"interval below zero in {lost} of {n} cases ({in_words(f'{share:g} %' for share in SHARES)} of the "
-            "frames)",
-            "agrees" if lost == n else "in part" if lost else "not shown",
+            f"shown in {lost} of {n} cases ({in_words(f'{share:g} %' for share in SHARES)} of the frames)",
+            judge(lost, gained, n),
             FILE,
         ),
         Verdict("BRIO loses least", f"shown in {below} of {m} comparisons", judge(below, above, m), FILE),

@@ -32,6 +32,8 @@ CLAIMS = [  # BRIO against another method: quantity, and whether the paper has B
     ("disco", "time", -1),
     ("disco", "memory", -1),
 ]
+OPEN = ("brainood", "time", -1)
+"""A comparison that one measurement does not decide: times of BRIO vary by more than the difference."""
 SAME_MEMORY = 0.1
 """Relative spread of peak memory up to which it counts as the same."""
 
@@ -48,7 +50,7 @@ def held_claims() -> list[tuple[str, str, int]]:
     return [
         (name, what, sign)
         for name, what, sign in CLAIMS
-        if sign * (costs().loc["brio", what] - costs().loc[name, what]) > 0
+        if (name, what, sign) != OPEN and sign * (costs().loc["brio", what] - costs().loc[name, what]) > 0
     ]
 
 
@@ -75,11 +77,11 @@ def page() -> str:
     return write_page(
         TITLE,
         state(
-            f"**Training is cheap.** One epoch of one fold of BRIO took {fixed(brio['time'], 0)} ms on one H200, "
-            "with the "
-            f"batches of version 0.1.0; the paper reports {fixed(paper_ms, 0)} ms. {len(held_claims())} of the "
-            f"paper's {len(CLAIMS)} comparisons of "
-            f"time and memory hold. Peak memory depends on K by default ({fixed(brio['memory'], 0)} MiB at BRIO's own "
+            f"**Training is cheap.** One epoch of one fold of BRIO took {fixed(brio['time'], 0)} ms on one H200 with "
+            f"the batches of version 0.1.0; the paper reports {fixed(paper_ms, 0)} ms. Today's batches are smaller, "
+            "and an epoch has 27 steps instead of 6: the last table has its time. "
+            f"{len(held_claims())} of the paper's {len(CLAIMS)} comparisons of time and memory hold, and one is open. "
+            f"Peak memory depends on K by default ({fixed(brio['memory'], 0)} MiB at BRIO's own "
             f"K, {fixed(costs().loc['brio, K = 2', 'memory'], 0)} at K = 2), because re-estimates are made in "
             "portions as large as a training step; with a quarter of that it does not.",
             brio["time"] < paper_ms and memory_spread() > SAME_MEMORY > portioned_spread("a quarter"),
@@ -94,8 +96,8 @@ def page() -> str:
         ),
         f"The paper: {read_paper_claim(STUDY)}",
         "Times vary: a refresh of the qualifications takes a large part of BRIO's time and falls into some epochs "
-        "only. "
-        "Whether BRIO is faster than BrainOOD is therefore open: compare the default row of the next table at K = 8.",
+        "only. Whether BRIO is faster than BrainOOD is therefore open: compare the default row of the next table "
+        "at K = 8.",
         link_figure(f"{STUDY}/figure.svg", "Time and memory of the methods"),
         "## Smaller portions of re-estimates",
         write_frame(read_measured_table("reestimate-portions.txt")),
@@ -115,12 +117,13 @@ def page() -> str:
 def verdicts() -> list[Verdict]:
     """Return the verdicts on time and memory."""
     held = held_claims()
-    missed = [f"{what} against {name}" for name, what, sign in CLAIMS if (name, what, sign) not in held]
+    missed = [f"{what} against {name}" for name, what, sign in CLAIMS if (name, what, sign) not in (*held, OPEN)]
     spread = memory_spread()
     return [
         Verdict(
             "Time and memory of BRIO against FC-HGNN, CORE, BrainOOD and DiSCO",
-            f"{len(held)} of {len(CLAIMS)} comparisons hold, each of one measurement; not {in_words(missed)}",
+            f"{len(held)} of {len(CLAIMS)} comparisons hold, each of one measurement; not {in_words(missed)}; "
+            f"{OPEN[1]} against {OPEN[0]} is open",
             "agrees" if len(held) == len(CLAIMS) else "in part" if held else "contradicted",
             FILE,
         ),

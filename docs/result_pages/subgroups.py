@@ -108,8 +108,9 @@ def page() -> str:
         f"subgroup. {describe_study(STUDY)} {STATISTICS}",
         write_study_commands(STUDY),
         "Differences are of the last and the first subgroup. Intervals draw participants within sites and classes; for "
-        f"{shorten(variable)} they draw sites. *Random "
-        "subgroups*: where 95 % of the differences between random subgroups of the same sizes lie, drawn within sites "
+        f"{shorten(variable)} they draw sites, and are too narrow, as there are few "
+        "([statistics](../statistics.md)). *Random subgroups*: where 95 % of the differences between random subgroups "
+        "of the same sizes lie, drawn within sites "
         "and classes. Their mean is not zero where the subgroups come from different sites, which differ in AUC. p is "
         "how often they lie as far from their mean: it leaves such differences out, and the interval does not. It is "
         "corrected by Holm's method for the variables of a method.",

@@ -66,9 +66,9 @@ def page() -> str:
         ),
         "So the comparison at [unseen sites](unseen-sites.md) has every method with its own settings. Read its row of "
         "DISC with this page.",
-        f"On AAL116, {len(tuning)} methods were tuned with version 0.1.0: "
-        f"{in_words(f'{n} among {b} configurations' for b, n in budgets.items())} for each test site, trained with "
-        "seed 0 and judged by AUC on the validation sites. Test sites were not looked at.",
+        f"On AAL116, {len(tuning)} methods were tuned with version 0.1.0, "
+        f"{in_words(f'{n} of them among {b} configurations' for b, n in budgets.items())} for each test site, "
+        "trained with seed 0 and judged by AUC on the validation sites. Test sites were not looked at.",
         write_commands(
             "brio tune abide-aal --method gcn --budget 4 --seeds 3 --device cuda --records-only --out tuning/gcn",
         ),

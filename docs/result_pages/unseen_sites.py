@@ -40,6 +40,7 @@ from .markdown import (
     write_table,
 )
 from .people import write_people
+from .sister_sites import write_sisters
 from .unseen_scores import (
     ATLASES,
     above_paper,
@@ -172,8 +173,9 @@ def page() -> str:
         write_differences("cc200"),
         *write_people(read_jobs(folder("cc200")), "ridge", describe_scores(scores("cc200")).index),
         name_source(folder("cc200")),
-        "Half a point between two trained networks should not be read as a difference: see "
+        "Differences of about a point between two trained networks should not be read as gains: see "
         "[reproducibility](reproducibility.md).",
+        *write_sisters(),
         *write_changes(),
         *write_versions(),
         "## Against BRIO",
