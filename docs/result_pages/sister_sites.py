@@ -59,8 +59,8 @@ def write_sisters() -> list[str]:
             f"The means differ by {format_signed(min(g['mean'] for g in gains))} to "
             f"{format_signed(max(g['mean'] for g in gains))} points. The largest gain, of `{most[1]}` on "
             f"{atlas_label(most[0])}, is one at all six sites, while as many other scans are worth little; "
-            f"corrected for the {len(cases)} rows it is not shown ({state_p(corrected.min())}). Six sites show only large gains, and "
-            "networks were not tried.",
+            f"corrected for the {len(cases)} rows it is not shown ({state_p(corrected.min())}). Six sites show only "
+            "large gains, and networks were not tried.",
             bool((corrected > 0.05).all()) and largest["better"] == largest["n"] == len(names),
         ),
         f"At the {len(single['aal116'])} sites without a sister the means are lower: ridge has "

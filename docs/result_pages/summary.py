@@ -218,8 +218,8 @@ def page(titles: dict[str, str]) -> str:
                 "ablation is of both versions. The paper's other studies, tuning and harmonisation are of "
                 "version 0.1.0; their pages say so. Where a page says nothing else, networks ran on NVIDIA H200 in "
                 "TF32, BRIO plus there in full precision, and linear models on CPUs.",
-                "Six of the 20 sites are two samples each of three institutions, so that a sister of the test site may be "
-                "a source site; [what that is worth](unseen-sites.md#sites-of-one-institution).",
+                "Six of the 20 sites are two samples each of three institutions, so that a sister of the test site may "
+                "be a source site; [what that is worth](unseen-sites.md#sites-of-one-institution).",
                 "Every number is computed from the files in `evidence/` by `make results`; no participant-level row "
                 "is stored there.",
             ]
