@@ -78,8 +78,8 @@ def test_thousands_and_text_with_commas_stay_as_they_are(tmp_path):
 @pytest.mark.parametrize(
     ("column", "hint"),
     [
-        ("subject_id", "did you mean 'subject_id'? It has subject_id, site, label; rename the column that holds it"),
-        ("Versuchsperson", "known: Versuchsperson, label, site; rename the column that holds it"),
+        ("subject_id", "did you mean 'subject_id'? It has subject_id, site, label; --id-column can name another"),
+        ("Versuchsperson", "known: Versuchsperson, label, site; --id-column can name another"),
     ],
 )
 def test_a_table_without_participant_id_says_what_to_do(tmp_path, column, hint):

@@ -1,5 +1,6 @@
 """What newcomers trip over when they import files of their own, and the words that help."""
 
+import json
 import os
 import subprocess
 import sys
@@ -9,8 +10,8 @@ import numpy as np
 import pytest
 
 from brio import BrioError, Cohort
-from brio.cohort.readers import import_cohort, summarise_import
-from brio.cohort.readers.participants import TextTable
+from brio.cohort.readers import import_cohort, read_series, summarise_import
+from brio.cohort.readers.participants import TextTable, read_participants
 
 
 def make_frames(i: int, n_frames: int = 60, n_rois: int = 5) -> np.ndarray:
@@ -88,7 +89,8 @@ def test_a_mistyped_label_is_said_to_be_one(tmp_path):
     (src / "participants.csv").write_text("\n".join(["participant_id,site,dx", *rows]))
     cohort = import_cohort("table", src, tmp_path / "out", label_column="dx", patient="MDD", control="HC")
     assert summarise_import(cohort) == (
-        "3 scans imported, 1 row or file skipped: label 'hc' is neither patient nor control (mistyped 'HC'?) (1)"
+        "3 scans imported, 1 row or file skipped: label 'hc' is neither patient nor control (mistyped 'HC'?) (1); "
+        "cohort.json lists each under 'skipped'"
     )
 
 
@@ -161,3 +163,43 @@ def test_a_column_of_the_same_meaning_is_suggested_before_one_that_is_spelt_alik
     table = TextTable(tmp_path / "participants.tsv", ["participant_id", "sex", "clinic"], [])
     with pytest.raises(BrioError, match="no column 'site', known: clinic, participant_id, sex"):
         table.require_column("site", "--site-column")
+
+
+def test_sites_that_differ_in_capitals_alone_get_a_warning(tmp_path):
+    src = write_scans(tmp_path / "study", PEOPLE)
+    rows = ["001,NYU,0", "002,nyu,1", "003,NYU,1", "004,Yale  1,0"]
+    (src / "participants.csv").write_text("\n".join(["participant_id,site,label", *rows]))
+    cohort = import_cohort("table", src, tmp_path / "out")
+    assert set(cohort.sites) == {"NYU", "nyu", "Yale  1"}
+    (warning,) = cohort.provenance["warnings"]
+    assert warning.startswith("the sites 'NYU' (2 scans) and 'nyu' (1 scan) differ in capitals or blanks alone")
+    assert json.loads((tmp_path / "out" / "cohort.json").read_text())["provenance"]["warnings"] == [warning]
+
+
+def test_the_line_that_tells_excel_the_separator_is_no_header(tmp_path):
+    src = write_scans(tmp_path / "study", PEOPLE)
+    write_table(src, PEOPLE)
+    expected = import_cohort("table", src, tmp_path / "a")
+    for path in src.glob("*.csv"):
+        path.write_text("sep=;\n" + path.read_text().replace(",", ";"))
+    assert import_cohort("table", src, tmp_path / "b").fingerprint == expected.fingerprint
+
+
+@pytest.mark.parametrize(("name", "sep"), [("001.csv", ","), ("001.tsv", "\t"), ("001.txt", " ")])
+def test_row_names_of_r_are_named_as_such(tmp_path, name, sep):
+    """As write.table(x, file, sep=sep) writes it: the header has no cell for the row names."""
+    rows = [sep.join(f'"{cell}"' for cell in ("V1", "V2"))]
+    rows += [sep.join((f'"{i + 1}"', *map(str, frame))) for i, frame in enumerate(make_frames(0, n_rois=2))]
+    (tmp_path / name).write_text("\n".join(rows))
+    with pytest.raises(BrioError, match=rf"{name}: line 2 has 3 cells, the header 2; .*row\.names=FALSE"):
+        read_series(tmp_path / name)
+
+
+def test_row_names_of_r_in_a_table_are_named_as_such(tmp_path):
+    rows = ['"participant_id","site","label"', '"1","p1","A",0', '"2","p2","B",1']
+    (tmp_path / "participants.csv").write_text("\n".join(rows))
+    with pytest.raises(BrioError, match=r"row 1 has 4 cells, the header 3; .*write\.table\(\.\.\., row\.names=FALSE\)"):
+        read_participants(tmp_path / "participants.csv")
+    (tmp_path / "participants.csv").write_text("\n".join([rows[0], "p1,A,0,x", "p2,B,1"]))
+    with pytest.raises(BrioError, match=r"row 1 has 4 cells, the header 3$"):
+        read_participants(tmp_path / "participants.csv")

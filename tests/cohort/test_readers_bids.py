@@ -271,8 +271,21 @@ def test_first_run_is_taken_and_the_others_are_told(xcpd, tmp_path):
     np.testing.assert_allclose(cohort.scan(0), scan(20), rtol=1e-6)
     (entry,) = cohort.provenance["skipped"]
     assert entry["participant_id"] == "sub-001"
-    assert "only the first" in entry["reason"]
+    assert entry["reason"] == "a further run, only the first was taken (--runs concatenate joins runs)"
     assert "run-10" in entry["file"]
+
+
+def test_a_further_session_is_called_one_and_the_option_is_named(xcpd, tmp_path):
+    derivative(xcpd, "sub-001").unlink()
+    for i, entities in enumerate(("ses-01_task-rest_run-1", "ses-01_task-rest_run-2", "ses-02_task-rest")):
+        name = f"{{sub}}_{entities}_space-MNI_atlas-Tian_stat-mean_timeseries.tsv"
+        write_tsv(derivative(xcpd, "sub-001", name), scan(20 + i))
+    cohort = import_cohort("bids", xcpd, tmp_path / "out")
+    summary = summarise_import(cohort)
+    assert "a further run, only the first was taken (--runs concatenate joins runs) (1)" in summary
+    assert "a further session, only the first was taken (--sessions join, average or all takes more) (1)" in summary
+    (entry,) = [s for s in cohort.provenance["skipped"] if "session" in s["reason"]]
+    assert "ses-02" in entry["file"]
 
 
 def test_runs_joined_on_request(xcpd, tmp_path):

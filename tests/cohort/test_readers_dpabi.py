@@ -107,12 +107,15 @@ def test_covariates(tree, tmp_path):
     cohort = import_cohort("dpabi", tree, tmp_path / "out", atlas="aal116", participants="covariates.csv")
     assert cohort.sites.tolist() == ["S1", "S1", "S20", "S20"]
     assert cohort.participants["site_in_source"].tolist()[:3] == ["x", "x", "y"]
-    np.testing.assert_array_equal(cohort.participants["Age"], [30, np.nan, 41, np.nan])
+    np.testing.assert_array_equal(cohort.participants["age"], [30, np.nan, 41, np.nan])
+    assert cohort.provenance["renamed_columns"] == {"age": "Age", "sex": "Sex"}
     assert [s["participant_id"] for s in cohort.provenance["skipped"]] == ["S9-1-0001"]
     assert cohort.provenance["without_covariates"] == ["S20-2-0003"]
     table.write_text("name,Age\nS1-1-0001,30\n")
-    with pytest.raises(BrioError, match=r"no column of identifiers .*it has name, Age"):
+    with pytest.raises(BrioError, match=r"no column of identifiers .*it has name, Age; --id-column can name another"):
         import_cohort("dpabi", tree, tmp_path / "out2", atlas="aal116", participants=table)
+    cohort = import_cohort("dpabi", tree, tmp_path / "out2", atlas="aal116", participants=table, id_column="name")
+    np.testing.assert_array_equal(cohort.participants["age"], [30, np.nan, np.nan, np.nan])
 
 
 def test_wrong_variable_and_truncated_file(tree, tmp_path):

@@ -125,7 +125,8 @@ def test_import_still_skips_rows_without_a_label(tmp_path):
     src = write_layout("table", tmp_path / "study", (1, None, 0))
     cohort = import_cohort("table", src, tmp_path / "out")
     assert cohort.ids.tolist() == ["007", "p10"]
-    assert summarise_import(cohort) == "2 scans imported, 1 row or file skipped: no label in column 'label' (1)"
+    summary = "2 scans imported, 1 row or file skipped: no label in column 'label' (1); cohort.json lists each "
+    assert summarise_import(cohort) == summary + "under 'skipped'"
 
 
 def test_dpabi_names_of_other_hospitals(tmp_path):

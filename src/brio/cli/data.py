@@ -17,6 +17,7 @@ from .options import (
     Companions,
     Control,
     DropRoi,
+    IdColumn,
     LabelColumn,
     Match,
     Out,
@@ -53,6 +54,7 @@ def import_(
     participants: Annotated[
         Path | None, typer.Option(help="Participants table, if it is not in its usual place.")
     ] = None,
+    id_column: IdColumn = None,
     site_column: SiteColumn = None,
     label_column: LabelColumn = None,
     patient: Patient = None,
@@ -73,7 +75,7 @@ def import_(
 
     Example: brio import table scans --label-column dx --patient MDD --control HC --out cohort
     """
-    from ..cohort.readers import import_cohort, summarise_import
+    from ..cohort.readers import import_cohort, summarise_columns, summarise_import
 
     cohort = import_cohort(
         kind,
@@ -83,6 +85,7 @@ def import_(
         atlas_table=atlas_table,
         drop_roi=drop_roi or None,
         participants=participants,
+        id_column=id_column,
         site_column=site_column,
         label_column=label_column,
         patient=_unpack_single(patient),
@@ -97,6 +100,7 @@ def import_(
     )
     say_warnings(cohort)
     say(summarise_import(cohort))
+    say(summarise_columns(cohort))
     say(f"wrote {cohort!r} to {out}")
     if not cohort.atlas.has_coordinates:
         say(

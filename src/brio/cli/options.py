@@ -53,6 +53,10 @@ AtlasTable = Annotated[
     ),
 ]
 DropRoi = Annotated[list[str] | None, typer.Option(help="ROI to leave out, for example a global signal; repeatable.")]
+IdColumn = Annotated[
+    str | None,
+    typer.Option(help="bids, table, fc, dpabi: column of the participant's identifier; 'participant_id' by default."),
+]
 SiteColumn = Annotated[str | None, typer.Option(help="bids, table, fc: column of the site; 'site' by default.")]
 LabelColumn = Annotated[str | None, typer.Option(help="bids, table, fc: column of the diagnosis; 'label' by default.")]
 Patient = Annotated[
@@ -142,7 +146,7 @@ Load = Annotated[
 
 
 def say_warnings(cohort: Cohort) -> None:
-    """Print what a reader found odd about the ROIs of the scans."""
+    """Print what a reader found odd about the scans."""
     for warning in cohort.provenance.get("warnings", []):
         say(f"warning: {warning}")
 

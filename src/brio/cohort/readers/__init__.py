@@ -4,11 +4,13 @@
 kind      layout                                               options
 ========  ===================================================  ====================================================
 pcp       ABIDE of the Preprocessed Connectomes Project        atlas, participants, name
-dpabi     REST-meta-MDD, ``ROISignals_*.mat`` of DPABI         atlas (required), participants, name
-bids      participants.tsv and files of XCP-D, HALFpipe,       atlas, participants, site_column, label_column,
-          C-PAC or CIFTI pipelines                             patient, control, task, match, runs, sessions, name
-table     a participants table and one file per scan           atlas, participants, site_column, label_column,
-                                                               patient, control, session_column, sessions, name
+dpabi     REST-meta-MDD, ``ROISignals_*.mat`` of DPABI         atlas (required), participants, id_column, name
+bids      participants.tsv and files of XCP-D, HALFpipe,       atlas, participants, id_column, site_column,
+          C-PAC or CIFTI pipelines                             label_column, patient, control, task, match, runs,
+                                                               sessions, name
+table     a participants table and one file per scan           atlas, participants, id_column, site_column,
+                                                               label_column, patient, control, session_column,
+                                                               sessions, name
 packed    ABIDE as 8-bit integers, one npz file per atlas      atlas, sessions, name
 fc        a participants table and one connectome per          as table, and measure
           participant, as files or in one npz file
@@ -35,6 +37,7 @@ from ..given_fc import require_frames
 from .assembly import canonicalise_atlas_name, summarise_skipped
 from .atlas_table import add_atlas, load_atlas, read_atlas_table, refuse_file_as_name
 from .bids import read_bids
+from .column_names import summarise_columns
 from .dpabi import read_dpabi
 from .fc import read_fc
 from .fetch import fetch_abide
@@ -62,6 +65,7 @@ __all__ = [
     "read_atlas_table",
     "read_scans_to_predict",
     "read_series",
+    "summarise_columns",
     "summarise_import",
     "summarise_scans_to_predict",
 ]
@@ -86,11 +90,11 @@ class Reader(NamedTuple):
 
 
 _ROI_OPTIONS = ("atlas_table", "drop_roi")
-_TABLE = ("atlas", "participants", "site_column", "label_column", "patient", "control")
+_TABLE = ("atlas", "participants", "id_column", "site_column", "label_column", "patient", "control")
 
 READERS: dict[str, Reader] = {
     "pcp": Reader(read_pcp, ("atlas", "participants", "name")),
-    "dpabi": Reader(read_dpabi, ("atlas", "participants", "name"), required=("atlas",)),
+    "dpabi": Reader(read_dpabi, ("atlas", "participants", "id_column", "name"), required=("atlas",)),
     "bids": Reader(read_bids, (*_TABLE, "task", "match", "runs", "sessions", "name")),
     "table": Reader(read_files, (*_TABLE, "session_column", "sessions", "name")),
     "packed": Reader(read_packed, ("atlas", "sessions", "name")),
@@ -117,7 +121,8 @@ def import_cohort(kind: str, src: str | Path, out: str | Path, **options: Any) -
     -------
     Cohort
         ``cohort.provenance["skipped"]`` lists what was skipped and why; :func:`summarise_import` puts it in one line.
-        ``cohort.provenance["warnings"]`` has sentences about the ROIs, where there is something to say.
+        :func:`summarise_columns` says which covariates were found.
+        ``cohort.provenance["warnings"]`` has sentences about ROIs and sites, where there is something to say.
 
     Raises
     ------
@@ -258,14 +263,14 @@ def summarise_import(cohort: Cohort) -> str:
     >>> skipped = [{"participant_id": "p3", "reason": "no file"}]
     >>> cohort = Cohort.from_scans(scans, site=["A", "A"], label=[0, 1], provenance={"skipped": skipped})
     >>> summarise_import(cohort)
-    '2 scans imported, 1 row or file skipped: no file (1)'
+    "2 scans imported, 1 row or file skipped: no file (1); cohort.json lists each under 'skipped'"
     """
     skipped = cohort.provenance.get("skipped", [])
     imported = f"{format_count(len(cohort), 'scan')} imported"
     if not skipped:
         return f"{imported}, nothing skipped"
     left_out = format_count(len(skipped), "row or file", "rows or files")
-    return f"{imported}, {left_out} skipped: {summarise_skipped(skipped)}"
+    return f"{imported}, {left_out} skipped: {summarise_skipped(skipped)}; cohort.json lists each under 'skipped'"
 
 
 def summarise_scans_to_predict(cohort: Cohort) -> str:

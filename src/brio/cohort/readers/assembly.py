@@ -6,6 +6,7 @@ Every reader ends in :func:`write_scans`.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -15,6 +16,7 @@ from typing import Any
 import pandas as pd
 
 from ...errors import BrioError, nearest
+from ...formatting import format_count
 from ...version import __version__
 from ..atlas import load_bundled_atlas
 from ..cohort import Cohort
@@ -23,7 +25,8 @@ from ..sessions import JOINED_SCANS, hash_scan
 from ..writer import CohortWriter
 from .input_files import describe_name
 from .options import ImportOptions
-from .rois import Strictness, has_repeated_names, resolve_atlas
+from .other_columns import describe_left_out, refuse_row_counters
+from .rois import Strictness, has_repeated_names, name_columns, resolve_atlas
 from .series import Series
 from .to_predict import refuse_other_tr
 
@@ -82,7 +85,7 @@ def write_scans(
     Raises
     ------
     BrioError
-        If there is no scan, or the scans differ in their ROIs.
+        If there is no scan, the scans differ in their ROIs, or a column counts the rows.
     """
     rois, to_predict, name = options.rois, options.to_predict, options.name or name
     stream = iter(scans)
@@ -92,15 +95,21 @@ def write_scans(
     if to_predict is not None and to_predict.tr is not None:
         provenance["options"]["tr"] = to_predict.tr
     provenance["options"] |= rois.describe_options()
+    _refuse_row_counters(first[2], first[1], options, connectomes)  # first: their number may hide behind the atlas
     resolved, order, provenance["rois"], warnings = resolve_atlas(atlas, first[2], first[1], strictness, rois)
     if to_predict is not None and rois.table is not None:
         order.refuse_guessed_columns(rois.source, to_predict.known_header)
     if has_repeated_names(first[2].columns):  # a model then knows the order of the files
         provenance["header"] = list(first[2].columns or ())
-    if warnings:
-        provenance["warnings"] = warnings
+    left_out: dict[str, list[Path]] = {}
+    sites: list[str | None] = []
     with CohortWriter(out, name, resolved, classes, provenance, labels_required=options.labels_required) as writer:
         for row, path, series in chain([first], stream):
+            if sites:
+                _refuse_row_counters(series, path, options, connectomes)
+            sites.append(row.get("site"))
+            for column in series.left_out:
+                left_out.setdefault(column, []).append(path)
             if to_predict is None:  # a tr that is no number is refused with the table
                 tr = series.tr
                 refuse_other_tr(tr, pd.to_numeric(row.get("tr", math.nan), errors="coerce"), path)
@@ -114,7 +123,32 @@ def write_scans(
             if connectomes:  # the rows too: those of the transposed matrix are its columns
                 frames, stated = order.reorder(replace(series, frames=frames.T), path), {FC_ONLY: 1}
             writer.add(frames, row | stated)
+        warnings += describe_left_out(left_out, len(sites)) + _describe_similar(Counter(filter(None, sites)))
+        if warnings:
+            provenance["warnings"] = warnings
     return Cohort.load(out)
+
+
+def _refuse_row_counters(series: Series, path: Path, options: ImportOptions, connectomes: bool) -> None:
+    """Refuse a column that counts the rows, unless it is dropped. Joined scans are looked at one by one."""
+    drop = frozenset(options.rois.drop)
+    for scan in () if connectomes else series.parts or (series,):
+        refuse_row_counters(scan.frames, name_columns(scan), path, drop)
+
+
+def _describe_similar(sites: Counter[str]) -> list[str]:
+    """Describe sites whose names differ only in capitals or blanks, for warnings."""
+    spellings: dict[str, list[str]] = {}
+    for site in sites:
+        spellings.setdefault(" ".join(site.split()).casefold(), []).append(site)
+    warnings = []
+    for same in filter(lambda names: len(names) > 1, spellings.values()):
+        counted = " and ".join(f"'{site}' ({format_count(sites[site], 'scan')})" for site in same)
+        warnings.append(
+            f"the sites {counted} differ in capitals or blanks alone and count as {len(same)}; if they are one, give "
+            "them one name in the participants table and import again"
+        )
+    return warnings
 
 
 def describe_import(
@@ -124,6 +158,7 @@ def describe_import(
     n_files: int,
     skipped: list[Skipped],
     unlabelled: Sequence[Skipped] = (),
+    renamed: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Describe an import for the provenance of the cohort. Folders are named without their path.
 
@@ -141,20 +176,24 @@ def describe_import(
         Entries of :func:`brio.cohort.readers.participants.describe_skipped`.
     unlabelled : sequence of dict
         The same of scans that are read although their label is of neither class.
+    renamed : mapping of str to str, optional
+        Column of the table for each column that it spells otherwise.
 
     Returns
     -------
     dict
     """
     stated = {option: value for option, value in options.items() if value is not None}
-    return {
+    described = {
         "kind": kind,
         "source": describe_name(src.resolve().name),
         "options": {k: describe_name(v.name) if isinstance(v, Path) else v for k, v in stated.items()},
         "brio": __version__,
         "n_files": n_files,
         "skipped": skipped,
-    } | ({"unlabelled": list(unlabelled)} if unlabelled else {})
+    }
+    described |= {"unlabelled": list(unlabelled)} if unlabelled else {}
+    return described | ({"renamed_columns": dict(renamed)} if renamed else {})
 
 
 def summarise_skipped(skipped: list[Skipped]) -> str:

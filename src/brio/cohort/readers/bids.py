@@ -89,8 +89,7 @@ def read_bids(src: str | Path, out: str | Path, options: ImportOptions) -> Cohor
             scans.append((named, own if runs == "concatenate" else own[:1]))
             further = own[1:] if runs == "first" else []
             skipped += [
-                describe_skipped(row["participant_id"], "a further run, only the first was taken", file=f.path.name)
-                for f in further
+                describe_skipped(row["participant_id"], _explain_further(own[0], f), file=f.path.name) for f in further
             ]
     chosen, further_sessions = choose_sessions(scans, sessions)
     skipped += further_sessions
@@ -107,7 +106,7 @@ def read_bids(src: str | Path, out: str | Path, options: ImportOptions) -> Cohor
         "sessions": sessions,
     }
     n_files = sum(len(files) for _, sources in chosen for files in sources)
-    provenance = describe_import("bids", src, stated, n_files, skipped, roster.unlabelled)
+    provenance = describe_import("bids", src, stated, n_files, skipped, roster.unlabelled, roster.renamed)
     if copies:
         provenance["copies_in_other_formats"] = copies
     if scans and (processing := _select_plain(_read_sidecar(scans[0][1][0].path))):
@@ -126,6 +125,13 @@ def read_bids(src: str | Path, out: str | Path, options: ImportOptions) -> Cohor
 def _add_prefix(participant_id: str) -> str:
     """Return ``sub-01`` for both ``sub-01`` and ``01``."""
     return participant_id if participant_id.startswith("sub-") else f"sub-{participant_id}"
+
+
+def _explain_further(first: SeriesFile, further: SeriesFile) -> str:
+    """Say why a file is not read, and which option reads it."""
+    if first.session != further.session:
+        return "a further session, only the first was taken (--sessions join, average or all takes more)"
+    return "a further run, only the first was taken (--runs concatenate joins runs)"
 
 
 def _read_runs(files: list[SeriesFile]) -> tuple[Path, Series]:

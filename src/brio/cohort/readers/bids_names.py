@@ -56,6 +56,11 @@ class SeriesFile:
         return "/".join(filter(None, (self.feature, self.atlas)))
 
     @property
+    def session(self) -> str:
+        """The entity ``ses-``; empty where the name has none."""
+        return next((entity for entity in self.scan if entity.startswith("ses-")), "")
+
+    @property
     def sort_key(self) -> list[str | int]:
         """Name with its numbers as numbers: run-2 comes before run-10."""
         return [int(p) if i % 2 else p for i, p in enumerate(re.split(r"([0-9]+)", self.path.name))]

@@ -9,10 +9,24 @@ from pathlib import Path
 
 from ...errors import BrioError
 
-__all__ = ["has_decimal_commas", "split_line"]
+__all__ = ["has_decimal_commas", "split_line", "split_text"]
 
 _WITH_COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
+_SEPARATOR = re.compile(r'"?sep=.?"?\s*', re.IGNORECASE)
+"""First line by which a file tells Excel its separator."""
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})*")
+
+
+def split_text(text: str) -> list[str]:
+    """Split text into lines. A first line that tells Excel the separator (``sep=;``) is emptied.
+
+    Examples
+    --------
+    >>> split_text("sep=;\\na;b\\n1;2")
+    ['', 'a;b', '1;2']
+    """
+    lines = text.split("\n")
+    return ["", *lines[1:]] if _SEPARATOR.fullmatch(lines[0]) else lines
 
 
 def split_line(path: Path, number: int, line: str, delimiter: str | None) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 from ...errors import BrioError, nearest
 from ..cohort import Cohort
 from .assembly import Skipped, canonicalise_atlas_name, check_source, describe_import, write_scans
+from .column_names import find_covariates
 from .options import ImportOptions
 from .participants import TextTable, describe_skipped, extract_covariates, find_table, read_participants
 from .series import Series, find_series, read_series
@@ -52,7 +53,8 @@ def read_dpabi(src: str | Path, out: str | Path, options: ImportOptions) -> Coho
     options : ImportOptions
         - ``atlas`` (required): the columns to read: aal116, ho-cortical, ho-subcortical, cc200, zalesky980,
           dosenbach160 or power264.
-        - ``participants``: a csv or tsv table of covariates with a column ``ID`` (or participant_id, SubID, subject).
+        - ``participants``: a csv or tsv table of covariates with a column ``ID`` (or participant_id, SubID, subject),
+          or the one that ``id_column`` names.
         - ``name``: ``rest-meta-mdd-<atlas>`` by default.
 
         Of scans to predict, a name ``ROISignals_<ID>`` of any other form, or of another group, is read without label.
@@ -67,10 +69,11 @@ def read_dpabi(src: str | Path, out: str | Path, options: ImportOptions) -> Coho
         raise BrioError(f"the files of DPABI have no atlas '{options.atlas}', {nearest(atlas_name, ATLAS_COLUMNS)}")
     files, skipped, unlabelled = _find_files(src, options.labels_required)
     table = None if options.participants is None else read_participants(find_table(src, options.participants))
-    covariates, without_covariates = _match_covariates(table, files, skipped)
+    covariates, without_covariates, renamed = _match_covariates(table, files, skipped, options.id_column)
     rows = [{"participant_id": p} | _parse_name(p) | covariates.get(p, {}) for p in files]
     stated = {"atlas": atlas_name, "participants": options.participants and Path(options.participants)}
-    provenance = describe_import("dpabi", src, stated, len(files), skipped, unlabelled)
+    stated |= {"id_column": options.id_column}
+    provenance = describe_import("dpabi", src, stated, len(files), skipped, unlabelled, renamed)
     if without_covariates:
         provenance["without_covariates"] = without_covariates
     return write_scans(
@@ -136,20 +139,26 @@ def _find_files(src: Path, labels_required: bool) -> tuple[dict[str, Path], list
 
 
 def _match_covariates(
-    table: TextTable | None, files: dict[str, Any], skipped: list[Skipped]
-) -> tuple[dict[str, dict[str, str | None]], list[str]]:
-    """Match covariates to participants, and list those without any. Rows without a file are added to ``skipped``."""
+    table: TextTable | None, files: dict[str, Any], skipped: list[Skipped], id_column: str | None
+) -> tuple[dict[str, dict[str, str | None]], list[str], dict[str, str]]:
+    """Match covariates to participants. Rows without a file are added to ``skipped``.
+
+    Returns covariates, participants without any, and the column of the table for each that is spelt otherwise.
+    """
     if table is None:
-        return {}, []
-    column = next((c for c in table.columns if c.lower() in ID_COLUMNS), None)
+        return {}, [], {}
+    column = id_column or next((c for c in table.columns if c.lower() in ID_COLUMNS), None)
     if column is None:
         raise BrioError(
-            f"{table.path}: no column of identifiers ({', '.join(ID_COLUMNS)}); it has {', '.join(table.columns)}"
+            f"{table.path}: no column of identifiers ({', '.join(ID_COLUMNS)}); it has {', '.join(table.columns)}; "
+            "--id-column can name another"
         )
-    rows = dict(zip(table.read_ids(column), table.rows, strict=True))
+    rows = dict(zip(table.read_ids(column, option="--id-column"), table.rows, strict=True))
     skipped += [describe_skipped(p, "no file ROISignals_<ID>") for p in rows if p not in files]
-    covariates = {participant: extract_covariates(row, {column}) for participant, row in rows.items()}
-    return covariates, [participant for participant in files if participant not in rows]
+    names = find_covariates(table.columns, table.path, taken=[column])
+    covariates = {participant: extract_covariates(row, {column}, names) for participant, row in rows.items()}
+    renamed = {ours: theirs for theirs, ours in names.items()}
+    return covariates, [participant for participant in files if participant not in rows], renamed
 
 
 def _read_scans(

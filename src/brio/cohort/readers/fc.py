@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def read_fc(src: str | Path, out: str | Path, options: ImportOptions) -> Cohort:
 
     def read(path: Path) -> tuple[Path, Series]:
         series = read_series(path)
-        return path, Series(convert(series.frames, str(path)), series.columns)
+        return path, replace(series, frames=convert(series.frames, str(path)))
 
     return import_files("fc", src, out, options, read)
 
@@ -131,7 +132,7 @@ def _import_archive(src: Path, out: str | Path, options: ImportOptions, convert:
         atlas=atlas_name or "unknown",
         name=describe_name(src.stem),
         classes=roster.classes,
-        provenance=describe_import("fc", src, stated, 1, roster.skipped + skipped, roster.unlabelled),
+        provenance=describe_import("fc", src, stated, 1, roster.skipped + skipped, roster.unlabelled, roster.renamed),
         strictness="count",
         connectomes=True,
     )

@@ -72,7 +72,7 @@ def find_layout(src: Path, participants: str | Path | None = None) -> str:
             raise BrioError(f"{file}: belongs to a cohort and holds all its scans; give the folder {file.parent}")
     has_columns = participants is not None or has_table(src)
     columns = read_participants(find_table(src, participants)).columns if has_columns else []
-    if "file" in columns:
+    if any(column.lower() == "file" for column in columns):
         return "table"
     # an archive of packed scans stands in the folder itself; those of the layout 'table' are many and alike
     archive = next((f for f in files if f.suffix.lower() == ".npz" and (f == src or f.parent == src)), None)

@@ -23,9 +23,9 @@ class ImportOptions:
         Atlas to read, where the names of the files hold several; else the name of the parcellation. Names and
         coordinates of the ROIs are bundled for ``aal116`` and ``cc200``.
     participants : str or Path, optional
-        The participants table (tsv or csv, column ``participant_id``), if it is not in its usual place.
-    site_column, label_column : str, optional
-        Columns of the site and the label, ``site`` and ``label`` by default.
+        The participants table (tsv or csv), if it is not in its usual place.
+    id_column, site_column, label_column : str, optional
+        Columns of the participant, the site and the label; ``participant_id``, ``site`` and ``label`` by default.
     patient, control : str or sequence of str, optional
         Values of the label column for 1 and 0; required unless the column holds 0 and 1. Several values make one
         class, and the column is then kept.
@@ -33,7 +33,8 @@ class ImportOptions:
         Column that tells apart the scans of a participant with several rows, ``session`` by default.
     sessions : {"first", "join", "average", "all"}, optional
         What becomes of participants with several scans: see :func:`~brio.cohort.readers.sessions.choose_sessions`.
-        Required if there are any; scans to predict are all read by default.
+        If it is not given, ``runs`` decides about BIDS derivatives, by default for the first scan of each. The other
+        readers that take it raise an error if there are such participants, but read all scans that are to be predicted.
     task, match, runs : str, optional
         Of BIDS derivatives alone, see :func:`~brio.cohort.readers.bids.read_bids`.
     measure : {"correlation", "fisher-z"}, optional
@@ -48,6 +49,7 @@ class ImportOptions:
 
     atlas: str | None = None
     participants: str | Path | None = None
+    id_column: str | None = None
     site_column: str | None = None
     label_column: str | None = None
     patient: ClassValues = None
@@ -70,5 +72,5 @@ class ImportOptions:
     @property
     def columns(self) -> dict[str, Any]:
         """What :func:`~brio.cohort.readers.participants.read_roster` takes of them."""
-        names = ("site_column", "label_column", "patient", "control")
+        names = ("id_column", "site_column", "label_column", "patient", "control")
         return {name: getattr(self, name) for name in names}

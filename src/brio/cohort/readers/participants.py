@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ...errors import BrioError, nearest
-from .delimited import has_decimal_commas, split_line
+from .column_names import find_column, find_covariates
+from .delimited import has_decimal_commas, split_line, split_text
 from .input_files import is_regular, read_text_file
 from .labels import ClassValues, explain_other_group, list_class_values, map_labels
+from .text import ROW_NAMES
 
 __all__ = [
     "Roster",
@@ -82,7 +84,7 @@ class TextTable:
         remedy = f"; {option} can name another" if option else "; rename the column that holds it"
         raise BrioError(f"{self.path}: there is no column '{column}', {listing}{remedy}")
 
-    def read_ids(self, column: str, session_column: str | None = None) -> list[str]:
+    def read_ids(self, column: str, session_column: str | None = None, option: str | None = None) -> list[str]:
         """Read a column whose values must be present and unique.
 
         Parameters
@@ -90,6 +92,8 @@ class TextTable:
         column : str
         session_column : str, optional
             Column that tells apart the rows of a participant with several scans; may be absent.
+        option : str, optional
+            Command-line option that names another column, for the message.
 
         Returns
         -------
@@ -101,7 +105,7 @@ class TextTable:
         BrioError
             If the column or a value is missing, or a value appears twice without different sessions.
         """
-        self.require_column(column)
+        self.require_column(column, option)
         first_row: dict[tuple[str, str | None], int] = {}
         ids: list[str] = []
         for number, row in enumerate(self.rows, start=1):
@@ -137,12 +141,15 @@ class Roster:
         ``participant_id`` and ``reason`` of each row that cannot be used.
     unlabelled : list of dict
         The same of each row that is used although its label is of neither class.
+    renamed : dict
+        Column of the source for each column that has another name there by its spelling alone, such as ``Age``.
     """
 
     rows: list[dict[str, Any]]
     classes: tuple[str, str] = NO_CLASSES
     skipped: list[dict[str, str]] = field(default_factory=list)
     unlabelled: list[dict[str, str]] = field(default_factory=list)
+    renamed: dict[str, str] = field(default_factory=dict)
 
 
 def describe_skipped(participant_id: str, reason: str, file: str | None = None) -> dict[str, str]:
@@ -220,7 +227,8 @@ def find_roster(
     labels_required : bool
         Whether there must be a table with sites and labels.
     **columns
-        ``site_column``, ``label_column``, ``patient``, ``control`` and ``session_column`` of :func:`read_roster`.
+        ``id_column``, ``site_column``, ``label_column``, ``patient``, ``control`` and ``session_column`` of
+        :func:`read_roster`.
 
     Returns
     -------
@@ -250,7 +258,7 @@ def read_participants(path: Path) -> TextTable:
     BrioError
         If the file cannot be read, has no rows, repeats a column, or has rows of unequal length.
     """
-    text = read_text_file(path, "a table").split("\n")
+    text = split_text(read_text_file(path, "a table"))
     delimiter = _find_delimiter(path, next((line for line in text if line.strip()), ""))
     lines = [(number, split_line(path, number, line, delimiter)) for number, line in enumerate(text, start=1)]
     lines = [(number, cells) for number, cells in lines if any(cells)]
@@ -263,7 +271,8 @@ def read_participants(path: Path) -> TextTable:
     rows = []
     for number, (_, cells) in enumerate(lines[1:], start=1):
         if len(cells) < len(columns) or any(cells[len(columns) :]):
-            raise BrioError(f"{path}: row {number} has {len(cells)} cells, the header {len(columns)}")
+            remedy = f"; {ROW_NAMES}" if {len(other) for _, other in lines[1:]} == {len(columns) + 1} else ""
+            raise BrioError(f"{path}: row {number} has {len(cells)} cells, the header {len(columns)}{remedy}")
         rows.append({c: None if v.lower() in MISSING else v for c, v in zip(columns, cells, strict=False)})
     for column in columns:
         if has_decimal_commas([v for row in rows if (v := row[column]) is not None], delimiter):
@@ -281,6 +290,7 @@ def _find_delimiter(path: Path, head: str) -> str:
 def read_roster(
     path: Path,
     *,
+    id_column: str | None = None,
     site_column: str | None = None,
     label_column: str | None = None,
     patient: ClassValues = None,
@@ -293,9 +303,10 @@ def read_roster(
     Parameters
     ----------
     path : Path
-        A tsv or csv table with a column ``participant_id``.
-    site_column, label_column : str, optional
-        Columns of the site and the label, ``site`` and ``label`` by default.
+        A tsv or csv table.
+    id_column, site_column, label_column : str, optional
+        Columns of the participant, the site and the label; ``participant_id``, ``site`` and ``label`` by default, in
+        any capitals.
     patient, control : str or sequence of str, optional
         Values of the label column for patients (1) and controls (0), see :func:`map_labels`. Where a class has several
         values, the column is kept beside the labels.
@@ -313,17 +324,23 @@ def read_roster(
     table = read_participants(path)
     if session_column not in (None, "session"):
         table.require_column(session_column or "", "--session-column")
-    ids = table.read_ids("participant_id", session_column)
+    named = {"participant_id": id_column, "site": site_column, "label": label_column}
+    named |= {} if session_column is None else {"session": None if session_column == "session" else session_column}
+    own = {name: column or find_column(table.columns, name, path) for name, column in named.items()}
+    session_column = own.get("session")
+    ids = table.read_ids(own["participant_id"], session_column, "--id-column")
     if labels_required or site_column is not None:
-        table.require_column(site_column or "site", "--site-column", taken=[label_column or "label"])
+        table.require_column(own["site"], "--site-column", taken=[own["label"]])
     patients, controls = list_class_values(patient), list_class_values(control)
     if labels_required or label_column is not None or patients or controls:
-        table.require_column(label_column or "label", "--label-column", taken=[site_column or "site"])
-    site_column, label_column = site_column or "site", label_column or "label"
+        table.require_column(own["label"], "--label-column", taken=[own["site"]])
+    site_column, label_column = own["site"], own["label"]
     groups = [row.get(label_column) for row in table.rows]
     labels, classes = map_labels(groups, f"{path}: column '{label_column}'", patients, controls, labels_required)
-    roster = Roster([], classes)
-    used = {"participant_id", site_column} | ({label_column} if max(len(patients), len(controls)) < 2 else set())
+    names = find_covariates(table.columns, path, taken=own.values())
+    own |= {ours: theirs for theirs, ours in names.items()}
+    roster = Roster([], classes, renamed={n: c for n, c in own.items() if n != c and named.get(n) is None})
+    used = {own["participant_id"], site_column} | ({label_column} if max(len(patients), len(controls)) < 2 else set())
     for participant, label, group, row in zip(ids, labels, groups, table.rows, strict=True):
         site = row.get(site_column)
         other_group = "" if group is None else explain_other_group(group, patients, controls)
@@ -334,7 +351,7 @@ def read_roster(
             continue
         if group is not None and label is None:
             roster.unlabelled.append(describe_skipped(participant, other_group))
-        covariates = extract_covariates(row, used)
+        covariates = extract_covariates(row, used, names)
         if session_column is not None and session_column in row:
             covariates = _rename_session(covariates, session_column)
         roster.rows.append({"participant_id": participant, "site": site, "label": label} | covariates)
@@ -347,7 +364,7 @@ def _rename_session(covariates: dict[str, str | None], column: str) -> dict[str,
     return {names.get(name, name): value for name, value in covariates.items()}
 
 
-def extract_covariates(row: dict[str, str | None], used: set[str]) -> dict[str, str | None]:
+def extract_covariates(row: dict[str, str | None], used: set[str], names: Mapping[str, str]) -> dict[str, str | None]:
     """Extract the columns of a row that are kept as covariates.
 
     Parameters
@@ -355,10 +372,13 @@ def extract_covariates(row: dict[str, str | None], used: set[str]) -> dict[str, 
     row : dict
     used : set of str
         Columns to leave out: identifier, site and label.
+    names : mapping of str to str
+        New names of columns, from :func:`~brio.cohort.readers.column_names.find_covariates`.
 
     Returns
     -------
     dict
         A column whose name brio uses itself is renamed to ``<name>_in_source``.
     """
-    return {f"{c}_in_source" if c in RESERVED_COLUMNS else c: v for c, v in row.items() if c and c not in used}
+    kept = {names.get(column, column): value for column, value in row.items() if column and column not in used}
+    return {f"{c}_in_source" if c in RESERVED_COLUMNS else c: v for c, v in kept.items()}

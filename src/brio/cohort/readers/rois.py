@@ -14,17 +14,12 @@ import pandas as pd
 from ...errors import BrioError
 from ..atlas import Atlas, load_bundled_atlas, number_repeated_names
 from .atlas_table import describe_renamed, list_names, load_atlas, suggest_rois
+from .other_columns import find_nuisance
 from .series import Series
 
-__all__ = ["RoiChoice", "RoiOrder", "Strictness", "has_repeated_names", "resolve_atlas"]
+__all__ = ["RoiChoice", "RoiOrder", "Strictness", "has_repeated_names", "name_columns", "resolve_atlas"]
 
 Strictness = Literal["free", "count", "names"]
-
-NUISANCE = frozenset(
-    {"globalsignal", "global", "gs", "gsr", "csf", "csfsignal", "wm", "whitematter", "whitemattersignal", "framewise"}
-    | {"framewisedisplacement", "fd", "dvars", "time", "frame", "index"}
-)
-"""Names of columns, in small letters and without signs, that are hardly a region."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,12 +218,13 @@ def has_repeated_names(header: tuple[str, ...] | None) -> bool:
     return header is not None and len(set(header)) < len(header)
 
 
-def _simplify(name: str) -> str:
-    return "".join(c for c in name.lower() if c.isalnum())
+def name_columns(series: Series) -> tuple[str, ...]:
+    """Name the columns of a scan: by its header with repeated names numbered, else roi001, roi002, ...
 
-
-def _name_columns(series: Series) -> tuple[str, ...]:
-    """Name the columns of a scan: by its header with repeated names numbered, else roi001, roi002, ..."""
+    Returns
+    -------
+    tuple of P str
+    """
     if series.columns is None:
         return tuple(Atlas.unnamed(series.frames.shape[1]).rois["name"])
     return number_repeated_names(series.columns)[0]
@@ -236,7 +232,7 @@ def _name_columns(series: Series) -> tuple[str, ...]:
 
 def _drop_columns(series: Series, drop: frozenset[str]) -> tuple[tuple[str, ...] | None, np.ndarray]:
     """Drop columns of a scan by name: the names of the others (None without a header), and their frames."""
-    names, frames = _name_columns(series), series.frames
+    names, frames = name_columns(series), series.frames
     if not drop.isdisjoint(names):
         keep = [i for i, name in enumerate(names) if name not in drop]
         names, frames = tuple(names[i] for i in keep), frames[:, keep]
@@ -284,7 +280,7 @@ def resolve_atlas(
     warnings = list(choice.warnings)
     if series.columns is not None:
         warnings += describe_renamed(number_repeated_names(series.columns)[1], f"{path}: columns")
-    names = _name_columns(series)
+    names = name_columns(series)
     drop = frozenset(choice.drop) & frozenset(names)
     columns, frames = _drop_columns(series, drop)
     reduced = replace(series, frames=frames, columns=columns)
@@ -299,7 +295,7 @@ def resolve_atlas(
         unused = sorted(set(choice.table.rois["name"]) - set(atlas.rois["name"]) - set(choice.drop))
         if unused:
             warnings.append(f"{choice.source}: no scan has the ROIs {list_names(unused)}; their rows are not used")
-    nuisance = [name for name in order.names or () if _simplify(name) in NUISANCE]
+    nuisance = find_nuisance(order.names or ())
     if nuisance:
         flags = " ".join(f"--drop-roi {shlex.quote(name)}" for name in nuisance)
         warnings.append(f"{path}: {list_names(nuisance)} is taken as a region; if it is none, leave it out: {flags}")

@@ -36,12 +36,15 @@ class Series:
         Repetition time in seconds, where the file has it.
     parts : tuple of Series
         The scans that it was joined of, as they were read; empty where it is one scan.
+    left_out : tuple of str
+        Columns of the file that are no ROIs and were left out: they have no name and count the rows.
     """
 
     frames: np.ndarray
     columns: tuple[str, ...] | None = None
     tr: float | None = None
     parts: tuple[Series, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 def get_series_suffix(path: Path) -> str | None:
@@ -143,8 +146,9 @@ def read_series(path: str | Path, variable: str | None = None) -> Series:
     suffix = get_series_suffix(path)
     columns: tuple[str, ...] | None = None
     tr: float | None = None
+    left_out: tuple[str, ...] = ()
     if suffix in TEXT:
-        array, columns = read_text(path)
+        array, columns, left_out = read_text(path)
     elif suffix == ".npy":
         array = read_npy(path)
     elif suffix == ".npz":
@@ -155,7 +159,7 @@ def read_series(path: str | Path, variable: str | None = None) -> Series:
         array, columns, tr = read_cifti(path)
     else:
         raise BrioError(f"{path}: not a time-series file; supported: {', '.join(SUFFIXES)}")
-    return Series(_convert_frames(array, path), columns, tr)
+    return Series(_convert_frames(array, path), columns, tr, left_out=left_out)
 
 
 def _convert_frames(array: np.ndarray, path: Path) -> np.ndarray:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from ...errors import BrioError
 from ..cohort import Cohort
 from ..given_fc import is_fc
 from .assembly import Skipped, canonicalise_atlas_name, check_source, describe_import, write_scans
+from .column_names import find_column
 from .input_files import describe_name
 from .matching import match_by_column, match_by_name, name_by_file
 from .options import ImportOptions
@@ -79,7 +81,7 @@ def import_files(
     skipped: list[Skipped] = []
     if path is None:
         scans = name_by_file(find_series(src))
-    elif any("file" in row for row in roster.rows):
+    elif any("file" in row for row in _rename_file_column(roster, path)):
         scans, skipped = match_by_column(roster.rows, src if src.is_dir() else src.parent)
         if src.is_file():
             scans = [(row, file) for row, file in scans if file.resolve() == src.resolve()]
@@ -102,10 +104,19 @@ def import_files(
         atlas=atlas_name or "unknown",
         name=describe_name(src.resolve().name),
         classes=roster.classes,
-        provenance=describe_import(kind, src, stated, n_files, skipped, roster.unlabelled),
+        provenance=describe_import(kind, src, stated, n_files, skipped, roster.unlabelled, roster.renamed),
         strictness="count",
         connectomes=kind == "fc",
     )
+
+
+def _rename_file_column(roster: Roster, path: Path) -> list[dict[str, Any]]:
+    """Call the column of the files ``file`` where it has other capitals, and return the rows."""
+    column = find_column(list(roster.rows[0]) if roster.rows else [], "file", path)
+    if roster.rows and column != "file" and column in roster.rows[0]:
+        roster.rows[:] = [{"file" if c == column else c: v for c, v in row.items()} for row in roster.rows]
+        roster.renamed["file"] = column
+    return roster.rows
 
 
 def _read_file(path: Path) -> tuple[Path, Series]:

@@ -8,60 +8,89 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import BrioError
-from .delimited import has_decimal_commas, split_line
+from .delimited import has_decimal_commas, split_line, split_text
 from .input_files import read_text_file
+from .other_columns import find_row_counters, is_nameless
 
-__all__ = ["read_text"]
+__all__ = ["ROW_NAMES", "read_text"]
 
 MISSING = frozenset({"", "na", "n/a"})
 """Spellings of a missing value, besides those that ``float`` accepts (nan, NaN)."""
+
+ROW_NAMES = "if the first are row names of R, write the file again with write.table(..., row.names=FALSE)"
+"""What to do about a header that is one cell shorter than the rows."""
 
 Line = tuple[int, str]
 """Number of a line in its file, from 1, and its text."""
 
 
-def read_text(path: Path) -> tuple[np.ndarray, tuple[str, ...] | None]:
+def read_text(path: Path) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[str, ...]]:
     """Read a text file whose rows are frames and whose columns are ROIs.
 
     A header is a first row without any number, a first row of consecutive numbers (0, 1, 2, ... or 1, 2, 3, ..., which
-    are not taken as names), or a leading ``#`` line with one name per column (``#2001  #2002``). Other lines that start
-    with ``#`` are comments. Missing values are nan, inf, na, n/a or empty cells. Decimal commas are read where they
-    cannot be anything else, see :func:`~brio.cohort.readers.delimited.has_decimal_commas`.
+    are not taken as names), perhaps after an empty cell or a word, or a leading ``#`` line with one name per column
+    (``#2001  #2002``). Other lines that start with ``#`` are comments. Missing values are nan, inf, na, n/a or empty
+    cells. Decimal commas are read where they cannot be anything else, see
+    :func:`~brio.cohort.readers.delimited.has_decimal_commas`. A column that the header does not name is left out if it
+    counts the rows, as the index of pandas does.
 
     Returns
     -------
     frames : ndarray of float64, shape [T, P]
     columns : tuple of P str, or None
         None where the file has no column names.
+    left_out : tuple of str
+        Columns that were left out, such as ``column 1``.
 
     Raises
     ------
     BrioError
-        If the file holds no frames, a cell is not a number or one that is too large, or rows differ in their number of
-        cells.
+        If the file holds no frames, a cell is not a number or one that is too large, rows differ in their number of
+        cells, or a column without name does not count the rows.
     """
     comments, body = _read_lines(path)
     if not body:
         raise BrioError(f"{path}: holds no frames; each row must be one frame, each column one ROI")
     delimiter = _find_delimiter(path, body[min(1, len(body) - 1)][1])
     first = split_line(path, *body[0], delimiter)
-    columns = None
+    columns, header = None, None
     if _is_header(first) and not has_decimal_commas(_drop_missing(first), delimiter):
         header, body = first, body[1:]
         if not body:
             raise BrioError(f"{path}: has a header but holds no frames")
-        columns = None if _is_consecutive(header) else _clean_names(path, header)
-        _check_width(path, len(header), split_line(path, *body[0], delimiter), body[0][0])
+        cells = split_line(path, *body[0], delimiter)
+        if len(cells) == len(header) + 1:
+            raise BrioError(f"{path}: line {body[0][0]} has {len(cells)} cells, the header {len(header)}; {ROW_NAMES}")
+        _check_width(path, len(header), cells, body[0][0])
+        if not header[0] and _parse_number(cells[0]) is None:  # names of the rows
+            raise _name_missing_header(path, 0)
     elif comments:
         columns = _read_comment_header(path, comments, delimiter, len(first))
-    return _parse_frames(path, _replace_decimal_commas(path, body, delimiter), delimiter), columns
+    frames = _parse_frames(path, _replace_decimal_commas(path, body, delimiter), delimiter)
+    return (frames, columns, ()) if header is None else _apply_header(path, header, frames)
+
+
+def _apply_header(
+    path: Path, header: list[str], frames: np.ndarray
+) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[str, ...]]:
+    """Name the columns by the header, and leave out those that it does not name if they count the rows."""
+    after_index = _is_after_index(header)
+    nameless = {0} if after_index else {i for i, name in enumerate(header) if is_nameless(name)}
+    counters = sorted(nameless.intersection(find_row_counters(frames).tolist())) if nameless else []
+    if after_index and not counters:
+        raise _name_missing_header(path, 0)
+    left_out = tuple(f"column {i + 1}" + (f" ('{header[i]}')" if header[i] else "") for i in counters)
+    if counters:
+        kept = np.delete(np.arange(len(header)), counters)
+        header, frames = [header[i] for i in kept], frames[:, kept]
+    return frames, None if _is_consecutive(header) else _clean_names(path, header), left_out
 
 
 def _read_lines(path: Path) -> tuple[list[Line], list[Line]]:
     """Read the comment lines before the first row, and the rows."""
     comments: list[Line] = []
     body: list[Line] = []
-    for number, line in enumerate(read_text_file(path).split("\n"), start=1):
+    for number, line in enumerate(split_text(read_text_file(path)), start=1):
         if line.startswith("#"):
             if not body:
                 comments.append((number, line))
@@ -103,8 +132,13 @@ def _is_consecutive(cells: list[str]) -> bool:
     return len(cells) > 2 and any(cells == [str(i + base) for i in range(len(cells))] for base in (0, 1))
 
 
+def _is_after_index(cells: list[str]) -> bool:
+    """Return whether a header numbers the columns after the first, which has another name or none."""
+    return _is_consecutive(cells[1:]) and (not cells[0] or _parse_number(cells[0]) is None)
+
+
 def _is_header(cells: list[str]) -> bool:
-    if _is_consecutive(cells):
+    if _is_consecutive(cells) or _is_after_index(cells):
         return True
     values = [_parse_number(c) for c in cells]
     return None in values and not any(v is not None and math.isfinite(v) for v in values)
@@ -113,11 +147,15 @@ def _is_header(cells: list[str]) -> bool:
 def _clean_names(path: Path, header: list[str]) -> tuple[str, ...]:
     names = tuple(c.lstrip("#").strip() for c in header)
     if "" in names:
-        raise BrioError(
-            f"{path}: column {names.index('') + 1} has no name in the header; remove the column if it holds numbers or "
-            "names of the rows"
-        )
+        raise _name_missing_header(path, names.index(""))
     return names
+
+
+def _name_missing_header(path: Path, column: int) -> BrioError:
+    return BrioError(
+        f"{path}: column {column + 1} has no name in the header; remove the column if it holds numbers or names of the "
+        "rows (pandas: to_csv(index=False), R: row.names=FALSE)"
+    )
 
 
 def _read_comment_header(path: Path, comments: list[Line], delimiter: str | None, width: int) -> tuple[str, ...] | None:

@@ -1,0 +1,140 @@
+"""Find columns of a scan that are no regions: by their name, or since they count the rows as an index does."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import BrioError
+
+__all__ = ["describe_left_out", "find_nuisance", "find_row_counters", "is_nameless", "refuse_row_counters"]
+
+NUISANCE = frozenset(
+    {"globalsignal", "global", "gs", "gsr", "csf", "csfsignal", "wm", "whitematter", "whitemattersignal", "framewise"}
+    | {"framewisedisplacement", "fd", "dvars", "time", "timepoint", "frame", "volume", "vol", "index", "unnamed0"}
+)
+"""Names of columns, in small letters and without signs, that are hardly a region."""
+SHORTEST_SCAN = 20
+"""Frames below which a column of a region may be a straight line by chance."""
+TOLERANCE = 4 * float(np.finfo(np.float32).eps)
+"""Largest distance from the straight line, as a share of the largest value: what rounding to float32 leaves."""
+_NAMELESS = re.compile(r"(Unnamed: \d+)?")
+
+
+def find_nuisance(names: Sequence[str]) -> list[str]:
+    """Find the names of columns that are hardly a region.
+
+    Examples
+    --------
+    >>> find_nuisance(["Insula", "Global Signal", "volume"])
+    ['Global Signal', 'volume']
+    """
+    return [name for name in names if "".join(c for c in name.lower() if c.isalnum()) in NUISANCE]
+
+
+def is_nameless(name: str) -> bool:
+    """Return whether a header leaves a column without name; pandas calls it ``Unnamed: 0`` when it reads such a file.
+
+    Examples
+    --------
+    >>> [is_nameless(name) for name in ("", "Unnamed: 0", "Insula", "0")]
+    [True, True, False, False]
+    """
+    return _NAMELESS.fullmatch(name) is not None
+
+
+def find_row_counters(frames: np.ndarray) -> np.ndarray:
+    """Find the columns that are a straight line over the rows, rising or falling.
+
+    Parameters
+    ----------
+    frames : ndarray, shape [T, P]
+
+    Returns
+    -------
+    ndarray of int64
+        Positions of the columns. A flat column, or one with missing values, counts nothing; nor do two rows.
+
+    Examples
+    --------
+    >>> find_row_counters(np.array([[0, 0.5, 7], [1, 0.1, 7], [2, 0.9, 7]])).tolist()
+    [0]
+    """
+    n_frames = len(frames)
+    if n_frames < 3:
+        return np.zeros(0, dtype=np.int64)
+    # five rows tell nearly all columns from a line, so that few are compared as a whole
+    probes = np.unique(np.linspace(0, n_frames - 1, 5).astype(np.int64))
+    candidates = np.flatnonzero(_is_line(frames[probes].astype(np.float64), probes))
+    return candidates[_is_line(frames[:, candidates].astype(np.float64), np.arange(n_frames))]
+
+
+def _is_line(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Tell which columns are a + b * row. A step b that rounding may have made is no step."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        slope = (values[-1] - values[0]) / (rows[-1] - rows[0])
+        rounding = TOLERANCE * np.abs(values).max(axis=0)
+        distance = np.abs(values - values[0] - rows[:, None] * slope).max(axis=0)
+        return (distance <= rounding) & (np.abs(slope) > 8 * rounding)
+
+
+def refuse_row_counters(frames: np.ndarray, names: tuple[str, ...], path: Path, drop: frozenset[str]) -> None:
+    """Refuse a scan with a column that counts its rows. No region does, in any scan.
+
+    Parameters
+    ----------
+    frames : ndarray of float32, shape [T, P]
+    names : tuple of P str
+        Names of the columns, as ``--drop-roi`` takes them.
+    path : Path
+        The file of the scan.
+    drop : frozenset of str
+        Columns that are left out.
+
+    Raises
+    ------
+    BrioError
+        Naming the file and the column.
+    """
+    if len(frames) < SHORTEST_SCAN:
+        return
+    for i in find_row_counters(frames):
+        if names[i] not in drop:
+            first, second = (f"{value:g}" for value in frames[:2, i])
+            raise BrioError(
+                f"{path}: column {i + 1} ('{names[i]}') counts the rows ({first}, {second}, ...), so it is no region; "
+                f"leave it out with --drop-roi {shlex.quote(names[i])}, or write the files without it (pandas: "
+                "to_csv(index=False), R: row.names=FALSE)"
+            )
+
+
+def describe_left_out(left_out: Mapping[str, Sequence[Path]], n_scans: int) -> list[str]:
+    """Describe the columns that were left out since they count the rows and have no name of a region.
+
+    Parameters
+    ----------
+    left_out : mapping of str to sequence of Path
+        Files in which each column was left out.
+    n_scans : int
+        Scans that were read.
+
+    Returns
+    -------
+    list of str
+        One sentence for each column.
+
+    Examples
+    --------
+    >>> describe_left_out({"column 1": [Path("a.csv"), Path("b.csv")]}, 3)
+    ['a.csv: column 1 counts the rows and has no name of a region, so it was left out (in 2 of 3 scans)']
+    """
+    sentences = []
+    for column, paths in left_out.items():
+        share = f"all {n_scans}" if len(paths) == n_scans else f"{len(paths)} of {n_scans}"
+        share = "" if n_scans == 1 else f" (in {share} scans)"
+        sentences.append(f"{paths[0]}: {column} counts the rows and has no name of a region, so it was left out{share}")
+    return sentences
