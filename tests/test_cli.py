@@ -252,7 +252,7 @@ def test_table_says_what_is_not_as_usual(here):
     assert command("run", "cohort", "--method", "ridge", *words).status == 0
     row = [cell.strip() for cell in command("table", "unusual").out.splitlines()[2][1:-1].split("|")]
     assert row[-3] == "choose_by=source-sites"
-    assert row[-1] == "smoke run, no validation sites"
+    assert row[-1] == "no validation sites", "one seed is all there is of them"
     folds = ["--protocol", "kfold", "--set", "protocol.n_folds=5", "--set", "protocol.validation_folds=1"]
     assert command("run", "cohort", "--method", "ridge", *folds, "--out", "folds", "--quiet").status == 0
     assert command("table", "folds").out.splitlines()[2].endswith("| smoke run, k-fold, 1 validation fold |")
@@ -489,7 +489,7 @@ def test_what_simulate_refuses(here, words, message):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere"], "nowhere: has no summary.json"),
+        (["nowhere"], "nowhere: there is no such folder; give the --out of 'brio run'"),
         (["cohort"], "cohort: has no summary.json; 'brio run' writes it when a job is finished"),
         (["job", "cohort"], "cohort: has no summary.json"),
         (["job", "--figure", "sites.xls"], "sites.xls"),

@@ -163,7 +163,7 @@ def test_contributions_of_an_adapted_model_are_refused(tmp_path):
     local = cohort_of(X_NEW, Y_NEW, ["new"] * len(X_NEW))
     write_model(adapt_model(fit_model(spec), local, device="cpu"), tmp_path / "model")
     model = BrioClassifier.load(tmp_path / "model").set_params(device="cpu")
-    with pytest.raises(BrioError, match="adapted to a hospital, .* load the model that was adapted"):
+    with pytest.raises(BrioError, match=r"adapted to a hospital, .* load the model that was adapted"):
         model.contributions(X_NEW)
 
 

@@ -58,8 +58,8 @@ COMMANDS = [
     ([*RUN, "--method", "ridge", "--shard", "3/2"], 2, "for example 2/8"),
     (["status", "MISSING"], 2, "there is no such folder"),
     (["report", "MISSING"], 2, "there is no such folder"),
-    (["table", "MISSING"], 2, "has no summary.json"),
-    (["compare", "MISSING"], 2, "has no summary.json"),
+    (["table", "MISSING"], 2, "there is no such folder"),
+    (["compare", "MISSING"], 2, "there is no such folder"),
     (["audit", "MISSING"], 2, "not a cohort folder"),
     (["import", "table", "MISSING", "--out", "NEW"], 2, "no such folder"),
 ]

@@ -93,7 +93,7 @@ class Result:
         seeds = f"{len(summary.seeds)} seed{'s' if len(summary.seeds) > 1 else ''}"
         notes = [f"{len(summary.folds)} {units}, {seeds}, {summary.n_scans} scans"]
         if summary.smoke_run:
-            notes.append("This is a smoke run (fewer than three seeds, or not every fold): no basis for a claim.")
+            notes.append(summary.smoke_note)
         without_auc = {fold: why for m in summary.methods.values() for fold, why in m.without_auc.items()}
         notes += [f"no AUC for {fold}: {why}" for fold, why in without_auc.items()]
         return [*notes, *(f"warning: {warning}" for warning in summary.warnings)]

@@ -229,7 +229,13 @@ def test_all_scans_are_kept_on_request(brio, folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "smoke"), [(["--seeds", 3], False), (["--seeds", 2], True), (["--seeds", 3, "--fold", "site02"], True)]
+    ("words", "smoke"),
+    [
+        (["--seeds", 3], False),
+        (["--seeds", 2], True),
+        (["--seeds", 3, "--fold", "site02"], True),
+        (["--seeds", 1, "--set", "protocol.validation_sites=0", "--set", "choose_by=source-sites"], False),  # all alike
+    ],
 )
 def test_smoke_runs_are_marked(brio, folder, tmp_path, words, smoke):
     said = brio("run", folder, "--out", tmp_path / "r", "--method", "ridge", "--quiet", *words)

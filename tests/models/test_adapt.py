@@ -8,6 +8,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from brio import BrioClassifier
+from brio.cohort import Atlas
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.errors import BrioError
@@ -259,9 +260,9 @@ def test_scans_out_of_range_are_left_out_and_counted(ridge, local):
     tr = local.participants["tr"].where(np.arange(len(local)) >= 2, 3.0)
     strange = replace(local, participants=local.participants.assign(tr=tr))
     adapted, rest = (adapt_model(ridge, scans, device="cpu") for scans in (strange, local.select(range(2, len(local)))))
-    assert replace(adapted.adaptation, n_out_of_range=0) == rest.adaptation
+    assert replace(adapted.adaptation, n_out_of_range=0, out_of_range_reasons="") == rest.adaptation
     assert (adapted.adaptation.n_out_of_range, rest.adaptation.n_out_of_range) == (2, 0)
-    assert "2 labelled scans were left out, out of range of the model" in write_card(adapted)
+    assert "2 labelled scans were left out, out of range of the model (2 repetition time)." in write_card(adapted)
     assert "out of range of the model." not in write_card(rest)
 
 
@@ -289,7 +290,38 @@ def test_the_command_writes_a_model_that_predict_uses(brio_command, ridge, local
     )
     assert f"adapted to {len(local)} participants of one hospital" in said.text
     assert "the model was adapted to these very scans" in said.text
-    assert f"Adapted to {len(local)} local participants" in (tmp_path / "p" / "predictions.html").read_text(encoding="utf-8")
+    assert f"Adapted to {len(local)} local participants" in (tmp_path / "p" / "predictions.html").read_text(
+        encoding="utf-8"
+    )
+
+
+def test_adapt_says_what_speaks_against_these_scans(brio_command, ridge, local, cohort, tmp_path):
+    write_model(ridge, tmp_path / "model")
+    unnamed = replace(local, atlas=Atlas.unnamed(len(local.atlas)))
+    two = cohort.select(np.isin(cohort.sites, ["site02", "site03"]))
+    several = replace(two, frames=two.frames * np.float32(2), classes=("HC", "MDD"))
+    few = local.select(np.r_[np.flatnonzero(local.labels == 0)[:3], np.flatnonzero(local.labels == 1)[:2]])
+    controls = local.select(np.flatnonzero(local.labels == 0))
+    remarks = {
+        "unnamed": (unnamed, (), "the ROIs of the scans have no names: columns are taken in their order"),
+        "several": (
+            several,
+            (),
+            "the labelled scans are of 2 sites (site02 and site03), but a model is adapted to one",
+        ),
+        "classes": (several, (), "MDD is taken as patient of the model, HC as control"),
+        "few": (few, (), "Caution: what fewer than 10 local participants buy was never measured"),
+        "controls": (controls, ("--prevalence", 0.2), "Caution: the local scans are of one class"),
+    }
+    for name, (scans, words, _) in remarks.items():
+        scans.save(tmp_path / name)
+        said = brio_command(
+            "adapt", tmp_path / "model", tmp_path / name, *words, "--out", tmp_path / f"{name}-model", "--device", "cpu"
+        )
+        assert said.status == 0, said.text
+        assert [other for other, (_, _, text) in remarks.items() if text in said.text] == (
+            ["several", "classes"] if scans is several else [name]
+        ), said.text
 
 
 def test_networks_balance_the_classes_so_their_logits_stand_for_equal_shares(fit, ridge):

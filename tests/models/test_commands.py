@@ -1,5 +1,6 @@
 """``brio fit`` and ``brio predict``."""
 
+import html
 import json
 from dataclasses import replace
 
@@ -10,9 +11,10 @@ from sklearn.metrics import roc_auc_score
 
 from brio import BrioError, Cohort
 from brio.cohort import Atlas
-from brio.jobs import JobSpec
+from brio.jobs import JobSpec, run_job
 from brio.models import fit_model, predict_scans, read_model
 from brio.models.card import write_card
+from brio.models.fit import add_evidence
 from stored import list_hashed
 
 DIAGNOSIS = ("--label-column", "dx", "--control", "HC")
@@ -92,11 +94,73 @@ def test_the_evidence_is_that_of_leaving_each_site_out(brio_command, fitted, fol
     assert read_model(folders / "same").evidence == evidence
     words = ("--method", "ridge", "--set", "penalties=3", "--evidence", job, "--out", folders / "other", *QUICK)
     said = brio_command("fit", folders / "five", *words)
-    assert "the evidence differs from the model: other values of penalties" in said.text
-    assert "other values of penalties" in (folders / "other" / "MODEL_CARD.md").read_text()
+    assert (
+        "the evidence differs from the model: other values of penalties (5 in the evidence, 3 in the mod" in said.text
+    )
+    assert "other values of penalties (5 in the evidence" in (folders / "other" / "MODEL_CARD.md").read_text()
     card = (folders / "same" / "MODEL_CARD.md").read_text()
     assert f"AUC, mean over sites: {100 * evidence.auc.value:.1f} %" in card
     assert "Not evaluated" not in card
+
+
+def test_the_obvious_path_explains_what_differs_and_marks_a_smoke_run(brio_command, folders):
+    job, model, there = (folders / name for name in ("plain", "of-plain", "by-plain"))
+    ran = brio_command("run", folders / "five", "--method", "ridge", "--seeds", 2, "--out", job, *QUICK)
+    assert ran.status == 0, ran.text
+    said = brio_command("fit", folders / "five", "--method", "ridge", "--evidence", job, "--out", model, *QUICK)
+    assert said.status == 0, said.text
+    differs = (
+        "penalty on validation sites (choose_by=validation), the model by inner folds over its source sites (choose_"
+    )
+    advice = "'brio run --method ridge --seeds 3 --set choose_by=source-sites --set protocol.validation_sites=0'"
+    smoke = "The evidence is a smoke run (fewer than three seeds, or not every fold): no basis for a claim."
+    card = (model / "MODEL_CARD.md").read_text()
+    predicted = brio_command(
+        "predict", model, folders / "sixth", "--accuracy", 0.5, "--out", there, "--reestimates", 2, "--device", "cpu"
+    )
+    page = html.unescape((there / "predictions.html").read_text(encoding="utf-8"))
+    for text in (said.text, card, page):
+        assert differs in text
+        assert advice in text
+        assert smoke in text
+    assert smoke[1:].removesuffix(".") in predicted.text
+    (printed,) = (line.split() for line in ran.out.splitlines() if line.startswith("ridge"))
+    evidence = read_model(model).evidence
+    for text in (card, page):
+        assert f"{100 * evidence.accuracy:.1f} % of all test scans, logits averaged over seeds (mean over sites" in text
+        assert f"as 'brio run' prints it: {100 * evidence.mean_accuracy:.1f} %)" in text
+    assert f"{100 * evidence.mean_accuracy:.1f}" in printed
+    right = round(evidence.accuracy * evidence.n_scans)
+    assert f"({right} of {evidence.n_scans} decided, of all {evidence.n_scans} scans of the evidence; 95 %" in page
+
+
+def test_a_network_that_was_not_trained_again_is_explained(cohort, fit, tmp_path):
+    run_job(JobSpec(cohort, ["gcn"], settings={"epochs": 3}, exclude=False, device="cpu"), tmp_path / "job")
+    (words,) = add_evidence(fit("gcn"), tmp_path / "job").evidence.differences
+    assert "not trained again with their validation sites (refit=false), the model was (refit=true)" in words
+    assert "--set refit=true" in words
+
+
+def test_three_seeds_are_no_smoke_run_and_one_is_unless_seeds_decide_nothing(fit, tmp_path, cohort):
+    without_validation = {"choose_by": "source-sites", "protocol.validation_sites": 0}
+    for seeds, settings, marked in ((1, {}, True), (3, {}, False), (2, without_validation, False)):
+        spec = JobSpec(cohort, ["ridge"], settings=settings, seeds=seeds, exclude=False, device="cpu")
+        run_job(spec, tmp_path / str(seeds))
+        model = add_evidence(fit("ridge"), tmp_path / str(seeds))
+        card = write_card(model)
+        assert ("smoke run" in card) == marked
+        assert f"6 sites, {seeds} seed{'s' * (seeds > 1)}." in card
+        earlier = replace(model.evidence, mean_accuracy=None)  # as models without it
+        assert "as 'brio run' prints it" not in earlier.accuracy_in_words
+
+
+def test_a_label_column_of_another_name_is_suggested(brio_command, fitted, folders):
+    words = ("predict", fitted[0], folders / "files", "--tr", 2, "--reestimates", 2, "--device", "cpu")
+    said = brio_command(*words, "--out", folders / "unnamed-labels")
+    assert "no scan has a label; the table has further columns (dx)" in said.text
+    assert "name it with --label-column, --patient and --control" in said.text
+    said = brio_command(*words, *DIAGNOSIS, "--patient", "MDD", "--out", folders / "named-labels")
+    assert "further columns" not in said.text
 
 
 def test_the_card_says_what_a_model_holds(fit):

@@ -103,7 +103,10 @@ def test_evidence_under_another_harmonisation_is_named(cohort, fit, tmp_path):
     assert add_evidence(fit("ridge"), tmp_path / "job").evidence.differences == ()
     pooled = fit("ridge", **COMBAT, **{"harmonise.unseen": "pooled"})
     differences = add_evidence(pooled, tmp_path / "job").evidence.differences
-    assert differences == ("other values of harmonise.kind, harmonise.unseen",)
+    assert differences == (
+        "other values of harmonise.kind (none in the evidence, combat in the model), harmonise.unseen (identity in the "
+        "evidence, pooled in the model)",
+    )
 
 
 def test_evidence_says_how_many_sites_have_an_auc(cohort, fit, tmp_path):

@@ -10,15 +10,18 @@ from scipy.stats import t as student
 
 from brio import Cohort
 from brio.cohort import Atlas
+from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.models import choose_rule, predict_scans, trace_risk
 from brio.models.card import write_card
 from brio.models.evidence import Estimate, Evidence
-from brio.models.external import score_labelled_scans
+from brio.models.external import ExternalScores, score_labelled_scans
 from brio.models.known_scans import list_known_scans
 from brio.models.model import check_atlas
 from brio.models.output import summarise_predictions
 from brio.models.predict import ScanPredictions, compute_half_width
+from brio.models.ranges import describe_reasons
+from brio.report import render_prediction_page
 
 
 def change(cohort, scans, **changes):
@@ -35,16 +38,17 @@ def predictions(ridge, cohort):
     return predict_scans(ridge, cohort, reestimates=8, device="cpu")
 
 
-def test_probabilities_are_calibrated_margins_and_intervals_hold_them(predictions, ridge):
+def test_probabilities_are_calibrated_margins_and_intervals_hold_them(predictions, ridge, cohort):
     table = predictions.table
     slope, intercept = ridge.members[0].fitted.details["calibration"]
     np.testing.assert_allclose(table["probability"], expit(slope * table["margin"] + intercept))
     assert (table["low"] <= table["probability"]).all()
     assert (table["probability"] <= table["high"]).all()
-    spread = predictions.reestimated_logit.std(1, ddof=1)
+    _, reestimated = ridge.average_members(ridge.compute_margins(Connectomes(cohort), 8))
+    spread = reestimated.std(1, ddof=1)
     half = ridge.interval_factor * student.ppf(0.975, 7) * np.sqrt(2) * spread
     np.testing.assert_allclose(table["high"], expit(predictions.logit + half))
-    side = np.sign(predictions.reestimated_logit) == np.sign(predictions.logit)[:, None]
+    side = np.sign(reestimated) == np.sign(predictions.logit)[:, None]
     np.testing.assert_allclose(table["agreement"], side.mean(1))
 
 
@@ -102,6 +106,20 @@ def test_accuracy_rises_where_logits_are_informative_and_the_rule_takes_the_larg
     assert rule.accuracy >= 0.8
     assert all(p.accuracy < 0.8 for p in risk if p.coverage > rule.coverage)
     assert choose_rule(risk, 1.0) is None
+
+
+def test_a_rule_prints_the_counts_and_the_interval_behind_its_accuracy():
+    """Wilson's interval by its formula."""
+    label, logits = np.ones(140, dtype=int), np.r_[np.full(18, 3.0), np.full(3, -3.0), np.full(119, -0.1)]
+    rule = choose_rule(trace_risk(label, logits), 0.8)
+    assert (rule.n_right, rule.n_decided, rule.n_scans) == (18, 21, 140)
+    n, p, z = 21, 18 / 21, 1.959963984540054
+    centre, half = p + z * z / (2 * n), z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    np.testing.assert_allclose(rule.accuracy_interval, np.array([centre - half, centre + half]) / (1 + z * z / n))
+    assert rule.describe() == (
+        "15% of scans, 85.7% of them right (18 of 21 decided, of all 140 scans of the evidence; 95 % interval 65.4 to "
+        "95.0 %)"
+    )
 
 
 def test_decided_follows_the_evidence(ridge, cohort, predictions):
@@ -211,6 +229,29 @@ def test_exchanged_classes_are_refused_where_there_are_labels(ridge, cohort):
         assert ("labels are control and depression, those of the model control and patient" in text) == warned
 
 
+def test_it_is_said_which_label_is_taken_as_which_class(ridge, cohort):
+    some = replace(cohort.select([0, 1, 30]), classes=("ASD", "TC"))
+    unnamed = replace(ridge, classes=("0", "1"))
+    found = predict_scans(unnamed, some, reestimates=2, device="cpu")
+    text = " ".join(summarise_predictions(unnamed, some, found))
+    assert "TC is taken as 1 (patients) of the model, ASD as 0 (controls)" in text
+    text = " ".join(summarise_predictions(ridge, some, found))
+    assert "TC is taken as patient of the model, ASD as control;" in text
+    bare = replace(some, participants=some.participants.drop(columns="label"))
+    assert "taken as" not in " ".join(summarise_predictions(unnamed, bare, found))
+
+
+def test_reasons_of_scans_out_of_range_are_counted(ridge, cohort):
+    slow = cohort.participants["tr"].where(np.arange(len(cohort)) > 2, 3.0)
+    strange = replace(cohort, participants=cohort.participants.assign(tr=slow)).select(np.arange(6))
+    found = predict_scans(ridge, strange, reestimates=2, device="cpu")
+    assert "6 scans predicted, 3 out of range of the model: 3 repetition time (col" in " ".join(
+        summarise_predictions(ridge, strange, found)
+    )
+    unknown = pd.DataFrame({"in_range": ["no"], "reasons": ["short: 3 frames; repetition time unknown"]})
+    assert describe_reasons(unknown) == "1 short"
+
+
 def test_a_further_named_column_is_named_with_its_option(ridge, cohort):
     names = cohort.atlas.rois["name"].tolist()
 
@@ -284,6 +325,32 @@ def test_external_scores_count_participants():
 
     def score(cohort: Cohort, logit: np.ndarray) -> dict:
         table = pd.DataFrame({"probability": expit(logit), "decided": np.where(np.abs(logit) > 0.5, "yes", "abstain")})
-        return score_labelled_scans(cohort, ScanPredictions(table, None, None, logit, logit[:, None])).to_json()
+        return score_labelled_scans(cohort, ScanPredictions(table, None, None, logit)).to_json()
 
     assert score(repeated, logit[again]) == score(once, logit)
+
+
+def test_few_labelled_scans_are_called_too_few(ridge, cohort):
+    def choose(n_patients, n_controls):
+        patients, controls = (np.flatnonzero(cohort.labels == label) for label in (1, 0))
+        return cohort.select(np.r_[patients[:n_patients], controls[:n_controls]])
+
+    for some, few in ((choose(4, 9), True), (choose(9, 4), True), (choose(5, 5), False)):
+        found = predict_scans(ridge, some, reestimates=2, device="cpu")
+        text = "; ".join(score_labelled_scans(some, found).describe(some.classes))
+        page = render_prediction_page(ridge, some, found)
+        right = int(((found.logit > 0) == some.labels).sum())
+        assert (f"{right} of 13 right; fewer than 5 participants of a class are too few to tell" in text) == few
+        assert ("Fewer than 5 participants of a class" in page) == few
+        for words in ("AUC", "Brier score"):
+            assert (f"{words} " in text.split("right; fewer")[0]) == (not few)
+        assert ('<th scope="row">AUC, %</th>' in page) == (not few)
+        assert "unknown" not in text
+        assert "of the 0 decided" not in text, "the model was not evaluated"
+        assert "of the 0 decided" not in page
+
+
+def test_scores_that_are_unknown_are_left_out():
+    known, unknown = Estimate(0.9, None, None), Estimate(None, None, None)
+    scores = ExternalScores(6, 6, 0, known, known, unknown, 0.2, unknown, unknown)
+    assert scores.describe(("TC", "ASD")) == ["labels: 6 ASD, 6 TC", "AUC 90.0 %, accuracy 90.0 %", "Brier score 0.200"]

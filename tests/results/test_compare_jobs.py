@@ -1,6 +1,7 @@
 """``brio compare``: methods of several jobs over sites and participants, with predictions and without them."""
 
 import importlib
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -13,11 +14,20 @@ from brio.errors import BrioError
 from brio.protocol import score_predictions
 from brio.report import compare_jobs, gather_jobs, label_folders, write_joined_tables
 from brio.report.people import JoinedJobs
-from brio.results import INTERVALS, MethodSummary, MetricSummary, StoredJob, Summary, compare_over_people, write_tables
+from brio.results import (
+    INTERVALS,
+    MethodSummary,
+    MetricSummary,
+    StoredJob,
+    Summary,
+    compare_over_people,
+    describe_smoke_run,
+    write_tables,
+)
 from stored import rehash
 
 
-def write_job(folder, predictions, protocol="loso", cohort="small"):
+def write_job(folder, predictions, protocol="loso", cohort="small", smoke_run=False):
     """Write a job with these predictions and the scores that follow from them."""
     folder.mkdir(parents=True)
     rows = []
@@ -35,7 +45,7 @@ def write_job(folder, predictions, protocol="loso", cohort="small"):
     )  # fmt: skip
     summary = Summary(
         cohort=cohort, atlas="", fingerprint="", n_scans=116, n_excluded=0, protocol=protocol,
-        folds=tuple(predictions["fold"].unique()), seeds=(0, 1, 2), smoke_run=False, intervals=INTERVALS[protocol],
+        folds=tuple(predictions["fold"].unique()), seeds=(0, 1, 2), smoke_run=smoke_run, intervals=INTERVALS[protocol],
         methods=dict.fromkeys(predictions["method"].unique(), method),
     )  # fmt: skip
     write_tables(folder, pd.DataFrame(rows), predictions, summary)
@@ -100,6 +110,35 @@ def test_under_kfold_people_are_not_compared(tmp_path, predictions):
     assert "Not compared over participants" in text
     write_joined_tables(joined, tmp_path)
     assert not (tmp_path / "covariances.csv").exists()
+
+
+@pytest.mark.parametrize("protocol", ["loso", "kfold"])
+def test_smoke_runs_are_marked_and_not_tested(tmp_path, predictions, protocol):
+    job = write_job(tmp_path / "quick", predictions, protocol, smoke_run=True)
+    whole = write_job(tmp_path / "whole", predictions, protocol)
+    for words in (("compare", job), ("table", job, "--compare", "ridge")):
+        marked, tested = (
+            CliRunner().invoke(app, [str(folder if word is job else word) for word in words]).output
+            for folder in (job, whole)
+        )
+        assert marked.startswith(f"{describe_smoke_run()} Smoke runs are not tested: p values are left out.\n\n")
+        assert not re.search(r"\| p\b|Holm|signed-rank|t-test|detectable|too few to reach", marked, re.IGNORECASE)
+        assert "| p | p, Holm | detectable |" in tested
+        assert "smoke" not in tested
+        table, others = (
+            [line.strip("| ").split(" | ")[:3] for line in text.splitlines() if line.startswith("| gcn")]
+            for text in (marked, tested)
+        )
+        assert table == others, "all but the tests stays"
+
+
+def test_one_smoke_run_among_whole_jobs_is_named(tmp_path, predictions):
+    parts = dict(list(predictions.groupby("method", sort=False)))
+    folders = [write_job(tmp_path / name, part, smoke_run=name == "gcn") for name, part in parts.items()]
+    text = compare_jobs(gather(folders))
+    assert text.startswith(describe_smoke_run("gcn"))
+    assert "Compare the other folders without gcn to test them." in text.splitlines()[0]
+    assert "Holm" not in text
 
 
 def test_a_method_of_two_jobs_has_the_name_of_its_job(tmp_path, predictions):

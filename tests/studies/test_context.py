@@ -56,7 +56,7 @@ def test_settings_reach_the_methods_that_have_them(cohort, tmp_path):
         ({"methods": ["rigde"]}, "'rigde' is unknown; did you mean 'ridge'?"),
         ({"folds": ["site99"]}, "fold 'site99' is unknown"),
         ({"seeds": 0}, "at least 1"),
-        ({"reuse": ["nowhere"]}, "nowhere: has no summary.json"),
+        ({"reuse": ["nowhere"]}, "nowhere: there is no such folder"),
     ],
 )
 def test_wrong_words_are_told_before_anything_is_written(words, told, cohort, tmp_path):

@@ -24,6 +24,7 @@ from .options import (
     Control,
     Device,
     DropRoi,
+    IdColumn,
     KeepAll,
     LabelColumn,
     Load,
@@ -67,8 +68,8 @@ FitCheckpointEvery = Annotated[
 ]
 
 _READER_OPTIONS = (
-    *("atlas", "atlas_table", "drop_roi", "participants", "site_column", "label_column", "patient", "control"),
-    *("task", "match", "runs", "session_column", "sessions"),
+    *("atlas", "atlas_table", "drop_roi", "participants", "id_column", "site_column", "label_column"),
+    *("patient", "control", "task", "match", "runs", "session_column", "sessions"),
 )
 
 
@@ -177,6 +178,8 @@ def fit(
         remove_fit_job(folder)
     if model.evidence is not None:
         say(f"{model.evidence.describe()}; accuracy and calibration are in {out / CARD}")
+        if model.evidence.smoke_note:
+            say(model.evidence.smoke_note)
     say(f"wrote {model!r} to {out}")
 
 
@@ -192,6 +195,7 @@ def predict(
     atlas_table: AtlasTable = None,
     drop_roi: DropRoi = None,
     participants: Participants = None,
+    id_column: IdColumn = None,
     site_column: SiteColumn = None,
     label_column: LabelColumn = None,
     patient: Patient = None,
@@ -215,16 +219,18 @@ def predict(
     from ..models.sums import check_sums
 
     refuse_existing(out)
-    check_sums(model)
+    check_sums(model, scans_follow=True)
     load_own_methods(load)
     with _read_scans(scans, model, given) as cohort:
         from ..models import predict_scans, read_model  # torch, after all that can be refused
         from ..models.output import write_predictions
+        from ..models.remarks import suggest_label_column
         from ..report.predictions import render_prediction_page
 
         fitted = read_model(model)
         say_warnings(cohort)
-        say(summarise_scans_to_predict(cohort))
+        for line in (summarise_scans_to_predict(cohort), *suggest_label_column(cohort)):
+            say(line)
         predictions = predict_scans(fitted, cohort, reestimates=reestimates, wanted_accuracy=accuracy, device=device)
         page = render_prediction_page(fitted, cohort, predictions)
         for line in write_predictions(fitted, cohort, predictions, out, page):
@@ -258,6 +264,7 @@ def adapt(
     atlas_table: AtlasTable = None,
     drop_roi: DropRoi = None,
     participants: Participants = None,
+    id_column: IdColumn = None,
     site_column: SiteColumn = None,
     label_column: LabelColumn = None,
     patient: Patient = None,
@@ -284,16 +291,19 @@ def adapt(
     from ..models.sums import check_sums
 
     refuse_existing(out)
-    check_sums(model)
+    check_sums(model, scans_follow=True)
     load_own_methods(load)
     with _read_scans(cohort, model, given) as local:
         from ..models import adapt_model, read_model, write_model  # torch, after all that can be refused
+        from ..models.remarks import remark_on_local_scans
 
         fitted = read_model(model)
         if fitted.adaptation is not None:
-            say(f"{model}: was adapted to {fitted.adaptation.n_participants} participants before; it starts again from the original")
+            n_before = fitted.adaptation.n_participants
+            say(f"{model}: was adapted to {n_before} participants before; it starts again from the original")
         say_warnings(local)
-        say(summarise_scans_to_predict(local))
+        for line in (summarise_scans_to_predict(local), *remark_on_local_scans(fitted, local)):
+            say(line)
         adapted = adapt_model(
             fitted,
             local,

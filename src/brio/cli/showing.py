@@ -24,7 +24,7 @@ def table(
     ] = None,
 ) -> None:
     """Print the results of jobs as a Markdown table."""
-    from ..report import comparison_table, draw_sites, join_jobs, label_folders, markdown_table
+    from ..report import comparison_table, draw_sites, join_jobs, label_folders, mark_smoke_runs, markdown_table
     from ..results import StoredJob
     from ..results.files import write_csv
 
@@ -36,13 +36,16 @@ def table(
     text = markdown_table([job.summary for job in jobs], paper)
     if figure is not None:
         draw_sites(jobs[0].rows, jobs[0].summary, figure)
-    rows = {label: job.rows for label, job in zip(label_folders(folders), jobs, strict=True)}
+    labelled = dict(zip(label_folders(folders), jobs, strict=True))
+    rows = {label: job.rows for label, job in labelled.items()}
     if csv is not None:
         import pandas as pd
 
         write_csv(csv, pd.concat(rows.values(), ignore_index=True))
     if reference is not None:
-        text = comparison_table(join_jobs(rows), reference)
+        smoke_note = mark_smoke_runs({label: job.summary for label, job in labelled.items()})
+        text = comparison_table(join_jobs(rows), reference, tested=not smoke_note)
+        text = f"{smoke_note}\n\n{text}" if smoke_note else text
     print(text, end="")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..errors import BrioError, take_first_line
 from ..formatting import format_time
 from ..results import Plan, RunStore
-from ..results.files import CHECKPOINTS, MEMBERS, PLAN, RUNS, SEARCH, SHARED_PLAN, SUMMARY, is_kept
+from ..results.files import CHECKPOINTS, MEMBERS, PLAN, RUNS, SEARCH, SHARED_PLAN, SUMMARY, is_kept, require_folder
 from ..results.heartbeats import WORKERS, Failure, Heartbeat, list_failures, list_heartbeats
 
 __all__ = ["JobStatus", "describe_status", "read_statuses"]
@@ -79,8 +79,7 @@ def read_statuses(folder: Path) -> list[JobStatus]:
     BrioError
         If the folder holds no job.
     """
-    if not folder.is_dir():
-        raise BrioError(f"{folder}: there is no such folder; give the --out of 'brio run', 'brio tune' or 'brio study'")
+    require_folder(folder)
     statuses = list(filter(None, map(_read_status, _find_jobs(folder))))
     if not statuses:
         raise BrioError(

@@ -14,7 +14,7 @@ from ..protocol import average_margins
 from .adaptation import choose_widths, expect_gain, fit_adaptation
 from .known_scans import list_known_scans
 from .model import Model, check_atlas, check_classes
-from .ranges import check_ranges
+from .ranges import check_ranges, describe_reasons
 
 __all__ = ["adapt_model"]
 
@@ -62,7 +62,7 @@ def adapt_model(
     check_classes(model.classes, cohort)
     labelled = _select_labelled(model, cohort)
     compute = resolve_device(device)
-    local = _select_in_range(model, Connectomes(labelled, compute.torch_device))
+    local, reasons = _select_in_range(model, Connectomes(labelled, compute.torch_device))
     original = replace(model, adaptation=None)
     with compute.network_precision():
         logits, _ = original.compute_logits(Connectomes(local, compute.torch_device))
@@ -71,10 +71,13 @@ def adapt_model(
     labels = local.labels[people]
     adaptation = fit_adaptation(labels, logits, widths, prevalence, source_share)
     adaptation = expect_gain(adaptation, labels, logits, source_share)
-    known = list_known_scans(local)
-    return replace(
-        original, adaptation=replace(adaptation, n_out_of_range=len(labelled) - len(local), known_scans=known)
+    adaptation = replace(
+        adaptation,
+        n_out_of_range=len(labelled) - len(local),
+        out_of_range_reasons=reasons,
+        known_scans=list_known_scans(local),
     )
+    return replace(original, adaptation=adaptation)
 
 
 def find_implied_share(model: Model) -> float:
@@ -100,8 +103,8 @@ def _select_labelled(model: Model, cohort: Cohort) -> Cohort:
     return labelled
 
 
-def _select_in_range(model: Model, connectomes: Connectomes) -> Cohort:
-    """Select the scans that are like those of the model; an error where there are none."""
+def _select_in_range(model: Model, connectomes: Connectomes) -> tuple[Cohort, str]:
+    """Select the scans that are like those of the model, and count why others are not; an error where none is."""
     cohort, ranges = connectomes.cohort, check_ranges(model.ranges, model.mean, connectomes)
     inside = (ranges["in_range"] == "yes").to_numpy()
     if not inside.any():
@@ -109,4 +112,4 @@ def _select_in_range(model: Model, connectomes: Connectomes) -> Cohort:
             f"{cohort.name}: all {len(cohort)} labelled scans are out of range of the model, the first one because: "
             f"{ranges['reasons'].iloc[0]}; 'brio predict' says why for each"
         )
-    return cohort.select(inside)
+    return cohort.select(inside), describe_reasons(ranges)

@@ -20,6 +20,9 @@ __all__ = ["Adaptation", "PriorWidths", "choose_widths", "expect_gain", "fit_ada
 LEAST_WIDTH = 0.1
 """Smallest width that evidence may give: few sites that happen to agree do not show that all sites do."""
 
+FEW_PARTICIPANTS = 10
+"""The fewest local participants for which the gain was measured, see docs/results/adaptation.md."""
+
 _ITERATIONS = 100
 
 
@@ -63,6 +66,8 @@ class Adaptation:
         Expected change by adaptation, each local scan left out in turn, and its standard error. Below 0 is better.
     n_out_of_range : int
         Labelled scans that were not used, because they are unlike those of the model.
+    out_of_range_reasons : str
+        Why, by count; empty in models of earlier versions.
     known_scans : KnownScans or None
         By which the local scans are recognised.
     """
@@ -79,6 +84,7 @@ class Adaptation:
     brier_change: float | None = None
     brier_change_se: StoredNonNegative | None = None
     n_out_of_range: StoredCount = 0
+    out_of_range_reasons: str = ""
     known_scans: KnownScans | None = None
 
     @property
@@ -112,7 +118,8 @@ class Adaptation:
         )
         n_outside = self.n_out_of_range
         scans = f"{n_outside} labelled scans were" if n_outside > 1 else "One labelled scan was"
-        left_out = f" {scans} left out, out of range of the model." if n_outside else ""
+        why = f" ({self.out_of_range_reasons})" if self.out_of_range_reasons else ""
+        left_out = f" {scans} left out, out of range of the model{why}." if n_outside else ""
         return [
             f"Adapted to {self.n_participants} local participants ({self.n_patients} {names.are_positive}, "
             f"{self.n_controls} {names.are_negative}).{left_out} Weights and margins are those of the original model.",
@@ -123,7 +130,18 @@ class Adaptation:
             f"deviation {self.widths.slope:.2f} of the logarithm of the slope, {self.widths.intercept:.2f} of the "
             "intercept).",
             self._describe_gain(),
+            *self._describe_caution(),
         ]
+
+    def _describe_caution(self) -> list[str]:
+        if not self.n_patients or not self.n_controls:
+            return ["Caution: the local scans are of one class, so nothing was learned but the share that was given."]
+        if self.n_participants < FEW_PARTICIPANTS:
+            return [
+                f"Caution: what fewer than {FEW_PARTICIPANTS} local participants buy was never measured; they hardly "
+                "say how this hospital differs."
+            ]
+        return []
 
     def _describe_gain(self) -> str:
         if self.brier_before is None or self.brier_change is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..results.format import escape_markdown, format_code, format_percent, format_table
+from ..results.format import escape_markdown, format_code, format_count, format_percent, format_table
 from .evidence import Estimate, Evidence
 from .model import Model
 
@@ -86,21 +86,23 @@ def _describe_evidence(evidence: Evidence | None) -> list[str]:
     if evidence is None:
         return ["**Not evaluated.** Fit it with `--evidence RESULTS` or `--evaluate` to know."]
     lines = [
-        f"- Leave one site out: {evidence.n_scans} scans of {evidence.n_sites} sites, {evidence.n_seeds} seeds.",
+        f"- Leave one site out: {evidence.n_scans} scans of {format_count(evidence.n_sites, 'site')}, "
+        f"{format_count(evidence.n_seeds, 'seed')}.",
         f"- AUC, mean over {evidence.averaged_sites}: {_describe_percent(evidence.auc)}. Pair-weighted: "
         f"{_describe_percent(evidence.pair_weighted_auc)}.",
-        f"- Accuracy {format_percent(evidence.accuracy)} %, Brier score {evidence.brier:.3f}.",
+        f"- Accuracy: {evidence.accuracy_in_words}. Brier score {evidence.brier:.3f}.",
         f"- Calibration slope {_describe(evidence.slope)} (perfect: 1), intercept {_describe(evidence.intercept)} "
         "(perfect: 0).",
     ]
     rows = "\n".join(
-        f"| {p.coverage:.0%} | {format_percent(p.accuracy)} % | {p.threshold:.2f} |"
+        f"| {p.coverage:.0%} | {format_percent(p.accuracy)} % ({p.n_right} of {p.n}) | {p.threshold:.2f} |"
         for p in evidence.risk
         if round(20 * p.coverage) % 4 == 0
     )
     table = f"| most decided scans | accuracy | absolute logit at least |\n| --- | --- | --- |\n{rows}"
     differences = [f"**The evidence differs from the model: {words}.**" for words in evidence.differences]
-    return ["\n".join(lines), table, *differences]
+    smoke = [f"**{evidence.smoke_note}**"] if evidence.smoke_note else []
+    return [*smoke, "\n".join(lines), table, *differences]
 
 
 def _describe_adaptation(model: Model) -> list[str]:

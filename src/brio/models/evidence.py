@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,10 @@ from scipy.special import logit
 
 from ..connectome import HarmonisationRule
 from ..protocol.recalibration import average_over_sites, fit_recalibration
-from ..results import MetricSummary, StoredJob
+from ..results import MetricSummary, describe_smoke_run
 from ..results.format import format_percent
 from ..schemas import StoredCount, StoredNonNegative, StoredShare
+from .evidence_differences import describe_differing_settings
 from .evidence_job import read_evidence_job
 
 __all__ = [
@@ -54,6 +54,11 @@ class RiskPoint:
     accuracy: StoredShare
     n: StoredCount
 
+    @property
+    def n_right(self) -> int:
+        """How many of them were predicted right."""
+        return round(self.accuracy * self.n)
+
 
 @dataclass(frozen=True)
 class DecisionRule:
@@ -66,12 +71,38 @@ class DecisionRule:
     threshold : float
     coverage, accuracy : float
         Expected at a new site, from the evidence.
+    n_decided, n_scans : int
+        Scans of the evidence that the rule decides for, and all of them.
     """
 
     wanted_accuracy: float
     threshold: float
     coverage: float
     accuracy: float
+    n_decided: int
+    n_scans: int
+
+    @property
+    def n_right(self) -> int:
+        """Scans of the evidence that the rule decides for and that were predicted right."""
+        return round(self.accuracy * self.n_decided)
+
+    @property
+    def accuracy_interval(self) -> tuple[float, float]:
+        """95 % interval of the accuracy (Wilson's); it does not allow for the threshold being chosen on these scans."""
+        from scipy.stats import binomtest  # slow to import
+
+        interval = binomtest(self.n_right, self.n_decided).proportion_ci(method="wilson")
+        return float(interval.low), float(interval.high)
+
+    def describe(self) -> str:
+        """Say what the rule reached in the evidence, with the counts behind it."""
+        low, high = self.accuracy_interval
+        return (
+            f"{self.coverage:.0%} of scans, {self.accuracy:.1%} of them right ({self.n_right} of {self.n_decided} "
+            f"decided, of all {self.n_scans} scans of the evidence; 95 % interval {format_percent(low)} to "
+            f"{format_percent(high)} %)"
+        )
 
 
 @dataclass(frozen=True)
@@ -98,7 +129,7 @@ class Evidence:
     pair_weighted_auc : Estimate
         Every pair of a patient and a control of one test site counts alike; interval over participants.
     accuracy, brier : float
-        Of all test scans, seeds averaged.
+        Of all test scans, logits averaged over seeds.
     slope, intercept : Estimate
         Calibration at test sites: means of a random-effects model; 1 and 0 are perfect.
     risk : tuple of RiskPoint
@@ -109,6 +140,10 @@ class Evidence:
         Standard deviations of the true slope and intercept between sites; None with fewer than three sites.
     n_two_class_sites : int or None
         Sites whose AUC the mean is of; None in models of earlier versions.
+    smoke_run : bool
+        Whether the job was a smoke run.
+    mean_accuracy : float or None
+        Mean over sites and seeds, as ``brio run`` prints it; None in models of earlier versions.
     """
 
     n_scans: StoredCount
@@ -126,6 +161,21 @@ class Evidence:
     slope_sd: StoredNonNegative | None = None
     intercept_sd: StoredNonNegative | None = None
     n_two_class_sites: StoredCount | None = None
+    smoke_run: bool = False
+    mean_accuracy: StoredShare | None = None
+
+    @property
+    def smoke_note(self) -> str:
+        """The sentence that marks the evidence as a smoke run; empty where it is none."""
+        return describe_smoke_run("The evidence") if self.smoke_run else ""
+
+    @property
+    def accuracy_in_words(self) -> str:
+        """The accuracy over scans beside that over sites, so that nobody takes one for the other."""
+        text = f"{format_percent(self.accuracy)} % of all test scans, logits averaged over seeds"
+        if self.mean_accuracy is None:
+            return text
+        return f"{text} (mean over sites and seeds, as 'brio run' prints it: {format_percent(self.mean_accuracy)} %)"
 
     @property
     def averaged_sites(self) -> str:
@@ -175,7 +225,7 @@ def gather_evidence(
     """
     job = read_evidence_job(folder, name, atlas)
     assert job.predictions is not None
-    differences = _name_differing_settings(job, name, settings, harmonisation)
+    differences = describe_differing_settings(job, name, settings, harmonisation)
     if job.summary.fingerprint != fingerprint:
         differences = (*differences, "the evidence is of another cohort, or of other scans of it")
     own = job.predictions[job.predictions["method"] == name]
@@ -198,21 +248,9 @@ def gather_evidence(
         slope_sd=slope_sd,
         intercept_sd=intercept_sd,
         n_two_class_sites=summary.auc.n,
+        smoke_run=job.summary.smoke_run,
+        mean_accuracy=summary.acc.mean,
     )
-
-
-def _name_differing_settings(
-    job: StoredJob, name: str, settings: Mapping[str, Any], harmonisation: HarmonisationRule
-) -> tuple[str, ...]:
-    """Say which settings of the evaluated runs are not those of the model."""
-    evaluated = [run.record.settings for run in job.runs if run.record.row.method == name]
-    if not evaluated or job.plan is None:
-        return ("the settings of the evaluated runs are not stored",)
-    own = json.loads(json.dumps(dict(settings)))  # as records hold them
-    differing = sorted({key for one in evaluated for key in one if one[key] != own.get(key)})
-    theirs = asdict(HarmonisationRule(**job.plan.harmonise or {}))
-    differing += [f"harmonise.{key}" for key, value in asdict(harmonisation).items() if value != theirs[key]]
-    return (f"other values of {', '.join(differing)}",) if differing else ()
 
 
 def _show_percent(estimate: Estimate) -> str:
@@ -314,4 +352,5 @@ def choose_rule(risk: tuple[RiskPoint, ...], wanted_accuracy: float) -> Decision
     if not reached:
         return None
     best = max(reached, key=lambda p: p.coverage)
-    return DecisionRule(wanted_accuracy, best.threshold, best.coverage, best.accuracy)
+    n_scans = max(p.n for p in risk)  # at a coverage of one
+    return DecisionRule(wanted_accuracy, best.threshold, best.coverage, best.accuracy, best.n, n_scans)

@@ -19,6 +19,9 @@ from .predict import ScanPredictions
 
 __all__ = ["ExternalScores", "score_labelled_scans"]
 
+FEW_PER_CLASS = 5
+"""With fewer of a class, each of them makes up a quarter of the AUC or more, and DeLong's variance says nothing."""
+
 _Z = 1.959963984540054
 
 
@@ -53,14 +56,28 @@ class ExternalScores:
         document: dict[str, Any] = to_json(self)
         return document
 
+    @property
+    def caution(self) -> str:
+        """Why these scans are too few to tell; empty where they are not."""
+        if min(self.n_patients, self.n_controls) >= FEW_PER_CLASS:
+            return ""
+        return (
+            f"fewer than {FEW_PER_CLASS} participants of a class are too few to tell how good predictions are: each of "
+            "them makes up a quarter of the AUC or more"
+        )
+
     def describe(self, classes: tuple[str, str]) -> list[str]:
         """Say the scores in a few lines; ``classes`` are the names of the labels 0 and 1."""
-        return [
-            f"labels: {self.n_patients} {classes[1]}, {self.n_controls} {classes[0]}",
-            f"AUC {_show(self.auc, 100)} %, accuracy {_show(self.accuracy, 100)} %, of the {self.n_decided} decided "
-            f"{_show(self.accuracy_decided, 100)} %",
-            f"Brier score {self.brier:.3f}, calibration slope {_show(self.slope)}, intercept {_show(self.intercept)}",
-        ]
+        lines = [f"labels: {self.n_patients} {classes[1]}, {self.n_controls} {classes[0]}"]
+        if self.caution:
+            n_people = self.n_patients + self.n_controls
+            n_right = round((self.accuracy.value or 0.0) * n_people)
+            return [*lines, f"{n_right} of {n_people} right; {self.caution}"]
+        decided = f", of the {self.n_decided} decided {_show(self.accuracy_decided, 100)} %" if self.n_decided else ""
+        lines.append(f"AUC {_show(self.auc, 100)} %, accuracy {_show(self.accuracy, 100)} %{decided}")
+        calibration = (("calibration slope", self.slope), ("intercept", self.intercept))
+        known = [f"{name} {_show(estimate)}" for name, estimate in calibration if estimate.value is not None]
+        return [*lines, ", ".join([f"Brier score {self.brier:.3f}", *known])]
 
 
 def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> ExternalScores | None:
@@ -121,8 +138,7 @@ def _estimate_share(right: np.ndarray) -> Estimate:
 
 
 def _show(estimate: Estimate, factor: float = 1.0) -> str:
-    if estimate.value is None:
-        return "unknown"
+    assert estimate.value is not None  # what is unknown is left out
     digits = 1 if factor == 100 else 2
     text = f"{factor * estimate.value:.{digits}f}"
     if estimate.low is None or estimate.high is None:

@@ -12,6 +12,8 @@ from ..storage import write_sums
 from .external import score_labelled_scans
 from .model import Model
 from .predict import ScanPredictions
+from .ranges import describe_reasons
+from .remarks import warn_of_other_classes, warn_of_unnamed_rois
 
 __all__ = ["summarise_predictions", "write_predictions"]
 
@@ -78,10 +80,11 @@ def summarise_predictions(model: Model, cohort: Cohort, predictions: ScanPredict
     """
     table, rule = predictions.table, predictions.rule
     outside = int((table["in_range"] == "no").sum())
-    lines = [*_warn_of_unnamed_rois(model, cohort), *_warn_of_known_scans(model, cohort)]
-    lines += _warn_of_other_classes(model, cohort)
+    lines = [*warn_of_unnamed_rois(model, cohort), *_warn_of_known_scans(model, cohort)]
+    lines += warn_of_other_classes(model, cohort)
     scans = "1 scan" if len(table) == 1 else f"{len(table)} scans"
-    lines.append(f"{scans} predicted, {outside} out of range of the model (columns in_range, reasons)")
+    why = f": {describe_reasons(table)}" if outside else ""
+    lines.append(f"{scans} predicted, {outside} out of range of the model{why} (columns in_range, reasons)")
     if model.evidence is None:
         lines.append("the model was not evaluated, so no prediction counts as decided: fit it with --evaluate")
     elif rule is None:
@@ -89,24 +92,20 @@ def summarise_predictions(model: Model, cohort: Cohort, predictions: ScanPredict
     else:
         decided = int((table["decided"] == "yes").sum())
         whose = "expected at a new site" if model.adaptation is None else "expected of the original model at a new site"
-        lines.append(
-            f"{decided} decided: absolute logit at least {rule.threshold:.2f}; {whose}: "
-            f"{rule.coverage:.0%} of scans, {rule.accuracy:.1%} of them right"
-        )
+        lines.append(f"{decided} decided: absolute logit at least {rule.threshold:.2f}; {whose}: {rule.describe()}")
+    if model.evidence is not None and model.evidence.smoke_note:
+        lines.append(f"warning: {_start_small(model.evidence.smoke_note)}")
     if model.adaptation is not None:
         lines.append(
-            f"probabilities are adapted to {model.adaptation.n_participants} participants of one hospital; margins are not; the "
-            "adapted model was not evaluated"
+            f"probabilities are adapted to {model.adaptation.n_participants} participants of one hospital; margins are "
+            "not; the adapted model was not evaluated"
         )
     return lines
 
 
-def _warn_of_unnamed_rois(model: Model, cohort: Cohort) -> list[str]:
-    """Warn where the order of the ROIs could not be checked."""
-    without = [name for name, atlas in (("scans", cohort.atlas), ("model", model.atlas)) if atlas.is_unnamed]
-    if not without:
-        return []
-    return [f"warning: the ROIs of the {' and the '.join(without)} have no names: columns are taken in their order"]
+def _start_small(sentence: str) -> str:
+    """Write a sentence as the rest of a line."""
+    return sentence[:1].lower() + sentence[1:].removesuffix(".")
 
 
 def _warn_of_known_scans(model: Model, cohort: Cohort) -> list[str]:
@@ -120,13 +119,3 @@ def _warn_of_known_scans(model: Model, cohort: Cohort) -> list[str]:
         for words, seen in (("fitted to", learned), ("adapted to", adapted))
         if seen.any()
     ]
-
-
-def _warn_of_other_classes(model: Model, cohort: Cohort) -> list[str]:
-    unnamed, (zero, one) = ("0", "1"), cohort.classes
-    names = {name.casefold() for name in cohort.classes}
-    if not cohort.labelled.any() or unnamed in (cohort.classes, model.classes):
-        return []
-    if names == {name.casefold() for name in model.classes}:
-        return []
-    return [f"warning: labels are {zero} and {one}, those of the model {model.classes[0]} and {model.classes[1]}"]

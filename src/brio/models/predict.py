@@ -43,8 +43,6 @@ class ScanPredictions:
         By which ``decided`` is decided.
     logit : ndarray, shape [n]
         Of the probabilities.
-    reestimated_logit : ndarray, shape [n, K]
-        Of the re-estimates.
     regions : ndarray, shape [n, P], or None
         What the edges of each region add to the margin. None where the method is not linear in the edges.
     """
@@ -53,7 +51,6 @@ class ScanPredictions:
     contributions: pd.DataFrame | None
     rule: DecisionRule | None
     logit: np.ndarray
-    reestimated_logit: np.ndarray
     regions: np.ndarray | None = None
 
 
@@ -118,7 +115,7 @@ def predict_scans(
     ranges = check_ranges(model.ranges, model.mean, plain)
     table["decided"] = _decide(logit, ranges["in_range"] == "yes", model, rule)
     table = pd.concat([table, ranges], axis=1)
-    return ScanPredictions(table, _list_contributions(model, cohort, contributions), rule, logit, resampled, regions)
+    return ScanPredictions(table, _list_contributions(model, cohort, contributions), rule, logit, regions)
 
 
 def compute_half_width(resampled: np.ndarray, level: float = LEVEL) -> np.ndarray:

@@ -15,7 +15,7 @@ from ..connectome import Connectomes, source_mean
 from ..errors import BrioError
 from ..schemas import NOT_EMPTY, StoredCount, StoredNonNegative
 
-__all__ = ["ScanRanges", "check_ranges", "learn_ranges", "rank_distances"]
+__all__ = ["ScanRanges", "check_ranges", "describe_reasons", "learn_ranges", "rank_distances"]
 
 SHORT_SHARE = 0.05
 """All but this share of the source scans have at least the frames that a new scan is compared with."""
@@ -177,6 +177,41 @@ def check_ranges(ranges: ScanRanges, mean: Tensor, connectomes: Connectomes) -> 
         }
     )
 
+
+def describe_reasons(checked: pd.DataFrame) -> str:
+    """Count for what reasons scans are out of range.
+
+    Parameters
+    ----------
+    checked : DataFrame, one row per scan
+        With the columns ``in_range`` and ``reasons`` of :func:`check_ranges`.
+
+    Returns
+    -------
+    str
+        Commonest first; a scan may have several reasons. Empty where all scans are in range.
+
+    Examples
+    --------
+    >>> reasons = ["short: 20 frames, usual 100 or more", "short: 30 frames; repetition time 3 s", ""]
+    >>> describe_reasons(pd.DataFrame({"in_range": ["no", "no", "yes"], "reasons": reasons}))
+    '2 short, 1 repetition time'
+    """
+    outside = checked["reasons"][checked["in_range"] == "no"]
+    counts = {kind: int(outside.str.contains(kind).sum()) for kind in _KINDS}
+    ordered = sorted((kind for kind in _KINDS if counts[kind]), key=lambda kind: -counts[kind])
+    return ", ".join(f"{counts[kind]} {_KINDS[kind]}" for kind in ordered)
+
+
+_KINDS = {
+    "short: ": "short",
+    "ROIs without signal": "ROIs without signal",
+    r"repetition time \d": "repetition time",
+    "mean framewise displacement": "motion",
+    "spread of the edges": "spread of the edges",
+    "unlike the source scans": "unlike the source scans",
+}
+"""Regular expression by which a reason is recognised, and its name in a count."""
 
 _LIMITS = (
     ("tr", "repetition time {:.3g} s, {:.3g} to {:.3g} s in training", 0.01),

@@ -24,13 +24,15 @@ MODEL, ROIS, MEAN, CARD = "model.json", "rois.tsv", "mean.safetensors", "MODEL_C
 GET_AGAIN = "copy the model again from where it came, or fit it again"
 
 
-def check_sums(folder: Path) -> list[str]:
+def check_sums(folder: Path, scans_follow: bool = False) -> list[str]:
     """Check the hash of every file of a model; needs no torch.
 
     Parameters
     ----------
     folder : Path
         Of the model.
+    scans_follow : bool
+        Whether the command takes scans after the model, which may have been exchanged with it.
 
     Returns
     -------
@@ -46,7 +48,8 @@ def check_sums(folder: Path) -> list[str]:
     if not (folder / MODEL).is_file() and (sums is None or MODEL not in sums.listed):
         kind = "a cohort folder" if (folder / HEADER).is_file() else name_other_folder(folder)
         other = f", but {kind}" if kind else ""
-        raise BrioError(f"{folder}: is no model{other}; give a folder that 'brio fit' wrote, the scans after it")
+        order = ", the scans after it" if scans_follow else ""
+        raise BrioError(f"{folder}: is no model{other}; give a folder that 'brio fit' wrote{order}")
     return check_all(folder, GET_AGAIN, (MODEL, ROIS, MEAN, CARD))
 
 

@@ -1,6 +1,6 @@
 """Tables, figures and the HTML report of finished jobs: reads results, trains nothing."""
 
-from .comparisons import compare_methods, comparison_table, join_jobs, label_folders
+from .comparisons import compare_methods, comparison_table, join_jobs, label_folders, mark_smoke_runs
 from .people import compare_jobs, gather_jobs, write_joined_tables
 from .predictions import render_prediction_page
 from .sites import draw_sites
@@ -15,6 +15,7 @@ __all__ = [
     "gather_jobs",
     "join_jobs",
     "label_folders",
+    "mark_smoke_runs",
     "markdown_table",
     "paper_figures",
     "render_prediction_page",

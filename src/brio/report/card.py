@@ -165,7 +165,7 @@ def _describe_limitations(contents: ReportContents) -> list[str]:
 def _describe_limits_of_best(contents: ReportContents) -> list[str]:
     best, lines = contents.comparison.ranked[0], []
     if best.job.summary.smoke_run:
-        lines.append("- This is a smoke run: too few seeds or folds for any claim.")
+        lines.append(f"- {best.job.summary.smoke_note}")
     scores = best.rows.groupby("fold")["auc"].mean().dropna()
     if len(scores) > 1:
         lowest, highest = scores.idxmin(), scores.idxmax()

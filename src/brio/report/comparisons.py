@@ -10,10 +10,18 @@ import pandas as pd
 from ..errors import BrioError, nearest
 from ..methods import list_methods
 from ..protocol import compare_over_folds, compare_over_sites
-from ..results import average_seeds, unit_columns
-from ..results.format import format_interval, format_p, format_points, format_table
+from ..results import Summary, average_seeds, describe_smoke_run, unit_columns
+from ..results.format import format_interval, format_p, format_points, format_table, join_names
 
-__all__ = ["compare_methods", "comparison_table", "join_jobs", "label_folders", "name_methods", "paired_scores"]
+__all__ = [
+    "compare_methods",
+    "comparison_table",
+    "join_jobs",
+    "label_folders",
+    "mark_smoke_runs",
+    "name_methods",
+    "paired_scores",
+]
 
 METRIC_NAMES = {
     "auc": "AUC",
@@ -42,6 +50,29 @@ def label_folders(folders: Sequence[Path]) -> list[str]:
     while len({path.parts[-depth:] for path in paths}) < len(set(paths)):
         depth += 1
     return ["/".join(path.parts[-depth:]) for path in paths]
+
+
+def mark_smoke_runs(summaries: Mapping[str, Summary]) -> str:
+    """Say which of the compared jobs are smoke runs, and that they are not tested, as a report does.
+
+    Parameters
+    ----------
+    summaries : dict of Summary
+        Of each job, by the name of its folder.
+
+    Returns
+    -------
+    str
+        Empty where no job is a smoke run.
+    """
+    smoke = [name for name, summary in summaries.items() if summary.smoke_run]
+    if not smoke:
+        return ""
+    left_out = "Smoke runs are not tested: p values are left out."
+    if len(smoke) == len(summaries):
+        return f"{describe_smoke_run()} {left_out}"
+    marked = " ".join(map(describe_smoke_run, smoke))
+    return f"{marked} {left_out} Compare the other folders without {join_names(smoke)} to test them."
 
 
 def join_jobs(jobs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -160,7 +191,9 @@ def compare_methods(rows: pd.DataFrame, reference: str, metric: str = "auc", alp
     return pd.concat(parts, ignore_index=True)
 
 
-def comparison_table(rows: pd.DataFrame, reference: str, metric: str = "auc", alpha: float = 0.05) -> str:
+def comparison_table(
+    rows: pd.DataFrame, reference: str, metric: str = "auc", alpha: float = 0.05, tested: bool = True
+) -> str:
     """Write the comparisons of all methods with a reference in Markdown, in percentage points.
 
     Only sites (or folds of a seed) for which both methods have a score are paired; lines below the table name the
@@ -170,6 +203,8 @@ def comparison_table(rows: pd.DataFrame, reference: str, metric: str = "auc", al
     ----------
     rows, reference, metric, alpha
         As for :func:`compare_methods`.
+    tested : bool
+        Whether to print p values and what was detectable; those of smoke runs are left out.
 
     Returns
     -------
@@ -193,10 +228,10 @@ def comparison_table(rows: pd.DataFrame, reference: str, metric: str = "auc", al
             texts.append(f"{name}: nothing to compare with {reference}; only {methods} ran there\n")
             continue
         title = f"Difference in {METRIC_NAMES[metric]} to {reference}, in points: {name}"
-        notes = [_describe_test(group, protocol, len(selected)), *_name_missing(group, protocol, metric)]
+        notes = [_describe_test(group, protocol, len(selected), tested), *_name_missing(group, protocol, metric)]
         family = f"; Bonferroni: at a level for {len(selected)} comparisons." if len(selected) > 1 else "."
-        notes += [DETECTABLE + family, *_list_warnings(selected)]
-        texts.append("\n".join([title, "", _format_differences(selected, protocol, alpha), "", *notes]) + "\n")
+        notes += [DETECTABLE + family, *_list_warnings(selected)] if tested else []
+        texts.append("\n".join([title, "", _format_differences(selected, protocol, alpha, tested), "", *notes]) + "\n")
     return "\n".join(texts)
 
 
@@ -247,32 +282,36 @@ def _name_unit(index: object) -> str:
     return f"fold {index[1]} of seed {index[0]}" if isinstance(index, tuple) else str(index)
 
 
-def _format_differences(differences: pd.DataFrame, protocol: str, alpha: float) -> str:
+def _format_differences(differences: pd.DataFrame, protocol: str, alpha: float, tested: bool) -> str:
     units = "folds" if protocol == "kfold" else "sites"
-    header = ["method", units, "difference", f"{100 * (1 - alpha):g} % interval", "better", "worse", "p", "p, Holm"]
+    header = ["method", units, "difference", f"{100 * (1 - alpha):g} % interval", "better", "worse"]
     several = len(differences) > 1
-    header += ["detectable", "detectable, Bonferroni"][: 1 + several]
+    header += ["p", "p, Holm", "detectable", "detectable, Bonferroni"][: 3 + several] if tested else []
     rows = []
     for row in differences.itertuples():
         counts = [str(row.better), str(row.worse)]
         interval = format_interval([row.low, row.high], format_points)
         cells = [str(row.method), str(row.n), format_points(row.mean_difference), interval, *counts]
         detectable = [format_points(d).removeprefix("+") for d in (row.detectable, row.detectable_in_family)]
-        rows.append([*cells, format_p(row.p), format_p(row.p_holm), *detectable[: 1 + several]])
+        tests = [format_p(row.p), format_p(row.p_holm), *detectable[: 1 + several]] if tested else []
+        rows.append([*cells, *tests])
     return format_table(header, rows)
 
 
-def _describe_test(group: pd.DataFrame, protocol: str, comparisons: int) -> str:
+def _describe_test(group: pd.DataFrame, protocol: str, comparisons: int, tested: bool) -> str:
     """Describe what was tested and how, for the caption."""
-    corrected = f"; p, Holm: corrected for {comparisons} comparisons." if comparisons > 1 else "."
+    corrected = f"; p, Holm: corrected for {comparisons} comparisons." if comparisons > 1 and tested else "."
     if protocol == "kfold":
-        return f"Two-sided corrected resampled t-test over the folds of all seeds (Nadeau & Bengio 2003){corrected}"
+        test = "Two-sided corrected resampled t-test" if tested else "Interval: corrected resampled t"
+        return f"{test} over the folds of all seeds (Nadeau & Bengio 2003){corrected}"
     seeds = group.groupby("method")["seed"].nunique()
     if seeds.nunique() == 1:
         mean = "one seed" if seeds.iloc[0] == 1 else f"scores averaged over {seeds.iloc[0]} seeds"
     else:
         mean = f"scores averaged over different numbers of seeds ({', '.join(f'{m} {n}' for m, n in seeds.items())})"
-    return f"Wilcoxon's signed-rank test over sites (exact, two-sided), {mean}; interval: t over sites{corrected}"
+    test = "Wilcoxon's signed-rank test over sites (exact, two-sided), " if tested else ""
+    text = f"{test}{mean}; interval: t over sites{corrected}"
+    return text[:1].upper() + text[1:]
 
 
 def _name_missing(group: pd.DataFrame, protocol: str, metric: str) -> list[str]:

@@ -14,7 +14,7 @@ from ..cohort.class_names import ClassNames
 from ..errors import BrioError
 from ..protocol.calibration import calibration_error
 from ..results import MethodSummary, Plan, StoredJob, StoredRun, StoredStudy
-from ..results.files import PLAN, PREDICTIONS, STUDY, SUMMARY, file_error, is_kept
+from ..results.files import PLAN, PREDICTIONS, STUDY, SUMMARY, file_error, is_kept, require_folder
 from ..studies.arms import TUNED
 from ..studies.reused import REUSED, REUSED_OF_0_1
 from ..studies.study import list_studies
@@ -205,8 +205,7 @@ def read_evidence(folder: Path) -> Evidence:
     BrioError
         If the folder holds no finished results, or a file in it cannot be read.
     """
-    if not folder.is_dir():
-        raise BrioError(f"{folder}: there is no such folder; give the --out of 'brio run', 'brio tune' or 'brio study'")
+    require_folder(folder)
     if is_kept(folder / SUMMARY):
         job = _read_job(folder)
         arms = [EvidenceArm(name, name, job, plain=True) for name in job.summary.methods]

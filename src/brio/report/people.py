@@ -26,7 +26,7 @@ from ..results.files import PLAN, SUMMARY
 from ..results.format import MISSING, format_interval, format_p, format_percent, format_points, format_table
 from ..results.people import compute_chance_p
 from ..results.sites import COVARIANCE_COLUMNS, SITE_COLUMNS, read_covariances, write_site_tables
-from .comparisons import PROTOCOL_NAMES, comparison_table, join_jobs, label_folders, name_methods
+from .comparisons import PROTOCOL_NAMES, comparison_table, join_jobs, label_folders, mark_smoke_runs, name_methods
 from .ranking import LINEAR_METHODS
 
 __all__ = ["JoinedJobs", "compare_jobs", "gather_jobs", "write_joined_tables"]
@@ -45,11 +45,14 @@ class JoinedJobs:
     sites, covariances : DataFrame
         As in ``sites.csv`` and ``covariances.csv``, with the same names of methods; without the methods of jobs that
         kept neither predictions nor these tables.
+    smoke_note : str
+        Which jobs are smoke runs, which are not tested; empty where none is.
     """
 
     rows: pd.DataFrame
     sites: pd.DataFrame
     covariances: pd.DataFrame
+    smoke_note: str = ""
 
     @property
     def protocol(self) -> str:
@@ -100,6 +103,7 @@ def gather_jobs(jobs: Sequence[StoredJob]) -> JoinedJobs:
         rows=rows,
         sites=_concatenate(sites, ["method", "seed", "fold"], SITE_COLUMNS),
         covariances=_concatenate(covariances, ["method", "other", "fold"], COVARIANCE_COLUMNS),
+        smoke_note=mark_smoke_runs({label: job.summary for label, job in zip(labels, jobs, strict=True)}),
     )
 
 
@@ -150,14 +154,15 @@ def compare_jobs(joined: JoinedJobs, reference: str | None = None, alpha: float 
     Returns
     -------
     str
-        Markdown.
+        Markdown. Smoke runs are marked, and their p values left out.
     """
     methods = list(dict.fromkeys(joined.rows["method"]))
     if reference is None:
         reference = next((name for name in LINEAR_METHODS if name in methods), methods[0])
-    parts = [_write_scores(joined)]
+    parts = [f"{joined.smoke_note}\n"] if joined.smoke_note else []
+    parts.append(_write_scores(joined))
     if len(methods) > 1:
-        parts.append(comparison_table(joined.rows, reference, alpha=alpha))
+        parts.append(comparison_table(joined.rows, reference, alpha=alpha, tested=not joined.smoke_note))
         parts.append(_write_people(joined, reference, alpha))
     return "\n".join(parts)
 
@@ -190,6 +195,9 @@ def _write_scores(joined: JoinedJobs) -> str:
     title = f"AUC in percent: {rows['cohort'].iloc[0]}, {PROTOCOL_NAMES[protocol]}"
     test = "exact signed-rank test" if protocol == "loso" else "corrected resampled t-test"
     notes = [f"p against chance, two-sided: {test} over {units}{'; z test over participants' * (protocol == 'loso')}."]
+    if joined.smoke_note:
+        n_tests = 2 if protocol == "loso" else 1  # the last columns
+        header, lines, notes = header[:-n_tests], [line[:-n_tests] for line in lines], []
     notes += [OVER_PEOPLE] if protocol == "loso" else []
     return "\n".join([title, "", format_table(header, lines), "", *notes]) + "\n"
 
@@ -205,7 +213,9 @@ def _write_people(joined: JoinedJobs, reference: str, alpha: float) -> str:
     methods = [name for name in dict.fromkeys(joined.rows["method"]) if name != reference]
     without = [name for name in methods if name not in set(table["method"])]
     several = table["method"].nunique() > 1
-    header = ["method", "estimand", "sites", "difference", f"{100 * (1 - alpha):g} % interval", "p", "p, Holm"]
+    header = ["method", "estimand", "sites", "difference", f"{100 * (1 - alpha):g} % interval"]
+    tests = ["p", "p, Holm", "detectable", "detectable, Bonferroni"][: 3 + several]
+    header += [] if joined.smoke_note else tests
     lines = [
         [
             str(row.method),
@@ -215,20 +225,14 @@ def _write_people(joined: JoinedJobs, reference: str, alpha: float) -> str:
             format_interval([row.low, row.high], format_points),
             format_p(row.p),
             format_p(row.p_holm),
-            *[format_points(d).removeprefix("+") for d in (row.detectable, row.detectable_in_family)][: 1 + several],
-        ]
+            *[format_points(d).removeprefix("+") for d in (row.detectable, row.detectable_in_family)],
+        ][: len(header)]
         for row in table.itertuples()
     ]
     texts = []
     if lines:
         title = f"Difference in AUC to {reference}, in points, over participants at these sites"
-        texts += [
-            title,
-            "",
-            format_table(header + ["detectable", "detectable, Bonferroni"][: 1 + several], lines),
-            "",
-            OVER_PEOPLE,
-        ]
+        texts += [title, "", format_table(header, lines), "", OVER_PEOPLE]
     if without:
         texts.append(
             f"No covariance with {reference} is stored for {', '.join(without)}: give the folders with their "

@@ -22,6 +22,8 @@ __all__ = ["render_prediction_page"]
 SPEAKERS = 3
 """Regions or factors that are named for a scan, at most."""
 
+_UNKNOWN = "unknown"
+
 
 def render_prediction_page(model: Model, cohort: Cohort, predictions: ScanPredictions) -> str:
     """Render predictions as one HTML page that needs no network and no other file.
@@ -40,7 +42,7 @@ def render_prediction_page(model: Model, cohort: Cohort, predictions: ScanPredic
     from ..models.external import score_labelled_scans
     from ..models.output import summarise_predictions
 
-    table = predictions.table
+    table, scores = predictions.table, score_labelled_scans(cohort, predictions)
     classes = model.classes if model.classes != ("0", "1") else ("control", "patient")
     context = {
         "version": __version__,
@@ -53,7 +55,8 @@ def render_prediction_page(model: Model, cohort: Cohort, predictions: ScanPredic
         "rows": _list_rows(cohort, predictions, classes, _name_speakers(model, predictions)),
         "speakers": _describe_speakers(predictions),
         "labelled": bool(cohort.labelled.any()),
-        "scores": _list_scores(score_labelled_scans(cohort, predictions)),
+        "scores": _list_scores(scores),
+        "caution": "" if scores is None else scores.caution,
         "facts": _list_facts(model),
     }
     styles = ("report.css", "report_media.css", "predictions.css")
@@ -141,21 +144,24 @@ def _list_scores(scores: ExternalScores | None) -> list[tuple[str, str, str]]:
     """Name, value and 95 % interval of each score of external validation."""
     if scores is None:
         return []
-    shares = [
-        ("AUC, %", scores.auc),
-        ("Accuracy of all scans, %", scores.accuracy),
-        (f"Accuracy of the {scores.n_decided} decided scans, %", scores.accuracy_decided),
+    accuracy = ("Accuracy of all scans, %", *_write_estimate(scores.accuracy, 100, 1))
+    if scores.caution:
+        return [accuracy]
+    decided = _write_estimate(scores.accuracy_decided, 100, 1)
+    rows = [
+        ("AUC, %", *_write_estimate(scores.auc, 100, 1)),
+        accuracy,
+        (f"Accuracy of the {scores.n_decided} decided scans, %", *decided),
+        ("Brier score (0.25 is the score of always predicting 50 %)", f"{scores.brier:.3f}", ""),
+        ("Calibration slope (perfect: 1)", *_write_estimate(scores.slope, 1, 2)),
+        ("Calibration intercept (perfect: 0)", *_write_estimate(scores.intercept, 1, 2)),
     ]
-    rows = [(name, *_write_estimate(estimate, 100, 1)) for name, estimate in shares]
-    rows.append(("Brier score (0.25 is the score of always predicting 50 %)", f"{scores.brier:.3f}", ""))
-    rows.append(("Calibration slope (perfect: 1)", *_write_estimate(scores.slope, 1, 2)))
-    rows.append(("Calibration intercept (perfect: 0)", *_write_estimate(scores.intercept, 1, 2)))
-    return rows
+    return [row for row in rows if row[1] != _UNKNOWN]
 
 
 def _write_estimate(estimate: Estimate, factor: float, digits: int) -> tuple[str, str]:
     if estimate.value is None:
-        return "unknown", ""
+        return _UNKNOWN, ""
     value = f"{factor * estimate.value:.{digits}f}"
     if estimate.low is None or estimate.high is None:
         return typeset(value), ""
@@ -184,7 +190,8 @@ def _describe_evidence(evidence: Evidence | None) -> str:
     auc, interval = _write_estimate(evidence.auc, 100, 1)
     differences = "".join(f" The evidence differs from the model: {words}." for words in evidence.differences)
     known = f"; 95 % interval {interval}" if interval else ""
+    smoke = f" {evidence.smoke_note}" if evidence.smoke_note else ""
     return (
         f"AUC {auc} % (mean over {evidence.n_sites} sites, each left out in turn{known}), "
-        f"accuracy {100 * evidence.accuracy:.1f} %, Brier score {evidence.brier:.3f}.{differences}"
+        f"accuracy {evidence.accuracy_in_words}, Brier score {evidence.brier:.3f}.{smoke}{differences}"
     )

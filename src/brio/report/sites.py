@@ -17,6 +17,8 @@ __all__ = ["draw_sites"]
 def draw_sites(rows: pd.DataFrame, summary: Summary, path: str | Path, title: str = "") -> Path:
     """Draw the AUC at each test site (mean over seeds) and, below it, the mean over sites with its 95 % interval.
 
+    A smoke run is marked as such above the title.
+
     Parameters
     ----------
     rows : DataFrame
@@ -82,4 +84,6 @@ def draw_sites(rows: pd.DataFrame, summary: Summary, path: str | Path, title: st
     counts = (format_count(len(order), f"test {unit}"), format_count(len(summary.seeds), "seed"))
     note = ", ".join([f"{summary.n_scans} scans", *counts])
     axis.set_title(f"{title or summary.cohort}: {note}", loc="left", fontsize=10)
+    if summary.smoke_run:
+        figure.suptitle(summary.smoke_note, x=0.01, ha="left", fontsize=9, color="#B00020")
     return save_figure(figure, path)

@@ -38,7 +38,7 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
 
     Rows are in blocks (BRIO; published code or equations; our reading; redesigns; linear models; controls), methods of
     a block in the order of ``brio methods``. Rows with fewer than three seeds, or without some folds, are marked as
-    smoke runs. Lines below the table say which intervals it has.
+    smoke runs. Lines below the table say which intervals it has, and what a smoke run is.
 
     Parameters
     ----------
@@ -79,6 +79,11 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
             "Pair-weighted: every pair of participants of the two classes at one test site counts alike; its interval "
             "is over participants at these sites."
         )
+    if any(summary.protocol == "loso" for summary in summaries):
+        notes.append(
+            "AUC and ACC: over test sites, of the mean over seeds. AUC, seeds averaged: of the mean logits over seeds."
+        )
+    notes += dict.fromkeys(summary.smoke_note for summary in summaries if summary.smoke_run)
     return "\n".join([format_table(header, [row for *_, row in rows]), "", *notes]) + "\n"
 
 

@@ -21,7 +21,7 @@ from .sites import collect_areas, covariance_rows, describe_calibration, site_ro
 from .store import RunStore
 from .study import StoredStudy, StudyOptions, StudyRecord
 from .summarise import FULL_SEEDS, changed_settings, summarise
-from .summary import METRICS, MethodSummary, MetricSummary, Summary, TuningBudget
+from .summary import METRICS, MethodSummary, MetricSummary, Summary, TuningBudget, describe_smoke_run
 from .tables import COLUMNS, prediction_rows, read_results, result_rows, write_tables
 from .tuning import TuningRecord
 
@@ -58,6 +58,7 @@ __all__ = [
     "compare_over_people",
     "covariance_rows",
     "describe_calibration",
+    "describe_smoke_run",
     "lock_folder",
     "mean_correction",
     "prediction_rows",

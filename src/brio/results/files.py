@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from .. import storage
-from ..errors import REPEAT_JOB, file_error
+from ..errors import REPEAT_JOB, BrioError, file_error
 from ..schemas import (
     MAX_JSON_BYTES,
     MAX_PARTICIPANT_TABLE_BYTES,
@@ -37,6 +37,7 @@ __all__ = [
     "read_csv",
     "read_file",
     "read_json",
+    "require_folder",
     "write_atomically",
     "write_csv",
     "write_json",
@@ -108,6 +109,18 @@ def check_file(path: Path, remedy: str = REPEAT_JOB) -> None:
 def is_kept(path: Path, remedy: str = REPEAT_JOB) -> bool:
     """Return whether a file is there that a job or a study need not have; an error where it has been removed."""
     return storage.is_kept(path, remedy)
+
+
+def require_folder(folder: Path) -> None:
+    """Raise :class:`BrioError` where a folder of results is not there, so that nobody looks for a file in it.
+
+    Parameters
+    ----------
+    folder : Path
+        Of a job or a study.
+    """
+    if not folder.is_dir():
+        raise BrioError(f"{folder}: there is no such folder; give the --out of 'brio run', 'brio tune' or 'brio study'")
 
 
 def format_json(document: dict[str, Any], indent: int = 1) -> str:

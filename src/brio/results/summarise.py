@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["FULL_SEEDS", "changed_settings", "summarise"]
 
 FULL_SEEDS = 3
-"""With fewer seeds a job is a smoke run."""
+"""With fewer seeds a job is a smoke run, unless seeds decide nothing."""
 
 SELECTION = "AUC on validation scans of each run, or on inner folds of the source sites; never on test scans"
 
@@ -76,13 +76,19 @@ def summarise(
         protocol_settings=plan.protocol_settings,
         folds=tuple(sorted(set(rows["fold"]))),
         seeds=plan.seeds,
-        smoke_run=plan.folds is not None or len(plan.seeds) < FULL_SEEDS,
+        smoke_run=plan.folds is not None or (_do_seeds_matter(plan, facts) and len(plan.seeds) < FULL_SEEDS),
         harmonise=str(harmonise) or None,
         intervals=INTERVALS[plan.protocol],
         warnings=tuple(_warn_of_shortcuts(methods, plan.protocol, label_is_sex)),
         selection=SELECTION,
         methods=methods,
     )
+
+
+def _do_seeds_matter(plan: Plan, facts: Mapping[str, MethodFacts]) -> bool:
+    """Whether runs of another seed may differ; a linear model without validation sites is the same under all."""
+    without_validation = plan.protocol == "loso" and plan.protocol_settings["validation_sites"] == 0
+    return not without_validation or any(facts[name].uses_seed for name in plan.methods)
 
 
 def _summarise_method(

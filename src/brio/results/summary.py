@@ -12,12 +12,32 @@ from ..methods import find_method
 from ..methods.provenance import find_block
 from ..protocol import ProtocolSettings
 from ..schemas import Setting, SettingsOf, StoredCount, StoredNonNegative, StoredShare, from_json, to_json
-from .files import SUMMARY, file_error, is_kept, read_json
+from .files import SUMMARY, file_error, is_kept, read_json, require_folder
 from .run_record import ProtocolName
 
-__all__ = ["METRICS", "MethodSummary", "MetricSummary", "Summary", "TuningBudget"]
+__all__ = ["METRICS", "MethodSummary", "MetricSummary", "Summary", "TuningBudget", "describe_smoke_run"]
 
 METRICS = ("auc", "acc", "balanced_acc", "sensitivity", "specificity", "brier")
+
+
+def describe_smoke_run(subject: str = "This") -> str:
+    """Say that numbers are those of a smoke run, and why; every file and command has its sentence from here.
+
+    Parameters
+    ----------
+    subject : str
+        What is a smoke run, at the start of the sentence.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> describe_smoke_run()
+    'This is a smoke run (fewer than three seeds, or not every fold): no basis for a claim.'
+    """
+    return f"{subject} is a smoke run (fewer than three seeds, or not every fold): no basis for a claim."
 
 
 @dataclass(frozen=True)
@@ -79,9 +99,9 @@ class MethodSummary:
     changed : dict or None
         Settings that differ from the method's defaults; None where an earlier version did not keep them.
     auc, acc, balanced_acc, sensitivity, specificity, brier : MetricSummary
-        Over sites, seeds averaged first.
+        Over sites, of the mean over seeds.
     auc_of_averaged_logits : MetricSummary
-        AUC of an ensemble of the seeds.
+        AUC, seeds averaged: that of the mean logits over seeds.
     pair_weighted_auc : MetricSummary or None
         AUC over all pairs of a patient and a control of the same test site, with its interval over participants at
         these sites; None under k-fold, and in files of version 0.1.0, as are the next three.
@@ -181,6 +201,11 @@ class Summary:
     selection: str = ""
     methods: dict[str, MethodSummary]
 
+    @property
+    def smoke_note(self) -> str:
+        """The sentence that marks a smoke run; empty where the job is none."""
+        return describe_smoke_run() if self.smoke_run else ""
+
     def to_json(self) -> dict[str, Any]:
         """Return the summary as it is written to ``summary.json``."""
         return to_json(self)
@@ -194,6 +219,7 @@ class Summary:
         BrioError
             If there is none, or it does not fit.
         """
+        require_folder(folder)
         path = folder / SUMMARY
         if not is_kept(path):
             raise file_error(folder, f"has no {SUMMARY}", "'brio run' writes it when a job is finished")

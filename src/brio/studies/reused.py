@@ -79,8 +79,8 @@ class ReusedResults:
         for name, value in given.items():
             if stored[name] != value and not own.is_tuned:
                 raise BrioError(
-                    f"{self.job.folder}: its runs of '{arm.method}' have {name}={stored[name]}, but this study is given "
-                    f"{name}={value}; leave out the setting, or do not reuse the folder"
+                    f"{self.job.folder}: its runs of '{arm.method}' have {name}={stored[name]}, but this study is "
+                    f"given {name}={value}; leave out the setting, or do not reuse the folder"
                 )
         return ArmResults(arm, self.job, rows.loc[wanted].reset_index(drop=True), reused=True)
 

@@ -1,8 +1,9 @@
 """Training over a runs axis: the contract of a method, the sampler, the trainer, model selection."""
 
 from .checkpoint import CheckpointStore, StackCheckpoint
-from .contract import Batch, Method, MethodFacts, NetworkCall, Output, SourceScans, Stage
+from .contract import Batch, Method, NetworkCall, Output, SourceScans, Stage
 from .explanation import ExplainedScans, Explanation
+from .facts import MethodFacts
 from .fitted_run import FittedRun, Prediction, Run, RunState, Tensors, group_tensors, name_tensors
 from .inputs import Inputs, InputShape, Scans
 from .neural import NeuralMethod, NeuralSettings

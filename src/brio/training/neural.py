@@ -19,7 +19,8 @@ from ..protocol import Fold
 from ..settings import check_domains, setting
 from ..spaces import choice
 from .checkpoint import CheckpointStore
-from .contract import Batch, Method, MethodFacts, NetworkCall, SourceScans, Stage
+from .contract import Batch, Method, NetworkCall, SourceScans, Stage
+from .facts import MethodFacts
 from .fitted_run import FittedRun, Prediction, Run, RunState, Tensors
 from .inputs import InputShape, Scans
 from .stack import Stack

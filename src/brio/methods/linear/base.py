@@ -76,6 +76,7 @@ class LinearMethod(FeatureMethod):
             setting_without_validation="choose_by=source-sites",
             holds="means of features and one coefficient for each, learned from all source scans",
             explains="coefficients of edges" if self.edge_values else "",
+            uses_seed=self.uses_seed,
         )
 
     @abstractmethod

@@ -115,7 +115,7 @@ def build_result_table(
             "auc": arm.summary.auc,
             **_place(scale, arm.summary.auc),
             "pair_weighted": arm.summary.pair_weighted_auc or MetricSummary(),
-            "people": _describe_people(arm.summary),
+            "people": _describe_people(arm.summary, tested=not arm.job.summary.smoke_run),
             "averaged": arm.summary.auc_of_averaged_logits.mean,
             **{metric: arm.summary.metric(metric).mean for metric in METRICS if metric != "auc"},
             "difference": comparison.differences.get(arm.name) if arm.plain else None,
@@ -127,12 +127,12 @@ def build_result_table(
     return {"rows": rows, "scale": scale, "chance": scale.place(50.0), "has_pairs": has_pairs}
 
 
-def _describe_people(summary: MethodSummary) -> str:
-    """Describe the interval over participants and the tests against chance, for a tip."""
+def _describe_people(summary: MethodSummary, tested: bool) -> str:
+    """Describe the interval over participants and the tests against chance, for a tip; smoke runs are not tested."""
     parts = []
     if summary.auc_interval_over_people:
         parts.append(f"for new participants at these sites {format_interval(summary.auc_interval_over_people)}")
-    if summary.p_chance is not None:
+    if tested and summary.p_chance is not None:
         p = summary.p_chance_over_people
         over_people = "" if p is None else f", over participants {state_p(p)}"
         parts.append(f"against chance {state_p(summary.p_chance)}{over_people}")
