@@ -277,11 +277,19 @@ def test_repetition_times_that_disagree(stated, message, tmp_path):
     assert nothing_left(tmp_path / "out")
 
 
-def test_repetition_times_that_disagree_at_an_import(tmp_path):
+@pytest.mark.parametrize(
+    ("column", "stated", "message"),
+    [
+        ("tr", "2.0", r"0\.8 s in the file, but 2 s in the table"),
+        ("TR", "2000", "tr in the participants table is '2000'; write seconds"),
+        ("tr", "2s", "tr in the participants table is '2s'; write seconds"),
+    ],
+)
+def test_repetition_times_that_cannot_be_at_an_import(column, stated, message, tmp_path):
     src = write_layout("bids", tmp_path / "study", None)
-    rows = ["participant_id\tsite\tlabel\ttr", "sub-001\ta\t1\t2.0", "sub-002\ta\t0\t2.0"]
+    rows = [f"participant_id\tsite\tlabel\t{column}", f"sub-001\ta\t1\t{stated}", f"sub-002\ta\t0\t{stated}"]
     (src / "participants.tsv").write_text("\n".join(rows))
-    with pytest.raises(BrioError, match=r"sub-001_\S+\.tsv: its .*0\.8 s in the file, but 2 s in the table"):
+    with pytest.raises(BrioError, match=rf"sub-001_\S+\.tsv: its .*{message}"):
         import_cohort("bids", src, tmp_path / "out")
     assert nothing_left(tmp_path / "out")
 

@@ -310,7 +310,7 @@ def test_adapt_says_what_speaks_against_these_scans(brio_command, ridge, local, 
             "the labelled scans are of 2 sites (site02 and site03), but a model is adapted to one",
         ),
         "classes": (several, (), "MDD is taken as patient of the model, HC as control"),
-        "few": (few, (), "Caution: what fewer than 10 local participants buy was never measured"),
+        "few": (few, (), "Caution: the benefit with fewer than 10 local participants was not measured"),
         "controls": (controls, ("--prevalence", 0.2), "Caution: the local scans are of one class"),
     }
     for name, (scans, words, _) in remarks.items():

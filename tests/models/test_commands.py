@@ -112,7 +112,8 @@ def test_the_obvious_path_explains_what_differs_and_marks_a_smoke_run(brio_comma
     differs = (
         "penalty on validation sites (choose_by=validation), the model by inner folds over its source sites (choose_"
     )
-    advice = "'brio run --method ridge --seeds 3 --set choose_by=source-sites --set protocol.validation_sites=0'"
+    options = "--set choose_by=source-sites --set protocol.validation_sites=0"
+    advice = f"'brio run COHORT --method ridge --seeds 3 {options} --out RESULTS'"
     smoke = "The evidence is a smoke run (fewer than three seeds, or not every fold): no basis for a claim."
     card = (model / "MODEL_CARD.md").read_text()
     predicted = brio_command(

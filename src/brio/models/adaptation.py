@@ -138,8 +138,8 @@ class Adaptation:
             return ["Caution: the local scans are of one class, so nothing was learned but the share that was given."]
         if self.n_participants < FEW_PARTICIPANTS:
             return [
-                f"Caution: what fewer than {FEW_PARTICIPANTS} local participants buy was never measured; they hardly "
-                "say how this hospital differs."
+                f"Caution: the benefit with fewer than {FEW_PARTICIPANTS} local participants was not measured; they "
+                "hardly say how this hospital differs."
             ]
         return []
 

@@ -75,7 +75,7 @@ def describe_differing_settings(
 def _explain_default(key: str, name: str) -> str:
     """Explain a difference between the defaults of the two commands, and how to evaluate what was fitted."""
     _, words, options = _FINAL_SETTINGS[key]
-    command = f"brio run --method {name} --seeds 3 {options}"
+    command = f"brio run COHORT --method {name} --seeds 3 {options} --out RESULTS"
     return f"{words}; to evaluate what is fitted, give --evaluate, or a folder of '{command}'"
 
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 from ..cohort import Cohort
 from ..cohort.class_names import ClassNames
 from ..cohort.folder import find_filled
+from ..cohort.given_fc import FC_ONLY
+from ..cohort.sessions import SESSION_FRAMES
 from ..results.format import join_names
 from .model import Model
 
 __all__ = ["remark_on_local_scans", "suggest_label_column", "warn_of_other_classes", "warn_of_unnamed_rois"]
 
 _UNNAMED = ("0", "1")
-_KNOWN_COLUMNS = ("participant_id", "session", "site", "label", "n_frames", "tr", "age", "sex", "mean_fd")
+_KNOWN_COLUMNS = (
+    *("participant_id", "session", "site", "label", "n_frames", "tr", "age", "sex", "mean_fd"),
+    *(FC_ONLY, SESSION_FRAMES),
+)
 
 
 def warn_of_unnamed_rois(model: Model, cohort: Cohort) -> list[str]:

@@ -72,7 +72,7 @@ def mark_smoke_runs(summaries: Mapping[str, Summary]) -> str:
     if len(smoke) == len(summaries):
         return f"{describe_smoke_run()} {left_out}"
     marked = " ".join(map(describe_smoke_run, smoke))
-    return f"{marked} {left_out} Compare the other folders without {join_names(smoke)} to test them."
+    return f"{marked} {left_out} Leave out {join_names(smoke)} to test the others."
 
 
 def join_jobs(jobs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

@@ -192,6 +192,6 @@ def _describe_evidence(evidence: Evidence | None) -> str:
     known = f"; 95 % interval {interval}" if interval else ""
     smoke = f" {evidence.smoke_note}" if evidence.smoke_note else ""
     return (
-        f"AUC {auc} % (mean over {evidence.n_sites} sites, each left out in turn{known}), "
+        f"AUC {auc} % (mean over {evidence.averaged_sites}, each left out in turn{known}), "
         f"accuracy {evidence.accuracy_in_words}, Brier score {evidence.brier:.3f}.{smoke}{differences}"
     )

@@ -37,8 +37,8 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
     """Write a table with one row per method and job: mean ± SD over test sites (or folds), in percent.
 
     Rows are in blocks (BRIO; published code or equations; our reading; redesigns; linear models; controls), methods of
-    a block in the order of ``brio methods``. Rows with fewer than three seeds, or without some folds, are marked as
-    smoke runs. Lines below the table say which intervals it has, and what a smoke run is.
+    a block in the order of ``brio methods``. Rows of smoke runs are marked as such. Lines below the table
+    say which intervals it has, and what a smoke run is.
 
     Parameters
     ----------

@@ -5,7 +5,6 @@ Every reader ends in :func:`write_scans`.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +27,7 @@ from .options import ImportOptions
 from .other_columns import describe_left_out, refuse_row_counters
 from .rois import Strictness, has_repeated_names, name_columns, resolve_atlas
 from .series import Series
-from .to_predict import refuse_other_tr
+from .to_predict import choose_tr
 
 __all__ = [
     "Skipped",
@@ -110,11 +109,7 @@ def write_scans(
             sites.append(row.get("site"))
             for column in series.left_out:
                 left_out.setdefault(column, []).append(path)
-            if to_predict is None:  # a tr that is no number is refused with the table
-                tr = series.tr
-                refuse_other_tr(tr, pd.to_numeric(row.get("tr", math.nan), errors="coerce"), path)
-            else:
-                tr = to_predict.choose_tr(series.tr, row.get("tr"), path)
+            tr = choose_tr(series.tr, row.get("tr"), path, None if to_predict is None else to_predict.tr)
             stated = {} if tr is None or row.get("tr") is not None else {"tr": tr}
             frames = order.reorder(series, path)
             if series.parts:  # a model then recognises each of them

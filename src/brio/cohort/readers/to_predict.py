@@ -9,7 +9,7 @@ from pathlib import Path
 from ...errors import BrioError
 from ..repetition_time import is_repetition_time
 
-__all__ = ["ScansToPredict", "refuse_other_tr"]
+__all__ = ["ScansToPredict", "choose_tr"]
 
 TR_TOLERANCE = 0.005
 """Seconds by which two statements of a repetition time may differ."""
@@ -39,54 +39,41 @@ class ScansToPredict:
         if self.tr is not None and not is_repetition_time(self.tr):
             raise BrioError(f"the repetition time cannot be {self.tr}; give the seconds between frames, for example 2")
 
-    def choose_tr(self, in_file: float | None, in_table: str | None, path: Path) -> float | None:
-        """Choose the repetition time of a scan: that of its file, else of the table, else ``tr``.
 
-        Parameters
-        ----------
-        in_file : float or None
-            Seconds that the file states.
-        in_table : str or None
-            Value of the column ``tr`` of the participants table.
-        path : Path
-            File of the scan, for error messages.
-
-        Returns
-        -------
-        float or None
-            Seconds; None where nobody states it.
-
-        Raises
-        ------
-        BrioError
-            If the table states no positive number, or another one than the file.
-        """
-        if in_table is None:
-            return self.tr if in_file is None else in_file
-        try:
-            stated = float(in_table)
-        except ValueError:
-            stated = math.nan
-        if not is_repetition_time(stated):
-            raise BrioError(f"{path}: its tr in the participants table is '{in_table}'; write seconds, for example 2")
-        refuse_other_tr(in_file, stated, path)
-        return stated
-
-
-def refuse_other_tr(in_file: float | None, stated: float, path: Path) -> None:
-    """Refuse a scan whose file and participants table state different repetition times.
+def choose_tr(in_file: float | None, in_table: str | None, path: Path, default: float | None = None) -> float | None:
+    """Choose the repetition time of a scan: that of its file or of the table, which must agree, else the default.
 
     Parameters
     ----------
     in_file : float or None
         Seconds that the file states.
-    stated : float
-        Seconds that the table states; NaN where it states none.
+    in_table : str or None
+        Value of the column ``tr`` of the participants table.
     path : Path
-        File of the scan.
+        File of the scan, for error messages.
+    default : float or None
+
+    Returns
+    -------
+    float or None
+        Seconds; None where nobody states it.
+
+    Raises
+    ------
+    BrioError
+        If the table states no number of seconds, or another one than the file.
     """
+    if in_table is None:
+        return default if in_file is None else in_file
+    try:
+        stated = float(in_table)
+    except ValueError:
+        stated = math.nan
+    if not is_repetition_time(stated):
+        raise BrioError(f"{path}: its tr in the participants table is '{in_table}'; write seconds, for example 2")
     if in_file is not None and abs(in_file - stated) > TR_TOLERANCE:
         raise BrioError(
             f"{path}: its repetition time is {in_file:g} s in the file, but {stated:g} s in the table; correct the "
             "column 'tr' of the participants table"
         )
+    return stated
