@@ -164,6 +164,15 @@ def describe_version(folder: str) -> str:
     )
 
 
+TODAY_RUNS = "brio-versions/aal116/version-2-ablations"
+"""Runs of BRIO and its ablations with today's settings; those behind the studies of today have the same AUCs."""
+
+
+def describe_runs_of_today() -> str:
+    """Describe the runs behind the studies of AAL116 with today's settings: protocol and precision."""
+    return f"{describe_protocol(read_runs(TODAY_RUNS))}; TF32. BRIO has its settings of version 0.2.0."
+
+
 def describe_old_runs(folder: str) -> str:
     """Describe runs of version 0.1.0: protocol, precision and version."""
     return f"{describe_protocol(read_runs(folder))}; TF32. {describe_version(folder)}"
