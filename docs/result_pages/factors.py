@@ -136,8 +136,8 @@ def page() -> str:
         TITLE,
         state(
             "**That factors which qualify carry more than others is not shown, and which regions they stress changes "
-            "from run to run.** With one factor kept, the AUC of the qualified one differs from that of a random one by "
-            f"{format_signed(-tables[_shares()[0]].loc['random', 'mean'])} points "
+            "from run to run.** With one factor kept, the AUC of the qualified one differs from that of a random one "
+            f"by {format_signed(-tables[_shares()[0]].loc['random', 'mean'])} points "
             f"({state_p(tables[_shares()[0]].loc['random', 'p_holm'])}). {len(named)} of the five regions named by the "
             "paper are among our five highest.",
             all((table["p_holm"] > 0.05).all() for table in tables.values()),
