@@ -116,6 +116,9 @@ def test_covariates(tree, tmp_path):
         import_cohort("dpabi", tree, tmp_path / "out2", atlas="aal116", participants=table)
     cohort = import_cohort("dpabi", tree, tmp_path / "out2", atlas="aal116", participants=table, id_column="name")
     np.testing.assert_array_equal(cohort.participants["age"], [30, np.nan, np.nan, np.nan])
+    with pytest.raises(BrioError, match=r"--id-column names a column .* give the table with --participants"):
+        import_cohort("dpabi", tree, tmp_path / "out3", atlas="aal116", id_column="name")
+    assert not list(tmp_path.glob("out3*"))
 
 
 def test_wrong_variable_and_truncated_file(tree, tmp_path):

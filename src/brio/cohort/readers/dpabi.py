@@ -67,6 +67,8 @@ def read_dpabi(src: str | Path, out: str | Path, options: ImportOptions) -> Coho
     atlas_name = canonicalise_atlas_name(options.atlas or "").lower()
     if atlas_name not in ATLAS_COLUMNS:
         raise BrioError(f"the files of DPABI have no atlas '{options.atlas}', {nearest(atlas_name, ATLAS_COLUMNS)}")
+    if options.id_column is not None and options.participants is None:
+        raise BrioError("--id-column names a column of a participants table: give the table with --participants")
     files, skipped, unlabelled = _find_files(src, options.labels_required)
     table = None if options.participants is None else read_participants(find_table(src, options.participants))
     covariates, without_covariates, renamed = _match_covariates(table, files, skipped, options.id_column)
