@@ -37,7 +37,7 @@ def write_card(model: Model) -> str:
         *_describe_adaptation(model),
         "## The interval",
         "`low` and `high` say where the probability would lie for equally many other minutes of the same scan. They do "
-        "not say what another day would show: connectomes of one person differ more between sessions. Halves of "
+        "not say what another day would show. Halves of "
         f"source scans differ {model.interval_factor:.2f} times as much as re-estimates let expect; the interval "
         "allows for that.",
         "## Scans it was fitted to",
