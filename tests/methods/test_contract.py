@@ -33,7 +33,7 @@ from brio.connectome import Connectomes, ReestimateRequest
 from brio.errors import BrioError
 from brio.methods import find_method, list_methods, make_method
 from brio.methods.gnn.gcn import GCN, GCNNetwork
-from brio.protocol import auc
+from brio.protocol import auc, leave_one_site_out
 from brio.results.checkpoint import read_checkpoint, write_checkpoint
 from brio.spaces import draw_configurations
 from brio.training import FittedRun, Output, Run
@@ -130,17 +130,17 @@ def test_a_stack_on_a_gpu_gives_the_same_bits_again(name):
 
 
 class OneCheckpoint:
-    """A file that receives the checkpoint of the second epoch."""
+    """A file that receives one checkpoint, by default that of the second epoch."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.asked = path, 0
+    def __init__(self, path: Path, number: int = 2) -> None:
+        self.path, self.number, self.asked = path, number, 0
 
     def load(self):
         return read_checkpoint(self.path, "contract")[0] if self.path.exists() else None
 
     def is_due(self):
         self.asked += 1  # after each epoch
-        return self.asked == 2
+        return self.asked == self.number
 
     def save(self, checkpoint):
         write_checkpoint(self.path, "contract", 0.0, checkpoint)
@@ -164,6 +164,26 @@ def assert_resumed_to_the_same_bits(name: str, graphs: Callable[[], Connectomes]
 @pytest.mark.parametrize("name", soak_variants(NEURAL, also=("BRIO", "GNN", "graph OOD", "brain networks")))
 def test_a_training_goes_on_from_its_checkpoint_to_the_same_bits(name, tmp_path, last_epoch):
     assert_resumed_to_the_same_bits(name, lambda: Connectomes(tiny()), tmp_path / "checkpoint.safetensors")
+
+
+@pytest.mark.parametrize("n_sites", [3, pytest.param(4, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("name", soak_variants(NEURAL, also=("BRIO", "GNN", "graph OOD", "brain networks")))
+def test_a_training_without_validation_sites_goes_on_to_the_same_bits(name, n_sites, tmp_path, last_epoch):
+    """Inner folds have no test scans, so what the checkpoint of the second training holds of the first is empty."""
+    cohort = simulate(dataclasses.replace(TINY, n_sites=n_sites, per_class=3))
+    runs = [Run(fold, 0) for fold in leave_one_site_out(cohort, 0, validation_sites=0)]
+    whole = small(name, epochs=3, T_w=1).fit(Connectomes(cohort), runs)
+    for number in (2, 4):  # checkpoints of the inner folds, and of the runs; the last epoch of either asks for none
+        path, trained = tmp_path / f"{number}.safetensors", []
+        small(name, epochs=3, T_w=1).fit(Connectomes(cohort), runs, checkpoints=OneCheckpoint(path, number))
+        resumed = small(name, epochs=3, T_w=1).fit(
+            Connectomes(cohort), runs, lambda message, share, to=trained: to.append(message), OneCheckpoint(path)
+        )
+        assert len(trained) == {2: 4, 4: 1}[number], "no epoch is trained again"
+        for one, other in zip(whole, resumed, strict=True):
+            assert same_weights(one.tensors, other.tensors)
+            assert np.array_equal(one.test_logit, other.test_logit)
+            assert (one.validation_auc, one.details, one.steps) == (other.validation_auc, other.details, other.steps)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU")

@@ -32,7 +32,7 @@ class StackCheckpoint(NamedTuple):
     facts : dict
         Ready for JSON.
     tensors : dict of Tensor
-        Contiguous, on the CPU; no two share memory.
+        On the CPU, with the strides of a fresh tensor; no two share memory.
     """
 
     facts: dict[str, Any]
@@ -252,7 +252,9 @@ def _flatten_tensors(facts: dict[str, Any], tree: Tree) -> StackCheckpoint:
             else:
                 t = torch.from_numpy(value) if isinstance(value, np.ndarray) else value.detach()
                 places["/".join(path)] = {"path": path, "stride": list(t.stride())}
-                tensors["/".join(path)] = t.to("cpu", copy=True).contiguous()
+                # not contiguous(): it keeps a stride of 0 where a tensor is empty or an axis has length 1
+                fresh = torch.empty_like(t, device="cpu", memory_format=torch.contiguous_format)
+                tensors["/".join(path)] = fresh.copy_(t)
 
     walk(tree, [])
     return StackCheckpoint({**facts, "places": places}, tensors)
