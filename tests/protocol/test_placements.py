@@ -151,3 +151,24 @@ def test_the_interval_is_two_standard_errors_and_agrees_with_p():
     assert result.detectable == pytest.approx(detectable_difference(result.error))
     at_the_edge = assess_over_people(areas, contrast, equal_weights(areas), null=result.low)
     assert at_the_edge.p == pytest.approx(0.05)
+
+
+@given(st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300), st.sampled_from([0.0, 1 / 3, 1.0]))), st.data())
+def test_a_mean_over_sites_is_between_those_of_the_sites(sites, data):
+    """Also to the last bit, since an AUC of more than 1 is refused where it is read."""
+    sites = sites or [(6, 6, 1.0)]
+    if data.draw(st.booleans(), "all alike"):
+        sites = [sites[0]] * data.draw(st.integers(1, 60), "number of sites")
+    patients, controls, auc = map(np.array, zip(*sites, strict=True))
+    areas = SiteAreas(patients, controls, auc[:, None], np.zeros((len(sites), 1, 1)))
+    for weigh in (equal_weights, pair_weights):
+        test = assess_over_people(areas, np.array([1.0]), weigh(areas), null=0.5)
+        assert auc.min() <= test.low <= test.mean <= test.high <= auc.max()
+
+
+@pytest.mark.parametrize("auc", [0.0, 1.0])
+def test_as_many_perfect_sites_as_you_like_have_a_mean_of_exactly_that(auc):
+    for n in range(1, 60):
+        areas = SiteAreas(np.full(n, 6), np.full(n, 6), np.full((n, 1), auc), np.zeros((n, 1, 1)))
+        tests = [assess_over_people(areas, np.array([1.0]), w(areas), null=0.5) for w in (equal_weights, pair_weights)]
+        assert [(t.mean, t.low, t.high) for t in tests] == [(auc, auc, auc)] * 2, n

@@ -63,6 +63,17 @@ def test_the_brier_score_and_its_recalibration_follow_from_the_sums(predictions)
         assert table.loc[method, "recalibrated_brier"] == pytest.approx((residuals**2).mean())
 
 
+def test_no_brier_score_is_negative_where_every_prediction_is_right():
+    rng = np.random.default_rng(0)
+    for n in range(2, 30):
+        label = np.arange(n) % 2
+        own = pd.DataFrame({"method": "a", "fold": "s", "seed": 0, "participant_id": np.arange(n).astype(str)})
+        p = np.where(label == 1, 1 - (gap := rng.uniform(0, 1e-9)), gap)
+        scores = describe_calibration(site_rows(own.assign(label=label, logit=p, probability=p), "loso")).loc["a"]
+        assert scores["brier"] >= 0
+        assert scores["recalibrated_brier"] >= 0
+
+
 def test_without_one_probability_a_site_has_no_sums(predictions):
     broken = predictions.copy()
     broken.loc[broken.index[(broken["method"] == "a") & (broken["fold"] == "s1")][0], "probability"] = np.nan

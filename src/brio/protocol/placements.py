@@ -201,7 +201,8 @@ def assess_over_people(
     >>> round(result.low, 2), round(result.high, 2), round(result.p, 5)
     (0.66, 0.94, 2e-05)
     """
-    mean = float(weights @ areas.auc @ contrast)
+    values = areas.auc @ contrast
+    mean = float((weights @ areas.auc @ contrast).clip(values.min(), values.max()))  # weights may sum to 1 + 2e-16
     error = float(np.sqrt(np.einsum("s,i,sij,j->", weights**2, contrast, areas.covariance, contrast).clip(min=0)))
     half = float(ndtri(1 - alpha / 2)) * error
     distance = abs(mean - null)

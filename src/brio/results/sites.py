@@ -240,10 +240,10 @@ def describe_calibration(sites: pd.DataFrame) -> pd.DataFrame:
     slope = covariance / variance
     return pd.DataFrame(
         {
-            "brier": (sums["sum_p2"] - 2 * sums["sum_py"] + sums["n_patients"]) / n,
+            "brier": ((sums["sum_p2"] - 2 * sums["sum_py"] + sums["n_patients"]) / n).clip(lower=0),
             "slope": slope,
             "intercept": share - slope * mean,
-            "recalibrated_brier": share * (1 - share) - slope * covariance,
+            "recalibrated_brier": (share * (1 - share) - slope * covariance).clip(lower=0),
         }
     )
 
