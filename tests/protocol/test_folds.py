@@ -4,11 +4,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from brio.cohort import Cohort
 from brio.errors import BrioError
 from brio.protocol import ProtocolSettings, leave_one_site_out, make_folds, site_stratified_kfold
-from brio.protocol.folds import make_training_fold
+from brio.protocol.folds import assign_stratified_folds, make_training_fold
 
 
 def cohort(sizes: dict[str, tuple[int, int]], seed: int = 0) -> Cohort:
@@ -126,6 +128,40 @@ def test_kfold_stays_stratified_and_even_with_odd_cells():
             for label in (0, 1):
                 n = int(((c.sites[f.test] == site) & (c.labels[f.test] == label)).sum())
                 assert counts[label] // 10 <= n <= -(-counts[label] // 10)
+
+
+@given(
+    st.lists(
+        st.lists(st.integers(0, 14), min_size=2, max_size=2) | st.lists(st.integers(0, 3), min_size=4, max_size=4)
+    ),
+    st.integers(2, 12),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 99),
+)
+def test_folds_are_balanced_in_size_by_site_by_class_and_in_every_cell(table, n_folds, seed, repeats):
+    cells = [(f"s{s}", c) for s, counts in enumerate(table) for c, n in enumerate(counts) for _ in range(n)] or [
+        ("s", 0)
+    ]
+    scans = np.random.default_rng(repeats).permutation(np.repeat(np.arange(len(cells)), 1 + np.arange(len(cells)) % 3))
+    sites, labels = np.array([cells[i][0] for i in scans]), np.array([cells[i][1] for i in scans])
+    fold = assign_stratified_folds(scans, sites, labels, n_folds, seed)
+    fold_of = dict(zip(scans.tolist(), fold.tolist(), strict=True))
+    assert [fold_of[i] for i in scans] == fold.tolist(), "all scans of a participant are in one fold"
+    for group in (lambda cell: 0, lambda cell: cell[0], lambda cell: cell[1], lambda cell: cell):
+        counts = Counter((group(cells[i]), k) for i, k in fold_of.items())
+        for one in {group(cell) for cell in cells}:
+            sizes = [counts[one, k] for k in range(n_folds)]
+            assert max(sizes) - min(sizes) <= 1, one
+
+
+def test_kfold_balances_classes_over_sites_and_deals_others_under_another_seed():
+    c = cohort({"a": (6, 5), "b": (5, 6), "c": (6, 5), "d": (5, 6)})
+    tables = []
+    for seed in range(6):
+        tests = [c.labels[f.test] for f in site_stratified_kfold(c, seed)]
+        assert {(label == 1).sum() for label in tests} | {(label == 0).sum() for label in tests} == {2, 3}
+        tables.append([(label == 1).sum() for label in tests])
+    assert len({str(table) for table in tables}) > 1
 
 
 def test_kfold_follows_participants_and_seed():

@@ -45,6 +45,15 @@ def finished(cohort, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def by_folds(cohort, tmp_path_factory) -> Path:
+    """A folder of ``brio run`` by k-fold with three seeds."""
+    folder = tmp_path_factory.mktemp("report") / "kfold"
+    settings = {"protocol.n_folds": 4, "protocol.validation_folds": 1}
+    run(cohort, ["ridge"], seeds=3, protocol="kfold", settings=settings, out=folder, device="cpu")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def renamed(finished, tmp_path_factory) -> Path:
     """The same, and a method of the user's own whose name is code too."""
     folder = tmp_path_factory.mktemp("report") / "renamed"

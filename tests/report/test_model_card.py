@@ -1,7 +1,9 @@
 """The model card: the numbers of the summary, the limits in words."""
 
 import json
+import re
 
+import pandas as pd
 import pytest
 
 from brio.report import write_report
@@ -47,6 +49,20 @@ def test_names_cannot_break_its_tables(card):
     assert "<img" not in card
     widths = {line.count("|") - line.count("\\|") for line in card.splitlines() if line.startswith("| ")}
     assert widths == {5, 11}, "four columns of sites, ten of results"
+
+
+def test_folds_are_not_averaged_over_seeds_and_are_no_sites(by_folds):
+    """Another seed makes other folds under the same numbers."""
+    card = write_model_card(gather_contents(by_folds))
+    rows = pd.read_csv(by_folds / "results.csv", dtype={"fold": str})
+    auc = rows[rows["method"] == "ridge"].set_index(["fold", "seed"])["auc"]
+    (low, at_low), (high, at_high) = ((100 * auc[place], place) for place in (auc.idxmin(), auc.idxmax()))
+    (line,) = [line for line in card.splitlines() if "ranges from" in line]
+    assert f"from {low:.1f} % (fold " in line
+    assert f"to {high:.1f} % (fold " in line
+    named = [(fold, int(seed)) for fold, seed in re.findall(r"fold (\d+) of seed (\d)", line)]
+    assert [auc[place] for place in named] == [auc[at_low], auc[at_high]]
+    assert "at one site" not in card
 
 
 def test_it_is_written_beside_the_page(copy):

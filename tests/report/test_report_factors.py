@@ -40,7 +40,7 @@ def factors(fold, seed, sites, J=3, P=6, auc=0.6, support=True, groups=None):
 
 def test_pairs_are_averaged_over_the_seeds_that_have_them():
     runs = [factors("X", 0, ["A", "B", "C"]), factors("X", 1, ["A", "C", "D"]), factors("Y", 0, ["A", "B"])]
-    folds = summarise_qualification(runs)
+    folds = summarise_qualification(runs, "loso")
     assert list(folds) == ["X", "Y"]
     fold = folds["X"]
     assert fold["sites"] == ["A", "B", "C", "D"]
@@ -61,8 +61,16 @@ def test_pairs_are_averaged_over_the_seeds_that_have_them():
     assert np.allclose(fold["pi"], (runs[0].pi_task + runs[1].pi_task) / 2, atol=6e-4)
 
 
+def test_folds_of_different_seeds_are_different_folds():
+    runs = [factors("1", seed, ["A", "B"]) for seed in (0, 1)]
+    folds = summarise_qualification(runs, "kfold")
+    assert list(folds) == ["1 of seed 0", "1 of seed 1"]
+    assert [fold["seeds"] for fold in folds.values()] == [1, 1]
+    assert np.allclose(folds["1 of seed 1"]["pi"], runs[1].pi_task, atol=6e-4)
+
+
 def test_without_re_estimation_there_is_no_support():
-    assert summarise_qualification([factors("X", 0, ["A", "B"], support=False)])["X"]["support"] is None
+    assert summarise_qualification([factors("X", 0, ["A", "B"], support=False)], "loso")["X"]["support"] is None
 
 
 def test_factors_are_numbered_by_relevance(finished):
@@ -87,7 +95,7 @@ def test_the_page_holds_the_qualifications(page, finished):
     arm = next(a for a in read_evidence(finished).arms if a.name == "brio")
     start = page.index('id="q-data">') + len('id="q-data">')
     data = json.loads(page[start : page.index("</script>", start)])
-    assert data["arms"]["brio"] == json.loads(json.dumps(summarise_qualification(read_factors(arm))))
+    assert data["arms"]["brio"] == json.loads(json.dumps(summarise_qualification(read_factors(arm), "loso")))
     assert data["classes"] == ["control", "patient"]
 
 
@@ -152,5 +160,5 @@ def test_pairs_are_those_of_the_sites_that_were_learned_from(cohort, tmp_path, m
         assert row.fold not in run.sites
         others = 0 if learned == 4 else row.n_validation
         assert row.n_source + others + row.n_test == total
-    assert summarise_qualification(runs).keys() == {run.fold for run in runs}
+    assert summarise_qualification(runs, "loso").keys() == {run.fold for run in runs}
     assert write_report(tmp_path / "run").is_file()

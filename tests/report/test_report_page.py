@@ -15,10 +15,11 @@ from harmful import NASTY
 from scipy.stats import wilcoxon
 
 from brio import BrioError
-from brio.report import write_report
+from brio.report import draw_sites, write_report
 from brio.report.html import page as page_module
 from brio.report.html.brain import _project_regions, render_brain_viewer
 from brio.report.html.studies import render_markdown
+from brio.results import StoredJob
 from brio.results.files import COHORT_FACTS
 
 METRICS = ("auc", "acc", "balanced_acc", "sensitivity", "specificity", "brier")
@@ -352,3 +353,21 @@ def test_long_tables_of_studies_are_folded():
     assert "<summary>Table, 9 rows</summary>" in folded
     assert folded.count("<table>") == rest.count("<table>") == 1
     assert "<b>" not in made
+
+
+def test_every_fold_of_every_seed_is_shown_by_itself(by_folds, tmp_path):
+    write_report(by_folds, tmp_path / "r.html")
+    text = (tmp_path / "r.html").read_text(encoding="utf-8")
+    rows = pd.read_csv(by_folds / "results.csv", dtype={"fold": str})
+    shown = re.findall(r'<tr data-method="(fold [^"]+)".*?data-auc="([^"]*)"', text, flags=re.DOTALL)
+    wanted = {f"fold {row.fold} of seed {row.seed}": row.auc for row in rows.itertuples()}
+    assert {name: float(auc) for name, auc in shown} == wanted
+    assert f"ridge from {100 * rows['auc'].min():.1f} to {100 * rows['auc'].max():.1f} %" in text
+    assert "another seed makes other folds" in text
+
+
+def test_the_figure_has_a_line_for_every_fold_of_every_seed(by_folds, tmp_path):
+    job = StoredJob.read(by_folds)
+    svg = draw_sites(job.rows, job.summary, tmp_path / "f.svg").read_text()
+    assert svg.count("of seed 0") == svg.count("of seed 2") == 4
+    assert "12 test folds, 3 seeds" in svg

@@ -177,6 +177,19 @@ def test_studies_show_figure_text_and_a_small_table(text):
     assert "Full table (40 rows): studies/ablation/table.csv" in section
 
 
+def test_arms_with_settings_of_their_own_are_ranked_where_there_are_no_others(studies, small, tmp_path):
+    """A study may have such arms only; the verdict names the method of the table below it."""
+    place = tmp_path / "study" / "arms" / "loso" / "ridge,choose_by=source-sites"
+    run(small, ["ridge"], out=place, seeds=3, settings={"choose_by": "source-sites"}, device="cpu")
+    evidence = read_evidence(tmp_path / "study")
+    assert [arm.plain for arm in evidence.main] == [False]
+    text = write_report(tmp_path / "study").read_text(encoding="utf-8")
+    mean = 100 * evidence.main[0].summary.auc.mean
+    assert f"ridge,choose_by=source-sites reaches a mean AUC of {mean:.1f} %" in text
+    assert "there is no ranking" not in text
+    assert "compare it at least with a linear method" not in text
+
+
 def test_studies_alone_make_a_report(studies, tmp_path):
     place = tmp_path / "alone" / "studies"
     place.parent.mkdir()

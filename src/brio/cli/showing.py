@@ -24,7 +24,15 @@ def table(
     ] = None,
 ) -> None:
     """Print the results of jobs as a Markdown table."""
-    from ..report import comparison_table, draw_sites, join_jobs, label_folders, mark_smoke_runs, markdown_table
+    from ..report import (
+        check_same_folds,
+        comparison_table,
+        draw_sites,
+        join_jobs,
+        label_folders,
+        mark_smoke_runs,
+        markdown_table,
+    )
     from ..results import StoredJob
     from ..results.files import write_csv
 
@@ -43,7 +51,9 @@ def table(
 
         write_csv(csv, pd.concat(rows.values(), ignore_index=True))
     if reference is not None:
-        smoke_note = mark_smoke_runs({label: job.summary for label, job in labelled.items()})
+        summaries = {label: job.summary for label, job in labelled.items()}
+        check_same_folds(summaries)
+        smoke_note = mark_smoke_runs(summaries)
         text = comparison_table(join_jobs(rows), reference, tested=not smoke_note)
         text = f"{smoke_note}\n\n{text}" if smoke_note else text
     print(text, end="")

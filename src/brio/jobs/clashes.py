@@ -14,6 +14,7 @@ _SCANS = ("cohort", "atlas", "fingerprint_before_exclusions", "fingerprint", "n_
 
 _DESCRIBED = {*_SCANS, "brio", "methods", "protocol", "seeds", "folds", "protocol_settings", "harmonise", "audit"} | {
     "device",
+    "fold_rule",
     "threads",
 }
 """Entries of a plan that have words of their own here."""
@@ -57,6 +58,8 @@ def _iterate_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> I
     if differs("folds"):
         yield f"it has {_list_folds(there['folds'])}, now {_list_folds(here['folds'])}"
     yield from _compare_settings("protocol.", there.get("protocol_settings"), here.get("protocol_settings"))
+    if differs("fold_rule") and not differs("protocol"):
+        yield "its folds were made by an earlier rule, under which classes were not balanced"
     if differs("harmonise"):
         none = {"kind": "none"}
         yield from _compare_settings("harmonise.", there["harmonise"] or none, here["harmonise"] or none)

@@ -13,7 +13,7 @@ from ..device import ComputeDevice, resolve_device
 from ..errors import BrioError
 from ..methods import make_method
 from ..progress import Progress, silent
-from ..protocol import ProtocolSettings, find_two_class_sites, list_fold_names, settle_protocol
+from ..protocol import FOLD_RULE, ProtocolSettings, find_two_class_sites, list_fold_names, settle_protocol
 from .checks import check_folds, check_frames, explain_missing_validation
 from .needs import check_memory
 from .spec import JobSpec, settle_without_validation
@@ -105,9 +105,11 @@ class Job:
 
     @property
     def protocol_identity(self) -> dict[str, Any]:
-        """What the names of its folds mean: the protocol and, for k-fold, the scans that it deals out."""
+        """What the names of its folds mean: the protocol and, for k-fold, the scans that it deals out and the rule."""
         identity = {"name": self.spec.protocol, "settings": dataclasses.asdict(self.protocol_settings)}
-        return identity | ({"fingerprint": self.cohort.fingerprint} if self.spec.protocol == "kfold" else {})
+        if self.spec.protocol == "loso":
+            return identity
+        return identity | {"fingerprint": self.cohort.fingerprint, "fold_rule": FOLD_RULE}
 
     def missing_inputs(self, name: str) -> str:
         """Return what the cohort lacks for a method, in words; empty where it lacks nothing."""

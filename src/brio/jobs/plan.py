@@ -13,7 +13,7 @@ from ..cohort import Cohort
 from ..device import memory_budget
 from ..errors import BrioError
 from ..methods import find_method
-from ..protocol import Fold, count_inner_folds, list_fold_names, make_folds
+from ..protocol import FOLD_RULE, Fold, count_inner_folds, list_fold_names, make_folds
 from ..results import Plan, PlannedMethod
 from ..results.files import SUMS
 from ..version import __version__
@@ -218,6 +218,7 @@ def describe_job(job: Job, methods: dict[str, PlannedMethod], seeds: Sequence[in
         methods=methods,
         protocol=spec.protocol,
         protocol_settings=dataclasses.asdict(job.protocol_settings),
+        fold_rule=FOLD_RULE if spec.protocol == "kfold" else None,
         harmonise=None if spec.harmonisation_rule.kind == "none" else dataclasses.asdict(spec.harmonisation_rule),
         seeds=tuple(seeds),
         folds=None if spec.folds is None else tuple(sorted(spec.folds)),
@@ -255,6 +256,8 @@ def run_key(plan: Plan, method: Method, fold: Fold, seed: int) -> str:
         "fold": fold.name,
         "seed": seed,
     }
+    if plan.fold_rule is not None:
+        identity["fold_rule"] = plan.fold_rule
     if plan.harmonise is not None:
         identity["harmonise"] = plan.harmonise
     if find_method(method.name).code:

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 from ..lazy import export_lazily
 from .calibration import RocBand, calibration_error, reliability_curve, roc_band
-from .folds import USUAL_VALIDATION_SITES, Fold, leave_one_site_out, make_training_fold, site_stratified_kfold
+from .folds import (
+    FOLD_RULE,
+    USUAL_VALIDATION_SITES,
+    Fold,
+    leave_one_site_out,
+    make_training_fold,
+    site_stratified_kfold,
+)
 from .inner_folds import assign_inner_folds, count_inner_folds, make_inner_folds
 from .intervals import detectable_difference, fold_correction, standard_error, t_interval
 from .metrics import auc, bootstrap_interval, calibrate_margins, score_predictions
@@ -44,6 +51,7 @@ if TYPE_CHECKING:
     from .splitters import LeaveOneSiteOut, SiteStratifiedKFold
 
 __all__ = [
+    "FOLD_RULE",
     "LEAST_SITES",
     "PROTOCOLS",
     "USUAL_VALIDATION_SITES",

@@ -17,10 +17,12 @@ from ..domains import ValidationSites, require_number
 from ..errors import BrioError
 
 __all__ = [
+    "FOLD_RULE",
     "USUAL_VALIDATION_SITES",
     "Fold",
     "assign_stratified_folds",
     "count_validation_sites",
+    "deal_in_turn",
     "draw_ring_of_sites",
     "leave_one_site_out",
     "make_training_fold",
@@ -31,7 +33,9 @@ LEAST_SOURCE_SITES = 2
 """Source sites of a leave-one-site-out fold: with one, nothing would show what differs between sites."""
 USUAL_VALIDATION_SITES = 2
 """Validation sites of a fold, where the number of sites allows them."""
-
+FOLD_RULE = 2
+"""Version of the rule that assigns participants to the folds of k-fold, which results state; jobs without it followed
+the first, under which the classes were not balanced."""
 
 MORE = "add participants of the class that is missing"
 
@@ -234,13 +238,11 @@ def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | str | 
     )
 
 
-def assign_stratified_folds(
-    ids: np.ndarray, sites: np.ndarray, labels: np.ndarray, n_folds: int, seed: int
-) -> np.ndarray:
-    """Assign each scan to a fold, stratified by site and class. All scans of a participant go to one fold.
+def deal_in_turn(ids: np.ndarray, sites: np.ndarray, labels: np.ndarray, n_folds: int, seed: int) -> np.ndarray:
+    """Deal participants to folds in turn, site by site and class by class, each cell in random order.
 
-    The participants of each site and class are dealt to the folds in random order. Each cell continues where the one
-    before it stopped, so that folds stay equally large even if cells are small.
+    Each cell continues where the one before it stopped: folds are equally large, and balanced in each cell and over the
+    classes of a site, but not over the sites of a class. All scans of a participant go to one fold.
 
     Parameters
     ----------
@@ -256,23 +258,109 @@ def assign_stratified_folds(
     ndarray of int64, shape [n]
         Number of the fold, from 0.
     """
-    order = draws.draw_uniform(seed, "k-fold order", ids)
     first, member = index_participants(ids)
-    is_first = np.zeros(len(ids), dtype=bool)
-    is_first[first] = True
-    fold = np.empty(len(ids), dtype=np.int64)
-    dealt = 0
-    for site in np.unique(sites):
-        for label in np.unique(labels):
-            members = np.flatnonzero((sites == site) & (labels == label) & is_first)
-            members = members[np.argsort(order[members], kind="stable")]
-            fold[members] = (dealt + np.arange(len(members))) % n_folds
-            dealt += len(members)
-    return fold[first][member]
+    order = np.lexsort((draws.draw_uniform(seed, "k-fold order", ids[first]), labels[first], sites[first]))
+    fold = np.empty(len(first), dtype=np.int64)
+    fold[order] = np.arange(len(first)) % n_folds
+    return fold[member]
+
+
+def assign_stratified_folds(
+    ids: np.ndarray, sites: np.ndarray, labels: np.ndarray, n_folds: int, seed: int
+) -> np.ndarray:
+    """Assign participants to folds that are balanced by site and class and in size, as well as any can be.
+
+    The numbers of participants in two folds differ by at most one: in all, at each site, of each class, and of each
+    class at each site. All scans of a participant go to one fold, so numbers of scans may differ by more.
+
+    Participants are edges of a graph between sites and classes, folds its colours: such a colouring exists for every
+    graph of this kind. It is found by dividing the edges of two folds anew (:func:`_halve`) while their numbers differ
+    by more than one in some group. No group becomes less balanced by that, so it ends.
+
+    Parameters
+    ----------
+    ids, sites, labels, n_folds, seed
+        As for :func:`deal_in_turn`.
+
+    Returns
+    -------
+    ndarray of int64, shape [n]
+        Number of the fold, from 0.
+
+    References
+    ----------
+    de Werra, Balanced schedules, INFOR 9, 230 (1971).
+    """
+    first, member = index_participants(ids)
+    order = np.argsort(draws.draw_uniform(seed, "k-fold order", ids[first]), kind="stable")
+    n_labels = len(np.unique(labels))
+    site, label = (np.unique(values[first][order], return_inverse=True)[1] for values in (sites, labels))
+    cell = site * n_labels + label
+    groups = [np.zeros_like(site), label, site, cell]
+    fold = deal_in_turn(ids, sites, labels, n_folds, seed)[first][order]
+    while True:
+        counts = np.concatenate([_count_in_folds(group, fold, n_folds) for group in groups])  # [groups, folds]
+        uneven = int(np.argmax(np.ptp(counts, axis=1)))
+        most, fewest = int(counts[uneven].argmax()), int(counts[uneven].argmin())
+        if counts[uneven, most] - counts[uneven, fewest] <= 1:
+            break
+        both = np.flatnonzero((fold == most) | (fold == fewest))
+        fold[both] = np.where(_halve(site[both], label[both]), most, fewest)
+    number = np.argsort(draws.draw_uniform(seed, "k-fold numbers", np.arange(n_folds)), kind="stable")
+    assigned = np.empty(len(first), dtype=np.int64)
+    assigned[order] = number[fold]
+    return assigned[member]
+
+
+def _count_in_folds(group: np.ndarray, fold: np.ndarray, n_folds: int) -> np.ndarray:
+    n_groups = int(group.max()) + 1
+    return np.bincount(group * n_folds + fold, minlength=n_groups * n_folds).reshape(n_groups, n_folds)
+
+
+def _halve(site: np.ndarray, label: np.ndarray) -> np.ndarray:
+    """Divide the edges of a bipartite graph into two sets whose numbers differ by at most one in every group.
+
+    Of parallel edges every second one is taken. What is left is walked in trails that run until no edge goes on, first
+    from vertices of odd degree, and every second edge of a trail is taken; trails of odd length begin in turn with an
+    edge that is taken and with one that is not.
+
+    Parameters
+    ----------
+    site, label : ndarray of int64, shape [n]
+        Ends of each edge.
+
+    Returns
+    -------
+    ndarray of bool, shape [n]
+    """
+    taken = np.zeros(len(site), dtype=bool)
+    single: dict[tuple[int, int], int] = {}
+    for edge, ends in enumerate(zip(site.tolist(), (-1 - label).tolist(), strict=True)):
+        if ends in single:
+            taken[single.pop(ends)] = True
+        else:
+            single[ends] = edge
+    ways: dict[int, dict[int, int]] = {}  # vertex -> the vertex at the other end of an edge -> the edge
+    for (here, there), edge in single.items():
+        ways.setdefault(here, {})[there] = edge
+        ways.setdefault(there, {})[here] = edge
+    odd = [vertex for vertex in ways if len(ways[vertex]) % 2]
+    surplus = 0
+    for start in [*odd, *ways]:
+        trail, here = [], start
+        while ways[here]:
+            there, edge = next(iter(ways[here].items()))
+            trail.append(edge)
+            del ways[here][there], ways[there][here]
+            here = there
+        begins = surplus <= 0
+        taken[trail[0 if begins else 1 :: 2]] = True
+        surplus += (len(trail) % 2) * (1 if begins else -1)
+    return taken
 
 
 def site_stratified_kfold(cohort: Cohort, seed: int, n_folds: int = 10, validation_folds: int = 2) -> list[Fold]:
-    """Make folds stratified by site and class.
+    """Make folds that are balanced by site and class and in size, see :func:`assign_stratified_folds`.
 
     Each fold is the test fold once, the next ``validation_folds`` validate, all others are source. With ten folds,
     source, validation and test scans are 7:2:1. Scans of a site with one class among the source scans are dropped from

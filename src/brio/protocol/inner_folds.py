@@ -10,7 +10,7 @@ from .. import draws
 from ..cohort import Cohort
 from ..cohort.sessions import index_participants
 from ..errors import BrioError
-from .folds import Fold, assign_stratified_folds
+from .folds import Fold, deal_in_turn
 
 __all__ = ["FIFTHS", "assign_inner_folds", "count_inner_folds", "make_inner_folds"]
 
@@ -55,7 +55,7 @@ def assign_inner_folds(cohort: Cohort, fold: Fold, least_sites: int, seed: int =
     first, _ = index_participants(participants)
     _check_fifths(fold, sites[first], labels[first])
     # dealt class by class, not site by site: then every fifth has both classes as soon as each has five participants
-    return assign_stratified_folds(draws.addresses(participants), labels.astype(str), site_number, FIFTHS, seed)
+    return deal_in_turn(draws.addresses(participants), labels.astype(str), site_number, FIFTHS, seed)
 
 
 def _check_fifths(fold: Fold, sites: np.ndarray, labels: np.ndarray) -> None:

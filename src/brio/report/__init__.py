@@ -1,6 +1,13 @@
 """Tables, figures and the HTML report of finished jobs: reads results, trains nothing."""
 
-from .comparisons import compare_methods, comparison_table, join_jobs, label_folders, mark_smoke_runs
+from .comparisons import (
+    check_same_folds,
+    compare_methods,
+    comparison_table,
+    join_jobs,
+    label_folders,
+    mark_smoke_runs,
+)
 from .people import compare_jobs, gather_jobs, write_joined_tables
 from .predictions import render_prediction_page
 from .sites import draw_sites
@@ -8,6 +15,7 @@ from .tables import markdown_table, paper_figures
 from .write import write_report
 
 __all__ = [
+    "check_same_folds",
     "compare_jobs",
     "compare_methods",
     "comparison_table",

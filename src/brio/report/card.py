@@ -166,13 +166,12 @@ def _describe_limits_of_best(contents: ReportContents) -> list[str]:
     best, lines = contents.comparison.ranked[0], []
     if best.job.summary.smoke_run:
         lines.append(f"- {best.job.summary.smoke_note}")
-    scores = best.rows.groupby("fold")["auc"].mean().dropna()
-    if len(scores) > 1:
-        lowest, highest = scores.idxmin(), scores.idxmax()
+    if len(best.scores) > 1:
+        lowest, highest = best.scores.idxmin(), best.scores.idxmax()
         lines.append(
-            f"- The AUC of {_escape(best.name)} ranges from {format_percent(float(scores[lowest]))} % "
-            f"({_escape(str(lowest))}) to {format_percent(float(scores[highest]))} % ({_escape(str(highest))}): the "
-            "mean does not predict the score at one site."
+            f"- The AUC of {_escape(best.name)} ranges from {format_percent(float(best.scores[lowest]))} % "
+            f"({_escape(lowest)}) to {format_percent(float(best.scores[highest]))} % ({_escape(highest)}): the mean "
+            f"does not predict the score {'at one site' if best.unit == 'site' else 'in one fold'}."
         )
     if len(contents.comparison.ranked) > 1:
         lines.append("- The best of several methods was chosen on the test scans, so its score tends to be too high.")

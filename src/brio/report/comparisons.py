@@ -10,10 +10,11 @@ import pandas as pd
 from ..errors import BrioError, nearest
 from ..methods import list_methods
 from ..protocol import compare_over_folds, compare_over_sites
-from ..results import Summary, average_seeds, describe_smoke_run, unit_columns
+from ..results import Summary, average_seeds, describe_smoke_run, name_units, unit_columns
 from ..results.format import format_interval, format_p, format_points, format_table, join_names
 
 __all__ = [
+    "check_same_folds",
     "compare_methods",
     "comparison_table",
     "join_jobs",
@@ -73,6 +74,23 @@ def mark_smoke_runs(summaries: Mapping[str, Summary]) -> str:
         return f"{describe_smoke_run()} {left_out}"
     marked = " ".join(map(describe_smoke_run, smoke))
     return f"{marked} {left_out} Leave out {join_names(smoke)} to test the others."
+
+
+def check_same_folds(summaries: Mapping[str, Summary]) -> None:
+    """Raise an error if k-fold jobs of one cohort have folds that share nothing but their numbers.
+
+    Parameters
+    ----------
+    summaries : dict of Summary
+        Of each job, by the name of its folder.
+    """
+    first: dict[str, tuple[str, Summary]] = {}
+    for name, summary in summaries.items():
+        if summary.protocol == "kfold":
+            other, known = first.setdefault(summary.cohort, (name, summary))
+            if known.fold_rule != summary.fold_rule or known.fingerprint != summary.fingerprint:
+                why = "are of other scans" if known.fingerprint != summary.fingerprint else "were made by another rule"
+                raise BrioError(f"{name}: its folds {why} than those of {other}, so scores cannot be paired; run again")
 
 
 def join_jobs(jobs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -268,18 +286,15 @@ def paired_scores(rows: pd.DataFrame, metric: str = "auc") -> pd.DataFrame:
         raise BrioError("scores of several cohorts or protocols cannot be paired; select one at a time")
     cohort, units = rows["cohort"].iloc[0], unit_columns(rows["protocol"].iloc[0])
     n_test = rows.groupby(units)["n_test"].agg(["min", "max"])
-    for unit, least, most in n_test[n_test["min"] != n_test["max"]].itertuples():
+    unequal = n_test[n_test["min"] != n_test["max"]]
+    for unit, (least, most) in zip(name_units(unequal.index), unequal.to_numpy().tolist(), strict=True):
         raise BrioError(
-            f"{cohort}, {_name_unit(unit)}: some methods were tested on {least} scans, others on {most}; "
+            f"{cohort}, {unit}: some methods were tested on {least} scans, others on {most}; "
             "run them with the same exclusions and folds"
         )
     scores = average_seeds(rows, metric, units=units)
     position = {entry.name: k for k, entry in enumerate(list_methods())}
     return scores[sorted(scores.columns, key=lambda name: position.get(name.split(" (")[0], len(position)))]
-
-
-def _name_unit(index: object) -> str:
-    return f"fold {index[1]} of seed {index[0]}" if isinstance(index, tuple) else str(index)
 
 
 def _format_differences(differences: pd.DataFrame, protocol: str, alpha: float, tested: bool) -> str:
@@ -319,14 +334,15 @@ def _name_missing(group: pd.DataFrame, protocol: str, metric: str) -> list[str]:
     scores, by = paired_scores(group, metric), unit_columns(protocol)
     ran = group.assign(ran=True).groupby([*by, "method"])["ran"].any().unstack("method")[scores.columns].notna()
     parts = []
-    for index in scores.index[scores.isna().any(axis=1)]:
+    missing = scores.index[scores.isna().any(axis=1)]
+    for name, index in zip(name_units(missing), missing, strict=True):
         absent = [m for m in scores if not ran.loc[index, m]]
         silent = [m for m in scores if ran.loc[index, m] and pd.isna(scores.loc[index, m])]
         why = [f"no run of {', '.join(absent)}"] if absent else []
         if silent:
             everywhere = len(silent) + len(absent) == len(scores.columns)
             why.append(f"no {METRIC_NAMES[metric]}" + ("" if everywhere else f" of {', '.join(silent)}"))
-        parts.append(f"{_name_unit(index)} ({'; '.join(why)})")
+        parts.append(f"{name} ({'; '.join(why)})")
     if not parts:
         return []
     more = f" and {len(parts) - MOST_NAMED} more" if len(parts) > MOST_NAMED else ""

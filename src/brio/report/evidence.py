@@ -13,7 +13,7 @@ import pandas as pd
 from ..cohort.class_names import ClassNames
 from ..errors import BrioError
 from ..protocol.calibration import calibration_error
-from ..results import MethodSummary, Plan, StoredJob, StoredRun, StoredStudy
+from ..results import MethodSummary, Plan, StoredJob, StoredRun, StoredStudy, average_seeds, name_units, unit_columns
 from ..results.files import PLAN, PREDICTIONS, STUDY, SUMMARY, file_error, is_kept, require_folder
 from ..studies.arms import TUNED
 from ..studies.reused import REUSED, REUSED_OF_0_1
@@ -71,6 +71,12 @@ class EvidenceArm:
     def rows(self) -> pd.DataFrame:
         """One row per run, with the name of the arm as method."""
         return self.job.rows[self.job.rows["method"] == self.method].assign(method=self.name)
+
+    @cached_property
+    def scores(self) -> pd.Series:
+        """The AUC of every unit that has one, by its name: a test site, or a fold of one seed."""
+        scores = average_seeds(self.rows, units=unit_columns(self.protocol))[self.name]
+        return scores.set_axis(name_units(scores.index)).dropna()
 
     @cached_property
     def predictions(self) -> pd.DataFrame:

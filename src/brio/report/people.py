@@ -26,7 +26,15 @@ from ..results.files import PLAN, SUMMARY
 from ..results.format import MISSING, format_interval, format_p, format_percent, format_points, format_table
 from ..results.people import compute_chance_p
 from ..results.sites import COVARIANCE_COLUMNS, SITE_COLUMNS, read_covariances, write_site_tables
-from .comparisons import PROTOCOL_NAMES, comparison_table, join_jobs, label_folders, mark_smoke_runs, name_methods
+from .comparisons import (
+    PROTOCOL_NAMES,
+    check_same_folds,
+    comparison_table,
+    join_jobs,
+    label_folders,
+    mark_smoke_runs,
+    name_methods,
+)
 from .ranking import LINEAR_METHODS
 
 __all__ = ["JoinedJobs", "compare_jobs", "gather_jobs", "write_joined_tables"]
@@ -79,6 +87,7 @@ def gather_jobs(jobs: Sequence[StoredJob]) -> JoinedJobs:
         If the jobs are of several cohorts or protocols, or methods were tested on different scans.
     """
     labels = label_folders([job.folder for job in jobs])
+    check_same_folds({label: job.summary for label, job in zip(labels, jobs, strict=True)})
     frames = {label: job.rows for label, job in zip(labels, jobs, strict=True)}
     rows = join_jobs(frames)
     if rows[["cohort", "protocol"]].drop_duplicates().shape[0] != 1:

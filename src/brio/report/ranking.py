@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,8 +28,7 @@ class Comparison:
     Attributes
     ----------
     ranked : list of EvidenceArm
-        Best first; without controls and arms that only vary a setting, and without smoke runs unless there are no
-        others.
+        Best first; without controls, and without smoke runs unless there are no others.
     reference : EvidenceArm or None
         A linear method, else BRIO, else the best method; None where nothing is ranked.
     has_linear_reference : bool
@@ -49,20 +49,24 @@ def compare_arms(arms: Sequence[EvidenceArm]) -> Comparison:
     Parameters
     ----------
     arms : sequence of EvidenceArm
-        All under the same protocol.
+        All under the same protocol. Those on other scans than most are not ranked.
 
     Returns
     -------
     Comparison
         P values are corrected within these arms (Holm).
     """
-    candidates = [arm for arm in arms if arm.plain and not arm.control and arm.summary.auc.mean is not None]
+    candidates = [arm for arm in arms if not arm.control and arm.summary.auc.mean is not None]
+    scans = Counter(arm.job.summary.fingerprint for arm in candidates).most_common(1)
+    candidates = [arm for arm in candidates if arm.job.summary.fingerprint == scans[0][0]]  # others cannot be paired
     complete = [arm for arm in candidates if not arm.job.summary.smoke_run]
     ranked = sorted(complete or candidates, key=lambda arm: -(arm.summary.auc.mean or 0.0))
     if not ranked:
         return Comparison([], None, False, {})
     by_name = {arm.name: arm for arm in ranked}
-    linear = next((by_name[name] for name in LINEAR_METHODS if name in by_name), None)
+    linear = next((by_name[name] for name in LINEAR_METHODS if name in by_name), None) or next(
+        (arm for name in LINEAR_METHODS for arm in ranked if arm.method == name), None
+    )
     reference = linear or by_name.get("brio") or ranked[0]
     table = _test_against(reference.name, ranked)
     differences = {str(row["method"]): {str(k): v for k, v in row.items()} for row in table.to_dict("records")}

@@ -1,4 +1,4 @@
-"""A figure of a job: the AUC of every method at every test site."""
+"""A figure of a job: the AUC of every method at every test site, or in every fold of every seed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ..drawing import STYLES, make_panels, save_figure
-from ..results import Summary
+from ..results import Summary, average_seeds, name_units, unit_columns
 from ..results.format import format_count, format_percent
 
 __all__ = ["draw_sites"]
@@ -17,7 +17,8 @@ __all__ = ["draw_sites"]
 def draw_sites(rows: pd.DataFrame, summary: Summary, path: str | Path, title: str = "") -> Path:
     """Draw the AUC at each test site (mean over seeds) and, below it, the mean over sites with its 95 % interval.
 
-    A smoke run is marked as such above the title.
+    Under k-fold, folds of different seeds are different folds: each has its own line. A smoke run is marked as such
+    above the title.
 
     Parameters
     ----------
@@ -35,8 +36,9 @@ def draw_sites(rows: pd.DataFrame, summary: Summary, path: str | Path, title: st
     Path
         The file.
     """
-    scores = 100 * rows.groupby(["fold", "method"])["auc"].mean().unstack("method")
-    sizes = rows.groupby("fold")["n_test"].first()
+    by = unit_columns(summary.protocol)
+    scores = 100 * average_seeds(rows, units=by)
+    sizes = rows.groupby(by)["n_test"].first()
     methods = list(summary.methods)
     order = scores.mean(axis=1).sort_values(na_position="first").index
     height = np.arange(len(order), dtype=float) + 1.8
@@ -73,12 +75,13 @@ def draw_sites(rows: pd.DataFrame, summary: Summary, path: str | Path, title: st
     lowest = 0.6 - 0.42 * (len(methods) - 1)
     axis.set_yticks([(0.6 + lowest) / 2, *height])
     unit = "site" if summary.protocol == "loso" else "fold"
-    axis.set_yticklabels([f"mean over {unit}s,\n95 % interval", *(f"{f}  (n = {sizes[f]})" for f in order)], fontsize=9)
+    names = [f"{name}  (n = {sizes[place]})" for name, place in zip(name_units(order), order, strict=True)]
+    axis.set_yticklabels([f"mean over {unit}s,\n95 % interval", *names], fontsize=9)
     axis.set_ylim(lowest - 0.5, height[-1] + 0.9)
     least = float(scores.min().min())
     axis.set_xlim(min(45.0, 50.0 if np.isnan(least) else least - 4), 102)
     axis.set_xticks([t for t in range(0, 101, 10) if t >= axis.get_xlim()[0]])
-    axis.set_xlabel(f"AUC at the test {unit}, %")
+    axis.set_xlabel(f"AUC {'at' if unit == 'site' else 'in'} the test {unit}, %")
     axis.tick_params(axis="y", length=0)
     axis.spines["left"].set_visible(False)
     counts = (format_count(len(order), f"test {unit}"), format_count(len(summary.seeds), "seed"))

@@ -138,8 +138,8 @@ def explain_balanced_accuracy(answers: Answers) -> str:
     sensitivity, specificity = summary.sensitivity.mean or 0.0, summary.specificity.mean or 0.0
     text = (
         f"An AUC of {format_percent(auc)} % allows a balanced accuracy of about {format_percent(answers.allowed)} %, "
-        f"but decisions reach {format_percent(accuracy)} %: scans of a site are ordered better than its threshold "
-        "divides them"
+        f"but decisions reach {format_percent(accuracy)} %: scans of a {answers.arm.unit} are ordered better than its "
+        "threshold divides them"
     )
     if abs(sensitivity - specificity) >= 0.1:
         side = "positive" if sensitivity > specificity else "negative"
@@ -147,7 +147,7 @@ def explain_balanced_accuracy(answers: Answers) -> str:
             f" (sensitivity {format_percent(sensitivity)} %, specificity {format_percent(specificity)} %: too many "
             f"{side} answers)"
         )
-    return f"{text}. A threshold set at each site would help."
+    return f"{text}." + (" A threshold set at each site would help." if answers.arm.unit == "site" else "")
 
 
 def describe_site_calibration(answers: Answers, classes: ClassNames) -> str:

@@ -117,10 +117,10 @@ def _describe_points(name: str, reference: str, difference: float) -> str:
 def _choose_compared_arm(comparison: Comparison, reference: EvidenceArm) -> EvidenceArm:
     """Return the best arm; where a linear method is best, BRIO, else the best arm that is not linear."""
     best = comparison.ranked[0]
-    if best is not reference and best.name not in LINEAR_METHODS:
+    if best is not reference and best.method not in LINEAR_METHODS:
         return best
     others = [arm for arm in comparison.ranked if arm is not reference]
-    networks = [arm for arm in others if arm.name not in LINEAR_METHODS]
+    networks = [arm for arm in others if arm.method not in LINEAR_METHODS]
     brio = [arm for arm in networks if arm.name == "brio"]
     return (brio or networks or others)[0]
 

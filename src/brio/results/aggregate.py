@@ -24,6 +24,7 @@ __all__ = [
     "INTERVALS",
     "average_seeds",
     "mean_correction",
+    "name_units",
     "summarise_ensemble",
     "summarise_metrics",
     "summarise_scores",
@@ -54,6 +55,22 @@ def unit_columns(protocol: str) -> list[str]:
     (['fold'], ['seed', 'fold'])
     """
     return ["fold"] if protocol == "loso" else ["seed", "fold"]
+
+
+def name_units(units: pd.Index) -> list[str]:
+    """Return the names of units for people: test sites, or folds with their seeds.
+
+    Parameters
+    ----------
+    units : Index
+        Of the columns that :func:`unit_columns` returns.
+
+    Examples
+    --------
+    >>> name_units(pd.Index(["KKI", "NYU"])), name_units(pd.MultiIndex.from_tuples([(0, "3")], names=["seed", "fold"]))
+    (['KKI', 'NYU'], ['fold 3 of seed 0'])
+    """
+    return [f"fold {unit[1]} of seed {unit[0]}" if isinstance(unit, tuple) else str(unit) for unit in units]
 
 
 def average_seeds(

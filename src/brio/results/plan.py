@@ -94,6 +94,9 @@ class Plan:
     methods : dict of PlannedMethod
     protocol : {"loso", "kfold"}
     protocol_settings : dict
+    fold_rule : int or None
+        Version of the rule that made the folds of k-fold (:data:`brio.protocol.FOLD_RULE`); None for the first,
+        and under leave-one-site-out.
     harmonise : dict or None
     seeds : tuple of int
     folds : tuple of str or None
@@ -127,6 +130,7 @@ class Plan:
     device: Name
     threads: StoredPositiveCount | None
     stacks: tuple[tuple[Hex, ...], ...] = ()
+    fold_rule: StoredPositiveCount | None = field(default=None, metadata=OMIT_NONE)
     reused_from: str | None = field(default=None, metadata=OMIT_NONE | formerly("handed_in"))
     hashes: str | None = field(default=None, metadata=OMIT_NONE)
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ..connectome import HarmonisationRule
 from ..methods import find_method, make_method
-from .aggregate import INTERVALS, average_seeds, summarise_ensemble, summarise_metrics, unit_columns
+from .aggregate import INTERVALS, average_seeds, name_units, summarise_ensemble, summarise_metrics, unit_columns
 from .format import format_interval, format_percent
 from .people import compute_chance_p, summarise_people
 from .plan import Plan
@@ -74,6 +74,7 @@ def summarise(
         n_excluded=len(plan.excluded),
         protocol=plan.protocol,
         protocol_settings=plan.protocol_settings,
+        fold_rule=plan.fold_rule,
         folds=tuple(sorted(set(rows["fold"]))),
         seeds=plan.seeds,
         smoke_run=plan.folds is not None or (_do_seeds_matter(plan, facts) and len(plan.seeds) < FULL_SEEDS),
@@ -96,10 +97,11 @@ def _summarise_method(
 ) -> MethodSummary:
     entry, planned = find_method(name), plan.methods[name]
     own = rows[rows["method"] == name]
-    without_auc = own[own["auc"].isna()].drop_duplicates("fold").set_index("fold")["note"]
+    units = unit_columns(plan.protocol)
+    without_auc = own[own["auc"].isna()].groupby(units)["note"].first()
     tuned = planned.tuned
     own_predictions = predictions[predictions["method"] == name]
-    scores = average_seeds(own, units=unit_columns(plan.protocol))[name]
+    scores = average_seeds(own, units=units)[name]
     scores_by_field: dict[str, Any] = {
         **summarise_metrics(own, plan.protocol),
         **summarise_people(own_predictions, plan.protocol, name),
@@ -125,7 +127,7 @@ def _summarise_method(
         auc_of_averaged_logits=summarise_ensemble(own_predictions, plan.protocol),
         p_chance=compute_chance_p(scores, own, plan.protocol),
         validation_auc=_average(own, "validation_auc"),
-        without_auc={str(fold): str(note) for fold, note in without_auc.items()},
+        without_auc=dict(zip(name_units(without_auc.index), map(str, without_auc), strict=True)),
     )
 
 

@@ -11,7 +11,17 @@ from ..errors import BrioError
 from ..methods import find_method
 from ..methods.provenance import find_block
 from ..protocol import ProtocolSettings
-from ..schemas import Setting, SettingsOf, StoredCount, StoredNonNegative, StoredShare, from_json, to_json
+from ..schemas import (
+    OMIT_NONE,
+    Setting,
+    SettingsOf,
+    StoredCount,
+    StoredNonNegative,
+    StoredPositiveCount,
+    StoredShare,
+    from_json,
+    to_json,
+)
 from .files import SUMMARY, file_error, is_kept, read_json, require_folder
 from .run_record import ProtocolName
 
@@ -171,6 +181,8 @@ class Summary:
     protocol : {"loso", "kfold"}
     protocol_settings : dict or None
         None where an earlier version did not keep them.
+    fold_rule : int or None
+        As in :class:`Plan`.
     folds : tuple of str
     seeds : tuple of int
     smoke_run : bool
@@ -192,6 +204,7 @@ class Summary:
     n_excluded: StoredCount
     protocol: ProtocolName
     protocol_settings: Annotated[dict[str, Any], SettingsOf(ProtocolSettings)] | None = None
+    fold_rule: StoredPositiveCount | None = dataclasses.field(default=None, metadata=OMIT_NONE)
     folds: tuple[str, ...]
     seeds: tuple[StoredCount, ...]
     smoke_run: bool

@@ -13,7 +13,7 @@ from ..errors import BrioError
 from ..jobs.job import Job
 from ..jobs.resume import write_job_plan
 from ..methods import make_method
-from ..protocol import ProtocolSettings
+from ..protocol import FOLD_RULE, ProtocolSettings
 from ..results import INTERVALS, MetricSummary, Plan, StoredJob, lock_folder, summarise_metrics, write_tables
 from .arms import TUNED, Arm, ArmResults
 
@@ -114,6 +114,10 @@ def read_reused_results(folder: Path, fingerprint: str, protocol_settings: Proto
             raise BrioError(
                 f"{folder}: has other folds: protocol.{name} is {stored.get(name)} there, {wanted[name]} here"
             )
+    if summary.protocol == "kfold" and summary.fold_rule != FOLD_RULE:
+        raise BrioError(
+            f"{folder}: its folds were made by an earlier rule, under which classes were not balanced; run it again"
+        )
     return ReusedResults(job)
 
 

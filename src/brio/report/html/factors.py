@@ -86,26 +86,29 @@ def _iterate_factors(arm: EvidenceArm) -> Iterator[RunFactors]:
         )
 
 
-def summarise_qualification(runs: Sequence[RunFactors]) -> dict[str, Any]:
-    """Average the qualification of each fold over its seeds, for the script of the page to draw.
+def summarise_qualification(runs: Sequence[RunFactors], protocol: str) -> dict[str, Any]:
+    """Average the qualification of each test site over its seeds, for the script of the page to draw.
 
     Seeds have different validation sites, so a pair is averaged over the seeds in which both its sites are source
-    sites.
+    sites. Under k-fold another seed makes other folds, so nothing is averaged.
 
     Parameters
     ----------
     runs : sequence of RunFactors
+    protocol : {"loso", "kfold"}
 
     Returns
     -------
     dict of str to dict
-        By fold. ``pairs`` holds, for each pair of ``sites`` (in the order of ``itertools.combinations``) and class, the
-        strength g and then the J weights alpha_bar; ``support`` holds q_re for each site and class. Both are None where
-        no seed has the pair or site.
+        By test site, or by fold and seed. ``pairs`` holds, for each pair of ``sites`` (in the order of
+        ``itertools.combinations``) and class, the strength g and then the J weights alpha_bar; ``support`` holds q_re
+        for each site and class. Both are None where no seed has the pair or site.
     """
+    grouped: dict[str, list[RunFactors]] = {}
+    for run in sorted(runs, key=lambda run: run.fold):
+        grouped.setdefault(run.fold if protocol == "loso" else f"{run.fold} of seed {run.seed}", []).append(run)
     folds = {}
-    for fold in sorted({run.fold for run in runs}):
-        fold_runs = [run for run in runs if run.fold == fold]
+    for fold, fold_runs in grouped.items():
         sites = sorted({site for run in fold_runs for site in run.sites})
         pairs: dict[tuple[str, str], list[np.ndarray]] = {}
         support: dict[str, list[np.ndarray]] = {}

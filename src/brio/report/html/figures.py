@@ -12,7 +12,7 @@ import pandas as pd
 from ...errors import BrioError
 from ...methods.provenance import READING, REDESIGN
 from ...protocol.calibration import reliability_curve, roc_band
-from ...results import METRICS, MethodSummary, MetricSummary, mean_correction, unit_columns
+from ...results import METRICS, MethodSummary, MetricSummary, mean_correction, name_units, unit_columns
 from ...results.format import format_count, format_interval, format_percent, format_training, state_p
 from ..evidence import EvidenceArm
 from ..ranking import Comparison
@@ -165,6 +165,8 @@ def build_forest(
 ) -> dict[str, Any]:
     """Build the chart of sites: AUC at each test site (mean and range over seeds), and the mean over sites.
 
+    Under k-fold, folds of different seeds are different folds: each has its own row.
+
     Parameters
     ----------
     arms : sequence of EvidenceArm
@@ -179,19 +181,21 @@ def build_forest(
     """
     rows = pd.concat([arm.rows for arm in arms], ignore_index=True)
     competing = {arm.name for arm in arms if not arm.control} or {arm.name for arm in arms}
-    scale = make_auc_scale(rows[rows["method"].isin(competing)].groupby(["fold", "method"])["auc"].mean())
+    by = unit_columns(arms[0].protocol)
+    scale = make_auc_scale(rows[rows["method"].isin(competing)].groupby([*by, "method"])["auc"].mean())
     ordered = sorted((styles[arm.name] for arm in arms), key=lambda style: style.key)
-    seed_scores = {key: part["auc"].to_numpy(dtype=float) for key, part in rows.groupby(["fold", "method"])}
-    sizes = rows.groupby("fold")["n_test"].first()
-    class_counts = {site["site"]: site["n"] for site in (facts or {}).get("sites", [])}
+    seed_scores = {key: part["auc"].to_numpy(dtype=float) for key, part in rows.groupby([*by, "method"])}
+    sizes = rows.groupby(by)["n_test"].first()
+    class_counts = {site["site"]: site["n"] for site in (facts or {}).get("sites", []) if arms[0].unit == "site"}
     sites: list[dict[str, Any]] = [
         {
-            "name": str(fold),
-            "n": int(sizes[fold]),
-            "class_counts": class_counts.get(str(fold)),
-            "lanes": [_build_lane(scale, s, seed_scores.get((fold, s.name), np.empty(0))) for s in ordered],
+            "name": name,
+            "n": int(sizes[unit]),
+            "class_counts": class_counts.get(name),
+            "lanes": [_build_lane(scale, s, seed_scores.get((*place, s.name), np.empty(0))) for s in ordered],
         }
-        for fold in sizes.index
+        for name, unit in zip(name_units(sizes.index), sizes.index, strict=True)
+        for place in [unit if isinstance(unit, tuple) else (unit,)]
     ]
     auc_of = {arm.name: arm.summary.auc for arm in arms}
     means = [_build_mean_lane(scale, style, auc_of[style.name]) for style in ordered]

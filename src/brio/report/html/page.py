@@ -87,7 +87,7 @@ def _build_context(contents: ReportContents) -> dict[str, Any]:
         "training": training,
         "without_curves": [arm.name for arm in ordered if arm.summary.epochs and arm.name not in with_curves],
         "has_factor_methods": any(arm.summary.family == "BRIO" for arm in main),
-        "qualification": {name: summarise_qualification(runs) for name, runs in factors.items()},
+        "qualification": {name: summarise_qualification(runs, evidence.protocol) for name, runs in factors.items()},
         "brain": describe_brain(*next(iter(factors.items())), facts) if factors else None,
         "studies": [describe_study(study) for study in evidence.studies],
         "exclusions": list_exclusions(evidence),
@@ -112,7 +112,7 @@ def _build_further_table(arms: list[EvidenceArm]) -> dict[str, Any] | None:
     """Build the table of arms that are not main: of the other protocol, or with other settings."""
     if not arms:
         return None
-    comparison = compare_arms(arms)
+    comparison = compare_arms([arm for arm in arms if arm.plain])
     return {"table": build_result_table(arms, comparison), "comparison": comparison}
 
 

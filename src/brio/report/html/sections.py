@@ -87,10 +87,9 @@ def _describe_range(contents: ReportContents) -> str:
     if not contents.comparison.ranked:
         return ""
     best = contents.comparison.ranked[0]
-    scores = best.rows.groupby("fold")["auc"].mean().dropna()
-    if scores.empty:
+    if best.scores.empty:
         return ""
-    return f"{best.name} from {format_percent(float(scores.min()))} to {format_percent(float(scores.max()))} %"
+    return f"{best.name} from {format_percent(best.scores.min())} to {format_percent(best.scores.max())} %"
 
 
 def _describe_roc(contents: ReportContents) -> str:
