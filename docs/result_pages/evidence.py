@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from brio.methods import present_name
+from brio.protocol import FOLD_RULE
 from brio.results import MethodSummary, StoredJob, StoredStudy, Summary, TuningRecord
 from brio.results.files import RESULTS
 
@@ -59,6 +60,19 @@ def describe_protocol(runs: pd.DataFrame) -> str:
     held = f"{validation} validation sites and {sites - 1 - validation} source sites"
     other = held if validation else f"all {sites - 1} other sites as source sites"
     return f"{sites} folds with one test site each, {other}, {seeds} seeds"
+
+
+def describe_fold_rule(*folders: str) -> str:
+    """Say that k-fold jobs in some folders have folds of an earlier rule; empty where all have those of today."""
+    summaries = [job.summary for folder in folders for job in read_jobs(folder) if job.summary.protocol == "kfold"]
+    stale = [summary for summary in summaries if summary.fold_rule != FOLD_RULE]
+    if not stale:
+        return ""
+    which = "These results" if len(stale) == len(summaries) else f"{len(stale)} of these {len(summaries)} jobs"
+    return (
+        f"{which} have folds of an earlier rule, which did not balance the classes; they have not been computed again "
+        "with the folds that brio makes now."
+    )
 
 
 def read_summaries(folder: str) -> dict[str, Summary]:

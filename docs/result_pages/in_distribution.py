@@ -9,7 +9,7 @@ import pandas as pd
 from brio.results import mean_correction
 
 from .comparisons import Verdict, compare_kfold, describe_scores, difference_cells, fold_scores, shown
-from .evidence import link_figure, name_source, read_methods, read_paper_claim, read_runs
+from .evidence import describe_fold_rule, link_figure, name_source, read_methods, read_paper_claim, read_runs
 from .markdown import (
     STATISTICS,
     atlas_label,
@@ -122,6 +122,7 @@ def page() -> str:
     return write_page(
         TITLE,
         *_conclusion(),
+        describe_fold_rule(*map(folder, ATLASES)),
         f"{runs['fold'].nunique()} folds stratified by site and class (7 parts train, 2 validate, 1 tests), "
         f"{runs['seed'].nunique()} seeds, every method with its own settings. SD is over the folds of all seeds. "
         "Intervals and p values allow for folds that share scans: corrected resampled t (Nadeau and Bengio); p values "
@@ -148,5 +149,7 @@ def verdicts() -> list[Verdict]:
             f"{atlas_label(atlas)}: rank {auc} in AUC and {acc} in ACC of {len(ranks(atlas, 'auc'))}; "
             f"{len(shown_above)} baselines shown above it"
         )
+    note = describe_fold_rule(*map(folder, ATLASES)).removesuffix(".")
+    found = ". ".join(filter(None, ["; ".join(sentences), note]))
     word = "agrees" if worst <= 2 else "contradicted" if above >= 2 else "not shown"
-    return [Verdict("In distribution BRIO ranks first or second in AUC and ACC", "; ".join(sentences), word, FILE)]
+    return [Verdict("In distribution BRIO ranks first or second in AUC and ACC", found, word, FILE)]
