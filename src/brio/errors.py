@@ -6,7 +6,16 @@ import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["REPEAT_JOB", "WHILE_TRAINING", "BrioError", "describe_error", "file_error", "nearest", "take_first_line"]
+__all__ = [
+    "REPEAT_JOB",
+    "WHILE_TRAINING",
+    "BrioError",
+    "describe_error",
+    "file_error",
+    "find_nearest",
+    "nearest",
+    "take_first_line",
+]
 
 REPEAT_JOB = "repeat the job that wrote it"
 """What to do about a file of a job that cannot be used."""
@@ -21,6 +30,16 @@ class BrioError(ValueError):
     """
 
 
+def find_nearest(name: str, known: Iterable[str]) -> str | None:
+    """Find the known name that is closest to ``name``; None where none is close."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if not close:  # capitals are what people get wrong most
+        lowered = {one.lower(): one for one in names}
+        close = [lowered[one] for one in difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)]
+    return close[0] if close else None
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint that suggests the known name closest to ``name``, or lists all known names.
 
@@ -32,11 +51,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     "did you mean 'PITT'?"
     """
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    if not close:  # capitals are what people get wrong most
-        lowered = {one.lower(): one for one in names}
-        close = [lowered[one] for one in difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)]
-    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(names)}"
+    close = find_nearest(name, names)
+    return f"known: {', '.join(names)}" if close is None else f"did you mean '{close}'?"
 
 
 def file_error(path: Path, problem: str, remedy: str = REPEAT_JOB) -> BrioError:

@@ -11,6 +11,7 @@ from brio.cohort import Atlas, Cohort
 from brio.cohort.auditing import Audit, AuditRules, audit, format_audit
 from brio.cohort.auditing.coverage import predict_site_from_patterns, read_coverage
 from brio.cohort.auditing.duplicates import compare_scans, find_duplicates
+from brio.cohort.auditing.exclusions import ExclusionReason
 from brio.cohort.auditing.text import LONGEST_LIST
 from brio.cohort.signal import clean_scan
 from brio.errors import BrioError
@@ -84,7 +85,7 @@ def test_a_clean_cohort_is_left_alone() -> None:
 
 
 def test_each_defect_is_named_with_its_participant_and_nothing_else(defects: Audit) -> None:
-    assert defects.exclusions == {
+    assert defects.explain_exclusions() == {
         participant(1): ["7 of 24 ROIs without signal in own"],
         participant(4): ["39 valid frames in own"],
         participant(5): ["35 valid frames in own"],
@@ -125,7 +126,7 @@ def test_min_frames_itself_is_enough() -> None:
 
 def test_duplicates_of_one_label_and_site_lose_the_second_others_lose_both() -> None:
     result = audit(cohort(with_duplicates()))
-    assert result.exclusions == {
+    assert result.explain_exclusions() == {
         participant(0): [f"one scan under different sites, with {participant(36)}"],
         participant(14): [f"the same scan as {participant(12)}, which stays"],
         participant(17): [f"the same scan as {participant(15)}, which stays"],
@@ -194,7 +195,7 @@ def test_the_copy_that_stays_is_one_that_nothing_else_excludes() -> None:
     series[14] = series[12].copy()
     series[12][:, :8] = 0.0
     result = audit(cohort(series))
-    assert result.exclusions == {
+    assert result.explain_exclusions() == {
         participant(12): ["8 of 24 ROIs without signal in own", f"the same scan as {participant(14)}, which stays"]
     }
 
@@ -267,7 +268,7 @@ def test_a_companion_adds_its_exclusions_and_names_its_atlas() -> None:
         atlas=Atlas.unnamed(30, "second"),
     )
     result = audit(cohort(series), companions=[companion])
-    assert result.exclusions == {
+    assert result.explain_exclusions() == {
         participant(8): ["12 of 30 ROIs without signal in second"],
         participant(9): ["30 valid frames in second"],
     }
@@ -294,7 +295,7 @@ def test_a_column_of_the_participants_stands_in_for_an_atlas() -> None:
     covariates.loc[5, "dead_fraction_cc200"] = np.nan
     result = audit(cohort(scans(), covariates=covariates))
     # the cohort's own atlas was read: what a column says about it does not count
-    assert result.exclusions == {
+    assert result.explain_exclusions() == {
         participant(3): ["40% of the ROIs without signal in cc200 (column dead_fraction_cc200)"]
     }
     assert result.dead_by_site == {"cc200": {"A": 1, "B": 1}}
@@ -344,7 +345,10 @@ def test_a_site_that_loses_all_its_scans_is_said() -> None:
 
 def test_to_dict_is_json_and_complete(defects: Audit) -> None:
     back = json.loads(json.dumps(defects.to_dict(), allow_nan=False))
-    assert back["exclusions"] == defects.exclusions
+    assert back["exclusions"].keys() == defects.exclusions.keys()
+    for scan, reasons in back["exclusions"].items():  # codes, from which the sentences can be written again
+        stored = [ExclusionReason(**{k: tuple(v) if isinstance(v, list) else v for k, v in r.items()}) for r in reasons]
+        assert [str(reason) for reason in stored] == defects.explain_exclusions()[scan]
     assert back["rules"]["min_frames"] == 40
     assert [d["participant_id"] for d in back["dead_rois"]] == [d.participant_id for d in defects.dead_rois]
     assert "keep" not in back

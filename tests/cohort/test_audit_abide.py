@@ -75,7 +75,7 @@ def test_one_atlas_misses_a_scan_that_the_other_shows(alone: Audit, both: Audit)
     assert sites_of(alone) == {"UM_1": 1, "YALE": 2, "CALTECH": 1}
     assert sites_of(both) == {"UM_1": 1, "YALE": 2, "CALTECH": 2}
     reasons = sorted(
-        reasons for participant, reasons in both.exclusions.items() if both.site_of[participant] == "CALTECH"
+        reasons for participant, reasons in both.explain_exclusions().items() if both.site_of[participant] == "CALTECH"
     )
     assert reasons == [
         ["65 of 116 ROIs without signal in aal116", "118 of 200 ROIs without signal in cc200"],

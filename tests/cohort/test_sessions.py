@@ -264,8 +264,11 @@ def test_repeated_scans_are_no_duplicates_but_one_scan_under_two_sessions_is():
     columns = cohort.participants[["participant_id", "session", "site", "label"]]
     copied = Cohort.from_scans(scans, **{name: columns[name] for name in columns})
     result = audit(copied)
-    assert result.exclusions == {"sim0001_ses-2": ["the same scan as sim0001_ses-1, which stays"]}
+    assert result.explain_exclusions() == {"sim0001_ses-2": ["the same scan as sim0001_ses-1, which stays"]}
     assert "ONE SCAN UNDER TWO SESSIONS" in format_audit(result)
+    counts = f"1 of {len(cohort)} scans; {len(cohort) - 1} scans of {len(cohort) // 2} participants remain"
+    assert counts in format_audit(result)
+    assert "frames in first scans of participants" in format_audit(result)
     assert result.to_dict().keys() == audit(cohort.select(np.arange(0, len(cohort), 2))).to_dict().keys()
 
 

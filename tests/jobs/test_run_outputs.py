@@ -1,6 +1,7 @@
 """What ``brio run`` leaves: tables that agree with each other, with the cohort and with scikit-learn."""
 
 import json
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,6 +16,7 @@ from brio.connectome import Connectomes
 from brio.methods import make_method
 from brio.results import COLUMNS, METRICS, RunStore
 from brio.training import FittedRun, group_tensors
+from stored import rehash
 
 SITES = [f"site{e:02d}" for e in range(1, 6)]
 TEXT = {"fold": str, "participant_id": str, "note": str}
@@ -210,10 +212,24 @@ def test_exclusions_are_written_and_said(job):
     assert (job.folder / "exclusions.tsv").read_text() == f"participant_id\treasons\ntwin\t{reason}\n"
     assert f"{len(job.cohort) - 1} of {len(job.cohort)} scans are used, excluded by the audit:" in job.said.out
     assert f"  twin: {reason}" in job.said.out
-    assert job.plan["excluded"] == {"twin": [reason]}
+    assert job.plan["excluded"] == {"twin": [{"code": "duplicate", "copies": ["sim0003"], "stays": True}]}
     assert job.plan["fingerprint_before_exclusions"] == job.cohort.fingerprint
     assert job.plan["fingerprint"] != job.cohort.fingerprint
     assert job.summary["n_excluded"] == 1
+
+
+@pytest.mark.parametrize("wording", ["the same scan as sim0003, which stays", "a copy of sim0003"])
+def test_a_job_that_stored_its_reasons_as_sentences_goes_on_and_shows_them(brio, folder, tiny, job, tmp_path, wording):
+    """The wording of a reason is no part of what a job is."""
+    out = shutil.copytree(job.folder, tmp_path / "job")
+    shutil.rmtree(next((out / "runs").iterdir()))
+    (out / "plan.json").write_text(json.dumps(job.plan | {"excluded": {"twin": [wording]}}))
+    rehash(out)
+    said = brio("run", folder, "--out", out, "--method", "brio", "--method", "ridge", "--seeds", 2, *tiny)
+    assert said.status == 0, said
+    assert "resuming: 19 of 20 runs are finished" in said.out
+    assert brio("report", out).status == 0
+    assert wording in (out / "report.html").read_text(encoding="utf-8")
     assert job.summary["n_scans"] == len(job.cohort) - 1
 
 

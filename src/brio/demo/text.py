@@ -74,7 +74,9 @@ def describe_audit(audited: Audit) -> list[str]:
     -------
     list of str
     """
-    excluded = [f"   {name} at {audited.site_of[name]}: {'; '.join(why)}" for name, why in audited.exclusions.items()]
+    excluded = [
+        f"   {name} at {audited.site_of[name]}: {'; '.join(why)}" for name, why in audited.explain_exclusions().items()
+    ]
     closest = max((pair.correlation for pair in audited.next_closest.values()), default=float("nan"))
     found = [
         f"   rank correlation over time of {pair.first} and {pair.second}: {pair.correlation:.2f}; "

@@ -18,7 +18,7 @@ from .job import Job
 
 __all__ = ["CheckpointFile", "checkpoint_identity"]
 
-FORMAT = 1
+FORMAT = 2
 """Increase it whenever a checkpoint holds something else, or means it otherwise."""
 
 
@@ -84,7 +84,6 @@ def checkpoint_identity(job: Job, plan: Plan, stack: tuple[str, ...]) -> str:
     ----------
     job : Job
     plan : Plan
-        With its stacks.
     stack : tuple of str
         Keys of its runs.
 
@@ -95,7 +94,7 @@ def checkpoint_identity(job: Job, plan: Plan, stack: tuple[str, ...]) -> str:
     """
     identity = {
         "format": FORMAT,
-        "plan": plan.to_json(),
+        "plan": plan.identify(),
         "stack": stack,
         "device": job.device.describe(),
         "versions": {"torch": torch.__version__, "numpy": np.__version__},

@@ -11,7 +11,7 @@ from ..cohort import Cohort
 from ..cohort.covariates import read_covariates
 from ..cohort.given_fc import holds_fc
 from ..connectome import HarmonisationRule, require_covariates
-from ..errors import BrioError, nearest
+from ..errors import BrioError, find_nearest
 from ..methods import find_method, list_methods, make_method
 from ..protocol import (
     LEAST_SITES,
@@ -55,9 +55,9 @@ def check_folds(names: Sequence[str], known: Sequence[str]) -> None:
     """
     for name in names:
         if name not in known:
-            hint = nearest(name, known)
-            folds = "" if hint.startswith("known") else f" The folds are {', '.join(known)}."
-            raise BrioError(f"fold '{name}' is unknown; {hint}{folds}")
+            close = find_nearest(name, known)
+            hint = "" if close is None else f"did you mean '{close}'? "
+            raise BrioError(f"fold '{name}' is unknown; {hint}the folds are {', '.join(known)}")
 
 
 def check_method(

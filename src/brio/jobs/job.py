@@ -136,7 +136,7 @@ class Job:
         if self.audit is None:
             self.say(f"{len(self.cohort_before_exclusions)} scans, no exclusions applied")
             return
-        exclusions = self.audit.exclusions
+        exclusions = self.audit.explain_exclusions()
         ending = ", excluded by the audit:" if exclusions else ""
         self.say(f"{len(self.cohort)} of {len(self.cohort_before_exclusions)} scans are used{ending}")
         for participant, reasons in exclusions.items():

@@ -213,7 +213,7 @@ def describe_job(job: Job, methods: dict[str, PlannedMethod], seeds: Sequence[in
         fingerprint_before_exclusions=job.cohort_before_exclusions.fingerprint,
         fingerprint=cohort.fingerprint,
         n_scans=len(cohort),
-        excluded={} if audit is None else {p: tuple(reasons) for p, reasons in audit.exclusions.items()},
+        excluded={} if audit is None else audit.exclusions,
         audit=None if audit is None else dataclasses.asdict(spec.audit_rules),
         methods=methods,
         protocol=spec.protocol,

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 from ..errors import BrioError
 from ..formatting import format_count
@@ -60,6 +58,7 @@ _PLACE = ("device", "threads")
 """What a plan says about where runs are computed, and not about what they are."""
 
 OTHER_OUT = "choose another --out"
+WRITTEN_AGAIN = "it is written again"
 
 
 def read_earlier_plan(folder: Path) -> Plan | None:
@@ -110,7 +109,7 @@ def resume_plan(earlier: Plan, plan: JobPlan, folder: Path, allow_other_device: 
     BrioError
         If the folder belongs to another job; the message says what differs.
     """
-    here, there = _comparable(plan.document), _comparable(earlier)
+    here, there = plan.document.identify(), earlier.identify()
     here_as_there = here | {name: there[name] for name in _PLACE}
     store = RunStore(folder / RUNS)
     if allow_other_device and all(key in store for key in plan.runs):
@@ -135,11 +134,6 @@ def resume_plan(earlier: Plan, plan: JobPlan, folder: Path, allow_other_device: 
         f"{folder}: belongs to another job: {'; '.join(words[:3])}{more}. {OTHER_OUT.capitalize()}, or resume that job "
         f"with its own options, which 'brio config {folder}' prints"
     )
-
-
-def _comparable(plan: Plan) -> dict[str, Any]:
-    """A plan without its stacks and its hashes, as JSON gives it back."""
-    return json.loads(json.dumps(dataclasses.replace(plan, stacks=(), hashes=None).to_json()))
 
 
 def reserve_folder(job: Job, folder: Path) -> AbstractContextManager[None]:
@@ -238,10 +232,10 @@ def _mend_cohort_files(job: Job, plan: Plan, folder: Path) -> None:
         return
     try:
         for path in (folder / name for name in (COHORT_FACTS, GROUPS, AUDIT, EXCLUSIONS)):
-            if is_kept(path):
-                check_file(path)
+            if is_kept(path, WRITTEN_AGAIN):
+                check_file(path, WRITTEN_AGAIN)
     except BrioError as damage:
-        job.say(f"{str(damage).partition(';')[0]}; it is written again")
+        job.say(str(damage))
         write_job_plan(job, plan, folder)
 
 
@@ -261,6 +255,5 @@ def write_job_plan(job: Job, plan: Plan, folder: Path) -> None:
         plan,
         describe_cohort(job.cohort),
         None if audited is None else audited.to_dict(),
-        {} if audited is None else audited.exclusions,
         group_participants(job.cohort),
     )

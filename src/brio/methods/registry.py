@@ -289,20 +289,20 @@ def list_declared() -> list[MethodEntry]:
     return list(_DECLARED.values())
 
 
-def find_method(name: str) -> MethodEntry:
+def find_method(name: str, suggest: bool = True) -> MethodEntry:
     """Find the registered method of a name, or of the former name of a method.
 
     Raises
     ------
     BrioError
-        If there is none; the message names the nearest.
+        If there is none; the message names the nearest, if it shall suggest one.
     """
     name = present_name(name)
     if name in _RETIRED:
         raise BrioError(f"method '{name}' is not there any more: {_RETIRED[name]}")
     known = _CATALOGUED | _DECLARED
     if name not in known:
-        raise BrioError(f"method '{name}' is unknown; {nearest(name, known)}")
+        raise BrioError(f"method '{name}' is unknown{f'; {nearest(name, known)}' if suggest else ''}")
     return known[name]
 
 

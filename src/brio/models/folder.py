@@ -262,10 +262,9 @@ def _read_document(folder: Path) -> dict[str, Any]:
 
 def _make_method(record: ModelRecord, folder: Path) -> Method:
     try:
-        fixed = find_method(record.method).fixed
+        fixed = find_method(record.method, suggest=False).fixed
     except BrioError as error:
-        problem = str(error).partition("; known: ")[0]  # the list of all methods helps nobody with a stored model
-        raise file_error(folder / MODEL, problem, FIND_METHOD) from error
+        raise file_error(folder / MODEL, str(error), FIND_METHOD) from error
     try:
         method = make_method(record.method, {k: v for k, v in record.settings.items() if k not in fixed})
     except BrioError as error:

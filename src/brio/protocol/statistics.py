@@ -9,7 +9,9 @@ its own.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import combinations
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -19,7 +21,7 @@ from ..formatting import format_p
 from .intervals import detectable_difference
 from .paired_tests import Difference, adjust_holm, compare_by_corrected_t, compare_by_signed_rank
 
-__all__ = ["compare_over_folds", "compare_over_sites"]
+__all__ = ["TooFew", "compare_over_folds", "compare_over_sites"]
 
 
 def compare_over_sites(
@@ -45,9 +47,10 @@ def compare_over_sites(
     -------
     DataFrame
         One row per comparison: ``method``, ``other``, ``n_sites``, ``left_out``, ``mean_difference``, ``low``,
-        ``high``, ``better``, ``worse``, ``p``, ``p_holm``, ``smallest_p``, a ``warning`` if there are too few sites to
-        reach alpha, and ``detectable`` and ``detectable_in_family``: the smallest true difference that a t test at
-        level alpha, or at alpha divided by the number of comparisons, finds with 80 % power.
+        ``high``, ``better``, ``worse``, ``p``, ``p_holm``, ``smallest_p``, a ``warning`` (:class:`TooFew`, or
+        empty) if there are too few sites to reach alpha, and ``detectable`` and ``detectable_in_family``: the smallest
+        true difference that a t test at level alpha, or at alpha divided by the number of comparisons, finds with 80 %
+        power.
 
     Raises
     ------
@@ -137,7 +140,7 @@ def _compare_family(
             "p_holm": adjust_holm(p),
             "smallest_p": smallest,
             "warning": [
-                _warning(d, float(r), len(differences), units, alpha)
+                _find_warning(d, float(r), len(differences), units, alpha)
                 for d, r in zip(differences, reachable, strict=True)
             ],
             "detectable": [detectable_difference(d.error, d.n - 1, alpha=alpha) for d in differences],
@@ -148,14 +151,34 @@ def _compare_family(
     )
 
 
-def _warning(difference: Difference, reachable: float, comparisons: int, units: str, alpha: float) -> str:
-    """Why a comparison cannot be significant, whatever its scores; empty if it can be."""
+@dataclass(frozen=True)
+class TooFew:
+    """Why a comparison cannot be significant: ``n`` units in common if nothing was tested, else those that differ."""
+
+    n: int
+    units: str
+    alpha: float
+    smallest_p: float | None = None
+    reachable: float | None = None
+    """The smallest p after Holm's correction; None for a single comparison."""
+
+    def __str__(self) -> str:
+        if self.smallest_p is None:
+            return f"{self.n} {self.units} in common: nothing to compare"
+        corrected = "" if self.reachable is None else f" ({format_p(self.reachable)} after Holm's correction)"
+        return (
+            f"{self.n} {self.units} that differ are too few to reach p < {self.alpha:g}: "
+            f"even if all agreed, p would be {format_p(self.smallest_p)}{corrected}"
+        )
+
+
+def _find_warning(
+    difference: Difference, reachable: float, comparisons: int, units: str, alpha: float
+) -> TooFew | Literal[""]:
+    """Find why a comparison cannot be significant, whatever its scores; empty if it can be."""
     if np.isnan(difference.p):
-        return f"{difference.n} {units} in common: nothing to compare"
+        return TooFew(difference.n, units, alpha)
     if reachable <= alpha:
         return ""
-    corrected = f" ({format_p(reachable)} after Holm's correction)" if comparisons > 1 else ""
-    return (
-        f"{difference.better + difference.worse} {units} that differ are too few to reach p < {alpha:g}: "
-        f"even if all agreed, p would be {format_p(difference.smallest_p)}{corrected}"
-    )
+    n_differ = difference.better + difference.worse
+    return TooFew(n_differ, units, alpha, difference.smallest_p, reachable if comparisons > 1 else None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -160,7 +159,6 @@ def write_plan(
     plan: Plan,
     cohort_facts: dict[str, Any],
     audit: dict[str, Any] | None,
-    exclusions: Mapping[str, Sequence[str]],
     groups: pd.DataFrame | None = None,
 ) -> None:
     """Write what was decided; the plan comes last, and with it the folder belongs to this job.
@@ -173,8 +171,6 @@ def write_plan(
         Counts and ranges of the scans that are used.
     audit : dict or None
         What the audit found; None where its exclusions are not applied.
-    exclusions : dict
-        Scan -> reasons, as in the plan.
     groups : DataFrame, optional
         Groups of each participant, for scores within them.
     """
@@ -183,6 +179,7 @@ def write_plan(
         files[GROUPS] = format_csv(groups)
     if audit is not None:
         files[AUDIT] = format_json(audit)
-        lines = ["participant_id\treasons", *(f"{p}\t{'; '.join(reasons)}" for p, reasons in exclusions.items())]
+        reasons = {scan: "; ".join(map(str, reasons)) for scan, reasons in plan.excluded.items()}
+        lines = ["participant_id\treasons", *(f"{scan}\t{text}" for scan, text in reasons.items())]
         files[EXCLUSIONS] = "\n".join(lines) + "\n"
     write_recorded(folder, files | {PLAN: format_json(plan.to_json())})

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 from ..cohort import AuditRules
+from ..cohort.auditing.exclusions import ExclusionReason
 from ..connectome.harmonisation_rule import HarmonisationRule
 from ..errors import REPEAT_JOB
 from ..protocol import ProtocolSettings
@@ -87,8 +90,8 @@ class Plan:
     n_scans : int
         Scans that are used.
     excluded : dict
-        Scan -> reasons. Scans have the names of :attr:`brio.Cohort.ids`: those of participants, unless some have
-        several scans.
+        Scan -> reasons, as :class:`brio.cohort.auditing.exclusions.ExclusionReason`. Scans have the names of
+        :attr:`brio.Cohort.ids`: those of participants, unless some have several scans.
     audit : dict or None
         Rules of the audit; None where its exclusions were not applied.
     methods : dict of PlannedMethod
@@ -119,7 +122,7 @@ class Plan:
     fingerprint_before_exclusions: str
     fingerprint: str
     n_scans: StoredCount
-    excluded: dict[str, tuple[str, ...]]
+    excluded: dict[str, tuple[ExclusionReason, ...]]
     audit: Annotated[dict[str, Any], SettingsOf(AuditRules)] | None
     methods: dict[str, PlannedMethod]
     protocol: ProtocolName
@@ -138,8 +141,26 @@ class Plan:
         """Return the plan as it is written to ``plan.json``."""
         return to_json(self)
 
+    def identify(self) -> dict[str, Any]:
+        """Return what makes a job this job, as JSON has it: no stacks, no hashes, and no reasons of exclusions."""
+        identity = dataclasses.replace(self, excluded=dict.fromkeys(self.excluded, ()), stacks=(), hashes=None)
+        return json.loads(json.dumps(identity.to_json()))
+
     @classmethod
     def read(cls, folder: Path, remedy: str = REPEAT_JOB) -> Plan:
         """Read the plan of a job folder."""
         path = folder / PLAN
-        return from_json(cls, read_json(path, remedy), path, remedy)
+        return from_json(cls, _convert_reasons(read_json(path, remedy)), path, remedy)
+
+
+def _convert_reasons(document: dict[str, Any]) -> dict[str, Any]:
+    """Turn the sentences that an earlier version stored into reasons that hold them as they are."""
+    if not isinstance(excluded := document.get("excluded"), dict):
+        return document
+    converted = {
+        scan: [{"code": "recorded", "text": one} if isinstance(one, str) else one for one in reasons]
+        if isinstance(reasons, list)
+        else reasons
+        for scan, reasons in excluded.items()
+    }
+    return document | {"excluded": converted}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -149,7 +150,7 @@ def pair_with_reference(rows: pd.DataFrame, column: str, reference: str) -> pd.D
                 for word, side in (("lower", "better"), ("higher", "worse"))
             },
             "p": differences["p_holm"],
-            "warning": differences["warning"].str.replace("sites", "folds"),
+            "warning": [warning and dataclasses.replace(warning, units="folds") for warning in differences["warning"]],
         }
     )
 
@@ -221,11 +222,12 @@ def _describe_warnings(compared: pd.DataFrame, level: float) -> list[str]:
     warned = compared[compared["warning"] != ""]
     if warned.empty:
         return []
-    if len(warned) == len(compared) and warned["warning"].nunique() == 1:
-        return [f"{warned['warning'].iloc[0]}."]
-    counts = [int(warning.split()[0]) for warning in warned["warning"]]  # a warning starts with "4 sites" or "4 folds"
-    units = warned["warning"].iloc[0].split()[1]
+    warnings = list(warned["warning"])
+    if len(warned) == len(compared) and len(set(warnings)) == 1:
+        return [f"{warnings[0]}."]
+    units = warnings[0].units
     if len(warned) == len(compared):
-        return [f"Too few {units} to reach p < {level:g} in any comparison: at most {max(counts)} of them differ."]
-    arms = ", ".join(f"{display_name(arm)} ({n})" for arm, n in zip(warned["arm"], counts, strict=True))
+        most = max(warning.n for warning in warnings)
+        return [f"Too few {units} to reach p < {level:g} in any comparison: at most {most} of them differ."]
+    arms = ", ".join(f"{display_name(arm)} ({warning.n})" for arm, warning in zip(warned["arm"], warnings, strict=True))
     return [f"Too few {units} differ to reach p < {level:g}: {arms}."]

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import BrioError
+from ...schemas import to_json
 from ..cohort import Cohort
 from ..given_fc import holds_fc
 from ..sessions import index_participants
@@ -37,7 +38,7 @@ from .associations import (
 )
 from .coverage import PatternTest, predict_site_from_patterns, read_coverage
 from .duplicates import find_duplicates, find_identical_connectomes
-from .exclusions import DEFAULT_RULES, AuditRules, propose_exclusions
+from .exclusions import DEFAULT_RULES, AuditRules, ExclusionReason, propose_exclusions
 from .findings import (
     DeadRois,
     DuplicatePair,
@@ -78,8 +79,8 @@ class Audit:
         Scans as supplied, and without the proposed exclusions.
     classes_before, classes_after : tuple of two int
         Participants of each class, before and after.
-    exclusions : dict of scan to list of str
-        Proposed exclusions with all their reasons.
+    exclusions : dict of scan to tuple of ExclusionReason
+        Proposed exclusions with all their reasons: codes with parameters. :meth:`explain_exclusions` has the sentences.
     duplicates : tuple of DuplicatePair
     next_closest : dict of atlas to DuplicatePair
         The most similar pair that is not a duplicate.
@@ -115,7 +116,7 @@ class Audit:
     n_after: int
     classes_before: tuple[int, int]
     classes_after: tuple[int, int]
-    exclusions: dict[str, list[str]]
+    exclusions: dict[str, tuple[ExclusionReason, ...]]
     duplicates: tuple[DuplicatePair, ...]
     next_closest: dict[str, DuplicatePair]
     not_compared: int
@@ -147,10 +148,15 @@ class Audit:
         """Whether a participant has several scans."""
         return len(set(self.participant_of.values())) < self.n_before
 
+    def explain_exclusions(self) -> dict[str, list[str]]:
+        """Say why scans are excluded: a list of sentences for each."""
+        return {scan: [str(reason) for reason in reasons] for scan, reasons in self.exclusions.items()}
+
     def to_dict(self) -> dict[str, Any]:
         """Convert to dictionaries and lists that ``json.dumps`` accepts; without ``keep`` and names of all scans."""
         left_out = ("keep", "site_of", "participant_of", *(() if self.not_checked else ("not_checked",)))
-        return {name: value for name, value in asdict(self).items() if name not in left_out}
+        found = {name: value for name, value in asdict(self).items() if name not in left_out}
+        return found | {"exclusions": to_json(self.exclusions)}
 
 
 def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, companions: Sequence[Cohort] = ()) -> Audit:
@@ -181,7 +187,7 @@ def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, compan
     >>> scans[2][:, :9] = 0.0
     >>> scans[7] = scans[5].copy()
     >>> result = audit(Cohort.from_scans(scans, site=list("AAAABBBB"), label=[0, 1] * 4))
-    >>> result.exclusions
+    >>> result.explain_exclusions()
     {'s00003': ['9 of 20 ROIs without signal in unknown'], 's00008': ['the same scan as s00006, which stays']}
     """
     if not isinstance(cohort, Cohort):

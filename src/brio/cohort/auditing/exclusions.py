@@ -15,16 +15,17 @@ A scan is excluded if
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
 import numpy as np
 
 from ...domains import Domain, Share
+from ...schemas import OMIT_NONE
 from ...settings import check_domains
 from .findings import DEAD_FRACTION_PREFIX, DeadRois, DuplicatePair, NonFiniteFrames, TooShort
 
-__all__ = ["DEFAULT_RULES", "AuditRules", "propose_exclusions"]
+__all__ = ["DEFAULT_RULES", "AuditRules", "ExclusionReason", "propose_exclusions"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,57 @@ class AuditRules:
 DEFAULT_RULES = AuditRules()
 
 
+@dataclass(frozen=True)
+class ExclusionReason:
+    """Why a scan is excluded: a code with its parameters, as files have it; ``str`` writes the sentence.
+
+    Attributes
+    ----------
+    code : {"empty", "dead_rois", "short", "duplicate", "conflict", "recorded"}
+    atlas : str, optional
+        Of ``empty``, ``dead_rois`` and ``short``.
+    n, of : int, optional
+        ROIs without signal and ROIs of the atlas; of ``short`` the valid frames.
+    share : float, optional
+        Of ROIs without signal, where a column of the participants table states it.
+    copies : tuple of str, optional
+        Of ``duplicate`` the copy that comes first, of ``conflict`` all other copies.
+    stays : bool, optional
+        Whether the copy that comes first is used.
+    differ : tuple of str, optional
+        What the copies of a ``conflict`` differ in: ``labels``, ``sites``.
+    text : str, optional
+        Of ``recorded``: the sentence that an earlier version stored in place of a code.
+    """
+
+    code: Literal["empty", "dead_rois", "short", "duplicate", "conflict", "recorded"]
+    atlas: str | None = field(default=None, metadata=OMIT_NONE)
+    n: int | None = field(default=None, metadata=OMIT_NONE)
+    of: int | None = field(default=None, metadata=OMIT_NONE)
+    share: float | None = field(default=None, metadata=OMIT_NONE)
+    copies: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
+    stays: bool | None = field(default=None, metadata=OMIT_NONE)
+    differ: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
+    text: str | None = field(default=None, metadata=OMIT_NONE)
+
+    def __str__(self) -> str:
+        copies = self.copies or ()
+        if self.code == "empty":
+            return f"no finite value in {self.atlas}"
+        if self.code == "dead_rois" and self.share is not None:
+            column = f"{DEAD_FRACTION_PREFIX}{self.atlas}"
+            return f"{self.share:.0%} of the ROIs without signal in {self.atlas} (column {column})"
+        if self.code == "dead_rois":
+            return f"{self.n} of {self.of} ROIs without signal in {self.atlas}"
+        if self.code == "short":
+            return f"{self.n} valid frames in {self.atlas}"
+        if self.code == "duplicate":
+            return f"the same scan as {_join_names(copies)}" + (", which stays" if self.stays else "")
+        if self.code == "conflict":
+            return f"one scan under different {' and '.join(self.differ or ())}, with {_join_names(copies)}"
+        return self.text or ""
+
+
 def propose_exclusions(
     rules: AuditRules,
     non_finite: Iterable[NonFiniteFrames],
@@ -63,7 +115,7 @@ def propose_exclusions(
     short: Iterable[TooShort],
     duplicates: Sequence[DuplicatePair],
     label_of: Mapping[str, int],
-) -> dict[str, list[str]]:
+) -> dict[str, tuple[ExclusionReason, ...]]:
     """Propose the participants to exclude, by the rule of this module.
 
     Parameters
@@ -79,62 +131,56 @@ def propose_exclusions(
 
     Returns
     -------
-    dict of participant to list of str
+    dict of participant to tuple of ExclusionReason
         All reasons of each excluded participant, sorted by participant.
-
-    Notes
-    -----
-    A job stores the reasons in its plan and compares plans word by word when it is resumed: rewording a reason makes
-    unfinished jobs impossible to resume.
     """
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[str, list[ExclusionReason]] = {}
     empty = set()
     for scan in non_finite:
         if scan.empty:
             empty.add((scan.participant_id, scan.atlas))
-            reasons.setdefault(scan.participant_id, []).append(f"no finite value in {scan.atlas}")
+            reasons.setdefault(scan.participant_id, []).append(ExclusionReason("empty", scan.atlas))
     for rois in dead:
         if rois.share > rules.max_dead_fraction and (rois.participant_id, rois.atlas) not in empty:
             reasons.setdefault(rois.participant_id, []).append(_explain_dead_rois(rois))
     for frames in short:
         if (frames.participant_id, frames.atlas) not in empty:
-            reasons.setdefault(frames.participant_id, []).append(f"{frames.n_valid} valid frames in {frames.atlas}")
+            reasons.setdefault(frames.participant_id, []).append(
+                ExclusionReason("short", frames.atlas, n=frames.n_valid)
+            )
     for participant, reason in _explain_duplicates(duplicates, label_of, set(reasons)).items():
         reasons.setdefault(participant, []).append(reason)
-    return {participant: reasons[participant] for participant in sorted(reasons)}
+    return {participant: tuple(reasons[participant]) for participant in sorted(reasons)}
 
 
-def _explain_dead_rois(rois: DeadRois) -> str:
-    if rois.n_rois is None:
-        return (
-            f"{rois.share:.0%} of the ROIs without signal in {rois.atlas} (column {DEAD_FRACTION_PREFIX}{rois.atlas})"
-        )
-    return f"{rois.n_rois} of {rois.of} ROIs without signal in {rois.atlas}"
+def _explain_dead_rois(rois: DeadRois) -> ExclusionReason:
+    stated = rois.share if rois.n_rois is None else None
+    return ExclusionReason("dead_rois", rois.atlas, n=rois.n_rois, of=rois.of, share=stated)
 
 
 def _explain_duplicates(
     pairs: Sequence[DuplicatePair], label_of: Mapping[str, int], excluded: set[str]
-) -> dict[str, str]:
+) -> dict[str, ExclusionReason]:
     """Apply rule 4: the reason of each copy that is excluded."""
     site_of = {
         participant: site
         for pair in pairs
         for participant, site in zip((pair.first, pair.second), pair.sites, strict=True)
     }
-    reasons: dict[str, str] = {}
+    reasons: dict[str, ExclusionReason] = {}
     for copies in _group_copies(pairs):
-        conflicts = [
+        conflicts = tuple(
             name
             for name, value_of in (("labels", label_of), ("sites", site_of))
             if len({value_of[copy] for copy in copies}) > 1
-        ]
+        )
         retained = next((copy for copy in copies if copy not in excluded), copies[0])
         for copy in copies:
             if conflicts:
-                others = [other for other in copies if other != copy]
-                reasons[copy] = f"one scan under different {' and '.join(conflicts)}, with {_join_names(others)}"
+                others = tuple(other for other in copies if other != copy)
+                reasons[copy] = ExclusionReason("conflict", copies=others, differ=conflicts)
             elif copy != retained:
-                reasons[copy] = f"the same scan as {retained}" + ("" if retained in excluded else ", which stays")
+                reasons[copy] = ExclusionReason("duplicate", copies=(retained,), stays=retained not in excluded)
     return reasons
 
 

@@ -40,15 +40,15 @@ def format_audit(audit: Audit) -> str:
         "Proposed exclusions": _format_exclusions(audit),
         "Duplicate scans": _format_duplicates(audit),
         "ROIs without signal": _format_dead_rois(audit),
-        "Frames with missing values": _format_non_finite(audit),
-        f"Scans with fewer than {audit.rules.min_frames} valid frames": _format_short(audit),
-        "Remaining sites": _format_sites(audit),
-        "Scan length": _format_length(audit),
-        "Repetition time": _format_repetition_time(audit),
     }
+    if not audit.not_checked:
+        sections["Frames with missing values"] = _format_non_finite(audit)
+        sections[f"Scans with fewer than {audit.rules.min_frames} valid frames"] = _format_short(audit)
+    sections["Remaining sites"] = _format_sites(audit)
+    if not audit.not_checked:
+        sections["Scan length"] = _format_length(audit)
+    sections["Repetition time"] = _format_repetition_time(audit)
     if audit.not_checked:  # a cohort of connectomes without frames
-        about_frames = ("Frames", "Scans with fewer", "Scan length")
-        sections = {heading: body for heading, body in sections.items() if not heading.startswith(about_frames)}
         sections["Not checked, since connectomes have no frames"] = list(audit.not_checked)
     lines = _format_head(audit)
     for heading, body in sections.items():
@@ -78,14 +78,15 @@ def _count_people(audit: Audit, classes: tuple[int, int]) -> str:
 def _format_exclusions(audit: Audit) -> list[str]:
     if not audit.exclusions:
         return ["none"]
-    remaining = f"{audit.n_after}{_count_people(audit, audit.classes_after)} remain"
+    scans = f" scans{_count_people(audit, audit.classes_after)}" if audit.has_repeated_scans else ""
+    remaining = f"{audit.n_after}{scans} remain"
     classes = _format_classes(audit, audit.classes_after)
     summary = f"{len(audit.exclusions)} of {audit.n_before} scans; {remaining} ({classes})"
     if len(audit.exclusions) > LONGEST_LIST:
         return [summary, _count_by_site(audit.site_of[participant] for participant in audit.exclusions)]
     rows = [
         (participant, audit.site_of[participant], "; ".join(reasons))
-        for participant, reasons in audit.exclusions.items()
+        for participant, reasons in audit.explain_exclusions().items()
     ]
     return [summary, *_align_columns(rows)]
 
@@ -187,16 +188,20 @@ def _format_length(audit: Audit) -> list[str]:
     site, label = audit.length_by_site, audit.length_by_label
     if site is None or label is None:
         return ["none"]
+    scan, scans = "scan", "scans"
+    if audit.has_repeated_scans:  # tests need one value per participant
+        scan, scans = "first scan of a participant", "first scans of participants"
     if site.eta_squared is None:
-        return [f"{site.shortest} frames in every scan"]
+        return [f"{site.shortest} frames in every {scan}"]
     between = f"{site.eta_squared:.0%} of the variance lies between sites (eta squared)"
-    lines = [f"{site.shortest} to {site.longest} frames; {between}"]
+    of_first = f" in {scans}" if audit.has_repeated_scans else ""
+    lines = [f"{site.shortest} to {site.longest} frames{of_first}; {between}"]
     if site.differs_inside:
         ranges = [f"{name} ({low}-{high})" for name, (low, high) in site.differs_inside.items()]
         lines.append(f"differs within {_shorten(ranges)}")
     if site.all_shortest:
         sites = _shorten([f"{name} ({n})" for name, n in site.all_shortest.items()])
-        lines.append(f"all scans have the minimum of {site.shortest} frames at {sites}")
+        lines.append(f"all {scans} have the minimum of {site.shortest} frames at {sites}")
     if label.auc is not None and label.p is not None:
         text = f"as a score for {audit.classes[1]}: AUC {label.auc:.2f} over all sites"
         text += f" (Mann-Whitney {state_p(label.p)})"
@@ -218,7 +223,8 @@ def _format_repetition_time(audit: Audit) -> list[str]:
     if tr.differs_inside:
         lines.append(f"several values at {_shorten(tr.differs_inside)}")
     if tr.unknown:
-        lines.append(f"not stated for {format_count(tr.unknown, 'scan')}")
+        unit = "participant" if audit.has_repeated_scans else "scan"
+        lines.append(f"not stated for {format_count(tr.unknown, unit)}")
     return lines
 
 

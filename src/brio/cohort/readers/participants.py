@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...errors import BrioError, nearest
+from ...errors import BrioError, find_nearest
 from .column_names import find_column, find_covariates
 from .delimited import has_decimal_commas, split_line, split_text
 from .input_files import is_regular, read_text_file
@@ -78,9 +78,10 @@ class TextTable:
             return
         columns = [c for c in self.columns if c]
         same = [c for c in columns if c.lower() in _SAME_MEANING.get(column, ()) and c not in taken]
-        hint = f"did you mean '{same[0]}'?" if same else nearest(column, set(columns) - {*_KNOWN_COLUMNS, *taken})
-        is_near = hint.startswith("did")
-        listing = f"{hint} It has {', '.join(columns)}" if is_near else f"known: {', '.join(sorted(columns))}"
+        close = same[0] if same else find_nearest(column, set(columns) - {*_KNOWN_COLUMNS, *taken})
+        listing = f"known: {', '.join(sorted(columns))}"
+        if close is not None:
+            listing = f"did you mean '{close}'? It has {', '.join(columns)}"
         remedy = f"; {option} can name another" if option else "; rename the column that holds it"
         raise BrioError(f"{self.path}: there is no column '{column}', {listing}{remedy}")
 

@@ -63,7 +63,7 @@ def list_sections(contents: ReportContents, context: dict[str, Any]) -> dict[str
         "studies": PageSection("Studies", "Studies", format_count(len(studies), "study", "studies"))
         if studies
         else None,
-        "exclusions": PageSection("Excluded participants", "Exclusions", str(len(context["exclusions"]) or "none"))
+        "exclusions": PageSection("Excluded scans", "Exclusions", str(len(context["exclusions"]) or "none"))
         if summary
         else None,
         "configuration": PageSection("Settings", "Settings", format_count(len(context["settings"]), "method"))
