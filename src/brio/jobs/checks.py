@@ -56,8 +56,10 @@ def check_folds(names: Sequence[str], known: Sequence[str]) -> None:
     for name in names:
         if name not in known:
             close = find_nearest(name, known)
-            hint = "" if close is None else f"did you mean '{close}'? "
-            raise BrioError(f"fold '{name}' is unknown; {hint}the folds are {', '.join(known)}")
+            folds = f"known: {', '.join(sorted(known))}"
+            if close is not None:
+                folds = f"did you mean '{close}'? The folds are {', '.join(known)}."
+            raise BrioError(f"fold '{name}' is unknown; {folds}")
 
 
 def check_method(

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..domains import find_numbers
-from ..errors import BrioError, nearest
+from ..errors import BrioError, find_nearest, nearest
 from ..settings import replace_values
 from .provenance import (
     PAPERS_OWN,
@@ -289,20 +289,21 @@ def list_declared() -> list[MethodEntry]:
     return list(_DECLARED.values())
 
 
-def find_method(name: str, suggest: bool = True) -> MethodEntry:
+def find_method(name: str, list_all: bool = True) -> MethodEntry:
     """Find the registered method of a name, or of the former name of a method.
 
     Raises
     ------
     BrioError
-        If there is none; the message names the nearest, if it shall suggest one.
+        If there is none; the message names the nearest, or lists all unless told not to.
     """
     name = present_name(name)
     if name in _RETIRED:
         raise BrioError(f"method '{name}' is not there any more: {_RETIRED[name]}")
     known = _CATALOGUED | _DECLARED
     if name not in known:
-        raise BrioError(f"method '{name}' is unknown{f'; {nearest(name, known)}' if suggest else ''}")
+        hint = f"; {nearest(name, known)}" if list_all or find_nearest(name, known) else ""
+        raise BrioError(f"method '{name}' is unknown{hint}")
     return known[name]
 
 

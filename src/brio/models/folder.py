@@ -262,7 +262,7 @@ def _read_document(folder: Path) -> dict[str, Any]:
 
 def _make_method(record: ModelRecord, folder: Path) -> Method:
     try:
-        fixed = find_method(record.method, suggest=False).fixed
+        fixed = find_method(record.method, list_all=False).fixed
     except BrioError as error:
         raise file_error(folder / MODEL, str(error), FIND_METHOD) from error
     try:
