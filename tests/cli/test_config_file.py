@@ -160,3 +160,35 @@ def test_what_few_sites_settled_is_settled_again():
     again = build_plan(prepare_job(JobSpec(cohort, device="cpu", settings=options["set"])), options["method"])
     assert again.document == plan.document
     assert again.runs.keys() == plan.runs.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "in_file"),
+    [
+        ('cohort = "missing"', ["missing"], False),  # an argument, equal to what the file has
+        ('cohort = "missing"', [], True),
+        ('cohort = "cohort"\nmethod = ["ridge"]', ["--set", "dead_rois=ridge"], False),
+        ('cohort = "cohort"\nmethod = ["ridge"]\n[set]\ndead_rois = "ridge"', [], True),
+        ('cohort = "cohort"\nmethod = ["ridge"]\nworkers = 2', [], True),
+        ('cohort = "cohort"\nmethod = ["ridge"]', ["--workers", "2"], False),
+        ('cohort = "cohort"\nmethod = ["ridge"]\nfold = ["site01"]', ["--method", "site01"], False),
+    ],
+)
+def test_an_error_names_the_file_if_what_is_wrong_stands_there(brio, here, text, words, in_file):
+    (here / "study.toml").write_text(text)
+    said = brio("run", *words, "--config", "study.toml", "--out", "new")
+    assert said.status == 2
+    assert said.err.startswith("brio: study.toml: ") == in_file, said.err
+    assert not (here / "new").exists()
+
+
+@pytest.mark.parametrize("option", ["load", "slurm", "scheduler"])
+def test_a_file_makes_no_command_execute_anything(brio, here, option):
+    (here / "mine.py").write_text("open('executed', 'w')\n")
+    value = '["mine.py"]' if option == "load" else '"mine.py"'
+    (here / "study.toml").write_text(f'cohort = "cohort"\nengine = "dask"\n{option} = {value}\n')
+    said = brio("run", "--config", "study.toml", "--out", "new")
+    assert said.status == 2
+    assert f"give --{option} on the command line" in said.err
+    assert not (here / "executed").exists()
+    assert f"\n{option} =" not in brio("config", "run", "cohort", "--load", "mine.py", "--out", "new").out

@@ -37,11 +37,10 @@ class _Commands(typer.core.TyperGroup):
 
     def invoke(self, context: typer.Context) -> Any:  # type: ignore[override]
         """Run a command; on Ctrl-C say what is left of it and exit with status 130, or 143 where it is terminated."""
-        words = tuple(context.args)
         try:
             return super().invoke(context)
         except BrioError as error:
-            raise name_config_file(error, context.meta, words) from error
+            raise name_config_file(error, context.meta) from error
         except KeyboardInterrupt as interruption:
             _explain_interruption(interruption, context.invoked_subcommand)
 

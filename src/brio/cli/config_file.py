@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,15 @@ from ..settings import parse_assignments
 SETTINGS = "set"
 """The option that is a table of the file."""
 
-CONFIG_FILE, FILED = "brio config file", "brio filed"
-"""Keys of what a context remembers: the file, and how an error would name each option and setting of it."""
+CONFIG_FILE, COMMAND = "brio config file", "brio command"
+"""Keys of what a context remembers: the file, and the context of the command that it is for."""
+
+COMMAND_LINE_ONLY = {
+    "load": "executes Python code",
+    "slurm": "names shell commands to execute",
+    "scheduler": "exchanges code with another program",
+}
+"""Options that a file may not hold, and why: reading a file executes nothing."""
 
 KINDS = {bool: "true or false", int: "a whole number", float: "a number", Path: "a path in quotes", str: "text"}
 """Kinds of options in words."""
@@ -50,7 +58,7 @@ def find_kinds(command: Any) -> dict[str, tuple[type, bool]]:
 def list_options(command: Any) -> dict[str, Any]:
     """List the parameters of a command that a file may hold, by name."""
     params = {option_name(p): p for p in command.params if not getattr(p, "hidden", False)}
-    return {name: param for name, param in params.items() if name not in ("config", "help")}
+    return {name: param for name, param in params.items() if name not in ("config", "help", *COMMAND_LINE_ONLY)}
 
 
 def read_config(context: typer.Context, path: Path | None) -> Path | None:
@@ -75,8 +83,13 @@ def read_config(context: typer.Context, path: Path | None) -> Path | None:
     if path is None or context.resilient_parsing:
         return path
     options, kinds, defaults = list_options(context.command), find_kinds(context.command), {}
-    context.meta[CONFIG_FILE], context.meta[FILED] = path, {}
+    context.meta[CONFIG_FILE], context.meta[COMMAND] = path, context
     for key, value in read_configuration(path).items():
+        if key in COMMAND_LINE_ONLY:
+            raise BrioError(
+                f"{path}: '{key}' {COMMAND_LINE_ONLY[key]}, which a file must not do; remove it there and give --{key} "
+                "on the command line"
+            )
         if key not in options:
             raise BrioError(f"{path}: 'brio {context.info_name}' has no option '{key}'; {nearest(key, options)}")
         if key == SETTINGS:
@@ -86,9 +99,6 @@ def read_config(context: typer.Context, path: Path | None) -> Path | None:
         else:
             name = options[key].name
             defaults[name] = _check_value(value, *kinds[name], f"{path}: '{key}'", path.parent)
-            texts = defaults[name] if isinstance(defaults[name], list) else [defaults[name]]
-            names = [f"--{key} ", f"--{key}:", f"setting '{key}'", *(f"'{text}'" for text in texts)]
-            context.meta[FILED][f"--{key}"] = names + [f"{text}: " for text in texts if kinds[name][0] is Path]
     context.default_map = defaults
     return path
 
@@ -129,21 +139,20 @@ def merge_settings(context: typer.Context, given: list[str] | None) -> list[str]
     if not filed or context.resilient_parsing:
         return given
     on_line = parse_assignments(given or [])
-    used = [key for key in filed if key not in on_line]
-    context.meta[FILED] |= {f"--set {key}": [f"setting '{key}'", f"--set {key}:"] for key in used}
-    return [*(f"{key}={value}" for key, value in filed.items() if key not in on_line), *(given or [])]
+    context.meta[SETTINGS] = {key: value for key, value in filed.items() if key not in on_line}
+    return [*(f"{key}={value}" for key, value in context.meta[SETTINGS].items()), *(given or [])]
 
 
-def name_config_file(error: BrioError, remembered: Mapping[str, Any], words: Sequence[str]) -> BrioError:
-    """Let an error about an option or a setting name the file that it stands in.
+def name_config_file(error: BrioError, remembered: Mapping[str, Any]) -> BrioError:
+    """Let an error about an option or a setting name the file, if that is where it stands.
+
+    Of all that was given, on the command line or in the file, the error is about what it mentions first.
 
     Parameters
     ----------
     error : BrioError
     remembered : dict
-        The ``meta`` of a context; :func:`read_config` has left there what the file holds.
-    words : sequence of str
-        Of the command line, whose options win over those of the file.
+        The ``meta`` of a context; :func:`read_config` has left there the file and the context of the command.
 
     Returns
     -------
@@ -153,11 +162,32 @@ def name_config_file(error: BrioError, remembered: Mapping[str, Any], words: Seq
     file, message = remembered.get(CONFIG_FILE), str(error)
     if file is None or message.startswith(f"{file}: "):
         return error
-    filed = {flag: names for flag, names in remembered[FILED].items() if not _is_given(flag, words)}
-    if any(name in message for names in filed.values() for name in names):
-        return BrioError(f"{file}: {message}")
-    return error
+    mentions = [
+        (match.start(), -len(match[0]), in_file)
+        for pattern, in_file in _list_mentions(remembered[COMMAND], remembered.get(SETTINGS) or {})
+        if (match := re.search(pattern, message))
+    ]
+    return BrioError(f"{file}: {message}") if mentions and min(mentions)[-1] else error
 
 
-def _is_given(flag: str, words: Sequence[str]) -> bool:
-    return any(word == flag or word.startswith(f"{flag}=") for word in words)
+def _list_mentions(context: typer.Context, filed: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    """List how an error would mention each option and setting that was given, and whether it stands in the file."""
+    kinds = find_kinds(context.command)
+    for param in context.command.params:
+        name, value = option_name(param), context.params.get(param.name)
+        if name == SETTINGS:
+            keys = dict.fromkeys([*filed, *(text.partition("=")[0].strip() for text in value or ())])
+            yield from ((rf"(?<![\w.-]){re.escape(key)}(?![\w-])", key in filed) for key in keys)
+            continue
+        source = context.get_parameter_source(param.name)
+        in_file = source is not None and source.name == "DEFAULT_MAP"
+        if not in_file and (source is None or source.name != "COMMANDLINE"):
+            continue
+        values = (context.default_map or {})[param.name] if in_file else value
+        yield rf"(--|setting '){re.escape(name)}(?![\w-])", in_file
+        kind = kinds[param.name][0]
+        for value in values if isinstance(values, list | tuple) else [values]:
+            if kind in (str, Path) and value is not None:
+                yield rf"'{re.escape(str(value))}'", in_file
+            if kind is Path and value is not None:
+                yield rf"(?<![\w/.-]){re.escape(str(value))}[:/]", in_file

@@ -14,7 +14,7 @@ from ..errors import BrioError, nearest
 from ..settings import parse_assignments
 from ..version import __version__
 from .app import app
-from .config_file import SETTINGS, list_options
+from .config_file import COMMAND_LINE_ONLY, SETTINGS, list_options, option_name
 from .options import Load, load_own_methods
 
 CONFIGURABLE = ("run", "tune", "study", "fit")
@@ -91,7 +91,7 @@ def _read_job(folder: Path) -> tuple[str, dict[str, Any], dict[str, str]]:
     if companions:
         notes["with"] = f"not stored with the job: cohorts of the same participants in {', '.join(companions)}"
     if any(planned.code for planned in plan.methods.values()):
-        notes["load"] = "not stored with the job: the file with your own methods"
+        notes["method"] = "some are your own: give their file with --load on the command line"
     if tuning is None and any(planned.tuned for planned in plan.methods.values()):
         notes["tuned"] = "not stored with the job: the folder of 'brio tune' whose choices it used"
     if plan.threads is not None:
@@ -106,6 +106,8 @@ def _render(name: str, command: Any, values: Mapping[str, Any], notes: Mapping[s
         f"# Use: brio {name} --config FILE. Options on the command line win; paths are relative to this file.",
     ]
     options = list_options(command)
+    if any(option_name(param) in COMMAND_LINE_ONLY for param in command.params):
+        lines.append(f"# It executes nothing: {', '.join(f'--{key}' for key in COMMAND_LINE_ONLY)} are not stored here.")
     settings = values.get(SETTINGS) or {}
     for key, param in options.items():
         if key == SETTINGS:
