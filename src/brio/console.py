@@ -2,17 +2,63 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import os
+import select
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 
 from .progress import Progress
 
-__all__ = ["console", "say", "show_progress"]
+__all__ = ["console", "protect_streams", "say", "show_progress"]
 
 console = Console(highlight=False)
+
+
+class _Output(io.FileIO):
+    """Standard output or error that may lose its reader; what nobody reads is dropped, and the command goes on."""
+
+    def __init__(self, descriptor: int, needed: bool) -> None:
+        super().__init__(descriptor, "w", closefd=False)
+        self._needed = needed
+
+    def write(self, content: Any) -> int:  # a full pipe that does not block is waited for
+        try:
+            while (written := super().write(content)) is None:
+                select.select([], [self.fileno()], [])
+            return written
+        except OSError as error:
+            with open(os.devnull, "wb") as nothing:  # Python writes the rest again when it ends
+                os.dup2(nothing.fileno(), self.fileno())
+            if self._needed and error.errno != errno.EPIPE:
+                raise OSError(error.errno, error.strerror, "standard output") from None
+            return len(content)
+
+
+def protect_streams() -> None:
+    """Let the program work without a reader of what it prints: closed streams, and pipes that nobody reads any more.
+
+    A file that cannot be written, such as one on a full disk, is an error of standard output alone.
+    """
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        stream, encoding, lines = getattr(sys, name), "utf-8", name == "stderr"
+        if stream is None:  # closed; no file that is opened later may take its place
+            while os.open(os.devnull, os.O_RDWR) < descriptor:
+                pass
+        elif isinstance(stream, io.TextIOWrapper) and type(getattr(stream.buffer, "raw", stream.buffer)) is io.FileIO:
+            stream.flush()
+            encoding, lines = stream.encoding, lines or stream.line_buffering or stream.write_through
+        else:  # the program that calls this one has put its own there
+            continue
+        if descriptor:
+            raw = _Output(descriptor, needed=name == "stdout")
+            text = io.TextIOWrapper(io.BufferedWriter(raw), encoding, "backslashreplace", line_buffering=lines)
+            setattr(sys, name, text)
 
 
 def say(line: str) -> None:

@@ -9,13 +9,15 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
 
+from ..console import protect_streams
 from ..errors import WHILE_TRAINING, BrioError
-from ..storage import UnhashedFilesWarning, warn_unhashed
+from ..storage import UnhashedFilesWarning, remove_old_scratch, warn_unhashed
 from ..version import __version__
 from .config_file import KINDS, find_kinds, name_config_file, show_option
 
@@ -28,21 +30,20 @@ _UsageError: Any = typer.BadParameter.__base__
 """What typer raises where words make no command; it exports one kind of it alone."""
 
 
-class _Terminated(KeyboardInterrupt):
-    """The system asks the command to end; it cleans up as after Ctrl-C."""
-
-
 class _Commands(typer.core.TyperGroup):
-    """All commands; each ends in the same way when it is interrupted."""
+    """All commands."""
 
     def invoke(self, context: typer.Context) -> Any:  # type: ignore[override]
-        """Run a command; on Ctrl-C say what is left of it and exit with status 130, or 143 where it is terminated."""
+        """Run a command; an error about an option says whether it stands in a file, an interruption passes."""
         try:
             return super().invoke(context)
         except BrioError as error:
             raise name_config_file(error, context.meta) from error
         except KeyboardInterrupt as interruption:
-            _explain_interruption(interruption, context.invoked_subcommand)
+            _asked.signal = _asked.signal or signal.SIGINT
+            raise SystemExit(130) from interruption  # the parser of options has an end of its own for interruptions
+        finally:
+            _asked.command = context.invoked_subcommand
 
 
 app = typer.Typer(
@@ -79,50 +80,93 @@ def main() -> None:
     then 2. An interrupted command cleans up, says how to go on, and exits with status 130 (Ctrl-C) or 143 (terminated).
     Any other error is a defect: one line names the stack that it ended, then Python prints its trace, with status 1.
     """
+    protect_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that a terminal cannot show is no reason to stop
             stream.reconfigure(errors="backslashreplace")
+    remove_old_scratch()
+    _asked.command, _asked.signal = None, None
     try:
-        with _end_when_terminated(), _show_notice_once():
+        with _end_when_asked(), _show_notice_once():
             try:
                 status = app(standalone_mode=False, prog_name="brio")
             finally:
                 sys.stdout.flush()  # a full disk shows here, not when Python ends
-    except BrioError as error:
-        _fail(str(error))
-    except _UsageError as error:
-        _explain_usage(error)
-    except KeyboardInterrupt as interruption:  # before the command began, or after it ended
-        _explain_interruption(interruption, None)
-    except OSError as error:  # a missing file or a full disk is for the user to mend, not a defect to trace
-        _fail(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
-    except Exception as error:  # a defect, whose trace is needed to mend it, unless memory was short
-        if _is_lack_of_memory(error):
-            _fail("not enough memory; close other programs, or take fewer scans, ROIs or runs at once")
-        _introduce_trace(error)
+    except BaseException as error:  # whatever a request to end became on its way through other packages
+        if _asked.signal is not None or isinstance(error, KeyboardInterrupt):
+            _explain_interruption()
+        _explain_error(error)
         raise
+    if _asked.signal is not None:  # another package kept the exception to itself until the command was finished
+        _explain_interruption()
     if status:  # of an exit that a command asked for; commands return nothing
         sys.exit(status)
 
 
-@contextmanager
-def _end_when_terminated() -> Iterator[None]:
-    """Let a request to end, as a scheduler or a closed terminal sends it, interrupt the command like Ctrl-C."""
+def _explain_error(error: BaseException) -> None:
+    """Print what is wrong and exit; introduce a defect, whose trace is needed to mend it."""
+    if isinstance(error, BrioError):
+        _fail(str(error))
+    if isinstance(error, _UsageError):
+        _explain_usage(error)
+    if isinstance(error, OSError):  # a missing file or a full disk is for the user to mend, not a defect to trace
+        _fail(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
+    if isinstance(error, Exception):
+        if _is_lack_of_memory(error):
+            _fail("not enough memory; close other programs, or take fewer scans, ROIs or runs at once")
+        _introduce_trace(error)
 
-    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
-        raise _Terminated
+
+def _is_cleaning_up() -> bool:
+    error = sys.exception()
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
+
+
+@dataclass
+class _Asked:
+    """The command that was given, and the signal by which it was asked to end."""
+
+    command: str | None = None
+    signal: int | None = None
+
+
+_asked = _Asked()
+
+
+@contextmanager
+def _end_when_asked() -> Iterator[None]:
+    """Let Ctrl-C, and a request to end as a scheduler or a closed terminal sends it, interrupt the command.
+
+    An exception that comes while other packages are imported or collected may be lost there. It is raised again until
+    the command cleans up.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if _asked.signal is None:
+            _asked.signal = number
+            if hasattr(signal, "setitimer"):
+                signal.setitimer(signal.ITIMER_REAL, 1.0, 1.0)
+        elif number == getattr(signal, "SIGALRM", None) and _is_cleaning_up():
+            return
+        raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    earlier = {getattr(signal, name): signal.getsignal(getattr(signal, name)) for name in names}
-    earlier = {number: handler for number, handler in earlier.items() if handler == signal.SIG_DFL}  # not under nohup
-    for number in earlier:
-        signal.signal(number, interrupt)
+    earlier = {}
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM"):
+        if (number := getattr(signal, name, None)) is not None:
+            handler = signal.getsignal(number)
+            if handler in (signal.SIG_DFL, signal.default_int_handler) or hasattr(handler, "before_the_command"):
+                earlier[number] = handler  # others are left alone, as under nohup
+                signal.signal(number, interrupt)
     try:
         yield
     finally:
+        if hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
         for number, handler in earlier.items():
             signal.signal(number, handler)
 
@@ -145,12 +189,11 @@ def _show_notice_once() -> Iterator[None]:
         yield
 
 
-def _explain_interruption(interruption: KeyboardInterrupt, command: str | None) -> NoReturn:
-    terminated = isinstance(interruption, _Terminated)
-    how = " to go on from where it was" if command in _RESUMING else "; nothing is left half-written"
-    word = "terminated" if terminated else "interrupted"
-    print(f"brio: {word}; give the same command again{how}", file=sys.stderr)
-    sys.exit(143 if terminated else 130)
+def _explain_interruption() -> NoReturn:
+    how = " to go on from where it was" if _asked.command in _RESUMING else "; nothing is left half-written"
+    interrupted = _asked.signal in (None, signal.SIGINT)
+    print(f"brio: {'interrupted' if interrupted else 'terminated'}; give the same command again{how}", file=sys.stderr)
+    sys.exit(130 if interrupted else 143)
 
 
 def _is_lack_of_memory(error: Exception) -> bool:

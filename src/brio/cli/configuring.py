@@ -107,7 +107,9 @@ def _render(name: str, command: Any, values: Mapping[str, Any], notes: Mapping[s
     ]
     options = list_options(command)
     if any(option_name(param) in COMMAND_LINE_ONLY for param in command.params):
-        lines.append(f"# It executes nothing: {', '.join(f'--{key}' for key in COMMAND_LINE_ONLY)} are not stored here.")
+        lines.append(
+            f"# It executes nothing: {', '.join(f'--{key}' for key in COMMAND_LINE_ONLY)} are not stored here."
+        )
     settings = values.get(SETTINGS) or {}
     for key, param in options.items():
         if key == SETTINGS:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ import typer
 from .. import domains
 from ..console import say, show_progress
 from ..errors import BrioError
-from ..storage import refuse_existing, require_creatable
+from ..storage import open_scratch_folder, refuse_existing, require_creatable
 from .app import app
 from .engines import EngineOption, Scheduler, Slurm, Workers, open_engine
 from .options import (
@@ -89,8 +88,8 @@ def _read_scans(scans: Path, model: Path, given: dict[str, Any]) -> Iterator[Coh
 
     options = {name: None if given[name] == [] else given[name] for name in _READER_OPTIONS}
     header, kind, tr = read_known_header(model), given["kind"], given["tr"]
-    with tempfile.TemporaryDirectory(prefix="brio-scans-") as place:
-        yield read_scans_to_predict(scans, Path(place) / "scans", kind=kind, tr=tr, known_header=header, **options)
+    with open_scratch_folder() as place:
+        yield read_scans_to_predict(scans, place / "scans", kind=kind, tr=tr, known_header=header, **options)
 
 
 @app.command()

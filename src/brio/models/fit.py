@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -25,7 +24,7 @@ from ..methods import find_method, make_method
 from ..progress import Progress, silent
 from ..protocol import LEAST_SITES, Fold, find_two_class_sites, make_training_fold
 from ..results.files import EVALUATION, MEMBERS, PLAN
-from ..storage import remove_empty_folder
+from ..storage import open_scratch_folder, remove_empty_folder
 from ..storage.partial import remove_quietly
 from ..training import Method, Run
 from ..version import __version__
@@ -285,8 +284,8 @@ def _open_place(spec: JobSpec, folder: Path | None, name: str) -> Iterator[tuple
     elif spec.engine is not None and spec.engine.shares_folder:
         raise BrioError("workers need a folder that all of them can write to; give one")
     else:
-        with tempfile.TemporaryDirectory(prefix="brio-fit-") as temporary:
-            yield replace(spec, checkpoint_every=0), Path(temporary) / name
+        with open_scratch_folder() as scratch:
+            yield replace(spec, checkpoint_every=0), scratch / name
 
 
 def _learn_patterns(model: Model, connectomes: Connectomes, learned: np.ndarray) -> tuple[Patterns, ...]:

@@ -1,7 +1,7 @@
 """Writing and removing files: the only room that changes a disk, and the hashes by which damage is noticed."""
 
 from .locks import LOCK, lock_folder
-from .partial import is_partial, remove_leftovers
+from .partial import is_partial, open_scratch_folder, remove_leftovers, remove_old_scratch
 from .sums import (
     SUMS,
     UnhashedFilesWarning,
@@ -39,11 +39,13 @@ __all__ = [
     "is_partial",
     "lock_folder",
     "make_folders",
+    "open_scratch_folder",
     "read_sums",
     "refuse_existing",
     "remove_empty_folder",
     "remove_file",
     "remove_leftovers",
+    "remove_old_scratch",
     "require_creatable",
     "warn_unhashed",
     "write_atomically",

@@ -56,9 +56,9 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def make_folder(folder: Path) -> None:
+def make_folder(folder: Path, mode: int = 0o777) -> None:
     """Make a folder that must not exist, inside one that does."""
-    os.mkdir(folder)
+    os.mkdir(folder, mode)
 
 
 def rename(source: Path, target: Path) -> None:

@@ -14,15 +14,23 @@ import os
 import platform
 import re
 import secrets
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from . import disk
 
-__all__ = ["is_being_written", "is_partial", "remove_leftovers", "remove_quietly", "reserve_name"]
+__all__ = [
+    "is_being_written",
+    "is_partial",
+    "open_scratch_folder",
+    "remove_leftovers",
+    "remove_old_scratch",
+    "remove_quietly",
+    "reserve_name",
+]
 
-_NAME = re.compile(r"\.brio-([0-9a-f]{8})-([0-9]+)-([0-9a-f]{8})-[0-9]+(?:-([0-9a-f]{8}))?\.partial")
-_PROCESS = secrets.token_hex(4)
-"""Tells this process from an earlier one with the same number."""
+_NAME = re.compile(r"\.brio-([0-9a-f]{8})-([0-9]+)-(s?[0-9a-f]{8})-[0-9]+(?:-([0-9a-f]{8}))?\.partial")
 _numbers = itertools.count()
 
 
@@ -41,6 +49,20 @@ def _get_machine() -> str:
 
 def _shorten(text: str) -> str:
     return hashlib.sha256(os.fsencode(text)).hexdigest()[:8]
+
+
+def _identify_start(number: int) -> str:
+    """Return "s" and eight digits for when a process started, by which numbers that are given again are told apart."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()
+        fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+        return f"s{_shorten(boot + fields[19])}"
+    except (OSError, IndexError):  # not Linux, or it has ended
+        return ""
+
+
+_PROCESS = _identify_start(os.getpid()) or secrets.token_hex(4)
+"""Tells this process from an earlier one with the same number."""
 
 
 def reserve_name(folder: Path, final: str = "") -> Path:
@@ -111,8 +133,29 @@ def _is_dead(name: str) -> bool:
     except (ProcessLookupError, OverflowError):
         return True
     except OSError:  # it belongs to somebody else
-        return False
-    return False
+        pass
+    return process.startswith("s") and _identify_start(number) not in ("", process)
+
+
+@contextlib.contextmanager
+def open_scratch_folder() -> Iterator[Path]:
+    """Make a folder for what a command needs for itself, readable for its user alone, and remove it at the end."""
+    remove_old_scratch()
+    folder = reserve_name(Path(tempfile.gettempdir()), secrets.token_hex(8))
+    try:
+        disk.make_folder(folder, mode=0o700)
+        yield folder
+    finally:
+        remove_quietly(folder)
+
+
+def remove_old_scratch() -> None:
+    """Remove scratch folders of this user whose process was killed."""
+    place = Path(tempfile.gettempdir())
+    with contextlib.suppress(OSError):
+        for name in filter(is_partial, os.listdir(place)):
+            if _is_dead(name) and os.lstat(place / name).st_uid == os.getuid():
+                remove_quietly(place / name)
 
 
 def remove_quietly(path: Path) -> None:
