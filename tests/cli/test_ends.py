@@ -1,13 +1,18 @@
 """What a command prints last, and how it ends: errors of the system, interruptions, outputs of a job."""
 
 import importlib
+import os
+import shlex
+import subprocess
 import sys
+import tempfile
 import threading
 import warnings
 from pathlib import Path
 
 import pytest
 
+from brio.storage.partial import reserve_name
 from brio.version import __version__
 
 application = importlib.import_module("brio.cli.app")  # brio.cli has an object of the same name
@@ -80,3 +85,84 @@ def test_a_job_with_a_report_names_its_table_figure_and_page(brio, here):
     for name in ("table.md", "sites.png", "report.html"):
         assert (here / "job2" / name).stat().st_size > 0
         assert str(Path("job2") / name) in said.out
+
+
+# ---------------------------------------------------------------- streams and signals, in a process of its own
+
+
+def start(words: str, **options) -> subprocess.CompletedProcess:
+    """Run a line of a shell in which ``brio`` is the program; it ends within a minute."""
+    line = f'brio() {{ {shlex.quote(sys.executable)} -m brio "$@"; }}; {words}'
+    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False, **options)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "err"),
+    [
+        ("brio methods >&-", 0, ""),
+        ("brio methods 2>&- >&- <&-", 0, ""),
+        ("set -o pipefail; brio methods | head -1 >/dev/null", 0, ""),
+        ("PYTHONUNBUFFERED=1 brio methods | true; exit ${PIPESTATUS[0]}", 0, ""),
+        ("brio methods nothing 2>/dev/full", 2, ""),
+        ("brio methods nothing 2>&-", 2, ""),
+        ("brio methods > /dev/full", 2, "brio: standard output: No space left on device\n"),
+    ],
+)
+def test_a_stream_that_nobody_reads_ends_no_command(words, status, err):
+    ended = start(words)
+    assert (ended.returncode, ended.stderr) == (status, err)
+
+
+ASKED = "import os, signal, time\ndef ask(): os.kill(os.getpid(), signal.{signal}); time.sleep(0.1)\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "try: ask()\nexcept BaseException: pass\nwhile True: time.sleep(0.05)",  # another package keeps it to itself
+        "try: ask()\nexcept BaseException as error: raise RuntimeError('import failed') from None",
+        "exec('ask()')",  # after which Python would end itself by a signal of its own
+        "try: ask()\nfinally: time.sleep(2.5)",  # cleaning up may take longer than a reminder
+    ],
+)
+@pytest.mark.parametrize(("signal", "status", "word"), [("SIGTERM", 143, "terminated"), ("SIGINT", 130, "interrupted")])
+def test_a_command_that_is_asked_to_end_says_so_whatever_becomes_of_the_exception(tmp_path, code, signal, status, word):
+    (tmp_path / "mine.py").write_text(ASKED.format(signal=signal) + code)
+    ended = start("brio methods --load mine.py", cwd=tmp_path)
+    assert ended.returncode == status, ended.stderr
+    assert ended.stderr.splitlines()[1:] == [f"brio: {word}; give the same command again; nothing is left half-written"]
+
+
+def test_a_program_that_is_asked_to_end_while_it_is_imported_says_so():
+    code = """
+import os, signal, sys, brio.__main__ as program
+class Import:
+    def find_spec(self, name, *further):
+        if name == "brio.cli": os.kill(os.getpid(), signal.SIGTERM)
+sys.meta_path.insert(0, Import())
+program.main()
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (143, "brio: terminated; give the same command again\n")
+
+
+def test_what_a_killed_command_had_unpacked_is_removed_by_the_next(brio, tmp_path, monkeypatch):
+    code = """
+import os, signal
+from brio.storage import open_scratch_folder
+with open_scratch_folder() as folder:
+    (folder / "scan").write_text("of a participant")
+    assert folder.stat().st_mode & 0o77 == 0
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
+    (left,) = tmp_path.iterdir()
+    head, machine, _, _, *rest = left.name.split("-")
+    again = left.with_name("-".join([head, machine, str(os.getppid()), "s01234567", *rest]))  # its number is reused
+    again.mkdir()
+    live = reserve_name(tmp_path)
+    live.mkdir()
+    assert brio("version").status == 0
+    assert list(tmp_path.iterdir()) == [live]

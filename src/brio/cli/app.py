@@ -30,6 +30,10 @@ _UsageError: Any = typer.BadParameter.__base__
 """What typer raises where words make no command; it exports one kind of it alone."""
 
 
+class _AskedToEnd(KeyboardInterrupt):
+    """Ctrl-C or a signal. Python kills itself at the end if a plain KeyboardInterrupt has passed through ``exec``."""
+
+
 class _Commands(typer.core.TyperGroup):
     """All commands."""
 
@@ -150,7 +154,7 @@ def _end_when_asked() -> Iterator[None]:
                 signal.setitimer(signal.ITIMER_REAL, 1.0, 1.0)
         elif number == getattr(signal, "SIGALRM", None) and _is_cleaning_up():
             return
-        raise KeyboardInterrupt
+        raise _AskedToEnd
 
     if threading.current_thread() is not threading.main_thread():
         yield
