@@ -13,6 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
+from .errors import escape_controls
 from .progress import Progress
 
 __all__ = ["console", "protect_streams", "say", "show_progress"]
@@ -62,8 +63,8 @@ def protect_streams() -> None:
 
 
 def say(line: str) -> None:
-    """Print a line of text; square brackets in it are not markup."""
-    console.print(line, markup=False, soft_wrap=True)
+    """Print a line of text; square brackets in it are not markup, and control characters are shown, not obeyed."""
+    console.print(escape_controls(line), markup=False, soft_wrap=True)
 
 
 @contextmanager
@@ -88,7 +89,7 @@ def show_progress(quiet: bool) -> Iterator[Progress]:
             nonlocal last
             if share - last >= 0.1 - 1e-9 or share == 1.0 > last:  # 0.3 - 0.2 is a little less than 0.1
                 last = share
-                print(f"{100 * share:3.0f} %  {message}", file=sys.stderr, flush=True)
+                print(f"{100 * share:3.0f} %  {escape_controls(message)}", file=sys.stderr, flush=True)
 
         yield log
     else:
@@ -108,7 +109,7 @@ def show_progress(quiet: bool) -> Iterator[Progress]:
 
         def show(message: str, share: float) -> None:
             bar.start()  # not earlier, so that the bar does not interrupt lines that are printed first
-            bar.update(task, description=message, completed=share)
+            bar.update(task, description=escape_controls(message), completed=share)
 
         try:
             yield show

@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 from typing import Any
 
+from .errors import escape_controls
 from .storage import write_atomically
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "render_figure",
     "save_figure",
     "series_style",
+    "show_names_as_text",
 ]
 
 STYLES = [
@@ -133,9 +135,31 @@ def render_figure(figure: Any, kind: str) -> bytes:
 
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
     content = io.BytesIO()
+    show_names_as_text(figure)
     with matplotlib.rc_context({"svg.hashsalt": "brio"}):
         figure.savefig(content, format=kind, dpi=150, metadata=undated)
+    if kind == "svg":  # texts stand in its comments
+        return escape_controls(content.getvalue().decode()).encode()
     return content.getvalue()
+
+
+def show_names_as_text(figure: Any) -> None:
+    """Show dollar signs as they are: a name is no formula. Only the numbers of logarithmic axes are typeset.
+
+    Call it before a figure is drawn; :func:`render_figure` does.
+    """
+    from matplotlib.text import Text
+    from matplotlib.ticker import LogFormatter
+
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            for minor in (False, True):
+                formatter = axis.get_minor_formatter() if minor else axis.get_major_formatter()
+                if isinstance(formatter, LogFormatter):
+                    for text in axis.get_ticklabels(minor=minor):
+                        text.set_parse_math(True)
 
 
 def save_figure(figure: Any, path: str | Path) -> Path:

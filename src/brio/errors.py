@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,7 +12,9 @@ __all__ = [
     "WHILE_TRAINING",
     "BrioError",
     "describe_error",
+    "escape_controls",
     "file_error",
+    "find_control",
     "find_nearest",
     "nearest",
     "take_first_line",
@@ -22,12 +25,49 @@ REPEAT_JOB = "repeat the job that wrote it"
 WHILE_TRAINING = "while training "
 """Begins the note that an error gets when it ends a stack; method and folds follow."""
 
+_CONTROLS = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+"""Characters that steer a terminal or a page and show nothing: C0, C1, line ends, directions, those without width."""
+
+
+def find_control(text: str, allowed: str = "") -> str:
+    r"""Find the first control character of a text, written as an escape; empty where there is none.
+
+    Examples
+    --------
+    >>> find_control("Z\u00fcrich"), find_control("a\x1b[31mb"), find_control("two\nlines", allowed="\n")
+    ('', '\\x1b', '')
+    """
+    found = next((match[0] for match in _CONTROLS.finditer(text) if match[0] not in allowed), "")
+    return escape_controls(found, keep="")
+
+
+def escape_controls(text: str, keep: str = "\n\t") -> str:
+    r"""Write control characters as escapes, so that text of others cannot steer a terminal or a page.
+
+    Examples
+    --------
+    >>> print(escape_controls("site\x1b[2J\u202e1\nsite2"))
+    site\x1b[2J\u202e1
+    site2
+    """
+    return _CONTROLS.sub(lambda match: match[0] if match[0] in keep else _write_escape(ord(match[0])), text)
+
+
+def _write_escape(code: int) -> str:
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
 
 class BrioError(ValueError):
     """An error in the user's input; its message says what is wrong, where, and what to do.
 
-    The command line prints the message as one line and ends with exit status 2.
+    The command line prints the message as one line and ends with exit status 2. What it quotes of files has no control
+    characters.
     """
+
+    def __str__(self) -> str:
+        return escape_controls(super().__str__())
 
 
 def find_nearest(name: str, known: Iterable[str]) -> str | None:
@@ -83,7 +123,7 @@ def describe_error(error: BaseException) -> str:
     >>> describe_error(BrioError("no such fold")), describe_error(KeyError("fold"))
     ('no such fold', "KeyError: 'fold'")
     """
-    return str(error) if isinstance(error, BrioError) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, BrioError) else escape_controls(f"{type(error).__name__}: {error}")
 
 
 def take_first_line(text: str) -> str:

@@ -423,3 +423,14 @@ def test_covariates_that_other_arguments_give_are_refused(column):
     people = pd.DataFrame({"age": [20.0] * 6, column: ["1"] * 6})
     with pytest.raises(BrioError, match=f"covariates: .* already give {column}; drop these columns"):
         cohort(covariates=people, session=["1"] * 6)
+
+
+@pytest.mark.parametrize("keep", [np.array([True]), [0.5], np.ones((4, 4), dtype=bool), ["s00001"], np.ones(5, bool)])
+def test_a_selection_that_says_nothing_about_each_scan_is_refused(keep):
+    scans = [np.random.default_rng(i).normal(size=(50, 3)) for i in range(4)]
+    cohort = Cohort.from_scans(scans, site=list("AABB"), label=[0, 1, 0, 1])
+    with pytest.raises(BrioError, match="select"):
+        cohort.select(keep)
+    assert len(cohort.select([])) == 0
+    assert cohort.select([3, 0]).ids.tolist() == ["s00004", "s00001"]
+    assert cohort.select([True, False, False, True]).ids.tolist() == ["s00001", "s00004"]

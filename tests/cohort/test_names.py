@@ -1,4 +1,4 @@
-"""Names that a spreadsheet would execute are refused wherever they enter; names with HTML are shown as text."""
+"""Names that a spreadsheet would execute or that steer a terminal are refused; names with HTML or TeX are text."""
 
 import csv
 import dataclasses
@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 
 from brio.cohort import Atlas, Cohort
 from brio.cohort.names import is_formula
+from brio.cohort.readers import import_cohort
 from brio.cohort.simulate import Simulation, simulate
-from brio.errors import BrioError
+from brio.console import say
+from brio.drawing import make_panels, render_figure
+from brio.errors import BrioError, find_control
 from brio.jobs import JobSpec
 from brio.models import fit_model
 from brio.models.card import write_card
@@ -33,6 +36,13 @@ def test_a_formula_begins_with_its_mark_and_is_no_number(text, mark):
     if any(c.isalpha() for c in text) and not is_number(mark + text):
         assert is_formula(mark + text)
         assert is_formula(f" {mark}{text}")
+
+
+@pytest.mark.parametrize(
+    "name", ["\ufeff=1+A1", "\u200b@SUM(A1)", "\uff1dA1", "\uff0bA1", "\uff0dA1", "\uff20A1", "\t=A1", "\u00a0=A1"]
+)
+def test_a_formula_does_not_hide_behind_blanks_or_wide_marks(name):
+    assert is_formula(name)
 
 
 def is_number(text):
@@ -77,6 +87,110 @@ def test_a_formula_is_refused_at_import(place, tmp_path, monkeypatch):
     assert said.err.count("\n") == 1
     assert "begins with '=', which spreadsheets execute as a formula" in said.err
     assert [path.name for path in tmp_path.iterdir()] == ["study"]
+
+
+CONTROLS = [
+    "\x1b[31mA",
+    "\x1b]0;title\x07A",
+    "A\x9b2J",
+    "A\u202eB",
+    "A\u2028B",
+    "A\u200bB",
+    "A\u2066B",
+    "\ufeffA",
+    "A\x7f",
+]
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", CONTROLS[:4])
+def test_a_control_character_is_refused_at_import_and_never_printed(name, place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    patient = write_study(tmp_path / "study", **{place: name} if place != "participant_id" else {})
+    if place == "participant_id":
+        table = tmp_path / "study" / "participants.tsv"
+        table.write_text(table.read_text().replace("p1", name))
+    words = ["import", "table", "study", "--patient", patient, "--control", "HC", "--atlas-table", "study/rois.tsv"]
+    words += ["--name", name] if place == "name" else []
+    said = command(*words, "--out", "new")
+    assert said.status == 2, said
+    assert said.err.count("\n") == 1
+    assert "control character" in said.err
+    assert not find_control(said.err, "\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["study"]
+
+
+def test_names_of_files_and_cells_are_escaped_in_errors(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_study(tmp_path / "study")
+    np.save(tmp_path / "study" / "p7\x1b[2J.npy", np.ones((50, 4)))
+    for words in (
+        ["import", "table", "study", "--patient", "MDD", "--control", "HC"],
+        ["import", "table", "no\x1b[2Jfolder"],
+    ):
+        said = command(*words, "--out", "new")
+        assert said.status == 2
+        assert "\\x1b[2J" in said.err
+        assert not find_control(said.err, "\n")
+    with pytest.raises(BrioError, match=r"no column '\\x1b\[2J'"):
+        import_cohort("table", "study", "new", label_column="\x1b[2J")
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_a_cohort_made_in_python_takes_no_control_character(name):
+    scans = [np.random.default_rng(i).normal(size=(50, 4)) for i in range(4)]
+    plain = {"site": list("AABB"), "label": [0, 1, 0, 1]}
+    rois = pd.DataFrame({"name": ["a", "b", "c", name]})
+    for changes in (
+        {"site": ["A", "A", "B", name]},
+        {"participant_id": ["p1", "p2", "p3", name]},
+        {"classes": ("HC", name)},
+        {"name": name},
+        {"covariates": pd.DataFrame({"handedness": ["l", "r", "l", name]})},
+    ):
+        with pytest.raises(BrioError, match="control character"):
+            Cohort.from_scans(scans, **plain | changes)
+    with pytest.raises(BrioError, match="control character"):
+        Atlas("mine", rois)
+
+
+@pytest.mark.parametrize("file", ["participants.tsv", "atlas.tsv", "cohort.json"])
+def test_control_characters_in_a_cohort_folder_of_somebody_else_are_refused(file, tmp_path, monkeypatch):
+    dataclasses.replace(simulate(Simulation(n_sites=2, per_class=3, n_rois=8, frames=40)), name="plain").save(
+        tmp_path / "cohort"
+    )
+    path = tmp_path / "cohort" / file
+    old = {"participants.tsv": "sim0001", "atlas.tsv": "stable_1_L", "cohort.json": "plain"}[file]
+    path.write_text(path.read_text().replace(old, "a\\u202eb" if file == "cohort.json" else "a\x9b2Jb"))
+    monkeypatch.setattr("brio.cohort.content.hash_tables", lambda folder: json_tables(folder))
+    rehash(tmp_path / "cohort")
+    said = command("audit", tmp_path / "cohort")
+    assert said.status == 2
+    assert said.err.count("\n") == 1
+    assert not find_control(said.err, "\n")
+
+
+def test_what_is_printed_and_written_shows_control_characters(capsys):
+    say("site\x1b[2J\u202e [bold]1")
+    assert capsys.readouterr().out == "site\\x1b[2J\\u202e [bold]1\n"
+    assert not find_control(format_table(["a\x1b"], [["b\x9b"]]), "\n")
+    assert escape_markdown("a\u202eb") == r"a\\u202eb"
+
+
+def test_no_name_is_a_formula_of_a_figure():
+    figure, (left, right) = make_panels(2)
+    left.set_yticks([0, 1], [r"$\frac{$", "a$b$c"])
+    left.set_title(r"$\frac{$")
+    left.plot([0, 1], [0, 1], label=r"\$x_1$\x1b")
+    left.legend()
+    right.set_xscale("log")
+    right.plot([1, 1000], [0, 1])
+    svg = render_figure(figure, "svg").decode()
+    assert r"<!-- $\frac{$ -->" in svg
+    assert "<!-- a$b$c -->" in svg
+    assert "mathdefault{10^{" in svg  # typeset from numbers, as before
+    assert not find_control(svg, "\n\t")
+    render_figure(figure, "png")
 
 
 def test_numbers_with_a_sign_and_marks_of_missing_values_are_names_like_others(tmp_path, monkeypatch):

@@ -67,7 +67,7 @@ def test_numbers_of_many_digits_are_numbers(seconds):
         ('fold,seed,auc\n"NYU",0,1\n\n"K\nKI",0\n', "line 5 has 2 cells, the header has 3"),
         ('fold,seed,auc\n"NYU,0,1\nKKI,0,1\n', "line 3 cannot be read (unexpected end of data)"),
         ('fold,seed,auc\n"NYU" ,0,1\n', "line 2 cannot be read (',' expected after '\"')"),
-        ("fold,seed,auc\nN\0YU,0,1\n", "line 2 holds a NUL byte"),
+        ("fold,seed,auc\nN\0YU,0,1\n", "line 2 holds the control character \\x00"),
         ("fold,seed,auc\n,0,1\n", "column 'fold' is empty in row 1, text in one line that is not empty is expected"),
         ("fold,seed,auc\nNYU,0,x\n", "column 'auc' is 'x' in row 1, a number from 0 to 1 is expected"),
         ("fold,seed,auc\nNYU,0,1\nNYU,1,1.5\n", "column 'auc' is '1.5' in row 2, a number from 0 to 1 is expected"),

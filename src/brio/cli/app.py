@@ -16,7 +16,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from ..console import protect_streams
-from ..errors import WHILE_TRAINING, BrioError
+from ..errors import WHILE_TRAINING, BrioError, escape_controls
 from ..storage import UnhashedFilesWarning, remove_old_scratch, warn_unhashed
 from ..version import __version__
 from .config_file import KINDS, find_kinds, name_config_file, show_option
@@ -235,5 +235,5 @@ def _explain_usage(error: Any) -> NoReturn:
 
 
 def _fail(message: str) -> NoReturn:
-    print(f"brio: {' '.join(message.split())}", file=sys.stderr)
+    print(f"brio: {escape_controls(' '.join(message.split()))}", file=sys.stderr)
     sys.exit(2)

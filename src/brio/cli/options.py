@@ -11,6 +11,7 @@ import typer
 from .. import domains
 from ..console import say
 from ..domains import read_number
+from ..errors import escape_controls
 from .config_file import merge_settings, read_config
 
 if TYPE_CHECKING:
@@ -164,7 +165,9 @@ def load_own_methods(files: list[Path] | None) -> list[str]:
     from ..methods import load_methods
 
     for file in filter(Path.is_file, files):
-        print(f"brio: --load executes {file}", file=sys.stderr)  # not among what a command prints for programs
+        print(
+            f"brio: --load executes {escape_controls(str(file))}", file=sys.stderr
+        )  # not among what a command prints for programs
     return [name for file in files for name in load_methods(file)]
 
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from .. import domains
 from ..console import console, say, show_progress
-from ..errors import BrioError
+from ..errors import BrioError, escape_controls
 from ..version import __version__
 from .app import app
 from .engines import EngineOption, Scheduler, Slurm, Workers, open_engine
@@ -59,7 +60,7 @@ def print_result(result: Result) -> None:
     header, rows = result.text_table()
     table = Table(*header, box=None, pad_edge=False)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(escape_controls(cell)) for cell in row))
     console.print(table)
     for line in [*result.notes, f"results: {result.folder}"]:
         say(line)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..console import say
-from ..errors import BrioError
+from ..errors import BrioError, escape_controls
 from .app import app
 
 
@@ -56,7 +56,7 @@ def table(
         smoke_note = mark_smoke_runs(summaries)
         text = comparison_table(join_jobs(rows), reference, tested=not smoke_note)
         text = f"{smoke_note}\n\n{text}" if smoke_note else text
-    print(text, end="")
+    print(escape_controls(text), end="")
 
 
 @app.command()
@@ -78,7 +78,7 @@ def compare(
     text = compare_jobs(joined, reference)
     if out is not None:
         write_joined_tables(joined, out)
-    print(text, end="")
+    print(escape_controls(text), end="")
 
 
 @app.command()

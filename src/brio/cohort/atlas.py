@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import BrioError
-from .names import refuse_formula_cells
+from .names import refuse_unsafe_cells, refuse_unsafe_names
 
 __all__ = ["MATCHING_COLUMNS", "Atlas", "load_bundled_atlas", "number_repeated_names"]
 
@@ -45,7 +45,8 @@ class Atlas:
     def __post_init__(self) -> None:
         if "name" not in self.rois.columns:
             raise BrioError(f"atlas '{self.name}': the table of ROIs has no column 'name'")
-        refuse_formula_cells(self.rois, f"atlas '{self.name}'")
+        refuse_unsafe_names([self.name], "name of an atlas")
+        refuse_unsafe_cells(self.rois, f"atlas '{self.name}'")
 
     def __len__(self) -> int:
         return len(self.rois)

@@ -30,6 +30,7 @@ from .folder import (
     require_filled,
 )
 from .given_fc import holds_fc
+from .names import refuse_unsafe_names
 from .sessions import SCAN_ID
 from .signal import convert_frames
 from .writer import CohortWriter
@@ -87,6 +88,9 @@ class Cohort:
     provenance: dict[str, Any] = field(default_factory=dict)
     fingerprint: str = ""
     path: Path | None = None
+
+    def __post_init__(self) -> None:
+        refuse_unsafe_names([self.name, *self.classes], "name of the cohort or a class")
 
     def __len__(self) -> int:
         return len(self.participants)
@@ -196,8 +200,17 @@ class Cohort:
         ------
         IndexError
             If a position is out of range.
+        BrioError
+            If a mask has not one value for each scan, or a position is no whole number.
         """
-        index = np.flatnonzero(keep) if np.asarray(keep).dtype == bool else np.asarray(keep, dtype=np.int64)
+        chosen = np.asarray(keep)
+        if chosen.ndim != 1 or (chosen.dtype == bool and len(chosen) != len(self)):
+            raise BrioError(
+                f"a mask of shape {chosen.shape} cannot select among {len(self)} scans; give one value each"
+            )
+        if chosen.dtype.kind not in "biu" and len(chosen):
+            raise BrioError(f"scans are selected by positions (whole numbers) or a mask, not by {chosen.dtype}")
+        index = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
         if len(index) == len(self) and (index == np.arange(len(self))).all():
             return self
         selected = self.participants.iloc[index].reset_index(drop=True)

@@ -31,7 +31,7 @@ from ..schemas import (
 from ..schemas.records import show_value
 from ..schemas.stored_values import Range
 from ..schemas.table_files import list_text_columns
-from .names import refuse_formula_cells, refuse_formulas
+from .names import refuse_unsafe_cells, refuse_unsafe_names
 from .sessions import SCAN_ID, name_repeated_scans
 from .table_values import MISSING, check_numbers, convert_column
 
@@ -128,7 +128,7 @@ def check_participants(table: pd.DataFrame, where: str, labels_required: bool = 
             raise BrioError(
                 f"{where}: column '{column}' is missing; the table has the columns {', '.join(map(str, table.columns))}"
             )
-    refuse_formula_cells(table, where)
+    refuse_unsafe_cells(table, where)
     table = table.copy()
     for column in table.columns.intersection(["participant_id", "site"]):
         empty = table[column].isna() | (table[column].astype(str).str.strip() == "")
@@ -272,7 +272,7 @@ def read_table(path: Path, row: type, remedy: str = IMPORT_AGAIN) -> pd.DataFram
     """
     text = check_rows(read_bounded(path, MAX_PARTICIPANT_TABLE_BYTES, remedy), path, "\t", remedy)
     table = pd.read_csv(io.StringIO(text), sep="\t", dtype=str, keep_default_na=False, index_col=False)
-    refuse_formula_cells(table, str(path))
+    refuse_unsafe_cells(table, str(path))
     for column in table.columns.difference(list_text_columns(row)):
         table[column] = convert_column(table[column])
         if table[column].dtype.kind == "f" and np.isinf(table[column]).any():
@@ -319,5 +319,5 @@ def read_header(folder: Path) -> dict[str, Any]:
         version = show_value(header.get("format"))
         raise BrioError(f"{path}: format {version}, this version reads {FORMAT}; {IMPORT_AGAIN}")
     from_json(CohortHeader, header, path, IMPORT_AGAIN)
-    refuse_formulas([header["name"], *header["classes"]], f"{path}, name of the cohort or a class")
+    refuse_unsafe_names([header["name"], *header["classes"]], f"{path}, name of the cohort or a class")
     return header

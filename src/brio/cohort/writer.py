@@ -24,7 +24,7 @@ from .folder import (
     check_participants,
     format_table,
 )
-from .names import refuse_formulas
+from .names import refuse_unsafe_names
 from .signal import convert_frames
 
 __all__ = ["CohortWriter"]
@@ -74,7 +74,7 @@ class CohortWriter:
         provenance: dict[str, Any] | None = None,
         labels_required: bool = True,
     ) -> None:
-        refuse_formulas([name, atlas.name, *classes], "name of the cohort, its atlas or a class")
+        refuse_unsafe_names([name, atlas.name, *classes], "name of the cohort, its atlas or a class")
         self.out = Path(out)
         self.name = name
         self.atlas = atlas

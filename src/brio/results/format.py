@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from ..errors import escape_controls
 from ..formatting import MISSING, format_count, format_p, is_missing, state_p
 
 __all__ = [
@@ -152,14 +153,14 @@ def join_names(names: Iterable[str], most: int = 6) -> str:
 
 
 def disarm_html(text: str) -> str:
-    """Escape what a viewer of Markdown would take for an HTML tag or entity; ``p < 0.05`` and Markdown stay.
+    """Escape control characters, and what is an HTML tag or entity in Markdown; ``p < 0.05`` and Markdown stay.
 
     Examples
     --------
     >>> disarm_html("p < 0.05 at <b>site</b> &lt;")
     'p < 0.05 at &lt;b>site&lt;/b> &amp;lt;'
     """
-    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", re.sub(r"&(?=#?\w+;)", "&amp;", text))
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", re.sub(r"&(?=#?\w+;)", "&amp;", escape_controls(text)))
 
 
 def escape_markdown(name: object) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from ..errors import REPEAT_JOB, file_error
+from ..errors import REPEAT_JOB, file_error, find_control
 from .file_content import decode
 
 __all__ = ["MAX_JSON_BYTES", "parse_json"]
@@ -15,6 +15,8 @@ __all__ = ["MAX_JSON_BYTES", "parse_json"]
 MAX_JSON_BYTES = 64 << 20
 """No JSON file of brio comes near it: the plan of ten thousand runs has a megabyte."""
 MAX_DEPTH = 32
+LINES = "\r\n\t"
+"""Control characters that stored text may hold, such as the trace of an error."""
 _LARGEST = 1 << 63
 
 
@@ -42,14 +44,14 @@ def parse_json(content: bytes, path: Path, remedy: str = REPEAT_JOB) -> dict[str
     ------
     BrioError
         If the file is not JSON or holds something else, is nested deeper than 32 levels, has a key twice in one
-        object, or holds a whole number of more than 64 bits or text that no file can hold.
+        object, or holds a whole number of more than 64 bits, control characters, or text that no file can hold.
     """
     text = decode(content, path, remedy)
     try:
         document = json.loads(text, object_pairs_hook=_make_object, parse_int=_read_whole_number)
         if _is_deeper(document, MAX_DEPTH):
             raise _OddDocumentError(f"is nested deeper than {MAX_DEPTH} levels")
-        if "\\" in text:  # text as it is written cannot hold these, escapes can
+        if "\\" in text or find_control(text, LINES):
             _check_text(document)
     except RecursionError:
         raise file_error(path, f"is nested deeper than {MAX_DEPTH} levels", remedy) from None
@@ -82,7 +84,7 @@ def _is_deeper(value: Any, levels: int) -> bool:
 
 
 def _check_text(value: Any) -> None:
-    """Refuse half of a surrogate pair, which cannot be printed, and NUL, which ends file names."""
+    """Refuse half of a surrogate pair, which cannot be printed, and control characters, which steer a terminal."""
     if isinstance(value, dict):
         for key, one in value.items():
             _check_text(key)
@@ -90,5 +92,5 @@ def _check_text(value: Any) -> None:
     elif isinstance(value, list):
         for one in value:
             _check_text(one)
-    elif isinstance(value, str) and any(c == "\0" or "\ud800" <= c <= "\udfff" for c in value):
+    elif isinstance(value, str) and (find_control(value, LINES) or any("\ud800" <= c <= "\udfff" for c in value)):
         raise _OddDocumentError(f"holds the text {json.dumps(value)[:40]}, which is no text that brio writes")

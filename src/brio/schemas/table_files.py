@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..errors import REPEAT_JOB, file_error
+from ..errors import REPEAT_JOB, file_error, find_control
 from .file_content import decode
 from .records import get_hints, show_value, unfold
 from .stored_values import StoredDomain
@@ -164,15 +164,15 @@ def check_rows(content: bytes, path: Path, separator: str, remedy: str = REPEAT_
     ------
     BrioError
         If it is not UTF-8 or has no header, a row has another number of cells, a column is there twice, a quote
-        is not closed, or a line is longer than brio writes or holds NUL.
+        is not closed, or a line is longer than brio writes or holds a control character.
     """
     text = decode(content, path, remedy).removeprefix("\ufeff")
     if not text.strip():
         raise file_error(path, "is empty", remedy)
     lines = text.split("\n")
     for number, line in enumerate(lines, start=1):
-        if "\0" in line:
-            raise file_error(path, f"line {number} holds a NUL byte", remedy)
+        if control := find_control(line, "\t\r"):
+            raise file_error(path, f"line {number} holds the control character {control}", remedy)
         if len(line) > MAX_LINE:
             raise file_error(path, f"line {number} has {len(line):,} characters", remedy)
     if '"' in text or "\r" in text:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..drawing import import_brain_plots, make_panels
+from ..drawing import import_brain_plots, make_panels, show_names_as_text
 from .arms import Arm, make_arm
 from .context import StudyContext
 from .study import Finding, register_study
@@ -139,6 +139,7 @@ def _draw(table: pd.DataFrame, coordinates: np.ndarray | None) -> Any:
     axes[0].set_yticks(y, top["roi"], fontsize=8)
     axes[0].set_xlabel("score relative to 1/P (mean, SD over runs)", fontsize=9)
     if brain is not None and coordinates is not None:
+        show_names_as_text(figure)
         figure.draw_without_rendering()  # nilearn fills the panel as it is now, so the layout must be final
         figure.set_layout_engine("none")
         options = {"node_size": 60, "node_cmap": COLOURS, "display_mode": "xz", "colorbar": False, "alpha": 1.0}

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...errors import BrioError, nearest
+from ...errors import BrioError, escape_controls, nearest
 from ..cohort import Cohort
 from ..repetition_time import LONGEST, SHORTEST, require_repetition_time
 from .assembly import canonicalise_atlas_name, check_source, describe_import, write_scans
@@ -164,7 +164,7 @@ def _read_sidecar(path: Path) -> dict[str, Any]:
 def _select_plain(sidecar: dict[str, Any]) -> dict[str, Any]:
     """Select what a sidecar says about the processing (censored frames, filters), without lists of files."""
     return {
-        k: v
+        k: escape_controls(v) if isinstance(v, str) else v
         for k, v in sidecar.items()
         if (isinstance(v, bool | int | float) and abs(v) < 1e300) or (isinstance(v, str) and len(v) < 200)
     }

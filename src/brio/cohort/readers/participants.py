@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...errors import BrioError, find_nearest
+from ...errors import BrioError, find_control, find_nearest
+from ..names import refuse_unsafe_names
 from .column_names import find_column, find_covariates
 from .delimited import has_decimal_commas, split_line, split_text
 from .input_files import is_regular, read_text_file
@@ -263,6 +264,8 @@ def read_participants(path: Path) -> TextTable:
     delimiter = _find_delimiter(path, next((line for line in text if line.strip()), ""))
     lines = [(number, split_line(path, number, line, delimiter)) for number, line in enumerate(text, start=1)]
     lines = [(number, cells) for number, cells in lines if any(cells)]
+    for number, cells in lines:
+        refuse_unsafe_names(filter(find_control, cells), f"{path}, line {number}")
     if len(lines) < 2:
         raise BrioError(f"{path}: needs a header and at least one row")
     columns = lines[0][1]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...errors import BrioError
+from ...errors import BrioError, find_control
 from ..signal import convert_frames
 from .arrays import read_cifti, read_npy, read_npz
 from .input_files import describe_name, is_utf8
@@ -89,6 +89,8 @@ def find_series(src: Path) -> list[Path]:
     for path in files:
         if not is_utf8(path.name):
             raise BrioError(f"{src}: the name of the file {describe_name(path.name)} is not valid UTF-8; rename it")
+        if control := find_control(path.name):
+            raise BrioError(f"{path}: the name of this file has the control character {control}; rename it")
     return files
 
 

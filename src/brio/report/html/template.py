@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from ...errors import escape_controls
 from ...results.format import (
     format_count,
     format_interval,
@@ -73,6 +74,7 @@ def _make_environment() -> Environment:
         loader=PackageLoader("brio.report.html", "."),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=lambda value: escape_controls(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
