@@ -15,7 +15,7 @@ from sklearn.utils.validation import assert_all_finite, check_consistent_length,
 from .cohort import Atlas, Cohort
 from .cohort.cohort import locate_scans
 from .cohort.folder import check_participants, format_table
-from .cohort.given_fc import is_fc
+from .cohort.given_fc import refuse_fc
 from .cohort.signal import convert_frames
 from .errors import BrioError
 
@@ -70,8 +70,10 @@ def convert_scans(X: Any) -> list[np.ndarray]:
     n_rois = scans[0].shape[1]
     for i, scan in enumerate(scans):
         if scan.shape[1] != n_rois:
+            hint = " (all have as many rows; if rows are the ROIs, transpose them)"
             raise BrioError(
                 f"X[{i}] has {scan.shape[1]} ROIs, but X[0] has {n_rois}; all scans need the same parcellation"
+                + (hint if len({len(one) for one in scans}) == 1 else "")
             )
     return scans
 
@@ -90,11 +92,7 @@ def _convert_scan(item: Any, where: str) -> np.ndarray:
     if array.ndim != 2:
         raise BrioError(f"{where} has {array.ndim} axes; a scan has two, (frames, ROIs)")
     frames = convert_frames(array, where)
-    if is_fc(frames):
-        raise BrioError(
-            f"{where} is a connectome (square, symmetric, one value on the diagonal), not a time series; give the "
-            "frames it was estimated from, an array (frames, ROIs)"
-        )
+    refuse_fc(frames, where)
     return frames
 
 

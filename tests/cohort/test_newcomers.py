@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from brio import BrioError, Cohort
+from brio.cohort import load_bundled_atlas
 from brio.cohort.readers import import_cohort, read_series, summarise_import
+from brio.cohort.readers.other_columns import find_nuisance
 from brio.cohort.readers.participants import TextTable, read_participants
 
 
@@ -101,14 +103,44 @@ def test_a_missing_site_column_does_not_suggest_the_label_column(tmp_path):
         import_cohort("table", src, tmp_path / "out", label_column="cite")
 
 
-@pytest.mark.parametrize("name", ["GlobalSignal", "global_signal", "CSF", "white matter"])
-def test_a_column_that_is_hardly_a_region_gets_a_warning(tmp_path, name):
+NUISANCE = [
+    "GlobalSignal",
+    "global_signal",
+    "GlobSig",
+    "CSF",
+    "csf_mean",
+    "white matter",
+    "FD",
+    "Framewise_displacement",
+]
+NUISANCE += ["rot_x", "X_trans", "trans_y_derivative1_power2", "std_dvars", "a_comp_cor_01", "motion_outlier02", "rmsd"]
+
+
+@pytest.mark.parametrize("name", NUISANCE)
+def test_a_column_that_is_hardly_a_region_is_refused(tmp_path, name):
     write_table(write_scans(tmp_path / "study", PEOPLE, header=f"a,b,c,{name},e"), PEOPLE)
-    cohort = import_cohort("table", tmp_path / "study", tmp_path / "out")
-    (warning,) = cohort.provenance["warnings"]
-    assert f"{name} is taken as a region" in warning
-    without = import_cohort("table", tmp_path / "study", tmp_path / "out2", drop_roi=name)
-    assert "warnings" not in without.provenance
+    with pytest.raises(BrioError, match=f"column '{name}' is named like a nuisance signal.*--drop-roi.*--atlas-table"):
+        import_cohort("table", tmp_path / "study", tmp_path / "out")
+    without = import_cohort("table", tmp_path / "study", tmp_path / "out", drop_roi=name)
+    assert without.n_rois == 4
+    rois = tmp_path / "rois.csv"
+    rois.write_text("\n".join(["name", *f"a,b,c,{name},e".split(",")]))
+    assert import_cohort("table", tmp_path / "study", tmp_path / "out2", atlas_table=rois).n_rois == 5
+
+
+def test_confounds_of_fmriprep_are_no_scans(tmp_path):
+    header = "global_signal,csf,white_matter,framewise_displacement,trans_x"
+    write_table(write_scans(tmp_path / "study", PEOPLE, header=header), PEOPLE)
+    with pytest.raises(
+        BrioError, match=r"5 of its 5 columns are confounds \(global_signal, csf, white_matter, \.\.\.\)"
+    ):
+        import_cohort("table", tmp_path / "study", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["aal116", "cc200"])
+def test_no_region_of_an_atlas_is_named_like_a_nuisance_signal(name):
+    assert find_nuisance(load_bundled_atlas(name).rois["name"]) == []
 
 
 def test_transposed_files_get_a_hint(tmp_path):

@@ -163,3 +163,15 @@ def test_noise_on_a_large_mean_is_no_line():
     assert find_row_counters(np.column_stack([noise[:, :2], line, 3 - line / 7, noise])).tolist() == [2, 3]
     line[50] += 0.01
     assert find_row_counters(line[:, None]).size == 0
+
+
+@pytest.mark.parametrize("drop", [["Unnamed: 0"], ["Unnamed: 0", "b"]])
+def test_an_index_that_was_left_out_may_be_dropped_too(tmp_path, drop):
+    src = write_study(
+        tmp_path / "study",
+        lambda frames, path: frames.set_axis(NAMES, axis=1).to_csv(path.with_suffix(".csv"), index_label="Unnamed: 0"),
+    )
+    cohort = import_cohort("table", src, tmp_path / "out", drop_roi=drop)
+    assert cohort.atlas.rois["name"].tolist() == [name for name in NAMES if name not in drop]
+    with pytest.raises(BrioError, match="there is no ROI 'Unnamed: 1' to drop"):
+        import_cohort("table", src, tmp_path / "out2", drop_roi="Unnamed: 1")

@@ -165,6 +165,8 @@ def check_document(kind: type, document: Any) -> None:
         (f'{{"a": {"1" * 100_000}}}', "holds a whole number of 100000 digits"),
         (f'{{"a": {2**63}}}', "holds a whole number of 19 digits"),
         ('{"a": "\\ud800"}', 'holds the text "\\ud800"'),
+        ('{"a": ["\\u001b[2J"]}', 'holds the text "\\u001b[2J"'),
+        ('{"a\\u202e": 1}', 'holds the text "a\\u202e"'),
         ('{"\\u0000": 1}', 'holds the text "\\u0000"'),
         ('{"a":' * 40 + "1" + "}" * 40, "is nested deeper than 32 levels"),
         ("[" * 100_000, "is nested deeper than 32 levels"),

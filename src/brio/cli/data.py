@@ -68,6 +68,9 @@ def import_(
         str | None, typer.Option(help="fc: what the matrices hold, correlation or fisher-z, where it cannot be told.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the cohort.")] = None,
+    frames_in_rows: Annotated[
+        bool, typer.Option("--frames-in-rows", help="Take rows as frames although they seem to be the regions.")
+    ] = False,
 ) -> None:
     """Import scans from a folder and write them as a cohort.
 
@@ -97,6 +100,7 @@ def import_(
         sessions=sessions,
         measure=measure,
         name=name,
+        frames_in_rows=frames_in_rows or None,
     )
     say_warnings(cohort)
     say(summarise_import(cohort))

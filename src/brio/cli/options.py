@@ -165,9 +165,8 @@ def load_own_methods(files: list[Path] | None) -> list[str]:
     from ..methods import load_methods
 
     for file in filter(Path.is_file, files):
-        print(
-            f"brio: --load executes {escape_controls(str(file))}", file=sys.stderr
-        )  # not among what a command prints for programs
+        # not among what a command prints for programs
+        print(f"brio: --load executes {escape_controls(str(file))}", file=sys.stderr)
     return [name for file in files for name in load_methods(file)]
 
 

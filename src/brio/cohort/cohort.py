@@ -29,10 +29,10 @@ from .folder import (
     read_table,
     require_filled,
 )
-from .given_fc import holds_fc
+from .given_fc import holds_fc, refuse_fc
 from .names import refuse_unsafe_names
 from .sessions import SCAN_ID
-from .signal import convert_frames
+from .signal import are_transposed, convert_frames
 from .writer import CohortWriter
 
 __all__ = ["Cohort", "locate_scans"]
@@ -239,6 +239,7 @@ class Cohort:
         classes: tuple[str, str] = ("0", "1"),
         name: str = "in memory",
         provenance: dict[str, Any] | None = None,
+        check_axes: bool = True,
     ) -> Cohort:
         """Build a cohort in memory from a list of arrays.
 
@@ -262,6 +263,9 @@ class Cohort:
             Names of the labels 0 and 1.
         name : str
         provenance : dict, optional
+        check_axes : bool
+            Refuse scans that are symmetric matrices and, without an atlas, scans whose rows seem to be the ROIs. Say
+            False where rows are frames all the same.
 
         Returns
         -------
@@ -271,7 +275,7 @@ class Cohort:
         ------
         BrioError
             If there are no scans, a scan has not two axes, scans or atlas differ in their number of ROIs, lengths of
-            the arguments differ, or the participants table is not valid.
+            the arguments differ, the participants table is not valid, or ``check_axes`` finds other axes.
         """
         if len(scans) == 0:
             raise BrioError("no scans were given")
@@ -298,6 +302,15 @@ class Cohort:
                     "columns"
                 )
             table = pd.concat([table, covariates.reset_index(drop=True)], axis=1)
+        if check_axes and not holds_fc(table):
+            for participant, array in zip(ids, arrays, strict=True):
+                refuse_fc(array, f"participant {participant}")
+            if atlas is None and are_transposed(arrays):
+                raise BrioError(
+                    f"the scans have {arrays[0].shape[0]} rows, which correlate alike in all scans as ROIs do, and "
+                    f"{arrays[0].shape[1]} columns, which do not; rows must be frames: transpose the scans or, if they "
+                    "are frames, make the cohort with Cohort.from_scans(..., check_axes=False)"
+                )
         lengths = np.array([len(array) for array in arrays], dtype=np.int64)
         table["n_frames"] = lengths
         frames = np.concatenate(arrays)

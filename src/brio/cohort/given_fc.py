@@ -13,7 +13,16 @@ import pandas as pd
 
 from ..errors import BrioError
 
-__all__ = ["FC_ONLY", "MEASURES", "Measure", "convert_fc", "find_measure", "holds_fc", "is_fc", "require_frames"]
+__all__ = [
+    "FC_ONLY",
+    "MEASURES",
+    "Measure",
+    "convert_fc",
+    "find_measure",
+    "holds_fc",
+    "refuse_fc",
+    "require_frames",
+]
 
 FC_ONLY = "brio_fc_only"
 """Column that marks a participants table whose scans are connectomes; its values are 1."""
@@ -55,13 +64,24 @@ def require_frames(participants: pd.DataFrame, cohort: str, purpose: str) -> Non
         )
 
 
-def is_fc(matrix: np.ndarray) -> bool:
-    """Return whether a matrix can only be a connectome: square, symmetric, all ones or all zeros on the diagonal."""
+def _is_fc(matrix: np.ndarray) -> bool:
+    """Return whether a matrix can only be a connectome: square and symmetric, as no time series is.
+
+    Whatever it holds: correlations, covariances, precisions, or vectors of a tangent space.
+    """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) < 3:
         return False
-    diagonal = np.diagonal(matrix)
-    constant = np.allclose(diagonal, 1, atol=1e-3) or not np.isfinite(diagonal).any() or not diagonal.any()
-    return constant and bool(np.allclose(matrix, matrix.T, atol=_ASYMMETRY, equal_nan=True))
+    scale = np.abs(matrix[np.isfinite(matrix)]).max(initial=0.0)
+    return bool(np.allclose(matrix, matrix.T, rtol=0.0, atol=_ASYMMETRY * scale, equal_nan=True))
+
+
+def refuse_fc(matrix: np.ndarray, where: str) -> None:
+    """Refuse a connectome where a time series is needed."""
+    if _is_fc(matrix):
+        raise BrioError(
+            f"{where}: is a square symmetric matrix (a connectome, covariance or the like), not a time series (frames, "
+            "ROIs); give the frames that it was estimated from. 'brio import fc' reads correlations and Fisher z"
+        )
 
 
 def find_measure(matrix: np.ndarray, where: str) -> Measure:

@@ -2,16 +2,72 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ..errors import BrioError
 
-__all__ = ["clean_scan", "convert_frames", "find_live_rois", "find_valid_frames"]
+__all__ = ["are_transposed", "clean_scan", "convert_frames", "find_live_rois", "find_valid_frames"]
 
 RELATIVE_FLATNESS = 1e-6
 """A series is flat when its range is below this share of its largest magnitude."""
+
+FEWEST_SCANS, FEWEST_ROWS = 4, 8
+"""Fewer scans, rows or columns say nothing about which axis is which."""
+MOST_SCANS, MOST_ROWS = 16, 200
+"""More are not compared."""
+LEAST_AGREEMENT, TIMES_COLUMNS, TIMES_ERROR = 0.1, 3.0, 4.0
+"""How far the agreement of rows must exceed zero, that of columns, and its standard error, for rows to be ROIs."""
+
+
+def are_transposed(scans: Sequence[np.ndarray]) -> bool:
+    """Return whether scans of one shape have ROIs in rows and frames in columns.
+
+    ROIs are the same in all participants and frames are not: which ROIs correlate is alike in any two scans, which
+    frames do is not, beyond how far apart they are. So the correlations of rows are compared between scans, less the
+    mean at each distance, and those of columns likewise. Scans of noise agree in neither, and are taken as they are.
+
+    Parameters
+    ----------
+    scans : sequence of N arrays of shape [T, P]
+        The first 16 are compared. Scans of several lengths are not transposed: their columns have one number.
+    """
+    sample = [np.asarray(scan[:MOST_ROWS, :MOST_ROWS], dtype=np.float64) for scan in scans[:MOST_SCANS]]
+    if len(sample) < FEWEST_SCANS or min(sample[0].shape) < FEWEST_ROWS or len({len(scan) for scan in scans}) > 1:
+        return False
+    rows, error = _measure_agreement(sample)
+    if not rows > max(LEAST_AGREEMENT, TIMES_ERROR * error):
+        return False
+    return rows > TIMES_COLUMNS * _measure_agreement([scan.T for scan in sample])[0]
+
+
+def _measure_agreement(scans: Sequence[np.ndarray]) -> tuple[float, float]:
+    """Compare which rows correlate between scans: mean rank correlation over pairs of scans, and its standard error."""
+    profiles = np.array([_profile_rows(scan) for scan in scans])
+    pairs = (profiles @ profiles.T)[np.triu_indices(len(scans), 1)]
+    return float(pairs.mean()), float(pairs.std(ddof=1) / np.sqrt(len(pairs)))
+
+
+def _profile_rows(scan: np.ndarray) -> np.ndarray:
+    """Rank the correlations of the rows of a scan, less their mean at each distance. Unit length."""
+    from scipy.stats import rankdata
+
+    x = np.where(np.isfinite(scan), scan, np.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # an ROI without any finite value
+        x = x - np.nanmean(x, axis=0)
+        x = x - np.nanmean(x, axis=1, keepdims=True)
+        x = np.nan_to_num(x / np.nanstd(x, axis=1, keepdims=True), posinf=0.0, neginf=0.0)
+    i, j = np.triu_indices(len(x), 1)
+    distance = j - i
+    values = (x @ x.T)[i, j]
+    n_pairs = np.maximum(np.bincount(distance), 1)
+    ranks = rankdata(values - (np.bincount(distance, values) / n_pairs)[distance])[distance < len(x) - 1]
+    ranks -= ranks.mean()
+    return np.asarray(ranks / max(np.linalg.norm(ranks), 1.0))
 
 
 def convert_frames(scan: Any, where: str) -> np.ndarray:

@@ -14,7 +14,8 @@ __all__ = ["MISSING", "check_numbers", "convert_column"]
 MISSING = "n/a"
 """How a table of a cohort folder writes a missing value."""
 
-_WHOLE = np.iinfo(np.int64)
+EXACT_DIGITS = 15
+"""Whole numbers of so many digits are exact as floating-point numbers, which a column with gaps holds."""
 
 
 def convert_column(column: pd.Series) -> pd.Series:
@@ -28,22 +29,30 @@ def convert_column(column: pd.Series) -> pd.Series:
     Returns
     -------
     Series
-        Whole numbers beyond 64 bits become floating-point numbers.
+        A column with a code, such as ``007`` or twenty digits, stays text: a number would not be what stands there.
 
     Examples
     --------
     >>> convert_column(pd.Series(["1", "n/a"])).tolist(), convert_column(pd.Series(["1_0", "x"])).tolist()
     ([1.0, nan], ['1_0', 'x'])
+    >>> convert_column(pd.Series(["007", "8"])).tolist(), convert_column(pd.Series(["12345678901234567890"])).tolist()
+    (['007', '8'], ['12345678901234567890'])
     """
     missing = column.isin(["", MISSING])
     values = [_parse_number(text) for text in column[~missing]]
-    if None in values:
+    if None in values or any(map(_is_code, column[~missing])):
         return column.mask(missing)
-    if not missing.any() and all(isinstance(v, int) and _WHOLE.min <= v <= _WHOLE.max for v in values):
+    if not missing.any() and all(isinstance(v, int) for v in values):
         return pd.Series(values, index=column.index, dtype=np.int64)
     numbers = np.full(len(column), np.nan)
-    numbers[~missing] = [_to_float(value) for value in values]
+    numbers[~missing] = np.asarray(values, dtype=float)
     return pd.Series(numbers, index=column.index)
+
+
+def _is_code(text: str) -> bool:
+    """Return whether digits are a name: they begin with a zero, or are more than a number holds exactly."""
+    digits = text.lstrip("+-")
+    return digits.isdecimal() and ((len(digits) > 1 and digits[0] == "0") or len(digits) > EXACT_DIGITS)
 
 
 def _parse_number(text: str) -> int | float | None:
@@ -56,17 +65,10 @@ def _parse_number(text: str) -> int | float | None:
     return None
 
 
-def _to_float(value: int | float | None) -> float:
-    try:
-        return np.nan if value is None else float(value)
-    except OverflowError:
-        return np.inf
-
-
 def check_numbers(table: pd.DataFrame, where: str, text_columns: Iterable[str]) -> None:
-    """Refuse numbers that no participant has: infinite ones, those too large for a number, and too long integers.
+    """Refuse numbers that no participant has: infinite ones, and those too large for a number.
 
-    A column is looked at if all its values are numbers; text may be anything.
+    A column is looked at if all its values are numbers; text may be anything, and so may codes of many digits.
 
     Parameters
     ----------
@@ -111,7 +113,6 @@ def _find_out_of_range(column: pd.Series) -> int | None:
         number = _parse_number(str(value))
         if number is None:
             return None
-        whole = isinstance(number, int)
-        if first is None and (not _WHOLE.min <= number <= _WHOLE.max if whole else np.isinf(number)):
+        if first is None and isinstance(number, float) and np.isinf(number):
             first = row
     return first

@@ -16,8 +16,8 @@ fc        a participants table and one connectome per          as table, and mea
           participant, as files or in one npz file
 ========  ===================================================  ====================================================
 
-Every reader also takes ``atlas_table`` (a table of the ROIs: a file, or the name of a known atlas) and ``drop_roi``
-(ROIs to drop).
+Every reader also takes ``atlas_table`` (a table of the ROIs: a file, or the name of a known atlas), ``drop_roi`` (ROIs
+to drop) and ``frames_in_rows`` (whether rows are frames although they seem to be the ROIs).
 
 :func:`import_cohort` reads scans with sites and labels, :func:`read_scans_to_predict` scans that may have neither.
 """
@@ -79,7 +79,7 @@ class Reader(NamedTuple):
     read : function of (src, out, ImportOptions)
         Returns the cohort.
     options : tuple of str
-        Names of attributes of :class:`ImportOptions`; ``atlas_table`` and ``drop_roi`` are taken by all.
+        Names of attributes of :class:`ImportOptions`, besides those that all readers take.
     required : tuple of str
         Those that must be given.
     """
@@ -231,7 +231,7 @@ def _select_options(kind: str, values: dict[str, Any]) -> ImportOptions:
     reader = READERS[kind]
     values = {option: value for option, value in values.items() if value is not None}
     for option in values:
-        if option not in reader.options and option not in _ROI_OPTIONS:
+        if option not in reader.options and option not in (*_ROI_OPTIONS, "frames_in_rows"):
             raise BrioError(
                 f"kind '{kind}' does not take {_format_flag(option)}; "
                 f"its options are {', '.join(map(_format_flag, [*reader.options, *_ROI_OPTIONS]))}"

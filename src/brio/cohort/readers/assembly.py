@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ...errors import BrioError, nearest
@@ -19,8 +20,9 @@ from ...formatting import format_count
 from ...version import __version__
 from ..atlas import load_bundled_atlas
 from ..cohort import Cohort
-from ..given_fc import FC_ONLY
+from ..given_fc import FC_ONLY, refuse_fc
 from ..sessions import JOINED_SCANS, hash_scan
+from ..signal import MOST_SCANS, are_transposed
 from ..writer import CohortWriter
 from .input_files import describe_name
 from .options import ImportOptions
@@ -84,7 +86,7 @@ def write_scans(
     Raises
     ------
     BrioError
-        If there is no scan, the scans differ in their ROIs, or a column counts the rows.
+        If there is no scan, the scans differ in their ROIs, a column counts the rows, or rows seem to be the ROIs.
     """
     rois, to_predict, name = options.rois, options.to_predict, options.name or name
     stream = iter(scans)
@@ -100,8 +102,10 @@ def write_scans(
         order.refuse_guessed_columns(rois.source, to_predict.known_header)
     if has_repeated_names(first[2].columns):  # a model then knows the order of the files
         provenance["header"] = list(first[2].columns or ())
-    left_out: dict[str, list[Path]] = {}
+    left_out: dict[tuple[int, str], list[Path]] = {}
     sites: list[str | None] = []
+    sample: list[np.ndarray] = []
+    lengths = set()
     with CohortWriter(out, name, resolved, classes, provenance, labels_required=options.labels_required) as writer:
         for row, path, series in chain([first], stream):
             if sites:
@@ -112,12 +116,23 @@ def write_scans(
             tr = choose_tr(series.tr, row.get("tr"), path, None if to_predict is None else to_predict.tr)
             stated = {} if tr is None or row.get("tr") is not None else {"tr": tr}
             frames = order.reorder(series, path)
+            lengths.add(len(frames))
+            if not connectomes:
+                refuse_fc(frames, str(path))
+                sample += [frames] if len(sample) < MOST_SCANS else []
             if series.parts:  # a model then recognises each of them
                 parts = [hash_scan(order.reorder(part, path)) for part in series.parts]
                 provenance.setdefault(JOINED_SCANS, {})[hash_scan(frames)] = parts
             if connectomes:  # the rows too: those of the transposed matrix are its columns
                 frames, stated = order.reorder(replace(series, frames=frames.T), path), {FC_ONLY: 1}
             writer.add(frames, row | stated)
+        unsure = resolved.is_unnamed and to_predict is None and not options.frames_in_rows
+        if unsure and len(lengths) == 1 and are_transposed(sample):
+            raise BrioError(
+                f"{first[1]}: has {sample[0].shape[0]} rows, which correlate alike in all scans as ROIs do, and "
+                f"{sample[0].shape[1]} columns, which do not; rows must be frames: transpose the files, or say "
+                "--frames-in-rows if they are"
+            )
         warnings += describe_left_out(left_out, len(sites)) + _describe_similar(Counter(filter(None, sites)))
         if warnings:
             provenance["warnings"] = warnings

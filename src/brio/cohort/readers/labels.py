@@ -12,6 +12,8 @@ __all__ = ["ClassValues", "explain_other_group", "list_class_values", "map_label
 
 ClassValues = str | Sequence[str] | None
 """What ``--patient`` or ``--control`` names: one value, several that make one class, or none."""
+LONGEST_LIST = 12
+"""Values that an error names; a column of ages has hundreds."""
 
 
 def list_class_values(values: ClassValues) -> list[str]:
@@ -65,7 +67,9 @@ def map_labels(
     """
     patients, controls = list_class_values(patient), list_class_values(control)
     counts = Counter(v for v in values if v is not None)
-    listing = ", ".join(f"'{v}' ({n})" for v, n in sorted(counts.items())) or "nothing"
+    listing = ", ".join(f"'{v}' ({n})" for v, n in sorted(counts.items())[:LONGEST_LIST]) or "nothing"
+    if len(counts) > LONGEST_LIST:
+        listing += f" and {len(counts) - LONGEST_LIST:,} more values"
     rest = [v for v in counts if not _is_among(v, [*patients, *controls])]
     for named, option in ((patients, "--patient"), (controls, "--control")):
         absent = [value for value in named if not any(_is_equal(v, value) for v in counts)]

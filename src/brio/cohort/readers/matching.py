@@ -154,11 +154,11 @@ def match_by_name(
     unmatched = [file for file in files if file not in owner]
     hint = _compare_names([participant for participant, _ in without_file], list(map(get_series_stem, unmatched)))
     skipped = [describe_skipped(participant, reason + hint) for participant, reason in without_file]
-    matched = {_compose(row["participant_id"]) for row, _ in scans}
+    matched, left_out = {_compose(row["participant_id"]) for row, _ in scans}, set(map(_compose, skipped_ids))
     for file in unmatched:
         stem = _compose(get_series_stem(file))
         names = {stem, *_list_prefixes(stem)}
-        if names & set(map(_compose, skipped_ids)):
+        if names & left_out:
             continue
         if names & matched:
             reason = "another file is named exactly after the participant"
@@ -204,9 +204,11 @@ def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
     """Say how files seem to write the participants that have none; empty where no rule fits more than half of them."""
     firsts = {prefix for stem in stems for prefix in (stem, *_list_prefixes(stem))}
     unpadded = {first.lstrip("0") for first in firsts if first.isdecimal()}
-    prefixes = Counter(
-        first[: -len(participant)] for participant in participants for first in firsts if first.endswith(participant)
-    )
+    wanted = Counter(participants)
+    prefixes: Counter[str] = Counter()
+    for first in firsts:  # its ends are looked up, since comparing each name with each participant takes minutes
+        for i in range(len(first)):
+            prefixes[first[:i]] += wanted.get(first[i:], 0)
     lower = {first.lower() for first in firsts}
     rules: list[tuple[str, Callable[[str], bool]]] = [
         (
@@ -222,8 +224,8 @@ def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
             lambda participant: participant.lower() in lower,
         ),
     ]
-    if prefixes:
-        prefix = prefixes.most_common(1)[0][0]
+    prefix, count = max(prefixes.items(), key=lambda item: (item[1], item[0]), default=("", 0))
+    if count:
         words = f"names of files have '{prefix}' in front: write {prefix}{participants[0]} in the table"
         rules.append((words, lambda participant: prefix + participant in firsts))
     for words, fits in rules:

@@ -41,6 +41,8 @@ class ImportOptions:
         Of connectomes alone, see :func:`~brio.cohort.readers.fc.read_fc`.
     name : str, optional
         Name of the cohort.
+    frames_in_rows : bool
+        Whether to take rows as frames although they seem to be the ROIs.
     rois : RoiChoice
         Table of the ROIs, and ROIs to drop.
     to_predict : ScansToPredict, optional
@@ -61,6 +63,7 @@ class ImportOptions:
     runs: str | None = None
     measure: str | None = None
     name: str | None = None
+    frames_in_rows: bool = False
     rois: RoiChoice = field(default_factory=RoiChoice)
     to_predict: ScansToPredict | None = None
 

@@ -1,4 +1,4 @@
-"""Find columns of a scan that are no regions: by their name, or since they count the rows as an index does."""
+"""Find what is no region: columns by their name or since they count the rows, and rows that should be columns."""
 
 from __future__ import annotations
 
@@ -11,13 +11,25 @@ import numpy as np
 
 from ...errors import BrioError
 
-__all__ = ["describe_left_out", "find_nuisance", "find_row_counters", "is_nameless", "refuse_row_counters"]
+__all__ = [
+    "describe_left_out",
+    "find_nuisance",
+    "find_row_counters",
+    "is_nameless",
+    "refuse_nuisance",
+    "refuse_row_counters",
+]
 
-NUISANCE = frozenset(
-    {"globalsignal", "global", "gs", "gsr", "csf", "csfsignal", "wm", "whitematter", "whitemattersignal", "framewise"}
-    | {"framewisedisplacement", "fd", "dvars", "time", "timepoint", "frame", "volume", "vol", "index", "unnamed0"}
+_SIGNAL = "(mean|avg)?(global|glob|gs|gsr|csf|wm|whitematter|wmcsf|csfwm)(mean|sig|signal|ts|meansignal|regressor)?"
+_MOTION = (
+    "(mean|power|jenkinson)?fd(power|jenkinson)?|framewise(displacement)?|(std)?dvars|rmsd|(rel|abs)(mean)?rms|"
+    "(trans|rot|hm|motion)[xyz]|[xyz](trans|rot)|(head)?motion(parameters?)?[0-9]*|rp[0-9]+|pitch|yaw"
 )
-"""Names of columns, in small letters and without signs, that are hardly a region."""
+_REGRESSOR = "[actw]compcor[0-9]+|edgecomp[0-9]+|cosine[0-9]+|aroma(motion|motioncomponent)?[0-9]+"
+_OUTLIER = "(motion|nonsteadystate)outlier[0-9]+"
+_COUNTER = "time|timepoint|frame|volume|vol|index|unnamed0"
+_NUISANCE = re.compile(f"(({_SIGNAL}|{_MOTION})(derivative1)?(power2)?)|{_REGRESSOR}|{_OUTLIER}|{_COUNTER}")
+"""Names of columns, in small letters and without signs, that are hardly a region: fMRIPrep, CONN, C-PAC, AFNI, FSL."""
 SHORTEST_SCAN = 20
 """Frames below which a column of a region may be a straight line by chance."""
 TOLERANCE = 4 * float(np.finfo(np.float32).eps)
@@ -30,10 +42,36 @@ def find_nuisance(names: Sequence[str]) -> list[str]:
 
     Examples
     --------
-    >>> find_nuisance(["Insula", "Global Signal", "volume"])
-    ['Global Signal', 'volume']
+    >>> find_nuisance(["Insula", "Global Signal", "GlobSig", "volume", "rot_x_derivative1", "a_comp_cor_00"])
+    ['Global Signal', 'GlobSig', 'volume', 'rot_x_derivative1', 'a_comp_cor_00']
     """
-    return [name for name in names if "".join(c for c in name.lower() if c.isalnum()) in NUISANCE]
+    return [name for name in names if _NUISANCE.fullmatch("".join(c for c in name.lower() if c.isalnum()))]
+
+
+def refuse_nuisance(names: Sequence[str], path: Path) -> None:
+    """Refuse columns whose names are those of nuisance signals. Whoever means regions lists them in a table of ROIs.
+
+    Examples
+    --------
+    >>> refuse_nuisance(["Insula", "Cuneus", "GlobSig"], Path("p1.csv"))
+    Traceback (most recent call last):
+    ...
+    brio.errors.BrioError: p1.csv: column 'GlobSig' is named like a nuisance signal, not a region; leave it out with ...
+    """
+    nuisance = find_nuisance(names)
+    if 2 * len(nuisance) > len(names):
+        raise BrioError(
+            f"{path}: {len(nuisance)} of its {len(names)} columns are confounds ({', '.join(nuisance[:3])}, ...), as "
+            "fMRIPrep writes them to desc-confounds_timeseries.tsv; give the files with the time series of regions"
+        )
+    if nuisance:
+        flags = " ".join(f"--drop-roi {shlex.quote(name)}" for name in nuisance)
+        listed = ", ".join(f"'{name}'" for name in nuisance[:6]) + (", ..." if len(nuisance) > 6 else "")
+        is_named = f"column {listed} is" if len(nuisance) == 1 else f"columns {listed} are"
+        raise BrioError(
+            f"{path}: {is_named} named like a nuisance signal, not a region; leave it out with {flags}, or, if it is a "
+            "region, list the regions in a table (--atlas-table)"
+        )
 
 
 def is_nameless(name: str) -> bool:
@@ -112,13 +150,13 @@ def refuse_row_counters(frames: np.ndarray, names: tuple[str, ...], path: Path, 
             )
 
 
-def describe_left_out(left_out: Mapping[str, Sequence[Path]], n_scans: int) -> list[str]:
+def describe_left_out(left_out: Mapping[tuple[int, str], Sequence[Path]], n_scans: int) -> list[str]:
     """Describe the columns that were left out since they count the rows and have no name of a region.
 
     Parameters
     ----------
-    left_out : mapping of str to sequence of Path
-        Files in which each column was left out.
+    left_out : mapping of (int, str) to sequence of Path
+        Files in which each column, by number and name, was left out.
     n_scans : int
         Scans that were read.
 
@@ -129,11 +167,12 @@ def describe_left_out(left_out: Mapping[str, Sequence[Path]], n_scans: int) -> l
 
     Examples
     --------
-    >>> describe_left_out({"column 1": [Path("a.csv"), Path("b.csv")]}, 3)
+    >>> describe_left_out({(1, ""): [Path("a.csv"), Path("b.csv")]}, 3)
     ['a.csv: column 1 counts the rows and has no name of a region, so it was left out (in 2 of 3 scans)']
     """
     sentences = []
-    for column, paths in left_out.items():
+    for (number, name), paths in left_out.items():
+        column = f"column {number}" + (f" ('{name}')" if name else "")
         share = f"all {n_scans}" if len(paths) == n_scans else f"{len(paths)} of {n_scans}"
         share = "" if n_scans == 1 else f" (in {share} scans)"
         sentences.append(f"{paths[0]}: {column} counts the rows and has no name of a region, so it was left out{share}")

@@ -14,7 +14,7 @@ import pandas as pd
 from ...errors import BrioError
 from ..atlas import Atlas, load_bundled_atlas, number_repeated_names
 from .atlas_table import describe_renamed, list_names, load_atlas, suggest_rois
-from .other_columns import find_nuisance
+from .other_columns import refuse_nuisance
 from .series import Series
 
 __all__ = ["RoiChoice", "RoiOrder", "Strictness", "has_repeated_names", "name_columns", "resolve_atlas"]
@@ -273,14 +273,16 @@ def resolve_atlas(
     Raises
     ------
     BrioError
-        If the file does not agree with the table, or with the bundled atlas as ``strictness`` requires, or an ROI to
-        drop is not there.
+        If the file does not agree with the table, or with the bundled atlas as ``strictness`` requires, an ROI to
+        drop is not there, or a column has the name of a nuisance signal and no table calls it a region.
     """
     choice = choice or RoiChoice()
     warnings = list(choice.warnings)
     if series.columns is not None:
         warnings += describe_renamed(number_repeated_names(series.columns)[1], f"{path}: columns")
     names = name_columns(series)
+    absent = {name for _, name in series.left_out}  # left out already
+    choice = replace(choice, drop=tuple(name for name in choice.drop if name in names or name not in absent))
     drop = frozenset(choice.drop) & frozenset(names)
     columns, frames = _drop_columns(series, drop)
     reduced = replace(series, frames=frames, columns=columns)
@@ -295,12 +297,11 @@ def resolve_atlas(
         unused = sorted(set(choice.table.rois["name"]) - set(atlas.rois["name"]) - set(choice.drop))
         if unused:
             warnings.append(f"{choice.source}: no scan has the ROIs {list_names(unused)}; their rows are not used")
-    nuisance = find_nuisance(order.names or ())
-    if nuisance:
-        flags = " ".join(f"--drop-roi {shlex.quote(name)}" for name in nuisance)
-        warnings.append(f"{path}: {list_names(nuisance)} is taken as a region; if it is none, leave it out: {flags}")
     order = replace(order, header=series.columns, n_frames=len(series.frames), drop=drop)
-    return *_drop_rois(atlas, order, choice, names), origin, warnings
+    atlas, order = _drop_rois(atlas, order, choice, names)
+    if choice.table is None:
+        refuse_nuisance(columns or (), path)
+    return atlas, order, origin, warnings
 
 
 def _require_known(choice: RoiChoice, known: list[str], path: Path) -> None:

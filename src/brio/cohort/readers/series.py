@@ -36,15 +36,16 @@ class Series:
         Repetition time in seconds, where the file has it.
     parts : tuple of Series
         The scans that it was joined of, as they were read; empty where it is one scan.
-    left_out : tuple of str
-        Columns of the file that are no ROIs and were left out: they have no name and count the rows.
+    left_out : tuple of (int, str)
+        Columns of the file, by number and name, that are no ROIs and were left out: they have no name of a region and
+        count the rows.
     """
 
     frames: np.ndarray
     columns: tuple[str, ...] | None = None
     tr: float | None = None
     parts: tuple[Series, ...] = ()
-    left_out: tuple[str, ...] = ()
+    left_out: tuple[tuple[int, str], ...] = ()
 
 
 def get_series_suffix(path: Path) -> str | None:
@@ -148,7 +149,7 @@ def read_series(path: str | Path, variable: str | None = None) -> Series:
     suffix = get_series_suffix(path)
     columns: tuple[str, ...] | None = None
     tr: float | None = None
-    left_out: tuple[str, ...] = ()
+    left_out: tuple[tuple[int, str], ...] = ()
     if suffix in TEXT:
         array, columns, left_out = read_text(path)
     elif suffix == ".npy":

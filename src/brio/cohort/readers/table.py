@@ -7,9 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ...errors import BrioError
 from ..cohort import Cohort
-from ..given_fc import is_fc
 from .assembly import Skipped, canonicalise_atlas_name, check_source, describe_import, write_scans
 from .column_names import find_column
 from .input_files import describe_name
@@ -120,7 +118,4 @@ def _rename_file_column(roster: Roster, path: Path) -> list[dict[str, Any]]:
 
 
 def _read_file(path: Path) -> tuple[Path, Series]:
-    series = read_series(path)
-    if is_fc(series.frames):
-        raise BrioError(f"{path}: is a connectome, not a time series; import such files with 'brio import fc'")
-    return path, series
+    return path, read_series(path)

@@ -24,7 +24,7 @@ Line = tuple[int, str]
 """Number of a line in its file, from 1, and its text."""
 
 
-def read_text(path: Path) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[str, ...]]:
+def read_text(path: Path) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[tuple[int, str], ...]]:
     """Read a text file whose rows are frames and whose columns are ROIs.
 
     A header is a first row without any number, a first row of consecutive numbers (0, 1, 2, ... or 1, 2, 3, ..., which
@@ -39,8 +39,8 @@ def read_text(path: Path) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[str
     frames : ndarray of float64, shape [T, P]
     columns : tuple of P str, or None
         None where the file has no column names.
-    left_out : tuple of str
-        Columns that were left out, such as ``column 1``.
+    left_out : tuple of (int, str)
+        Number, from 1, and name of the columns that were left out.
 
     Raises
     ------
@@ -72,14 +72,14 @@ def read_text(path: Path) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[str
 
 def _apply_header(
     path: Path, header: list[str], frames: np.ndarray
-) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[str, ...]]:
+) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[tuple[int, str], ...]]:
     """Name the columns by the header, and leave out those that it does not name if they count the rows."""
     after_index = _is_after_index(header)
     nameless = {0} if after_index else {i for i, name in enumerate(header) if is_nameless(name)}
     counters = sorted(nameless.intersection(find_row_counters(frames).tolist())) if nameless else []
     if after_index and not counters:
         raise _name_missing_header(path, 0)
-    left_out = tuple(f"column {i + 1}" + (f" ('{header[i]}')" if header[i] else "") for i in counters)
+    left_out = tuple((i + 1, header[i]) for i in counters)
     if counters:
         kept = np.delete(np.arange(len(header)), counters)
         header, frames = [header[i] for i in kept], frames[:, kept]
