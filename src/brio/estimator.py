@@ -19,14 +19,10 @@ from .device import resolve_device
 from .errors import BrioError
 from .estimator_input import build_labelled_cohort
 from .estimator_model import FittedModelMixin, print_progress
-from .jobs.checks import check_choice, check_frames
 from .jobs.needs import check_memory
-from .jobs.spec import settle_without_validation
-from .methods import make_method
 from .models import Ensemble, Member
+from .models.fit import define_final_model
 from .progress import silent
-from .protocol import make_training_fold
-from .training import Method, Run
 
 __all__ = ["BrioClassifier"]
 
@@ -53,12 +49,13 @@ class BrioClassifier(ClassifierMixin, FittedModelMixin):
         Any other settings of the method by name, for instance ``{"cell_batch": 8}``.
         ``{"patience": None}`` trains to the last epoch.
     validation_sites : int or "auto"
-        Number of sites that choose the checkpoint or the penalty. The model is not trained on them, unless
-        ``settings={"refit": True}`` trains it again on all sites. With 0, inner folds choose; linear models then need
-        ``settings={"choose_by": "source-sites"}``. ``auto`` is 2 from four sites with both classes on, else 0, with
-        that setting where a method needs it.
+        Number of sites that choose the epoch of a network, which is then trained again on all sites to that epoch
+        (``settings={"refit": False}`` leaves that out). With 0, inner folds choose. ``auto`` is 2 from four sites with
+        both classes on, else 0. Closed-form models choose their penalty by inner folds over all sites and read it only
+        under ``settings={"choose_by": "validation"}``.
     random_state : int, RandomState or None
-        Draws the validation sites, the initial weights, the batches and the re-estimates.
+        An integer is the seed itself, as those of ``brio fit``; else the seed is drawn. It decides on the validation
+        sites, the initial weights, the batches and the re-estimates.
     device : {"auto", "cpu", "cuda", "cuda-tf32"}
     verbose : bool
         Print the progress.
@@ -72,8 +69,8 @@ class BrioClassifier(ClassifierMixin, FittedModelMixin):
     feature_names_in_ : ndarray of str
         Names of the ROIs; only where the model was fitted to a cohort with a named atlas.
     source_sites_, validation_sites_, one_class_sites_ : tuple of str
-        Sites that the model was trained on, that chose the checkpoint, and that could do neither because they hold one
-        class.
+        Sites that the model was trained on, that chose the checkpoint (trained on too after a refit), and that could
+        do neither because they hold one class.
     validation_auc_ : float
         AUC on the validation sites at the chosen checkpoint or penalty; on the inner folds where there are no
         validation sites. It is the best of many, hence optimistic.
@@ -88,16 +85,21 @@ class BrioClassifier(ClassifierMixin, FittedModelMixin):
     intercept_ : float
         Bias of the margin, see :meth:`contributions`; only where the method has factors.
     seed_ : int
-        The seed drawn from ``random_state``.
+        The integer ``random_state``, or the seed drawn from it.
 
     Notes
     -----
+    The fitted model is that of ``brio fit --seeds 1`` on the same scans with the same settings: for
+    ``random_state=0`` margins agree. ``brio fit`` excludes scans by its audit first; the estimator learns from every
+    scan that it is given (``--keep-all``).
+
     ``X`` is a list of arrays of shape [T_i, P] (or an array of objects), one array of shape [n, T, P],
     or a :class:`brio.Cohort`. Frames with missing values are dropped; an ROI without signal is allowed.
 
     A Cohort cannot be split by scikit-learn; give ``[cohort.scan(i) for i in range(len(cohort))]`` to
     ``cross_validate``. Inside it every training set needs ``validation_sites + 2`` sites with both classes; without
-    validation sites one is enough.
+    validation sites one is enough to fit and score, but :meth:`save` and :meth:`predict_interval` need two, as
+    ``brio fit`` does.
 
     Examples
     --------
@@ -202,20 +204,16 @@ class BrioClassifier(ClassifierMixin, FittedModelMixin):
             If labels, sites or settings are wrong, too few sites hold both classes, or training diverges.
         """
         cohort, classes = build_labelled_cohort(X, y, sites)
-        method = self._make_method()
-        check_frames(method, cohort)
         device = resolve_device(self.device)
+        seed = self._choose_seed()
+        method, runs = define_final_model(self.method, self._gather_settings(), cohort, [seed], self.validation_sites)
         check_memory([method], cohort, device)
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        fold = make_training_fold(cohort, seed, self.validation_sites)
-        if self.validation_sites == "auto" and not len(fold.validation):
-            method = self._make_method(without_validation=True)
-        check_choice(method, cohort, [fold], too_few_sites=self.validation_sites == "auto", final=True)
+        fold = runs[0].fold
         if fold.one_class_sites:
             warnings.warn(f"one class only at {', '.join(fold.one_class_sites)}: not learned from", stacklevel=2)
         progress = print_progress if self.verbose else silent
         with device.network_precision():
-            (fitted,) = method.fit(Connectomes(cohort, device.torch_device), [Run(fold, seed)], progress)
+            (fitted,) = method.fit(Connectomes(cohort, device.torch_device), runs, progress)
         fitted.require_finite(method.name)
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # of an earlier fit, perhaps of another method
@@ -351,7 +349,14 @@ class BrioClassifier(ClassifierMixin, FittedModelMixin):
         warnings.warn("left_out_sites_ is now one_class_sites_", DeprecationWarning, stacklevel=2)
         return self.one_class_sites_
 
-    def _make_method(self, without_validation: bool = False) -> Method:
+    def _choose_seed(self) -> int:
+        """Return an integer ``random_state`` itself, as ``brio fit`` counts its seeds, else draw a seed from it."""
+        generator = check_random_state(self.random_state)  # refuses what is none
+        if isinstance(self.random_state, int | np.integer):
+            return int(self.random_state)
+        return int(generator.randint(np.iinfo(np.int32).max))
+
+    def _gather_settings(self) -> dict[str, Any]:
         if not isinstance(self.settings, Mapping | None):
             raise BrioError(f"settings={self.settings!r}: give a dictionary of the method's settings")
         main = {name: getattr(self, name) for name in MAIN_SETTINGS if getattr(self, name) is not None}
@@ -359,7 +364,4 @@ class BrioClassifier(ClassifierMixin, FittedModelMixin):
         twice = sorted(main.keys() & others.keys())
         if twice:
             raise BrioError(f"'{twice[0]}' is given twice, as a parameter and in settings; keep one")
-        values = main | others
-        if without_validation:
-            values = settle_without_validation(self.method, values)
-        return make_method(self.method, values)
+        return main | others

@@ -92,7 +92,8 @@ def fit_model(
     if len(spec.methods) != 1:
         raise BrioError(f"a model has one method, but {len(spec.methods)} were given")
     rule, harmonised = spec.harmonisation_rule, spec.harmonisation_rule.kind != "none"
-    method = settle_final_settings(spec.methods[0], spec.settings_of(spec.methods[0]), harmonised)
+    values = spec.settings_of(spec.methods[0])
+    method = settle_final_settings(spec.methods[0], values, harmonised)
     if to_share and method.facts.keeps_scans:
         raise BrioError(
             f"'{method.name}' cannot be fitted to share: {method.facts.keeps_scans}. Choose another method, such as "
@@ -101,24 +102,16 @@ def fit_model(
     job = prepare_job(spec, progress, say, [method]) if prepared is None else prepared
     require_frames(job.cohort.participants, job.cohort.name, "a model, whose intervals come from re-estimates,")
     _check_number_of_sites(job.cohort, to_evaluate)
-    wanted: int | str | Sequence[str] = spec.protocol_settings.validation_sites
-    if not method.needs_validation:
-        wanted = 0
-    elif validation_sites:
-        wanted = validation_sites
-    runs = [Run(make_training_fold(job.cohort, seed, wanted), seed) for seed in job.seeds]
+    wanted = validation_sites or spec.protocol_settings.validation_sites
+    method, runs = define_final_model(method.name, values, job.cohort, job.seeds, wanted, rule)
     fold = runs[0].fold
-    folds = [run.fold for run in runs]
-    check_choice(method, job.cohort, folds, too_few_sites=wanted == "auto", final=True)
-    check_method(method, job.cohort, folds, rule)
-    check_harmonise(job.cohort, rule, [])
     gathered = None if evidence is None else _gather_first(evidence, job, method, say)
     job.announce_exclusions()
     if harmonised and fold.validation_sites:
         say(f"not learned from, since harmonisation is fitted without them: {', '.join(fold.validation_sites)}")
     if fold.one_class_sites:
         say(f"not learned from, one class only: {', '.join(fold.one_class_sites)}")
-    if wanted == "auto" and not len(fold.validation):
+    if wanted == "auto" and method.needs_validation and not len(fold.validation):
         say("too few sites for validation sites: the number of epochs is chosen by inner folds")
     members = _fit_members(job, method, runs, folder)
     with job.device.network_precision():
@@ -219,6 +212,51 @@ def settle_final_settings(name: str, values: Mapping[str, Any], harmonised: bool
     if method.needs_validation and hasattr(method.settings, "refit") and "refit" not in settled and not harmonised:
         method = make_method(name, {**settled, "refit": True})
     return method
+
+
+def define_final_model(
+    name: str,
+    values: Mapping[str, Any],
+    cohort: Cohort,
+    seeds: Sequence[int],
+    validation_sites: int | str | Sequence[str] = "auto",
+    rule: HarmonisationRule | None = None,
+) -> tuple[Method, list[Run]]:
+    """Define the final model of a cohort, for ``brio fit`` and :class:`~brio.BrioClassifier` alike.
+
+    A method that needs no validation scans learns from all sites, whatever ``validation_sites`` says.
+
+    Parameters
+    ----------
+    name, values
+        The method and its settings, see :func:`settle_final_settings`.
+    cohort : Cohort
+        The scans to learn from.
+    seeds : sequence of int
+        One run for each.
+    validation_sites : int, "auto", or sequence of str
+        See :func:`~brio.protocol.make_training_fold`.
+    rule : HarmonisationRule, optional
+
+    Returns
+    -------
+    method : Method
+    runs : list of Run
+
+    Raises
+    ------
+    BrioError
+        If the method cannot be fitted to this cohort.
+    """
+    rule = rule or HarmonisationRule()
+    method = settle_final_settings(name, values, rule.kind != "none")
+    wanted = validation_sites if method.needs_validation else 0
+    runs = [Run(make_training_fold(cohort, seed, wanted), seed) for seed in seeds]
+    folds = [run.fold for run in runs]
+    check_choice(method, cohort, folds, too_few_sites=wanted == "auto", final=True)
+    check_method(method, cohort, folds, rule)
+    check_harmonise(cohort, rule, [])
+    return method, runs
 
 
 def evaluate_model(
