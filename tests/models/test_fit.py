@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from brio import BrioClassifier, Cohort
 from brio.connectome import Connectomes, HarmonisationRule, harmonise_connectomes
 from brio.errors import BrioError
 from brio.jobs import JobSpec, run_job
@@ -13,6 +14,7 @@ from brio.models.card import write_card
 from brio.models.fit import settle_final_settings
 from brio.protocol import leave_one_site_out, make_training_fold
 from brio.training import Run
+from commands import command
 
 COMBAT = {"harmonise.kind": "combat"}
 
@@ -107,6 +109,84 @@ def test_evidence_under_another_harmonisation_is_named(cohort, fit, tmp_path):
         "other values of harmonise.kind (none in the evidence, combat in the model), harmonise.unseen (identity in the "
         "evidence, pooled in the model)",
     )
+
+
+INNER = {"choose_by": "source-sites", "protocol.validation_sites": 0}
+
+
+def relabel(cohort, labels, **changed):
+    """The same scans under other labels, as a cohort of its own."""
+    return Cohort.from_scans(
+        [cohort.scan(i) for i in range(len(cohort))],
+        site=cohort.sites,
+        label=labels,
+        participant_id=cohort.participant_ids,
+        atlas=cohort.atlas,
+        classes=changed.get("classes", cohort.classes),
+        covariates=cohort.participants[["tr"]],
+    )
+
+
+@pytest.fixture(scope="module")
+def diagnosis_job(cohort, tmp_path_factory):
+    """A job that evaluated ridge on the whole cohort."""
+    folder = tmp_path_factory.mktemp("evidence") / "job"
+    run_job(JobSpec(cohort, ["ridge"], settings=INNER, seeds=1, exclude=False, device="cpu"), folder)
+    return folder
+
+
+def other_question(cohort):
+    sex = (np.arange(len(cohort)) // 2 % 2).tolist()
+    yield relabel(cohort, sex, classes=("F", "M")), "another question: its classes are control and patient"
+    n = int((np.array(sex) != cohort.labels).sum())
+    yield relabel(cohort, sex), f"another question: {n} of {len(cohort)} participants in common have another label"
+    once = cohort.labels.copy()
+    once[:2] = once[1::-1] if once[0] != once[1] else 1 - once[:2]
+    yield relabel(cohort, once), f"another question: 2 of {len(cohort)} participants in common have another label"
+    yield relabel(cohort, 1 - cohort.labels, classes=("0", "1")), "have another label there"
+    names = [f"other-{k}" for k in range(len(cohort))]
+    renamed = replace(cohort, participants=cohort.participants.assign(participant_id=names), fingerprint="ab")
+    yield renamed, "has no participant .by name and site. in common"
+
+
+def test_evidence_of_another_question_is_refused(cohort, diagnosis_job, tmp_path):
+    for other, words in other_question(cohort):
+        spec = JobSpec(other, ["ridge"], seeds=1, exclude=False, device="cpu")
+        with pytest.raises(BrioError, match=words):
+            fit_model(spec, evidence=diagnosis_job)
+    sex = next(other_question(cohort))[0]
+    model = fit_model(JobSpec(sex, ["ridge"], seeds=1, exclude=False, device="cpu"))
+    with pytest.raises(BrioError, match="is of other scans than the model; give the cohort"):
+        add_evidence(model, diagnosis_job)
+    with pytest.raises(BrioError, match="another question"):
+        add_evidence(model, diagnosis_job, sex)
+    with pytest.raises(BrioError, match="is not the cohort that the model was fitted to"):
+        add_evidence(model, diagnosis_job, cohort)
+    estimator = BrioClassifier("ridge", device="cpu", random_state=0).fit(cohort, y=sex.labels)
+    with pytest.raises(BrioError, match="is of other scans than the model"):
+        add_evidence(estimator.to_model(), diagnosis_job)
+    sex.save(tmp_path / "sex")
+    words = [tmp_path / "sex", "--method", "ridge", "--evidence", diagnosis_job, "--keep-all", "--device", "cpu"]
+    said = command("fit", *words, "--out", tmp_path / "model")
+    assert said.status == 2
+    assert "is evidence of another question" in " ".join(said.err.split())
+    assert not (tmp_path / "model").exists()
+
+
+def test_evidence_of_some_of_the_scans_is_named_with_its_count(cohort, diagnosis_job, tmp_path):
+    fewer = cohort.select(np.arange(len(cohort)) > 0)
+    (more,) = fit_model(
+        JobSpec(fewer, ["ridge"], seeds=1, exclude=False, device="cpu"), evidence=diagnosis_job
+    ).evidence.differences
+    assert more == "the evidence has 1 participant that the model was not fitted to"
+    run_job(JobSpec(fewer, ["ridge"], settings=INNER, seeds=1, exclude=False, device="cpu"), tmp_path / "job")
+    said = []
+    spec = JobSpec(cohort, ["ridge"], seeds=1, exclude=False, device="cpu")
+    model = fit_model(spec, evidence=tmp_path / "job", say=said.append)
+    n = len(cohort)
+    assert model.evidence.differences == (f"the evidence is of {n - 1} of the {n} participants of the model",)
+    assert any(f"is of {n - 1} of the {n} participants" in line for line in said)
+    assert add_evidence(model, diagnosis_job, cohort).evidence.differences == ()
 
 
 def test_evidence_says_how_many_sites_have_an_auc(cohort, fit, tmp_path):

@@ -152,7 +152,7 @@ def fit(
     check_settings(spec.methods, spec.method_settings)
     opened = open_cohort(spec)
     if evidence is not None:
-        read_evidence_job(evidence, method, opened.atlas.name)
+        read_evidence_job(evidence, method, opened)
     from ..models import evaluate_model, fit_model, remove_fit_job, write_model  # torch, after all that can be refused
 
     cluster = open_engine(engine, workers=workers, scheduler=scheduler, slurm=slurm, load=load, shard=None)

@@ -105,7 +105,7 @@ def fit_or_read(job: Job, folder: Path, evidence: Path | None) -> Model:
         return read_model(folder)
     model = fit_model(job)
     if evidence is not None:
-        model = add_evidence(model, evidence)
+        model = add_evidence(model, evidence, job.cohort)
     write_model(model, folder)
     return model
 

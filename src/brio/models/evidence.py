@@ -11,13 +11,15 @@ import numpy as np
 import pandas as pd
 from scipy.special import logit
 
+from ..cohort import Cohort
 from ..connectome import HarmonisationRule
+from ..errors import BrioError
 from ..protocol.recalibration import average_over_sites, fit_recalibration
 from ..results import MetricSummary, describe_smoke_run
 from ..results.format import format_percent
 from ..schemas import StoredCount, StoredNonNegative, StoredShare
 from .evidence_differences import describe_differing_settings
-from .evidence_job import read_evidence_job
+from .evidence_job import compare_participants, read_evidence_job
 
 __all__ = [
     "DecisionRule",
@@ -199,7 +201,7 @@ def gather_evidence(
     fingerprint: str,
     settings: Mapping[str, Any],
     harmonisation: HarmonisationRule,
-    atlas: str | None = None,
+    cohort: Cohort | None = None,
 ) -> Evidence:
     """Gather the evidence on a method from a finished job.
 
@@ -215,19 +217,25 @@ def gather_evidence(
         Of the method of the model; where those of the evaluated runs differ, ``differences`` names them.
     harmonisation : HarmonisationRule
         Of the model; likewise.
-    atlas : str, optional
-        Name of the atlas of the model; not compared where it is not given.
+    cohort : Cohort, optional
+        That cohort, whose participants are compared; without it, the job must be of the very same scans.
 
     Raises
     ------
     BrioError
-        If the job did not evaluate this method at test sites in this atlas, or its predictions were not kept.
+        If the job did not evaluate this method at test sites, its predictions were not kept, or it is of another
+        question, see :func:`~brio.models.evidence_job.compare_participants`.
     """
-    job = read_evidence_job(folder, name, atlas)
+    job = read_evidence_job(folder, name)
     assert job.predictions is not None
     differences = describe_differing_settings(job, name, settings, harmonisation)
-    if job.summary.fingerprint != fingerprint:
-        differences = (*differences, "the evidence is of another cohort, or of other scans of it")
+    if cohort is not None:
+        differences += compare_participants(job, name, cohort)
+    elif not fingerprint or job.summary.fingerprint != fingerprint:
+        raise BrioError(
+            f"{folder}: is of other scans than the model; give the cohort that the model was fitted to, so that their "
+            "participants and labels can be compared, or a job of that cohort"
+        )
     own = job.predictions[job.predictions["method"] == name]
     summary = job.summary.methods[name]
     scans = average_seeds(own)

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
+
+from ..cohort import Cohort
 from ..errors import BrioError
+from ..formatting import format_count
 from ..results import StoredJob
 
-__all__ = ["read_evidence_job"]
+__all__ = ["compare_participants", "read_evidence_job"]
+
+UNNAMED = ["0", "1"]
+"""Classes of a cohort whose classes have no names: labels alone are compared."""
+OTHER_EVIDENCE = "give a job of the same cohort, or leave out --evidence and give --evaluate"
 
 
-def read_evidence_job(folder: str | Path, method: str, atlas: str | None = None) -> StoredJob:
+def read_evidence_job(folder: str | Path, method: str, cohort: Cohort | None = None) -> StoredJob:
     """Read a finished job that evaluated a method at test sites.
 
     Parameters
@@ -19,8 +27,8 @@ def read_evidence_job(folder: str | Path, method: str, atlas: str | None = None)
         Of ``brio run`` under leave-one-site-out, with its predictions.
     method : str
         Name of the method of the model.
-    atlas : str, optional
-        Name of the atlas of the model; not compared where it is not given.
+    cohort : Cohort, optional
+        Of the model, before or after exclusions; not compared where it is not given.
 
     Returns
     -------
@@ -29,7 +37,8 @@ def read_evidence_job(folder: str | Path, method: str, atlas: str | None = None)
     Raises
     ------
     BrioError
-        If the job did not evaluate this method at test sites in this atlas, or its predictions were not kept.
+        If the job did not evaluate this method at test sites, its predictions were not kept, or its atlas, classes or
+        participants are not those of the cohort, see :func:`compare_participants`.
     """
     job = StoredJob.read(Path(folder))
     if method not in job.summary.methods:
@@ -39,9 +48,69 @@ def read_evidence_job(folder: str | Path, method: str, atlas: str | None = None)
         raise BrioError(f"{folder}: was evaluated by k-fold, which says nothing about new sites; use --protocol loso")
     if job.predictions is None:
         raise BrioError(f"{folder}: its predictions were not kept, so there is no calibration and no rule to decide by")
-    if atlas is not None and job.summary.atlas != atlas:
-        raise BrioError(
-            f"{folder}: was evaluated in the atlas '{job.summary.atlas}', but the model is fitted in '{atlas}'; give a "
-            "job of the same cohort, or leave out --evidence and give --evaluate"
-        )
+    if cohort is not None:
+        compare_participants(job, method, cohort)
     return job
+
+
+def compare_participants(job: StoredJob, method: str, cohort: Cohort) -> tuple[str, ...]:
+    """Refuse evidence of another question, and say which participants of a cohort it lacks or has besides.
+
+    Another question are another atlas, other classes, another label of a participant, or no participant in common.
+
+    Parameters
+    ----------
+    job : StoredJob
+        That evaluated the method, with its predictions.
+    method : str
+        Name of the method.
+    cohort : Cohort
+        Of the model. A participant is the same where name and site are.
+
+    Returns
+    -------
+    tuple of str
+        Differences in words; empty where the scans are the same.
+
+    Raises
+    ------
+    BrioError
+        If the evidence is of another question.
+    """
+    assert job.predictions is not None
+    folder, keys = job.folder, ["participant_id", "site"]
+    if job.summary.atlas != cohort.atlas.name:
+        raise BrioError(
+            f"{folder}: was evaluated in the atlas '{job.summary.atlas}', but the model is fitted in "
+            f"'{cohort.atlas.name}'; {OTHER_EVIDENCE}"
+        )
+    theirs = (job.cohort_facts or {}).get("classes", UNNAMED)
+    names = [[name.casefold() for name in classes] for classes in (theirs, cohort.classes)]
+    if names[0] != names[1] and UNNAMED not in names:
+        raise BrioError(
+            f"{folder}: is evidence of another question: its classes are {' and '.join(theirs)}, those of the model "
+            f"{' and '.join(cohort.classes)}; {OTHER_EVIDENCE}"
+        )
+    labelled = cohort.select(cohort.labelled)
+    own = pd.DataFrame({"participant_id": labelled.participant_ids, "site": labelled.sites, "own": labelled.labels})
+    evaluated = job.predictions.loc[job.predictions["method"] == method, [*keys, "label"]].astype({"site": str})
+    pairs = own.drop_duplicates().merge(evaluated.drop_duplicates(), on=keys, how="outer", indicator="found")
+    common = pairs[pairs["found"] == "both"]
+    n_own, n_common = (pairs["found"] != "right_only").sum(), len(common)
+    n_differing = int((common["own"] != common["label"]).sum())
+    if n_common == 0:
+        raise BrioError(f"{folder}: has no participant (by name and site) in common with the model; {OTHER_EVIDENCE}")
+    if n_differing:
+        raise BrioError(
+            f"{folder}: is evidence of another question: {n_differing} of {format_count(n_common, 'participant')} in "
+            f"common {'has' if n_differing == 1 else 'have'} another label there than in the cohort of the model; "
+            f"{OTHER_EVIDENCE}"
+        )
+    differences = []
+    if n_common < n_own:
+        differences.append(f"the evidence is of {n_common} of the {n_own} participants of the model")
+    if n_more := len(pairs) - n_own:
+        differences.append(f"the evidence has {format_count(n_more, 'participant')} that the model was not fitted to")
+    if not differences and job.summary.fingerprint != cohort.fingerprint:
+        differences.append("the evidence is of the same participants, but of other scans or tables of them")
+    return tuple(differences)

@@ -128,7 +128,7 @@ def _gather_first(folder: str | Path, job: Job, method: Method, say: Say) -> Evi
         job.cohort.fingerprint,
         asdict(method.settings),
         rule if rule.kind != "none" else HarmonisationRule(),
-        job.cohort.atlas.name,
+        job.cohort,
     )
     for words in gathered.differences:
         say(f"warning: the evidence differs from the model: {words}")
@@ -289,11 +289,34 @@ def evaluate_model(
         return add_evidence(model, place)
 
 
-def add_evidence(model: Model, folder: str | Path) -> Model:
-    """Return a model with the evidence that a finished job has on its method, see :func:`gather_evidence`."""
+def add_evidence(model: Model, folder: str | Path, cohort: Cohort | None = None) -> Model:
+    """Return a model with the evidence that a finished job has on its method, see :func:`gather_evidence`.
+
+    Parameters
+    ----------
+    model : Model
+    folder : str or Path
+        Of the job.
+    cohort : Cohort, optional
+        That the model was fitted to, after exclusions; needed where the job is not of the very same scans.
+
+    Returns
+    -------
+    Model
+
+    Raises
+    ------
+    BrioError
+        If the job is of another method or question, or the cohort is not that of the model.
+    """
+    if cohort is not None and not model.was_fitted_to(cohort):
+        raise BrioError(
+            f"{cohort.name}: is not the cohort that the model was fitted to ({model.training.cohort}, "
+            f"{model.training.n_scans} scans); give that one, after exclusions"
+        )
     settings = asdict(model.method.settings)
     fingerprint, rule = model.training.fingerprint, model.harmonisation
-    return model.with_evidence(gather_evidence(folder, model.method.name, fingerprint, settings, rule))
+    return model.with_evidence(gather_evidence(folder, model.method.name, fingerprint, settings, rule, cohort))
 
 
 def _fit_members(job: Job, method: Method, runs: list[Run], folder: Path | None) -> tuple[Member, ...]:
