@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy.linalg import logm
 from sklearn.linear_model import Ridge
 
 from brio.cohort.atlas import load_bundled_atlas
 from brio.connectome import Connectomes
 from brio.errors import BrioError
-from brio.models import explain_model, explain_output, read_model, write_model
+from brio.models import Member, complete_model, explain_model, explain_output, read_model, write_model
 from brio.models.explain_output import describe_explanation, write_explanation
 from brio.models.roi_groups import group_rois
 from stored import list_hashed
@@ -183,8 +184,27 @@ def test_a_site_is_left_out_as_if_it_had_never_been_there(fit, whole, explained_
     assert row["strongest_same_sign"] == pytest.approx(same.mean())
     assert set(explained_ridge.sites["site"]) == set(whole.sites)
     planted = explained_ridge.edges["roi_a"].isin(PLANTED) & explained_ridge.edges["roi_b"].isin(PLANTED)
-    columns = ["same_sign_sites", "same_sign_new_sites"]
-    assert (explained_ridge.edges[planted][columns].mean() > explained_ridge.edges[~planted][columns].mean()).all()
+    same = explained_ridge.edges["same_sign_sites"]
+    assert same[planted].mean() > same[~planted].mean()
+
+
+def test_edges_are_compared_with_sites_that_took_no_part_in_choosing_them(fit, whole, explained_ridge):
+    """Half by chance, whatever the number of edges; nearly all where a truth is planted."""
+    planted = explained_ridge.new_sites.set_index("strongest_edges")["same_sign_new_sites"]
+    assert planted.index.tolist() == [1, 5, 15, 50, 120]
+    assert planted[5] > 0.95
+    assert planted[15] == pytest.approx(explained_ridge.sites["strongest_same_sign"].mean())
+    assert "same_sign_new_sites" not in explained_ridge.edges  # those were chosen with all sites
+    rng, shares = np.random.default_rng(0), []
+    for k in range(8):
+        labels = whole.labels.copy()
+        for site in np.unique(whole.sites):
+            labels[whole.sites == site] = rng.permutation(labels[whole.sites == site])
+        chance = replace(whole, participants=whole.participants.assign(label=labels), fingerprint=f"{k:02x}")
+        explanation = explain_model(fit("ridge", chance), chance, reestimates=0, sites=True, device="cpu")
+        shares.append(explanation.new_sites.set_index("strongest_edges")["same_sign_new_sites"])
+    mean = pd.concat(shares, axis=1).mean(axis=1)
+    assert mean.between(0.35, 0.65).all(), mean
 
 
 def test_patterns_of_reestimates_are_computed_from_the_same_draws(whole_ridge, whole, explained_ridge):
@@ -218,6 +238,22 @@ def test_what_is_explained_survives_the_folder(fit, tmp_path):
     sums.write_text("".join(line for line in sums.open() if "patterns" not in line))
     with pytest.raises(BrioError, match="no line for patterns"):
         read_model(tmp_path / "ridge")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["ridge", "brio-plus"])
+def test_margins_that_do_not_vary_are_said_and_not_divided_by(fit, cohort, name, tmp_path):
+    model = fit(name)
+    fitted = model.members[0].fitted
+    constant = {key: torch.zeros_like(t) for key, t in fitted.parameters.items() if key != "view"}
+    fitted = replace(fitted, parameters=fitted.parameters | constant)
+    flat = complete_model(model.method, [Member(fitted, None)], Connectomes(cohort), cohort)
+    assert not flat.compute_margins(Connectomes(cohort)).full.any()
+    write_model(flat, tmp_path / "model")
+    with pytest.raises(BrioError, match="it predicts the same for every scan, so there is nothing to explain"):
+        explain_model(read_model(tmp_path / "model"))
+    with pytest.raises(BrioError, match="has the same margin for all of its scans"):
+        explain_model(replace(flat, patterns=model.patterns), cohort, reestimates=0, device="cpu")
 
 
 def test_a_method_that_explains_nothing_is_refused_with_those_that_do(fit):
@@ -278,7 +314,7 @@ def test_the_command_writes_tables_figures_and_what_they_mean(brio_command, ridg
     assert said.status == 0, said.text
     files = set(list_hashed(tmp_path / "out" / "SHA256SUMS"))
     assert {file.name for file in (tmp_path / "out").iterdir()} == files | {"SHA256SUMS"}
-    tables = {"edges.csv", "rois.csv", "sites.csv"}
+    tables = {"edges.csv", "rois.csv", "sites.csv", "new_sites.csv"}
     assert files == tables | {"matrix.png", "brain.png", "chord.png", "explanation.md"}
     edges = pd.read_csv(tmp_path / "out" / "edges.csv")
     own = explain_model(ridge, cohort, reestimates=2, sites=True, device="cpu").edges

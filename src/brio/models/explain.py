@@ -27,7 +27,7 @@ from .explain_tables import (
     tabulate_rois,
 )
 from .model import Model, check_atlas
-from .patterns import CohortReading, read_scans, summarise_reading
+from .patterns import CohortReading, Patterns, find_varying, read_scans, summarise_reading
 from .roi_groups import RoiGroups, group_rois
 from .site_stability import SitePatterns, find_reason_against_refits, refit_without_each_site
 
@@ -56,8 +56,10 @@ class ModelExplanation:
         One row per ROI, see :func:`~brio.models.explain_tables.tabulate_rois`.
     factors, profiles : DataFrame or None
         One row per factor, and one per factor and ROI; None where a method has no factors.
-    sites : DataFrame or None
-        One row per left-out site; None where nothing was fitted again.
+    sites, new_sites : DataFrame or None
+        One row per left-out site, see :meth:`~brio.models.site_stability.SitePatterns.compare`, and one per number of
+        strongest edges, see :meth:`~brio.models.site_stability.SitePatterns.score_new_sites`; None where nothing was
+        fitted again.
     reading : CohortReading or None
         What was read of the scans that were given.
     """
@@ -70,6 +72,7 @@ class ModelExplanation:
     factors: pd.DataFrame | None
     profiles: pd.DataFrame | None
     sites: pd.DataFrame | None
+    new_sites: pd.DataFrame | None
     reading: CohortReading | None
 
 
@@ -150,6 +153,7 @@ def explain_model(
         factors=tabulate_factors(model, members, reading),
         profiles=tabulate_profiles(model, members),
         sites=None if by_site is None or weights is None else by_site.compare(*weights),
+        new_sites=None if by_site is None else by_site.score_new_sites(),
         reading=reading,
     )
 
@@ -164,7 +168,18 @@ def _explain_members(model: Model) -> tuple[Explanation, ...]:
             f"'{model.method.name}' has neither coefficients of edges nor factors, so there is nothing to explain. "
             f"These methods have: {able}"
         )
+    if not any(_has_pattern(patterns) for patterns in model.patterns):
+        raise BrioError(
+            f"the margins of this '{model.method.name}' do not vary over the scans that it was fitted to: it predicts "
+            "the same for every scan, so there is nothing to explain"
+        )
     return members
+
+
+def _has_pattern(patterns: Patterns) -> bool:
+    """Whether anything goes with the margin of a member."""
+    values = patterns.factor_share if patterns.pattern is None else patterns.pattern
+    return values is not None and bool(np.any(values))
 
 
 def _read_cohort(model: Model, plain: Connectomes, K: int, progress: Progress) -> CohortReading:
@@ -178,7 +193,12 @@ def _read_cohort(model: Model, plain: Connectomes, K: int, progress: Progress) -
     for k, member in enumerate(model.members):
         progress(f"reading {len(plain)} scans", k / len(model.members))
         inputs = model.gather_inputs(plain, member)
-        patterns.append(summarise_reading(read_scans(model.method, member.fitted, inputs, scans), label))
+        read = read_scans(model.method, member.fitted, inputs, scans)
+        if not find_varying(read.margin).all():
+            raise BrioError(
+                f"{cohort.name}: the model has the same margin for all of its scans, from which no pattern can be read"
+            )
+        patterns.append(summarise_reading(read, label))
         if K:
             reestimated.append(read_scans(model.method, member.fitted, inputs, scans, request))
     return CohortReading(cohort.name, model.was_fitted_to(cohort), tuple(patterns), tuple(reestimated))

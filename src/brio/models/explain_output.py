@@ -43,7 +43,7 @@ def write_explanation(explanation: ModelExplanation, out: str | Path) -> list[st
     folder = Path(out)
     no_brain = _find_reason_against_brain(explanation)
     with create_whole_folder(folder) as partial:
-        for name in ("edges", "rois", "factors", "profiles", "sites"):
+        for name in ("edges", "rois", "factors", "profiles", "sites", "new_sites"):
             table = getattr(explanation, name)
             if table is not None:
                 write_csv(partial / f"{name}.csv", table)
@@ -191,14 +191,15 @@ def _describe_stability(explanation: ModelExplanation) -> list[str]:
             "other people."
         )
     factors = explanation.factors
-    if factors is not None and "reliability" in factors:
+    if factors is not None and "reliability" in factors and factors["reliability"].notna().any():
         low, high = factors["reliability"].min(), factors["reliability"].max()
         lines.append(
             f"- Factors: {low:.0%} to {high:.0%} of the variance of a contribution lies between scans, the rest within "
             "them under re-estimation."
         )
-    if sites is not None and edges is not None:
+    if sites is not None and explanation.new_sites is not None:
         difference = sites["difference_correlation"]
+        shares = explanation.new_sites.set_index("strongest_edges")["same_sign_new_sites"]
         lines += [
             f"- Without one of {len(sites)} sites: patterns correlate by "
             f"{sites['pattern_correlation'].min():.2f} or more with that of the model, coefficients by "
@@ -206,8 +207,9 @@ def _describe_stability(explanation: ModelExplanation) -> list[str]:
             "- At the left-out site itself, where no scan took part in the fit: the pattern correlates by "
             f"{difference.median():.2f} in the median over sites ({difference.min():.2f} to {difference.max():.2f}; 0 "
             "by chance) with the difference between the classes there. The classes differ in the direction of the "
-            f"pattern in {sites['strongest_same_sign'].mean():.0%} of its {STRONGEST} strongest edges, in "
-            f"{edges['same_sign_new_sites'].mean():.0%} of all edges (50% by chance). `sites.csv` has each site.",
+            f"pattern without the site in {sites['strongest_same_sign'].mean():.0%} of its {STRONGEST} strongest "
+            f"edges, in {shares.iloc[-1]:.0%} of all edges (50% by chance). `sites.csv` has each site, "
+            "`new_sites.csv` other numbers of edges.",
         ]
     return ["\n".join(lines)] if lines else ["Nothing is known: no scans were given."]
 

@@ -88,7 +88,8 @@ def average_emphasis(members: Sequence[Explanation], patterns: Sequence[Patterns
 
 def _spread_shares(assignment: np.ndarray, share: np.ndarray) -> np.ndarray:
     """Spread the shares of factors [J] over their ROIs, times P. Shape [P]."""
-    within = assignment / assignment.sum(1, keepdims=True)  # parts of the ROIs in a factor, which sum to one
+    total = assignment.sum(1, keepdims=True)
+    within = assignment / np.where(total > 0, total, 1.0)  # parts of the ROIs in a factor, which sum to one
     return assignment.shape[1] * share @ within
 
 
@@ -131,8 +132,8 @@ def tabulate_edges(atlas: Atlas, weights: EdgeWeights, stability: Stability) -> 
         ``roi_a``, ``roi_b``, ``coefficient`` and ``pattern``. With scans: ``pattern_cohort``; with re-estimates of
         them ``pattern_sd_reestimates`` and ``same_sign_reestimates``, the share of re-estimated patterns with the sign
         of ``pattern``; with left-out sites ``same_sign_sites``, the share of fits without a site whose pattern has
-        that sign, and ``same_sign_new_sites``, the share of left-out sites at which the classes differ in the
-        direction of the pattern without the site; half of them by chance.
+        that sign. These fits share most of their scans: what holds at a site that took no part is in
+        :meth:`~brio.models.site_stability.SitePatterns.score_new_sites`.
     """
     name = atlas.rois["name"].astype(str).to_numpy()
     u, v = np.triu_indices(len(name), 1)
@@ -145,8 +146,6 @@ def tabulate_edges(atlas: Atlas, weights: EdgeWeights, stability: Stability) -> 
         table["same_sign_reestimates"] = (np.sign(stability.reestimates) == sign).mean(0)
     if stability.sites is not None:
         table["same_sign_sites"] = (np.sign(stability.sites.pattern) == sign).mean(0)
-        same = np.sign(stability.sites.pattern) == np.sign(stability.sites.difference)
-        table["same_sign_new_sites"] = same.mean(0)
     return pd.DataFrame(table)
 
 
@@ -218,7 +217,7 @@ def tabulate_factors(
         ``sd``, of its contribution over the scans that the model was fitted to; ``rois``, those with the largest
         assignment. With scans the first four again under ``_cohort``; with re-estimates of them
         ``share_sd_reestimates``, and ``reliability``: the part of the variance of a contribution that lies between
-        scans, the rest within them.
+        scans, the rest within them; not a number where it does not vary.
     """
     rows = []
     for k, (member, patterns) in enumerate(zip(members, model.patterns, strict=True)):
@@ -239,7 +238,8 @@ def tabulate_factors(
             table["share_sd_reestimates"] = shares.std(0, ddof=1)
             within = a.var(1, ddof=1).mean(0)
             between = np.maximum(a.mean(1).var(0, ddof=1) - within / a.shape[1], 0.0)
-            table["reliability"] = between / (between + within)
+            total = between + within
+            table["reliability"] = np.where(total > 0, between / np.where(total > 0, total, 1.0), np.nan)
         rows.append(table)
     return pd.concat(rows, ignore_index=True)
 

@@ -13,9 +13,10 @@ from torch import Tensor
 from ..connectome import ReestimateRequest
 from ..training import ExplainedScans, FittedRun, Inputs, Method
 
-__all__ = ["CohortReading", "Patterns", "Reading", "compute_shares", "read_scans", "summarise_reading"]
+__all__ = ["CohortReading", "Patterns", "Reading", "compute_shares", "find_varying", "read_scans", "summarise_reading"]
 
 _SCANS_AT_A_TIME = 256
+_TINY = np.finfo(float).tiny
 
 
 class Reading(NamedTuple):
@@ -107,9 +108,17 @@ class _Sums:
         self.xs += np.einsum("bke,bk->ke", edges, score)
 
     def compute_slopes(self, score: np.ndarray) -> np.ndarray:
-        """Compute covariance over variance of the score from the scores [n, K] of all scans. Shape [K, edges]."""
+        """Compute covariance over variance of the score from the scores [n, K] of all scans. Shape [K, edges].
+
+        Nothing goes with a score that does not vary: its slopes are 0.
+        """
         covariance = self.xs / len(score) - self.x / len(score) * score.mean(0)[:, None]
-        return covariance / score.var(0)[:, None]
+        return np.where(find_varying(score)[:, None], covariance / np.maximum(score.var(0), _TINY)[:, None], 0.0)
+
+
+def find_varying(score: np.ndarray) -> np.ndarray:
+    """Whether scores [n, ...] vary over scans by more than rounding. Shape [...]."""
+    return np.ptp(score, axis=0) > 1e-12 * np.abs(score).max(0)
 
 
 def read_scans(
@@ -181,7 +190,8 @@ def compute_shares(contributions: np.ndarray, margin: np.ndarray) -> np.ndarray:
     """Compute the share of each factor in the variance of the margin.
 
     It is the covariance of its contribution with the margin over the variance of the margin. Shares sum to one, since
-    contributions add up to the margin; a factor that works against the others has a negative one.
+    contributions add up to the margin; a factor that works against the others has a negative one. All are 0 where the
+    margin does not vary.
 
     Parameters
     ----------
@@ -199,6 +209,8 @@ def compute_shares(contributions: np.ndarray, margin: np.ndarray) -> np.ndarray:
     array([0.667, 0.333])
     """
     centred = margin - margin.mean()
+    if not find_varying(margin):
+        return np.zeros(contributions.shape[1])
     return centred @ (contributions - contributions.mean(0)) / (centred @ centred)
 
 

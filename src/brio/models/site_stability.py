@@ -21,6 +21,8 @@ __all__ = ["SitePatterns", "find_reason_against_refits", "refit_without_each_sit
 LEAST_SITES = 3
 STRONGEST = 15
 """Edges of a pattern that are compared with the classes at a left-out site."""
+SELECTIONS = (1, 5, STRONGEST, 50, 150, 500)
+"""Numbers of strongest edges for which this is done over all left-out sites."""
 
 
 class SitePatterns(NamedTuple):
@@ -76,14 +78,41 @@ class SitePatterns(NamedTuple):
             }
         )
 
+    def score_new_sites(self) -> pd.DataFrame:
+        """Compare the strongest edges of each fit with the classes at the site that took no part in choosing them.
+
+        There is no such number for an edge of the whole model: that was chosen with all sites, so the classes differ
+        in its direction at most of them even where labels are drawn by chance.
+
+        Returns
+        -------
+        DataFrame, one row per selection
+            ``strongest_edges``, how many edges of the pattern without a site are selected by their absolute value;
+            ``same_sign_new_sites``, the share of them in which the classes differ in the direction of that pattern at
+            the left-out site, mean over sites, half by chance; ``sd_over_sites``; ``n_sites``.
+        """
+        n_edges = self.pattern.shape[1]
+        rows = []
+        for n in (*(n for n in SELECTIONS if n < n_edges), n_edges):
+            shares = [_compare_strongest(*pair, n) for pair in zip(self.pattern, self.difference, strict=True)]
+            known = np.array(shares)[np.isfinite(shares)]
+            mean, sd = (known.mean() if len(known) else np.nan), (known.std(ddof=1) if len(known) > 1 else np.nan)
+            rows.append((n, mean, sd, len(known)))
+        return pd.DataFrame(rows, columns=["strongest_edges", "same_sign_new_sites", "sd_over_sites", "n_sites"])
+
 
 def _correlate(x: np.ndarray, y: np.ndarray) -> float:
+    """Correlate two vectors; not a number where one of them is constant."""
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        return float("nan")
     return float(np.corrcoef(x, y)[0, 1])
 
 
-def _compare_strongest(pattern: np.ndarray, difference: np.ndarray) -> float:
-    strongest = np.argsort(-np.abs(pattern), kind="stable")[:STRONGEST]
-    return float((np.sign(pattern[strongest]) == np.sign(difference[strongest])).mean())
+def _compare_strongest(pattern: np.ndarray, difference: np.ndarray, n: int = STRONGEST) -> float:
+    """Share of the n strongest edges with the same sign in both, among those with a sign; else not a number."""
+    strongest = np.argsort(-np.abs(pattern), kind="stable")[:n]
+    agreement = np.sign(pattern[strongest]) * np.sign(difference[strongest])
+    return float((agreement[agreement != 0] > 0).mean()) if agreement.any() else float("nan")
 
 
 def find_reason_against_refits(model: Model) -> str:
