@@ -36,10 +36,10 @@ from brio.methods.gnn.gcn import GCN, GCNNetwork
 from brio.protocol import auc, leave_one_site_out
 from brio.results.checkpoint import read_checkpoint, write_checkpoint
 from brio.spaces import draw_configurations
-from brio.training import FittedRun, Output, Run
+from brio.training import FittedRun, Output, Run, name_tensors
 from brio.training.inputs import NEEDS, check_needs
 from brio.training.selection import BestValidationEpoch
-from brio.training.stack import Stack
+from brio.training.stack import Stack, is_training_only
 
 LEARNING = {"patience": None, "cell_batch": 4, "learning_rate": 3e-3, "bold_frames": 80, "K": 2, "T_w": 8}
 NEURAL = [name for name in METHODS if neural(name)]
@@ -193,6 +193,27 @@ def test_a_training_on_a_gpu_goes_on_from_its_checkpoint_to_the_same_bits(name, 
     cohort = simulate(dataclasses.replace(TINY, n_rois=96))
     graphs = partial(Connectomes, cohort, "cuda", torch.float32)
     assert_resumed_to_the_same_bits(name, graphs, tmp_path / "checkpoint.safetensors")
+
+
+@pytest.mark.parametrize("name", soak_variants(METHODS + CONTROLS))
+def test_it_declares_the_tensors_of_a_fitted_run(name):
+    """What reading a stored model is checked by: nothing more, nothing less."""
+    method, fitted = narrow(name), fit_first_run(name)
+    declared = method.declare_tensors(tiny().n_rois)
+    tensors = name_tensors(fitted.parameters, fitted.state._replace(training={}))
+    needed = {key: spec for key, spec in declared.items() if spec.shape is not None}
+    assert needed.keys() <= tensors.keys()
+    sizes = {}
+    for key, t in tensors.items():
+        if key not in needed:
+            assert is_training_only(key.removeprefix("parameters."), method), key
+            continue
+        spec = needed[key]
+        axes = zip(spec.shape, t.shape, strict=True)
+        assert list(t.shape) == [sizes.setdefault(a, n) if isinstance(a, str) else a for a, n in axes], key
+        assert spec.whole != t.is_floating_point(), key
+        assert spec.low <= t.min(), key
+        assert t.max() <= spec.high, key
 
 
 @pytest.mark.parametrize("name", soak_variants(METHODS + CONTROLS))

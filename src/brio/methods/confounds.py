@@ -9,9 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..training import SourceScans
+from ..training import SourceScans, TensorSpec
 
-__all__ = ["Confounds", "build_design", "fit_confounds", "fit_huber", "iterate_sites", "remove_confounds"]
+__all__ = [
+    "Confounds",
+    "build_design",
+    "declare_confounds",
+    "fit_confounds",
+    "fit_huber",
+    "iterate_sites",
+    "remove_confounds",
+]
 
 HUBER_CUT = 1.35
 """Residuals beyond this many scales count linearly: 95 % efficient for normal errors (Huber 1981)."""
@@ -39,6 +47,14 @@ class Confounds(NamedTuple):
     slope: Tensor
     level: Tensor
     scale: Tensor
+
+
+def declare_confounds(n_covariates: int, *axes: int | str) -> dict[str, TensorSpec]:
+    """Declare the stored fields of :class:`Confounds` for features of some axes."""
+    each = TensorSpec(axes)
+    declared = {"covariate_mean": TensorSpec((n_covariates,)), "slope": TensorSpec((n_covariates, *axes))}
+    declared |= {"level": each, "scale": each._replace(low=0.0)}
+    return {f"learned.{name}": spec for name, spec in declared.items()}
 
 
 def fit_huber(y: Tensor, live: Tensor, X: Tensor, iterations: int = 30) -> tuple[Tensor, Tensor]:

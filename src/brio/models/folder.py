@@ -23,8 +23,8 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor
 
 from ..cohort import Atlas
@@ -37,10 +37,11 @@ from ..methods import find_method, make_method
 from ..protocol import Fold
 from ..results.files import create_whole_folder, file_error, read_json, write_atomically
 from ..results.run_record import Details
-from ..schemas import NOT_EMPTY, Setting, StoredCount, StoredPositive, StoredShare, from_json, to_json
+from ..schemas import NOT_EMPTY, Setting, StoredCount, StoredShare, from_json, to_json
 from ..schemas.records import show_value
+from ..schemas.stored_values import Range
 from ..storage import write_sums
-from ..training import FittedRun, Method, Run, group_tensors, name_tensors
+from ..training import FittedRun, Method, Run, TensorSpec, group_tensors, name_tensors
 from ..version import __version__
 from .adaptation import Adaptation
 from .card import write_card
@@ -57,6 +58,7 @@ FORMAT = 1
 """Version of the format of a model folder."""
 
 PATTERNS = "patterns.safetensors"
+StoredSize = Annotated[float, Range("a number above 0 and at most 1e9", 0, 1e9, open_below=True)]
 FIND_METHOD = "load the file that declares it (--load), use the version of brio that wrote the model, or fit it again"
 
 
@@ -69,7 +71,7 @@ class MemberRecord:
     validation_auc: StoredShare
     selected_epoch: StoredCount | None
     trained_epochs: StoredCount | None
-    block_length: StoredPositive | None
+    block_length: StoredSize | None
     details: Details
     harmonised_sites: tuple[str, ...] | None
 
@@ -85,8 +87,8 @@ class ModelRecord:
     settings: dict[str, Setting]
     classes: tuple[str, str]
     atlas: str
-    block_length: StoredPositive
-    interval_factor: StoredPositive
+    block_length: StoredSize
+    interval_factor: StoredSize
     harmonise: HarmonisationRule | None
     members: Annotated[tuple[MemberRecord, ...], NOT_EMPTY]
     training: TrainingFacts
@@ -186,6 +188,9 @@ def _list_harmonised_sites(harmoniser: Harmoniser | None) -> tuple[str, ...] | N
 def read_model(path: str | Path) -> Model:
     """Read a model that :func:`write_model` wrote, and check every file of it.
 
+    A folder may come from anywhere: what a file holds is checked against what the method declares before it is used,
+    and before it takes memory.
+
     Parameters
     ----------
     path : str or Path
@@ -203,22 +208,25 @@ def read_model(path: str | Path) -> Model:
     names = check_sums(folder)
     document = _read_document(folder)
     record = from_json(ModelRecord, document, folder / MODEL, GET_AGAIN)
+    _check_record(record, folder / MODEL)
     method = _make_method(record, folder)
-    rule = record.harmonise
-    members = []
+    rois = read_table(folder / ROIS, RoiRow, GET_AGAIN)
+    P, rule = len(rois), record.harmonise
+    if P < 2:
+        raise file_error(folder / ROIS, f"has {P} ROIs, at least two are expected", GET_AGAIN)
+    mean = _load_tensors(folder / MEAN, {"mean": TensorSpec((P, P))})["mean"]
+    declared, members = method.declare_tensors(P), []
     for one in record.members:
         require_listed(folder, names, _name_weights(one.seed))
-        fitted = _make_fitted_run(one, record.training, _load_tensors(folder / _name_weights(one.seed)))
+        tensors = _load_tensors(folder / _name_weights(one.seed), declared)
+        fitted = _make_fitted_run(one, record.training, tensors)
         harmoniser = None
         if rule is not None and one.harmonised_sites is not None:
             require_listed(folder, names, _name_harmonisation(one.seed))
-            tensors = _load_tensors(folder / _name_harmonisation(one.seed))
+            expected = _declare_harmoniser(rule, len(one.harmonised_sites), P)
+            tensors = _load_tensors(folder / _name_harmonisation(one.seed), expected)
             harmoniser = _make_harmoniser(rule, one.harmonised_sites, tensors)
         members.append(Member(fitted, harmoniser))
-    rois = read_table(folder / ROIS, RoiRow, GET_AGAIN)
-    mean = _load_tensors(folder / MEAN).get("mean")
-    if mean is None or mean.shape != (len(rois), len(rois)):
-        raise file_error(folder / MEAN, f"is not of the {len(rois)} ROIs of {ROIS}", GET_AGAIN)
     return Model(
         method=method,
         members=tuple(members),
@@ -232,24 +240,52 @@ def read_model(path: str | Path) -> Model:
         evidence=record.evidence,
         estimator=record.estimator,
         adaptation=record.adaptation,
-        patterns=_read_patterns(folder, names, method, members),
+        patterns=_read_patterns(folder, names, method, members, P),
         known_scans=record.known_scans,
     )
 
 
-def _read_patterns(folder: Path, names: list[str], method: Method, members: list[Member]) -> tuple[Patterns, ...]:
-    if method.explain(members[0].fitted) is None:
+def _check_record(record: ModelRecord, path: Path) -> None:
+    """Refuse what each value allows for, but all of them together do not."""
+    seeds, training = [one.seed for one in record.members], record.training
+    n_scans = sum(sum(counts) for counts in training.sites.values())
+    kind = "none" if record.harmonise is None else record.harmonise.kind
+    expected = {"none": "none", "combat": "some", "residualise": "no"}[kind]
+    problem = ""
+    if len(set(seeds)) < len(seeds):
+        problem = "has two members of one seed"
+    elif record.classes[0] == record.classes[1]:
+        problem = f"has two classes of one name, {show_value(record.classes[0])}"
+    elif training.n_scans != n_scans or not n_scans:
+        problem = f"says that {training.n_scans} scans were learned from, but those of its sites are {n_scans}"
+    elif record.harmonise is not None and kind == "none":
+        problem = "has harmonisation of the kind 'none'"
+    for one in record.members:
+        sites = one.harmonised_sites
+        found = "none" if sites is None else "some" if sites else "no"
+        if found != expected or (sites and len(set(sites)) < len(sites)):
+            problem = problem or f"has other harmonised sites in seed {one.seed} than its harmonisation ({kind}) needs"
+    if problem:
+        raise file_error(path, problem, GET_AGAIN)
+
+
+def _read_patterns(
+    folder: Path, names: list[str], method: Method, members: list[Member], n_rois: int
+) -> tuple[Patterns, ...]:
+    explanation = method.explain(members[0].fitted)
+    if explanation is None:
         return ()
     require_listed(folder, names, PATTERNS)
-    tensors = _load_tensors(folder / PATTERNS)
-    patterns = []
-    for member in members:
-        start = f"{member.fitted.run.seed}."
-        own = {name.removeprefix(start): t for name, t in tensors.items() if name.startswith(start)}
-        if "n_scans" not in own:
-            raise file_error(folder / PATTERNS, f"has nothing of seed {start[:-1]}", GET_AGAIN)
-        patterns.append(Patterns.from_tensors(own))
-    return tuple(patterns)
+    own = {"n_scans": TensorSpec((), 1, whole=True)}
+    if explanation.coefficients is not None:
+        own["pattern"] = TensorSpec((n_rois * (n_rois - 1) // 2,))
+    if explanation.assignment is not None:
+        J = len(explanation.assignment)
+        own |= {"factor_share": TensorSpec((J,)), "factor_mean": TensorSpec((2, J)), "factor_sd": TensorSpec((J,), 0)}
+    seeds = [member.fitted.run.seed for member in members]
+    declared = {f"{seed}.{name}": spec for seed in seeds for name, spec in own.items()}
+    tensors = _load_tensors(folder / PATTERNS, declared)
+    return tuple(Patterns.from_tensors({name: tensors[f"{seed}.{name}"] for name in own}) for seed in seeds)
 
 
 def _read_document(folder: Path) -> dict[str, Any]:
@@ -306,6 +342,17 @@ def _harmoniser_tensors(harmoniser: Harmoniser) -> dict[str, Tensor]:
     return {name: torch.from_numpy(np.asarray(a)) for name, a in arrays.items()} | {"fill": harmoniser.dead_roi_fill}
 
 
+def _declare_harmoniser(rule: HarmonisationRule, n_sites: int, n_rois: int) -> dict[str, TensorSpec]:
+    edges, C, above = n_rois * (n_rois - 1) // 2, len(rule.covariate_names), float(np.finfo(float).tiny)
+    declared = {"covariate_mean": TensorSpec((C,)), "covariate_sd": TensorSpec((C,), above)}
+    declared["fill"] = TensorSpec((n_rois, n_rois))
+    if rule.kind == "residualise":
+        return declared | {"slope": TensorSpec((C, edges))}
+    each, by_site = TensorSpec((edges,)), TensorSpec((n_sites, edges))
+    declared |= {"alpha": each, "sigma": each._replace(low=above), "beta": TensorSpec((C, edges))}
+    return declared | {"gamma": by_site, "delta": by_site._replace(low=above), "prior": TensorSpec((4,))}
+
+
 def _make_harmoniser(rule: HarmonisationRule, sites: tuple[str, ...], tensors: dict[str, Tensor]) -> Harmoniser:
     arrays = {name: t.numpy() for name, t in tensors.items() if name != "fill"}
     scale = arrays["covariate_mean"], arrays["covariate_sd"]
@@ -327,8 +374,54 @@ def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     write_atomically(path, save({name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}))
 
 
-def _load_tensors(path: Path) -> dict[str, Tensor]:
+_DTYPES = {False: ("F32", "F64"), True: ("I64",)}
+
+
+def _load_tensors(path: Path, declared: dict[str, TensorSpec]) -> dict[str, Tensor]:
+    """Load the tensors of a file; names, types and shapes are checked before any of them takes memory."""
+    sizes: dict[str, int] = {}
+    specs: dict[str, TensorSpec] = {}
     try:
-        return load_file(path)
+        with safe_open(path, "pt") as file:
+            for name in sorted(file.keys()):
+                spec = _find_spec(name, declared)
+                part = file.get_slice(name)
+                shape, dtype = part.get_shape(), part.get_dtype()
+                if spec is None:
+                    raise file_error(path, f"has a tensor {show_value(name)}, which is not of this model", GET_AGAIN)
+                if spec.shape is not None and dtype not in _DTYPES[spec.whole]:
+                    raise file_error(path, f"{show_value(name)} is of type {dtype}", GET_AGAIN)
+                if spec.shape is not None and not _fits(shape, spec.shape, sizes):
+                    raise file_error(
+                        path, f"{show_value(name)} has the shape {shape}, not that of the model", GET_AGAIN
+                    )
+                specs[name] = spec
+            missing = [name for name, spec in declared.items() if spec.shape is not None and name not in specs]
+            if missing:
+                raise file_error(path, f"lacks the tensor {show_value(missing[0])}", GET_AGAIN)
+            tensors = {name: file.get_tensor(name) for name in specs}
     except (OSError, SafetensorError) as error:
         raise file_error(path, f"cannot be read ({error})", GET_AGAIN) from error
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
+            raise file_error(path, f"{show_value(name)} has values that are not finite", GET_AGAIN)
+        if tensor.numel() and not specs[name].low <= float(tensor.min()) <= float(tensor.max()) <= specs[name].high:
+            raise file_error(path, f"{show_value(name)} has values out of range", GET_AGAIN)
+    return tensors
+
+
+def _find_spec(name: str, declared: dict[str, TensorSpec]) -> TensorSpec | None:
+    if name in declared:
+        return declared[name]
+    return next((spec for key, spec in declared.items() if key.endswith("*") and name.startswith(key[:-1])), None)
+
+
+def _fits(shape: list[int], axes: tuple[int | str, ...], sizes: dict[str, int]) -> bool:
+    """Whether a shape has the declared axes; sizes with a name are those that the first tensor with it had."""
+    if len(shape) != len(axes):
+        return False
+    known = [
+        sizes.setdefault(axis, max(n, 1)) if isinstance(axis, str) else axis
+        for n, axis in zip(shape, axes, strict=True)
+    ]
+    return known == shape

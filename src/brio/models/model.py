@@ -80,6 +80,16 @@ class TrainingFacts:
     header: tuple[str, ...] = ()
 
 
+def require_finite(values: np.ndarray) -> np.ndarray:
+    """Return what a model computed of scans; an error where a value is not finite."""
+    if not np.isfinite(values).all():
+        raise BrioError(
+            "the model has no finite margin for some of these scans: its numbers are damaged or too large; copy the "
+            "model again from where it came, or fit it again"
+        )
+    return values
+
+
 class Margins(NamedTuple):
     """Margins of S members for n scans and K re-estimates of each.
 
@@ -140,7 +150,7 @@ class Ensemble:
         details = [member.fitted.details for member in self.members]
         full = [calibrate_margins(own, one) for own, one in zip(margins.full, details, strict=True)]
         reestimated = [calibrate_margins(own, one) for own, one in zip(margins.reestimated, details, strict=True)]
-        return np.mean(full, axis=0), np.mean(reestimated, axis=0)
+        return require_finite(np.mean(full, axis=0)), require_finite(np.mean(reestimated, axis=0))
 
     def compute_contributions(self, plain: Connectomes) -> np.ndarray | None:
         """Compute what each factor adds to the margin of each scan, for every member.
@@ -170,7 +180,7 @@ class Ensemble:
         return self.method.gather_inputs(connectomes)
 
     def _predict(self, member: Member, scans: Scans) -> np.ndarray:
-        return np.asarray(self.method.predict(member.fitted, scans).margin, dtype=float)
+        return require_finite(np.asarray(self.method.predict(member.fitted, scans).margin, dtype=float))
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,7 +313,7 @@ class Model(Ensemble):
         full, reestimated = super().average_members(margins)
         if self.adaptation is None:
             return full, reestimated
-        return self.adaptation.apply(full), self.adaptation.apply(reestimated)
+        return require_finite(self.adaptation.apply(full)), require_finite(self.adaptation.apply(reestimated))
 
 
 def check_atlas(atlas: Atlas, cohort: Cohort) -> None:

@@ -4,7 +4,7 @@ from .checkpoint import CheckpointStore, StackCheckpoint
 from .contract import Batch, Method, NetworkCall, Output, SourceScans, Stage
 from .explanation import ExplainedScans, Explanation
 from .facts import MethodFacts
-from .fitted_run import FittedRun, Prediction, Run, RunState, Tensors, group_tensors, name_tensors
+from .fitted_run import FittedRun, Prediction, Run, RunState, Tensors, TensorSpec, group_tensors, name_tensors
 from .inputs import Inputs, InputShape, Scans
 from .neural import NeuralMethod, NeuralSettings
 from .stack import Stack
@@ -33,6 +33,7 @@ __all__ = [
     "StackCheckpoint",
     "Stage",
     "StepContext",
+    "TensorSpec",
     "Tensors",
     "group_tensors",
     "name_tensors",

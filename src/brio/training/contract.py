@@ -19,7 +19,7 @@ from ..progress import Progress, silent
 from ..protocol import Fold, assign_inner_folds
 from .explanation import ExplainedScans, Explanation
 from .facts import MethodFacts
-from .fitted_run import FittedRun, Prediction, Run, RunState, Tensors
+from .fitted_run import ANY_TENSOR, FittedRun, Prediction, Run, RunState, Tensors, TensorSpec
 from .inputs import Inputs, InputShape, Scans
 from .step_context import StepContext
 
@@ -101,6 +101,13 @@ class Method(ABC):
         Prediction
             ``margin``, shape [B], and ``representation``, shape [B, d].
         """
+
+    def declare_tensors(self, n_rois: int) -> dict[str, TensorSpec]:
+        """Declare the tensors of a fitted run by the names they are stored with, so that a stored model is checked.
+
+        A name that ends in ``*`` stands for all that begin so. By default nothing is known but that values are finite.
+        """
+        return {"*": ANY_TENSOR}
 
     @property
     def facts(self) -> MethodFacts:

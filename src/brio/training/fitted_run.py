@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,9 +12,41 @@ from torch import Tensor
 from ..errors import BrioError
 from ..protocol import Fold
 
-__all__ = ["FittedRun", "Prediction", "Run", "RunState", "Tensors", "group_tensors", "name_tensors"]
+__all__ = [
+    "ANY_TENSOR",
+    "FittedRun",
+    "Prediction",
+    "Run",
+    "RunState",
+    "TensorSpec",
+    "Tensors",
+    "group_tensors",
+    "name_tensors",
+]
 
 Tensors = dict[str, Tensor]
+
+
+class TensorSpec(NamedTuple):
+    """What a stored tensor must be; its values are always finite.
+
+    Attributes
+    ----------
+    shape : tuple of int and str, or None
+        Size of each axis; a name stands for a size that tensors of one file share. None: any, or no tensor at all.
+    low, high : float
+        Range of its values.
+    whole : bool
+        Whether it holds whole numbers (int64), else float32 or float64.
+    """
+
+    shape: tuple[int | str, ...] | None
+    low: float = -math.inf
+    high: float = math.inf
+    whole: bool = False
+
+
+ANY_TENSOR = TensorSpec(None)
 
 
 @dataclass(frozen=True, eq=False)

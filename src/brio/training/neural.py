@@ -21,9 +21,9 @@ from ..spaces import choice
 from .checkpoint import CheckpointStore
 from .contract import Batch, Method, NetworkCall, SourceScans, Stage
 from .facts import MethodFacts
-from .fitted_run import FittedRun, Prediction, Run, RunState, Tensors
+from .fitted_run import ANY_TENSOR, FittedRun, Prediction, Run, RunState, Tensors, TensorSpec
 from .inputs import InputShape, Scans
-from .stack import Stack
+from .stack import Stack, is_training_only
 from .trainer import train
 
 __all__ = ["NeuralMethod", "NeuralSettings"]
@@ -118,6 +118,28 @@ class NeuralMethod(Method):
 
     def training_scans(self, cohort: Cohort, fold: Fold) -> np.ndarray:
         return fold.move_validation_to_source(cohort).source if self.settings.refit else fold.source
+
+    def declare_tensors(self, n_rois: int) -> dict[str, TensorSpec]:
+        """Declare parameters and buffers as a fresh network has them, and the state."""
+        s = self.settings
+        n_frames = getattr(s, "bold_frames", 0) * getattr(s, "bold_windows", 1) if "bold" in self.needs else 0
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            network = self.network(InputShape(n_rois, 1, n_frames))
+        tensors = dict(network.named_parameters()) | dict(network.named_buffers())
+        declared = {f"parameters.{part}{end}": ANY_TENSOR for part in self.training_only for end in ("", ".*")}
+        declared |= {
+            f"parameters.{name}": TensorSpec(tuple(t.shape), whole=not t.is_floating_point())
+            for name, t in tensors.items()
+            if not is_training_only(name, self)
+        }
+        own, ours = type(self), NeuralMethod
+        if own.learn is not ours.learn and own.declare_state is ours.declare_state:  # a user's, who need not declare
+            return declared | {"learned.*": ANY_TENSOR, "inference.*": ANY_TENSOR}
+        return declared | self.declare_state(n_rois)
+
+    def declare_state(self, n_rois: int) -> dict[str, TensorSpec]:
+        """Declare what :meth:`learn` returns (``learned.``) and what inference reads (``inference.``)."""
+        return {"learned.mean": TensorSpec((n_rois, n_rois))}
 
     def stages(self) -> list[Stage]:
         """The stretches of training, in order."""

@@ -12,8 +12,8 @@ from ...connectome import fill_dead
 from ...domains import Count, Domain, Layers, LearningRate, ShareBelowOne, Weight, Width
 from ...settings import setting
 from ...spaces import choice, log_uniform
-from ...training import Batch, InputShape, RunState, Scans, SourceScans, Stage, StepContext, Tensors
-from ..confounds import Confounds, fit_confounds, remove_confounds
+from ...training import Batch, InputShape, RunState, Scans, SourceScans, Stage, StepContext, Tensors, TensorSpec
+from ..confounds import Confounds, declare_confounds, fit_confounds, remove_confounds
 from ..graphs import normalise_adjacency
 from ..layers import BatchNorm, Dropout, Linear, build_mlp
 from ..losses import average_losses, classification_loss
@@ -269,6 +269,12 @@ class CORE(BoldMethod):
         x = torch.cat([describe_edges(Scans(*part), learned, s.window, s.step, s.bold_windows) for part in parts])
         live = (scans.alive[:, edges.u] & scans.alive[:, edges.v]).to(x.dtype).unsqueeze(-1).expand_as(x)
         return learned | fit_confounds(source, x, live, scans.covariates)._asdict()
+
+    def declare_state(self, n_rois: int) -> dict[str, TensorSpec]:
+        end = TensorSpec(("edges",), 0, n_rois - 1, whole=True)
+        declared = super().declare_state(n_rois) | {"learned.u": end, "learned.v": end}
+        declared |= {"learned.prior": TensorSpec(("edges", 4)), "learned.line": TensorSpec(("edges", "edges"))}
+        return declared | declare_confounds(2, "edges", "descriptors")
 
     def loss(self, out: COREOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
         """Cross-entropy + sparsity * mean gate."""

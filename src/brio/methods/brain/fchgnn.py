@@ -30,6 +30,7 @@ from ...training import (
     Stage,
     StepContext,
     Tensors,
+    TensorSpec,
 )
 from ..losses import classification_loss
 from ..registry import method, redesign
@@ -181,6 +182,15 @@ class FCHGNN(NeuralMethod):
         arrays = {"side": read_hemispheres(graphs.cohort, needed_by), "age": np.array([age.mean(), age.std() or 1.0])}
         tensors = {name: torch.tensor(a, device=graphs.device, dtype=graphs.dtype) for name, a in arrays.items()}
         return super().learn(source) | tensors
+
+    def declare_state(self, n_rois: int) -> dict[str, TensorSpec]:
+        bank, s = TensorSpec(("scans",)), self.settings
+        declared = super().declare_state(n_rois) | {"learned.side": TensorSpec((n_rois,))}
+        declared |= {"learned.age": TensorSpec((2,)), "inference.bank_real": bank, "inference.bank_sex": bank}
+        return declared | {
+            "inference.bank_age": bank,
+            "inference.bank_messages": TensorSpec((s.layers, "scans", 4 * s.state)),
+        }
 
     def loss(self, out: FCHGNNOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
         return classification_loss(out.logit, batch)

@@ -23,6 +23,7 @@ from ...training import (
     Stack,
     Stage,
     Tensors,
+    TensorSpec,
 )
 from ..losses import classification_loss
 from ..registry import PAPERS_OWN, method, variant
@@ -68,6 +69,15 @@ class Brio(NeuralMethod):
                 l_b = settings.block_scale * estimate
             learned["block_length"] = torch.tensor(l_b, dtype=torch.float64, device=connectomes.device)
         return learned
+
+    def declare_state(self, n_rois: int) -> dict[str, TensorSpec]:
+        square, c = TensorSpec((n_rois, n_rois)), TensorSpec((n_rois, "descriptors"))
+        declared = {"learned.S": square, "learned.mean": square}
+        if self.settings.descriptors == "standardised":
+            declared |= {"learned.c_mean": c, "learned.c_sd": c._replace(low=0.0)}
+        if self._reestimates:
+            declared["learned.block_length"] = TensorSpec((), low=0.0)
+        return declared | {"inference.Pi_bar": TensorSpec((self.settings.J, n_rois), low=0.0)}
 
     def stages(self) -> list[Stage]:
         settings = self.settings

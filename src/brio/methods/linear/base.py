@@ -25,6 +25,7 @@ from ...training import (
     RunState,
     Scans,
     Tensors,
+    TensorSpec,
 )
 from .calibration import fit_calibration
 from .distinct_runs import fit_distinct_runs
@@ -182,6 +183,20 @@ class LinearMethod(FeatureMethod):
                 progress=progress,
             )
         return [replace(fitted, run=run) for fitted, run in zip(fitted_runs, runs, strict=True)]
+
+    def declare_tensors(self, n_rois: int) -> dict[str, TensorSpec]:
+        """Declare centre and coefficient of each feature, the intercept, and what the features need."""
+        learned = self.declare_features(n_rois)
+        d = learned.pop("features").shape
+        return {
+            "parameters.centre": TensorSpec(d),
+            "parameters.coefficients": TensorSpec(d),
+            "parameters.intercept": TensorSpec(()),
+        } | {f"learned.{name}": spec for name, spec in learned.items()}
+
+    def declare_features(self, n_rois: int) -> dict[str, TensorSpec]:
+        """Declare what :meth:`learn` returns, and under ``features`` the axis of the features."""
+        return {"features": TensorSpec((n_rois * (n_rois - 1) // 2,)), "mean": TensorSpec((n_rois, n_rois))}
 
     def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
         """Predict margins; the representation is the centred features."""

@@ -9,11 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...training import MethodFacts, Scans, SourceScans, Tensors
+from ...training import MethodFacts, Scans, SourceScans, Tensors, TensorSpec
 from ..registry import TEXTBOOK, method
 from .logistic import LogisticMethod
 
 __all__ = ["CovariatesOnly", "DeadRoisOnly", "LengthOnly"]
+
+
+_TINY = float(np.finfo(float).tiny)
 
 
 class _Control(LogisticMethod):
@@ -22,6 +25,14 @@ class _Control(LogisticMethod):
     version = 5  # scans with equal features have equal margins; probabilities are those of the margins
     margins_are_log_odds = True
     edge_values = ""
+
+    @abstractmethod
+    def count_columns(self, n_rois: int) -> int:
+        """Count the features."""
+
+    def declare_features(self, n_rois: int) -> dict[str, TensorSpec]:
+        columns = TensorSpec((self.count_columns(n_rois),))
+        return {"features": columns, "mean": columns, "spread": columns._replace(low=_TINY)}
 
     @abstractmethod
     def read_columns(self, scans: Scans) -> Tensor:
@@ -49,6 +60,9 @@ class _Control(LogisticMethod):
 class CovariatesOnly(_Control):
     """Age, sex and head motion, no connectome."""
 
+    def count_columns(self, n_rois: int) -> int:
+        return 3
+
     def read_columns(self, scans: Scans) -> Tensor:
         return scans.covariates
 
@@ -62,6 +76,9 @@ class LengthOnly(_Control):
         """What a job plans and prints with."""
         return replace(super().facts, frames_for="their number, its only feature")
 
+    def count_columns(self, n_rois: int) -> int:
+        return 2
+
     def read_columns(self, scans: Scans) -> Tensor:
         return torch.stack([scans.n_frames, scans.n_frames.log()], dim=-1)
 
@@ -69,6 +86,9 @@ class LengthOnly(_Control):
 @method("dead-rois-only", family="control", provenance=TEXTBOOK, reference="logistic regression", control=True)
 class DeadRoisOnly(_Control):
     """Which ROIs have no signal, no connectome."""
+
+    def count_columns(self, n_rois: int) -> int:
+        return n_rois
 
     def read_columns(self, scans: Scans) -> Tensor:
         return 1.0 - scans.alive.to(scans.A.dtype)

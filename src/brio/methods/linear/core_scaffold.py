@@ -10,8 +10,8 @@ from torch import Tensor
 from ...connectome import fill_dead
 from ...domains import GridSize, Positive
 from ...settings import require
-from ...training import MethodFacts, Scans, SourceScans, Tensors
-from ..confounds import Confounds, fit_confounds, remove_confounds
+from ...training import MethodFacts, Scans, SourceScans, Tensors, TensorSpec
+from ..confounds import Confounds, declare_confounds, fit_confounds, remove_confounds
 from ..registry import method, reconstruct
 from ..scaffold import ScaffoldSettings, build_scaffold
 from .logistic import LogisticMethod
@@ -56,6 +56,12 @@ class CoreScaffold(LogisticMethod):
     @property
     def facts(self) -> MethodFacts:
         return replace(super().facts, setting_without_validation="")
+
+    def declare_features(self, n_rois: int) -> dict[str, TensorSpec]:
+        end = TensorSpec(("features",), 0, n_rois - 1, whole=True)
+        confounds = {n.removeprefix("learned."): s for n, s in declare_confounds(2, "features").items()}
+        mean = super().declare_features(n_rois)["mean"]
+        return {"features": TensorSpec(("features",)), "mean": mean, "u": end, "v": end} | confounds
 
     def learn(self, source: SourceScans, scans: Scans) -> Tensors:
         mean = super().learn(source, scans)["mean"]

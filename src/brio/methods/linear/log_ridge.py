@@ -13,7 +13,7 @@ from torch import Tensor
 from ...connectome import Connectomes, find_live_edges, log_connectome, read_edges
 from ...domains import GridSize, InnerShare, Positive
 from ...errors import BrioError
-from ...training import FittedRun, Prediction, Scans, SourceScans, Tensors
+from ...training import FittedRun, Prediction, Scans, SourceScans, Tensors, TensorSpec
 from ..registry import method
 from .base import DualSolution
 from .calibration import fit_calibration
@@ -92,6 +92,10 @@ class LogRidge(KernelRidgeMethod):
         assert inner_margin is not None  # always computed where sites have intercepts
         slope, intercept = fit_calibration(inner_margin, label, inner_fold).tolist()
         return slope, intercept
+
+    def declare_features(self, n_rois: int) -> dict[str, TensorSpec]:
+        edges = super().declare_features(n_rois)["features"]
+        return {"features": edges, "mean": edges}
 
     def learn(self, source: SourceScans, scans: Scans) -> Tensors:
         self._require_both_classes(source)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...connectome import fill_dead, invert_fisher_z
 from ...domains import InnerShare
-from ...training import MethodFacts, Scans, SourceScans, Tensors
+from ...training import MethodFacts, Scans, SourceScans, Tensors, TensorSpec
 from ..registry import TEXTBOOK, method
 from .features import vectorise_fc
 from .ridge import KernelRidgeMethod
@@ -152,6 +152,10 @@ class TangentRidge(KernelRidgeMethod):
         by_length = "shrinking by the number of frames (--set shrinkage=0.1 does without)"
         return replace(super().facts, frames_for="" if self.settings.shrinkage is not None else by_length)
 
+    def declare_features(self, n_rois: int) -> dict[str, TensorSpec]:
+        square = TensorSpec((n_rois, n_rois))
+        return {"features": TensorSpec((n_rois * (n_rois + 1) // 2,)), "mean": square, "whitening": square}
+
     def learn_features(self, source: SourceScans, scans: Scans) -> tuple[Tensors, np.ndarray]:
         learned = self.learn(source, scans)
         S = self._shrink_scans(scans, learned)
@@ -187,6 +191,10 @@ class FCTangentRidge(TangentRidge):
     feature_copies = 9
     edge_values = "Fisher z, divided by one number for all edges"
     beyond_edges = "the tangent-space matrix, whose entries mix regions"
+
+    def declare_features(self, n_rois: int) -> dict[str, TensorSpec]:
+        both = {"features": TensorSpec((n_rois**2,)), "scale": TensorSpec((2,), low=1e-9)}
+        return super().declare_features(n_rois) | both
 
     def learn_features(self, source: SourceScans, scans: Scans) -> tuple[Tensors, np.ndarray]:
         learned, tangent = super().learn_features(source, scans)

@@ -14,12 +14,23 @@ import torch
 from ...connectome import Connectomes, find_live_edges
 from ...formatting import format_count
 from ...progress import Progress, silent
-from ...training import ExplainedScans, Explanation, FittedRun, Method, MethodFacts, Prediction, Run, Scans, SourceScans
+from ...training import (
+    ExplainedScans,
+    Explanation,
+    FittedRun,
+    Method,
+    MethodFacts,
+    Prediction,
+    Run,
+    Scans,
+    SourceScans,
+    TensorSpec,
+)
 from ..registry import Provenance, method
 from .model import FactorModel
 from .run_fit import RunFit
 from .settings import BrioPlusSettings
-from .views import ReestimatedEdges, read_views
+from .views import VIEWS, ReestimatedEdges, read_views
 
 __all__ = ["BrioPlus"]
 
@@ -57,6 +68,24 @@ class BrioPlus(Method):
                 shared[key] = ReestimatedEdges(connectomes, scans, rounded, s.block_rule, seed, s.K, view)
             fitted_runs.append(run_fit.fit(length, shared[key]))
         return fitted_runs
+
+    def declare_tensors(self, n_rois: int) -> dict[str, TensorSpec]:
+        """Declare the fields of a factor model; its points and coordinates are as many as the scans gave."""
+        J, edges, above = self.settings.J, n_rois * (n_rois - 1) // 2, float(np.finfo(np.float32).tiny)
+        own = {
+            "view": TensorSpec((), 0, len(VIEWS) - 1),
+            "centre": TensorSpec((edges,)),
+            "theta": TensorSpec((J, edges)),
+            "points": TensorSpec((J, "points", "coordinates")),
+            "beta": TensorSpec((J, "points")),
+            "calibration": TensorSpec((2,)),
+            "factors.Pi": TensorSpec((J, n_rois), low=0.0),
+            "factors.scale": TensorSpec((), low=above),
+            "factors.axes": TensorSpec((J, edges, "coordinates")),
+            "factors.width": TensorSpec((J,), low=0.0),
+        }
+        Pi_bar = {"inference.Pi_bar": own["factors.Pi"]}
+        return {f"parameters.{name}": spec for name, spec in own.items()} | Pi_bar
 
     def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
         """Predict margins; the representation is the coordinates of all factors, [n, J * d_t]."""

@@ -1,0 +1,261 @@
+"""A received model may be forged: altered in any place, with hashes that fit, it is refused or gives finite numbers."""
+
+import copy
+import json
+import math
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from damaged_files import renew_hashes
+from safetensors.torch import load_file, save_file
+
+from brio import Cohort
+from brio.cohort.simulate import Simulation, simulate
+from brio.errors import BrioError
+from brio.jobs import JobSpec
+from brio.models import adapt_model, evaluate_model, explain_model, fit_model, predict_scans, read_model, write_model
+from brio.models.card import write_card
+from brio.models.explain_output import describe_explanation
+from commands import command
+
+SMALL = {
+    "brio": {"epochs": 2, "T_w": 1, "M": 3, "K": 2, "J": 2, "cell_batch": 3, "sinkhorn_iterations": 5},
+    "gcn": {"epochs": 1},
+    "brio-plus": {"K": 2},
+    "combat": {"harmonise.kind": "combat", "harmonise.unseen": "pooled", "harmonise.covariates": True},
+    "residualise": {"harmonise.kind": "residualise", "harmonise.covariates": "age"},
+}
+KINDS = ("ridge", "log-ridge", "brio-plus", "gcn", "brio", "combat", "residualise", "adapted")
+SAMPLE = 15
+"""Cases of each model that are tried every time."""
+
+Alteration = tuple[str, Callable[[Path], None]]
+
+
+@pytest.fixture(scope="session")
+def altered_cohort() -> Cohort:
+    return simulate(Simulation(n_sites=4, per_class=6, n_rois=8, frames=60))
+
+
+@pytest.fixture(scope="session")
+def stored_models(altered_cohort: Cohort, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root, folders = tmp_path_factory.mktemp("altered"), {}
+    for kind in KINDS:
+        method = kind if kind in ("log-ridge", "brio-plus", "gcn", "brio") else "ridge"
+        seeds = 2 if kind == "gcn" else 1
+        spec = JobSpec(altered_cohort, [method], settings=SMALL.get(kind, {}), seeds=seeds, exclude=False, device="cpu")
+        model = fit_model(spec)
+        if kind == "ridge":
+            model = evaluate_model(model, spec)
+        if kind == "adapted":
+            model = adapt_model(
+                model, simulate(Simulation(n_sites=4, per_class=6, n_rois=8, frames=60, seed=9)), device="cpu"
+            )
+        folders[kind] = root / kind
+        write_model(model, folders[kind])
+    return folders
+
+
+# ---------------------------------------------------------------- what is altered
+
+LEAVES: dict[str, Any] = {
+    "null": None,
+    "negative": -1,
+    "zero": 0,
+    "huge": 1e300,
+    "huge whole": 2**62,
+    "NaN": math.nan,
+    "infinite": math.inf,
+    "text": "x",
+    "list": [],
+    "object": {},
+    "true": True,
+}
+GONE = object()
+
+
+def alter_json(path: Path) -> Iterator[Alteration]:
+    """Every leaf, and every list and object, exchanged, deleted, or with something besides."""
+    document = json.loads(path.read_text())
+    for place, value in list(walk(document)):
+        where = ".".join(map(str, place))
+        for name, new in (*LEAVES.items(), ("deleted", GONE)):
+            yield f"{where} {name}", rewrite_json(place, new)
+        if isinstance(value, dict):
+            yield f"{where} extra", rewrite_json((*place, "extra"), [1])
+        if isinstance(value, list) and value:
+            yield f"{where} doubled", rewrite_json(place, value + value)
+
+
+def walk(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """Places and values; of a list the first and the last item."""
+    if place:
+        yield place, value
+    items: list[tuple[str | int, Any]] = []
+    if isinstance(value, dict):
+        items = list(value.items())
+    if isinstance(value, list) and value:
+        items = [(k, value[k]) for k in sorted({0, len(value) - 1})]
+    for key, inner in items:
+        yield from walk(inner, (*place, key))
+
+
+def rewrite_json(place: tuple[str | int, ...], new: Any) -> Callable[[Path], None]:
+    def alter(path: Path) -> None:
+        document = json.loads(path.read_text())
+        inner = document
+        for key in place[:-1]:
+            inner = inner[key]
+        if new is GONE:
+            del inner[place[-1]]
+        else:
+            inner[place[-1]] = copy.deepcopy(new)
+        path.write_text(json.dumps(document))
+
+    return alter
+
+
+TENSORS: dict[str, Callable[[torch.Tensor], torch.Tensor | None]] = {
+    "dropped": lambda t: None,
+    "one more": lambda t: torch.cat([t.reshape(-1), t.reshape(-1)[:1]]) if t.ndim < 2 else torch.cat([t, t[:1]]),
+    "one axis more": lambda t: t.unsqueeze(0),
+    "flat": lambda t: t.reshape(-1),
+    "transposed": lambda t: t.mT.contiguous() if t.ndim > 1 else t[:0],
+    "empty": lambda t: t.new_zeros(0),
+    "half": lambda t: t.half() if t.is_floating_point() else t.int(),
+    "whole": lambda t: t.long() if t.is_floating_point() else t.double(),
+    "true or false": lambda t: t != 0,
+    "NaN": lambda t: torch.full_like(t, math.nan) if t.is_floating_point() else -t,
+    "infinite": lambda t: set_first(t, math.inf) if t.is_floating_point() else t + 10**6,
+    "huge": lambda t: torch.full_like(t, 1e38) if t.is_floating_point() else torch.full_like(t, 2**62),
+    "negative": lambda t: -t.abs() - 1,
+    "zero": torch.zeros_like,
+}
+
+
+def set_first(t: torch.Tensor, value: float) -> torch.Tensor:
+    t = t.clone()
+    t.reshape(-1)[:1] = value
+    return t
+
+
+def alter_tensors(path: Path) -> Iterator[Alteration]:
+    for name in load_file(path):
+        for how, change in TENSORS.items():
+            yield f"{name} {how}", rewrite_tensors(name, name, change)
+        yield f"{name} renamed", rewrite_tensors(name, f"{name}x", lambda t: t)
+    yield "extra", rewrite_tensors("", "parameters.extra", lambda t: torch.zeros(3))
+
+
+def rewrite_tensors(
+    old: str, new: str, change: Callable[[torch.Tensor], torch.Tensor | None]
+) -> Callable[[Path], None]:
+    def alter(path: Path) -> None:
+        tensors = load_file(path)
+        changed = change(tensors.pop(old, torch.zeros(0)))
+        save_file(tensors | ({} if changed is None else {new: changed.contiguous()}), path)
+
+    return alter
+
+
+def alter_table(path: Path) -> Iterator[Alteration]:
+    lines = path.read_text().splitlines(keepends=True)
+    for how, new in {
+        "without the last row": lines[:-1],
+        "last row twice": [*lines, lines[-1]],
+        "all rows twice": [*lines, *lines[1:]],
+        "no rows": lines[:1],
+        "one row": lines[:2],
+        "no header": lines[1:],
+        "empty": [],
+        "same names": [lines[0], *[lines[1]] * (len(lines) - 1)],
+    }.items():
+        yield how, lambda path, new=new: path.write_text("".join(new)) and None
+
+
+def list_alterations(folder: Path) -> list[tuple[str, str, Callable[[Path], None]]]:
+    ways = {".json": alter_json, ".safetensors": alter_tensors, ".tsv": alter_table}
+    files = sorted(file for file in folder.iterdir() if file.suffix in ways)
+    return [(file.name, how, alter) for file in files for how, alter in ways[file.suffix](file)]
+
+
+# ---------------------------------------------------------------- what is asked of it
+
+
+def use(folder: Path, cohort: Cohort) -> None:
+    """Do with a model what the commands do: finite numbers, or an error for people."""
+    model = read_model(folder)
+    table = predict_scans(model, cohort, reestimates=2, device="cpu").table
+    for column in ("probability", "low", "high"):
+        values = table[column].to_numpy(dtype=float)
+        assert np.isfinite(values).all(), column
+        assert ((values >= 0) & (values <= 1)).all(), column
+    write_card(model)
+    try:
+        explanation = explain_model(model, cohort, reestimates=2, device="cpu")
+    except BrioError:
+        return
+    describe_explanation(explanation)
+    for name in ("edges", "rois", "factors"):
+        shown = getattr(explanation, name)
+        if shown is not None:
+            numbers = shown[[c for c in ("coefficient", "pattern", "emphasis", "share") if c in shown]]
+            assert np.isfinite(numbers.to_numpy(dtype=float)).all(), name
+
+
+def try_alterations(folder: Path, cohort: Cohort, tmp_path: Path, every: int | None) -> list[str]:
+    cases = list_alterations(folder)
+    if every is not None:
+        cases = cases[:: max(1, len(cases) // every)]
+    here, wrong, n_refused = tmp_path / "model", [], 0
+    for file, how, alter in cases:
+        shutil.rmtree(here, ignore_errors=True)
+        shutil.copytree(folder, here)
+        alter(here / file)
+        renew_hashes(here)
+        try:
+            use(here, cohort)
+        except BrioError as error:
+            n_refused += 1
+            if "\n" in str(error):
+                wrong.append(f"{file}: {how}: several lines")
+        except Exception as error:  # which is what is looked for
+            wrong.append(f"{file}: {how}: {type(error).__name__}: {str(error)[:100]}")
+    assert n_refused > 0  # else nothing was altered
+    return wrong
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_altered_model_is_refused_or_gives_finite_numbers(kind, stored_models, altered_cohort, tmp_path):
+    wrong = try_alterations(stored_models[kind], altered_cohort.select(np.arange(12)), tmp_path, SAMPLE)
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.soak
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_altered_model_is_refused_or_gives_finite_numbers(kind, stored_models, altered_cohort, tmp_path):
+    wrong = try_alterations(stored_models[kind], altered_cohort.select(np.arange(12)), tmp_path, None)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_commands_say_what_is_wrong_and_where(stored_models, altered_cohort, tmp_path):
+    altered_cohort.select(np.arange(4)).save(tmp_path / "scans")
+    folder = shutil.copytree(stored_models["ridge"], tmp_path / "model")
+    rewrite_tensors("learned.mean", "learned.mean", lambda t: t[:, :-1])(folder / "weights-0.safetensors")
+    renew_hashes(folder)
+    for words in (
+        ("predict", folder, tmp_path / "scans", "--device", "cpu"),
+        ("explain", folder, "--device", "cpu"),
+    ):
+        said = command(*words, "--out", tmp_path / "out")
+        assert said.status == 2
+        text = " ".join(said.err.split())
+        assert "'learned.mean' has the shape [8, 7], not that of the model; copy the model again" in text
+        assert not (tmp_path / "out").exists()
