@@ -125,7 +125,7 @@ TENSORS: dict[str, Callable[[torch.Tensor], torch.Tensor | None]] = {
     "one more": lambda t: torch.cat([t.reshape(-1), t.reshape(-1)[:1]]) if t.ndim < 2 else torch.cat([t, t[:1]]),
     "one axis more": lambda t: t.unsqueeze(0),
     "flat": lambda t: t.reshape(-1),
-    "transposed": lambda t: t.mT.contiguous() if t.ndim > 1 else t[:0],
+    "transposed": lambda t: t.mT.contiguous() if t.ndim > 1 else t.reshape(-1)[:0],
     "empty": lambda t: t.new_zeros(0),
     "half": lambda t: t.half() if t.is_floating_point() else t.int(),
     "whole": lambda t: t.long() if t.is_floating_point() else t.double(),

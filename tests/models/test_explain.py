@@ -245,7 +245,7 @@ def test_what_is_explained_survives_the_folder(fit, tmp_path):
 def test_margins_that_do_not_vary_are_said_and_not_divided_by(fit, cohort, name, tmp_path):
     model = fit(name)
     fitted = model.members[0].fitted
-    constant = {key: torch.zeros_like(t) for key, t in fitted.parameters.items() if key != "view"}
+    constant = {key: torch.zeros_like(t) for key, t in fitted.parameters.items() if not key.endswith(("view", "scale"))}
     fitted = replace(fitted, parameters=fitted.parameters | constant)
     flat = complete_model(model.method, [Member(fitted, None)], Connectomes(cohort), cohort)
     assert not flat.compute_margins(Connectomes(cohort)).full.any()

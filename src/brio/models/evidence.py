@@ -115,6 +115,10 @@ class Estimate:
     low: float | None
     high: float | None
 
+    def __post_init__(self) -> None:
+        if (self.low is None) != (self.high is None):
+            raise BrioError("has one end of an interval; both or none are expected")
+
 
 @dataclass(frozen=True)
 class Evidence:

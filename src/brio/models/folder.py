@@ -258,6 +258,8 @@ def _check_record(record: ModelRecord, path: Path) -> None:
         problem = f"has two classes of one name, {show_value(record.classes[0])}"
     elif training.n_scans != n_scans or not n_scans:
         problem = f"says that {training.n_scans} scans were learned from, but those of its sites are {n_scans}"
+    elif "brio" not in training.versions:
+        problem = "does not say which version of brio fitted it (training.versions.brio)"
     elif record.harmonise is not None and kind == "none":
         problem = "has harmonisation of the kind 'none'"
     for one in record.members:
