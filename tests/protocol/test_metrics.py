@@ -3,10 +3,13 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn import metrics as sk
 
-from brio.protocol import auc, bootstrap_interval, score_predictions
+from brio.protocol import auc, bootstrap_interval, placement_values, roc_band, score_predictions
+from brio.protocol.column_auc import score_columns
+from brio.protocol.metrics import merge_ties
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -31,6 +34,30 @@ def test_auc_is_the_share_of_pairs_in_order():
     label, logit = np.array([0, 0, 0, 1, 1]), np.array([0.1, 0.4, 0.9, 0.4, 2.0])
     pairs = [(p > q) + 0.5 * (p == q) for p in logit[label == 1] for q in logit[label == 0]]
     assert auc(label, logit) == pytest.approx(np.mean(pairs))
+
+
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
+def test_margins_that_agree_to_rounding_are_ties_in_every_auc(size):
+    """The last bits of a margin follow the order of the scans; that must decide nothing."""
+    rng = np.random.default_rng(0)
+    label = np.arange(40) % 2
+    exact = size * (rng.integers(-3, 4, 40) + 0.5 * label)
+    for noise in (0.0, 1e-14, -1e-14):
+        logit = exact + noise * size * rng.uniform(size=40)
+        expected = sk.roc_auc_score(label, exact)
+        assert auc(label, logit) == pytest.approx(expected, abs=1e-15)
+        assert score_columns(label[:, None], logit[:, None])[0] == pytest.approx(expected)
+        assert placement_values(label, logit)[label == 1].mean() == pytest.approx(expected)
+        table = pd.DataFrame({"fold": "A", "seed": 0, "label": label, "logit": logit})
+        assert roc_band(table).auc == pytest.approx(expected)
+
+
+def test_margins_that_differ_by_more_than_rounding_stay_as_they_are():
+    rng = np.random.default_rng(0)
+    for margin in (rng.normal(size=200), np.array([1.0, 1.0 + 1e-10]), np.array([1e15, 1.0, 1.0 + 1e-6, -2.0, 3.0])):
+        assert merge_ties(margin).tolist() == margin.tolist()
+    assert merge_ties(np.array([2e-13, 1e-13, 5.0]), scale=1.0).tolist() == [1e-13, 1e-13, 5.0]
+    assert merge_ties(np.array([-np.inf, 0.0, np.inf, np.inf])).tolist() == [-np.inf, 0.0, np.inf, np.inf]
 
 
 def test_what_is_not_a_number_has_no_order():

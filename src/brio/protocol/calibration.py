@@ -11,6 +11,7 @@ import pandas as pd
 
 from ..errors import BrioError
 from .intervals import t_interval
+from .metrics import merge_ties
 
 __all__ = ["BinStrategy", "RocBand", "calibration_error", "reliability_curve", "roc_band"]
 
@@ -245,6 +246,7 @@ def _trace_roc(label: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.nda
     """
     if not np.isfinite(score).all():
         raise BrioError("no ROC curve: a logit is missing or infinite")
+    score = merge_ties(score)
     order = np.argsort(score, kind="stable")[::-1]
     last_of_ties = np.flatnonzero(np.diff(score[order], append=np.nan) != 0)
     true = np.cumsum(label[order] == 1)[last_of_ties]

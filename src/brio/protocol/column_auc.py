@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from .metrics import merge_ties
+
 __all__ = ["count_pairs", "score_columns", "weigh_by_pairs"]
 
 
-def score_columns(label: np.ndarray, margin: np.ndarray) -> np.ndarray:
+def score_columns(label: np.ndarray, margin: np.ndarray, scale: float = 0.0) -> np.ndarray:
     """Compute the AUC of each column, as :func:`brio.protocol.auc` does of one: ties count as half.
 
     Parameters
@@ -16,6 +18,8 @@ def score_columns(label: np.ndarray, margin: np.ndarray) -> np.ndarray:
         1 for patients, 0 for controls.
     margin : ndarray, shape [n, ...]
         Both broadcast against each other behind the first axis.
+    scale : float
+        As for :func:`brio.protocol.auc`.
 
     Returns
     -------
@@ -40,7 +44,7 @@ def score_columns(label: np.ndarray, margin: np.ndarray) -> np.ndarray:
     n_pairs = n_patients * (len(label) - n_patients)
     from scipy.stats import rankdata
 
-    rank_sum = (rankdata(margin, axis=0) * patient).sum(axis=0)  # Mann and Whitney's statistic
+    rank_sum = (rankdata(merge_ties(margin, scale), axis=0) * patient).sum(axis=0)  # Mann and Whitney's statistic
     in_order = rank_sum - n_patients * (n_patients + 1) / 2
     return np.divide(in_order, n_pairs, out=np.full(np.shape(in_order), np.nan), where=n_pairs > 0)
 

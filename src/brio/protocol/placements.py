@@ -17,6 +17,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from .intervals import detectable_difference
+from .metrics import merge_ties
 
 __all__ = [
     "PeopleTest",
@@ -60,6 +61,7 @@ def placement_values(label: np.ndarray, logit: np.ndarray) -> np.ndarray:
         return placements
     if np.isnan(logit).any():
         raise ValueError("some logits are NaN, so scans cannot be ordered")
+    logit = merge_ties(logit)
     for own, sign in ((patient, 1.0), (~patient, -1.0)):
         others = np.sort(sign * logit[~own])
         values = sign * logit[own]

@@ -112,5 +112,5 @@ def _score_inner_folds(
     for k in np.unique(inner_fold):
         withheld = np.flatnonzero(inner_fold == k)
         margin = Y[withheld] - eigen.find_residuals(alpha, withheld, penalty)
-        scores.append(score_columns(Y[withheld] > 0, margin))
+        scores.append(score_columns(Y[withheld] > 0, margin, scale=1.0))
     return np.mean(scores, axis=0)

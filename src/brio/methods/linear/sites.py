@@ -68,7 +68,8 @@ def average_site_auc(margins: np.ndarray, label: np.ndarray, site: np.ndarray) -
         NaN where a site has one class only.
     """
     members = [site == e for e in np.unique(site)]
-    return np.mean([[auc(label[m], margin[m]) for margin in margins] for m in members], axis=0)
+    # margins of inner folds are labels (-1 or 1) less their residuals, so they are right to the last bits of a label
+    return np.mean([[auc(label[m], margin[m], scale=1.0) for margin in margins] for m in members], axis=0)
 
 
 class KernelEigen(NamedTuple):
