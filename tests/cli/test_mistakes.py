@@ -8,6 +8,8 @@ import shutil
 import numpy as np
 import pytest
 
+from brio.cohort import Cohort
+
 RUN = "run cohort --out new"
 TABLE = "import table scans --out new"
 FC = "import fc fc --out new"
@@ -128,3 +130,40 @@ def test_a_mistake_is_answered_in_a_sentence_that_names_the_way_out(words, answe
     assert answer in said.err
     assert said.out == ""
     assert {path: path.stat().st_mtime_ns for path in mistaken.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run three --method brio-plus",
+        "tune three --method brio-plus --budget 2",
+        "fit three --method brio-plus --checkpoint-every 5",
+        "study calibration three --method brio-plus --seeds 1",
+        "run cohort --method ridge --engine dask --scheduler tcp://127.0.0.1:9",
+    ],
+)
+def test_a_job_that_is_refused_after_it_was_planned_leaves_no_folder(brio, here, monkeypatch, words):
+    if "dask" in words:
+        clusters = pytest.importorskip("brio.jobs.engines.clusters")
+        monkeypatch.setattr(clusters, "CONNECT_SECONDS", 1, raising=True)
+    rng = np.random.default_rng(0)
+    scans = [rng.normal(size=(60, 3)) for _ in range(20)]
+    sites, labels = [f"site{k % 5}" for k in range(20)], [k // 5 % 2 for k in range(20)]
+    Cohort.from_scans(scans, site=sites, label=labels).save("three")
+    before = set(here.iterdir())
+    said = brio(*words.split(), "--quiet", "--out", "deep/new")
+    assert said.status == 2
+    assert set(here.iterdir()) == before, said
+
+
+@pytest.mark.parametrize("words", ["", " --cohort alike --keep-all --sites"])
+def test_a_model_that_gives_all_scans_one_margin_has_nothing_to_explain(brio, here, words):
+    scan = np.random.default_rng(0).normal(size=(60, 6))
+    sites, labels = [f"site{k % 5}" for k in range(20)], [k // 5 % 2 for k in range(20)]
+    Cohort.from_scans([scan] * 20, site=sites, label=labels).save("alike")
+    fitted = brio(*["fit", "alike", "--method", "log-ridge", "--keep-all", "--quiet", "--out", "model"])
+    assert (fitted.status, fitted.err) == (0, "")
+    said = brio(*f"explain model --quiet --out new{words}".split())
+    assert said.status == 2
+    assert "all have the same margin, so there is nothing to explain" in said.err
+    assert not (here / "new").exists()

@@ -31,7 +31,16 @@ from ..results.files import (
     is_kept,
 )
 from ..results.heartbeats import WORKERS, list_heartbeats, remove_dead_heartbeats
-from ..storage import create_whole_folder, is_partial, remove_leftovers, write_new, write_recorded, write_sums
+from ..storage import (
+    create_whole_folder,
+    is_partial,
+    remove_empty_folder,
+    remove_leftovers,
+    write_new,
+    write_recorded,
+    write_sums,
+)
+from ..storage.partial import remove_quietly
 from .clashes import describe_clash
 from .cohort_facts import describe_cohort, group_participants
 from .job import Job
@@ -180,7 +189,7 @@ def open_job(
             job.say(needs)
         job.announce_protocol([planned.method for planned in plan.runs.values()])
     shared = job.shares_folder
-    with reserve_folder(job, folder):
+    with _leave_nothing_if_refused(folder), reserve_folder(job, folder):
         earlier = read_earlier_plan(folder)
         store = RunStore(folder / RUNS, job.spec.records_only)
         if earlier is None:
@@ -199,6 +208,21 @@ def open_job(
             number = format_count(len(plan.runs), "run is", "runs are")
             job.say(f"resuming: {len(finished)} of {number} finished{'; ' if rest else ''}{rest}")
         yield plan, store
+
+
+@contextmanager
+def _leave_nothing_if_refused(folder: Path) -> Iterator[None]:
+    """Remove a folder that was not there before, if the job is refused before it has anything to go on from."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        yield
+    except BrioError:
+        has_results = any(any(place.iterdir()) for place in (folder / RUNS, folder / CHECKPOINTS) if place.is_dir())
+        if missing and not has_results and not list_heartbeats(folder):
+            remove_quietly(folder)
+            for place in missing[1:]:
+                remove_empty_folder(place)
+        raise
 
 
 def _agree_on_stacks(plan: JobPlan, folder: Path) -> JobPlan:
