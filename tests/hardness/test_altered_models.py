@@ -31,8 +31,10 @@ SMALL = {
     "residualise": {"harmonise.kind": "residualise", "harmonise.covariates": "age"},
 }
 KINDS = ("ridge", "log-ridge", "brio-plus", "gcn", "brio", "combat", "residualise", "adapted")
-SAMPLE = 15
-"""Cases of each model that are tried every time."""
+SAMPLE = 6
+"""About how many cases of each file of a model are tried every time."""
+
+pytestmark = pytest.mark.xdist_group("altered models")  # one process fits them
 
 Alteration = tuple[str, Callable[[Path], None]]
 
@@ -178,10 +180,13 @@ def alter_table(path: Path) -> Iterator[Alteration]:
         yield how, lambda path, new=new: path.write_text("".join(new)) and None
 
 
-def list_alterations(folder: Path) -> list[tuple[str, str, Callable[[Path], None]]]:
+def list_alterations(folder: Path, sample: int | None = None) -> list[tuple[str, str, Callable[[Path], None]]]:
     ways = {".json": alter_json, ".safetensors": alter_tensors, ".tsv": alter_table}
-    files = sorted(file for file in folder.iterdir() if file.suffix in ways)
-    return [(file.name, how, alter) for file in files for how, alter in ways[file.suffix](file)]
+    cases = []
+    for file in sorted(file for file in folder.iterdir() if file.suffix in ways):
+        own = [(file.name, how, alter) for how, alter in ways[file.suffix](file)]
+        cases += own if sample is None else own[:: max(1, len(own) // sample)]
+    return cases
 
 
 # ---------------------------------------------------------------- what is asked of it
@@ -208,12 +213,9 @@ def use(folder: Path, cohort: Cohort) -> None:
             assert np.isfinite(numbers.to_numpy(dtype=float)).all(), name
 
 
-def try_alterations(folder: Path, cohort: Cohort, tmp_path: Path, every: int | None) -> list[str]:
-    cases = list_alterations(folder)
-    if every is not None:
-        cases = cases[:: max(1, len(cases) // every)]
+def try_alterations(folder: Path, cohort: Cohort, tmp_path: Path, sample: int | None) -> list[str]:
     here, wrong, n_refused = tmp_path / "model", [], 0
-    for file, how, alter in cases:
+    for file, how, alter in list_alterations(folder, sample):
         shutil.rmtree(here, ignore_errors=True)
         shutil.copytree(folder, here)
         alter(here / file)
