@@ -52,7 +52,7 @@ def test_a_linear_model_is_checked_against_the_memory_of_the_machine(cohort, mon
     """It is fitted on the CPU; a network, or BRIO plus, on the GPU. Connectomes are there in any case."""
     room = {"free": 2 * len(cohort) * cohort.n_rois**2 * 4}
     monkeypatch.setattr("brio.device._gpu_memory", lambda device: (room["free"], room["free"]))
-    linear = [entry.name for entry in list_methods() if entry.family in ("linear", "control") and entry.name != "mlp"]
+    linear = [entry.name for entry in list_methods() if entry.family in ("linear", "control")]
     check_memory([make_method(name) for name in linear], cohort, GPU)
     for name in ("mlp", "brio-plus"):
         with pytest.raises(BrioError, match=f"method '{name}' .* needs about .* of memory"):

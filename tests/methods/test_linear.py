@@ -228,9 +228,7 @@ def test_shared_products_are_those_of_the_features_of_the_fold(dead_share, fill)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU")
-@pytest.mark.parametrize(
-    "name", [entry.name for entry in list_methods() if entry.family in ("linear", "control") and entry.name != "mlp"]
-)
+@pytest.mark.parametrize("name", [entry.name for entry in list_methods() if entry.family in ("linear", "control")])
 def test_a_fit_in_a_job_on_a_gpu_is_that_of_the_cpu(name):
     cohort, method = simulate(replace(WHOLE, dead_share=0.1)), make_method(name)
     here, there = (Connectomes(cohort, device, torch.float64) for device in ("cpu", "cuda"))

@@ -46,8 +46,9 @@ def test_network_is_that_of_torch_on_the_entries_of_linear_models(norm, training
     torch.testing.assert_close(out.logit, net.classify(hidden)[:, 0])
 
 
-def test_it_is_listed_beside_the_linear_models_and_reads_no_graph():
-    assert find_method("mlp").family == "linear"
+def test_it_is_listed_as_a_network_on_edges_and_reads_no_graph():
+    assert find_method("mlp").family == "network on edges"
+    assert find_method("mlp").block != "linear"
     assert not hasattr(make_method("mlp").settings, "edge_share")
     scans, state = draw_scans()
     net = MLPNetwork(InputShape(P, 1, 0), MLPSettings())

@@ -358,3 +358,14 @@ def test_predictions_with_a_row_twice_are_refused(tuned, tmp_path):
     (folder / "predictions.csv").write_text("\n".join([*lines, lines[-1]]) + "\n")
     with pytest.raises(BrioError, match=r"predictions\.csv: has a participant more than once under one method, fold"):
         StoredJob.read(folder)
+
+
+def test_a_summary_of_an_earlier_version_has_the_mlp_among_the_networks(cohort, tmp_path):
+    brio.run(cohort, "mlp", settings={"epochs": 1}, out=tmp_path / "job", folds=["site01"], device="cpu")
+    path = forget_hashes(tmp_path / "job") / "summary.json"
+    stored = json.loads(path.read_text())
+    assert stored["methods"]["mlp"]["family"] == "network on edges"
+    stored["methods"]["mlp"] |= {"family": "linear", "block": "linear"}
+    path.write_text(json.dumps(stored))
+    read = Summary.read(tmp_path / "job").methods["mlp"]
+    assert (read.family, read.block) == ("network on edges", "published code or equations")

@@ -74,7 +74,7 @@ class MethodEntry:
     module : str
         Where that class is defined.
     family : str
-        Heading under which tables list it; ``linear`` lists every model on the vector of edges, also the MLP.
+        Heading under which tables list it.
     reference : str
         What to cite.
     summary : str
@@ -168,7 +168,7 @@ def method(
     ----------
     name : str
     family : str
-        Heading under which tables list it; ``linear`` lists every model on the vector of edges, also the MLP.
+        Heading under which tables list it.
     reference : str
         What to cite.
     provenance : Provenance or str

@@ -241,9 +241,15 @@ class Summary:
             for name, method in document["methods"].items():
                 if isinstance(method, dict) and "family" not in method:
                     method |= _describe_method(name, path)
+                if isinstance(method, dict) and (family := _MOVED.get((name, str(method["family"])))):
+                    method |= {"family": family, "block": _find_block(name, method)}
                 if isinstance(method, dict) and "block" not in method:
                     method["block"] = _find_block(name, method)
         return from_json(cls, document, path)
+
+
+_MOVED = {("mlp", "linear"): "network on edges"}
+"""Method and the family that summaries of earlier versions have for it -> its family today; a family is a heading."""
 
 
 def _describe_method(name: str, path: Path) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class MLPNetwork(nn.Module):
         return Output(self.classify(hidden).squeeze(-1), hidden)
 
 
-@method("mlp", family="linear", provenance=TEXTBOOK, reference="Rumelhart et al. 1986")
+@method("mlp", family="network on edges", provenance=TEXTBOOK, reference="Rumelhart et al. 1986")
 class MLP(NeuralMethod):
     """One hidden layer on the edges of the connectome (Fisher z), with dropout.
 
