@@ -467,7 +467,7 @@ def test_lengths_and_repetition_times_that_differ_within_sites_are_said() -> Non
     )
     text = format_audit(audit(cohort))
     assert "differs within B (70-80)" in text
-    assert "1.00 within 1 site where it differs" in text
+    assert "AUC 0.62 over all sites, 0.75 within 2 sites, p < 0.001  WARNING: differs between classes" in text
     assert "several values at A, B" in text
     assert "not stated for 1 scan" in text
     assert f"and {39 - LONGEST_LIST} more values" in text

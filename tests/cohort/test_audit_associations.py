@@ -1,4 +1,7 @@
-"""Associations of label, scan length and repetition time against independent computations."""
+"""Associations of label, covariates, scan length and repetition time against independent computations."""
+
+import dataclasses
+import json
 
 import numpy as np
 import pandas as pd
@@ -6,13 +9,15 @@ import pytest
 from scipy.stats import contingency, f_oneway
 from sklearn.metrics import roc_auc_score
 
-from brio.cohort import Cohort
+from brio.cohort import Cohort, audit
 from brio.cohort.auditing.associations import (
+    measure_covariates_by_label,
     measure_label_by_site,
     measure_length_by_label,
     measure_length_by_site,
     summarise_repetition_times,
 )
+from commands import command
 
 
 def cohort(lengths: np.ndarray, sites: np.ndarray, labels: np.ndarray, tr: np.ndarray | None = None) -> Cohort:
@@ -96,3 +101,85 @@ def test_repetition_time_by_site() -> None:
     assert (result.differs_inside, result.unknown) == (("B",), 1)
     assert summarise_repetition_times(cohort(np.full(12, 5), sites, labels)) is None
     assert summarise_repetition_times(cohort(np.full(12, 5), sites, labels, np.full(12, np.nan))) is None
+
+
+def make_people(n_sites=4, per_site=30, seed=0, **columns) -> Cohort:
+    """Sites with both classes; each column is a function of (rng, label, number of the site)."""
+    rng = np.random.default_rng(seed)
+    site, label = np.repeat(np.arange(n_sites), per_site), np.tile([0, 1], n_sites * per_site // 2)
+    table = pd.DataFrame({name: make(rng, label, site) for name, make in columns.items()})
+    scans = [rng.normal(size=(50, 3)) for _ in site]
+    names = [f"site{k}" for k in site]
+    return Cohort.from_scans(scans, site=names, label=label, covariates=table, classes=("control", "patient"))
+
+
+def test_covariates_that_differ_between_classes_are_warnings(tmp_path):
+    cohort = make_people(
+        age=lambda rng, label, site: rng.normal(25, 8, len(label)) + 20 * label,
+        sex=lambda rng, label, site: np.where(rng.uniform(size=len(label)) < 0.1 + 0.8 * label, "M", "F"),
+        mean_fd=lambda rng, label, site: rng.lognormal(-1.9 + 1.4 * label, 0.4),
+        fiq=lambda rng, label, site: rng.normal(100, 15, len(label)),
+        handedness=lambda rng, label, site: rng.choice(["left", "right"], len(label)),
+        ados=lambda rng, label, site: np.where(label == 1, 12.0, np.nan),
+        scan_id=lambda rng, label, site: np.arange(len(label)) + 1000 * label,
+    )
+    found = {one.column: one for one in audit(cohort).covariates}
+    assert list(found) == ["age", "sex", "mean_fd", "fiq", "handedness"]
+    assert [name for name, one in found.items() if one.warn] == ["age", "sex", "mean_fd"]
+    assert found["sex"].kind == "category"
+    assert found["sex"].auc == pytest.approx(0.9, abs=0.04)
+    labels, age = cohort.labels, cohort.participants["age"].to_numpy()
+    assert found["age"].auc == pytest.approx(roc_auc_score(labels, age))
+    said = command("audit", cohort.save(tmp_path / "cohort").path)
+    assert len([line for line in said.out.splitlines() if line.endswith("WARNING: differs between classes")]) == 3
+    stricter = command("audit", tmp_path / "cohort", "--set", "covariate_auc=0.99")
+    assert "WARNING" not in stricter.out
+    shown = json.loads(command("audit", tmp_path / "cohort", "--json").out)
+    assert [one["column"] for one in shown["covariates"] if one["warn"]] == ["age", "sex", "mean_fd"]
+
+
+def test_a_difference_between_sites_is_no_difference_between_classes():
+    rng = np.random.default_rng(1)
+    site = np.repeat(["A", "B"], 60)
+    label = np.concatenate([rng.permutation([0] * 50 + [1] * 10), rng.permutation([0] * 10 + [1] * 50)])
+    age = np.where(site == "A", 20.0, 60.0) + rng.normal(size=120)
+    scans = [rng.normal(size=(50, 3)) for _ in site]
+    cohort = Cohort.from_scans(scans, site=site, label=label, covariates=pd.DataFrame({"age": age}))
+    (one,) = audit(cohort).covariates
+    assert one.auc > 0.75
+    assert abs(one.auc_inside - 0.5) < 0.12
+    assert not one.warn
+    one_class_each = np.where(label == 1, "A", "B")
+    apart = Cohort.from_scans(scans, site=one_class_each, label=label, covariates=pd.DataFrame({"age": age}))
+    (one,) = audit(apart).covariates  # site and class are one: nothing to stratify by
+    assert (one.auc_inside, one.n_sites, one.warn) == (None, 0, True)
+
+
+def test_small_and_large_cohorts_do_not_cry_wolf():
+    noise = lambda rng, label, site: rng.normal(size=len(label))  # noqa: E731
+    for n_sites, per_site in ((2, 10), (4, 30), (6, 100)):
+        cohorts = [make_people(n_sites, per_site, seed, a=noise, b=noise) for seed in range(20)]
+        assert sum(any(one.warn for one in measure_covariates_by_label(cohort, 0.57)) for cohort in cohorts) <= 3
+    slight = make_people(10, 200, a=lambda rng, label, site: rng.normal(size=len(label)) + 0.15 * label)
+    (one,) = measure_covariates_by_label(slight, 0.57)
+    assert one.p_inside < 0.01  # significant, and too small to matter
+    assert not one.warn
+
+
+def test_the_stratified_tests_are_those_of_others():
+    from statsmodels.stats.contingency_tables import StratifiedTable
+
+    cohort = make_people(sex=lambda rng, label, site: np.where(rng.random(len(label)) < 0.4 + 0.15 * label, "M", "F"))
+    (one,) = measure_covariates_by_label(cohort, 0.57)
+    tables = [
+        pd.crosstab(cohort.labels[cohort.sites == s], cohort.participants["sex"][cohort.sites == s]).to_numpy()
+        for s in np.unique(cohort.sites)
+    ]
+    assert one.p_inside == pytest.approx(StratifiedTable(tables).test_null_odds(correction=False).pvalue)
+
+
+def test_the_column_of_the_classes_is_no_covariate():
+    sexes = make_people(sex=lambda rng, label, site: np.where(label == 1, "M", "F"))
+    assert measure_covariates_by_label(sexes, 0.57)[0].warn
+    named = dataclasses.replace(sexes, classes=("female", "male"))
+    assert measure_covariates_by_label(named, 0.57) == ()

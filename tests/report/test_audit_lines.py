@@ -67,6 +67,28 @@ def test_a_finding_that_can_mislead_is_one_warning(findings, line):
     assert len(find_audit_warnings(CLEAN | findings, ClassNames("control", "patient"))) == 1
 
 
+def covariate(column, **changes):
+    same = {"column": column, "kind": "number", "typical": (21.0, 41.2), "value": "", "auc": 0.9, "p": 1e-9}
+    return same | {"auc_inside": 0.93, "p_inside": 1e-12, "warn": True} | changes
+
+
+def test_covariates_that_differ_are_warnings_and_the_others_one_line():
+    sex = covariate("sex", kind="category", typical=(0.1, 0.9), value="M", auc_inside=None)
+    found = {"covariates": [covariate("age"), sex, covariate("mean_fd", warn=False), covariate("tr", warn=False)]}
+    lines = describe(**found)
+    assert [text for level, text in lines if level == "warn"] == [
+        "Age differs between classes (41.2 in patients, 21 in controls; AUC alone 93.0 % within sites, p < 0.001).",
+        "Sex differs between classes (90% M in patients, 10% in controls; AUC alone 90.0 % over all sites, p < 0.001).",
+    ]
+    assert ("ok", "Similar in both classes within sites: motion and repetition time.") in lines
+    assert find_audit_warnings(CLEAN | found, ClassNames("control", "patient")) == {
+        "covariates": "age and sex differ between classes"
+    }
+    # a stored audit of an earlier version has the scan length alone; a new one has it among the covariates
+    found["length_by_label"] = {"auc": 0.7, "p": 0.002}
+    assert "length" not in find_audit_warnings(CLEAN | found, ClassNames("control", "patient"))
+
+
 def test_defects_of_scans_are_notes():
     lines = describe(non_finite=["a"], too_short=["b", "c"])
     assert ("note", "1 scan has frames with missing values.") in lines

@@ -15,7 +15,7 @@ __all__ = ["are_transposed", "clean_scan", "convert_frames", "find_live_rois", "
 RELATIVE_FLATNESS = 1e-6
 """A series is flat when its range is below this share of its largest magnitude."""
 
-FEWEST_SCANS, FEWEST_ROWS = 4, 8
+FEWEST_SCANS, FEWEST_ROWS = 6, 8
 """Fewer scans, rows or columns say nothing about which axis is which."""
 MOST_SCANS, MOST_ROWS = 16, 200
 """More are not compared."""
@@ -52,10 +52,13 @@ def _measure_agreement(scans: Sequence[np.ndarray]) -> tuple[float, float]:
 
 
 def _profile_rows(scan: np.ndarray) -> np.ndarray:
-    """Rank the correlations of the rows of a scan, less their mean at each distance. Unit length."""
+    """Rank the correlations between steps from row to row, less their mean at each distance. Unit length.
+
+    Steps, since a drift over time makes frames alike in all scans: those at the start, and those at the end.
+    """
     from scipy.stats import rankdata
 
-    x = np.where(np.isfinite(scan), scan, np.nan)
+    x = np.diff(np.where(np.isfinite(scan), scan, np.nan), axis=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # an ROI without any finite value
         x = x - np.nanmean(x, axis=0)

@@ -102,7 +102,11 @@ def find_audit_warnings(audit: dict[str, Any], classes: ClassNames) -> dict[str,
         warnings["duplicates"] = f"{pairs} different labels"
     if _is_significant(audit.get("label_by_site")):
         warnings["labels"] = f"the share of {classes.positives} differs between sites"
-    if _is_significant(audit.get("length_by_label")):
+    differing = [_name_covariate(one["column"]) for one in audit.get("covariates") or () if one["warn"]]
+    if differing:
+        verb = "differs" if len(differing) == 1 else "differ"
+        warnings["covariates"] = f"{join_names(differing)} {verb} between classes"
+    if not audit.get("covariates") and _is_significant(audit.get("length_by_label")):  # of an earlier version
         warnings["length"] = "scan length differs between classes"
     if any(_is_significant(test) for test in (audit.get("dead_patterns") or {}).values()):
         warnings["dead regions"] = "missing regions reveal the site"
@@ -110,6 +114,10 @@ def find_audit_warnings(audit: dict[str, Any], classes: ClassNames) -> dict[str,
         sites = format_count(len(audit["one_class"]), "site has", "sites have")
         warnings["one class"] = f"{sites} one class only"
     return warnings
+
+
+def _name_covariate(column: str) -> str:
+    return {"n_frames": "scan length", "mean_fd": "motion", "tr": "repetition time"}.get(column, column)
 
 
 def _is_significant(test: dict[str, Any] | None) -> bool:
@@ -139,7 +147,7 @@ def list_audit_lines(job: StoredJob, classes: ClassNames) -> list[AuditLine]:
     warnings = find_audit_warnings(audit, classes)
     lines = [used, _describe_duplicates(audit, warnings), *_describe_dead_regions(audit), *_describe_defects(audit)]
     lines += [_describe_classes(audit), *_describe_labels(audit, warnings, classes), *_describe_length(audit, warnings)]
-    return [*lines, *_describe_repetition_time(audit)]
+    return [*lines, *_describe_covariates(audit, classes), *_describe_repetition_time(audit)]
 
 
 def _describe_use(job: StoredJob) -> AuditLine:
@@ -217,12 +225,33 @@ def _describe_length(audit: dict[str, Any], warnings: dict[str, str]) -> list[Au
     frames = f"{by_site['shortest']} to {by_site['longest']} frames"
     share = f"{100 * by_site['eta_squared']:.0f} %"
     lines: list[AuditLine] = [("note", f"Scans have {frames}; {share} of the variance lies between sites.")]
-    if by_label.get("auc") is not None and by_label.get("p") is not None:
+    if not audit.get("covariates") and by_label.get("auc") is not None and by_label.get("p") is not None:
         size = f"AUC {format_percent(by_label['auc'])} % over all sites, {state_p(by_label['p'])}"
         if "length" in warnings:
             lines.append(("warn", f"Scan length differs between classes ({size})."))
         else:
             lines.append(("ok", f"Scan length is similar in both classes ({size})."))
+    return lines
+
+
+def _describe_covariates(audit: dict[str, Any], classes: ClassNames) -> list[AuditLine]:
+    """Describe each covariate that differs between classes, and count the others."""
+    every = audit.get("covariates") or ()
+    lines: list[AuditLine] = []
+    for one in (one for one in every if one["warn"]):
+        zero, own = one["typical"]
+        means = f"{own:.4g} in {classes.positives}, {zero:.4g} in {classes.negatives}"
+        if one["kind"] == "category":
+            means = f"{own:.0%} {one['value']} in {classes.positives}, {zero:.0%} in {classes.negatives}"
+        inside = one["auc_inside"] is not None
+        auc, p = (one["auc_inside"], one["p_inside"]) if inside else (one["auc"], one["p"])
+        where = "within sites" if inside else "over all sites"
+        size = f"{means}; AUC alone {format_percent(auc)} % {where}, {state_p(p)}"
+        name = _name_covariate(one["column"])
+        lines.append(("warn", f"{name[:1].upper()}{name[1:]} differs between classes ({size})."))
+    similar = [_name_covariate(one["column"]) for one in every if not one["warn"]]
+    if similar:
+        lines.append(("ok", f"Similar in both classes within sites: {join_names(similar)}."))
     return lines
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import pandas as pd
 
 from ..cohort import AuditRules
-from ..cohort.auditing.associations import LabelBySite, LengthByLabel, LengthBySite, SiteCounts
+from ..cohort.auditing.associations import CovariateByLabel, LabelBySite, LengthByLabel, LengthBySite, SiteCounts
 from ..cohort.auditing.coverage import PatternTest
 from ..cohort.auditing.findings import DuplicatePair, NonFiniteFrames, TooShort
 from ..schemas import (
@@ -71,6 +71,7 @@ class AuditRecord:
     length_by_label: LengthByLabel | None = None
     repetition_time: RepetitionTimeRecord | None = None
     not_checked: tuple[str, ...] = ()
+    covariates: tuple[CovariateByLabel, ...] = ()
 
 
 @dataclass(frozen=True)

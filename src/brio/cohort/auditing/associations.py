@@ -1,20 +1,28 @@
 """Measure associations that let a classifier succeed without looking at the brain.
 
-These are associations between site and label, scan length and site, scan length and label, and repetition time and
-site. Where participants have several scans, those of their first scans: tests over scans would count people twice.
+These are associations between site and label, scan length and site, covariates (and scan length) and label, and
+repetition time and site. Where participants have several scans, those of their first scans: tests over scans would
+count people twice.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from ..cohort import Cohort
+from ..covariates import SEX_CODES
+from ..folder import REQUIRED_COLUMNS, TEXT_COLUMNS
+from ..given_fc import FC_ONLY
 from ..sessions import index_participants
+from .findings import DEAD_FRACTION_PREFIX
 
 __all__ = [
+    "CovariateByLabel",
     "LabelBySite",
     "LengthByLabel",
     "LengthBySite",
@@ -22,6 +30,7 @@ __all__ = [
     "SiteCounts",
     "count_by_site",
     "count_classes",
+    "measure_covariates_by_label",
     "measure_label_by_site",
     "measure_length_by_label",
     "measure_length_by_site",
@@ -108,6 +117,45 @@ class LengthByLabel:
     p: float | None
     auc_inside: float | None
     auc_by_site: dict[str, float]
+
+
+@dataclass(frozen=True)
+class CovariateByLabel:
+    """Whether a covariate predicts the label, over all sites and within them.
+
+    Attributes
+    ----------
+    column : str
+    kind : {"number", "category"}
+    n : tuple of two int
+        Participants of each class that have a value.
+    typical : tuple of two float
+        Mean of a number in each class; of a category, the share of the ``value`` that differs most.
+    value : str
+        That value; empty for a number.
+    auc, p : float
+        AUC of the covariate alone, all sites pooled, with its test. Of a number, the probability that a participant
+        with label 1 has the larger value (0.5: no difference). Of a category, 0.5 plus half of the share of a class
+        that would have to change its value for the classes to be alike.
+    auc_inside, p_inside : float or None
+        The same within sites: the mean over ``n_sites`` sites with both classes, weighted by their size, with a
+        stratified test (van Elteren; Cochran-Mantel-Haenszel). None where no site has both classes.
+    warn : bool
+        Whether it separates the classes at least as well as the rules allow and the test is significant at 0.05 after
+        Bonferroni's correction for all covariates: within sites, or over all where no site has both classes.
+    """
+
+    column: str
+    kind: str
+    n: tuple[int, int]
+    typical: tuple[float, float]
+    value: str
+    auc: float
+    p: float
+    auc_inside: float | None
+    p_inside: float | None
+    n_sites: int
+    warn: bool = False
 
 
 @dataclass(frozen=True)
@@ -254,6 +302,133 @@ def measure_length_by_label(cohort: Cohort) -> LengthByLabel:
             within[str(site)] = auc
     auc, p = _compute_auc(lengths, labels)
     return LengthByLabel(auc, p, float(np.mean(list(within.values()))) if within else None, within)
+
+
+FEWEST_VALUES = 3
+"""Participants of each class that must have a value for a covariate to be compared."""
+MOST_CATEGORIES = 20
+"""Text with more different values is no category."""
+SIGNIFICANCE = 0.05
+_IDENTIFIER = re.compile(r"(.*[_ ])?(id|uid|guid|index|file|filename|name|unnamed: ?0)", re.IGNORECASE)
+
+
+def measure_covariates_by_label(cohort: Cohort, threshold: float) -> tuple[CovariateByLabel, ...]:
+    """Measure how well each covariate, and the scan length, predicts the label by itself.
+
+    Parameters
+    ----------
+    cohort : Cohort
+        One scan per participant.
+    threshold : float
+        ``AuditRules.covariate_auc``.
+
+    Returns
+    -------
+    tuple of CovariateByLabel
+        In the order of the participants table. Left out are identifiers, text of many values, constants, the column of
+        the labels, and what fewer than three participants of a class have, such as scores of patients alone.
+    """
+    measured = [_measure_covariate(cohort, *covariate) for covariate in _list_covariates(cohort)]
+    return tuple(replace(one, warn=_is_warning(one, threshold, len(measured))) for one in measured)
+
+
+def _is_warning(covariate: CovariateByLabel, threshold: float, n_covariates: int) -> bool:
+    inside = covariate.auc_inside is not None
+    auc, p = (covariate.auc_inside, covariate.p_inside) if inside else (covariate.auc, covariate.p)
+    return abs((auc or 0.5) - 0.5) >= threshold - 0.5 and (1.0 if p is None else p) * n_covariates < SIGNIFICANCE
+
+
+def _list_covariates(cohort: Cohort) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """List name, values (numbers or text) and participants with a value of each column that can be compared."""
+    source = cohort.provenance.get("options")
+    left_out = {*REQUIRED_COLUMNS, *TEXT_COLUMNS, FC_ONLY}
+    left_out |= {str(source.get("label_column"))} if isinstance(source, dict) else set()
+    left_out |= {"n_frames"} if FC_ONLY in cohort.participants else set()
+    for column in map(str, cohort.participants.columns):
+        values = cohort.participants[column]
+        known = values.notna().to_numpy() & (values.astype(str).str.strip() != "").to_numpy()
+        counts = count_classes(cohort.labels[known])
+        if column in left_out or column.startswith(DEAD_FRACTION_PREFIX) or min(counts) < FEWEST_VALUES:
+            continue
+        numbers = pd.to_numeric(values[known], errors="coerce")
+        is_number = bool(np.isfinite(numbers.to_numpy(dtype=float)).all()) and values.dtype != bool
+        text = values[known].astype(str).str.strip().str.casefold().to_numpy()
+        n_values = len(set(text))
+        if n_values < 2 or (n_values == known.sum() and _IDENTIFIER.fullmatch(column)):
+            continue
+        if is_number:
+            yield column, numbers.to_numpy(dtype=float), known
+        elif n_values <= MOST_CATEGORIES and not _names_classes(text, cohort.labels[known], cohort.classes):
+            yield column, values[known].astype(str).str.strip().to_numpy(), known
+
+
+def _names_classes(text: np.ndarray, labels: np.ndarray, classes: tuple[str, str]) -> bool:
+    """Return whether a column says the class in words, as the sex does where the classes are the sexes."""
+    by_class = [set(text[labels == label]) for label in (0, 1)]
+    names = [name.strip().casefold() for name in classes]
+    return all(
+        len(values) == 1 and (name in values or SEX_CODES.get(min(values), -1) == SEX_CODES.get(name))
+        for values, name in zip(by_class, names, strict=True)
+    )
+
+
+def _measure_covariate(cohort: Cohort, column: str, values: np.ndarray, known: np.ndarray) -> CovariateByLabel:
+    """Measure one covariate over all sites, and within those that have both classes."""
+    labels, sites = cohort.labels[known], cohort.sites[known]
+    is_number = values.dtype.kind == "f"
+    everywhere = np.zeros(len(labels), dtype=np.int64)
+    _, site = np.unique(sites, return_inverse=True)
+    n_ones, n_all = np.bincount(site, labels), np.bincount(site)
+    both = ((n_ones > 0) & (n_ones < n_all))[site]
+    auc, p, shares = _compare_classes(values, labels, everywhere)
+    inside = _compare_classes(values[both], labels[both], site[both]) if both.any() else (None, None, {})
+    value = "" if is_number else max(shares, key=lambda name: abs(shares[name]))
+    typical = [float(np.mean(values[labels == k] if is_number else values[labels == k] == value)) for k in (0, 1)]
+    return CovariateByLabel(
+        column=column,
+        kind="number" if is_number else "category",
+        n=count_classes(labels),
+        typical=(typical[0], typical[1]),
+        value=str(value),
+        auc=auc,
+        p=p,
+        auc_inside=inside[0],
+        p_inside=inside[1],
+        n_sites=len(set(site[both])),
+    )
+
+
+def _compare_classes(
+    values: np.ndarray, labels: np.ndarray, strata: np.ndarray
+) -> tuple[float, float, dict[str, float]]:
+    """Compare the classes inside strata that have both: AUC, p value and, of a category, differences of shares."""
+    from scipy.stats import chi2, rankdata
+
+    is_number = values.dtype.kind == "f"
+    names = [""] if is_number else sorted(set(values))
+    scores = np.zeros((len(values), len(names)))
+    difference = np.zeros(len(names))
+    covariance, total = np.zeros((len(names), len(names))), 0.0
+    for stratum in np.unique(strata):
+        inside = np.flatnonzero(strata == stratum)
+        n, n1 = len(inside), int(labels[inside].sum())
+        n0 = n - n1
+        if is_number:  # ranks from 0 to 1: their means differ by AUC - 0.5
+            scores[inside, 0] = (rankdata(values[inside]) - 0.5) / n
+        else:
+            scores[inside] = values[inside, None] == np.array(names)
+        x, ones = scores[inside], labels[inside] == 1
+        contrast = x[ones].mean(axis=0) - x[~ones].mean(axis=0)
+        weight = n0 * n1 / n
+        difference += weight * contrast
+        covariance += weight / (n - 1) * (x - x.mean(axis=0)).T @ (x - x.mean(axis=0))
+        total += weight
+    rank = int(np.linalg.matrix_rank(covariance))
+    p = float(chi2.sf(difference @ np.linalg.pinv(covariance) @ difference, rank)) if rank else 1.0
+    difference /= total
+    if is_number:
+        return 0.5 + float(difference[0]), p, {}
+    return 0.5 + float(np.abs(difference).sum()) / 4, p, dict(zip(names, difference.tolist(), strict=True))
 
 
 def summarise_repetition_times(cohort: Cohort) -> RepetitionTime | None:

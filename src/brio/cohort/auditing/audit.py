@@ -2,7 +2,8 @@
 
 The exclusion rule is in :mod:`brio.cohort.auditing.exclusions`. Everything else is reported and left to the reader:
 frames with missing values, patterns of ROIs without signal that reveal the site, sites with one class or few
-participants in one, and associations of label, scan length and repetition time with the site. Numbers about sites
+participants in one, associations of label, scan length and repetition time with the site, and of covariates with the
+label. Numbers about sites
 describe the cohort that remains after the proposed exclusions. Repeated scans of a participant are not duplicates: only
 the same scan under two names is one. Counts by class and site, and tests, are about participants.
 """
@@ -23,6 +24,7 @@ from ..cohort import Cohort
 from ..given_fc import holds_fc
 from ..sessions import index_participants
 from .associations import (
+    CovariateByLabel,
     LabelBySite,
     LengthByLabel,
     LengthBySite,
@@ -30,6 +32,7 @@ from .associations import (
     SiteCounts,
     count_by_site,
     count_classes,
+    measure_covariates_by_label,
     measure_label_by_site,
     measure_length_by_label,
     measure_length_by_site,
@@ -98,6 +101,8 @@ class Audit:
         Sites left with one class only, and sites left with both classes but fewer than ``min_class`` in one.
     label_by_site, length_by_site, length_by_label, repetition_time
         See :mod:`brio.cohort.auditing.associations`. None if no scan remains or no repetition time is stated.
+    covariates : tuple of CovariateByLabel
+        How well each covariate by itself predicts the label, over all sites and within them.
     site_of, participant_of : dict of scan to str
         Site and participant of each scan. A scan is named by its participant, or by its ``brio_scan_id`` where
         participants have several.
@@ -136,6 +141,7 @@ class Audit:
     participant_of: dict[str, str]
     keep: np.ndarray
     not_checked: tuple[str, ...] = ()
+    covariates: tuple[CovariateByLabel, ...] = ()
 
     def __repr__(self) -> str:
         return (
@@ -263,6 +269,7 @@ def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, compan
         participant_of=dict(zip(ids, cohort.participant_ids.tolist(), strict=True)),
         keep=keep,
         not_checked=FC_CHECKS if holds_fc(cohort.participants) else (),
+        covariates=measure_covariates_by_label(people, rules.covariate_auc) if len(people) else (),
     )
 
 

@@ -43,12 +43,16 @@ class AuditRules:
         frames that is less than three times the horizon of about 7 frames measured on resting-state scans.
     min_class : int
         A site with fewer participants than this in a class is reported, not excluded.
+    covariate_auc : float
+        A covariate that separates the classes at least so well within sites is a warning, if that is significant. For a
+        category with two values, 0.57 is a difference of 14 percentage points, for a normal covariate 0.25 SD.
     """
 
     max_dead_fraction: Share = 0.25
     duplicate_correlation: Share = 0.5
     min_frames: Annotated[int, Domain(4, 1_000_000)] = 40
     min_class: Annotated[int, Domain(0, 1_000_000)] = 5
+    covariate_auc: Annotated[float, Domain(0.5, 1.0)] = 0.57
 
     def __post_init__(self) -> None:
         check_domains(self, "audit.")

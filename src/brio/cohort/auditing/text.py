@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from ...formatting import format_count, state_p
+from .associations import SIGNIFICANCE
 from .audit import Audit
 from .findings import DuplicatePair
 
@@ -48,6 +49,7 @@ def format_audit(audit: Audit) -> str:
     if not audit.not_checked:
         sections["Scan length"] = _format_length(audit)
     sections["Repetition time"] = _format_repetition_time(audit)
+    sections["Covariates by class"] = _format_covariates(audit)
     if audit.not_checked:  # a cohort of connectomes without frames
         sections["Not checked, since connectomes have no frames"] = list(audit.not_checked)
     lines = _format_head(audit)
@@ -185,8 +187,8 @@ def _format_sites(audit: Audit) -> list[str]:
 
 
 def _format_length(audit: Audit) -> list[str]:
-    site, label = audit.length_by_site, audit.length_by_label
-    if site is None or label is None:
+    site = audit.length_by_site
+    if site is None:
         return ["none"]
     scan, scans = "scan", "scans"
     if audit.has_repeated_scans:  # tests need one value per participant
@@ -202,12 +204,6 @@ def _format_length(audit: Audit) -> list[str]:
     if site.all_shortest:
         sites = _shorten([f"{name} ({n})" for name, n in site.all_shortest.items()])
         lines.append(f"all {scans} have the minimum of {site.shortest} frames at {sites}")
-    if label.auc is not None and label.p is not None:
-        text = f"as a score for {audit.classes[1]}: AUC {label.auc:.2f} over all sites"
-        text += f" (Mann-Whitney {state_p(label.p)})"
-        if label.auc_inside is not None:
-            text += f", {label.auc_inside:.2f} within {format_count(len(label.auc_by_site), 'site')} where it differs"
-        lines.append(text)
     return lines
 
 
@@ -226,6 +222,26 @@ def _format_repetition_time(audit: Audit) -> list[str]:
         unit = "participant" if audit.has_repeated_scans else "scan"
         lines.append(f"not stated for {format_count(tr.unknown, unit)}")
     return lines
+
+
+def _format_covariates(audit: Audit) -> list[str]:
+    if not audit.covariates:
+        return ["none to compare"]
+    rows = []
+    for one in audit.covariates:
+        means = [f"{share:.0%} {one.value}" if one.kind == "category" else f"mean {share:.4g}" for share in one.typical]
+        within = "no site has both classes"
+        if one.auc_inside is not None:
+            within = f"{one.auc_inside:.2f} within {format_count(one.n_sites, 'site')}, {state_p(one.p_inside)}"
+        described = [f"{name} {mean}" for name, mean in zip(audit.classes, means, strict=True)]
+        differs = "WARNING: differs between classes" if one.warn else ""
+        rows.append((one.column, *described, f"AUC {one.auc:.2f} over all sites, {within}", differs))
+    limit = audit.rules.covariate_auc
+    rule = (
+        f"AUC of the covariate alone; a warning from {limit:g} up or {1 - limit:g} down "
+        f"within sites, if p < {SIGNIFICANCE:g} after correction for {format_count(len(rows), 'covariate')}"
+    )
+    return [rule, *_align_columns(rows)]
 
 
 def _format_classes(audit: Audit, counts: tuple[int, int]) -> str:
