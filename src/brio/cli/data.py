@@ -231,6 +231,7 @@ def audit(
 
     It looks for duplicate scans, regions without signal and short scans.
     It reports how label, scan length and repetition time depend on the site,
+    which covariates (age, sex, motion, ...) differ between the classes,
     and which protocols the number of sites allows.
     Change its rules with --set, for example --set min_frames=60.
     """

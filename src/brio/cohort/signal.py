@@ -15,11 +15,11 @@ __all__ = ["are_transposed", "clean_scan", "convert_frames", "find_live_rois", "
 RELATIVE_FLATNESS = 1e-6
 """A series is flat when its range is below this share of its largest magnitude."""
 
-FEWEST_SCANS, FEWEST_ROWS = 6, 8
+FEWEST_SCANS, FEWEST_ROWS = 6, 12
 """Fewer scans, rows or columns say nothing about which axis is which."""
 MOST_SCANS, MOST_ROWS = 16, 200
 """More are not compared."""
-LEAST_AGREEMENT, TIMES_COLUMNS, TIMES_ERROR = 0.1, 3.0, 4.0
+LEAST_AGREEMENT, TIMES_COLUMNS, TIMES_ERROR = 0.1, 3.0, 5.0
 """How far the agreement of rows must exceed zero, that of columns, and its standard error, for rows to be ROIs."""
 
 
@@ -28,7 +28,8 @@ def are_transposed(scans: Sequence[np.ndarray]) -> bool:
 
     ROIs are the same in all participants and frames are not: which ROIs correlate is alike in any two scans, which
     frames do is not, beyond how far apart they are. So the correlations of rows are compared between scans, less the
-    mean at each distance, and those of columns likewise. Scans of noise agree in neither, and are taken as they are.
+    mean at each distance, and those of columns likewise. Steps from row to row must agree too: a drift makes frames
+    alike in all scans, those at the start and those at the end. Scans of noise agree in nothing.
 
     Parameters
     ----------
@@ -38,27 +39,26 @@ def are_transposed(scans: Sequence[np.ndarray]) -> bool:
     sample = [np.asarray(scan[:MOST_ROWS, :MOST_ROWS], dtype=np.float64) for scan in scans[:MOST_SCANS]]
     if len(sample) < FEWEST_SCANS or min(sample[0].shape) < FEWEST_ROWS or len({len(scan) for scan in scans}) > 1:
         return False
-    rows, error = _measure_agreement(sample)
-    if not rows > max(LEAST_AGREEMENT, TIMES_ERROR * error):
-        return False
-    return rows > TIMES_COLUMNS * _measure_agreement([scan.T for scan in sample])[0]
+    turned = [scan.T for scan in sample]
+    for order, least in ((0, LEAST_AGREEMENT), (1, 0.0)):
+        rows, error = _measure_agreement(sample, order)
+        if not rows > max(least, TIMES_ERROR * error) or rows < TIMES_COLUMNS * _measure_agreement(turned, order)[0]:
+            return False
+    return True
 
 
-def _measure_agreement(scans: Sequence[np.ndarray]) -> tuple[float, float]:
-    """Compare which rows correlate between scans: mean rank correlation over pairs of scans, and its standard error."""
-    profiles = np.array([_profile_rows(scan) for scan in scans])
+def _measure_agreement(scans: Sequence[np.ndarray], order: int) -> tuple[float, float]:
+    """Compare which rows, or differences of rows, correlate: mean over pairs of scans, and its standard error."""
+    profiles = np.array([_profile_rows(np.diff(scan, order, axis=0)) for scan in scans])
     pairs = (profiles @ profiles.T)[np.triu_indices(len(scans), 1)]
     return float(pairs.mean()), float(pairs.std(ddof=1) / np.sqrt(len(pairs)))
 
 
 def _profile_rows(scan: np.ndarray) -> np.ndarray:
-    """Rank the correlations between steps from row to row, less their mean at each distance. Unit length.
-
-    Steps, since a drift over time makes frames alike in all scans: those at the start, and those at the end.
-    """
+    """Rank the correlations of the rows of a scan, less their mean at each distance. Unit length."""
     from scipy.stats import rankdata
 
-    x = np.diff(np.where(np.isfinite(scan), scan, np.nan), axis=0)
+    x = np.where(np.isfinite(scan), scan, np.nan)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # an ROI without any finite value
         x = x - np.nanmean(x, axis=0)

@@ -265,7 +265,7 @@ def read_participants(path: Path) -> TextTable:
     lines = [(number, split_line(path, number, line, delimiter)) for number, line in enumerate(text, start=1)]
     lines = [(number, cells) for number, cells in lines if any(cells)]
     for number, cells in lines:
-        refuse_unsafe_names(filter(find_control, cells), f"{path}, line {number}")
+        refuse_unsafe_names([cell for cell in cells if find_control(cell)], f"{path}, line {number}")
     if len(lines) < 2:
         raise BrioError(f"{path}: needs a header and at least one row")
     columns = lines[0][1]
