@@ -10,8 +10,15 @@ from scipy import stats
 
 from brio import draws
 from brio.cohort import Cohort
-from brio.connectome import Connectomes, ReestimateRequest, connectomes
-from brio.connectome.resampling import block_indices, draw_block_starts, reestimate
+from brio.connectome import Connectomes, ReestimateRequest, connectomes, psi
+from brio.connectome.resampling import (
+    block_indices,
+    draw_block_starts,
+    find_design_scale,
+    find_design_size,
+    index_resamples,
+    reestimate,
+)
 
 
 def numpy_fc(x: np.ndarray) -> np.ndarray:
@@ -202,3 +209,55 @@ def test_block_length_of_a_neighbour_does_not_matter(graphs):
     a = collected(graphs, [0, 2], np.array([7, 2]))["sub-u"]
     b = collected(graphs, [0, 2], np.array([7, 30]))["sub-u"]
     assert torch.equal(a, b)
+
+
+# ---------------------------------------------------------------- balanced designs
+
+
+def mean_of_resamples(series, l_b, K, balanced):
+    """Mean of a series over each resample. Shape [K]."""
+    index, size = index_resamples(np.array([len(series)]), np.array([l_b]), np.array([1]), K, balanced)
+    return series[index[0, :, : size[0]].numpy()].mean(1)
+
+
+@pytest.mark.parametrize(("n_frames", "l_b"), [(60, 7), (177, 7), (590, 4)])
+def test_a_balanced_design_has_the_variance_of_infinitely_many_draws(n_frames, l_b):
+    """For a mean over frames, which is linear, against the variance in closed form."""
+    series = np.convolve(np.random.default_rng(0).normal(size=n_frames + 9), np.ones(10), "valid")
+    K = 59
+    found = mean_of_resamples(series, l_b, K, balanced=True)
+    length = max(l_b, -(-n_frames // K))
+    starts = np.arange(K) * n_frames // K
+    blocks = np.array([series[(s + np.arange(length)) % n_frames].mean() for s in starts])
+    exact = blocks.var() * length / n_frames  # of a mean over n_frames / length independent blocks
+    scale = find_design_scale(np.array([l_b]), np.array([n_frames]), K)[0]
+    assert scale * found.var(ddof=1) == pytest.approx(exact, rel=1e-9)
+    if length == l_b:
+        drawn = mean_of_resamples(series, l_b, 20_000, balanced=False)
+        assert scale * found.var(ddof=1) == pytest.approx(drawn.var(), rel=0.1)
+
+
+def test_sizes_of_designs_are_primes_whose_squares_are_balanced():
+    for least in (2, 8, 32, 47, 100):
+        q = find_design_size(least)
+        assert q >= least
+        sets = np.array([np.isin(np.arange(q), (np.arange(1, q) ** 2 + k) % q) for k in range(q)]).astype(int)
+        together = sets.T @ sets
+        assert (np.diag(together) == (q - 1) // 2).all()
+        assert (together[~np.eye(q, dtype=bool)] == (q - 3) // 4).all()
+
+
+def test_a_balanced_re_estimate_is_the_connectome_of_its_frames():
+    rng = np.random.default_rng(4)
+    lengths = (40, 57, 90)
+    graphs = Connectomes(
+        Cohort.from_scans([rng.normal(size=(n, 5)) for n in lengths], site=["A", "B", "B"], label=[0, 1, 0])
+    )
+    scans, blocks, K = np.arange(3), np.array([5, 6, 7]), 7
+    ((_, A),) = graphs.iterate_reestimates(ReestimateRequest(scans, blocks, 0, 0, K, balanced=True))
+    for i in range(3):
+        n = graphs.n_frames[[i]]
+        index, size = index_resamples(n, blocks[[i]], np.array([1]), K, balanced=True)
+        for k in range(K):
+            x = graphs.scan(i)[index[0, k, : size[0]]]
+            torch.testing.assert_close(A[i, k], psi(x - x.mean(0), torch.tensor(len(x))), atol=2e-5, rtol=1e-5)

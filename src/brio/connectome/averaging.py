@@ -20,7 +20,14 @@ from ..errors import BrioError
 from .fc import psi
 from .resampling import reestimate
 
-__all__ = ["SessionIndex", "average_psi", "index_sessions", "list_sessions", "reestimate_sessions"]
+__all__ = [
+    "SessionIndex",
+    "average_psi",
+    "clip_session_blocks",
+    "index_sessions",
+    "list_sessions",
+    "reestimate_sessions",
+]
 
 
 class SessionIndex(NamedTuple):
@@ -101,6 +108,11 @@ def index_sessions(sessions: Sequence[np.ndarray], n_frames: np.ndarray) -> Sess
     )
 
 
+def clip_session_blocks(block_length: np.ndarray, sessions: SessionIndex) -> np.ndarray:
+    """Clip the block lengths of scans to half of each session. Shape [n] -> [m]."""
+    return np.minimum(block_length[sessions.owner], np.maximum(sessions.n_frames // 2, 1))
+
+
 def average_psi(parts: Sequence[Tensor]) -> Tensor:
     """Average the FC of the sessions of a scan.
 
@@ -124,6 +136,7 @@ def reestimate_sessions(
     block_length: np.ndarray,
     keys: np.ndarray,
     n_reestimates: int,
+    balanced: bool = False,
 ) -> Tensor:
     """Re-estimate each session of some scans, and average over the sessions of a scan.
 
@@ -137,16 +150,19 @@ def reestimate_sessions(
         Of these scans.
     n_reestimates : int
         K.
+    balanced : bool
+        See :class:`~brio.connectome.ReestimateRequest`; sessions of a scan then have different strides.
 
     Returns
     -------
     Tensor, shape [n, K, P, P]
     """
-    owner = sessions.owner
-    blocks = np.minimum(block_length[owner], np.maximum(sessions.n_frames // 2, 1))
+    owner, blocks = sessions.owner, clip_session_blocks(block_length, sessions)
     own_keys = draws.key(keys[owner], "session of a mean connectome", sessions.number).view(np.int64)
     own_keys = np.where(sessions.n_sessions[owner] > 1, own_keys, keys[owner])  # a scan of one session keeps its draws
-    A = reestimate(frames, first[owner] + sessions.offset, sessions.n_frames, blocks, own_keys, n_reestimates)
+    if balanced:
+        own_keys = 1 + sessions.number % (n_reestimates - 1)
+    A = reestimate(frames, first[owner] + sessions.offset, sessions.n_frames, blocks, own_keys, n_reestimates, balanced)
     weight = torch.from_numpy(1.0 / sessions.n_sessions[owner]).to(A)
     mean = A.new_zeros(len(first), *A.shape[1:])
     return mean.index_add_(0, torch.from_numpy(owner).to(A.device), A * weight[:, None, None, None])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import copy
 
 import numpy as np
 import torch
@@ -11,16 +12,17 @@ from torch import Tensor
 from .. import draws
 from ..cohort import Cohort
 from ..cohort.given_fc import holds_fc, require_frames
+from ..cohort.sessions import hash_scan
 from ..cohort.signal import clean_scan
 from ..device import chunk_budget, find_free_memory, resident_budget
 from ..errors import BrioError
 from ..memory import require_memory
-from .averaging import average_psi, index_sessions, list_sessions, reestimate_sessions
+from .averaging import average_psi, clip_session_blocks, index_sessions, list_sessions, reestimate_sessions
 from .block_length import BlockRule, choose_balanced_subset, estimate_horizon, pool_horizons
 from .bold import BoldRule, bold_positions, interpolate_frames
 from .cpu_fc import average_fc, map_parts, standardise_frames
 from .fc import standardise
-from .resampling import ReestimateRequest, block_indices, draw_block_starts, reestimate
+from .resampling import ReestimateRequest, find_design_blocks, find_design_scale, index_resamples, reestimate
 from .support import edge_cut, site_mean, site_median
 
 __all__ = ["LEAST_FRAMES", "Connectomes"]
@@ -210,21 +212,44 @@ class Connectomes:
         """
         lengths = self.n_frames[request.scans]
         block_length, keys = request.block_length.astype(np.int64), self._draw_keys(request)
+        sizes = lengths
+        if request.balanced:
+            sizes = find_design_blocks(block_length, lengths, request.K) * (request.K // 2)
         most_sessions = 1 if self._sessions is None else max(len(self._sessions[i]) for i in request.scans)
-        for chunk in self._chunks(lengths, request.K * most_sessions, max_bytes):
+        for chunk in self._chunks(sizes, request.K * most_sessions, max_bytes):
             parts = []
-            for batch in self._batches(chunk, lengths):
+            for batch in self._batches(chunk, sizes):
                 frames, first = self._frames(request.scans[batch])
                 blocks, own_keys = block_length[batch], keys[batch]
+                how = blocks, own_keys, request.K, request.balanced
                 if self._sessions is None:
-                    parts.append(reestimate(frames, first, lengths[batch], blocks, own_keys, request.K))
+                    parts.append(reestimate(frames, first, lengths[batch], *how))
                 else:
                     own = index_sessions([self._sessions[i] for i in request.scans[batch]], lengths[batch])
-                    parts.append(reestimate_sessions(frames, first, own, blocks, own_keys, request.K))
+                    parts.append(reestimate_sessions(frames, first, own, *how))
             yield chunk, torch.cat(parts) if len(parts) > 1 else parts[0]
 
+    def find_design_scales(self, request: ReestimateRequest) -> np.ndarray:
+        """Return :func:`~brio.connectome.resampling.find_design_scale` of each scan; of sessions, the mean."""
+        lengths = self.n_frames[request.scans]
+        if self._sessions is None:
+            return find_design_scale(request.block_length, lengths, request.K)
+        own = index_sessions([self._sessions[i] for i in request.scans], lengths)
+        blocks = clip_session_blocks(request.block_length, own)
+        scale = find_design_scale(blocks, own.n_frames, request.K)
+        return np.bincount(own.owner, scale) / own.n_sessions
+
+    def address_by_content(self) -> Connectomes:
+        """Return the same connectomes with draws that depend on the frames of a scan instead of its name."""
+        copied = copy(self)
+        copied.ids = draws.addresses(hash_scan(self.cohort.scan(i)) for i in range(len(self)))
+        copied._horizons = {}
+        return copied
+
     def _draw_keys(self, request: ReestimateRequest) -> np.ndarray:
-        """Key of the draws of each scan, int64."""
+        """Key of the draws of each scan, int64; of a balanced design its stride."""
+        if request.balanced:
+            return np.ones(len(request.scans), dtype=np.int64)
         return draws.key(request.seed, "re-estimates", request.refresh, self.ids[request.scans]).view(np.int64)
 
     def edge_cut(self, share: float) -> Tensor:
@@ -266,13 +291,13 @@ class Connectomes:
         out = []
         for i, block, key in zip(request.scans, request.block_length, self._draw_keys(request), strict=True):
             x = self.scan(int(i))
-            size = torch.tensor([len(x)], device=self.device)
-            length = torch.tensor([int(block)], device=self.device)
-            starts = draw_block_starts(
-                torch.tensor([key], device=self.device), size, request.K, -(-len(x) // max(1, int(block)))
+            index, _ = index_resamples(
+                *(np.array([number], dtype=np.int64) for number in (len(x), block, key)),
+                request.K,
+                request.balanced,
+                self.device,
             )
-            index = block_indices(starts, length, size, len(x))[0]  # [K, T]
-            out.append(self._bold_window(int(i), x[index], rule, tr))
+            out.append(self._bold_window(int(i), x[index[0]], rule, tr))
         return torch.cat(out)
 
     def _bold_window(self, i: int, x: Tensor, rule: BoldRule, tr: np.ndarray | None) -> Tensor:

@@ -20,11 +20,11 @@ from ..connectome import Connectomes
 from ..connectome.block_length import choose_balanced_subset
 from ..connectome.connectomes import LEAST_FRAMES
 from .model import Model
+from .predict import DEFAULT_REESTIMATES
 
 __all__ = ["halve_scans", "learn_interval_factor"]
 
 SCANS = 256
-REESTIMATES = 8
 
 
 def halve_scans(cohort: Cohort) -> tuple[Cohort, Cohort]:
@@ -73,9 +73,10 @@ def _take_half(frames: np.ndarray, second: bool) -> np.ndarray:
 def learn_interval_factor(model: Model, connectomes: Connectomes, scans: np.ndarray) -> float:
     """Learn the factor on the spread of re-estimates that makes intervals fit the halves of source scans.
 
-    It is the root mean squared difference of the logits of two halves, over what the re-estimates of one half let
-    expect; at least 1. Scans with a half that is too short for a connectome or has no signal are left out; if none
-    remains, the factor is 1, with a warning.
+    It is the root mean squared difference of the logits of two halves, each in units of what the re-estimates of the
+    first half let expect; at least 1. So it also allows for what a short scan does not tell about its own spread. Scans
+    with a half that is too short for a connectome or has no signal are left out; if none remains, the factor is 1, with
+    a warning.
 
     Parameters
     ----------
@@ -102,10 +103,13 @@ def learn_interval_factor(model: Model, connectomes: Connectomes, scans: np.ndar
         )
         return 1.0
     first, second = (Connectomes(half.select(usable), connectomes.device) for half in halves)
-    logit, resampled = model.compute_logits(first, REESTIMATES)
+    logit, resampled = model.compute_logits(first, DEFAULT_REESTIMATES // 2)  # blocks as far apart as of whole scans
     other, _ = model.compute_logits(second)
-    expected = 2 * resampled.var(axis=1, ddof=1).mean()
-    return max(1.0, float(np.sqrt(np.square(other - logit).mean() / expected))) if expected > 0 else 1.0
+    expected = 2 * resampled.var(axis=1, ddof=1)
+    varied = expected > 0
+    if not varied.any():
+        return 1.0
+    return max(1.0, float(np.sqrt((np.square(other - logit)[varied] / expected[varied]).mean())))
 
 
 def _is_usable(half: np.ndarray) -> bool:

@@ -21,6 +21,7 @@ from ..connectome import (
     ReestimateRequest,
     clip_block_length,
 )
+from ..connectome.resampling import find_design_size
 from ..errors import BrioError
 from ..protocol.metrics import calibrate_margins
 from ..schemas import StoredCount
@@ -274,21 +275,29 @@ class Model(Ensemble):
     def compute_margins(self, plain: Connectomes, reestimates: int = 0) -> Margins:
         """Compute the margins of scans and of re-estimates of each, see :meth:`Ensemble.collect_margins`.
 
+        Re-estimates follow a balanced design (:mod:`brio.connectome.resampling`), so they depend on the scan alone.
+
         Parameters
         ----------
         plain : Connectomes
         reestimates : int
-            Re-estimates of each scan, K.
+            Re-estimates of each scan; the next size of a design is taken.
 
         Returns
         -------
         Margins
+            Those of re-estimates lie around the margin of the scan, with the spread that drawn ones would have.
         """
-        request = self.request_reestimates(plain, reestimates) if reestimates else None
-        return self.collect_margins(plain, request)
+        if not reestimates:
+            return self.collect_margins(plain)
+        request = self.request_reestimates(plain, find_design_size(reestimates))._replace(balanced=True)
+        margins = self.collect_margins(plain, request)
+        change = margins.reestimated - margins.reestimated.mean(axis=-1, keepdims=True)
+        scale = np.sqrt(plain.find_design_scales(request))[:, None]
+        return margins._replace(reestimated=margins.full[..., None] + scale * change)
 
     def request_reestimates(self, plain: Connectomes, reestimates: int) -> ReestimateRequest:
-        """Ask for re-estimates of all scans, the same for all members and whatever they are used for."""
+        """Ask for drawn re-estimates of all scans, the same for all members."""
         blocks = clip_block_length(self.block_length, plain.n_frames, BlockRule())
         return ReestimateRequest(np.arange(len(plain)), blocks, _SEED, _REFRESH, reestimates)
 
