@@ -7,6 +7,7 @@ import pytest
 import torch
 from sklearn.kernel_ridge import KernelRidge
 
+from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes, find_live_edges
 from brio.errors import BrioError
@@ -328,6 +329,25 @@ def test_a_run_passes_over_re_estimates_of_other_runs(small, monkeypatch):
     monkeypatch.setattr("brio.methods.plus.views._REESTIMATED_AT_ONCE", 4)
     together, _ = method.fit(graphs, [run, Run(other, 0)])
     np.testing.assert_allclose(together.test_logit, alone.test_logit, atol=1e-8)
+
+
+@pytest.mark.parametrize("sketch", [40, 10**6])
+def test_neither_names_nor_the_order_of_participants_matter(sketch):
+    """Positions are the names of arrays, so the order would be another draw."""
+    made = simulate(Simulation(n_sites=4, per_class=7, n_rois=12, frames=60))
+    new = simulate(Simulation(n_sites=2, per_class=5, n_rois=12, frames=60, seed=9))
+    options = {"settings": {"lambda_re": 2.0, "sketch": sketch}, "random_state": 0}
+
+    def predict(order, names):
+        scans = [made.scan(i) for i in order]
+        cohort = Cohort.from_scans(scans, site=made.sites[order], label=made.labels[order], participant_id=names)
+        return BrioClassifier("brio-plus", validation_sites=0, device="cpu", **options).fit(cohort).predict_proba(new)
+
+    n = len(made)
+    expected = predict(np.arange(n), made.ids)
+    turned = np.random.default_rng(0).permutation(n)
+    for order, names in ((turned, made.ids[turned]), (np.arange(n), [f"other{i}" for i in range(n)])):
+        np.testing.assert_allclose(predict(order, names), expected, atol=1e-7)
 
 
 def test_the_estimator_needs_no_validation_sites_and_splits_the_margin():

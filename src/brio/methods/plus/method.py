@@ -48,10 +48,14 @@ class BrioPlus(Method):
     Settings = BrioPlusSettings
     settings: BrioPlusSettings
     needs_validation = False
-    version = 3
+    version = 4
 
     def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[FittedRun]:
-        """Fit every run and score its test scans; runs with the same seed, block length and view share re-estimates."""
+        """Fit every run and score its test scans; runs with the same seed, block length and view share re-estimates.
+
+        Re-estimates are drawn by the frames of a scan, so that neither names nor the order of participants matter.
+        """
+        connectomes = connectomes.address_by_content()
         views = read_views(connectomes.full, self.settings.views)
         live = find_live_edges(connectomes.alive)
         scans = np.unique(np.concatenate([run.fold.source for run in runs]))

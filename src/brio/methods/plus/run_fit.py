@@ -199,6 +199,8 @@ class RunFit:
         else:
             generator = torch.Generator().manual_seed(seed)
             omega = torch.randn(s.sketch, n, s.K, generator=generator, dtype=torch.float64) / s.sketch**0.5
+            ids = self.source.connectomes.ids[self.source.scans]
+            omega = omega[:, np.argsort(np.argsort(ids, kind="stable"))]  # whatever the order of the scans
         omega = omega.to(self.x) * (s.lambda_re / s.K) ** 0.5
         edges = torch.zeros(len(omega), self.x.shape[1], dtype=self.x.dtype, device=self.x.device)
         precision = _choose_precision(self.edges)
