@@ -1,6 +1,6 @@
 """Do the intervals of predictions hold what other minutes say, and do decided predictions keep their promise?
 
-    python benchmarks/prediction_intervals.py COHORT [--with COHORT] [--method ridge] [--reestimates 32] [--figure FILE]
+    python benchmarks/prediction_intervals.py COHORT [--with COHORT] [--method ridge] [--reestimates 47] [--figure FILE]
 
 Every site is left out in turn, the method is fitted to all others. The interval of the first half of each scan of the
 left-out site is compared with the margin of its second half: printed is how often it holds it, by the number of frames
@@ -16,8 +16,9 @@ import numpy as np
 
 from brio.cohort import Cohort, audit
 from brio.connectome import BlockRule, Connectomes
+from brio.connectome.resampling import find_design_size
 from brio.device import resolve_device
-from brio.models.evidence import choose_rule, trace_risk
+from brio.models.evidence import choose_rule, learn_call_rules, trace_risk
 from brio.models.fit import settle_final_settings
 from brio.models.halves import halve_scans, learn_interval_factor
 from brio.models.model import Member, Model
@@ -36,7 +37,7 @@ def main() -> None:
     parser.add_argument("cohort")
     parser.add_argument("--with", dest="companions", action="append", default=[])
     parser.add_argument("--method", default="ridge")
-    parser.add_argument("--reestimates", type=int, default=32)
+    parser.add_argument("--reestimates", type=int, default=47)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--figure", type=Path)
     args = parser.parse_args()
@@ -46,7 +47,7 @@ def main() -> None:
     method = settle_final_settings(args.method, {})
     whole, first, second = (Connectomes(c, compute.torch_device) for c in (cohort, *halve_scans(cohort)))
     logit, this, other, factor = (np.empty(len(cohort)) for _ in range(4))
-    resampled = np.empty((len(cohort), args.reestimates))
+    resampled = np.empty((len(cohort), find_design_size(args.reestimates)))
     folds = leave_one_site_out(cohort, 0, validation_sites=0)
     for fold, fitted in zip(folds, method.fit(whole, [Run(fold, 0) for fold in folds]), strict=True):
         source = fold.source
@@ -60,7 +61,7 @@ def main() -> None:
         other[fold.test], _ = model.compute_logits(_select(second, fold.test))
     print(f"factor learned from source scans: {factor.mean():.2f} ({factor.min():.2f} to {factor.max():.2f})\n")
     print_coverage(this, other, resampled, factor, first.n_frames)
-    print_risk(cohort, folds, logit)
+    print_risk(cohort, logit)
     if args.figure:
         draw_risk(cohort, logit, args.figure)
 
@@ -92,26 +93,21 @@ def print_coverage(
     print(f"without the root of two as well: {100 * np.mean(gap <= half / np.sqrt(2)):.1f} %\n")
 
 
-def print_risk(cohort: Cohort, folds: list, logit: np.ndarray) -> None:
+def print_risk(cohort: Cohort, logit: np.ndarray) -> None:
     """Print accuracy against coverage, and what rules chosen on other sites achieve."""
     print("| most decided | accuracy | absolute logit at least |\n| --- | --- | --- |")
     for point in trace_risk(cohort.labels, logit):
         if round(20 * point.coverage) % 2 == 0:
             print(f"| {point.coverage:.0%} | {100 * point.accuracy:.1f} % | {point.threshold:.2f} |")
     print("\n| wanted accuracy | promised | achieved at left-out sites | decided |\n| --- | --- | --- | --- |")
+    rules = learn_call_rules(cohort.labels, logit, cohort.sites)
     for wanted in ACCURACIES:
-        right, decided, promised = [], [], []
-        for fold in folds:
-            others = np.setdiff1d(np.arange(len(cohort)), fold.test)
-            rule = choose_rule(trace_risk(cohort.labels[others], logit[others]), wanted)
-            size = np.abs(logit[fold.test])
-            chosen = size >= rule.threshold if rule else np.zeros(len(size), dtype=bool)
-            right.append(((logit[fold.test] > 0) == cohort.labels[fold.test])[chosen])
-            decided.append(chosen)
-            promised += [rule.accuracy] if rule else []
-        share = np.concatenate(decided).mean()
-        accuracy = np.concatenate(right).mean() if share else float("nan")
-        cells = [f"{wanted:.0%}", f"{100 * np.mean(promised):.1f} %", f"{100 * accuracy:.1f} %", f"{100 * share:.1f} %"]
+        rule = choose_rule(rules, wanted)
+        if rule is None:
+            print(f"| {wanted:.0%} | none | none | 0.0 % |")
+            continue
+        promised = ((logit > 0) == cohort.labels)[np.abs(logit) >= rule.threshold].mean()
+        cells = [f"{wanted:.0%}", *(f"{100 * share:.1f} %" for share in (promised, rule.accuracy.value, rule.coverage))]
         print(f"| {' | '.join(cells)} |")
 
 

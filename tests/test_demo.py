@@ -98,8 +98,11 @@ def test_what_is_said_of_the_new_hospital_is_what_the_files_hold(shown):
         areas[method] = 100 * roc_auc_score(new.labels, table["probability"])
         assert float(numbers[4]) == pytest.approx(areas[method], abs=0.051)
     table = pd.read_csv(out / "predictions" / "brio-plus" / "predictions.csv")
-    counts = (table["in_range"] == "no").sum(), len(table), (table["decided"] == "yes").sum()
-    assert re.findall(r"plus: (\d+) of (\d+) .*decided: (\d+)", said[start + 7]) == [tuple(map(str, counts))]
+    called = table["predicted"] != "no call"
+    crossing = called & (table["interval_crosses_half"] == "yes")
+    counts = (table["in_range"] == "no").sum(), len(table), called.sum(), crossing.sum()
+    found = re.findall(r"plus: (\d+) of (\d+) .*called: (\d+), .*half: (\d+)", said[start + 7])
+    assert found == [tuple(map(str, counts))]
     here, *_, there = [float(x) for x in re.findall(r"([+-]?\d+\.\d) \(", said[start + 6])]
     assert there == pytest.approx(areas["brio-plus"] - areas["ridge"], abs=0.051)
     rows = pd.read_csv(out / "results" / "results.csv").groupby("method")["auc"].mean()

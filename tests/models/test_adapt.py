@@ -17,7 +17,7 @@ from brio.models import PriorWidths, adapt_model, fit_adaptation, fit_model, pre
 from brio.models.adapt import find_implied_share
 from brio.models.adaptation import choose_widths, expect_gain
 from brio.models.card import write_card
-from brio.models.evidence import Estimate, Evidence, RiskPoint
+from brio.models.evidence import CallRule, Estimate, Evidence
 from brio.models.output import summarise_predictions
 from brio.protocol.recalibration import fit_recalibration
 from brio.report.predictions import render_prediction_page
@@ -333,10 +333,10 @@ def test_networks_balance_the_classes_so_their_logits_stand_for_equal_shares(fit
 
 
 def test_the_expected_accuracy_is_named_as_that_of_the_original(ridge, local):
-    model = ridge.with_evidence(replace(make_evidence(), risk=(RiskPoint(1.0, 0.0, 0.9, 9),)))
+    model = ridge.with_evidence(replace(make_evidence(), rules=(CallRule(1.0, 0.0, 10, 9, 10),)))
     for fitted, words in (
-        (model, "expected at a new site: 100% of scans, 90.0% of them right"),
-        (adapt_model(model, local, device="cpu"), "expected of the original model at a new site: 100% of scans"),
+        (model, "expected at a new site: 12, 100% of scans, 90.0% of them right"),
+        (adapt_model(model, local, device="cpu"), "expected of the original model at a new site: 12, 100% of scans"),
     ):
         predictions = predict_scans(fitted, local, reestimates=2, device="cpu")
         text = "; ".join(summarise_predictions(fitted, local, predictions))

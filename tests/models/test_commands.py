@@ -58,8 +58,16 @@ def test_a_model_is_fitted_evaluated_and_used(brio_command, fitted, folders):
     files = {path.name for path in (folders / "there").iterdir()}
     assert files == {"SHA256SUMS", *list_hashed(folders / "there" / "SHA256SUMS")}
     table = pd.read_csv(folders / "there" / "predictions.csv", dtype={"participant_id": str})
-    names = ["participant_id", "probability", "margin", "low", "high", "agreement", "decided"]
-    assert table.columns.tolist() == [*names, "distance_rank", "in_range", "reasons"]
+    names = [
+        "participant_id",
+        "probability",
+        "margin",
+        "low",
+        "high",
+        "agreement",
+    ]
+    more = ["predicted", "interval_crosses_half", "distance_rank", "in_range", "reasons"]
+    assert table.columns.tolist() == names + more
     model = read_model(folder)
     sixth = Cohort.load(folders / "sixth")
     own = predict_scans(model, sixth, reestimates=4, device="cpu").table
@@ -67,9 +75,13 @@ def test_a_model_is_fitted_evaluated_and_used(brio_command, fitted, folders):
     scores = json.loads((folders / "there" / "validation.json").read_text())
     assert scores["auc"]["value"] == pytest.approx(roc_auc_score(sixth.labels, table["margin"]))
     assert scores["auc"]["low"] <= scores["auc"]["value"] <= scores["auc"]["high"]
-    decided = table["decided"] == "yes"
+    called = table["predicted"] != "no call"
+    assert set(table["predicted"][called]) <= set(sixth.classes)
     right = (table["probability"] > 0.5) == sixth.labels
-    assert scores["n_decided"] == decided.sum()
+    assert scores["n_called"] == called.sum()
+    assert scores["expected"]["auc"] == {"value": auc.value, "low": auc.low, "high": auc.high}
+    first = said.text.index("external validation: ")
+    assert first < said.text.index("scans predicted")
     assert scores["accuracy"]["value"] == pytest.approx(right.mean())
     assert "low and high are about other minutes of the same scan" in said.text
 
@@ -131,8 +143,8 @@ def test_the_obvious_path_explains_what_differs_and_marks_a_smoke_run(brio_comma
         assert f"{100 * evidence.accuracy:.1f} % of all test scans, logits averaged over seeds (mean over sites" in text
         assert f"as 'brio run' prints it: {100 * evidence.mean_accuracy:.1f} %)" in text
     assert f"{100 * evidence.mean_accuracy:.1f}" in printed
-    right = round(evidence.accuracy * evidence.n_scans)
-    assert f"({right} of {evidence.n_scans} decided, of all {evidence.n_scans} scans of the evidence; 95 %" in page
+    rule = evidence.rules[0]
+    assert f"({rule.n_right} of {rule.n_called} called, of {evidence.n_scans} scans at sites whose threshold" in page
 
 
 def test_a_network_that_was_not_trained_again_is_explained(cohort, fit, tmp_path):
@@ -230,7 +242,7 @@ def test_labels_of_other_names_are_read(brio_command, fitted, folders):
     words = (*DIAGNOSIS, "--patient", "MDD", "--tr", 2, "--reestimates", 2)
     said = brio_command("predict", fitted[0], folders / "files", *words, "--out", folders / "named", "--device", "cpu")
     assert said.status == 0, said.text
-    assert "labels: 2 MDD, 2 HC" in said.text
+    assert "2 participants labelled MDD and 2 participants labelled HC" in said.text
 
 
 def test_scans_are_chosen_by_the_options_that_messages_name(brio_command, fitted, folders):

@@ -9,8 +9,8 @@ import pytest
 from browser import Browser, chromium
 
 from brio.jobs import JobSpec
-from brio.models import adapt_model, fit_model, predict_scans, trace_risk
-from brio.models.evidence import Estimate, Evidence
+from brio.models import adapt_model, fit_model, predict_scans
+from brio.models.evidence import CallRule, Estimate, Evidence
 from brio.models.output import write_predictions
 from brio.report import render_prediction_page
 
@@ -49,11 +49,10 @@ class Rows(HTMLParser):
 def model(cohort):
     fitted = fit_model(JobSpec(cohort, ["ridge"], exclude=False, device="cpu"))
     logits = predict_scans(fitted, cohort, reestimates=2, device="cpu").logit
-    risk = tuple(
-        replace(point, accuracy=0.9 if point.coverage <= 0.5 else 0.6) for point in trace_risk(cohort.labels, logits)
-    )
+    rules = (CallRule(0.8, float(np.median(np.abs(logits))), 25, 20, 50),)
     none = Estimate(None, None, None)
-    return fitted.with_evidence(Evidence(50, 5, 1, "", Estimate(0.7, 0.6, 0.8), none, 0.65, 0.21, none, none, risk))
+    evidence = Evidence(50, 5, 1, "", Estimate(0.7, 0.6, 0.8), none, 0.65, 0.21, none, none, (), rules=rules)
+    return fitted.with_evidence(evidence)
 
 
 @pytest.fixture(scope="module")
@@ -84,13 +83,14 @@ def page(model, strange, predictions):
     return render_prediction_page(model, strange, predictions)
 
 
-def test_every_scan_has_its_row_with_the_numbers_of_the_table(page, predictions):
+def test_every_scan_has_its_row_with_the_numbers_of_the_table(page, predictions, strange):
     rows, table = Rows(page).rows, predictions.table
     assert len(rows) == len(table)
     for row, scan in zip(rows, table.to_dict("records"), strict=True):
         assert float(row["values"][0]) == pytest.approx(scan["probability"], abs=1e-4)
         assert float(row["values"][1]) == round(100 * scan["agreement"])
-        assert ("yes" in row["classes"]) == (scan["decided"] == "yes")
+        assert ("called" in row["classes"]) == (scan["predicted"] in strange.classes)
+        assert ("cross" in row["classes"]) == (scan["interval_crosses_half"] == "yes")
         assert ("out" in row["classes"]) == (scan["in_range"] == "no")
         assert scan["participant_id"] in row["text"]
     assert "short: 20 frames" in rows[0]["text"]
@@ -126,7 +126,9 @@ def test_one_edge_gives_half_of_its_part_to_each_of_its_regions(model, strange):
 def test_what_the_interval_means_and_labels_are_on_the_page(page, model, strange, predictions):
     assert "other minutes of the same scan" in page
     assert "another day" in page
-    assert "External validation" in page
+    assert page.index("External validation") < page.index('id="predictions"')
+    assert '<th scope="row">AUC, mean over sites, %</th>' in page
+    assert '<td class="num">70.0</td><td class="num">60.0 to 80.0</td>' in page  # expected
     bare = replace(strange, participants=strange.participants.drop(columns=["label", "site"]))
     assert "External validation" not in render_prediction_page(model, bare, predictions)
     local = replace(strange, frames=strange.frames * np.float32(2))  # new to the model, and the same to look at
@@ -135,7 +137,7 @@ def test_what_the_interval_means_and_labels_are_on_the_page(page, model, strange
     assert f"Adapted to {n_inside} local participants" in render_prediction_page(adapted, strange, predictions)
     unknown = replace(model, evidence=None)
     page = render_prediction_page(unknown, strange, predict_scans(unknown, strange, reestimates=2, device="cpu"))
-    assert "not evaluated, so never decided" in page
+    assert "not evaluated, so never called" in page
 
 
 def test_factors_speak_where_there_are_no_regions(cohort):

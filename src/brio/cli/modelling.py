@@ -205,9 +205,9 @@ def predict(
     session_column: SessionColumn = None,
     sessions: Sessions = None,
     tr: RepetitionTime = None,
-    reestimates: Annotated[int, number(domains.Reestimates, "Re-estimates of each scan, for its interval.")] = 32,
+    reestimates: Annotated[int, number(domains.Reestimates, "Re-estimates of each scan, for its interval.")] = 47,
     accuracy: Annotated[
-        float, number(domains.Accuracy, "Accuracy that decided predictions shall have; the others abstain.")
+        float, number(domains.Accuracy, "Accuracy that called classes shall have; other scans get no call.")
     ] = 0.8,
     load: Load = None,
     device: Device = "auto",

@@ -13,6 +13,7 @@ import numpy as np
 from ..api import Result
 from ..cohort import Audit, Cohort
 from ..cohort.simulate import Simulation
+from ..models.predict import find_called
 from ..results.format import format_count, format_interval, format_percent, format_points, format_signed, join_names
 
 if TYPE_CHECKING:
@@ -151,12 +152,16 @@ def describe_new_hospital(
 
 
 def _describe_range(table: pd.DataFrame) -> str:
-    """Say how many scans brio-plus takes for unlike its own, the most frequent reason, and how many it decides."""
+    """Say how many scans brio-plus takes for unlike its own, the most frequent reason, and how many it calls."""
     outside = table["in_range"] == "no"
     reasons = Counter(reason for words in table["reasons"][outside] for reason in words.split("; "))
     most = f" ({reasons.most_common(1)[0][0]})" if reasons else ""
-    decided = int((table["decided"] == "yes").sum())
-    return f"   Out of range of brio-plus: {int(outside.sum())} of {len(table)} scans{most}; decided: {decided}."
+    called = find_called(table)
+    crossing = int((called & (table["interval_crosses_half"] == "yes")).sum())
+    return (
+        f"   Out of range of brio-plus: {int(outside.sum())} of {len(table)} scans{most}; called: {int(called.sum())}, "
+        f"of these with an interval across one half: {crossing}."
+    )
 
 
 def describe_networks(networks: Sequence[NetworkEvidence], site: str, n_sites: int) -> list[str]:

@@ -9,7 +9,7 @@ from ..lazy import export_lazily
 if TYPE_CHECKING:
     from .adapt import adapt_model
     from .adaptation import Adaptation, PriorWidths, fit_adaptation
-    from .evidence import DecisionRule, Evidence, choose_rule, gather_evidence, trace_risk
+    from .evidence import CallRule, Evidence, choose_rule, gather_evidence, trace_risk
     from .explain import ModelExplanation, explain_model
     from .fit import add_evidence, complete_model, evaluate_model, fit_model, remove_fit_job
     from .folder import read_model, write_model
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Adaptation",
-    "DecisionRule",
+    "CallRule",
     "Ensemble",
     "Evidence",
     "KnownScans",
@@ -53,7 +53,7 @@ __getattr__, __dir__ = export_lazily(
     {
         "adapt": ("adapt_model",),
         "adaptation": ("Adaptation", "PriorWidths", "fit_adaptation"),
-        "evidence": ("DecisionRule", "Evidence", "choose_rule", "gather_evidence", "trace_risk"),
+        "evidence": ("CallRule", "Evidence", "choose_rule", "gather_evidence", "trace_risk"),
         "explain": ("ModelExplanation", "explain_model"),
         "fit": ("add_evidence", "complete_model", "evaluate_model", "fit_model", "remove_fit_job"),
         "folder": ("read_model", "write_model"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ..results.format import escape_markdown, format_code, format_count, format_percent, format_table
-from .evidence import Estimate, Evidence
+from .evidence import Estimate, Evidence, choose_rule
 from .model import Model
+from .predict import DEFAULT_ACCURACY
 
 __all__ = ["write_card"]
 
@@ -99,10 +100,17 @@ def _describe_evidence(evidence: Evidence | None) -> list[str]:
         for p in evidence.risk
         if round(20 * p.coverage) % 4 == 0
     )
-    table = f"| most decided scans | accuracy | absolute logit at least |\n| --- | --- | --- |\n{rows}"
+    table = f"| largest absolute logits | accuracy | absolute logit at least |\n| --- | --- | --- |\n{rows}"
     differences = [f"**The evidence differs from the model: {words}.**" for words in evidence.differences]
     smoke = [f"**{evidence.smoke_note}**"] if evidence.smoke_note else []
-    return [*smoke, "\n".join(lines), table, *differences]
+    rule = choose_rule(evidence.rules, DEFAULT_ACCURACY)
+    calls = f"No rule calls a tenth of the scans with an accuracy of {DEFAULT_ACCURACY:.0%}."
+    if rule is not None:
+        calls = (
+            f"`predicted` names a class where the absolute logit is at least {rule.threshold:.2f} (for a wanted "
+            f"accuracy of {DEFAULT_ACCURACY:.0%}) and the scan has no flag. At left-out sites: {rule.describe()}."
+        )
+    return [*smoke, "\n".join(lines), table, calls, *differences]
 
 
 def _describe_adaptation(model: Model) -> list[str]:
@@ -110,7 +118,7 @@ def _describe_adaptation(model: Model) -> list[str]:
         return []
     zero, one = map(escape_markdown, model.classes)
     sentences = model.adaptation.describe((zero, one))
-    scores = "The scores above are of the original model at new sites, and so is the rule for `decided`."
+    scores = "The scores above are of the original model at new sites, and so is the rule for `predicted`."
     return ["## Adapted to one hospital", "\n".join(f"- {sentence}" for sentence in (*sentences, scores))]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,29 +22,35 @@ from .evidence_differences import describe_differing_settings
 from .evidence_job import compare_participants, read_evidence_job
 
 __all__ = [
-    "DecisionRule",
+    "CallRule",
     "Estimate",
     "Evidence",
     "RiskPoint",
     "average_seeds",
+    "calibrate_sites",
     "choose_rule",
     "gather_evidence",
+    "learn_call_rules",
     "trace_risk",
 ]
 
 COVERAGES = tuple(k / 20 for k in range(1, 21))
 LEAST_COVERAGE = 0.1
-"""A rule that decides for fewer scans is not offered: its accuracy rests on too few."""
+"""A rule that calls fewer scans is not offered: its accuracy rests on too few."""
+NEAREST_SHARE, LEAST_NEAREST = 0.1, 20
+"""The called scans that are nearest to the threshold, this share of them but at least so many, must beat a coin."""
+_WANTED = tuple(k / 100 for k in range(50, 101))
+_Z_ONE_SIDED, _Z_TWO_SIDED = 1.6448536269514722, 1.959963984540054
 
 
 @dataclass(frozen=True)
 class RiskPoint:
-    """Accuracy where only the most decided scans are answered for.
+    """Accuracy of the scans with the largest absolute logits.
 
     Attributes
     ----------
     coverage : float
-        Share of the scans that are answered for.
+        Their share of all scans.
     threshold : float
         Their smallest absolute logit.
     accuracy : float
@@ -63,47 +69,48 @@ class RiskPoint:
 
 
 @dataclass(frozen=True)
-class DecisionRule:
-    """When a prediction counts as decided: where its absolute logit reaches the threshold.
+class CallRule:
+    """When a class is called: where the absolute logit reaches the threshold.
 
     Attributes
     ----------
     wanted_accuracy : float
-        The rule decides for as many scans as it can at this accuracy.
+        Largest accuracy for which the threshold is this one.
     threshold : float
-    coverage, accuracy : float
-        Expected at a new site, from the evidence.
-    n_decided, n_scans : int
-        Scans of the evidence that the rule decides for, and all of them.
+        Chosen on all scans of the evidence.
+    n_called, n_right, n_scans : int
+        Scans that are called at their site by a threshold chosen on the other sites, those of them with the right
+        class, and all. Without flags: a scan with a flag is never called, see :func:`~brio.models.predict.call_scans`.
     """
 
-    wanted_accuracy: float
-    threshold: float
-    coverage: float
-    accuracy: float
-    n_decided: int
-    n_scans: int
+    wanted_accuracy: StoredShare
+    threshold: StoredNonNegative
+    n_called: StoredCount
+    n_right: StoredCount
+    n_scans: StoredCount
 
     @property
-    def n_right(self) -> int:
-        """Scans of the evidence that the rule decides for and that were predicted right."""
-        return round(self.accuracy * self.n_decided)
+    def coverage(self) -> float:
+        """Share of scans without a flag that is expected to be called at a new site."""
+        return self.n_called / self.n_scans
 
     @property
-    def accuracy_interval(self) -> tuple[float, float]:
-        """95 % interval of the accuracy (Wilson's); it does not allow for the threshold being chosen on these scans."""
-        from scipy.stats import binomtest  # slow to import
-
-        interval = binomtest(self.n_right, self.n_decided).proportion_ci(method="wilson")
-        return float(interval.low), float(interval.high)
+    def accuracy(self) -> Estimate:
+        """Of the called scans, expected at a new site; 95 % interval by Wilson, over scans."""
+        if not self.n_called:
+            return Estimate(None, None, None)
+        low, high = (_bound_share(self.n_right, self.n_called, sign * _Z_TWO_SIDED) for sign in (-1, 1))
+        return Estimate(self.n_right / self.n_called, low, high)
 
     def describe(self) -> str:
-        """Say what the rule reached in the evidence, with the counts behind it."""
-        low, high = self.accuracy_interval
+        """Say what the rule reached at the sites of the evidence, with the counts behind it."""
+        if not self.n_called:
+            return f"none of {self.n_scans} scans called at left-out sites"
+        accuracy = self.accuracy
         return (
-            f"{self.coverage:.0%} of scans, {self.accuracy:.1%} of them right ({self.n_right} of {self.n_decided} "
-            f"decided, of all {self.n_scans} scans of the evidence; 95 % interval {format_percent(low)} to "
-            f"{format_percent(high)} %)"
+            f"{self.coverage:.0%} of scans, {self.n_right / self.n_called:.1%} of them right ({self.n_right} of "
+            f"{self.n_called} called, of {self.n_scans} scans at sites whose threshold was chosen without them; 95 % "
+            f"interval {format_percent(accuracy.low)} to {format_percent(accuracy.high)} %)"
         )
 
 
@@ -150,6 +157,8 @@ class Evidence:
         Whether the job was a smoke run.
     mean_accuracy : float or None
         Mean over sites and seeds, as ``brio run`` prints it; None in models of earlier versions.
+    rules : tuple of CallRule, or None
+        By wanted accuracy, see :func:`learn_call_rules`; None in models of earlier versions.
     """
 
     n_scans: StoredCount
@@ -169,6 +178,7 @@ class Evidence:
     n_two_class_sites: StoredCount | None = None
     smoke_run: bool = False
     mean_accuracy: StoredShare | None = None
+    rules: tuple[CallRule, ...] | None = None
 
     @property
     def smoke_note(self) -> str:
@@ -243,7 +253,7 @@ def gather_evidence(
     own = job.predictions[job.predictions["method"] == name]
     summary = job.summary.methods[name]
     scans = average_seeds(own)
-    (slope, slope_sd), (intercept, intercept_sd) = _calibrate_sites(own)
+    (slope, slope_sd), (intercept, intercept_sd) = calibrate_sites(own)
     return Evidence(
         n_scans=len(scans),
         n_sites=scans["fold"].nunique(),
@@ -262,6 +272,7 @@ def gather_evidence(
         n_two_class_sites=summary.auc.n,
         smoke_run=job.summary.smoke_run,
         mean_accuracy=summary.acc.mean,
+        rules=learn_call_rules(*(scans[name].to_numpy() for name in ("label", "logit", "fold"))),
     )
 
 
@@ -299,7 +310,7 @@ def average_seeds(predictions: pd.DataFrame) -> pd.DataFrame:
     return scans.reset_index().assign(probability=lambda t: 1 / (1 + np.exp(-t["logit"])))
 
 
-def _calibrate_sites(predictions: pd.DataFrame) -> list[tuple[Estimate, float | None]]:
+def calibrate_sites(predictions: pd.DataFrame) -> list[tuple[Estimate, float | None]]:
     """Calibration slope and intercept in the large over sites, each with its standard deviation between sites."""
     rows = []
     for (fold, _), run in predictions.groupby(["fold", "seed"], sort=False):
@@ -316,7 +327,7 @@ def _calibrate_sites(predictions: pd.DataFrame) -> list[tuple[Estimate, float | 
 
 
 def trace_risk(label: np.ndarray, logits: np.ndarray) -> tuple[RiskPoint, ...]:
-    """Compute the accuracy of the most decided scans for several shares of all scans.
+    """Compute the accuracy of the scans with the largest absolute logits for several shares of all scans.
 
     Parameters
     ----------
@@ -346,23 +357,61 @@ def trace_risk(label: np.ndarray, logits: np.ndarray) -> tuple[RiskPoint, ...]:
     return tuple(points)
 
 
-def choose_rule(risk: tuple[RiskPoint, ...], wanted_accuracy: float) -> DecisionRule | None:
-    """Choose the threshold that decides for the most scans at a wanted accuracy.
+def learn_call_rules(label: np.ndarray, logits: np.ndarray, site: np.ndarray) -> tuple[CallRule, ...]:
+    """Choose a threshold for every wanted accuracy, and score it at each site by one chosen on the other sites.
 
     Parameters
     ----------
-    risk : tuple of RiskPoint
-        From scans of sites that were left out.
-    wanted_accuracy : float
+    label : ndarray of int, shape [n]
+        0 or 1.
+    logits : ndarray, shape [n]
+        At sites that were not learned from.
+    site : ndarray of str, shape [n]
 
     Returns
     -------
-    DecisionRule or None
-        None where no coverage of a tenth or more reaches that accuracy.
+    tuple of CallRule
+        From the smallest wanted accuracy to the largest that can be reached; one for accuracies with the same rule.
     """
-    reached = [p for p in risk if p.accuracy >= wanted_accuracy and p.coverage >= LEAST_COVERAGE]
-    if not reached:
-        return None
-    best = max(reached, key=lambda p: p.coverage)
-    n_scans = max(p.n for p in risk)  # at a coverage of one
-    return DecisionRule(wanted_accuracy, best.threshold, best.coverage, best.accuracy, best.n, n_scans)
+    size, right = np.abs(logits), (logits > 0) == label
+    thresholds = _choose_thresholds(size, right)
+    elsewhere = np.empty((len(_WANTED), len(size)))  # thresholds chosen without the site of each scan
+    for e in np.unique(site):
+        elsewhere[:, site == e] = _choose_thresholds(size[site != e], right[site != e])[:, None]
+    rules: list[CallRule] = []
+    for wanted, threshold, chosen in zip(_WANTED, thresholds, elsewhere, strict=True):
+        if np.isinf(threshold):
+            continue
+        called = size >= chosen
+        rule = CallRule(wanted, float(threshold), int(called.sum()), int(right[called].sum()), len(size))
+        if rules and replace(rules[-1], wanted_accuracy=wanted) == rule:
+            rules.pop()
+        rules.append(rule)
+    return tuple(rules)
+
+
+def _choose_thresholds(size: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Thresholds on the absolute logit that call the most scans, for each wanted accuracy; infinite where none will do.
+
+    At least a tenth of the scans must be called, with the wanted accuracy, and the tenth of them that is nearest to the
+    threshold (at least twenty) must be right more often than a coin: lower end of a one-sided 95 % interval, Wilson.
+    """
+    order = np.argsort(-size, kind="stable")
+    total = np.r_[0, np.cumsum(right[order])]
+    n = np.arange(max(1, int(np.ceil(LEAST_COVERAGE * len(order)))), len(order) + 1)
+    nearest = np.minimum(n, np.maximum(LEAST_NEAREST, np.ceil(NEAREST_SHARE * n).astype(int)))
+    n = n[_bound_share(total[n] - total[n - nearest], nearest, -_Z_ONE_SIDED) > 0.5]
+    fitting = [n[total[n] >= wanted * n - 1e-9] for wanted in _WANTED]
+    return np.array([size[order[own[-1] - 1]] if len(own) else np.inf for own in fitting])
+
+
+def _bound_share(count: Any, total: Any, z: float) -> Any:
+    """End of Wilson's interval of a share: the lower one for a negative z, the upper one for a positive one."""
+    share = count / total
+    half = z * np.sqrt(share * (1 - share) / total + z * z / (4 * total**2))
+    return (share + z * z / (2 * total) + half) / (1 + z * z / total)
+
+
+def choose_rule(rules: tuple[CallRule, ...] | None, wanted_accuracy: float) -> CallRule | None:
+    """Choose the rule for a wanted accuracy; None where no rule reaches it."""
+    return next((rule for rule in rules or () if rule.wanted_accuracy >= wanted_accuracy - 1e-9), None)

@@ -1,55 +1,101 @@
-"""External validation: how good predictions are where the scans have labels."""
+"""External validation: how good predictions are where the scans have labels, beside what the evidence promised.
+
+The scores are those of the evidence: AUC within sites, as the mean over sites and pair-weighted, so that a difference
+between sites in the share of patients or in the level of the logits counts neither for nor against the model. Scores of
+all participants together are stored too.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from scipy.special import betaincinv, expit
 from scipy.special import logit as to_logit
 
 from ..cohort import Cohort
-from ..protocol import auc, average_margins
+from ..cohort.class_names import ClassNames
+from ..protocol import PeopleTest, auc, average_margins
+from ..protocol.intervals import t_interval
 from ..protocol.placements import delong_covariance, placement_values
 from ..protocol.recalibration import fit_recalibration
+from ..results.people import MEAN_OVER_SITES, PAIR_WEIGHTED, assess_auc
+from ..results.sites import covariance_rows, site_rows
 from ..schemas import to_json
-from .evidence import Estimate
-from .predict import ScanPredictions
+from .evidence import CallRule, Estimate, Evidence, calibrate_sites
+from .predict import ScanPredictions, find_called, find_flagged
 
-__all__ = ["ExternalScores", "score_labelled_scans"]
+__all__ = ["ExternalScores", "PooledScores", "ScoreRow", "score_labelled_scans", "tabulate_scores"]
 
 FEW_PER_CLASS = 5
 """With fewer of a class, each of them makes up a quarter of the AUC or more, and DeLong's variance says nothing."""
 
 _Z = 1.959963984540054
+_UNKNOWN = Estimate(None, None, None)
 
 
 @dataclass(frozen=True)
-class ExternalScores:
-    """Scores of predictions for scans with labels.
+class PooledScores:
+    """Scores of all participants together, as if they were of one site; intervals over participants.
 
     Attributes
     ----------
-    n_patients, n_controls, n_decided : int
     auc : Estimate
         Interval by DeLong's variance.
-    accuracy, accuracy_decided : Estimate
-        Of all participants, and of those all of whose scans were decided; intervals by Clopper and Pearson.
-    brier : float
+    accuracy : Estimate
+        Interval by Clopper and Pearson.
     slope, intercept : Estimate
         Calibration: 1 and 0 are perfect.
     """
 
-    n_patients: int
-    n_controls: int
-    n_decided: int
     auc: Estimate
     accuracy: Estimate
-    accuracy_decided: Estimate
+    slope: Estimate
+    intercept: Estimate
+
+
+@dataclass(frozen=True)
+class ExternalScores:
+    """Scores of predictions for scans with labels. A participant counts once, with the mean logit of the scans.
+
+    Attributes
+    ----------
+    n_patients, n_controls : int
+    n_sites, n_two_class_sites : int
+        Sites with labelled scans, and those of them that have an AUC.
+    n_called, n_unflagged : int
+        Participants all of whose scans were called, and those none of whose scans has a flag, who could be.
+    auc : Estimate
+        Mean over sites with both classes; t interval over sites, of one site DeLong's.
+    pair_weighted_auc : Estimate
+        Every pair of a patient and a control of one site counts alike; interval over participants.
+    accuracy : Estimate
+        Mean over sites; t interval over sites, of one site that of Clopper and Pearson.
+    accuracy_called : Estimate
+        Of the called participants together; interval by Clopper and Pearson.
+    brier : float
+        Of all participants.
+    slope, intercept : Estimate
+        Calibration, means over sites by a random-effects model; with fewer than three sites those of all participants.
+    pooled : PooledScores
+    """
+
+    n_patients: int
+    n_controls: int
+    n_sites: int
+    n_two_class_sites: int
+    n_called: int
+    n_unflagged: int
+    auc: Estimate
+    pair_weighted_auc: Estimate
+    accuracy: Estimate
+    accuracy_called: Estimate
     brier: float
     slope: Estimate
     intercept: Estimate
+    pooled: PooledScores
 
     def to_json(self) -> dict[str, Any]:
         """Return the scores as plain dictionaries."""
@@ -66,32 +112,90 @@ class ExternalScores:
             "them makes up a quarter of the AUC or more"
         )
 
-    def describe(self, classes: tuple[str, str]) -> list[str]:
-        """Say the scores in a few lines; ``classes`` are the names of the labels 0 and 1."""
-        lines = [f"labels: {self.n_patients} {classes[1]}, {self.n_controls} {classes[0]}"]
+    def name_participants(self, classes: tuple[str, str]) -> str:
+        """Say how many participants of each class there are, at how many sites."""
+        names = ClassNames(*classes)
+        where = "" if self.n_sites == 1 else f" of {self.n_sites} sites"
+        return f"{self.n_patients} {names.positives} and {self.n_controls} {names.negatives}{where}"
+
+    def describe(self, classes: tuple[str, str], rows: list[ScoreRow]) -> list[str]:
+        """Say the scores in a few lines: the names of the labels 0 and 1, and :func:`tabulate_scores`."""
+        lines = [f"external validation: {self.name_participants(classes)}"]
         if self.caution:
             n_people = self.n_patients + self.n_controls
-            n_right = round((self.accuracy.value or 0.0) * n_people)
+            n_right = round((self.pooled.accuracy.value or 0.0) * n_people)
             return [*lines, f"{n_right} of {n_people} right; {self.caution}"]
-        decided = f", of the {self.n_decided} decided {_show(self.accuracy_decided, 100)} %" if self.n_decided else ""
-        lines.append(f"AUC {_show(self.auc, 100)} %, accuracy {_show(self.accuracy, 100)} %{decided}")
-        calibration = (("calibration slope", self.slope), ("intercept", self.intercept))
-        known = [f"{name} {_show(estimate)}" for name, estimate in calibration if estimate.value is not None]
-        return [*lines, ", ".join([f"Brier score {self.brier:.3f}", *known])]
+        cells = [("", "here", "expected")]
+        cells += [(row.name, row.show(row.here), row.show(row.expected)) for row in rows]
+        widths = [max(len(cell[k]) for cell in cells) for k in (0, 1)]
+        return lines + [f"  {a:<{widths[0]}}  {b:<{widths[1]}}  {c}".rstrip() for a, b, c in cells]
 
 
-def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> ExternalScores | None:
-    """Score predictions where the scans have labels of both classes. Logits are averaged over a participant's scans.
+class ScoreRow(NamedTuple):
+    """A score of external validation beside what the evidence promised: its field, its name, and how it is written."""
+
+    field: str
+    name: str
+    here: Estimate
+    expected: Estimate
+    factor: int = 100
+    digits: int = 1
+
+    def show(self, estimate: Estimate) -> str:
+        """Write one of the two with its interval; empty where it is unknown."""
+        value, interval = self.write(estimate)
+        return f"{value} ({interval})" if interval else value
+
+    def write(self, estimate: Estimate) -> tuple[str, str]:
+        """Write one of the two, and its interval; empty where they are unknown."""
+        value, *ends = ("" if v is None else f"{self.factor * v:.{self.digits}f}" for v in vars(estimate).values())
+        return value, " to ".join(ends) if all(ends) else ""
+
+
+def tabulate_scores(scores: ExternalScores, evidence: Evidence | None, rule: CallRule | None) -> list[ScoreRow]:
+    """List the scores that are known, each beside what the evidence promised.
 
     Parameters
     ----------
-    cohort : Cohort
-    predictions : ScanPredictions
+    scores : ExternalScores
+    evidence : Evidence or None
+    rule : CallRule or None
+        By which classes were called; the share that is expected leaves out scans with a flag, as the calls do.
+    """
+    n_people = scores.n_patients + scores.n_controls
+    one = scores.n_sites == 1
+    promised = dict.fromkeys(("auc", "pair_weighted_auc", "slope", "intercept"), _UNKNOWN)
+    accuracy = brier = None
+    if evidence is not None:
+        promised = {name: getattr(evidence, name) for name in promised}
+        accuracy, brier = evidence.mean_accuracy, evidence.brier
+    over = "" if one else ", mean over sites"
+    rows = [
+        ScoreRow("auc", f"AUC{over}, %", scores.auc, promised["auc"]),
+        ScoreRow("pair_weighted_auc", "AUC, pair-weighted, %", scores.pair_weighted_auc, promised["pair_weighted_auc"]),
+        ScoreRow("accuracy", f"accuracy{over}, %", scores.accuracy, _make_bare(accuracy)),
+    ]
+    if rule is not None:
+        here, expected = scores.n_called / n_people, rule.coverage * scores.n_unflagged / n_people
+        called = f"accuracy of the {scores.n_called} called, %"
+        rows += [
+            ScoreRow("called", "called, % (never those with a flag)", _make_bare(here), _make_bare(expected)),
+            ScoreRow("accuracy_called", called, scores.accuracy_called, rule.accuracy),
+        ]
+    rows += [
+        ScoreRow("brier", "Brier score (always 50 %: 0.25)", _make_bare(scores.brier), _make_bare(brier), 1, 3),
+        ScoreRow("slope", "calibration slope (perfect: 1)", scores.slope, promised["slope"], 1, 2),
+        ScoreRow("intercept", "calibration intercept (perfect: 0)", scores.intercept, promised["intercept"], 1, 2),
+    ]
+    if one:
+        del rows[1]  # the same number
+    return [row for row in rows if row.here.value is not None]
 
-    Returns
-    -------
-    ExternalScores or None
-        None where there are no labels, or those of one class only.
+
+def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> ExternalScores | None:
+    """Score predictions where the scans have labels of both classes; None where they have not.
+
+    Logits are averaged over a participant's scans. Scans without a site count as those of one site.
     """
     known = cohort.labelled
     if not known.any():
@@ -99,22 +203,77 @@ def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> Extern
     labelled = cohort.select(known)
     if len(np.unique(labelled.labels)) < 2:
         return None
-    people, logits = average_margins(labelled, np.arange(len(labelled)), predictions.logit[known])
+    everyone = np.arange(len(labelled))
+    people, logits = average_margins(labelled, everyone, predictions.logit[known])
     label, probability = labelled.labels[people], expit(logits)
     right = (logits > 0) == label
-    decided_scans = (predictions.table["decided"][known] == "yes").to_numpy(dtype=float)
-    decided = average_margins(labelled, np.arange(len(labelled)), decided_scans)[1] == 1  # all scans
-    _, covariance = delong_covariance(label, placement_values(label, logits)[:, None])
-    area, error = auc(label, logits), float(np.sqrt(covariance[0, 0]))
-    fitted = fit_recalibration(label, to_logit(probability.clip(1e-12, 1 - 1e-12)))
+    scans = np.column_stack([find_called(predictions.table), ~find_flagged(predictions.table)])[known]
+    called, unflagged = (
+        average_margins(labelled, everyone, scans.astype(float))[1] == 1
+    ).T  # all scans of a participant
+    named = labelled.participants.get("site", pd.Series("", labelled.participants.index))
+    site = named.where(named.notna(), "").to_numpy(dtype=str)
+    table = pd.DataFrame(
+        {
+            "method": "model",
+            "seed": 0,
+            "fold": site[people],
+            "participant_id": labelled.participant_ids[people],
+            "label": label,
+            "logit": logits,
+            "probability": probability,
+        }
+    )
+    tests = assess_auc(site_rows(table, "loso"), covariance_rows(table, "loso"), "model")
+    scores = table.assign(right=right).groupby("fold").apply(_score_site, include_groups=False)  # [sites, 2]
+    pooled = _score_together(label, logits)
+    (slope, _), (intercept, _) = calibrate_sites(table)
+    if slope.low is None:
+        slope, intercept = pooled.slope, pooled.intercept
     return ExternalScores(
         n_patients=int(label.sum()),
         n_controls=int((1 - label).sum()),
-        n_decided=int(decided.sum()),
-        auc=_make_estimate(area, error, 0.0, 1.0),
-        accuracy=_estimate_share(right),
-        accuracy_decided=_estimate_share(right[decided]),
+        n_sites=len(scores),
+        n_two_class_sites=int(scores["auc"].count()),
+        n_called=int(called.sum()),
+        n_unflagged=int(unflagged.sum()),
+        auc=_average_sites(scores["auc"], tests[MEAN_OVER_SITES]) if tests else _UNKNOWN,
+        pair_weighted_auc=_limit(tests[PAIR_WEIGHTED]) if tests else _UNKNOWN,
+        accuracy=_average_sites(scores["accuracy"], None) if len(scores) > 1 else pooled.accuracy,
+        accuracy_called=_estimate_share(right[called]),
         brier=float(((probability - label) ** 2).mean()),
+        slope=slope,
+        intercept=intercept,
+        pooled=pooled,
+    )
+
+
+def _score_site(people: pd.DataFrame) -> pd.Series:
+    return pd.Series(
+        {"auc": auc(people["label"].to_numpy(), people["logit"].to_numpy()), "accuracy": people["right"].mean()}
+    )
+
+
+def _average_sites(scores: pd.Series, over_people: PeopleTest | None) -> Estimate:
+    """Mean over sites with its t interval; the AUC of one site has an interval over its participants instead."""
+    known = scores.dropna().to_numpy(dtype=float)
+    if len(known) == 1 and over_people is not None:
+        return _limit(over_people)
+    low, high = t_interval(known, limits=(0.0, 1.0))
+    return Estimate(float(known.mean()), low, high)
+
+
+def _limit(test: PeopleTest) -> Estimate:
+    return _make_estimate(test.mean, test.error, 0.0, 1.0)
+
+
+def _score_together(label: np.ndarray, logits: np.ndarray) -> PooledScores:
+    """Scores of all participants as if they were of one site."""
+    _, covariance = delong_covariance(label, placement_values(label, logits)[:, None])
+    fitted = fit_recalibration(label, to_logit(expit(logits).clip(1e-12, 1 - 1e-12)))
+    return PooledScores(
+        auc=_make_estimate(auc(label, logits), float(np.sqrt(covariance[0, 0])), 0.0, 1.0),
+        accuracy=_estimate_share((logits > 0) == label),
         slope=_make_estimate(fitted.slope, fitted.slope_se),
         intercept=_make_estimate(fitted.in_the_large, fitted.in_the_large_se),
     )
@@ -122,25 +281,21 @@ def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> Extern
 
 def _make_estimate(value: float, se: float, least: float = -np.inf, largest: float = np.inf) -> Estimate:
     if not np.isfinite(value):
-        return Estimate(None, None, None)
+        return _UNKNOWN
     if not np.isfinite(se):
-        return Estimate(float(value), None, None)
+        return _make_bare(value)
     return Estimate(float(value), float(max(least, value - _Z * se)), float(min(largest, value + _Z * se)))
+
+
+def _make_bare(value: float | None) -> Estimate:
+    """A number without an interval."""
+    return Estimate(None if value is None else float(value), None, None)
 
 
 def _estimate_share(right: np.ndarray) -> Estimate:
     n, k = len(right), int(right.sum())
     if n == 0:
-        return Estimate(None, None, None)
+        return _UNKNOWN
     low = float(betaincinv(k, n - k + 1, 0.025)) if k else 0.0
     high = float(betaincinv(k + 1, n - k, 0.975)) if k < n else 1.0
     return Estimate(k / n, low, high)
-
-
-def _show(estimate: Estimate, factor: float = 1.0) -> str:
-    assert estimate.value is not None  # what is unknown is left out
-    digits = 1 if factor == 100 else 2
-    text = f"{factor * estimate.value:.{digits}f}"
-    if estimate.low is None or estimate.high is None:
-        return text
-    return f"{text} ({factor * estimate.low:.{digits}f} to {factor * estimate.high:.{digits}f})"

@@ -8,10 +8,11 @@ import numpy as np
 
 from ..cohort import Cohort
 from ..results.files import create_whole_folder, write_atomically, write_csv, write_json
+from ..schemas import to_json
 from ..storage import write_sums
-from .external import score_labelled_scans
+from .external import score_labelled_scans, tabulate_scores
 from .model import Model
-from .predict import ScanPredictions
+from .predict import ScanPredictions, find_called, find_flagged
 from .ranges import describe_reasons
 from .remarks import warn_of_other_classes, warn_of_unnamed_rois
 
@@ -48,19 +49,20 @@ def write_predictions(
         If ``out`` exists, or cannot be written.
     """
     folder = Path(out)
-    scores = score_labelled_scans(cohort, predictions)
+    scores, lines = score_labelled_scans(cohort, predictions), []
     with create_whole_folder(folder) as partial:
         write_csv(partial / PREDICTIONS, predictions.table)
         if predictions.contributions is not None:
             write_csv(partial / CONTRIBUTIONS, predictions.contributions)
         if scores is not None:
-            write_json(partial / VALIDATION, scores.to_json())
+            rows = tabulate_scores(scores, model.evidence, predictions.rule)
+            lines += scores.describe(cohort.classes, rows)
+            expected = {row.field: row.expected for row in rows if row.expected.value is not None}
+            write_json(partial / VALIDATION, {**scores.to_json(), "expected": to_json(expected)})
         if page is not None:
             write_atomically(partial / PAGE, page)
         write_sums(partial)
-    lines = summarise_predictions(model, cohort, predictions)
-    if scores is not None:
-        lines += scores.describe(cohort.classes)
+    lines += summarise_predictions(model, cohort, predictions)
     lines.append("low and high are about other minutes of the same scan, not about another day")
     return [*lines, f"wrote {folder / PREDICTIONS}", *([] if page is None else [f"wrote {folder / PAGE}"])]
 
@@ -78,27 +80,45 @@ def summarise_predictions(model: Model, cohort: Cohort, predictions: ScanPredict
     -------
     list of str
     """
-    table, rule = predictions.table, predictions.rule
+    table = predictions.table
     outside = int((table["in_range"] == "no").sum())
     lines = [*warn_of_unnamed_rois(model, cohort), *_warn_of_known_scans(model, cohort)]
     lines += warn_of_other_classes(model, cohort)
     scans = "1 scan" if len(table) == 1 else f"{len(table)} scans"
     why = f": {describe_reasons(table)}" if outside else ""
     lines.append(f"{scans} predicted, {outside} out of range of the model{why} (columns in_range, reasons)")
-    if model.evidence is None:
-        lines.append("the model was not evaluated, so no prediction counts as decided: fit it with --evaluate")
-    elif rule is None:
-        lines.append("no rule reaches the wanted accuracy for a tenth of the scans: all abstain; lower --accuracy")
-    else:
-        decided = int((table["decided"] == "yes").sum())
-        whose = "expected at a new site" if model.adaptation is None else "expected of the original model at a new site"
-        lines.append(f"{decided} decided: absolute logit at least {rule.threshold:.2f}; {whose}: {rule.describe()}")
+    lines += _describe_calls(model, predictions)
     if model.evidence is not None and model.evidence.smoke_note:
         lines.append(f"warning: {_start_small(model.evidence.smoke_note)}")
     if model.adaptation is not None:
         lines.append(
             f"probabilities are adapted to {model.adaptation.n_participants} participants of one hospital; margins are "
             "not; the adapted model was not evaluated"
+        )
+    return lines
+
+
+def _describe_calls(model: Model, predictions: ScanPredictions) -> list[str]:
+    """Say how many scans are called, how many were to be expected, and how many calls other minutes might turn."""
+    table, rule = predictions.table, predictions.rule
+    if model.evidence is None:
+        return ["the model was not evaluated, so no class is called (column predicted): fit it with --evaluate"]
+    if model.evidence.rules is None:
+        return ["no class is called: the evidence is of an earlier version, without a rule; fit the model again"]
+    if rule is None:
+        return ["no class is called: no rule reaches the wanted accuracy for a tenth of the scans; lower --accuracy"]
+    called = find_called(table)
+    crossing = int((called & (table["interval_crosses_half"] == "yes")).sum())
+    n_unflagged = int((~find_flagged(table)).sum())
+    whose = "expected at a new site" if model.adaptation is None else "expected of the original model at a new site"
+    lines = [
+        f"{int(called.sum())} of {len(table)} called (column predicted): absolute logit at least {rule.threshold:.2f}, "
+        f"no flag; {whose}: {rule.coverage * n_unflagged:.0f}, {rule.describe()}"
+    ]
+    if crossing:
+        lines.append(
+            f"{crossing} of the calls have an interval across one half (column interval_crosses_half): other minutes "
+            "of the same scan may give the other class"
         )
     return lines
 

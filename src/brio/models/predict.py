@@ -1,4 +1,4 @@
-"""Predict scans with a model: probability, its interval for other minutes of the scan, and whether to trust it."""
+"""Predict scans with a model: probability, its interval for other minutes of the scan, and the class, or no call."""
 
 from __future__ import annotations
 
@@ -12,16 +12,27 @@ from ..cohort import Cohort
 from ..connectome import Connectomes
 from ..device import resolve_device
 from ..domains import Accuracy, InnerShare, Reestimates, require_number
-from .evidence import DecisionRule, choose_rule
+from .evidence import CallRule, choose_rule
 from .model import Model, check_atlas, check_classes
 from .ranges import check_ranges
 from .regions import compute_region_contributions
 
-__all__ = ["DEFAULT_REESTIMATES", "ScanPredictions", "compute_half_width", "predict_scans"]
+__all__ = [
+    "DEFAULT_ACCURACY",
+    "DEFAULT_REESTIMATES",
+    "NO_CALL",
+    "ScanPredictions",
+    "call_scans",
+    "compute_half_width",
+    "find_called",
+    "find_flagged",
+    "predict_scans",
+]
 
-DEFAULT_REESTIMATES = 32
+DEFAULT_REESTIMATES = 47
 DEFAULT_ACCURACY = 0.8
 LEVEL = 0.95
+NO_CALL = "no call"
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,14 +44,14 @@ class ScanPredictions:
     table : DataFrame, one row per scan
         ``participant_id``, or the name of the scan where participants have several; ``probability`` of the second class
         and ``margin``; ``low`` and ``high``, the prediction interval of the probability for equally many other minutes
-        of this scan; ``agreement``, the share of re-estimates on the same side; ``decided`` (yes or abstain; empty
-        where the model was not evaluated);
+        of this scan; ``agreement``, the share of re-estimates on the same side; ``predicted``, the name of the class,
+        or "no call" (empty where the model was not evaluated); ``interval_crosses_half`` (yes or no);
         ``in_range`` (yes or no) with ``reasons`` and ``distance_rank``.
     contributions : DataFrame or None
         What each factor adds to the margin: ``participant_id``, ``seed``, ``factor``, ``contribution``; the factor
         ``intercept`` completes the sum. None where the method has no factors.
-    rule : DecisionRule or None
-        By which ``decided`` is decided.
+    rule : CallRule or None
+        By which classes are called.
     logit : ndarray, shape [n]
         Of the probabilities.
     regions : ndarray, shape [n, P], or None
@@ -49,7 +60,7 @@ class ScanPredictions:
 
     table: pd.DataFrame
     contributions: pd.DataFrame | None
-    rule: DecisionRule | None
+    rule: CallRule | None
     logit: np.ndarray
     regions: np.ndarray | None = None
 
@@ -71,9 +82,10 @@ def predict_scans(
     cohort : Cohort
         The scans; sites and labels are not needed.
     reestimates : int
-        Re-estimates of each scan, from which the interval is computed; at least 2.
+        Re-estimates of each scan, from which the interval is computed. The next prime with remainder 3 when divided by
+        4 is taken, see :mod:`brio.connectome.resampling`.
     wanted_accuracy : float
-        Accuracy that decided predictions shall have at a new site, see :func:`~brio.models.evidence.choose_rule`.
+        Accuracy that called classes shall have at a new site, see :func:`~brio.models.evidence.learn_call_rules`.
     level : float
         Of the interval.
     device : {"auto", "cpu", "cuda", "cuda-tf32"}
@@ -101,7 +113,7 @@ def predict_scans(
         regions = compute_region_contributions(model, plain)
     logit, resampled = model.average_members(margins)
     half = model.interval_factor * compute_half_width(resampled, level)
-    rule = None if model.evidence is None else choose_rule(model.evidence.risk, wanted_accuracy)
+    rule = None if model.evidence is None else choose_rule(model.evidence.rules, wanted_accuracy)
     table = pd.DataFrame(
         {
             "participant_id": cohort.ids,
@@ -113,7 +125,9 @@ def predict_scans(
         }
     )
     ranges = check_ranges(model.ranges, model.mean, plain)
-    table["decided"] = _decide(logit, ranges["in_range"] == "yes", model, rule)
+    evaluated = model.evidence is not None
+    table["predicted"] = call_scans(logit, rule, model.classes, find_flagged(ranges)) if evaluated else ""
+    table["interval_crosses_half"] = np.where((table["low"] < 0.5) & (table["high"] > 0.5), "yes", "no")
     table = pd.concat([table, ranges], axis=1)
     return ScanPredictions(table, _list_contributions(model, cohort, contributions), rule, logit, regions)
 
@@ -140,12 +154,34 @@ def compute_half_width(resampled: np.ndarray, level: float = LEVEL) -> np.ndarra
     return quantile * np.sqrt(2.0) * resampled.std(axis=1, ddof=1)
 
 
-def _decide(logit: np.ndarray, in_range: pd.Series, model: Model, rule: DecisionRule | None) -> np.ndarray:
-    """Decide where the logit is large enough; never for scans that the evidence does not speak of."""
-    if model.evidence is None:
-        return np.full(len(logit), "")
-    threshold = np.inf if rule is None else rule.threshold
-    return np.where((np.abs(logit) >= threshold) & in_range, "yes", "abstain")
+def find_flagged(checked: pd.DataFrame) -> np.ndarray:
+    """Find the scans that get no call whatever their logit: those out of range. Shape [n], bool."""
+    return np.asarray(checked["in_range"] == "no")
+
+
+def find_called(table: pd.DataFrame) -> np.ndarray:
+    """Find the scans whose class is called. Shape [n], bool."""
+    return ~np.asarray(table["predicted"].isin(["", NO_CALL]))
+
+
+def call_scans(logit: np.ndarray, rule: CallRule | None, classes: tuple[str, str], flagged: np.ndarray) -> np.ndarray:
+    """Name the class of each scan whose logit is large enough.
+
+    Parameters
+    ----------
+    logit : ndarray, shape [n]
+    rule : CallRule or None
+        Without one there is no call.
+    classes : tuple of two str
+    flagged : ndarray of bool, shape [n]
+        Scans that get no call, whatever their logit, see :func:`find_flagged`.
+
+    Returns
+    -------
+    ndarray of str, shape [n]
+    """
+    called = np.zeros(len(logit), dtype=bool) if rule is None else (np.abs(logit) >= rule.threshold) & ~flagged
+    return np.where(called, np.array(classes)[(logit > 0).astype(int)], NO_CALL)
 
 
 def _list_contributions(model: Model, cohort: Cohort, values: np.ndarray | None) -> pd.DataFrame | None:

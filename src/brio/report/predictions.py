@@ -41,6 +41,7 @@ def render_prediction_page(model: Model, cohort: Cohort, predictions: ScanPredic
     """
     from ..models.external import score_labelled_scans
     from ..models.output import summarise_predictions
+    from ..models.predict import find_called
 
     table, scores = predictions.table, score_labelled_scans(cohort, predictions)
     classes = model.classes if model.classes != ("0", "1") else ("control", "patient")
@@ -49,14 +50,15 @@ def render_prediction_page(model: Model, cohort: Cohort, predictions: ScanPredic
         "model": model,
         "cohort": cohort.name,
         "classes": classes,
-        "n_decided": int((table["decided"] == "yes").sum()),
+        "cohort_classes": cohort.classes if cohort.classes != ("0", "1") else ("control", "patient"),
+        "n_called": int(find_called(table).sum()),
         "n_outside": int((table["in_range"] == "no").sum()),
         "lines": summarise_predictions(model, cohort, predictions),
-        "rows": _list_rows(cohort, predictions, classes, _name_speakers(model, predictions)),
+        "rows": _list_rows(cohort, predictions, _name_speakers(model, predictions)),
         "speakers": _describe_speakers(predictions),
         "labelled": bool(cohort.labelled.any()),
-        "scores": _list_scores(scores),
-        "caution": "" if scores is None else scores.caution,
+        "scores": scores,
+        "score_rows": [] if scores is None else _list_scores(scores, model, predictions),
         "facts": _list_facts(model),
     }
     styles = ("report.css", "report_media.css", "predictions.css")
@@ -64,13 +66,13 @@ def render_prediction_page(model: Model, cohort: Cohort, predictions: ScanPredic
     return fill_template("predictions.html.j2", context, styles, scripts)
 
 
-def _list_rows(
-    cohort: Cohort, predictions: ScanPredictions, classes: tuple[str, str], speakers: list[list[str]]
-) -> list[dict[str, Any]]:
+def _list_rows(cohort: Cohort, predictions: ScanPredictions, speakers: list[list[str]]) -> list[dict[str, Any]]:
     """What the page shows of each scan; positions and shares in percent."""
+    from ..models.predict import NO_CALL
+
     labels = np.full(len(cohort), "", dtype=object)
     known = np.flatnonzero(cohort.labelled)
-    labels[known] = [classes[label] for label in cohort.select(known).labels] if len(known) else []
+    labels[known] = [cohort.classes[label] for label in cohort.select(known).labels] if len(known) else []
     rows = []
     for k, scan in enumerate(predictions.table.to_dict("records")):
         low, high, dot = (round(100 * scan[name], 1) for name in ("low", "high", "probability"))
@@ -84,8 +86,9 @@ def _list_rows(
                 "value": _write_percent(scan["probability"]),
                 "interval": f"{_write_percent(scan['low'])} to {_write_percent(scan['high'])}",
                 "agreement": f"{100 * scan['agreement']:.0f}",
-                "decided": scan["decided"],
-                "side": classes[int(scan["probability"] > 0.5)],
+                "predicted": scan["predicted"],
+                "call": "none" if scan["predicted"] == NO_CALL else "called" if scan["predicted"] else "",
+                "crosses": scan["interval_crosses_half"] == "yes",
                 "outside": scan["in_range"] == "no",
                 "reasons": scan["reasons"],
                 "speakers": speakers[k],
@@ -140,23 +143,24 @@ def _describe_speakers(predictions: ScanPredictions) -> str:
     return ""
 
 
-def _list_scores(scores: ExternalScores | None) -> list[tuple[str, str, str]]:
-    """Name, value and 95 % interval of each score of external validation."""
-    if scores is None:
-        return []
-    accuracy = ("Accuracy of all scans, %", *_write_estimate(scores.accuracy, 100, 1))
+def _list_scores(
+    scores: ExternalScores, model: Model, predictions: ScanPredictions
+) -> list[tuple[str, tuple[str, str], tuple[str, str]]]:
+    """Name of each score of external validation; value and 95 % interval here, and as the evidence promised."""
+    from ..models.evidence import Estimate
+    from ..models.external import ScoreRow, tabulate_scores
+
+    rows = tabulate_scores(scores, model.evidence, predictions.rule)
     if scores.caution:
-        return [accuracy]
-    decided = _write_estimate(scores.accuracy_decided, 100, 1)
-    rows = [
-        ("AUC, %", *_write_estimate(scores.auc, 100, 1)),
-        accuracy,
-        (f"Accuracy of the {scores.n_decided} decided scans, %", *decided),
-        ("Brier score (0.25 is the score of always predicting 50 %)", f"{scores.brier:.3f}", ""),
-        ("Calibration slope (perfect: 1)", *_write_estimate(scores.slope, 1, 2)),
-        ("Calibration intercept (perfect: 0)", *_write_estimate(scores.intercept, 1, 2)),
-    ]
-    return [row for row in rows if row[1] != _UNKNOWN]
+        rows = [
+            ScoreRow("accuracy", "accuracy of all participants, %", scores.pooled.accuracy, Estimate(None, None, None))
+        ]
+
+    def write(row: ScoreRow, estimate: Estimate) -> tuple[str, str]:
+        value, interval = row.write(estimate)
+        return typeset(value), typeset(interval)
+
+    return [(row.name[:1].upper() + row.name[1:], write(row, row.here), write(row, row.expected)) for row in rows]
 
 
 def _write_estimate(estimate: Estimate, factor: float, digits: int) -> tuple[str, str]:

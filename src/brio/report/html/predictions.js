@@ -9,7 +9,8 @@
   const FIRST = 500; // as in the style sheet: a browser takes seconds to lay out thousands of rows
   const selected = {
     all: () => true, in: (row) => !row.classList.contains("out"), out: (row) => row.classList.contains("out"),
-    yes: (row) => row.classList.contains("yes"), abstain: (row) => row.classList.contains("abstain"),
+    called: (row) => row.classList.contains("called"), none: (row) => row.classList.contains("none"),
+    cross: (row) => row.classList.contains("cross"),
   };
   let expanded = false;
   function update() {
