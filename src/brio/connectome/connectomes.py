@@ -291,12 +291,8 @@ class Connectomes:
         out = []
         for i, block, key in zip(request.scans, request.block_length, self._draw_keys(request), strict=True):
             x = self.scan(int(i))
-            index, _ = index_resamples(
-                *(np.array([number], dtype=np.int64) for number in (len(x), block, key)),
-                request.K,
-                request.balanced,
-                self.device,
-            )
+            length, own, start = (np.array([number], dtype=np.int64) for number in (len(x), block, key))
+            index, _ = index_resamples(length, own, start, request.K, request.balanced, self.device)
             out.append(self._bold_window(int(i), x[index[0]], rule, tr))
         return torch.cat(out)
 
