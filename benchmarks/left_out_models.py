@@ -52,7 +52,8 @@ def compare_site(task: tuple[str, list[str], str, str, str]) -> tuple[str, float
     fold = next(f for f in folds if f.name == site)
     (run,) = method.fit(Connectomes(cohort, device), [Run(fold, 0)])
     others = cohort.select(cohort.sites != site)
-    model = fit_model(JobSpec(others, [name], exclude=False, device=device), validation_sites=fold.validation_sites)
+    spec = JobSpec(others, [name], exclude=False, device=device)
+    model = fit_model(spec, validation_sites=fold.validation_sites, holds_scans=True)
     here = cohort.select(fold.test)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)

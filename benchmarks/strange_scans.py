@@ -1,11 +1,11 @@
-"""Which strange scans does the check of a model's range flag, and how many ordinary ones of a new site?
+"""Which strange scans does a model flag as foreign or note, and how many ordinary ones of a new site?
 
-    python benchmarks/strange_scans.py FOLDER [--method ridge]
+    python benchmarks/strange_scans.py FOLDER
 
-FOLDER holds packed scans of ABIDE, aal116 and cc200. For each site, a model is fitted to the others, and scans of the
-site are checked as they are and made strange in seven ways, without the names of regions where these would give the
-change away. Prints a table in Markdown: the share of flagged scans, its mean, median, least and largest over sites, and
-the sites where more than a tenth of the scans as they are is flagged.
+FOLDER holds packed scans of ABIDE, aal116 and cc200. For each site, ranges are learned from the others, and scans of
+the site are checked as they are and made strange in eight ways, without the names of regions where these would give the
+change away. Prints a table in Markdown: the shares of flagged and of noted scans, their mean, least and largest over
+sites; and how far scans lie from the mean connectome.
 """
 
 import argparse
@@ -14,15 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from brio.cohort import Atlas, Cohort, audit
 from brio.cohort.cohort import locate_scans
 from brio.cohort.readers import import_cohort
 from brio.connectome import Connectomes
-from brio.jobs import JobSpec
-from brio.models import fit_model
-from brio.models.model import Model
-from brio.models.ranges import check_ranges
+from brio.models.ranges import check_ranges, learn_ranges
 
 ORDINARY = "as they are"
 
@@ -34,9 +32,10 @@ def read_atlases(folder: str | Path, place: Path) -> tuple[Cohort, Cohort]:
     return aal.select(keep), cc.select(keep)
 
 
-def fit_without(cohort: Cohort, site: str, method: str = "ridge") -> Model:
-    """Fit a model to all sites but one."""
-    return fit_model(JobSpec(cohort.select(cohort.sites != site), [method], exclude=False, device="cpu"))
+def check_without(aal: Cohort, scans: dict[str, Cohort], site: str) -> dict[str, pd.DataFrame]:
+    """Check scans against ranges that are learned from all sites but one."""
+    ranges, mean = learn_ranges(Connectomes(aal), np.flatnonzero(aal.sites != site))
+    return {k: check_ranges(ranges, mean, Connectomes(v), np.zeros(len(v), bool)) for k, v in scans.items()}
 
 
 def make_strange(aal: Cohort, cc: Cohort) -> dict[str, Cohort]:
@@ -61,14 +60,16 @@ def make_strange(aal: Cohort, cc: Cohort) -> dict[str, Cohort]:
         "another repetition time": replace(aal, participants=aal.participants.assign(tr=0.8)),
         "another atlas of the same size": _replace_scans(aal, [scan[:, : aal.n_rois] for scan in wide], unnamed),
         "regions in another order": _replace_scans(aal, [scan[:, order] for scan in scans], unnamed),
+        "all left regions first": _replace_scans(aal, [scan[:, _sort_sides(aal.atlas)] for scan in scans], unnamed),
         "left and right exchanged": _replace_scans(aal, [scan[:, sides] for scan in scans], unnamed),
         "two neighbouring columns exchanged": _replace_scans(aal, swapped, unnamed),
     }
 
 
-def find_flagged_share(model: Model, cohort: Cohort) -> float:
-    """Find the share of scans that a model does not take for its own kind."""
-    return float((check_ranges(model.ranges, model.mean, Connectomes(cohort))["in_range"] == "no").mean())
+def _sort_sides(atlas: Atlas) -> np.ndarray:
+    """Find the order of columns with all regions of the left side first, then those of the right, then the others."""
+    side = atlas.rois["name"].astype(str).str[-2:].map({"_L": 0, "_R": 1}).fillna(2)
+    return np.argsort(side.to_numpy(), kind="stable")
 
 
 def _exchange_sides(atlas: Atlas) -> np.ndarray:
@@ -101,23 +102,26 @@ def main() -> None:
     """Check every site and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
-    parser.add_argument("--method", default="ridge")
     args = parser.parse_args()
-    shares: dict[str, dict[str, float]] = {}
+    checked: dict[str, list[pd.DataFrame]] = {}
     with tempfile.TemporaryDirectory(prefix="brio-strange-") as place:
         aal, cc = read_atlases(args.folder, Path(place))
         for site in sorted(set(aal.sites)):
-            model = fit_without(aal, site, args.method)
             own, wide = (cohort.select(cohort.sites == site) for cohort in (aal, cc))
-            for name, cohort in ({ORDINARY: own} | make_strange(own, wide)).items():
-                shares.setdefault(name, {})[site] = 100 * find_flagged_share(model, cohort)
-    print("| scans | flagged, mean over sites, % | median | least | largest |\n| --- | --- | --- | --- | --- |")
-    for name, by_site in shares.items():
-        values = list(by_site.values())
-        cells = (np.mean(values), np.median(values), min(values), max(values))
-        print(f"| {name} | {' | '.join(f'{value:.1f}' for value in cells)} |")
-    many = [f"{site} {share:.1f}" for site, share in shares[ORDINARY].items() if share > 10]
-    print(f"\n{ORDINARY}, more than 10 %: {', '.join(many) or 'at no site'}")
+            for name, table in check_without(aal, {ORDINARY: own} | make_strange(own, wide), site).items():
+                checked.setdefault(name, []).append(table.assign(site=site))
+    print("| scans | flagged, % | least and largest over sites | noted, % | least and largest | distance |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for name, tables in checked.items():
+        cells = [name]
+        for column in ("flag", "notes"):
+            shares = [100 * (table[column] != "").mean() for table in tables]
+            every = 100 * np.concatenate([table[column] != "" for table in tables]).mean()
+            cells += [f"{every:.1f}", f"{min(shares):.1f}, {max(shares):.1f}"]
+        distance = pd.concat(tables)["distance"]
+        print(f"| {' | '.join(cells)} | {distance.min():.2f} to {distance.max():.2f}, median {distance.median():.2f} |")
+    notes = pd.concat(checked[ORDINARY])["notes"].str.split().explode().value_counts()
+    print(f"\n{ORDINARY}, notes: {', '.join(f'{n} {code}' for code, n in notes.items())}")
 
 
 if __name__ == "__main__":

@@ -50,9 +50,9 @@ def drop_folder(lines, folder):
 
 
 def drop_numbers(lines):
-    """Words alone, without what numbers decide: spaces of columns, why scans are out of range, what turns round."""
+    """Words alone, without what numbers decide: spaces of columns, why scans are flagged, what turns round."""
     words = [re.sub(r"\s+", " ", re.sub(NUMBER, "#", line)) for line in lines]
-    words = [re.sub(r"(Out of range .* scans) \(.+\);", r"\1;", line) for line in words]
+    words = [re.sub(r"(Flagged .* scans) \(.+\);", r"\1;", line) for line in words]
     return [re.sub(r"(turns round at site#): .+", r"\1", line) for line in words]
 
 
@@ -97,11 +97,11 @@ def test_what_is_said_of_the_new_hospital_is_what_the_files_hold(shown):
         table = pd.read_csv(out / "predictions" / method / "predictions.csv")
         areas[method] = 100 * roc_auc_score(new.labels, table["probability"])
         assert float(numbers[4]) == pytest.approx(areas[method], abs=0.051)
-    table = pd.read_csv(out / "predictions" / "brio-plus" / "predictions.csv")
+    table = pd.read_csv(out / "predictions" / "brio-plus" / "predictions.csv", keep_default_na=False)
     called = table["predicted"] != "no call"
     crossing = called & (table["interval_crosses_half"] == "yes")
-    counts = (table["in_range"] == "no").sum(), len(table), called.sum(), crossing.sum()
-    found = re.findall(r"plus: (\d+) of (\d+) .*called: (\d+), .*half: (\d+)", said[start + 7])
+    counts = (table["flag"] != "").sum(), (table["notes"] != "").sum(), called.sum(), crossing.sum()
+    found = re.findall(r"plus: (\d+) of .*note: (\d+); called: (\d+), .*half: (\d+)", said[start + 7])
     assert found == [tuple(map(str, counts))]
     here, *_, there = [float(x) for x in re.findall(r"([+-]?\d+\.\d) \(", said[start + 6])]
     assert there == pytest.approx(areas["brio-plus"] - areas["ridge"], abs=0.051)

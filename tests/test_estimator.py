@@ -148,7 +148,7 @@ def test_contributions_add_up_to_the_margin(fitted, ridge):
 def test_contributions_of_a_harmonised_model_add_up_and_those_of_several_seeds_are_refused(seeds, tmp_path):
     settings = {"harmonise.kind": "combat", "harmonise.unseen": "pooled", "K": 2}
     spec = JobSpec(cohort_of(), ["brio-plus"], settings=settings, device="cpu", seeds=seeds, exclude=False)
-    write_model(fit_model(spec), tmp_path / "model")
+    write_model(fit_model(spec, holds_scans=True), tmp_path / "model")
     model = BrioClassifier.load(tmp_path / "model").set_params(device="cpu")
     if seeds == 2:
         with pytest.raises(BrioError, match="averages 2 seeds, and each has factors of its own; fit it with one seed"):
@@ -162,7 +162,7 @@ def test_contributions_of_a_harmonised_model_add_up_and_those_of_several_seeds_a
 def test_contributions_of_an_adapted_model_are_refused(tmp_path):
     spec = JobSpec(cohort_of(), ["brio-plus"], settings={"K": 2}, device="cpu", exclude=False)
     local = cohort_of(X_NEW, Y_NEW, ["new"] * len(X_NEW))
-    write_model(adapt_model(fit_model(spec), local, device="cpu"), tmp_path / "model")
+    write_model(adapt_model(fit_model(spec, holds_scans=True), local, device="cpu"), tmp_path / "model")
     model = BrioClassifier.load(tmp_path / "model").set_params(device="cpu")
     with pytest.raises(BrioError, match=r"adapted to a hospital, .* load the model that was adapted"):
         model.contributions(X_NEW)
@@ -531,6 +531,15 @@ def test_the_model_of_the_command_line_is_the_same(method, n_sites, tmp_path):
     for name in ("source_sites_", "validation_sites_", "one_class_sites_", "seed_", "selected_epoch_"):
         assert getattr(own, name) == getattr(loaded, name), name
     np.testing.assert_allclose(loaded.decision_function(X_NEW), own.decision_function(X_NEW), rtol=1e-9, atol=1e-9)
+
+
+def test_a_model_that_holds_scans_is_saved_only_where_the_user_says_so(tmp_path):
+    model = BrioClassifier("brio-plus", K=2, J=2, validation_sites=0, device="cpu", random_state=0).fit(cohort_of())
+    with pytest.raises(BrioError, match="holds numbers of single source scans"):
+        model.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+    model.save(tmp_path / "model", holds_scans=True)
+    assert "It holds numbers of single source scans" in (tmp_path / "model" / "MODEL_CARD.md").read_text()
 
 
 def test_a_copy_for_another_process_carries_no_scans(ridge):

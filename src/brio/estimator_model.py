@@ -30,6 +30,7 @@ from .models import (
     write_model,
 )
 from .models.explain import DEFAULT_REESTIMATES as DEFAULT_EXPLAIN_REESTIMATES
+from .models.fit import require_consent_to_scans
 from .models.predict import DEFAULT_REESTIMATES
 from .models.sums import GET_AGAIN, MODEL
 from .progress import silent
@@ -185,14 +186,23 @@ class FittedModelMixin(BaseEstimator):
                 self._model = complete_model(self.method_, self._members, connectomes, cohort)
         return self._model
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, *, holds_scans: bool = False) -> None:
         """Write the fitted model to a new folder, as ``brio fit`` does; ``brio predict`` reads it.
 
         Parameters
         ----------
         path : str or Path
             Must not exist yet. A ``random_state`` that is not an integer is not written.
+        holds_scans : bool
+            Whether the model may hold numbers of single source scans, as those of ``brio-plus`` and ``fc-hgnn`` do.
+
+        Raises
+        ------
+        BrioError
+            If ``path`` exists, or the model holds such numbers and ``holds_scans`` is not set.
         """
+        check_is_fitted(self)
+        require_consent_to_scans(self.method_, holds_scans)
         model, params = self.to_model(), self.get_params(deep=False)
         if not isinstance(params["random_state"], int | np.integer):
             params["random_state"] = None

@@ -1,5 +1,7 @@
 """Small cohorts and models of them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -51,9 +53,15 @@ def fit(cohort):
     def fit_anew(name, scans, validation_sites=(), seeds=1, **settings):
         values = SMALL.get(name, {}) | settings
         spec = JobSpec(scans, [name], settings=values, seeds=seeds, exclude=False, device="cpu")
-        return fit_model(spec, validation_sites=validation_sites)
+        return fit_model(spec, validation_sites=validation_sites, holds_scans=True)
 
     return fit_small
+
+
+@pytest.fixture(scope="session")
+def new_scans(cohort) -> Cohort:
+    """The same connectomes, in scans that no model has seen."""
+    return replace(cohort, frames=cohort.frames * np.float32(2))
 
 
 @pytest.fixture(scope="session")

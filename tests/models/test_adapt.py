@@ -150,16 +150,14 @@ def hospital():
     cohort = simulate(Simulation(n_sites=4, per_class=80, n_rois=8, frames=50, stable=0.35, seed=8))
     own = cohort.sites == "site04"
     spec = JobSpec(cohort.select(np.flatnonzero(~own)[::3]), ["ridge"], exclude=False, device="cpu")
-    model = fit_model(spec)
-    ranges = replace(model.ranges, least_frames=30.0)  # its scans are shorter, which is not the question here
-    return replace(model, ranges=ranges), cohort.select(own)
+    return fit_model(spec), cohort.select(own)
 
 
 def score_draws(hospital, n_patients, n_controls, share, draws=30):
     """Brier scores of a hospital with a share of patients, before and after adapting to some of its scans."""
     model, site = hospital
     predictions = predict_scans(model, site, reestimates=2, device="cpu")
-    before, inside = predictions.logit, (predictions.table["in_range"] == "yes").to_numpy()
+    before, meant = predictions.logit, (predictions.table["flag"] == "").to_numpy()
     scores = []
     for draw in range(draws):
         rng = np.random.default_rng(draw)
@@ -168,9 +166,9 @@ def score_draws(hospital, n_patients, n_controls, share, draws=30):
         local = np.concatenate([patients[:n_patients], controls[:n_controls]])
         rest = np.concatenate([patients[n_patients:], controls[n_controls:]])
         fitted = fit_adaptation(site.labels[local], before[local], PriorWidths())
-        if draw == 0:  # what the model does, too, with scans in range
+        if draw == 0:  # what the model does, too, with scans that are not foreign
             of_model = adapt_model(model, site.select(local), device="cpu").adaptation
-            own = local[inside[local]]
+            own = local[meant[local]]
             same = fit_adaptation(site.labels[own], before[own], PriorWidths())
             assert (of_model.slope, of_model.intercept) == pytest.approx((same.slope, same.intercept))
         adapted = fitted.apply(before)
@@ -241,7 +239,9 @@ def test_scans_without_labels_are_not_read(ridge, local, cohort):
 def test_wrong_scans_are_refused(ridge, local, cohort):
     bare = replace(local, participants=local.participants.drop(columns="label"))
     turned = replace(local, classes=("Patient", "Control"))
-    slow = replace(local, participants=local.participants.assign(tr=3.0))
+    noise = replace(local, frames=np.random.default_rng(0).normal(size=local.frames.shape).astype(np.float32))
+    flag = predict_scans(ridge, noise, reestimates=2, device="cpu").table["flag"]
+    noise = noise.select((flag == "foreign").to_numpy())
     own = cohort.select(np.arange(30))
     some = replace(own, frames=np.concatenate([own.frames[: own.starts[3]], 2 * own.frames[own.starts[3] :]]))
     for scans, said in (
@@ -250,20 +250,29 @@ def test_wrong_scans_are_refused(ridge, local, cohort):
         (own, "fitted to these very scans"),
         (some, "fitted to 3 of the 30 labelled scans"),
         (turned, "are exchanged: 0 is Patient"),
-        (slow, f"all {len(local)} labelled scans are out of range of the model, .*: repetition time 3 s"),
+        (noise, "none of the [0-9]+ labelled scans is like those of the model, .* noise; .*--atlas-table"),
     ):
         with pytest.raises(BrioError, match=said):
             adapt_model(ridge, scans, device="cpu")
 
 
-def test_scans_out_of_range_are_left_out_and_counted(ridge, local):
-    tr = local.participants["tr"].where(np.arange(len(local)) >= 2, 3.0)
-    strange = replace(local, participants=local.participants.assign(tr=tr))
+def test_a_hospital_with_another_repetition_time_is_adapted_to(ridge, local):
+    slow = replace(local, participants=local.participants.assign(tr=3.0))
+    table = predict_scans(ridge, slow, reestimates=2, device="cpu").table
+    assert table["notes"].str.contains("tr").all()
+    assert adapt_model(ridge, slow, device="cpu").adaptation == adapt_model(ridge, local, device="cpu").adaptation
+
+
+def test_foreign_scans_are_left_out_and_counted(ridge, local):
+    frames = local.frames.copy()
+    end = local.starts[2]
+    frames[:end] = frames[:end, np.arange(16).reshape(4, 4).T.flatten()]  # regions in another order
+    strange = replace(local, frames=frames)
     adapted, rest = (adapt_model(ridge, scans, device="cpu") for scans in (strange, local.select(range(2, len(local)))))
-    assert replace(adapted.adaptation, n_out_of_range=0, out_of_range_reasons="") == rest.adaptation
-    assert (adapted.adaptation.n_out_of_range, rest.adaptation.n_out_of_range) == (2, 0)
-    assert "2 labelled scans were left out, out of range of the model (2 repetition time)." in write_card(adapted)
-    assert "out of range of the model." not in write_card(rest)
+    assert replace(adapted.adaptation, n_foreign=0) == rest.adaptation
+    assert (adapted.adaptation.n_foreign, rest.adaptation.n_foreign) == (2, 0)
+    assert "2 labelled scans were left out: another atlas, another order of regions, or noise." in write_card(adapted)
+    assert "left out:" not in write_card(rest)
 
 
 def test_the_command_writes_a_model_that_predict_uses(brio_command, ridge, local, tmp_path):
@@ -334,13 +343,14 @@ def test_networks_balance_the_classes_so_their_logits_stand_for_equal_shares(fit
 
 def test_the_expected_accuracy_is_named_as_that_of_the_original(ridge, local):
     model = ridge.with_evidence(replace(make_evidence(), rules=(CallRule(1.0, 0.0, 10, 9, 10),)))
+    new = replace(local, frames=local.frames * np.float32(2))  # the adapted model knows the local scans
     for fitted, words in (
         (model, "expected at a new site: 12, 100% of scans, 90.0% of them right"),
         (adapt_model(model, local, device="cpu"), "expected of the original model at a new site: 12, 100% of scans"),
     ):
-        predictions = predict_scans(fitted, local, reestimates=2, device="cpu")
-        text = "; ".join(summarise_predictions(fitted, local, predictions))
+        predictions = predict_scans(fitted, new, reestimates=2, device="cpu")
+        text = "; ".join(summarise_predictions(fitted, new, predictions))
         assert words in text
         assert ("the adapted model was not evaluated" in text) == (fitted.adaptation is not None)
-        page = render_prediction_page(fitted, local, predictions)
+        page = render_prediction_page(fitted, new, predictions)
         assert ("Original at new sites" in page) == (fitted.adaptation is not None)

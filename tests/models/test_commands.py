@@ -58,15 +58,8 @@ def test_a_model_is_fitted_evaluated_and_used(brio_command, fitted, folders):
     files = {path.name for path in (folders / "there").iterdir()}
     assert files == {"SHA256SUMS", *list_hashed(folders / "there" / "SHA256SUMS")}
     table = pd.read_csv(folders / "there" / "predictions.csv", dtype={"participant_id": str})
-    names = [
-        "participant_id",
-        "probability",
-        "margin",
-        "low",
-        "high",
-        "agreement",
-    ]
-    more = ["predicted", "interval_crosses_half", "distance_rank", "in_range", "reasons"]
+    names = ["participant_id", "probability", "margin", "low", "high", "agreement"]
+    more = ["predicted", "interval_crosses_half", "distance", "flag", "notes", "reasons"]
     assert table.columns.tolist() == names + more
     model = read_model(folder)
     sixth = Cohort.load(folders / "sixth")
@@ -178,8 +171,8 @@ def test_a_label_column_of_another_name_is_suggested(brio_command, fitted, folde
 
 def test_the_card_says_what_a_model_holds(fit):
     assert "**Not evaluated.**" in write_card(fit("ridge"))
-    assert "keeps numbers of single source scans" not in write_card(fit("ridge"))
-    assert "keeps numbers of single source scans" in write_card(fit("brio-plus"))
+    assert "holds numbers of single source scans" not in write_card(fit("ridge"))
+    assert "holds numbers of single source scans" in write_card(fit("brio-plus"))
     assert "sex, standardised age" in write_card(fit("fc-hgnn", seeds=2))
 
 
@@ -188,8 +181,8 @@ def test_errors_are_for_people(brio_command, fitted, folders):
         (("fit", folders / "five", "--out", folders / "model"), "exists already"),
         (("fit", folders / "five", "--out", folders / "x", "--evaluate", "--evidence", folders), "exclude each other"),
         (
-            ("fit", folders / "five", "--out", folders / "x", "--method", "brio-plus", "--share"),
-            "cannot be fitted to share",
+            ("fit", folders / "five", "--out", folders / "x", "--method", "brio-plus", *QUICK),
+            "log-ridge, or give --holds-scans",
         ),
         (("fit", folders / "five", "--out", folders / "x", "--evidence", folders / "five", *QUICK), "five"),
         (("predict", folders / "five", folders / "sixth", "--out", folders / "x"), "is no model, but a cohort folder"),

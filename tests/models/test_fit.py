@@ -10,6 +10,7 @@ from brio.connectome import Connectomes, HarmonisationRule, harmonise_connectome
 from brio.errors import BrioError
 from brio.jobs import JobSpec, run_job
 from brio.models import add_evidence, fit_model
+from brio.models.attacks import fit_halves, read_measured_attacks
 from brio.models.card import write_card
 from brio.models.fit import settle_final_settings
 from brio.protocol import leave_one_site_out, make_training_fold
@@ -159,9 +160,9 @@ def test_evidence_of_another_question_is_refused(cohort, diagnosis_job, tmp_path
     with pytest.raises(BrioError, match="is of other scans than the model; give the cohort"):
         add_evidence(model, diagnosis_job)
     with pytest.raises(BrioError, match="another question"):
-        add_evidence(model, diagnosis_job, sex)
+        add_evidence(model, diagnosis_job, Connectomes(sex))
     with pytest.raises(BrioError, match="is not the cohort that the model was fitted to"):
-        add_evidence(model, diagnosis_job, cohort)
+        add_evidence(model, diagnosis_job, Connectomes(cohort))
     estimator = BrioClassifier("ridge", device="cpu", random_state=0).fit(cohort, y=sex.labels)
     with pytest.raises(BrioError, match="is of other scans than the model"):
         add_evidence(estimator.to_model(), diagnosis_job)
@@ -186,7 +187,7 @@ def test_evidence_of_some_of_the_scans_is_named_with_its_count(cohort, diagnosis
     n = len(cohort)
     assert model.evidence.differences == (f"the evidence is of {n - 1} of the {n} participants of the model",)
     assert any(f"is of {n - 1} of the {n} participants" in line for line in said)
-    assert add_evidence(model, diagnosis_job, cohort).evidence.differences == ()
+    assert add_evidence(model, diagnosis_job, Connectomes(cohort)).evidence.differences == ()
 
 
 def test_evidence_says_how_many_sites_have_an_auc(cohort, fit, tmp_path):
@@ -199,11 +200,42 @@ def test_evidence_says_how_many_sites_have_an_auc(cohort, fit, tmp_path):
     assert replace(model.evidence, n_two_class_sites=6).averaged_sites == "sites"
 
 
-def test_what_is_fitted_to_share_keeps_no_digest(cohort):
+@pytest.mark.parametrize("method", ["brio-plus", "fc-hgnn"])
+def test_a_model_that_holds_scans_is_fitted_only_where_the_user_says_so(cohort, fit, method, monkeypatch):
+    spec = JobSpec(cohort, [method], seeds=1, exclude=False, device="cpu")
+    monkeypatch.setattr("brio.models.fit.prepare_job", lambda *args: pytest.fail("refused before anything is computed"))
+    with pytest.raises(BrioError, match=r"holds numbers of single source scans: .*log-ridge, or give --holds-scans"):
+        fit_model(spec)
+    monkeypatch.undo()
+    second = write_card(fit(method)).split("\n\n")[1]
+    assert second.startswith("**It holds numbers of single source scans**")
+    assert "AUC 0.99" in second or "AUC 1.0" in second
+
+
+def test_the_card_says_what_the_holder_of_a_scan_can_tell(cohort, fit):
+    measured = read_measured_attacks("ridge")
+    card = write_card(fit("ridge"))
+    measured_on = "for models of half of the participants of"
+    assert f"AUC {measured.membership:.2f} {measured_on} ABIDE (AAL116) (1,030 scans" in card
+    assert "No identifiers" not in card
+    assert "was not measured" in write_card(fit("groupdro", epochs=1, cell_batch=2))
     spec = JobSpec(cohort, ["ridge"], seeds=1, exclude=False, device="cpu")
-    assert fit_model(spec, to_share=True).known_scans is None
-    with pytest.raises(BrioError, match="cannot be fitted to share"):
-        fit_model(replace(spec, methods=("brio-plus",)), to_share=True)
+    model = fit_model(spec, to_evaluate=True)
+    assert 0.5 < model.attacks.membership <= 1
+    assert f"AUC {model.attacks.membership:.2f} {measured_on} this cohort (98 scans of 6 sites)" in write_card(model)
+    assert {one.code for one in model.evidence.reasons} == {"short", "dead_rois", "tr", "motion", "edge_sd", "far"}
+    assert "| `tr`: repetition time | 0 | 0 |" in write_card(model)
+
+
+def test_halves_hold_every_participant_once(cohort):
+    method = settle_final_settings("ridge", {})
+    (_, _, inside), (_, fold, outside) = fit_halves(method, Connectomes(cohort))
+    np.testing.assert_array_equal(inside, ~outside)
+    np.testing.assert_array_equal(np.sort(fold.source), np.flatnonzero(outside))
+    for site in np.unique(cohort.sites):
+        for label in (0, 1):
+            n = inside[(cohort.sites == site) & (cohort.labels == label)]
+            assert abs(n.sum() - (~n).sum()) <= 1
 
 
 def test_what_the_user_sets_stays():

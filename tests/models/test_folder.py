@@ -138,7 +138,7 @@ def test_sha256sum_reads_the_hashes(folder):
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("format", 99, "is in format 99, this brio reads format 1"),
+        ("format", 99, "is in format 99, this brio reads format 2"),
         ("version", 99, "was fitted by version 99 of 'ridge'"),
         ("method", "rigde", "did you mean 'ridge'"),
         ("ranges", None, "ranges is null, an object is expected"),

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.special import expit
+from scipy.stats import norm
 from scipy.stats import t as student
 from sklearn.metrics import roc_auc_score
 
@@ -21,7 +22,8 @@ from brio.models.known_scans import list_known_scans
 from brio.models.model import check_atlas
 from brio.models.output import summarise_predictions
 from brio.models.predict import DEFAULT_REESTIMATES, ScanPredictions, compute_half_width
-from brio.models.ranges import describe_reasons
+from brio.models.ranges import check_left_out_sites, learn_ranges
+from brio.models.reasons import ReasonEvidence, compare_reasons, find_flagged_scans
 from brio.report import render_prediction_page
 
 
@@ -35,8 +37,8 @@ def change(cohort, scans, **changes):
 
 
 @pytest.fixture(scope="module")
-def predictions(ridge, cohort):
-    return predict_scans(ridge, cohort, reestimates=8, device="cpu")
+def predictions(ridge, new_scans):
+    return predict_scans(ridge, new_scans, reestimates=8, device="cpu")
 
 
 def test_probabilities_are_calibrated_margins_and_intervals_hold_them(predictions, ridge, cohort):
@@ -186,43 +188,119 @@ def test_a_rule_prints_the_counts_and_the_interval_behind_its_accuracy():
     )
 
 
-def test_calls_follow_the_evidence(ridge, cohort, predictions):
+def test_calls_follow_the_evidence(ridge, new_scans, predictions):
     assert set(predictions.table["predicted"]) == {""}
     everything = CallRule(0.8, 0.0, 30, 26, 40)
     model = ridge.with_evidence(make_evidence((everything,)))
-    found = predict_scans(model, cohort, reestimates=2, device="cpu")
+    found = predict_scans(model, new_scans, reestimates=2, device="cpu")
     named = np.where(found.logit > 0, "patient", "control")
     assert found.table["predicted"].tolist() == named.tolist()
     crosses = (found.table["low"] < 0.5) & (found.table["high"] > 0.5)
     np.testing.assert_array_equal(found.table["interval_crosses_half"] == "yes", crosses)
-    assert 0 < crosses.sum() < len(cohort)
-    said = summarise_predictions(model, cohort, found)
+    assert 0 < crosses.sum() < len(new_scans)
+    said = summarise_predictions(model, new_scans, found)
     assert any(line.startswith(f"{crosses.sum()} of the calls have an interval across one half") for line in said)
-    slow = cohort.participants["tr"].where(np.arange(len(cohort)) > 2, 3.0)
-    strange = replace(cohort, participants=cohort.participants.assign(tr=slow))
+    strange = replace(new_scans, frames=new_scans.frames.copy())
+    strange.frames[: new_scans.starts[3]] /= 2  # the first three are scans of the model again
     found = predict_scans(model, strange, reestimates=2, device="cpu")
-    assert found.table["predicted"].tolist() == ["no call"] * 3 + named[3:].tolist()  # out of range: never
+    assert found.table["predicted"].tolist() == ["no call"] * 3 + named[3:].tolist()  # flagged: never
     said = " ".join(summarise_predictions(model, strange, found))
-    expected = round(0.75 * (len(cohort) - 3))
-    assert f"{len(cohort) - 3} of {len(cohort)} called" in said
+    expected = round(0.75 * (len(new_scans) - 3))
+    assert f"{len(new_scans) - 3} of {len(new_scans)} called" in said
     assert f"expected at a new site: {expected}, 75% of scans" in said
     median = float(np.median(np.abs(found.logit)))
     model = ridge.with_evidence(make_evidence((replace(everything, threshold=median),)))
-    called = predict_scans(model, cohort, reestimates=2, device="cpu").table["predicted"] != "no call"
+    called = predict_scans(model, new_scans, reestimates=2, device="cpu").table["predicted"] != "no call"
     np.testing.assert_array_equal(called, np.abs(found.logit) >= median)
     for rules, words in (((), "no rule reaches the wanted accuracy"), (None, "of an earlier version")):
         model = ridge.with_evidence(make_evidence(rules))
-        found = predict_scans(model, cohort, reestimates=2, device="cpu")
+        found = predict_scans(model, new_scans, reestimates=2, device="cpu")
         assert set(found.table["predicted"]) == {"no call"}
-        assert words in " ".join(summarise_predictions(model, cohort, found))
+        assert words in " ".join(summarise_predictions(model, new_scans, found))
 
 
-# ---------------------------------------------------------------- in range
+# ---------------------------------------------------------------- flags and notes
 
 
-def test_scans_like_those_of_the_model_are_in_range(predictions):
-    assert (predictions.table["in_range"] == "yes").mean() > 0.95
-    assert predictions.table["distance_rank"].between(0, 1).all()
+def test_a_difference_is_a_flag_only_where_scans_with_it_did_worse(ridge, new_scans, predictions):
+    slow = new_scans.participants["tr"].where(np.arange(len(new_scans)) > 2, 3.0)
+    strange = replace(new_scans, participants=new_scans.participants.assign(tr=slow))
+    evidence = make_evidence((CallRule(0.8, 0.0, 30, 26, 40),))
+    for p, flags, notes in ((0.3, "", "tr"), (None, "", "tr"), (0.01, "tr", "")):
+        tested = replace(evidence, reasons=(ReasonEvidence("tr", 40, 3, 0.5, 0.7, p),))
+        found = predict_scans(ridge.with_evidence(tested), strange, reestimates=2, device="cpu").table
+        assert found["flag"].tolist() == [flags] * 3 + [""] * (len(found) - 3)
+        assert set(found["notes"][:3]) == {notes}
+        assert found["reasons"].str.contains("repetition time 3 s, usually 2 to 2 s").sum() == 3
+        no_call = [bool(flags)] * 3 + [False] * (len(found) - 3)  # flagged scans only
+        assert (found["predicted"] == "no call").tolist() == no_call
+
+
+def test_reasons_are_tested_over_scans_and_sites():
+    """Variances by their formulas: over scans where sites agree, over sites where these differ."""
+    n, sites = 120, np.repeat(["a", "b", "c", "d"], 30)
+    left_out = pd.DataFrame(False, index=[f"p{i}" for i in range(n)], columns=["foreign", *["short", "dead_rois"]])
+    left_out = left_out.assign(tr=False, motion=False, edge_sd=False, far=False)
+    left_out["tr"], left_out["short"] = np.isin(sites, ["a", "b"]), np.arange(n) % 15 < 4
+    right = np.ones(n, dtype=bool)
+    right[:60:3] = False  # a third of the scans of sites a and b
+    right[60:120:6] = False  # a sixth of the others
+    scans = pd.DataFrame({"fold": sites, "participant_id": left_out.index, "label": 1, "logit": np.where(right, 1, -1)})
+    tested = {one.code: one for one in compare_reasons(scans, left_out)}
+    tr = tested["tr"]
+    assert (tr.n, tr.n_sites, tr.accuracy, tr.accuracy_without) == (60, 2, pytest.approx(2 / 3), pytest.approx(5 / 6))
+    z = (2 / 3 - 5 / 6) / np.sqrt(2 / 9 / 60 + 5 / 36 / 60)
+    assert tr.p == pytest.approx(norm.cdf(z), rel=1e-4)
+    assert tr.is_flag
+    assert tested["dead_rois"].n == 0
+    assert tested["dead_rois"].p is None
+    uneven = scans.assign(logit=np.where((sites == "a") | ((sites == "c") & (np.arange(n) % 3 == 0)), -1, 1))
+    worse = {one.code: one for one in compare_reasons(uneven, left_out)}["tr"]
+    sums = 30 * 0.5  # site a has no scan right, b all of them; c two thirds, d all
+    over_sites = 2 * 2 * sums**2 / 60**2 + 2 * 2 * (30 * (5 / 6 - 2 / 3)) ** 2 / 60**2
+    assert worse.p == pytest.approx(norm.cdf((1 / 2 - 5 / 6) / np.sqrt(over_sites)), rel=1e-4)
+    assert not worse.is_flag
+    left_out["tr"] = sites == "a"  # one site cannot be told from its repetition time
+    assert {one.code: one for one in compare_reasons(scans, left_out)}["tr"].p is None
+
+
+def test_evidence_scans_are_checked_against_the_other_sites(cohort):
+    tr = np.where(cohort.sites == "site03", 3.0, 2.0)
+    slow = Connectomes(replace(cohort, participants=cohort.participants.assign(tr=tr)))
+    left_out = check_left_out_sites(slow, np.arange(len(cohort)))
+    np.testing.assert_array_equal(left_out["tr"].loc[cohort.ids], cohort.sites == "site03")
+    assert not left_out["foreign"].any()
+    scans = pd.DataFrame({"participant_id": cohort.ids[::-1]})
+    flag = (ReasonEvidence("tr", 40, 3, 0.5, 0.7, 0.01),)
+    np.testing.assert_array_equal(find_flagged_scans(scans, left_out, flag), (cohort.sites == "site03")[::-1])
+    assert not find_flagged_scans(scans, left_out, (replace(flag[0], p=0.2),)).any()
+
+
+def test_scans_like_those_of_the_model_are_not_flagged(predictions):
+    assert (predictions.table["flag"] == "").all()
+    assert (predictions.table["notes"] == "").mean() > 0.9
+    assert predictions.table["distance"].between(0, 1).all()
+
+
+def test_ranges_say_nothing_about_fewer_than_ten_participants(cohort):
+    """No limit moves when the nine most extreme participants become more extreme, whatever they have."""
+    everyone = np.arange(len(cohort))
+    table = cohort.participants.assign(tr=np.linspace(1, 3, len(cohort)))
+
+    def learn(participants, scans=everyone):
+        return learn_ranges(Connectomes(replace(cohort, participants=participants)), scans)[0]
+
+    before = learn(table)
+    for column, other in (("tr", 40.0), ("mean_fd", 50.0)):
+        extreme = table[column].nlargest(9).index
+        assert learn(table.assign(**{column: table[column].where(~table.index.isin(extreme), other)})) == before
+    twice = cohort.select(np.concatenate([everyone, np.repeat(np.argmax(table["tr"]), 12)]))  # one participant, often
+    connectomes = Connectomes(twice)
+    repeated = replace(twice, participants=twice.participants.assign(tr=np.r_[table["tr"], np.full(12, 3.0)]))
+    connectomes.cohort = repeated
+    assert learn_ranges(connectomes, np.arange(len(twice)))[0].tr == before.tr
+    few = learn(table, np.flatnonzero(np.isin(cohort.sites, ["site01", "site02"])))
+    assert set(vars(few).values()) == {None}
 
 
 def test_names_are_compared_whatever_the_atlas_is_called(ridge, cohort):
@@ -245,33 +323,37 @@ def test_names_are_compared_whatever_the_atlas_is_called(ridge, cohort):
     assert "the ROIs of the scans have no names: columns are taken in their order" in said
 
 
-def test_strange_scans_are_flagged_with_the_reason(ridge, cohort):
-    rng = np.random.default_rng(3)
+def test_strange_scans_have_a_flag_or_a_note_with_the_reason(ridge, new_scans):
+    cohort, rng = new_scans, np.random.default_rng(3)
     scans = [cohort.scan(i) for i in range(len(cohort))]
 
     def check(changed):
         return predict_scans(ridge, changed, reestimates=2, device="cpu").table
 
+    def have(table, column, code):
+        return table[column].str.split().map(lambda codes: code in codes)
+
     short = check(change(cohort, [scan[: len(scan) // 2] for scan in scans]))
-    assert short["reasons"].str.contains("short: ").all()
+    assert have(short, "notes", "short").all()
+    assert short["reasons"].str.contains("short: [0-9]+ frames, usually 65 or more").all()
     noise = check(change(cohort, [rng.normal(size=scan.shape) for scan in scans]))
-    assert (noise["in_range"] == "no").all()
+    assert have(noise, "flag", "foreign").mean() > 0.6  # with 16 regions, noise may look a bit like anything
     order = np.arange(16).reshape(4, 4).T.flatten()  # one region of each planted network side by side
     turned = check(change(cohort, [scan[:, order] for scan in scans], atlas=Atlas.unnamed(16)))
-    assert (turned["in_range"] == "no").mean() > 0.9
+    assert have(turned, "flag", "foreign").mean() > 0.9
     blend = np.stack([rng.permutation(16) < 2 for _ in range(16)], axis=1) / 2  # an atlas whose regions join two
     other = check(change(cohort, [scan @ blend for scan in scans], atlas=Atlas.unnamed(16)))
-    assert (other["in_range"] == "no").mean() > 0.9
+    assert have(other, "flag", "foreign").mean() > 0.6
     slow = check(replace(cohort, participants=cohort.participants.assign(tr=2.5)))
-    assert slow["reasons"].str.contains("repetition time 2.5 s, 2 to 2 s in training").all()
-    assert (slow["in_range"] == "no").all()
+    assert slow["reasons"].str.contains("repetition time 2.5 s, usually 2 to 2 s").all()
+    assert have(slow, "notes", "tr").all()
     moved = check(replace(cohort, participants=cohort.participants.assign(mean_fd=2.0)))
     assert moved["reasons"].str.contains("framewise displacement 2.00 mm").all()
     unknown = check(replace(cohort, participants=cohort.participants.drop(columns="tr")))
-    assert unknown["reasons"].str.contains("repetition time unknown").all()
-    assert (unknown["in_range"] == "yes").mean() > 0.9
+    assert have(unknown, "notes", "tr_unknown").all()
+    assert (unknown["flag"] == "").all()
     dead = check(change(cohort, [np.where(np.arange(16) < 9, 0.0, scan) for scan in scans]))
-    assert dead["reasons"].str.contains("ROIs without signal").all()
+    assert dead["reasons"].str.contains("[0-9]+ ROIs without signal, usually at most 0").all()
 
 
 def test_scans_of_other_rois_are_refused(ridge, cohort):
@@ -314,15 +396,17 @@ def test_it_is_said_which_label_is_taken_as_which_class(ridge, cohort):
     assert "taken as" not in " ".join(summarise_predictions(unnamed, bare, found))
 
 
-def test_reasons_of_scans_out_of_range_are_counted(ridge, cohort):
-    slow = cohort.participants["tr"].where(np.arange(len(cohort)) > 2, 3.0)
-    strange = replace(cohort, participants=cohort.participants.assign(tr=slow)).select(np.arange(6))
-    found = predict_scans(ridge, strange, reestimates=2, device="cpu")
-    assert "6 scans predicted, 3 out of range of the model: 3 repetition time (col" in " ".join(
-        summarise_predictions(ridge, strange, found)
-    )
-    unknown = pd.DataFrame({"in_range": ["no"], "reasons": ["short: 3 frames; repetition time unknown"]})
-    assert describe_reasons(unknown) == "1 short"
+def test_flags_and_notes_are_counted_by_their_codes(ridge, cohort, new_scans):
+    slow = new_scans.participants["tr"].where(np.arange(len(cohort)) > 2, 3.0)
+    strange = replace(new_scans, participants=new_scans.participants.assign(tr=slow)).select(np.arange(6))
+    assert not Connectomes(strange).alive.all()  # one scan has ROIs without signal
+    lines = summarise_predictions(ridge, strange, predict_scans(ridge, strange, reestimates=2, device="cpu"))
+    assert "6 scans predicted, 0 flagged" in lines
+    counts = "4 with one: 3 repetition time, 1 ROIs without signal (columns notes, reasons)"
+    assert f"notes, which change no prediction: {counts}" in lines
+    some = cohort.select(np.arange(6))
+    lines = summarise_predictions(ridge, some, predict_scans(ridge, some, reestimates=2, device="cpu"))
+    assert "6 scans predicted, 6 flagged: 6 known to the model (columns flag, reasons)" in lines
 
 
 def test_a_further_named_column_is_named_with_its_option(ridge, cohort):
@@ -360,11 +444,8 @@ def test_single_scans_of_the_model_are_recognised(ridge, cohort, fit):
     predictions = predict_scans(ridge, changed, reestimates=2, device="cpu")
     warning = "the model was fitted to 1 of these scans"
     assert warning in summarise_predictions(ridge, changed, predictions)[0]
-    shared = replace(ridge, known_scans=None)
-    assert not shared.find_learned_scans(some).any()
-    assert shared.find_learned_scans(cohort).all()
-    assert "short salted digest of each of the 98 scans" in write_card(ridge)
-    assert "It holds no digests of single scans" in write_card(shared)
+    assert predictions.table["flag"].tolist() == ["", "known"]
+    assert f"short salted digest of each of the {learned.sum()} scans" in write_card(ridge)
 
 
 def test_digests_of_two_cohorts_cannot_be_compared(ridge, cohort):
@@ -402,7 +483,7 @@ def test_external_scores_count_participants():
 def score(cohort, logit):
     """External scores of logits, of which the larger ones are called."""
     called = np.where(np.abs(logit) > 0.5, np.where(logit > 0, "patient", "control"), "no call")
-    table = pd.DataFrame({"probability": expit(logit), "predicted": called, "in_range": "yes"})
+    table = pd.DataFrame({"probability": expit(logit), "predicted": called, "flag": ""})
     return score_labelled_scans(cohort, ScanPredictions(table, None, None, logit))
 
 

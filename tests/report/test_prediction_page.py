@@ -57,8 +57,8 @@ def model(cohort):
 
 @pytest.fixture(scope="module")
 def strange(cohort):
-    """The same scans, of which the first is too short; its id is a word of code."""
-    scans = [cohort.scan(i) for i in range(len(cohort))]
+    """The same connectomes, but the first scan is too short, and the model has seen the second; an id is code."""
+    scans = [cohort.scan(i) * np.float32(1 if i == 1 else 2) for i in range(len(cohort))]
     scans[0] = scans[0][:20]
     table = cohort.participants.drop(columns=["participant_id", "site", "label", "n_frames"])
     return type(cohort).from_scans(
@@ -91,9 +91,10 @@ def test_every_scan_has_its_row_with_the_numbers_of_the_table(page, predictions,
         assert float(row["values"][1]) == round(100 * scan["agreement"])
         assert ("called" in row["classes"]) == (scan["predicted"] in strange.classes)
         assert ("cross" in row["classes"]) == (scan["interval_crosses_half"] == "yes")
-        assert ("out" in row["classes"]) == (scan["in_range"] == "no")
+        assert ("out" in row["classes"]) == (scan["flag"] != "")
         assert scan["participant_id"] in row["text"]
     assert "short: 20 frames" in rows[0]["text"]
+    assert "Yes: the model has seen this scan" in rows[1]["text"]
     places = [float(left) for left in re.findall(r'class="dot" style="left:([\d.]+)%"', page)]
     np.testing.assert_allclose(places, 100 * table["probability"], atol=0.06)
     bars = np.array(re.findall(r'<i style="left:([\d.]+)%;width:([\d.]+)%">', page), dtype=float)
@@ -133,8 +134,7 @@ def test_what_the_interval_means_and_labels_are_on_the_page(page, model, strange
     assert "External validation" not in render_prediction_page(model, bare, predictions)
     local = replace(strange, frames=strange.frames * np.float32(2))  # new to the model, and the same to look at
     adapted = adapt_model(model, local.select(np.arange(2, 30)), device="cpu")
-    n_inside = (predictions.table["in_range"][2:30] == "yes").sum()
-    assert f"Adapted to {n_inside} local participants" in render_prediction_page(adapted, strange, predictions)
+    assert "Adapted to 28 local participants" in render_prediction_page(adapted, strange, predictions)
     unknown = replace(model, evidence=None)
     page = render_prediction_page(unknown, strange, predict_scans(unknown, strange, reestimates=2, device="cpu"))
     assert "not evaluated, so never called" in page
@@ -169,7 +169,7 @@ def test_the_page_sorts_filters_and_runs_no_name_as_code(model, strange, predict
             assert ordered == sorted(ordered, reverse=True)
         script = "(() => {{ const c = document.{0}; c.value = '{1}'; c.dispatchEvent(new Event('{2}')); }})()"
         browser.eval(script.format("getElementById('show')", "out", "change"))
-        assert browser.eval(shown) == (predictions.table["in_range"] == "no").sum() > 0
+        assert browser.eval(shown) == (predictions.table["flag"] != "").sum() > 0
         browser.eval(script.format("getElementById('show')", "all", "change"))
         browser.eval(script.format("querySelector('[data-filter]')", "who007", "input"))
         assert browser.eval(shown) == 1

@@ -107,8 +107,9 @@ def fit(
     validation_site: Annotated[
         list[str] | None, typer.Option(help="Networks: a site that chooses the epoch; repeatable; drawn by default.")
     ] = None,
-    share: Annotated[
-        bool, typer.Option("--share", help="Keep no number of a single scan; refuse a method that does.")
+    holds_scans: Annotated[
+        bool,
+        typer.Option("--holds-scans", help="Allow a method whose model holds numbers of single scans (brio-plus)."),
     ] = False,
     setting: Sets = None,
     companion: Companions = None,
@@ -153,7 +154,7 @@ def fit(
     opened = open_cohort(spec)
     if evidence is not None:
         read_evidence_job(evidence, method, opened)
-    from ..models import evaluate_model, fit_model, remove_fit_job, write_model  # torch, after all that can be refused
+    from ..models import fit_model, remove_fit_job, write_model  # torch, after all that can be refused
 
     cluster = open_engine(engine, workers=workers, scheduler=scheduler, slurm=slurm, load=load, shard=None)
     with cluster as started, show_progress(quiet) as progress:
@@ -163,15 +164,13 @@ def fit(
         model = fit_model(
             spec,
             validation_sites=validation_site or (),
-            to_share=share,
+            holds_scans=holds_scans,
             to_evaluate=evaluate,
             evidence=evidence,
             folder=folder,
             progress=progress,
             say=say,
         )
-        if evaluate:
-            model = evaluate_model(model, spec, progress, folder=folder)
     write_model(model, out)
     if folder is not None:
         remove_fit_job(folder)
@@ -279,9 +278,10 @@ def adapt(
 ) -> None:
     """Adapt a model to a hospital with labelled scans of its own: slope and intercept alone, never the weights.
 
-    Both are shrunk towards no change, so that few scans do little. Scans out of range of the model are left out. The
-    intercept moves with the share of patients among these scans. A convenience sample is not a prevalence: if you know
-    the share at your hospital, give it with --prevalence. An adapted model is adapted anew from the original.
+    Both are shrunk towards no change, so that few scans do little. Scans of another atlas or order of regions, and
+    noise, are left out. The intercept moves with the share of patients among these scans. A convenience sample is not a
+    prevalence: if you know the share at your hospital, give it with --prevalence. An adapted model is adapted anew from
+    the original.
 
     Example: brio adapt model cohort --out model-here
     """

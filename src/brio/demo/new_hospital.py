@@ -103,9 +103,9 @@ def fit_or_read(job: Job, folder: Path, evidence: Path | None) -> Model:
     """
     if folder.exists():
         return read_model(folder)
-    model = fit_model(job)
+    model = fit_model(job, holds_scans=True)  # simulated, so nobody's
     if evidence is not None:
-        model = add_evidence(model, evidence, job.cohort)
+        model = add_evidence(model, evidence, job.connectomes)
     write_model(model, folder)
     return model
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,8 @@ import numpy as np
 from ..api import Result
 from ..cohort import Audit, Cohort
 from ..cohort.simulate import Simulation
-from ..models.predict import find_called
+from ..models.predict import find_called, find_flagged
+from ..models.reasons import describe_codes
 from ..results.format import format_count, format_interval, format_percent, format_points, format_signed, join_names
 
 if TYPE_CHECKING:
@@ -152,15 +152,13 @@ def describe_new_hospital(
 
 
 def _describe_range(table: pd.DataFrame) -> str:
-    """Say how many scans brio-plus takes for unlike its own, the most frequent reason, and how many it calls."""
-    outside = table["in_range"] == "no"
-    reasons = Counter(reason for words in table["reasons"][outside] for reason in words.split("; "))
-    most = f" ({reasons.most_common(1)[0][0]})" if reasons else ""
-    called = find_called(table)
+    """Say how many scans brio-plus flags and why, how many have a note, and how many it calls."""
+    flagged, noted, called = find_flagged(table), table["notes"] != "", find_called(table)
+    why = f" ({describe_codes(table['flag'])})" if flagged.any() else ""
     crossing = int((called & (table["interval_crosses_half"] == "yes")).sum())
     return (
-        f"   Out of range of brio-plus: {int(outside.sum())} of {len(table)} scans{most}; called: {int(called.sum())}, "
-        f"of these with an interval across one half: {crossing}."
+        f"   Flagged by brio-plus: {int(flagged.sum())} of {len(table)} scans{why}; with a note: {int(noted.sum())}; "
+        f"called: {int(called.sum())}, of these with an interval across one half: {crossing}."
     )
 
 

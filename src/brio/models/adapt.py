@@ -14,7 +14,6 @@ from ..protocol import average_margins
 from .adaptation import choose_widths, expect_gain, fit_adaptation
 from .known_scans import list_known_scans
 from .model import Model, check_atlas, check_classes
-from .ranges import check_ranges, describe_reasons
 
 __all__ = ["adapt_model"]
 
@@ -31,7 +30,7 @@ def adapt_model(
     """Adapt a model to a hospital: slope and intercept of its logits change, its weights never do.
 
     Both are fitted to the labelled scans of the hospital and shrunk towards no change, so that few scans do little.
-    Scans out of range of the model are left out, since it abstains for such scans. An adapted model is adapted anew
+    Scans that are no connectomes of its regions (the flag ``foreign``) are left out. An adapted model is adapted anew
     from the original.
 
     Parameters
@@ -54,15 +53,15 @@ def adapt_model(
     Raises
     ------
     BrioError
-        If the ROIs are not those of the model, no scan has a label, the model was fitted to a labelled one, all of them
-        are out of range, or they are of one class and no prevalence is given.
+        If the ROIs are not those of the model, no scan has a label, the model was fitted to a labelled one, none of
+        them is a connectome of its regions, or they are of one class and no prevalence is given.
     """
     widths = choose_widths(model.evidence, slope_width, intercept_width)
     check_atlas(model.atlas, cohort)
     check_classes(model.classes, cohort)
     labelled = _select_labelled(model, cohort)
     compute = resolve_device(device)
-    local, reasons = _select_in_range(model, Connectomes(labelled, compute.torch_device))
+    local = _drop_foreign_scans(model, Connectomes(labelled, compute.torch_device))
     original = replace(model, adaptation=None)
     with compute.network_precision():
         logits, _ = original.compute_logits(Connectomes(local, compute.torch_device))
@@ -73,8 +72,7 @@ def adapt_model(
     adaptation = expect_gain(adaptation, labels, logits, source_share)
     adaptation = replace(
         adaptation,
-        n_out_of_range=len(labelled) - len(local),
-        out_of_range_reasons=reasons,
+        n_foreign=len(labelled) - len(local),
         known_scans=list_known_scans(local),
     )
     return replace(original, adaptation=adaptation)
@@ -103,13 +101,14 @@ def _select_labelled(model: Model, cohort: Cohort) -> Cohort:
     return labelled
 
 
-def _select_in_range(model: Model, connectomes: Connectomes) -> tuple[Cohort, str]:
-    """Select the scans that are like those of the model, and count why others are not; an error where none is."""
-    cohort, ranges = connectomes.cohort, check_ranges(model.ranges, model.mean, connectomes)
-    inside = (ranges["in_range"] == "yes").to_numpy()
-    if not inside.any():
+def _drop_foreign_scans(model: Model, connectomes: Connectomes) -> Cohort:
+    """Select the scans that are connectomes of the regions of the model; an error where none is."""
+    cohort, checked = connectomes.cohort, model.check_scans(connectomes)
+    meant = ~checked["flag"].str.split().map(lambda codes: "foreign" in codes).to_numpy(dtype=bool)
+    if not meant.any():
         raise BrioError(
-            f"{cohort.name}: all {len(cohort)} labelled scans are out of range of the model, the first one because: "
-            f"{ranges['reasons'].iloc[0]}; 'brio predict' says why for each"
+            f"{cohort.name}: none of the {len(cohort)} labelled scans is like those of the model, the first because: "
+            f"{checked['reasons'].iloc[0]}; check that the columns are the regions of its rois.tsv in that order, and "
+            "name them (--atlas-table), which lets brio put them in order"
         )
-    return cohort.select(inside), describe_reasons(ranges)
+    return cohort.select(meant)

@@ -64,10 +64,8 @@ class Adaptation:
         Brier score of the local scans without adaptation; None where it cannot be computed.
     brier_change, brier_change_se : float or None
         Expected change by adaptation, each local scan left out in turn, and its standard error. Below 0 is better.
-    n_out_of_range : int
-        Labelled scans that were not used, because they are unlike those of the model.
-    out_of_range_reasons : str
-        Why, by count; empty in models of earlier versions.
+    n_foreign : int
+        Labelled scans that were not used, because they are no connectomes of the regions of the model.
     known_scans : KnownScans or None
         By which the local scans are recognised.
     """
@@ -83,8 +81,7 @@ class Adaptation:
     brier_before: StoredShare | None = None
     brier_change: float | None = None
     brier_change_se: StoredNonNegative | None = None
-    n_out_of_range: StoredCount = 0
-    out_of_range_reasons: str = ""
+    n_foreign: StoredCount = 0
     known_scans: KnownScans | None = None
 
     @property
@@ -116,10 +113,9 @@ class Adaptation:
             if self.prevalence is None
             else f"The share of {names.positives} was given: {self.prevalence:.1%}."
         )
-        n_outside = self.n_out_of_range
-        scans = f"{n_outside} labelled scans were" if n_outside > 1 else "One labelled scan was"
-        why = f" ({self.out_of_range_reasons})" if self.out_of_range_reasons else ""
-        left_out = f" {scans} left out, out of range of the model{why}." if n_outside else ""
+        scans = f"{self.n_foreign} labelled scans were" if self.n_foreign > 1 else "One labelled scan was"
+        why = "another atlas, another order of regions, or noise"
+        left_out = f" {scans} left out: {why}." if self.n_foreign else ""
         return [
             f"Adapted to {self.n_participants} local participants ({self.n_patients} {names.are_positive}, "
             f"{self.n_controls} {names.are_negative}).{left_out} Weights and margins are those of the original model.",

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from ..results.format import escape_markdown, format_code, format_count, format_percent, format_table
+from .attacks import read_measured_attacks
 from .evidence import Estimate, Evidence, choose_rule
 from .model import Model
 from .predict import DEFAULT_ACCURACY
+from .ranges import LEAST_PARTICIPANTS, PARTICIPANTS_BEHIND, ScanRanges
+from .reasons import LEAST_SCANS, LEAST_SITES, LEVEL, REASONS
 
 __all__ = ["write_card"]
 
@@ -27,6 +30,7 @@ def write_card(model: Model) -> str:
     seeds = len(model.members)
     lines = [
         f"# Model card: {model.method.name} on {escape_markdown(training.cohort)}",
+        *_warn_of_kept_scans(model),
         f"Fitted with brio {training.versions['brio']} to {training.n_scans} scans of {len(training.sites)} sites, "
         f"{len(model.atlas)} ROIs ({escape_markdown(model.atlas.name)}); {seeds} member{'s' if seeds > 1 else ''}. A "
         f"probability is that of class {format_code(one)} against {format_code(zero)}.",
@@ -36,6 +40,8 @@ def write_card(model: Model) -> str:
         "## How good it is at new sites",
         *_describe_evidence(model.evidence),
         *_describe_adaptation(model),
+        "## Scans that differ from those it was fitted to",
+        *_describe_reasons(model.evidence),
         "## The interval",
         "`low` and `high` say where the probability would lie for equally many other minutes of the same scan. They do "
         "not say what another day would show. Halves of "
@@ -43,17 +49,18 @@ def write_card(model: Model) -> str:
         "allows for that.",
         "## Scans it was fitted to",
         format_table(["site", escape_markdown(zero), escape_markdown(one)], sites),
-        f"- 95 % have at least {ranges.least_frames:.0f} frames.",
-        f"- Repetition time: {_describe_range(ranges.tr, 's')}.",
-        f"- Mean framewise displacement: {_describe_range(ranges.motion, 'mm')}.",
-        f"- At most {ranges.dead_rois} ROIs without signal.",
-        f"- Excluded by the audit: {training.n_excluded}. Cohort fingerprint {training.fingerprint[:12]}.",
+        "\n".join(
+            [
+                *_describe_ranges(ranges),
+                f"- Excluded by the audit: {training.n_excluded}. Cohort fingerprint {training.fingerprint[:12]}.",
+            ]
+        ),
         "## What it holds of participants",
-        f"No identifiers. The method holds {model.method.facts.holds}. The model also holds the mean connectome of the "
-        "source sites, the ranges above, whose ends are of single scans"
-        + (", and what the model reads, averaged over all source scans." if model.patterns else "."),
+        *_describe_attacks(model),
+        f"The method holds {model.method.facts.holds}. The model also holds the mean connectome of the source sites, "
+        f"the ranges above, whose ends have {PARTICIPANTS_BEHIND} participants or more beyond them, the numbers of "
+        f"scans of each site and class{', and what it reads, averaged over source scans' if model.patterns else ''}.",
         _describe_known_scans(model),
-        *_warn_of_kept_scans(model.method.facts.keeps_scans),
         "## Settings",
         "\n".join(f"- `{name}`: {value}" for name, value in vars(model.method.settings).items()),
     ]
@@ -61,26 +68,75 @@ def write_card(model: Model) -> str:
 
 
 def _describe_known_scans(model: Model) -> str:
-    holds = []
-    if model.known_scans is not None:
-        holds.append(f"the {model.training.n_scans} scans it was fitted to")
+    n, n_sessions = model.training.n_scans, len(model.known_scans.digests) - model.training.n_scans
+    sessions = f" and of {n_sessions} sessions that were joined" if n_sessions > 0 else ""
+    local = ""
     if model.adaptation is not None and model.adaptation.known_scans is not None:
-        holds.append(f"the scans of {model.adaptation.n_participants} participants it was adapted to")
-    sessions = ""
-    if model.known_scans is not None and len(model.known_scans.digests) > model.training.n_scans:
-        sessions = f", and of {len(model.known_scans.digests) - model.training.n_scans} sessions that were joined"
-    if not holds:
-        return "It holds no digests of single scans: it recognises its whole cohort, but no part of it."
+        local = f", and of the scans of {model.adaptation.n_participants} participants it was adapted to"
     return (
-        f"It holds a short salted digest of each of {' and of '.join(holds)}{sessions}, by which it recognises them. "
-        "Nothing of a scan can be computed from its digest, but who has the same file can tell that it was among them."
+        f"It holds a short salted digest of each of the {n} scans it was fitted to{sessions}{local}, by which it "
+        "recognises them and flags their predictions. Nothing of a scan can be computed from its digest, but who has "
+        "the same file, bit by bit, can tell for certain that it was among them."
     )
 
 
-def _warn_of_kept_scans(kept: str) -> list[str]:
+def _warn_of_kept_scans(model: Model) -> list[str]:
+    kept, measured = model.method.facts.keeps_scans, read_measured_attacks(model.method.name)
     if not kept:
         return []
-    return [f"**It keeps numbers of single source scans**: {kept}. Share it as you would share those."]
+    found = "" if measured is None else f" {measured.describe_rows()}"
+    return [f"**It holds numbers of single source scans**: {kept}.{found} Treat it as participants' data."]
+
+
+def _describe_attacks(model: Model) -> list[str]:
+    """Say what the holder of a scan can tell, measured on the cohort of the model or else on ABIDE."""
+    measured = model.attacks or read_measured_attacks(model.method.name)
+    if measured is None:
+        return [
+            "What somebody who has a participant's scan can tell from a model of this method was not measured. "
+            "Take it that they can tell whether it was in the training set."
+        ]
+    return [measured.describe()]
+
+
+def _describe_ranges(ranges: ScanRanges) -> list[str]:
+    if ranges.least_frames is None:
+        return [f"- Ranges are not stored: fewer than {LEAST_PARTICIPANTS} participants."]
+    return [
+        f"- 95 % have at least {ranges.least_frames:.0f} frames.",
+        f"- Usual repetition time: {_describe_range(ranges.tr, 's')}.",
+        f"- Usual mean framewise displacement: {_describe_range(ranges.motion, 'mm')}.",
+        f"- Usually at most {ranges.dead_rois} ROIs without signal.",
+    ]
+
+
+def _describe_reasons(evidence: Evidence | None) -> list[str]:
+    """Say what is a flag and what a note, and how scans with each reason did at left-out sites."""
+    always = (
+        "Scans of another atlas, with regions in another order, or of noise are flagged (`foreign`), and so are scans "
+        "that the model has seen (`known`)."
+    )
+    if evidence is None or not evidence.reasons:
+        return [f"{always} Other differences are notes: whether they matter was not tested."]
+    rows = [
+        [
+            f"`{one.code}`: {REASONS[one.code]}",
+            str(one.n),
+            str(one.n_sites),
+            format_percent(one.accuracy),
+            format_percent(one.accuracy_without),
+            "not tested" if one.p is None else f"{one.p:.3f}",
+            "flag" if one.is_flag else "note",
+        ]
+        for one in evidence.reasons
+    ]
+    header = ["difference", "scans with it", "sites", "accuracy, %", "of others, %", "p", "counts as"]
+    return [
+        f"{always} Other differences are flags where scans with them did worse at left-out sites (one-sided z test of "
+        f"the accuracy, variance over scans or over sites, p < {LEVEL}; at least {LEAST_SCANS} scans of {LEAST_SITES} "
+        "sites), else notes.",
+        format_table(header, rows),
+    ]
 
 
 def _describe_evidence(evidence: Evidence | None) -> list[str]:

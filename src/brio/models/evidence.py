@@ -20,6 +20,7 @@ from ..results.format import format_percent
 from ..schemas import StoredCount, StoredNonNegative, StoredShare
 from .evidence_differences import describe_differing_settings
 from .evidence_job import compare_participants, read_evidence_job
+from .reasons import ReasonEvidence, compare_reasons, find_flagged_scans
 
 __all__ = [
     "CallRule",
@@ -157,6 +158,8 @@ class Evidence:
         Whether the job was a smoke run.
     mean_accuracy : float or None
         Mean over sites and seeds, as ``brio run`` prints it; None in models of earlier versions.
+    reasons : tuple of ReasonEvidence
+        How scans did that differ from the source scans of their fold; empty where the scans were not at hand.
     rules : tuple of CallRule, or None
         By wanted accuracy, see :func:`learn_call_rules`; None in models of earlier versions.
     """
@@ -178,6 +181,7 @@ class Evidence:
     n_two_class_sites: StoredCount | None = None
     smoke_run: bool = False
     mean_accuracy: StoredShare | None = None
+    reasons: tuple[ReasonEvidence, ...] = ()
     rules: tuple[CallRule, ...] | None = None
 
     @property
@@ -216,6 +220,7 @@ def gather_evidence(
     settings: Mapping[str, Any],
     harmonisation: HarmonisationRule,
     cohort: Cohort | None = None,
+    left_out: pd.DataFrame | None = None,
 ) -> Evidence:
     """Gather the evidence on a method from a finished job.
 
@@ -233,6 +238,9 @@ def gather_evidence(
         Of the model; likewise.
     cohort : Cohort, optional
         That cohort, whose participants are compared; without it, the job must be of the very same scans.
+    left_out : DataFrame, optional
+        What was found of the scans of each site against the others, see
+        :func:`~brio.models.ranges.check_left_out_sites`; not used where the job is of other scans.
 
     Raises
     ------
@@ -243,9 +251,10 @@ def gather_evidence(
     job = read_evidence_job(folder, name)
     assert job.predictions is not None
     differences = describe_differing_settings(job, name, settings, harmonisation)
+    is_same_cohort = bool(fingerprint) and job.summary.fingerprint == fingerprint
     if cohort is not None:
         differences += compare_participants(job, name, cohort)
-    elif not fingerprint or job.summary.fingerprint != fingerprint:
+    elif not is_same_cohort:
         raise BrioError(
             f"{folder}: is of other scans than the model; give the cohort that the model was fitted to, so that their "
             "participants and labels can be compared, or a job of that cohort"
@@ -254,6 +263,11 @@ def gather_evidence(
     summary = job.summary.methods[name]
     scans = average_seeds(own)
     (slope, slope_sd), (intercept, intercept_sd) = calibrate_sites(own)
+    reasons: tuple[ReasonEvidence, ...] = ()
+    unflagged = scans  # by which classes are called, since flagged scans never are
+    if is_same_cohort and left_out is not None:
+        reasons = compare_reasons(scans, left_out)
+        unflagged = scans[~find_flagged_scans(scans, left_out, reasons)]
     return Evidence(
         n_scans=len(scans),
         n_sites=scans["fold"].nunique(),
@@ -272,7 +286,8 @@ def gather_evidence(
         n_two_class_sites=summary.auc.n,
         smoke_run=job.summary.smoke_run,
         mean_accuracy=summary.acc.mean,
-        rules=learn_call_rules(*(scans[name].to_numpy() for name in ("label", "logit", "fold"))),
+        reasons=reasons,
+        rules=learn_call_rules(*(unflagged[name].to_numpy() for name in ("label", "logit", "fold"))),
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from ..cohort import Cohort
@@ -28,12 +29,13 @@ from ..storage import open_scratch_folder, remove_empty_folder
 from ..storage.partial import remove_quietly
 from ..training import Method, Run
 from ..version import __version__
+from .attacks import MeasuredAttacks, fit_halves, measure_attacks
 from .evidence import Evidence, gather_evidence
 from .halves import learn_interval_factor
 from .known_scans import list_known_scans
 from .model import Member, Model, TrainingFacts
 from .patterns import Patterns, read_scans, summarise_reading
-from .ranges import LEAST_SITES_OF_MODEL, ONE_SITE, learn_ranges
+from .ranges import LEAST_SITES_OF_MODEL, ONE_SITE, check_left_out_sites, learn_ranges
 
 __all__ = ["add_evidence", "complete_model", "evaluate_model", "fit_model", "remove_fit_job", "settle_final_settings"]
 
@@ -42,7 +44,7 @@ def fit_model(
     spec: JobSpec | Job,
     *,
     validation_sites: Sequence[str] = (),
-    to_share: bool = False,
+    holds_scans: bool = False,
     to_evaluate: bool = False,
     evidence: str | Path | None = None,
     folder: Path | None = None,
@@ -64,10 +66,10 @@ def fit_model(
         cohort of a job (:func:`brio.jobs.prepare_job`) is not audited again.
     validation_sites : sequence of str
         Names of the validation sites; by default they are drawn from the seed.
-    to_share : bool
-        Refuse a method that keeps numbers of single source scans, and keep no digests of them.
+    holds_scans : bool
+        Whether the model may hold numbers of single source scans; a method that keeps them is refused otherwise.
     to_evaluate : bool
-        Refuse a cohort with too few sites for :func:`evaluate_model`.
+        Evaluate the model as well, see :func:`evaluate_model`.
     evidence : str or Path, optional
         Folder of a job that evaluated the method, see :func:`gather_evidence`; it is read before anything is fitted.
     folder : Path, optional
@@ -80,7 +82,7 @@ def fit_model(
     Returns
     -------
     Model
-        Without evidence unless a folder was given, see :func:`evaluate_model`.
+        Without evidence unless it was evaluated or a folder was given.
 
     Raises
     ------
@@ -94,11 +96,7 @@ def fit_model(
     rule, harmonised = spec.harmonisation_rule, spec.harmonisation_rule.kind != "none"
     values = spec.settings_of(spec.methods[0])
     method = settle_final_settings(spec.methods[0], values, harmonised)
-    if to_share and method.facts.keeps_scans:
-        raise BrioError(
-            f"'{method.name}' cannot be fitted to share: {method.facts.keeps_scans}. Choose another method, such as "
-            "log-ridge, or leave out --share and treat the model as participants' data"
-        )
+    require_consent_to_scans(method, holds_scans)
     job = prepare_job(spec, progress, say, [method]) if prepared is None else prepared
     require_frames(job.cohort.participants, job.cohort.name, "a model, whose intervals come from re-estimates,")
     _check_number_of_sites(job.cohort, to_evaluate)
@@ -115,8 +113,20 @@ def fit_model(
         say("too few sites for validation sites: the number of epochs is chosen by inner folds")
     members = _fit_members(job, method, runs, folder)
     with job.device.network_precision():
-        model = complete_model(method, members, job.connectomes, job.cohort_before_exclusions, to_share)
+        model = complete_model(method, members, job.connectomes, job.cohort_before_exclusions)
+    if to_evaluate:
+        return evaluate_model(model, job, progress, folder=folder)
     return model if gathered is None else model.with_evidence(gathered)
+
+
+def require_consent_to_scans(method: Method, holds_scans: bool) -> None:
+    """Refuse to write numbers of single source scans, unless the user has said that the model may hold them."""
+    if method.facts.keeps_scans and not holds_scans:
+        raise BrioError(
+            f"a model of '{method.name}' holds numbers of single source scans: {method.facts.keeps_scans}. Whoever has "
+            "it can recognise participants and read their labels. Choose another method, such as log-ridge, or give "
+            "--holds-scans (holds_scans=True) and treat the model as participants' data"
+        )
 
 
 def _gather_first(folder: str | Path, job: Job, method: Method, say: Say) -> Evidence:
@@ -129,6 +139,7 @@ def _gather_first(folder: str | Path, job: Job, method: Method, say: Say) -> Evi
         asdict(method.settings),
         rule if rule.kind != "none" else HarmonisationRule(),
         job.cohort,
+        _check_left_out_sites(job.connectomes),
     )
     for words in gathered.differences:
         say(f"warning: the evidence differs from the model: {words}")
@@ -146,9 +157,13 @@ def _check_number_of_sites(cohort: Cohort, to_evaluate: bool) -> None:
         )
 
 
-def complete_model(
-    method: Method, members: Sequence[Member], connectomes: Connectomes, whole: Cohort, to_share: bool = False
-) -> Model:
+def _check_left_out_sites(connectomes: Connectomes) -> pd.DataFrame:
+    """Check the scans of each site against the ranges of the others, in so far as a model would learn from them."""
+    two_class = find_two_class_sites(connectomes.cohort)
+    return check_left_out_sites(connectomes, np.flatnonzero(np.isin(connectomes.cohort.sites, two_class)))
+
+
+def complete_model(method: Method, members: Sequence[Member], connectomes: Connectomes, whole: Cohort) -> Model:
     """Add to fitted runs what a new hospital needs: ranges of the source scans, intervals, and what was learned from.
 
     Parameters
@@ -160,8 +175,6 @@ def complete_model(
         Of the cohort that they were fitted to.
     whole : Cohort
         That cohort before exclusions.
-    to_share : bool
-        Keep no digests of single scans, by which the model would recognise them.
 
     Returns
     -------
@@ -180,7 +193,7 @@ def complete_model(
         ranges=ranges,
         mean=mean,
         training=_describe_training(cohort, whole, learned, folds[0]),
-        known_scans=None if to_share else list_known_scans(cohort.select(learned)),
+        known_scans=list_known_scans(cohort.select(learned)),
     )
     factor = learn_interval_factor(model, connectomes, learned)
     return replace(model, interval_factor=factor, patterns=_learn_patterns(model, connectomes, learned))
@@ -260,14 +273,16 @@ def define_final_model(
 
 
 def evaluate_model(
-    model: Model, spec: JobSpec, progress: Progress = silent, say: Say = ignore, folder: Path | None = None
+    model: Model, spec: JobSpec | Job, progress: Progress = silent, say: Say = ignore, folder: Path | None = None
 ) -> Model:
     """Evaluate the method of a model at every site in turn, with the settings of the model, and add the evidence.
+
+    Closed-form methods are also fitted to each half of the participants, to measure what the model gives away of them.
 
     Parameters
     ----------
     model : Model
-    spec : JobSpec
+    spec : JobSpec or Job
         That the model was fitted by.
     progress : Progress
     say : function of str
@@ -278,7 +293,8 @@ def evaluate_model(
     -------
     Model
     """
-    name = model.method.name
+    job = spec if isinstance(spec, Job) else prepare_job(spec, progress, say, [model.method])
+    spec, name = job.spec, model.method.name
     own = {k: v for k, v in asdict(model.method.settings).items() if k not in find_method(name).fixed}
     others = {k: v for k, v in spec.settings.items() if "." in k}
     if not model.method.needs_validation:
@@ -286,10 +302,11 @@ def evaluate_model(
     with _open_place(spec, folder, EVALUATION) as (evaluation, place):
         evaluation = replace(evaluation, settings={**own, **others}, protocol="loso", folds=None, records_only=True)
         run_job(evaluation, place, progress, say)
-        return add_evidence(model, place)
+        model = add_evidence(model, place, job.connectomes)
+    return replace(model, attacks=_measure_attacks(model, job))
 
 
-def add_evidence(model: Model, folder: str | Path, cohort: Cohort | None = None) -> Model:
+def add_evidence(model: Model, folder: str | Path, connectomes: Connectomes | None = None) -> Model:
     """Return a model with the evidence that a finished job has on its method, see :func:`gather_evidence`.
 
     Parameters
@@ -297,8 +314,9 @@ def add_evidence(model: Model, folder: str | Path, cohort: Cohort | None = None)
     model : Model
     folder : str or Path
         Of the job.
-    cohort : Cohort, optional
-        That the model was fitted to, after exclusions; needed where the job is not of the very same scans.
+    connectomes : Connectomes, optional
+        Of the cohort that the model was fitted to, after exclusions; needed where the job is not of the very same
+        scans. Differences of scans are tested by them; without them nothing is flagged but what the model cannot mean.
 
     Returns
     -------
@@ -307,16 +325,31 @@ def add_evidence(model: Model, folder: str | Path, cohort: Cohort | None = None)
     Raises
     ------
     BrioError
-        If the job is of another method or question, or the cohort is not that of the model.
+        If the job is of another method or question, or the connectomes are not those of the model.
     """
+    cohort = None if connectomes is None else connectomes.cohort
     if cohort is not None and not model.was_fitted_to(cohort):
         raise BrioError(
             f"{cohort.name}: is not the cohort that the model was fitted to ({model.training.cohort}, "
             f"{model.training.n_scans} scans); give that one, after exclusions"
         )
-    settings = asdict(model.method.settings)
+    settings, left_out = asdict(model.method.settings), None
+    if connectomes is not None:
+        left_out = _check_left_out_sites(connectomes)
     fingerprint, rule = model.training.fingerprint, model.harmonisation
-    return model.with_evidence(gather_evidence(folder, model.method.name, fingerprint, settings, rule, cohort))
+    evidence = gather_evidence(folder, model.method.name, fingerprint, settings, rule, cohort, left_out)
+    return model.with_evidence(evidence)
+
+
+def _measure_attacks(model: Model, job: Job) -> MeasuredAttacks | None:
+    """Measure what the method gives away, where it is fitted in closed form and the halves of enough sites allow it."""
+    if model.method.facts.epochs is not None or model.harmonisation.kind != "none":
+        return None
+    try:
+        fitted = fit_halves(model.method, job.connectomes)
+    except BrioError:  # too few participants of a class for halves
+        return None
+    return measure_attacks(model.method, job.connectomes, fitted, "this cohort")
 
 
 def _fit_members(job: Job, method: Method, runs: list[Run], folder: Path | None) -> tuple[Member, ...]:
@@ -369,7 +402,6 @@ def _describe_training(cohort: Cohort, whole: Cohort, learned: np.ndarray, fold:
     return TrainingFacts(
         cohort=cohort.name,
         fingerprint=cohort.fingerprint,
-        whole_fingerprint=whole.fingerprint,
         n_scans=len(learned),
         n_excluded=len(whole) - len(cohort),
         sites={site: (n_controls, n_patients) for site, (n_controls, n_patients) in counts.items()},

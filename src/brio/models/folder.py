@@ -44,6 +44,7 @@ from ..storage import write_sums
 from ..training import FittedRun, Method, Run, TensorSpec, group_tensors, name_tensors
 from ..version import __version__
 from .adaptation import Adaptation
+from .attacks import MeasuredAttacks
 from .card import write_card
 from .evidence import Evidence
 from .known_scans import KnownScans
@@ -54,7 +55,7 @@ from .sums import CARD, GET_AGAIN, MEAN, MODEL, ROIS, check_sums, require_listed
 
 __all__ = ["read_model", "write_model"]
 
-FORMAT = 1
+FORMAT = 2
 """Version of the format of a model folder."""
 
 PATTERNS = "patterns.safetensors"
@@ -93,10 +94,11 @@ class ModelRecord:
     members: Annotated[tuple[MemberRecord, ...], NOT_EMPTY]
     training: TrainingFacts
     ranges: ScanRanges
+    known_scans: KnownScans
     evidence: Evidence | None = None
     estimator: dict[str, Any] = field(default_factory=dict)
     adaptation: Adaptation | None = None
-    known_scans: KnownScans | None = None
+    attacks: MeasuredAttacks | None = None
 
 
 def write_model(model: Model, out: str | Path) -> None:
@@ -161,6 +163,7 @@ def _make_record(model: Model) -> ModelRecord:
         estimator=model.estimator,
         adaptation=model.adaptation,
         known_scans=model.known_scans,
+        attacks=model.attacks,
     )
 
 
@@ -242,6 +245,7 @@ def read_model(path: str | Path) -> Model:
         adaptation=record.adaptation,
         patterns=_read_patterns(folder, names, method, members, P),
         known_scans=record.known_scans,
+        attacks=record.attacks,
     )
 
 

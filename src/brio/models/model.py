@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -27,10 +28,11 @@ from ..protocol.metrics import calibrate_margins
 from ..schemas import StoredCount
 from ..training import FittedRun, Inputs, Method, Scans
 from .adaptation import Adaptation
+from .attacks import MeasuredAttacks
 from .evidence import Evidence
 from .known_scans import KnownScans
 from .patterns import Patterns
-from .ranges import ScanRanges
+from .ranges import ScanRanges, check_ranges
 
 __all__ = ["Ensemble", "Margins", "Member", "Model", "TrainingFacts", "check_atlas", "check_classes"]
 
@@ -57,8 +59,6 @@ class TrainingFacts:
     ----------
     cohort, fingerprint : str
         Name and fingerprint of the scans that were used.
-    whole_fingerprint : str
-        That of the cohort before the audit excluded scans.
     n_scans, n_excluded : int
     sites : dict of str to tuple of int
         Controls and patients of each site that the model learned from.
@@ -72,7 +72,6 @@ class TrainingFacts:
 
     cohort: str
     fingerprint: str
-    whole_fingerprint: str
     n_scans: StoredCount
     n_excluded: StoredCount
     sites: dict[str, tuple[StoredCount, StoredCount]]
@@ -208,6 +207,8 @@ class Model(Ensemble):
     mean : Tensor, shape [P, P]
         Mean connectome of the source sites.
     training : TrainingFacts
+    known_scans : KnownScans
+        By which it recognises scans that it learned from.
     evidence : Evidence or None
         None where it was not evaluated.
     estimator : dict
@@ -216,8 +217,8 @@ class Model(Ensemble):
         To one hospital, see :func:`~brio.models.adapt_model`. It changes logits and probabilities, never margins.
     patterns : tuple of Patterns
         What each member reads, over the scans that it learned from; empty where its method explains nothing.
-    known_scans : KnownScans or None
-        By which it recognises scans that it learned from; None where it was fitted to be shared.
+    attacks : MeasuredAttacks or None
+        What models of half of its cohort give away of participants; None where that was not measured.
     """
 
     atlas: Atlas
@@ -227,11 +228,12 @@ class Model(Ensemble):
     ranges: ScanRanges
     mean: Tensor
     training: TrainingFacts
+    known_scans: KnownScans
     evidence: Evidence | None = None
     estimator: dict[str, Any] = field(default_factory=dict)
     adaptation: Adaptation | None = None
     patterns: tuple[Patterns, ...] = ()
-    known_scans: KnownScans | None = None
+    attacks: MeasuredAttacks | None = None
 
     def __repr__(self) -> str:
         seeds, training = len(self.members), self.training
@@ -253,20 +255,19 @@ class Model(Ensemble):
         return bool(cohort.fingerprint) and cohort.fingerprint == self.training.fingerprint
 
     def find_learned_scans(self, cohort: Cohort) -> np.ndarray:
-        """Find the scans that the model learned from; one that was fitted to be shared knows whole cohorts only.
+        """Find the scans that the model learned from. Shape [n], bool."""
+        return self.known_scans.recognise(cohort)
 
-        Parameters
-        ----------
-        cohort : Cohort
+    def find_known_scans(self, cohort: Cohort) -> np.ndarray:
+        """Find the scans that the model has seen, learned from or adapted to. Shape [n], bool."""
+        adapted = None if self.adaptation is None else self.adaptation.known_scans
+        learned = self.find_learned_scans(cohort)
+        return learned if adapted is None else learned | adapted.recognise(cohort)
 
-        Returns
-        -------
-        ndarray of bool, shape [n]
-        """
-        if self.known_scans is not None:
-            return self.known_scans.recognise(cohort)
-        fingerprints = (self.training.fingerprint, self.training.whole_fingerprint)
-        return np.full(len(cohort), bool(cohort.fingerprint) and cohort.fingerprint in fingerprints)
+    def check_scans(self, plain: Connectomes) -> pd.DataFrame:
+        """Say in what scans differ from those of the model, see :func:`~brio.models.ranges.check_ranges`."""
+        flags = () if self.evidence is None else [one.code for one in self.evidence.reasons if one.is_flag]
+        return check_ranges(self.ranges, self.mean, plain, self.find_known_scans(plain.cohort), flags)
 
     def with_evidence(self, evidence: Evidence) -> Model:
         """Return the same model with evidence."""

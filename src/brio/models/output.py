@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from ..cohort import Cohort
 from ..results.files import create_whole_folder, write_atomically, write_csv, write_json
@@ -13,7 +14,7 @@ from ..storage import write_sums
 from .external import score_labelled_scans, tabulate_scores
 from .model import Model
 from .predict import ScanPredictions, find_called, find_flagged
-from .ranges import describe_reasons
+from .reasons import describe_codes
 from .remarks import warn_of_other_classes, warn_of_unnamed_rois
 
 __all__ = ["summarise_predictions", "write_predictions"]
@@ -81,12 +82,12 @@ def summarise_predictions(model: Model, cohort: Cohort, predictions: ScanPredict
     list of str
     """
     table = predictions.table
-    outside = int((table["in_range"] == "no").sum())
     lines = [*warn_of_unnamed_rois(model, cohort), *_warn_of_known_scans(model, cohort)]
     lines += warn_of_other_classes(model, cohort)
     scans = "1 scan" if len(table) == 1 else f"{len(table)} scans"
-    why = f": {describe_reasons(table)}" if outside else ""
-    lines.append(f"{scans} predicted, {outside} out of range of the model{why} (columns in_range, reasons)")
+    lines.append(f"{scans} predicted, {_count_reasons(table, 'flag', 'flagged')}")
+    if (table["notes"] != "").any():
+        lines.append(f"notes, which change no prediction: {_count_reasons(table, 'notes', 'with one')}")
     lines += _describe_calls(model, predictions)
     if model.evidence is not None and model.evidence.smoke_note:
         lines.append(f"warning: {_start_small(model.evidence.smoke_note)}")
@@ -96,6 +97,12 @@ def summarise_predictions(model: Model, cohort: Cohort, predictions: ScanPredict
             "not; the adapted model was not evaluated"
         )
     return lines
+
+
+def _count_reasons(table: pd.DataFrame, column: str, words: str) -> str:
+    """Count the scans with a code in a column, and these codes."""
+    n = int((table[column] != "").sum())
+    return f"{n} {words}" + (f": {describe_codes(table[column])} (columns {column}, reasons)" if n else "")
 
 
 def _describe_calls(model: Model, predictions: ScanPredictions) -> list[str]:

@@ -14,7 +14,6 @@ from ..device import resolve_device
 from ..domains import Accuracy, InnerShare, Reestimates, require_number
 from .evidence import CallRule, choose_rule
 from .model import Model, check_atlas, check_classes
-from .ranges import check_ranges
 from .regions import compute_region_contributions
 
 __all__ = [
@@ -45,8 +44,9 @@ class ScanPredictions:
         ``participant_id``, or the name of the scan where participants have several; ``probability`` of the second class
         and ``margin``; ``low`` and ``high``, the prediction interval of the probability for equally many other minutes
         of this scan; ``agreement``, the share of re-estimates on the same side; ``predicted``, the name of the class,
-        or "no call" (empty where the model was not evaluated); ``interval_crosses_half`` (yes or no);
-        ``in_range`` (yes or no) with ``reasons`` and ``distance_rank``.
+        or "no call" (empty where the model was not evaluated); ``interval_crosses_half`` (yes or no); ``distance`` to
+        the mean connectome; ``flag`` and ``notes``, codes of what differs from the scans of the model, and ``reasons``,
+        the same in words (:func:`~brio.models.ranges.check_ranges`).
     contributions : DataFrame or None
         What each factor adds to the margin: ``participant_id``, ``seed``, ``factor``, ``contribution``; the factor
         ``intercept`` completes the sum. None where the method has no factors.
@@ -124,11 +124,11 @@ def predict_scans(
             "agreement": ((resampled > 0) == (logit > 0)[:, None]).mean(1),
         }
     )
-    ranges = check_ranges(model.ranges, model.mean, plain)
+    checked = model.check_scans(plain)
     evaluated = model.evidence is not None
-    table["predicted"] = call_scans(logit, rule, model.classes, find_flagged(ranges)) if evaluated else ""
+    table["predicted"] = call_scans(logit, rule, model.classes, find_flagged(checked)) if evaluated else ""
     table["interval_crosses_half"] = np.where((table["low"] < 0.5) & (table["high"] > 0.5), "yes", "no")
-    table = pd.concat([table, ranges], axis=1)
+    table = pd.concat([table, checked], axis=1)
     return ScanPredictions(table, _list_contributions(model, cohort, contributions), rule, logit, regions)
 
 
@@ -155,8 +155,8 @@ def compute_half_width(resampled: np.ndarray, level: float = LEVEL) -> np.ndarra
 
 
 def find_flagged(checked: pd.DataFrame) -> np.ndarray:
-    """Find the scans that get no call whatever their logit: those out of range. Shape [n], bool."""
-    return np.asarray(checked["in_range"] == "no")
+    """Find the scans that get no call whatever their logit: those with a flag. Shape [n], bool."""
+    return np.asarray(checked["flag"] != "")
 
 
 def find_called(table: pd.DataFrame) -> np.ndarray:

@@ -1,9 +1,10 @@
-"""What the scans looked like that a model learned from, and whether a new scan is like them."""
+"""What the scans looked like that a model learned from, and in what a new scan differs from them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,20 +14,35 @@ from torch import Tensor
 from ..cohort import Cohort
 from ..connectome import Connectomes, source_mean
 from ..errors import BrioError
-from ..schemas import NOT_EMPTY, StoredCount, StoredNonNegative
+from ..protocol import average_margins
+from ..schemas import StoredCount, StoredNonNegative
+from .reasons import CANNOT_BE_MEANT, REASONS
 
-__all__ = ["ScanRanges", "check_ranges", "describe_reasons", "learn_ranges", "rank_distances"]
+__all__ = [
+    "ScanRanges",
+    "check_left_out_sites",
+    "check_ranges",
+    "learn_ranges",
+]
+
+PARTICIPANTS_BEHIND = 10
+"""Every stored limit has at least so many participants beyond it, so that it says nothing about one of them."""
+
+LEAST_PARTICIPANTS = 4 * PARTICIPANTS_BEHIND
+"""Fewer have no quartile with so many beyond it: their ranges are not stored."""
 
 SHORT_SHARE = 0.05
-"""All but this share of the source scans have at least the frames that a new scan is compared with."""
+"""All but this share of the source participants have at least the frames that a new scan is compared with."""
 
 TOLERATED_SHARE = 0.95
 """A scan is short where it has less than this share of them; a few frames do not matter."""
 
-UNLIKE_SHARE = 0.01
-"""A scan is unlike the source scans where no more than this share of them lies as far from the mean connectome."""
+FENCE = 1.5
+"""Continuous quantities are usual up to so many interquartile ranges of their logarithm beyond the quartiles."""
 
-_N_DISTANCES = 101
+FOREIGN_DISTANCE = 0.9
+"""Distance from which a scan is foreign to every model; to most it is so from a smaller one on, see `ScanRanges`."""
+
 LEAST_SITES_OF_MODEL = 2
 ONE_SITE = (
     f"a model for other hospitals needs at least {LEAST_SITES_OF_MODEL} sites with both classes: how far a new "
@@ -37,28 +53,34 @@ ONE_SITE = (
 
 @dataclass(frozen=True)
 class ScanRanges:
-    """Ranges of the source scans of a model.
+    """What is usual among the source participants of a model; all None where they are fewer than 40.
 
     Attributes
     ----------
-    least_frames : float
-        Frames that 95 % of the source scans have at least.
-    tr, motion, edge_sd : tuple of two float, or None
-        Smallest and largest repetition time in seconds, mean framewise displacement, and standard deviation of the
-        edges of a connectome. None where the cohort does not say.
-    dead_rois : int
-        Largest number of ROIs without signal.
-    distances : tuple of float
-        Quantiles, evenly spaced from 0 to 1, of the distance of a source scan to the mean connectome of all other
-        source sites, see :func:`measure_distances`.
+    least_frames : float or None
+        Frames that 95 % of the source participants have at least.
+    tr : tuple of two float, or None
+        Repetition time in seconds that ten participants or more have at most, and at least.
+    motion, edge_sd : tuple of two float, or None
+        Tukey's fences of the logarithms of mean framewise displacement, and of the standard deviation of the edges of a
+        connectome. None where the cohort does not say.
+    dead_rois : int or None
+        ROIs without signal that ten participants or more have at least.
+    distance : float or None
+        The upper one of the distance to the mean connectome of all other source sites.
     """
 
-    least_frames: StoredNonNegative
-    tr: tuple[float, float] | None
-    motion: tuple[float, float] | None
-    edge_sd: tuple[float, float] | None
-    dead_rois: StoredCount
-    distances: Annotated[tuple[float, ...], NOT_EMPTY]
+    least_frames: StoredNonNegative | None = None
+    tr: tuple[float, float] | None = None
+    motion: tuple[float, float] | None = None
+    edge_sd: tuple[float, float] | None = None
+    dead_rois: StoredCount | None = None
+    distance: StoredNonNegative | None = None
+
+    @property
+    def foreign_distance(self) -> float:
+        """Half way from what is usual to a distance of one, which connectomes have that share nothing."""
+        return FOREIGN_DISTANCE if self.distance is None else min(FOREIGN_DISTANCE, (1 + self.distance) / 2)
 
 
 def learn_ranges(connectomes: Connectomes, source: np.ndarray) -> tuple[ScanRanges, Tensor]:
@@ -81,29 +103,56 @@ def learn_ranges(connectomes: Connectomes, source: np.ndarray) -> tuple[ScanRang
     BrioError
         If all source scans are of one site.
     """
+    return _learn_ranges(connectomes, _describe_scans(connectomes), source)
+
+
+def _learn_ranges(connectomes: Connectomes, facts: pd.DataFrame, source: np.ndarray) -> tuple[ScanRanges, Tensor]:
     sites = connectomes.cohort.sites[source]
-    names = np.unique(sites)
+    names, own = np.unique(sites, return_inverse=True)
     if len(names) < LEAST_SITES_OF_MODEL:
         raise BrioError(ONE_SITE)
-    means = {e: connectomes.site_mean(source[sites == e]) for e in names}
-    distances = np.empty(len(source))
-    for e in names:
-        others = source_mean([means[other] for other in names if other != e])
-        distances[sites == e] = measure_distances(connectomes, source[sites == e], others)
-    facts = _describe_scans(connectomes).iloc[source]
-    ranges = ScanRanges(
-        least_frames=float(np.quantile(facts["frames"], SHORT_SHARE)),
-        tr=_find_range(facts["tr"]),
-        motion=_find_range(facts["motion"]),
-        edge_sd=_find_range(facts["edge_sd"]),
-        dead_rois=int(facts["dead_rois"].max()),
-        distances=tuple(np.quantile(distances, np.linspace(0, 1, _N_DISTANCES)).tolist()),
+    means = [connectomes.site_mean(source[sites == e]) for e in names]
+    mean = source_mean(means).cpu()
+    if len(np.unique(connectomes.cohort.participant_ids[source])) < LEAST_PARTICIPANTS:
+        return ScanRanges(), mean
+    others = torch.stack([source_mean(means[:e] + means[e + 1 :]) for e in range(len(means))])
+    distances = measure_distances(connectomes, source, others)[np.arange(len(source)), own]
+    usual = pd.DataFrame(
+        average_margins(connectomes.cohort, source, facts.iloc[source].assign(distance=distances).to_numpy())[1],
+        columns=[*facts.columns, "distance"],
     )
-    return ranges, source_mean(list(means.values())).cpu()
+    dead_rois = _find_limits(usual["dead_rois"])
+    distance = _find_fences(usual["distance"])
+    frames = _find_limits(usual["frames"], SHORT_SHARE)
+    ranges = ScanRanges(
+        least_frames=None if frames is None else frames[0],
+        tr=_find_limits(usual["tr"]),
+        motion=_find_fences(usual["motion"]),
+        edge_sd=_find_fences(usual["edge_sd"]),
+        dead_rois=None if dead_rois is None else int(dead_rois[1]),
+        distance=None if distance is None else distance[1],
+    )
+    return ranges, mean
 
 
-def measure_distances(connectomes: Connectomes, scans: np.ndarray, mean: Tensor) -> np.ndarray:
-    """Measure how far connectomes lie from a mean connectome: one minus the correlation over edges with signal.
+def _find_limits(values: pd.Series, share: float = 0.0) -> tuple[float, float] | None:
+    """Find the smallest and largest values with a share of the participants beyond, ten of them at least."""
+    known = np.sort(values.dropna())
+    beyond = max(PARTICIPANTS_BEHIND, int(share * len(known)))
+    return (float(known[beyond - 1]), float(known[-beyond])) if len(known) >= LEAST_PARTICIPANTS else None
+
+
+def _find_fences(values: pd.Series) -> tuple[float, float] | None:
+    """Find Tukey's fences on a logarithmic scale, which depend on participants by the quartiles alone."""
+    known = values.dropna()
+    if len(known) < LEAST_PARTICIPANTS:
+        return None
+    low, high = np.quantile(np.log(known.clip(lower=1e-6)), [0.25, 0.75])
+    return float(np.exp(low - FENCE * (high - low))), float(np.exp(high + FENCE * (high - low)))
+
+
+def measure_distances(connectomes: Connectomes, scans: np.ndarray, means: Tensor) -> np.ndarray:
+    """Measure how far connectomes lie from mean connectomes: one minus the correlation over edges with signal.
 
     A correlation ignores how strong the edges of a scan are as a whole. The distance is near one for regions in
     another order, for another atlas and for noise.
@@ -112,30 +161,32 @@ def measure_distances(connectomes: Connectomes, scans: np.ndarray, mean: Tensor)
     ----------
     connectomes : Connectomes
     scans : ndarray of int64, shape [n]
-    mean : Tensor, shape [P, P]
+    means : Tensor, shape [m, P, P]
 
     Returns
     -------
-    ndarray of float64, shape [n]
+    ndarray of float64, shape [n, m]
     """
     u, v = torch.triu_indices(connectomes.n_rois, connectomes.n_rois, 1, device=connectomes.device)
-    y = mean.to(connectomes.full)[u, v].double()
-    distances = np.empty(len(scans))
-    for k, i in enumerate(scans.tolist()):
-        live = connectomes.alive[i]
-        used = live[u] & live[v]
-        pair = torch.stack([connectomes.full[i][u, v].double()[used], y[used]])
-        distances[k] = 1.0 - float(torch.corrcoef(pair)[0, 1].nan_to_num(0.0))
-    return distances
+    y = means.to(connectomes.full)[:, u, v].double().T
+    distances = []
+    for chunk in torch.from_numpy(scans).split(256):
+        live = connectomes.alive[chunk]
+        w = (live[:, u] & live[:, v]).double()  # [c, edges]
+        x = connectomes.full[chunk][:, u, v].double() * w
+        n = w.sum(1, keepdim=True)
+        sum_x, sum_y = x.sum(1, keepdim=True), w @ y
+        covariance = x @ y - sum_x * sum_y / n
+        variances = ((x * x).sum(1, keepdim=True) - sum_x**2 / n, w @ (y * y) - sum_y**2 / n)
+        correlation = covariance / (variances[0] * variances[1]).clamp_min(0.0).sqrt()
+        distances.append(1.0 - correlation.nan_to_num(0.0, 0.0, 0.0).clamp(-1.0, 1.0).cpu().numpy())
+    return np.concatenate(distances)
 
 
-def rank_distances(ranges: ScanRanges, distances: np.ndarray) -> np.ndarray:
-    """Return the share of source scans that lie at least as far from the mean connectome as each scan. Shape [n]."""
-    return 1.0 - np.searchsorted(np.array(ranges.distances), distances, side="left") / len(ranges.distances)
-
-
-def check_ranges(ranges: ScanRanges, mean: Tensor, connectomes: Connectomes) -> pd.DataFrame:
-    """Compare scans with the source scans of a model.
+def check_ranges(
+    ranges: ScanRanges, mean: Tensor, connectomes: Connectomes, known: np.ndarray, flags: Iterable[str] = ()
+) -> pd.DataFrame:
+    """Say of every scan in what it differs from the source scans of a model.
 
     Parameters
     ----------
@@ -144,81 +195,110 @@ def check_ranges(ranges: ScanRanges, mean: Tensor, connectomes: Connectomes) -> 
         Mean connectome of the source sites.
     connectomes : Connectomes
         Of the scans to predict.
+    known : ndarray of bool, shape [n]
+        Scans that the model has seen.
+    flags : iterable of str
+        Codes that are flags by the evidence of the model.
 
     Returns
     -------
     DataFrame, one row per scan
-        ``distance_rank``, see :func:`rank_distances`; ``in_range``, ``yes`` or ``no``; ``reasons``, in words, for
-        ``no``, and what could not be checked.
+        ``distance`` to the mean connectome; ``flag`` and ``notes``, codes separated by spaces, see
+        :data:`~brio.models.reasons.REASONS`;
+        ``reasons``, all of them in words.
     """
     facts = _describe_scans(connectomes)
-    rank = rank_distances(ranges, measure_distances(connectomes, np.arange(len(connectomes)), mean))
-    reasons: list[list[str]] = [[] for _ in range(len(facts))]
-    for found, scan, rank_of_scan in zip(reasons, facts.to_dict("records"), rank, strict=True):
-        if scan["frames"] < TOLERATED_SHARE * ranges.least_frames:
-            found.append(f"short: {scan['frames']} frames, usual {ranges.least_frames:.0f} or more")
-        if scan["dead_rois"] > ranges.dead_rois:
-            found.append(f"{scan['dead_rois']} ROIs without signal, at most {ranges.dead_rois} in training")
-        for name, words, tolerance in _LIMITS:
-            limits, value = getattr(ranges, name), scan[name]
-            if limits is None or np.isnan(value):
-                continue
-            if not limits[0] * (1 - tolerance) <= value <= limits[1] * (1 + tolerance):
-                found.append(words.format(value, *limits))
-        if rank_of_scan <= UNLIKE_SHARE:
-            share = f"{1 - UNLIKE_SHARE:.0%}"
-            found.append(f"unlike the source scans: farther from their mean connectome than {share} of them")
-    unknown = ["repetition time unknown" if ranges.tr and np.isnan(tr) else "" for tr in facts["tr"]]
+    facts["distance"] = measure_distances(connectomes, np.arange(len(facts)), mean[None])[:, 0]
+    found = _find_reasons(ranges, facts)
+    found["known"] = known
+    flagging = {*CANNOT_BE_MEANT, *flags}
+    codes = [[code for code in REASONS if scan[code]] for scan in found.to_dict("records")]
     return pd.DataFrame(
         {
-            "distance_rank": rank,
-            "in_range": ["no" if found else "yes" for found in reasons],
-            "reasons": ["; ".join(filter(None, [*found, u])) for found, u in zip(reasons, unknown, strict=True)],
+            "distance": facts["distance"],
+            "flag": [" ".join(c for c in own if c in flagging) for own in codes],
+            "notes": [" ".join(c for c in own if c not in flagging) for own in codes],
+            "reasons": [
+                "; ".join(_write_reason(code, scan, ranges) for code in own)
+                for own, scan in zip(codes, facts.to_dict("records"), strict=True)
+            ],
         }
     )
 
 
-def describe_reasons(checked: pd.DataFrame) -> str:
-    """Count for what reasons scans are out of range.
+def _find_reasons(ranges: ScanRanges, facts: pd.DataFrame) -> pd.DataFrame:
+    """Find by code what holds of each scan, without what needs the scans themselves. One bool column per code."""
+    never = pd.Series(data=False, index=facts.index)
+
+    def lies_outside(name: str, tolerance: float = 0.0) -> pd.Series:
+        limits = getattr(ranges, name)
+        if limits is None:
+            return never
+        return (facts[name] < limits[0] * (1 - tolerance)) | (facts[name] > limits[1] * (1 + tolerance))
+
+    foreign = facts["distance"] > ranges.foreign_distance
+    least_frames, dead_rois = ranges.least_frames, ranges.dead_rois
+    return pd.DataFrame(
+        {
+            "foreign": foreign,
+            "short": never if least_frames is None else facts["frames"] < TOLERATED_SHARE * least_frames,
+            "dead_rois": never if dead_rois is None else facts["dead_rois"] > dead_rois,
+            "tr": lies_outside("tr", 0.01),
+            "motion": lies_outside("motion"),
+            "edge_sd": lies_outside("edge_sd"),
+            "far": never if ranges.distance is None else (facts["distance"] > ranges.distance) & ~foreign,
+            "tr_unknown": facts["tr"].isna() if ranges.tr is not None else never,
+        }
+    )
+
+
+def _write_reason(code: str, scan: dict[Any, Any], ranges: ScanRanges) -> str:
+    """Write a reason as words, with the number of the scan and what is usual."""
+    if code == "foreign":
+        return (
+            f"distance {scan['distance']:.2f} to the mean connectome, where 1 is nothing in common: another atlas, "
+            "regions in another order, or noise"
+        )
+    if code == "known":
+        return "the model has seen this scan"
+    if code == "short":
+        return f"short: {scan['frames']} frames, usually {ranges.least_frames:.0f} or more"
+    if code == "dead_rois":
+        return f"{scan['dead_rois']} ROIs without signal, usually at most {ranges.dead_rois}"
+    if code == "tr_unknown":
+        return "repetition time unknown"
+    if code == "far":
+        return f"distance {scan['distance']:.2f} to the mean connectome, usually at most {ranges.distance:.2f}"
+    words = {
+        "tr": "repetition time {:.3g} s, usually {:.3g} to {:.3g} s",
+        "motion": "mean framewise displacement {:.2f} mm, usually {:.2f} to {:.2f} mm",
+        "edge_sd": "spread of the edges {:.2f}, usually {:.2f} to {:.2f}",
+    }[code]
+    return words.format(scan[code], *getattr(ranges, code))
+
+
+def check_left_out_sites(connectomes: Connectomes, learned: np.ndarray) -> pd.DataFrame:
+    """Check the scans of each site against the ranges of the others, as a new site would be.
 
     Parameters
     ----------
-    checked : DataFrame, one row per scan
-        With the columns ``in_range`` and ``reasons`` of :func:`check_ranges`.
+    connectomes : Connectomes
+    learned : ndarray of int64, shape [n]
+        Positions of the scans that a model learns from.
 
     Returns
     -------
-    str
-        Commonest first; a scan may have several reasons. Empty where all scans are in range.
-
-    Examples
-    --------
-    >>> reasons = ["short: 20 frames, usual 100 or more", "short: 30 frames; repetition time 3 s", ""]
-    >>> describe_reasons(pd.DataFrame({"in_range": ["no", "no", "yes"], "reasons": reasons}))
-    '2 short, 1 repetition time'
+    DataFrame, one row per participant
+        The index is ``participant_id``; one column of bool per code, true where it holds of any of their scans.
     """
-    outside = checked["reasons"][checked["in_range"] == "no"]
-    counts = {kind: int(outside.str.contains(kind).sum()) for kind in _KINDS}
-    ordered = sorted((kind for kind in _KINDS if counts[kind]), key=lambda kind: -counts[kind])
-    return ", ".join(f"{counts[kind]} {_KINDS[kind]}" for kind in ordered)
-
-
-_KINDS = {
-    "short: ": "short",
-    "ROIs without signal": "ROIs without signal",
-    r"repetition time \d": "repetition time",
-    "mean framewise displacement": "motion",
-    "spread of the edges": "spread of the edges",
-    "unlike the source scans": "unlike the source scans",
-}
-"""Regular expression by which a reason is recognised, and its name in a count."""
-
-_LIMITS = (
-    ("tr", "repetition time {:.3g} s, {:.3g} to {:.3g} s in training", 0.01),
-    ("motion", "mean framewise displacement {:.2f} mm, {:.2f} to {:.2f} mm in training", 0.0),
-    ("edge_sd", "spread of the edges {:.2f}, {:.2f} to {:.2f} in training", 0.0),
-)
-"""Quantities with a lower and an upper limit: name, words for a scan outside, tolerance as a share."""
+    cohort, facts = connectomes.cohort, _describe_scans(connectomes)
+    parts = []
+    for site in np.unique(cohort.sites):
+        here = np.flatnonzero(cohort.sites == site)
+        ranges, mean = _learn_ranges(connectomes, facts, learned[cohort.sites[learned] != site])
+        own = facts.iloc[here].assign(distance=measure_distances(connectomes, here, mean[None])[:, 0])
+        parts.append(_find_reasons(ranges, own))
+    return pd.concat(parts).sort_index().groupby(cohort.participant_ids).any()
 
 
 def _describe_scans(connectomes: Connectomes) -> pd.DataFrame:
@@ -244,8 +324,3 @@ def _read_numbers(cohort: Cohort, column: str) -> np.ndarray:
     if column not in cohort.participants:
         return np.full(len(cohort), np.nan)
     return pd.to_numeric(cohort.participants[column], errors="coerce").to_numpy(dtype=float)
-
-
-def _find_range(values: pd.Series) -> tuple[float, float] | None:
-    known = values.dropna()
-    return (float(known.min()), float(known.max())) if len(known) else None

@@ -41,7 +41,7 @@ def render_prediction_page(model: Model, cohort: Cohort, predictions: ScanPredic
     """
     from ..models.external import score_labelled_scans
     from ..models.output import summarise_predictions
-    from ..models.predict import find_called
+    from ..models.predict import find_called, find_flagged
 
     table, scores = predictions.table, score_labelled_scans(cohort, predictions)
     classes = model.classes if model.classes != ("0", "1") else ("control", "patient")
@@ -52,7 +52,7 @@ def render_prediction_page(model: Model, cohort: Cohort, predictions: ScanPredic
         "classes": classes,
         "cohort_classes": cohort.classes if cohort.classes != ("0", "1") else ("control", "patient"),
         "n_called": int(find_called(table).sum()),
-        "n_outside": int((table["in_range"] == "no").sum()),
+        "n_flagged": int(find_flagged(table).sum()),
         "lines": summarise_predictions(model, cohort, predictions),
         "rows": _list_rows(cohort, predictions, _name_speakers(model, predictions)),
         "speakers": _describe_speakers(predictions),
@@ -89,7 +89,7 @@ def _list_rows(cohort: Cohort, predictions: ScanPredictions, speakers: list[list
                 "predicted": scan["predicted"],
                 "call": "none" if scan["predicted"] == NO_CALL else "called" if scan["predicted"] else "",
                 "crosses": scan["interval_crosses_half"] == "yes",
-                "outside": scan["in_range"] == "no",
+                "flagged": scan["flag"] != "",
                 "reasons": scan["reasons"],
                 "speakers": speakers[k],
                 "label": labels[k],

@@ -1,0 +1,196 @@
+"""What somebody who holds a participant's scan can tell from a model, measured by models of half of the participants.
+
+``measured_attacks.csv`` has the figures of ABIDE; ``benchmarks/model_attacks.py`` writes it.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import torch
+
+from .. import draws
+from ..connectome import Connectomes
+from ..protocol import Fold, auc, make_training_fold
+from ..protocol.folds import assign_stratified_folds
+from ..results.format import format_count
+from ..schemas import StoredCount, StoredShare
+from ..training import FittedRun, Method, Run
+
+__all__ = ["MeasuredAttacks", "fit_halves", "measure_attacks", "read_measured_attacks"]
+
+MEASURED = "measured_attacks.csv"
+
+
+@dataclass(frozen=True)
+class MeasuredAttacks:
+    """What a model of half of the participants of each site gives away of them; mean over both halves.
+
+    Attributes
+    ----------
+    method, cohort : str
+    n_scans, n_sites : int
+        Of the cohort, both halves.
+    membership : float
+        AUC by which a scan tells whether it was in the training set: by how well the margin fits its label, how large
+        it is, or the product of the coefficients with what is peculiar to the scan, whichever tells most.
+    diagnosis_in, diagnosis_out : float
+        AUC of the margin for the label, of scans in the training set and of others.
+    rows_diagnosis : float or None
+        AUC for the label of what is stored of single scans; None where nothing is.
+    rows_recognised, rows : int or None
+        Participants whose stored numbers are found by one half of their scan, or by site, sex and age, and participants
+        with stored numbers.
+    """
+
+    method: str
+    cohort: str
+    n_scans: StoredCount
+    n_sites: StoredCount
+    membership: StoredShare
+    diagnosis_in: StoredShare
+    diagnosis_out: StoredShare
+    rows_diagnosis: StoredShare | None = None
+    rows_recognised: StoredCount | None = None
+    rows: StoredCount | None = None
+
+    def describe(self) -> str:
+        """Say in a sentence what the holder of a scan can tell."""
+        return (
+            "Somebody who has a participant's scan can tell whether it was in the training set: AUC "
+            f"{self.membership:.2f} for models of half of the participants of {self.cohort} ({self.n_scans:,} scans of "
+            f"{format_count(self.n_sites, 'site')}), where 0.50 is guessing. For scans in the training set the "
+            f"prediction gives the label away: AUC {self.diagnosis_in:.2f}, of other participants of the same sites "
+            f"{self.diagnosis_out:.2f}."
+        )
+
+    def describe_rows(self) -> str:
+        """Say in a sentence what stored numbers of single scans give away; empty where there are none."""
+        if self.rows is None or self.rows_diagnosis is None:
+            return ""
+        return (
+            f"Measured on {self.cohort}: the stored numbers of {self.rows_recognised} of {self.rows} participants were "
+            f"found again with one half of their scan, or with their site, sex and age, and they tell the label with "
+            f"AUC {self.rows_diagnosis:.4f}."
+        )
+
+
+def fit_halves(
+    method: Method, connectomes: Connectomes, seed: int = 0, n_halves: int = 2
+) -> list[tuple[FittedRun, Fold, np.ndarray]]:
+    """Fit a method to one half of the participants of each site and class, then to the other.
+
+    Parameters
+    ----------
+    method : Method
+        With the settings of a final model.
+    connectomes : Connectomes
+    seed : int
+        Draws the halves.
+    n_halves : int
+        1 fits to the first half only.
+
+    Returns
+    -------
+    list of tuple
+        The fitted run, its fold, and which scans were in its half, shape [n]; sites with one class in a half are in
+        neither.
+    """
+    cohort = connectomes.cohort
+    dealt = assign_stratified_folds(
+        draws.addresses(cohort.participant_ids), cohort.sites, cohort.labels, n_folds=2, seed=seed
+    )
+    fitted = []
+    for half in range(n_halves):
+        members = np.flatnonzero(dealt == half)
+        fold = make_training_fold(cohort.select(members), seed, "auto" if method.needs_validation else 0)
+        fold = replace(fold, source=members[fold.source], validation=members[fold.validation])
+        (run,) = method.fit(connectomes, [Run(fold, seed)])
+        fitted.append((run, fold, dealt == half))
+    return fitted
+
+
+def measure_attacks(
+    method: Method, connectomes: Connectomes, fitted: list[tuple[FittedRun, Fold, np.ndarray]], name: str
+) -> MeasuredAttacks:
+    """Measure what models of halves give away of the participants they were fitted to.
+
+    Parameters
+    ----------
+    method : Method
+    connectomes : Connectomes
+    fitted : list of tuple
+        Of :func:`fit_halves`.
+    name : str
+        Of the cohort, for people.
+
+    Returns
+    -------
+    MeasuredAttacks
+    """
+    cohort, scores = connectomes.cohort, []
+    for run, fold, inside in fitted:
+        usable = np.flatnonzero(~np.isin(cohort.sites, fold.one_class_sites))
+        scores.append(_attack(method, run, connectomes, usable, inside[usable]))
+    n_sites = len(np.unique(cohort.sites))
+    return MeasuredAttacks(method.name, name, len(cohort), n_sites, *np.mean(scores, axis=0).tolist())
+
+
+def _attack(
+    method: Method, run: FittedRun, connectomes: Connectomes, scans: np.ndarray, inside: np.ndarray
+) -> tuple[float, float, float]:
+    """AUC for having been inside, and for the label inside and outside.
+
+    The attacker has half of the participants outside, by which to know what is usual at each site.
+    """
+    cohort = connectomes.cohort.select(scans)
+    inputs, index = method.gather_inputs(connectomes), torch.from_numpy(scans).to(connectomes.device)
+    margin = np.concatenate([method.predict(run, inputs.take(part)).margin for part in index.split(256)]).astype(float)
+    sign = np.where(cohort.labels == 1, 1.0, -1.0)
+    dealt = assign_stratified_folds(draws.addresses(cohort.participant_ids), cohort.sites, cohort.labels, 2, seed=1)
+    reference = ~inside & (dealt == 0)
+    centred = _centre_by_site(margin[:, None], cohort.sites, reference)[:, 0]
+    guesses = [sign * centred, np.abs(centred)]
+    explanation = method.explain(run)
+    if explanation is not None and explanation.coefficients is not None:
+        edges = method.read_explained(run, inputs.take(index)).edges
+        x = _centre_by_site(np.asarray(edges, dtype=float), cohort.sites, reference)
+        guesses.append(sign * (x @ _whiten(np.asarray(explanation.coefficients, dtype=float), x[reference])))
+    tested, label = ~reference, cohort.labels
+    membership = max(auc(inside[tested], guess[tested]) for guess in guesses)
+    return membership, auc(label[inside], margin[inside]), auc(label[~inside], margin[~inside])
+
+
+def _centre_by_site(values: np.ndarray, sites: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """Subtract from the scans of each site the mean of its reference scans, or of all where it has none."""
+    centred = values - values[reference].mean(0)
+    for site in np.unique(sites[reference]):
+        centred[sites == site] = values[sites == site] - values[reference & (sites == site)].mean(0)
+    return centred
+
+
+def _whiten(w: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Multiply coefficients by the inverse covariance of reference scans, so that what scans have in common drops out.
+
+    A linear model is a weighted sum of its source scans; of this sum, a scan then finds little but itself.
+    """
+    ridge = (x**2).sum() / x.size  # mean variance of an edge
+    x = x / np.sqrt(len(x))
+    return np.asarray((w - x.T @ np.linalg.solve(x @ x.T + ridge * np.eye(len(x)), x @ w)) / ridge)
+
+
+def read_measured_attacks(method: str) -> MeasuredAttacks | None:
+    """Read what was measured of a method on ABIDE; None where it was not."""
+    lines = (files(__package__) / MEASURED).read_text(encoding="utf-8").splitlines()
+    for row in csv.DictReader(lines):
+        if row["method"] == method:
+            values: dict[str, Any] = {
+                k: v if k in ("method", "cohort") else json.loads(v or "null") for k, v in row.items()
+            }
+            return MeasuredAttacks(**values)
+    return None
