@@ -130,14 +130,14 @@ def detectable_difference(error: float, df: float = np.inf, *, alpha: float = 0.
     Returns
     -------
     float
-        NaN where the standard error is not known.
+        NaN where the standard error is not known, or is zero: scores that do not vary say nothing of their spread.
 
     Examples
     --------
     >>> round(detectable_difference(1.0), 3), round(detectable_difference(1.0, 19), 3)
     (2.802, 2.954)
     """
-    if np.isnan(error):
+    if not error > 0:
         return float("nan")
     if not np.isfinite(df):
         return float(error * (ndtri(1 - alpha / 2) + ndtri(power)))

@@ -7,6 +7,7 @@ Two means of AUC over test sites are estimated. The *mean over sites* gives ever
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -59,13 +60,17 @@ def assess_auc(sites: pd.DataFrame, covariances: pd.DataFrame, method: str) -> d
     Returns
     -------
     dict of PeopleTest
-        By :data:`ESTIMANDS`; empty where no site has an AUC.
+        By :data:`ESTIMANDS`, with intervals inside [0, 1]; empty where no site has an AUC.
     """
     areas = collect_areas(sites, covariances, [method])
     if areas is None:
         return {}
     one = np.array([1.0])
-    return {name: assess_over_people(areas, one, weigh(areas), null=CHANCE) for name, weigh in ESTIMANDS.items()}
+    tests = {name: assess_over_people(areas, one, weigh(areas), null=CHANCE) for name, weigh in ESTIMANDS.items()}
+    return {
+        name: replace(test, low=float(np.maximum(test.low, 0)), high=float(np.minimum(test.high, 1)))
+        for name, test in tests.items()
+    }
 
 
 def compare_over_people(
@@ -166,4 +171,4 @@ def summarise_people(predictions: pd.DataFrame, protocol: str, method: str) -> d
 
 
 def _interval(test: PeopleTest) -> tuple[float, float] | None:
-    return None if np.isnan(test.error) else (max(0.0, test.low), min(1.0, test.high))
+    return None if np.isnan(test.error) else (test.low, test.high)
