@@ -9,6 +9,7 @@ import pandas as pd
 from scipy.special import expit, logit
 
 from ..drawing import make_panels, series_style
+from ..formatting import format_count
 from ..protocol.calibration import reliability_curve
 from ..protocol.recalibration import SiteMean, average_over_sites, fit_recalibration, split_brier
 from ..results.format import format_interval, format_number, join_names
@@ -98,11 +99,14 @@ def _describe(name: str, means: dict[tuple[str, str], SiteMean], sites: pd.DataF
         off = sites[(sites[quantity] - _IDEAL[quantity]).abs() > 1.96 * se]
         listed = f" ({join_names(map(str, off.index))})" if len(off) else ""
         sentences.append(
-            f"{shown}, {words}: mean over {mean.n} sites {format_number(mean.mean)} (95 % interval "
+            f"{shown}, {words}: mean over {format_count(mean.n, 'site')} {format_number(mean.mean)} (95 % interval "
             f"{format_interval((mean.low, mean.high), format_number)}; at a new site "
             f"{format_interval((mean.new_low, mean.new_high), format_number)}; calibrated would be "
-            f"{_IDEAL[quantity]:g}). The interval of {len(off)} of {mean.n} sites excludes it{listed}."
+            f"{_IDEAL[quantity]:g}). The interval of {len(off)} of {format_count(mean.n, 'site')} excludes it{listed}."
         )
+        if mean.n < len(sites):
+            without = f"{len(sites) - mean.n} of {format_count(len(sites), 'site')}"
+            sentences[-1] += f" It cannot be estimated at {without}: one class, or classes that do not overlap there."
     return sentences
 
 

@@ -115,6 +115,6 @@ def summarise_sites(auc: pd.Series, n_pairs: np.ndarray) -> dict[str, float]:
         ``AUC`` with ``low`` and ``high``, its 95 % interval over sites; and ``pair-weighted AUC``.
     """
     scores = 100 * auc.to_numpy(dtype=float)
-    low, high = compute_site_interval(scores)
+    low, high = t_interval(scores, limits=(0.0, 100.0))
     weighted = float(weigh_by_pairs(scores, n_pairs))
     return {"AUC": float(np.nanmean(scores)), "low": low, "high": high, "pair-weighted AUC": weighted}

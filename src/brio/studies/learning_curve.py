@@ -193,7 +193,10 @@ def _fit_subsets(context: StudyContext, method: Method, subsets: list[_Subset]) 
 
 
 def _summarise_arm(context: StudyContext, rows: pd.DataFrame) -> pd.DataFrame:
-    """One row per point of the curves, in percent; differences are to all source scans."""
+    """One row per point of the curves, in percent; differences are to all source scans.
+
+    Where cells are small, a larger share may keep no more participants, which are then the same: one point.
+    """
     summary = []
     for axis, label in _AXES.items():
         own = rows[rows["axis"] == axis]
@@ -215,7 +218,7 @@ def _summarise_arm(context: StudyContext, rows: pd.DataFrame) -> pd.DataFrame:
                 "difference high": np.nan if np.isinf(size) else high,
             }
             summary.append(point | {"runs": len(here)})
-    return pd.DataFrame(summary)
+    return pd.DataFrame(summary).drop_duplicates(["against", "source participants"], keep="last")
 
 
 def _describe(summary: pd.DataFrame, several: bool) -> list[str]:
