@@ -84,12 +84,15 @@ class SiteCalibration:
     ----------
     slope : SiteMean
         1 is calibrated; below 1 probabilities are too extreme. Mean over sites, seeds of a site averaged first.
+    n_sites : int
+        Test sites, also those without a slope.
     predicted : float
         Mean probability of the positive class over all participants, seeds averaged.
     n_seeds : int
     """
 
     slope: SiteMean
+    n_sites: int
     predicted: float
     n_seeds: int
 
@@ -241,7 +244,7 @@ def _describe_calibration(predictions: pd.DataFrame) -> SiteCalibration:
     sites = pd.DataFrame(rows).groupby("fold").mean()
     slope = average_over_sites(sites["slope"].to_numpy(), sites["se"].to_numpy())
     people = predictions.groupby("participant_id")["probability"].mean()
-    return SiteCalibration(slope, float(people.mean()), predictions["seed"].nunique())
+    return SiteCalibration(slope, len(sites), float(people.mean()), predictions["seed"].nunique())
 
 
 def _find_detectable_auc(arm: EvidenceArm) -> float | None:

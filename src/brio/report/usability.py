@@ -169,10 +169,13 @@ def describe_site_calibration(answers: Answers, classes: ClassNames) -> str:
     confusion = answers.confusion
     share = f" (share of {classes.positives}: {format_percent(confusion.prevalence)} %)" if confusion else ""
     averaged = f", {format_count(calibration.n_seeds, 'seed')} averaged" if calibration.n_seeds > 1 else ""
+    n_sites = format_count(slope.n, "site")
+    if slope.n < calibration.n_sites:
+        n_sites = f"{slope.n} of {calibration.n_sites} sites (elsewhere one class, or classes that do not overlap)"
     text = (
         f"{answers.arm.name}{averaged}: mean probability of all participants "
         f"{format_percent(calibration.predicted)} %{share}. Slope, fitted at each test site, mean over "
-        f"{format_count(slope.n, 'site')}: {format_number(slope.mean)}"
+        f"{n_sites}: {format_number(slope.mean)}"
     )
     if slope.low == slope.low:  # three sites or more
         text += (

@@ -100,7 +100,8 @@ def _describe_difference(evidence: Evidence, comparison: Comparison) -> str:
     n_tests = len(comparison.differences)
     corrected = f"corrected for {n_tests} comparisons" if n_tests > 1 else ""
     if row["warning"]:
-        return f"{text}, but {units} are too few to reach p < {ALPHA:g}{f' {corrected}' if corrected else ''}."
+        link = ", but" if row["better"] + row["worse"] else ";"
+        return f"{text}{link} {units} are too few to reach p < {ALPHA:g}{f' {corrected}' if corrected else ''}."
     test = "Wilcoxon signed-rank test" if arm.protocol == "loso" else "corrected resampled t-test"
     basis = ", ".join(filter(None, [state_p(row["p_holm"]), f"{test} over {units}", corrected]))
     verdict = "a significant difference" if row["p_holm"] <= ALPHA else "not a significant difference"
