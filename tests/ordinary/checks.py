@@ -1,0 +1,158 @@
+"""Computations of what commands answer that share no code with brio: numpy, scipy and scikit-learn alone."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from cohorts import People
+from scipy import stats
+from sklearn.linear_model import Ridge
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, recall_score, roc_auc_score
+
+TEXT = {"participant_id": str, "fold": str, "site": str, "test_sites": str, "validation_sites": str}
+
+
+def read(path: Path) -> pd.DataFrame:
+    """Read a table; names that look like numbers stay names."""
+    return pd.read_csv(path, dtype=TEXT, keep_default_na=False, na_values=[""])
+
+
+def close(found: object, expected: object, tolerance: float = 1e-9) -> None:
+    """Compare numbers, among which NaN stands for None."""
+    found, expected = (np.array([np.nan if v is None else v for v in np.ravel(x)], float) for x in (found, expected))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance)
+
+
+def check_job(folder: Path, people: People, n_methods: int, n_seeds: int, protocol: str = "loso") -> None:
+    """Recompute everything that a job says of its predictions, and its counts from the participants table."""
+    runs, predictions = read(folder / "results.csv"), read(folder / "predictions.csv")
+    table = people.table.drop_duplicates("participant_id").set_index("participant_id")
+    tested = predictions.groupby(["method", "seed"])["participant_id"]
+    assert len(tested) == n_methods * n_seeds
+    assert tested.apply(lambda ids: sorted(ids) == sorted(table.index)).all(), "each participant is tested once"
+    for column in ("site", "label"):
+        assert (predictions[column].to_numpy() == table[column].loc[predictions["participant_id"]].to_numpy()).all()
+    for run in runs.to_dict("records"):
+        _check_run(run, predictions, table, protocol)
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["n_scans"], len(summary["seeds"])) == (len(people.table), n_seeds)
+    for name, method in summary["methods"].items():
+        _check_summary(method, runs[runs["method"] == name], predictions[predictions["method"] == name], protocol)
+
+
+def _check_run(run: dict, predictions: pd.DataFrame, table: pd.DataFrame, protocol: str) -> None:
+    """Scores of one run, and that no participant is on two sides."""
+    key = (predictions[["method", "fold", "seed"]] == [run["method"], run["fold"], run["seed"]]).all(axis=1)
+    label, logit, probability = (predictions.loc[key, c].to_numpy() for c in ("label", "logit", "probability"))
+    predicted = (logit > 0).astype(int)
+    expected = {
+        "acc": accuracy_score(label, predicted),
+        "sensitivity": recall_score(label, predicted, zero_division=np.nan),
+        "specificity": recall_score(label, predicted, pos_label=0, zero_division=np.nan),
+        "brier": ((probability - label) ** 2).mean(),
+    }
+    if len(set(label)) == 2:
+        expected |= {"auc": roc_auc_score(label, logit), "balanced_acc": balanced_accuracy_score(label, predicted)}
+        assert pd.isna(run["note"]) or "one class only" in run["note"]
+    else:
+        assert np.isnan(run["auc"])
+        assert "the test scans hold one class only" in run["note"]
+    close([run[name] for name in expected], list(expected.values()))
+    assert run["n_test"] == key.sum()
+    if protocol == "loso":
+        test, validation = {run["fold"]}, set(str(run["validation_sites"]).split(";")) - {"nan"}
+        both = table.groupby("site")["label"].nunique() == 2
+        source = set(both.index[both]) - test - validation
+        assert not test & validation
+        assert run["n_test"] == (table["site"] == run["fold"]).sum()
+        assert run["n_validation"] == table["site"].isin(validation).sum()
+        assert run["n_source"] in (table["site"].isin(source).sum(), table["site"].isin(source | validation).sum())
+
+
+def _check_summary(method: dict, runs: pd.DataFrame, predictions: pd.DataFrame, protocol: str) -> None:
+    """Means, standard deviations and intervals over sites, or over folds, and over participants."""
+    by = ["fold"] if protocol == "loso" else ["seed", "fold"]
+    for name in ("auc", "acc", "balanced_acc", "sensitivity", "specificity", "brier"):
+        values = runs.groupby(by)[name].mean().dropna().to_numpy()
+        n, share = len(values), runs["n_test"].mean() / (runs["n_source"].mean() + runs["n_validation"].mean())
+        close([method[name]["mean"], method[name]["sd"]], [values.mean(), values.std(ddof=1) if n > 1 else np.nan])
+        assert method[name]["n"] == n
+        scale = np.sqrt(1 / n + (share if protocol == "kfold" else 0))
+        half = stats.t.ppf(0.975, n - 1) * values.std(ddof=1) * scale
+        if name == "auc" or protocol == "loso":
+            close(method[name]["interval"], np.clip([values.mean() - half, values.mean() + half], 0, 1))
+    if protocol == "loso":
+        areas, errors, weights = _over_participants(predictions)
+        for found, w in ((method["auc"] | {"interval": method["auc_interval_over_people"]}, np.full(len(areas), 1.0)),
+                         (method["pair_weighted_auc"], weights)):  # fmt: skip
+            w = w / w.sum()
+            half = stats.norm.ppf(0.975) * np.sqrt((w**2 * errors).sum())
+            close(found["mean"], w @ areas)
+            if np.isfinite(half):
+                close(found["interval"], np.clip([w @ areas - half, w @ areas + half], 0, 1))
+            assert 0 <= found["mean"] <= 1, "an area is no more than all pairs"
+
+
+def _over_participants(predictions: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Area, DeLong's variance and number of pairs of each test site, placements averaged over seeds."""
+    rows = []
+    for _, site in predictions.groupby("fold"):
+        if site["label"].nunique() < 2:
+            continue
+        margins = site.pivot(index="participant_id", columns="seed", values="logit")
+        label = site.drop_duplicates("participant_id").set_index("participant_id")["label"].loc[margins.index]
+        patient, control = margins[label == 1].to_numpy(), margins[label == 0].to_numpy()
+        order = ((patient[:, None] > control[None]) + 0.5 * (patient[:, None] == control[None])).mean(axis=2)
+        variance = order.mean(1).var(ddof=1) / len(patient) + order.mean(0).var(ddof=1) / len(control)
+        rows.append((order.mean(), variance, order.size))
+    return tuple(np.array(rows).T)
+
+
+def fisher_z(people: People) -> np.ndarray:
+    """Edges of each scan; NaN where a region has no signal."""
+    upper = np.triu_indices(people.scans[0].shape[1], 1)
+    with np.errstate(invalid="ignore"):
+        return np.array([np.arctanh(np.corrcoef(scan.T.astype(float))[upper]) for scan in people.scans])
+
+
+def check_ridge(folder: Path, people: People) -> None:
+    """Margins of every run of ridge are those of scikit-learn's Ridge with the penalty that was chosen."""
+    X, y = fisher_z(people), 2.0 * people.table["label"].to_numpy() - 1
+    sites, ids = people.table["site"].to_numpy(), people.table["participant_id"]
+    found = read(folder / "predictions.csv")
+    records = [json.loads(path.read_text()) for path in folder.glob("runs/*/run.json")]
+    records = [record for record in records if record["row"]["method"] == "ridge"]
+    assert records
+    for record in records:
+        row = record["row"]
+        source, test = np.isin(sites, record["source_sites"]), sites == row["fold"]
+        means = [pd.DataFrame(X[sites == site]).mean() for site in record["source_sites"]]
+        filled = np.where(np.isnan(X), pd.concat(means, axis=1).mean(axis=1), X)  # sites have equal weight
+        margin = Ridge(alpha=record["details"]["penalty"]).fit(filled[source], y[source]).predict(filled[test])
+        own = found[(found["method"] == "ridge") & (found["fold"] == row["fold"]) & (found["seed"] == row["seed"])]
+        expected = pd.Series(margin).groupby(ids[test].to_numpy()).mean()
+        close(own.set_index("participant_id")["logit"].loc[expected.index], expected, 2e-5)
+
+
+def same_predictions(first: Path, second: Path, tolerance: float = 1e-6, renamed: dict | None = None) -> None:
+    """The same margins, probabilities and scores of the same participants."""
+    tables = []
+    for folder, names in ((first, renamed), (second, None)):
+        table = read(folder / "predictions.csv")
+        table["participant_id"] = table["participant_id"].map(names) if names else table["participant_id"]
+        tables.append(table.set_index(["method", "fold", "seed", "participant_id"]).sort_index())
+    one, other = tables
+    assert list(one.index) == list(other.index)
+    close(other["probability"], one["probability"], tolerance)
+    scale = np.maximum(1, one["logit"].abs())
+    close(other["logit"] / scale, one["logit"] / scale, 10 * tolerance)
+    scores = ["auc", "acc", "validation_auc"]
+    rows = [read(f / "results.csv").set_index(["method", "fold", "seed"]).sort_index()[scores] for f in (first, second)]
+    close(rows[1], rows[0])
+
+
+def numbers(text: str) -> list[float]:
+    """All numbers of a text."""
+    return [float(word) for word in re.findall(r"-?\d+(?:\.\d+)?", text)]

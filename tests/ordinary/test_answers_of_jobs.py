@@ -1,0 +1,175 @@
+"""Jobs on ordinary cohorts: every number is that of an independent computation, whatever the order and the names."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from checks import check_job, check_ridge, close, read, same_predictions
+from cohorts import BUILDERS, build, rename, run_job, shuffle
+
+from brio.methods import list_methods
+from commands import command
+
+LINEAR = ("ridge", "logistic", "svm", "log-ridge")
+CONTROLS = ("covariates-only", "length-only", "dead-rois-only")
+FAST = ("3 sites", "two per class", "two sessions", "one-class site", "dead region")
+KFOLD = (("protocol__n_folds", 3), ("protocol__validation_folds", 1))
+ALL = [entry.name for entry in list_methods()]
+NETWORKS = ("gcn", "dann", "brio")
+TOLERANCE = {"core": 1e-4}
+"""Scaffolds are computed in single precision."""
+
+
+def soak(values, fast):
+    """Mark all but some values as long."""
+    return [value if value in fast else pytest.param(value, marks=pytest.mark.soak) for value in values]
+
+
+@pytest.mark.parametrize("seeds", soak([1, 3], [3]))
+@pytest.mark.parametrize("name", soak(BUILDERS, FAST))
+def test_scores_and_intervals_are_those_of_the_predictions(name, seeds):
+    folder, people = run_job(name, "ridge", "covariates-only", seeds=seeds), BUILDERS[name]()
+    check_job(folder, people, n_methods=2, n_seeds=seeds)
+    check_ridge(folder, people)
+
+
+@pytest.mark.parametrize("seeds", soak([1, 3], [3]))
+@pytest.mark.parametrize("name", soak(BUILDERS, ["named"]))
+def test_k_fold_scores_are_those_of_the_predictions(name, seeds):
+    folder = run_job(name, "ridge", "length-only", seeds=seeds, protocol="kfold", settings=KFOLD)
+    check_job(folder, BUILDERS[name](), n_methods=2, n_seeds=seeds, protocol="kfold")
+    people = BUILDERS[name]().table.drop_duplicates("participant_id")
+    for _, fold in read(folder / "predictions.csv").groupby(["method", "seed", "fold"]):
+        for label in (0, 1):  # balanced: classes are dealt evenly
+            assert abs((fold["label"] == label).sum() - (people["label"] == label).sum() / 3) < 1
+
+
+@pytest.mark.parametrize("name", soak(BUILDERS, ["4 sites", "dead region", "two sessions"]))
+def test_the_order_of_participants_decides_nothing(name):
+    methods = (*LINEAR, *CONTROLS)
+    same_predictions(run_job(name, *methods), run_job(name, *methods, change=shuffle))
+
+
+@pytest.mark.parametrize("name", soak(BUILDERS, ["numbered"]))
+def test_names_of_participants_decide_nothing_where_nothing_is_drawn(name):
+    methods = (*LINEAR, *CONTROLS)
+    ids = [BUILDERS[name]().table["participant_id"], rename(BUILDERS[name]()).table["participant_id"]]
+    first, second = run_job(name, *methods), run_job(name, *methods, change=rename)
+    same_predictions(first, second, renamed=dict(zip(*ids, strict=True)))
+
+
+@pytest.mark.parametrize("method", soak([m for m in ALL if m not in (*LINEAR, *CONTROLS)], ["gcn", "brio-plus"]))
+def test_the_order_of_participants_decides_nothing_of_any_method(method):
+    first, second = (run_job("5 sites", method, change=change, folds=("site01",)) for change in (None, shuffle))
+    same_predictions(first, second, TOLERANCE.get(method, 1e-6))
+    assert read(first / "predictions.csv")["logit"].std() > 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("method", ALL)
+@pytest.mark.parametrize("name", ["3 sites", "one-class site"])
+def test_every_method_answers_and_its_scores_are_right(name, method):
+    if method == "core-scaffold" and name == "3 sites":
+        pytest.skip("needs validation sites")
+    check_job(run_job(name, method), BUILDERS[name](), n_methods=1, n_seeds=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("3 sites", "gcn"),
+        *(
+            pytest.param(name, method, marks=pytest.mark.soak)
+            for name in ("3 sites", "4 sites", "5 sites", "two per class")
+            for method in (*NETWORKS, "gsat", "brainood")
+            if (name, method) not in (("3 sites", "gcn"), ("two per class", "brio"))
+        ),
+    ],
+)
+def test_checkpoints_at_every_epoch_change_nothing(name, method):
+    plain, stored = (run_job(name, method, checkpoint_every=every) for every in (0, 0.001))
+    pd.testing.assert_frame_equal(read(plain / "predictions.csv"), read(stored / "predictions.csv"))
+
+
+def test_separable_classes_are_separated_and_printed_as_such():
+    folder = run_job("separable", "ridge", "logistic", seeds=3)
+    check_job(folder, BUILDERS["separable"](), n_methods=2, n_seeds=3)
+    assert (read(folder / "results.csv")["auc"] == 1).all()
+    probability = read(folder / "predictions.csv").query("method == 'ridge'")["probability"]
+    assert probability.between(1e-4, 1 - 1e-4).all(), "no certainty from few scans"
+    said = command("compare", folder)
+    assert said.status == 0
+    rows = [line.split(" | ") for line in said.out.splitlines() if line.startswith(("| ridge", "| logistic"))]
+    assert rows[0][1:4] == ["100.0", "100.0 to 100.0", "100.0 to 100.0"]
+    differences = [row[-1].strip(" |") for row in rows if len(row) > 8 or row[1] == "6"]
+    assert differences == ["-"], "differences of none say nothing of what could have been detected"
+    command("report", folder, "--out", folder.parent / "separable.html")
+    page = (folder.parent / "separable.html").read_text()
+    assert "have the same mean AUC (95 % interval of the difference 0.0 to 0.0); 6 sites are too few" in page
+    assert "a mean AUC of 50.0 % or more" not in page
+
+
+def test_chance_is_not_called_better_than_chance():
+    folder = run_job("chance", *LINEAR, seeds=3)
+    said = command("compare", folder)
+    for line in said.out.splitlines():
+        cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
+        if cells[0] in LINEAR and len(cells) == 8:
+            assert min(float(cells[6]), float(cells[7])) > 0.05
+    assert command("report", folder, "--out", folder.parent / "report.html").status == 0
+    assert "is not shown to be better than chance" in (folder.parent / "report.html").read_text()
+
+
+def test_a_confound_is_found_by_the_confound_baseline():
+    folder = run_job("confounded", "ridge", *CONTROLS, seeds=3)
+    auc = read(folder / "results.csv").groupby("method")["auc"].mean()
+    assert auc["covariates-only"] > 0.99
+    assert max(auc["length-only"], auc["dead-rois-only"]) == 0.5
+    said = command("table", folder)
+    assert "covariates-only reaches AUC 100.0 (100.0 to 100.0) at unseen sites without a connectome" in said.out
+    assert "length-only reaches" not in said.out
+
+
+@pytest.mark.parametrize("name", soak(BUILDERS, ["unequal scans", "two sessions", "one-class site"]))
+def test_the_audit_counts_what_the_table_holds(name):
+    people = BUILDERS[name]()
+    said, table = command("audit", build(name)), people.table.drop_duplicates("participant_id")
+    assert said.status == 0
+    n_scans, n_sites = len(people.table), table["site"].nunique()
+    of = f" of {len(table)} participants" if len(table) < n_scans else ""
+    counts = [f"{(table['label'] == k).sum()} {word}" for k, word in ((0, "control"), (1, "patient"))]
+    assert f"{n_scans} scans{of} at {n_sites} sites: {', '.join(counts)}\n" in said.out
+    short = sum(len(scan) < 40 for scan in people.scans)
+    assert (f"{short} of {n_scans} scans; {n_scans - short} remain" in said.out) == (short > 0)
+    lengths = [len(scan) for scan in people.scans if len(scan) >= 40]
+    assert f"{min(lengths)} to {max(lengths)} frames" in said.out
+    dead = [(scan.std(axis=0) == 0).sum() for scan in people.scans]
+    assert (f"{np.count_nonzero(dead)} scans, up to {max(dead)} of 12 ROIs" in said.out) == any(dead)
+    one_class = table.groupby("site")["label"].nunique() == 1
+    assert ("one class only: none" in said.out) == (not one_class.any())
+
+
+@pytest.mark.parametrize("name", soak(BUILDERS, ["3 sites", "one-class site"]))
+def test_tables_print_the_numbers_of_the_files(name):
+    folder = run_job(name, "ridge", "covariates-only", seeds=3)
+    said = command("table", folder)
+    assert said.status == 0
+    values = read(folder / "results.csv").groupby(["method", "fold"])[["auc", "acc"]].mean()
+    for method, own in values.groupby("method"):
+        row = next(line for line in said.out.splitlines() if f"| {method} |" in line)
+        for metric in ("auc", "acc"):
+            mean, sd = own[metric].mean(), own[metric].std(ddof=1)
+            assert f"| {100 * mean:.1f} ± {100 * sd:.1f} |" in row
+    compared = command("compare", folder)
+    assert compared.status == 0
+    difference = (values.loc["covariates-only"] - values.loc["ridge"])["auc"].dropna()
+    row = next(
+        line for line in compared.out.splitlines() if line.startswith(f"| covariates-only | {len(difference)} |")
+    )
+    assert row.split(" | ")[2] == f"{100 * difference.mean():+.1f}".replace("+0.0", "0.0")
+    better, worse = (difference > 1e-12).sum(), (difference < -1e-12).sum()
+    assert row.split(" | ")[4:6] == [str(better), str(worse)]
+    for number in (
+        cell for line in compared.out.splitlines() if line.startswith("| ridge") for cell in line.split("|")
+    ):
+        assert all(0 <= float(part) <= 100 for part in number.split(" to ") if " to " in number)
+    close(read(folder / "sites.csv").groupby("method")["auc"].mean(), values["auc"].groupby("method").mean())
