@@ -118,7 +118,7 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize("reader", ["table", *(pytest.param(name, marks=soak) for name in READERS)])
+@pytest.mark.parametrize("reader", ["table", *(pytest.param(name, marks=soak) for name in READERS if name != "table")])
 @pytest.mark.parametrize("name", ["numbered", *(pytest.param(n, marks=soak) for n in ("named", "unequal scans"))])
 def test_an_imported_cohort_is_what_was_written(name, reader, tmp_path):
     people, (kind, write) = BUILDERS[name](), READERS[reader]
@@ -254,9 +254,10 @@ def test_tuning_chooses_the_best_validation_score_of_each_fold(method):
     out = new_folder()
     words = ["--method", method, "--budget", "3", "--seeds", "1", "--oracle", "--quiet", "--device", "cpu"]
     words += ["--set", "epochs=2"] if method == "gcn" else []
-    succeed("tune", build("5 sites"), *words, "--out", out)
+    said = succeed("tune", build("5 sites"), *words, "--out", out)
     if method == "svm":
-        assert not (out / "configurations.csv").exists() or len(read(out / "configurations.csv"))
+        assert "'svm' has nothing to tune and is run with the settings it has" in said
+        same_predictions(run_job("5 sites", "svm"), out, 1e-12)
         return
     tried = read(out / "configurations.csv")
     chosen = read(out / "results.csv").set_index("fold")["validation_auc"]
