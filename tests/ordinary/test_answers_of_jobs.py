@@ -116,6 +116,7 @@ def test_separable_classes_are_separated_and_printed_as_such():
     rows = [line.split(" | ") for line in said.out.splitlines() if line.startswith(("| ridge", "| logistic"))]
     assert rows[0][1:4] == ["100.0", "100.0 to 100.0", "100.0 to 100.0"]
     differences = [row[-1].strip(" |") for row in rows if len(row) > 8 or row[1] == "6"]
+    assert "logistic: no site differs, so there is nothing to test." in said.out
     assert differences == ["-"], "differences of none say nothing of what could have been detected"
     command("report", folder, "--out", folder.parent / "separable.html")
     page = (folder.parent / "separable.html").read_text()

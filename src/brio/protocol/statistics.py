@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import BrioError, nearest
-from ..formatting import format_p
+from ..formatting import format_count, format_p
 from .intervals import detectable_difference
 from .paired_tests import Difference, adjust_holm, compare_by_corrected_t, compare_by_signed_rank
 
@@ -165,10 +165,13 @@ class TooFew:
     def __str__(self) -> str:
         if self.smallest_p is None:
             return f"{self.n} {self.units} in common: nothing to compare"
+        one = self.units.removesuffix("s")
+        if self.n == 0:
+            return f"no {one} differs, so there is nothing to test"
         corrected = "" if self.reachable is None else f" ({format_p(self.reachable)} after Holm's correction)"
         return (
-            f"{self.n} {self.units} that differ are too few to reach p < {self.alpha:g}: "
-            f"even if all agreed, p would be {format_p(self.smallest_p)}{corrected}"
+            f"{format_count(self.n, f'{one} that differs is', f'{one}s that differ are')} too few to reach "
+            f"p < {self.alpha:g}: even if all agreed, p would be {format_p(self.smallest_p)}{corrected}"
         )
 
 
