@@ -49,7 +49,7 @@ def test_k_fold_scores_are_those_of_the_predictions(name, seeds):
 @pytest.mark.parametrize(
     ("name", "methods"),
     [
-        ("4 sites", ("svm", "log-ridge")),
+        ("5 sites", ("svm", "log-ridge")),
         ("dead region", ("ridge", "dead-rois-only")),
         *(pytest.param(name, (*LINEAR, *CONTROLS), marks=pytest.mark.soak) for name in BUILDERS),
     ],
@@ -184,7 +184,7 @@ def test_tables_print_the_numbers_of_the_files(name):
     row = next(
         line for line in compared.out.splitlines() if line.startswith(f"| covariates-only | {len(difference)} |")
     )
-    assert row.split(" | ")[2] == f"{100 * difference.mean():+.1f}".replace("+0.0", "0.0")
+    close(float(row.split(" | ")[2]), 100 * difference.mean(), 0.0501)
     better, worse = (difference > 1e-12).sum(), (difference < -1e-12).sum()
     assert row.split(" | ")[4:6] == [str(better), str(worse)]
     for number in (
