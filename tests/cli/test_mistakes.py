@@ -80,7 +80,10 @@ MISTAKES = [
     # files of one's own
     ("import tabel scans --out new", "there is no kind of cohort 'tabel', did you mean 'table'?"),
     (f"{TABLE} --atlas rois.tsv", "--atlas-table"),
-    ("import table fc --out new", "is a connectome, not a time series; import such files with 'brio import fc'"),
+    ("import table fc --out new", "is a square symmetric matrix (a connectome, covariance or the like)"),
+        "import table fc --out new",
+        "is a square symmetric matrix (a connectome, covariance or the like), not a time series",
+    ),
     ("import fc scans --out new", "a connectome is square, one row and one column per ROI. Time series are imported"),
     (f"{FC} --measure r", "--measure r: is unknown; known: correlation, fisher-z"),
     ("import table scans/p1.npy --out new", "is a file; give the folder that holds the scans, such as scans"),

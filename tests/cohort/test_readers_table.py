@@ -1,5 +1,6 @@
 """A participants table and one file a scan; also what all kinds share: options, labels, provenance."""
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import brio
 from brio import BrioError
 from brio.cohort.readers import READERS, import_cohort, summarise_import
 from brio.cohort.readers.labels import map_labels
+from brio.cohort.readers.matching import match_by_name
 from brio.cohort.readers.participants import read_participants
 
 HEAD = "participant_id\tsite\tlabel\n"
@@ -254,3 +256,34 @@ def test_every_kind_checks_its_folders_first(kind, folder, tmp_path):
 
 def test_name(folder, tmp_path):
     assert import_cohort("table", folder, tmp_path / "out", name="north").name == "north"
+
+
+def test_codes_stay_text_and_numbers_stay_numbers(tmp_path):
+    src = tmp_path / "study"
+    src.mkdir()
+    rows = ["participant_id\tsite\tlabel\tuid\tcode\taccession\tage"]
+    for i in range(4):
+        np.save(src / f"p{i}.npy", np.random.default_rng(i).normal(size=(50, 4)))
+        accession = "" if i == 0 else f"123456789012345{i}789"
+        rows.append(f"p{i}\tS{i // 2}\t{i % 2}\t1284000000000000000{i}\t00{i}\t{accession}\t{20 + i}")
+    (src / "participants.tsv").write_text("\n".join(rows) + "\n")
+    cohort = import_cohort("table", src, tmp_path / "out")
+    people = cohort.participants
+    assert people["uid"].tolist() == [f"1284000000000000000{i}" for i in range(4)]
+    assert people["code"].tolist() == ["000", "001", "002", "003"]
+    assert people["accession"].tolist()[1:] == [f"123456789012345{i}789" for i in (1, 2, 3)]
+    assert people["age"].tolist() == [20, 21, 22, 23]
+    assert cohort.save(tmp_path / "again").fingerprint == cohort.fingerprint
+
+
+def test_ids_that_match_nothing_are_compared_in_a_few_seconds():
+    n = 6000  # each with each took minutes
+    rows = [{"participant_id": f"9{i:05d}"} for i in range(n)]
+    files = [Path(f"study-x_{i:05d}_bold.csv") for i in range(n)]
+    start = time.monotonic()
+    scans, skipped = match_by_name(rows, files, set(), "participants.tsv")
+    assert time.monotonic() - start < 20
+    assert (len(scans), len(skipped)) == (0, 2 * n)
+    rows = [{"participant_id": f"{i:05d}"} for i in range(n)]
+    _, skipped = match_by_name(rows, [Path(f"x{i:05d}_bold.csv") for i in range(n)], set(), "participants.tsv")
+    assert "names of files have 'x' in front: write x00000 in the table" in skipped[0]["reason"]
