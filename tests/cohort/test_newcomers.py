@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from brio import BrioError, Cohort
@@ -204,7 +205,7 @@ def test_sites_that_differ_in_capitals_alone_get_a_warning(tmp_path):
     cohort = import_cohort("table", src, tmp_path / "out")
     assert set(cohort.sites) == {"NYU", "nyu", "Yale  1"}
     (warning,) = cohort.provenance["warnings"]
-    assert warning.startswith("the sites 'NYU' (2 scans) and 'nyu' (1 scan) differ in capitals or blanks alone")
+    assert warning.startswith("the sites 'NYU' (2 scans) and 'nyu' (1 scan) differ in capitals, blanks or")
     assert json.loads((tmp_path / "out" / "cohort.json").read_text())["provenance"]["warnings"] == [warning]
 
 
@@ -235,3 +236,60 @@ def test_row_names_of_r_in_a_table_are_named_as_such(tmp_path):
     (tmp_path / "participants.csv").write_text("\n".join([rows[0], "p1,A,0,x", "p2,B,1"]))
     with pytest.raises(BrioError, match=r"row 1 has 4 cells, the header 3$"):
         read_participants(tmp_path / "participants.csv")
+
+
+@pytest.mark.parametrize(
+    ("header", "names"),
+    [
+        ("2001,2002,2101,2102,2111", ["2001", "2002", "2101", "2102", "2111"]),
+        ("1,2,3,5,6", ["1", "2", "3", "5", "6"]),
+        ("1.0,2.0,3.0,4.0,5.0", ["roi001", "roi002", "roi003", "roi004", "roi005"]),
+    ],
+)
+def test_a_header_of_codes_is_no_frame(tmp_path, header, names):
+    frames = np.random.default_rng(0).normal(size=(50, 5))
+    rows = [",".join(f"{value:.5f}" for value in frame) for frame in frames]
+    (tmp_path / "p1.csv").write_text("\n".join([header, *rows]))
+    series = read_series(tmp_path / "p1.csv")
+    assert len(series.frames) == 50
+    assert list(series.columns or [f"roi{u:03d}" for u in range(1, 6)]) == names
+    # whole numbers above whole numbers may be a frame
+    (tmp_path / "p2.csv").write_text("\n".join(["7,3,9", "4,5,6", "1,8,2"]))
+    assert len(read_series(tmp_path / "p2.csv").frames) == 3
+
+
+def test_a_region_without_signal_in_every_scan_is_a_warning(tmp_path):
+    src = write_scans(tmp_path / "study", PEOPLE)
+    for person in PEOPLE:
+        frames = np.random.default_rng(0).normal(size=(50, 3))
+        path = next(src.glob(f"{person}.*"))
+        path.unlink()
+        rows = ["".join(f"{value:.4f}," for value in frame) for frame in frames]
+        path.with_suffix(".csv").write_text("\n".join(rows))
+    write_table(src, PEOPLE)
+    cohort = import_cohort("table", src, tmp_path / "out")
+    (warning,) = cohort.provenance["warnings"]
+    assert warning.startswith("roi004: without signal in every scan")
+    assert warning.endswith("--drop-roi roi004")
+    assert "warnings" not in import_cohort("table", src, tmp_path / "out2", drop_roi="roi004").provenance
+
+
+def test_marks_of_missing_values_are_missing_values(tmp_path):
+    table = tmp_path / "people.csv"
+    table.write_text("participant_id,site,label,age,iq,note\np1,NULL,0,.,98,.\np2,#N/A,1,23,-,-\np3,<NA>,1,24,None,x\n")
+    rows = read_participants(table).rows
+    assert [row["site"] for row in rows] == [None, None, None]
+    assert [row["age"] for row in rows] == [None, "23", "24"]
+    assert [row["iq"] for row in rows] == ["98", None, None]
+    assert [row["note"] for row in rows] == [".", "-", "x"]  # text may be anything
+    scans = [np.random.default_rng(i).normal(size=(50, 3)) for i in range(2)]
+    with pytest.raises(BrioError, match=r"age of participant s00002 is -9999\.0, which seems to be a code for a"):
+        Cohort.from_scans(scans, site=["A", "A"], label=[0, 1], covariates=pd.DataFrame({"age": [20.0, -9999.0]}))
+
+
+def test_sites_that_are_one_number_written_in_two_ways_are_a_warning(tmp_path):
+    src = write_scans(tmp_path / "study", PEOPLE)
+    rows = [f"{person},{['1', '1.0', '01', '2'][i % 4]},{i % 2}" for i, person in enumerate(PEOPLE)]
+    (src / "participants.csv").write_text("\n".join(["participant_id,site,label", *rows]))
+    (warning,) = import_cohort("table", src, tmp_path / "out").provenance["warnings"]
+    assert "the way to write a number alone and count as 3" in warning

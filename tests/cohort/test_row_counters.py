@@ -140,7 +140,8 @@ def test_a_region_without_signal_is_no_index(tmp_path):
 
     cohort = import_cohort("table", write_study(tmp_path / "study", write), tmp_path / "out")
     assert cohort.n_rois == 5
-    assert "warnings" not in cohort.provenance
+    (warning,) = cohort.provenance["warnings"]
+    assert warning.startswith("roi001, roi002, roi003: without signal in every scan")
 
 
 def test_a_nameless_column_that_does_not_count_is_refused(tmp_path):

@@ -120,7 +120,7 @@ def check_participants(table: pd.DataFrame, where: str, labels_required: bool = 
     BrioError
         If a required column is missing or has gaps, a text is a formula of a spreadsheet, a participant appears twice
         without different sessions, a label is not 0 or 1, required labels are of one class, or a number is out of
-        range.
+        range or a code such as -9999 for a missing one.
     """
     required = REQUIRED_COLUMNS if labels_required else ("participant_id",)
     for column in required:
@@ -139,6 +139,14 @@ def check_participants(table: pd.DataFrame, where: str, labels_required: bool = 
         table["label"] = _convert_labels(table, where, labels_required)
     table = name_repeated_scans(table, where)
     check_numbers(table, where, TEXT_COLUMNS)
+    for column in table.columns.intersection(["age", "mean_fd"]):
+        codes = np.flatnonzero(pd.to_numeric(table[column], errors="coerce") <= -99)  # -99, -999, -9999
+        if len(codes):
+            participant, value = table["participant_id"].iloc[codes[0]], table[column].iloc[codes[0]]
+            raise BrioError(
+                f"{where}: {column} of participant {participant} is {value}, which seems to be a code for a missing "
+                "value; leave the cell empty"
+            )
     return table.drop(columns=[c for c in ("site", "label") if c in table and not find_filled(table, c).any()])
 
 

@@ -5,6 +5,7 @@ Every reader ends in :func:`write_scans`.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -22,8 +23,9 @@ from ..atlas import load_bundled_atlas
 from ..cohort import Cohort
 from ..given_fc import FC_ONLY, refuse_fc
 from ..sessions import JOINED_SCANS, hash_scan
-from ..signal import MOST_SCANS, are_transposed
+from ..signal import MOST_SCANS, are_transposed, find_live_rois
 from ..writer import CohortWriter
+from .atlas_table import list_names
 from .input_files import describe_name
 from .options import ImportOptions
 from .other_columns import describe_left_out, refuse_row_counters
@@ -105,6 +107,7 @@ def write_scans(
     left_out: dict[tuple[int, str], list[Path]] = {}
     sites: list[str | None] = []
     sample: list[np.ndarray] = []
+    alive = np.zeros(len(resolved), dtype=bool)
     lengths = set()
     with CohortWriter(out, name, resolved, classes, provenance, labels_required=options.labels_required) as writer:
         for row, path, series in chain([first], stream):
@@ -119,6 +122,7 @@ def write_scans(
             lengths.add(len(frames))
             if not connectomes:
                 refuse_fc(frames, str(path))
+                alive |= find_live_rois(frames)
                 sample += [frames] if len(sample) < MOST_SCANS else []
             if series.parts:  # a model then recognises each of them
                 parts = [hash_scan(order.reorder(part, path)) for part in series.parts]
@@ -132,6 +136,13 @@ def write_scans(
                 f"{first[1]}: has {sample[0].shape[0]} rows, which correlate alike in all scans as ROIs do, and "
                 f"{sample[0].shape[1]} columns, which do not; rows must be frames: transpose the files, or say "
                 "--frames-in-rows if they are"
+            )
+        if not connectomes and to_predict is None and not alive.all():
+            flat = resolved.rois["name"][~alive].astype(str).tolist()
+            flags = " ".join(f"--drop-roi {shlex.quote(name)}" for name in flat[:6])
+            warnings.append(
+                f"{list_names(flat)}: without signal in every scan; if it is no region (a constant, or a separator at "
+                f"the end of each line), leave it out: {flags}"
             )
         warnings += describe_left_out(left_out, len(sites)) + _describe_similar(Counter(filter(None, sites)))
         if warnings:
@@ -147,16 +158,18 @@ def _refuse_row_counters(series: Series, path: Path, options: ImportOptions, con
 
 
 def _describe_similar(sites: Counter[str]) -> list[str]:
-    """Describe sites whose names differ only in capitals or blanks, for warnings."""
+    """Describe sites whose names differ only in capitals, blanks or the way to write a number, for warnings."""
     spellings: dict[str, list[str]] = {}
     for site in sites:
-        spellings.setdefault(" ".join(site.split()).casefold(), []).append(site)
+        number = site.strip().lstrip("0").removesuffix(".0")  # 01, 1 and 1.0
+        key = number if number.isdecimal() else " ".join(site.split()).casefold()
+        spellings.setdefault(key, []).append(site)
     warnings = []
     for same in filter(lambda names: len(names) > 1, spellings.values()):
         counted = " and ".join(f"'{site}' ({format_count(sites[site], 'scan')})" for site in same)
         warnings.append(
-            f"the sites {counted} differ in capitals or blanks alone and count as {len(same)}; if they are one, give "
-            "them one name in the participants table and import again"
+            f"the sites {counted} differ in capitals, blanks or the way to write a number alone and count as "
+            f"{len(same)}; if they are one, give them one name in the participants table and import again"
         )
     return warnings
 

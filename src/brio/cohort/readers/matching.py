@@ -216,6 +216,10 @@ def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
             lambda participant: participant.isdecimal() and participant.lstrip("0") in unpadded,
         ),
         (
+            "ids in the table became decimal numbers, such as 7.0: write them as text",
+            lambda participant: participant.endswith(".0") and participant[:-2].lstrip("0") in unpadded,
+        ),
+        (
             "names of files lack 'sub-': leave it out in the table",
             lambda participant: participant.startswith("sub-") and participant.removeprefix("sub-") in firsts,
         ),

@@ -38,7 +38,10 @@ _SAME_MEANING = {
 _KNOWN_COLUMNS = ("participant_id", "session", "sex", "age")
 """Columns whose names say what they hold: they are not suggested for being spelt alike."""
 
-MISSING = frozenset({"", "n/a", "na", "nan"})
+MISSING = frozenset({"", "n/a", "na", "nan", "#n/a", "null", "<na>"})
+MISSING_NUMBERS = frozenset({".", "-", "none"})
+"""Missing values of columns that hold numbers alone besides, as SAS, SPSS and Python write them."""
+_NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?")
 RESERVED_COLUMNS = ("participant_id", "site", "label", "n_frames")
 """Columns that brio writes itself."""
 TABLE_NAMES = ("participants.tsv", "participants.csv")
@@ -279,10 +282,20 @@ def read_participants(path: Path) -> TextTable:
             raise BrioError(f"{path}: row {number} has {len(cells)} cells, the header {len(columns)}{remedy}")
         rows.append({c: None if v.lower() in MISSING else v for c, v in zip(columns, cells, strict=False)})
     for column in columns:
+        _clear_missing_numbers(rows, column)
         if has_decimal_commas([v for row in rows if (v := row[column]) is not None], delimiter):
             for row in rows:
                 row[column] = (row[column] or "").replace(",", ".") or None
     return TextTable(path, columns, rows)
+
+
+def _clear_missing_numbers(rows: list[dict[str, str | None]], column: str) -> None:
+    """Take a dot, a dash or None as missing where every other value of a column is a number."""
+    values = {value for row in rows if (value := row[column]) is not None}
+    words = {value for value in values if value.lower() in MISSING_NUMBERS}
+    if words and values > words and all(_NUMBER.fullmatch(value) for value in values - words):
+        for row in rows:
+            row[column] = None if row[column] in words else row[column]
 
 
 def _find_delimiter(path: Path, head: str) -> str:

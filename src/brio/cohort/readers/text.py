@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,8 @@ MISSING = frozenset({"", "na", "n/a"})
 ROW_NAMES = "if the first are row names of R, write the file again with write.table(..., row.names=FALSE)"
 """What to do about a header that is one cell shorter than the rows."""
 
+_WHOLE = re.compile(r"[+-]?\d+(\.0*)?")
+
 Line = tuple[int, str]
 """Number of a line in its file, from 1, and its text."""
 
@@ -28,7 +31,8 @@ def read_text(path: Path) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[tup
     """Read a text file whose rows are frames and whose columns are ROIs.
 
     A header is a first row without any number, a first row of consecutive numbers (0, 1, 2, ... or 1, 2, 3, ..., which
-    are not taken as names), perhaps after an empty cell or a word, or a leading ``#`` line with one name per column
+    are not taken as names), perhaps after an empty cell or a word, a first row of codes (2001, 2002, 2101, ...:
+    different whole numbers above a row that has none), or a leading ``#`` line with one name per column
     (``#2001  #2002``). Other lines that start with ``#`` are comments. Missing values are nan, inf, na, n/a or empty
     cells. Decimal commas are read where they cannot be anything else, see
     :func:`~brio.cohort.readers.delimited.has_decimal_commas`. A column that the header does not name is left out if it
@@ -54,7 +58,9 @@ def read_text(path: Path) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[tup
     delimiter = _find_delimiter(path, body[min(1, len(body) - 1)][1])
     first = split_line(path, *body[0], delimiter)
     columns, header = None, None
-    if _is_header(first) and not has_decimal_commas(_drop_missing(first), delimiter):
+    second = split_line(path, *body[1], delimiter) if len(body) > 1 else []
+    named = _is_header(first) or _is_row_of_codes(first, second)
+    if named and not has_decimal_commas(_drop_missing(first), delimiter):
         header, body = first, body[1:]
         if not body:
             raise BrioError(f"{path}: has a header but holds no frames")
@@ -129,7 +135,16 @@ def _parse_number(cell: str) -> float | None:
 
 
 def _is_consecutive(cells: list[str]) -> bool:
-    return len(cells) > 2 and any(cells == [str(i + base) for i in range(len(cells))] for base in (0, 1))
+    """Return whether cells are 0, 1, 2, ... or 1, 2, 3, ...; pandas may write them as 0.0, 1.0, 2.0, ..."""
+    whole = [cell.removesuffix(".0") for cell in cells]
+    return len(cells) > 2 and any(whole == [str(i + base) for i in range(len(cells))] for base in (0, 1))
+
+
+def _is_row_of_codes(first: list[str], second: list[str]) -> bool:
+    """Return whether a row names columns by codes: different whole numbers above a row that has none."""
+    codes = {cell.removesuffix(".0") for cell in first}
+    are_whole = all(code.isdecimal() for code in codes) and not any(_WHOLE.fullmatch(cell) for cell in second)
+    return len(first) > 2 and len(codes) == len(first) and are_whole and len(_drop_missing(second)) > 0
 
 
 def _is_after_index(cells: list[str]) -> bool:
