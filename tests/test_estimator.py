@@ -579,7 +579,6 @@ def test_not_fitted(use):
         ([*X[:-1], np.corrcoef(X[-1].T)], r"X\[59\]: is a square symmetric matrix .*give the frames"),
         ([*X[:-1], np.cov(X[-1].T)], r"X\[59\]: is a square symmetric matrix .*give the frames"),
         ([*X[:-1], np.linalg.inv(np.cov(X[-1].T))], r"X\[59\]: is a square symmetric matrix"),
-        ([np.resize(x, (70, 12)).T for x in X], "the scans have 12 rows, which correlate alike .*check_axes=False"),
         ([x.T for x in X], r"X\[1\] has \d+ ROIs, but X\[0\] has \d+; .*if rows are the ROIs, transpose"),
         ([*X[:-1], X[-1] + 1j], r"X\[59\]: Complex data not supported"),
         ([np.full_like(X[0], np.nan), *X[1:]], r"X\[0\]: \d+ usable frames and 0 ROIs"),
@@ -592,6 +591,16 @@ def test_scans_that_are_refused(scans, message, ridge):
         BrioClassifier("ridge", device="cpu").fit(scans, Y, sites=SITES)
     with pytest.raises(BrioError, match=message):
         ridge.predict(scans)
+
+
+def test_scans_with_rois_in_rows_are_refused_without_an_atlas(ridge):
+    turned = [np.resize(x, (60, 12)).T for x in X]
+    with pytest.raises(BrioError, match=r"the scans have 12 rows, which correlate alike .*check_axes=False"):
+        BrioClassifier("ridge", device="cpu").fit(turned, Y, sites=SITES)
+    with pytest.raises(
+        BrioError, match=r"60 ROIs, but the model was fitted to 12 .*if rows are the ROIs, transpose them"
+    ):
+        ridge.predict(turned)
 
 
 def test_other_roi_count_than_fitted(ridge):

@@ -33,10 +33,10 @@ def test_p_is_printed_one_way_everywhere(p, text):
 def test_an_audit_prints_p_by_the_same_rule(p):
     checked = audit(simulate(Simulation(n_sites=3, per_class=4, n_rois=8, frames=60)))
     label = dataclasses.replace(checked.label_by_site, cramers_v=0.5, p=p)
-    length = dataclasses.replace(checked.length_by_label, auc=0.7, p=p)
-    text = format_audit(dataclasses.replace(checked, label_by_site=label, length_by_label=length))
+    age = dataclasses.replace(checked.covariates[0], p_inside=p)
+    text = format_audit(dataclasses.replace(checked, label_by_site=label, covariates=(age,)))
     assert f"chi-square {state_p(p)})" in text
-    assert f"Mann-Whitney {state_p(p)})" in text
+    assert f"within 3 sites, {state_p(p)}" in text
 
 
 def test_a_comparison_prints_small_p_as_such():

@@ -370,6 +370,8 @@ def check_atlas(atlas: Atlas, cohort: Cohort) -> None:
 
 def _advise_on_number(atlas: Atlas, cohort: Cohort) -> str:
     """Say what to do about scans with too many or too few ROIs: names tell which are too many, or lacking."""
+    if (cohort.n_frames == len(atlas)).all():
+        return "the scans have as many rows: if rows are the ROIs, transpose them"
     elsewhere = "extract time series with that atlas"
     if atlas.is_unnamed or cohort.atlas.is_unnamed:
         return f"{elsewhere}, or leave out further columns with --drop-roi"
