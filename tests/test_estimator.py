@@ -524,7 +524,7 @@ def test_the_model_of_the_command_line_is_the_same(method, n_sites, tmp_path):
     sites = np.array([f"site{k}" for k in range(n_sites)])[np.arange(60) // 2 % n_sites]
     settings = {"mlp": {"epochs": 3, "width": 4}, "gcn": {"epochs": 2}, "brio-plus": {"K": 2}}.get(method, {})
     spec = JobSpec(cohort_of(sites=sites), [method], seeds=1, exclude=False, device="cpu", settings=settings)
-    write_model(fit_model(spec), tmp_path / "model")
+    write_model(fit_model(spec, holds_scans=True), tmp_path / "model")
     loaded = BrioClassifier.load(tmp_path / "model").set_params(device="cpu")
     own = BrioClassifier(method, device="cpu", random_state=0, settings=settings).fit(X, Y, sites=sites)
     assert own.method_.settings == loaded.method_.settings

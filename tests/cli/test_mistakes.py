@@ -165,5 +165,5 @@ def test_a_model_that_gives_all_scans_one_margin_has_nothing_to_explain(brio, he
     assert (fitted.status, fitted.err) == (0, "")
     said = brio(*f"explain model --quiet --out new{words}".split())
     assert said.status == 2
-    assert "all have the same margin, so there is nothing to explain" in said.err
+    assert "it predicts the same for every scan, so there is nothing to explain" in said.err
     assert not (here / "new").exists()

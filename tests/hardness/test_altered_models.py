@@ -51,7 +51,7 @@ def stored_models(altered_cohort: Cohort, tmp_path_factory: pytest.TempPathFacto
         method = kind if kind in ("log-ridge", "brio-plus", "gcn", "brio") else "ridge"
         seeds = 2 if kind == "gcn" else 1
         spec = JobSpec(altered_cohort, [method], settings=SMALL.get(kind, {}), seeds=seeds, exclude=False, device="cpu")
-        model = fit_model(spec)
+        model = fit_model(spec, holds_scans=True)
         if kind == "ridge":
             model = evaluate_model(model, spec)
         if kind == "adapted":
@@ -259,5 +259,5 @@ def test_the_commands_say_what_is_wrong_and_where(stored_models, altered_cohort,
         said = command(*words, "--out", tmp_path / "out")
         assert said.status == 2
         text = " ".join(said.err.split())
-        assert "'learned.mean' has the shape [8, 7], not that of the model; copy the model again" in text
+        assert "'learned.mean' has the shape [8, 7], which does not go with rois.tsv and model.json; " in text
         assert not (tmp_path / "out").exists()

@@ -141,7 +141,7 @@ def test_a_checkpoint_that_cannot_be_trusted_is_named_and_not_used(
         (path,) = (out / "checkpoints").iterdir()
         path.write_bytes(flip_bit(path.read_bytes(), path.stat().st_size - 1))
     else:
-        monkeypatch.setattr(checkpoints, "FORMAT", 2)
+        monkeypatch.setattr(checkpoints, "FORMAT", checkpoints.FORMAT + 1)
     run(folder, out, lines.append)
     (line,) = [line for line in lines if "checkpoints" in line]
     assert problem in line

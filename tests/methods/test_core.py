@@ -150,7 +150,7 @@ def loop_scaffold(graphs, source, s, weight):
                 w = np.ones(len(here)) if k == 0 else weight[k - 1, [position[int(i)] for i in here]]
                 gap = np.average(r[patient], weights=w[patient]) - np.average(r[~patient], weights=w[~patient])
                 t[k, s_, e] = gap / error
-    agreement = np.abs(np.sign(t).mean(1))
+    agreement = np.abs(np.where(np.abs(t) > 1e-6, np.sign(t), 0).mean(1))
     score = np.abs(t).mean(1) * agreement
     k = max(1, round(s.top_share * len(pairs)))
     stability = np.mean([np.isin(np.arange(len(pairs)), np.argsort(-row)[:k]) for row in score[1:]], axis=0)

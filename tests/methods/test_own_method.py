@@ -137,7 +137,9 @@ def test_an_error_in_training_names_the_file(loss, problem, tmp_path, short_job)
 def test_the_configuration_of_a_job_names_the_file_it_needs(tmp_path, short_job, monkeypatch):
     cohort, options = short_job
     call_brio("run", cohort, "--load", EXAMPLE, *options, "--out", tmp_path / "o")
-    assert "not stored with the job: the file with your own methods" in call_brio("config", tmp_path / "o").out
+    assert (
+        "some are your own: give their file with --load on the command line" in call_brio("config", tmp_path / "o").out
+    )
     monkeypatch.delitem(registry._DECLARED, "gated-profiles")
     said = command("config", tmp_path / "o")
     assert said.status == 2

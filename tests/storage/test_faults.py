@@ -127,7 +127,7 @@ def test_ctrl_c_leaves_nothing_of_an_import(place):
 
 
 def test_a_job_on_a_full_disk_goes_on(place):
-    fill_disk(40, lambda: command(*COMMANDS["run"]))
+    fill_disk(60, lambda: command(*COMMANDS["run"]))
     said = command(*COMMANDS["run"])
     assert said.status == 0
     assert "of 4 runs are finished" in said.out

@@ -17,6 +17,9 @@ MISSING = "n/a"
 EXACT_DIGITS = 15
 """Whole numbers of so many digits are exact as floating-point numbers, which a column with gaps holds."""
 
+MEASURES = ("age", "mean_fd", "tr")
+"""Columns that hold quantities, never codes."""
+
 
 def convert_column(column: pd.Series) -> pd.Series:
     """Convert text to whole numbers, else to numbers, else leave it as text with gaps.
@@ -68,7 +71,8 @@ def _parse_number(text: str) -> int | float | None:
 def check_numbers(table: pd.DataFrame, where: str, text_columns: Iterable[str]) -> None:
     """Refuse numbers that no participant has: infinite ones, and those too large for a number.
 
-    A column is looked at if all its values are numbers; text may be anything, and so may codes of many digits.
+    A column is looked at if all its values are numbers; text may be anything, and so may codes of many digits, but for
+    the columns of quantities.
 
     Parameters
     ----------
@@ -92,7 +96,7 @@ def check_numbers(table: pd.DataFrame, where: str, text_columns: Iterable[str]) 
     brio.errors.BrioError: people.tsv: column 'age' is 1e400 in row 2 (participant b), a number out of range; ...
     """
     for column in table.columns.difference(["participant_id", *text_columns]):
-        row = _find_out_of_range(table[column])
+        row = _find_out_of_range(table[column], 10.0**EXACT_DIGITS if column in MEASURES else np.inf)
         if row is not None:
             raise BrioError(
                 f"{where}: column '{column}' is {str(table[column].iloc[row])[:40]} in row {row + 1} (participant "
@@ -101,10 +105,10 @@ def check_numbers(table: pd.DataFrame, where: str, text_columns: Iterable[str]) 
             )
 
 
-def _find_out_of_range(column: pd.Series) -> int | None:
-    """Find the first row whose number is out of range; None where there is none, or the column is text."""
+def _find_out_of_range(column: pd.Series, limit: float) -> int | None:
+    """Find the first row whose number reaches a limit; None where there is none, or the column is text."""
     if column.dtype.kind in "fiu":
-        rows = np.flatnonzero(np.isinf(column.to_numpy(dtype=float)))
+        rows = np.flatnonzero(np.abs(column.to_numpy(dtype=float)) >= limit)
         return int(rows[0]) if len(rows) else None
     first = None
     for row, value in enumerate(column.to_numpy(dtype=object)):
@@ -113,6 +117,6 @@ def _find_out_of_range(column: pd.Series) -> int | None:
         number = _parse_number(str(value))
         if number is None:
             return None
-        if first is None and isinstance(number, float) and np.isinf(number):
+        if first is None and abs(number) >= limit:
             first = row
     return first

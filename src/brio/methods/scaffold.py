@@ -30,6 +30,9 @@ __all__ = [
     "draw_bootstrap_weights",
 ]
 
+ROUNDING = 1e-6
+"""A smaller effect, in standard errors, has no sign: covariates explain all of a site with three scans."""
+
 
 @dataclass(frozen=True)
 class ScaffoldSettings:
@@ -166,7 +169,8 @@ def build_scaffold(source: SourceScans, scans: Scans, settings: ScaffoldSettings
     n_sites = 0
     for rows in iterate_sites(source, y.device):
         t = compute_site_effects(residual[rows], live[rows], label[rows], weight[:, rows], spread)
-        effect, size, sign, n_sites = effect + t, size + t.abs(), sign + t.sign(), n_sites + 1
+        direction = t.sign() * (t.abs() > ROUNDING)
+        effect, size, sign, n_sites = effect + t, size + t.abs(), sign + direction, n_sites + 1
     agreement = sign.abs() / n_sites
     score = size / n_sites * agreement
     top = score[1:].topk(max(1, round(settings.top_share * len(u))), dim=1).indices

@@ -398,9 +398,8 @@ def _load_tensors(path: Path, declared: dict[str, TensorSpec]) -> dict[str, Tens
                 if spec.shape is not None and dtype not in _DTYPES[spec.whole]:
                     raise file_error(path, f"{show_value(name)} is of type {dtype}", GET_AGAIN)
                 if spec.shape is not None and not _fits(shape, spec.shape, sizes):
-                    raise file_error(
-                        path, f"{show_value(name)} has the shape {shape}, not that of the model", GET_AGAIN
-                    )
+                    problem = f"{show_value(name)} has the shape {shape}, which does not go with {ROIS} and {MODEL}"
+                    raise file_error(path, problem, GET_AGAIN)
                 specs[name] = spec
             missing = [name for name, spec in declared.items() if spec.shape is not None and name not in specs]
             if missing:
