@@ -54,7 +54,7 @@ def main() -> None:
         block = fitted.block_length or whole.estimate_block_length(
             source, cohort.sites[source], cohort.labels[source], BlockRule(), 0
         )
-        model = Model(method, (Member(fitted),), cohort.atlas, cohort.classes, block, 1.0, None, None, None)  # type: ignore[arg-type]
+        model = Model(method, (Member(fitted),), cohort.atlas, cohort.classes, block, 1.0, None, None, None, None)  # type: ignore[arg-type]
         logit[fold.test] = calibrate_margins(fitted.test_logit, fitted.details)
         factor[fold.test] = learn_interval_factor(model, whole, source)
         this[fold.test], resampled[fold.test] = model.compute_logits(_select(first, fold.test), args.reestimates)

@@ -159,3 +159,18 @@ def test_runs_of_a_changed_file_are_not_taken_for_those_of_the_old_one(tmp_path)
     again = subprocess.run(run, capture_output=True, text=True, check=False)
     assert again.returncode == 2
     assert "belongs to another job: the file of method gated-profiles has changed since" in again.stderr
+
+
+def test_a_model_of_a_method_that_declares_no_state_is_read_again(tmp_path, short_job):
+    cohort, _ = short_job
+    text = EXAMPLE.read_text().replace("gated-profiles", "scaled-profiles")
+    text += """
+    def update_inference_state(self, stack):
+        stack.state = stack.state._replace(inference={"scale": torch.ones(len(stack.runs), 3)})
+"""
+    (tmp_path / "scaled.py").write_text(text if "import torch\n" in text else "import torch\n" + text)
+    words = ["--load", tmp_path / "scaled.py", "--method", "scaled-profiles", "--set", "epochs=2", "--quiet"]
+    said = command("fit", cohort, *words, "--out", tmp_path / "model")
+    assert said.status == 0, said.err
+    said = command("predict", tmp_path / "model", cohort, "--load", tmp_path / "scaled.py", "--out", tmp_path / "p")
+    assert said.status == 0, said.err

@@ -215,14 +215,15 @@ def test_a_model_that_holds_scans_is_fitted_only_where_the_user_says_so(cohort, 
 def test_the_card_says_what_the_holder_of_a_scan_can_tell(cohort, fit):
     measured = read_measured_attacks("ridge")
     card = write_card(fit("ridge"))
-    measured_on = "for models of half of the participants of"
-    assert f"AUC {measured.membership:.2f} {measured_on} ABIDE (AAL116) (1,030 scans" in card
+    measured_on = "where 0.50 is guessing (models of half of the participants of"
+    assert f"AUC of {measured.membership:.2f}, {measured_on} ABIDE (AAL116), 1,030 scans" in card
     assert "No identifiers" not in card
     assert "was not measured" in write_card(fit("groupdro", epochs=1, cell_batch=2))
     spec = JobSpec(cohort, ["ridge"], seeds=1, exclude=False, device="cpu")
     model = fit_model(spec, to_evaluate=True)
     assert 0.5 < model.attacks.membership <= 1
-    assert f"AUC {model.attacks.membership:.2f} {measured_on} this cohort (98 scans of 6 sites)" in write_card(model)
+    membership = f"{model.attacks.membership:.2f}"
+    assert f"AUC of {membership}, {measured_on} this cohort, 98 scans of 6 sites)" in write_card(model)
     assert {one.code for one in model.evidence.reasons} == {"short", "dead_rois", "tr", "motion", "edge_sd", "far"}
     assert "| `tr`: repetition time | 0 | 0 |" in write_card(model)
 

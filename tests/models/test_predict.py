@@ -16,14 +16,14 @@ from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.models import choose_rule, predict_scans, trace_risk
 from brio.models.card import write_card
-from brio.models.evidence import CallRule, Estimate, Evidence, learn_call_rules
+from brio.models.evidence import CallRule, Estimate, Evidence, _flag_by_other_sites, learn_call_rules
 from brio.models.external import score_labelled_scans, tabulate_scores
 from brio.models.known_scans import list_known_scans
 from brio.models.model import check_atlas
 from brio.models.output import summarise_predictions
 from brio.models.predict import DEFAULT_REESTIMATES, ScanPredictions, compute_half_width
 from brio.models.ranges import check_left_out_sites, learn_ranges
-from brio.models.reasons import ReasonEvidence, compare_reasons, find_flagged_scans
+from brio.models.reasons import TESTED, ReasonEvidence, compare_reasons, find_flagged_scans
 from brio.report import render_prediction_page
 
 
@@ -183,8 +183,8 @@ def test_a_rule_prints_the_counts_and_the_interval_behind_its_accuracy():
     found = rule.accuracy.low, rule.accuracy.high
     np.testing.assert_allclose(found, np.array([centre - half, centre + half]) / (1 + z * z / n))
     assert rule.describe() == (
-        "15% of scans, 85.7% of them right (18 of 21 called, of 140 scans at sites whose threshold was chosen without "
-        "them; 95 % interval 65.4 to 95.0 %)"
+        "15% of scans without a flag, 85.7% of them right (18 of 21 called, of 140 such scans, at sites whose "
+        "threshold was chosen without them; 95% interval 65.4 to 95.0%)"
     )
 
 
@@ -522,7 +522,7 @@ def test_what_the_evidence_promised_stands_beside_what_was_found():
     label, site = np.tile([0, 1], 30), np.repeat(["A", "B", "C"], 20)
     logit = np.random.default_rng(1).normal(size=60) + label
     rule, known = CallRule(0.8, 0.5, 30, 26, 40), Estimate(0.71, 0.6, 0.8)
-    evidence = replace(make_evidence((rule,)), auc=known, pair_weighted_auc=known, mean_accuracy=0.66)
+    evidence = replace(make_evidence((rule,)), auc=known, pair_weighted_auc=known, accuracy_over_sites=0.66)
     found = score(make_labelled(site, label), logit)
     rows = {row.field: row for row in tabulate_scores(found, evidence, rule)}
     assert rows["auc"].expected == known
@@ -537,10 +537,33 @@ def test_what_the_evidence_promised_stands_beside_what_was_found():
     assert not any("called" in row.name for row in bare)
 
 
+def test_scans_that_the_model_has_seen_are_no_external_validation(ridge, cohort):
+    assert score_labelled_scans(cohort, predict_scans(ridge, cohort, reestimates=2, device="cpu")) is None
+    new = np.arange(len(cohort)) % 2 == 0
+    scale = np.repeat(np.where(new, 2.0, 1.0), cohort.n_frames)[:, None].astype(np.float32)
+    some = replace(cohort, frames=cohort.frames * scale)
+    found = score_labelled_scans(some, predict_scans(ridge, some, reestimates=2, device="cpu"))
+    assert (found.n_patients + found.n_controls, found.n_known) == (new.sum(), (~new).sum())
+    assert found.describe(some.classes, [])[0].endswith(f"; {(~new).sum()} participants known to the model left out")
+
+
+def test_a_rule_is_scored_with_flags_that_other_sites_gave():
+    """Scans that did badly by chance must not be taken out of the score of a rule for that reason."""
+    site = np.repeat(list("ABCD"), 30)
+    scans = pd.DataFrame({"fold": site, "participant_id": [f"p{i}" for i in range(120)], "label": 1})
+    scans["logit"] = np.where(np.isin(site, ["A", "B"]), -1.0, 1.0)  # all wrong at A and B, where all are short
+    left_out = pd.DataFrame(False, index=scans["participant_id"], columns=["foreign", *TESTED])
+    left_out["short"] = np.isin(site, ["A", "B"])
+    assert compare_reasons(scans, left_out)[0].is_flag
+    assert not _flag_by_other_sites(scans, left_out).any()  # without A, the scans of one site alone have the reason
+
+
 def test_few_labelled_scans_are_called_too_few(ridge, cohort):
+    new = replace(cohort, frames=cohort.frames * np.float32(2))  # of known scans there are no scores
+
     def choose(n_patients, n_controls):
         patients, controls = (np.flatnonzero(cohort.labels == label) for label in (1, 0))
-        return cohort.select(np.r_[patients[:n_patients], controls[:n_controls]])
+        return new.select(np.r_[patients[:n_patients], controls[:n_controls]])
 
     for some, few in ((choose(4, 9), True), (choose(9, 4), True), (choose(5, 5), False)):
         found = predict_scans(ridge, some, reestimates=2, device="cpu")

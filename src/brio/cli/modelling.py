@@ -109,7 +109,7 @@ def fit(
     ] = None,
     holds_scans: Annotated[
         bool,
-        typer.Option("--holds-scans", help="Allow a method whose model holds numbers of single scans (brio-plus)."),
+        typer.Option("--holds-scans", help="Allow a model that holds numbers of single scans: brio-plus, fc-hgnn."),
     ] = False,
     setting: Sets = None,
     companion: Companions = None,

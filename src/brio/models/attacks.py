@@ -62,11 +62,11 @@ class MeasuredAttacks:
     def describe(self) -> str:
         """Say in a sentence what the holder of a scan can tell."""
         return (
-            "Somebody who has a participant's scan can tell whether it was in the training set: AUC "
-            f"{self.membership:.2f} for models of half of the participants of {self.cohort} ({self.n_scans:,} scans of "
-            f"{format_count(self.n_sites, 'site')}), where 0.50 is guessing. For scans in the training set the "
-            f"prediction gives the label away: AUC {self.diagnosis_in:.2f}, of other participants of the same sites "
-            f"{self.diagnosis_out:.2f}."
+            "An attacker who has a participant's scan, its label and other scans of the same sites tells whether it "
+            f"was in the training set with an AUC of {self.membership:.2f}, where 0.50 is guessing (models of half of "
+            f"the participants of {self.cohort}, {self.n_scans:,} scans of {format_count(self.n_sites, 'site')}). The "
+            f"prediction tells the label of scans in the training set with an AUC of {self.diagnosis_in:.2f}, of other "
+            f"participants of the same sites with {self.diagnosis_out:.2f}."
         )
 
     def describe_rows(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..formatting import format_p
 from ..results.format import escape_markdown, format_code, format_count, format_percent, format_table
 from .attacks import read_measured_attacks
 from .evidence import Estimate, Evidence, choose_rule
@@ -35,8 +36,8 @@ def write_card(model: Model) -> str:
         f"{len(model.atlas)} ROIs ({escape_markdown(model.atlas.name)}); {seeds} member{'s' if seeds > 1 else ''}. A "
         f"probability is that of class {format_code(one)} against {format_code(zero)}.",
         "## What it is for",
-        "Research on groups of scans from sites that it was not fitted to. It is no medical device: it must not decide "
-        "about a person.",
+        "Research on groups of scans from sites that it was not fitted to. Not a medical device; do not use it to make "
+        "decisions about individuals.",
         "## How good it is at new sites",
         *_describe_evidence(model.evidence),
         *_describe_adaptation(model),
@@ -45,7 +46,7 @@ def write_card(model: Model) -> str:
         "## The interval",
         "`low` and `high` say where the probability would lie for equally many other minutes of the same scan. They do "
         "not say what another day would show. Halves of "
-        f"source scans differ {model.interval_factor:.2f} times as much as re-estimates let expect; the interval "
+        f"source scans differ {model.interval_factor:.2f} times as much as the re-estimates suggest; the interval "
         "allows for that.",
         "## Scans it was fitted to",
         format_table(["site", escape_markdown(zero), escape_markdown(one)], sites),
@@ -58,8 +59,9 @@ def write_card(model: Model) -> str:
         "## What it holds of participants",
         *_describe_attacks(model),
         f"The method holds {model.method.facts.holds}. The model also holds the mean connectome of the source sites, "
-        f"the ranges above, whose ends have {PARTICIPANTS_BEHIND} participants or more beyond them, the numbers of "
-        f"scans of each site and class{', and what it reads, averaged over source scans' if model.patterns else ''}.",
+        f"the ranges above (each limit is a value that {PARTICIPANTS_BEHIND} participants reach, or computed from "
+        f"quartiles of {LEAST_PARTICIPANTS} or more), the numbers of scans of each site and class"
+        f"{', and what it reads, averaged over source scans' if model.patterns else ''}.",
         _describe_known_scans(model),
         "## Settings",
         "\n".join(f"- `{name}`: {value}" for name, value in vars(model.method.settings).items()),
@@ -103,10 +105,10 @@ def _describe_ranges(ranges: ScanRanges) -> list[str]:
     if ranges.least_frames is None:
         return [f"- Ranges are not stored: fewer than {LEAST_PARTICIPANTS} participants."]
     return [
-        f"- 95 % have at least {ranges.least_frames:.0f} frames.",
+        f"- 95% have at least {ranges.least_frames:.0f} frames.",
         f"- Usual repetition time: {_describe_range(ranges.tr, 's')}.",
         f"- Usual mean framewise displacement: {_describe_range(ranges.motion, 'mm')}.",
-        f"- Usually at most {ranges.dead_rois} ROIs without signal.",
+        f"- Usually at most {format_count(ranges.dead_rois or 0, 'ROI')} without signal.",
     ]
 
 
@@ -125,7 +127,7 @@ def _describe_reasons(evidence: Evidence | None) -> list[str]:
             str(one.n_sites),
             format_percent(one.accuracy),
             format_percent(one.accuracy_without),
-            "not tested" if one.p is None else f"{one.p:.3f}",
+            "not tested" if one.p is None else format_p(one.p),
             "flag" if one.is_flag else "note",
         ]
         for one in evidence.reasons

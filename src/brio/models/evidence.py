@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -106,12 +106,12 @@ class CallRule:
     def describe(self) -> str:
         """Say what the rule reached at the sites of the evidence, with the counts behind it."""
         if not self.n_called:
-            return f"none of {self.n_scans} scans called at left-out sites"
+            return f"none of {self.n_scans} scans without a flag called at left-out sites"
         accuracy = self.accuracy
         return (
-            f"{self.coverage:.0%} of scans, {self.n_right / self.n_called:.1%} of them right ({self.n_right} of "
-            f"{self.n_called} called, of {self.n_scans} scans at sites whose threshold was chosen without them; 95 % "
-            f"interval {format_percent(accuracy.low)} to {format_percent(accuracy.high)} %)"
+            f"{self.coverage:.0%} of scans without a flag, {self.n_right / self.n_called:.1%} of them right "
+            f"({self.n_right} of {self.n_called} called, of {self.n_scans} such scans, at sites whose threshold was "
+            f"chosen without them; 95% interval {format_percent(accuracy.low)} to {format_percent(accuracy.high)}%)"
         )
 
 
@@ -158,6 +158,9 @@ class Evidence:
         Whether the job was a smoke run.
     mean_accuracy : float or None
         Mean over sites and seeds, as ``brio run`` prints it; None in models of earlier versions.
+    accuracy_over_sites : float or None
+        Mean over sites of the share of scans whose more probable class was right, logits averaged over seeds; None in
+        models of earlier versions.
     reasons : tuple of ReasonEvidence
         How scans did that differ from the source scans of their fold; empty where the scans were not at hand.
     rules : tuple of CallRule, or None
@@ -181,6 +184,7 @@ class Evidence:
     n_two_class_sites: StoredCount | None = None
     smoke_run: bool = False
     mean_accuracy: StoredShare | None = None
+    accuracy_over_sites: StoredShare | None = None
     reasons: tuple[ReasonEvidence, ...] = ()
     rules: tuple[CallRule, ...] | None = None
 
@@ -220,7 +224,7 @@ def gather_evidence(
     settings: Mapping[str, Any],
     harmonisation: HarmonisationRule,
     cohort: Cohort | None = None,
-    left_out: pd.DataFrame | None = None,
+    check_left_out: Callable[[], pd.DataFrame] | None = None,
 ) -> Evidence:
     """Gather the evidence on a method from a finished job.
 
@@ -238,9 +242,9 @@ def gather_evidence(
         Of the model; likewise.
     cohort : Cohort, optional
         That cohort, whose participants are compared; without it, the job must be of the very same scans.
-    left_out : DataFrame, optional
-        What was found of the scans of each site against the others, see
-        :func:`~brio.models.ranges.check_left_out_sites`; not used where the job is of other scans.
+    check_left_out : function, optional
+        Returns what was found of the scans of each site against the others, see
+        :func:`~brio.models.ranges.check_left_out_sites`; not called where the job is of other scans.
 
     Raises
     ------
@@ -265,9 +269,10 @@ def gather_evidence(
     (slope, slope_sd), (intercept, intercept_sd) = calibrate_sites(own)
     reasons: tuple[ReasonEvidence, ...] = ()
     unflagged = scans  # by which classes are called, since flagged scans never are
-    if is_same_cohort and left_out is not None:
+    if is_same_cohort and check_left_out is not None:
+        left_out = check_left_out()
         reasons = compare_reasons(scans, left_out)
-        unflagged = scans[~find_flagged_scans(scans, left_out, reasons)]
+        unflagged = scans[~_flag_by_other_sites(scans, left_out)]
     return Evidence(
         n_scans=len(scans),
         n_sites=scans["fold"].nunique(),
@@ -286,9 +291,19 @@ def gather_evidence(
         n_two_class_sites=summary.auc.n,
         smoke_run=job.summary.smoke_run,
         mean_accuracy=summary.acc.mean,
+        accuracy_over_sites=float(((scans["logit"] > 0) == scans["label"]).groupby(scans["fold"]).mean().mean()),
         reasons=reasons,
         rules=learn_call_rules(*(unflagged[name].to_numpy() for name in ("label", "logit", "fold"))),
     )
+
+
+def _flag_by_other_sites(scans: pd.DataFrame, left_out: pd.DataFrame) -> np.ndarray:
+    """Find which scans of each site are flagged by what was learned at the other sites. Shape [n], bool."""
+    flagged, site = np.empty(len(scans), dtype=bool), scans["fold"].to_numpy()
+    for e in np.unique(site):
+        reasons = compare_reasons(scans[site != e], left_out)
+        flagged[site == e] = find_flagged_scans(scans[site == e], left_out, reasons)
+    return flagged
 
 
 def _show_percent(estimate: Estimate) -> str:

@@ -17,6 +17,7 @@ from scipy.special import logit as to_logit
 
 from ..cohort import Cohort
 from ..cohort.class_names import ClassNames
+from ..formatting import format_count
 from ..protocol import PeopleTest, auc, average_margins
 from ..protocol.intervals import t_interval
 from ..protocol.placements import delong_covariance, placement_values
@@ -65,6 +66,8 @@ class ExternalScores:
     n_patients, n_controls : int
     n_sites, n_two_class_sites : int
         Sites with labelled scans, and those of them that have an AUC.
+    n_known : int
+        Participants with labels who are left out of all scores, since the model has seen a scan of theirs.
     n_called, n_unflagged : int
         Participants all of whose scans were called, and those none of whose scans has a flag, who could be.
     auc : Estimate
@@ -86,6 +89,7 @@ class ExternalScores:
     n_controls: int
     n_sites: int
     n_two_class_sites: int
+    n_known: int
     n_called: int
     n_unflagged: int
     auc: Estimate
@@ -118,9 +122,13 @@ class ExternalScores:
         where = "" if self.n_sites == 1 else f" of {self.n_sites} sites"
         return f"{self.n_patients} {names.positives} and {self.n_controls} {names.negatives}{where}"
 
+    def name_left_out(self) -> str:
+        """Say how many participants were left out, because the model has seen them; empty where nobody was."""
+        return f"; {format_count(self.n_known, 'participant')} known to the model left out" if self.n_known else ""
+
     def describe(self, classes: tuple[str, str], rows: list[ScoreRow]) -> list[str]:
         """Say the scores in a few lines: the names of the labels 0 and 1, and :func:`tabulate_scores`."""
-        lines = [f"external validation: {self.name_participants(classes)}"]
+        lines = [f"external validation: {self.name_participants(classes)}{self.name_left_out()}"]
         if self.caution:
             n_people = self.n_patients + self.n_controls
             n_right = round((self.pooled.accuracy.value or 0.0) * n_people)
@@ -168,7 +176,7 @@ def tabulate_scores(scores: ExternalScores, evidence: Evidence | None, rule: Cal
     accuracy = brier = None
     if evidence is not None:
         promised = {name: getattr(evidence, name) for name in promised}
-        accuracy, brier = evidence.mean_accuracy, evidence.brier
+        accuracy, brier = evidence.accuracy_over_sites, evidence.brier
     over = "" if one else ", mean over sites"
     rows = [
         ScoreRow("auc", f"AUC{over}, %", scores.auc, promised["auc"]),
@@ -183,7 +191,7 @@ def tabulate_scores(scores: ExternalScores, evidence: Evidence | None, rule: Cal
             ScoreRow("accuracy_called", called, scores.accuracy_called, rule.accuracy),
         ]
     rows += [
-        ScoreRow("brier", "Brier score (always 50 %: 0.25)", _make_bare(scores.brier), _make_bare(brier), 1, 3),
+        ScoreRow("brier", "Brier score (always 50%: 0.25)", _make_bare(scores.brier), _make_bare(brier), 1, 3),
         ScoreRow("slope", "calibration slope (perfect: 1)", scores.slope, promised["slope"], 1, 2),
         ScoreRow("intercept", "calibration intercept (perfect: 0)", scores.intercept, promised["intercept"], 1, 2),
     ]
@@ -193,11 +201,14 @@ def tabulate_scores(scores: ExternalScores, evidence: Evidence | None, rule: Cal
 
 
 def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> ExternalScores | None:
-    """Score predictions where the scans have labels of both classes; None where they have not.
+    """Score predictions where new scans have labels of both classes; None where they have not.
 
-    Logits are averaged over a participant's scans. Scans without a site count as those of one site.
+    Logits are averaged over a participant's scans. Scans without a site count as those of one site. Participants with a
+    scan that the model has seen are left out: their labels are no news to it.
     """
-    known = cohort.labelled
+    seen = predictions.table["flag"].str.split().map(lambda codes: "known" in codes).to_numpy(dtype=bool)
+    is_known = np.isin(cohort.participant_ids, cohort.participant_ids[seen])
+    known = cohort.labelled & ~is_known
     if not known.any():
         return None
     labelled = cohort.select(known)
@@ -235,6 +246,7 @@ def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> Extern
         n_controls=int((1 - label).sum()),
         n_sites=len(scores),
         n_two_class_sites=int(scores["auc"].count()),
+        n_known=len(np.unique(cohort.participant_ids[cohort.labelled & is_known])),
         n_called=int(called.sum()),
         n_unflagged=int(unflagged.sum()),
         auc=_average_sites(scores["auc"], tests[MEAN_OVER_SITES]) if tests else _UNKNOWN,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,7 @@ def _gather_first(folder: str | Path, job: Job, method: Method, say: Say) -> Evi
         asdict(method.settings),
         rule if rule.kind != "none" else HarmonisationRule(),
         job.cohort,
-        _check_left_out_sites(job.connectomes),
+        partial(_check_left_out_sites, job.connectomes),
     )
     for words in gathered.differences:
         say(f"warning: the evidence differs from the model: {words}")
@@ -333,11 +334,10 @@ def add_evidence(model: Model, folder: str | Path, connectomes: Connectomes | No
             f"{cohort.name}: is not the cohort that the model was fitted to ({model.training.cohort}, "
             f"{model.training.n_scans} scans); give that one, after exclusions"
         )
-    settings, left_out = asdict(model.method.settings), None
-    if connectomes is not None:
-        left_out = _check_left_out_sites(connectomes)
+    settings = asdict(model.method.settings)
+    check = None if connectomes is None else partial(_check_left_out_sites, connectomes)
     fingerprint, rule = model.training.fingerprint, model.harmonisation
-    evidence = gather_evidence(folder, model.method.name, fingerprint, settings, rule, cohort, left_out)
+    evidence = gather_evidence(folder, model.method.name, fingerprint, settings, rule, cohort, check)
     return model.with_evidence(evidence)
 
 

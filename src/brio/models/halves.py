@@ -74,7 +74,7 @@ def learn_interval_factor(model: Model, connectomes: Connectomes, scans: np.ndar
     """Learn the factor on the spread of re-estimates that makes intervals fit the halves of source scans.
 
     It is the root mean squared difference of the logits of two halves, each in units of what the re-estimates of the
-    first half let expect; at least 1. So it also allows for what a short scan does not tell about its own spread. Scans
+    first half suggest; at least 1. So it also allows for what a short scan does not tell about its own spread. Scans
     with a half that is too short for a connectome or has no signal are left out; if none remains, the factor is 1, with
     a warning.
 

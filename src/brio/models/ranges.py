@@ -14,6 +14,7 @@ from torch import Tensor
 from ..cohort import Cohort
 from ..connectome import Connectomes, source_mean
 from ..errors import BrioError
+from ..formatting import format_count
 from ..protocol import average_margins
 from ..schemas import StoredCount, StoredNonNegative
 from .reasons import CANNOT_BE_MEANT, REASONS
@@ -26,7 +27,7 @@ __all__ = [
 ]
 
 PARTICIPANTS_BEHIND = 10
-"""Every stored limit has at least so many participants beyond it, so that it says nothing about one of them."""
+"""A stored limit is a value that so many participants reach, or is computed from quartiles with more beyond them."""
 
 LEAST_PARTICIPANTS = 4 * PARTICIPANTS_BEHIND
 """Fewer have no quartile with so many beyond it: their ranges are not stored."""
@@ -264,7 +265,7 @@ def _write_reason(code: str, scan: dict[Any, Any], ranges: ScanRanges) -> str:
     if code == "short":
         return f"short: {scan['frames']} frames, usually {ranges.least_frames:.0f} or more"
     if code == "dead_rois":
-        return f"{scan['dead_rois']} ROIs without signal, usually at most {ranges.dead_rois}"
+        return f"{format_count(scan['dead_rois'], 'ROI')} without signal, usually at most {ranges.dead_rois}"
     if code == "tr_unknown":
         return "repetition time unknown"
     if code == "far":

@@ -25,10 +25,10 @@ LEAST_SCANS, LEAST_SITES, LEVEL = 30, 2, 0.05
 REASONS = {
     "foreign": "another atlas, order of regions, or noise",
     "known": "known to the model",
-    "short": "short",
+    "short": "fewer frames",
     "dead_rois": "ROIs without signal",
     "tr": "repetition time",
-    "motion": "motion",
+    "motion": "head motion",
     "edge_sd": "spread of the edges",
     "far": "far from the mean connectome",
     "tr_unknown": "repetition time unknown",
@@ -76,7 +76,7 @@ def describe_codes(codes: Iterable[str]) -> str:
     Examples
     --------
     >>> describe_codes(["short tr", "short", ""])
-    '2 short, 1 repetition time'
+    '2 fewer frames, 1 repetition time'
     """
     counts = pd.Series([code for cell in codes for code in cell.split()], dtype=object).value_counts()
     return ", ".join(f"{n} {REASONS[str(code)]}" for code, n in counts.items())

@@ -4,13 +4,24 @@ from .checkpoint import CheckpointStore, StackCheckpoint
 from .contract import Batch, Method, NetworkCall, Output, SourceScans, Stage
 from .explanation import ExplainedScans, Explanation
 from .facts import MethodFacts
-from .fitted_run import FittedRun, Prediction, Run, RunState, Tensors, TensorSpec, group_tensors, name_tensors
+from .fitted_run import (
+    ANY_TENSOR,
+    FittedRun,
+    Prediction,
+    Run,
+    RunState,
+    Tensors,
+    TensorSpec,
+    group_tensors,
+    name_tensors,
+)
 from .inputs import Inputs, InputShape, Scans
 from .neural import NeuralMethod, NeuralSettings
 from .stack import Stack
 from .step_context import StepContext
 
 __all__ = [
+    "ANY_TENSOR",
     "Batch",
     "CheckpointStore",
     "ExplainedScans",

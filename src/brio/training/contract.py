@@ -109,6 +109,15 @@ class Method(ABC):
         """
         return {"*": ANY_TENSOR}
 
+    def changes_after(self, declaration: str, *names: str) -> bool:
+        """Whether what makes the state is defined by a later class than what declares it: authors need not declare."""
+        order = type(self).__mro__
+
+        def find_owner(name: str) -> int:
+            return next(k for k, owner in enumerate(order) if name in vars(owner))
+
+        return min(map(find_owner, names)) < find_owner(declaration)
+
     @property
     def facts(self) -> MethodFacts:
         """Facts for the plan, the summary and the progress display."""

@@ -132,8 +132,7 @@ class NeuralMethod(Method):
             for name, t in tensors.items()
             if not is_training_only(name, self)
         }
-        own, ours = type(self), NeuralMethod
-        if own.learn is not ours.learn and own.declare_state is ours.declare_state:  # a user's, who need not declare
+        if self.changes_after("declare_state", "learn", "begin_stage", "update_inference_state"):
             return declared | {"learned.*": ANY_TENSOR, "inference.*": ANY_TENSOR}
         return declared | self.declare_state(n_rois)
 

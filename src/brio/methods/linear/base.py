@@ -16,6 +16,7 @@ from ...formatting import format_count
 from ...progress import Progress, silent
 from ...protocol import auc
 from ...training import (
+    ANY_TENSOR,
     ExplainedScans,
     Explanation,
     FittedRun,
@@ -186,7 +187,10 @@ class LinearMethod(FeatureMethod):
 
     def declare_tensors(self, n_rois: int) -> dict[str, TensorSpec]:
         """Declare centre and coefficient of each feature, the intercept, and what the features need."""
-        learned = self.declare_features(n_rois)
+        if self.changes_after("declare_features", "learn"):
+            learned = {"features": TensorSpec(("features",)), "*": ANY_TENSOR}
+        else:
+            learned = self.declare_features(n_rois)
         d = learned.pop("features").shape
         return {
             "parameters.centre": TensorSpec(d),
