@@ -327,5 +327,6 @@ def read_header(folder: Path) -> dict[str, Any]:
         version = show_value(header.get("format"))
         raise BrioError(f"{path}: format {version}, this version reads {FORMAT}; {IMPORT_AGAIN}")
     from_json(CohortHeader, header, path, IMPORT_AGAIN)
-    refuse_unsafe_names([header["name"], *header["classes"]], f"{path}, name of the cohort or a class")
+    named = [header["name"], header["atlas"], *header["classes"]]
+    refuse_unsafe_names(named, f"{path}, name of the cohort, its atlas or a class")
     return header

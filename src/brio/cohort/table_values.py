@@ -96,7 +96,7 @@ def check_numbers(table: pd.DataFrame, where: str, text_columns: Iterable[str]) 
     brio.errors.BrioError: people.tsv: column 'age' is 1e400 in row 2 (participant b), a number out of range; ...
     """
     for column in table.columns.difference(["participant_id", *text_columns]):
-        row = _find_out_of_range(table[column], 10.0**EXACT_DIGITS if column in MEASURES else np.inf)
+        row = _find_out_of_range(table[column], column in MEASURES)
         if row is not None:
             raise BrioError(
                 f"{where}: column '{column}' is {str(table[column].iloc[row])[:40]} in row {row + 1} (participant "
@@ -105,10 +105,10 @@ def check_numbers(table: pd.DataFrame, where: str, text_columns: Iterable[str]) 
             )
 
 
-def _find_out_of_range(column: pd.Series, limit: float) -> int | None:
-    """Find the first row whose number reaches a limit; None where there is none, or the column is text."""
+def _find_out_of_range(column: pd.Series, is_measure: bool) -> int | None:
+    """Find the first row with an infinite number or, of a quantity, a code; None without one, or if it is text."""
     if column.dtype.kind in "fiu":
-        rows = np.flatnonzero(np.abs(column.to_numpy(dtype=float)) >= limit)
+        rows = np.flatnonzero(np.isinf(column.to_numpy(dtype=float)))
         return int(rows[0]) if len(rows) else None
     first = None
     for row, value in enumerate(column.to_numpy(dtype=object)):
@@ -117,6 +117,7 @@ def _find_out_of_range(column: pd.Series, limit: float) -> int | None:
         number = _parse_number(str(value))
         if number is None:
             return None
-        if first is None and abs(number) >= limit:
+        is_code = is_measure and isinstance(number, int) and abs(number) >= 10**EXACT_DIGITS
+        if first is None and (is_code or (isinstance(number, float) and np.isinf(number))):
             first = row
     return first

@@ -29,6 +29,7 @@ from torch import Tensor
 
 from ..cohort import Atlas
 from ..cohort.folder import RoiRow, format_table, read_table
+from ..cohort.names import refuse_unsafe_names
 from ..connectome import HarmonisationRule, Harmoniser
 from ..connectome.combat import Combat
 from ..connectome.residuals import Residualiser
@@ -212,6 +213,8 @@ def read_model(path: str | Path) -> Model:
     document = _read_document(folder)
     record = from_json(ModelRecord, document, folder / MODEL, GET_AGAIN)
     _check_record(record, folder / MODEL)
+    named = [record.training.cohort, record.atlas, *record.classes]
+    refuse_unsafe_names(named, f"{folder / MODEL}, name of the cohort, its atlas or a class")
     method = _make_method(record, folder)
     rois = read_table(folder / ROIS, RoiRow, GET_AGAIN)
     P, rule = len(rois), record.harmonise
