@@ -116,7 +116,7 @@ def run_demo(
         score_briefly,
     )
 
-    job = prepare_job(JobSpec(cohort, METHODS, seeds=SEEDS, device=device))
+    job = prepare_job(JobSpec(cohort, METHODS, device=device))
     applied = {}
     for k, name in enumerate(METHODS):
         progress(f"new hospital, {name}", _EVALUATION_SHARE + (1 - _EVALUATION_SHARE) * k / len(METHODS))
