@@ -196,7 +196,7 @@ def page() -> str:
         "Scans of all left-out sites, ordered by the absolute logit. Accuracy in percent:",
         _risk_table(),
         f"![Accuracy against the share of scans that are called](../images/{RISK})",
-        "A rule calls a class where the absolute logit reaches a threshold. That of each site was chosen on the other sites, "
+        "A class is called where the absolute logit reaches a threshold. That of each site was chosen on the others, "
         "as `brio predict` chooses it on the evidence of a model. In percent:",
         _rule_table(),
         "## What it cannot show",
