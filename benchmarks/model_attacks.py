@@ -1,6 +1,6 @@
 """What does a published model give away of the participants it was fitted to?
 
-    python benchmarks/model_attacks.py FOLDER --out OUT.csv [--method ridge ...] [--halves 2]
+    python benchmarks/model_attacks.py FOLDER --out OUT.csv [--method ridge ...] [--halves 2] [--device cuda-tf32]
 
 FOLDER holds packed scans of ABIDE. Each method is fitted, with the settings of ``brio fit``, to half of the
 participants of each site and class (and then to the other half), and attacked by somebody who has the model and scans
@@ -32,6 +32,8 @@ from brio.cohort import Cohort, audit
 from brio.cohort.covariates import read_covariates
 from brio.cohort.readers import import_cohort
 from brio.connectome import Connectomes
+from brio.device import resolve_device
+from brio.methods import list_methods
 from brio.methods.plus.model import FactorModel
 from brio.models.attacks import MeasuredAttacks, fit_halves, measure_attacks
 from brio.models.fit import settle_final_settings
@@ -39,10 +41,7 @@ from brio.models.halves import halve_scans
 from brio.protocol import Fold, auc
 from brio.training import FittedRun, Method
 
-METHODS = (
-    *("ridge", "log-ridge", "tangent-ridge", "fc-tangent-ridge", "svm", "logistic"),
-    *("brio-plus", "fc-hgnn", "mlp", "gcn", "brainnettf", "brio"),
-)
+METHODS = [entry.name for entry in list_methods() if entry.name == entry.base and not entry.control]
 
 
 def attack_method(name: str, connectomes: Connectomes, cohort_name: str, n_halves: int = 2) -> MeasuredAttacks:
@@ -123,9 +122,11 @@ def main() -> None:
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--method", action="append", choices=METHODS)
     parser.add_argument("--halves", type=int, default=2, choices=(1, 2))
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda-tf32")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="brio-attacks-") as place:
-        connectomes = Connectomes(read_abide(args.folder, Path(place)))
+    device = resolve_device(args.device)
+    with device.network_precision(), tempfile.TemporaryDirectory(prefix="brio-attacks-") as place:
+        connectomes = Connectomes(read_abide(args.folder, Path(place)), device.torch_device)
         for name in args.method or METHODS:
             measured = attack_method(name, connectomes, "ABIDE (AAL116)", args.halves)
             add_row(args.out, measured)
