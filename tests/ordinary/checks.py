@@ -2,6 +2,7 @@
 
 import json
 import re
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,31 @@ from scipy import stats
 from sklearn.linear_model import Ridge
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, recall_score, roc_auc_score
 
+from commands import command
+
 TEXT = {"participant_id": str, "fold": str, "site": str, "test_sites": str, "validation_sites": str}
+
+
+def new_folder() -> Path:
+    """Return a path where nothing is yet."""
+    return Path(tempfile.mkdtemp()) / "out"
+
+
+def succeed(*words: object) -> str:
+    """Run a command that must succeed and print nothing but answers; return what it printed."""
+    said = command(*words)
+    assert said.status == 0, said.text
+    assert "Traceback" not in said.text
+    assert not re.search(r"\bnan\b", said.text, re.IGNORECASE), said.text
+    return said.text
+
+
+def refuse(*words: object) -> str:
+    """Run a command that must be refused; return why, on one line."""
+    said = command(*words)
+    assert said.status == 2, said.text
+    assert said.err.startswith("brio: ")
+    return " ".join(said.err.split())
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -117,9 +142,9 @@ def fisher_z(people: People) -> np.ndarray:
         return np.array([np.arctanh(np.corrcoef(scan.T.astype(float))[upper]) for scan in people.scans])
 
 
-def check_ridge(folder: Path, people: People) -> None:
+def check_ridge(folder: Path, people: People, X: np.ndarray | None = None) -> None:
     """Margins of every run of ridge are those of scikit-learn's Ridge with the penalty that was chosen."""
-    X, y = fisher_z(people), 2.0 * people.table["label"].to_numpy() - 1
+    X, y = fisher_z(people) if X is None else X, 2.0 * people.table["label"].to_numpy() - 1
     sites, ids = people.table["site"].to_numpy(), people.table["participant_id"]
     found = read(folder / "predictions.csv")
     records = [json.loads(path.read_text()) for path in folder.glob("runs/*/run.json")]
@@ -137,20 +162,19 @@ def check_ridge(folder: Path, people: People) -> None:
 
 
 def same_predictions(first: Path, second: Path, tolerance: float = 1e-6, renamed: dict | None = None) -> None:
-    """The same margins, probabilities and scores of the same participants."""
-    tables = []
-    for folder, names in ((first, renamed), (second, None)):
-        table = read(folder / "predictions.csv")
-        table["participant_id"] = table["participant_id"].map(names) if names else table["participant_id"]
-        tables.append(table.set_index(["method", "fold", "seed", "participant_id"]).sort_index())
-    one, other = tables
+    """The same margins, probabilities and scores of the same participants, perhaps under other names."""
+    key = ["method", "fold", "seed", "participant_id"]
+    names = {"participant_id": renamed or {}, "fold": renamed or {}}
+    one, other = read(first / "predictions.csv").replace(names), read(second / "predictions.csv")
+    one, other = (table.set_index(key).sort_index() for table in (one, other))
     assert list(one.index) == list(other.index)
     close(other["probability"], one["probability"], tolerance)
     scale = np.maximum(1, one["logit"].abs())
     close(other["logit"] / scale, one["logit"] / scale, 10 * tolerance)
     scores = ["auc", "acc", "validation_auc"]
-    rows = [read(f / "results.csv").set_index(["method", "fold", "seed"]).sort_index()[scores] for f in (first, second)]
-    close(rows[1], rows[0])
+    rows = [read(first / "results.csv").replace({"fold": renamed or {}}), read(second / "results.csv")]
+    one, other = (table.set_index(key[:3]).sort_index()[scores] for table in rows)
+    close(other, one)
 
 
 def numbers(text: str) -> list[float]:

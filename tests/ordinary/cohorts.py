@@ -146,6 +146,7 @@ def _pick(sites: tuple[str, ...], **changes: object) -> People:
 HOSPITALS: dict[str, Callable[[], People]] = {
     "five hospitals": lambda: _pick(("site01", "site02", "site03", "site04", "site05")),
     "sixth hospital": lambda: _pick(("site06",)),
+    "six hospitals": lambda: _pick(tuple(f"site{k:02d}" for k in range(1, 7))),
     "five hospitals, two sessions": lambda: _pick(("site01", "site02", "site03", "site04", "site05"), sessions=2),
 }
 """Cohorts of one simulation, to fit a model at some sites and use it at another."""
@@ -164,6 +165,17 @@ def rename(people: People) -> People:
     other = {name: f"x{(7919 * i) % 100_003:06d}" for i, name in enumerate(names)}
     table = people.table.assign(participant_id=people.table["participant_id"].map(other))
     return People(people.scans, table, people.atlas)
+
+
+def other_sites(people: People) -> dict[str, str]:
+    """Another name of each site; the order of the names is reversed."""
+    names = sorted(people.table["site"].unique(), reverse=True)
+    return {name: f"{chr(ord('A') + i)} ward" for i, name in enumerate(names)}
+
+
+def rename_sites(people: People) -> People:
+    """The same people at sites with other names."""
+    return People(people.scans, people.table.assign(site=people.table["site"].map(other_sites(people))), people.atlas)
 
 
 @functools.cache

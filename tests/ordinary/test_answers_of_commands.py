@@ -21,18 +21,6 @@ from commands import command
 soak = pytest.mark.soak
 
 
-def new_folder() -> Path:
-    """Return a path where nothing is yet."""
-    return Path(tempfile.mkdtemp()) / "out"
-
-
-def succeed(*words: object) -> str:
-    """Run a command that must succeed; return what it printed."""
-    said = command(*words)
-    assert said.status == 0, said.text
-    return said.text
-
-
 # each writes the scans of some people as one kind of folder, and returns it with the options of its import
 
 

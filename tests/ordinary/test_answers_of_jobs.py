@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from checks import check_job, check_ridge, close, read, same_predictions
-from cohorts import BUILDERS, build, rename, run_job, shuffle
+from cohorts import BUILDERS, build, other_sites, rename, rename_sites, run_job, shuffle
 
 from brio.methods import list_methods
 from commands import command
@@ -69,6 +69,31 @@ def test_names_of_participants_decide_nothing_where_nothing_is_drawn(name, metho
     ids = [BUILDERS[name]().table["participant_id"], rename(BUILDERS[name]()).table["participant_id"]]
     first, second = run_job(name, *methods), run_job(name, *methods, change=rename)
     same_predictions(first, second, renamed=dict(zip(*ids, strict=True)))
+
+
+WITHOUT_A_DRAW = (("choose_by", "source-sites"), ("protocol__validation_sites", 0))
+"""Validation sites are drawn by name; without them, nothing that a closed-form method does is."""
+
+
+@pytest.mark.parametrize(
+    ("name", "methods"),
+    [
+        ("5 sites", ("ridge", "log-ridge")),
+        *(pytest.param(name, (*LINEAR, *CONTROLS), marks=pytest.mark.soak) for name in BUILDERS),
+        *(pytest.param(name, ("brio-plus",), marks=pytest.mark.soak) for name in ("4 sites", "named")),
+        # dropout is drawn by the position in a batch, where sites lie in the order of their names; brio has none
+        pytest.param("4 sites", ("brio",), marks=pytest.mark.soak),
+    ],
+)
+def test_names_of_sites_decide_nothing_where_nothing_is_drawn(name, methods):
+    settings = WITHOUT_A_DRAW if "ridge" in methods else WITHOUT_A_DRAW[1:]
+    first, second = (run_job(name, *methods, change=change, settings=settings) for change in (None, rename_sites))
+    names = other_sites(BUILDERS[name]())
+    same_predictions(first, second, renamed=names)
+    for folder, sites in ((first, sorted(names)), (second, sorted(names.values()))):
+        runs = read(folder / "results.csv")
+        assert all(own["fold"].tolist() == sites for _, own in runs.groupby("method")), "tables follow the names"
+        assert all(own["fold"].tolist() == sites for _, own in read(folder / "sites.csv").groupby("method"))
 
 
 @pytest.mark.parametrize("method", soak([m for m in ALL if m not in (*LINEAR, *CONTROLS)], ["gcn", "brio-plus"]))

@@ -25,11 +25,6 @@ LIKE_A_MODEL = (("choose_by", "source-sites"), ("protocol__validation_sites", 0)
 PLANTED = [name for name in BUILDERS if name not in ("5 sites", "chance", "confounded")]
 
 
-def new_folder() -> Path:
-    """Return a path where nothing is yet."""
-    return Path(tempfile.mkdtemp()) / "out"
-
-
 @functools.cache
 def fit(name: str, *words: str, change=None) -> tuple[Path, str]:
     """Fit a model once per session; return its folder and what the command said."""
