@@ -40,7 +40,7 @@ def check_sessions_option(sessions: str | None) -> None:
 
 
 def choose_sessions(
-    scans: Sequence[tuple[Row, Source]], sessions: str | None
+    scans: Sequence[tuple[Row, Source]], sessions: str | None, *, have_frames: bool = True
 ) -> tuple[list[tuple[Row, list[Source]]], list[Skipped]]:
     """Choose the scans to read of participants who have several.
 
@@ -51,6 +51,8 @@ def choose_sessions(
     sessions : {"first", "join", "average", "all"} or None
         Keep the first scan, make one of all (see :func:`read_chosen`), or keep each as a row. None where nothing was
         said.
+    have_frames : bool
+        Whether scans can be joined; the message offers no choice that is refused.
 
     Returns
     -------
@@ -71,10 +73,11 @@ def choose_sessions(
     repeated = [name for name, group in groups.items() if len(group) > 1]
     if repeated and sessions is None:
         names = _list_names(groups[repeated[0]])
+        of_frames = ", join (one long scan), average (mean connectome)" if have_frames else ""
         raise BrioError(
             f"{len(repeated)} of {len(groups)} participants have several scans ({repeated[0]}: sessions {names}); "
-            "choose with --sessions: first (the first scan of each), join (one long scan), average (mean connectome) "
-            "or all (each scan a row, splits and statistics by participant)"
+            f"choose with --sessions: first (the first scan of each){of_frames} or all (each scan a row, splits and "
+            "statistics by participant)"
         )
     chosen: list[tuple[Row, list[Source]]] = []
     skipped: list[Skipped] = []

@@ -90,7 +90,8 @@ def import_files(
             roster.rows, files, {entry["participant_id"] for entry in roster.skipped}, path.name
         )
     atlas_name = None if options.atlas is None else canonicalise_atlas_name(options.atlas)
-    chosen, further = choose_sessions(scans, sessions or (None if options.labels_required else "all"))
+    sessions_or_all = sessions or (None if options.labels_required else "all")
+    chosen, further = choose_sessions(scans, sessions_or_all, have_frames=kind != "fc")
     stated = {"atlas": atlas_name, "participants": path, **options.columns}
     stated |= {"session_column": session_column, "sessions": sessions, "measure": options.measure}
     n_files = sum(len(files) for _, files in chosen)
