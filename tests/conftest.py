@@ -5,6 +5,7 @@ that use them: every process collects every test, and would wait for all of them
 takes longest, are one group for the same reason.
 """
 
+import contextlib
 import functools
 import gc
 import os
@@ -148,3 +149,27 @@ def abide_folder() -> Path:
     if not (folder / "participants.tsv").is_file():
         pytest.skip("the real scans are not here: set BRIO_ABIDE to their folder")
     return folder
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[object]:
+    """A Dask scheduler and a worker in this process."""
+    distributed = pytest.importorskip("distributed", reason="the extra brio[dask] is not installed")
+    cluster = distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0", silence_logs=50
+    )
+    with cluster, distributed.Client(cluster, set_as_default=False) as client:
+        yield client
+
+
+@pytest.fixture
+def on_dask(client, monkeypatch) -> None:
+    """Commands with ``--engine dask`` use the scheduler of this process."""
+    from brio.jobs.engines import dask as engine
+
+    @contextlib.contextmanager
+    def join(options, threads, gpu):
+        yield client
+
+    monkeypatch.setattr(engine, "connect", join)
+    monkeypatch.setattr(engine, "POLL_SECONDS", 0.05)

@@ -35,26 +35,6 @@ N_STACKS = 3
 
 
 @pytest.fixture(scope="module")
-def client():
-    """A scheduler and a worker in this process."""
-    cluster = distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0", silence_logs=50
-    )
-    with cluster, distributed.Client(cluster, set_as_default=False) as client:
-        yield client
-
-
-@pytest.fixture
-def on_dask(client, monkeypatch):
-    @contextlib.contextmanager
-    def join(options, threads, gpu):
-        yield client
-
-    monkeypatch.setattr(engine, "connect", join)
-    monkeypatch.setattr(engine, "POLL_SECONDS", 0.05)
-
-
-@pytest.fixture(scope="module")
 def local(brio, folder, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("dask") / "local"
     assert brio("run", folder, "--out", out, *RIDGE).status == 0

@@ -1,22 +1,20 @@
 """Files and studies on ordinary cohorts: what is read is what was written, and what is printed is what was found."""
 
 import json
-import tempfile
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from checks import close, fisher_z, numbers, read, same_predictions
-from cohorts import BUILDERS, build, run_job, shuffle
+from checks import check_ridge, close, fisher_z, new_folder, read, refuse, same_predictions, succeed
+from cohorts import BUILDERS, People, build, run_job, shuffle
 from scipy.io import savemat
 from sklearn.metrics import roc_auc_score
 
 import brio
 from brio import Cohort
-from brio.cohort import load_bundled_atlas
+from brio.cohort import Atlas, load_bundled_atlas
 from brio.methods import list_methods
-from commands import command
 
 soak = pytest.mark.soak
 
@@ -44,11 +42,15 @@ def write_npy(people, folder):
 
 
 def write_bids(people, folder):
-    for i, scan in enumerate(people.scans):
-        path = folder / f"sub-{i:03d}" / "func" / f"sub-{i:03d}_task-rest_atlas-Own_timeseries.tsv"
-        path.parent.mkdir(parents=True)
+    number = pd.factorize(people.table["participant_id"])[0]
+    people.table["participant_id"] = [f"sub-{i:03d}" for i in number]
+    sessions = people.table.get("session", pd.Series([""] * len(number)))
+    for subject, session, scan in zip(people.table["participant_id"], sessions, people.scans, strict=True):
+        name = f"{subject}_ses-{session}" if session else subject
+        path = folder / subject / "func" / f"{name}_task-rest_atlas-Own_timeseries.tsv"
+        path.parent.mkdir(parents=True, exist_ok=True)
         pd.DataFrame(scan, columns=people.atlas.rois["name"]).to_csv(path, sep="\t", index=False)
-    table = people.table.assign(participant_id=[f"sub-{i:03d}" for i in range(len(people.scans))])
+    table = people.table.drop_duplicates("participant_id").drop(columns="session", errors="ignore")
     table.to_csv(folder / "participants.tsv", sep="\t", index=False)
     return ["--atlas", "Own"]
 
@@ -130,16 +132,152 @@ def test_an_imported_cohort_is_what_was_written(name, reader, tmp_path):
     assert f"{people.table['site'].nunique()} sites" in said
 
 
-@pytest.mark.parametrize("name", ["5 sites", *(pytest.param(n, marks=soak) for n in ("3 sites", "numbered", "named"))])
-def test_connectomes_alone_give_the_answers_of_their_scans(name, tmp_path):
-    people = BUILDERS[name]()
+def write_fc(people, folder):
     size = people.scans[0].shape[1]
     for i, z in enumerate(fisher_z(people)):
         matrix = np.zeros((size, size))
         matrix[np.triu_indices(size, 1)] = np.tanh(z)
-        np.save(tmp_path / f"scan-{i}.npy", matrix + matrix.T + np.eye(size))
+        np.save(folder / f"scan-{i}.npy", matrix + matrix.T + np.eye(size))
     table = people.table.assign(file=[f"scan-{i}.npy" for i in range(len(people.scans))])
-    table.to_csv(tmp_path / "participants.tsv", sep="\t", index=False)
+    table.to_csv(folder / "participants.tsv", sep="\t", index=False)
+    return []
+
+
+RUN_RIDGE = ("--method", "ridge", "--keep-all", "--quiet", "--device", "cpu")
+SESSIONS = [
+    (reader, sessions)
+    for reader in ("table", "npy", "bids", "packed", "fc")
+    for sessions in ("first", "join", "average", "all")
+    if reader != "fc" or sessions in ("first", "all")
+]
+
+
+def expect_sessions(people, sessions):
+    """The people that remain, and the edges of each of their scans."""
+    first = np.flatnonzero(~people.table["participant_id"].duplicated())
+    z = fisher_z(people)
+    if sessions == "all":
+        return people, z
+    kept = people.select(first)
+    if sessions == "first":
+        return kept, z[first]
+    owner = people.table["participant_id"].to_numpy()
+    groups = [np.flatnonzero(owner == name) for name in kept.table["participant_id"]]
+    if sessions == "average":
+        return kept, np.array([z[group].mean(axis=0) for group in groups])
+    scaled = [(scan - scan.mean(axis=0)) / scan.std(axis=0) for scan in (s.astype(float) for s in people.scans)]
+    joined = [np.concatenate([scaled[i] for i in group]) for group in groups]
+    return kept, fisher_z(People(joined, kept.table, people.atlas))
+
+
+@pytest.mark.parametrize(
+    ("reader", "sessions"),
+    [case if case == ("table", "average") else pytest.param(*case, marks=soak) for case in SESSIONS],
+)
+def test_each_way_to_read_sessions_gives_its_own_connectomes(reader, sessions, tmp_path):
+    people = BUILDERS["two sessions"]()
+    second = people.table["participant_id"].duplicated()  # shorter, so that a mean is not a joined scan
+    people.scans = [scan[:35] if late else scan for scan, late in zip(people.scans, second, strict=True)]
+    kind, write = {**READERS, "fc": ("fc", write_fc)}[reader]
+    options, out, job = write(people, tmp_path), new_folder(), new_folder()
+    if reader != "bids":  # where the first session is meant, unless one is asked for
+        why = refuse("import", kind, tmp_path, *options, "--out", out)
+        assert "46 of 46 participants have several scans" in why
+        assert "choose with --sessions: first" in why
+        assert ("join (" in why) == ("average (" in why) == (reader != "fc")
+    said = succeed("import", kind, tmp_path, *options, "--sessions", sessions, "--out", out)
+    kept, X = expect_sessions(people, sessions)
+    assert f"{len(kept.table)} scans" in said
+    frames = [len(scan) for scan in kept.scans]
+    if reader != "fc":
+        frames = frames if sessions in ("first", "all") else [n + 35 for n in frames]
+        assert sorted(Cohort.load(out).n_frames) == sorted(frames)
+    succeed("run", out, *RUN_RIDGE, "--out", job)
+    check_ridge(job, kept, X)
+
+
+@pytest.mark.parametrize("reader", ["fc", pytest.param("pcp", marks=soak), pytest.param("dpabi", marks=soak)])
+def test_a_way_to_read_sessions_that_a_layout_has_not_is_refused(reader, tmp_path):
+    kind, write = {**READERS, "fc": ("fc", write_fc)}[reader]
+    options, out = write(BUILDERS["two sessions"](), tmp_path), new_folder()
+    why = refuse("import", kind, tmp_path, *options, "--sessions", "join", "--out", out)
+    assert "connectomes" in why if reader == "fc" else f"kind '{kind}' does not take --sessions" in why
+    assert not out.exists()
+
+
+CONFOUNDS = ["global_signal", "csf", "white_matter", "framewise_displacement", "trans_x", "trans_y", "trans_z"]
+CONFOUNDS += ["rot_x", "rot_y", "rot_z", "dvars", "std_dvars"]
+
+
+def as_confounds(people, folder):
+    people.atlas = Atlas("Own", people.atlas.rois.assign(name=CONFOUNDS))
+    return write_table(people, folder), "12 of its 12 columns are confounds"
+
+
+def with_global_signal(people, folder):
+    people.atlas.rois.loc[11, "name"] = "GlobSig"
+    return write_table(people, folder), "column 'GlobSig' is named like a nuisance signal"
+
+
+def as_transposed(people, folder):
+    people.scans = [scan.T for scan in people.scans]
+    return write_npy(people, folder), "transpose the files"
+
+
+def as_equally_long_transposed(people, folder):
+    people.scans = [scan[:40].T for scan in people.scans]
+    return write_npy(people, folder), "transpose the files"
+
+
+def as_matrices(people, folder):
+    people.scans = [np.corrcoef(scan.T) for scan in people.scans]
+    return write_npy(people, folder), "brio import fc"
+
+
+@pytest.mark.parametrize(
+    "misread", [as_confounds, with_global_signal, as_transposed, as_equally_long_transposed, as_matrices]
+)
+def test_files_that_are_no_scans_are_refused_with_what_to_do(misread, tmp_path):
+    options, words = misread(BUILDERS["unequal scans"](), tmp_path)
+    out = new_folder()
+    why = refuse("import", "table", tmp_path, *options, "--out", out)
+    assert words in why
+    assert not out.exists()
+    if misread is with_global_signal:
+        succeed("import", "table", tmp_path, *options, "--drop-roi", "GlobSig", "--out", out)
+        assert Cohort.load(out).n_rois == 11
+
+
+def test_a_configuration_file_cannot_load_code(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("open('executed', 'w')\n")
+    Path("study.toml").write_text(f"cohort = '{build('3 sites')}'\nmethod = ['ridge']\nload = ['mine.py']\n")
+    why = refuse("run", "--config", "study.toml", "--out", "job")
+    assert "study.toml" in why
+    assert "give --load on the command line" in why
+    assert not Path("executed").exists()
+    assert not Path("job").exists()
+
+
+def make_patients_older(people):
+    """Patients are 20 years older than they were."""
+    return People(people.scans, people.table.assign(age=people.table["age"] + 20 * people.table["label"]), people.atlas)
+
+
+@pytest.mark.parametrize("change", [None, make_patients_older])
+def test_the_audit_warns_where_covariates_differ_between_classes(change):
+    said = succeed("audit", build("9 sites", change))
+    people = BUILDERS["9 sites"]() if change is None else change(BUILDERS["9 sites"]())
+    warned = [line.split()[0] for line in said.splitlines() if line.endswith("WARNING: differs between classes")]
+    assert warned == (["age"] if change else [])
+    auc = roc_auc_score(people.table["label"], people.table["age"])
+    assert f"{max(auc, 1 - auc):.2f}" in next(line for line in said.splitlines() if line.split()[:1] == ["age"])
+
+
+@pytest.mark.parametrize("name", ["5 sites", *(pytest.param(n, marks=soak) for n in ("3 sites", "numbered", "named"))])
+def test_connectomes_alone_give_the_answers_of_their_scans(name, tmp_path):
+    people = BUILDERS[name]()
+    write_fc(people, tmp_path)
     cohort, job = new_folder(), new_folder()
     succeed("import", "fc", tmp_path, "--out", cohort)
     words = ("--method", "ridge", "--method", "logistic", "--keep-all", "--quiet", "--device", "cpu")
@@ -166,75 +304,6 @@ def test_lists_name_every_method_with_its_settings():
         assert entry.name in with_settings or entry.fixed, "variants have the settings of their method"
     studies = succeed("studies")
     assert all(f"  {name} " in studies for name in ("comparison", "permutation", "retest"))
-
-
-STUDY = ("--method", "ridge", "--seeds", "3", "--quiet", "--device", "cpu", "--keep-all")
-
-
-def read_study(name: str, cohort: str, *words: object) -> tuple[pd.DataFrame, str, Path]:
-    """Make a study; return its table, its text and its folder."""
-    out = new_folder()
-    succeed("study", name, build(cohort), *STUDY, *words, "--out", out)
-    folder = out / "studies" / name
-    return read(next(folder.glob("*.csv"))), next(folder.glob("*.md")).read_text(), out
-
-
-@soak
-def test_a_comparison_finds_the_planted_difference():
-    table, text, out = read_study("comparison", "9 sites", "--method", "covariates-only")
-    auc = table.groupby(["arm", "fold"])["auc"].mean().groupby("arm").mean()
-    assert f"highest mean AUC: {100 * auc.max():.1f} %" in text
-    assert auc.idxmax() == "ridge"
-    assert "covariates-only" in text
-    succeed("report", out)
-    assert f"{100 * auc.max():.1f}" in (out / "report.html").read_text()
-
-
-@soak
-def test_the_permutation_test_tells_truth_from_chance():
-    for cohort, lowest in (("9 sites", 0.0), ("chance", 0.02)):
-        _, text, _ = read_study("permutation", cohort, "--seeds", "1")
-        p = [line.split("(p ")[1] for line in text.splitlines() if "(p " in line]
-        values = [numbers(line)[0] for line in p]
-        assert len(values) == 2
-        assert all(value <= 0.001 for value in values) if lowest == 0 else all(value > lowest for value in values)
-
-
-@soak
-def test_a_learning_curve_has_each_point_once_and_no_area_beyond_all_pairs():
-    _, text, _ = read_study("learning-curve", "9 sites")
-    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ridge")]
-    points = [(row[1], row[3] if "participants" in row[1] else row[2]) for row in rows]
-    assert len(points) == len(set(points)) >= 5
-    for row in rows:
-        low, high = (float(word) for word in row[5].split(" to "))
-        assert 0 <= low <= float(row[4]) <= high <= 100
-
-
-@soak
-def test_calibration_says_where_a_slope_cannot_be_estimated():
-    table, text, _ = read_study("calibration", "9 sites")
-    known = table.groupby("fold")["slope"].mean().notna().sum()
-    assert known < 9
-    assert f"mean over {known} site{'s' if known > 1 else ''} " in text
-    assert f"It cannot be estimated at {9 - known} of 9 sites" in text
-
-
-@soak
-def test_retest_counts_participants_and_scans():
-    _, text, _ = read_study("retest", "two sessions")
-    assert f"{46} participants with {92} scans" in text
-
-
-@soak
-def test_subgroups_count_the_participants_of_the_table():
-    table, _, _ = read_study("subgroups", "confounded")
-    people = BUILDERS["confounded"]().table
-    sex = table[table["variable"] == "sex"].set_index("subgroup")
-    for word, letter in (("female", "F"), ("male", "M")):
-        own = people[people["sex"] == letter]
-        assert sex.loc[word, "patients"].max() == own["label"].sum()
-        assert sex.loc[word, "controls"].max() == (1 - own["label"]).sum()
 
 
 @pytest.mark.parametrize("method", [pytest.param("gcn", marks=soak), pytest.param("svm", marks=soak)])

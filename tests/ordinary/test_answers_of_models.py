@@ -9,16 +9,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from checks import close, fisher_z, read
-from cohorts import BUILDERS, HOSPITALS, People, build, rename, run_job, shuffle
+from checks import close, fisher_z, new_folder, read, refuse, succeed
+from cohorts import BUILDERS, HOSPITALS, People, build, rename, run_job, shrink, shuffle
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 from sklearn.linear_model import Ridge
 from sklearn.metrics import accuracy_score, brier_score_loss, roc_auc_score
 
 import brio
+from brio.methods import list_methods
 from commands import command
 
+soak = pytest.mark.soak
 SOURCE, NEW = "five hospitals", "sixth hospital"
 LIKE_A_MODEL = (("choose_by", "source-sites"), ("protocol__validation_sites", 0))
 """Settings of 'brio run' that evaluate what 'brio fit' fits."""
@@ -29,17 +31,23 @@ PLANTED = [name for name in BUILDERS if name not in ("5 sites", "chance", "confo
 def fit(name: str, *words: str, change=None) -> tuple[Path, str]:
     """Fit a model once per session; return its folder and what the command said."""
     out = new_folder()
-    said = command("fit", build(name, change), "--quiet", "--device", "cpu", "--keep-all", *words, "--out", out)
-    assert said.status == 0, said.text
-    return out, said.text
+    words = ("--quiet", "--device", "cpu", "--keep-all", *words)
+    return out, succeed("fit", build(name, change), *words, "--out", out)
 
 
 def predict(model: Path, scans: Path, *words: str) -> tuple[pd.DataFrame, str, Path]:
     """Predict; return the table by participant, what was said, and the folder."""
     out = new_folder()
-    said = command("predict", model, scans, "--device", "cpu", *words, "--out", out)
-    assert said.status == 0, said.text
-    return read(out / "predictions.csv").set_index("participant_id"), said.text, out
+    said = succeed("predict", model, scans, "--device", "cpu", *words, "--out", out)
+    return read(out / "predictions.csv").set_index("participant_id"), said, out
+
+
+@functools.cache
+def explain(name: str) -> tuple[Path, str, Path]:
+    """Explain ridge regression once per session, site by site; return model, what was said, and the folder."""
+    model, out = fit(name, "--method", "ridge")[0], new_folder()
+    words = ("--cohort", build(name), "--sites", "--keep-all", "--quiet", "--device", "cpu", "--out", out)
+    return model, succeed("explain", model, *words), out
 
 
 def write_scans(people: People, labelled: bool) -> Path:
@@ -137,14 +145,10 @@ def test_fit_and_the_estimator_make_one_model():
 
 @pytest.mark.parametrize("name", ["5 sites", *(pytest.param(n, marks=pytest.mark.soak) for n in PLANTED)])
 def test_explain_finds_the_planted_network(name):
-    model, _ = fit(name, "--method", "ridge")
-    out = new_folder()
-    words = ("--cohort", build(name), "--sites", "--keep-all", "--quiet", "--device", "cpu")
-    said = command("explain", model, *words, "--out", out)
-    assert said.status == 0, said.text
+    model, said, out = explain(name)
     regions = read(out / "rois.csv").sort_values("rank")["roi"]
     assert sorted(regions[:3]) == ["stable_1_L", "stable_2_R", "stable_3_L"]
-    named = next(line for line in said.out.splitlines() if line.startswith("regions with the highest ranks"))
+    named = next(line for line in said.splitlines() if line.startswith("regions with the highest ranks"))
     assert named.endswith(", ".join(regions[:5]))
     sites = BUILDERS[name]().table.groupby("site")["label"].nunique()
     assert sorted(read(out / "sites.csv")["site"]) == sorted(sites.index[sites == 2])
@@ -154,6 +158,156 @@ def test_explain_finds_the_planted_network(name):
         penalty = json.loads((model / "model.json").read_text())["members"][0]["details"]["penalty"]
         own = Ridge(alpha=penalty).fit(fisher_z(people), 2.0 * people.table["label"] - 1).coef_
         close(coefficient, own, 1e-5)
+
+
+FAMILIES = ("mlp", "gcn", "coral", "gsat", "brainnettf", "brio", "brio-plus")
+"""One method of each family besides linear models and confound baselines."""
+FURTHER = ("deci", "fc-hgnn", "agmgc", "disco", "core", "xg-gnn", "dann", "gin")
+COLUMNS = ["probability", "low", "high", "agreement"]
+
+
+def use(method: str) -> tuple[str, ...]:
+    """Options that fit a method fast."""
+    settings = (word for key, value in shrink(method).items() for word in ("--set", f"{key}={value}"))
+    return ("--method", method, *settings, *(["--holds-scans"] if method in ("brio-plus", "fc-hgnn") else []))
+
+
+def test_every_family_of_networks_is_among_them():
+    families = {entry.name: entry.family for entry in list_methods()}
+    assert {families[method] for method in FAMILIES} == set(families.values()) - {"linear", "control"}
+
+
+@pytest.mark.parametrize("method", ["gcn", *(pytest.param(m, marks=soak) for m in (*FAMILIES, *FURTHER) if m != "gcn")])
+def test_a_model_predicts_a_hospital_as_the_run_that_leaves_it_out(method):
+    settings = (("protocol__validation_sites", 0),) if method == "brio-plus" else (("refit", True),)
+    job = run_job("six hospitals", method, folds=("site06",), settings=settings)
+    (run,) = read(job / "results.csv").to_dict("records")
+    chosen = () if method == "brio-plus" else run["validation_sites"].split(";")
+    words = [word for site in chosen for word in ("--validation-site", site)]
+    model, _ = fit(SOURCE, *use(method), *words)
+    table, said, out = predict(model, build(NEW))
+    expected = read(job / "predictions.csv").set_index("participant_id").loc[table.index]
+    close(table["probability"], expected["probability"], 1e-5)
+    close(json.loads((out / "validation.json").read_text())["auc"]["value"], run["auc"])
+    assert re.search(rf"AUC, % +{100 * run['auc']:.1f} \(", said)
+    assert ((table["low"] <= table["probability"]) & (table["probability"] <= table["high"])).all()
+    assert table[COLUMNS].stack().between(0, 1).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        (SOURCE, "brio-plus"),
+        *(pytest.param(SOURCE, method, marks=soak) for method in FAMILIES if method != "brio-plus"),
+        *(
+            pytest.param(name, method, marks=soak)
+            for name in ("3 sites", "dead region", "two sessions", "one-class site", "named", "unequal scans")
+            for method in ("gcn", "brio", "brio-plus")
+        ),
+    ],
+)
+def test_a_model_does_not_depend_on_the_order_of_its_scans(name, method):
+    models = [fit(name, *use(method), change=change)[0] for change in (None, shuffle)]
+    scans = NEW if name == SOURCE else name
+    tables = [predict(model, build(scans, change))[0] for model, change in zip(models, (None, shuffle), strict=True)]
+    people = (HOSPITALS | BUILDERS)[scans]().table
+    assert sorted(tables[0].index) == sorted(people["participant_id"].unique() if name == SOURCE else tables[1].index)
+    close(tables[1].loc[tables[0].index, COLUMNS], tables[0][COLUMNS], 1e-5)
+    assert tables[0]["probability"].nunique() > len(tables[0]) / 2
+    if method == "brio-plus":
+        label = people.drop_duplicates("participant_id").set_index("participant_id")["label"]
+        both = tables[0].groupby(level=0)["probability"].mean()
+        assert roc_auc_score(label.loc[both.index], both) > (0.75 if name == SOURCE else 0.9), "as planted"
+
+
+LONG = ("--set", "learning_rate=0.01", "--set", "epochs=40")
+
+
+@soak
+@pytest.mark.parametrize("method", ["mlp", "gcn", "coral", "brainnettf", "brio"])
+def test_a_trained_network_finds_the_planted_difference_at_a_new_hospital(method):
+    words = [*LONG, *(["--set", "T_w=10"] if method == "brio" else [])]
+    model, _ = fit("separable", "--method", method, *words)
+    new = BUILDERS["separable"]()
+    label = new.table.set_index("participant_id")["label"]
+    table, _, _ = predict(model, build("separable"))
+    assert roc_auc_score(label.loc[table.index], table["probability"]) > 0.9
+
+
+@pytest.mark.parametrize("method", [pytest.param(method, marks=soak) for method in FAMILIES])
+def test_explain_says_what_a_network_reads_or_that_it_cannot(method):
+    model, _ = fit(SOURCE, *use(method))
+    out = new_folder()
+    words = ("explain", model, "--cohort", build(SOURCE), "--keep-all", "--quiet", "--device", "cpu", "--out", out)
+    if not method.startswith("brio"):
+        why = refuse(*words)
+        assert f"'{method}' has neither coefficients of edges nor factors" in why
+        assert "ridge" in why
+        assert "brio-plus" in why
+        assert not out.exists()
+        return
+    said = succeed(*words)
+    regions, factors = read(out / "rois.csv").sort_values("rank"), read(out / "factors.csv")
+    assert sorted(regions["rank"]) == list(range(1, 13))
+    assert f"regions with the highest ranks: {', '.join(regions['roi'][:5])}" in said
+    close(factors["share"].sum(), 1, 1e-6)
+    close(regions["emphasis"].mean(), 1, 1e-5)
+    if method == "brio-plus":
+        assert sorted(regions["roi"][:3]) == ["stable_1_L", "stable_2_R", "stable_3_L"]
+
+
+@pytest.mark.parametrize(
+    "name", ["5 sites", *(pytest.param(name, marks=soak) for name in ("separable", "9 sites", "chance"))]
+)
+def test_the_strongest_edges_are_compared_with_sites_that_did_not_choose_them(name):
+    _, _, out = explain(name)
+    people = BUILDERS[name]()
+    job = run_job(name, "ridge", settings=LIKE_A_MODEL)
+    records = [json.loads(path.read_text()) for path in job.glob("runs/*/run.json")]
+    penalties = {record["row"]["fold"]: record["details"]["penalty"] for record in records}
+    X, label, sites = fisher_z(people), people.table["label"].to_numpy(), people.table["site"].to_numpy()
+    found = read(out / "new_sites.csv").set_index("strongest_edges")
+    shares = {n: [] for n in found.index}
+    for site, penalty in penalties.items():
+        source, here = sites != site, sites == site
+        margin = Ridge(alpha=penalty).fit(X[source], 2.0 * label[source] - 1).predict(X[source])
+        pattern = (X[source] - X[source].mean(0)).T @ (margin - margin.mean())
+        difference = X[here & (label == 1)].mean(0) - X[here & (label == 0)].mean(0)
+        for n, values in shares.items():
+            strongest = np.argsort(-np.abs(pattern))[:n]
+            values.append((pattern[strongest] * difference[strongest] > 0).mean())
+    close(found["same_sign_new_sites"], [np.mean(values) for values in shares.values()], 1e-9)
+    assert (found["n_sites"] == len(penalties)).all()
+    share = found["same_sign_new_sites"]
+    assert 0.35 < share.iloc[-1] < 0.65 if name == "chance" else share.iloc[0] > 0.9, "half by chance, all if planted"
+
+
+def swap_labels(people: People) -> People:
+    """The same scans under another question: who is older."""
+    older = people.table["age"] > people.table.groupby("site")["age"].transform("median")
+    return People(people.scans, people.table.assign(label=older.astype(int)), people.atlas)
+
+
+def test_evidence_of_another_question_is_refused():
+    job, out = run_job(SOURCE, "ridge", settings=LIKE_A_MODEL), new_folder()
+    other = swap_labels(HOSPITALS[SOURCE]()).table["label"]
+    n = (other != HOSPITALS[SOURCE]().table["label"]).sum()
+    words = ("--method", "ridge", "--keep-all", "--device", "cpu", "--evidence", job, "--out", out)
+    why = refuse("fit", build(SOURCE, swap_labels), *words)
+    assert f"another question: {n} of {len(other)} participants in common have another label" in why
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("method", ["ridge", *(pytest.param(method, marks=soak) for method in ("gcn", "brio-plus"))])
+def test_a_model_fitted_on_dask_is_that_of_this_process(method, request):
+    if method == "ridge":  # the others have worker processes of their own
+        request.getfixturevalue("on_dask")
+    models = [fit(SOURCE, *use(method), *more)[0] for more in ((), ("--engine", "dask", "--workers", "1"))]
+    members = [json.loads((model / "model.json").read_text())["members"] for model in models]
+    assert members[1] == members[0]
+    tables = [predict(model, build(NEW))[0] for model in models]
+    close(tables[1][COLUMNS], tables[0][COLUMNS], 1e-9)
+    assert not models[1].with_name("out.job").exists(), "what workers wrote is removed"
 
 
 def test_adapt_finds_the_mode_of_the_posterior():
