@@ -21,6 +21,7 @@ from brio.models.evidence import CallRule, Estimate, Evidence
 from brio.models.output import summarise_predictions
 from brio.protocol.recalibration import fit_recalibration
 from brio.report.predictions import render_prediction_page
+from brio.results.format import format_signed
 
 WIDE = PriorWidths(100.0, 100.0)
 
@@ -218,7 +219,7 @@ def test_margins_stay_and_probabilities_and_intervals_are_adapted(ridge, local, 
     assert adapt_model(again, local, device="cpu").adaptation == a  # it starts from the original
     card = write_card(again)
     assert f"Adapted to {len(local)} local participants ({a.n_patients} patients" in card
-    assert f"leaving out each local scan: {a.brier_change:+.3f}" in card
+    assert f"leaving out each local scan: {format_signed(a.brier_change, 3)}" in card
     assert "Adapted" not in write_card(ridge)
     sexes = write_card(replace(again, classes=("F", "M")))
     assert f"({a.n_patients} labelled M, {a.n_controls} labelled F)" in sexes

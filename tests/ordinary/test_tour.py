@@ -80,6 +80,7 @@ def test_a_tour_of_all_commands_gives_right_answers(n_sites, tmp_path, monkeypat
     said = succeed("adapt", "model", "there", "--device", "cpu", "--out", "adapted")
     adaptation = json.loads(Path("adapted/model.json").read_text())["adaptation"]
     assert f"Slope {adaptation['slope']:.2f}" in said
+    assert not re.search(r"-0\.0+\b", said), "nothing is less than nothing"
     used = label.loc[tables[1].index[tables[1]["flag"] != "foreign"]]  # others look like another atlas, or noise
     assert (adaptation["n_patients"], adaptation["n_controls"]) == (used.sum(), (1 - used).sum())
     succeed("predict", "adapted", "there", "--out", "here")

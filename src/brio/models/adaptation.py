@@ -10,6 +10,7 @@ from scipy.special import expit, logit
 
 from ..cohort.class_names import ClassNames
 from ..errors import BrioError
+from ..results.format import format_signed
 from ..schemas import StoredCount, StoredNonNegative, StoredPositive, StoredShare
 from ..schemas.stored_values import one_of
 from .evidence import Evidence
@@ -144,8 +145,8 @@ class Adaptation:
             return "These scans cannot say what it buys: they are of one class."
         error = "" if self.brier_change_se is None else f" (standard error {self.brier_change_se:.3f})"
         return (
-            f"Expected change of the Brier score by leaving out each local scan: {self.brier_change:+.3f}{error}, "
-            f"from {self.brier_before:.3f}; below 0 is better."
+            "Expected change of the Brier score by leaving out each local scan: "
+            f"{format_signed(self.brier_change, 3)}{error}, from {self.brier_before:.3f}; below 0 is better."
         )
 
 
