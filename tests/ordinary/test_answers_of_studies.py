@@ -265,6 +265,8 @@ def check_study(out: Path, name: str, cohort: str) -> None:
     folder = out / "studies" / name
     text = (folder / "finding.md").read_text()
     assert "nan" not in text.lower().split()
+    assert "  " not in text
+    assert "\nno " not in text, "sentences begin with a capital letter"
     assert (folder / "figure.png").stat().st_size > 0
     CHECKS[name](out, read(folder / "table.csv"), text, BUILDERS[cohort]())
 

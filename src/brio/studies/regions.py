@@ -86,7 +86,7 @@ def _describe_repeatability(S_hat: np.ndarray, seed: np.ndarray) -> str:
     if np.isnan(shares).any():
         return (
             "One seed cannot show whether these regions are repeatable: all its runs start from the same weights. Use "
-            " more seeds (--seeds 3)."
+            "more seeds (--seeds 3)."
         )
     by_seed = [shares[seed == s].mean() for s in np.unique(seed)]
     return (

@@ -224,7 +224,8 @@ def _describe_warnings(compared: pd.DataFrame, level: float) -> list[str]:
         return []
     warnings = list(warned["warning"])
     if len(warned) == len(compared) and len(set(warnings)) == 1:
-        return [f"{warnings[0]}."]
+        text = str(warnings[0])
+        return [f"{text[0].upper()}{text[1:]}."]
     units = warnings[0].units
     if len(warned) == len(compared):
         most = max(warning.n for warning in warnings)
