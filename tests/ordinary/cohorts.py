@@ -148,8 +148,9 @@ HOSPITALS: dict[str, Callable[[], People]] = {
     "sixth hospital": lambda: _pick(("site06",)),
     "six hospitals": lambda: _pick(tuple(f"site{k:02d}" for k in range(1, 7))),
     "five hospitals, two sessions": lambda: _pick(("site01", "site02", "site03", "site04", "site05"), sessions=2),
+    "large sites": lambda: simulated(n_sites=3, per_class=12),
 }
-"""Cohorts of one simulation, to fit a model at some sites and use it at another."""
+"""Cohorts for one purpose: sites of one simulation, to fit a model at some and use it at another, and large ones."""
 
 
 def shuffle(people: People) -> People:
