@@ -346,8 +346,11 @@ def test_the_expected_accuracy_is_named_as_that_of_the_original(ridge, local):
     model = ridge.with_evidence(replace(make_evidence(), rules=(CallRule(1.0, 0.0, 10, 9, 10),)))
     new = replace(local, frames=local.frames * np.float32(2))  # the adapted model knows the local scans
     for fitted, words in (
-        (model, "expected at a new site: 12, 100% of scans without a flag, 90.0% of them right"),
-        (adapt_model(model, local, device="cpu"), "expected of the original model at a new site: 12, 100% of scans"),
+        (model, "expected at a new site: 12, 100% of participants without a flag, 90.0% of them right"),
+        (
+            adapt_model(model, local, device="cpu"),
+            "expected of the original model at a new site: 12, 100% of participants",
+        ),
     ):
         predictions = predict_scans(fitted, new, reestimates=2, device="cpu")
         text = "; ".join(summarise_predictions(fitted, new, predictions))

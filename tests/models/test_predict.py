@@ -158,7 +158,7 @@ def test_what_a_rule_promises_is_scored_at_sites_that_did_not_choose_it():
         called = (site == e) & (np.abs(logits) >= (np.inf if chosen is None else chosen.threshold))
         n_called += called.sum()
         n_right += ((logits > 0) == label)[called].sum()
-    assert (rule.n_called, rule.n_right, rule.n_scans) == (n_called, n_right, 300)
+    assert (rule.n_called, rule.n_right, rule.n_participants) == (n_called, n_right, 300)
     chosen_on_them = ((logits > 0) == label)[np.abs(logits) >= rule.threshold].mean()
     assert rule.accuracy.value < chosen_on_them
 
@@ -183,8 +183,8 @@ def test_a_rule_prints_the_counts_and_the_interval_behind_its_accuracy():
     found = rule.accuracy.low, rule.accuracy.high
     np.testing.assert_allclose(found, np.array([centre - half, centre + half]) / (1 + z * z / n))
     assert rule.describe() == (
-        "15% of scans without a flag, 85.7% of them right (18 of 21 called, of 140 such scans, at sites whose "
-        "threshold was chosen without them; 95% interval 65.4 to 95.0%)"
+        "15% of participants without a flag, 85.7% of them right (18 of 21 called, of 140 such participants, at "
+        "sites whose threshold was chosen without them; 95% interval 65.4 to 95.0%)"
     )
 
 
@@ -207,7 +207,7 @@ def test_calls_follow_the_evidence(ridge, new_scans, predictions):
     said = " ".join(summarise_predictions(model, strange, found))
     expected = round(0.75 * (len(new_scans) - 3))
     assert f"{len(new_scans) - 3} of {len(new_scans)} called" in said
-    assert f"expected at a new site: {expected}, 75% of scans" in said
+    assert f"expected at a new site: {expected}, 75% of participants" in said
     median = float(np.median(np.abs(found.logit)))
     model = ridge.with_evidence(make_evidence((replace(everything, threshold=median),)))
     called = predict_scans(model, new_scans, reestimates=2, device="cpu").table["predicted"] != "no call"

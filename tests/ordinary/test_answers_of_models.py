@@ -341,3 +341,34 @@ def test_adapt_finds_the_mode_of_the_posterior():
     after, _, _ = predict(out, build(NEW))
     close(logit(after["probability"]), np.exp(best[0]) * margins + best[1], 1e-3)
     assert f"Slope {np.exp(best[0]):.2f}" in said.text
+
+
+def test_evidence_counts_participants_where_they_have_two_sessions():
+    """35 participants per class and two scans of each: scores and calls are of 70 participants, the fit of 140 scans."""
+    name = "five hospitals, two sessions"
+    n_scans, n_people = len(HOSPITALS[name]().table), HOSPITALS[name]().table["participant_id"].nunique()
+    assert n_scans == 2 * n_people
+    model, _ = fit(name, "--method", "ridge", "--evaluate")
+    evidence = json.loads((model / "model.json").read_text())["evidence"]
+    assert evidence["n_participants"] == n_people
+    (unflagged,) = {rule["n_participants"] for rule in evidence["rules"]}
+    assert 0.9 * n_people < unflagged <= n_people
+    card = (model / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert f"to {n_scans} scans of 5 sites" in card
+    assert f"Leave one site out: {n_people} participants of 5 sites" in card
+    assert f"of {unflagged} such participants, at sites" in card
+    assert "% of all participants, logits averaged" in card
+    assert f"of {unflagged} such participants" in predict(model, build(NEW), "--accuracy", "0.5")[1]
+
+
+def test_explain_says_how_many_of_the_scans_the_model_was_fitted_to():
+    """The sixth site has patients only: its scans are read, but nothing is learned from them."""
+    name = "one-class site"
+    sites = BUILDERS[name]().table["site"]
+    model, _ = fit(name, "--method", "ridge")
+    out = new_folder()
+    said = command("explain", model, "--cohort", build(name), "--keep-all", "--reestimates", 2, "--out", out)
+    assert said.status == 0, said.text
+    expected = f"ead on {len(sites)} scans of in memory: it was fitted to {(sites != 'site06').sum()} of them"
+    assert f"r{expected}" in said.text
+    assert f"- R{expected}.\n" in (out / "explanation.md").read_text(encoding="utf-8")

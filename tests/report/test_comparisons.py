@@ -167,7 +167,7 @@ def test_what_cannot_be_compared_is_an_error(reference, metric, message):
 def test_methods_tested_on_other_scans_are_not_compared():
     made = rows({"ridge": 0.6, "brio": 0.65})
     made.loc[(made["method"] == "ridge") & (made["fold"] == "s3"), "n_test"] = 9
-    with pytest.raises(BrioError, match="small, s3: some methods were tested on 9 scans, others on 10"):
+    with pytest.raises(BrioError, match="small, s3: some methods were tested on 9 participants, others on 10"):
         compare_methods(made, "ridge")
     with pytest.raises(BrioError, match="one at a time"):
         paired_scores(pd.concat([made, made.assign(cohort="other")]))

@@ -9,7 +9,7 @@ from .evidence import Estimate, Evidence, choose_rule
 from .model import Model
 from .predict import DEFAULT_ACCURACY
 from .ranges import LEAST_PARTICIPANTS, PARTICIPANTS_BEHIND, ScanRanges
-from .reasons import LEAST_SCANS, LEAST_SITES, LEVEL, REASONS
+from .reasons import LEAST_SITES, LEAST_WITH_REASON, LEVEL, REASONS
 
 __all__ = ["write_card"]
 
@@ -113,7 +113,7 @@ def _describe_ranges(ranges: ScanRanges) -> list[str]:
 
 
 def _describe_reasons(evidence: Evidence | None) -> list[str]:
-    """Say what is a flag and what a note, and how scans with each reason did at left-out sites."""
+    """Say what is a flag and what a note, and how participants with each reason did at left-out sites."""
     always = (
         "Scans of another atlas, with regions in another order, or of noise are flagged (`foreign`), and so are scans "
         "that the model has seen (`known`)."
@@ -132,11 +132,11 @@ def _describe_reasons(evidence: Evidence | None) -> list[str]:
         ]
         for one in evidence.reasons
     ]
-    header = ["difference", "scans with it", "sites", "accuracy, %", "of others, %", "p", "counts as"]
+    header = ["difference", "participants with it", "sites", "accuracy, %", "of others, %", "p", "counts as"]
     return [
-        f"{always} Other differences are flags where scans with them did worse at left-out sites (one-sided z test of "
-        f"the accuracy, variance over scans or over sites, p < {LEVEL}; at least {LEAST_SCANS} scans of {LEAST_SITES} "
-        "sites), else notes.",
+        f"{always} Other differences are flags where participants with them did worse at left-out sites (one-sided z "
+        f"test of the accuracy, variance over participants or over sites, p < {LEVEL}; at least {LEAST_WITH_REASON} "
+        f"participants of {LEAST_SITES} sites), else notes.",
         format_table(header, rows),
     ]
 
@@ -145,7 +145,7 @@ def _describe_evidence(evidence: Evidence | None) -> list[str]:
     if evidence is None:
         return ["**Not evaluated.** Fit it with `--evidence RESULTS` or `--evaluate` to know."]
     lines = [
-        f"- Leave one site out: {evidence.n_scans} scans of {format_count(evidence.n_sites, 'site')}, "
+        f"- Leave one site out: {evidence.n_participants} participants of {format_count(evidence.n_sites, 'site')}, "
         f"{format_count(evidence.n_seeds, 'seed')}.",
         f"- AUC, mean over {evidence.averaged_sites}: {_describe_percent(evidence.auc)}. Pair-weighted: "
         f"{_describe_percent(evidence.pair_weighted_auc)}.",
@@ -162,7 +162,7 @@ def _describe_evidence(evidence: Evidence | None) -> list[str]:
     differences = [f"**The evidence differs from the model: {words}.**" for words in evidence.differences]
     smoke = [f"**{evidence.smoke_note}**"] if evidence.smoke_note else []
     rule = choose_rule(evidence.rules, DEFAULT_ACCURACY)
-    calls = f"No rule calls a tenth of the scans with an accuracy of {DEFAULT_ACCURACY:.0%}."
+    calls = f"No rule calls a tenth of the participants with an accuracy of {DEFAULT_ACCURACY:.0%}."
     if rule is not None:
         calls = (
             f"`predicted` names a class where the absolute logit is at least {rule.threshold:.2f} (for a wanted "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from ..protocol.recalibration import average_over_sites, fit_recalibration
 from ..results import MetricSummary, describe_smoke_run
 from ..results.format import format_percent
 from ..schemas import StoredCount, StoredNonNegative, StoredShare
+from ..schemas.records import formerly
 from .evidence_differences import describe_differing_settings
 from .evidence_job import compare_participants, read_evidence_job
 from .reasons import ReasonEvidence, compare_reasons, find_flagged_scans
@@ -37,21 +38,21 @@ __all__ = [
 
 COVERAGES = tuple(k / 20 for k in range(1, 21))
 LEAST_COVERAGE = 0.1
-"""A rule that calls fewer scans is not offered: its accuracy rests on too few."""
+"""A rule that calls fewer participants is not offered: its accuracy rests on too few."""
 NEAREST_SHARE, LEAST_NEAREST = 0.1, 20
-"""The called scans that are nearest to the threshold, this share of them but at least so many, must beat a coin."""
+"""The called participants that are nearest to the threshold, this share of them but at least so many, must beat a coin."""
 _WANTED = tuple(k / 100 for k in range(50, 101))
 _Z_ONE_SIDED, _Z_TWO_SIDED = 1.6448536269514722, 1.959963984540054
 
 
 @dataclass(frozen=True)
 class RiskPoint:
-    """Accuracy of the scans with the largest absolute logits.
+    """Accuracy of the participants with the largest absolute logits.
 
     Attributes
     ----------
     coverage : float
-        Their share of all scans.
+        Their share of all participants.
     threshold : float
         Their smallest absolute logit.
     accuracy : float
@@ -78,26 +79,27 @@ class CallRule:
     wanted_accuracy : float
         Largest accuracy for which the threshold is this one.
     threshold : float
-        Chosen on all scans of the evidence.
-    n_called, n_right, n_scans : int
-        Scans that are called at their site by a threshold chosen on the other sites, those of them with the right
-        class, and all. Without flags: a scan with a flag is never called, see :func:`~brio.models.predict.call_scans`.
+        Chosen on all participants of the evidence.
+    n_called, n_right, n_participants : int
+        Participants that are called at their site by a threshold chosen on the other sites, those of them with the
+        right class, and all. Without flags: a scan with a flag is never called, see
+        :func:`~brio.models.predict.call_scans`.
     """
 
     wanted_accuracy: StoredShare
     threshold: StoredNonNegative
     n_called: StoredCount
     n_right: StoredCount
-    n_scans: StoredCount
+    n_participants: StoredCount = field(metadata=formerly("n_scans"))
 
     @property
     def coverage(self) -> float:
-        """Share of scans without a flag that is expected to be called at a new site."""
-        return self.n_called / self.n_scans
+        """Share of participants without a flag that is expected to be called at a new site."""
+        return self.n_called / self.n_participants
 
     @property
     def accuracy(self) -> Estimate:
-        """Of the called scans, expected at a new site; 95 % interval by Wilson, over scans."""
+        """Of the called participants, expected at a new site; 95 % interval by Wilson."""
         if not self.n_called:
             return Estimate(None, None, None)
         low, high = (_bound_share(self.n_right, self.n_called, sign * _Z_TWO_SIDED) for sign in (-1, 1))
@@ -106,12 +108,12 @@ class CallRule:
     def describe(self) -> str:
         """Say what the rule reached at the sites of the evidence, with the counts behind it."""
         if not self.n_called:
-            return f"none of {self.n_scans} scans without a flag called at left-out sites"
+            return f"none of {self.n_participants} participants without a flag called at left-out sites"
         accuracy = self.accuracy
         return (
-            f"{self.coverage:.0%} of scans without a flag, {self.n_right / self.n_called:.1%} of them right "
-            f"({self.n_right} of {self.n_called} called, of {self.n_scans} such scans, at sites whose threshold was "
-            f"chosen without them; 95% interval {format_percent(accuracy.low)} to {format_percent(accuracy.high)}%)"
+            f"{self.coverage:.0%} of participants without a flag, {self.n_right / self.n_called:.1%} of them right "
+            f"({self.n_right} of {self.n_called} called, of {self.n_participants} such participants, at sites whose "
+            f"threshold was chosen without them; 95% interval {format_percent(accuracy.low)} to {format_percent(accuracy.high)}%)"
         )
 
 
@@ -130,11 +132,11 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Scores of a method at test sites, each left out in turn.
+    """Scores of a method at test sites, each left out in turn. A participant counts once, with the mean over scans.
 
     Attributes
     ----------
-    n_scans, n_sites, n_seeds : int
+    n_participants, n_sites, n_seeds : int
         Sites with one class count, although they have no AUC.
     fingerprint : str
         Of the cohort.
@@ -143,7 +145,7 @@ class Evidence:
     pair_weighted_auc : Estimate
         Every pair of a patient and a control of one test site counts alike; interval over participants.
     accuracy, brier : float
-        Of all test scans, logits averaged over seeds.
+        Of all participants, logits averaged over seeds.
     slope, intercept : Estimate
         Calibration at test sites: means of a random-effects model; 1 and 0 are perfect.
     risk : tuple of RiskPoint
@@ -159,15 +161,15 @@ class Evidence:
     mean_accuracy : float or None
         Mean over sites and seeds, as ``brio run`` prints it; None in models of earlier versions.
     accuracy_over_sites : float or None
-        Mean over sites of the share of scans whose more probable class was right, logits averaged over seeds; None in
+        Mean over sites of the share of participants whose more probable class was right, logits averaged over seeds; None in
         models of earlier versions.
     reasons : tuple of ReasonEvidence
-        How scans did that differ from the source scans of their fold; empty where the scans were not at hand.
+        How participants did whose scans differ from the source scans of their fold; empty where these were not at hand.
     rules : tuple of CallRule, or None
         By wanted accuracy, see :func:`learn_call_rules`; None in models of earlier versions.
     """
 
-    n_scans: StoredCount
+    n_participants: StoredCount = field(metadata=formerly("n_scans"))
     n_sites: StoredCount
     n_seeds: StoredCount
     fingerprint: str
@@ -195,8 +197,8 @@ class Evidence:
 
     @property
     def accuracy_in_words(self) -> str:
-        """The accuracy over scans beside that over sites, so that nobody takes one for the other."""
-        text = f"{format_percent(self.accuracy)} % of all test scans, logits averaged over seeds"
+        """The accuracy over participants beside that over sites, so that nobody takes one for the other."""
+        text = f"{format_percent(self.accuracy)} % of all participants, logits averaged over seeds"
         if self.mean_accuracy is None:
             return text
         return f"{text} (mean over sites and seeds, as 'brio run' prints it: {format_percent(self.mean_accuracy)} %)"
@@ -265,44 +267,44 @@ def gather_evidence(
         )
     own = job.predictions[job.predictions["method"] == name]
     summary = job.summary.methods[name]
-    scans = average_seeds(own)
+    people = average_seeds(own)
     (slope, slope_sd), (intercept, intercept_sd) = calibrate_sites(own)
     reasons: tuple[ReasonEvidence, ...] = ()
-    unflagged = scans  # by which classes are called, since flagged scans never are
+    unflagged = people  # by which classes are called, since flagged ones never are
     if is_same_cohort and check_left_out is not None:
         left_out = check_left_out()
-        reasons = compare_reasons(scans, left_out)
-        unflagged = scans[~_flag_by_other_sites(scans, left_out)]
+        reasons = compare_reasons(people, left_out)
+        unflagged = people[~_flag_by_other_sites(people, left_out)]
     return Evidence(
-        n_scans=len(scans),
-        n_sites=scans["fold"].nunique(),
+        n_participants=len(people),
+        n_sites=people["fold"].nunique(),
         n_seeds=own["seed"].nunique(),
         fingerprint=job.summary.fingerprint,
         auc=_read_estimate(summary.auc),
         pair_weighted_auc=_read_estimate(summary.pair_weighted_auc),
-        accuracy=float(((scans["logit"] > 0) == scans["label"]).mean()),
-        brier=float(((scans["probability"] - scans["label"]) ** 2).mean()),
+        accuracy=float(((people["logit"] > 0) == people["label"]).mean()),
+        brier=float(((people["probability"] - people["label"]) ** 2).mean()),
         slope=slope,
         intercept=intercept,
-        risk=trace_risk(scans["label"].to_numpy(), scans["logit"].to_numpy()),
+        risk=trace_risk(people["label"].to_numpy(), people["logit"].to_numpy()),
         differences=differences,
         slope_sd=slope_sd,
         intercept_sd=intercept_sd,
         n_two_class_sites=summary.auc.n,
         smoke_run=job.summary.smoke_run,
         mean_accuracy=summary.acc.mean,
-        accuracy_over_sites=float(((scans["logit"] > 0) == scans["label"]).groupby(scans["fold"]).mean().mean()),
+        accuracy_over_sites=float(((people["logit"] > 0) == people["label"]).groupby(people["fold"]).mean().mean()),
         reasons=reasons,
         rules=learn_call_rules(*(unflagged[name].to_numpy() for name in ("label", "logit", "fold"))),
     )
 
 
-def _flag_by_other_sites(scans: pd.DataFrame, left_out: pd.DataFrame) -> np.ndarray:
-    """Find which scans of each site are flagged by what was learned at the other sites. Shape [n], bool."""
-    flagged, site = np.empty(len(scans), dtype=bool), scans["fold"].to_numpy()
+def _flag_by_other_sites(people: pd.DataFrame, left_out: pd.DataFrame) -> np.ndarray:
+    """Find which participants of each site are flagged by what was learned at the other sites. Shape [n], bool."""
+    flagged, site = np.empty(len(people), dtype=bool), people["fold"].to_numpy()
     for e in np.unique(site):
-        reasons = compare_reasons(scans[site != e], left_out)
-        flagged[site == e] = find_flagged_scans(scans[site == e], left_out, reasons)
+        reasons = compare_reasons(people[site != e], left_out)
+        flagged[site == e] = find_flagged_scans(people[site == e], left_out, reasons)
     return flagged
 
 
@@ -322,7 +324,7 @@ def _read_estimate(summary: MetricSummary | None) -> Estimate:
 
 
 def average_seeds(predictions: pd.DataFrame) -> pd.DataFrame:
-    """Average the logits of the probabilities of each test scan over seeds.
+    """Average the logits of the probabilities of each participant over seeds.
 
     Parameters
     ----------
@@ -331,13 +333,15 @@ def average_seeds(predictions: pd.DataFrame) -> pd.DataFrame:
 
     Returns
     -------
-    DataFrame, one row per scan
+    DataFrame, one row per participant
         ``fold``, ``participant_id``, ``label``, ``logit`` and ``probability``.
     """
     probability = predictions["probability"].to_numpy(dtype=float).clip(1e-12, 1 - 1e-12)
     table = predictions.assign(logit=logit(probability))
-    scans = table.groupby(["fold", "participant_id"], sort=False).agg(label=("label", "first"), logit=("logit", "mean"))
-    return scans.reset_index().assign(probability=lambda t: 1 / (1 + np.exp(-t["logit"])))
+    people = table.groupby(["fold", "participant_id"], sort=False).agg(
+        label=("label", "first"), logit=("logit", "mean")
+    )
+    return people.reset_index().assign(probability=lambda t: 1 / (1 + np.exp(-t["logit"])))
 
 
 def calibrate_sites(predictions: pd.DataFrame) -> list[tuple[Estimate, float | None]]:
@@ -357,7 +361,7 @@ def calibrate_sites(predictions: pd.DataFrame) -> list[tuple[Estimate, float | N
 
 
 def trace_risk(label: np.ndarray, logits: np.ndarray) -> tuple[RiskPoint, ...]:
-    """Compute the accuracy of the scans with the largest absolute logits for several shares of all scans.
+    """Compute the accuracy of the participants with the largest absolute logits for several shares of all.
 
     Parameters
     ----------
@@ -369,7 +373,7 @@ def trace_risk(label: np.ndarray, logits: np.ndarray) -> tuple[RiskPoint, ...]:
     Returns
     -------
     tuple of RiskPoint
-        From the smallest coverage to all scans.
+        From the smallest coverage to all participants.
 
     Examples
     --------
@@ -405,7 +409,7 @@ def learn_call_rules(label: np.ndarray, logits: np.ndarray, site: np.ndarray) ->
     """
     size, right = np.abs(logits), (logits > 0) == label
     thresholds = _choose_thresholds(size, right)
-    elsewhere = np.empty((len(_WANTED), len(size)))  # thresholds chosen without the site of each scan
+    elsewhere = np.empty((len(_WANTED), len(size)))  # thresholds chosen without the site of each participant
     for e in np.unique(site):
         elsewhere[:, site == e] = _choose_thresholds(size[site != e], right[site != e])[:, None]
     rules: list[CallRule] = []
@@ -421,9 +425,9 @@ def learn_call_rules(label: np.ndarray, logits: np.ndarray, site: np.ndarray) ->
 
 
 def _choose_thresholds(size: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Thresholds on the absolute logit that call the most scans, for each wanted accuracy; infinite where none will do.
+    """Thresholds on the absolute logit that call the most participants, for each wanted accuracy; infinite where none will do.
 
-    At least a tenth of the scans must be called, with the wanted accuracy, and the tenth of them that is nearest to the
+    At least a tenth of the participants must be called, with the wanted accuracy, and the tenth of them that is nearest to the
     threshold (at least twenty) must be right more often than a coin: lower end of a one-sided 95 % interval, Wilson.
     """
     order = np.argsort(-size, kind="stable")

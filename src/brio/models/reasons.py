@@ -19,8 +19,8 @@ from ..schemas.stored_values import one_of
 
 __all__ = ["ReasonEvidence", "compare_reasons", "describe_codes", "find_flagged_scans"]
 
-LEAST_SCANS, LEAST_SITES, LEVEL = 30, 2, 0.05
-"""A reason is tested where so many scans of so many left-out sites have it; it flags where p is below the level."""
+LEAST_WITH_REASON, LEAST_SITES, LEVEL = 30, 2, 0.05
+"""A reason is tested where so many participants of so many left-out sites have it; it flags where p is below the level."""
 
 REASONS = {
     "foreign": "another atlas, order of regions, or noise",
@@ -44,17 +44,17 @@ TESTED = ("short", "dead_rois", "tr", "motion", "edge_sd", "far")
 
 @dataclass(frozen=True)
 class ReasonEvidence:
-    """How scans with one reason did at left-out sites.
+    """How participants with a scan that has one reason did at left-out sites.
 
     Attributes
     ----------
     code : str
     n, n_sites : int
-        Scans of left-out sites that have it, and their sites.
+        Participants of left-out sites who have it, and their sites.
     accuracy, accuracy_without : float or None
-        Share of these scans, and of all others, that were predicted right.
+        Share of these participants, and of all others, that were predicted right.
     p : float or None
-        One-sided, for these scans doing no worse; None where too few have the reason.
+        One-sided, for these participants doing no worse; None where too few have the reason.
     """
 
     code: Annotated[str, one_of(*TESTED)]
@@ -108,7 +108,7 @@ def _test_reason(code: str, right: np.ndarray, site: np.ndarray, has: np.ndarray
     n, n_sites = int(has.sum()), len(np.unique(site[has]))
     accuracy, without = (float(right[part].mean()) if part.any() else None for part in (has, ~has))
     p = None
-    if accuracy is not None and without is not None and n >= LEAST_SCANS and n_sites >= LEAST_SITES:
+    if accuracy is not None and without is not None and n >= LEAST_WITH_REASON and n_sites >= LEAST_SITES:
         variance = sum(_find_variance(right[part], site[part]) for part in (has, ~has))
         p = float(ndtr((accuracy - without) / max(variance, 1e-12) ** 0.5))
     return ReasonEvidence(code, n, n_sites, accuracy, without, p)

@@ -131,7 +131,7 @@ def _describe_evaluation(contents: ReportContents) -> list[str]:
     arms = sorted(evidence.main, key=lambda arm: -(arm.summary.auc.mean or 0.0))
     return [
         f"{protocol}; {seeds}. {contents.selection} Values in percent, mean over {unit}s, with 95 % "
-        f"intervals ({summary.intervals}); the calibration error is over all test scans and seeds together.",
+        f"intervals ({summary.intervals}); the calibration error is over all test participants and seeds together.",
         "",
         *_format_escaped_table(header, [_list_scores(arm) for arm in arms]),
     ]

@@ -289,7 +289,7 @@ def paired_scores(rows: pd.DataFrame, metric: str = "auc") -> pd.DataFrame:
     unequal = n_test[n_test["min"] != n_test["max"]]
     for unit, (least, most) in zip(name_units(unequal.index), unequal.to_numpy().tolist(), strict=True):
         raise BrioError(
-            f"{cohort}, {unit}: some methods were tested on {least} scans, others on {most}; "
+            f"{cohort}, {unit}: some methods were tested on {least} participants, others on {most}; "
             "run them with the same exclusions and folds"
         )
     scores = average_seeds(rows, metric, units=units)
