@@ -8,7 +8,7 @@ import pandas as pd
 
 from ..drawing import import_brain_plots, save_figure
 from ..results.files import create_whole_folder, write_atomically, write_csv
-from ..results.format import escape_markdown, format_code, format_table
+from ..results.format import escape_markdown, format_code, format_count, format_table
 from ..storage import write_sums
 from .explain import ModelExplanation
 from .explain_figures import draw_brain, draw_chords, draw_matrix, find_coordinates
@@ -58,12 +58,15 @@ def write_explanation(explanation: ModelExplanation, out: str | Path) -> list[st
     top = explanation.rois.sort_values("rank")["roi"][:5]
     lines = [f"regions with the highest ranks: {', '.join(top)}", *_list_what_is_missing(explanation)]
     if explanation.reading is not None:
-        lines.insert(0, _name_scans(explanation.reading))
+        lines.insert(0, _name_scans(explanation.reading, explanation.model.training.n_scans))
     return [*lines, f"wrote {folder / TEXT}"]
 
 
-def _name_scans(reading: CohortReading) -> str:
-    scans = "those it was fitted to" if reading.is_training else "not exactly those it was fitted to"
+def _name_scans(reading: CohortReading, n_training: int) -> str:
+    others = n_training - reading.n_learned
+    seen = f"it was fitted to {reading.n_learned or 'none'} of them"
+    seen += f" and to {format_count(others, 'other')}" if reading.n_learned and others > 0 else ""
+    scans = "those it was fitted to" if reading.is_training else seen
     return f"read on {reading.patterns[0].n_scans} scans of {escape_markdown(reading.name)}: {scans}"
 
 
@@ -178,7 +181,7 @@ def _describe_stability(explanation: ModelExplanation) -> list[str]:
     reading, edges, sites = explanation.reading, explanation.edges, explanation.sites
     lines = []
     if reading is not None:
-        lines.append(f"- R{_name_scans(reading)[1:]}.")
+        lines.append(f"- R{_name_scans(reading, explanation.model.training.n_scans)[1:]}.")
         if edges is not None and not reading.is_training:
             correlation = edges["pattern"].corr(edges["pattern_cohort"])
             lines.append(f"- Their pattern correlates by {correlation:.2f} with that of the model.")

@@ -82,6 +82,8 @@ class CohortReading:
     ----------
     name : str
         Of the cohort.
+    n_learned : int
+        Scans of this cohort that the model was fitted to; it learns nothing from sites with one class.
     is_training : bool
         Whether these are the very scans that the model was fitted to.
     patterns : tuple of Patterns
@@ -91,6 +93,7 @@ class CohortReading:
     """
 
     name: str
+    n_learned: int
     is_training: bool
     patterns: tuple[Patterns, ...]
     reestimated: tuple[Reading, ...]
