@@ -40,7 +40,7 @@ COVERAGES = tuple(k / 20 for k in range(1, 21))
 LEAST_COVERAGE = 0.1
 """A rule that calls fewer participants is not offered: its accuracy rests on too few."""
 NEAREST_SHARE, LEAST_NEAREST = 0.1, 20
-"""The called participants that are nearest to the threshold, this share of them but at least so many, must beat a coin."""
+"""The called participants nearest to the threshold, this share of them but at least so many, must beat a coin."""
 _WANTED = tuple(k / 100 for k in range(50, 101))
 _Z_ONE_SIDED, _Z_TWO_SIDED = 1.6448536269514722, 1.959963984540054
 
@@ -113,7 +113,8 @@ class CallRule:
         return (
             f"{self.coverage:.0%} of participants without a flag, {self.n_right / self.n_called:.1%} of them right "
             f"({self.n_right} of {self.n_called} called, of {self.n_participants} such participants, at sites whose "
-            f"threshold was chosen without them; 95% interval {format_percent(accuracy.low)} to {format_percent(accuracy.high)}%)"
+            f"threshold was chosen without them; 95% interval {format_percent(accuracy.low)} to "
+            f"{format_percent(accuracy.high)}%)"
         )
 
 
@@ -161,8 +162,8 @@ class Evidence:
     mean_accuracy : float or None
         Mean over sites and seeds, as ``brio run`` prints it; None in models of earlier versions.
     accuracy_over_sites : float or None
-        Mean over sites of the share of participants whose more probable class was right, logits averaged over seeds; None in
-        models of earlier versions.
+        Mean over sites of the share of participants whose more probable class was right, logits averaged over seeds; None
+        in models of earlier versions.
     reasons : tuple of ReasonEvidence
         How participants did whose scans differ from the source scans of their fold; empty where these were not at hand.
     rules : tuple of CallRule, or None
@@ -338,9 +339,8 @@ def average_seeds(predictions: pd.DataFrame) -> pd.DataFrame:
     """
     probability = predictions["probability"].to_numpy(dtype=float).clip(1e-12, 1 - 1e-12)
     table = predictions.assign(logit=logit(probability))
-    people = table.groupby(["fold", "participant_id"], sort=False).agg(
-        label=("label", "first"), logit=("logit", "mean")
-    )
+    people = table.groupby(["fold", "participant_id"], sort=False)
+    people = people.agg(label=("label", "first"), logit=("logit", "mean"))
     return people.reset_index().assign(probability=lambda t: 1 / (1 + np.exp(-t["logit"])))
 
 
@@ -425,10 +425,10 @@ def learn_call_rules(label: np.ndarray, logits: np.ndarray, site: np.ndarray) ->
 
 
 def _choose_thresholds(size: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Thresholds on the absolute logit that call the most participants, for each wanted accuracy; infinite where none will do.
+    """Thresholds on the absolute logit that call the most, for each wanted accuracy; infinite where none will do.
 
-    At least a tenth of the participants must be called, with the wanted accuracy, and the tenth of them that is nearest to the
-    threshold (at least twenty) must be right more often than a coin: lower end of a one-sided 95 % interval, Wilson.
+    At least a tenth of the participants must be called, with the wanted accuracy, and the tenth of them that is nearest
+    to the threshold (at least twenty) must be right more often than a coin: lower end of a one-sided 95 % interval, Wilson.
     """
     order = np.argsort(-size, kind="stable")
     total = np.r_[0, np.cumsum(right[order])]

@@ -113,9 +113,7 @@ def _describe_calls(model: Model, predictions: ScanPredictions) -> list[str]:
     if model.evidence.rules is None:
         return ["no class is called: the evidence is of an earlier version, without a rule; fit the model again"]
     if rule is None:
-        return [
-            "no class is called: no rule reaches the wanted accuracy for a tenth of the participants; lower --accuracy"
-        ]
+        return ["no class is called: no rule reaches the wanted accuracy for a tenth of participants; lower --accuracy"]
     called = find_called(table)
     crossing = int((called & (table["interval_crosses_half"] == "yes")).sum())
     n_unflagged = int((~find_flagged(table)).sum())

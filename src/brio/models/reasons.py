@@ -20,7 +20,7 @@ from ..schemas.stored_values import one_of
 __all__ = ["ReasonEvidence", "compare_reasons", "describe_codes", "find_flagged_scans"]
 
 LEAST_WITH_REASON, LEAST_SITES, LEVEL = 30, 2, 0.05
-"""A reason is tested where so many participants of so many left-out sites have it; it flags where p is below the level."""
+"""A reason is tested where so many participants of so many left-out sites have it, and flags where p is below this."""
 
 REASONS = {
     "foreign": "another atlas, order of regions, or noise",
