@@ -327,7 +327,7 @@ def test_the_command_writes_tables_figures_and_what_they_mean(brio_command, ridg
     assert f"r{scans}" in said.text
     assert f"R{scans}" in text
     other = describe_explanation(explain_model(ridge, cohort.select(np.arange(20)), reestimates=0, device="cpu"))
-    assert "Read on 20 scans of in memory: it was fitted to 20 of them and to 64 others" in other
+    assert "Read on 20 scans of in memory: it was fitted to 20 of them and to 78 others" in other
 
     monkeypatch.setattr(explain_output, "import_brain_plots", lambda: None)
     text = describe_explanation(explain_model(ridge))

@@ -344,7 +344,7 @@ def test_adapt_finds_the_mode_of_the_posterior():
 
 
 def test_evidence_counts_participants_where_they_have_two_sessions():
-    """35 participants per class and two scans of each: scores and calls are of 70 participants, the fit of 140 scans."""
+    """Two scans of each participant: the fit is of 140 scans, scores and calls are of 70 participants."""
     name = "five hospitals, two sessions"
     n_scans, n_people = len(HOSPITALS[name]().table), HOSPITALS[name]().table["participant_id"].nunique()
     assert n_scans == 2 * n_people

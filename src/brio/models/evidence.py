@@ -162,8 +162,8 @@ class Evidence:
     mean_accuracy : float or None
         Mean over sites and seeds, as ``brio run`` prints it; None in models of earlier versions.
     accuracy_over_sites : float or None
-        Mean over sites of the share of participants whose more probable class was right, logits averaged over seeds; None
-        in models of earlier versions.
+        Mean over sites of the share of participants whose more probable class was right, logits averaged over seeds;
+        None in models of earlier versions.
     reasons : tuple of ReasonEvidence
         How participants did whose scans differ from the source scans of their fold; empty where these were not at hand.
     rules : tuple of CallRule, or None
@@ -339,8 +339,8 @@ def average_seeds(predictions: pd.DataFrame) -> pd.DataFrame:
     """
     probability = predictions["probability"].to_numpy(dtype=float).clip(1e-12, 1 - 1e-12)
     table = predictions.assign(logit=logit(probability))
-    people = table.groupby(["fold", "participant_id"], sort=False)
-    people = people.agg(label=("label", "first"), logit=("logit", "mean"))
+    groups = table.groupby(["fold", "participant_id"], sort=False)
+    people = groups.agg(label=("label", "first"), logit=("logit", "mean"))
     return people.reset_index().assign(probability=lambda t: 1 / (1 + np.exp(-t["logit"])))
 
 
@@ -428,7 +428,8 @@ def _choose_thresholds(size: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Thresholds on the absolute logit that call the most, for each wanted accuracy; infinite where none will do.
 
     At least a tenth of the participants must be called, with the wanted accuracy, and the tenth of them that is nearest
-    to the threshold (at least twenty) must be right more often than a coin: lower end of a one-sided 95 % interval, Wilson.
+    to the threshold (at least twenty) must be right more often than a coin: lower end of Wilson's one-sided 95 %
+    interval.
     """
     order = np.argsort(-size, kind="stable")
     total = np.r_[0, np.cumsum(right[order])]
