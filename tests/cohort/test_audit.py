@@ -397,6 +397,43 @@ def test_patterns_without_a_site_do_not_tell_it() -> None:
     assert predict_site_from_patterns(np.ones((60, 4), dtype=bool), np.tile(["A", "B"], 30), ids) is None
 
 
+def test_a_region_that_is_dead_at_one_whole_site_predicts_the_site() -> None:
+    """With one more scan elsewhere, and without it; no site says nothing about itself by being like the others."""
+    for elsewhere in ([], [40]):
+        made = scans()
+        for i in [*np.flatnonzero(SITES == "B"), *elsewhere]:
+            made[i][:, 3] = 0.0
+        found = audit(cohort(made))
+        (test,) = found.dead_patterns.values()
+        assert test.p == 0.001
+        assert test.accuracy > test.by_chance + 0.1
+        assert "the missing ROIs predict the site: nearest scan from the same site in" in format_audit(found)
+    everywhere = scans()
+    for scan in everywhere:
+        scan[:, 3] = 0.0
+    assert "the missing ROIs do not significantly predict the site" in format_audit(audit(cohort(everywhere)))
+
+
+def test_scans_that_share_no_missing_region_are_not_said_to_be_nearest_to_nobody() -> None:
+    """Three regions, each missing in one scan: their nearest scans are all others, so chance is not zero."""
+    made = scans()
+    for i in (0, 13, 26):
+        made[i][:, i % 7] = 0.0
+    (test,) = audit(cohort(made)).dead_patterns.values()
+    assert min(test.accuracy, test.by_chance) > 0.15
+    assert test.p > 0.05
+
+
+def test_equal_sites_are_said_to_be_equal() -> None:
+    said = format_audit(audit(cohort(scans())))
+    assert f"\n  4 sites, {N // 4} scans at each\n" in said
+    fewer = cohort(scans()).select(np.arange(1, N))
+    assert f"\n  4 sites, from {N // 4 - 1} scans (A) to {N // 4} (D)\n" in format_audit(audit(fewer))
+    one = format_audit(audit(cohort(scans()).select(np.arange(N // 4))))
+    assert f"{N // 4} scans at 1 site: " in one
+    assert f"\n  1 site, {N // 4} scans\n" in one
+
+
 def test_screening_and_full_comparison_agree_with_all_pairs() -> None:
     made = cohort(with_duplicates()).select(np.r_[0:4, 12:26, 36:40])
     coverage = read_coverage(made)

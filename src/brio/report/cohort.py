@@ -180,7 +180,7 @@ def _describe_dead_regions(audit: dict[str, Any]) -> list[AuditLine]:
             size = f"{accuracy} % of scans assigned correctly, {chance} % by chance"
             lines.append(("warn", f"{text}; the missing regions reveal the site ({size})."))
         else:
-            lines.append(("note", f"{text}; the missing regions do not reveal the site."))
+            lines.append(("note", f"{text}; the missing regions do not significantly predict the site."))
     return lines or [("ok", "Every region has signal in every scan.")]
 
 

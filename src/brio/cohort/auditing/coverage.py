@@ -13,8 +13,10 @@ from ..signal import find_live_rois, find_valid_frames
 __all__ = ["Coverage", "PatternTest", "predict_site_from_patterns", "read_coverage"]
 
 PERMUTATIONS = 999
-MOST_PATTERNS = 1000
-"""Most patterns in the permutation test; of a larger cohort, a fixed random sample of this size is used."""
+MOST_SCANS = 3000
+"""Most scans in the permutation test; of a larger cohort, a fixed random sample of this size is used."""
+LEAST_DEAD = 3
+"""Fewer scans with ROIs without signal are not tested."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,18 +90,16 @@ def read_coverage(cohort: Cohort) -> Coverage:
 
 @dataclass(frozen=True)
 class PatternTest:
-    """Whether the set of ROIs without signal predicts the site (nearest neighbour, leave-one-out).
+    """Whether the set of ROIs without signal, which may be empty, predicts the site (nearest neighbour, leave-one-out).
 
     Attributes
     ----------
     n_scans : int
-        Scans with at least one ROI without signal that entered the test.
+        Scans that entered the test.
     accuracy : float
         Share of scans whose nearest pattern (largest Jaccard overlap of the missing ROIs) comes from the same site.
     by_chance : float
         Mean accuracy with the sites permuted.
-    largest_site : float
-        Share of these scans at the most frequent site: the accuracy of always predicting that site.
     p : float
         p value: share of 999 permutations of the sites (seed 0) that reach this accuracy.
     """
@@ -107,55 +107,62 @@ class PatternTest:
     n_scans: int
     accuracy: float
     by_chance: float
-    largest_site: float
     p: float
 
 
 def predict_site_from_patterns(alive: np.ndarray, sites: np.ndarray, ids: np.ndarray) -> PatternTest | None:
     """Predict the site of each scan from its ROIs without signal, and test the accuracy by permutation.
 
-    Patterns are compared by their Jaccard overlap and not by the number of ROIs that differ: most patterns have one to
-    three ROIs, and any two of these differ in few. Where several nearest neighbours tie, a scan counts with the share
-    of them at its own site, so that the order of the participants does not matter.
+    Scans without such ROIs take part, their pattern being empty: a region that is dead at one whole site reveals that
+    site by being dead, not only by differing from regions that are dead elsewhere. Patterns are compared by their
+    Jaccard overlap and not by the number of ROIs that differ: most patterns have one to three ROIs, and any two of
+    these differ in few. Where several nearest neighbours tie, a scan counts with the share of them at its own site, so
+    that the order of the participants does not matter.
 
     Parameters
     ----------
     alive : ndarray of bool, shape [N, P]
-        ROIs with signal. Scans with signal in every ROI take no part.
+        ROIs with signal.
     sites, ids : ndarray of str, shape [N]
         Site and participant of each scan.
 
     Returns
     -------
     PatternTest or None
-        None if fewer than three scans, or one site only, have ROIs without signal.
+        None if fewer than three scans have ROIs without signal, or all scans are of one site.
 
     Examples
     --------
     >>> alive = np.ones((40, 6), dtype=bool)
-    >>> alive[:20, 0] = alive[20:, 5] = False
+    >>> alive[:20, 0] = False
     >>> result = predict_site_from_patterns(alive, np.repeat(["A", "B"], 20), np.arange(40).astype(str))
-    >>> round(result.accuracy, 3), result.largest_site, result.p
-    (1.0, 0.5, 0.001)
+    >>> result.accuracy, result.p
+    (1.0, 0.001)
     """
+    from scipy.sparse import csr_array
+
     rng = np.random.default_rng(0)
-    chosen = np.flatnonzero(~alive.all(axis=1))
-    chosen = chosen[np.argsort(ids[chosen])]
-    if len(chosen) > MOST_PATTERNS:
-        chosen = chosen[np.sort(rng.choice(len(chosen), MOST_PATTERNS, replace=False))]
+    chosen = np.argsort(ids)
+    if len(chosen) > MOST_SCANS:
+        chosen = chosen[np.sort(rng.choice(len(chosen), MOST_SCANS, replace=False))]
     names, site = np.unique(sites[chosen], return_inverse=True)
-    if len(chosen) < 3 or len(names) < 2:
+    patterns, pattern, size = np.unique(~alive[chosen], axis=0, return_inverse=True, return_counts=True)
+    pattern = pattern.reshape(-1)
+    if (~alive[chosen]).any(axis=1).sum() < LEAST_DEAD or len(names) < 2:
         return None
-    dead = (~alive[chosen]).astype(np.float32)
+    dead = patterns.astype(np.float32)
     both = (dead @ dead.T).astype(np.float64)  # whole numbers, so that equal overlaps are equal bit for bit
-    size = np.diag(both)
-    overlap = both / (size[:, None] + size[None, :] - both)
-    np.fill_diagonal(overlap, -1.0)
-    row, column = np.nonzero(overlap == overlap.max(axis=1, keepdims=True))
-    share = 1.0 / np.bincount(row)[row]
+    union = dead.sum(axis=1)[:, None] + dead.sum(axis=1)[None, :] - both
+    overlap = np.where(union > 0, both / np.maximum(union, 1), 1.0)
+    overlap[np.diag_indices(len(size))] = np.where(size > 1, 1.0, -1.0)  # a scan is not its own neighbour
+    nearest = overlap == overlap.max(axis=1, keepdims=True)  # [patterns, patterns]
+    n_nearest = (nearest @ size - nearest.diagonal())[pattern]
+    is_own = nearest.diagonal()[pattern]
+    neighbours = csr_array(nearest.astype(np.float64))
 
     def accuracy(site: np.ndarray) -> float:
-        return min(1.0, float(share @ (site[row] == site[column])) / len(chosen))
+        count = np.bincount(pattern * len(names) + site, minlength=len(size) * len(names)).reshape(len(size), -1)
+        return float((((neighbours @ count)[pattern, site] - is_own) / n_nearest).mean())
 
     observed = accuracy(site)
     permuted = np.array([accuracy(rng.permutation(site)) for _ in range(PERMUTATIONS)])
@@ -163,6 +170,5 @@ def predict_site_from_patterns(alive: np.ndarray, sites: np.ndarray, ids: np.nda
         n_scans=len(chosen),
         accuracy=observed,
         by_chance=float(permuted.mean()),
-        largest_site=float(np.bincount(site).max() / len(chosen)),
         p=(1 + int((permuted >= observed - 1e-12).sum())) / (1 + PERMUTATIONS),
     )

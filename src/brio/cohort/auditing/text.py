@@ -68,8 +68,8 @@ def _format_head(audit: Audit) -> list[str]:
         f"Audit of {audit.cohort}, {own}"
         + (f", with {', '.join(companions)}" if companions else "")
         + f" [{audit.fingerprint[:12]}]",
-        f"{audit.n_before} scans{_count_people(audit, audit.classes_before)} at {len(audit.sites)} sites: "
-        + _format_classes(audit, audit.classes_before),
+        f"{audit.n_before} scans{_count_people(audit, audit.classes_before)} at "
+        f"{format_count(len(audit.sites), 'site')}: {_format_classes(audit, audit.classes_before)}",
     ]
 
 
@@ -129,15 +129,15 @@ def _format_dead_rois(audit: Audit) -> list[str]:
         worst = max(scans, key=lambda scan: scan.share)
         most = f"up to {worst.n_rois} of {worst.of} ROIs" if worst.of else f"up to {worst.share:.0%} of the ROIs"
         lines += [
-            f"{atlas}: {len(scans)} scans, {most} (above {limit:.0%}: {above or 'none'})",
+            f"{atlas}: {format_count(len(scans), 'scan')}, {most} (above {limit:.0%}: {above or 'none'})",
             f"  {_format_counts(by_site)}",
         ]
         if atlas in audit.dead_patterns:
             test = audit.dead_patterns[atlas]
-            reference = f"{test.by_chance:.0%} by chance, {state_p(test.p)}; largest site {test.largest_site:.0%}"
+            reference = f"{test.by_chance:.0%} by chance, {state_p(test.p)}"
             lines.append(
-                f"  the missing ROIs {'predict' if test.p < 0.05 else 'do not predict'} the site: "
-                f"nearest scan from the same site in {test.accuracy:.0%} ({reference})"
+                f"  the missing ROIs {'predict' if test.p < SIGNIFICANCE else 'do not significantly predict'} the "
+                f"site: nearest scan from the same site in {test.accuracy:.0%} ({reference})"
             )
     return lines or ["none"]
 
@@ -170,8 +170,12 @@ def _format_sites(audit: Audit) -> list[str]:
     if not sizes:
         return ["none"]
     smallest, largest = min(sizes, key=lambda s: (sizes[s], s)), max(sizes, key=lambda s: (sizes[s], s))
-    unit = "participants" if audit.has_repeated_scans else "scans"
-    lines = [f"{len(sizes)} sites, from {sizes[smallest]} {unit} ({smallest}) to {sizes[largest]} ({largest})"]
+    unit = "participant" if audit.has_repeated_scans else "scan"
+    count = format_count(sizes[smallest], unit)
+    spread = f"from {count} ({smallest}) to {sizes[largest]} ({largest})"
+    if sizes[smallest] == sizes[largest]:
+        spread = count if len(sizes) == 1 else f"{count} at each"
+    lines = [f"{format_count(len(sizes), 'site')}, {spread}"]
     lost = [counts.site for counts in audit.sites if not sum(counts.after)]
     if lost:
         lines.append(f"without any scan after the exclusions: {_shorten(lost)}")
