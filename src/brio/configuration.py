@@ -17,12 +17,17 @@ MAX_BYTES = 1 << 20
 """No configuration is larger."""
 
 
-def read_configuration(path: Path) -> dict[str, Any]:
+START = "'brio config run' prints a file to start from"
+
+
+def read_configuration(path: Path, remedy: str = START) -> dict[str, Any]:
     """Read a TOML file.
 
     Parameters
     ----------
     path : Path
+    remedy : str
+        What to do where it is no such file, for the error.
 
     Returns
     -------
@@ -36,20 +41,16 @@ def read_configuration(path: Path) -> dict[str, Any]:
     """
     try:
         if path.exists() and (not path.is_file() or path.stat().st_size > MAX_BYTES):  # a pipe would wait for a writer
-            raise BrioError(f"{path}: is no TOML file; 'brio config run' prints a file to start from")
+            raise BrioError(f"{path}: is no TOML file; {remedy}")
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except BrioError:
         raise
     except RecursionError as error:
         raise BrioError(f"{path}: is not TOML that brio reads (it is nested too deeply)") from error
     except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
-        raise BrioError(
-            f"{path}: is not TOML ({error}); 'brio config run' prints a file to start from, text stands in quotes"
-        ) from error
+        raise BrioError(f"{path}: is not TOML ({error}); {remedy}, put text in quotes") from error
     except OSError as error:
-        raise BrioError(
-            f"{path}: cannot be read ({error.strerror}); 'brio config run' prints a file to start from"
-        ) from error
+        raise BrioError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
 
 
 def flatten_settings(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

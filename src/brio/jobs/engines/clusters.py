@@ -45,6 +45,10 @@ ANY_PORT = "127.0.0.1:0"
 """Where a scheduler answers browsers; nobody needs it, and the usual port may be in use."""
 
 
+NEEDED = ("workers", "cores", "memory", "walltime")
+"""Keys that a file of ``--slurm`` must have."""
+
+
 @dataclass(frozen=True)
 class SlurmOptions:
     """What a file of ``--slurm`` says.
@@ -87,7 +91,7 @@ class SlurmOptions:
         BrioError
             If it cannot be read, or a key is unknown, missing or of another kind.
         """
-        document = read_configuration(path)
+        document = read_configuration(path, f"--slurm takes a TOML file with {', '.join(NEEDED)}")
         kinds = {"workers": int, "cores": int, "gpus": int, "directives": list, "prologue": list}
         known = cls.__dataclass_fields__
         for key, value in document.items():
@@ -98,7 +102,7 @@ class SlurmOptions:
             if not isinstance(value, kind) or isinstance(value, bool) or not texts:
                 words = {int: "a whole number", list: "a list of texts", str: "text in quotes"}[kind]
                 raise BrioError(f"{path}: '{key}' must be {words}")
-        for key in ("workers", "cores", "memory", "walltime"):
+        for key in NEEDED:
             if key not in document:
                 raise BrioError(f"{path}: '{key}' is missing; it says what each job of SLURM gets")
         options = cls(**document)
