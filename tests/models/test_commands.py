@@ -186,6 +186,10 @@ def test_errors_are_for_people(brio_command, fitted, folders):
             "log-ridge, or give --holds-scans",
         ),
         (("fit", folders / "five", "--out", folders / "x", "--evidence", folders / "five", *QUICK), "five"),
+        (
+            ("fit", folders / "five", "--out", folders / "x", "--validation-site", "site01", "--method", "ridge"),
+            "'ridge' is fitted to all sites and chooses nothing by validation sites; leave out --validation-site",
+        ),
         (("predict", folders / "five", folders / "sixth", "--out", folders / "x"), "is no model, but a cohort folder"),
         (
             ("predict", folders / "model", folders / "model", "--out", folders / "x"),

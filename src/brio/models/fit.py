@@ -66,7 +66,7 @@ def fit_model(
         ``harmonise.`` become part of the model; ``protocol.validation_sites`` is the number of validation sites. The
         cohort of a job (:func:`brio.jobs.prepare_job`) is not audited again.
     validation_sites : sequence of str
-        Names of the validation sites; by default they are drawn from the seed.
+        Names of the validation sites of a network; by default they are drawn from the seed.
     holds_scans : bool
         Whether the model may hold numbers of single source scans; a method that keeps them is refused otherwise.
     to_evaluate : bool
@@ -98,6 +98,11 @@ def fit_model(
     values = spec.settings_of(spec.methods[0])
     method = settle_final_settings(spec.methods[0], values, harmonised)
     require_consent_to_scans(method, holds_scans)
+    if validation_sites and not method.needs_validation:
+        raise BrioError(
+            f"'{method.name}' is fitted to all sites and chooses nothing by validation sites; leave out "
+            "--validation-site (validation_sites)"
+        )
     job = prepare_job(spec, progress, say, [method]) if prepared is None else prepared
     require_frames(job.cohort.participants, job.cohort.name, "a model, whose intervals come from re-estimates,")
     _check_number_of_sites(job.cohort, to_evaluate)
