@@ -13,7 +13,8 @@ def test_every_setting_is_listed_with_its_meaning_and_a_default_that_is_accepted
     listed = list_settings()
     assert [one.key for group in listed.values() for one in group if not one.meaning] == []
     having = {(method, one.key) for one in listed["methods"] for method in one.methods}
-    assert having == {(entry.name, key) for entry in list_methods() if not entry.fixed for key in entry.settings}
+    assert having == {(entry.name, key) for entry in list_methods() for key in entry.settings if key not in entry.fixed}
+    assert sum(bool(entry.fixed) for entry in list_methods()) >= 8  # variants
     settings = {one.key: one.default for part in ("protocol", "audit", "harmonise") for one in listed[part]}
     spec, default = JobSpec("cohort", settings=settings), JobSpec("cohort")
     assert spec.protocol_settings == default.protocol_settings
@@ -36,4 +37,6 @@ def test_the_command_lists_a_variant_with_what_its_name_fixes(brio):
     text = " ".join(brio("settings", "coral").out.split())
     assert "penalty" in text
     assert "tuned over 0.1 to 10 (log)" in text
-    assert "audit.min_frames" in brio("settings").out
+    everything = brio("settings").out
+    assert "audit.min_frames" in everything
+    assert "backbone" in everything

@@ -93,17 +93,20 @@ def _list_method(entry: MethodEntry) -> list[ListedSetting]:
 
 
 def _list_all_methods() -> list[ListedSetting]:
-    """Settings of all methods that are not variants; one with several meanings stands there once for each."""
-    having: dict[tuple[str, str, str], list[tuple[str, SettingFacts]]] = {}
+    """Settings of all methods; one with several meanings stands there once for each.
+
+    A variant stands with the settings that its name leaves open.
+    """
+    having: dict[tuple[str, str, str], list[tuple[MethodEntry, SettingFacts]]] = {}
     for entry in list_methods():
-        if not entry.fixed:
-            for facts in list_setting_facts(entry.method_class.Settings):
-                having.setdefault((facts.name, facts.values, facts.meaning), []).append((entry.name, facts))
+        for facts in list_setting_facts(entry.method_class.Settings):
+            if facts.name not in entry.fixed:
+                having.setdefault((facts.name, facts.values, facts.meaning), []).append((entry, facts))
     listed = []
     for (name, values, meaning), methods in having.items():
-        defaults = {format_setting(facts.default) for _, facts in methods}
+        defaults = {format_setting(entry.settings[name]) for entry, _ in methods}
         tuned = {facts.tuned_over for _, facts in methods}
         default, tuned_over = (group.pop() if len(group) == 1 else None for group in (defaults, tuned))
-        names = tuple(method for method, _ in methods)
+        names = tuple(entry.name for entry, _ in methods)
         listed.append(ListedSetting(name, default, values, tuned_over or "", meaning, False, names))
     return listed
