@@ -91,12 +91,7 @@ class Result:
         summary = self.summary
         units = "test sites" if summary.protocol == "loso" else "test folds"
         seeds = f"{len(summary.seeds)} seed{'s' if len(summary.seeds) > 1 else ''}"
-        notes = [f"{len(summary.folds)} {units}, {seeds}, {summary.n_scans} scans"]
-        if summary.smoke_run:
-            notes.append(summary.smoke_note)
-        without_auc = {fold: why for m in summary.methods.values() for fold, why in m.without_auc.items()}
-        notes += [f"no AUC for {fold}: {why}" for fold, why in without_auc.items()]
-        return [*notes, *(f"warning: {warning}" for warning in summary.warnings)]
+        return [f"{len(summary.folds)} {units}, {seeds}, {summary.n_scans} scans", *summary.cautions]
 
     def text_table(self) -> tuple[list[str], list[list[str]]]:
         """Format the table as text, for a terminal or a page.

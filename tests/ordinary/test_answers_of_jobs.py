@@ -171,6 +171,9 @@ def test_a_confound_is_found_by_the_confound_baseline(tmp_path):
     assert max(auc["length-only"], auc["dead-rois-only"]) == 0.5
     assert "covariates-only reaches AUC 100.0 (100.0 to 100.0) at unseen sites without a connectome" in said.out
     assert "length-only reaches" not in said.out
+    assert {"method", "ridge", *CONTROLS} <= {line.split(" ")[0] for line in said.out.splitlines()}, "no name is cut"
+    (warning,) = (line for line in said.out.splitlines() if line.startswith("warning: "))
+    assert f"\n{warning}\n" in command("table", tmp_path / "job").out
 
 
 @pytest.mark.parametrize("name", soak(BUILDERS, ["unequal scans", "two sessions", "one-class site"]))

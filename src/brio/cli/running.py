@@ -58,10 +58,14 @@ def write_outputs(result: Result) -> None:
 def print_result(result: Result) -> None:
     """Print the table of a job and what a reader should know about it."""
     header, rows = result.text_table()
-    table = Table(*header, box=None, pad_edge=False)
+    rows = [[escape_controls(cell) for cell in row] for row in rows]
+    table = Table(box=None, pad_edge=False)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for name, width in zip(header, widths, strict=True):
+        table.add_column(name, min_width=width)  # headings are broken into lines, names and numbers never
     for row in rows:
-        table.add_row(*(Text(escape_controls(cell)) for cell in row))
-    console.print(table)
+        table.add_row(*map(Text, row))
+    console.print(table, width=max(console.width, sum(widths) + len(widths)), crop=False, soft_wrap=False)
     for line in [*result.notes, f"results: {result.folder}"]:
         say(line)
 

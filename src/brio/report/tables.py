@@ -38,7 +38,7 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
 
     Rows are in blocks (BRIO; published code or equations; our reading; redesigns; linear models; controls), methods of
     a block in the order of ``brio methods``. Rows of smoke runs are marked as such. Lines below the table
-    say which intervals it has, and what a smoke run is.
+    say which intervals it has, and what must be known to read it (:attr:`~brio.results.Summary.cautions`).
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
         notes.append(
             "AUC and ACC: over test sites, of the mean over seeds. AUC, seeds averaged: of the mean logits over seeds."
         )
-    notes += dict.fromkeys(summary.smoke_note for summary in summaries if summary.smoke_run)
+    notes += dict.fromkeys(caution for summary in summaries for caution in summary.cautions)
     return "\n".join([format_table(header, [row for *_, row in rows]), "", *notes]) + "\n"
 
 

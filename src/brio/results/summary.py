@@ -219,6 +219,16 @@ class Summary:
         """The sentence that marks a smoke run; empty where the job is none."""
         return describe_smoke_run() if self.smoke_run else ""
 
+    @property
+    def cautions(self) -> list[str]:
+        """Sentences without which the scores must not be read: smoke run, folds without AUC, confound baselines."""
+        without_auc = {fold: why for m in self.methods.values() for fold, why in m.without_auc.items()}
+        return [
+            *([self.smoke_note] if self.smoke_run else []),
+            *(f"no AUC for {fold}: {why}" for fold, why in without_auc.items()),
+            *(f"warning: {warning}" for warning in self.warnings),
+        ]
+
     def to_json(self) -> dict[str, Any]:
         """Return the summary as it is written to ``summary.json``."""
         return to_json(self)
