@@ -19,7 +19,7 @@ from brio.device import (
 )
 from brio.errors import BrioError
 from brio.methods import BrioPlus, Ridge
-from brio.methods.linear.mlp import MLP
+from brio.methods.mlp import MLP
 from brio.protocol import leave_one_site_out
 from brio.studies import study
 from brio.training import Run

@@ -23,7 +23,7 @@ from brio.jobs import JobSpec, checkpoints, prepare_job
 from brio.jobs.checkpoints import CheckpointFile, checkpoint_identity
 from brio.jobs.plan import build_plan
 from brio.jobs.train import _fit
-from brio.methods.linear.mlp import MLP
+from brio.methods.mlp import MLP
 from brio.results.checkpoint import read_checkpoint, write_checkpoint
 from brio.storage import disk
 from brio.training import StackCheckpoint, trainer

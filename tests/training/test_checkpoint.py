@@ -9,7 +9,7 @@ from small_cohorts import small, split
 
 from brio.connectome import Connectomes
 from brio.methods import make_method
-from brio.methods.linear.mlp import MLP
+from brio.methods.mlp import MLP
 from brio.results.checkpoint import read_checkpoint, write_checkpoint
 from brio.training import Run
 from brio.training.adamw import StackedAdamW

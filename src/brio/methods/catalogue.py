@@ -17,8 +17,8 @@ from .registry import CATALOGUE, MethodEntry, list_declared
 __all__ = ["FAMILIES", "describe_classes"]
 
 
-FAMILIES = ("linear", "gnn", "ood", "graph_ood", "brain", "brio", "plus")
-"""Folders of methods, in the order in which tables list them."""
+FAMILIES = ("linear", "mlp", "gnn", "ood", "graph_ood", "brain", "brio", "plus")
+"""Folders and modules of methods, in the order in which tables list them."""
 
 
 def describe_classes() -> list[dict[str, Any]]:

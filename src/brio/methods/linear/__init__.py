@@ -1,5 +1,5 @@
-"""Linear models, a plain perceptron to compare them with, and controls that see no connectome."""
+"""Linear models, and controls that see no connectome."""
 
 from . import ridge, logistic, svm, tangent, log_ridge  # isort: skip # noqa: F401
-from . import mlp, core_scaffold  # isort: skip # noqa: F401
+from . import core_scaffold  # isort: skip # noqa: F401
 from . import controls  # isort: skip # noqa: F401

@@ -7,15 +7,15 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from ...connectome import read_edges
-from ...domains import LearningRate, ShareBelowOne, Weight, Width
-from ...settings import setting
-from ...spaces import choice
-from ...training import Batch, InputShape, NeuralMethod, NeuralSettings, Output, RunState, Scans, Stage, StepContext
-from ..graphs import build_profiles
-from ..layers import BatchNorm, Dropout, Identity
-from ..losses import classification_loss
-from ..registry import TEXTBOOK, method
+from ..connectome import read_edges
+from ..domains import LearningRate, ShareBelowOne, Weight, Width
+from ..settings import setting
+from ..spaces import choice
+from ..training import Batch, InputShape, NeuralMethod, NeuralSettings, Output, RunState, Scans, Stage, StepContext
+from .graphs import build_profiles
+from .layers import BatchNorm, Dropout, Identity
+from .losses import classification_loss
+from .registry import TEXTBOOK, method
 
 __all__ = ["MLP", "MLPNetwork", "MLPSettings"]
 
@@ -68,10 +68,7 @@ class MLPNetwork(nn.Module):
 
 @method("mlp", family="network on edges", provenance=TEXTBOOK, reference="Rumelhart et al. 1986")
 class MLP(NeuralMethod):
-    """One hidden layer on the edges of the connectome (Fisher z), with dropout.
-
-    Listed with the linear models because it reads the same vector of edges.
-    """
+    """One hidden layer on the edges of the connectome (Fisher z), with dropout."""
 
     Settings = MLPSettings
     settings: MLPSettings
