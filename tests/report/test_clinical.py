@@ -32,7 +32,7 @@ from brio.report.usability import (
 from brio.results import MethodSummary, MetricSummary, StoredJob, Summary, summarise_scores
 
 
-def make_arm(predictions, *, groups=None, protocol="loso", **means):
+def make_arm(predictions, *, groups=None, facts=None, protocol="loso", **means):
     """An arm with these predictions; scores that are not given are those of the predictions."""
     scores = predictions.groupby("fold").apply(lambda p: roc_auc_score(p["label"], p["logit"]), include_groups=False)
     rows = pd.DataFrame({"method": "ridge", "fold": scores.index, "seed": 0, "auc": scores.to_numpy()})
@@ -67,6 +67,7 @@ def make_arm(predictions, *, groups=None, protocol="loso", **means):
         methods={"ridge": method},
     )
     job = StoredJob(Path("."), summary, rows, predictions=predictions.assign(method="ridge"), groups=groups)
+    job = dataclasses.replace(job, cohort_facts=facts)
     return EvidenceArm("ridge", "ridge", job, plain=True)
 
 
@@ -252,9 +253,10 @@ def test_subgroups_are_scored_on_their_own_participants():
     people = table["participant_id"].unique()
     sex = np.where(np.arange(len(people)) % 3 == 0, "F", "M")
     table.loc[table["participant_id"].isin(people[sex == "F"]), "logit"] *= -1  # misleads for one sex
-    groups = pd.DataFrame({"participant_id": people, "sex": sex, "age": ["below 9.0"] * 12 + ["9.0 or above"] * 308})
-    scored = {(g.kind, g.value): g for g in score_subgroups(make_arm(table, groups=groups))}
-    assert list(scored) == [("sex", "F"), ("sex", "M"), ("age", "below 9.0"), ("age", "9.0 or above")]
+    groups = pd.DataFrame({"participant_id": people, "sex": sex, "age": ["younger"] * 12 + ["older"] * 308})
+    facts = {"halves": {"age": ["younger", "older"]}}  # the order is stored, not read from the words
+    scored = {(g.kind, g.value): g for g in score_subgroups(make_arm(table, groups=groups, facts=facts))}
+    assert list(scored) == [("sex", "F"), ("sex", "M"), ("age", "younger"), ("age", "older")]
     for value in "FM":
         own = table[table["participant_id"].isin(people[sex == value])]
         sites = [part for _, part in own.groupby("fold")]
@@ -266,7 +268,7 @@ def test_subgroups_are_scored_on_their_own_participants():
         assert group.n == ((own["label"] == 0).sum(), (own["label"] == 1).sum())
         assert group.sensitivity == pytest.approx((own["logit"] > 0)[own["label"] == 1].mean())
         assert group.p < 0.001
-    few = scored["age", "below 9.0"]
+    few = scored["age", "younger"]
     assert min(few.n) < SMALLEST_CLASS
     assert few.auc is few.interval is few.p is few.sensitivity is None
     skipped = score_subgroups(make_arm(table, groups=groups), skip=("sex",))

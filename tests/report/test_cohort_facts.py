@@ -87,6 +87,7 @@ def test_groups_split_participants_and_hold_no_age():
     assert list(groups) == ["participant_id", "sex", "age"], "no motion is known"
     assert groups["age"].tolist()[:6] == ["below 35.0", "below 35.0", "", "35.0 or above", "35.0 or above", ""]
     assert groups["sex"].tolist()[:3] == ["1", "2", ""]
+    assert describe_cohort(cohort)["halves"] == {"age": ["below 35.0", "35.0 or above"]}
     assert not [value for value in ("21.25", "50.125", "18.375") if value in groups.to_csv()]
     bare = Cohort.from_scans([rng.normal(size=(50, 4))] * 2, site=["A", "A"], label=[0, 1])
     assert group_participants(bare) is None

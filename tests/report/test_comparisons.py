@@ -212,3 +212,9 @@ def test_folds_of_an_earlier_rule_are_not_put_together_with_those_of_today(by_fo
     settings = {"protocol.n_folds": 4, "protocol.validation_folds": 1}
     with pytest.raises(BrioError, match="its folds were made by an earlier rule"):
         run(cohort, ["ridge"], seeds=3, protocol="kfold", settings=settings, out=old, device="cpu")
+
+
+def test_a_method_of_ones_own_with_brackets_in_its_name_is_not_taken_for_another():
+    run = {"cohort": "c", "protocol": "loso", "seed": 0, "n_test": 9, "n_source": 90, "fold": "NYU", "auc": 0.7}
+    rows = pd.DataFrame([run | {"method": name} for name in ("ridge (mine)", "svm")])
+    assert list(paired_scores(join_jobs({"job": rows}))) == ["svm", "ridge (mine)"], "unknown methods come last"

@@ -19,6 +19,7 @@ from brio.report.contents import gather_contents
 from brio.report.evidence import read_evidence
 from brio.report.html.page import _build_context
 from brio.report.repeat import list_commands, wrap_command
+from brio.results import StoredStudy, StudyRecord
 from brio.studies import StudyContext, run_study
 from brio.studies.study import PAPER
 from commands import command
@@ -334,3 +335,11 @@ def test_the_command_of_a_search(small, tmp_path):
     text = write_report(tmp_path / "tuned").read_text(encoding="utf-8")
     assert "Settings of each fold, the best of 2" in text
     assert "best of 2 settings" in text
+
+
+def test_only_what_the_page_shows_by_itself_is_left_out_of_a_finding(tmp_path):
+    record = StudyRecord(name="ablation", title="Ablation", paper="BRIO is best.", smoke="one seed")
+    found = "The paper: it has no such claim about this."
+    text = "\n\n".join(record.frame([record.smoke_note, found]))
+    study = StoredStudy(tmp_path, record, text, None)
+    assert study.finding_alone.strip() == found

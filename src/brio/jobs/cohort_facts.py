@@ -26,7 +26,8 @@ def describe_cohort(cohort: Cohort) -> dict[str, Any]:
     dict
         Names of the cohort, its atlas and its classes; the ROIs with coordinates and hemisphere where they are known;
         and for the whole cohort and each site the participants of both classes, frames, repetition times and, where the
-        participants' table has them, age, motion and sex.
+        participants' table has them, age, motion and sex; and how the halves of age and motion are called in
+        ``groups.csv``, the lower one first.
 
     Examples
     --------
@@ -43,6 +44,7 @@ def describe_cohort(cohort: Cohort) -> dict[str, Any]:
         "atlas": cohort.atlas.name,
         "rois": _describe_rois(cohort),
         "all": _describe_group(cohort, np.ones(len(cohort), dtype=bool)),
+        "halves": _name_halves(cohort),
         "sites": [{"site": str(s), **_describe_group(cohort, sites == s)} for s in np.unique(sites)],
     }
 
@@ -151,18 +153,25 @@ def group_participants(cohort: Cohort) -> pd.DataFrame | None:
         groups["sex"] = sex.astype(str).str.strip().where(sex.notna(), "")
     for name in ("age", "motion"):
         if COVARIATE_COLUMNS[name] in table:
-            groups[name] = _split_at_median(table[COVARIATE_COLUMNS[name]], digits=1 if name == "age" else 2)
+            groups[name] = _split_at_median(table, name)[0]
     known = {name: column for name, column in groups.items() if name == "participant_id" or (column != "").any()}
     return pd.DataFrame(known) if len(known) > 1 else None
 
 
-def _split_at_median(column: pd.Series, digits: int) -> pd.Series:
-    """Say of each value whether it lies below the median, which is rounded to some decimals; empty where it is unknown.
+def _split_at_median(table: pd.DataFrame, name: str) -> tuple[pd.Series, list[str]]:
+    """Say of each age or motion whether it lies below the median, and how both halves are called.
 
-    What is not finite is unknown.
+    The median is rounded to some decimals. What is not finite is unknown: empty.
     """
-    values = pd.to_numeric(column, errors="coerce").astype(float)
+    values = pd.to_numeric(table[COVARIATE_COLUMNS[name]], errors="coerce").astype(float)
     values = values.where(np.isfinite(values))
-    median = f"{values.median():.{digits}f}"
-    text = pd.Series(np.where(values < float(median), f"below {median}", f"{median} or above"), index=column.index)
-    return text.where(values.notna(), "")
+    median = f"{values.median():.{1 if name == 'age' else 2}f}"
+    halves = [f"below {median}", f"{median} or above"]
+    return pd.Series(np.where(values < float(median), *halves), index=values.index).where(values.notna(), ""), halves
+
+
+def _name_halves(cohort: Cohort) -> dict[str, list[str]]:
+    """How :func:`group_participants` calls the halves of age and motion, the lower one first."""
+    table = cohort.participants.drop_duplicates("participant_id")
+    split = {name: _split_at_median(table, name) for name in ("age", "motion") if COVARIATE_COLUMNS[name] in table}
+    return {name: halves for name, (half, halves) in split.items() if (half != "").any()}

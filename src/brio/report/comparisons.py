@@ -107,6 +107,7 @@ def join_jobs(jobs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
+        ``registered`` is the name that ``brio methods`` has for the method.
 
     Examples
     --------
@@ -118,7 +119,7 @@ def join_jobs(jobs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     rows = _concatenate(jobs)
     names = name_methods(jobs)
     method = [names[job, name] for job, name in zip(rows["job"], rows["method"], strict=True)]
-    return rows.assign(method=method).drop(columns="job")
+    return rows.assign(registered=rows["method"], method=method).drop(columns="job")
 
 
 _RUN_COLUMNS = ["cohort", "method", "protocol", "fold", "seed"]
@@ -294,7 +295,8 @@ def paired_scores(rows: pd.DataFrame, metric: str = "auc") -> pd.DataFrame:
         )
     scores = average_seeds(rows, metric, units=units)
     position = {entry.name: k for k, entry in enumerate(list_methods())}
-    return scores[sorted(scores.columns, key=lambda name: position.get(name.split(" (")[0], len(position)))]
+    registered = dict(zip(rows["method"], rows.get("registered", rows["method"]), strict=True))
+    return scores[sorted(scores.columns, key=lambda name: position.get(registered[name], len(position)))]
 
 
 def _format_differences(differences: pd.DataFrame, protocol: str, alpha: float, tested: bool) -> str:

@@ -72,14 +72,11 @@ def score_subgroups(arm: EvidenceArm, *, skip: tuple[str, ...] = ()) -> list[Sub
         if kind not in by_participant or kind in skip:
             continue
         value = predictions["participant_id"].map(by_participant[kind])
-        parts = [_score(predictions[value == one], kind, str(one)) for one in sorted(value.dropna().unique(), key=_key)]
+        halves = ((arm.job.cohort_facts or {}).get("halves") or {}).get(kind, [])
+        values = [*halves, *sorted(set(value.dropna()) - set(halves))]  # the lower half first
+        parts = [_score(predictions[value == one], kind, str(one)) for one in values if (value == one).any()]
         scored += _compare_two(parts) if len(parts) == 2 else [subgroup for subgroup, _ in parts]
     return scored
-
-
-def _key(value: str) -> tuple[bool, str]:
-    """Order of the groups of a kind: what lies below the median comes first."""
-    return not value.startswith("below"), value
 
 
 def _score(predictions: pd.DataFrame, kind: str, value: str) -> tuple[Subgroup, PeopleTest | None]:

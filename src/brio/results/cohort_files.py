@@ -121,6 +121,7 @@ class CohortFacts:
     atlas: str = ""
     rois: RoiRecord | None = None
     all: GroupRecord
+    halves: dict[str, tuple[str, str]] = field(default_factory=dict)
     sites: Annotated[tuple[SiteRecord, ...], NOT_EMPTY]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -111,6 +111,15 @@ class StudyRecord:
     brio: str = ""
     hashes: str | None = field(default=None, metadata=OMIT_NONE)
 
+    @property
+    def smoke_note(self) -> str:
+        """The sentence that marks a smoke run; empty where it is none."""
+        return f"This is a smoke run ({self.smoke}): no basis for a claim." if self.smoke else ""
+
+    def frame(self, paragraphs: Iterable[str]) -> list[str]:
+        """Put title, the paper's claim and the figure around what was found; a page shows these by itself."""
+        return [f"# {self.title}", *paragraphs, f"The paper: {self.paper}", f"![{self.title}](figure.png)"]
+
 
 @dataclass(frozen=True, eq=False)
 class StoredStudy:
@@ -125,6 +134,12 @@ class StoredStudy:
     def name(self) -> str:
         """Name of the study."""
         return self.folder.name
+
+    @property
+    def finding_alone(self) -> str:
+        """What was found, without what :meth:`StudyRecord.frame` puts around it and without the mark of a smoke run."""
+        beside = {disarm_html(line) for line in self.record.frame([self.record.smoke_note])}
+        return "\n".join(line for line in self.finding.splitlines() if not line or line not in beside)
 
     @classmethod
     def read(cls, folder: Path) -> StoredStudy:

@@ -282,5 +282,4 @@ def _find_block(name: str, method: dict[str, Any]) -> str:
     try:
         return find_method(name).block
     except BrioError:
-        kind = str(method.get("provenance", "")).partition(" (")[0]
-        return find_block(kind, str(method.get("family", "")), bool(method.get("control")))
+        return find_block("", str(method.get("family", "")), bool(method.get("control")))

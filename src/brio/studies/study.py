@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -221,15 +221,11 @@ def _write_finding(study: Study, finding: Finding, context: StudyContext) -> Non
     figures = {f"figure.{ending}": render_figure(figure, ending) for ending in ("svg", "png")}
     arms = study.list_arms(context)
     smoke = context.explain_smoke(arms)
-    text = [f"This is a smoke run ({smoke}): no basis for a claim.", *finding.text] if smoke else finding.text
-    paragraphs = [f"# {study.title}", *text, *_describe_devices(arms, context), _format_summary(finding.summary)]
-    paragraphs += [f"The paper: {study.paper}", f"![{study.title}](figure.png)"]
     table = finding.table
     record = StudyRecord(
         name=study.name,
         title=study.title,
         paper=study.paper,
-        text=tuple(text),
         smoke=smoke,
         cohort=context.cohort.name,
         atlas=context.cohort.atlas.name,
@@ -243,6 +239,9 @@ def _write_finding(study: Study, finding: Finding, context: StudyContext) -> Non
         options=context.record_options(arms),
         brio=__version__,
     )
+    text = [*([record.smoke_note] if smoke else []), *finding.text]
+    record = replace(record, text=tuple(text))
+    paragraphs = record.frame([*text, *_describe_devices(arms, context), _format_summary(finding.summary)])
     float_format = None if finding.digits is None else f"%.{finding.digits}g"
     StoredStudy(place, record, "\n\n".join(paragraphs) + "\n", table).write(float_format, figures)
 

@@ -34,7 +34,7 @@ def describe_study(study: StoredStudy) -> dict[str, Any]:
         ``text`` is HTML; ``table`` holds the first rows of the table where the text has none of its own.
     """
     record, table = study.record, None
-    text = render_markdown(_remove_repeated_lines(study.finding))
+    text = render_markdown(study.finding_alone)
     if study.table is not None and "<table" not in text:
         head = study.table.head(MAX_TABLE_ROWS)
         table = {
@@ -51,12 +51,6 @@ def describe_study(study: StoredStudy) -> dict[str, Any]:
         "table": table,
         "n_rows": None if study.table is None else len(study.table),
     }
-
-
-def _remove_repeated_lines(text: str) -> str:
-    """Remove what the page shows beside the text: title, figure, the paper's claim, the mark of a smoke run."""
-    repeated = ("# ", "![", "The paper: ", "This is a smoke run")
-    return "\n".join(line for line in text.splitlines() if not line.startswith(repeated))
 
 
 def _format_cells(column: pd.Series) -> list[dict[str, Any]]:
