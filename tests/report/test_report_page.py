@@ -77,6 +77,8 @@ def test_the_table_holds_the_numbers_of_the_summary(page, finished):
             assert text == f"{100 * value:.1f}", (name, metric)
         low, high = (f"{100 * v:.1f}" for v in scores["auc"]["interval"])
         assert f"{low} to {high}" in section(page, "results")
+    assert ">Seeds averaged<" in section(page, "results")
+    assert not re.search(r"\\x[0-9a-f]{2}|\\u[0-9a-f]{4}", section(page, "results")), "no escape of ours is shown"
 
 
 def test_differences_are_those_of_scipy_over_sites(page, finished):
