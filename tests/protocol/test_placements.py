@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import mannwhitneyu
 
 from brio.protocol import (
     SiteAreas,
@@ -163,7 +164,8 @@ def test_a_mean_over_sites_is_between_those_of_the_sites(sites, data):
     areas = SiteAreas(patients, controls, auc[:, None], np.zeros((len(sites), 1, 1)))
     for weigh in (equal_weights, pair_weights):
         test = assess_over_people(areas, np.array([1.0]), weigh(areas), null=0.5)
-        assert auc.min() <= test.low <= test.mean <= test.high <= auc.max()
+        assert 0.0 <= test.low <= test.mean <= test.high <= 1.0
+        assert auc.min() <= test.mean <= auc.max()
 
 
 @pytest.mark.parametrize("auc", [0.0, 1.0])
@@ -171,4 +173,24 @@ def test_as_many_perfect_sites_as_you_like_have_a_mean_of_exactly_that(auc):
     for n in range(1, 60):
         areas = SiteAreas(np.full(n, 6), np.full(n, 6), np.full((n, 1), auc), np.zeros((n, 1, 1)))
         tests = [assess_over_people(areas, np.array([1.0]), w(areas), null=0.5) for w in (equal_weights, pair_weights)]
-        assert [(t.mean, t.low, t.high) for t in tests] == [(auc, auc, auc)] * 2, n
+        assert [t.mean for t in tests] == [auc] * 2, n
+        assert {t.high if auc else t.low for t in tests} == {auc}, n
+
+
+def test_an_area_of_one_at_every_site_is_not_certain():
+    """Newcombe's score interval, by its equation; the p value is near that of the exact Mann-Whitney test."""
+    n = np.array([10, 6])
+    areas = SiteAreas(n, n, np.ones((2, 1)), np.zeros((2, 1, 1)))
+    found = assess_over_people(areas, np.array([1.0]), equal_weights(areas), null=0.5)
+    assert found.high == 1.0
+    assert 0.8 < found.low < 0.95
+    A = found.low
+    variance = A * (1 - A) * (1 + (n - 1) * ((1 - A) / (2 - A) + A / (1 + A))) / n**2
+    np.testing.assert_allclose(1 - A, 1.959963984540054 * np.sqrt(variance.sum() / 4), rtol=1e-9)
+    mirrored = assess_over_people(
+        SiteAreas(n, n, np.zeros((2, 1)), np.zeros((2, 1, 1))), np.array([1.0]), equal_weights(areas), null=0.5
+    )
+    np.testing.assert_allclose((mirrored.low, mirrored.high, mirrored.p), (0.0, 1 - A, found.p))
+    five = SiteAreas(np.array([5]), np.array([5]), np.ones((1, 1)), np.zeros((1, 1, 1)))
+    p = assess_over_people(five, np.array([1.0]), np.ones(1), null=0.5).p
+    assert abs(p - mannwhitneyu(np.arange(5, 10), np.arange(5), method="exact").pvalue) < 0.005

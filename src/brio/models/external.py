@@ -20,7 +20,7 @@ from ..cohort.class_names import ClassNames
 from ..formatting import format_count
 from ..protocol import PeopleTest, auc, average_margins
 from ..protocol.intervals import t_interval
-from ..protocol.placements import delong_covariance, placement_values
+from ..protocol.placements import SiteAreas, assess_over_people, delong_covariance, placement_values
 from ..protocol.recalibration import fit_recalibration
 from ..results.people import MEAN_OVER_SITES, PAIR_WEIGHTED, assess_auc
 from ..results.sites import covariance_rows, site_rows
@@ -44,7 +44,7 @@ class PooledScores:
     Attributes
     ----------
     auc : Estimate
-        Interval by DeLong's variance.
+        Interval by DeLong's variance, at an area of 0 or 1 by Newcombe's score method.
     accuracy : Estimate
         Interval by Clopper and Pearson.
     slope, intercept : Estimate
@@ -276,15 +276,19 @@ def _average_sites(scores: pd.Series, over_people: PeopleTest | None) -> Estimat
 
 
 def _limit(test: PeopleTest) -> Estimate:
-    return _make_estimate(test.mean, test.error, 0.0, 1.0)
+    if np.isnan(test.error):
+        return _make_bare(test.mean) if np.isfinite(test.mean) else _UNKNOWN
+    return Estimate(test.mean, max(0.0, test.low), min(1.0, test.high))
 
 
 def _score_together(label: np.ndarray, logits: np.ndarray) -> PooledScores:
     """Scores of all participants as if they were of one site."""
-    _, covariance = delong_covariance(label, placement_values(label, logits)[:, None])
+    area, covariance = delong_covariance(label, placement_values(label, logits)[:, None])
+    n_patients, one = int((label == 1).sum()), np.ones(1)
+    areas = SiteAreas(np.array([n_patients]), np.array([len(label) - n_patients]), area[None], covariance[None])
     fitted = fit_recalibration(label, to_logit(expit(logits).clip(1e-12, 1 - 1e-12)))
     return PooledScores(
-        auc=_make_estimate(auc(label, logits), float(np.sqrt(covariance[0, 0])), 0.0, 1.0),
+        auc=_limit(assess_over_people(areas, one, one, null=0.5)),
         accuracy=_estimate_share((logits > 0) == label),
         slope=_make_estimate(fitted.slope, fitted.slope_se),
         intercept=_make_estimate(fitted.in_the_large, fitted.in_the_large_se),

@@ -194,7 +194,13 @@ def assess_over_people(
     Returns
     -------
     PeopleTest
-        All but the mean are NaN where a site has fewer than two scans of a class.
+        All but the mean are NaN where a site has fewer than two scans of a class. Where the area of one method is 0 or
+        1 at every site, DeLong's variance is 0 and says nothing: interval and p value are then those of the score
+        method of Newcombe, whose variance depends on the area that is tested (:func:`_vary_by_area`).
+
+    References
+    ----------
+    Newcombe, Statistics in Medicine 25, 559 (2006), method 5.
 
     Examples
     --------
@@ -206,14 +212,31 @@ def assess_over_people(
     values = areas.auc @ contrast
     mean = float((weights @ areas.auc @ contrast).clip(values.min(), values.max()))  # weights may sum to 1 + 2e-16
     error = float(np.sqrt(np.einsum("s,i,sij,j->", weights**2, contrast, areas.covariance, contrast).clip(min=0)))
-    half = float(ndtri(1 - alpha / 2)) * error
+    z = float(ndtri(1 - alpha / 2))
+    low, high = mean - z * error, mean + z * error
     distance = abs(mean - null)
     p = float(2 * ndtr(-distance / error)) if error > 0 else float(distance == 0)
+    if error == 0 and len(contrast) == 1 and mean in (0.0, 1.0):
+        from scipy.optimize import brentq
+
+        def exceed(area: float) -> float:
+            return abs(mean - area) - z * _vary_by_area(areas, weights, area) ** 0.5
+
+        bound = float(brentq(exceed, 1e-12, 1 - 1e-12))
+        low, high = min(mean, bound), max(mean, bound)
+        p = float(2 * ndtr(-distance / _vary_by_area(areas, weights, null) ** 0.5))
     return PeopleTest(
         mean=mean,
         error=error,
-        low=mean - half,
-        high=mean + half,
+        low=low,
+        high=high,
         p=float("nan") if np.isnan(error) else p,
         detectable=detectable_difference(error, alpha=alpha),
     )
+
+
+def _vary_by_area(areas: SiteAreas, weights: np.ndarray, area: float) -> float:
+    """Variance of a weighted mean of areas that are all ``area``: Hanley and McNeil's, as Newcombe uses it."""
+    n, m = areas.n_patients, areas.n_controls
+    spread = 1 + ((n + m) / 2 - 1) * ((1 - area) / (2 - area) + area / (1 + area))
+    return float(weights**2 @ (area * (1 - area) * spread / (n * m)))
