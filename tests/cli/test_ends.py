@@ -3,15 +3,21 @@
 import importlib
 import os
 import shlex
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import warnings
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
+from brio.cohort.simulate import Simulation, simulate
 from brio.storage.partial import reserve_name
 from brio.version import __version__
 
@@ -166,3 +172,30 @@ with open_scratch_folder() as folder:
     live.mkdir()
     assert brio("version").status == 0
     assert list(tmp_path.iterdir()) == [live]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("words", [("import", "table", "raw"), ("tune", "cohort", "--method", "ridge", "--budget", 2)])
+@pytest.mark.parametrize(("ask", "status", "word"), [("SIGTERM", 143, "terminated"), ("SIGINT", 130, "interrupted")])
+def test_a_command_that_is_ended_at_any_moment_leaves_nothing_half_written(tmp_path, words, ask, status, word):
+    cohort = simulate(Simulation(n_sites=3, per_class=4, n_rois=8, frames=50)).save(tmp_path / "cohort")
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "tmp").mkdir()
+    for i, name in enumerate(cohort.ids):
+        pd.DataFrame(cohort.scan(i)).to_csv(tmp_path / "raw" / f"{name}.csv", index=False)
+    cohort.participants.to_csv(tmp_path / "raw" / "participants.tsv", sep="\t", index=False)
+    given = [sys.executable, "-m", "brio", *map(str, words), "--out", "out"]
+    environment = os.environ | {"TMPDIR": str(tmp_path / "tmp")}
+    for seconds in np.linspace(0.3, 3.0, 7):
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        process = subprocess.Popen(given, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+        time.sleep(seconds)
+        process.send_signal(getattr(signal, ask))
+        said = process.communicate(timeout=60)[1]
+        assert process.returncode in (0, status, -getattr(signal, ask)), said
+        if process.returncode == status:  # not while Python itself starts or ends
+            assert f"brio: {word}; give the same command again" in said
+        assert not list((tmp_path / "tmp").iterdir())
+        assert not list(tmp_path.glob("*.partial"))
+        if words[0] == "import" and process.returncode:
+            assert not (tmp_path / "out").exists()
