@@ -20,6 +20,7 @@ from brio.report.evidence import read_evidence
 from brio.report.html.page import _build_context
 from brio.report.repeat import list_commands, wrap_command
 from brio.results import StoredStudy, StudyRecord
+from brio.results.study import disarm_html
 from brio.studies import StudyContext, run_study
 from brio.studies.study import PAPER
 from commands import command
@@ -55,7 +56,9 @@ def studies(small, tmp_path_factory):
         (place / "study.json").write_text(json.dumps(record | {"arms": ["ridge", "core"]}))
         pd.DataFrame({"arm": ["<u>a</u>"] * 40, "auc": [0.123456] * 40}).to_csv(place / "table.csv", index=False)
         (place / "figure.svg").write_text(SVG)
-        text = f"# {title}\n\nFound **little** <script>window.pwned=1</script>.\n\nThe paper: no.\n\n![x](figure.png)\n"
+        found = "Found **little** <script>window.pwned=1</script>."
+        framed = StudyRecord(name=name, title=title, paper=record["paper"]).frame(["FOUND"])
+        text = "\n\n".join(map(disarm_html, framed)).replace("FOUND", found) + "\n"
         (place / "finding.md").write_text(
             text + ("\n| a | b |\n| --- | --- |\n| 1 | 2 |\n" if name == "ablation" else "")
         )
@@ -171,7 +174,7 @@ def test_studies_show_figure_text_and_a_small_table(text):
     assert "Found <strong>little</strong> &lt;script&gt;" in section
     assert "Parts &amp; &lt;pieces&gt;" in section
     assert "all &lt;b&gt;parts&lt;/b&gt; help" in section
-    assert "The paper: no." not in section, "it stands beside the text"
+    assert "The paper: " not in section, "it stands beside the text"
     assert section.count("<table") == 2, "the text's own, or the first rows of the csv"
     assert section.count("&lt;u&gt;a&lt;/u&gt;") == 30
     assert section.count(">0.123<") == 30, "three digits, as in every table of a study"

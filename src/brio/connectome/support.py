@@ -153,8 +153,9 @@ def site_mean(A: Tensor, alive: Tensor) -> Tensor:
     """
     live = alive.to(A.dtype)
     count = live.T @ live
-    total = A.sum(0)  # rows of ROIs without signal are zero already
-    return torch.where(count > 0, total / count.clamp_min(1), torch.full_like(total, torch.nan))
+    # rows of ROIs without signal are zero already; in double precision the order of scans does not matter
+    mean = (A.sum(0, dtype=torch.float64) / count.clamp_min(1)).to(A.dtype)
+    return torch.where(count > 0, mean, torch.full_like(mean, torch.nan))
 
 
 def source_mean(site_means: Sequence[Tensor]) -> Tensor:
