@@ -27,6 +27,7 @@ def kernels_here():
     from brio.methods.brio.gpu import encoder_kernels
     from brio.methods.edges.gpu import scorer_kernels
     from brio.training.gpu import random_numbers_kernels
+    from brio.transport import sinkhorn_kernel
 
     class Interpreted(InterpretedFunction):
         """A launch adapts Triton's language to the interpreter for its duration; calls inside it must not."""
@@ -34,7 +35,7 @@ def kernels_here():
         def __call__(self, *args, **kwargs):
             return self.rewrite()(*args, **kwargs)
 
-    ours = (random_numbers_kernels, encoder_kernels, scorer_kernels)
+    ours = (random_numbers_kernels, encoder_kernels, scorer_kernels, sinkhorn_kernel)
     with pytest.MonkeyPatch.context() as patch:
         # overflows of integers are looked for and, without debugging, not reported: a third of the time for nothing
         options = dataclasses.replace(interpreter_builder.options, sanitize_overflow=False)

@@ -48,7 +48,7 @@ def pairs_of(E):
 @settings(max_examples=25, deadline=None)
 def test_weighted_cost_is_the_squared_distance_of_the_representations(seed):
     r, alpha_bar, _ = batch(seed, E=2)
-    cost = weighted_cost(cosines(torch.from_numpy(r))[0, 1][None], torch.from_numpy(alpha_bar)).numpy()
+    cost = weighted_cost(cosines(*torch.from_numpy(r))[None], torch.from_numpy(alpha_bar)).numpy()
     for c in (0, 1):
         for i in range(4):
             x = phi(r[0, c, i], alpha_bar[0, c])
@@ -63,15 +63,14 @@ def test_weighted_cost_is_the_squared_distance_of_the_representations(seed):
 def test_weighted_cost_reaches_both_ends_of_its_range():
     r = np.zeros((2, 2, 1, 2, 3))
     r[0, ..., 0], r[1, 0, ..., 0], r[1, 1, ..., 0] = 1, 1, -1
-    cost = weighted_cost(
-        cosines(torch.from_numpy(r))[0, 1][None], torch.tensor([[[0.3, 0.7]] * 2], dtype=torch.float64)
-    )
+    cost = weighted_cost(cosines(*torch.from_numpy(r))[None], torch.tensor([[[0.3, 0.7]] * 2], dtype=torch.float64))
     assert cost.flatten().tolist() == pytest.approx([0.0, 2.0])
 
 
 def test_cosines_pair_scans_of_one_class_only():
     r, *_ = batch(1)
-    found = cosines(torch.from_numpy(r)).numpy()
+    factors = torch.from_numpy(r)
+    found = cosines(factors[:, None], factors[None]).numpy()
     for e, f, c, i, h, j in np.ndindex(*found.shape):
         assert found[e, f, c, i, h, j] == pytest.approx(r[e, c, i, j] @ r[f, c, h, j], abs=1e-12)
 

@@ -12,6 +12,7 @@ from interpreted import DEVICE, GPU, TOLERANCE, kernels_here, launches_of
 from torch import nn
 from torch.func import functional_call, stack_module_state
 
+from brio import kernels as launching
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes, fill_dead
 from brio.methods import make_method
@@ -19,7 +20,6 @@ from brio.methods.brio import encoder
 from brio.methods.brio.encoder import SignedEncoder, find_gpu_twin, inverse_root, signed_graphs
 from brio.protocol import leave_one_site_out
 from brio.training import Run
-from brio.training.gpu import launch as launching
 from brio.training.stack import Stack
 
 

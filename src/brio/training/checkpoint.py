@@ -76,8 +76,6 @@ class StackTraining:
     order : ndarray of int64, shape [R]
         Which of the runs each row of the stack is.
     running : ndarray of bool, shape [R]
-    taken : ndarray of int64, shape [R]
-        Optimisation steps in the present stage.
     done : dict of FittedRun
         Runs that have stopped, by number.
     epoch : int
@@ -89,7 +87,6 @@ class StackTraining:
     choice: CheckpointChoice
     order: np.ndarray
     running: np.ndarray
-    taken: np.ndarray
     done: dict[int, FittedRun]
     epoch: int = 0
 
@@ -107,14 +104,14 @@ class StackTraining:
             That has seen no epoch.
         """
         n = len(stack)
-        return cls(stack, optimiser, choice, np.arange(n), np.ones(n, dtype=bool), np.zeros(n, dtype=np.int64), {})
+        return cls(stack, optimiser, choice, np.arange(n), np.ones(n, dtype=bool), {})
 
     def select(self, keep: np.ndarray) -> None:
         """Go on with some rows of the stack (boolean mask, shape [R])."""
         self.stack, self.choice = self.stack.select(keep), self.choice.select(keep)
         rows = torch.from_numpy(np.flatnonzero(keep)).to(self.stack.connectomes.device)
         self.optimiser.select(self.stack.params, rows)
-        self.order, self.running, self.taken = self.order[keep], self.running[keep], self.taken[keep]
+        self.order, self.running = self.order[keep], self.running[keep]
 
     def to_tree(self) -> Tree:
         """Return all tensors and arrays that an epoch changes."""
@@ -128,7 +125,7 @@ class StackTraining:
             # numbers of a choice of any class; names of sites and the like are those of the runs
             "choice": {n: v for n, v in vars(choice).items() if isinstance(v, np.ndarray) and v.dtype.kind in "biuf"},
             "curve": {str(epoch): score for epoch, score in choice.curve},
-            "rows": {"order": self.order, "running": self.running, "taken": self.taken},
+            "rows": {"order": self.order, "running": self.running},
             "done": {str(number): _fitted_tree(fitted) for number, fitted in self.done.items()},
         }
 
@@ -159,7 +156,7 @@ class StackTraining:
         for name, value in tree["choice"].items():
             setattr(choice, name, value.cpu().numpy())
         choice.curve = [(int(epoch), score.cpu().numpy()) for epoch, score in tree.get("curve", {}).items()]
-        self.order, self.running, self.taken = (tree["rows"][n].cpu().numpy() for n in ("order", "running", "taken"))
+        self.order, self.running = (tree["rows"][n].cpu().numpy() for n in ("order", "running"))
         self.epoch = facts["epoch"]
 
 

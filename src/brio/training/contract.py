@@ -306,7 +306,7 @@ class Stage:
     selectable : bool
         Whether checkpoints of this stage may be chosen.
     refresh_every : int or None
-        Call :meth:`NeuralMethod.refresh` before every so many optimisation steps of the stage.
+        Call :meth:`NeuralMethod.refresh` before the first epoch of the stage and after every so many.
     fresh_optimiser : bool
         Forget the optimiser's running averages when the stage begins.
     """
@@ -340,10 +340,11 @@ class SourceScans:
     seed: int
 
     @classmethod
-    def of_run(cls, connectomes: Connectomes, run: Run) -> SourceScans:
-        """Gather the source scans of a run."""
+    def of_run(cls, connectomes: Connectomes, run: Run, sites: np.ndarray | None = None) -> SourceScans:
+        """Gather the source scans of a run; ``sites`` names those of all scans where they are not the cohort's."""
         cohort, scans = connectomes.cohort, run.fold.source
-        return cls(connectomes, scans, cohort.sites[scans], cohort.labels[scans], run.seed)
+        sites = cohort.sites if sites is None else sites
+        return cls(connectomes, scans, sites[scans], cohort.labels[scans], run.seed)
 
     def by_site(self) -> list[np.ndarray]:
         """Return the positions of the scans of each source site, sites in sorted order."""
@@ -368,6 +369,7 @@ class StackableMethod(Protocol):
 
     def gather_inputs(self, connectomes: Connectomes) -> Inputs: ...
     def network(self, shape: InputShape) -> nn.Module: ...
+    def name_sites(self, cohort: Cohort, run: Run) -> np.ndarray: ...
     def learn(self, source: SourceScans) -> Tensors: ...
     def objective(self, call: NetworkCall, params: Tensors, batch: Batch, state: RunState, stage: Stage) -> Tensor: ...
     def bytes_per_run(self, connectomes: Connectomes, run: Run) -> int: ...

@@ -90,6 +90,10 @@ class NeuralMethod(Method):
         at random when it is built must not depend on ``shape.n_sites``, which is that of the stack.
         """
 
+    def name_sites(self, cohort: Cohort, run: Run) -> np.ndarray:
+        """Name the site of every scan as the training of a run sees it; controls may name others. Shape [N]."""
+        return cohort.sites
+
     def learn(self, source: SourceScans) -> Tensors:
         """Learn from the source scans what training starts with; it becomes ``state.learned``.
 
@@ -186,16 +190,16 @@ class NeuralMethod(Method):
     def begin_stage(self, stack: Stack, stage: Stage) -> None:
         """Called once when the stack enters a stage."""
 
-    def refresh(self, stack: Stack, due: np.ndarray, refresh_index: np.ndarray) -> None:
-        """Called before a step in which a refresh is due.
+    def refresh(self, stack: Stack, due: np.ndarray, number: int) -> None:
+        """Called before an epoch in which a refresh is due.
 
         Parameters
         ----------
         stack : Stack
         due : ndarray of bool, shape [R]
-            Runs whose turn it is.
-        refresh_index : ndarray of int64, shape [R]
-            Refreshes that each run has had.
+            Runs that have not stopped.
+        number : int
+            Refreshes of the stage before this one.
         """
 
     def update_inference_state(self, stack: Stack) -> None:

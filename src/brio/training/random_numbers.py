@@ -9,7 +9,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from .gpu.launch import kernels_run_on
+from ..kernels import kernels_run_on
 
 __all__ = ["drop_out", "uniform_from_keys"]
 

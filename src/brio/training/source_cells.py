@@ -22,6 +22,8 @@ class SourceCells:
     ----------
     cohort : Cohort
     runs : sequence of Run
+    sites : sequence of ndarray of str, shape [N], optional
+        Site of each scan, for each run; by default those of the cohort.
 
     Attributes
     ----------
@@ -32,16 +34,14 @@ class SourceCells:
     n_sites : ndarray of int64, shape [R]
     """
 
-    def __init__(self, cohort: Cohort, runs: Sequence[Run]) -> None:
-        sites, labels = cohort.sites, cohort.labels
-        names = [np.unique(sites[run.fold.source]) for run in runs]
+    def __init__(self, cohort: Cohort, runs: Sequence[Run], sites: Sequence[np.ndarray] | None = None) -> None:
+        labels = cohort.labels
+        sites = [cohort.sites] * len(runs) if sites is None else sites
+        names = [np.unique(own[run.fold.source]) for run, own in zip(runs, sites, strict=True)]
         self.n_sites = np.array([len(n) for n in names])
         cells = [
-            [
-                [run.fold.source[(sites[run.fold.source] == e) & (labels[run.fold.source] == c)] for c in (0, 1)]
-                for e in n
-            ]
-            for run, n in zip(runs, names, strict=True)
+            [[run.fold.source[(own[run.fold.source] == e) & (labels[run.fold.source] == c)] for c in (0, 1)] for e in n]
+            for run, n, own in zip(runs, names, sites, strict=True)
         ]
         for run, run_sites, run_cells in zip(runs, names, cells, strict=True):
             for site, (controls, patients) in zip(run_sites, run_cells, strict=True):

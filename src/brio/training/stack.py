@@ -75,14 +75,15 @@ class Stack:
         -------
         Stack
         """
-        inputs, sources = method.gather_inputs(connectomes), SourceCells(connectomes.cohort, runs)
+        sites = [method.name_sites(connectomes.cohort, run) for run in runs]
+        inputs, sources = method.gather_inputs(connectomes), SourceCells(connectomes.cohort, runs, sites)
         shape = inputs.shape(int(sources.n_sites.max()))
         networks, learned = [], []
-        for run in runs:
+        for run, own_sites in zip(runs, sites, strict=True):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(int(draws.key(run.seed, "initial weights").view(np.int64)))
                 networks.append(method.network(shape))
-            learned.append(method.learn(SourceScans.of_run(connectomes, run)))
+            learned.append(method.learn(SourceScans.of_run(connectomes, run, own_sites)))
         params, buffers = stack_module_state(networks)
         params = {name: _place_like(p.detach(), connectomes.full).requires_grad_() for name, p in params.items()}
         buffers = {name: _place_like(b, connectomes.full) for name, b in buffers.items()}
@@ -283,10 +284,11 @@ class Stack:
     def step_bytes(self) -> int:
         """Limit in bytes for one chunk of re-estimates, and for one pass over it.
 
-        It is what a training step needs, at least 64 MiB. The limit bounds memory for any number of scans and any K; a
-        smaller one would be slower, since the host waits between passes.
+        It is what a training step needs, at least 64 MiB, on a GPU 4 GiB. The limit bounds memory for any number of
+        scans and any K; a smaller one would be slower, since a pass takes the host some milliseconds.
         """
-        return max(64 << 20, sum(self.method.bytes_per_run(self.connectomes, run) for run in self.runs))
+        least = (4 << 30) if self.connectomes.device.type == "cuda" else (64 << 20)
+        return max(least, sum(self.method.bytes_per_run(self.connectomes, run) for run in self.runs))
 
     def score_scans(self, scans: np.ndarray) -> np.ndarray:
         """Compute the logits of full scans of each run.

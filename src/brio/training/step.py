@@ -65,10 +65,11 @@ class Step:
         self._graph.replay()
 
     def _take_step(self, scans: Tensor, active: Tensor, key: Tensor, epoch: Tensor) -> None:
-        buffers = self.stack.buffers
-        before = {name: b.clone() for name, b in buffers.items()}
+        updated = [*self.stack.buffers.values(), *self.stack.state.training.values()]  # what a loss may change in place
+        before = [(t, t.clone(), t._version) for t in updated]
         losses = self.stack.compute_losses(scans, key, epoch, self.stage)
         torch.where(active, losses, torch.zeros_like(losses)).sum().backward()
         self.optimiser.step(active)
-        for name, b in buffers.items():  # an inactive run keeps its statistics too
-            b.copy_(torch.where(active.view(-1, *[1] * (b.dim() - 1)), b, before[name]))
+        for t, old, version in before:  # an inactive run keeps its own
+            if t._version != version:
+                t.copy_(torch.where(active.view(-1, *[1] * (t.dim() - 1)), t, old))

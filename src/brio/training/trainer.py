@@ -51,7 +51,7 @@ class TrainableMethod(StackableMethod, Protocol):
     def settings(self) -> TrainSettings: ...
     def stages(self) -> list[Stage]: ...
     def begin_stage(self, stack: Stack, stage: Stage) -> None: ...
-    def refresh(self, stack: Stack, due: np.ndarray, refresh_index: np.ndarray) -> None: ...
+    def refresh(self, stack: Stack, due: np.ndarray, number: int) -> None: ...
     def update_inference_state(self, stack: Stack) -> None: ...
     def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]: ...
     def block_length(self, state: RunState) -> float | None: ...
@@ -195,14 +195,15 @@ def _train_until_chosen(
             method.begin_stage(now.stack, stage)
             if stage.fresh_optimiser:
                 optimiser.forget()
-            now.taken = np.zeros(len(now.stack), dtype=np.int64)
         step = Step(now.stack, optimiser, stage)
         while now.epoch < end:
             runs_left = format_count(int(now.running.sum()), "run")
             progress(f"{runs_left}, {stage.name}, epoch {now.epoch + 1} of {total}", now.epoch / total)
+            if stage.refresh_every is not None and (now.epoch - start) % stage.refresh_every == 0:
+                method.refresh(now.stack, now.running, (now.epoch - start) // stage.refresh_every)
             now.epoch += 1
             optimiser.set_rate(settings.learning_rate * _rate_share(settings.schedule, now.epoch, total))
-            now.taken = _train_epoch(method, step, now.epoch, now.taken, now.running)
+            _train_epoch(method, step, now.epoch, now.running)
             if stage.selectable:
                 _stop_runs(method, now, last=now.epoch == total)
                 if not now.running.any():
@@ -231,23 +232,13 @@ def _rate_share(schedule: str, epoch: int, total: int) -> float:
     return 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * (epoch - 1) / max(1, total - 1)))
 
 
-def _train_epoch(method: TrainableMethod, step: Step, epoch: int, taken: np.ndarray, running: np.ndarray) -> np.ndarray:
-    """Train one epoch of the runs that are still running.
-
-    Returns the optimisation steps that each run has taken in the stage, as ``taken`` has them before. Shape [R].
-    """
-    stack, every = step.stack, step.stage.refresh_every
-    batches, active = stack.sources.batches(epoch, method.settings.cell_batch)
-    active = active & running
-    for number, (scans, takes_step) in enumerate(zip(batches, active, strict=True)):
-        if every is not None:
-            due = takes_step & (taken % every == 0)
-            if due.any():
-                method.refresh(stack, due, taken // every)
-        key = draws.key(stack.sources.seeds, "step", epoch, number).view(np.int64)
+def _train_epoch(method: TrainableMethod, step: Step, epoch: int, running: np.ndarray) -> None:
+    """Train one epoch of the runs that are still running."""
+    sources = step.stack.sources
+    batches, active = sources.batches(epoch, method.settings.cell_batch)
+    for number, (scans, takes_step) in enumerate(zip(batches, active & running, strict=True)):
+        key = draws.key(sources.seeds, "step", epoch, number).view(np.int64)
         step(scans, takes_step, key, epoch)
-        taken = taken + takes_step
-    return taken
 
 
 def _build_fitted_run(

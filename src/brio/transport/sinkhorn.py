@@ -9,8 +9,12 @@ References: Cuturi 2013; Feydy et al. 2019; paper, appendix on the debiased Sink
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
+
+from ..kernels import kernels_run_on
 
 __all__ = ["coupling", "entropic_cost", "potential_sums", "sinkhorn_divergence"]
 
@@ -24,6 +28,15 @@ def _log_weights(C: Tensor, log_eta: Tensor | None, log_zeta: Tensor | None) -> 
     eta = C.new_full((n,), 1.0 / n).log() if log_eta is None else log_eta.clamp_min(_LOG_ZERO)
     zeta = C.new_full((m,), 1.0 / m).log() if log_zeta is None else log_zeta.clamp_min(_LOG_ZERO)
     return eta.unsqueeze(-1), zeta.unsqueeze(-2)
+
+
+def find_gpu_twin(C: Tensor) -> Any:
+    """Find the module :mod:`.sinkhorn_kernel` where its kernel can solve problems with these costs, or None."""
+    if not C.is_cuda or C.dtype != torch.float32 or max(C.shape[-2:]) > 32 or not kernels_run_on(C.device):
+        return None
+    from . import sinkhorn_kernel
+
+    return sinkhorn_kernel
 
 
 def potential_sums(
@@ -104,8 +117,12 @@ def entropic_cost(
     -------
     Tensor, shape [...]
     """
-    sums = potential_sums(C, epsilon, iterations, log_eta, log_zeta)
     eta, zeta = _log_weights(C, log_eta, log_zeta)
+    twin = find_gpu_twin(C)
+    if twin is not None:
+        eta, zeta = eta[..., 0].expand(C.shape[:-1]), zeta[..., 0, :].expand(*C.shape[:-2], C.shape[-1])
+        return twin.entropic_cost(C, eta, zeta, epsilon, iterations)
+    sums = potential_sums(C, epsilon, iterations, log_eta, log_zeta)
     linear = ((eta + zeta).exp() * sums).sum((-2, -1))  # eta . phi + zeta . psi: both marginals have mass one
     mass = coupling(C, sums, epsilon, log_eta, log_zeta).sum((-2, -1))
     return linear - epsilon * (mass - 1.0)

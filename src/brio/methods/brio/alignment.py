@@ -1,27 +1,28 @@
-"""Qualification-guided cross-site alignment, Eqs. (22)-(25)."""
+"""Qualification-guided cross-site alignment, Eqs. (22)-(25), of clouds of factors that grow over training steps."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from ...transport import sinkhorn_divergence
+from ...training import Tensors
+from ...transport import entropic_cost
 
-__all__ = ["alignment_loss", "cosines", "weighted_cost"]
+__all__ = ["alignment_loss", "cosines", "extend_clouds", "weighted_cost"]
 
 
-def cosines(factors: Tensor) -> Tensor:
-    """Inner products of unit factors between all scans of a class, factor by factor.
+def cosines(x: Tensor, y: Tensor) -> Tensor:
+    """Inner products of unit factors between scans of a class, factor by factor.
 
     Parameters
     ----------
-    factors : Tensor, shape [E, 2, n, J, d_t]
+    x, y : Tensor, shapes [..., n, J, d_t] and [..., m, J, d_t]
 
     Returns
     -------
-    Tensor, shape [E, E, 2, n, n, J]
+    Tensor, shape [..., n, m, J]
     """
-    return torch.einsum("ecnjd,fcmjd->efcnmj", factors, factors)
+    return torch.einsum("...njd,...mjd->...nmj", x, y)
 
 
 def weighted_cost(cosine: Tensor, alpha_bar: Tensor) -> Tensor:
@@ -32,21 +33,30 @@ def weighted_cost(cosine: Tensor, alpha_bar: Tensor) -> Tensor:
 
     Parameters
     ----------
-    cosine : Tensor, shape [pairs, 2, n, n, J]
-    alpha_bar : Tensor, shape [pairs, 2, J]
+    cosine : Tensor, shape [..., n, m, J]
+    alpha_bar : Tensor, shape [..., J]
     """
-    return ((1.0 - cosine) * alpha_bar[:, :, None, None, :]).sum(-1)
+    return ((1.0 - cosine) * alpha_bar[..., None, None, :]).sum(-1)
 
 
 def alignment_loss(
-    factors: Tensor, alpha_bar: Tensor, g: Tensor, pair_weight: Tensor, epsilon: float, iterations: int
+    clouds: Tensor,
+    alpha_bar: Tensor,
+    g: Tensor,
+    pair_weight: Tensor,
+    epsilon: float,
+    iterations: int,
+    log_weight: Tensor | None = None,
 ) -> Tensor:
     """Alignment loss L_env^Q of one run, Eq. (25).
 
+    A pair of sites appears in both orders, each with half of its share: the divergences S(x, y) of Eq. (24) then add up
+    to OT(x, y) - OT(x, x) over ordered pairs, and no cloud has to be gathered by pairs.
+
     Parameters
     ----------
-    factors : Tensor, shape [E, 2, n, J, d_t]
-        Full-scan factors of a batch.
+    clouds : Tensor, shape [E, 2, n, J, d_t]
+        Full-scan factors of each source site and class.
     alpha_bar : Tensor, shape [pairs, 2, J]
     g : Tensor, shape [pairs, 2]
     pair_weight : Tensor, shape [pairs]
@@ -55,18 +65,59 @@ def alignment_loss(
         Entropic regularisation.
     iterations : int
         Sinkhorn iterations.
+    log_weight : Tensor, shape [E, 2, n], optional
+        Logarithm of the weight of each point in its cloud, by default equal; ``-inf`` marks padding.
 
     Returns
     -------
     Tensor, scalar
     """
-    cosine = cosines(factors)
-    first, second = torch.triu_indices(len(factors), len(factors), 1, device=factors.device)
-    divergence = sinkhorn_divergence(
-        weighted_cost(cosine[first, second], alpha_bar),
-        weighted_cost(cosine[first, first], alpha_bar),
-        weighted_cost(cosine[second, second], alpha_bar),
-        epsilon,
-        iterations,
-    )  # [pairs, 2]
-    return (pair_weight * (g * divergence).mean(-1)).sum()
+    E = len(clouds)
+    if E < 2:
+        return clouds.new_zeros(())
+    pair = _number_pairs(E, clouds.device)
+    alpha_bar, share = alpha_bar[pair], 0.25 * (pair_weight[:, None] * g)[pair]  # two orders, two classes
+    share = share * (1.0 - torch.eye(E, device=g.device, dtype=g.dtype))[:, :, None]
+    between = weighted_cost(cosines(clouds[:, None], clouds[None]), alpha_bar)
+    within = weighted_cost(cosines(clouds, clouds)[:, None], alpha_bar)  # of the first site, by the weights of the pair
+    eta = clouds.new_full(clouds.shape[:3], 1.0 / clouds.shape[2]).log() if log_weight is None else log_weight
+    eta = eta[:, None].expand(E, *eta.shape)
+    zeta = torch.stack([eta.transpose(0, 1), eta])
+    cost = entropic_cost(torch.stack([between, within]), epsilon, iterations, torch.stack([eta, eta]), zeta)
+    return (share * (cost[0] - cost[1])).sum()
+
+
+def _number_pairs(E: int, device: torch.device) -> Tensor:
+    """Number of each pair of sites, as ``torch.triu_indices`` lists them; anything on the diagonal. Shape [E, E]."""
+    site = torch.arange(E, device=device)
+    low, high = torch.minimum(site[:, None], site), torch.maximum(site[:, None], site)
+    return (low * (2 * E - low - 1) // 2 + high - low - 1).clamp_min(0)
+
+
+def extend_clouds(factors: Tensor, past: Tensors) -> tuple[Tensor, Tensor]:
+    """Add the latest factors of each site and class to those of a batch, and remember the batch.
+
+    Parameters
+    ----------
+    factors : Tensor, shape [E, 2, n, J, d_t]
+        Of the batch.
+    past : dict of Tensor
+        ``past_factors`` [E, 2, m, J, d_t], the latest first, of which ``past_scans`` (scalar) have been seen, and
+        ``cell_size`` [E, 2]. The first two are updated in place.
+
+    Returns
+    -------
+    clouds : Tensor, shape [E, 2, n + m, J, d_t]
+        Past factors get no gradient.
+    log_weight : Tensor, shape [E, 2, n + m]
+        Equal weights of the scans of a cloud, which are as many as there are, the whole cell at most.
+    """
+    clouds = torch.cat([factors, past["past_factors"]], 2)
+    n, size = factors.shape[2], clouds.shape[2]
+    seen = past["past_scans"] + n
+    real = torch.minimum(seen.clamp_max(size), past["cell_size"]).clamp_min(1.0)[..., None]  # [E, 2, 1]
+    here = torch.arange(size, device=factors.device) < real
+    log_weight = torch.where(here, -real.log(), torch.full_like(real, -torch.inf))
+    past["past_factors"].copy_(clouds[:, :, : size - n].detach())
+    past["past_scans"].copy_(seen)
+    return clouds, log_weight

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ... import draws
+from ...cohort import Cohort
 from ...connectome import ReestimateRequest, clip_block_length, source_strength, sym_top
 from ...training import (
     Batch,
@@ -17,6 +19,7 @@ from ...training import (
     InputShape,
     MethodFacts,
     NeuralMethod,
+    Run,
     RunState,
     Scans,
     SourceScans,
@@ -27,7 +30,7 @@ from ...training import (
 )
 from ..losses import classification_loss
 from ..registry import PAPERS_OWN, method, variant
-from .alignment import alignment_loss
+from .alignment import alignment_loss, extend_clouds
 from .encoder import find_gpu_twin, measure_descriptors
 from .network import BrioNetwork, FactorOutput
 from .qualification import Qualification, qualify
@@ -46,12 +49,22 @@ __all__ = ["Brio"]
 class Brio(NeuralMethod):
     """Brain network re-estimation-informed out-of-distribution learning, as published."""
 
-    version = 2  # standardised descriptors, one scan of each site and class in a batch
+    version = 3  # clouds of eight scans, refreshes between epochs
     Settings = BrioSettings
     settings: BrioSettings
 
     def network(self, shape: InputShape) -> nn.Module:
         return BrioNetwork(shape.n_rois, self.settings)
+
+    def name_sites(self, cohort: Cohort, run: Run) -> np.ndarray:
+        if self.settings.sites == "own":
+            return cohort.sites
+        sites, source = cohort.sites.copy(), run.fold.source
+        for label in (0, 1):
+            scans = source[cohort.labels[source] == label]
+            order = np.argsort(draws.draw_uniform(run.seed, "shuffled sites", draws.addresses(cohort.ids[scans])))
+            sites[scans[order]] = np.sort(sites[scans])
+        return sites
 
     def learn(self, source: SourceScans) -> Tensors:
         """Learn the support S (Eq. 3), ROIs' fill, descriptors' mean and SD, and the block length."""
@@ -90,21 +103,20 @@ class Brio(NeuralMethod):
         settings, cells = self.settings, batch.cells
         loss = classification_loss(out.logit, batch)
         if stage.name == "guided" and self._aligns:
+            clouds, log_weight = extend_clouds(out.factors.unflatten(0, cells), state.training)
             loss = loss + settings.lambda_env * alignment_loss(
-                out.factors.unflatten(0, cells),
+                clouds,
                 state.training["alpha_bar"],
                 state.training["g"],
                 batch.pair_weight,
                 settings.epsilon,
                 settings.sinkhorn_iterations,
+                log_weight,
             )
         return loss
 
     def begin_stage(self, stack: Stack, stage: Stage) -> None:
-        """Cache the assignment, which no longer changes, and create the qualification.
-
-        There is no alignment (g = 0) until the first refresh.
-        """
+        """Cache the assignment, which no longer changes, and create the qualification and the empty clouds."""
         if stage.name != "guided":
             return
         roi = stack.params["encoder.roi"]
@@ -125,12 +137,16 @@ class Brio(NeuralMethod):
             qualification["q_re"] = roi.new_ones(len(stack), E, 2, J)
             qualification["alpha_bar"] = roi.new_full((len(stack), pairs, 2, J), 1.0 / J)
             qualification["g"] = roi.new_zeros(len(stack), pairs, 2)
+            past = self.settings.cloud - self.settings.cell_batch
+            qualification["past_factors"] = roi.new_zeros(len(stack), E, 2, past, J, self.settings.d_t)
+            qualification["past_scans"] = roi.new_zeros(len(stack))
+            qualification["cell_size"] = stack.to_tensor(stack.sources.size.astype(float))
 
-    def refresh(self, stack: Stack, due: np.ndarray, refresh_index: np.ndarray) -> None:
+    def refresh(self, stack: Stack, due: np.ndarray, number: int) -> None:
         """Recompute the qualification of the runs in ``due``, under their present weights."""
         rows = np.flatnonzero(due)
         index = torch.from_numpy(rows).to(stack.connectomes.device)
-        a, change = self._contributions_and_changes(stack, rows, refresh_index)
+        a, change = self._contributions_and_changes(stack, rows, number)
         sources = stack.sources.select(due)
         scans, cell_average = (t[index] for t in stack.cell_average)
         own_scans = scans.unsqueeze(-1).expand(-1, -1, self.settings.J)
@@ -148,12 +164,13 @@ class Brio(NeuralMethod):
             stack.state.training[name][index] = value
 
     def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]:
-        """Keep qualifications of the run's own source sites and pairs.
+        """Keep qualifications of the run's own source sites and pairs, and no factors of single scans.
 
         Drop ``q_re`` where the variant computes no re-estimates: it is then constant 1.
         """
-        training = state.training
-        if "q_re" not in training:
+        kept = ("pi_task", "q_re", "alpha_bar", "g")
+        training = {name: state.training[name] for name in kept if name in state.training}
+        if not training:
             return parameters, state
         q_re = training["q_re"]
         first, second = torch.triu_indices(len(q_re), len(q_re), 1)
@@ -198,9 +215,7 @@ class Brio(NeuralMethod):
         graphs = ((connectomes.full[part], connectomes.alive[part]) for part in index.split(256))  # never a copy of all
         return measure_descriptors(graphs, learned["S"], learned["mean"])
 
-    def _contributions_and_changes(
-        self, stack: Stack, rows: np.ndarray, refresh_index: np.ndarray
-    ) -> tuple[Tensor, Tensor]:
+    def _contributions_and_changes(self, stack: Stack, rows: np.ndarray, number: int) -> tuple[Tensor, Tensor]:
         """Full-scan contributions a^(0) and their mean squared changes under re-estimation. Shapes [runs, N, J].
 
         Runs of the same seed and block length share their re-estimates: the draws depend on nothing else. ``rows`` are
@@ -210,11 +225,11 @@ class Brio(NeuralMethod):
         a = connectomes.full.new_zeros(len(rows), len(connectomes), settings.J)
         change = torch.zeros_like(a)
         lengths = stack.state.learned["block_length"].cpu().numpy() if self._reestimates else np.zeros(len(stack))
-        groups: dict[tuple[int, int, int], list[int]] = {}
+        groups: dict[tuple[int, int], list[int]] = {}
         for position, row in enumerate(rows):
-            key = (stack.runs[row].seed, int(np.floor(lengths[row] + 0.5)), int(refresh_index[row]))
+            key = (stack.runs[row].seed, int(np.floor(lengths[row] + 0.5)))
             groups.setdefault(key, []).append(position)
-        for (seed, block_length, refresh), positions in groups.items():
+        for (seed, block_length), positions in groups.items():
             output_rows = torch.tensor(positions, device=connectomes.device)
             runs = torch.from_numpy(rows[positions]).to(connectomes.device)
             scans = np.unique(np.concatenate([stack.runs[rows[p]].fold.source for p in positions]))
@@ -226,7 +241,7 @@ class Brio(NeuralMethod):
             if not self._reestimates:
                 continue
             block = clip_block_length(block_length, connectomes.n_frames[scans], settings.block_rule)
-            request = ReestimateRequest(scans, block, seed, refresh, settings.K)
+            request = ReestimateRequest(scans, block, seed, number, settings.K)
             for chunk, resampled in stack.inputs.iterate_reestimates(request, stack.step_bytes):
                 chunk_index = torch.from_numpy(chunk).to(connectomes.device)
                 reestimated = stack.forward(resampled, shared=True, runs=runs).contributions
@@ -259,3 +274,6 @@ variant("brio-wo-sm", Brio, "qualified weights, strength fixed to one", variant=
 variant("brio-wo-sf", Brio, "factors weighted by relevance alone, strength modulated", variant="w/o SF")
 variant("brio-wo-qg", Brio, "equal weights, strength fixed to one: alignment without qualification", variant="w/o QG")
 variant("backbone", Brio, "no alignment at all", variant="w/o QG", lambda_env=0.0)
+# Controls: what alignment gains must be less where the names of the source sites mean nothing.
+variant("brio-shuffled", Brio, "names of source sites shuffled within classes", sites="shuffled")
+variant("backbone-shuffled", Brio, "no alignment, shuffled names", variant="w/o QG", lambda_env=0.0, sites="shuffled")

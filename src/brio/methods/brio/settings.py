@@ -52,10 +52,13 @@ class BrioSettings(NeuralSettings):
         Log-domain iterations of the balanced assignment.
     rho_g : float
         Share of partners each ROI selects into the support S.
+    cloud : int
+        Scans of each source site and class that are aligned: those of the batch (``cell_batch``) and, without gradient,
+        the factors that the latest steps before it have computed; the whole cell where it is smaller (ours).
     T_w : int
         Epochs of supervised warm-up (ours).
     M : int
-        Optimisation steps between qualification refreshes (ours).
+        Epochs between qualification refreshes; the paper counts optimisation steps (ours).
     K : int
         Re-estimates of each scan at a refresh (ours).
     epsilon : float
@@ -73,6 +76,9 @@ class BrioSettings(NeuralSettings):
         and SD over the source scans, or as it is, as up to version 0.1.0 (ours).
     mlp_bias : bool
         Biases in the factor mapping's MLP (ours).
+    sites : {"own", "shuffled"}
+        Sites of the source scans in training: their own or, as a control of what alignment needs them for, their names
+        shuffled within each class (ours).
     variant : str
         Full qualification or one of the ablations: without re-estimation support (``w/o RS``), task relevance
         (``w/o TR``), strength modulation (``w/o SM``), weights that favour supported factors (``w/o SF``), or any
@@ -88,6 +94,7 @@ class BrioSettings(NeuralSettings):
     learning_rate: LearningRate = 3e-4
     patience: Epochs | None = None
     cell_batch: Annotated[int, Domain(1, 1_024)] = 1
+    cloud: Annotated[int, Domain(1, 1_024)] = 8
     J: Annotated[int, Domain(1, 512)] = 4
     d_e: Width = 16
     d_h: Width = 64
@@ -99,17 +106,18 @@ class BrioSettings(NeuralSettings):
     assignment_iterations: Count = 60
     rho_g: PositiveShare = 0.20
     T_w: Annotated[int, Domain(0, 100_000)] = 20
-    M: Annotated[int, Domain(1, 1_000_000)] = 18
+    M: Annotated[int, Domain(1, 100_000)] = 2
     K: Count = 8
     epsilon: Temperature = 0.1
     sinkhorn_iterations: Count = 30
-    lambda_env: Weight = setting(0.5, choice(0.1, 0.25, 0.5, 1.0, 2.0))
+    lambda_env: Weight = setting(4.0, choice(0.5, 1.0, 2.0, 4.0, 8.0))
     eps_w: Positive = 1e-6
     eps_s: Positive = 1e-6
     eps_q: Positive = 1e-6
     roi_scale: Positive = 1.0
     descriptors: Literal["standardised", "raw"] = "standardised"
     mlp_bias: bool = True
+    sites: Literal["own", "shuffled"] = "own"
     variant: Variant = "full"
     block_scale: Annotated[float, Domain(0, 100, above=True)] = 1.0
     block_length: BlockLength | None = None
@@ -130,6 +138,7 @@ class BrioSettings(NeuralSettings):
             self.T_w,
             f"0 or more and below epochs ({self.epochs}); warm-up and epochs are set together",
         )
+        require(self.cloud >= self.cell_batch, "cloud", self.cloud, f"at least cell_batch ({self.cell_batch})")
         require(self.l_max >= self.l_min, "l_max", self.l_max, f"at least l_min ({self.l_min})")
         fits = self.block_length is None or self.block_scale == 1
         require(fits, "block_scale", self.block_scale, "1 where block_length is given")

@@ -1,1 +1,1 @@
-"""GPU twins of this room's modules, under the names of what they replace, and how Triton kernels are launched."""
+"""GPU twins of this room's modules, under the names of what they replace."""

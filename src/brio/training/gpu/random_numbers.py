@@ -15,8 +15,8 @@ import torch
 import triton
 from torch import Tensor
 
+from ...kernels import OverRuns, launch
 from . import random_numbers_kernels as kernels
-from .launch import OverRuns, launch
 
 __all__ = ["drop_out", "uniform_from_keys"]
 
