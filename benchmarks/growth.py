@@ -72,7 +72,7 @@ def do_work(work: str, size: dict[str, int]) -> tuple[float, float]:
     settings = {
         "ridge": {"choose_by": "source-sites"},
         "brio-plus": {"K": size["K"], "J": size["J"]},
-        "brio": {"K": size["K"], "J": size["J"], "epochs": 2, "T_w": 1, "M": 10**6, "patience": None},
+        "brio": {"K": size["K"], "J": size["J"], "epochs": 2, "T_w": 1, "M": 10**5, "patience": None},
     }
 
     def fit(connectomes: Connectomes) -> None:

@@ -4,7 +4,7 @@
 
 BRIO makes re-estimates in portions as large as a training step. This trains one run alone with portions of a part of
 that size, at K = 2, 8 and 16 and with every second source scan at K = 8, each twice. Prints one line per case: peak
-memory, and milliseconds per epoch over M epochs, which hold as many refreshes as an epoch has steps.
+memory, and milliseconds per epoch over epochs that hold their share of refreshes.
 """
 
 import argparse

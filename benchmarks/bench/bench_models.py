@@ -91,9 +91,10 @@ def bench_brio_plus(measure, rates, connectomes):
 @pytest.mark.benchmark(group="one guided epoch of BRIO, one run")
 @pytest.mark.parametrize("contender", ["brio", "plain PyTorch loop"])
 def bench_guided_epoch(measure, rates, connectomes, contender):
-    """The floor: products of the network (a step is three passes forward) and of the re-estimates."""
-    method = make_method("brio", {"epochs": 2, "T_w": 1})
-    stage = method.stages()[1]
+    """M epochs, which hold one refresh. The floor: products of the network (a step is three passes forward) and of
+    the re-estimates."""
+    method = make_method("brio", {"T_w": 1})
+    stage, every = method.stages()[1], method.settings.M
 
     def begin():
         stack = Stack.build(method, connectomes, make_runs(connectomes, validation_sites=2)[:1])
@@ -102,7 +103,8 @@ def bench_guided_epoch(measure, rates, connectomes, contender):
 
     if contender != "brio":
         check_loss(method, begin())
-        measure(lambda run: run.train_epoch(), rounds=1, warm=False, target=4, begin=lambda: PlainRun(method, begin()))
+        plain = {"rounds": 1, "warm": False, "target": 5, "times": 1 / every}
+        measure(lambda run: run.train_epochs(), begin=lambda: PlainRun(method, begin()), **plain)
         return
 
     def begin_step():
@@ -110,13 +112,14 @@ def bench_guided_epoch(measure, rates, connectomes, contender):
         optimiser = StackedAdamW(stack.params, method.settings.learning_rate, method.settings.weight_decay)
         return Step(stack, optimiser, stage)
 
-    one = np.ones(1, dtype=bool)
-    measure(
-        lambda step: _train_epoch(method, step, 2, np.zeros(1, dtype=np.int64), one),
-        rounds=2,
-        begin=begin_step,
-        floor=find_epoch_floor(rates, method.settings, begin()),
-    )
+    def train_epochs(step):
+        one = np.ones(1, dtype=bool)
+        method.refresh(step.stack, one, 0)
+        for epoch in range(every):
+            _train_epoch(method, step, 2 + epoch, one)
+
+    floor = find_epoch_floor(rates, method.settings, begin())
+    measure(train_epochs, rounds=2, begin=begin_step, times=1 / every, floor=floor)
 
 
 def check_loss(method, stack):
@@ -131,7 +134,7 @@ def find_epoch_floor(rates, settings, stack):
     """Seconds of the products and of Fisher z in a guided epoch."""
     batches, _ = stack.sources.batches(2, settings.cell_batch)
     source = stack.runs[0].fold.source
-    refreshes = -(-len(batches) // settings.M)
+    refreshes = 1 / settings.M
     n_rois, n_frames = stack.connectomes.n_rois, int(stack.connectomes.n_frames[source].sum())
     return rates.bound(
         flops=count_flops(settings, n_rois, batches.size, refreshes, len(source), n_frames),

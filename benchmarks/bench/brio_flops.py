@@ -55,6 +55,6 @@ def count_training_flops(settings, graphs, run, n_epochs):
     cells = SourceCells(graphs.cohort, [run])
     n_steps, n_sites = int(cells.steps(settings.cell_batch)[0]), int(cells.n_sites[0])
     n_graphs = n_epochs * n_steps * 2 * n_sites * settings.cell_batch
-    n_refreshes = max(0, -(-(n_epochs - settings.T_w) * n_steps // settings.M))
+    n_refreshes = max(0, -(-(n_epochs - settings.T_w) // settings.M))
     n_frames = int(graphs.n_frames[source].sum())
     return count_flops(settings, graphs.n_rois, n_graphs, n_refreshes, len(source), n_frames)

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from brio.connectome import clip_block_length
-from brio.methods.brio.alignment import cosines, weighted_cost
+from brio.methods.brio.alignment import cosines, extend_clouds, weighted_cost
 from brio.methods.brio.qualification import qualify
 from brio.training import RunState, Scans
 
@@ -27,7 +27,8 @@ class PlainRun:
         self.network.assignment.requires_grad_(False)
         first = [{name: t[0].clone() for name, t in group.items()} for group in stack.state]
         self.state = RunState(*first)
-        self.batches, _ = stack.sources.batches(method.settings.T_w + 1, method.settings.cell_batch)
+        epochs = range(method.settings.T_w + 1, method.settings.T_w + 1 + method.settings.M)
+        self.batches = [stack.sources.batches(epoch, method.settings.cell_batch)[0][:, 0] for epoch in epochs]
         self.cell_weight, self.pair_weight = (
             torch.from_numpy(weight[0]).float() for weight in (stack.sources.cell_weight, stack.sources.pair_weight)
         )
@@ -38,11 +39,10 @@ class PlainRun:
             trained, lr=method.settings.learning_rate, weight_decay=method.settings.weight_decay
         )
 
-    def train_epoch(self):
-        """Train the first guided epoch; return the loss of its last step."""
-        for number, batch in enumerate(self.batches[:, 0]):
-            if number % self.settings.M == 0:
-                self.refresh()
+    def train_epochs(self):
+        """Train the first guided epochs, up to the second refresh; return the loss of the last step."""
+        self.refresh()
+        for batch in np.concatenate(self.batches):
             loss = self.find_loss(torch.from_numpy(batch))
             self.optimiser.zero_grad()
             loss.backward()
@@ -59,11 +59,17 @@ class PlainRun:
         out = self.compute_outputs(self.connectomes.full[scans], scans)
         label = torch.arange(2.0)[None, :, None].expand(batch.shape).flatten()
         cells = F.binary_cross_entropy_with_logits(out.logit, label, reduction="none").unflatten(0, batch.shape)
-        cosine = cosines(out.factors.unflatten(0, batch.shape))
+        clouds, log_weight = extend_clouds(out.factors.unflatten(0, batch.shape), self.state.training)
         first, second = torch.triu_indices(len(batch), len(batch), 1)
         alpha, g = self.state.training["alpha_bar"], self.state.training["g"]
         xy, xx, yy = (
-            transport(weighted_cost(cosine[one, other], alpha), settings.epsilon, settings.sinkhorn_iterations)
+            transport(
+                weighted_cost(cosines(clouds[one], clouds[other]), alpha),
+                log_weight[one],
+                log_weight[other],
+                settings.epsilon,
+                settings.sinkhorn_iterations,
+            )
             for one, other in ((first, second), (first, first), (second, second))
         )
         aligned = (self.pair_weight * (g * (xy - xx / 2 - yy / 2)).mean(-1)).sum()
@@ -100,11 +106,10 @@ def correlate(frames):
     return r.clamp(-1 + 1e-6, 1 - 1e-6).atanh()
 
 
-def transport(C, epsilon, iterations):
-    """Entropic cost of uniform clouds, by log-domain iterations that autograd records."""
-    log_n, log_m = (-torch.tensor(float(size)).log() for size in C.shape[-2:])
+def transport(C, log_eta, log_zeta, epsilon, iterations):
+    """Entropic cost of clouds, by log-domain iterations that autograd records."""
     phi, psi = C.new_zeros(C.shape[:-1]), C.new_zeros(*C.shape[:-2], C.shape[-1])
     for _ in range(iterations):
-        phi = -epsilon * torch.logsumexp(log_m + (psi.unsqueeze(-2) - C) / epsilon, -1)
-        psi = -epsilon * torch.logsumexp(log_n + (phi.unsqueeze(-1) - C) / epsilon, -2)
-    return phi.mean(-1) + psi.mean(-1)
+        phi = -epsilon * torch.logsumexp((log_zeta + psi / epsilon).unsqueeze(-2) - C / epsilon, -1)
+        psi = -epsilon * torch.logsumexp((log_eta + phi / epsilon).unsqueeze(-1) - C / epsilon, -2)
+    return (log_eta.exp() * phi).sum(-1) + (log_zeta.exp() * psi).sum(-1)

@@ -334,7 +334,7 @@ def test_a_training_step_and_a_refresh(path):
         path(kernels)
         stack = Stack.build(method, Connectomes(cohort, DEVICE), [Run(fold, 0) for fold in folds])
         method.begin_stage(stack, stage)
-        method.refresh(stack, np.ones(2, bool), np.zeros(2, int))
+        method.refresh(stack, np.ones(2, bool), 0)
         batches, _ = stack.sources.batches(1, 1)
         key, epoch = np.arange(2, dtype=np.int64), np.array(1.0)
         losses = stack.compute_losses(*(stack.to_tensor(t) for t in (batches[0], key, epoch)), stage)

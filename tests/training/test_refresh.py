@@ -73,7 +73,7 @@ def test_refresh_equals_the_sums_of_the_paper(graphs, uneven, refresh):
     method = small(epochs=4, K=3)
     stack = Stack.build(method, graphs, uneven)
     method.begin_stage(stack, method.stages()[1])
-    method.refresh(stack, np.ones(3, dtype=bool), np.full(3, refresh))
+    method.refresh(stack, np.ones(3, dtype=bool), refresh)
     first, second = torch.triu_indices(4, 4, 1)
     for r, E in enumerate((3, 4, 2)):
         pi, q, g, alpha_bar = by_loops(graphs, stack, r, refresh)
@@ -90,15 +90,15 @@ def test_only_the_runs_that_are_due_are_renewed(graphs, uneven):
     method = small(epochs=4)
     stack = Stack.build(method, graphs, uneven)
     method.begin_stage(stack, method.stages()[1])
-    method.refresh(stack, np.ones(3, dtype=bool), np.zeros(3, dtype=np.int64))
+    method.refresh(stack, np.ones(3, dtype=bool), 0)
     before = {n: stack.state.training[n].clone() for n in ("pi_task", "q_re", "alpha_bar", "g")}
-    method.refresh(stack, np.array([False, True, False]), np.array([5, 1, 7]))
+    method.refresh(stack, np.array([False, True, False]), 1)
     for n, old in before.items():
         assert torch.equal(stack.state.training[n][[0, 2]], old[[0, 2]])
     assert not torch.equal(stack.state.training["q_re"][1], before["q_re"][1])
     alone = Stack.build(method, graphs, uneven[1:2])
     method.begin_stage(alone, method.stages()[1])
-    method.refresh(alone, np.ones(1, dtype=bool), np.ones(1, dtype=np.int64))
+    method.refresh(alone, np.ones(1, dtype=bool), 1)
     torch.testing.assert_close(stack.state.training["q_re"][1], alone.state.training["q_re"][0], atol=1e-12, rtol=0)
 
 

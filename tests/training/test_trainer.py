@@ -107,7 +107,7 @@ def test_guided_loss_adds_the_weighted_alignment_of_the_same_batch(graphs, uneve
     method.begin_stage(stack, guided)
     batch = stack.sources.batches(1, 2)[0][0]
     before = losses(stack, batch, guided)  # no qualification yet: its cache is empty and nothing is aligned
-    method.refresh(stack, np.ones(3, dtype=bool), np.zeros(3, dtype=np.int64))
+    method.refresh(stack, np.ones(3, dtype=bool), 0)
     after = losses(stack, batch, guided)
     for r, E in enumerate((3, 4, 2)):
         expected = loss_by_hand(graphs, stack, batch, r)
@@ -145,19 +145,21 @@ def test_lambda_zero_trains_the_backbone(graphs, uneven):
         assert c.block_length is not None
 
 
-def test_refreshes_come_every_m_steps_of_each_run(graphs, uneven, monkeypatch):
-    seen = {0: [], 1: [], 2: []}
+def test_all_runs_are_refreshed_together_every_m_epochs(graphs, uneven, monkeypatch):
+    seen, taken = [], []
 
-    def refresh(self, stack, due, count):
-        for r in np.flatnonzero(due):
-            seen[uneven.index(stack.runs[r])].append(int(count[r]))
+    class CountedStep(trainer.Step):
+        def __call__(self, scans, active, key, epoch):
+            taken.append(epoch)
+            super().__call__(scans, active, key, epoch)
+
+    def refresh(self, stack, due, number):
+        seen.append((max(taken), number, due.tolist()))
 
     monkeypatch.setattr(Brio, "refresh", refresh)
-    method = small(epochs=9, T_w=2, M=3, patience=None)
-    method.fit(graphs, uneven)
-    for r, run in enumerate(uneven):
-        steps = 7 * int(Stack.build(method, graphs, [run]).sources.steps(2)[0])
-        assert seen[r] == list(range(-(-steps // 3)))
+    monkeypatch.setattr(trainer, "Step", CountedStep)
+    small(epochs=9, T_w=2, M=3, patience=None).fit(graphs, uneven)
+    assert seen == [(2, 0, [True] * 3), (5, 1, [True] * 3), (8, 2, [True] * 3)], "after epochs 2, 5 and 8"
 
 
 def test_each_refresh_draws_new_reestimates(graphs, uneven, every_epoch):

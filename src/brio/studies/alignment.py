@@ -16,7 +16,7 @@ from .study import Finding, register_study
 
 __all__ = ["make_strength_arms", "select_matched_runs", "vary_alignment"]
 
-LAMBDAS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
+LAMBDAS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 MATCHED = "matched w/o QG"
 
 

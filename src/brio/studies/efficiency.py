@@ -22,8 +22,7 @@ __all__ = ["measure_efficiency", "measure_training"]
 WARM, COUNTED = 5, 6
 """Epochs before the measurement, in which kernels are chosen and recorded, and epochs that are measured.
 
-BRIO refreshes its qualifications every M steps. M epochs of it are measured: they hold as many refreshes as an epoch
-has steps, whatever that number is."""
+BRIO refreshes its qualifications every M epochs. A multiple of M is measured, so that refreshes have their share."""
 
 FEW_K, MANY_K, HALF = "brio, K = 2", "brio, K = 16", "brio, half of the scans"
 COLUMNS = [
@@ -113,7 +112,8 @@ def measure_training(
     connectomes, device = context.connectomes, context.connectomes.device
     entry = find_method(name)
     own = {**context.job.spec.settings_of(name), **settings}
-    counted = make_method(name, own).settings.M if "M" in entry.settings else COUNTED
+    every = make_method(name, own).settings.M if "M" in entry.settings else 1
+    counted = -(-COUNTED // every) * every
     epochs = WARM + counted + 1  # an epoch ends where the next one starts, so the last one cannot be measured
     short = {"epochs": epochs, "patience": None} | ({"T_w": 2} if "T_w" in entry.settings else {})
     method = make_method(name, own | short)
